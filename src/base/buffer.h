@@ -1,0 +1,31 @@
+/* buffer.h - bytes that grow. Zero-initialise it, append to it, release it; its data may hold NULs. */
+#ifndef AUK_BASE_BUFFER_H
+#define AUK_BASE_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct {
+  char *data;  /* [capacity], the first `size` of them in use; NULL while nothing was appended */
+  size_t size; /* bytes */
+  size_t capacity;
+} Buffer;
+
+Status buffer_append(Buffer *buffer, const void *bytes, size_t size, Error *err);
+Status buffer_append_string(Buffer *buffer, const char *string, Error *err);
+Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void buffer_release(Buffer *buffer); /* frees and zeroes: it can be used again */
+
+/* Token ids that grow, in the same way. */
+typedef struct {
+  int32_t *ids;
+  size_t count;
+  size_t capacity;
+} IdList;
+
+Status id_list_append(IdList *list, int32_t id, Error *err);
+void id_list_release(IdList *list);
+
+#endif

@@ -1,0 +1,46 @@
+/* file.h - files read by mapping, and files written whole or not at all. */
+#ifndef AUK_BASE_FILE_H
+#define AUK_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/buffer.h"
+#include "base/status.h"
+
+typedef struct {
+  char *path;                /* as it was given; for messages */
+  const unsigned char *data; /* [size], read-only; NULL for an empty file */
+  size_t size;               /* bytes */
+} MappedFile;
+
+/* Maps a regular file. Directories, fifos and devices are refused by kind. `refused` is the status of such
+ * failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
+Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
+void file_unmap(MappedFile *file);
+
+/* Reads a whole file, or everything from `stream` (path is then its name in messages), into an empty buffer.
+ * For texts of people; parts of a checkpoint are mapped. Fifos are fine here, directories are not. */
+Status file_read(const char *path, Buffer *out, Error *err);
+Status stream_read(FILE *stream, const char *name, Buffer *out, Error *err);
+
+bool file_exists(const char *path); /* something is there, whatever it is */
+bool file_is_directory(const char *path);
+
+/* "directory/name" in new memory, NULL with err set when out of memory. */
+char *path_join(const char *directory, const char *name, Error *err);
+
+/* A file that appears at `path` complete or not at all: written beside it under a temporary name, then fsync
+ * and rename. After any failure (and by atomic_file_abort) the temporary file is gone and `path` untouched.
+ * If `path` is a character device or fifo (/dev/stdout, /dev/full) it is written directly. */
+typedef struct {
+  char *path, *temporary; /* temporary is NULL when written directly */
+  FILE *stream;
+} AtomicFile;
+
+Status atomic_file_open(const char *path, AtomicFile *file, Error *err);
+Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err);
+Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, also on failure */
+void atomic_file_abort(AtomicFile *file);                /* nothing happens on a zeroed or committed one */
+
+#endif

@@ -1,0 +1,43 @@
+/* half.h - fp16 and bf16 as stored, to fp32 and back; exact, rounding to nearest even, on any CPU.
+ * For single values; the CPU kernels have vector forms of their own. */
+#ifndef AUK_BASE_HALF_H
+#define AUK_BASE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t float_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static inline float bits_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static inline float bf16_to_float(uint16_t half) {
+  return bits_float((uint32_t)half << 16);
+}
+
+static inline float f16_to_float(uint16_t half) {
+  uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+  if (magnitude >= 0x7c00) return bits_float(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+  if (magnitude >= 0x0400) return bits_float(sign | ((magnitude << 13) + 0x38000000));
+  float tiny = (float)magnitude * 0x1p-24f; /* subnormal: exact in fp32 */
+  return bits_float(sign | float_bits(tiny));
+}
+
+static inline uint16_t float_to_f16(float value) {
+  uint32_t bits = float_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude >= 0x7f800000) return (uint16_t)(sign | 0x7c00 | (magnitude > 0x7f800000 ? 0x200 : 0));
+  if (magnitude >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* rounds to 65536 or more */
+  if (magnitude < 0x38800000) {                                  /* below 2^-14: adding 0.5 rounds at 2^-24 */
+    return (uint16_t)(sign | (float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000));
+  }
+  return (uint16_t)(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+}
+
+#endif

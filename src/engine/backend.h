@@ -1,0 +1,83 @@
+/* backend.h - what a device must be able to do: eight operations over rows of tokens, and its life cycle.
+ *
+ * The transformer is written once, in forward.c, over these; src/cpu implements them readably, cuda/ with kernels.
+ * A fused kernel is a better implementation of an operation, never a second transformer. A backend that misses an
+ * operation does not build (the X-macro makes both the table's type and its initialiser).
+ *
+ * A BackendState belongs to one session: the KV cache and every intermediate value, all allocated by open(), so
+ * that no operation allocates. The operations of a step run in the order forward.c calls them and hand their
+ * results to each other inside the state:
+ *   x     [n_tokens][hidden] fp32   the residual stream
+ *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
+ *   logits [max_logit_rows][vocab_size] fp32 */
+#ifndef AUK_ENGINE_BACKEND_H
+#define AUK_ENGINE_BACKEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "engine/sampler.h"
+#include "model/model.h"
+
+typedef struct BackendModel BackendModel; /* the weights in the device's own layout */
+typedef struct BackendState BackendState; /* one session's KV cache and intermediate values */
+
+typedef enum { KV_F16, KV_F32 } KvType;
+
+/* The rows of one step: n_tokens consecutive positions from pos. A device that keeps the position in its own
+ * memory (a captured graph) may ignore pos while it replays. */
+typedef struct {
+  int pos;      /* >= 0; pos + n_tokens <= n_ctx */
+  int n_tokens; /* 1 .. max_chunk */
+} Span;
+
+typedef struct {
+  int n_threads; /* CPU: 0 = all cores this process may use */
+  int gpu;       /* CUDA: which one */
+} BackendOptions;
+
+typedef struct {
+  int n_ctx;          /* positions the KV cache holds */
+  int max_chunk;      /* most tokens of one step */
+  int max_logit_rows; /* most rows whose logits one step keeps */
+  KvType kv;
+} StateOptions;
+
+#define BACKEND_OPERATIONS(X)                                                                                    \
+  /* x = embedding[ids]; ids NULL: the token that `sample` put last (a loop on the device) */                    \
+  X(embed, (BackendState * state, Span span, const int32_t *ids, Error *err))                                    \
+  /* h = rmsnorm(x) * attn_norm; q, k, v = W h + bias; q, k = rmsnorm per head where the model has it;           \
+   * q, k = rope(pos + row); the cache takes k and v */                                                          \
+  X(norm_qkv_rope_append, (BackendState * state, Span span, int layer, Error *err))                              \
+  /* a = softmax(q k / sqrt(head_dim), causal, inside the layer's window) v */                                   \
+  X(attention, (BackendState * state, Span span, int layer, Error *err))                                         \
+  /* x = x + Wo a + bias */                                                                                      \
+  X(out_proj_residual, (BackendState * state, Span span, int layer, Error *err))                                 \
+  /* h = rmsnorm(x) * mlp_norm; g = silu(Wgate h) * (Wup h) */                                                   \
+  X(norm_gate_up, (BackendState * state, Span span, int layer, Error *err))                                      \
+  /* x = x + Wdown g + bias */                                                                                   \
+  X(down_residual, (BackendState * state, Span span, int layer, Error *err))                                     \
+  /* logits[0 .. n_rows) = Whead (rmsnorm(x) * final_norm) of the step's rows first_row .. first_row + n_rows */ \
+  X(norm_logits, (BackendState * state, Span span, int first_row, int n_rows, Error *err))                       \
+  /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                    \
+  X(sample, (BackendState * state, Sampler * sampler, int32_t *id, Error *err))
+
+typedef struct Backend {
+  const char *name; /* "cpu", "cuda" */
+  Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
+  void (*unload)(BackendModel *loaded);
+  /* Bytes open() will take for these options, KV cache included, for refusing before loading. */
+  size_t (*state_bytes)(const ModelConfig *config, const StateOptions *options);
+  Status (*open)(BackendModel *loaded, const StateOptions *options, BackendState **state, Error *err);
+  void (*close)(BackendState *state);
+  /* Copies row `row` of the logits the last norm_logits left to out[vocab_size] on the host. */
+  Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
+#define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
+  BACKEND_OPERATIONS(BACKEND_DECLARE)
+#undef BACKEND_DECLARE
+} Backend;
+
+extern const Backend cpu_backend;
+
+#endif

@@ -1,0 +1,41 @@
+/* sampler.h - the next token from logits: greedy, temperature, top-k, top-p, min-p, penalties.
+ *
+ * The same seed, step and logits give the same token on every machine and device: exponentials are our own (sums
+ * and products of IEEE doubles or floats only, never contracted), probabilities are 64-bit integers so that sums
+ * do not depend on their order, ties go to the lower id, and the random number is a function of (seed, step).
+ * Called by: the backends' sample operation, session.c. Order of the filters: as transformers has it, penalties,
+ * temperature, top-k, top-p, min-p. */
+#ifndef AUK_ENGINE_SAMPLER_H
+#define AUK_ENGINE_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct {
+  double temperature;        /* 0: greedy (penalties still count) */
+  int top_k;                 /* 0: off */
+  double top_p;              /* 1: off */
+  double min_p;              /* 0: off */
+  double repetition_penalty; /* 1: off; every token of prompt and answer counts, as in transformers */
+  double presence_penalty;   /* 0: off; tokens of the answer only, as in OpenAI's API */
+  double frequency_penalty;  /* 0: off; likewise */
+  uint64_t seed;
+} SamplerSettings;
+
+typedef struct Sampler Sampler; /* settings, the count of draws, and which tokens were seen how often */
+
+Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
+void sampler_close(Sampler *sampler);
+void sampler_reset(Sampler *sampler); /* forgets what was seen and starts the draws again */
+/* Tells it of a token that is now part of the text: of the prompt, or one that was generated. */
+void sampler_note(Sampler *sampler, int32_t id, bool generated);
+/* Picks from logits[vocab_size], which it leaves alone, and counts one draw. Does not note the token. Refused
+ * (STATUS_FAILED) where a logit is NaN or none is finite: a broken model must not look like text. */
+Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
+
+/* Natural log of the softmax's value at `id`, in double: for perplexity and scores. */
+double log_probability(const float *logits, int vocab_size, int32_t id);
+
+#endif
