@@ -30,12 +30,17 @@ bool file_is_directory(const char *path);
 /* "directory/name" in new memory, NULL with err set when out of memory. */
 char *path_join(const char *directory, const char *name, Error *err);
 
+/* Writes all of it: after short writes, interruptions by signals, and waiting where the descriptor does not block.
+ * A closed pipe gives STATUS_PIPE with an empty message, any other failure STATUS_FAILED naming `name`. */
+Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
+
 /* A file that appears at `path` complete or not at all: written beside it under a temporary name, then fsync
  * and rename. After any failure (and by atomic_file_abort) the temporary file is gone and `path` untouched.
- * If `path` is a character device or fifo (/dev/stdout, /dev/full) it is written directly. */
+ * If `path` is a character device or fifo (/dev/stdout, /dev/full) it is written directly. A symbolic link is
+ * followed. Writes are not buffered: hand over large pieces. */
 typedef struct {
-  char *path, *temporary; /* temporary is NULL when written directly */
-  FILE *stream;
+  char *path, *temporary; /* temporary is NULL when written directly; path is NULL when nothing is open */
+  int descriptor;
 } AtomicFile;
 
 Status atomic_file_open(const char *path, AtomicFile *file, Error *err);

@@ -1,0 +1,261 @@
+/* file.c - files mapped, read whole, and written whole or not at all.
+ *
+ * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts of people, packed files,
+ * logits). Always true: every failure says the path and the system's reason; no descriptor outlives the call
+ * that opened it but an AtomicFile's, and none is inherited by a child. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Status system_error(Error *err, Status status, const char *path, const char *what) {
+  return error_set(err, status, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+static const char *file_kind(mode_t mode) {
+  if (S_ISREG(mode)) return "a regular file";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a fifo";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  return S_ISSOCK(mode) ? "a socket" : "no ordinary file";
+}
+
+static char *copy_string(const char *string, Error *err) {
+  char *copy = mem_alloc(strlen(string) + 1, 1, "a path", err);
+  return copy ? strcpy(copy, string) : NULL;
+}
+
+/* --- mapping */
+
+static Status map_descriptor(int descriptor, Status refused, MappedFile *file, Error *err) {
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) return system_error(err, refused, file->path, "examine");
+  if (!S_ISREG(info.st_mode))
+    return error_set(err, refused, "%s is %s, expected a regular file", file->path, file_kind(info.st_mode));
+  if (info.st_size == 0) return STATUS_OK;
+  if ((uintmax_t)info.st_size > PTRDIFF_MAX)
+    return error_set(err, refused, "%s: %jd bytes do not fit into memory addresses", file->path,
+                     (intmax_t)info.st_size);
+  void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (data == MAP_FAILED) return system_error(err, refused, file->path, "map");
+  file->data = data;
+  file->size = (size_t)info.st_size;
+  return STATUS_OK;
+}
+
+Status file_map(const char *path, Status refused, MappedFile *file, Error *err) {
+  *file = (MappedFile){0};
+  if (!(file->path = copy_string(path, err))) return STATUS_FAILED;
+  /* Not blocking: a fifo without a writer would hold open() for ever before its kind could be seen. */
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  Status status = descriptor < 0 ? system_error(err, refused, path, "open")
+                                 : map_descriptor(descriptor, refused, file, err);
+  if (descriptor >= 0) close(descriptor);
+  if (status != STATUS_OK) file_unmap(file);
+  return status;
+}
+
+void file_unmap(MappedFile *file) {
+  if (file->data) munmap((void *)file->data, file->size);
+  free(file->path);
+  *file = (MappedFile){0};
+}
+
+/* --- reading */
+
+Status stream_read(FILE *stream, const char *name, Buffer *out, Error *err) {
+  static const size_t step = 1 << 16;
+  for (;;) {
+    void *data = out->data;
+    TRY(mem_grow(&data, &out->capacity, out->size + step, 1, name, err));
+    out->data = data;
+    errno = 0;
+    size_t n = fread(out->data + out->size, 1, out->capacity - out->size, stream);
+    out->size += n;
+    if (feof(stream)) return STATUS_OK;
+    if (!ferror(stream)) continue;
+    if (errno != EINTR) return system_error(err, STATUS_FAILED, name, "read");
+    clearerr(stream);
+  }
+}
+
+Status file_read(const char *path, Buffer *out, Error *err) {
+  FILE *stream = fopen(path, "rbe");
+  if (!stream) return system_error(err, STATUS_FAILED, path, "open");
+  struct stat info;
+  Status status;
+  if (fstat(fileno(stream), &info) == 0 && S_ISDIR(info.st_mode)) {
+    status = error_set(err, STATUS_FAILED, "%s is a directory, expected a file to read", path);
+  } else {
+    status = stream_read(stream, path, out, err);
+  }
+  fclose(stream);
+  return status;
+}
+
+bool file_exists(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0;
+}
+
+bool file_is_directory(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *path_join(const char *directory, const char *name, Error *err) {
+  size_t length = strlen(directory);
+  bool slash = length > 0 && directory[length - 1] != '/';
+  size_t size = length + slash + strlen(name) + 1;
+  char *path = mem_alloc(size, 1, "a path", err);
+  if (path) snprintf(path, size, "%s%s%s", directory, slash ? "/" : "", name);
+  return path;
+}
+
+/* --- writing */
+
+Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err) {
+  const char *at = bytes;
+  while (size > 0) {
+    ssize_t n = write(descriptor, at, size);
+    if (n >= 0) {
+      at += n;
+      size -= (size_t)n;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      struct pollfd ready = {.fd = descriptor, .events = POLLOUT};
+      poll(&ready, 1, -1);
+    } else if (errno == EPIPE) {
+      return error_set(err, STATUS_PIPE, "%s", "");
+    } else if (errno != EINTR) {
+      return system_error(err, STATUS_FAILED, name, "write");
+    }
+  }
+  return STATUS_OK;
+}
+
+/* The part of `path` before its last component, "." where there is none. New memory. */
+static char *directory_of(const char *path, Error *err) {
+  const char *slash = strrchr(path, '/');
+  if (!slash) return copy_string(".", err);
+  char *directory = copy_string(path, err);
+  if (directory) directory[slash == path ? 1 : slash - path] = 0;
+  return directory;
+}
+
+/* Creates the temporary file in the target's directory, as rename() cannot cross file systems. Its name does
+ * not contain the target's, which may already be as long as a name can be. */
+static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
+  char *directory = directory_of(file->path, err);
+  if (!directory) return STATUS_FAILED;
+  Status status = STATUS_FAILED;
+  for (int attempt = 0;; attempt++) {
+    char name[64];
+    snprintf(name, sizeof name, ".auk-%ld-%d.tmp", (long)getpid(), attempt);
+    if (!(file->temporary = path_join(directory, name, err))) break;
+    file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (file->descriptor >= 0) {
+      status = STATUS_OK;
+      break;
+    }
+    bool taken = errno == EEXIST && attempt < 1000; /* left by a process of the same number that was killed */
+    if (!taken) status = system_error(err, STATUS_FAILED, file->path, "write there");
+    free(file->temporary);
+    file->temporary = NULL;
+    if (!taken) break;
+  }
+  free(directory);
+  return status;
+}
+
+/* Opens what file->path names, be it there (`info`) or not yet (NULL). */
+static Status open_target(AtomicFile *file, const struct stat *info, Error *err) {
+  if (!info) return create_temporary(file, 0666, err);
+  if (S_ISCHR(info->st_mode) || S_ISFIFO(info->st_mode)) {
+    do {
+      file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    } while (file->descriptor < 0 && errno == EINTR);
+    return file->descriptor < 0 ? system_error(err, STATUS_FAILED, file->path, "open for writing")
+                                : STATUS_OK;
+  }
+  if (!S_ISREG(info->st_mode))
+    return error_set(err, STATUS_FAILED, "%s is %s, expected a file to write", file->path,
+                     file_kind(info->st_mode));
+  /* rename() would replace a file that its owner made read-only. */
+  if (access(file->path, W_OK) != 0) return system_error(err, STATUS_FAILED, file->path, "write");
+  TRY(create_temporary(file, 0600, err));
+  if (fchmod(file->descriptor, info->st_mode & 0777) != 0)
+    return system_error(err, STATUS_FAILED, file->path, "set permissions");
+  return STATUS_OK;
+}
+
+Status atomic_file_open(const char *path, AtomicFile *file, Error *err) {
+  *file = (AtomicFile){.descriptor = -1};
+  struct stat info, link;
+  bool exists = stat(path, &info) == 0;
+  if (!exists && errno != ENOENT) return system_error(err, STATUS_FAILED, path, "write");
+  bool is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+  if (is_link && !exists) return error_set(err, STATUS_FAILED, "%s is a symbolic link to nothing", path);
+  if (is_link && S_ISREG(info.st_mode)) { /* replace what it points to, not the link */
+    if (!(file->path = realpath(path, NULL)))
+      return system_error(err, STATUS_FAILED, path, "follow the link");
+  } else if (!(file->path = copy_string(path, err))) {
+    return STATUS_FAILED;
+  }
+  Status status = open_target(file, exists ? &info : NULL, err);
+  if (status != STATUS_OK) atomic_file_abort(file);
+  return status;
+}
+
+Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err) {
+  return descriptor_write(file->descriptor, file->path, bytes, size, err);
+}
+
+/* The name is durable once its directory is. The file is complete and in place by now, and some file systems
+ * cannot sync a directory, so that a failure here is not the caller's. */
+static void sync_directory(const char *path) {
+  char *directory = directory_of(path, NULL);
+  int descriptor = directory ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  if (descriptor >= 0) {
+    fsync(descriptor);
+    close(descriptor);
+  }
+  free(directory);
+}
+
+Status atomic_file_commit(AtomicFile *file, Error *err) {
+  Status status = STATUS_OK;
+  if (file->temporary && fsync(file->descriptor) != 0)
+    status = system_error(err, STATUS_FAILED, file->path, "write to disk");
+  int descriptor = file->descriptor;
+  file->descriptor = -1;
+  /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */
+  if (close(descriptor) != 0 && errno != EINTR && status == STATUS_OK)
+    status = system_error(err, STATUS_FAILED, file->path, "write");
+  if (status == STATUS_OK && file->temporary) {
+    if (rename(file->temporary, file->path) == 0) {
+      sync_directory(file->path);
+      free(file->temporary);
+      file->temporary = NULL;
+    } else {
+      status = error_set(err, STATUS_FAILED, "%s: cannot rename %s to it: %s", file->path, file->temporary,
+                         strerror(errno));
+    }
+  }
+  atomic_file_abort(file); /* what is left of it: all after a failure, the path after success */
+  return status;
+}
+
+void atomic_file_abort(AtomicFile *file) {
+  if (!file->path) return;
+  if (file->descriptor >= 0) close(file->descriptor);
+  if (file->temporary) unlink(file->temporary);
+  free(file->temporary);
+  free(file->path);
+  *file = (AtomicFile){.descriptor = -1};
+}

@@ -1,0 +1,51 @@
+/* output.c - standard output as the product.
+ *
+ * Called by: main.c (output_begin) and the commands.   Calls: descriptor_write().
+ * Always true: nothing is buffered here, so that what output_write() accepted is out, and there is nothing to
+ * flush. */
+#include "base/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+void output_begin(void) {
+  signal(SIGPIPE, SIG_IGN);
+  /* A descriptor 0, 1 or 2 that was closed when we started would be given to the next file that is opened,
+   * and the answer written into a checkpoint. Each is opened the wrong way round: to use it fails as if
+   * closed. */
+  for (int descriptor = 0; descriptor <= 2; descriptor++) {
+    if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
+      open("/dev/null", descriptor ? O_RDONLY : O_WRONLY);
+  }
+}
+
+Status output_write(const void *bytes, size_t size, Error *err) {
+  return descriptor_write(STDOUT_FILENO, "standard output", bytes, size, err);
+}
+
+Status output_printf(Error *err, const char *format, ...) {
+  va_list args;
+  char *text;
+  va_start(args, format);
+  int length = vasprintf(&text, format, args);
+  va_end(args);
+  if (length < 0) return error_set(err, STATUS_FAILED, "standard output: cannot format text");
+  Status status = output_write(text, (size_t)length, err);
+  free(text);
+  return status;
+}
+
+bool output_is_terminal(void) {
+  return isatty(STDOUT_FILENO);
+}
+
+bool progress_is_terminal(void) {
+  return isatty(STDERR_FILENO);
+}
