@@ -1,0 +1,35 @@
+"""What every pytest file here can ask for: the program, the repository, and the larger data where it is.
+
+`make test` names the program it built in AUK; a bare `python3 -m pytest test` takes build/auk.
+"""
+import os
+import pathlib
+import shlex
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def auk():
+    """The program under test as the beginning of an argv list: subprocess.run([*auk, "--version"])."""
+    command = shlex.split(os.environ.get("AUK", str(ROOT / "build" / "auk")))
+    path = pathlib.Path(command[-1])
+    assert path.exists(), f"{path} is not built: make"
+    return command[:-1] + [str(path.resolve())]
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of larger data beside the repository; tests over it are skipped where it is absent."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the larger data in ../shared")
+    return folder
