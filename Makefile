@@ -1,43 +1,62 @@
 # auk: `make help` says what there is to make.
 #
-# One archive a room (src/base -> build/base.a), linked in the order of who may know whom, so that an include or a
-# call upwards fails to link. Objects go to $(BUILD), headers are tracked, nothing is written beside the sources.
+# One archive a room (src/base -> $(BUILD)/base.a); a program is linked with its room and those below it, so that a
+# call upwards fails to link. Everything made goes to $(BUILD), nothing is written beside the sources.
+#
+#   make CC=clang CFLAGS=-O3      another compiler, other flags: what they change is made anew
+#   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
+#   make CUDA=0                   without the CUDA kernels though nvcc is there
+#   make BUILD=elsewhere          objects and programs elsewhere
 
-BUILD   ?= $(if $(SANITIZE),build/sanitize,build)
-PREFIX  ?= /usr/local
-CFLAGS  ?= -O2 -g
-VERSION := 0.1.0
+BUILD        = build$(if $(filter 1,$(SANITIZE)),/sanitize)
+PREFIX       = /usr/local
+PYTHON       = python3
+PKG_CONFIG   = pkg-config
+CFLAGS      ?= -O2 -g
+FUZZ_SECONDS = 60
+NVCC         = nvcc
+CUDA         = $(if $(and $(wildcard cuda/dispatch.c),$(shell command -v $(NVCC))),1,0)
+CUDA_ARCHS   = 75 80 86 89 90a
 
 .DEFAULT_GOAL := all
-.PHONY: all test test-unit test-cli demo lint format install clean help
+.PHONY: all test test-unit demo bench lint format fuzz fuzz-programs install clean help FORCE
+.SECONDARY:
 
+VERSION  := 0.1.0
 PACKAGES := libcjson libutf8proc libpcre2-8
-CPPFLAGS += -D_GNU_SOURCE -DAUK_VERSION='"$(VERSION)"' -Isrc -I.
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
+AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -DAUK_CUDA=$(CUDA) -Isrc -I. $(CPPFLAGS)
 # No contraction and no fast math: results depend on the source, not on the compiler's mood.
-AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell pkg-config --cflags $(PACKAGES)) $(CFLAGS)
-LDLIBS   := $(shell pkg-config --libs $(PACKAGES)) -lm
-ifdef SANITIZE
+AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>&-) $(CFLAGS)
+AUK_LDLIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>&-) -lm $(LDLIBS)
+ifeq ($(SANITIZE),1)
 AUK_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
+ifeq ($(FUZZ),1)
+AUK_CFLAGS += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
+ifeq ($(CUDA),1)
+AUK_NVCCFLAGS := -std=c++17 -O3 -lineinfo -Werror all-warnings $(NVCCFLAGS) \
+  $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch))
+AUK_LDLIBS += -L$(dir $(shell command -v $(NVCC)))../lib64 -lcublas -lcudart -lstdc++
+endif
 
-# --- rooms, highest first; each may know those after it
-ROOMS          := commands engine cpu model tokenizer base
-DIR_commands   := src/commands
-DIR_engine     := src/engine
-DIR_cpu        := src/cpu
-DIR_model      := src/model
-DIR_tokenizer  := tokenizer
-DIR_base       := src/base
-BELOW_commands := commands cpu engine model tokenizer base
-BELOW_engine   := engine cpu engine model base
-BELOW_cpu      := cpu engine model base
-BELOW_model    := model base
+# --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
+ROOMS           := commands engine cpu cuda model tokenizer base
+DIR_commands    := src/commands
+DIR_engine      := src/engine
+DIR_cpu         := src/cpu
+DIR_cuda        := cuda
+DIR_model       := src/model
+DIR_tokenizer   := tokenizer
+DIR_base        := src/base
+BELOW_commands  := commands cpu cuda engine model tokenizer base
+BELOW_engine    := engine cpu model base
+BELOW_cpu       := cpu engine model base
+BELOW_cuda      := cuda cpu engine model base
+BELOW_model     := model base
 BELOW_tokenizer := tokenizer base
-BELOW_base     := base
-
-objects  = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard $(1)/*.c)))
-archives = $(foreach room,$(BELOW_$(1)),$(BUILD)/$(room).a)
+BELOW_base      := base
 
 # src/cpu/kernels.c is compiled once for each instruction set; the program picks one when it starts.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -47,44 +66,99 @@ endif
 ISAS ?= baseline
 ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
-KERNELS := $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
+
+objects  = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard $(1)/*.c)))
+OBJECTS_commands  := $(call objects,src/commands)
+OBJECTS_engine    := $(call objects,src/engine)
+OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
+OBJECTS_cuda      := $(call objects,cuda) $(if $(filter 1,$(CUDA)),$(patsubst %,$(BUILD)/%.o,$(wildcard cuda/*.cu)))
+OBJECTS_model     := $(call objects,src/model)
+OBJECTS_tokenizer := $(call objects,tokenizer)
+OBJECTS_base      := $(call objects,src/base)
+archives = $(BELOW_$(1):%=$(BUILD)/%.a)
+libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
+
+TESTS := $(foreach room,$(ROOMS),$(patsubst %.c,$(BUILD)/%,$(wildcard test/$(room)/test_*.c)))
+FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/fuzz/fuzz_*.c))
 
 all: $(BUILD)/auk
 
-define room_archive
-$(BUILD)/$(1).a: $(filter-out $(BUILD)/src/cpu/kernels.o,$(call objects,$(DIR_$(1)))) $(if $(filter cpu,$(1)),$(KERNELS))
+$(BUILD)/auk: $(BUILD)/main.o $(call archives,commands)
+	$(CC) $(AUK_CFLAGS) $(LDFLAGS) -o $@ $< $(call libraries,commands)
+
+# A room's archive, and its tests: test/ROOM/test_*.c, each a cmocka program.
+define rules_of_room
+$(BUILD)/$(1).a: $(OBJECTS_$(1))
 	@rm -f $$@
 	$$(AR) rcs $$@ $$^
+$(BUILD)/test/$(1)/test_%: $(BUILD)/test/$(1)/test_%.o $(call archives,$(1))
+	$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
 endef
-$(foreach room,$(ROOMS),$(eval $(call room_archive,$(room))))
+$(foreach room,$(ROOMS),$(eval $(call rules_of_room,$(room))))
 
-$(BUILD)/auk: $(BUILD)/main.o $(sort $(call archives,commands))
-	$(CC) $(AUK_CFLAGS) $(LDFLAGS) -o $@ $< -Wl,--start-group $(call archives,commands) -Wl,--end-group $(LDLIBS)
-
-$(BUILD)/%.o: %.c
+# Every object also depends on $(BUILD)/flags, which is rewritten when the compiler or a flag is another than before.
+$(BUILD)/flags: FORCE
+	@$(PKG_CONFIG) --exists $(PACKAGES) || { echo "missing libraries: sh scripts/bootstrap.sh $(MAKECMDGOALS)"; exit 1; }
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(AUK_CFLAGS) -MMD -MP -c -o $@ $<
+	@now="$(shell command -v $(CC)) $(MACHINE) $(AUK_CPPFLAGS) $(AUK_CFLAGS) $(AUK_NVCCFLAGS) $(LDFLAGS) $(AUK_LDLIBS)"; \
+	  [ "$$now" = "$$(cat $@ 2>&-)" ] || printf '%s\n' "$$now" >$@
 
-$(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c
+$(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 -ffp-contract=fast $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
+	$(CC) $(AUK_CPPFLAGS) $(AUK_CFLAGS) -MMD -MP -c -o $@ $<
 
-# --- tests: test/ROOM/test_*.c, each a cmocka program linked with its room and those below
-TESTS := $(foreach room,$(ROOMS),$(patsubst %.c,$(BUILD)/%,$(wildcard test/$(room)/test_*.c)))
+$(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 -ffp-contract=fast $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
-define room_tests
-$(BUILD)/test/$(1)/test_%: $(BUILD)/test/$(1)/test_%.o $(sort $(call archives,$(1)))
-	$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) -o $$@ $$< -Wl,--start-group $(call archives,$(1)) -Wl,--end-group -lcmocka $$(LDLIBS)
-endef
-$(foreach room,$(ROOMS),$(eval $(call room_tests,$(room))))
+$(BUILD)/%.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
 
-test: test-unit test-cli
+-include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o))
+
+test: $(BUILD)/auk $(TESTS)
+	@$(PYTHON) scripts/run_tests.py $(BUILD) $(TESTS)
 
 test-unit: $(TESTS)
-	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done
+	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
+
+# libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with every room, all of it built by clang in build/fuzz.
+fuzz:
+	@MAKE="$(MAKE)" sh scripts/fuzz.sh $(FUZZ_SECONDS)
+
+fuzz-programs: $(FUZZERS)
+
+$(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,commands)
+	$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,commands)
+
+demo: $(BUILD)/auk
+	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/demo.sh
+
+bench: $(BUILD)/auk
+	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/bench.sh
+
+lint:
+	@$(PYTHON) scripts/lint.py
+
+format:
+	clang-format -i $(filter %.c %.h %.cu %.cuh,$(shell git ls-files -co --exclude-standard))
+
+install: $(BUILD)/auk
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BUILD)/auk $(DESTDIR)$(PREFIX)/bin/auk
 
 clean:
 	rm -rf build
 
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.SECONDARY:
+help:
+	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=0, BUILD=folder)"
+	@echo "make test       build and run every test     (SANITIZE=1: with ASan and UBSan)"
+	@echo "make demo       fetch a small real model and let it answer"
+	@echo "make bench      measure the speed on this machine"
+	@echo "make lint       check formatting, who includes whom, and more"
+	@echo "make format     let clang-format rewrite the sources"
+	@echo "make fuzz       feed the parsers hostile input, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs clang)"
+	@echo "make install    install the program           (PREFIX=$(PREFIX), DESTDIR=)"
+	@echo "make clean      remove everything that was built"
+	@echo "Where a compiler or a library is missing: sh scripts/bootstrap.sh TARGET"
