@@ -1,0 +1,46 @@
+/* main.c - the command table, nothing else. `auk FLAGS...` is `auk run FLAGS...`. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+
+static const struct {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *about;
+} commands[] = {
+    {"run", command_run, "answer a prompt; the command where none is named"},
+    {"eval", command_eval, "logits and perplexity of given tokens"},
+    {"bench", command_bench, "measure speed"},
+    {"tokenize", command_tokenize, "text to token ids and back"},
+    {"inspect", command_inspect, "say what is in a checkpoint and what it will take"},
+    {"pack", command_pack, "write a checkpoint as one packed file"},
+};
+static const size_t n_commands = sizeof commands / sizeof *commands;
+
+static Status print_help(Error *err) {
+  TRY(output_printf(
+      err, "usage: auk -m MODEL -p TEXT [FLAGS]\n       auk COMMAND [FLAGS]\n\n"
+           "Runs AWQ-quantised language models. MODEL is a Hugging Face directory or a packed file.\n\n"
+           "Commands:\n"));
+  for (size_t i = 0; i < n_commands; i++)
+    TRY(output_printf(err, "  %-10s %s\n", commands[i].name, commands[i].about));
+  return output_printf(
+      err, "\n`auk COMMAND --help` lists the flags of a command, `auk --version` says which this is.\n");
+}
+
+int main(int argc, char **argv) {
+  output_begin();
+  Error err = {{0}};
+  if (argc > 1 && strcmp(argv[1], "--version") == 0)
+    return command_finish(output_printf(&err, "auk %s\n", AUK_VERSION), &err);
+  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+    return command_finish(print_help(&err), &err);
+  if (argc < 2 || argv[1][0] == '-') return command_run(argc, argv);
+  for (size_t i = 0; i < n_commands; i++)
+    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+  return command_finish(
+      error_set(&err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them)", argv[1]), &err);
+}

@@ -1,0 +1,13 @@
+/* commands.h - the commands, one file each. argv[0] is the command's name; what comes back is the exit status
+ * (base/status.h has the values). Called by: main.c. */
+#ifndef AUK_COMMANDS_COMMANDS_H
+#define AUK_COMMANDS_COMMANDS_H
+
+int command_run(int argc, char **argv);      /* a prompt in, an answer out; also what no command word means */
+int command_eval(int argc, char **argv);     /* logits and perplexity of given tokens */
+int command_bench(int argc, char **argv);    /* speed */
+int command_tokenize(int argc, char **argv); /* text to ids and back */
+int command_inspect(int argc, char **argv);  /* what is in a checkpoint */
+int command_pack(int argc, char **argv);     /* a directory to one ak48 file */
+
+#endif

@@ -1,0 +1,62 @@
+/* common.h - what commands share: how they end, how they open a model, what memory there is, SIGINT.
+ *
+ * Environment: AUK_MODEL is the model where no flag names one. */
+#ifndef AUK_COMMANDS_COMMON_H
+#define AUK_COMMANDS_COMMON_H
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "commands/flags.h"
+#include "engine/backend.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+/* Ends a command: prints "auk: MESSAGE" to standard error where there is a message and `status` is a failure
+ * that is told (a closed pipe and an interruption are not), and returns the exit status. */
+int command_finish(Status status, const Error *err);
+
+/* -m, --rope-theta, --norm-eps, --tokenizer. Zero-initialise it. */
+typedef struct {
+  const char *path;
+  ModelOverrides overrides;
+  Flag flags[4]; /* filled by model_flag_group() */
+} ModelFlags;
+FlagGroup model_flag_group(ModelFlags *values);
+
+/* The model that the flags name, else the environment's; STATUS_USAGE where neither does. */
+Status model_flags_path(const ModelFlags *values, const char **path, Error *err);
+Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
+
+/* The tokenizer that belongs to an open model, refused with what to do where it has none. */
+Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);
+
+/* -t, --kv, --device. Zero-initialise it. */
+typedef struct {
+  int threads; /* 0: all cores this process may use */
+  int kv;      /* KvType */
+  int device;  /* index into "auto|cpu|cuda" */
+  Flag flags[3];
+} EngineFlags;
+FlagGroup engine_flag_group(EngineFlags *values);
+Status engine_flags_backend(const EngineFlags *values, const Backend **backend, Error *err);
+
+/* Bytes that this process could still use: what the kernel calls available, within the limit of its control
+ * group. */
+size_t memory_available(void);
+/* Refuses (STATUS_FAILED, with needed and free bytes) a session of these sizes that does not fit beside the
+ * weights. */
+Status memory_check(const Backend *backend, const Model *model, const StateOptions *options, Error *err);
+
+/* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above 64 MB, and where it
+ * is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
+Status text_read(const char *path, Buffer *out, Error *err);
+
+/* Refuses ids that the model has no embedding for: such a tokenizer belongs to another model. */
+Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, Error *err);
+
+/* From the first call on the first SIGINT sets the returned flag, and a second one ends the program. */
+const volatile int *interrupt_catch(void);
+
+double now_ms(void); /* a monotonic clock */
+
+#endif
