@@ -1,4 +1,4 @@
-/* commands.h - the commands, one file each. argv[0] is the command's name; what comes back is the exit status
+/* commands.h - the commands, one file each. argv[0] is passed over; what comes back is the exit status
  * (base/status.h has the values). Called by: main.c. */
 #ifndef AUK_COMMANDS_COMMANDS_H
 #define AUK_COMMANDS_COMMANDS_H

@@ -1,0 +1,183 @@
+/* common.c - see common.h.
+ *
+ * Called by: every command. The only thing here that changes is the flag that the SIGINT handler sets. */
+#include "commands/common.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/utf8.h"
+
+/* No context holds a text of this size: the longest are of some million tokens of some bytes. */
+static const size_t max_text_bytes = (size_t)64 << 20;
+
+int command_finish(Status status, const Error *err) {
+  bool told = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
+  if (told && err->text[0]) fprintf(stderr, "auk: %s\n", err->text);
+  return (int)status;
+}
+
+/* --- the model */
+
+FlagGroup model_flag_group(ModelFlags *values) {
+  ModelOverrides *over = &values->overrides;
+  const Flag flags[] = {
+      flag_string("-m, --model", "MODEL", &values->path,
+                  "a Hugging Face directory or a packed file (default: $AUK_MODEL)"),
+      flag_string("--tokenizer", "FILE", &over->tokenizer, "a tokenizer.json in place of the model's own"),
+      flag_double("--rope-theta", "X", &over->rope_theta, 1, 1e12,
+                  "for a packed file, whose header does not hold it"),
+      flag_double("--norm-eps", "X", &over->norm_eps, 1e-12, 1,
+                  "for a packed file, whose header does not hold it"),
+  };
+  _Static_assert(sizeof flags == sizeof values->flags, "ModelFlags.flags has room for exactly these");
+  memcpy(values->flags, flags, sizeof flags);
+  return (FlagGroup){"Model", values->flags, sizeof flags / sizeof *flags};
+}
+
+Status model_flags_path(const ModelFlags *values, const char **path, Error *err) {
+  *path = values->path ? values->path : getenv("AUK_MODEL");
+  if (*path && **path) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "no model: give -m MODEL or set AUK_MODEL");
+}
+
+Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
+  const char *path;
+  TRY(model_flags_path(values, &path, err));
+  return model_open(path, &values->overrides, model, err);
+}
+
+Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err) {
+  if (model->tokenizer_path) return tokenizer_open(model->tokenizer_path, tokenizer, err);
+  return error_set(err, STATUS_MODEL, "%s: no tokenizer.json %s it (--tokenizer FILE names one)", model_path,
+                   model->layout == LAYOUT_HF_DIRECTORY ? "in" : "beside");
+}
+
+/* --- the device */
+
+FlagGroup engine_flag_group(EngineFlags *values) {
+  const Flag flags[] = {
+      flag_int("-t, --threads", "N", &values->threads, 0, 4096,
+               "CPU threads (default 0: all cores this process may use)"),
+      flag_choice("--kv", "f16|f32", &values->kv, "how keys and values are kept (default f16)"),
+      flag_choice("--device", "auto|cpu|cuda", &values->device, "where to compute (default auto)"),
+  };
+  _Static_assert(sizeof flags == sizeof values->flags, "EngineFlags.flags has room for exactly these");
+  memcpy(values->flags, flags, sizeof flags);
+  return (FlagGroup){"Engine", values->flags, sizeof flags / sizeof *flags};
+}
+
+Status engine_flags_backend(const EngineFlags *values, const Backend **backend, Error *err) {
+  enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+  if (values->device == DEVICE_CUDA)
+    return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
+  *backend = &cpu_backend;
+  return STATUS_OK;
+}
+
+/* --- memory */
+
+/* The number behind `key` at a line's beginning in a file of /proc or /sys, or false. An empty key takes the
+ * first number of the file. */
+static bool read_counter(const char *path, const char *key, uint64_t *value) {
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  char line[256];
+  bool found = false;
+  while (!found && fgets(line, sizeof line, file))
+    found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), " %" SCNu64, value) == 1;
+  fclose(file);
+  return found;
+}
+
+size_t memory_available(void) {
+  uint64_t available = SIZE_MAX, kib, limit, used, cached;
+  if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
+  /* A container sees its own group here (cgroup v2); the page cache in it can be taken back. */
+  if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
+      read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
+    if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;
+    uint64_t left = limit > used ? limit - used : 0;
+    if (left < available) available = left;
+  }
+  return (size_t)available;
+}
+
+Status memory_check(const Backend *backend, const Model *model, const StateOptions *options, Error *err) {
+  size_t state = backend->state_bytes(&model->config, options), free_bytes = memory_available(), needed;
+  if (__builtin_add_overflow(state, model->weight_bytes, &needed)) needed = SIZE_MAX;
+  if (needed <= free_bytes) return STATUS_OK;
+  return error_set(err, STATUS_FAILED,
+                   "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
+                   "smaller -c needs less",
+                   needed, model->weight_bytes, options->n_ctx, state, free_bytes);
+}
+
+/* --- text and ids */
+
+static Status read_stream(FILE *stream, const char *name, Buffer *out, Error *err) {
+  char block[1 << 16];
+  for (size_t n; (n = fread(block, 1, sizeof block, stream)) > 0;) {
+    TRY(buffer_append(out, block, n, err));
+    if (out->size > max_text_bytes)
+      return error_set(err, STATUS_USAGE, "%s is longer than %zu bytes, more than any context holds", name,
+                       max_text_bytes);
+  }
+  if (!ferror(stream)) return STATUS_OK;
+  if (errno == EINTR) return STATUS_INTERRUPTED;
+  return error_set(err, STATUS_FAILED, "cannot read %s: %s", name, strerror(errno));
+}
+
+Status text_read(const char *path, Buffer *out, Error *err) {
+  bool standard = strcmp(path, "-") == 0;
+  const char *name = standard ? "standard input" : path;
+  FILE *stream = standard ? stdin : fopen(path, "re");
+  if (!stream) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
+  size_t start = out->size;
+  Status status = read_stream(stream, name, out, err);
+  if (!standard) fclose(stream);
+  if (status || out->size == start) return status;
+  size_t valid = utf8_valid_prefix(out->data + start, out->size - start);
+  if (valid == out->size - start) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", name,
+                   (unsigned char)out->data[start + valid], valid);
+}
+
+Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, Error *err) {
+  for (size_t i = 0; i < n; i++)
+    if (ids[i] < 0 || ids[i] >= model->config.vocab_size)
+      return error_set(err, STATUS_MODEL,
+                       "%s: token %zu has id %d, expected one below %d, the model's vocabulary: is this the "
+                       "model's own tokenizer?",
+                       source, i, (int)ids[i], model->config.vocab_size);
+  return STATUS_OK;
+}
+
+/* --- signals and time */
+
+static volatile int
+    interrupted; /* the one global that changes: a signal handler has nothing else to write to */
+
+static void on_interrupt(int signal_number) {
+  (void)signal_number;
+  interrupted = 1;
+}
+
+const volatile int *interrupt_catch(void) {
+  /* No SA_RESTART: a read that waits for input ends too. After one signal the default is back. */
+  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  return &interrupted;
+}
+
+double now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}

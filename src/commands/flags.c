@@ -1,0 +1,300 @@
+/* flags.c - see flags.h.
+ *
+ * Called by: every command.   Always true: a value is stored only after it was read whole and is in range. */
+#include "commands/flags.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/output.h"
+
+/* --- the kinds */
+
+Flag flag_switch(const char *names, bool *on, const char *help) {
+  return (Flag){.names = names, .help = help, .kind = FLAG_SWITCH, .on = on};
+}
+
+Flag flag_int(const char *names, const char *argument, int *value, int low, int high, const char *help) {
+  return (Flag){.names = names,
+                .argument = argument,
+                .help = help,
+                .kind = FLAG_INT,
+                .integer = value,
+                .low = low,
+                .high = high};
+}
+
+Flag flag_double(const char *names, const char *argument, double *value, double low, double high,
+                 const char *help) {
+  return (Flag){.names = names,
+                .argument = argument,
+                .help = help,
+                .kind = FLAG_DOUBLE,
+                .number = value,
+                .low = low,
+                .high = high};
+}
+
+Flag flag_seed(const char *names, Seed *seed, const char *help) {
+  return (Flag){.names = names, .argument = "N", .help = help, .kind = FLAG_SEED, .seed = seed};
+}
+
+Flag flag_string(const char *names, const char *argument, const char **value, const char *help) {
+  return (Flag){.names = names, .argument = argument, .help = help, .kind = FLAG_STRING, .string = value};
+}
+
+Flag flag_choice(const char *names, const char *words, int *index, const char *help) {
+  return (Flag){.names = names, .argument = words, .help = help, .kind = FLAG_CHOICE, .choice = index};
+}
+
+Flag flag_strings(const char *names, const char *argument, StringList *list, const char *help) {
+  return (Flag){.names = names, .argument = argument, .help = help, .kind = FLAG_STRINGS, .strings = list};
+}
+
+Flag flag_ints(const char *names, const char *argument, IntList *list, int low, int high, const char *help) {
+  return (Flag){.names = names,
+                .argument = argument,
+                .help = help,
+                .kind = FLAG_INTS,
+                .integers = list,
+                .low = low,
+                .high = high};
+}
+
+void string_list_release(StringList *list) {
+  free(list->items);
+  *list = (StringList){0};
+}
+
+void int_list_release(IntList *list) {
+  free(list->items);
+  *list = (IntList){0};
+}
+
+/* --- values */
+
+static Status refuse(const char *name, const char *text, const Flag *flag, const char *kind, Error *err) {
+  return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s from %.10g to %.10g", name, text, kind,
+                   flag->low, flag->high);
+}
+
+/* text[0..size) as a whole decimal number in the flag's range. */
+static Status read_int(const char *name, const char *text, size_t size, const Flag *flag, int *out,
+                       Error *err) {
+  char digits[32];
+  long long value = 0;
+  bool whole = size > 0 && size < sizeof digits;
+  if (whole) {
+    memcpy(digits, text, size);
+    digits[size] = 0;
+    char *end;
+    errno = 0;
+    value = strtoll(digits, &end, 10);
+    whole = *end == 0 && errno == 0 && strspn(digits, "+-0123456789") == size;
+  }
+  if (!whole || (double)value < flag->low || (double)value > flag->high)
+    return refuse(name, text, flag, "a whole number", err);
+  *out = (int)value;
+  return STATUS_OK;
+}
+
+static Status read_double(const char *name, const char *text, const Flag *flag, double *out, Error *err) {
+  char *end;
+  double value = strtod(text, &end);
+  bool whole = *text && *end == 0 && strspn(text, "+-.0123456789eE") == strlen(text);
+  if (!whole || !(value >= flag->low && value <= flag->high))
+    return refuse(name, text, flag, "a number", err);
+  *out = value;
+  return STATUS_OK;
+}
+
+static Status read_seed(const char *name, const char *text, Seed *out, Error *err) {
+  if (strcmp(text, "-1") == 0) {
+    out->given = false;
+    return STATUS_OK;
+  }
+  errno = 0;
+  uint64_t value = strtoull(text, NULL, 10);
+  if (!*text || errno || strspn(text, "0123456789") != strlen(text))
+    return error_set(err, STATUS_USAGE, "%s is \"%s\", expected a whole number below 2^64, or -1", name,
+                     text);
+  *out = (Seed){true, value};
+  return STATUS_OK;
+}
+
+static Status read_choice(const char *name, const char *text, const Flag *flag, Error *err) {
+  const char *word = flag->argument;
+  for (int index = 0;; index++) {
+    size_t length = strcspn(word, "|");
+    if (strlen(text) == length && memcmp(text, word, length) == 0) {
+      *flag->choice = index;
+      return STATUS_OK;
+    }
+    if (!word[length]) break;
+    word += length + 1;
+  }
+  return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s", name, text, flag->argument);
+}
+
+static Status add_string(StringList *list, const char *text, Error *err) {
+  void *items = list->items;
+  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
+  list->items = items;
+  list->items[list->count++] = text;
+  return STATUS_OK;
+}
+
+static Status add_ints(const char *name, const char *text, const Flag *flag, Error *err) {
+  IntList *list = flag->integers;
+  for (const char *at = text;; at++) {
+    size_t size = strcspn(at, ",");
+    int value = 0;
+    Status status = read_int(name, at, size, flag, &value, err);
+    if (status) return refuse(name, text, flag, "whole numbers, separated by commas,", err);
+    void *items = list->items;
+    TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
+    list->items = items;
+    list->items[list->count++] = value;
+    at += size;
+    if (!*at) return STATUS_OK;
+  }
+}
+
+static Status take_value(const Flag *flag, const char *name, const char *text, Error *err) {
+  switch (flag->kind) {
+  case FLAG_SWITCH: break;
+  case FLAG_INT: return read_int(name, text, strlen(text), flag, flag->integer, err);
+  case FLAG_DOUBLE: return read_double(name, text, flag, flag->number, err);
+  case FLAG_SEED: return read_seed(name, text, flag->seed, err);
+  case FLAG_STRING: *flag->string = text; return STATUS_OK;
+  case FLAG_CHOICE: return read_choice(name, text, flag, err);
+  case FLAG_STRINGS: return add_string(flag->strings, text, err);
+  case FLAG_INTS: return add_ints(name, text, flag, err);
+  }
+  *flag->on = true;
+  return STATUS_OK;
+}
+
+/* --- names */
+
+/* Whether text[0..size) is one of "-a, --all". */
+static bool has_name(const char *names, const char *text, size_t size) {
+  for (const char *name = names;;) {
+    size_t length = strcspn(name, ",");
+    if (length == size && memcmp(name, text, size) == 0) return true;
+    if (!name[length]) return false;
+    name += length + 2; /* over ", " */
+  }
+}
+
+static const Flag *find_flag(const Interface *interface, const char *text, size_t size) {
+  for (size_t g = 0; g < interface->n_groups; g++)
+    for (size_t f = 0; f < interface->groups[g].n_flags; f++)
+      if (has_name(interface->groups[g].flags[f].names, text, size)) return &interface->groups[g].flags[f];
+  return NULL;
+}
+
+/* The flag at argv[*at] with its value; *at moves to the last argument used. */
+static Status take_flag(const Interface *interface, int argc, char **argv, int *at, Error *err) {
+  const char *text = argv[*at], *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
+  size_t size = equals ? (size_t)(equals - text) : strlen(text);
+  const Flag *flag = find_flag(interface, text, size);
+  if (!flag) return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
+  char name[64];
+  size_t shown = size < sizeof name ? size : sizeof name - 1;
+  memcpy(name, text, shown);
+  name[shown] = 0;
+  if (flag->kind == FLAG_SWITCH) {
+    if (equals) return error_set(err, STATUS_USAGE, "%s takes no value, found \"%s\"", name, equals + 1);
+    return take_value(flag, name, NULL, err);
+  }
+  if (equals) return take_value(flag, name, equals + 1, err);
+  if (*at + 1 >= argc) return error_set(err, STATUS_USAGE, "%s needs a value (%s)", name, flag->argument);
+  return take_value(flag, name, argv[++*at], err);
+}
+
+/* --- help */
+
+enum { HELP_COLUMN = 34, HELP_WIDTH = 100 };
+
+/* `help` broken at spaces so that no line passes HELP_WIDTH; the cursor stands at HELP_COLUMN. */
+static Status put_wrapped(Buffer *out, const char *help, Error *err) {
+  size_t room = HELP_WIDTH - HELP_COLUMN, column = 0;
+  for (const char *word = help; *word;) {
+    size_t length = strcspn(word, " ");
+    if (column && column + 1 + length > room) {
+      TRY(buffer_printf(out, err, "\n%*s", HELP_COLUMN, ""));
+      column = 0;
+    }
+    if (column) TRY(buffer_append(out, " ", 1, err));
+    TRY(buffer_append(out, word, length, err));
+    column += length + (column > 0);
+    word += length;
+    word += strspn(word, " ");
+  }
+  return buffer_append(out, "\n", 1, err);
+}
+
+static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
+  size_t start = out->size;
+  TRY(buffer_printf(out, err, "  %s", flag->names));
+  if (flag->argument) TRY(buffer_printf(out, err, " %s", flag->argument));
+  size_t width = out->size - start;
+  if (width + 2 > HELP_COLUMN) {
+    TRY(buffer_append(out, "\n", 1, err));
+    width = 0;
+  }
+  TRY(buffer_printf(out, err, "%*s", (int)(HELP_COLUMN - width), ""));
+  return put_wrapped(out, flag->help, err);
+}
+
+static Status put_help(Buffer *out, const Interface *interface, Error *err) {
+  for (const char *line = interface->usage; *line;) {
+    size_t length = strcspn(line, "\n");
+    TRY(buffer_printf(out, err, "%s%.*s\n", line == interface->usage ? "usage: " : "       ", (int)length,
+                      line));
+    line += length + (line[length] == '\n');
+  }
+  TRY(buffer_printf(out, err, "\n%s\n", interface->about));
+  for (size_t g = 0; g < interface->n_groups; g++) {
+    TRY(buffer_printf(out, err, "\n%s:\n", interface->groups[g].title));
+    for (size_t f = 0; f < interface->groups[g].n_flags; f++)
+      TRY(put_flag(out, &interface->groups[g].flags[f], err));
+  }
+  return STATUS_OK;
+}
+
+static Status print_help(const Interface *interface, Error *err) {
+  Buffer out = {0};
+  Status status = put_help(&out, interface, err);
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&out);
+  return status;
+}
+
+Status flags_parse(const Interface *interface, int argc, char **argv, const char **operands,
+                   size_t *n_operands, bool *helped, Error *err) {
+  *helped = false;
+  size_t n = 0;
+  bool ended = false;
+  for (int at = 1; at < argc; at++) {
+    const char *text = argv[at];
+    if (!ended && strcmp(text, "--") == 0) {
+      ended = true;
+    } else if (!ended && (strcmp(text, "--help") == 0 || strcmp(text, "-h") == 0)) {
+      *helped = true;
+      return print_help(interface, err);
+    } else if (!ended && text[0] == '-' && text[1]) {
+      TRY(take_flag(interface, argc, argv, &at, err));
+    } else if (n < interface->max_operands) {
+      operands[n++] = text;
+    } else {
+      return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (--help says how to call this)", text);
+    }
+  }
+  if (n_operands) *n_operands = n;
+  return STATUS_OK;
+}
