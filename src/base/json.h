@@ -31,7 +31,8 @@ typedef struct {
 } JsonSkip;
 
 /* Parses text[0..size). `name` is the file's name for messages, `refused` their status. The tree does not refer
- * to the text (a JsonSpan does). Free with json_free(). */
+ * to the text (a JsonSpan does). Free with json_free(). `tree` may be NULL: the text is validated only, for a
+ * cursor. At most 32 skips. */
 Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips, size_t n_skips,
                   Json **tree, Error *err);
 void json_free(Json *tree);
@@ -46,7 +47,7 @@ bool json_is_bool(const Json *value);
 size_t json_count(const Json *value);               /* elements of an array, members of an object, else 0 */
 const Json *json_first(const Json *value);          /* first element or member, or NULL */
 const Json *json_next(const Json *element);         /* the one after it, or NULL */
-const char *json_key(const Json *element);          /* of a member: its key, NUL-terminated up to a U+0000 */
+const char *json_key(const Json *element);          /* of a member: its key; a U+0000 in it stands as C0 80 */
 /* The bytes of a string, with their number, which may hold NULs. PRECOND json_is_string(). */
 const char *json_string(const Json *value, size_t *size);
 bool json_string_is(const Json *value, const char *expected);

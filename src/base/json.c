@@ -1,0 +1,190 @@
+/* json.c - a tree of validated JSON, by cJSON over the copy that json_validate() makes.
+ *
+ * Called by: src/model and tokenizer/ for their files, commands for JSON lines.
+ * Always true of a tree: a number is a cJSON string that begins with JSON_NUMBER_MARK and holds the number's
+ * own text, so that nothing was rounded; any other string's bytes are valid UTF-8 and their number is in
+ *              valueint (a text has at most JSON_MAX_SIZE). Nothing outside this file looks into a cJSON. */
+#include "base/json.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_text.h"
+
+_Static_assert(JSON_MAX_DEPTH < CJSON_NESTING_LIMIT, "what was validated must parse");
+_Static_assert(JSON_MAX_SIZE < 0x7fffffff, "sizes fit valueint");
+
+/* --- parsing */
+
+/* Turns C0 80 back into NUL and notes how long each string is. */
+static void settle_strings(cJSON *item) {
+  for (; item; item = item->next) {
+    if (item->child) settle_strings(item->child);
+    if (!cJSON_IsString(item)) continue;
+    size_t size = strlen(item->valuestring), kept = 0;
+    for (size_t i = 0; i < size; i++) {
+      bool nul = (unsigned char)item->valuestring[i] == 0xc0;
+      item->valuestring[kept++] = nul ? 0 : item->valuestring[i];
+      i += nul;
+    }
+    item->valuestring[kept] = 0;
+    item->valueint = (int)kept;
+  }
+}
+
+Status json_parse(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
+                  size_t n_skips, Json **tree, Error *err) {
+  Buffer copy = {0};
+  if (tree) *tree = NULL;
+  Status status = json_validate(name, refused, text, size, skips, n_skips, tree ? &copy : NULL, err);
+  if (status == STATUS_OK && tree) {
+    *tree = cJSON_ParseWithLength(copy.data, copy.size);
+    if (*tree)
+      settle_strings(*tree);
+    else
+      status = error_set(err, STATUS_FAILED, "out of memory: the JSON of %s", name); /* the text is valid */
+  }
+  buffer_release(&copy);
+  return status;
+}
+
+void json_free(Json *tree) {
+  cJSON_Delete(tree);
+}
+
+/* --- look-up */
+
+const Json *json_member(const Json *object, const char *key) {
+  if (!json_is_object(object)) return NULL;
+  for (const cJSON *item = object->child; item; item = item->next)
+    if (strcmp(item->string, key) == 0) return cJSON_IsNull(item) ? NULL : item;
+  return NULL;
+}
+
+bool json_is_object(const Json *value) {
+  return cJSON_IsObject(value);
+}
+
+bool json_is_array(const Json *value) {
+  return cJSON_IsArray(value);
+}
+
+bool json_is_string(const Json *value) {
+  return cJSON_IsString(value) && value->valuestring[0] != JSON_NUMBER_MARK;
+}
+
+bool json_is_number(const Json *value) {
+  return cJSON_IsString(value) && value->valuestring[0] == JSON_NUMBER_MARK;
+}
+
+bool json_is_bool(const Json *value) {
+  return cJSON_IsBool(value);
+}
+
+size_t json_count(const Json *value) {
+  size_t count = 0;
+  for (const Json *element = json_first(value); element; element = json_next(element)) count++;
+  return count;
+}
+
+const Json *json_first(const Json *value) {
+  return json_is_array(value) || json_is_object(value) ? value->child : NULL;
+}
+
+const Json *json_next(const Json *element) {
+  return element->next;
+}
+
+const char *json_key(const Json *element) {
+  return element->string;
+}
+
+const char *json_string(const Json *value, size_t *size) {
+  *size = (size_t)value->valueint;
+  return value->valuestring;
+}
+
+bool json_string_is(const Json *value, const char *expected) {
+  if (!json_is_string(value)) return false;
+  size_t size;
+  const char *bytes = json_string(value, &size);
+  return size == strlen(expected) && memcmp(bytes, expected, size) == 0;
+}
+
+bool json_int64(const Json *value, int64_t *out) {
+  return json_is_number(value) && json_text_int64(value->valuestring + 1, (size_t)value->valueint - 1, out);
+}
+
+bool json_double(const Json *value, double *out) {
+  if (!json_is_number(value)) return false;
+  char *
+      end; /* the decimal point is '.' as long as nobody calls setlocale(); if someone did, this says false */
+  *out = strtod(value->valuestring + 1, &end);
+  return *end == 0 && isfinite(*out);
+}
+
+bool json_bool(const Json *value, bool *out) {
+  if (!json_is_bool(value)) return false;
+  *out = cJSON_IsTrue(value);
+  return true;
+}
+
+/* --- typed members */
+
+/* A value in few words, for messages. */
+static const char *describe(const Json *value, char text[64]) {
+  if (json_is_object(value)) return "an object";
+  if (json_is_array(value)) return "an array";
+  if (cJSON_IsBool(value)) return cJSON_IsTrue(value) ? "true" : "false";
+  if (json_is_number(value))
+    snprintf(text, 64, "%.60s", value->valuestring + 1);
+  else
+    snprintf(text, 64, "\"%.40s\"", value->valuestring);
+  return text;
+}
+
+Status json_get_int(JsonSource source, const Json *object, const char *key, int64_t low, int64_t high,
+                    int64_t fallback, int64_t *out, Error *err) {
+  const Json *value = json_member(object, key);
+  *out = fallback;
+  if (!value || (json_int64(value, out) && *out >= low && *out <= high)) return STATUS_OK;
+  char found[64];
+  return error_set(err, source.refused, "%s: %s is %s, expected an integer from %lld to %lld", source.name,
+                   key, describe(value, found), (long long)low, (long long)high);
+}
+
+Status json_get_double(JsonSource source, const Json *object, const char *key, double low, double high,
+                       double fallback, double *out, Error *err) {
+  const Json *value = json_member(object, key);
+  *out = fallback;
+  if (!value || (json_double(value, out) && *out >= low && *out <= high)) return STATUS_OK;
+  char found[64];
+  return error_set(err, source.refused, "%s: %s is %s, expected a number from %g to %g", source.name, key,
+                   describe(value, found), low, high);
+}
+
+Status json_get_bool(JsonSource source, const Json *object, const char *key, bool fallback, bool *out,
+                     Error *err) {
+  const Json *value = json_member(object, key);
+  *out = fallback;
+  if (!value || json_bool(value, out)) return STATUS_OK;
+  char found[64];
+  return error_set(err, source.refused, "%s: %s is %s, expected true or false", source.name, key,
+                   describe(value, found));
+}
+
+Status json_get_string(JsonSource source, const Json *object, const char *key, const char **out, Error *err) {
+  const Json *value = json_member(object, key);
+  *out = NULL;
+  if (!value) return STATUS_OK;
+  if (json_is_string(value) && strlen(value->valuestring) == (size_t)value->valueint) {
+    *out = value->valuestring;
+    return STATUS_OK;
+  }
+  char found[64];
+  return error_set(err, source.refused, "%s: %s is %s, expected a string%s", source.name, key,
+                   describe(value, found), json_is_string(value) ? " without NUL" : "");
+}

@@ -1,0 +1,134 @@
+/* json_keys.c - finds an object's duplicate keys in expected linear time, also where an enemy chose the keys.
+ *
+ * Called by: json_validate.c.
+ * Always true: keys[mark .. n_keys) belong to the innermost open object that took `mark`; equal keys have
+ * equal hashes, however they are escaped. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/json_text.h"
+
+/* --- SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, with 1 and 3 rounds):
+ * without the seed nobody can choose keys that collide. */
+
+static inline uint64_t rotate(uint64_t x, int n) {
+  return x << n | x >> (64 - n);
+}
+
+static inline void sip_round(uint64_t v[4]) {
+  v[0] += v[1], v[1] = rotate(v[1], 13) ^ v[0], v[0] = rotate(v[0], 32);
+  v[2] += v[3], v[3] = rotate(v[3], 16) ^ v[2];
+  v[0] += v[3], v[3] = rotate(v[3], 21) ^ v[0];
+  v[2] += v[1], v[1] = rotate(v[1], 17) ^ v[2], v[2] = rotate(v[2], 32);
+}
+
+static uint64_t sip_hash(const uint64_t seed[2], const char *bytes, size_t size) {
+  uint64_t v[4] = {seed[0] ^ 0x736f6d6570736575, seed[1] ^ 0x646f72616e646f6d, seed[0] ^ 0x6c7967656e657261,
+                   seed[1] ^ 0x7465646279746573};
+  for (size_t left = size;; bytes += 8, left -= 8) {
+    uint64_t word = 0;
+    if (left < 8) { /* the last word: the bytes left, and the size on top */
+      for (size_t i = 0; i < left; i++) word |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
+      word |= (uint64_t)size << 56;
+    } else {
+      memcpy(&word, bytes, 8); /* the order of bytes may differ by machine: the hash never leaves it */
+    }
+    v[3] ^= word;
+    sip_round(v);
+    v[0] ^= word;
+    if (left < 8) break;
+  }
+  v[2] ^= 0xff;
+  for (int i = 0; i < 3; i++) sip_round(v);
+  return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+void json_keys_begin(JsonKeys *keys) {
+  *keys = (JsonKeys){0};
+  if (getrandom(keys->seed, sizeof keys->seed, GRND_NONBLOCK) == (ssize_t)sizeof keys->seed) return;
+  struct timespec now; /* early in a machine's life there may be no random numbers yet */
+  clock_gettime(CLOCK_REALTIME, &now);
+  keys->seed[0] = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec;
+  keys->seed[1] = (uint64_t)(uintptr_t)keys;
+}
+
+Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, size_t at, size_t size,
+                      Error *err) {
+  if (keys->n_keys == keys->capacity) {
+    void *items = keys->keys;
+    TRY(mem_grow(&items, &keys->capacity, keys->n_keys + 1, sizeof *keys->keys, "the keys of JSON objects",
+                 err));
+    keys->keys = items;
+  }
+  keys->keys[keys->n_keys++] = (JsonKey){
+      .hash = sip_hash(keys->seed, content, content_size), .at = (uint32_t)at, .size = (uint32_t)size};
+  return STATUS_OK;
+}
+
+/* Whether two keys of equal hash are equal; almost surely they are. */
+static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error *err) {
+  Buffer one = {0}, other = {0};
+  Status status = json_unescape(text + a.at, a.size, &one, err);
+  if (status == STATUS_OK) status = json_unescape(text + b.at, b.size, &other, err);
+  *same = one.size == other.size && (one.size == 0 || memcmp(one.data, other.data, one.size) == 0);
+  buffer_release(&one);
+  buffer_release(&other);
+  return status;
+}
+
+/* A few keys: each with each. */
+static Status find_among_few(const JsonKey *keys, size_t n, const char *text, size_t *duplicate, Error *err) {
+  for (size_t i = 1; i < n; i++) {
+    for (size_t j = 0; j < i; j++) {
+      bool same = false;
+      if (keys[i].hash == keys[j].hash) TRY(same_key(text, keys[i], keys[j], &same, err));
+      if (!same) continue;
+      *duplicate = keys[i].at;
+      return STATUS_OK;
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Many: a table of their numbers (from 1; 0 is free), at most half full, open addressing. */
+static Status find_among_many(JsonKeys *all, const JsonKey *keys, size_t n, const char *text,
+                              size_t *duplicate, Error *err) {
+  size_t n_slots = 16;
+  while (n_slots < 2 * n) n_slots *= 2;
+  void *slots = all->slots;
+  TRY(mem_grow(&slots, &all->slot_capacity, n_slots, sizeof *all->slots, "the keys of a JSON object", err));
+  all->slots = slots;
+  memset(all->slots, 0, n_slots * sizeof *all->slots);
+  for (size_t i = 0; i < n; i++) {
+    size_t slot = keys[i].hash & (n_slots - 1);
+    for (; all->slots[slot]; slot = (slot + 1) & (n_slots - 1)) {
+      const JsonKey *other = &keys[all->slots[slot] - 1];
+      bool same = false;
+      if (other->hash == keys[i].hash) TRY(same_key(text, *other, keys[i], &same, err));
+      if (!same) continue;
+      *duplicate = keys[i].at;
+      return STATUS_OK;
+    }
+    all->slots[slot] = (uint32_t)(i + 1);
+  }
+  return STATUS_OK;
+}
+
+Status json_keys_close(JsonKeys *keys, size_t mark, const char *text, size_t *duplicate, Error *err) {
+  const JsonKey *first = keys->keys + mark;
+  size_t n = keys->n_keys - mark;
+  *duplicate = SIZE_MAX;
+  if (n > 1)
+    TRY(n <= 8 ? find_among_few(first, n, text, duplicate, err)
+               : find_among_many(keys, first, n, text, duplicate, err));
+  keys->n_keys = mark;
+  return STATUS_OK;
+}
+
+void json_keys_release(JsonKeys *keys) {
+  free(keys->keys);
+  free(keys->slots);
+  *keys = (JsonKeys){0};
+}
