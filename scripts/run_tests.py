@@ -3,9 +3,10 @@
 usage: run_tests.py BUILD [--only-c] PROGRAM...
 
 Called by `make test`. PROGRAMs are cmocka programs, run one after the other and read in their TAP form; then
-pytest runs over test/ with AUK=BUILD/auk (unless AUK already names another program). Skipped tests are named, failed ones shown whole, and the last line is
-"N passed, N failed, N skipped". A program that crashes, that runs fewer tests than it announced, or that leaves a
-sanitizer's report behind (see Reports) is a failure even where every test in it passed.
+pytest runs over test/ with AUK=BUILD/auk (unless AUK already names another program). Skipped tests are named,
+failed ones shown whole, and the last line is "N passed, N failed, N skipped". A program that crashes, that runs
+fewer tests than it announced, or that leaves a sanitizer's report behind (see Reports) is a failure even where
+every test in it passed.
 """
 import os
 import pathlib

@@ -6,8 +6,8 @@
 
 typedef enum { CHAT_NONE, CHAT_CHATML, CHAT_LLAMA3 } ChatFormat;
 
-/* The format whose control tokens this tokenizer has as special tokens: <|im_start|> and <|im_end|> for ChatML,
- * <|start_header_id|> and <|eot_id|> for Llama 3, else CHAT_NONE. */
+/* The format whose control tokens this tokenizer has as special tokens: <|im_start|> and <|im_end|> for
+ * ChatML, <|start_header_id|> and <|eot_id|> for Llama 3, else CHAT_NONE. */
 ChatFormat chat_format_of(const Tokenizer *tokenizer);
 
 typedef struct {
@@ -15,11 +15,11 @@ typedef struct {
   size_t size;
 } ChatMessage;
 
-/* Appends the ids of the conversation, with the opening of the assistant's turn behind it. Roles and texts are
- * encoded as a person's text unless trusted is set; the frame around them is the format's. Begins with the BOS
- * that the format has (Llama 3) and never with a second one. PRECOND format != CHAT_NONE. */
-Status chat_encode(const Tokenizer *tokenizer, ChatFormat format, const ChatMessage *messages, size_t n_messages,
-                   bool trusted, IdList *ids, Error *err);
+/* Appends the ids of the conversation, with the opening of the assistant's turn behind it. Roles and texts
+ * are encoded as a person's text unless trusted is set; the frame around them is the format's. Begins with
+ * the BOS that the format has (Llama 3) and never with a second one. PRECOND format != CHAT_NONE. */
+Status chat_encode(const Tokenizer *tokenizer, ChatFormat format, const ChatMessage *messages,
+                   size_t n_messages, bool trusted, IdList *ids, Error *err);
 
 /* The id that ends a turn in this format (<|im_end|>, <|eot_id|>): a stop beside the checkpoint's own. */
 int32_t chat_end_of_turn(const Tokenizer *tokenizer, ChatFormat format);

@@ -1,8 +1,8 @@
 /* tokenizer.h - text to token ids and back, from a tokenizer.json alone.
  *
- * The reference is Hugging Face's tokenizers (0.23): the same ids for the same text, always; what a file asks for
- * that is not known here is refused by name. A Tokenizer is read-only after loading and can be shared; encoding takes
- * time linear in its input (n log n inside one word), whatever the input. */
+ * The reference is Hugging Face's tokenizers (0.23): the same ids for the same text, always; what a file asks
+ * for that is not known here is refused by name. A Tokenizer is read-only after loading and can be shared;
+ * encoding takes time linear in its input (n log n inside one word), whatever the input. */
 #ifndef AUK_TOKENIZER_TOKENIZER_H
 #define AUK_TOKENIZER_TOKENIZER_H
 
@@ -25,8 +25,8 @@ void tokenizer_close(Tokenizer *tokenizer);
 int tokenizer_n_ids(const Tokenizer *tokenizer);
 /* The id of a token by its exact content (added tokens first), or -1. */
 int32_t tokenizer_find(const Tokenizer *tokenizer, const char *content);
-/* The content of a token as in the vocabulary (byte-level tokens in their printable alphabet), NULL where no token
- * has this id. Belongs to the tokenizer. */
+/* The content of a token as in the vocabulary (byte-level tokens in their printable alphabet), NULL where no
+ * token has this id. Belongs to the tokenizer. */
 const char *tokenizer_content(const Tokenizer *tokenizer, int32_t id, size_t *size);
 bool tokenizer_is_special(const Tokenizer *tokenizer, int32_t id);
 
@@ -36,31 +36,35 @@ typedef struct {
                          tokens that are not special are always recognised, as in Hugging Face */
 } EncodeOptions;
 
-/* Appends the ids of text[0..size) to `ids`. Text must be valid UTF-8 (STATUS_USAGE names the byte offset). */
-Status tokenizer_encode(const Tokenizer *tokenizer, const char *text, size_t size, EncodeOptions options, IdList *ids,
-                        Error *err);
+/* Appends the ids of text[0..size) to `ids`. Text must be valid UTF-8 (STATUS_USAGE names the offset). */
+Status tokenizer_encode(const Tokenizer *tokenizer, const char *text, size_t size, EncodeOptions options,
+                        IdList *ids, Error *err);
 
-/* A piece of a prompt: a template's own text, in which special tokens count, or a person's, in which they do not. */
+/* A piece of a prompt: a template's own text, in which special tokens count, or a person's, in which they do
+ * not. */
 typedef struct {
   const char *text; /* [size] */
   size_t size;
   bool trusted;
 } PromptPiece;
 
-/* Encodes the pieces as ONE text (merges and split patterns reach across their borders, as they do when a template
- * was rendered to a string first), but special added tokens are recognised only where they lie wholly inside
- * trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() is this with one piece. */
-Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces, bool add_special,
-                               IdList *ids, Error *err);
+/* Encodes the pieces as ONE text (merges and split patterns reach across their borders, as they do when a
+ * template was rendered to a string first), but special added tokens are recognised only where they lie
+ * wholly inside trusted pieces. Every piece must be valid UTF-8 by itself. tokenizer_encode() is this with
+ * one piece. */
+Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
+                               bool add_special, IdList *ids, Error *err);
 
 /* Decodes ids whole, as Hugging Face's decode() does. Ids outside the vocabulary are skipped. */
-Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special, Buffer *text,
-                        Error *err);
+Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special,
+                        Buffer *text, Error *err);
 
-/* Decoding as ids come: what tokenizer_stream_push() appends, all together with what tokenizer_stream_end() appends,
- * equals tokenizer_decode() of all ids; each push appends whole UTF-8 characters only, as early as can be known. */
+/* Decoding as ids come: what tokenizer_stream_push() appends, all together with what tokenizer_stream_end()
+ * appends, equals tokenizer_decode() of all ids; each push appends whole UTF-8 characters only, as early as
+ * can be known. */
 typedef struct TokenizerStream TokenizerStream;
-Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, TokenizerStream **stream, Error *err);
+Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, TokenizerStream **stream,
+                             Error *err);
 Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err);
 Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err); /* and ready for a new text */
 void tokenizer_stream_close(TokenizerStream *stream);

@@ -30,9 +30,9 @@ Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...) {
   int length = vsnprintf(NULL, 0, format, args);
   va_end(args);
   void *data = buffer->data;
-  Status status =
-      length < 0 ? error_set(err, STATUS_FAILED, "cannot format text")
-                 : mem_grow(&data, &buffer->capacity, buffer->size + (size_t)length + 1, 1, "text", err);
+  Status status = length < 0
+                      ? error_set(err, STATUS_FAILED, "cannot format text")
+                      : mem_grow(&data, &buffer->capacity, buffer->size + (size_t)length + 1, 1, "text", err);
   if (status == STATUS_OK) {
     buffer->data = data;
     vsnprintf(buffer->data + buffer->size, (size_t)length + 1, format, again);

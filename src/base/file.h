@@ -30,8 +30,9 @@ bool file_is_directory(const char *path);
 /* "directory/name" in new memory, NULL with err set when out of memory. */
 char *path_join(const char *directory, const char *name, Error *err);
 
-/* Writes all of it: after short writes, interruptions by signals, and waiting where the descriptor does not block.
- * A closed pipe gives STATUS_PIPE with an empty message, any other failure STATUS_FAILED naming `name`. */
+/* Writes all of it: after short writes, interruptions by signals, and waiting where the descriptor does not
+ * block. A closed pipe gives STATUS_PIPE with an empty message, any other failure STATUS_FAILED naming
+ * `name`. */
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 
 /* A file that appears at `path` complete or not at all: written beside it under a temporary name, then fsync

@@ -25,7 +25,8 @@ Status json_validate(const char *name, Status refused, const char *text, size_t 
 /* Four hexadecimal digits, or -1. PRECOND at + 4 <= end of the text */
 int json_hex4(const char *at);
 
-/* Appends what the inside of a string's quotes stands for. A lone surrogate, which no valid one has, is U+FFFD. */
+/* Appends what the inside of a string's quotes stands for. A lone surrogate, which no valid one has, is
+ * U+FFFD. */
 Status json_unescape(const char *text, size_t size, Buffer *out, Error *err);
 
 /* A valid number's text as an integer: false where it is not whole or not within int64. 1e3 and 2.50e1 are

@@ -1,7 +1,8 @@
 /* output.h - standard output as the product: only the answer goes there, and a failed write is an error.
  *
- * A closed pipe gives STATUS_PIPE with an empty message (the program ends quietly with 141; SIGPIPE is ignored
- * from output_begin() on); any other failure (a full disk) gives STATUS_FAILED naming what was written. */
+ * A closed pipe gives STATUS_PIPE with an empty message (the program ends quietly with 141; SIGPIPE is
+ * ignored from output_begin() on); any other failure (a full disk) gives STATUS_FAILED naming what was
+ * written. */
 #ifndef AUK_BASE_OUTPUT_H
 #define AUK_BASE_OUTPUT_H
 
@@ -10,8 +11,8 @@
 
 #include "base/status.h"
 
-void output_begin(void);                                           /* once, at the start of the program */
-Status output_write(const void *bytes, size_t size, Error *err);   /* straight to descriptor 1, all of it */
+void output_begin(void);                                         /* once, at the start of the program */
+Status output_write(const void *bytes, size_t size, Error *err); /* straight to descriptor 1, all of it */
 Status output_printf(Error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool output_is_terminal(void);
 bool progress_is_terminal(void); /* standard error: where progress and statistics go */

@@ -24,7 +24,8 @@ typedef struct {
 
 /* Formats the message (printf style) and returns `status`, so that a failure is one statement:
  *   return error_set(err, STATUS_MODEL, "%s: tensor %s is missing", path, name);
- * Control bytes and broken UTF-8 in the result (names from hostile files) are replaced by '?'. err may be NULL. */
+ * Control bytes and broken UTF-8 in the result (names from hostile files) are replaced by '?'. err may be
+ * NULL. */
 Status error_set(Error *err, Status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Memory of n items of `size` bytes, zeroed, or NULL with err set ("out of memory: WHAT needs N bytes").
@@ -35,11 +36,12 @@ void *mem_alloc(size_t n, size_t size, const char *what, Error *err);
  * *capacity says how many; grows by half at least. On failure *items is untouched and still owned. */
 Status mem_grow(void **items, size_t *capacity, size_t need, size_t size, const char *what, Error *err);
 
-/* The only macro that returns. Where something has to be released first, use `if ((status = call)) goto done`. */
-#define TRY(call)                                                                                                \
-  do {                                                                                                           \
-    Status try_status_ = (call);                                                                                 \
-    if (try_status_ != STATUS_OK) return try_status_;                                                            \
+/* The only macro that returns. Where something has to be released first, use `if ((status = call)) goto
+ * done`. */
+#define TRY(call)                                                                                            \
+  do {                                                                                                       \
+    Status try_status_ = (call);                                                                             \
+    if (try_status_ != STATUS_OK) return try_status_;                                                        \
   } while (0)
 
 #endif

@@ -1,12 +1,12 @@
 /* backend.h - what a device must be able to do: eight operations over rows of tokens, and its life cycle.
  *
- * The transformer is written once, in forward.c, over these; src/cpu implements them readably, cuda/ with kernels.
- * A fused kernel is a better implementation of an operation, never a second transformer. A backend that misses an
- * operation does not build (the X-macro makes both the table's type and its initialiser).
+ * The transformer is written once, in forward.c, over these; src/cpu implements them readably, cuda/ with
+ * kernels. A fused kernel is a better implementation of an operation, never a second transformer. A backend
+ * that misses an operation does not build (the X-macro makes both the table's type and its initialiser).
  *
- * A BackendState belongs to one session: the KV cache and every intermediate value, all allocated by open(), so
- * that no operation allocates. The operations of a step run in the order forward.c calls them and hand their
- * results to each other inside the state:
+ * A BackendState belongs to one session: the KV cache and every intermediate value, all allocated by open(),
+ * so that no operation allocates. The operations of a step run in the order forward.c calls them and hand
+ * their results to each other inside the state:
  *   x     [n_tokens][hidden] fp32   the residual stream
  *   q     [n_tokens][n_heads][head_dim], the KV cache at positions pos .. pos + n_tokens - 1
  *   logits [max_logit_rows][vocab_size] fp32 */
@@ -44,24 +44,24 @@ typedef struct {
   KvType kv;
 } StateOptions;
 
-#define BACKEND_OPERATIONS(X)                                                                                    \
-  /* x = embedding[ids]; ids NULL: the token that `sample` put last (a loop on the device) */                    \
-  X(embed, (BackendState * state, Span span, const int32_t *ids, Error *err))                                    \
-  /* h = rmsnorm(x) * attn_norm; q, k, v = W h + bias; q, k = rmsnorm per head where the model has it;           \
-   * q, k = rope(pos + row); the cache takes k and v */                                                          \
-  X(norm_qkv_rope_append, (BackendState * state, Span span, int layer, Error *err))                              \
-  /* a = softmax(q k / sqrt(head_dim), causal, inside the layer's window) v */                                   \
-  X(attention, (BackendState * state, Span span, int layer, Error *err))                                         \
-  /* x = x + Wo a + bias */                                                                                      \
-  X(out_proj_residual, (BackendState * state, Span span, int layer, Error *err))                                 \
-  /* h = rmsnorm(x) * mlp_norm; g = silu(Wgate h) * (Wup h) */                                                   \
-  X(norm_gate_up, (BackendState * state, Span span, int layer, Error *err))                                      \
-  /* x = x + Wdown g + bias */                                                                                   \
-  X(down_residual, (BackendState * state, Span span, int layer, Error *err))                                     \
-  /* logits[0 .. n_rows) = Whead (rmsnorm(x) * final_norm) of the step's rows first_row .. first_row + n_rows */ \
-  X(norm_logits, (BackendState * state, Span span, int first_row, int n_rows, Error *err))                       \
-  /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                    \
-  X(sample, (BackendState * state, Sampler * sampler, int32_t *id, Error *err))
+#define BACKEND_OPERATIONS(X)                                                                                \
+  /* x = embedding[ids]; ids NULL: the token that `sample` put last (a loop on the device) */                \
+  X(embed, (BackendState * state, Span span, const int32_t *ids, Error *err))                                \
+  /* h = rmsnorm(x) * attn_norm; q, k, v = W h + bias; q, k = rmsnorm per head where the model has it */     \
+  /* q, k = rope(pos + row); the cache takes k and v */                                                      \
+  X(norm_qkv_rope_append, (BackendState * state, Span span, int layer, Error *err))                          \
+  /* a = softmax(q k / sqrt(head_dim), causal, inside the layer's window) v */                               \
+  X(attention, (BackendState * state, Span span, int layer, Error *err))                                     \
+  /* x = x + Wo a + bias */                                                                                  \
+  X(out_proj_residual, (BackendState * state, Span span, int layer, Error *err))                             \
+  /* h = rmsnorm(x) * mlp_norm; g = silu(Wgate h) * (Wup h) */                                               \
+  X(norm_gate_up, (BackendState * state, Span span, int layer, Error *err))                                  \
+  /* x = x + Wdown g + bias */                                                                               \
+  X(down_residual, (BackendState * state, Span span, int layer, Error *err))                                 \
+  /* logits[0 .. n_rows) = Whead (rmsnorm(x) * final_norm), of the rows first_row .. first_row + n_rows */   \
+  X(norm_logits, (BackendState * state, Span span, int first_row, int n_rows, Error *err))                   \
+  /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                \
+  X(sample, (BackendState * state, Sampler * sampler, int32_t * id, Error * err))
 
 typedef struct Backend {
   const char *name; /* "cpu", "cuda" */

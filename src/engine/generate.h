@@ -12,21 +12,21 @@ const char *finish_name(FinishReason reason); /* "eos", "stop", "length", "conte
 typedef Status (*TokenSink)(void *user, int32_t id, bool *stop, Error *err);
 
 typedef struct {
-  int max_tokens;                        /* -1: until an end token or the context's end */
-  const int32_t *eos;                    /* [n_eos] */
+  int max_tokens;     /* -1: until an end token or the context's end */
+  const int32_t *eos; /* [n_eos] */
   int n_eos;
   bool ignore_eos;
-  const volatile int *interrupted;       /* set to non-zero by a signal handler; may be NULL */
+  const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
 } GenerateOptions;
 
 typedef struct {
   FinishReason reason;
-  int n_generated; /* tokens handed out */
+  int n_generated;                  /* tokens handed out */
   double first_token_ms, decode_ms; /* from the call to the first token; from there to the end */
 } GenerateResult;
 
 /* PRECOND the session holds a prompt and its logits (session_sync). */
-Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user, GenerateResult *result,
-                Error *err);
+Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
+                GenerateResult *result, Error *err);
 
 #endif

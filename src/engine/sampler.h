@@ -1,10 +1,10 @@
 /* sampler.h - the next token from logits: greedy, temperature, top-k, top-p, min-p, penalties.
  *
- * The same seed, step and logits give the same token on every machine and device: exponentials are our own (sums
- * and products of IEEE doubles or floats only, never contracted), probabilities are 64-bit integers so that sums
- * do not depend on their order, ties go to the lower id, and the random number is a function of (seed, step).
- * Called by: the backends' sample operation, session.c. Order of the filters: as transformers has it, penalties,
- * temperature, top-k, top-p, min-p. */
+ * The same seed, step and logits give the same token on every machine and device: exponentials are our own
+ * (sums and products of IEEE doubles or floats only, never contracted), probabilities are 64-bit integers so
+ * that sums do not depend on their order, ties go to the lower id, and the random number is a function of
+ * (seed, step). Called by: the backends' sample operation, session.c. Order of the filters: as transformers
+ * has it, penalties, temperature, top-k, top-p, min-p. */
 #ifndef AUK_ENGINE_SAMPLER_H
 #define AUK_ENGINE_SAMPLER_H
 

@@ -1,7 +1,7 @@
 /* session.h - one timeline of tokens: its KV cache, its position, its logits, its sampler.
  *
- * Always true: session_ids()[0 .. session_length()) are exactly the tokens whose keys and values are in the cache;
- * session_length() <= n_ctx; nothing allocates after session_open(). */
+ * Always true: session_ids()[0 .. session_length()) are exactly the tokens whose keys and values are in the
+ * cache; session_length() <= n_ctx; nothing allocates after session_open(). */
 #ifndef AUK_ENGINE_SESSION_H
 #define AUK_ENGINE_SESSION_H
 
@@ -10,15 +10,15 @@
 typedef struct Session Session;
 
 typedef struct {
-  int n_ctx;     /* 0: the model's max_position, or as much of it as memory allows is for the command to say */
-  int chunk;     /* tokens of one prefill step; 0: 256 */
+  int n_ctx; /* 0: the model's max_position, or as much of it as memory allows is for the command to say */
+  int chunk; /* tokens of one prefill step; 0: 256 */
   KvType kv;
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
 } SessionOptions;
 
-Status session_open(const Backend *backend, BackendModel *loaded, const Model *model, const SessionOptions *options,
-                    Session **session, Error *err);
+Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
+                    const SessionOptions *options, Session **session, Error *err);
 void session_close(Session *session);
 
 int session_length(const Session *session);
@@ -29,18 +29,20 @@ const int32_t *session_ids(const Session *session);
  * STATUS_INTERRUPTED, the session holding what was done. May be NULL. */
 typedef bool (*SessionProgress)(void *user, int done, int total);
 
-/* Makes the session hold exactly ids[0..n) and have the logits of the last one: what differs from what it holds
- * is forgotten, the rest prefilled in chunks (the last token again where all agree). 0 < n <= n_ctx, ids in
- * [0, vocab_size), else STATUS_USAGE. */
-Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err);
+/* Makes the session hold exactly ids[0..n) and have the logits of the last one: what differs from what it
+ * holds is forgotten, the rest prefilled in chunks (the last token again where all agree). 0 < n <= n_ctx,
+ * ids in [0, vocab_size), else STATUS_USAGE. */
+Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user,
+                    Error *err);
 
-/* Takes the logits of every token: sink(row, logits[vocab_size]) for rows 0 .. n-1 in order. For eval. Starts a new
- * timeline. */
+/* Takes the logits of every token: sink(row, logits[vocab_size]) for rows 0 .. n-1 in order. For eval. Starts
+ * a new timeline. */
 typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
 
-Status session_sample(Session *session, int32_t *id, Error *err);  /* from the last logits; not yet in the cache */
-Status session_decode(Session *session, int32_t id, Error *err);   /* appends one token, makes its logits */
-Status session_logits(Session *session, float *out, Error *err);   /* [vocab_size] of the last token */
+Status session_sample(Session *session, int32_t *id,
+                      Error *err); /* from the last logits; not yet in the cache */
+Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
+Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
 
 #endif

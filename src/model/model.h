@@ -1,8 +1,9 @@
 /* model.h - a checkpoint, opened: its config and its weights as typed views into mapped files.
  *
- * Whatever the layout on disk (a Hugging Face directory, the packed ak48 file), this is what comes out, and it is
- * read-only and shared from then on. Every shape was checked against the config, every offset against its file.
- * Pointers into mapped files have NO alignment promise: read them with memcpy or unaligned vector loads. */
+ * Whatever the layout on disk (a Hugging Face directory, the packed ak48 file), this is what comes out, and
+ * it is read-only and shared from then on. Every shape was checked against the config, every offset against
+ * its file. Pointers into mapped files have NO alignment promise: read them with memcpy or unaligned vector
+ * loads. */
 #ifndef AUK_MODEL_MODEL_H
 #define AUK_MODEL_MODEL_H
 
@@ -13,10 +14,20 @@
 #include "base/status.h"
 #include "model/config.h"
 
-typedef enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_I16, DTYPE_I8, DTYPE_U8, DTYPE_I64, DTYPE_OTHER } Dtype;
+typedef enum {
+  DTYPE_F32,
+  DTYPE_F16,
+  DTYPE_BF16,
+  DTYPE_I32,
+  DTYPE_I16,
+  DTYPE_I8,
+  DTYPE_U8,
+  DTYPE_I64,
+  DTYPE_OTHER
+} Dtype;
 
-size_t dtype_bytes(Dtype dtype);      /* 0 for DTYPE_OTHER */
-const char *dtype_name(Dtype dtype);  /* as safetensors spells it: "F16" */
+size_t dtype_bytes(Dtype dtype);     /* 0 for DTYPE_OTHER */
+const char *dtype_name(Dtype dtype); /* as safetensors spells it: "F16" */
 
 /* n numbers: a norm's weights, a bias. data is NULL where the checkpoint has none. */
 typedef struct {
@@ -38,27 +49,28 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ } LinearKind;
  *
  * LINEAR_AWQ: 4-bit weights in groups along the input,
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
- *   where column 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of its row (models.md, "AutoAWQ gemm").
+ *   where column 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of its row (models.md, "AutoAWQ
+ *   gemm").
  * LINEAR_DENSE: weight[o][i] as stored. */
 typedef struct {
   LinearKind kind;
-  int n_in, n_out;      /* both > 0; for AWQ n_in % group == 0 and n_out % 8 == 0 */
-  int group;            /* AWQ: inputs that share a scale; n_in when one serves a whole column */
-  const void *qweight;  /* AWQ: u32 [n_in][n_out / 8] */
-  const void *qzeros;   /* AWQ: u32 [n_in / group][n_out / 8] */
-  const void *scales;   /* AWQ: f16 [n_in / group][n_out] */
-  const void *weight;   /* dense: [n_out][n_in] of `dtype` */
-  Dtype dtype;          /* dense: F32, F16 or BF16 */
-  Vector bias;          /* [n_out], or data NULL */
-  const char *name;     /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
+  int n_in, n_out;     /* both > 0; for AWQ n_in % group == 0 and n_out % 8 == 0 */
+  int group;           /* AWQ: inputs that share a scale; n_in when one serves a whole column */
+  const void *qweight; /* AWQ: u32 [n_in][n_out / 8] */
+  const void *qzeros;  /* AWQ: u32 [n_in / group][n_out / 8] */
+  const void *scales;  /* AWQ: f16 [n_in / group][n_out] */
+  const void *weight;  /* dense: [n_out][n_in] of `dtype` */
+  Dtype dtype;         /* dense: F32, F16 or BF16 */
+  Vector bias;         /* [n_out], or data NULL */
+  const char *name;    /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
 } Linear;
 
 typedef struct {
-  Vector attn_norm;       /* [hidden] input_layernorm */
-  Linear q, k, v, o;      /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back */
-  Vector q_norm, k_norm;  /* [head_dim], data NULL unless config.qk_norm */
-  Vector mlp_norm;        /* [hidden] post_attention_layernorm */
-  Linear gate, up, down;  /* hidden -> intermediate twice, and back */
+  Vector attn_norm;      /* [hidden] input_layernorm */
+  Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back */
+  Vector q_norm, k_norm; /* [head_dim], data NULL unless config.qk_norm */
+  Vector mlp_norm;       /* [hidden] post_attention_layernorm */
+  Linear gate, up, down; /* hidden -> intermediate twice, and back */
 } ModelLayer;
 
 typedef struct ModelFiles ModelFiles; /* the mappings behind the views, private to src/model */
@@ -68,15 +80,15 @@ typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 typedef struct {
   ModelConfig config;
   ModelLayout layout;
-  Matrix embedding;   /* [vocab_size][hidden] */
-  ModelLayer *layers; /* [n_layers] */
-  Vector final_norm;  /* [hidden] */
-  Linear head;        /* hidden -> vocab_size, dense, without bias; the embedding's own data when tied */
+  Matrix embedding;      /* [vocab_size][hidden] */
+  ModelLayer *layers;    /* [n_layers] */
+  Vector final_norm;     /* [hidden] */
+  Linear head;           /* hidden -> vocab_size, dense, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
-  char *tokenizer_path;  /* tokenizer.json that belongs to it (not opened here), or NULL where there is none */
-  /* Where what an ak48 header cannot say came from, for inspect; static strings: "flag", "config.json beside the
-   * file", "Qwen3's published value", or for a directory "config.json". */
+  char *tokenizer_path; /* tokenizer.json that belongs to it (not opened here), or NULL where there is none */
+  /* Where what an ak48 header cannot say came from, for inspect; static strings: "flag", "config.json beside
+   * the file", "Qwen3's published value", or for a directory "config.json". */
   const char *theta_source, *eps_source;
   ModelFiles *files;
 } Model;
@@ -89,13 +101,14 @@ typedef struct {
   const char *tokenizer; /* path of a tokenizer.json, or NULL */
 } ModelOverrides;
 
-/* Opens a Hugging Face directory or an ak48 file. Release with model_close(), also after a failure (NULL is fine). */
+/* Opens a Hugging Face directory or an ak48 file. Release with model_close(), also after a failure (NULL is
+ * fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
 
-/* Writes `model` as an ak48 file (models.md, "ak48"), atomically. What the format cannot hold is refused by name
- * before anything is written: biases, dense linear layers, values that fp16 cannot hold exactly, group sizes
- * that differ between layers, sliding windows that differ between layers. */
+/* Writes `model` as an ak48 file (models.md, "ak48"), atomically. What the format cannot hold is refused by
+ * name before anything is written: biases, dense linear layers, values that fp16 cannot hold exactly, group
+ * sizes that differ between layers, sliding windows that differ between layers. */
 Status ak48_write(const Model *model, const char *path, Error *err);
 
 #endif

@@ -1,0 +1,137 @@
+#!/bin/sh
+# bootstrap.sh - installs what TARGET needs and is not there, then runs `make TARGET`.
+#
+# usage: sh scripts/bootstrap.sh [TARGET] [VARIABLE=VALUE...]
+#
+# Looks first: where everything is there it installs nothing and needs no network. Packages come from the system's own
+# manager (apt, dnf, pacman), through sudo for who is not root. Where it may not install, it prints the names of the
+# packages and stops with status 1. What a target can do without (see `want`) never stops it.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+target=all
+case ${1:-} in
+'' | *=*) ;;
+*) target=$1 && shift ;;
+esac
+
+CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' # the Makefile's variables that change what is looked for
+for setting in "$@"; do
+  case $setting in
+  CC=*) CC=${setting#*=} ;;
+  PKG_CONFIG=*) PKG_CONFIG=${setting#*=} ;;
+  PYTHON=*) PYTHON=${setting#*=} ;;
+  SANITIZE=*) SANITIZE=${setting#*=} ;;
+  *=*) ;;
+  *) echo "bootstrap.sh: '$setting' is no VARIABLE=VALUE" >&2 && exit 2 ;;
+  esac
+done
+
+manager=
+for tool in apt-get dnf pacman; do
+  command -v $tool >/dev/null 2>&1 && manager=$tool && break
+done
+
+# need and want APT DNF PACMAN TEST...: notes the packages where the test command fails. What is needed stops the
+# target, what is wanted makes it do more. '-' where a manager has no such package: it is part of another one.
+note() {
+  case $manager in
+  dnf) names=$2 ;;
+  pacman) names=$3 ;;
+  *) names=$1 ;;
+  esac
+  shift 3
+  "$@" >/dev/null 2>&1 </dev/null && names=-
+  [ "$names" != - ] || names=
+}
+need() { note "$@" && missing="$missing${names:+ $names}"; }
+want() { note "$@" && wanted="$wanted${names:+ $names}"; }
+
+compiles() { # COMPILER FLAG...: a program that uses libc and threads
+  printf '#include <omp.h>\n#include <stdio.h>\nint main(void) { return puts("") < omp_get_max_threads(); }\n' |
+    "$@" -fopenmp -x c -o /dev/null -
+}
+fuzzes() {
+  printf '#include <stdint.h>\n#include <stdlib.h>\nint LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);\n%s\n' \
+    'int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) { return n && abs(*p) > 255; }' |
+    clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null -
+}
+has_gnu_make() { make --version | grep -q 'GNU Make'; }
+has_library() { "$PKG_CONFIG" --exists "$1"; }
+
+# has_python MODULES: sets PYTHON to the first of python3 and the system's own that has them all. A python3 from
+# elsewhere (pyenv, conda) does not see the modules that the package manager installs.
+has_python() {
+  for python in ${PYTHON:-python3 /usr/bin/python3}; do
+    "$python" -c "import $1" && PYTHON=$python && return
+  done
+  return 1
+}
+
+look() {
+  missing='' wanted=''
+  case $target in clean | help) return ;; esac
+  if [ "$target" != lint ]; then
+    need make make make has_gnu_make
+    need pkg-config pkgconf-pkg-config pkgconf command -v "$PKG_CONFIG"
+    need libcjson-dev cjson-devel cjson has_library libcjson
+    need libutf8proc-dev utf8proc-devel libutf8proc has_library libutf8proc
+    need libpcre2-dev pcre2-devel pcre2 has_library libpcre2-8
+    case $CC in
+    *clang*) need 'clang libc6-dev libomp-dev' 'clang libomp-devel' 'clang openmp' compiles "$CC" ;;
+    *) need 'gcc libc6-dev' gcc gcc compiles "$CC" ;;
+    esac
+    [ "$SANITIZE" != 1 ] || need - 'libasan libubsan' - compiles "$CC" -fsanitize=address,undefined
+  fi
+  case $target in
+  test | test-*)
+    need libcmocka-dev libcmocka-devel cmocka has_library cmocka
+    need 'python3 python3-pytest python3-numpy' 'python3 python3-pytest python3-numpy' \
+      'python python-pytest python-numpy' has_python 'pytest, numpy'
+    ;;
+  demo | bench)
+    need 'python3 python3-numpy python3-pip' 'python3 python3-numpy python3-pip' 'python python-numpy python-pip' \
+      has_python 'numpy, pip'
+    ;;
+  lint)
+    need make make make has_gnu_make
+    need python3 python3 python has_python sys
+    want clang-format clang-tools-extra clang command -v clang-format
+    want cppcheck cppcheck cppcheck command -v cppcheck
+    want shellcheck ShellCheck shellcheck command -v shellcheck
+    ;;
+  fuzz)
+    want clang clang clang command -v clang
+    want libomp-dev libomp-devel openmp compiles clang
+    want libclang-rt-dev compiler-rt compiler-rt fuzzes
+    ;;
+  esac
+}
+
+may_install() { [ -n "$manager" ] && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1; }; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+install() {
+  case $manager in
+  apt-get) as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" ;;
+  dnf) as_root dnf install -y "$@" ;;
+  pacman) as_root pacman -S --needed --noconfirm "$@" || as_root pacman -Sy --needed --noconfirm "$@" ;;
+  esac </dev/null
+}
+
+look
+if [ -n "$missing$wanted" ] && may_install; then
+  echo "bootstrap.sh: installing$missing$wanted"
+  [ "$manager" != apt-get ] || as_root apt-get update -q </dev/null
+  # Names are split on purpose. What is only wanted comes one by one: not every system has it.
+  # shellcheck disable=SC2086
+  [ -z "$missing" ] || install $missing
+  for name in $wanted; do install "$name"; done
+  look
+fi
+if [ -n "$missing" ]; then
+  echo "bootstrap.sh: make $target needs these packages, which could not be installed here:$missing" >&2
+  exit 1
+fi
+[ -z "$wanted" ] || echo "bootstrap.sh: make $target does more where these packages are:$wanted"
+
+exec make -j"$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" "$target" ${PYTHON:+"PYTHON=$PYTHON"} "$@"

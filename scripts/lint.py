@@ -1,0 +1,211 @@
+"""lint.py - what every source file must hold, checked in a few seconds.
+
+usage: lint.py            from anywhere in the repository; called by `make lint`
+
+Each check below is a function that yields one "FILE:LINE: what is wrong" for each offence; its first docstring line
+says what it checks. Tools that are not installed are skipped by name. The last line is
+"N passed, N failed, N skipped".
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MAX_LINES = 800
+MAX_COLUMNS, MAX_COLUMNS_C = 120, 110
+
+# Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
+# implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
+BACKEND = {"engine/backend.h", "engine/sampler.h", "model", "base"}
+KNOWS = {
+    "base": {"base"},
+    "model": {"model", "base"},
+    "tokenizer": {"tokenizer", "base"},
+    "engine": {"engine", "model", "base"},
+    "cpu": {"cpu"} | BACKEND,
+    "cuda": {"cuda"} | BACKEND,
+    "commands": {"commands", "engine", "tokenizer", "model", "base"},
+    "main": {"commands", "base"},
+}
+# Tests also see what their programs are linked with, and may share helpers.
+TESTS_KNOW = {"engine": {"cpu"}, "cuda": {"cpu"}, "fuzz": set().union(*KNOWS.values())}
+
+QUIET_ROOMS = {"model", "tokenizer", "engine", "cpu", "cuda"}  # of base, output.c writes for all
+
+
+class Skipped(Exception):
+    """The check needs a tool that is not here."""
+
+
+def run(*command):
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+
+
+def list_files():
+    """Every file of the project, as paths from its root: what git does not ignore, or without git what is there."""
+    listed = run("git", "ls-files", "-co", "--exclude-standard") if shutil.which("git") else None
+    if listed and listed.returncode == 0:
+        names = listed.stdout.splitlines()
+    else:
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")]
+        names = [name for name in names if not name.startswith((".git/", "build/", "models/"))]
+    return sorted(name for name in names if (ROOT / name).is_file() and not name.startswith("test/data/"))
+
+
+FILES = list_files()
+C_FILES = [name for name in FILES if name.endswith((".c", ".h", ".cu", ".cuh"))]
+PYTHON_FILES = [name for name in FILES if name.endswith(".py")]
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8", errors="replace") for name in FILES}
+TEXTS = {name: text for name, text in TEXTS.items() if "\0" not in text}
+SHELL_FILES = [name for name, text in TEXTS.items() if re.match(r"#!.*\b(ba)?sh\b", text)]
+
+
+def blank(match):
+    return "".join("\n" if c == "\n" else " " for c in match[0])
+
+
+def code_of(name):
+    """The text of a C file with comments and strings blanked out, lines where they were."""
+    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+    return re.sub(pattern, blank, TEXTS[name], flags=re.DOTALL)
+
+
+def matches(pattern, text, name):
+    for match in re.finditer(pattern, text, flags=re.MULTILINE):
+        yield f"{name}:{text.count(chr(10), 0, match.start()) + 1}", match
+
+
+def room_of(name):
+    parts = name.split("/")
+    if parts[0] in ("src", "test"):
+        return parts[1]
+    return "main" if name == "main.c" else parts[0]
+
+
+def check_includes():
+    """a file includes only headers of its own room and of those below it"""
+    for name in C_FILES:
+        room, in_test = room_of(name), name.startswith("test/")
+        allowed = KNOWS.get(room, set()) | (TESTS_KNOW.get(room, set()) | {"test"} if in_test else set())
+        for place, match in matches(r'^\s*#\s*include\s+"([^"]+)"', TEXTS[name], name):
+            header = match[1]
+            if "/" not in header:
+                if not (ROOT / name).with_name(header).exists():
+                    yield f'{place}: "{header}" is not in this folder; headers of a room are named "room/header.h"'
+            elif ".." in header.split("/"):
+                yield f'{place}: "{header}" climbs; name it from src/ or from the root'
+            elif header.split("/")[0] not in allowed and header not in allowed:
+                yield f'{place}: {room} may not know "{header}"'
+
+
+def check_environment():
+    """getenv stays in src/commands"""
+    for name in C_FILES:
+        if room_of(name) != "commands" and not name.startswith("test/"):
+            for place, match in matches(r"\b(secure_)?getenv\s*\(", code_of(name), name):
+                yield f"{place}: getenv belongs in src/commands"
+
+
+def check_quiet():
+    """nothing below src/commands prints or ends the program"""
+    for name in C_FILES:
+        if room_of(name) in QUIET_ROOMS and not name.startswith("test/"):
+            pattern = r"\b(printf|puts|putchar|perror|v?fprintf|exit|_exit|abort)\s*\(|\b(stdout|stderr)\b"
+            for place, match in matches(pattern, code_of(name), name):
+                yield f"{place}: {match[0].strip('( ')} below src/commands; return a Status instead"
+
+
+def check_length():
+    """files end by line 800 (generated tables excepted), lines by column 110 (scripts: 120)"""
+    for name in C_FILES + PYTHON_FILES + SHELL_FILES:
+        lines = TEXTS[name].splitlines()
+        for i, line in enumerate(lines, 1):
+            if len(line) > (MAX_COLUMNS_C if name in C_FILES else MAX_COLUMNS):
+                yield f"{name}:{i}: {len(line)} columns"
+        if len(lines) > MAX_LINES and not any(re.search("generated by", line, re.IGNORECASE) for line in lines[:8]):
+            yield f"{name}:{len(lines)}: {len(lines)} lines, expected at most {MAX_LINES}"
+
+
+def check_words():
+    """no unfinished work, no paths of one machine, no white space at the end of a line"""
+    forbidden = {
+        r"\b(TO[D]O|FIX[M]E|X[X]X)\b": "unfinished work; finish it or open an issue",
+        r"(?<![\w.~}])/(wor[k]|roo[t]|hom[e]|User[s])/": "a path of one machine",
+        r"[ \t]+$": "white space at the end of the line",
+        r"^(<{7}|>{7}) ": "a conflict that was not resolved",
+    }
+    for name, text in TEXTS.items():
+        for pattern, reason in forbidden.items():
+            if pattern != r"[ \t]+$" or name in C_FILES + PYTHON_FILES + SHELL_FILES:
+                for place, match in matches(pattern, text, name):
+                    yield f"{place}: {match[0].strip() or 'blanks'}: {reason}"
+
+
+def check_python():
+    """every Python file compiles"""
+    for name in PYTHON_FILES:
+        try:
+            compile(TEXTS[name], name, "exec")
+        except SyntaxError as error:
+            yield f"{name}:{error.lineno}: {error.msg}"
+
+
+def check_format():
+    """C files are as clang-format 14 writes them"""
+    for tool in ("clang-format-14", "clang-format"):
+        if shutil.which(tool) and re.search(r"version 14\.", run(tool, "--version").stdout):
+            for name in C_FILES:
+                done = run(tool, "--dry-run", "--Werror", name)
+                places = sorted({int(line) for line in re.findall(r":(\d+):\d+: error", done.stdout)})
+                if done.returncode:
+                    yield f"{name}:{', '.join(map(str, places))}: would be written otherwise (make format)"
+            return
+    raise Skipped("clang-format 14")
+
+
+def check_cppcheck():
+    """cppcheck finds nothing"""
+    if not shutil.which("cppcheck"):
+        raise Skipped("cppcheck")
+    sources = [name for name in C_FILES if name.endswith(".c")]
+    done = run("cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
+               "--template={file}:{line}: {severity}: {message} [{id}]", "--error-exitcode=1", "-Isrc", "-I.",
+               f"-j{os.cpu_count() or 1}", "-D_GNU_SOURCE", '-DAUK_VERSION=""', *sources)
+    if done.returncode:
+        yield from done.stdout.splitlines()
+
+
+def check_shell():
+    """shellcheck finds nothing"""
+    if not shutil.which("shellcheck"):
+        raise Skipped("shellcheck")
+    done = run("shellcheck", "--format=gcc", *SHELL_FILES)
+    if done.returncode:
+        yield from done.stdout.splitlines()
+
+
+def main():
+    passed = failed = skipped = 0
+    checks = [check_includes, check_environment, check_quiet, check_length, check_words, check_python, check_format,
+              check_shell, check_cppcheck]
+    for check in checks:
+        says = check.__doc__.splitlines()[0]
+        try:
+            offences = list(check())
+        except Skipped as missing:
+            print(f"skipped: {says}: {missing} is not installed")
+            skipped += 1
+            continue
+        print("\n".join([f"{'FAILED' if offences else 'ok'}: {says}"] + [f"  {offence}" for offence in offences]))
+        failed += bool(offences)
+        passed += not offences
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

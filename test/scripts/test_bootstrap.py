@@ -1,0 +1,115 @@
+"""scripts/bootstrap.sh against package managers, compilers and a make that only say how they were called."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+NAMES = {
+    "apt-get": "make pkg-config libcjson-dev libutf8proc-dev libpcre2-dev gcc libc6-dev libcmocka-dev "
+               "python3 python3-pytest python3-numpy",
+    "dnf": "make pkgconf-pkg-config cjson-devel utf8proc-devel pcre2-devel gcc libcmocka-devel "
+           "python3 python3-pytest python3-numpy",
+    "pacman": "make pkgconf cjson libutf8proc pcre2 gcc cmocka python python-pytest python-numpy",
+}
+
+
+class Machine:
+    """A PATH with the tools that a bare system has, and what was called on it."""
+
+    def __init__(self, folder, root, manager=None, user=0, sudo=False):
+        self.bin, self.log, self.repository = folder / "bin", folder / "log", root
+        self.bin.mkdir()
+        for tool in ("sh", "dirname", "env", "grep", "cat", "chmod", "touch"):
+            (self.bin / tool).symlink_to(shutil.which(tool))
+        self.tool("id", f"echo {user}")
+        self.tool("getconf", "echo 2")
+        if manager:
+            # Installing anything brings everything: compiler, libraries, make and Python.
+            working = ""
+            for name in ("cc", "pkg-config", "make", "python3"):
+                path = self.bin / name
+                working += f'printf "#!/bin/sh\\n{self.body(name)}\\n" >{path}; chmod +x {path};'
+            self.tool(manager, f'echo "{manager} $*" >>{self.log}; case "$*" in *install*|*-S*) {working} esac')
+        if sudo:
+            self.tool("sudo", f'echo "sudo" >>{self.log}; exec "$@"')
+
+    def body(self, name):
+        """What a tool does that an installation brought, quoted for a double-quoted string of the shell."""
+        make = f'echo GNU Make; [ \\"\\$1\\" = --version ] || echo make \\"\\$@\\" >>{self.log}'
+        return make if name == "make" else "exit 0"
+
+    def tool(self, name, body):
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def everything(self):
+        for name in ("cc", "pkg-config", "python3"):
+            self.tool(name, "exit 0")
+        self.tool("make", f'echo GNU Make; [ "$1" = --version ] || echo make "$@" >>{self.log}')
+
+    def run(self, *arguments):
+        # PYTHON keeps /usr/bin/python3 out of the picture, which this PATH cannot hide.
+        return subprocess.run(["sh", str(self.repository / "scripts/bootstrap.sh"), *arguments, "PYTHON=python3"],
+                              env={"PATH": str(self.bin)}, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              timeout=60, check=False)
+
+    def calls(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+def test_installs_nothing_where_all_is_there(tmp_path, root):
+    machine = Machine(tmp_path, root, "apt-get")
+    machine.everything()
+    done = machine.run("test", "CUDA=0")
+    assert done.returncode == 0, done.stderr
+    assert machine.calls() == ["make -j2 test PYTHON=python3 CUDA=0 PYTHON=python3"]
+
+
+@pytest.mark.parametrize("manager", NAMES)
+def test_installs_what_is_missing_then_makes_the_target(tmp_path, root, manager):
+    machine = Machine(tmp_path, root, manager)
+    done = machine.run("test", "CUDA=0")
+    assert done.returncode == 0, done.stderr
+    calls = machine.calls()
+    assert calls[-1] == "make -j2 test PYTHON=python3 CUDA=0 PYTHON=python3"
+    assert len(calls) == (3 if manager == "apt-get" else 2), calls  # apt-get updates its lists first
+    assert calls[-2].endswith(NAMES[manager])
+
+
+def test_uses_sudo_where_it_is_not_root(tmp_path, root):
+    machine = Machine(tmp_path, root, "dnf", user=1000, sudo=True)
+    assert machine.run("all").returncode == 0
+    assert machine.calls()[0] == "sudo"
+
+
+@pytest.mark.parametrize("manager, user", [(None, 0), ("apt-get", 1000)])
+def test_names_the_packages_and_stops_where_it_may_not_install(tmp_path, root, manager, user):
+    machine = Machine(tmp_path, root, manager, user)
+    done = machine.run("test")
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(NAMES["apt-get"])
+    assert machine.calls() == []
+
+
+def test_goes_on_without_what_is_only_wanted(tmp_path, root):
+    machine = Machine(tmp_path, root)
+    machine.everything()
+    done = machine.run("lint")
+    assert done.returncode == 0, done.stderr
+    assert "clang-format cppcheck shellcheck" in done.stdout
+    assert machine.calls() == ["make -j2 lint PYTHON=python3 PYTHON=python3"]
+
+
+def test_an_install_that_does_not_help_is_a_failure(tmp_path, root):
+    machine = Machine(tmp_path, root, "dnf")
+    machine.tool("dnf", "exit 1")
+    done = machine.run("all")
+    assert done.returncode == 1
+    assert "cjson-devel" in done.stderr
+
+
+def test_refuses_what_is_no_setting(tmp_path, root):
+    machine = Machine(tmp_path, root)
+    assert machine.run("test", "fast").returncode == 2
