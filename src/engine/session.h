@@ -10,12 +10,15 @@
 typedef struct Session Session;
 
 typedef struct {
-  int n_ctx; /* 0: the model's max_position, or as much of it as memory allows is for the command to say */
+  int n_ctx; /* 0: the model's max_position; how much of it memory allows is for the command to say */
   int chunk; /* tokens of one prefill step; 0: 256 */
   KvType kv;
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
 } SessionOptions;
+
+/* What the backend will be asked for, so that its state_bytes() can be compared with the memory there is. */
+StateOptions session_sizes(const SessionOptions *options, const ModelConfig *config);
 
 Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
                     const SessionOptions *options, Session **session, Error *err);

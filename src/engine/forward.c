@@ -1,0 +1,18 @@
+/* forward.c - see forward.h.
+ *
+ * Called by: session.c. The order of the calls is the transformer: x = x + attention(norm(x)), x = x + mlp(norm(x)). */
+#include "engine/forward.h"
+
+Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
+               const int32_t *ids, int n_logit_rows, Error *err) {
+  TRY(backend->embed(state, span, ids, err));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    TRY(backend->norm_qkv_rope_append(state, span, layer, err));
+    TRY(backend->attention(state, span, layer, err));
+    TRY(backend->out_proj_residual(state, span, layer, err));
+    TRY(backend->norm_gate_up(state, span, layer, err));
+    TRY(backend->down_residual(state, span, layer, err));
+  }
+  if (n_logit_rows == 0) return STATUS_OK;
+  return backend->norm_logits(state, span, span.n_tokens - n_logit_rows, n_logit_rows, err);
+}

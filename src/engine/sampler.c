@@ -1,0 +1,261 @@
+/* sampler.c - a token from logits on the host; sampler_math.h has the rules, step by step, and their arithmetic.
+ *
+ * Called by: the CPU backend's sample operation, session.c.
+ * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen of `seen` are set.
+ *
+ * Top-k and top-p are the same cut of the ranking, once by count and once by weight. It is found without sorting:
+ * a histogram of the upper bits of the keys gives the bin in which the cut lies, a second and third the next bits
+ * inside it, until the key itself is known; among equal keys, which have equal weights, ids decide. Three passes over
+ * the candidates however many there are, and the same passes are what a parallel device does. */
+#include "engine/sampler.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampler_math.h"
+
+_Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to float and double");
+
+enum { CUT_BINS = 2048 };
+
+struct Sampler {
+  SamplerSettings settings;
+  int vocab_size;
+  uint64_t n_draws;
+
+  bool *seen;          /* [vocab_size] in the prompt or in the answer */
+  uint32_t *generated; /* [vocab_size] times in the answer */
+  int32_t *seen_ids;   /* [n_seen] of vocab_size */
+  int n_seen;
+
+  float *scores; /* [vocab_size] the logits with the penalties on them */
+
+  int32_t *ids;      /* [n_candidates] of vocab_size */
+  uint32_t *keys;    /* [n_candidates] sampler_key() of their scores */
+  uint64_t *weights; /* [n_candidates] */
+  int n_candidates;
+  uint64_t bins[CUT_BINS];
+};
+
+static Status check_settings(const SamplerSettings *s, int vocab_size, Error *err) {
+  if (!(s->temperature >= 0 && s->temperature <= FLT_MAX))
+    return error_set(err, STATUS_USAGE, "temperature is %g, expected 0 or more", s->temperature);
+  if (s->top_k < 0) return error_set(err, STATUS_USAGE, "top-k is %d, expected 0 or more", s->top_k);
+  if (!(s->top_p >= 0 && s->top_p <= 1))
+    return error_set(err, STATUS_USAGE, "top-p is %g, expected 0 to 1", s->top_p);
+  if (!(s->min_p >= 0 && s->min_p <= 1))
+    return error_set(err, STATUS_USAGE, "min-p is %g, expected 0 to 1", s->min_p);
+  if (!(s->repetition_penalty >= 1e-3 && s->repetition_penalty <= 1e3))
+    return error_set(err, STATUS_USAGE, "repetition penalty is %g, expected 0.001 to 1000",
+                     s->repetition_penalty);
+  if (!(fabs(s->presence_penalty) <= 1e3 && fabs(s->frequency_penalty) <= 1e3))
+    return error_set(err, STATUS_USAGE,
+                     "presence and frequency penalties are %g and %g, expected -1000 to 1000",
+                     s->presence_penalty, s->frequency_penalty);
+  if (vocab_size < 1 || vocab_size > SAMPLER_MAX_VOCAB)
+    return error_set(err, STATUS_MODEL, "vocabulary of %d tokens, expected 1 to %d", vocab_size,
+                     SAMPLER_MAX_VOCAB);
+  return STATUS_OK;
+}
+
+Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err) {
+  *sampler = NULL;
+  TRY(check_settings(settings, vocab_size, err));
+  size_t n = (size_t)vocab_size;
+  Sampler *s = mem_alloc(1, sizeof *s, "sampler", err);
+  if (!s) return STATUS_FAILED;
+  s->settings = *settings;
+  s->vocab_size = vocab_size;
+  bool complete = (s->seen = mem_alloc(n, sizeof *s->seen, "sampler", err)) &&
+                  (s->generated = mem_alloc(n, sizeof *s->generated, "sampler", err)) &&
+                  (s->seen_ids = mem_alloc(n, sizeof *s->seen_ids, "sampler", err)) &&
+                  (s->scores = mem_alloc(n, sizeof *s->scores, "sampler", err)) &&
+                  (s->ids = mem_alloc(n, sizeof *s->ids, "sampler", err)) &&
+                  (s->keys = mem_alloc(n, sizeof *s->keys, "sampler", err)) &&
+                  (s->weights = mem_alloc(n, sizeof *s->weights, "sampler", err));
+  if (!complete) {
+    sampler_close(s);
+    return STATUS_FAILED;
+  }
+  *sampler = s;
+  return STATUS_OK;
+}
+
+void sampler_close(Sampler *s) {
+  if (!s) return;
+  free(s->seen);
+  free(s->generated);
+  free(s->seen_ids);
+  free(s->scores);
+  free(s->ids);
+  free(s->keys);
+  free(s->weights);
+  free(s);
+}
+
+void sampler_forget(Sampler *s) {
+  for (int i = 0; i < s->n_seen; i++) {
+    s->seen[s->seen_ids[i]] = false;
+    s->generated[s->seen_ids[i]] = 0;
+  }
+  s->n_seen = 0;
+}
+
+void sampler_note(Sampler *s, int32_t id, bool generated) {
+  if (!s->seen[id]) {
+    s->seen[id] = true;
+    s->seen_ids[s->n_seen++] = id;
+  }
+  if (generated) s->generated[id]++;
+}
+
+/* The scores to pick from: the logits themselves where no penalty is on. */
+static const float *penalised(Sampler *s, const float *logits) {
+  const SamplerSettings *set = &s->settings;
+  bool on = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
+  if (!on || s->n_seen == 0) return logits;
+  memcpy(s->scores, logits, (size_t)s->vocab_size * sizeof *logits);
+  for (int i = 0; i < s->n_seen; i++) {
+    int32_t id = s->seen_ids[i];
+    s->scores[id] = sampler_penalise(logits[id], s->generated[id], (float)set->repetition_penalty,
+                                     (float)set->presence_penalty, (float)set->frequency_penalty);
+  }
+  return s->scores;
+}
+
+/* The greatest key of all scores; refused where a score is NaN or +infinity or none is finite. */
+static Status greatest_key(const float *scores, int n, uint32_t *greatest, Error *err) {
+  uint32_t high = 0, low = UINT32_MAX;
+#pragma omp simd reduction(max : high) reduction(min : low)
+  for (int i = 0; i < n; i++) {
+    uint32_t key = sampler_key(scores[i]);
+    high = key > high ? key : high;
+    low = key < low ? key : low;
+  }
+  *greatest = high;
+  if (low >= SAMPLER_KEY_LOWEST && high > SAMPLER_KEY_LOWEST && high < SAMPLER_KEY_INFINITE) return STATUS_OK;
+  for (int i = 0; i < n; i++)
+    if (isnan(scores[i]) || scores[i] > FLT_MAX)
+      return error_set(err, STATUS_FAILED,
+                       "the model's logit of token %d is %s: its weights or their arithmetic are "
+                       "broken",
+                       i, isnan(scores[i]) ? "NaN" : "infinite");
+  return error_set(err, STATUS_FAILED,
+                   "every logit of the model is -infinity: its weights or their arithmetic are "
+                   "broken");
+}
+
+static int32_t first_with_key(const float *scores, uint32_t key) {
+  int32_t id = 0;
+  while (sampler_key(scores[id]) != key) id++;
+  return id;
+}
+
+/* Makes candidates of the tokens whose weight can be more than nothing: exp(-29) * 2^40 is below a half. */
+static void gather(Sampler *s, const float *scores, uint32_t greatest) {
+  double lowest = (double)sampler_key_score(greatest) - 29.0 * s->settings.temperature;
+  int n = 0;
+  for (int i = 0; i < s->vocab_size; i++) {
+    s->ids[n] = i;
+    s->keys[n] = sampler_key(scores[i]);
+    n += (double)scores[i] >= lowest;
+  }
+  s->n_candidates = n;
+}
+
+static void weigh(Sampler *s, uint32_t greatest) {
+  double top = (double)sampler_key_score(greatest), temperature = s->settings.temperature;
+  const uint32_t *keys = s->keys;
+  uint64_t *weights = s->weights;
+#pragma omp simd
+  for (int i = 0; i < s->n_candidates; i++)
+    weights[i] = sampler_weight(((double)sampler_key_score(keys[i]) - top) / temperature);
+}
+
+static uint64_t weight_sum(const Sampler *s) {
+  uint64_t sum = 0;
+  for (int i = 0; i < s->n_candidates; i++) sum += s->weights[i];
+  return sum;
+}
+
+/* Keeps the candidates before which, in the ranking, there is less than `limit`: of weight, or by count where
+ * `weights` is NULL. PRECOND 0 < limit <= the sum of all. */
+static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
+  static const struct { int shift, bits; } levels[] = {{21, 11}, {10, 11}, {0, 10}};
+  uint32_t key = 0;   /* the upper bits of the key at which the cut lies, as far as known */
+  uint64_t above = 0; /* the sum over all keys above those bits */
+  for (int level = 0; level < 3; level++) {
+    int shift = levels[level].shift, bits = levels[level].bits;
+    memset(s->bins, 0, sizeof s->bins);
+    for (int i = 0; i < s->n_candidates; i++)
+      if ((uint64_t)s->keys[i] >> (shift + bits) == key)
+        s->bins[s->keys[i] >> shift & ((1u << bits) - 1)] += weights ? weights[i] : 1;
+    uint32_t bin = (1u << bits) - 1;
+    while (s->bins[bin] < limit - above) above += s->bins[bin--];
+    key = key << bits | bin;
+  }
+  uint64_t left = limit - above; /* what those at the cut, all equal, may still fill: more than 0 */
+  int n = 0;
+  for (int i = 0; i < s->n_candidates; i++) {
+    if (s->keys[i] < key) continue;
+    if (s->keys[i] == key) {
+      if (left == 0) continue;
+      uint64_t own = weights ? weights[i] : 1;
+      left = own < left ? left - own : 0;
+    }
+    s->ids[n] = s->ids[i];
+    s->keys[n] = s->keys[i];
+    if (weights) s->weights[n] = weights[i];
+    n++;
+  }
+  s->n_candidates = n;
+}
+
+/* min-p: the greatest weight is 2^40 whatever was cut, so the bound is the same for all. */
+static void cut_weights(Sampler *s, uint64_t lowest) {
+  int n = 0;
+  for (int i = 0; i < s->n_candidates; i++) {
+    s->ids[n] = s->ids[i];
+    s->weights[n] = s->weights[i];
+    n += s->weights[i] >= lowest;
+  }
+  s->n_candidates = n;
+}
+
+static int32_t draw(const Sampler *s, uint64_t random) {
+  uint64_t target = sampler_multiply_high(random, weight_sum(s));
+  int i = 0;
+  for (uint64_t sum = s->weights[0]; sum <= target; sum += s->weights[i]) i++;
+  return s->ids[i];
+}
+
+Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
+  const SamplerSettings *set = &s->settings;
+  uint64_t step = s->n_draws++;
+  const float *scores = penalised(s, logits);
+  uint32_t greatest;
+  TRY(greatest_key(scores, s->vocab_size, &greatest, err));
+  if (set->temperature == 0 || set->top_k == 1) {
+    *id = first_with_key(scores, greatest);
+    return STATUS_OK;
+  }
+  gather(s, scores, greatest);
+  if (set->top_k > 0 && set->top_k < s->n_candidates) cut_ranking(s, NULL, (uint64_t)set->top_k);
+  weigh(s, greatest);
+  if (set->top_p < 1) {
+    uint64_t limit = sampler_part(weight_sum(s), sampler_share(set->top_p));
+    cut_ranking(s, s->weights, limit ? limit : 1);
+  }
+  if (set->min_p > 0) cut_weights(s, sampler_share(set->min_p) << (SAMPLER_WEIGHT_BITS - 32));
+  *id = draw(s, sampler_random(set->seed, step));
+  return STATUS_OK;
+}
+
+double log_probability(const float *logits, int vocab_size, int32_t id) {
+  double top = (double)logits[0], sum = 0;
+  for (int i = 1; i < vocab_size; i++) top = (double)logits[i] > top ? (double)logits[i] : top;
+  for (int i = 0; i < vocab_size; i++) sum += sampler_exp((double)logits[i] - top, 0);
+  return (double)logits[id] - top - log(sum);
+}

@@ -1,0 +1,172 @@
+/* session.c - see session.h.
+ *
+ * Called by: generate.c, commands/run.c, commands/bench.c, commands/eval.c.   Calls: forward.c, the backend, sampler.c.
+ * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens the sampler
+ *              has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or -1 where the state
+ *              holds none; nothing here allocates after session_open(). A step that fails leaves n_past as it was:
+ *              what it wrote to the cache lies behind it. */
+#include "engine/session.h"
+
+#include <stdlib.h>
+
+#include "engine/forward.h"
+
+enum { DEFAULT_CHUNK = 256 };
+
+struct Session {
+  const Backend *backend;
+  BackendState *state;
+  const ModelConfig *config; /* of the model, which outlives the session */
+  StateOptions sizes;
+  Sampler *sampler;
+  int32_t *ids; /* [n_ctx], n_past of them in use */
+  int n_past;
+  int logits_row;
+  float *logits; /* [vocab_size] one row on the host, for session_evaluate() */
+};
+
+StateOptions session_sizes(const SessionOptions *options, const ModelConfig *config) {
+  StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position, .kv = options->kv};
+  sizes.max_chunk = options->chunk ? options->chunk : DEFAULT_CHUNK;
+  if (sizes.max_chunk > sizes.n_ctx) sizes.max_chunk = sizes.n_ctx;
+  sizes.max_logit_rows = options->max_logit_rows ? options->max_logit_rows : 1;
+  if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
+  return sizes;
+}
+
+Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
+                    const SessionOptions *options, Session **session, Error *err) {
+  *session = NULL;
+  if (options->n_ctx < 0 || options->n_ctx > model->config.max_position)
+    return error_set(err, STATUS_USAGE, "context of %d tokens, expected 1 to the model's maximum of %d",
+                     options->n_ctx, model->config.max_position);
+  if (options->chunk < 0 || options->max_logit_rows < 0)
+    return error_set(err, STATUS_USAGE, "chunk of %d tokens and %d rows of logits, expected none below 0",
+                     options->chunk, options->max_logit_rows);
+  Session *s = mem_alloc(1, sizeof *s, "session", err);
+  if (!s) return STATUS_FAILED;
+  s->backend = backend;
+  s->config = &model->config;
+  s->sizes = session_sizes(options, &model->config);
+  s->logits_row = -1;
+  Status status = STATUS_FAILED;
+  if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
+  if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
+  if ((status = sampler_open(&options->sampler, s->config->vocab_size, &s->sampler, err))) goto failed;
+  if ((status = backend->open(loaded, &s->sizes, &s->state, err))) goto failed;
+  *session = s;
+  return STATUS_OK;
+failed:
+  session_close(s);
+  return status;
+}
+
+void session_close(Session *s) {
+  if (!s) return;
+  if (s->state) s->backend->close(s->state);
+  sampler_close(s->sampler);
+  free(s->logits);
+  free(s->ids);
+  free(s);
+}
+
+int session_length(const Session *s) {
+  return s->n_past;
+}
+
+int session_context(const Session *s) {
+  return s->sizes.n_ctx;
+}
+
+const int32_t *session_ids(const Session *s) {
+  return s->ids;
+}
+
+/* Appends ids[0..n), one step, and makes logits of its last n_logit_rows. PRECOND n <= max_chunk. */
+static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
+  Span span = {.pos = s->n_past, .n_tokens = n};
+  s->logits_row = -1;
+  TRY(forward(s->backend, s->state, s->config, span, ids, n_logit_rows, err));
+  for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
+  s->logits_row = n_logit_rows - 1;
+  return STATUS_OK;
+}
+
+static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err) {
+  if (n < 1 || n > s->sizes.n_ctx)
+    return error_set(err, STATUS_USAGE, "%d tokens, expected 1 to the context of %d", n, s->sizes.n_ctx);
+  for (int i = 0; i < n; i++)
+    if (ids[i] < 0 || ids[i] >= s->config->vocab_size)
+      return error_set(err, STATUS_USAGE, "token %d has id %d, expected 0 to %d", i, (int)ids[i],
+                       s->config->vocab_size - 1);
+  return STATUS_OK;
+}
+
+/* Forgets all tokens from `n` on, and the logits. */
+static void truncate_to(Session *s, int n) {
+  s->n_past = n;
+  s->logits_row = -1;
+}
+
+Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
+  TRY(check_ids(s, ids, n, err));
+  int common = 0;
+  while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
+  truncate_to(s, common);
+  sampler_forget(s->sampler);
+  for (int i = 0; i < common; i++) sampler_note(s->sampler, ids[i], false);
+  while (s->n_past < n) {
+    if (progress && !progress(user, s->n_past, n)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    const int32_t *chunk = ids + s->n_past;
+    TRY(step(s, chunk, size, size == left, err));
+    for (int i = 0; i < size; i++) sampler_note(s->sampler, chunk[i], false);
+  }
+  if (progress) progress(user, n, n); /* nothing is left to stop */
+  return STATUS_OK;
+}
+
+Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
+  TRY(check_ids(s, ids, n, err));
+  truncate_to(s, 0);
+  sampler_forget(s->sampler);
+  while (s->n_past < n) {
+    int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    Span span = {.pos = first, .n_tokens = size};
+    TRY(step(s, ids + first, size, 0, err));
+    for (int i = 0; i < size; i++) sampler_note(s->sampler, ids[first + i], false);
+    for (int row = 0; row < size; row++) {
+      int kept = row % s->sizes.max_logit_rows, more = size - row;
+      if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
+      if (kept == 0) TRY(s->backend->norm_logits(s->state, span, row, more, err));
+      TRY(s->backend->read_logits(s->state, kept, s->logits, err));
+      s->logits_row = kept;
+      TRY(sink(user, first + row, s->logits, err));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status need_logits(const Session *s, Error *err) {
+  if (s->logits_row >= 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "the session has no logits: nothing was prefilled, or it was stopped");
+}
+
+Status session_sample(Session *s, int32_t *id, Error *err) {
+  TRY(need_logits(s, err));
+  return s->backend->sample(s->state, s->sampler, id, err);
+}
+
+Status session_decode(Session *s, int32_t id, Error *err) {
+  TRY(check_ids(s, &id, 1, err));
+  if (s->n_past == s->sizes.n_ctx)
+    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
+  TRY(step(s, &id, 1, 1, err));
+  sampler_note(s->sampler, id, true);
+  return STATUS_OK;
+}
+
+Status session_logits(Session *s, float *out, Error *err) {
+  TRY(need_logits(s, err));
+  return s->backend->read_logits(s->state, s->logits_row, out, err);
+}
