@@ -15,12 +15,13 @@ PKG_CONFIG   = pkg-config
 CFLAGS      ?= -O2 -g
 FUZZ_SECONDS = 60
 NVCC         = nvcc
-CUDA         = $(if $(and $(wildcard cuda/dispatch.c),$(shell command -v $(NVCC))),1,0)
+CUDA        := $(if $(and $(wildcard cuda/dispatch.c),$(shell command -v $(NVCC))),1,0)
 CUDA_ARCHS   = 75 80 86 89 90a
 
 .DEFAULT_GOAL := all
 .PHONY: all test test-unit demo bench lint format fuzz fuzz-programs install clean help FORCE
 .SECONDARY:
+MAKEFLAGS += --no-builtin-rules
 
 VERSION  := 0.1.0
 PACKAGES := libcjson libutf8proc libpcre2-8

@@ -71,10 +71,10 @@ def run_c(program, environment, totals):
         if plan := TAP_PLAN.match(line):
             planned += int(plan[1])
         elif result := TAP_RESULT.match(line):
-            if result[1]:
+            if "# SKIP" in result[0]:  # which cmocka 1.1.5 writes as "not ok 2 # SKIP name"
+                skipped.append(result[3].removeprefix("# SKIP "))
+            elif result[1]:
                 failed += 1
-            elif re.search(r"# skip", result[3], re.IGNORECASE):
-                skipped.append(result[3])
             else:
                 passed += 1
     if failed == 0 and (not good_exit or planned == 0 or passed + len(skipped) != planned):
@@ -93,7 +93,7 @@ def run_c(program, environment, totals):
 def run_pytest(build, environment, totals):
     report = build / "pytest.xml"
     report.unlink(missing_ok=True)
-    environment = dict({"AUK": shlex.quote(str(build / "auk"))}, **environment, PYTHONDONTWRITEBYTECODE="1")
+    environment = {"AUK": shlex.quote(str(build / "auk"))} | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
     status = subprocess.run([sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", "test"],
                             env=environment, stdin=subprocess.DEVNULL, check=False).returncode
     failed = 0
