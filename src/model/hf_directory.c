@@ -1,0 +1,311 @@
+/* hf_directory.c - a Hugging Face directory becomes a Model: which tensor is which, and whether it is what the
+ * config says.
+ *
+ * Called by: model.c.   Calls: config.c, weight_files.c.
+ * Names are those of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM in transformers,
+ * which agree. A linear layer is quantised where its qweight is there and dense where its weight is: the tensors
+ * decide, not modules_to_not_convert. No weight is read here but the norms. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/loaders.h"
+
+typedef struct {
+  Model *model;
+  const WeightFiles *files;
+  const char *config_path; /* for messages */
+  Error *err;
+} Loader;
+
+#define NAME_SIZE                                                                                            \
+  96 /* of any tensor that is looked for: "model.layers.2147483647.self_attn.q_proj.qweight" */
+
+/* The tensor of this name, NULL where there is none. `suffix` may be "". */
+static StoredTensor *find(const Loader *loader, const char *base, const char *suffix) {
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%s%s", base, suffix);
+  return weight_files_find(loader->files, name);
+}
+
+/* Counts a tensor as a part of the model, once however often it serves. */
+static const void *use(Loader *loader, StoredTensor *tensor) {
+  if (!tensor->used) {
+    tensor->used = true;
+    loader->model->weight_bytes += tensor->bytes;
+    loader->model->unused_tensors--;
+  }
+  return tensor->data;
+}
+
+static Status missing(const Loader *loader, const char *base, const char *suffix, const char *why) {
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s%s is missing%s", loader->files->path, base,
+                   suffix, why);
+}
+
+static Status check_shape(const Loader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
+                          const char *why) {
+  if (tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0)
+    return STATUS_OK;
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s%s", tensor->file,
+                   tensor->name, shape_text(tensor->rank, tensor->shape).text, shape_text(rank, shape).text,
+                   why);
+}
+
+static Status check_float(const Loader *loader, const StoredTensor *tensor) {
+  if (tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F16 || tensor->dtype == DTYPE_BF16)
+    return STATUS_OK;
+  const char *hint = strncmp(tensor->dtype_name, "F8", 2) == 0 ? " (an FP8 checkpoint?)" : "";
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected F16, BF16 or F32%s",
+                   tensor->file, tensor->name, tensor->dtype_name, hint);
+}
+
+/* n numbers that must be there. */
+static Status take_vector(Loader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+  StoredTensor *tensor = find(loader, base, suffix);
+  if (!tensor) return missing(loader, base, suffix, "");
+  TRY(check_shape(loader, tensor, 1, &n, ""));
+  TRY(check_float(loader, tensor));
+  *out = (Vector){use(loader, tensor), tensor->dtype, (int)n};
+  return STATUS_OK;
+}
+
+static Status take_norm(Loader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+  TRY(take_vector(loader, base, suffix, n, out));
+  const StoredTensor *tensor = find(loader, base, suffix);
+  return check_norm(out, tensor->name, tensor->file, loader->err);
+}
+
+/* --- linear layers */
+
+static Status take_dense(Loader *loader, StoredTensor *tensor, Linear *linear) {
+  TRY(check_float(loader, tensor));
+  TRY(check_shape(loader, tensor, 2, (int64_t[]){linear->n_out, linear->n_in}, ""));
+  linear->kind = LINEAR_DENSE;
+  linear->weight = use(loader, tensor);
+  linear->dtype = tensor->dtype;
+  return STATUS_OK;
+}
+
+/* One part of a quantised layer: of this dtype, [rows][columns]. */
+static Status take_part(Loader *loader, const char *base, const char *suffix, Dtype dtype, int64_t rows,
+                        int64_t columns, const char *why, const void **out) {
+  StoredTensor *tensor = find(loader, base, suffix);
+  if (!tensor) return missing(loader, base, suffix, ", although its qweight is there");
+  if (tensor->dtype != dtype)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s", tensor->file,
+                     tensor->name, tensor->dtype_name, dtype_name(dtype));
+  TRY(check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
+  *out = use(loader, tensor);
+  return STATUS_OK;
+}
+
+/* Packed 4-bit weights whose shape is another format's are told apart by it; "" for no idea. */
+static const char *other_packing(const StoredTensor *qweight, int64_t n_in, int64_t n_out) {
+  if (qweight->rank != 2) return "";
+  int64_t rows = qweight->shape[0], columns = qweight->shape[1];
+  if (rows == n_in / 8 && columns == n_out) return " (packed along the input, as GPTQ does)";
+  if (rows == n_out && columns == n_in / 8)
+    return " (packed as AutoAWQ's \"gemv\" version does, not \"gemm\")";
+  if (rows == n_out / 4 && columns == n_in)
+    return " (packed as AutoAWQ's \"gemv_fast\" version does, not \"gemm\")";
+  if (rows == n_in && columns == n_out / 4) return " (8 bits a weight, expected 4)";
+  return "";
+}
+
+static Status take_quantised(Loader *loader, StoredTensor *qweight, Linear *linear) {
+  const ModelConfig *config = &loader->model->config;
+  const StoredTensor *g_idx = find(loader, linear->name, ".g_idx");
+  if (g_idx)
+    return error_set(loader->err, STATUS_MODEL,
+                     "%s: tensor %s: this layer is quantised as GPTQ does, expected AWQ", g_idx->file,
+                     g_idx->name);
+  if (config->quant != QUANT_AWQ)
+    return error_set(loader->err, STATUS_MODEL,
+                     "%s: tensor %s is quantised, but %s has no quantization_config that says how",
+                     qweight->file, qweight->name, loader->config_path);
+  int group = config->quant_group == -1 ? linear->n_in : config->quant_group;
+  if (linear->n_in % group != 0 || linear->n_out % 8 != 0)
+    return error_set(
+        loader->err, STATUS_MODEL,
+        "%s: tensor %s: a layer of %d inputs and %d outputs cannot be quantised in groups of %d: expected "
+        "inputs in whole groups and outputs in eights",
+        qweight->file, qweight->name, linear->n_in, linear->n_out, group);
+  linear->kind = LINEAR_AWQ;
+  linear->group = group;
+  int64_t groups = linear->n_in / group, words = linear->n_out / 8;
+  char why[64];
+  snprintf(why, sizeof why, " for groups of %d", group);
+  TRY(take_part(loader, linear->name, ".qweight", DTYPE_I32, linear->n_in, words,
+                other_packing(qweight, linear->n_in, linear->n_out), &linear->qweight));
+  TRY(take_part(loader, linear->name, ".qzeros", DTYPE_I32, groups, words, why, &linear->qzeros));
+  return take_part(loader, linear->name, ".scales", DTYPE_F16, groups, linear->n_out, why, &linear->scales);
+}
+
+/* Tensors that give away another way to store a layer. */
+static const struct {
+  const char *suffix, *what;
+} foreign[] = {
+    {".g_idx", "GPTQ"},     {".weight_packed", "compressed-tensors"}, {".B", "Marlin"}, {".W_q", "HQQ"},
+    {".codebooks", "AQLM"},
+};
+
+/* Tensors beside a dense-looking weight which say that it is not the weight itself. */
+static const struct {
+  const char *suffix, *what;
+} scaled[] = {
+    {".weight_scale_inv", "FP8 in blocks"},
+    {".weight_scale", "FP8 or INT8 with a scale"},
+    {".weight.absmax", "bitsandbytes in 4 bits"},
+    {".SCB", "bitsandbytes in 8 bits"},
+};
+
+static Status refuse_foreign(const Loader *loader, const char *name) {
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    const StoredTensor *tensor = find(loader, name, foreign[i].suffix);
+    if (tensor)
+      return error_set(
+          loader->err, STATUS_MODEL,
+          "%s: tensor %s: this layer looks like %s, expected AWQ (qweight, qzeros, scales) or a dense "
+          "weight",
+          tensor->file, tensor->name, foreign[i].what);
+  }
+  return missing(loader, name, ".weight", " (and so is its qweight)");
+}
+
+static Status take_weight(Loader *loader, Linear *linear) {
+  StoredTensor *qweight = find(loader, linear->name, ".qweight"),
+               *weight = find(loader, linear->name, ".weight");
+  if (qweight && weight)
+    return error_set(loader->err, STATUS_MODEL, "%s: %s has a qweight and a weight, expected one of them",
+                     qweight->file, linear->name);
+  if (qweight) return take_quantised(loader, qweight, linear);
+  if (!weight) return refuse_foreign(loader, linear->name);
+  for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
+    const StoredTensor *tensor = find(loader, linear->name, scaled[i].suffix);
+    if (tensor)
+      return error_set(loader->err, STATUS_MODEL,
+                       "%s: tensor %s: this layer looks like %s, expected AWQ or dense", tensor->file,
+                       tensor->name, scaled[i].what);
+  }
+  return take_dense(loader, weight, linear);
+}
+
+/* Qwen2's q, k and v always have a bias; elsewhere it is there or not, as the checkpoint was made. */
+static Status take_linear(Loader *loader, int which, bool bias_required, Linear *linear) {
+  int64_t n_in, n_out;
+  layer_linear_sizes(&loader->model->config, which, &n_in, &n_out);
+  linear->n_in = (int)n_in;
+  linear->n_out = (int)n_out;
+  TRY(take_weight(loader, linear));
+  if (!bias_required && !find(loader, linear->name, ".bias")) return STATUS_OK;
+  return take_vector(loader, linear->name, ".bias", linear->n_out, &linear->bias);
+}
+
+/* --- the model */
+
+static Status take_layer(Loader *loader, int index) {
+  const ModelConfig *config = &loader->model->config;
+  ModelLayer *layer = &loader->model->layers[index];
+  bool qwen2 = strcmp(config->architecture, "Qwen2ForCausalLM") == 0;
+  char base[NAME_SIZE];
+  snprintf(base, sizeof base, "model.layers.%d", index);
+  TRY(take_norm(loader, base, ".input_layernorm.weight", config->hidden, &layer->attn_norm));
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    bool qkv = which == LAYER_Q || which == LAYER_K || which == LAYER_V;
+    TRY(take_linear(loader, which, qwen2 && qkv, layer_linear(layer, which)));
+  }
+  if (config->qk_norm) {
+    TRY(take_norm(loader, base, ".self_attn.q_norm.weight", config->head_dim, &layer->q_norm));
+    TRY(take_norm(loader, base, ".self_attn.k_norm.weight", config->head_dim, &layer->k_norm));
+  }
+  return take_norm(loader, base, ".post_attention_layernorm.weight", config->hidden, &layer->mlp_norm);
+}
+
+static Status take_embedding(Loader *loader) {
+  static const char name[] = "model.embed_tokens.weight";
+  Model *model = loader->model;
+  const int64_t shape[] = {model->config.vocab_size, model->config.hidden};
+  StoredTensor *tensor = find(loader, name, "");
+  if (!tensor) return missing(loader, name, "", "");
+  TRY(check_shape(loader, tensor, 2, shape, ""));
+  TRY(check_float(loader, tensor));
+  model->embedding =
+      (Matrix){use(loader, tensor), tensor->dtype, model->config.vocab_size, model->config.hidden};
+  return STATUS_OK;
+}
+
+/* A tied head is the embedding, whatever else the file holds under its name: so transformers has it. */
+static Status take_head(Loader *loader) {
+  Model *model = loader->model;
+  Linear *head = &model->head;
+  *head = (Linear){.kind = LINEAR_DENSE, .n_in = model->config.hidden, .n_out = model->config.vocab_size};
+  if (model->config.tied_embeddings) {
+    head->name = "model.embed_tokens";
+    head->weight = model->embedding.data;
+    head->dtype = model->embedding.dtype;
+    return STATUS_OK;
+  }
+  head->name = "lm_head";
+  StoredTensor *tensor = find(loader, head->name, ".weight");
+  const StoredTensor *qweight = find(loader, head->name, ".qweight"),
+                     *bias = find(loader, head->name, ".bias");
+  if (qweight)
+    return error_set(loader->err, STATUS_MODEL,
+                     "%s: tensor %s: a quantised output head is not known, expected a dense "
+                     "lm_head.weight",
+                     qweight->file, qweight->name);
+  if (bias)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
+                     bias->file, bias->name);
+  if (!tensor) {
+    char why[512];
+    snprintf(why, sizeof why, ", and %.400s does not say tie_word_embeddings: true", loader->config_path);
+    return missing(loader, head->name, ".weight", why);
+  }
+  return take_dense(loader, tensor, head);
+}
+
+static Status take_everything(Loader *loader) {
+  Model *model = loader->model;
+  TRY(take_embedding(loader));
+  for (int i = 0; i < model->config.n_layers; i++) TRY(take_layer(loader, i));
+  TRY(take_norm(loader, "model.norm.weight", "", model->config.hidden, &model->final_norm));
+  return take_head(loader);
+}
+
+static Status check_tokenizer(const char *directory, const Model *model, Error *err) {
+  if (model->tokenizer_path) return STATUS_OK;
+  char *path = path_join(directory, "tokenizer.model", err);
+  if (!path) return STATUS_FAILED;
+  bool sentencepiece = file_exists(path);
+  free(path);
+  if (!sentencepiece) return STATUS_OK;
+  return error_set(
+      err, STATUS_MODEL,
+      "%s has only tokenizer.model (SentencePiece), expected tokenizer.json; make it once with:  python3 -c "
+      "\"import transformers as t; t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name "
+      "another with --tokenizer",
+      directory);
+}
+
+Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
+  if (overrides->rope_theta != 0 || overrides->norm_eps != 0)
+    return error_set(err, STATUS_USAGE, "%s: %s is only for packed files: a directory's config.json says it",
+                     path, overrides->rope_theta != 0 ? "--rope-theta" : "--norm-eps");
+  model->layout = LAYOUT_HF_DIRECTORY;
+  model->theta_source = model->eps_source = "config.json";
+  TRY(config_load(path, &model->config, err));
+  char *config_path = path_join(path, "config.json", err);
+  if (!config_path) return STATUS_FAILED;
+  Loader loader = {.model = model, .files = &model->files->weights, .config_path = config_path, .err = err};
+  Status status = layer_sizes_check(&model->config, config_path, err);
+  if (status == STATUS_OK) status = weight_files_open(path, &model->files->weights, err);
+  model->unused_tensors = model_tensor_count(model);
+  if (status == STATUS_OK) status = model_make_layers(model, err);
+  if (status == STATUS_OK) status = take_everything(&loader);
+  if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
+  if (status == STATUS_OK) status = check_tokenizer(path, model, err);
+  free(config_path);
+  return status;
+}

@@ -1,0 +1,35 @@
+/* loaders.h - private to src/model: how the two layouts become a Model, and what both need for that. */
+#ifndef AUK_MODEL_LOADERS_H
+#define AUK_MODEL_LOADERS_H
+
+#include "model/layers.h"
+#include "model/weight_files.h"
+
+struct ModelFiles {
+  char *path;                   /* as it was given to model_open(); for messages */
+  WeightFiles weights;          /* of a directory */
+  MappedFile packed;            /* an ak48 file */
+  StoredTensor *packed_tensors; /* [n_packed_tensors] in the file's order */
+  size_t n_packed_tensors;
+  char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
+  char *packed_names;              /* what packed_tensors' names point into */
+};
+
+/* Both fill a zeroed Model that has its `files`; model_close() releases it, also after a failure. */
+Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
+Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
+
+/* Allocates model->layers and names its Linears, for the n_layers of its config. */
+Status model_make_layers(Model *model, Error *err);
+
+/* Number `index` of a tensor of F32, F16 or BF16, at any alignment. */
+float stored_float(const void *data, Dtype dtype, size_t index);
+
+/* Whether every number of a norm is finite: one that is not would make every logit NaN. `name` and `file` are for
+ * the message. */
+Status check_norm(const Vector *norm, const char *name, const char *file, Error *err);
+
+/* model->tokenizer_path: the flag's, or DIRECTORY/tokenizer.json where that is. */
+Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err);
+
+#endif

@@ -1,0 +1,143 @@
+/* model.c - opening and closing a checkpoint whatever its layout, and what lies in its files.
+ *
+ * Called by: src/engine, src/commands.   Calls: hf_directory.c, ak48.c. */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "model/loaders.h"
+
+static const struct {
+  const char *name;
+  size_t bytes;
+} dtypes[] = {
+    [DTYPE_F32] = {"F32", 4}, [DTYPE_F16] = {"F16", 2}, [DTYPE_BF16] = {"BF16", 2},
+    [DTYPE_I32] = {"I32", 4}, [DTYPE_I16] = {"I16", 2}, [DTYPE_I8] = {"I8", 1},
+    [DTYPE_U8] = {"U8", 1},   [DTYPE_I64] = {"I64", 8}, [DTYPE_OTHER] = {"another dtype", 0},
+};
+
+size_t dtype_bytes(Dtype dtype) {
+  return dtypes[dtype].bytes;
+}
+
+const char *dtype_name(Dtype dtype) {
+  return dtypes[dtype].name;
+}
+
+static Status check_overrides(const ModelOverrides *overrides, Error *err) {
+  if (overrides->rope_theta != 0 && !(isfinite(overrides->rope_theta) && overrides->rope_theta > 0))
+    return error_set(err, STATUS_USAGE, "--rope-theta is %g, expected a number above 0",
+                     overrides->rope_theta);
+  if (overrides->norm_eps != 0 && !(isfinite(overrides->norm_eps) && overrides->norm_eps > 0))
+    return error_set(err, STATUS_USAGE, "--norm-eps is %g, expected a number above 0", overrides->norm_eps);
+  return STATUS_OK;
+}
+
+static Status open_layout(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
+  if (!(model->files = mem_alloc(1, sizeof *model->files, "a model", err))) return STATUS_FAILED;
+  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED;
+  TRY(check_overrides(overrides, err));
+  if (file_is_directory(path)) return hf_directory_open(path, overrides, model, err);
+  return ak48_open(path, overrides, model, err);
+}
+
+Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err) {
+  static const ModelOverrides none = {0};
+  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
+  return open_layout(path, overrides ? overrides : &none, *model, err);
+}
+
+void model_close(Model *model) {
+  if (!model) return;
+  if (model->files) {
+    weight_files_close(&model->files->weights);
+    file_unmap(&model->files->packed);
+    free(model->files->packed_tensors);
+    free(model->files->packed_names);
+    free(model->files->names);
+    free(model->files->path);
+    free(model->files);
+  }
+  config_release(&model->config);
+  free(model->layers);
+  free(model->tokenizer_path);
+  free(model);
+}
+
+Status model_make_layers(Model *model, Error *err) {
+  size_t n_layers = (size_t)model->config.n_layers;
+  ModelFiles *files = model->files;
+  model->layers = mem_alloc(n_layers, sizeof *model->layers, "layers", err);
+  files->names = mem_alloc(n_layers, N_LAYER_LINEARS * sizeof *files->names, "layer names", err);
+  if (!model->layers || !files->names) return STATUS_FAILED;
+  for (size_t i = 0; i < n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];
+      layer_linear_full_name((int)i, which, name);
+      layer_linear(&model->layers[i], which)->name = name;
+    }
+  }
+  return STATUS_OK;
+}
+
+Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err) {
+  char *path = overrides->tokenizer ? path_join("", overrides->tokenizer, err)
+                                    : path_join(directory, "tokenizer.json", err);
+  if (!path) return STATUS_FAILED;
+  if (overrides->tokenizer || file_exists(path))
+    model->tokenizer_path = path;
+  else
+    free(path);
+  return STATUS_OK;
+}
+
+float stored_float(const void *data, Dtype dtype, size_t index) {
+  uint16_t half;
+  float value;
+  if (dtype == DTYPE_F32) {
+    memcpy(&value, (const char *)data + index * 4, sizeof value);
+    return value;
+  }
+  memcpy(&half, (const char *)data + index * 2, sizeof half);
+  return dtype == DTYPE_F16 ? f16_to_float(half) : bf16_to_float(half);
+}
+
+Status check_norm(const Vector *norm, const char *name, const char *file, Error *err) {
+  for (int i = 0; i < norm->n; i++) {
+    float value = stored_float(norm->data, norm->dtype, (size_t)i);
+    if (!isfinite(value))
+      return error_set(err, STATUS_MODEL, "%s: tensor %s: element %d is %f, expected a finite number", file,
+                       name, i, (double)value);
+  }
+  return STATUS_OK;
+}
+
+/* --- what lies in the files */
+
+size_t model_tensor_count(const Model *model) {
+  size_t n = model->files->n_packed_tensors;
+  for (size_t i = 0; i < model->files->weights.n_shards; i++) n += model->files->weights.shards[i]->n_tensors;
+  return n;
+}
+
+const StoredTensor *model_tensor(const Model *model, size_t index) {
+  if (index < model->files->n_packed_tensors) return &model->files->packed_tensors[index];
+  const WeightFiles *weights = &model->files->weights;
+  size_t shard = 0;
+  while (index >= weights->shards[shard]->n_tensors) index -= weights->shards[shard++]->n_tensors;
+  return &weights->shards[shard]->tensors[index];
+}
+
+ShapeText shape_text(int rank, const int64_t *shape) {
+  ShapeText out;
+  size_t at = 0;
+  out.text[at++] = '[';
+  for (int i = 0; i < rank; i++)
+    at += (size_t)snprintf(out.text + at, sizeof out.text - at, i ? ", %lld" : "%lld", (long long)shape[i]);
+  out.text[at++] = ']';
+  out.text[at] = 0;
+  return out;
+}
