@@ -71,7 +71,7 @@ typedef struct {
 /* Reads DIR/config.json (and quant_config.json, generation_config.json where they are). Zeroes *config first;
  * release it with config_release() also after a failure. */
 Status config_load(const char *directory, ModelConfig *config, Error *err);
-/* The same from texts, for tests and fuzzing: generation and quant may be NULL. */
+/* The same from the text of a config.json alone, for tests and fuzzing; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
 void config_release(ModelConfig *config);
 

@@ -1,0 +1,87 @@
+/* rope.c - the frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
+ *
+ * Called by: the backends when they load a model.
+ * Always true: every operation is the fp32 one that transformers' tensors do, in its order, and a Python number
+ *              that meets a tensor is rounded to fp32 first; what is a Python number there is a double here.
+ * Source: transformers 5.23, modeling_rope_utils.py. PyTorch computes number / tensor by the reciprocal. */
+#include <math.h>
+
+#include "model/config.h"
+
+/* A correctly rounded powf, which C libraries differ in: its double is far more precise than what is kept. */
+static float power(float base, float exponent) {
+  return (float)pow((double)base, (double)exponent);
+}
+
+/* --- llama3: long waves are slowed by `factor`, short ones are left, those between are mixed. */
+
+static float llama3_frequency(const RopeConfig *rope, float frequency) {
+  float low_wave = (float)(rope->original_max_position / rope->low_freq_factor);
+  float high_wave = (float)(rope->original_max_position / rope->high_freq_factor);
+  float wave = 1.0f / frequency * (float)(2 * M_PI), factor = (float)rope->factor;
+  if (wave > low_wave) return frequency / factor;
+  if (wave < high_wave) return frequency;
+  float smooth = 1.0f / wave * (float)rope->original_max_position - (float)rope->low_freq_factor;
+  smooth /= (float)(rope->high_freq_factor - rope->low_freq_factor);
+  return (1.0f - smooth) * frequency / factor + smooth * frequency;
+}
+
+/* --- yarn: a ramp over the pairs from kept (extrapolated) to slowed (interpolated) frequencies. */
+
+typedef struct {
+  float low, width; /* of the ramp, in pairs; width may be negative when beta_fast < beta_slow */
+  float factor;
+} YarnRamp;
+
+/* The pair that turns `rotations` times over the original context. */
+static double yarn_pair(const RopeConfig *rope, double rotations, int head_dim) {
+  return head_dim * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
+}
+
+static YarnRamp yarn_ramp(const RopeConfig *rope, int head_dim) {
+  double low = yarn_pair(rope, rope->beta_fast, head_dim), high = yarn_pair(rope, rope->beta_slow, head_dim);
+  if (rope->truncate) {
+    low = floor(low);
+    high = ceil(high);
+  }
+  if (low < 0) low = 0;
+  if (high > head_dim - 1) high = head_dim - 1;
+  if (low == high) high += 0.001;
+  return (YarnRamp){(float)low, (float)(high - low), (float)rope->factor};
+}
+
+static float yarn_frequency(const YarnRamp *ramp, int pair, float wave) {
+  float slowed = ((float)pair - ramp->low) / ramp->width;
+  slowed = slowed < 0 ? 0 : slowed > 1 ? 1 : slowed;
+  float kept = 1.0f - slowed;
+  return 1.0f / (ramp->factor * wave) * (1.0f - kept) + 1.0f / wave * kept;
+}
+
+static double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+static double yarn_attention_factor(const RopeConfig *rope) {
+  if (rope->attention_factor != 0) return rope->attention_factor;
+  if (rope->mscale != 0 && rope->mscale_all_dim != 0)
+    return yarn_mscale(rope->factor, rope->mscale) / yarn_mscale(rope->factor, rope->mscale_all_dim);
+  return yarn_mscale(rope->factor, 1);
+}
+
+void rope_frequencies(const ModelConfig *config, float *out, float *attention_factor) {
+  const RopeConfig *rope = &config->rope;
+  bool yarn = rope->kind == ROPE_YARN;
+  YarnRamp ramp = yarn ? yarn_ramp(rope, config->head_dim) : (YarnRamp){0};
+  *attention_factor = yarn ? (float)yarn_attention_factor(rope) : 1.0f;
+  for (int pair = 0; pair < config->head_dim / 2; pair++) {
+    float wave = power((float)rope->theta, (float)(2 * pair) / (float)config->head_dim);
+    float frequency = 1.0f / wave;
+    switch (rope->kind) {
+    case ROPE_PLAIN: break;
+    case ROPE_LINEAR: frequency /= (float)rope->factor; break;
+    case ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
+    case ROPE_YARN: frequency = yarn_frequency(&ramp, pair, wave); break;
+    }
+    out[pair] = frequency;
+  }
+}
