@@ -7,6 +7,7 @@
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
 #   make CUDA=0                   without the CUDA kernels though nvcc is there
 #   make BUILD=elsewhere          objects and programs elsewhere
+#   make V=1                      shows the commands
 
 BUILD        = build$(if $(filter 1,$(SANITIZE)),/sanitize)
 PREFIX       = /usr/local
@@ -17,6 +18,8 @@ FUZZ_SECONDS = 60
 NVCC         = nvcc
 CUDA        := $(if $(and $(wildcard cuda/dispatch.c),$(shell command -v $(NVCC))),1,0)
 CUDA_ARCHS   = 75 80 86 89 90a
+
+Q            = $(if $(V),,@echo "  $@";)
 
 .DEFAULT_GOAL := all
 .PHONY: all test test-unit demo bench lint format fuzz fuzz-programs install clean help FORCE
@@ -85,15 +88,14 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/fuzz/fuzz_*.c))
 all: $(BUILD)/auk
 
 $(BUILD)/auk: $(BUILD)/main.o $(call archives,commands)
-	$(CC) $(AUK_CFLAGS) $(LDFLAGS) -o $@ $< $(call libraries,commands)
+	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) -o $@ $< $(call libraries,commands)
 
 # A room's archive, and its tests: test/ROOM/test_*.c, each a cmocka program.
 define rules_of_room
 $(BUILD)/$(1).a: $(OBJECTS_$(1))
-	@rm -f $$@
-	$$(AR) rcs $$@ $$^
+	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$^
 $(BUILD)/test/$(1)/test_%: $(BUILD)/test/$(1)/test_%.o $(call archives,$(1))
-	$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
+	$$(Q)$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
 endef
 $(foreach room,$(ROOMS),$(eval $(call rules_of_room,$(room))))
 
@@ -106,15 +108,15 @@ $(BUILD)/flags: FORCE
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(AUK_CPPFLAGS) $(AUK_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(AUK_CPPFLAGS) $(AUK_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 -ffp-contract=fast $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 -ffp-contract=fast $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
 
 -include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o))
 
@@ -131,7 +133,7 @@ fuzz:
 fuzz-programs: $(FUZZERS)
 
 $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,commands)
-	$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,commands)
+	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,commands)
 
 demo: $(BUILD)/auk
 	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/demo.sh
