@@ -3,9 +3,10 @@
  * Called by: the loaders of src/model.   Calls: base/json.c.
  * Always true: what a field means and what it is when absent is as in transformers' config class of the
  *              architecture (5.23, models/NAME/configuration_NAME.py); what would change the result and is
- *              not computed here is refused by name; sizes are so limited that products of three fit int64. */
+ *              not computed here is refused by name; sizes are so small that products of three fit int64. */
 #include "model/config.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,15 @@ typedef struct {
   Error *err;
 } Reader;
 
+static Status __attribute__((format(printf, 2, 3))) refuse(const Reader *r, const char *format, ...) {
+  char what[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(what, sizeof what, format, args);
+  va_end(args);
+  return error_set(r->err, r->source.refused, "%s: %s", r->source.name, what);
+}
+
 static Status get_int(const Reader *r, const char *key, int64_t low, int64_t high, int fallback, int *out) {
   int64_t value;
   TRY(json_get_int(r->source, r->object, key, low, high, fallback, &value, r->err));
@@ -89,8 +99,7 @@ static bool is_null(const Reader *r, const char *key) {
 /* The member `key` as a reader of its own; its object is NULL where it is absent. `name` keeps its words. */
 static Status get_object(const Reader *r, const char *key, char name[1024], Reader *out) {
   const Json *object = json_member(r->object, key);
-  if (object && !json_is_object(object))
-    return error_set(r->err, r->source.refused, "%s: %s is no object", r->source.name, key);
+  if (object && !json_is_object(object)) return refuse(r, "%s is no object", key);
   snprintf(name, 1024, "%s: %s", r->source.name, key);
   *out = (Reader){{name, r->source.refused}, object, r->err};
   return STATUS_OK;
@@ -103,27 +112,25 @@ static Status choose_family(const Reader *r, const Family **family) {
   TRY(get_string(r, "model_type", &model_type));
   const Json *list = json_member(r->object, "architectures"), *first = json_first(list);
   if (list && (!json_is_array(list) || (first && !json_is_string(first))))
-    return error_set(r->err, r->source.refused, "%s: architectures is no list of names", r->source.name);
+    return refuse(r, "architectures is no list of names");
   size_t size;
   if (first) architecture = json_string(first, &size);
   if (!architecture && !model_type)
-    return error_set(r->err, r->source.refused,
-                     "%s: neither architectures nor model_type says what model it is", r->source.name);
+    return refuse(r, "neither architectures nor model_type says what model it is");
   for (size_t i = 0; i < n_families; i++) {
     *family = &families[i];
     if (architecture ? !json_string_is(first, (*family)->architecture)
                      : strcmp(model_type, (*family)->model_type) != 0)
       continue;
     if (model_type && strcmp(model_type, (*family)->model_type) != 0)
-      return error_set(r->err, r->source.refused, "%s: model_type is %s, expected %s with architecture %s",
-                       r->source.name, model_type, (*family)->model_type, (*family)->architecture);
+      return refuse(r, "model_type is %s, expected %s with architecture %s", model_type,
+                    (*family)->model_type, (*family)->architecture);
     return STATUS_OK;
   }
-  return error_set(r->err, r->source.refused,
-                   "%s: %s %s is not supported, expected LlamaForCausalLM, MistralForCausalLM, "
-                   "Qwen2ForCausalLM or Qwen3ForCausalLM",
-                   r->source.name, architecture ? "architecture" : "model_type",
-                   architecture ? architecture : model_type);
+  return refuse(r,
+                "%s %s is not supported, expected LlamaForCausalLM, MistralForCausalLM, "
+                "Qwen2ForCausalLM or Qwen3ForCausalLM",
+                architecture ? "architecture" : "model_type", architecture ? architecture : model_type);
 }
 
 static Status parse_heads(const Reader *r, const Family *family, ModelConfig *config) {
@@ -132,22 +139,19 @@ static Status parse_heads(const Reader *r, const Family *family, ModelConfig *co
   TRY(get_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : family->n_kv_heads,
               &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
-    return error_set(r->err, r->source.refused,
-                     "%s: num_attention_heads is %d, expected a multiple of its %d kv heads", r->source.name,
-                     config->n_heads, config->n_kv_heads);
+    return refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads", config->n_heads,
+                  config->n_kv_heads);
   int head_dim = family->head_dim;
   if (!head_dim && !json_member(r->object, "head_dim")) {
     if (config->hidden % config->n_heads != 0)
-      return error_set(
-          r->err, r->source.refused,
-          "%s: hidden_size is %d, expected a multiple of num_attention_heads %d where head_dim is not given",
-          r->source.name, config->hidden, config->n_heads);
+      return refuse(
+          r, "hidden_size is %d, expected a multiple of num_attention_heads %d where head_dim is not given",
+          config->hidden, config->n_heads);
     head_dim = config->hidden / config->n_heads;
   }
   TRY(get_int(r, "head_dim", 1, INT32_MAX, head_dim, &config->head_dim));
   if (config->head_dim < 2 || config->head_dim > MAX_HEAD_DIM || config->head_dim % 2 != 0)
-    return error_set(r->err, r->source.refused, "%s: head_dim is %d, expected an even number from 2 to %d",
-                     r->source.name, config->head_dim, MAX_HEAD_DIM);
+    return refuse(r, "head_dim is %d, expected an even number from 2 to %d", config->head_dim, MAX_HEAD_DIM);
   return STATUS_OK;
 }
 
@@ -164,8 +168,7 @@ static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *co
   const char *activation;
   TRY(get_string(r, "hidden_act", &activation));
   if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-    return error_set(r->err, r->source.refused, "%s: hidden_act %s is not supported, expected silu",
-                     r->source.name, activation);
+    return refuse(r, "hidden_act %s is not supported, expected silu", activation);
   return parse_heads(r, family, config);
 }
 
@@ -182,23 +185,18 @@ static Status rope_kind(const Reader *r, RopeKind *kind) {
     *kind = (RopeKind)i;
     if (strcmp(name, names[i]) == 0) return STATUS_OK;
   }
-  return error_set(r->err, r->source.refused,
-                   "%s: rope type %s is not supported, expected default, linear, llama3 or yarn",
-                   r->source.name, name);
+  return refuse(r, "rope type %s is not supported, expected default, linear, llama3 or yarn", name);
 }
 
 static Status rope_required(const Reader *r, const char *key, double low, double high, double *out) {
-  if (!json_member(r->object, key))
-    return error_set(r->err, r->source.refused, "%s: %s is missing", r->source.name, key);
+  if (!json_member(r->object, key)) return refuse(r, "%s is missing", key);
   return get_double(r, key, low, high, 0, out);
 }
 
 static Status rope_is_whole(const Reader *r) {
   double part;
   TRY(get_double(r, "partial_rotary_factor", 0, 1, 1, &part));
-  if (part != 1)
-    return error_set(r->err, r->source.refused, "%s: partial_rotary_factor %g is not supported, expected 1",
-                     r->source.name, part);
+  if (part != 1) return refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
   return STATUS_OK;
 }
 
@@ -211,9 +209,7 @@ static Status parse_yarn(const Reader *r, const ModelConfig *config, RopeConfig 
   TRY(get_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
   TRY(get_double(r, "mscale", 0, 1e3, 0, &rope->mscale));
   TRY(get_double(r, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim));
-  if (rope->theta <= 1)
-    return error_set(r->err, r->source.refused, "%s: rope_theta is %g, expected more than 1 with yarn",
-                     r->source.name, rope->theta);
+  if (rope->theta <= 1) return refuse(r, "rope_theta is %g, expected more than 1 with yarn", rope->theta);
   return get_bool(r, "truncate", true, &rope->truncate);
 }
 
@@ -222,15 +218,14 @@ static Status parse_llama3(const Reader *r, RopeConfig *rope) {
   TRY(rope_required(r, "low_freq_factor", 1e-3, 1e6, &rope->low_freq_factor));
   TRY(rope_required(r, "high_freq_factor", 1e-3, 1e6, &rope->high_freq_factor));
   if (rope->high_freq_factor <= rope->low_freq_factor)
-    return error_set(r->err, r->source.refused,
-                     "%s: high_freq_factor is %g, expected more than low_freq_factor %g", r->source.name,
-                     rope->high_freq_factor, rope->low_freq_factor);
+    return refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g", rope->high_freq_factor,
+                  rope->low_freq_factor);
   return STATUS_OK;
 }
 
-/* transformers 4 has rope_theta beside rope_scaling, 5 has it inside rope_parameters; where several are given,
- * the order of RotaryEmbeddingConfigMixin.convert_rope_params_to_dict() holds, and an original context length
- * beside the object counts more than one inside it. */
+/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Where both are given the order of
+ * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict() holds; an original context length beside
+ * the object counts more than one inside it. */
 static Status parse_rope(const Reader *r, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   char name[1024];
@@ -239,8 +234,7 @@ static Status parse_rope(const Reader *r, ModelConfig *config) {
   if (json_count(scaling.object) == 0) TRY(get_object(r, "rope_parameters", name, &scaling));
   for (const Json *item = json_first(scaling.object); item; item = json_next(item))
     if (json_is_object(item))
-      return error_set(r->err, r->source.refused, "%s: %s has parameters of its own, which is not supported",
-                       name, json_key(item));
+      return refuse(&scaling, "parameters by kind of layer (%s) are not supported", json_key(item));
   TRY(rope_kind(&scaling, &rope->kind));
   TRY(rope_is_whole(r));
   TRY(rope_is_whole(&scaling));
@@ -257,23 +251,21 @@ static Status parse_rope(const Reader *r, ModelConfig *config) {
 
 /* --- sliding windows */
 
-/* layer_types, where given, decides for models that can mix (`mixed`); for others it has to say what they do. */
+/* layer_types, where given, decides for models that can mix; others (not `mixed`) must do so without it. */
 static Status apply_layer_types(const Reader *r, bool mixed, int window, ModelConfig *config) {
   const Json *types = json_member(r->object, "layer_types");
   if (!types) return STATUS_OK;
   if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return error_set(r->err, r->source.refused, "%s: layer_types is no list of num_hidden_layers %d names",
-                     r->source.name, config->n_layers);
+    return refuse(r, "layer_types is no list of num_hidden_layers %d names", config->n_layers);
   int layer = 0;
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
     bool sliding = json_string_is(type, "sliding_attention");
     if (!sliding && !json_string_is(type, "full_attention"))
-      return error_set(r->err, r->source.refused,
-                       "%s: layer_types[%d] is not supported, expected full_attention or sliding_attention",
-                       r->source.name, layer);
+      return refuse(r, "layer_types[%d] is not supported, expected full_attention or sliding_attention",
+                    layer);
     if (mixed ? sliding && !window : sliding != (config->windows[layer] > 0))
-      return error_set(
-          r->err, r->source.refused, "%s: layer_types[%d] is %s, expected %s: %s %s", r->source.name, layer,
+      return refuse(
+          r, "layer_types[%d] is %s, expected %s: %s %s", layer,
           sliding ? "sliding_attention" : "full_attention", sliding ? "full_attention" : "sliding_attention",
           mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
     config->windows[layer] = sliding ? window : 0;
@@ -304,11 +296,9 @@ static Status parse_eos(const Reader *r, ModelConfig *config) {
   for (const Json *item = list ? json_first(value) : value; item; item = list ? json_next(item) : NULL) {
     int64_t id;
     if (!json_int64(item, &id) || id < 0 || id > INT32_MAX)
-      return error_set(r->err, r->source.refused, "%s: eos_token_id is no token id and no list of them",
-                       r->source.name);
+      return refuse(r, "eos_token_id is no token id and no list of them");
     if (config->n_eos == MAX_EOS)
-      return error_set(r->err, r->source.refused, "%s: eos_token_id has %zu ids, expected at most %d",
-                       r->source.name, json_count(value), MAX_EOS);
+      return refuse(r, "eos_token_id has %zu ids, expected at most %d", json_count(value), MAX_EOS);
     config->eos[config->n_eos++] = (int32_t)id;
   }
   return STATUS_OK;
@@ -327,15 +317,12 @@ static Status parse_special_tokens(const Reader *r, const Family *family, ModelC
 static Status parse_dense_modules(const Reader *r, ModelConfig *config) {
   const Json *list = json_member(r->object, "modules_to_not_convert");
   if (!list) return STATUS_OK;
-  if (!json_is_array(list))
-    return error_set(r->err, r->source.refused, "%s: modules_to_not_convert is no list", r->source.name);
+  if (!json_is_array(list)) return refuse(r, "modules_to_not_convert is no list");
   config->dense_modules =
       mem_alloc(json_count(list), sizeof *config->dense_modules, "names of modules", r->err);
   if (!config->dense_modules) return STATUS_FAILED;
   for (const Json *item = json_first(list); item; item = json_next(item)) {
-    if (!json_is_string(item))
-      return error_set(r->err, r->source.refused, "%s: modules_to_not_convert holds what is no name",
-                       r->source.name);
+    if (!json_is_string(item)) return refuse(r, "modules_to_not_convert holds what is no name");
     size_t size;
     const char *name = json_string(item, &size);
     char *copy = mem_alloc(size + 1, 1, "the name of a module", r->err);
@@ -360,11 +347,10 @@ static Status check_awq_layout(const Reader *r) {
     if (!layout || strcasecmp(layout, "gemm") == 0) continue;
     if (i == 2 && strcmp(layout, "llm-awq") != 0)
       continue; /* other backends say what shall compute, not what is stored */
-    return error_set(
-        r->err, r->source.refused,
-        "%s: AWQ layout %s is not supported, expected gemm: save the model again with AutoAWQ and "
-        "\"version\": \"GEMM\"",
-        r->source.name, layout);
+    return refuse(r,
+                  "AWQ layout %s is not supported, expected gemm: save the model again with AutoAWQ and "
+                  "\"version\": \"GEMM\"",
+                  layout);
   }
   return STATUS_OK;
 }
@@ -373,26 +359,18 @@ static Status check_awq_layout(const Reader *r) {
 static Status parse_quant(const Reader *r, bool own_file, ModelConfig *config) {
   const char *method;
   TRY(get_string(r, "quant_method", &method));
-  if (!method && !own_file)
-    return error_set(r->err, r->source.refused, "%s: quant_method is missing, expected awq", r->source.name);
+  if (!method && !own_file) return refuse(r, "quant_method is missing, expected awq");
   if (method && strcmp(method, "awq") != 0)
-    return error_set(r->err, r->source.refused, "%s: quantisation method %s is not supported, expected awq",
-                     r->source.name, method);
+    return refuse(r, "quantisation method %s is not supported, expected awq", method);
   TRY(check_awq_layout(r));
   TRY(get_either(r, "bits", "w_bit", 1, 64, 4, &config->quant_bits));
   if (config->quant_bits != 4)
-    return error_set(r->err, r->source.refused, "%s: AWQ of %d bits is not supported, expected 4",
-                     r->source.name, config->quant_bits);
+    return refuse(r, "AWQ of %d bits is not supported, expected 4", config->quant_bits);
   TRY(get_either(r, "group_size", "q_group_size", -1, MAX_INTERMEDIATE, 128, &config->quant_group));
-  if (config->quant_group == 0)
-    return error_set(r->err, r->source.refused, "%s: group_size is 0, expected -1 or more than 0",
-                     r->source.name);
+  if (config->quant_group == 0) return refuse(r, "group_size is 0, expected -1 or more than 0");
   bool zero_point;
   TRY(get_bool(r, "zero_point", true, &zero_point));
-  if (!zero_point)
-    return error_set(r->err, r->source.refused,
-                     "%s: AWQ without zero points is not supported, expected zero_point true",
-                     r->source.name);
+  if (!zero_point) return refuse(r, "AWQ without zero points is not supported, expected zero_point true");
   config->quant = QUANT_AWQ;
   return parse_dense_modules(r, config);
 }

@@ -1,8 +1,8 @@
 /* rope.c - the frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
  *
  * Called by: the backends when they load a model.
- * Always true: every operation is the fp32 one that transformers' tensors do, in its order, and a Python number
- *              that meets a tensor is rounded to fp32 first; what is a Python number there is a double here.
+ * Always true: every operation is the fp32 one that transformers' tensors do, in its order, and a Python
+ *              number that meets a tensor is rounded to fp32 first; a Python number by itself is a double.
  * Source: transformers 5.23, modeling_rope_utils.py. PyTorch computes number / tensor by the reciprocal. */
 #include <math.h>
 
