@@ -93,7 +93,7 @@ $(BUILD)/auk: $(BUILD)/main.o $(call archives,commands)
 # A room's archive, and its tests: test/ROOM/test_*.c, each a cmocka program.
 define rules_of_room
 $(BUILD)/$(1).a: $(OBJECTS_$(1))
-	$$(Q)rm -f $$@ && $$(AR) rcs $$@ $$^
+	$$(Q)mkdir -p $$(@D) && rm -f $$@ && $$(AR) rcs $$@ $$^
 $(BUILD)/test/$(1)/test_%: $(BUILD)/test/$(1)/test_%.o $(call archives,$(1))
 	$$(Q)$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
 endef
