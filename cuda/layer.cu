@@ -1,0 +1,160 @@
+/* layer.cu - see layer.h. Each kernel is bound by reading and writing its rows once; for one row, by its launch.
+ * Reference: the CPU backend's operations of the same names. */
+#include "cuda/layer.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace {
+
+template <typename T> __device__ __forceinline__ float number(T value) { return (float)value; }
+
+template <typename T>
+__global__ void embed_kernel(const T *table, int hidden, const int *ids, float *x) {
+  const T *from = table + (size_t)ids[blockIdx.x] * hidden;
+  float *to = x + (size_t)blockIdx.x * hidden;
+  for (int i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = number(from[i]);
+}
+
+__global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos, float2 *table) {
+  for (int i = threadIdx.x; i < half; i += blockDim.x) {
+    float angle = __fmul_rn((float)(*pos + (int)blockIdx.x), frequencies[i]), sine, cosine;
+    sincosf(angle, &sine, &cosine);
+    table[(size_t)blockIdx.x * half + i] = make_float2(cosine * factor, sine * factor);
+  }
+}
+
+/* Sum over the block, the same in every thread; the order depends on the block's size alone. */
+template <int THREADS> __device__ float block_sum(float value) {
+  __shared__ float sums[THREADS / 32];
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < THREADS / 32; w++) total += sums[w];
+  return total;
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS) norm_kernel(const float *x, const float *weight, float eps, int n, __half *out) {
+  const float *from = x + (size_t)blockIdx.x * n;
+  __half *to = out + (size_t)blockIdx.x * n;
+  float squares = 0;
+  for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
+}
+
+__device__ __forceinline__ void store(__half *to, float value) { *to = __float2half_rn(value); }
+__device__ __forceinline__ void store(float *to, float value) { *to = value; }
+
+constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
+
+/* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
+template <typename T> __global__ void heads_kernel(LayerHeads a) {
+  int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y, half = a.head_dim / 2;
+  int n_all = a.n_heads + 2 * a.n_kv_heads;
+  if (head >= n_all) return;
+  const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
+  float low[MAX_PAIRS], high[MAX_PAIRS];
+#pragma unroll
+  for (int i = 0; i < MAX_PAIRS; i++) {
+    int pair = lane + 32 * i;
+    low[i] = pair < half ? from[pair] : 0;
+    high[i] = pair < half ? from[pair + half] : 0;
+  }
+  bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
+  if (!is_value) {
+    const float *weight = is_query ? a.q_norm : a.k_norm;
+    if (weight) {
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < MAX_PAIRS; i++) squares += low[i] * low[i] + high[i] * high[i];
+      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+      float scale = rsqrtf(squares / a.head_dim + a.eps);
+#pragma unroll
+      for (int i = 0; i < MAX_PAIRS; i++) {
+        int pair = lane + 32 * i;
+        if (pair < half) low[i] *= scale * weight[pair], high[i] *= scale * weight[pair + half];
+      }
+    }
+    const float2 *table = (const float2 *)a.rope_table + (size_t)row * half;
+#pragma unroll
+    for (int i = 0; i < MAX_PAIRS; i++) {
+      int pair = lane + 32 * i;
+      if (pair >= half) continue;
+      float2 turn = table[pair];
+      float turned = low[i] * turn.x - high[i] * turn.y;
+      high[i] = high[i] * turn.x + low[i] * turn.y;
+      low[i] = turned;
+    }
+  }
+  if (is_query) {
+    __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
+#pragma unroll
+    for (int i = 0; i < MAX_PAIRS; i++) {
+      int pair = lane + 32 * i;
+      if (pair < half) store(to + pair, low[i]), store(to + pair + half, high[i]);
+    }
+    return;
+  }
+  int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
+  T *to = (T *)(is_value ? a.v_cache : a.k_cache) + ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim;
+#pragma unroll
+  for (int i = 0; i < MAX_PAIRS; i++) {
+    int pair = lane + 32 * i;
+    if (pair < half) store(to + pair, low[i]), store(to + pair + half, high[i]);
+  }
+}
+
+__global__ void swiglu_kernel(const float *gate_up, int n, __half *out) {
+  const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float value = gate[i] / (1 + expf(-gate[i])) * up[i];
+  out[(size_t)blockIdx.y * n + i] = __float2half_rn(fminf(fmaxf(value, -65504.0f), 65504.0f));
+}
+
+} // namespace
+
+cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, const int *ids, int n_tokens, float *x,
+                        cudaStream_t stream) {
+  if (dtype == DTYPE_F32)
+    embed_kernel<<<n_tokens, 256, 0, stream>>>((const float *)table, hidden, ids, x);
+  else if (dtype == DTYPE_F16)
+    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __half *)table, hidden, ids, x);
+  else
+    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __nv_bfloat16 *)table, hidden, ids, x);
+  return cudaGetLastError();
+}
+
+cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos, int n_tokens,
+                             void *table, cudaStream_t stream) {
+  rope_table_kernel<<<n_tokens, 64, 0, stream>>>(frequencies, half, attention_factor, pos, (float2 *)table);
+  return cudaGetLastError();
+}
+
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                       cudaStream_t stream) {
+  if (n_tokens <= 16) /* few rows: more threads for each */
+    norm_kernel<1024><<<n_tokens, 1024, 0, stream>>>(x, weight, eps, n, (__half *)out);
+  else
+    norm_kernel<256><<<n_tokens, 256, 0, stream>>>(x, weight, eps, n, (__half *)out);
+  return cudaGetLastError();
+}
+
+cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
+  const int warps = 4;
+  dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
+  if (heads->kv == KV_F32)
+    heads_kernel<float><<<grid, block, 0, stream>>>(*heads);
+  else
+    heads_kernel<__half><<<grid, block, 0, stream>>>(*heads);
+  return cudaGetLastError();
+}
+
+cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, cudaStream_t stream) {
+  swiglu_kernel<<<dim3((n + 255) / 256, n_tokens), 256, 0, stream>>>(gate_up, n, (__half *)out);
+  return cudaGetLastError();
+}

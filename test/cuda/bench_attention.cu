@@ -1,0 +1,87 @@
+/* bench_attention.cu - microseconds of every attention family on Qwen3-8B's heads (32 query, 8 KV, head_dim 128).
+ * Calls are captured into one graph over several layers' caches, so that no cache is in L2; medians of 20 replays.
+ * Prints GB/s of cache read for few rows and TFLOP/s for many. */
+#include <cuda_fp16.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/attention.h"
+
+#define CHECK(call)                                                                                              \
+  do {                                                                                                           \
+    cudaError_t failed_ = (call);                                                                                \
+    if (failed_ != cudaSuccess) {                                                                                \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                    \
+      exit(1);                                                                                                   \
+    }                                                                                                            \
+  } while (0)
+
+static const int HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128;
+
+static void run_case(AttentionFamily family, int n_tokens, int pos) {
+  int n_ctx = pos + n_tokens;
+  size_t cache = (size_t)KV_HEADS * n_ctx * HEAD_DIM, rows = (size_t)n_tokens * HEADS * HEAD_DIM;
+  int layers = (int)std::min<size_t>(36, std::max<size_t>(4, (256u << 20) / (cache * 4)));
+  __half *q, *out, *k, *v;
+  int *pos_device;
+  void *workspace;
+  size_t workspace_bytes = attention_workspace_bytes(KV_HEADS, HEAD_DIM);
+  CHECK(cudaMalloc(&q, rows * 2));
+  CHECK(cudaMalloc(&out, rows * 2));
+  CHECK(cudaMalloc(&k, cache * 2 * layers));
+  CHECK(cudaMalloc(&v, cache * 2 * layers));
+  CHECK(cudaMalloc(&pos_device, 4));
+  CHECK(cudaMalloc(&workspace, workspace_bytes));
+  CHECK(cudaMemset(workspace, 0, workspace_bytes));
+  CHECK(cudaMemset(q, 0x2c, rows * 2)); /* 0x2c2c: 0.065; the arithmetic does not depend on the values */
+  CHECK(cudaMemset(k, 0x2c, cache * 2 * layers));
+  CHECK(cudaMemset(v, 0x2c, cache * 2 * layers));
+  CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  Attention probe = {HEADS, KV_HEADS, HEAD_DIM, n_ctx, 0, KV_F16, pos_device, q, k, v, out, workspace};
+  if (!attention_can_run(family, &probe, n_tokens)) return;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int layer = 0; layer < layers; layer++) {
+    Attention a = probe;
+    a.k = k + cache * layer, a.v = v + cache * layer;
+    CHECK(attention_run(family, &a, n_tokens, stream));
+  }
+  CHECK(cudaStreamEndCapture(stream, &graph));
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  cudaEvent_t begin, end;
+  CHECK(cudaEventCreate(&begin));
+  CHECK(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < 23; i++) {
+    CHECK(cudaEventRecord(begin, stream));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaEventRecord(end, stream));
+    CHECK(cudaEventSynchronize(end));
+    float ms;
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    if (i >= 3) times.push_back(ms * 1000 / layers);
+  }
+  std::sort(times.begin(), times.end());
+  double us = times[times.size() / 2], pairs = (double)n_tokens * pos + 0.5 * n_tokens * (n_tokens + 1);
+  printf("| %-17s | %4d | %6d | %9.2f | %7.0f | %7.1f |\n", attention_family_name(family), n_tokens, pos, us,
+         cache * 4 / us * 1e-3, 4.0 * pairs * HEADS * HEAD_DIM / us * 1e-6);
+  fflush(stdout);
+  for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace}) CHECK(cudaFree(p));
+}
+
+int main(void) {
+  printf("| family            | rows | pos    | us        | GB/s    | TFLOP/s |\n|---|---|---|---|---|---|\n");
+  for (int pos : {127, 511, 2047, 8191, 32767})
+    for (int n_tokens : {1, 2, 4, 8}) run_case(ATTENTION_DECODE, n_tokens, pos);
+  run_case(ATTENTION_PLAIN, 1, 511);
+  for (int n_tokens : {1, 16, 128, 512, 2048}) run_case(ATTENTION_PREFILL, n_tokens, 0);
+  run_case(ATTENTION_PREFILL, 512, 8192);
+  run_case(ATTENTION_PLAIN, 512, 0);
+  return 0;
+}

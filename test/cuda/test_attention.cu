@@ -1,0 +1,140 @@
+/* test_attention.cu - every attention family against a product in double, over shapes, positions and windows.
+ *
+ * The reference runs on the GPU in double, one thread an output row, from the same fp16 queries, keys and values.
+ * Tolerance: the families round the weights p of the softmax (at most 1) and the result to fp16, each with a relative
+ * error of at most 2^-11, uniform and independent, so a variance of 2^-24 / 3 of the value squared each; scores are
+ * fp32 sums of exact products. NMSE <= 2 * 2^-22 / 3 ~ 1.6e-7; 5e-7 leaves room for cancelling sums of v.
+ * Runs on a machine with a GPU; prints one line a failing case and `N passed, N failed`. */
+#include <cuda_fp16.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <vector>
+
+#include "cuda/attention.h"
+
+#define CHECK(call)                                                                                              \
+  do {                                                                                                           \
+    cudaError_t failed_ = (call);                                                                                \
+    if (failed_ != cudaSuccess) {                                                                                \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                    \
+      exit(1);                                                                                                   \
+    }                                                                                                            \
+  } while (0)
+
+static const double TOLERANCE = 5e-7;
+
+template <typename T> __device__ double number(T value) { return (double)(float)value; }
+
+template <typename T>
+__global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
+                          int n_kv_heads, int head_dim, int n_ctx, int window, int pos) {
+  int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n_tokens * n_heads) return;
+  int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
+  const __half *query = q + (size_t)at * head_dim;
+  const T *keys = k + (size_t)kv_head * n_ctx * head_dim, *values = v + (size_t)kv_head * n_ctx * head_dim;
+  int last = pos + row, first = window > 0 && last + 1 > window ? last + 1 - window : 0;
+  double high = -1e300, total = 0;
+  double *o = out + (size_t)at * head_dim;
+  for (int d = 0; d < head_dim; d++) o[d] = 0;
+  for (int key = first; key <= last; key++) {
+    double score = 0;
+    for (int d = 0; d < head_dim; d++) score += number(query[d]) * number(keys[(size_t)key * head_dim + d]);
+    score /= sqrt((double)head_dim);
+    double now = score > high ? score : high, keep = exp(high - now), p = exp(score - now);
+    high = now, total = total * keep + p;
+    for (int d = 0; d < head_dim; d++) o[d] = o[d] * keep + p * number(values[(size_t)key * head_dim + d]);
+  }
+  for (int d = 0; d < head_dim; d++) o[d] /= total;
+}
+
+/* A normal-like number from an index: sum of four uniform ones, so that the test needs no library. */
+template <typename T> __global__ void fill(T *to, size_t n, unsigned seed, float scale) {
+  size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  unsigned x = (unsigned)i * 2654435761u ^ seed;
+  float total = 0;
+  for (int k = 0; k < 4; k++) {
+    x ^= x << 13, x ^= x >> 17, x ^= x << 5;
+    x = x * 1664525u + 1013904223u;
+    total += (float)(x >> 8) / (1 << 24) - 0.5f;
+  }
+  to[i] = (T)(total * 1.7f * scale);
+}
+
+struct Shape {
+  int n_heads, n_kv_heads, head_dim;
+};
+
+static int passed, failed;
+
+template <typename T> static void run_shape(Shape s, KvType kv) {
+  const int n_ctx = 2304, max_tokens = 200;
+  size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim, rows = (size_t)max_tokens * s.n_heads * s.head_dim;
+  __half *q, *out;
+  T *k, *v;
+  double *want;
+  int *pos_device;
+  void *workspace;
+  size_t workspace_bytes = attention_workspace_bytes(s.n_kv_heads, s.head_dim);
+  CHECK(cudaMalloc(&q, rows * 2));
+  CHECK(cudaMalloc(&out, rows * 2));
+  CHECK(cudaMalloc(&k, cache * sizeof(T)));
+  CHECK(cudaMalloc(&v, cache * sizeof(T)));
+  CHECK(cudaMalloc(&want, rows * 8));
+  CHECK(cudaMalloc(&pos_device, 4));
+  CHECK(cudaMalloc(&workspace, workspace_bytes));
+  CHECK(cudaMemset(workspace, 0, workspace_bytes));
+  fill<<<(rows + 255) / 256, 256>>>(q, rows, 1, 2.0f);
+  fill<<<(cache + 255) / 256, 256>>>(k, cache, 2, 1.0f);
+  fill<<<(cache + 255) / 256, 256>>>(v, cache, 3, 1.0f);
+  CHECK(cudaDeviceSynchronize());
+  std::vector<__half> got(rows), again(rows);
+  std::vector<double> expected(rows);
+  for (int n_tokens : {1, 2, 3, 5, 8, 17, 64, 65, 200})
+    for (int pos : {0, 1, 15, 63, 64, 500, 1023, 2000})
+      for (int window : {0, 1, 16, 100, 1024}) {
+        Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, pos_device, q, k, v, out, workspace};
+        CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
+        int outputs = n_tokens * s.n_heads;
+        reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
+                                                  n_ctx, window, pos);
+        size_t n = (size_t)outputs * s.head_dim;
+        CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
+        for (int family = 0; family < ATTENTION_FAMILIES; family++) {
+          if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
+          for (std::vector<__half> *to : {&got, &again}) {
+            CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN: what is not written shows */
+            CHECK(attention_run((AttentionFamily)family, &a, n_tokens, 0));
+            CHECK(cudaMemcpy(to->data(), out, n * 2, cudaMemcpyDeviceToHost));
+          }
+          double error = 0, norm = 0;
+          bool same = true;
+          for (size_t i = 0; i < n; i++) {
+            double d = (double)__half2float(got[i]) - expected[i];
+            error += d * d, norm += expected[i] * expected[i];
+            same = same && __half_as_ushort(got[i]) == __half_as_ushort(again[i]);
+          }
+          bool good = error <= TOLERANCE * norm && same; /* NaN fails */
+          if (!good)
+            printf("FAILED %s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
+                   attention_family_name((AttentionFamily)family), s.n_heads, s.n_kv_heads, s.head_dim, n_tokens, pos,
+                   window, error / norm, same ? "" : ", and two runs differ");
+          good ? passed++ : failed++;
+        }
+      }
+  for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)want, (void *)pos_device, workspace})
+    CHECK(cudaFree(p));
+}
+
+int main(void) {
+  for (Shape s : {Shape{9, 3, 64}, Shape{8, 8, 64}, Shape{32, 8, 128}, Shape{28, 4, 128}, Shape{16, 1, 128},
+                  Shape{4, 2, 80}, Shape{6, 2, 96}, Shape{8, 4, 256}, Shape{4, 4, 34}, Shape{2, 1, 2},
+                  Shape{4, 2, 250}})
+    run_shape<__half>(s, KV_F16);
+  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32);
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
