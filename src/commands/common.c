@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/utf8.h"
 
@@ -158,7 +157,7 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
   return STATUS_OK;
 }
 
-/* --- signals and time */
+/* --- signals */
 
 static volatile int
     interrupted; /* the one global that changes: a signal handler has nothing else to write to */
@@ -174,10 +173,4 @@ const volatile int *interrupt_catch(void) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   return &interrupted;
-}
-
-double now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }

@@ -57,6 +57,4 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
 /* From the first call on the first SIGINT sets the returned flag, and a second one ends the program. */
 const volatile int *interrupt_catch(void);
 
-double now_ms(void); /* a monotonic clock */
-
 #endif

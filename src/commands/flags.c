@@ -64,6 +64,14 @@ Flag flag_ints(const char *names, const char *argument, IntList *list, int low, 
                 .high = high};
 }
 
+Status string_list_add(StringList *list, const char *item, Error *err) {
+  void *items = list->items;
+  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
+  list->items = items;
+  list->items[list->count++] = item;
+  return STATUS_OK;
+}
+
 void string_list_release(StringList *list) {
   free(list->items);
   *list = (StringList){0};
@@ -139,14 +147,6 @@ static Status read_choice(const char *name, const char *text, const Flag *flag, 
   return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s", name, text, flag->argument);
 }
 
-static Status add_string(StringList *list, const char *text, Error *err) {
-  void *items = list->items;
-  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
-  list->items = items;
-  list->items[list->count++] = text;
-  return STATUS_OK;
-}
-
 static Status add_ints(const char *name, const char *text, const Flag *flag, Error *err) {
   IntList *list = flag->integers;
   for (const char *at = text;; at++) {
@@ -171,7 +171,7 @@ static Status take_value(const Flag *flag, const char *name, const char *text, E
   case FLAG_SEED: return read_seed(name, text, flag->seed, err);
   case FLAG_STRING: *flag->string = text; return STATUS_OK;
   case FLAG_CHOICE: return read_choice(name, text, flag, err);
-  case FLAG_STRINGS: return add_string(flag->strings, text, err);
+  case FLAG_STRINGS: return string_list_add(flag->strings, text, err);
   case FLAG_INTS: return add_ints(name, text, flag, err);
   }
   *flag->on = true;
@@ -180,11 +180,18 @@ static Status take_value(const Flag *flag, const char *name, const char *text, E
 
 /* --- names */
 
+/* Names as Hugging Face's scripts take them too: --top_k is --top-k. */
+static bool same_name(const char *name, const char *text, size_t size) {
+  for (size_t i = 0; i < size; i++)
+    if (name[i] != (text[i] == '_' ? '-' : text[i])) return false;
+  return true;
+}
+
 /* Whether text[0..size) is one of "-a, --all". */
 static bool has_name(const char *names, const char *text, size_t size) {
   for (const char *name = names;;) {
     size_t length = strcspn(name, ",");
-    if (length == size && memcmp(name, text, size) == 0) return true;
+    if (length == size && same_name(name, text, size)) return true;
     if (!name[length]) return false;
     name += length + 2; /* over ", " */
   }

@@ -7,7 +7,7 @@
  *   const FlagGroup groups[] = {model_flag_group(&model), {"Answer", flags, sizeof flags / sizeof *flags}};
  *   const Interface interface = {"auk run -m MODEL -p TEXT", "Answers a prompt.", groups, 2, 1};
  *
- * Names are matched whole. A value follows as the next argument, whatever it begins with, or behind '=' for
+ * Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument, whatever it begins with, or behind '=' for
  * names of two dashes. A flag given twice: the last one counts, lists collect. "--" ends the flags; a lone
  * "-" is an operand. Values keep what they held where a flag is not given, so defaults are set before. */
 #ifndef AUK_COMMANDS_FLAGS_H
@@ -23,6 +23,7 @@ typedef struct {
   const char **items; /* [count], each belongs to argv */
   size_t count, capacity;
 } StringList;
+Status string_list_add(StringList *list, const char *item, Error *err);
 void string_list_release(StringList *list);
 
 typedef struct {

@@ -3,7 +3,7 @@
  * Called by: commands/run.c.   Calls: session.c. */
 #include "engine/generate.h"
 
-#include <time.h>
+#include "base/clock.h"
 
 const char *finish_name(FinishReason reason) {
   static const char *const names[] = {
@@ -16,12 +16,6 @@ const char *finish_name(FinishReason reason) {
   return names[reason];
 }
 
-static double now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
 static bool is_end(const GenerateOptions *options, int32_t id) {
   for (int i = 0; i < options->n_eos; i++)
     if (options->eos[i] == id) return !options->ignore_eos;
@@ -30,7 +24,7 @@ static bool is_end(const GenerateOptions *options, int32_t id) {
 
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err) {
-  double start = now_ms(), first = 0;
+  double start = clock_ms(), first = 0;
   bool stop = false;
   int32_t id;
   *result = (GenerateResult){.reason = FINISH_LENGTH};
@@ -38,7 +32,7 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
     result->reason = FINISH_INTERRUPTED;
     if (options->interrupted && *options->interrupted) break;
     TRY(session_sample(session, &id, err));
-    if (result->n_generated == 0) first = now_ms();
+    if (result->n_generated == 0) first = clock_ms();
     result->reason = FINISH_EOS;
     if (is_end(options, id)) break;
     TRY(sink(user, id, &stop, err));
@@ -54,7 +48,7 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
   }
   if (first > 0) {
     result->first_token_ms = first - start;
-    result->decode_ms = now_ms() - first;
+    result->decode_ms = clock_ms() - first;
   }
   return STATUS_OK;
 }

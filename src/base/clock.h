@@ -1,0 +1,13 @@
+/* clock.h - time that only goes forwards, for measuring. */
+#ifndef AUK_BASE_CLOCK_H
+#define AUK_BASE_CLOCK_H
+
+#include <time.h>
+
+static inline double clock_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+#endif

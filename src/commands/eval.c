@@ -1,0 +1,227 @@
+/* eval.c - `auk eval`: the logits of given tokens, each after those before it, and their perplexity.
+ *
+ * Called by: main.c.   Calls: the tokenizer, session.c (session_evaluate), npy.c.
+ * Always true: logits are written as they are made, never held whole; the file appears complete or not at all. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/npy.h"
+#include "engine/session.h"
+
+enum { LOGIT_ROWS = 64 }; /* of one chunk held at a time: 64 rows of 150,000 are 38 MB */
+
+typedef struct {
+  ModelFlags model;
+  EngineFlags engine;
+  const char *ids_file, *text_file, *logits_out;
+  int window, chunk, max_tokens; /* 0: all tokens, the default, all tokens */
+  bool parse_special;
+} Options;
+
+typedef struct {
+  const Options *options;
+  const char *model_path;
+  Model *model;
+  IdList ids;
+  const Backend *backend;
+  BackendModel *loaded;
+  Session *session;
+  NpyFile npy;
+  const volatile int *interrupted;
+
+  size_t window_start; /* of the window being evaluated, in ids */
+  int window_size;
+  size_t n_scored;
+  double nll; /* the sum of -ln p over the scored tokens */
+} Eval;
+
+/* --- the tokens */
+
+/* Integers separated by white space. */
+static Status parse_ids(const char *name, const Buffer *text, IdList *ids, Error *err) {
+  static const char white[] = " \t\r\n\v\f";
+  const char *at = text->data, *end = text->data + text->size;
+  while (at < end) {
+    if (memchr(white, *at, sizeof white - 1)) {
+      at++;
+      continue;
+    }
+    const char *start = at;
+    int64_t value = 0;
+    for (; at < end && *at >= '0' && *at <= '9' && value <= INT32_MAX; at++) value = value * 10 + (*at - '0');
+    bool whole = at > start && (at == end || memchr(white, *at, sizeof white - 1));
+    if (!whole || value > INT32_MAX) {
+      int shown = (int)(end - start < 16 ? end - start : 16);
+      return error_set(err, STATUS_USAGE,
+                       "%s: token %zu, at byte %td, is \"%.*s\", expected an id (a number)", name, ids->count,
+                       start - text->data, shown, start);
+    }
+    TRY(id_list_append(ids, (int32_t)value, err));
+  }
+  return STATUS_OK;
+}
+
+static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
+  Tokenizer *tokenizer = NULL;
+  TRY(model_tokenizer_open(eval->model, eval->model_path, &tokenizer, err));
+  const EncodeOptions options = {.add_special = true, .parse_special = eval->options->parse_special};
+  Status status =
+      tokenizer_encode(tokenizer, text->data ? text->data : "", text->size, options, &eval->ids, err);
+  tokenizer_close(tokenizer);
+  return status;
+}
+
+static Status read_ids(Eval *eval, Error *err) {
+  const Options *o = eval->options;
+  const char *path = o->ids_file ? o->ids_file : o->text_file;
+  Buffer text = {0};
+  Status status = text_read(path, &text, err);
+  if (status == STATUS_OK)
+    status = o->ids_file ? parse_ids(path, &text, &eval->ids, err) : encode_text(eval, &text, err);
+  buffer_release(&text);
+  TRY(status);
+  if (eval->ids.count == 0) return error_set(err, STATUS_USAGE, "%s: no tokens", path);
+  if (o->max_tokens && eval->ids.count > (size_t)o->max_tokens) eval->ids.count = (size_t)o->max_tokens;
+  return ids_check(eval->model, eval->ids.ids, eval->ids.count, path, err);
+}
+
+/* --- their logits */
+
+static Status take_logits(void *user, int row, const float *logits, Error *err) {
+  Eval *eval = user;
+  if (*eval->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (eval->options->logits_out) TRY(npy_write_row(&eval->npy, logits, err));
+  if (row + 1 < eval->window_size) {
+    size_t next = eval->window_start + (size_t)row + 1;
+    double log_p = log_probability(logits, eval->model->config.vocab_size, eval->ids.ids[next]);
+    if (isnan(log_p))
+      return error_set(
+          err, STATUS_FAILED,
+          "the logits of token %zu hold a NaN or an infinity: the model's weights or their arithmetic are "
+          "broken",
+          next - 1);
+    eval->nll -= log_p;
+    eval->n_scored++;
+  }
+  if (progress_is_terminal() && row % LOGIT_ROWS == 0)
+    fprintf(stderr, "\r%zu of %zu tokens", eval->window_start + (size_t)row, eval->ids.count);
+  return STATUS_OK;
+}
+
+static Status evaluate(Eval *eval, int window, Error *err) {
+  for (; eval->window_start < eval->ids.count; eval->window_start += (size_t)eval->window_size) {
+    size_t left = eval->ids.count - eval->window_start;
+    eval->window_size = left < (size_t)window ? (int)left : window;
+    TRY(session_evaluate(eval->session, eval->ids.ids + eval->window_start, eval->window_size, take_logits,
+                         eval, err));
+  }
+  if (progress_is_terminal()) fprintf(stderr, "\r\033[K");
+  return STATUS_OK;
+}
+
+/* Tokens of one window: what was asked for, else all. */
+static Status choose_window(const Eval *eval, int *window, Error *err) {
+  const int asked = eval->options->window, maximum = eval->model->config.max_position;
+  size_t n = eval->ids.count;
+  if (asked && (size_t)asked < n) n = (size_t)asked;
+  if (n > (size_t)maximum)
+    return error_set(err, STATUS_USAGE,
+                     "%zu tokens in one window, more than the %d positions of %s (--window N "
+                     "splits them, --max-tokens N takes fewer)",
+                     n, maximum, eval->model_path);
+  *window = (int)n;
+  return STATUS_OK;
+}
+
+static Status run_eval(Eval *eval, Error *err) {
+  const Options *o = eval->options;
+  if (!o->ids_file == !o->text_file)
+    return error_set(err, STATUS_USAGE, "give one of --ids-file FILE and -f FILE (--help lists the flags)");
+  eval->interrupted = interrupt_catch();
+  TRY(model_flags_path(&o->model, &eval->model_path, err));
+  TRY(engine_flags_backend(&o->engine, &eval->backend, err));
+  TRY(model_flags_open(&o->model, &eval->model, err));
+  if (eval->model->layout == LAYOUT_HF_DIRECTORY && !eval->model->tokenizer_path)
+    return error_set(err, STATUS_MODEL, "%s: no tokenizer.json in it (--tokenizer FILE names one)",
+                     eval->model_path);
+  TRY(read_ids(eval, err));
+  int window = 0;
+  TRY(choose_window(eval, &window, err));
+  SessionOptions session = {.n_ctx = window,
+                            .chunk = o->chunk,
+                            .kv = (KvType)o->engine.kv,
+                            .max_logit_rows = LOGIT_ROWS,
+                            .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  StateOptions sizes = session_sizes(&session, &eval->model->config);
+  TRY(memory_check(eval->backend, eval->model, &sizes, err));
+  const BackendOptions device = {.n_threads = o->engine.threads};
+  TRY(eval->backend->load(eval->model, &device, &eval->loaded, err));
+  TRY(session_open(eval->backend, eval->loaded, eval->model, &session, &eval->session, err));
+  if (o->logits_out)
+    TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
+  TRY(evaluate(eval, window, err));
+  if (o->logits_out) TRY(npy_commit(&eval->npy, err));
+  double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
+  return output_printf(err, "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n", eval->ids.count, eval->n_scored,
+                       mean, exp(mean));
+}
+
+static void release(Eval *eval) {
+  npy_abort(&eval->npy);
+  session_close(eval->session);
+  if (eval->loaded) eval->backend->unload(eval->loaded);
+  id_list_release(&eval->ids);
+  model_close(eval->model);
+}
+
+/* --- the flags */
+
+static const char usage[] = "auk eval -m MODEL (--ids-file FILE | -f FILE) [--logits-out FILE.npy] [FLAGS]";
+
+static const char about[] = "Feeds tokens to the model one after the other as given and looks at what it "
+                            "expects next. Prints one line,\n"
+                            "    tokens=N scored=N nll=X ppl=X\n"
+                            "with the mean negative log-likelihood of every token but the first of each "
+                            "window, and its exponential, the\n"
+                            "perplexity.";
+
+static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
+  const Flag flags[] = {
+      flag_string("--ids-file", "FILE", &o->ids_file,
+                  "token ids, separated by white space; - for standard input"),
+      flag_string("-f, --file", "FILE", &o->text_file,
+                  "a text instead, encoded as the model's tokenizer does; - for standard input"),
+      flag_switch("--parse-special", &o->parse_special,
+                  "text like <|im_end|> in the file is the special token"),
+      flag_string("--logits-out", "FILE", &o->logits_out,
+                  "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
+      flag_int("--window", "N", &o->window, 0, INT_MAX,
+               "begins anew every N tokens (default 0: all tokens in one window)"),
+      flag_int("--chunk", "N", &o->chunk, 0, 1 << 20, "tokens computed at once (default 256)"),
+      flag_int("--max-tokens", "N", &o->max_tokens, 0, INT_MAX, "only the first N tokens (default 0: all)"),
+  };
+  const FlagGroup groups[] = {
+      model_flag_group(&o->model),
+      {"Tokens", flags, sizeof flags / sizeof *flags},
+      engine_flag_group(&o->engine),
+  };
+  const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 0};
+  return flags_parse(&interface, argc, argv, NULL, NULL, helped, err);
+}
+
+int command_eval(int argc, char **argv) {
+  Options options = {0};
+  Eval eval = {.options = &options};
+  Error err = {{0}};
+  bool helped;
+  Status status = parse(&options, argc, argv, &helped, &err);
+  if (status == STATUS_OK && !helped) status = run_eval(&eval, &err);
+  release(&eval);
+  return command_finish(status, &err);
+}

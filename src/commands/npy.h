@@ -1,0 +1,17 @@
+/* npy.h - a float32 matrix written row by row as a NumPy .npy file, complete or not at all. */
+#ifndef AUK_COMMANDS_NPY_H
+#define AUK_COMMANDS_NPY_H
+
+#include "base/file.h"
+
+typedef struct {
+  AtomicFile file;
+  size_t n_columns;
+} NpyFile; /* starts zeroed */
+
+Status npy_open(const char *path, size_t n_rows, size_t n_columns, NpyFile *npy, Error *err);
+Status npy_write_row(NpyFile *npy, const float *row /* [n_columns] */, Error *err);
+Status npy_commit(NpyFile *npy, Error *err); /* PRECOND n_rows rows were written */
+void npy_abort(NpyFile *npy);                /* nothing happens on a zeroed or committed one */
+
+#endif
