@@ -77,6 +77,14 @@ void string_list_release(StringList *list) {
   *list = (StringList){0};
 }
 
+Status int_list_add(IntList *list, int item, Error *err) {
+  void *items = list->items;
+  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
+  list->items = items;
+  list->items[list->count++] = item;
+  return STATUS_OK;
+}
+
 void int_list_release(IntList *list) {
   free(list->items);
   *list = (IntList){0};
@@ -148,16 +156,12 @@ static Status read_choice(const char *name, const char *text, const Flag *flag, 
 }
 
 static Status add_ints(const char *name, const char *text, const Flag *flag, Error *err) {
-  IntList *list = flag->integers;
   for (const char *at = text;; at++) {
     size_t size = strcspn(at, ",");
     int value = 0;
     Status status = read_int(name, at, size, flag, &value, err);
     if (status) return refuse(name, text, flag, "whole numbers, separated by commas,", err);
-    void *items = list->items;
-    TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "arguments", err));
-    list->items = items;
-    list->items[list->count++] = value;
+    TRY(int_list_add(flag->integers, value, err));
     at += size;
     if (!*at) return STATUS_OK;
   }

@@ -30,6 +30,7 @@ typedef struct {
   int *items; /* [count] */
   size_t count, capacity;
 } IntList;
+Status int_list_add(IntList *list, int item, Error *err);
 void int_list_release(IntList *list);
 
 typedef struct {
