@@ -1,9 +1,9 @@
 /* ak48.c - the header of a packed file, and the walk over its body.
  *
  * Called by: ak48_read.c, ak48_write.c.   Calls: layers.c.
- * Source of the format: AWQ files, version 5, of the OrinMLLM engine for Qwen3; head_dim and group_size follow the
- * one-byte flag, which is why they are not aligned. Always true: reading and writing see the same tensors at the
- * same places, as both are this walk. */
+ * Source of the format: AWQ files, version 5, of the OrinMLLM engine for Qwen3; head_dim and group_size
+ * follow the one-byte flag, which is why they are not aligned. Always true: reading and writing see the
+ * same tensors at the same places, as both are this walk. */
 #include "model/ak48.h"
 
 #include <inttypes.h>
@@ -12,21 +12,26 @@
 
 #include "model/layers.h"
 
-#define MAX_LAYERS 65536 /* so that a lying header costs no long walk; the largest known model has some 130 */
-
 /* --- the header */
 
+/* The ranges are config.c's. They keep the length of any body below 2^59, so that no sum of sizes overflows, and
+ * a lying header from causing a long walk. */
 static const struct {
   const char *name;
   size_t offset; /* in the file */
+  int32_t max;   /* at least 1 */
   size_t field;  /* in an Ak48Header */
 } fields[] = {
     /* clang-format off */
-  { "dim",          8, offsetof(Ak48Header, dim)         },  { "hidden_dim",  12, offsetof(Ak48Header, hidden_dim)  },
-  { "n_layers",    16, offsetof(Ak48Header, n_layers)    },  { "n_heads",     20, offsetof(Ak48Header, n_heads)     },
-  { "n_kv_heads",  24, offsetof(Ak48Header, n_kv_heads)  },  { "vocab_size",  28, offsetof(Ak48Header, vocab_size)  },
-  { "max_seq_len", 32, offsetof(Ak48Header, max_seq_len) },  { "head_dim",    37, offsetof(Ak48Header, head_dim)    },
-  { "group_size",  41, offsetof(Ak48Header, group_size)  },
+  { "dim",           8,  1 << 20, offsetof(Ak48Header, dim) },
+  { "hidden_dim",   12,  1 << 22, offsetof(Ak48Header, hidden_dim) },
+  { "n_layers",     16,     4096, offsetof(Ak48Header, n_layers) },
+  { "n_heads",      20,  1 << 14, offsetof(Ak48Header, n_heads) },
+  { "n_kv_heads",   24,  1 << 14, offsetof(Ak48Header, n_kv_heads) },
+  { "vocab_size",   28,  1 << 24, offsetof(Ak48Header, vocab_size) },
+  { "max_seq_len",  32,  1 << 30, offsetof(Ak48Header, max_seq_len) },
+  { "head_dim",     37,      256, offsetof(Ak48Header, head_dim) },
+  { "group_size",   41,  1 << 22, offsetof(Ak48Header, group_size) },
     /* clang-format on */
 };
 #define N_FIELDS      (sizeof fields / sizeof *fields)
@@ -63,29 +68,24 @@ static const char *other_file(const unsigned char *bytes, size_t size) {
   return "";
 }
 
-/* Sizes at odds with each other; each is positive by now. */
+/* Sizes at odds with each other; each is in its range by now. */
 static Status check_header(const char *path, const Ak48Header *h, Error *err) {
-  if (h->n_layers > MAX_LAYERS)
-    return error_set(err, STATUS_MODEL, "%s: n_layers is %d, expected at most %d", path, h->n_layers,
-                     MAX_LAYERS);
   if (h->n_heads % h->n_kv_heads != 0)
     return error_set(err, STATUS_MODEL, "%s: n_heads is %d, expected a multiple of n_kv_heads, %d", path,
                      h->n_heads, h->n_kv_heads);
-  if (h->head_dim % 2 != 0 || h->head_dim > 256)
+  if (h->head_dim % 2 != 0)
     return error_set(err, STATUS_MODEL, "%s: head_dim is %d, expected an even number up to 256", path,
                      h->head_dim);
   ModelConfig config = {0};
   ak48_header_to_config(h, &config);
-  TRY(layer_sizes_check(&config, path, err));
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    int64_t n_in, n_out;
+    int n_in, n_out;
     layer_linear_sizes(&config, which, &n_in, &n_out);
     if (n_in % h->group_size != 0)
-      return error_set(err, STATUS_MODEL,
-                       "%s: group_size is %d, expected a divisor of the %" PRId64 " inputs of %s", path,
-                       h->group_size, n_in, layer_linear_name(which));
+      return error_set(err, STATUS_MODEL, "%s: group_size is %d, expected a divisor of the %d inputs of %s",
+                       path, h->group_size, n_in, layer_linear_name(which));
     if (n_out % 8 != 0)
-      return error_set(err, STATUS_MODEL, "%s: %s has %" PRId64 " outputs, expected a multiple of 8", path,
+      return error_set(err, STATUS_MODEL, "%s: %s has %d outputs, expected a multiple of 8", path,
                        layer_linear_name(which), n_out);
   }
   return STATUS_OK;
@@ -108,9 +108,9 @@ Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t s
                      (int32_t)get_u32(bytes + 4), AK48_VERSION);
   for (size_t i = 0; i < N_FIELDS; i++) {
     int32_t value = (int32_t)get_u32(bytes + fields[i].offset);
-    if (value <= 0)
-      return error_set(err, STATUS_MODEL, "%s: %s is %" PRId32 ", expected a number above 0", path,
-                       fields[i].name, value);
+    if (value < 1 || value > fields[i].max)
+      return error_set(err, STATUS_MODEL, "%s: %s is %" PRId32 ", expected 1 to %" PRId32, path,
+                       fields[i].name, value, fields[i].max);
     memcpy((char *)header + fields[i].field, &value, sizeof value);
   }
   header->shared_classifier = bytes[SHARED_OFFSET];
@@ -141,7 +141,6 @@ void ak48_header_to_config(const Ak48Header *header, ModelConfig *config) {
 /* --- the body */
 
 typedef struct {
-  const char *path;
   Ak48Visit visit;
   void *user;
   uint64_t at; /* where the next tensor begins */
@@ -155,17 +154,14 @@ static Status walk_tensor(Walk *walk, Ak48Part part, int layer, int which, int64
   tensor.dtype = part == AK48_QWEIGHT || part == AK48_QZEROS ? DTYPE_I32 : DTYPE_F16;
   tensor.shape[0] = rows ? rows : columns;
   tensor.shape[1] = rows ? columns : 0;
-  /* Sides are below 2^31, so that only the sum can be too large. */
   tensor.bytes = (uint64_t)(rows ? rows : 1) * (uint64_t)columns * dtype_bytes(tensor.dtype);
-  if (__builtin_add_overflow(walk->at, tensor.bytes, &walk->at))
-    return error_set(walk->err, STATUS_MODEL, "%s: the header's sizes are more than any file holds",
-                     walk->path);
+  walk->at += tensor.bytes;
   return walk->visit ? walk->visit(walk->user, &tensor, walk->err) : STATUS_OK;
 }
 
 static Status walk_linear(Walk *walk, const Ak48Header *header, int layer, int which) {
   ModelConfig config = {0};
-  int64_t n_in, n_out;
+  int n_in, n_out;
   ak48_header_to_config(header, &config);
   layer_linear_sizes(&config, which, &n_in, &n_out);
   int64_t groups = n_in / header->group_size;
@@ -174,9 +170,8 @@ static Status walk_linear(Walk *walk, const Ak48Header *header, int layer, int w
   return walk_tensor(walk, AK48_SCALES, layer, which, groups, n_out);
 }
 
-Status ak48_walk(const char *path, const Ak48Header *h, bool qk_norm, Ak48Visit visit, void *user,
-                 uint64_t *end, Error *err) {
-  Walk walk = {path, visit, user, AK48_HEADER_SIZE, err};
+Status ak48_walk(const Ak48Header *h, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end, Error *err) {
+  Walk walk = {visit, user, AK48_HEADER_SIZE, err};
   for (int i = 0; i < h->n_layers; i++) TRY(walk_tensor(&walk, AK48_ATTN_NORM, i, 0, 0, h->dim));
   for (int i = 0; i < h->n_layers; i++) TRY(walk_tensor(&walk, AK48_MLP_NORM, i, 0, 0, h->dim));
   TRY(walk_tensor(&walk, AK48_FINAL_NORM, 0, 0, 0, h->dim));

@@ -26,7 +26,8 @@ typedef struct {
 } Ak48Header;
 
 void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_SIZE]);
-/* Refuses another magic or version, sizes out of range or at odds with each other, and padding that is not zero. */
+/* Refuses another magic or version, sizes out of range or at odds with each other, and padding that is not
+ * zero. */
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
                           Error *err);
 
@@ -54,11 +55,11 @@ typedef struct {
   uint64_t offset, bytes; /* in the file */
 } Ak48Tensor;
 
-/* Calls visit for every tensor of the body in its order; *end is where the body ends. qk_norm: whether it has q and
- * k norms. visit may be NULL. Sizes that overflow are refused. PRECOND the header was decoded or is of a model. */
+/* Calls visit (NULL: nothing) for every tensor of the body in its order; *end is where the body ends. qk_norm:
+ * whether it has q and k norms. Fails only where visit does. PRECOND the header was decoded. */
 typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
-Status ak48_walk(const char *path, const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *user,
-                 uint64_t *end, Error *err);
+Status ak48_walk(const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
+                 Error *err);
 
 /* The tensor's name as a Hugging Face directory has it. */
 #define AK48_NAME_SIZE 64

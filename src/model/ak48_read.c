@@ -1,9 +1,10 @@
 /* ak48_read.c - a packed file as a Model, with what lies beside it.
  *
  * Called by: model.c.   Calls: ak48.c, config.c.
- * Always true after ak48_open(): the body as walked ends exactly where the file does. The header cannot say whether
- * q and k norms follow: the file's length does. It says neither rope_theta nor epsilon: a flag, else config.json in
- * the file's directory, else Qwen3's published values do, and theta_source and eps_source name which. */
+ * Always true after ak48_open(): the body as walked ends exactly where the file does. The header cannot say
+ * whether q and k norms follow: the file's length does. It says neither rope_theta nor epsilon: a flag,
+ * else config.json in the file's directory, else Qwen3's published values do, and theta_source and
+ * eps_source name which. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +23,8 @@ typedef struct {
 
 static void set_linear(Reader *reader, const Ak48Tensor *tensor, const void *data) {
   Linear *linear = layer_linear(&reader->model->layers[tensor->layer], tensor->which);
-  int64_t n_in, n_out;
-  layer_linear_sizes(&reader->model->config, tensor->which, &n_in, &n_out);
   linear->kind = LINEAR_AWQ;
-  linear->n_in = (int)n_in;
-  linear->n_out = (int)n_out;
+  layer_linear_sizes(&reader->model->config, tensor->which, &linear->n_in, &linear->n_out);
   linear->group = reader->model->config.quant_group;
   if (tensor->part == AK48_QWEIGHT)
     linear->qweight = data;
@@ -92,8 +90,8 @@ static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
 /* The two lengths a file with this header can have, and which of them it has. */
 static Status decide_qk_norm(const MappedFile *file, const Ak48Header *header, bool *qk_norm, Error *err) {
   uint64_t without, with;
-  TRY(ak48_walk(file->path, header, false, NULL, NULL, &without, err));
-  TRY(ak48_walk(file->path, header, true, NULL, NULL, &with, err));
+  TRY(ak48_walk(header, false, NULL, NULL, &without, err));
+  TRY(ak48_walk(header, true, NULL, NULL, &with, err));
   *qk_norm = file->size == with;
   if (file->size == with || file->size == without) return STATUS_OK;
   return error_set(err, STATUS_MODEL,
@@ -194,7 +192,7 @@ static Status read_body(const Ak48Header *header, bool qk_norm, Model *model, Er
   TRY(model_make_layers(model, err));
   Reader reader = {model, &files->packed};
   uint64_t end;
-  TRY(ak48_walk(files->packed.path, header, qk_norm, place, &reader, &end, err));
+  TRY(ak48_walk(header, qk_norm, place, &reader, &end, err));
   model->weight_bytes = end - AK48_HEADER_SIZE;
   if (model->config.tied_embeddings) set_head(model, "model.embed_tokens", model->embedding.data);
   return STATUS_OK;

@@ -1,9 +1,9 @@
 /* ak48_write.c - a Model as a packed file.
  *
  * Called by: commands/pack.c.   Calls: ak48.c, base/file.h.
- * Two passes over the model: the first refuses by name what the file could not say, so that nothing is written of
- * such a model; the second writes. What is written reads back to the same numbers, bit for bit, wherever theta and
- * epsilon are known. Memory: one small buffer, whatever the model's size. */
+ * Two passes over the model: the first refuses by name what the file could not say, so that nothing is
+ * written of such a model; the second writes. What is written reads back to the same numbers, bit for bit,
+ * wherever theta and epsilon are known. Memory: one small buffer, whatever the model's size. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -90,7 +90,8 @@ static Status write_f16(Writer *writer, const void *data, Dtype dtype, size_t n,
   return STATUS_OK;
 }
 
-/* The model's data for one tensor of the body. Parts of quantised layers are I32 or F16 as the file wants them. */
+/* The model's data for one tensor of the body. Parts of quantised layers are I32 or F16 as the file wants
+ * them. */
 static const void *data_of(const Model *model, const Ak48Tensor *tensor, Dtype *dtype) {
   const ModelLayer *layer = &model->layers[tensor->layer];
   const Linear *linear = layer_linear_const(layer, tensor->which);
@@ -150,13 +151,13 @@ Status ak48_write(const Model *model, const char *path, Error *err) {
   TRY(ak48_header_decode(source, bytes, sizeof bytes, &header, err)); /* what we would refuse to read */
   Writer writer = {model, NULL};
   uint64_t end;
-  TRY(ak48_walk(source, &header, qk_norm, visit, &writer, &end, err));
+  TRY(ak48_walk(&header, qk_norm, visit, &writer, &end, err));
 
   AtomicFile file;
   TRY(atomic_file_open(path, &file, err));
   writer.file = &file;
   Status status = atomic_file_write(&file, bytes, sizeof bytes, err);
-  if (status == STATUS_OK) status = ak48_walk(source, &header, qk_norm, visit, &writer, &end, err);
+  if (status == STATUS_OK) status = ak48_walk(&header, qk_norm, visit, &writer, &end, err);
   if (status == STATUS_OK) return atomic_file_commit(&file, err);
   atomic_file_abort(&file);
   return status;

@@ -1,10 +1,10 @@
-/* hf_directory.c - a Hugging Face directory becomes a Model: which tensor is which, and whether it is what the
- * config says.
+/* hf_directory.c - a Hugging Face directory becomes a Model: which tensor is which, and whether it is what
+ * the config says.
  *
  * Called by: model.c.   Calls: config.c, weight_files.c.
- * Names are those of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM in transformers,
- * which agree. A linear layer is quantised where its qweight is there and dense where its weight is: the tensors
- * decide, not modules_to_not_convert. No weight is read here but the norms. */
+ * Names are those of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM in
+ * transformers, which agree. A linear layer is quantised where its qweight is there and dense where its
+ * weight is: the tensors decide, not modules_to_not_convert. No weight is read here but the norms. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,10 +193,7 @@ static Status take_weight(Loader *loader, Linear *linear) {
 
 /* Qwen2's q, k and v always have a bias; elsewhere it is there or not, as the checkpoint was made. */
 static Status take_linear(Loader *loader, int which, bool bias_required, Linear *linear) {
-  int64_t n_in, n_out;
-  layer_linear_sizes(&loader->model->config, which, &n_in, &n_out);
-  linear->n_in = (int)n_in;
-  linear->n_out = (int)n_out;
+  layer_linear_sizes(&loader->model->config, which, &linear->n_in, &linear->n_out);
   TRY(take_weight(loader, linear));
   if (!bias_required && !find(loader, linear->name, ".bias")) return STATUS_OK;
   return take_vector(loader, linear->name, ".bias", linear->n_out, &linear->bias);
@@ -299,8 +296,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   char *config_path = path_join(path, "config.json", err);
   if (!config_path) return STATUS_FAILED;
   Loader loader = {.model = model, .files = &model->files->weights, .config_path = config_path, .err = err};
-  Status status = layer_sizes_check(&model->config, config_path, err);
-  if (status == STATUS_OK) status = weight_files_open(path, &model->files->weights, err);
+  Status status = weight_files_open(path, &model->files->weights, err);
   model->unused_tensors = model_tensor_count(model);
   if (status == STATUS_OK) status = model_make_layers(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);

@@ -1,8 +1,6 @@
 /* layers.c - see layers.h. Called by: hf_directory.c, ak48.c, ak48_write.c, commands/inspect.c. */
 #include "model/layers.h"
 
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 
 typedef enum { WIDTH_HIDDEN, WIDTH_HEADS, WIDTH_KV_HEADS, WIDTH_INTERMEDIATE } Width;
@@ -35,31 +33,19 @@ const char *layer_linear_name(int which) {
   return linears[which].name;
 }
 
-static int64_t width_of(const ModelConfig *config, Width width) {
+static int width_of(const ModelConfig *config, Width width) {
   switch (width) {
-  case WIDTH_HEADS: return (int64_t)config->n_heads * config->head_dim;
-  case WIDTH_KV_HEADS: return (int64_t)config->n_kv_heads * config->head_dim;
+  case WIDTH_HEADS: return config->n_heads * config->head_dim;
+  case WIDTH_KV_HEADS: return config->n_kv_heads * config->head_dim;
   case WIDTH_INTERMEDIATE: return config->intermediate;
   case WIDTH_HIDDEN: break;
   }
   return config->hidden;
 }
 
-void layer_linear_sizes(const ModelConfig *config, int which, int64_t *n_in, int64_t *n_out) {
+void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {
   *n_in = width_of(config, linears[which].in);
   *n_out = width_of(config, linears[which].out);
-}
-
-Status layer_sizes_check(const ModelConfig *config, const char *file, Error *err) {
-  for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    int64_t n_in, n_out;
-    layer_linear_sizes(config, which, &n_in, &n_out);
-    if (n_in > INT_MAX || n_out > INT_MAX)
-      return error_set(err, STATUS_MODEL,
-                       "%s: %s would be %" PRId64 " x %" PRId64 ", expected at most %d a side", file,
-                       linears[which].name, n_out, n_in, INT_MAX);
-  }
-  return STATUS_OK;
 }
 
 void layer_linear_full_name(int layer, int which, char out[LINEAR_NAME_SIZE]) {

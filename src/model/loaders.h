@@ -25,8 +25,8 @@ Status model_make_layers(Model *model, Error *err);
 /* Number `index` of a tensor of F32, F16 or BF16, at any alignment. */
 float stored_float(const void *data, Dtype dtype, size_t index);
 
-/* Whether every number of a norm is finite: one that is not would make every logit NaN. `name` and `file` are for
- * the message. */
+/* Whether every number of a norm is finite: one that is not would make every logit NaN. `name` and `file`
+ * are for the message. */
 Status check_norm(const Vector *norm, const char *name, const char *file, Error *err);
 
 /* model->tokenizer_path: the flag's, or DIRECTORY/tokenizer.json where that is. */

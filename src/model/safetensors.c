@@ -1,9 +1,10 @@
 /* safetensors.c - a .safetensors header, validated against its file before anything of it is believed.
  *
  * Called by: weight_files.c.   Calls: base/json.h, base/file.h.
- * Always true after safetensors_parse(): every tensor's data lies inside the file, its bytes are the product of
- * its shape and dtype, the tensors cover the data exactly once, no two have one name. Finding is by binary search:
- * names come from hostile files, and a sorted index has no collisions to be attacked with. */
+ * Always true after safetensors_parse(): every tensor's data lies inside the file, its bytes are the
+ * product of its shape and dtype, the tensors cover the data exactly once, no two have one name. Finding is
+ * by binary search: names come from hostile files, and a sorted index has no collisions to be attacked
+ * with. */
 #include "model/safetensors.h"
 
 #include <inttypes.h>
@@ -14,20 +15,21 @@
 
 #define MAX_HEADER 100000000 /* bytes; the reference implementation's own limit */
 
-/* Every dtype that the reference implementation knows (0.7); those without a Dtype can lie in a file unused. */
+/* Every dtype that the reference implementation knows (0.7); those without a Dtype can lie in a file
+ * unused. */
 static const struct {
   const char *name;
   int bits;
   Dtype dtype;
 } dtypes[] = {
     /* clang-format off */
-  { "F32",         32, DTYPE_F32   },  { "F16",         16, DTYPE_F16   },  { "BF16",        16, DTYPE_BF16  },
-  { "I32",         32, DTYPE_I32   },  { "I16",         16, DTYPE_I16   },  { "I8",           8, DTYPE_I8    },
-  { "U8",           8, DTYPE_U8    },  { "I64",         64, DTYPE_I64   },  { "BOOL",         8, DTYPE_OTHER },
-  { "U16",         16, DTYPE_OTHER },  { "U32",         32, DTYPE_OTHER },  { "U64",         64, DTYPE_OTHER },
-  { "F64",         64, DTYPE_OTHER },  { "C64",         64, DTYPE_OTHER },  { "F4",           4, DTYPE_OTHER },
-  { "F6_E2M3",      6, DTYPE_OTHER },  { "F6_E3M2",      6, DTYPE_OTHER },  { "F8_E4M3",      8, DTYPE_OTHER },
-  { "F8_E5M2",      8, DTYPE_OTHER },  { "F8_E8M0",      8, DTYPE_OTHER },  { "F8_E4M3FNUZ",  8, DTYPE_OTHER },
+  { "F32",         32, DTYPE_F32   }, { "F16",         16, DTYPE_F16   },  { "BF16",        16, DTYPE_BF16  },
+  { "I32",         32, DTYPE_I32   }, { "I16",         16, DTYPE_I16   },  { "I8",           8, DTYPE_I8    },
+  { "U8",           8, DTYPE_U8    }, { "I64",         64, DTYPE_I64   },  { "BOOL",         8, DTYPE_OTHER },
+  { "U16",         16, DTYPE_OTHER }, { "U32",         32, DTYPE_OTHER },  { "U64",         64, DTYPE_OTHER },
+  { "F64",         64, DTYPE_OTHER }, { "C64",         64, DTYPE_OTHER },  { "F4",           4, DTYPE_OTHER },
+  { "F6_E2M3",      6, DTYPE_OTHER }, { "F6_E3M2",      6, DTYPE_OTHER },  { "F8_E4M3",      8, DTYPE_OTHER },
+  { "F8_E5M2",      8, DTYPE_OTHER }, { "F8_E8M0",      8, DTYPE_OTHER },  { "F8_E4M3FNUZ",  8, DTYPE_OTHER },
   { "F8_E5M2FNUZ",  8, DTYPE_OTHER },
     /* clang-format on */
 };

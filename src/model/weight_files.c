@@ -1,8 +1,9 @@
 /* weight_files.c - which .safetensors files make up a checkpoint, and which of them holds a tensor.
  *
  * Called by: hf_directory.c.   Calls: safetensors.c, base/json.h.
- * Always true after weight_files_open(): every tensor that the index names lies in the shard that it names; shards
- * are files of this directory and nowhere else. As in transformers, model.safetensors goes before an index. */
+ * Always true after weight_files_open(): every tensor that the index names lies in the shard that it names;
+ * shards are files of this directory and nowhere else. As in transformers, model.safetensors goes before an
+ * index. */
 #include "model/weight_files.h"
 
 #include <dirent.h>
@@ -34,8 +35,8 @@ static Status open_shard(Opener *opener, const char *path, Safetensors **out) {
   return safetensors_open(path, shard, opener->err);
 }
 
-/* The shard of this name, opened when it is named first. Few files, thousands of tensors in a row for each: the
- * search starts with the one found last. */
+/* The shard of this name, opened when it is named first. Few files, thousands of tensors in a row for each:
+ * the search starts with the one found last. */
 static Status shard_named(Opener *opener, const char *name, const char *tensor, Safetensors **out) {
   WeightFiles *files = opener->files;
   if (name[0] == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/'))

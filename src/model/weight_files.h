@@ -1,5 +1,5 @@
-/* weight_files.h - the .safetensors files of a directory as one set of named tensors: model.safetensors, or the
- * shards that model.safetensors.index.json names. */
+/* weight_files.h - the .safetensors files of a directory as one set of named tensors: model.safetensors, or
+ * the shards that model.safetensors.index.json names. */
 #ifndef AUK_MODEL_WEIGHT_FILES_H
 #define AUK_MODEL_WEIGHT_FILES_H
 

@@ -1,0 +1,543 @@
+/* test_hf_directory.c - a Hugging Face directory as a Model: every tensor where it belongs, and the message of every
+ * directory that is refused. */
+#include "tiny_checkpoint.h"
+
+/* --- what is taken */
+
+static void assert_data(Tiny *tiny, const char *name, const void *data, int *n_used) {
+  const TinyTensor *tensor = tiny_find(tiny, name);
+  assert_non_null(data);
+  assert_memory_equal(data, tensor->data, tensor->bytes);
+  ++*n_used;
+}
+
+static void assert_linear(Tiny *tiny, const Linear *linear, int group, int *n_used) {
+  char name[128];
+  assert_int_equal(linear->kind, LINEAR_AWQ);
+  assert_int_equal(linear->group, group);
+  snprintf(name, sizeof name, "%s.qweight", linear->name);
+  assert_int_equal(tiny_find(tiny, name)->shape[0], linear->n_in);
+  assert_int_equal(tiny_find(tiny, name)->shape[1] * 8, linear->n_out);
+  assert_data(tiny, name, linear->qweight, n_used);
+  snprintf(name, sizeof name, "%s.qzeros", linear->name);
+  assert_data(tiny, name, linear->qzeros, n_used);
+  snprintf(name, sizeof name, "%s.scales", linear->name);
+  assert_data(tiny, name, linear->scales, n_used);
+  if (!linear->bias.data) return;
+  snprintf(name, sizeof name, "%s.bias", linear->name);
+  assert_int_equal(linear->bias.n, linear->n_out);
+  assert_data(tiny, name, linear->bias.data, n_used);
+}
+
+/* Every tensor of the tiny model is where the Model says; gives how many that were. */
+static int assert_model(Tiny *tiny, const Model *model) {
+  int n_used = 0;
+  char name[128];
+  assert_data(tiny, "model.embed_tokens.weight", model->embedding.data, &n_used);
+  assert_int_equal(model->embedding.n_rows, tiny->vocab_size);
+  assert_int_equal(model->embedding.n_columns, tiny->hidden);
+  assert_data(tiny, "model.norm.weight", model->final_norm.data, &n_used);
+  for (int i = 0; i < tiny->n_layers; i++) {
+    const ModelLayer *layer = &model->layers[i];
+    const struct {
+      const char *name;
+      const Vector *vector;
+      int n;
+    } norms[] = {{"input_layernorm", &layer->attn_norm, tiny->hidden},
+                 {"post_attention_layernorm", &layer->mlp_norm, tiny->hidden},
+                 {"self_attn.q_norm", &layer->q_norm, tiny->head_dim},
+                 {"self_attn.k_norm", &layer->k_norm, tiny->head_dim}};
+    for (int n = 0; n < (tiny->qk_norm ? 4 : 2); n++) {
+      snprintf(name, sizeof name, "model.layers.%d.%s.weight", i, norms[n].name);
+      assert_int_equal(norms[n].vector->n, norms[n].n);
+      assert_data(tiny, name, norms[n].vector->data, &n_used);
+    }
+    if (!tiny->qk_norm) assert_null(layer->q_norm.data);
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(layer, which);
+      assert_true(strstr(linear->name, layer_linear_name(which)) != NULL);
+      assert_linear(tiny, linear, tiny->group > 0 ? tiny->group : linear->n_in, &n_used);
+    }
+  }
+  if (tiny->tied)
+    assert_ptr_equal(model->head.weight, model->embedding.data);
+  else
+    assert_data(tiny, "lm_head.weight", model->head.weight, &n_used);
+  assert_int_equal(model->head.n_in, tiny->hidden);
+  assert_int_equal(model->head.n_out, tiny->vocab_size);
+  return n_used;
+}
+
+static size_t total_bytes(const Tiny *tiny) {
+  size_t bytes = 0;
+  for (int i = 0; i < tiny->n_tensors; i++) bytes += tiny->tensors[i].bytes;
+  return bytes;
+}
+
+static void takes_each_architecture(void **state) {
+  (void)state;
+  static void (*const makers[])(Tiny *) = {tiny_qwen3, tiny_llama, tiny_qwen2};
+  for (int i = 0; i < 3; i++) {
+    Tiny tiny;
+    makers[i](&tiny);
+    char *directory = write_tiny(&tiny);
+    Model *model = open_fine(directory, NULL);
+    assert_int_equal(model->layout, LAYOUT_HF_DIRECTORY);
+    assert_string_equal(model->config.architecture, tiny.architecture);
+    assert_int_equal(assert_model(&tiny, model), tiny.n_tensors);
+    assert_int_equal(model->weight_bytes, total_bytes(&tiny));
+    assert_int_equal(model->unused_tensors, 0);
+    assert_int_equal(model_tensor_count(model), tiny.n_tensors);
+    assert_string_equal(model->theta_source, "config.json");
+    assert_null(model->tokenizer_path);
+    model_close(model);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
+/* The data begins at each residue modulo 8, and so do its tensors: nothing may need alignment. */
+static void takes_data_at_any_alignment(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  char *directory = make_directory();
+  write_config(&tiny, directory);
+  for (int spaces = 0; spaces < 8; spaces++) {
+    write_tensors(&tiny, 0, tiny.n_tensors, spaces, directory, "model.safetensors");
+    Model *model = open_fine(directory, NULL);
+    assert_int_equal(assert_model(&tiny, model), tiny.n_tensors);
+    model_close(model);
+  }
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+/* An index of this text, with the first half of the tensors in a.safetensors and the others in b.safetensors. */
+static char *write_shards(const Tiny *tiny, const char *first, const char *second) {
+  char *directory = make_directory();
+  write_config(tiny, directory);
+  int half = tiny->n_tensors / 2;
+  write_tensors(tiny, 0, half, 1, directory, "a.safetensors");
+  write_tensors(tiny, half, tiny->n_tensors, 2, directory, "b.safetensors");
+  Buffer index = {0};
+  buffer_append_string(&index, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {", NULL);
+  /* Alternating, as no real index does, so that shards are found again. */
+  for (int i = 0; i < half; i++) {
+    buffer_printf(&index, NULL, "\"%s\": \"%s\", ", tiny->tensors[i].name, first);
+    buffer_printf(&index, NULL, "\"%s\": \"%s\", ", tiny->tensors[half + i].name, second);
+  }
+  if (tiny->n_tensors % 2)
+    buffer_printf(&index, NULL, "\"%s\": \"%s\", ", tiny->tensors[tiny->n_tensors - 1].name, second);
+  index.size -= 2;
+  buffer_append_string(&index, "}}", NULL);
+  write_file(directory, "model.safetensors.index.json", index.data, index.size);
+  buffer_release(&index);
+  return directory;
+}
+
+static void takes_shards(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  char *directory = write_shards(&tiny, "a.safetensors", "b.safetensors");
+  Model *model = open_fine(directory, NULL);
+  assert_int_equal(assert_model(&tiny, model), tiny.n_tensors);
+  assert_int_equal(model->unused_tensors, 0);
+  assert_int_equal(model_tensor_count(model), tiny.n_tensors);
+  assert_contains(model_tensor(model, 0)->file, "a.safetensors");
+  assert_contains(model_tensor(model, model_tensor_count(model) - 1)->file, "b.safetensors");
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+/* model.safetensors goes before an index, as in transformers. */
+static void prefers_the_single_file(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_llama(&tiny);
+  char *directory = write_tiny(&tiny);
+  write_text(directory, "model.safetensors.index.json", "{\"weight_map\": {\"a\": \"none.safetensors\"}}");
+  model_close(open_fine(directory, NULL));
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+static void takes_dense_layers_and_other_dtypes(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  tiny_make_dense(&tiny, "model.layers.0.mlp.down_proj", "BF16");
+  tiny_make_dense(&tiny, "model.layers.1.self_attn.o_proj", "F32");
+  tiny_replace(&tiny, "model.embed_tokens.weight", "BF16", 2, 40, 32);
+  tiny_replace(&tiny, "model.norm.weight", "F32", 1, 32, 1);
+  tiny_replace(&tiny, "lm_head.weight", "F32", 2, 40, 32);
+  char *directory = write_tiny(&tiny);
+  Model *model = open_fine(directory, NULL);
+  const Linear *down = &model->layers[0].down, *o = &model->layers[1].o;
+  assert_int_equal(down->kind, LINEAR_DENSE);
+  assert_int_equal(down->dtype, DTYPE_BF16);
+  assert_int_equal(down->n_in, 48);
+  assert_int_equal(down->n_out, 32);
+  assert_memory_equal(down->weight, tiny_find(&tiny, "model.layers.0.mlp.down_proj.weight")->data,
+                      48 * 32 * 2);
+  assert_int_equal(o->dtype, DTYPE_F32);
+  assert_int_equal(model->layers[1].down.kind, LINEAR_AWQ);
+  assert_int_equal(model->embedding.dtype, DTYPE_BF16);
+  assert_int_equal(model->final_norm.dtype, DTYPE_F32);
+  assert_int_equal(model->head.dtype, DTYPE_F32);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+static void takes_one_group_for_the_whole_input(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  tiny_free(&tiny);
+  tiny.group = -1;
+  tiny_make(&tiny);
+  char *directory = write_tiny(&tiny);
+  Model *model = open_fine(directory, NULL);
+  assert_int_equal(assert_model(&tiny, model), tiny.n_tensors);
+  assert_int_equal(model->layers[0].q.group, 32);
+  assert_int_equal(model->layers[0].down.group, 48);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+/* A bias that no architecture demands is used where it is; leftovers are counted and left alone. */
+static void takes_optional_biases_and_leftovers(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_llama(&tiny);
+  tiny_add(&tiny, "model.layers.1.mlp.down_proj.bias", "F32", 1, 32, 1);
+  tiny_add(&tiny, "model.layers.0.self_attn.rotary_emb.inv_freq", "F32", 1, 8, 1);
+  tiny_add(&tiny, "lm_head.weight", "F16", 2, 40,
+           32); /* the model is tied: transformers takes the embedding */
+  tiny_add(&tiny, "something.else", "F8_E4M3", 1, 3, 1);
+  char *directory = write_tiny(&tiny);
+  Model *model = open_fine(directory, NULL);
+  assert_int_equal(model->layers[1].down.bias.n, 32);
+  assert_int_equal(model->layers[1].down.bias.dtype, DTYPE_F32);
+  assert_null(model->layers[0].down.bias.data);
+  assert_ptr_equal(model->head.weight, model->embedding.data);
+  assert_int_equal(model->unused_tensors, 3);
+  assert_int_equal(model_tensor_count(model), tiny.n_tensors);
+  int unused = 0;
+  for (size_t i = 0; i < model_tensor_count(model); i++) unused += !model_tensor(model, i)->used;
+  assert_int_equal(unused, 3);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+static void finds_the_tokenizer(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_llama(&tiny);
+  char *directory = write_tiny(&tiny);
+  write_text(directory, "tokenizer.model", "");
+  open_refused(directory, NULL, STATUS_MODEL, directory, "only tokenizer.model", "expected tokenizer.json",
+               "save_pretrained", "--tokenizer", NULL);
+  const ModelOverrides overrides = {.tokenizer = "elsewhere.json"};
+  Model *model = open_fine(directory, &overrides);
+  assert_string_equal(model->tokenizer_path, "elsewhere.json");
+  model_close(model);
+  write_text(directory, "tokenizer.json", "{}");
+  model = open_fine(directory, NULL);
+  assert_string_equal(model->tokenizer_path, in_directory(directory, "tokenizer.json"));
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+/* --- what is refused: directories and files */
+
+static void refuses_paths(void **state) {
+  (void)state;
+  char *directory = make_directory();
+  open_refused(in_directory(directory, "none"), NULL, STATUS_MODEL, "none", "No such file", NULL);
+  open_refused(directory, NULL, STATUS_MODEL, "config.json", NULL);
+  write_text(directory, "config.json", "{\"architectures\": [\"BertModel\"]}");
+  open_refused(directory, NULL, STATUS_MODEL, "config.json", "BertModel", NULL);
+  remove_directory(directory);
+}
+
+static void refuses_overrides(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_llama(&tiny);
+  char *directory = write_tiny(&tiny);
+  open_refused(directory, &(ModelOverrides){.rope_theta = 1e6}, STATUS_USAGE, directory, "--rope-theta",
+               "config.json", NULL);
+  open_refused(directory, &(ModelOverrides){.norm_eps = 1e-6}, STATUS_USAGE, directory, "--norm-eps", NULL);
+  open_refused(directory, &(ModelOverrides){.norm_eps = -1}, STATUS_USAGE, "--norm-eps is -1", NULL);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+static void refuses_other_weights(void **state) {
+  (void)state;
+  static const struct {
+    const char *file, *part, *second;
+  } cases[] = {
+      {NULL, "has no weights: expected model.safetensors or model.safetensors.index.json", ""},
+      {"model.gguf", "only model.gguf: a GGUF file", ""},
+      {"weights.safetensors", "only weights.safetensors: expected it under the name model.safetensors",
+       "index"},
+      {"consolidated.safetensors", "only consolidated.safetensors", "Mistral's own names"},
+      {"awq_model_w4_g128.pt", "only awq_model_w4_g128.pt: a PyTorch pickle", "models.md"},
+      {"pytorch_model-00001-of-00002.bin", "only pytorch_model-00001-of-00002.bin: a PyTorch pickle",
+       "torch.load(f, weights_only=True)"},
+  };
+  Tiny tiny;
+  tiny_llama(&tiny);
+  char *directory = make_directory();
+  write_config(&tiny, directory);
+  /* Each is named before those that were there already. */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (cases[i].file) write_text(directory, cases[i].file, "x");
+    open_refused(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].second, NULL);
+  }
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+static void refuses_shards(void **state) {
+  (void)state;
+  static const struct {
+    const char *first, *second, *part, *more;
+  } cases[] = {
+      {"a.safetensors", "c.safetensors", "c.safetensors is missing", "index.json names it for tensor"},
+      {"a.safetensors", "a.safetensors", "a.safetensors: tensor ",
+       "is missing; model.safetensors.index.json says"},
+      {"../a.safetensors", "b.safetensors", "is in \"../a.safetensors\"", "a file in the same directory"},
+      {"/etc/passwd", "b.safetensors", "is in \"/etc/passwd\"", "a file in the same directory"},
+      {"..", "b.safetensors", "is in \"..\"", "a file in the same directory"},
+      {".", "b.safetensors", "is in \".\"", "a file in the same directory"},
+      {"", "b.safetensors", "is in \"\"", "a file in the same directory"},
+      {"a.safetensors\\u0000x", "b.safetensors", "no plain string", "index.json"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tiny tiny;
+    tiny_llama(&tiny);
+    char *directory = write_shards(&tiny, cases[i].first, cases[i].second);
+    open_refused(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].more, NULL);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
+static void refuses_bad_indices(void **state) {
+  (void)state;
+  static const struct {
+    const char *index, *part;
+  } cases[] = {
+      {"{}", "weight_map is missing"},
+      {"{\"weight_map\": []}", "weight_map is something else, expected an object"},
+      {"{\"weight_map\": {\"model.norm.weight\": 1}}",
+       "tensor model.norm.weight: the file's name is no plain string"},
+      {"{\"weight_map\": {}}", "tensor model.embed_tokens.weight is missing"},
+      {"{\"weight_map\": {\"a\": \"x\", \"a\": \"x\"}}", "duplicate key"},
+      {"{\"weight_map\"", "index.json"},
+      {"", "index.json"},
+  };
+  Tiny tiny;
+  tiny_llama(&tiny);
+  char *directory = make_directory();
+  write_config(&tiny, directory);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    write_text(directory, "model.safetensors.index.json", cases[i].index);
+    open_refused(directory, NULL, STATUS_MODEL, "model.safetensors.index.json", cases[i].part, NULL);
+  }
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+/* --- what is refused: tensors */
+
+static void refuses_every_missing_tensor(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen2(&tiny);
+  int n = tiny.n_tensors;
+  for (int i = 0; i < n; i++) {
+    char name[128];
+    snprintf(name, sizeof name, "%s", tiny.tensors[i].name);
+    tiny_remove(&tiny, name);
+    /* Without its qweight a layer looks dense, and it is the weight that is missing. */
+    char *qweight = strstr(name, ".qweight");
+    if (qweight) strcpy(qweight, ".weight");
+    char part[256];
+    snprintf(part, sizeof part, "model.safetensors: tensor %s is missing", name);
+    ASSERT_REFUSED(&tiny, part);
+    tiny_make(&tiny);
+  }
+  tiny_free(&tiny);
+}
+
+static void refuses_every_other_shape(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen2(&tiny);
+  for (int i = 0; i < tiny.n_tensors; i++) {
+    TinyTensor *t = &tiny.tensors[i];
+    char name[96], part[256];
+    snprintf(name, sizeof name, "%s", t->name);
+    int64_t rows = t->shape[0], columns = t->shape[1];
+    if (t->rank == 2) {
+      snprintf(part, sizeof part, "tensor %s is [%d, %d], expected [%d, %d]", name, (int)rows,
+               (int)columns + 1, (int)rows, (int)columns);
+      tiny_replace(&tiny, name, t->dtype, 2, rows, columns + 1);
+    } else {
+      snprintf(part, sizeof part, "tensor %s is [1, %d], expected [%d]", name, (int)rows, (int)rows);
+      tiny_replace(&tiny, name, t->dtype, 2, 1, rows);
+    }
+    ASSERT_REFUSED(&tiny, part);
+    tiny_make(&tiny);
+  }
+  tiny_free(&tiny);
+}
+
+static void refuses_every_other_dtype(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen2(&tiny);
+  for (int i = 0; i < tiny.n_tensors; i++) {
+    TinyTensor *t = &tiny.tensors[i];
+    char name[96], part[256];
+    snprintf(name, sizeof name, "%s", t->name);
+    bool scales = strstr(name, ".scales"), words = strcmp(t->dtype, "I32") == 0;
+    const char *other = scales ? "BF16" : words ? "F32" : "U8";
+    snprintf(part, sizeof part, "tensor %s is %s, expected %s", name, other,
+             scales  ? "F16"
+             : words ? "I32"
+                     : "F16, BF16 or F32");
+    tiny_replace(&tiny, name, other, t->rank, t->shape[0], t->shape[1]);
+    ASSERT_REFUSED(&tiny, part);
+    tiny_make(&tiny);
+  }
+  tiny_free(&tiny);
+}
+
+#define Q "model.layers.0.self_attn.q_proj" /* 32 inputs, 4 heads of 12 outputs */
+
+static void refuses_other_quantisations(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  tiny_add(&tiny, Q ".g_idx", "I32", 1, 32, 1);
+  ASSERT_REFUSED(&tiny, Q ".g_idx: this layer is quantised as GPTQ does, expected AWQ");
+  tiny_qwen3(&tiny);
+  tiny_replace(&tiny, Q ".qweight", "I32", 2, 32 / 8, 48);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [4, 48], expected [32, 6] (packed along the input, as GPTQ does)");
+  tiny_qwen3(&tiny);
+  tiny_replace(&tiny, Q ".qweight", "I32", 2, 48, 32 / 8);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [48, 4], expected [32, 6]", "\"gemv\" version");
+  tiny_qwen3(&tiny);
+  tiny_replace(&tiny, Q ".qweight", "I32", 2, 48 / 4, 32);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [12, 32], expected [32, 6]", "\"gemv_fast\" version");
+  tiny_qwen3(&tiny);
+  tiny_replace(&tiny, Q ".qweight", "I32", 2, 32, 48 / 4);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [32, 12], expected [32, 6] (8 bits a weight, expected 4)");
+  tiny_qwen3(&tiny);
+  tiny_add(&tiny, Q ".weight", "F16", 2, 48, 32);
+  ASSERT_REFUSED(&tiny, Q " has a qweight and a weight, expected one of them");
+
+  static const struct {
+    const char *suffix, *what;
+    bool beside;
+  } others[] = {{".weight_packed", "compressed-tensors", false},
+                {".B", "Marlin", false},
+                {".W_q", "HQQ", false},
+                {".codebooks", "AQLM", false},
+                {".weight_scale_inv", "FP8 in blocks", true},
+                {".weight_scale", "FP8 or INT8", true},
+                {".weight.absmax", "bitsandbytes in 4", true},
+                {".SCB", "bitsandbytes in 8", true}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    char name[96], part[256];
+    tiny_qwen3(&tiny);
+    tiny_make_dense(&tiny, Q, "F16");
+    if (!others[i].beside) tiny_remove(&tiny, Q ".weight");
+    snprintf(name, sizeof name, Q "%s", others[i].suffix);
+    tiny_add(&tiny, name, "U8", 1, 4, 1);
+    snprintf(part, sizeof part, "tensor " Q "%s: this layer looks like %s", others[i].suffix, others[i].what);
+    ASSERT_REFUSED(&tiny, part);
+  }
+  tiny_qwen3(&tiny);
+  tiny_make_dense(&tiny, Q, "F8_E4M3");
+  ASSERT_REFUSED(&tiny, Q ".weight is F8_E4M3, expected F16, BF16 or F32 (an FP8 checkpoint?)");
+}
+
+static void refuses_groups_that_do_not_fit(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  tiny.group = 64; /* more than any input */
+  ASSERT_REFUSED(&tiny,
+                 Q ".qweight: a layer of 32 inputs and 48 outputs cannot be quantised in groups of 64");
+  tiny_qwen3(&tiny);
+  tiny.group = 8; /* divides, but the zeros and scales are of 16 */
+  ASSERT_REFUSED(&tiny, Q ".qzeros is [2, 6], expected [4, 6] for groups of 8");
+  tiny_qwen3(&tiny);
+  tiny.group = 0; /* no quantization_config at all */
+  ASSERT_REFUSED(&tiny, Q ".qweight is quantised, but ", "config.json has no quantization_config");
+}
+
+static void refuses_heads(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  tiny_remove(&tiny, "lm_head.weight");
+  ASSERT_REFUSED(&tiny, "tensor lm_head.weight is missing, and ",
+                 "config.json does not say tie_word_embeddings");
+  tiny_qwen3(&tiny);
+  tiny_add(&tiny, "lm_head.qweight", "I32", 2, 32, 5);
+  ASSERT_REFUSED(&tiny, "lm_head.qweight: a quantised output head is not known");
+  tiny_qwen3(&tiny);
+  tiny_add(&tiny, "lm_head.bias", "F16", 1, 40, 1);
+  ASSERT_REFUSED(&tiny, "lm_head.bias: an output head with a bias is not known");
+}
+
+static void refuses_norms_that_are_not_finite(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  memcpy(tiny_find(&tiny, "model.layers.1.self_attn.k_norm.weight")->data + 6, "\x00\x7c", 2);
+  ASSERT_REFUSED(&tiny, "model.layers.1.self_attn.k_norm.weight: element 3 is inf, expected a finite number");
+  tiny_qwen3(&tiny);
+  float nan = -__builtin_nanf("");
+  memcpy(tiny_replace(&tiny, "model.norm.weight", "F32", 1, 32, 1)->data, &nan, 4);
+  ASSERT_REFUSED(&tiny, "model.norm.weight: element 0 is ", "nan, expected a finite number");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(takes_each_architecture),
+      cmocka_unit_test(takes_data_at_any_alignment),
+      cmocka_unit_test(takes_shards),
+      cmocka_unit_test(prefers_the_single_file),
+      cmocka_unit_test(takes_dense_layers_and_other_dtypes),
+      cmocka_unit_test(takes_one_group_for_the_whole_input),
+      cmocka_unit_test(takes_optional_biases_and_leftovers),
+      cmocka_unit_test(finds_the_tokenizer),
+      cmocka_unit_test(refuses_paths),
+      cmocka_unit_test(refuses_overrides),
+      cmocka_unit_test(refuses_other_weights),
+      cmocka_unit_test(refuses_shards),
+      cmocka_unit_test(refuses_bad_indices),
+      cmocka_unit_test(refuses_every_missing_tensor),
+      cmocka_unit_test(refuses_every_other_shape),
+      cmocka_unit_test(refuses_every_other_dtype),
+      cmocka_unit_test(refuses_other_quantisations),
+      cmocka_unit_test(refuses_groups_that_do_not_fit),
+      cmocka_unit_test(refuses_heads),
+      cmocka_unit_test(refuses_norms_that_are_not_finite),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
