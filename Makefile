@@ -112,7 +112,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 
 $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 -ffp-contract=fast $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -1,0 +1,128 @@
+/* attention.c - the attention of a step, split among threads.
+ *
+ * Called by backend.c. A query goes over its segments of the cache in order and merges each into what it has: so in
+ * both drivers, and whatever the step's length. One row: each segment of each KV head is a task of its own, its result
+ * kept until all are there. Several rows: a task takes some queries of one KV head over all their segments.
+ *
+ * Query j of a KV head is row j / group, head j % group of the heads that share it. */
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+typedef struct {
+  BackendState *state;
+  Span span;
+  int layer, window, group; /* group: query heads of a KV head */
+  int head_dim, v_width;
+} Work;
+
+static int lowest(const Work *work, int position) {
+  return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
+}
+
+static float *value_of(const Work *work, int kv_head, int query) {
+  int row = query / work->group, head = kv_head * work->group + query % work->group;
+  return work->state->q + (size_t)row * (size_t)work->state->plan.heads +
+         (size_t)head * (size_t)work->head_dim;
+}
+
+/* Queries [first, first + n) of a KV head; q is the caller's to set. */
+static QueryTile tile_of(const Work *work, int first, int n) {
+  QueryTile tile = {.n = n};
+  for (int i = 0; i < n; i++) {
+    tile.high[i] = work->span.pos + (first + i) / work->group;
+    tile.low[i] = lowest(work, tile.high[i]);
+  }
+  return tile;
+}
+
+static void divide(const float *out, float sum, int n, float *value) {
+  for (int d = 0; d < n; d++) value[d] = out[d] / sum;
+}
+
+static void attend_queries(const Work *work, int kv_head, int first, int n) {
+  float q[MAX_QUERIES * MAX_HEAD_DIM], out[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
+  float part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
+  SoftmaxSum sums[MAX_QUERIES] = {0}, parts[MAX_QUERIES];
+  const Kernels *kernels = work->state->loaded->kernels;
+  for (int i = 0; i < n; i++) {
+    memcpy(q + (size_t)i * (size_t)work->head_dim, value_of(work, kv_head, first + i),
+           (size_t)work->head_dim * sizeof *q);
+  }
+  QueryTile tile = tile_of(work, first, n);
+  tile.q = q;
+  KvHead kv = state_kv_head(work->state, work->layer, kv_head);
+  for (int segment = tile.low[0] / SEGMENT; segment <= tile.high[n - 1] / SEGMENT; segment++) {
+    kernels->attend(&kv, segment, &tile, parts, part);
+    for (int i = 0; i < n; i++) {
+      size_t at = (size_t)i * (size_t)work->v_width;
+      kernels->merge(&sums[i], out + at, parts[i], part + at, work->v_width);
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    divide(out + (size_t)i * (size_t)work->v_width, sums[i].sum, work->head_dim,
+           value_of(work, kv_head, first + i));
+  }
+}
+
+static void attend_rows(const Work *work, int n_kv_heads) {
+  int64_t n_queries = (int64_t)work->span.n_tokens * work->group;
+  int64_t n_tiles = (n_queries + MAX_QUERIES - 1) / MAX_QUERIES;
+  /* From the last tile, whose queries see the most, to the first. */
+#pragma omp parallel for schedule(dynamic) num_threads(work->state->loaded->n_threads)
+  for (int64_t task = n_tiles * n_kv_heads - 1; task >= 0; task--) {
+    int64_t first = task / n_kv_heads * MAX_QUERIES, left = n_queries - first;
+    attend_queries(work, (int)(task % n_kv_heads), (int)first, left < MAX_QUERIES ? (int)left : MAX_QUERIES);
+  }
+}
+
+/* One row. Results lie by KV head, tile of its queries, segment, query: what one task makes lies together. */
+static void attend_row(const Work *work, int n_kv_heads) {
+  BackendState *state = work->state;
+  const Kernels *kernels = state->loaded->kernels;
+  int position = work->span.pos, first_segment = lowest(work, position) / SEGMENT;
+  int n_segments = position / SEGMENT - first_segment + 1;
+  int n_tiles = (work->group + MAX_QUERIES - 1) / MAX_QUERIES;
+  size_t width = (size_t)work->v_width;
+#pragma omp parallel num_threads(state->loaded->n_threads)
+  {
+#pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < (int64_t)n_kv_heads * n_tiles * n_segments; task++) {
+      int segment = (int)(task % n_segments), tile_index = (int)(task / n_segments % n_tiles);
+      int kv_head = (int)(task / n_segments / n_tiles), first = tile_index * MAX_QUERIES;
+      int n = work->group - first < MAX_QUERIES ? work->group - first : MAX_QUERIES;
+      size_t at = (size_t)(kv_head * work->group + first) * (size_t)n_segments + (size_t)segment * (size_t)n;
+      QueryTile tile = tile_of(work, first, n);
+      tile.q = value_of(work, kv_head, first);
+      KvHead kv = state_kv_head(state, work->layer, kv_head);
+      kernels->attend(&kv, first_segment + segment, &tile, state->part_sums + at,
+                      state->part_outs + at * width);
+    }
+#pragma omp for
+    for (int head = 0; head < n_kv_heads * work->group; head++) {
+      int kv_head = head / work->group, query = head % work->group, first = query / MAX_QUERIES * MAX_QUERIES;
+      int n = work->group - first < MAX_QUERIES ? work->group - first : MAX_QUERIES;
+      size_t at = (size_t)(kv_head * work->group + first) * (size_t)n_segments + (size_t)(query - first);
+      float out[MAX_HEAD_DIM] __attribute__((aligned(64)));
+      SoftmaxSum sum = {0};
+      for (int segment = 0; segment < n_segments; segment++, at += (size_t)n)
+        kernels->merge(&sum, out, state->part_sums[at], state->part_outs + at * width, work->v_width);
+      divide(out, sum.sum, work->head_dim, value_of(work, kv_head, query));
+    }
+  }
+}
+
+void run_attention(BackendState *state, Span span, int layer) {
+  const ModelConfig *config = &state->loaded->model->config;
+  Work work = {state,
+               span,
+               layer,
+               config->windows[layer],
+               config->n_heads / config->n_kv_heads,
+               config->head_dim,
+               state->plan.v_width};
+  if (span.n_tokens == 1)
+    attend_row(&work, config->n_kv_heads);
+  else
+    attend_rows(&work, config->n_kv_heads);
+}

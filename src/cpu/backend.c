@@ -1,0 +1,374 @@
+/* backend.c - the CPU's Backend: its life cycle and its eight operations.
+ *
+ * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
+ * Always true: weights are read where the Model has them and never copied; a session is one allocation whose size
+ * state_plan() says beforehand; whatever a row is computed with (other rows, more or fewer threads), it gets the same
+ * bits; rows of activations are padded with zeros that nothing overwrites. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "cpu/cpu.h"
+
+#include <omp.h>
+
+enum { MAX_THREADS = 1024, LINE = 64 };
+
+/* --- the model --- */
+
+static void widen(const void *data, Dtype dtype, size_t first, int n, float *out) {
+  if (dtype == DTYPE_F32) {
+    memcpy(out, (const uint8_t *)data + first * 4, (size_t)n * 4);
+    return;
+  }
+  const uint8_t *from = (const uint8_t *)data + first * 2;
+  for (int i = 0; i < n; i++, from += 2) {
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    out[i] = dtype == DTYPE_F16 ? f16_to_float(half) : bf16_to_float(half);
+  }
+}
+
+/* Copies a vector to *next as fp32 and moves it on; NULL where there is none. Without a place it only counts. */
+static const float *take_vector(const Vector *vector, float *place, size_t *next) {
+  if (!vector->data) return NULL;
+  float *out = place ? place + *next : NULL;
+  if (out) widen(vector->data, vector->dtype, 0, vector->n, out);
+  *next += (size_t)vector->n;
+  return out;
+}
+
+static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
+  return (CpuLinear){linear, take_vector(&linear->bias, place, next)};
+}
+
+static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
+  size_t next = 0;
+  for (int i = 0; i < model->config.n_layers; i++) {
+    const ModelLayer *from = &model->layers[i];
+    loaded->layers[i] = (CpuLayer){
+        .attn_norm = take_vector(&from->attn_norm, place, &next),
+        .mlp_norm = take_vector(&from->mlp_norm, place, &next),
+        .q_norm = take_vector(&from->q_norm, place, &next),
+        .k_norm = take_vector(&from->k_norm, place, &next),
+        .q = take_linear(&from->q, place, &next),
+        .k = take_linear(&from->k, place, &next),
+        .v = take_linear(&from->v, place, &next),
+        .o = take_linear(&from->o, place, &next),
+        .gate = take_linear(&from->gate, place, &next),
+        .up = take_linear(&from->up, place, &next),
+        .down = take_linear(&from->down, place, &next),
+    };
+  }
+  loaded->head = take_linear(&model->head, place, &next);
+  loaded->final_norm = take_vector(&model->final_norm, place, &next);
+  return next;
+}
+
+static void cpu_unload(BackendModel *loaded) {
+  if (!loaded) return;
+  free(loaded->layers);
+  free(loaded->vectors);
+  free(loaded->frequencies);
+  free(loaded);
+}
+
+static Status cpu_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+  *out = NULL;
+  const ModelConfig *config = &model->config;
+  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "the CPU backend", err);
+  if (!loaded) return STATUS_FAILED;
+  loaded->model = model;
+  int n_usable, n_threads = options->n_threads > 0 ? options->n_threads : omp_get_num_procs();
+  const Kernels *const *usable = kernels_usable(&n_usable);
+  loaded->kernels = usable[n_usable - 1];
+  loaded->n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
+  loaded->layers = mem_alloc((size_t)config->n_layers, sizeof *loaded->layers, "the CPU backend", err);
+  if (!loaded->layers) goto failed;
+  loaded->vectors =
+      mem_alloc(take_vectors(model, NULL, loaded), sizeof *loaded->vectors, "norms and biases", err);
+  if (!loaded->vectors) goto failed;
+  take_vectors(model, loaded->vectors, loaded);
+  loaded->frequencies =
+      mem_alloc((size_t)config->head_dim / 2, sizeof *loaded->frequencies, "rotary frequencies", err);
+  if (!loaded->frequencies) goto failed;
+  rope_frequencies(config, loaded->frequencies, &loaded->attention_factor);
+  *out = loaded;
+  return STATUS_OK;
+failed:
+  cpu_unload(loaded);
+  return STATUS_FAILED;
+}
+
+/* --- a session's state --- */
+
+static size_t product_of(size_t a, size_t b) {
+  size_t product;
+  return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+/* Takes n items of `size` bytes at the end of the plan, on a line of its own, and says where. */
+static size_t place(StatePlan *plan, size_t n, size_t size) {
+  size_t at = plan->total, bytes = product_of(n, size);
+  if (__builtin_add_overflow(at, bytes, &plan->total) || plan->total > SIZE_MAX - LINE)
+    plan->total = SIZE_MAX;
+  else
+    plan->total = (plan->total + LINE - 1) / LINE * LINE;
+  return at;
+}
+
+static int padded(int64_t n) {
+  n = (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+  return n < INT32_MAX ? (int)n : INT32_MAX;
+}
+
+static StatePlan state_plan(const ModelConfig *config, const StateOptions *options) {
+  StatePlan plan = {.total = LINE}; /* room to begin on a line */
+  size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx,
+         half = (size_t)config->head_dim / 2;
+  plan.hidden = padded(config->hidden);
+  plan.heads = padded((int64_t)config->n_heads * config->head_dim);
+  plan.kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim);
+  plan.intermediate = padded(config->intermediate);
+  plan.v_width = padded(config->head_dim);
+  plan.n_segments = (options->n_ctx - 1) / SEGMENT + 1;
+  plan.x = place(&plan, product_of(rows, (size_t)plan.hidden), sizeof(float));
+  plan.h = place(&plan, product_of(rows, (size_t)plan.hidden), sizeof(float));
+  plan.q = place(&plan, product_of(rows, (size_t)plan.heads), sizeof(float));
+  plan.k = place(&plan, product_of(rows, (size_t)plan.kv_heads), sizeof(float));
+  plan.v = place(&plan, product_of(rows, (size_t)plan.kv_heads), sizeof(float));
+  plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
+  plan.cosines = place(&plan, product_of(rows, half), sizeof(float));
+  plan.sines = place(&plan, product_of(rows, half), sizeof(float));
+  size_t parts = product_of((size_t)config->n_heads, (size_t)plan.n_segments);
+  plan.part_sums = place(&plan, parts, sizeof(SoftmaxSum));
+  plan.part_outs = place(&plan, product_of(parts, (size_t)plan.v_width), sizeof(float));
+  plan.logits =
+      place(&plan, product_of((size_t)options->max_logit_rows, (size_t)config->vocab_size), sizeof(float));
+  StatePlan head = {0};
+  size_t item = options->kv == KV_F16 ? 2 : 4;
+  place(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)config->head_dim * KEY_BLOCK), item);
+  plan.head_k_bytes = head.total;
+  place(&head, product_of(n_ctx, (size_t)plan.v_width), item);
+  plan.head_bytes = head.total;
+  plan.kv = place(&plan, product_of((size_t)config->n_layers, (size_t)config->n_kv_heads), plan.head_bytes);
+  return plan;
+}
+
+static size_t cpu_state_bytes(const ModelConfig *config, const StateOptions *options) {
+  size_t memory = state_plan(config, options).total, bytes;
+  return __builtin_add_overflow(memory, sizeof(BackendState), &bytes) ? SIZE_MAX : bytes;
+}
+
+static void cpu_close(BackendState *state) {
+  if (!state) return;
+  free(state->memory);
+  free(state);
+}
+
+static Status cpu_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
+  *out = NULL;
+  BackendState *state = mem_alloc(1, sizeof *state, "a session", err);
+  if (!state) return STATUS_FAILED;
+  StatePlan plan = state_plan(&loaded->model->config, options);
+  state->loaded = loaded;
+  state->options = *options;
+  state->plan = plan;
+  state->memory = mem_alloc(plan.total, 1, "a session's cache and activations", err);
+  if (!state->memory) {
+    cpu_close(state);
+    return STATUS_FAILED;
+  }
+  uint8_t *start = state->memory;
+  start -= (uintptr_t)start % LINE; /* every offset is a multiple of LINE and at least LINE */
+  state->x = (float *)(start + plan.x);
+  state->h = (float *)(start + plan.h);
+  state->q = (float *)(start + plan.q);
+  state->k = (float *)(start + plan.k);
+  state->v = (float *)(start + plan.v);
+  state->g = (float *)(start + plan.g);
+  state->cosines = (float *)(start + plan.cosines);
+  state->sines = (float *)(start + plan.sines);
+  state->part_sums = (SoftmaxSum *)(start + plan.part_sums);
+  state->part_outs = (float *)(start + plan.part_outs);
+  state->logits = (float *)(start + plan.logits);
+  state->kv = start + plan.kv;
+  *out = state;
+  return STATUS_OK;
+}
+
+KvHead state_kv_head(const BackendState *state, int layer, int kv_head) {
+  const ModelConfig *config = &state->loaded->model->config;
+  size_t index = (size_t)layer * (size_t)config->n_kv_heads + (size_t)kv_head;
+  uint8_t *k = state->kv + index * state->plan.head_bytes;
+  return (KvHead){state->options.kv, config->head_dim, state->plan.v_width, k, k + state->plan.head_k_bytes};
+}
+
+static Status cpu_read_logits(BackendState *state, int row, float *out, Error *err) {
+  if (row < 0 || row >= state->n_logit_rows)
+    return error_set(err, STATUS_FAILED, "logits of row %d were asked for, the last step made %d", row,
+                     state->n_logit_rows);
+  size_t n = (size_t)state->loaded->model->config.vocab_size;
+  memcpy(out, state->logits + (size_t)row * n, n * sizeof *out);
+  return STATUS_OK;
+}
+
+/* --- the operations --- */
+
+/* Angles as transformers has them: the product in fp32, then cos and sin of it, then the factor of yarn. */
+static void place_rotation(BackendState *state, int row, int position) {
+  const BackendModel *loaded = state->loaded;
+  size_t half = (size_t)loaded->model->config.head_dim / 2;
+  float *cosines = state->cosines + (size_t)row * half, *sines = state->sines + (size_t)row * half;
+  for (size_t i = 0; i < half; i++) {
+    float angle = (float)position * loaded->frequencies[i];
+    cosines[i] = (float)cos((double)angle) * loaded->attention_factor;
+    sines[i] = (float)sin((double)angle) * loaded->attention_factor;
+  }
+}
+
+static Status cpu_embed(BackendState *state, Span span, const int32_t *ids, Error *err) {
+  const Model *model = state->loaded->model;
+  const Matrix *embedding = &model->embedding;
+  if (!ids) ids = &state->last_id;
+  for (int r = 0; r < span.n_tokens; r++) {
+    if (ids[r] < 0 || ids[r] >= embedding->n_rows)
+      return error_set(err, STATUS_FAILED, "token %d at position %d is outside the vocabulary of %d",
+                       (int)ids[r], span.pos + r, embedding->n_rows);
+  }
+  for (int r = 0; r < span.n_tokens; r++) {
+    widen(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
+          embedding->n_columns, state->x + (size_t)r * (size_t)state->plan.hidden);
+    place_rotation(state, r, span.pos + r);
+  }
+  return STATUS_OK;
+}
+
+/* h[r] = rmsnorm(x[first + r]) * weight */
+static void normalise(BackendState *state, int first, int n_rows, const float *weight) {
+  const ModelConfig *config = &state->loaded->model->config;
+  size_t stride = (size_t)state->plan.hidden;
+#pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < n_rows; r++) {
+    state->loaded->kernels->rms_norm(state->x + (size_t)(first + r) * stride, weight, config->hidden,
+                                     config->norm_eps, state->h + (size_t)r * stride);
+  }
+}
+
+/* Normalises a head where the model does, and turns its pairs (i, i + head_dim / 2). */
+static void turn_head(const BackendState *state, const float *norm, int row, float scale, float *head) {
+  const ModelConfig *config = &state->loaded->model->config;
+  int half = config->head_dim / 2;
+  const float *cosines = state->cosines + (size_t)row * (size_t)half;
+  const float *sines = state->sines + (size_t)row * (size_t)half;
+  if (norm) state->loaded->kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
+  for (int i = 0; i < half; i++) {
+    float a = head[i], b = head[i + half];
+    head[i] = (a * cosines[i] - b * sines[i]) * scale;
+    head[i + half] = (b * cosines[i] + a * sines[i]) * scale;
+  }
+}
+
+static void rotate_append(BackendState *state, Span span, int layer) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  float scale = 1 / sqrtf((float)config->head_dim);
+  size_t dim = (size_t)config->head_dim;
+#pragma omp parallel for if (span.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < span.n_tokens; r++) {
+    float *q = state->q + (size_t)r * (size_t)state->plan.heads;
+    float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
+    float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
+    for (size_t i = 0; i < (size_t)config->n_heads; i++)
+      turn_head(state, weights->q_norm, r, scale, q + i * dim);
+    for (size_t i = 0; i < (size_t)config->n_kv_heads; i++) {
+      turn_head(state, weights->k_norm, r, 1, k + i * dim);
+      KvHead kv = state_kv_head(state, layer, (int)i);
+      state->loaded->kernels->append(&kv, span.pos + r, k + i * dim, v + i * dim);
+    }
+  }
+}
+
+static Status cpu_norm_qkv_rope_append(BackendState *state, Span span, int layer, Error *err) {
+  (void)err;
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  const Product products[] = {
+      {.w = weights->q, .y = state->q, .y_stride = (size_t)state->plan.heads},
+      {.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
+      {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
+  };
+  normalise(state, 0, span.n_tokens, weights->attn_norm);
+  run_products(state->loaded, state->h, (size_t)state->plan.hidden, span.n_tokens, products, 3);
+  rotate_append(state, span, layer);
+  return STATUS_OK;
+}
+
+static Status cpu_attention(BackendState *state, Span span, int layer, Error *err) {
+  (void)err;
+  run_attention(state, span, layer);
+  return STATUS_OK;
+}
+
+static Status cpu_out_proj_residual(BackendState *state, Span span, int layer, Error *err) {
+  (void)err;
+  const Product product = {.w = state->loaded->layers[layer].o,
+                           .add = true,
+                           .y = state->x,
+                           .y_stride = (size_t)state->plan.hidden};
+  run_products(state->loaded, state->q, (size_t)state->plan.heads, span.n_tokens, &product, 1);
+  return STATUS_OK;
+}
+
+static Status cpu_norm_gate_up(BackendState *state, Span span, int layer, Error *err) {
+  (void)err;
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  const Product product = {
+      .w = weights->up, .gate = weights->gate, .y = state->g, .y_stride = (size_t)state->plan.intermediate};
+  normalise(state, 0, span.n_tokens, weights->mlp_norm);
+  run_products(state->loaded, state->h, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
+  return STATUS_OK;
+}
+
+static Status cpu_down_residual(BackendState *state, Span span, int layer, Error *err) {
+  (void)err;
+  const Product product = {.w = state->loaded->layers[layer].down,
+                           .add = true,
+                           .y = state->x,
+                           .y_stride = (size_t)state->plan.hidden};
+  run_products(state->loaded, state->g, (size_t)state->plan.intermediate, span.n_tokens, &product, 1);
+  return STATUS_OK;
+}
+
+static Status cpu_norm_logits(BackendState *state, Span span, int first_row, int n_rows, Error *err) {
+  (void)span;
+  if (n_rows > state->options.max_logit_rows)
+    return error_set(err, STATUS_FAILED, "logits of %d rows were asked for, the session keeps %d", n_rows,
+                     state->options.max_logit_rows);
+  const Product product = {.w = state->loaded->head,
+                           .y = state->logits,
+                           .y_stride = (size_t)state->loaded->model->config.vocab_size};
+  normalise(state, first_row, n_rows, state->loaded->final_norm);
+  run_products(state->loaded, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
+  state->n_logit_rows = n_rows;
+  return STATUS_OK;
+}
+
+static Status cpu_sample(BackendState *state, Sampler *sampler, int32_t *id, Error *err) {
+  if (state->n_logit_rows < 1)
+    return error_set(err, STATUS_FAILED, "a token was asked for before any logits");
+  size_t n = (size_t)state->loaded->model->config.vocab_size;
+  TRY(sampler_pick(sampler, state->logits + (size_t)(state->n_logit_rows - 1) * n, &state->last_id, err));
+  if (id) *id = state->last_id;
+  return STATUS_OK;
+}
+
+#define CPU_OPERATION(name, arguments) .name = cpu_##name,
+const Backend cpu_backend = {.name = "cpu",
+                             .load = cpu_load,
+                             .unload = cpu_unload,
+                             .state_bytes = cpu_state_bytes,
+                             .open = cpu_open,
+                             .close = cpu_close,
+                             .read_logits = cpu_read_logits,
+                             BACKEND_OPERATIONS(CPU_OPERATION)};

@@ -1,0 +1,83 @@
+/* cpu.h - what the parts of the CPU backend share: the loaded model, a session's state, the parallel drivers.
+ *
+ * Private to src/cpu. Drivers split work among threads so that no sum depends on who does what: any number of threads
+ * gives the same bits. */
+#ifndef AUK_CPU_CPU_H
+#define AUK_CPU_CPU_H
+
+#include "cpu/kernels.h"
+#include "engine/backend.h"
+#include "model/model.h"
+
+typedef struct {
+  const Linear *linear;
+  const float *bias; /* [n_out] or NULL */
+} CpuLinear;
+
+typedef struct {
+  const float *attn_norm, *mlp_norm; /* [hidden] */
+  const float *q_norm, *k_norm;      /* [head_dim] or NULL */
+  CpuLinear q, k, v, o, gate, up, down;
+} CpuLayer;
+
+/* Matrices stay where the Model has them; what is here is small and fp32. */
+struct BackendModel {
+  const Model *model;
+  const Kernels *kernels;
+  int n_threads;
+  CpuLayer *layers; /* [n_layers] */
+  CpuLinear head;
+  const float *final_norm; /* [hidden] */
+  float *vectors;          /* owner of all norms and biases above */
+  float *frequencies;      /* [head_dim / 2] rope_frequencies() */
+  float attention_factor;
+};
+
+/* Where things lie in a session's one piece of memory, in bytes from its start; a total of SIZE_MAX: too much. */
+typedef struct {
+  size_t x, h, q, k, v, g;     /* rows of activations */
+  size_t cosines, sines;       /* [max_chunk][head_dim / 2] */
+  size_t part_sums, part_outs; /* attention of one row, piece by piece */
+  size_t logits, kv, total;
+  size_t head_k_bytes, head_bytes; /* of the cache of one KV head of one layer: its K, all of it */
+  int hidden, heads, kv_heads, intermediate, v_width; /* widths, padded to ALIGN_FLOATS */
+  int n_segments;
+} StatePlan;
+
+struct BackendState {
+  const BackendModel *loaded;
+  StateOptions options;
+  StatePlan plan;
+  void *memory;
+  float *x;     /* [max_chunk][plan.hidden] the residual stream */
+  float *h;     /* [max_chunk][plan.hidden] normalised */
+  float *q;     /* [max_chunk][plan.heads] queries scaled by 1 / sqrt(head_dim); then attention's values */
+  float *k, *v; /* [max_chunk][plan.kv_heads] */
+  float *g;     /* [max_chunk][plan.intermediate] */
+  float *cosines, *sines; /* [max_chunk][head_dim / 2] of the step's positions, made by embed */
+  SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
+  float *part_outs;       /* [n_heads][n_segments][v_width] */
+  float *logits;          /* [max_logit_rows][vocab_size] */
+  uint8_t *kv;            /* [n_layers][n_kv_heads][plan.head_bytes] */
+  int n_logit_rows;       /* rows the last norm_logits made */
+  int32_t last_id;        /* what sample picked last */
+};
+
+KvHead state_kv_head(const BackendState *state, int layer, int kv_head);
+
+/* y[r][o] = w x + bias; with add, added to what is there; with gate, y = silu(gate x) * (w x). */
+typedef struct {
+  CpuLinear w, gate; /* gate.linear NULL: none */
+  bool add;
+  float *y;
+  size_t y_stride;
+} Product;
+
+/* All of them from the same rows of x. */
+void run_products(const BackendModel *loaded, const float *x, size_t x_stride, int n_rows,
+                  const Product *products, int n_products);
+
+/* state->q: from queries to attention's values. */
+void run_attention(BackendState *state, Span span, int layer);
+
+#endif

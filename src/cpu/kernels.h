@@ -1,0 +1,89 @@
+/* kernels.h - the arithmetic of the CPU backend, one table of functions for each instruction set.
+ *
+ * kernels.c and the parts it includes are compiled once for each set; dispatch.c picks a table when a model is loaded.
+ * Called by: linear.c, attention.c, backend.c and the tests. A kernel is single-threaded, allocates nothing (its
+ * scratch, under 100 KB, is on the stack) and gives a row the same bits whatever rows are beside it. */
+#ifndef AUK_CPU_KERNELS_H
+#define AUK_CPU_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/backend.h"
+#include "model/model.h"
+
+enum {
+  ALIGN_FLOATS = 16,    /* rows of activations and of V are padded with zeros to a multiple of this */
+  KEY_BLOCK = 16,       /* keys that lie side by side in the cache */
+  SEGMENT = 256,        /* positions whose softmax is one piece; a multiple of KEY_BLOCK */
+  MAX_QUERIES = 24,     /* queries that share one pass over a segment */
+  MAX_HEAD_DIM = 256,   /* config.h */
+  PRODUCT_ROWS = 132,   /* most rows of one product() of several rows; a multiple of the tile's 6 */
+  PRODUCT_COLUMNS = 64, /* most columns of it */
+  PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
+  PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS, /* most columns of a product of one row */
+};
+
+/* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which makes
+ * scores without sums across lanes; V so that a vector holds several dimensions of one key:
+ *
+ *   k   block 0: d = 0: [key 0 .. 15]  d = 1: [key 0 .. 15]  ...    block 1: d = 0: [key 16 .. 31] ...
+ *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ... */
+typedef struct {
+  KvType type;
+  int head_dim;
+  int v_width; /* head_dim rounded up to ALIGN_FLOATS */
+  void *k;     /* [n_ctx / KEY_BLOCK rounded up][head_dim][KEY_BLOCK] */
+  void *v;     /* [n_ctx][v_width] */
+} KvHead;
+
+/* Queries that look at the same KV head. */
+typedef struct {
+  int n;                 /* 1 .. MAX_QUERIES */
+  int low[MAX_QUERIES];  /* first position each may see */
+  int high[MAX_QUERIES]; /* last one, its own */
+  const float *q;        /* [n][head_dim], scaled by 1 / sqrt(head_dim) */
+} QueryTile;
+
+/* What a query has gathered: the largest score, and the sum of e^(score - max); beside it goes out[v_width], the sum of
+ * e^(score - max) times the key's v. out / sum is the attention's value. sum == 0: nothing yet. */
+typedef struct {
+  float max, sum;
+} SoftmaxSum;
+
+typedef struct {
+  const char *name; /* "baseline", "avx2", "avx512" */
+
+  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias.
+   * PRECOND first % PRODUCT_UNIT == 0; n_rows == 1 and n <= PRODUCT_SIZE, or n_rows <= PRODUCT_ROWS, n <=
+   *         PRODUCT_COLUMNS and y_stride >= PRODUCT_COLUMNS (what is behind y[r][n] may be written to);
+   *         x rows are followed by zeros up to a multiple of ALIGN_FLOATS. */
+  void (*product)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n, float *y,
+                  size_t y_stride);
+
+  /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
+  void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
+
+  /* gate[i] = gate[i] / (1 + e^-gate[i]) * up[i] */
+  void (*silu_multiply)(float *gate, const float *up, int n);
+
+  /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
+  void (*append)(const KvHead *kv, int position, const float *k, const float *v);
+
+  /* sums[i] and out[i][v_width] = query i over those keys it may see that lie in [segment * SEGMENT, + SEGMENT);
+   * sum == 0 where none. PRECOND one query sees one. */
+  void (*attend)(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums, float *out);
+
+  /* A query's keys so far and those of a later segment, as one. */
+  void (*merge)(SoftmaxSum *sum, float *out, SoftmaxSum later, const float *later_out, int v_width);
+} Kernels;
+
+extern const Kernels kernels_baseline;
+#if defined(__x86_64__)
+extern const Kernels kernels_avx2, kernels_avx512;
+#endif
+
+/* The tables this machine can run, slowest first; *n of them. */
+const Kernels *const *kernels_usable(int *n);
+
+#endif

@@ -1,0 +1,110 @@
+/* kernels_attention.h - softmax(q K) V over one segment of the cache, for the queries of one KV head.
+ *
+ * Part of kernels.c. Two products of outer.h with a softmax between them, over the whole segment at once: 256 scores a
+ * query fit the first-level cache, so nothing has to be rescaled on the way. Keys that some queries of the tile may see
+ * and others not are masked: a probability that is exactly 0 leaves sums as they were. */
+#ifndef AUK_CPU_KERNELS_ATTENTION_H
+#define AUK_CPU_KERNELS_ATTENTION_H
+
+#include "cpu/outer.h"
+
+INLINE size_t kv_bytes(KvType type) {
+  return type == KV_F16 ? 2 : 4;
+}
+
+static void kv_append(const KvHead *kv, int position, const float *k, const float *v) {
+  size_t column =
+      (size_t)(position / KEY_BLOCK) * (size_t)kv->head_dim * KEY_BLOCK + (size_t)(position % KEY_BLOCK);
+  size_t row = (size_t)position * (size_t)kv->v_width;
+  for (int d = 0; d < kv->head_dim; d++) {
+    if (kv->type == KV_F16) {
+      ((uint16_t *)kv->k)[column + (size_t)d * KEY_BLOCK] = float_to_f16(k[d]);
+      ((uint16_t *)kv->v)[row + (size_t)d] = float_to_f16(v[d]);
+    } else {
+      ((float *)kv->k)[column + (size_t)d * KEY_BLOCK] = k[d];
+      ((float *)kv->v)[row + (size_t)d] = v[d];
+    }
+  }
+}
+
+/* scores[i][key - begin] for keys [begin, end), both multiples of KEY_BLOCK. */
+INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, int end, float *scores) {
+  size_t block = (size_t)kv->head_dim * KEY_BLOCK, size = kv_bytes(kv->type);
+  OuterB b = {(const uint8_t *)kv->k + (size_t)(begin / KEY_BLOCK) * block * size, kv->type, KEY_BLOCK,
+              LANES == KEY_BLOCK ? block : LANES};
+  size_t dim = (size_t)kv->head_dim;
+#if LANES == 16
+  outer_product(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim, false, scores, SEGMENT);
+#else
+  for (int key = begin; key < end; key += KEY_BLOCK) {
+    outer_product(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim, false, scores + key - begin,
+                  SEGMENT);
+    b.data = (const uint8_t *)b.data + block * size;
+  }
+#endif
+}
+
+/* Scores to e^(score - max), 0 outside [low, high), n of them, a multiple of LANES. PRECOND low < high. */
+INLINE void attend_softmax(float *scores, int n, int low, int high, SoftmaxSum *sum) {
+  for (int i = 0; i < low; i++) scores[i] = -INFINITY;
+  for (int i = high; i < n; i++) scores[i] = -INFINITY;
+  vf largest = vf_set(-INFINITY), total = {0};
+  for (int i = 0; i < n; i += LANES) largest = vf_max(vf_load(scores + i), largest);
+  sum->max = vf_largest(largest);
+  for (int i = 0; i < n; i += LANES) {
+    vf p = vf_exp(vf_load(scores + i) - sum->max);
+    total += p;
+    vf_store(scores + i, p);
+  }
+  sum->sum = vf_sum(total);
+}
+
+static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums,
+                           float *out) {
+  float scores[MAX_QUERIES * SEGMENT] __attribute__((aligned(64)));
+  int start = segment * SEGMENT, begin = start + SEGMENT, end = start;
+  for (int i = 0; i < tile->n; i++) {
+    if (tile->low[i] < begin) begin = tile->low[i];
+    if (tile->high[i] >= end) end = tile->high[i] + 1;
+  }
+  if (begin < start) begin = start;
+  if (end > start + SEGMENT) end = start + SEGMENT;
+  int from = begin / KEY_BLOCK * KEY_BLOCK, to = (end + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
+  attend_scores(kv, tile, from, to, scores);
+  for (int i = 0; i < tile->n; i++) {
+    int low = tile->low[i] > from ? tile->low[i] - from : 0;
+    int high = tile->high[i] < end ? tile->high[i] + 1 - from : end - from;
+    if (low < high) {
+      attend_softmax(scores + i * SEGMENT, to - from, low, high, &sums[i]);
+    } else {
+      memset(scores + i * SEGMENT, 0, (size_t)(to - from) * sizeof *scores);
+      sums[i].sum = 0;
+    }
+  }
+  /* Blocks end behind the last key that was ever put there; what lies beyond is not looked at. */
+  size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
+  OuterB b = {(const uint8_t *)kv->v + (size_t)begin * width * size, kv->type, width, LANES};
+  outer_product(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin, false, out,
+                width);
+}
+
+INLINE float exp_of(float x) {
+  float lane[LANES];
+  vf_store(lane, vf_exp(vf_set(x)));
+  return lane[0];
+}
+
+static void softmax_merge(SoftmaxSum *sum, float *out, SoftmaxSum later, const float *later_out,
+                          int v_width) {
+  if (later.sum == 0) return;
+  bool first = sum->sum == 0;
+  float max = first || later.max > sum->max ? later.max : sum->max;
+  float keep = first ? 0 : exp_of(sum->max - max), take = exp_of(later.max - max);
+  *sum = (SoftmaxSum){max, sum->sum * keep + later.sum * take};
+  for (int d = 0; d < v_width; d += LANES) {
+    vf kept = first ? (vf){0} : vf_load(out + d) * keep;
+    vf_store(out + d, kept + vf_load(later_out + d) * take);
+  }
+}
+
+#endif

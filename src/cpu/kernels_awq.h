@@ -1,0 +1,243 @@
+/* kernels_awq.h - products with 4-bit weights, straight from AutoAWQ's layout.
+ *
+ * Part of kernels.c. A vector of weights is made from the 2, 1 or half a word that hold its LANES columns: the word is
+ * copied to all lanes and each lane keeps its own nibble, which stays where it is in the word or is moved down:
+ *
+ *   nibble of a word      7 6 5 4 3 2 1 0          column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
+ *   holds column          7 5 3 1 6 4 2 0
+ *
+ * A nibble kept at bit b counts 2^b too much, which its scale takes back (exactly: powers of two). q s and z s have 16
+ * significant bits at most, so w = q s - z s is exact in fp32, and a weight is the same number in every kernel.
+ *
+ * Sums: y = sum over blocks of AWQ_BLOCK inputs, in order, of a chain of fused sums over the block's inputs, in order. */
+#ifndef AUK_CPU_KERNELS_AWQ_H
+#define AUK_CPU_KERNELS_AWQ_H
+
+#include "base/half.h"
+#include "cpu/outer.h"
+
+enum { AWQ_BLOCK = 128 };
+
+enum {
+  UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
+  UNIT_VECTORS = UNIT / LANES,
+#if LANES > 4 || defined(__aarch64__)
+  RUN_VECTORS = 8, /* that one pass over the rows of a block takes: sums, scales and zeros in registers */
+#else
+  RUN_VECTORS = 4,
+#endif
+  RUN_UNITS = RUN_VECTORS / UNIT_VECTORS,
+};
+
+/* With 16 lanes, lane l holds word l % 2, column l / 2 of it (one 64-bit broadcast copies both words). */
+INLINE vf awq_to_lanes(vf natural) {
+#if LANES == 16
+  const __m512i from = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  return (vf)_mm512_permutexvar_ps(from, (__m512)natural);
+#else
+  return natural;
+#endif
+}
+
+INLINE vf awq_to_natural(vf lanes) {
+#if LANES == 16
+  const __m512i from = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  return (vf)_mm512_permutexvar_ps(from, (__m512)lanes);
+#else
+  return lanes;
+#endif
+}
+
+/* The codes of vector v behind `words`, each times 1 / awq_unit() of its lane. last_half: only the first 8 columns of
+ * a 16-lane vector are there. */
+INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
+#if LANES == 16
+  const __m512i mask =
+      _mm512_setr_epi32(0xf, 0xf, 0xf0000, 0xf0000, 0xf0, 0xf0, 0xf00000, 0xf00000, 0xf00, 0xf00, 0xf000000,
+                        0xf000000, 0xf000, 0xf000, (int)0xf0000000, (int)0xf0000000);
+  if (last_half) {
+    int32_t word;
+    memcpy(&word, words + 8 * v, sizeof word);
+    return (vf)_mm512_cvtepu32_ps(_mm512_and_si512(_mm512_set1_epi32(word), mask));
+  }
+  long long pair;
+  memcpy(&pair, words + 8 * v, sizeof pair);
+  return (vf)_mm512_cvtepu32_ps(_mm512_and_si512(_mm512_set1_epi64(pair), mask));
+#elif LANES == 8
+  (void)last_half;
+  int32_t word;
+  memcpy(&word, words + 4 * v, sizeof word);
+  const __m256i shift = _mm256_setr_epi32(0, 16, 4, 20, 8, 24, 12, 28);
+  __m256i codes = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(word), shift), _mm256_set1_epi32(0xf));
+  return (vf)_mm256_cvtepi32_ps(codes);
+#else
+  /* The even vector has nibbles 0, 4, 1, 5, the odd one 2, 6, 3, 7: the same after a shift. */
+  (void)last_half;
+  uint32_t word;
+  memcpy(&word, words + 4 * (v / 2), sizeof word);
+  vi codes = ((vi){0} + (int32_t)(v % 2 ? word >> 8 : word)) & (vi){0xf, 0xf0000, 0xf0, 0xf00000};
+  return __builtin_convertvector(codes, vf);
+#endif
+}
+
+INLINE vf awq_unit(void) {
+#if LANES == 16
+  return (vf){1,       1,       0x1p-16f, 0x1p-16f, 0x1p-4f,  0x1p-4f,  0x1p-20f, 0x1p-20f,
+              0x1p-8f, 0x1p-8f, 0x1p-24f, 0x1p-24f, 0x1p-12f, 0x1p-12f, 0x1p-28f, 0x1p-28f};
+#elif LANES == 8
+  return vf_set(1);
+#else
+  return (vf){1, 0x1p-16f, 0x1p-4f, 0x1p-20f};
+#endif
+}
+
+/* Where column `first` of a matrix begins, and how far its rows are apart, in bytes. */
+typedef struct {
+  const uint8_t *words, *zeros, *scales;
+  size_t words_step, scales_step; /* a row of qweight or qzeros; a row of scales */
+  int n_in, group;
+} AwqColumns;
+
+INLINE AwqColumns awq_columns(const Linear *w, int first) {
+  size_t at = (size_t)first;
+  return (AwqColumns){(const uint8_t *)w->qweight + at / 2,
+                      (const uint8_t *)w->qzeros + at / 2,
+                      (const uint8_t *)w->scales + at * 2,
+                      (size_t)w->n_out / 2,
+                      (size_t)w->n_out * 2,
+                      w->n_in,
+                      w->group};
+}
+
+/* Scales, and zeros times scales, of group g for n_vectors vectors of columns. */
+INLINE void awq_group(const int n_vectors, const bool last_half, AwqColumns w, int g, vf *scale, vf *shift) {
+  const uint8_t *scales = w.scales + (size_t)g * w.scales_step, *zeros = w.zeros + (size_t)g * w.words_step;
+  UNROLL for (int v = 0; v < n_vectors; v++) {
+    uint16_t some[UNIT] = {0};
+    if (last_half) memcpy(some, scales, 16);
+    vf natural = last_half ? vf_load_f16(some) : vf_load_f16(scales + (size_t)v * LANES * 2);
+    scale[v] = awq_to_lanes(natural) * awq_unit();
+    shift[v] = awq_codes(zeros, v, last_half) * scale[v];
+  }
+}
+
+/* sum[v] = the chain over inputs [begin, end) of one row of x. `ahead` is where the run that comes next begins, in row
+ * `begin`: its words are fetched while this one is summed. */
+INLINE void awq_chain(const int n_vectors, const bool last_half, AwqColumns w, const float *x, int begin,
+                      int end, uintptr_t ahead, vf *sum) {
+  UNROLL for (int v = 0; v < n_vectors; v++) sum[v] = (vf){0};
+  for (int i = begin; i < end;) {
+    vf scale[RUN_VECTORS], shift[RUN_VECTORS];
+    int g = i / w.group, stop = end - i < w.group - i % w.group ? end : i + w.group - i % w.group;
+    awq_group(n_vectors, last_half, w, g, scale, shift);
+    const uint8_t *row = w.words + (size_t)i * w.words_step;
+    for (; i < stop; i++, row += w.words_step) {
+      __builtin_prefetch((const void *)ahead);
+      ahead += w.words_step;
+      vf input = vf_set(x[i]);
+      UNROLL for (int v = 0; v < n_vectors; v++) {
+        vf weight = vf_fma(awq_codes(row, v, last_half), scale[v], -shift[v]);
+        sum[v] = vf_fma(input, weight, sum[v]);
+      }
+    }
+  }
+}
+
+INLINE void awq_run(const int n_vectors, AwqColumns w, const float *x, int begin, int end, uintptr_t ahead,
+                    float *y) {
+  vf sum[RUN_VECTORS];
+  awq_chain(n_vectors, false, w, x, begin, end, ahead, sum);
+  UNROLL for (int v = 0; v < n_vectors; v++) {
+    vf natural = awq_to_natural(sum[v]);
+    float *to = y + v * LANES;
+    vf_store(to, begin == 0 ? natural : vf_load(to) + natural);
+  }
+}
+
+/* The last 8 columns where they are no whole vector. */
+INLINE void awq_run_half(AwqColumns w, const float *x, int begin, int end, float *y) {
+  vf sum[RUN_VECTORS];
+  float natural[UNIT] = {0};
+  awq_chain(1, true, w, x, begin, end, (uintptr_t)w.words, sum);
+  vf_store(natural, awq_to_natural(sum[0]));
+  for (int c = 0; c < 8; c++) y[c] = begin == 0 ? natural[c] : y[c] + natural[c];
+}
+
+static void awq_run_of(int n_units, AwqColumns w, const float *x, int begin, int end, uintptr_t ahead,
+                       float *y) {
+  switch (n_units) {
+  case 1: awq_run(1 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 2: awq_run(2 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+#if LANES > 4 || defined(__aarch64__)
+  case 3: awq_run(3 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 4: awq_run(4 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+#endif
+#if LANES > 4
+  case 5: awq_run(5 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 6: awq_run(6 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 7: awq_run(7 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 8: awq_run(8 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+#endif
+  }
+}
+
+/* One row of x. Blocks of inputs are the outer loop, so that the rows of weights in use are few pages; the columns are
+ * cut into runs as even as can be, since a run's time hardly falls below that of four vectors. */
+static void awq_product_row(const Linear *linear, const float *x, int first, int n, float *y) {
+  int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
+  for (int begin = 0; begin < linear->n_in; begin += AWQ_BLOCK) {
+    int end = linear->n_in - begin < AWQ_BLOCK ? linear->n_in : begin + AWQ_BLOCK;
+    for (int run = 0; run < n_runs; run++) {
+      int from = n_units * run / n_runs, to = n_units * (run + 1) / n_runs;
+      AwqColumns w = awq_columns(linear, first + from * UNIT);
+      /* The words of the run that comes next, to the right or in the next block; the last byte of its line. */
+      bool last = run + 1 == n_runs;
+      uintptr_t ahead =
+          (uintptr_t)w.words + (last ? (size_t)end * w.words_step - (size_t)from * UNIT / 2
+                                     : (size_t)begin * w.words_step + (size_t)(to - from) * UNIT / 2);
+      awq_run_of(to - from, w, x, begin, end, ahead + 63, y + from * UNIT);
+    }
+    int c = n_units * UNIT;
+    if (c < n) awq_run_half(awq_columns(linear, first + c), x, begin, end, y + c);
+  }
+}
+
+/* panel[i - begin][0 .. UNIT) = the weights of a unit of columns, inputs [begin, end); where only half of it is there
+ * the rest comes out as zeros, as its scales are. */
+INLINE void awq_unpack_unit(const bool half, AwqColumns w, int begin, int end, float *panel) {
+  for (int i = begin; i < end;) {
+    vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];
+    int g = i / w.group, stop = end - i < w.group - i % w.group ? end : i + w.group - i % w.group;
+    awq_group(UNIT_VECTORS, half, w, g, scale, shift);
+    const uint8_t *row = w.words + (size_t)i * w.words_step;
+    for (; i < stop; i++, row += w.words_step, panel += PRODUCT_COLUMNS) {
+      UNROLL for (int v = 0; v < UNIT_VECTORS; v++) {
+        vf_store(panel + v * LANES, awq_to_natural(vf_fma(awq_codes(row, v, half), scale[v], -shift[v])));
+      }
+    }
+  }
+}
+
+/* The panel of columns [first, first + n), with zeros behind them. */
+static void awq_unpack(const Linear *linear, int first, int n, int begin, int end, float *panel) {
+  if (n < PRODUCT_COLUMNS) memset(panel, 0, (size_t)(end - begin) * PRODUCT_COLUMNS * sizeof *panel);
+  int c = 0;
+  for (; c + UNIT <= n; c += UNIT)
+    awq_unpack_unit(false, awq_columns(linear, first + c), begin, end, panel + c);
+  if (c < n) awq_unpack_unit(true, awq_columns(linear, first + c), begin, end, panel + c);
+}
+
+/* Several rows: a block of weights is unpacked to the first-level cache and serves all rows. */
+static void awq_product_rows(const Linear *linear, const float *x, size_t x_stride, int n_rows, int first,
+                             int n, float *y, size_t y_stride) {
+  float panel[AWQ_BLOCK * PRODUCT_COLUMNS] __attribute__((aligned(64)));
+  OuterB b = {panel, KV_F32, PRODUCT_COLUMNS, LANES};
+  for (int begin = 0; begin < linear->n_in; begin += AWQ_BLOCK) {
+    int end = linear->n_in - begin < AWQ_BLOCK ? linear->n_in : begin + AWQ_BLOCK;
+    awq_unpack(linear, first, n, begin, end, panel);
+    outer_product(x + begin, x_stride, n_rows, b, PRODUCT_COLUMNS / LANES, end - begin, begin > 0, y,
+                  y_stride);
+  }
+}
+
+#endif

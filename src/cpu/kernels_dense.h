@@ -1,0 +1,154 @@
+/* kernels_dense.h - products with unquantised weights, whose inputs lie side by side.
+ *
+ * Part of kernels.c. Lanes hold inputs, not outputs, so y is a sum across lanes at the end of each block:
+ *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs, in order). */
+#ifndef AUK_CPU_KERNELS_DENSE_H
+#define AUK_CPU_KERNELS_DENSE_H
+
+#include "base/half.h"
+#include "cpu/kernels.h"
+#include "cpu/vector.h"
+
+enum {
+  DENSE_BLOCK = 1024,
+  PANEL_OUTPUTS = 16, /* rows of W that are widened to fp32 together: 64 KB */
+  ROW_OUTPUTS = 8,    /* rows of W that one row of x meets at the same time */
+#if LANES == 16 || defined(__aarch64__)
+  DOT_ROWS = 6,
+  DOT_OUTPUTS = 4,
+#else
+  DOT_ROWS = 3,
+  DOT_OUTPUTS = 4,
+#endif
+};
+
+INLINE vf dense_load(const Dtype dtype, const uint8_t *p) {
+  switch (dtype) {
+  case DTYPE_F16: return vf_load_f16(p);
+  case DTYPE_BF16: return vf_load_bf16(p);
+  default: return vf_load(p);
+  }
+}
+
+/* The n < LANES numbers at p, with zeros behind them. */
+INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
+  uint8_t some[LANES * 4] = {0};
+  memcpy(some, p, (size_t)n * (dtype == DTYPE_F32 ? 4 : 2));
+  return dense_load(dtype, some);
+}
+
+/* y[o] of n_outputs rows of W and one row of x. */
+INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, const float *x, int first,
+                      float *y) {
+  const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = (size_t)w->n_in * size;
+  const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step;
+  for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
+    int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK, i = begin;
+    vf sum[ROW_OUTPUTS];
+    UNROLL for (int o = 0; o < n_outputs; o++) sum[o] = (vf){0};
+    for (; i + LANES <= end; i += LANES) {
+      vf input = vf_load(x + i);
+      UNROLL for (int o = 0; o < n_outputs; o++) {
+        const uint8_t *at = rows + (size_t)o * step + (size_t)i * size;
+        __builtin_prefetch((const void *)((uintptr_t)at + n_outputs * step));
+        sum[o] = vf_fma(dense_load(dtype, at), input, sum[o]);
+      }
+    }
+    if (i < end) {
+      vf input = vf_load(x + i);
+      UNROLL for (int o = 0; o < n_outputs; o++) {
+        const uint8_t *at = rows + (size_t)o * step + (size_t)i * size;
+        sum[o] = vf_fma(dense_load_some(dtype, at, end - i), input, sum[o]);
+      }
+    }
+    UNROLL for (int o = 0; o < n_outputs; o++) {
+      float part = vf_sum(sum[o]);
+      y[o] = begin == 0 ? part : y[o] + part;
+    }
+  }
+}
+
+INLINE void dense_product_row(const Dtype dtype, const Linear *w, const float *x, int first, int n,
+                              float *y) {
+  int o = 0;
+  for (; o + ROW_OUTPUTS <= n; o += ROW_OUTPUTS) dense_row(dtype, ROW_OUTPUTS, w, x, first + o, y + o);
+  for (; o < n; o++) dense_row(dtype, 1, w, x, first + o, y + o);
+}
+
+/* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, with zeros to a multiple of LANES. */
+INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, int begin, int end,
+                        float *panel) {
+  const size_t size = dtype == DTYPE_F32 ? 4 : 2;
+  for (int o = 0; o < n; o++, panel += DENSE_BLOCK) {
+    const uint8_t *row = (const uint8_t *)w->weight + (size_t)(first + o) * (size_t)w->n_in * size;
+    int i = begin;
+    for (; i + LANES <= end; i += LANES)
+      vf_store(panel + i - begin, dense_load(dtype, row + (size_t)i * size));
+    if (i < end) vf_store(panel + i - begin, dense_load_some(dtype, row + (size_t)i * size, end - i));
+  }
+}
+
+/* y[r][o] (+)= the sum over a block of n inputs, rounded up to LANES. */
+INLINE void dot_tile(const int n_rows, const int n_outputs, const float *x, size_t x_stride,
+                     const float *panel, int n, bool add, float *y, size_t y_stride) {
+  vf sum[DOT_ROWS][DOT_OUTPUTS];
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    UNROLL for (int o = 0; o < n_outputs; o++) sum[r][o] = (vf){0};
+  }
+  for (int i = 0; i < n; i += LANES) {
+    vf weight[DOT_OUTPUTS];
+    UNROLL for (int o = 0; o < n_outputs; o++) weight[o] = vf_load(panel + o * DENSE_BLOCK + i);
+    UNROLL for (int r = 0; r < n_rows; r++) {
+      vf input = vf_load(x + (size_t)r * x_stride + i);
+      UNROLL for (int o = 0; o < n_outputs; o++) sum[r][o] = vf_fma(weight[o], input, sum[r][o]);
+    }
+  }
+  UNROLL for (int r = 0; r < n_rows; r++) {
+    UNROLL for (int o = 0; o < n_outputs; o++) {
+      float *to = y + (size_t)r * y_stride + o, part = vf_sum(sum[r][o]);
+      *to = add ? *to + part : part;
+    }
+  }
+}
+
+static void dot_rows(const float *x, size_t x_stride, int n_rows, const float *panel, int n_outputs, int n,
+                     bool add, float *y, size_t y_stride) {
+  for (int r = 0; r < n_rows;) {
+    int rows = n_rows - r < DOT_ROWS ? 1 : DOT_ROWS, o = 0;
+    const float *from = x + (size_t)r * x_stride;
+    float *to = y + (size_t)r * y_stride;
+    for (; o + DOT_OUTPUTS <= n_outputs; o += DOT_OUTPUTS) {
+      const float *weights = panel + o * DENSE_BLOCK;
+      if (rows == 1)
+        dot_tile(1, DOT_OUTPUTS, from, x_stride, weights, n, add, to + o, y_stride);
+      else
+        dot_tile(DOT_ROWS, DOT_OUTPUTS, from, x_stride, weights, n, add, to + o, y_stride);
+    }
+    for (; o < n_outputs; o++) {
+      for (int i = 0; i < rows; i++) {
+        dot_tile(1, 1, from + (size_t)i * x_stride, 0, panel + o * DENSE_BLOCK, n, add,
+                 to + (size_t)i * y_stride + o, 0);
+      }
+    }
+    r += rows;
+  }
+}
+
+static void dense_product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                               float *y, size_t y_stride) {
+  float panel[PANEL_OUTPUTS * DENSE_BLOCK] __attribute__((aligned(64)));
+  for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
+    int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;
+    for (int o = 0; o < n; o += PANEL_OUTPUTS) {
+      int outputs = n - o < PANEL_OUTPUTS ? n - o : PANEL_OUTPUTS;
+      switch (w->dtype) {
+      case DTYPE_F16: dense_widen(DTYPE_F16, w, first + o, outputs, begin, end, panel); break;
+      case DTYPE_BF16: dense_widen(DTYPE_BF16, w, first + o, outputs, begin, end, panel); break;
+      default: dense_widen(DTYPE_F32, w, first + o, outputs, begin, end, panel); break;
+      }
+      dot_rows(x + begin, x_stride, n_rows, panel, outputs, end - begin, begin > 0, y + o, y_stride);
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* vector.h - the vector type of one instruction set, and the few operations that have a name of their own in each.
+ *
+ * Included by kernels.c and its parts alone: LANES and everything here depend on the flags they are compiled with.
+ * GNU vector extensions where they suffice, so that a machine with no branch below still has vectors of four.
+ * Products that are summed go through vf_fma(), and contraction is off (see the Makefile): what is fused is written
+ * here, so that the same row gives the same bits in every kernel of one instruction set. */
+#ifndef AUK_CPU_VECTOR_H
+#define AUK_CPU_VECTOR_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__AVX512F__)
+#define LANES        16
+#define TILE_VECTORS 4 /* vectors of a register tile (outer.h): 6 rows of 4 leave 8 of 32 registers */
+#elif defined(__AVX2__)
+#define LANES        8
+#define TILE_VECTORS 2 /* 6 rows of 2 leave 4 of 16 */
+#else
+#define LANES 4
+#if defined(__aarch64__)
+#define TILE_VECTORS 4
+#else
+#define TILE_VECTORS 2
+#endif
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Loops over register arrays have constant bounds and must be gone before registers are assigned. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef float vf __attribute__((vector_size(LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
+typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
+typedef float vf_half __attribute__((vector_size(LANES * 2)));
+typedef double vd __attribute__((vector_size(LANES * 4))); /* LANES / 2 doubles */
+
+INLINE vf vf_load(const void *p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+INLINE void vf_store(void *p, vf v) {
+  memcpy(p, &v, sizeof v);
+}
+
+INLINE vf vf_set(float value) {
+  return value - (vf){0}; /* x - 0 is x for every x, -0 included */
+}
+
+INLINE vf vf_fma(vf a, vf b, vf c) {
+#if LANES == 16
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif LANES == 8
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
+INLINE vf vf_select(vi mask, vf yes, vf no) {
+  return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
+}
+
+/* The larger of each pair; b where they do not compare. */
+INLINE vf vf_max(vf a, vf b) {
+  return vf_select(a > b, a, b);
+}
+
+INLINE float vf_sum(vf v) {
+  float lane[LANES];
+  vf_store(lane, v);
+  for (int width = LANES / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+INLINE float vf_largest(vf v) {
+  float lane[LANES];
+  vf_store(lane, v);
+  float largest = lane[0];
+  for (int i = 1; i < LANES; i++) largest = lane[i] > largest ? lane[i] : largest;
+  return largest;
+}
+
+/* LANES fp16 numbers at p, exactly, NaN and infinity included. */
+INLINE vf vf_load_f16(const void *p) {
+#if LANES == 16
+  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)p));
+#elif LANES == 8
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)p));
+#elif defined(__aarch64__)
+  float16x4_t half;
+  memcpy(&half, p, sizeof half);
+  return (vf)vcvt_f32_f16(half);
+#else
+  vh half;
+  memcpy(&half, p, sizeof half);
+  vu bits = __builtin_convertvector(half, vu), magnitude = bits & 0x7fff;
+  /* Exponent and fraction moved into fp32's place are 2^112 too small, also where they are subnormal. */
+  vu value = (vu)((vf)(magnitude << 13) * 0x1p112f);
+  vu special = (vu)(magnitude >= 0x7c00) & 0x7f800000;
+  return (vf)(value | special | (bits & 0x8000) << 16);
+#endif
+}
+
+INLINE vf vf_load_bf16(const void *p) {
+  vh half;
+  memcpy(&half, p, sizeof half);
+  return (vf)(__builtin_convertvector(half, vu) << 16);
+}
+
+/* e^x to 1 ulp or so: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor to r^7 (the rest is below 2^-27), then 2^n in two factors
+ * so that results down to the smallest subnormal and up to infinity come out. NaN stays NaN. e^x is 0 from -104 down.
+ * ln 2 is split as in Cephes: n times the upper part is exact. */
+INLINE vf vf_exp(vf x) {
+  x = vf_select(x < -110.0f, vf_set(-110.0f), x);
+  x = vf_select(x > 90.0f, vf_set(90.0f), x);
+  const float round = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
+  vf shifted = vf_fma(x, vf_set(0x1.715476p+0f), vf_set(round));
+  vf n = shifted - round;
+  vf r = vf_fma(n, vf_set(-0.693359375f), x);
+  r = vf_fma(n, vf_set(2.12194440e-4f), r);
+  vf p = vf_set(1.0f / 5040);
+  p = vf_fma(p, r, vf_set(1.0f / 720));
+  p = vf_fma(p, r, vf_set(1.0f / 120));
+  p = vf_fma(p, r, vf_set(1.0f / 24));
+  p = vf_fma(p, r, vf_set(1.0f / 6));
+  p = vf_fma(p, r, vf_set(0.5f));
+  p = vf_fma(p, r, vf_set(1.0f));
+  p = vf_fma(p, r, vf_set(1.0f));
+  vu exponent = (vu)shifted - (vu)vf_set(round) + 2 * 127;
+  vu lower = exponent >> 1, upper = exponent - lower;
+  return p * (vf)(lower << 23) * (vf)(upper << 23);
+}
+
+#endif

@@ -1,0 +1,121 @@
+/* cpu_test.h - what the tests of src/cpu share: seeded numbers, matrices built by hand, and their exact values. */
+#ifndef AUK_TEST_CPU_TEST_H
+#define AUK_TEST_CPU_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "cpu/kernels.h"
+
+#define EPSILON 0x1p-24 /* what one fp32 operation may lose, relative */
+
+static inline uint32_t next_random(uint64_t *seed) {
+  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*seed >> 32);
+}
+
+/* In [-1, 1). */
+static inline float next_float(uint64_t *seed) {
+  return (float)(next_random(seed) >> 8) * 0x1p-23f - 1;
+}
+
+static inline void *need(size_t n, size_t size) {
+  void *memory = calloc(n ? n : 1, size);
+  assert_non_null(memory);
+  return memory;
+}
+
+/* A copy of n bytes that begins one byte off any alignment and ends where its memory does, as a mapped file may;
+ * *owner is to be freed. */
+static inline void *misaligned(const void *bytes, size_t n, void **owner) {
+  uint8_t *memory = need(n + 1, 1);
+  memcpy(memory + 1, bytes, n);
+  *owner = memory;
+  return memory + 1;
+}
+
+/* A matrix, its memory and its values. */
+typedef struct {
+  Linear linear;
+  void *owners[4];
+  double *weights; /* [n_out][n_in] */
+} TestLinear;
+
+static inline void test_linear_free(TestLinear *t) {
+  for (int i = 0; i < 4; i++) free(t->owners[i]);
+  free(t->weights);
+}
+
+static inline TestLinear test_awq(int n_in, int n_out, int group, uint64_t seed) {
+  static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* model.h */
+  TestLinear t = {
+      .linear = {.kind = LINEAR_AWQ, .n_in = n_in, .n_out = n_out, .group = group, .name = "test"}};
+  size_t words = (size_t)n_in * (size_t)n_out / 8, groups = (size_t)(n_in / group), row = (size_t)n_out / 8;
+  uint32_t *qweight = need(words, 4), *qzeros = need(groups * row, 4);
+  uint16_t *scales = need(groups * (size_t)n_out, 2);
+  for (size_t i = 0; i < words; i++) qweight[i] = next_random(&seed);
+  for (size_t i = 0; i < groups * row; i++) qzeros[i] = next_random(&seed);
+  for (size_t i = 0; i < groups * (size_t)n_out; i++) scales[i] = float_to_f16(next_float(&seed) * 0.02f);
+  scales[0] = 0x0001; /* a subnormal one */
+  t.weights = need((size_t)n_in * (size_t)n_out, sizeof *t.weights);
+  for (int i = 0; i < n_in; i++) {
+    for (int o = 0; o < n_out; o++) {
+      int nibble = 0;
+      while (order[nibble] != o % 8) nibble++;
+      size_t g = (size_t)(i / group), word = (size_t)(o / 8);
+      int q = qweight[(size_t)i * row + word] >> 4 * nibble & 15,
+          z = qzeros[g * row + word] >> 4 * nibble & 15;
+      t.weights[(size_t)o * (size_t)n_in + (size_t)i] =
+          (q - z) * (double)f16_to_float(scales[g * (size_t)n_out + (size_t)o]);
+    }
+  }
+  t.linear.qweight = misaligned(qweight, words * 4, &t.owners[0]);
+  t.linear.qzeros = misaligned(qzeros, groups * row * 4, &t.owners[1]);
+  t.linear.scales = misaligned(scales, groups * (size_t)n_out * 2, &t.owners[2]);
+  free(qweight);
+  free(qzeros);
+  free(scales);
+  return t;
+}
+
+static inline TestLinear test_dense(int n_in, int n_out, Dtype dtype, uint64_t seed) {
+  TestLinear t = {
+      .linear = {.kind = LINEAR_DENSE, .n_in = n_in, .n_out = n_out, .dtype = dtype, .name = "test"}};
+  size_t n = (size_t)n_in * (size_t)n_out;
+  uint16_t *halves = need(n, 2);
+  float *floats = need(n, 4);
+  t.weights = need(n, sizeof *t.weights);
+  for (size_t i = 0; i < n; i++) {
+    float value = next_float(&seed) * 0.1f;
+    halves[i] = dtype == DTYPE_F16 ? float_to_f16(value) : (uint16_t)(float_bits(value) >> 16);
+    floats[i] = value;
+    t.weights[i] = dtype == DTYPE_F32   ? (double)value
+                   : dtype == DTYPE_F16 ? (double)f16_to_float(halves[i])
+                                        : (double)bf16_to_float(halves[i]);
+  }
+  t.linear.weight =
+      dtype == DTYPE_F32 ? misaligned(floats, n * 4, &t.owners[0]) : misaligned(halves, n * 2, &t.owners[0]);
+  free(halves);
+  free(floats);
+  return t;
+}
+
+/* Rows of numbers, each followed by zeros up to a multiple of ALIGN_FLOATS. */
+static inline float *test_rows(int n_rows, int n, size_t *stride, uint64_t seed) {
+  *stride = ((size_t)n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+  float *rows = need((size_t)n_rows * *stride, sizeof *rows);
+  for (int r = 0; r < n_rows; r++) {
+    for (int i = 0; i < n; i++) rows[(size_t)r * *stride + (size_t)i] = next_float(&seed);
+  }
+  return rows;
+}
+
+#endif

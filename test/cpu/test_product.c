@@ -1,0 +1,135 @@
+/* test_product.c - every form of matrix product, in every instruction set this machine has, against doubles. */
+#include <math.h>
+
+#include "cpu_test.h"
+
+enum { MAX_ROWS = 100 };
+static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33, 64, 100};
+
+/* y over all columns, in pieces as the driver cuts them. */
+static void whole_product(const Kernels *kernels, const Linear *w, const float *x, size_t stride, int n_rows,
+                          int piece, float *y) {
+  float tile[PRODUCT_SIZE];
+  for (int first = 0; first < w->n_out; first += piece) {
+    int n = w->n_out - first < piece ? w->n_out - first : piece;
+    kernels->product(w, x, stride, n_rows, first, n, tile, PRODUCT_COLUMNS);
+    for (int r = 0; r < n_rows; r++)
+      memcpy(y + (size_t)r * (size_t)w->n_out + first, tile + r * PRODUCT_COLUMNS, (size_t)n * sizeof *y);
+  }
+}
+
+/* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products round too);
+ * chains are at most 128 (AWQ) or 1024 / 4 (dense, in 4 lanes) long; joining 4 .. 16 lanes and n_in / 128 blocks comes
+ * on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
+static double allowed(const Linear *w, double magnitude) {
+  int chain = w->kind == LINEAR_AWQ ? 128 : 256;
+  if (chain > w->n_in) chain = w->n_in;
+  return (chain + 2 + 4 + w->n_in / 128) * EPSILON * magnitude;
+}
+
+static void check(TestLinear t) {
+  const Linear *w = &t.linear;
+  size_t stride, n_out = (size_t)w->n_out, n_in = (size_t)w->n_in;
+  float *x = test_rows(MAX_ROWS, w->n_in, &stride, 7);
+  double *want = need(MAX_ROWS * n_out, sizeof *want), *size = need(MAX_ROWS * n_out, sizeof *size);
+  float *single = need(MAX_ROWS * n_out, sizeof *single), *got = need(MAX_ROWS * n_out, sizeof *got);
+  for (size_t r = 0; r < MAX_ROWS; r++) {
+    for (size_t o = 0; o < n_out; o++) {
+      for (size_t i = 0; i < n_in; i++) {
+        double term = t.weights[o * n_in + i] * (double)x[r * stride + i];
+        want[r * n_out + o] += term;
+        size[r * n_out + o] += fabs(term);
+      }
+    }
+  }
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (int isa = 0; isa < n_tables; isa++) {
+    for (size_t r = 0; r < MAX_ROWS; r++)
+      whole_product(tables[isa], w, x + r * stride, stride, 1, PRODUCT_SIZE, single + r * n_out);
+    for (size_t i = 0; i < MAX_ROWS * n_out; i++) {
+      if (!(fabs((double)single[i] - want[i]) <= allowed(w, size[i])))
+        fail_msg("%s, %d in, %d out, group %d: output %zu is %.9g, not %.9g", tables[isa]->name, w->n_in,
+                 w->n_out, w->group, i % n_out, (double)single[i], want[i]);
+    }
+    for (int piece = 16; piece <= 208; piece += 64) {
+      whole_product(tables[isa], w, x, stride, 1, piece, got);
+      assert_memory_equal(got, single, n_out * sizeof *got);
+    }
+    for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts; i++) {
+      if (row_counts[i] == 1) continue;
+      whole_product(tables[isa], w, x, stride, row_counts[i], PRODUCT_COLUMNS, got);
+      assert_memory_equal(got, single, (size_t)row_counts[i] * n_out * sizeof *got);
+    }
+  }
+  free(x);
+  free(want);
+  free(size);
+  free(single);
+  free(got);
+  test_linear_free(&t);
+}
+
+static void awq_of_every_group_size(void **state) {
+  (void)state;
+  static const int groups[] = {16, 32, 64, 192, 576};
+  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) check(test_awq(576, 176, groups[i], i));
+  check(test_awq(1536, 64, 128, 1));
+  check(test_awq(1536, 72, 1536, 2));
+}
+
+static void awq_of_awkward_shapes(void **state) {
+  (void)state;
+  check(test_awq(40, 8, 20, 1));
+  check(test_awq(1, 16, 1, 2));
+  check(test_awq(7, 24, 7, 3));
+  check(test_awq(130, 40, 65, 4));
+  check(test_awq(129, 568, 43, 5));
+  check(test_awq(64, 1544, 32, 6));
+}
+
+static void dense_of_every_type(void **state) {
+  (void)state;
+  static const Dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
+  for (size_t i = 0; i < 3; i++) {
+    check(test_dense(576, 172, types[i], i));
+    check(test_dense(172, 97, types[i], i));
+    check(test_dense(1, 1, types[i], i));
+    check(test_dense(15, 3, types[i], i));
+    check(test_dense(2051, 21, types[i], i));
+  }
+}
+
+/* What fp16 can hold beside ordinary numbers arrives as it is. */
+static void special_halves(void **state) {
+  (void)state;
+  enum { N = 32 };
+  uint16_t halves[N] = {0x0001, 0x03ff, 0x0400, 0x7bff, 0x8001, 0x83ff, 0x8400, 0xfbff, 0, 0x3c00};
+  float x[N] = {0}, y[N];
+  Linear w = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = N, .dtype = DTYPE_F16, .weight = halves};
+  halves[10] = 0x7c00;
+  halves[11] = 0xfc00;
+  halves[12] = 0x7e01;
+  x[0] = 1;
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (int isa = 0; isa < n_tables; isa++) {
+    tables[isa]->product(&w, x, ALIGN_FLOATS, 1, 0, N, y, 0);
+    for (int i = 0; i < N; i++) {
+      if (i == 12)
+        assert_true(isnan(y[i]));
+      else
+        assert_true(y[i] == f16_to_float(halves[i]));
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(awq_of_every_group_size),
+      cmocka_unit_test(awq_of_awkward_shapes),
+      cmocka_unit_test(dense_of_every_type),
+      cmocka_unit_test(special_halves),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
