@@ -163,6 +163,6 @@ Status json_write_string(Buffer *out, const char *text, size_t size, Error *err)
     }
     at += step;
   }
-  TRY(buffer_append(out, text + done, size - done, err));
+  if (done < size) TRY(buffer_append(out, text + done, size - done, err));
   return buffer_append(out, "\"", 1, err);
 }

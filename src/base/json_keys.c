@@ -117,12 +117,13 @@ static Status find_among_many(JsonKeys *all, const JsonKey *keys, size_t n, cons
 }
 
 Status json_keys_close(JsonKeys *keys, size_t mark, const char *text, size_t *duplicate, Error *err) {
-  const JsonKey *first = keys->keys + mark;
   size_t n = keys->n_keys - mark;
   *duplicate = SIZE_MAX;
-  if (n > 1)
+  if (n > 1) {
+    const JsonKey *first = keys->keys + mark;
     TRY(n <= 8 ? find_among_few(first, n, text, duplicate, err)
                : find_among_many(keys, first, n, text, duplicate, err));
+  }
   keys->n_keys = mark;
   return STATUS_OK;
 }

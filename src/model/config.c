@@ -223,9 +223,9 @@ static Status parse_llama3(const Reader *r, RopeConfig *rope) {
   return STATUS_OK;
 }
 
-/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Where both are given the order of
- * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict() holds; an original context length beside
- * the object counts more than one inside it. */
+/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Where both are given,
+ * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict() decides; an original context length beside the
+ * object counts more than one inside it. */
 static Status parse_rope(const Reader *r, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   char name[1024];

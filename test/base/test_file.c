@@ -1,0 +1,506 @@
+/* test_file.c - files mapped, read, and written whole or not at all; standard output.
+ *
+ * Every test works in an empty directory of its own, and ends by looking at what is left in it. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/output.h"
+
+static char directory[256];
+
+static int set_up(void **state) {
+  (void)state;
+  const char *base = getenv("TMPDIR");
+  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
+  return mkdtemp(directory) ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  DIR *dir = opendir(directory);
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    if (entry->d_name[0] == '.' && strlen(entry->d_name) < 3) continue;
+    if (unlinkat(dirfd(dir), entry->d_name, 0) != 0) unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
+  }
+  closedir(dir);
+  return rmdir(directory);
+}
+
+/* "directory/name", one of four that live at a time. */
+static const char *in_directory(const char *name) {
+  static char paths[4][512];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof *paths, "%s/%s", directory, name);
+  return path;
+}
+
+static int n_entries(void) {
+  DIR *dir = opendir(directory);
+  int n = -2; /* . and .. */
+  while (readdir(dir)) n++;
+  closedir(dir);
+  return n;
+}
+
+static void put(const char *path, const char *text) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  assert_true(fputs(text, file) >= 0);
+  fclose(file);
+}
+
+static void assert_content(const char *path, const char *expected) {
+  Buffer text = {0};
+  Error err;
+  assert_int_equal(file_read(path, &text, &err), STATUS_OK);
+  assert_int_equal(text.size, strlen(expected));
+  if (text.size) assert_memory_equal(text.data, expected, text.size);
+  buffer_release(&text);
+}
+
+static void assert_message(const Error *err, const char *path, const char *reason) {
+  if (!strstr(err->text, path) || !strstr(err->text, reason))
+    fail_msg("\"%s\" names not both %s and \"%s\"", err->text, path, reason);
+}
+
+/* --- reading */
+
+static void regular_files_are_mapped(void **state) {
+  (void)state;
+  MappedFile file;
+  Error err;
+  const char *path = in_directory("file");
+  put(path, "content");
+  assert_int_equal(file_map(path, STATUS_MODEL, &file, &err), STATUS_OK);
+  assert_string_equal(file.path, path);
+  assert_int_equal(file.size, 7);
+  assert_memory_equal(file.data, "content", 7);
+  file_unmap(&file);
+  assert_null(file.path);
+  file_unmap(&file);
+
+  put(path, "");
+  assert_int_equal(file_map(path, STATUS_MODEL, &file, &err), STATUS_OK);
+  assert_null(file.data);
+  assert_int_equal(file.size, 0);
+  file_unmap(&file);
+}
+
+static void what_is_no_regular_file_is_not_mapped(void **state) {
+  (void)state;
+  MappedFile file;
+  Error err;
+  const char *path = in_directory("absent");
+  assert_int_equal(file_map(path, STATUS_MODEL, &file, &err), STATUS_MODEL);
+  assert_message(&err, path, strerror(ENOENT));
+  assert_int_equal(file_map(directory, STATUS_FAILED, &file, &err), STATUS_FAILED);
+  assert_message(&err, directory, "is a directory, expected a regular file");
+  assert_int_equal(file_map("/dev/null", STATUS_MODEL, &file, &err), STATUS_MODEL);
+  assert_message(&err, "/dev/null", "is a device");
+  path = in_directory("fifo");
+  assert_int_equal(mkfifo(path, 0600), 0);
+  assert_int_equal(file_map(path, STATUS_MODEL, &file, &err),
+                   STATUS_MODEL); /* and does not wait for a writer */
+  assert_message(&err, path, "is a fifo");
+  assert_null(file.path);
+}
+
+static void texts_are_read_whole(void **state) {
+  (void)state;
+  Error err;
+  Buffer text = {0};
+  const char *path = in_directory("file");
+  FILE *file = fopen(path, "w");
+  for (int i = 0; i < 300000; i++) fputc(i % 251, file);
+  fclose(file);
+  assert_int_equal(file_read(path, &text, &err), STATUS_OK);
+  assert_int_equal(text.size, 300000);
+  for (size_t i = 0; i < text.size; i++) assert_int_equal((unsigned char)text.data[i], i % 251);
+  buffer_release(&text);
+
+  assert_int_equal(file_read("/dev/null", &text, &err), STATUS_OK);
+  assert_int_equal(text.size, 0);
+  assert_int_equal(file_read(directory, &text, &err), STATUS_FAILED);
+  assert_message(&err, directory, "is a directory");
+  path = in_directory("absent");
+  assert_int_equal(file_read(path, &text, &err), STATUS_FAILED);
+  assert_message(&err, path, strerror(ENOENT));
+  FILE *unreadable = fopen(in_directory("file"), "a");
+  assert_int_equal(stream_read(unreadable, "standard input", &text, &err), STATUS_FAILED);
+  assert_message(&err, "standard input", strerror(EBADF));
+  fclose(unreadable);
+  buffer_release(&text);
+}
+
+static void paths_are_joined_and_examined(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {
+      {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}, {"a/b", "c/d", "a/b/c/d"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *path = path_join(cases[i][0], cases[i][1], NULL);
+    assert_string_equal(path, cases[i][2]);
+    free(path);
+  }
+  put(in_directory("file"), "");
+  assert_true(file_exists(in_directory("file")) && !file_is_directory(in_directory("file")));
+  assert_true(file_exists(directory) && file_is_directory(directory));
+  assert_false(file_exists(in_directory("absent")) || file_is_directory(in_directory("absent")));
+}
+
+/* --- writing */
+
+static Status write_text(const char *path, const char *text, Error *err) {
+  AtomicFile file;
+  TRY(atomic_file_open(path, &file, err));
+  Status status = atomic_file_write(&file, text, strlen(text), err);
+  if (status == STATUS_OK) return atomic_file_commit(&file, err);
+  atomic_file_abort(&file);
+  return status;
+}
+
+static void a_file_appears_when_it_is_complete(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err;
+  struct stat info;
+  const char *path = in_directory("file");
+  mode_t mask = umask(027);
+  assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
+  umask(mask);
+  assert_int_equal(atomic_file_write(&file, "con", 3, &err), STATUS_OK);
+  assert_int_equal(atomic_file_write(&file, "", 0, &err), STATUS_OK);
+  assert_int_equal(atomic_file_write(&file, "tent", 4, &err), STATUS_OK);
+  assert_false(file_exists(path));
+  assert_int_equal(n_entries(), 1); /* beside it, so that rename() stays in one file system */
+  assert_int_equal(atomic_file_commit(&file, &err), STATUS_OK);
+  assert_content(path, "content");
+  assert_int_equal(n_entries(), 1);
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_mode & 07777, 0640);
+  atomic_file_abort(&file); /* nothing happens */
+  file = (AtomicFile){0};
+  atomic_file_abort(&file);
+  assert_content(path, "content");
+}
+
+static void a_file_that_was_there_keeps_its_permissions(void **state) {
+  (void)state;
+  Error err;
+  struct stat info;
+  const char *path = in_directory("file");
+  put(path, "old");
+  assert_int_equal(chmod(path, 0604), 0);
+  assert_int_equal(write_text(path, "new", &err), STATUS_OK);
+  assert_content(path, "new");
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_mode & 07777, 0604);
+  assert_int_equal(n_entries(), 1);
+}
+
+static void an_aborted_file_leaves_nothing(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err;
+  put(in_directory("file"), "old");
+  assert_int_equal(atomic_file_open(in_directory("file"), &file, &err), STATUS_OK);
+  assert_int_equal(atomic_file_write(&file, "new", 3, &err), STATUS_OK);
+  atomic_file_abort(&file);
+  assert_content(in_directory("file"), "old");
+  assert_int_equal(n_entries(), 1);
+}
+
+/* A limit on the size of files fails in the middle as a full disk does. */
+static void a_failed_write_leaves_the_old_file(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err;
+  struct rlimit limit, small;
+  char bytes[4096] = {0};
+  const char *path = in_directory("file");
+  put(path, "old");
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  small = limit;
+  small.rlim_cur = 10000; /* bytes: not a multiple of what is written, so that a short write comes first */
+  assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Status status = STATUS_OK;
+  for (int i = 0; i < 3 && status == STATUS_OK; i++)
+    status = atomic_file_write(&file, bytes, sizeof bytes, &err);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, SIG_DFL);
+  assert_int_equal(status, STATUS_FAILED);
+  assert_message(&err, path, strerror(EFBIG));
+  atomic_file_abort(&file);
+  assert_content(path, "old");
+  assert_int_equal(n_entries(), 1);
+}
+
+static void a_failed_rename_leaves_nothing(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err;
+  const char *path = in_directory("file");
+  assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
+  assert_int_equal(atomic_file_write(&file, "new", 3, &err), STATUS_OK);
+  assert_int_equal(mkdir(path, 0700), 0); /* a file cannot take a directory's name */
+  assert_int_equal(atomic_file_commit(&file, &err), STATUS_FAILED);
+  assert_message(&err, path, strerror(EISDIR));
+  assert_int_equal(n_entries(), 1);
+  assert_true(file_is_directory(path));
+}
+
+static void what_cannot_be_written_is_refused(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err;
+  assert_int_equal(atomic_file_open(directory, &file, &err), STATUS_FAILED);
+  assert_message(&err, directory, "is a directory");
+  const char *path = in_directory("absent/file");
+  assert_int_equal(atomic_file_open(path, &file, &err), STATUS_FAILED);
+  assert_message(&err, path, strerror(ENOENT));
+  put(in_directory("file"), "old");
+  path = in_directory("file/file");
+  assert_int_equal(atomic_file_open(path, &file, &err), STATUS_FAILED);
+  assert_message(&err, path, strerror(ENOTDIR));
+  assert_int_equal(chmod(in_directory("file"), 0400), 0);
+  if (geteuid() != 0) { /* root may write everything */
+    assert_int_equal(atomic_file_open(in_directory("file"), &file, &err), STATUS_FAILED);
+    assert_message(&err, directory, strerror(EACCES));
+  }
+  assert_content(in_directory("file"), "old");
+  assert_int_equal(n_entries(), 1);
+}
+
+static void a_symbolic_link_is_followed(void **state) {
+  (void)state;
+  Error err;
+  AtomicFile file;
+  struct stat info;
+  put(in_directory("file"), "old");
+  assert_int_equal(symlink("file", in_directory("link")), 0);
+  assert_int_equal(write_text(in_directory("link"), "new", &err), STATUS_OK);
+  assert_content(in_directory("file"), "new");
+  assert_int_equal(lstat(in_directory("link"), &info), 0);
+  assert_true(S_ISLNK(info.st_mode));
+  assert_int_equal(unlink(in_directory("file")), 0);
+  assert_int_equal(atomic_file_open(in_directory("link"), &file, &err), STATUS_FAILED);
+  assert_message(&err, in_directory("link"), "symbolic link to nothing");
+  assert_int_equal(n_entries(), 1);
+}
+
+static void a_full_device_is_an_error(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err;
+  struct stat info;
+  if (stat("/dev/full", &info) != 0) skip();
+  assert_int_equal(atomic_file_open("/dev/full", &file, &err), STATUS_OK);
+  assert_null(file.temporary);
+  assert_int_equal(atomic_file_write(&file, "text", 4, &err), STATUS_FAILED);
+  assert_message(&err, "/dev/full", strerror(ENOSPC));
+  atomic_file_abort(&file);
+  assert_true(stat("/dev/full", &info) == 0 && S_ISCHR(info.st_mode)); /* and still a device */
+}
+
+/* --- fifos and pipes */
+
+static void *read_all(void *path) {
+  Buffer *text = calloc(1, sizeof *text);
+  Error err;
+  if (file_read(path, text, &err) != STATUS_OK) abort();
+  return text;
+}
+
+static void a_fifo_is_written_directly(void **state) {
+  (void)state;
+  pthread_t reader;
+  Error err;
+  void *result;
+  const char *path = in_directory("fifo");
+  assert_int_equal(mkfifo(path, 0600), 0);
+  assert_int_equal(pthread_create(&reader, NULL, read_all, (void *)path), 0);
+  assert_int_equal(write_text(path, "content", &err), STATUS_OK);
+  assert_int_equal(pthread_join(reader, &result), 0);
+  Buffer *text = result;
+  assert_int_equal(text->size, 7);
+  assert_memory_equal(text->data, "content", 7);
+  buffer_release(text);
+  free(text);
+  assert_int_equal(n_entries(), 1);
+}
+
+static void a_closed_pipe_is_quiet(void **state) {
+  (void)state;
+  int ends[2];
+  Error err = {"something"};
+  assert_int_equal(pipe(ends), 0);
+  signal(SIGPIPE, SIG_IGN);
+  close(ends[0]);
+  assert_int_equal(descriptor_write(ends[1], "pipe", "text", 4, &err), STATUS_PIPE);
+  assert_string_equal(err.text, "");
+  signal(SIGPIPE, SIG_DFL);
+  close(ends[1]);
+}
+
+static void interrupt(int number) {
+  (void)number;
+}
+
+typedef struct {
+  int descriptor;
+  size_t n_read;
+  unsigned sum; /* of position times byte */
+} SlowReader;
+
+static void *read_slowly(void *user) {
+  SlowReader *reader = user;
+  unsigned char bytes[10000];
+  sigset_t all; /* the writer is who shall be interrupted */
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, NULL);
+  for (ssize_t n; (n = read(reader->descriptor, bytes, sizeof bytes)) > 0; usleep(300)) {
+    for (ssize_t i = 0; i < n; i++) reader->sum += (unsigned)(reader->n_read + (size_t)i) * bytes[i];
+    reader->n_read += (size_t)n;
+  }
+  return NULL;
+}
+
+/* A pipe holds 64 KB and its reader is slow: one large write is cut short and interrupted by an alarm each 1
+ * ms. */
+static void write_through_pipe(bool blocking) {
+  enum { SIZE = 1 << 20 };
+  int ends[2];
+  pthread_t thread;
+  Error err;
+  assert_int_equal(pipe(ends), 0);
+  if (!blocking) assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+  SlowReader reader = {.descriptor = ends[0]};
+  unsigned char *bytes = malloc(SIZE);
+  unsigned sum = 0;
+  for (unsigned i = 0; i < SIZE; i++) sum += i * (bytes[i] = (unsigned char)(i * 7 + i / 256));
+
+  struct sigaction action = {.sa_handler = interrupt}; /* without SA_RESTART */
+  sigaction(SIGALRM, &action, NULL);
+  assert_int_equal(pthread_create(&thread, NULL, read_slowly, &reader), 0);
+  setitimer(ITIMER_REAL, &(struct itimerval){{0, 1000}, {0, 1000}}, NULL);
+  assert_int_equal(descriptor_write(ends[1], "pipe", bytes, SIZE, &err), STATUS_OK);
+  setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+  close(ends[1]);
+  pthread_join(thread, NULL);
+  signal(SIGALRM, SIG_DFL);
+  close(ends[0]);
+  free(bytes);
+  assert_int_equal(reader.n_read, SIZE);
+  assert_int_equal(reader.sum, sum);
+}
+
+static void interrupted_and_short_writes_go_on(void **state) {
+  (void)state;
+  write_through_pipe(true);
+}
+
+static void a_pipe_that_does_not_block_is_waited_for(void **state) {
+  (void)state;
+  write_through_pipe(false);
+}
+
+/* --- standard output, in children whose descriptors can be closed */
+
+/* The exit code of a child that runs `body` with standard output being `descriptor` (-1: closed). */
+static int in_child(int descriptor, int (*body)(void)) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    if (descriptor < 0)
+      close(STDOUT_FILENO);
+    else
+      dup2(descriptor, STDOUT_FILENO);
+    _exit(body());
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+static int print_twice(void) {
+  Error err;
+  output_begin();
+  Status status = output_write("a\0b", 3, &err);
+  return (int)(status == STATUS_OK ? output_printf(&err, "%d-%s", 5, "c") : status);
+}
+
+static void output_goes_out_at_once(void **state) {
+  (void)state;
+  int ends[2];
+  char bytes[16];
+  assert_int_equal(pipe(ends), 0);
+  assert_int_equal(in_child(ends[1], print_twice), STATUS_OK);
+  assert_int_equal(read(ends[0], bytes, sizeof bytes), 6);
+  assert_memory_equal(bytes, "a\0b5-c", 6);
+  close(ends[0]);
+  assert_int_equal(in_child(ends[1], print_twice), STATUS_PIPE);
+  close(ends[1]);
+  int full = open("/dev/full", O_WRONLY);
+  if (full < 0) return;
+  assert_int_equal(in_child(full, print_twice), STATUS_FAILED);
+  close(full);
+}
+
+/* With standard output closed, the next file to be opened must not become it. */
+static int open_something_first(void) {
+  output_begin();
+  int descriptor = open(in_directory("file"), O_WRONLY | O_CREAT, 0600);
+  Error err;
+  return descriptor <= 2 ? 99 : (int)output_write("text", 4, &err);
+}
+
+static void a_closed_output_is_no_file_that_is_opened_later(void **state) {
+  (void)state;
+  assert_int_equal(in_child(-1, open_something_first), STATUS_FAILED);
+  assert_content(in_directory("file"), "");
+}
+
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      IN_DIRECTORY(regular_files_are_mapped),
+      IN_DIRECTORY(what_is_no_regular_file_is_not_mapped),
+      IN_DIRECTORY(texts_are_read_whole),
+      IN_DIRECTORY(paths_are_joined_and_examined),
+      IN_DIRECTORY(a_file_appears_when_it_is_complete),
+      IN_DIRECTORY(a_file_that_was_there_keeps_its_permissions),
+      IN_DIRECTORY(an_aborted_file_leaves_nothing),
+      IN_DIRECTORY(a_failed_write_leaves_the_old_file),
+      IN_DIRECTORY(a_failed_rename_leaves_nothing),
+      IN_DIRECTORY(what_cannot_be_written_is_refused),
+      IN_DIRECTORY(a_symbolic_link_is_followed),
+      IN_DIRECTORY(a_full_device_is_an_error),
+      IN_DIRECTORY(a_fifo_is_written_directly),
+      IN_DIRECTORY(a_closed_pipe_is_quiet),
+      IN_DIRECTORY(interrupted_and_short_writes_go_on),
+      IN_DIRECTORY(a_pipe_that_does_not_block_is_waited_for),
+      IN_DIRECTORY(output_goes_out_at_once),
+      IN_DIRECTORY(a_closed_output_is_no_file_that_is_opened_later),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,94 @@
+/* test_half.c - fp16 and bf16 to fp32 and back, every value of the small formats.
+ *
+ * The reference is IEEE 754 itself, in doubles, which hold every value here exactly: no tolerance. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+
+/* A binary format's value from its fields: (-1)^s * 2^(e - bias) * 1.m, or 2^(1 - bias) * 0.m for e = 0. */
+static double value_of(unsigned bits, int exponent_bits, int mantissa_bits) {
+  int bias = (1 << (exponent_bits - 1)) - 1, top = (1 << exponent_bits) - 1;
+  int exponent = (int)(bits >> mantissa_bits) & top;
+  unsigned mantissa = bits & ((1u << mantissa_bits) - 1);
+  double sign = bits >> (exponent_bits + mantissa_bits) ? -1.0 : 1.0;
+  if (exponent == top) return mantissa ? NAN : sign * INFINITY;
+  double fraction = ldexp(mantissa, -mantissa_bits) + (exponent > 0);
+  return sign * ldexp(fraction, (exponent > 0 ? exponent : 1) - bias);
+}
+
+static void assert_same(double got, double want, unsigned bits) {
+  if (isnan(want) ? !isnan(got) : got != want || !signbit(got) != !signbit(want))
+    fail_msg("bits %#x: %a, expected %a", bits, got, want);
+}
+
+static void every_half_is_read_exactly(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits <= 0xffff; bits++) {
+    assert_same(f16_to_float((uint16_t)bits), value_of(bits, 5, 10), bits);
+    assert_same(bf16_to_float((uint16_t)bits), value_of(bits, 8, 7), bits);
+  }
+}
+
+static void every_half_is_written_as_it_was_read(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits <= 0xffff; bits++) {
+    bool nan = (bits & 0x7fff) > 0x7c00;
+    unsigned expected = nan ? (bits & 0x8000) | 0x7e00 : bits; /* all NaNs become one, with their sign */
+    unsigned got = float_to_f16(f16_to_float((uint16_t)bits));
+    if (got != expected) fail_msg("fp16 %#x came back as %#x", bits, got);
+  }
+}
+
+/* Between two neighbours lies one fp32 number that is equally far from both: the even one takes it, and the
+ * fp32 numbers right beside it go to their own side. Past the largest, 65504, the neighbour is 65536:
+ * infinity. */
+static void ties_go_to_the_even_neighbour(void **state) {
+  (void)state;
+  for (unsigned low = 0; low < 0x7c00; low++) {
+    unsigned high = low + 1, even = low & 1 ? high : low;
+    double above = high == 0x7c00 ? 65536 : value_of(high, 5, 10);
+    float middle = (float)((value_of(low, 5, 10) + above) / 2);
+    float below_middle = nextafterf(middle, 0), above_middle = nextafterf(middle, INFINITY);
+    for (unsigned sign = 0; sign <= 0x8000; sign += 0x8000) {
+      float s = sign ? -1.0f : 1.0f;
+      assert_int_equal(float_to_f16(s * middle), sign | even);
+      assert_int_equal(float_to_f16(s * below_middle), sign | low);
+      assert_int_equal(float_to_f16(s * above_middle), sign | high);
+    }
+  }
+}
+
+/* The nearest fp16 value to a finite double, ties to even, as a double. */
+static double nearest_half(double x) {
+  if (x == 0) return x;
+  int exponent = ilogb(x);
+  double unit = ldexp(1, (exponent < -14 ? -14 : exponent) - 10);
+  double rounded = nearbyint(x / unit) * unit; /* the default rounding is to nearest even */
+  return fabs(rounded) > 65504 ? copysign(INFINITY, x) : copysign(rounded, x);
+}
+
+static void floats_go_to_the_nearest_half(void **state) {
+  (void)state;
+  for (uint64_t bits = 0; bits <= 0xffffffff; bits += 4099) { /* a prime: all exponents, many mantissas */
+    float x = bits_float((uint32_t)bits);
+    double want = isfinite(x) ? nearest_half(x) : (double)x;
+    assert_same(f16_to_float(float_to_f16(x)), want, (unsigned)bits);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_half_is_read_exactly),
+      cmocka_unit_test(every_half_is_written_as_it_was_read),
+      cmocka_unit_test(ties_go_to_the_even_neighbour),
+      cmocka_unit_test(floats_go_to_the_nearest_half),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,540 @@
+/* test_json.c - what JSON is accepted, what is refused and where, and that nothing is lost on the way.
+ *
+ * The reference is RFC 8259; values are compared exactly. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+
+/* A text as it is written, which may hold NULs, and its size. */
+#define TEXT(literal) (literal), sizeof(literal) - 1
+
+typedef struct {
+  const char *text;
+  size_t size;
+  const char *message; /* of a refusal: how it must begin after "name" */
+} Case;
+
+static Json *accepted(const char *text, size_t size) {
+  Json *tree;
+  Error err = {{0}};
+  Status status = json_parse("name", STATUS_MODEL, text, size, NULL, 0, &tree, &err);
+  if (status != STATUS_OK) fail_msg("refused %s: %s", text, err.text);
+  assert_non_null(tree);
+  assert_int_equal(json_parse("name", STATUS_MODEL, text, size, NULL, 0, NULL, &err), STATUS_OK);
+  return tree;
+}
+
+static void texts_of_the_grammar_are_accepted(void **state) {
+  (void)state;
+  static const Case cases[] = {
+      {TEXT("null"), 0},
+      {TEXT(" \t\r\n true \t\r\n "), 0},
+      {TEXT("false"), 0},
+      {TEXT("\"\""), 0},
+      {TEXT("0"), 0},
+      {TEXT("-0"), 0},
+      {TEXT("-0.0e-0"), 0},
+      {TEXT("1E+2"), 0},
+      {TEXT("123.456e789"), 0},
+      {TEXT("1e-999999999999999999999999"), 0},
+      {TEXT("[]"), 0},
+      {TEXT("[ ]"), 0},
+      {TEXT("{}"), 0},
+      {TEXT("{ \n}"), 0},
+      {TEXT("[1,2 , 3]"), 0},
+      {TEXT("[[],[[]],{}]"), 0},
+      {TEXT("{\"\":0}"), 0},
+      {TEXT("{\"a\":{\"a\":{\"a\":[{\"a\":1},{\"a\":2}]}}}"), 0},
+      {TEXT("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\uFfFd\""), 0},
+      {TEXT("\"\\ud83d\\ude00\\uDBFF\\uDFFF\\ud800\\udc00\""), 0},
+      {TEXT("\"\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f"
+            "\xbf\xbf\""),
+       0},
+      {TEXT("\"\\u0000\""), 0},
+      {TEXT("{\"a\\u0000b\":1,\"a\":2,\"a\\u0000c\":3}"), 0},
+      {TEXT("{\"a\":1,\"A\":2,\"\\u00e4\":3}"), 0},
+      {TEXT("[\"\xef\xbb\xbf\"]"), 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) json_free(accepted(cases[i].text, cases[i].size));
+}
+
+static void other_texts_are_refused_with_their_place(void **state) {
+  (void)state;
+  static const Case cases[] = {
+      {TEXT(""), ": empty"},
+      {TEXT(" "), ":1:2: expected a value, found the end"},
+      {TEXT("\0"), ":1:1: expected a value, found byte 0x00"},
+      {TEXT("null\0"), ":1:5: expected the end of the text, found byte 0x00"},
+      {TEXT("\xef\xbb\xbf{}"), ":1:1: begins with a byte order mark"},
+      {TEXT("{} x"), ":1:4: expected the end of the text, found 'x'"},
+      {TEXT("{}\n{}"), ":2:1: expected the end of the text, found '{'"},
+      {TEXT("1 2"), ":1:3: expected the end"},
+      {TEXT("nul"), ":1:1: expected null"},
+      {TEXT("nulL"), ":1:1: expected null"},
+      {TEXT("truefalse"), ":1:5: expected the end"},
+      {TEXT("True"), ":1:1: expected a value, found 'T'"},
+      {TEXT("NaN"), ":1:1: expected a value"},
+      {TEXT("Infinity"), ":1:1: expected a value"},
+      {TEXT("-Infinity"), ":1:2: expected a digit, found 'I'"},
+      {TEXT("// c\n1"), ":1:1: expected a value, found '/'"},
+      {TEXT("'a'"), ":1:1: expected a value"},
+      {TEXT("\f1"), ":1:1: expected a value, found byte 0x0c"},
+      {TEXT("\xc2\xa0"
+            "1"),
+       ":1:1: expected a value, found byte 0xc2"},
+      /* numbers */
+      {TEXT("01"), ":1:1: a number begins with a needless 0"},
+      {TEXT("[-01]"), ":1:2: a number begins with a needless 0"},
+      {TEXT("00"), ":1:1: a number begins with a needless 0"},
+      {TEXT("+1"), ":1:1: expected a value"},
+      {TEXT("-"), ":1:2: expected a digit, found the end"},
+      {TEXT("1."), ":1:3: expected a digit"},
+      {TEXT(".5"), ":1:1: expected a value"},
+      {TEXT("1.e1"), ":1:3: expected a digit"},
+      {TEXT("1e"), ":1:3: expected a digit"},
+      {TEXT("1e+"), ":1:4: expected a digit"},
+      {TEXT("1.5.5"), ":1:4: expected the end"},
+      {TEXT("0x10"), ":1:2: expected the end"},
+      {TEXT("--1"), ":1:2: expected a digit"},
+      {TEXT("1_000"), ":1:2: expected the end"},
+      /* strings */
+      {TEXT("\"abc"), ":1:1: the string that begins here does not end"},
+      {TEXT("[\"a\\\""), ":1:2: the string that begins here does not end"},
+      {TEXT("\"a\\"), ":1:4: expected an escape, found the end"},
+      {TEXT("\"a\nb\""), ":1:3: raw control byte 0x0a in a string"},
+      {TEXT("\"a\tb\""), ":1:3: raw control byte 0x09 in a string"},
+      {TEXT("\"a\0b\""), ":1:3: raw control byte 0x00 in a string"},
+      {TEXT("\"\x1f\""), ":1:2: raw control byte 0x1f in a string"},
+      {TEXT("\"\\x41\""), ":1:3: expected one of"},
+      {TEXT("\"\\U0041\""), ":1:3: expected one of"},
+      {TEXT("\"\\\0\""), ":1:3: expected one of"},
+      {TEXT("\"\\'\""), ":1:3: expected one of"},
+      {TEXT("\"\\u\""), ":1:2: expected four hexadecimal digits"},
+      {TEXT("\"\\u12g4\""), ":1:2: expected four hexadecimal digits"},
+      {TEXT("\"\\u123"), ":1:2: expected four hexadecimal digits"},
+      {TEXT("\"\\u+123\""), ":1:2: expected four hexadecimal digits"},
+      {TEXT("\"\\ud800\""), ":1:2: lone surrogate \\ud800"},
+      {TEXT("\"\\udc00\\ud800\""), ":1:2: lone surrogate \\udc00"},
+      {TEXT("\"\\ud800\\ud800\""), ":1:2: lone surrogate \\ud800"},
+      {TEXT("\"\\ud800\\u0041\""), ":1:2: lone surrogate \\ud800"},
+      {TEXT("\"\\ud800udc00\""), ":1:2: lone surrogate \\ud800"},
+      {TEXT("\"\\udbff\\ue000\""), ":1:2: lone surrogate \\udbff"},
+      {TEXT("\"\x80\""), ":1:2: invalid UTF-8: byte 0x80"},
+      {TEXT("\"\xc0\x80\""), ":1:2: invalid UTF-8: byte 0xc0"},
+      {TEXT("\"\xc1\xbf\""), ":1:2: invalid UTF-8: byte 0xc1"},
+      {TEXT("\"\xc3\""), ":1:2: invalid UTF-8: byte 0xc3"},
+      {TEXT("\"\xc3"), ":1:2: invalid UTF-8: byte 0xc3"},
+      {TEXT("\"\xe0\x9f\xbf\""), ":1:2: invalid UTF-8: byte 0xe0"},
+      {TEXT("\"\xed\xa0\x80\""), ":1:2: invalid UTF-8: byte 0xed"},
+      {TEXT("\"\xf4\x90\x80\x80\""), ":1:2: invalid UTF-8: byte 0xf4"},
+      {TEXT("\"\xf8\x88\x80\x80\x80\""), ":1:2: invalid UTF-8: byte 0xf8"},
+      {TEXT("\"\xff"
+            "1\""),
+       ":1:2: invalid UTF-8: byte 0xff"},
+      {TEXT("\"\xc3\xa4\xff\""), ":1:3: invalid UTF-8: byte 0xff"}, /* a column is a character */
+      /* arrays and objects */
+      {TEXT("["), ":1:2: expected a value, found the end"},
+      {TEXT("[1"), ":1:3: expected ',' or ']', found the end"},
+      {TEXT("[1,]"), ":1:4: expected a value, found ']'"},
+      {TEXT("[,1]"), ":1:2: expected a value, found ','"},
+      {TEXT("[1 2]"), ":1:4: expected ',' or ']', found '2'"},
+      {TEXT("[1}"), ":1:3: expected ',' or ']', found '}'"},
+      {TEXT("]"), ":1:1: expected a value"},
+      {TEXT("{"), ":1:2: expected a key in quotes, found the end"},
+      {TEXT("{\"a\"}"), ":1:5: expected ':' after a key, found '}'"},
+      {TEXT("{\"a\":}"), ":1:6: expected a value, found '}'"},
+      {TEXT("{\"a\":1"), ":1:7: expected ',' or '}', found the end"},
+      {TEXT("{\"a\":1,}"), ":1:8: expected a key in quotes, found '}'"},
+      {TEXT("{a:1}"), ":1:2: expected a key in quotes, found 'a'"},
+      {TEXT("{1:1}"), ":1:2: expected a key in quotes, found '1'"},
+      {TEXT("{\"a\":1]"), ":1:7: expected ',' or '}', found ']'"},
+      {TEXT("{\"a\",1}"), ":1:5: expected ':' after a key"},
+      /* duplicate keys */
+      {TEXT("{\"a\":1,\n\"b\":2,\n\"a\":1}"), ":3:2: duplicate key \"a\""},
+      {TEXT("{\"\":1,\"\":1}"), ":1:8: duplicate key \"\""},
+      {TEXT("{\"a\":1,\"\\u0061\":1}"), ":1:9: duplicate key \"\\u0061\""},
+      {TEXT("{\"\\ud83d\\ude00\":1,\"\xf0\x9f\x98\x80\":1}"), ":1:20: duplicate key"},
+      {TEXT("{\"a\\u0000b\":1,\"a\\u0000b\":1}"), ":1:16: duplicate key"},
+      {TEXT("[{\"x\":{\"a\":1,\"a\":2}}]"), ":1:15: duplicate key \"a\""},
+      {TEXT("{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1,\"9\":1,\"10\":1,\"3\":1}"),
+       ":1:64: duplicate key \"3\""},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Json *tree;
+    Error err = {{0}};
+    char *copy = malloc(cases[i].size + 1); /* exactly as long, so that ASan sees a read behind its end */
+    memcpy(copy, cases[i].text, cases[i].size);
+    Status status = json_parse("name", STATUS_MODEL, copy, cases[i].size, NULL, 0, &tree, &err);
+    free(copy);
+    if (status != STATUS_MODEL) fail_msg("case %zu, %s: status %d", i, cases[i].text, status);
+    assert_null(tree);
+    size_t length = strlen(cases[i].message);
+    if (strncmp(err.text, "name", 4) != 0 || strncmp(err.text + 4, cases[i].message, length) != 0)
+      fail_msg("case %zu, %s: message \"%s\", expected \"name%s...\"", i, cases[i].text, err.text,
+               cases[i].message);
+  }
+}
+
+static void nesting_is_limited_to_512(void **state) {
+  (void)state;
+  char text[2 * 513 + 1];
+  for (int depth = 512; depth <= 513; depth++) {
+    memset(text, '[', (size_t)depth);
+    memset(text + depth, ']', (size_t)depth);
+    Json *tree;
+    Error err;
+    Status status = json_parse("name", STATUS_USAGE, text, 2 * (size_t)depth, NULL, 0, &tree, &err);
+    assert_int_equal(status, depth == 512 ? STATUS_OK : STATUS_USAGE);
+    if (status != STATUS_OK) assert_string_equal(err.text, "name:1:513: nested deeper than 512");
+    json_free(tree);
+  }
+}
+
+static void strings_keep_every_byte(void **state) {
+  (void)state;
+  Json *tree =
+      accepted(TEXT("{\"s\":\"\\u0000a\\u0000\\u0000\\ud83d\\ude00\\n\\/\\u00e4\",\"e\":\"\",\"n\":\"12\","
+                    "\"k\\u0000k\":1,\"k\":2,\"z\":null}"));
+  size_t size;
+  const char *bytes = json_string(json_member(tree, "s"), &size);
+  static const char expected[] = "\0a\0\0\xf0\x9f\x98\x80\n/\xc3\xa4";
+  assert_int_equal(size, sizeof expected - 1);
+  assert_memory_equal(bytes, expected, size);
+  json_string(json_member(tree, "e"), &size);
+  assert_int_equal(size, 0);
+  assert_true(json_is_string(json_member(tree, "n")) && !json_is_number(json_member(tree, "n")));
+  assert_true(json_string_is(json_member(tree, "n"), "12"));
+  assert_false(json_string_is(json_member(tree, "s"), ""));
+  int64_t k;
+  assert_true(json_int64(json_member(tree, "k"), &k)); /* not the one whose key goes on after a NUL */
+  assert_int_equal(k, 2);
+  assert_null(json_member(tree, "z"));
+  assert_null(json_member(tree, "absent"));
+  assert_int_equal(json_count(tree), 6);
+  const Json *first = json_first(tree);
+  assert_string_equal(json_key(first), "s");
+  assert_string_equal(json_key(json_next(json_next(json_next(first)))), "k\xc0\x80k");
+  json_free(tree);
+}
+
+static void integers_are_exact(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    bool whole;
+    int64_t value;
+  } cases[] = {
+      {"0", true, 0},
+      {"-0", true, 0},
+      {"7", true, 7},
+      {"9007199254740993", true, 9007199254740993},
+      {"-9007199254740993", true, -9007199254740993},
+      {"9223372036854775807", true, INT64_MAX},
+      {"-9223372036854775808", true, INT64_MIN},
+      {"9223372036854775808", false, 0},
+      {"-9223372036854775809", false, 0},
+      {"18446744073709551616", false, 0},
+      {"99999999999999999999999999999999999999999999999999999999999999999999999999999999", false, 0},
+      {"1e3", true, 1000},
+      {"1E+18", true, 1000000000000000000},
+      {"1e19", false, 0},
+      {"9223372036854775807e0", true, INT64_MAX},
+      {"2.50e1", true, 25},
+      {"2.5e0", false, 0},
+      {"1.0", true, 1},
+      {"1.000000000000000000000000000000000000000", true, 1},
+      {"100000000000000000000000000000e-29", true, 1},
+      {"0.00000000000000000000000000001e29", true, 1},
+      {"0e99999999999999999999", true, 0},
+      {"1e99999999999999999999", false, 0},
+      {"1e-99999999999999999999", false, 0},
+      {"0.5", false, 0},
+      {"-10.10e1", true, -101},
+      {"1010e-1", true, 101},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Json *tree = accepted(cases[i].text, strlen(cases[i].text));
+    JsonCursor cursor = json_cursor((JsonSpan){cases[i].text, strlen(cases[i].text)});
+    int64_t value = 0, walked = 0;
+    assert_true(json_is_number(tree) && !json_is_string(tree));
+    if (json_int64(tree, &value) != cases[i].whole || json_cursor_int64(&cursor, &walked) != cases[i].whole)
+      fail_msg("%s: whole or not", cases[i].text);
+    if (cases[i].whole && (value != cases[i].value || walked != cases[i].value))
+      fail_msg("%s: %lld", cases[i].text, (long long)value);
+    json_free(tree);
+  }
+}
+
+static void doubles_are_as_written(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    double value;
+  } cases[] = {
+      {"0.1", 0.1},
+      {"1e-6", 1e-6},
+      {"1.7976931348623157e308", DBL_MAX},
+      {"5e-324", 5e-324},
+      {"1e-400", 0},
+      {"9007199254740993", 9007199254740992.0},
+      {"0.1000000000000000055511151231257827021181583404541015625", 0.1},
+      {"123456789012345678901234567890123456789012345678901234567890123456789e-69", 0.123456789012345678}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Json *tree = accepted(cases[i].text, strlen(cases[i].text));
+    double value;
+    assert_true(json_double(tree, &value));
+    assert_true(value == cases[i].value);
+    json_free(tree);
+  }
+  Json *tree = accepted(TEXT("[1e309, -1e309, \"1\", true]"));
+  for (const Json *item = json_first(tree); item; item = json_next(item)) {
+    double value;
+    assert_false(json_double(item, &value));
+  }
+  json_free(tree);
+}
+
+/* --- skipped members */
+
+static void assert_span(JsonSpan span, const char *expected) {
+  assert_non_null(span.text);
+  assert_int_equal(span.size, strlen(expected));
+  assert_memory_equal(span.text, expected, span.size);
+}
+
+static void skipped_members_are_left_as_text(void **state) {
+  (void)state;
+  static const char text[] =
+      "{\"model\" : {\"vocab\": {\"a\\u0000\": 1, \"b\" : [ 2 ]} , \"merges\":[\"a b\"],\"unk\":1},"
+      "\"vocab\": {\"model\": {\"vocab\": 7}}, \"list\": [{\"vocab\": 8}], \"\\u0078\": \"\\u0000\"}";
+  JsonSkip skips[] = {{.path = "model.vocab"}, {.path = "model.merges"}, {.path = "model.vocab.b"},
+                      {.path = "x"},           {.path = "list.vocab"},   {.path = "mode"},
+                      {.path = "model.absent"}};
+  Json *tree;
+  Error err;
+  assert_int_equal(json_parse("name", STATUS_MODEL, TEXT(text), skips, 7, &tree, &err), STATUS_OK);
+  assert_span(skips[0].span, "{\"a\\u0000\": 1, \"b\" : [ 2 ]}");
+  assert_span(skips[1].span, "[\"a b\"]");
+  assert_span(skips[2].span, "[ 2 ]"); /* inside of another one */
+  assert_span(skips[3].span, "\"\\u0000\"");
+  for (int i = 4; i < 7; i++) assert_null(skips[i].span.text);
+  const Json *model = json_member(tree, "model");
+  assert_null(json_member(model, "vocab"));
+  assert_null(json_member(model, "merges"));
+  assert_non_null(json_member(model, "unk"));
+  assert_null(json_member(tree, "x"));
+  assert_non_null(json_member(json_member(json_member(tree, "vocab"), "model"), "vocab"));
+  assert_non_null(json_member(json_first(json_member(tree, "list")), "vocab"));
+  json_free(tree);
+}
+
+static void skipped_members_are_validated(void **state) {
+  (void)state;
+  static const Case cases[] = {{TEXT("{\"a\": {\"b\": 1, \"b\": 2}}"), ":1:17: duplicate key \"b\""},
+                               {TEXT("{\"a\": [01]}"), ":1:8: a number begins with a needless 0"},
+                               {TEXT("{\"a\": \"\xff\"}"), ":1:8: invalid UTF-8"},
+                               {TEXT("{\"a\": 1, \"a\": 2}"), ":1:11: duplicate key \"a\""}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    JsonSkip skip = {.path = "a"};
+    Json *tree;
+    Error err;
+    Status status = json_parse("name", STATUS_MODEL, cases[i].text, cases[i].size, &skip, 1, &tree, &err);
+    assert_int_equal(status, STATUS_MODEL);
+    assert_null(tree);
+    assert_null(skip.span.text);
+    assert_memory_equal(err.text + 4, cases[i].message, strlen(cases[i].message));
+  }
+}
+
+/* --- typed members */
+
+static void members_of_a_wrong_type_are_named(void **state) {
+  (void)state;
+  Json *tree = accepted(TEXT(
+      "{\"i\": 5, \"f\": 0.5, \"s\": \"x\", \"z\": \"a\\u0000b\", \"b\": true, \"n\": null, \"o\": {}}"));
+  JsonSource source = {"file", STATUS_MODEL};
+  int64_t i = 0;
+  double d = 0;
+  bool b = false;
+  const char *s = NULL;
+  Error err;
+  assert_int_equal(json_get_int(source, tree, "i", 0, 5, 1, &i, &err), STATUS_OK);
+  assert_int_equal(i, 5);
+  assert_int_equal(json_get_int(source, tree, "n", 0, 5, 1, &i, &err), STATUS_OK);
+  assert_int_equal(i, 1);
+  assert_int_equal(json_get_int(source, tree, "i", 0, 4, 1, &i, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: i is 5, expected an integer from 0 to 4");
+  assert_int_equal(json_get_int(source, tree, "f", 0, 4, 1, &i, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: f is 0.5, expected an integer from 0 to 4");
+  assert_int_equal(json_get_double(source, tree, "i", 0, 9, 1, &d, &err), STATUS_OK);
+  assert_true(d == 5);
+  assert_int_equal(json_get_double(source, tree, "s", 0, 9, 1, &d, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: s is \"x\", expected a number from 0 to 9");
+  assert_int_equal(json_get_bool(source, tree, "b", false, &b, &err), STATUS_OK);
+  assert_true(b);
+  assert_int_equal(json_get_bool(source, tree, "o", false, &b, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: o is an object, expected true or false");
+  assert_int_equal(json_get_string(source, tree, "s", &s, &err), STATUS_OK);
+  assert_string_equal(s, "x");
+  assert_int_equal(json_get_string(source, tree, "absent", &s, &err), STATUS_OK);
+  assert_null(s);
+  assert_int_equal(json_get_string(source, tree, "i", &s, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: i is 5, expected a string");
+  assert_int_equal(json_get_string(source, tree, "z", &s, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: z is \"a\", expected a string without NUL");
+  json_free(tree);
+}
+
+/* --- the cursor */
+
+static void a_cursor_walks_what_was_validated(void **state) {
+  (void)state;
+  static const char text[] = " { \"a\\u0000\\\"\" : [ 1 , -2e1,\"x\" ,{} ,[ ] , [[ \"]\" ]] ], \"b\" :{\"c\" "
+                             ":{\"d\":null} } ,\"e\":1.5 } ";
+  json_free(accepted(TEXT(text)));
+  JsonCursor cursor = json_cursor((JsonSpan){TEXT(text)});
+  Buffer key = {0};
+  bool first = true, is_string;
+  int64_t number;
+  Error err;
+  assert_false(json_cursor_enter(&cursor, '['));
+  assert_true(json_cursor_enter(&cursor, '{'));
+  assert_true(json_cursor_next(&cursor, &first));
+  assert_int_equal(json_cursor_string(&cursor, &key, &is_string, &err), STATUS_OK);
+  assert_true(is_string && key.size == 3);
+  assert_memory_equal(key.data, "a\0\"", 3);
+
+  bool first_inside = true;
+  assert_true(json_cursor_enter(&cursor, '['));
+  assert_true(json_cursor_next(&cursor, &first_inside));
+  assert_true(json_cursor_int64(&cursor, &number) && number == 1);
+  assert_true(json_cursor_next(&cursor, &first_inside));
+  assert_true(json_cursor_int64(&cursor, &number) && number == -20);
+  assert_true(json_cursor_next(&cursor, &first_inside));
+  assert_false(json_cursor_int64(&cursor, &number));
+  assert_span(json_cursor_value(&cursor), "\"x\"");
+  assert_true(json_cursor_next(&cursor, &first_inside));
+  assert_int_equal(json_cursor_string(&cursor, &key, &is_string, &err), STATUS_OK);
+  assert_false(is_string);
+  assert_span(json_cursor_value(&cursor), "{}");
+  assert_true(json_cursor_next(&cursor, &first_inside));
+  assert_span(json_cursor_value(&cursor), "[ ]");
+  assert_true(json_cursor_next(&cursor, &first_inside));
+  assert_span(json_cursor_value(&cursor), "[[ \"]\" ]]");
+  assert_false(json_cursor_next(&cursor, &first_inside));
+
+  assert_true(json_cursor_next(&cursor, &first));
+  key.size = 0;
+  assert_int_equal(json_cursor_string(&cursor, &key, &is_string, &err), STATUS_OK);
+  assert_span(json_cursor_value(&cursor), "{\"c\" :{\"d\":null} }");
+  assert_true(json_cursor_next(&cursor, &first));
+  assert_int_equal(json_cursor_string(&cursor, &key, &is_string, &err), STATUS_OK);
+  assert_false(json_cursor_int64(&cursor, &number));
+  assert_span(json_cursor_value(&cursor), "1.5");
+  assert_false(json_cursor_next(&cursor, &first));
+  buffer_release(&key);
+}
+
+/* A member that the caller did not pass over must end the walk, not go on for ever. */
+static void a_cursor_that_is_not_moved_on_ends(void **state) {
+  (void)state;
+  JsonCursor cursor = json_cursor((JsonSpan){TEXT("[1,2]")});
+  bool first = true;
+  assert_true(json_cursor_enter(&cursor, '['));
+  assert_true(json_cursor_next(&cursor, &first));
+  assert_false(json_cursor_next(&cursor, &first));
+  cursor = json_cursor((JsonSpan){0});
+  assert_false(json_cursor_enter(&cursor, '['));
+}
+
+/* --- writing */
+
+static void assert_written(const char *text, size_t size, const char *expected) {
+  Buffer out = {0};
+  Error err;
+  assert_int_equal(json_write_string(&out, text, size, &err), STATUS_OK);
+  assert_int_equal(out.size, strlen(expected));
+  assert_memory_equal(out.data, expected, out.size);
+  buffer_release(&out);
+}
+
+static void strings_are_written_so_that_they_can_be_read(void **state) {
+  (void)state;
+  assert_written(TEXT(""), "\"\"");
+  assert_written(TEXT("a\"b\\c/"), "\"a\\\"b\\\\c/\"");
+  assert_written(TEXT("\0\n\x1f\x7f"), "\"\\u0000\\u000a\\u001f\\u007f\"");
+  assert_written(TEXT("\xc2\x80\xc2\x9f\xc2\xa0"), "\"\\u0080\\u009f\xc2\xa0\"");
+  assert_written(TEXT("\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa"), "\"\\u2028\\u2029\xe2\x80\xaa\"");
+  assert_written(TEXT("\xf0\x9f\x98\x80"), "\"\xf0\x9f\x98\x80\"");
+  /* each maximal part of a broken character is one U+FFFD */
+  assert_written(TEXT("a\xffz"), "\"a\xef\xbf\xbdz\"");
+  assert_written(TEXT("\xf0\x9f\x98"), "\"\xef\xbf\xbd\"");
+  assert_written(TEXT("\xed\xa0\x80"), "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
+}
+
+/* --- duplicate keys in large objects */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* An object of n keys; the last one is `last` again. */
+static Buffer large_object(int n, const char *last) {
+  Buffer text = {0};
+  buffer_append_string(&text, "{", NULL);
+  for (int i = 0; i < n; i++) buffer_printf(&text, NULL, "\"key%d\":%d,", i, i);
+  buffer_printf(&text, NULL, "\"%s\":0}", last);
+  return text;
+}
+
+/* Five objects of 200,000 keys, each key compared with each, are 1e11 comparisons: more than 10 s on any
+ * machine. In linear time they take 0.2 s, under sanitizers 1 s. */
+static void duplicates_among_many_keys_are_found_in_linear_time(void **state) {
+  (void)state;
+  Json *tree = NULL;
+  Error err;
+  double begin = seconds();
+  Buffer text = large_object(200000, "key200000");
+  assert_int_equal(json_parse("name", STATUS_MODEL, text.data, text.size, NULL, 0, NULL, &err), STATUS_OK);
+  buffer_release(&text);
+  static const char *const again[] = {"key0", "key77777", "key199999", "\\u006bey123456"};
+  for (int i = 0; i < 4; i++) {
+    text = large_object(200000, again[i]);
+    assert_int_equal(json_parse("name", STATUS_MODEL, text.data, text.size, NULL, 0, &tree, &err),
+                     STATUS_MODEL);
+    assert_non_null(strstr(err.text, again[i]));
+    buffer_release(&text);
+  }
+  assert_true(seconds() - begin < 10);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(texts_of_the_grammar_are_accepted),
+      cmocka_unit_test(other_texts_are_refused_with_their_place),
+      cmocka_unit_test(nesting_is_limited_to_512),
+      cmocka_unit_test(strings_keep_every_byte),
+      cmocka_unit_test(integers_are_exact),
+      cmocka_unit_test(doubles_are_as_written),
+      cmocka_unit_test(skipped_members_are_left_as_text),
+      cmocka_unit_test(skipped_members_are_validated),
+      cmocka_unit_test(members_of_a_wrong_type_are_named),
+      cmocka_unit_test(a_cursor_walks_what_was_validated),
+      cmocka_unit_test(a_cursor_that_is_not_moved_on_ends),
+      cmocka_unit_test(strings_are_written_so_that_they_can_be_read),
+      cmocka_unit_test(duplicates_among_many_keys_are_found_in_linear_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
