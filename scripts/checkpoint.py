@@ -1,8 +1,8 @@
 """checkpoint.py - Hugging Face checkpoints and AutoAWQ's layout, with Python's library and numpy alone.
 
-Used by: demo_convert.py, make_stories.py, make_miniatures.py, compare_logits.py.
-Layouts: models.md, "Hugging Face directory" and "AutoAWQ gemm". A linear layer is [n_out][n_in] where it is dense and
-[n_in][n_out] where it is quantised, as on disk.
+Used by: demo_convert.py, make_stories.py, make_miniatures.py, compare_logits.py. Layouts: models.md, "Hugging
+Face directory" and "AutoAWQ gemm". A linear layer is [n_out][n_in] where it is dense and [n_in][n_out] where
+it is quantised, as on disk.
 """
 
 import json
@@ -127,7 +127,8 @@ def awq_unpack(words):
 
 
 def awq_dequantise(qweight, qzeros, scales):
-    """-> fp32 [n_out][n_in]. q - z is exact and the product rounds once, as in (q - z) * s anywhere in fp32."""
+    """-> fp32 [n_out][n_in]. q - z is exact and the product rounds once, as in (q - z) * s anywhere in
+    fp32."""
     q, zeros = awq_unpack(qweight).astype(np.float32), awq_unpack(qzeros).astype(np.float32)
     n_in, n_out = q.shape
     groups = (len(zeros), n_in // len(zeros), n_out)
@@ -153,8 +154,9 @@ def dequantised(tensors):
 
 # --- quantisation: for each group the scale (fp16) and the zero (0..15) with the least squared error
 
-# What the search tries: zeros around the one that the group's span suggests, and scales below the one that clips
-# nothing. On SmolLM2's Q4_1 layers the summed error is within 0.1 % of that of trying all 16 zeros with seven scales.
+# What the search tries: zeros around the one that the group's span suggests, and scales below the one that
+# clips nothing. On SmolLM2's Q4_1 layers the summed error is within 0.1 % of that of trying all 16 zeros with
+# seven scales.
 SHIFTS = (0, -1, 1, -2, 2)
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)
 SMALLEST = 2.0**-24  # the least positive fp16: no scale is zero
@@ -167,8 +169,8 @@ def levels(groups, zero, scale):
 
 
 def fit(groups, zero, scale):
-    """The levels for this scale, the scale that is best for those levels (least squares), in fp16, and its error.
-    groups [n][size], zero and scale [n][1] -> scale fp32 [n], squared error [n]."""
+    """The levels for this scale, the scale that is best for those levels (least squares), in fp16, and its
+    error. groups [n][size], zero and scale [n][1] -> scale fp32 [n], squared error [n]."""
     k = levels(groups, zero, scale)
     dot, square = np.einsum("ij,ij->i", k, groups), np.einsum("ij,ij->i", k, k)
     best = np.where(dot > 0, dot / np.maximum(square, 1), scale[:, 0])

@@ -28,10 +28,10 @@ def top_agreement(reference, logits):
     return int((same & decided).sum()), int(decided.sum())
 
 
-# --- reference logits on disk: an .npz of `ids` [n], `rows` [r] (the positions that are kept; absent: all) and either
-# `logits` fp32 [r][vocab], or for large vocabularies `high` and `low`, the two bytes of (row's maximum - logit) in
-# units of 2^-10, one plane each since that compresses better. The latter is off by at most 2^-11: errors are uniform,
-# of variance 2^-20 / 12, and add half of that, 4e-8, to a KL divergence.
+# --- reference logits on disk: an .npz of `ids` [n], `rows` [r] (the positions that are kept; absent: all)
+# and either `logits` fp32 [r][vocab], or for large vocabularies `high` and `low`, the two bytes of (row's
+# maximum - logit) in units of 2^-10, one plane each since that compresses better. The latter is off by at
+# most 2^-11: errors are uniform, of variance 2^-20 / 12, and add half of that, 4e-8, to a KL divergence.
 
 UNIT = 2.0**-10
 

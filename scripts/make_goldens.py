@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """make_goldens.py - Hugging Face's logits for the real models, for test/commands/test_logits.py.
 
-    python3 scripts/make_goldens.py stories                the tiny model: 64 of 512 positions, beside its weights
-    python3 scripts/make_goldens.py demo TEXT              the demo model (`make demo` first): 16 of 512 positions of a text's
-                                                           first 512 tokens, test/data/smollm2-135m/reference.npz
+    python3 scripts/make_goldens.py stories      the tiny model: 64 of 512 positions, beside its weights
+    python3 scripts/make_goldens.py demo TEXT    the demo model (`make demo` first): 16 positions of the text's
+                                                 first 512 tokens, to test/data/smollm2-135m/reference.npz
 
-The demo's reference names the SHA-256 of the weights that it is for: what is converted anew needs a new reference.
-Committed: TEXT was tinyshakespeare.txt. Needs numpy, torch, transformers 5, tokenizers.
+The demo's reference names the SHA-256 of the weights that it is for: what is converted anew needs a new
+reference. Committed: TEXT was tinyshakespeare.txt. Needs numpy, torch, transformers 5, tokenizers.
 """
 
 import hashlib
@@ -26,7 +26,8 @@ DEMO = os.path.join(DATA, "..", "..", "models", "smollm2-135m-awq")
 
 
 def stories():
-    """The text is a story that the dense model tells, so that it is one the model knows; both layouts get the same."""
+    """The text is a story that the dense model tells, so that it is one the model knows; both layouts get
+    the same."""
     dense = reference.load(os.path.join(DATA, "stories260K-f32"))
     torch.manual_seed(1)
     with torch.no_grad():

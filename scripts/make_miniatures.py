@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""make_miniatures.py - tiny random checkpoints with Hugging Face's logits for them, for test/commands/test_logits.py.
+"""make_miniatures.py - tiny random checkpoints with Hugging Face's logits for them, for
+test/commands/test_logits.py.
 
     python3 scripts/make_miniatures.py test/data/miniatures [NAME...]
 
-Each directory is a whole checkpoint (config, weights, a tokenizer of single characters) and reference.npz: `ids` [64] and `logits` fp32
-[64][vocab], teacher-forced, by reference.py. Together they cover the architectures, layouts, rope scalings, windows, head
-sizes and spellings of models.md. Weights are seeded and scaled so that attention and logits are decided, not flat; and every
-miniature says which members of its config it is there for (`matters`): reading one wrongly must move the logits, which is
-checked here, so that no miniature passes by not testing anything.
-Needs numpy, torch, transformers 5.
+Each directory is a whole checkpoint (config, weights, a tokenizer of single characters) and reference.npz:
+`ids` [64] and `logits` fp32 [64][vocab], teacher-forced, by reference.py. Together they cover the
+architectures, layouts, rope scalings, windows, head sizes and spellings of models.md. Weights are seeded and
+scaled so that attention and logits are decided, not flat; and every miniature says which members of its
+config it is there for (`matters`): reading one wrongly must move the logits, which is checked here, so that
+no miniature passes by not testing anything. Needs numpy, torch, transformers 5.
 """
 
 import os
@@ -128,7 +129,8 @@ MINIATURES = {
                                         {"rope_scaling": {**YARN, "original_max_position_embeddings": 64}}]),
     "qwen3-awq": dict(config=qwen3(head_dim=32, quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
     "qwen3-layer-types": dict(config=new_names(qwen3(
-        num_hidden_layers=3, hidden_size=48, head_dim=24, use_sliding_window=True, sliding_window=16, max_window_layers=0,
+        num_hidden_layers=3, hidden_size=48, head_dim=24, use_sliding_window=True, sliding_window=16,
+        max_window_layers=0,
         torch_dtype="bfloat16", tie_word_embeddings=False, intermediate_size=80,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"])), matters=[
             {"layer_types": ["full_attention"] * 3}, {"layer_types": ["sliding_attention"] * 3}]),
@@ -191,7 +193,8 @@ def make_tensors(name, config, bias=""):
 
 
 def tokenizer():
-    """A token for each character of the alphabet and three special ones: `auk eval` wants one beside a checkpoint."""
+    """A token for each character of the alphabet and three special ones: `auk eval` wants one beside a
+    checkpoint."""
     byte_level_names = {"\n": "\u010a", " ": "\u0120"}  # as GPT-2's alphabet of bytes has them
     vocab = {byte_level_names.get(character, character): i for i, character in enumerate(ALPHABET)}
     special = [{"id": len(ALPHABET) + i, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
@@ -235,7 +238,7 @@ def make(out, name, config, matters, quant="config", bias="", shards=1):
         distance = compare.kl(logits, reference.logits(reference.load(directory, **change), ids)).mean()
         print(f"  {change}: mean KL {distance:.2g}")
         if not distance >= FLOOR:
-            sys.exit(f"{name}: reading {change} instead moves the logits by a mean KL of {distance:.2g} only, expected {FLOOR}")
+            sys.exit(f"{name}: {change} moves the logits by a mean KL of {distance:.2g}, expected at least {FLOOR}")
 
 
 def main(out, *names):

@@ -3,9 +3,10 @@
 
     python3 scripts/make_stories.py stories260K.bin stories260K-tokenizer.bin test/data
 
-Writes stories260K-f32 (dense, exactly the source's numbers) and stories260K-awq (AutoAWQ's layout, groups of 16, norms and
-embedding in F16), each with config, generation_config and tokenizer.json. The same bytes on every run.
-Source: https://huggingface.co/karpathy/tinyllamas, stories260K (MIT). Format of both files: llama2.c, run.c (MIT). Needs numpy.
+Writes stories260K-f32 (dense, exactly the source's numbers) and stories260K-awq (AutoAWQ's layout, groups of
+16, norms and embedding in F16), each with config, generation_config and tokenizer.json. The same bytes on
+every run. Source: https://huggingface.co/karpathy/tinyllamas, stories260K (MIT). Format of both files:
+llama2.c, run.c (MIT). Needs numpy.
 """
 
 import os
@@ -54,7 +55,8 @@ def read_weights(path):
 
 
 def pairs_to_halves(weight, head):
-    """Rows of q or k: rotary pairs (2i, 2i + 1) of a head become (i, i + head / 2), as Hugging Face has them."""
+    """Rows of q or k: rotary pairs (2i, 2i + 1) of a head become (i, i + head / 2), as Hugging Face has
+    them."""
     rows, n_in = weight.shape
     pairs = weight.reshape(rows // head, head // 2, 2, n_in)
     return np.ascontiguousarray(pairs.transpose(0, 2, 1, 3).reshape(rows, n_in))
@@ -93,10 +95,10 @@ def read_vocabulary(path):
 
 
 def make_tokenizer(tokens):
-    """llama2.c joins, again and again, the leftmost neighbours whose union has the highest score; here each such
-    union is a merge rule, the highest score first. Unions have distinct scores, and no three neighbours of this
-    vocabulary can join left or right to the same union by different rules, so that the order of rules for one
-    union never matters: checked below."""
+    """llama2.c joins, again and again, the leftmost neighbours whose union has the highest score; here
+    each such union is a merge rule, the highest score first. Unions have distinct scores, and no three
+    neighbours of this vocabulary can join left or right to the same union by different rules, so that the
+    order of rules for one union never matters: checked below."""
     vocab = {text: i for i, (_, text) in enumerate(tokens)}
     words = [text for i, (_, text) in enumerate(tokens) if i >= 259]  # behind <unk>, <s>, </s> and 256 bytes
     merges = []
@@ -147,9 +149,10 @@ def main(weights, vocabulary, out):
     h, tensors = read_weights(weights)
     tokenizer = make_tokenizer(read_vocabulary(vocabulary))
     write_model(os.path.join(out, "stories260K-f32"), h, tensors, tokenizer, "float32")
-    write_model(os.path.join(out, "stories260K-awq"), {**h, "hidden_dim": PADDED}, quantised(tensors), tokenizer, "float16",
-                quantization_config={"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": GROUP,
-                                     "zero_point": True, "modules_to_not_convert": None})
+    quantisation = {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": GROUP, "zero_point": True,
+                    "modules_to_not_convert": None}
+    write_model(os.path.join(out, "stories260K-awq"), {**h, "hidden_dim": PADDED}, quantised(tensors), tokenizer,
+                "float16", quantization_config=quantisation)
 
 
 if __name__ == "__main__":

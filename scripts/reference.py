@@ -1,8 +1,9 @@
 """reference.py - logits of Hugging Face transformers in fp32, on a checkpoint's own numbers.
 
-Used by: make_miniatures.py, make_goldens.py, compare_logits.py. Needs torch and transformers: for developers, no test runs it.
-Quantised layers are expanded by checkpoint.py first, so that the same weights are compared; the config goes through
-transformers' own reading of config.json, so that our reading of it is compared as well.
+Used by: make_miniatures.py, make_goldens.py, compare_logits.py. Needs torch and transformers: for developers,
+no test runs it. Quantised layers are expanded by checkpoint.py first, so that the same weights are compared;
+the config goes through transformers' own reading of config.json, so that our reading of it is compared as
+well.
 """
 
 import copy

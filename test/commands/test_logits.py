@@ -1,0 +1,126 @@
+"""Logits against Hugging Face transformers in fp32, and against themselves where nothing may change them.
+
+References (scripts/make_miniatures.py, scripts/make_goldens.py) are whole for the miniatures, at some
+positions for the two real models. The bounds are the project's own: mean KL 1e-6 with an fp32 KV cache and
+1e-4 with fp16; the same top token in 99.9 % of the rows where the reference's two best differ by 0.05 or
+more, which for less than 1000 rows means all of them. A wrongly read config or weight moves the mean KL by
+1e-3 at least (make_miniatures.py checks it).
+"""
+import hashlib
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import compare  # noqa: E402  (from scripts/)
+
+MINIATURES = ROOT / "test" / "data" / "miniatures"
+DEMO = ROOT / "models" / "smollm2-135m-awq"
+DATA = ROOT / "test" / "data"
+REFERENCES = {path.parent.name: (path.parent, path)
+              for path in [*MINIATURES.glob("*/reference.npz"), *DATA.glob("stories*/reference.npz")]}
+REFERENCES["smollm2-135m-awq"] = (DEMO, DATA / "smollm2-135m" / "reference.npz")
+MODELS = sorted(REFERENCES)
+
+# What the packed file can hold: AWQ everywhere, no bias, no rope scaling, no window. The rest is refused.
+PACKABLE = ["llama-head-256", "llama-head-80", "mistral-awq-128", "qwen3-awq", "smollm2-135m-awq", "stories260K-awq"]
+
+
+class Checkpoint:
+    """A model directory, its reference, and what `auk eval` says of it."""
+
+    def __init__(self, name, auk, folder):
+        self.directory, path = REFERENCES[name]
+        self.auk, self.folder = auk, folder
+        if not self.directory.is_dir():
+            pytest.skip(f"needs {self.directory.relative_to(ROOT)}: make demo")
+        self.ids, self.rows, self.expected, arrays = compare.load_reference(path)
+        if "sha256" in arrays:
+            digest = hashlib.sha256((self.directory / "model.safetensors").read_bytes()).digest()
+            assert digest == arrays["sha256"].tobytes(), (
+                f"{self.directory.relative_to(ROOT)} is not the conversion that the reference is for: make demo, or "
+                "where the converter has changed, scripts/make_goldens.py demo")
+        (folder / "ids").write_text(" ".join(map(str, self.ids)))
+
+    def logits(self, *flags, model=None):
+        out = self.folder / "logits.npy"
+        subprocess.run([*self.auk, "eval", "-m", model or self.directory, "--ids-file", self.folder / "ids",
+                        "--logits-out", out, "--device", "cpu", *flags], check=True, stdout=subprocess.DEVNULL)
+        logits = np.load(out)
+        assert logits.dtype == np.float32 and len(logits) == len(self.ids)
+        return logits
+
+
+@pytest.fixture
+def checkpoint(request, auk, tmp_path):
+    return Checkpoint(request.param, auk, tmp_path)
+
+
+def over(models):
+    return pytest.mark.parametrize("checkpoint", models, indirect=True)
+
+
+def test_every_miniature_has_a_reference():
+    """So that none is left out silently."""
+    directories = {path.name for path in MINIATURES.iterdir()}
+    assert directories == {name for name, (directory, _) in REFERENCES.items() if directory.parent == MINIATURES}
+    assert len(directories) >= 20
+
+
+@over(MODELS)
+@pytest.mark.parametrize("kv, bound", [("f32", 1e-6), ("f16", 1e-4)])
+def test_equals_transformers(checkpoint, kv, bound):
+    logits = checkpoint.logits("--kv", kv)[checkpoint.rows]
+    mean, largest, agreeing, decided = compare.report(checkpoint.expected, logits)
+    print(f"mean KL {mean:.1e}, largest {largest:.1e}, top token {agreeing} of {decided}")
+    assert mean <= bound
+    assert decided >= len(checkpoint.rows) / 2, "a reference that decides nothing tests nothing"
+    assert agreeing >= 0.999 * decided
+
+
+@over(MODELS)
+def test_chunks_agree(checkpoint):
+    """The size of a prefill step orders no sum anew by more than 1e-5 of logits that reach a few tens."""
+    whole = checkpoint.logits("--kv", "f32", "--chunk", str(len(checkpoint.ids)))
+    for chunk in (1, 7, 64):
+        difference = np.abs(checkpoint.logits("--kv", "f32", "--chunk", str(chunk)) - whole).max()
+        print(f"chunk {chunk}: {difference:.1e}")
+        assert difference <= 1e-5, f"chunk {chunk}"
+
+
+@over(MODELS)
+@pytest.mark.parametrize("kv", ["f32", "f16"])
+def test_threads_change_no_bit(checkpoint, kv):
+    one = checkpoint.logits("--kv", kv, "-t", "1")
+    for threads in ("2", "3"):
+        assert np.array_equal(checkpoint.logits("--kv", kv, "-t", threads), one), f"-t {threads}"
+    assert np.array_equal(checkpoint.logits("--kv", kv, "-t", "1"), one), "a second run"
+
+
+@over(PACKABLE)
+def test_packed_file_changes_no_bit(checkpoint, auk, tmp_path):
+    """The header says neither rope_theta nor epsilon: once from the config.json beside the file, once from
+    flags."""
+    packed = tmp_path / "beside" / "model.ak48"
+    packed.parent.mkdir()
+    subprocess.run([*auk, "pack", checkpoint.directory, "-o", packed], check=True, stdout=subprocess.DEVNULL)
+    expected = checkpoint.logits()
+    config = (checkpoint.directory / "config.json").read_text()
+    theta, eps = (config.split(f'"{key}": ')[1].split(",")[0].strip() for key in ("rope_theta", "rms_norm_eps"))
+    assert np.array_equal(checkpoint.logits("--rope-theta", theta, "--norm-eps", eps, model=packed), expected)
+    (packed.parent / "config.json").write_text(config)
+    assert np.array_equal(checkpoint.logits(model=packed), expected)
+
+
+@over([name for name in MODELS if name not in PACKABLE])
+def test_what_a_packed_file_cannot_hold_is_refused(checkpoint, auk, tmp_path):
+    packed = tmp_path / "model.ak48"
+    result = subprocess.run([*auk, "pack", checkpoint.directory, "-o", packed], capture_output=True, text=True)
+    assert result.returncode == 3
+    assert result.stderr.count("\n") == 1 and str(tmp_path) in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ids"]  # the test's own
