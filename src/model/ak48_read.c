@@ -130,8 +130,8 @@ static Status check_beside(const char *config_path, const char *path, const Mode
     return error_set(err, STATUS_MODEL, "%s: group_size is %d, but the header of %s beside it has %d",
                      config_path, beside->quant_group, path, header->group_size);
   if (beside->qk_norm != qk_norm)
-    return error_set(err, STATUS_MODEL, "%s: %s has %s q and k norms, but by its length %s beside it has %s",
-                     config_path, beside->architecture, beside->qk_norm ? "" : "no", path,
+    return error_set(err, STATUS_MODEL, "%s: %s has %sq and k norms, but by its length %s beside it has %s",
+                     config_path, beside->architecture, beside->qk_norm ? "" : "no ", path,
                      qk_norm ? "them" : "none");
   if (strcmp(beside->architecture, "Qwen2ForCausalLM") == 0)
     return error_set(err, STATUS_MODEL,

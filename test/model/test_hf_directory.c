@@ -1,5 +1,5 @@
-/* test_hf_directory.c - a Hugging Face directory as a Model: every tensor where it belongs, and the message of every
- * directory that is refused. */
+/* test_hf_directory.c - a Hugging Face directory as a Model: every tensor where it belongs, and the message
+ * of every directory that is refused. */
 #include "tiny_checkpoint.h"
 
 /* --- what is taken */
@@ -113,7 +113,8 @@ static void takes_data_at_any_alignment(void **state) {
   tiny_free(&tiny);
 }
 
-/* An index of this text, with the first half of the tensors in a.safetensors and the others in b.safetensors. */
+/* An index of this text, with the first half of the tensors in a.safetensors and the others in
+ * b.safetensors. */
 static char *write_shards(const Tiny *tiny, const char *first, const char *second) {
   char *directory = make_directory();
   write_config(tiny, directory);

@@ -1,5 +1,6 @@
-/* test_safetensors.c - the header of a .safetensors file: what is taken, and the message of everything that is not.
- * Reference: huggingface/safetensors, safetensors/src/tensor.rs (Metadata::validate and its tests). */
+/* test_safetensors.c - the header of a .safetensors file: what is taken, and the message of everything that
+ * is not. Reference: huggingface/safetensors, safetensors/src/tensor.rs (Metadata::validate and its
+ * tests). */
 #include "tiny_checkpoint.h"
 
 #include <time.h>
@@ -215,8 +216,9 @@ static void refuses_what_is_no_file(void **state) {
   remove_directory(directory);
 }
 
-/* 100,000 tensors, in reverse order of their names, with long common prefixes: far more than any model has. It takes
- * 42 ms (2026-11-20, one core of an AMD EPYC Zen 5); an index of quadratic cost would take minutes. */
+/* 100,000 tensors, in reverse order of their names, with long common prefixes: far more than any model has.
+ * It takes 42 ms (2026-11-20, one core of an AMD EPYC Zen 5); an index of quadratic cost would take
+ * minutes. */
 static void loads_a_large_header_quickly(void **state) {
   (void)state;
   enum { N = 100000 };

@@ -1,5 +1,6 @@
-/* tiny_checkpoint.h - checkpoints of a few kilobytes, made in memory and written to a temporary directory, for tests
- * that then break one thing of them. Included by test/model/test_*.c; everything static, failures are assertions. */
+/* tiny_checkpoint.h - checkpoints of a few kilobytes, made in memory and written to a temporary directory,
+ * for tests that then break one thing of them. Included by test/model/test_*.c; everything static, failures
+ * are assertions. */
 #ifndef AUK_TEST_TINY_CHECKPOINT_H
 #define AUK_TEST_TINY_CHECKPOINT_H
 
