@@ -5,7 +5,7 @@
 #
 #   make CC=clang CFLAGS=-O3      another compiler, other flags: what they change is made anew
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
-#   make CUDA=0                   without the CUDA kernels though nvcc is there
+#   make CUDA=1                   with the CUDA kernels (nvcc), for the chips in CUDA_ARCHS
 #   make BUILD=elsewhere          objects and programs elsewhere
 #   make V=1                      shows the commands
 
@@ -16,7 +16,7 @@ PKG_CONFIG   = pkg-config
 CFLAGS      ?= -O2 -g
 FUZZ_SECONDS = 60
 NVCC         = nvcc
-CUDA        := $(if $(and $(wildcard cuda/dispatch.c),$(shell command -v $(NVCC))),1,0)
+CUDA         = 0
 CUDA_ARCHS   = 75 80 86 89 90a
 
 Q            = $(if $(V),,@echo "  $@";)
@@ -42,18 +42,13 @@ endif
 ifeq ($(CUDA),1)
 AUK_NVCCFLAGS := -std=c++17 -O3 -lineinfo -Werror all-warnings $(NVCCFLAGS) \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch))
-AUK_LDLIBS += -L$(dir $(shell command -v $(NVCC)))../lib64 -lcublas -lcudart -lstdc++
+CUDA_HOME    := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
+AUK_CPPFLAGS += -I$(CUDA_HOME)/include
+AUK_LDLIBS   += -L$(CUDA_HOME)/lib64 -lcublas -lcudart -lstdc++
 endif
 
 # --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
 ROOMS           := commands engine cpu cuda model tokenizer base
-DIR_commands    := src/commands
-DIR_engine      := src/engine
-DIR_cpu         := src/cpu
-DIR_cuda        := cuda
-DIR_model       := src/model
-DIR_tokenizer   := tokenizer
-DIR_base        := src/base
 BELOW_commands  := commands cpu cuda engine model tokenizer base
 BELOW_engine    := engine cpu model base
 BELOW_cpu       := cpu engine model base
@@ -75,10 +70,13 @@ objects  = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard $(1)/*.c)))
 OBJECTS_commands  := $(call objects,src/commands)
 OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
-OBJECTS_cuda      := $(call objects,cuda) $(if $(filter 1,$(CUDA)),$(patsubst %,$(BUILD)/%.o,$(wildcard cuda/*.cu)))
+OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard cuda/*.cu))
 OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer)
 OBJECTS_base      := $(call objects,src/base)
+ifneq ($(CUDA),1) # without nvcc only the table of kernels is built: host code, with tests that need no GPU
+OBJECTS_cuda := $(filter %/dispatch.o,$(OBJECTS_cuda))
+endif
 archives = $(BELOW_$(1):%=$(BUILD)/%.a)
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
 
@@ -155,7 +153,7 @@ clean:
 	rm -rf build
 
 help:
-	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=0, BUILD=folder)"
+	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=1, BUILD=folder)"
 	@echo "make test       build and run every test     (SANITIZE=1: with ASan and UBSan)"
 	@echo "make demo       fetch a small real model and let it answer"
 	@echo "make bench      measure the speed on this machine"
