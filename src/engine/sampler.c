@@ -18,13 +18,17 @@
 
 _Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to float and double");
 
-enum { CUT_BINS = 2048 };
+enum {
+  CUT_BINS = 2048,
+  LANES = 8, /* hot loops run over whole groups of so many, which every compiler turns into vector code */
+};
 
 struct Sampler {
   SamplerSettings settings;
   int vocab_size;
   uint64_t n_draws;
 
+  /* All arrays have room for vocab_size rounded up to LANES. */
   bool *seen;          /* [vocab_size] in the prompt or in the answer */
   uint32_t *generated; /* [vocab_size] times in the answer */
   int32_t *seen_ids;   /* [n_seen] of vocab_size */
@@ -63,7 +67,7 @@ static Status check_settings(const SamplerSettings *s, int vocab_size, Error *er
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err) {
   *sampler = NULL;
   TRY(check_settings(settings, vocab_size, err));
-  size_t n = (size_t)vocab_size;
+  size_t n = ((size_t)vocab_size + LANES - 1) / LANES * LANES;
   Sampler *s = mem_alloc(1, sizeof *s, "sampler", err);
   if (!s) return STATUS_FAILED;
   s->settings = *settings;
@@ -127,16 +131,28 @@ static const float *penalised(Sampler *s, const float *logits) {
 
 /* The greatest key of all scores; refused where a score is NaN or +infinity or none is finite. */
 static Status greatest_key(const float *scores, int n, uint32_t *greatest, Error *err) {
-  uint32_t high = 0, low = UINT32_MAX;
-#pragma omp simd reduction(max : high) reduction(min : low)
-  for (int i = 0; i < n; i++) {
+  uint32_t highs[LANES] = {0}, lows[LANES], high = 0, low = UINT32_MAX;
+  memset(lows, 0xff, sizeof lows);
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    for (int lane = 0; lane < LANES; lane++) {
+      uint32_t key = sampler_key(scores[i + lane]);
+      highs[lane] = key > highs[lane] ? key : highs[lane];
+      lows[lane] = key < lows[lane] ? key : lows[lane];
+    }
+  }
+  for (int lane = 0; i < n; i++, lane++) {
     uint32_t key = sampler_key(scores[i]);
-    high = key > high ? key : high;
-    low = key < low ? key : low;
+    highs[lane] = key > highs[lane] ? key : highs[lane];
+    lows[lane] = key < lows[lane] ? key : lows[lane];
+  }
+  for (int lane = 0; lane < LANES; lane++) {
+    high = highs[lane] > high ? highs[lane] : high;
+    low = lows[lane] < low ? lows[lane] : low;
   }
   *greatest = high;
   if (low >= SAMPLER_KEY_LOWEST && high > SAMPLER_KEY_LOWEST && high < SAMPLER_KEY_INFINITE) return STATUS_OK;
-  for (int i = 0; i < n; i++)
+  for (i = 0; i < n; i++)
     if (isnan(scores[i]) || scores[i] > FLT_MAX)
       return error_set(err, STATUS_FAILED,
                        "the model's logit of token %d is %s: its weights or their arithmetic are "
@@ -167,11 +183,13 @@ static void gather(Sampler *s, const float *scores, uint32_t greatest) {
 
 static void weigh(Sampler *s, uint32_t greatest) {
   double top = (double)sampler_key_score(greatest), temperature = s->settings.temperature;
-  const uint32_t *keys = s->keys;
-  uint64_t *weights = s->weights;
-#pragma omp simd
-  for (int i = 0; i < s->n_candidates; i++)
-    weights[i] = sampler_weight(((double)sampler_key_score(keys[i]) - top) / temperature);
+  for (int i = 0; i < s->n_candidates;
+       i += LANES) { /* what lies behind the last candidate is weighed for nothing */
+    const uint32_t *keys = s->keys + i;
+    uint64_t *weights = s->weights + i;
+    for (int lane = 0; lane < LANES; lane++)
+      weights[lane] = sampler_weight(((double)sampler_key_score(keys[lane]) - top) / temperature);
+  }
 }
 
 static uint64_t weight_sum(const Sampler *s) {
@@ -213,15 +231,25 @@ static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
   s->n_candidates = n;
 }
 
-/* min-p: the greatest weight is 2^40 whatever was cut, so the bound is the same for all. */
+/* Keeps the candidates of at least this weight. */
 static void cut_weights(Sampler *s, uint64_t lowest) {
   int n = 0;
   for (int i = 0; i < s->n_candidates; i++) {
     s->ids[n] = s->ids[i];
+    s->keys[n] = s->keys[i];
     s->weights[n] = s->weights[i];
     n += s->weights[i] >= lowest;
   }
   s->n_candidates = n;
+}
+
+/* Tokens too light to stay are dropped first, which leaves few to rank: behind a token lighter than
+ * (sum - limit) / n lie only such, all together less than sum - limit, so more than the limit lies before it. */
+static void cut_top_p(Sampler *s, double top_p) {
+  uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));
+  if (limit == 0) limit = 1;
+  cut_weights(s, (sum - limit) / (uint64_t)s->n_candidates);
+  cut_ranking(s, s->weights, limit);
 }
 
 static int32_t draw(const Sampler *s, uint64_t random) {
@@ -244,10 +272,7 @@ Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   gather(s, scores, greatest);
   if (set->top_k > 0 && set->top_k < s->n_candidates) cut_ranking(s, NULL, (uint64_t)set->top_k);
   weigh(s, greatest);
-  if (set->top_p < 1) {
-    uint64_t limit = sampler_part(weight_sum(s), sampler_share(set->top_p));
-    cut_ranking(s, s->weights, limit ? limit : 1);
-  }
+  if (set->top_p < 1) cut_top_p(s, set->top_p);
   if (set->min_p > 0) cut_weights(s, sampler_share(set->min_p) << (SAMPLER_WEIGHT_BITS - 32));
   *id = draw(s, sampler_random(set->seed, step));
   return STATUS_OK;

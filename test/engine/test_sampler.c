@@ -1,0 +1,458 @@
+/* test_sampler.c - the sampler against its rules (engine/sampler_math.h), written again in the plainest way here, against
+ * the exact distribution, and against constants: the same seed and logits give the same tokens on every machine. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "engine/sampler.h"
+#include "engine/sampler_math.h"
+
+static const SamplerSettings neutral = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+
+static Sampler *open_sampler(const SamplerSettings *settings, int vocab_size) {
+  Sampler *sampler;
+  Error err;
+  assert_int_equal(sampler_open(settings, vocab_size, &sampler, &err), STATUS_OK);
+  return sampler;
+}
+
+static int32_t pick(Sampler *sampler, const float *logits) {
+  int32_t id = -1;
+  Error err = {{0}};
+  if (sampler_pick(sampler, logits, &id, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return id;
+}
+
+/* A generator of test data that has nothing to do with the one under test (xorshift64). */
+static uint64_t next_number(uint64_t *state) {
+  *state ^= *state << 13;
+  *state ^= *state >> 7;
+  *state ^= *state << 17;
+  return *state;
+}
+
+/* Roughly normal with deviation 3, exact in fp32 whatever the compiler: a sum of twelve integers, scaled. */
+static void make_logits(float *logits, int n, uint64_t seed) {
+  uint64_t state = seed * 2 + 1;
+  for (int i = 0; i < n; i++) {
+    int64_t sum = 0;
+    for (int k = 0; k < 12; k++) sum += (int64_t)(next_number(&state) >> 44);
+    logits[i] = (float)(sum - 6 * (1 << 20)) * (3.0f / (1 << 20));
+  }
+}
+
+/* --- the arithmetic */
+
+static void philox_gives_the_published_vectors(void **state) {
+  (void)state; /* Random123, kat_vectors, "philox4x32 10" */
+  uint32_t zeros[4] = {0};
+  sampler_philox(zeros, 0, 0);
+  const uint32_t of_zeros[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  assert_memory_equal(zeros, of_zeros, sizeof zeros);
+  uint32_t ones[4] = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
+  sampler_philox(ones, 0xffffffff, 0xffffffff);
+  const uint32_t of_ones[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
+  assert_memory_equal(ones, of_ones, sizeof ones);
+  uint32_t pi[4] = {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344};
+  sampler_philox(pi, 0xa4093822, 0x299f31d0);
+  const uint32_t of_pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
+  assert_memory_equal(pi, of_pi, sizeof pi);
+}
+
+static void keys_order_as_numbers_do(void **state) {
+  (void)state;
+  const float numbers[] = {-INFINITY, -3.4e38f, -1,         -0x1p-149f, 0,       0x1p-149f,
+                           0x1p-126f, 1,        1.0000001f, 3.4e38f,    INFINITY};
+  const int n = sizeof numbers / sizeof *numbers;
+  for (int i = 0; i < n; i++) {
+    assert_true(sampler_key_score(sampler_key(numbers[i])) == numbers[i]);
+    if (i > 0) assert_true(sampler_key(numbers[i - 1]) < sampler_key(numbers[i]));
+  }
+  assert_int_equal(sampler_key(-0.0f), sampler_key(0.0f));
+  assert_int_equal(sampler_key(-INFINITY), SAMPLER_KEY_LOWEST);
+  assert_int_equal(sampler_key(INFINITY), SAMPLER_KEY_INFINITE);
+  assert_true(sampler_key(NAN) > SAMPLER_KEY_INFINITE);
+  assert_true(sampler_key(-NAN) < SAMPLER_KEY_LOWEST);
+}
+
+/* Rounding to an integer errs by 0.5; the exponential by 2^-51 of at most 2^40, which is 2^-11. */
+static void weights_are_the_exponential(void **state) {
+  (void)state;
+  assert_int_equal(sampler_weight(0), UINT64_C(1) << 40);
+  assert_int_equal(sampler_weight(-29), 0);
+  assert_int_equal(sampler_weight(-1e300), 0);
+  assert_int_equal(sampler_weight(-INFINITY), 0);
+  for (int i = 0; i <= 300000; i++) {
+    double x = -i * 1e-4;
+    long double exact = expl((long double)x) * 0x1p40L;
+    assert_true(fabsl((long double)sampler_weight(x) - exact) <= 0.5L + 0x1p-11L);
+  }
+}
+
+static void products_are_exact(void **state) {
+  (void)state;
+  uint64_t random = 88172645463325252u;
+  for (int i = 0; i < 100000; i++) {
+    uint64_t a = next_number(&random), b = next_number(&random), sum = a >> 1,
+             share = b % ((UINT64_C(1) << 32) + 1);
+    assert_true(sampler_multiply_high(a, b) == (uint64_t)((unsigned __int128)a * b >> 64));
+    assert_true(sampler_part(sum, share) == (uint64_t)((unsigned __int128)sum * share >> 32));
+  }
+  assert_true(sampler_multiply_high(UINT64_MAX, UINT64_MAX) == UINT64_MAX - 1);
+  assert_true(sampler_part(UINT64_C(1) << 63, UINT64_C(1) << 32) == UINT64_C(1) << 63);
+}
+
+/* --- the rules, written plainly */
+
+typedef struct {
+  float score;
+  int32_t id;
+  uint64_t weight;
+} Ranked;
+
+static int by_rank(const void *left, const void *right) {
+  const Ranked *a = left, *b = right;
+  if (a->score != b->score) return a->score > b->score ? -1 : 1;
+  return a->id < b->id ? -1 : 1;
+}
+
+static int by_id(const void *left, const void *right) {
+  return ((const Ranked *)left)->id - ((const Ranked *)right)->id;
+}
+
+static uint64_t sum_of(const Ranked *ranked, int n) {
+  uint64_t sum = 0;
+  for (int i = 0; i < n; i++) sum += ranked[i].weight;
+  return sum;
+}
+
+static int32_t plain_pick(const SamplerSettings *s, const float *scores, int n, uint64_t step) {
+  Ranked *ranked = malloc((size_t)n * sizeof *ranked);
+  for (int i = 0; i < n; i++) ranked[i] = (Ranked){scores[i], i, 0};
+  qsort(ranked, (size_t)n, sizeof *ranked, by_rank);
+  int32_t id = ranked[0].id;
+  if (s->temperature > 0) {
+    double top = ranked[0].score;
+    if (s->top_k > 0 && s->top_k < n) n = s->top_k;
+    for (int i = 0; i < n; i++) ranked[i].weight = sampler_weight((ranked[i].score - top) / s->temperature);
+    uint64_t limit =
+        (uint64_t)((unsigned __int128)sum_of(ranked, n) * (uint64_t)(s->top_p * 0x1p32 + 0.5) >> 32);
+    if (limit == 0) limit = 1;
+    int kept = 0;
+    for (uint64_t above = 0; kept < n && above < limit; kept++) above += ranked[kept].weight;
+    n = kept;
+    kept = 0;
+    for (int i = 0; i < n; i++)
+      if (ranked[i].weight >= (uint64_t)(s->min_p * 0x1p32 + 0.5) << 8) ranked[kept++] = ranked[i];
+    n = kept;
+    qsort(ranked, (size_t)n, sizeof *ranked, by_id);
+    uint64_t target = (uint64_t)((unsigned __int128)sampler_random(s->seed, step) * sum_of(ranked, n) >> 64);
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+      sum += ranked[i].weight;
+      id = ranked[i].id;
+      if (sum > target) break;
+    }
+  }
+  free(ranked);
+  return id;
+}
+
+/* Sizes, settings and logits at random; a third of them with many equal logits, where only the id decides. */
+static void picks_follow_the_rules(void **state) {
+  (void)state;
+  enum { CASES = 3000, LARGEST = 700 };
+  static float logits[LARGEST];
+  uint64_t random = 0x9e3779b97f4a7c15u;
+  for (int c = 0; c < CASES; c++) {
+    int n = 1 + (int)(next_number(&random) % LARGEST);
+    make_logits(logits, n, (uint64_t)c);
+    if (c % 3 == 0)
+      for (int i = 0; i < n; i++) logits[i] = roundf(logits[i]);
+    const double temperatures[] = {0, 0.05, 0.7, 1, 5}, top_ps[] = {1, 0, 0.1, 0.5, 0.95},
+                 min_ps[] = {0, 0.05, 0.5, 1};
+    const int top_ks[] = {0, 1, 2, 5, 40, 1000};
+    SamplerSettings settings = {.temperature = temperatures[next_number(&random) % 5],
+                                .top_k = top_ks[next_number(&random) % 6],
+                                .top_p = top_ps[next_number(&random) % 5],
+                                .min_p = min_ps[next_number(&random) % 4],
+                                .repetition_penalty = 1,
+                                .seed = next_number(&random)};
+    Sampler *sampler = open_sampler(&settings, n);
+    for (uint64_t step = 0; step < 4; step++) {
+      int32_t got = pick(sampler, logits), want = plain_pick(&settings, logits, n, step);
+      if (got != want)
+        fail_msg("case %d: n %d, temperature %g, top-k %d, top-p %g, min-p %g: %d, expected %d", c, n,
+                 settings.temperature, settings.top_k, settings.top_p, settings.min_p, got, want);
+    }
+    sampler_close(sampler);
+  }
+}
+
+/* --- the distribution */
+
+/* Draws against exact probabilities. With k outcomes the statistic has mean k - 1 and deviation sqrt(2 (k - 1)); six
+ * deviations are passed by chance in less than one seed of ten thousand, and the seeds are fixed; a probability of a
+ * tenth that is wrong by 4% of itself adds 32 at 200,000 draws, which lies beyond. An outcome of probability 0 may not occur at all. */
+static void assert_distribution(const SamplerSettings *settings, const float *logits,
+                                const long double *expected, int n) {
+  enum { DRAWS = 200000 };
+  int *counts = calloc((size_t)n, sizeof *counts), outcomes = 0;
+  Sampler *sampler = open_sampler(settings, n);
+  for (int i = 0; i < DRAWS; i++) counts[pick(sampler, logits)]++;
+  long double statistic = 0;
+  for (int i = 0; i < n; i++) {
+    if (expected[i] == 0) assert_int_equal(counts[i], 0);
+    if (expected[i] == 0) continue;
+    long double off = counts[i] - expected[i] * DRAWS;
+    statistic += off * off / (expected[i] * DRAWS);
+    outcomes++;
+  }
+  assert_true(statistic <= outcomes - 1 + 6 * sqrtl(2 * (outcomes - 1.0L)));
+  sampler_close(sampler);
+  free(counts);
+}
+
+static const float few[] = {0.5f, 2.0f, -1.0f, 1.0f, -0.0f, 1.5f, -INFINITY, 1.0f};
+enum { FEW = sizeof few / sizeof *few };
+
+/* softmax(few / temperature) over the ids that `kept` has as bits. */
+static void exact(double temperature, unsigned kept, long double *out) {
+  long double sum = 0;
+  for (int i = 0; i < FEW; i++) {
+    out[i] = kept >> i & 1 ? expl(few[i] / (long double)temperature) : 0;
+    sum += out[i];
+  }
+  for (int i = 0; i < FEW; i++) out[i] /= sum;
+}
+
+static void draws_have_the_exact_distribution(void **state) {
+  (void)state; /* ranking of `few`: 1 (2.0), 5 (1.5), 3 and 7 (1.0), 0 (0.5), 4 (-0), 2 (-1), never 6 */
+  const struct {
+    SamplerSettings settings;
+    unsigned kept;
+  } cases[] = {
+      {{.temperature = 1, .top_p = 1}, 0xbf},
+      {{.temperature = 0.5, .top_p = 1}, 0xbf},
+      {{.temperature = 3, .top_p = 1}, 0xbf},
+      {{.temperature = 1, .top_p = 1, .top_k = 3}, 0x2a},   /* 1, 5 and of the equal ones the lower, 3 */
+      {{.temperature = 1, .top_p = 0.55}, 0x22},            /* 0.365 + 0.222 passes 0.55 */
+      {{.temperature = 1, .top_p = 0.6}, 0x2a},             /* 0.587 does not pass 0.6; 3 is needed, 7 not */
+      {{.temperature = 1, .top_p = 1, .min_p = 0.3}, 0xaa}, /* e^-1 = 0.37 stays, e^-1.5 = 0.22 goes */
+      {{.temperature = 1, .top_p = 0.9, .top_k = 4, .min_p = 0.5}, 0x22},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    SamplerSettings settings = cases[c].settings;
+    settings.repetition_penalty = 1;
+    settings.seed = 1000 + c;
+    long double expected[FEW];
+    exact(settings.temperature, cases[c].kept, expected);
+    assert_distribution(&settings, few, expected, FEW);
+  }
+}
+
+/* Four equal weights: the sum before the third is exactly the half. */
+static void top_p_cuts_at_exact_borders(void **state) {
+  (void)state;
+  const float equal[4] = {1, 1, 1, 1};
+  const struct {
+    double top_p;
+    int kept;
+  } cases[] = {{0, 1},   {0x1p-33, 1},       {0.25, 1}, {0.2500001, 2},
+               {0.5, 2}, {0.5 + 0x1p-32, 3}, {0.75, 3}, {1, 4}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    SamplerSettings settings = neutral;
+    settings.top_p = cases[c].top_p;
+    Sampler *sampler = open_sampler(&settings, 4);
+    bool drawn[4] = {false};
+    for (int i = 0; i < 200; i++) drawn[pick(sampler, equal)] = true; /* misses one of four: once in 10^24 */
+    for (int i = 0; i < 4; i++) assert_int_equal(drawn[i], i < cases[c].kept);
+    sampler_close(sampler);
+  }
+}
+
+/* --- greedy, refusals */
+
+static void greedy_takes_the_first_of_the_greatest(void **state) {
+  (void)state;
+  SamplerSettings settings = neutral;
+  settings.temperature = 0;
+  Sampler *sampler = open_sampler(&settings, 5);
+  assert_int_equal(pick(sampler, (float[]){1, 3, 2, 3, 3}), 1);
+  assert_int_equal(pick(sampler, (float[]){-1, -0.0f, 0.0f, -2, -3}), 1);
+  assert_int_equal(pick(sampler, (float[]){-INFINITY, -INFINITY, -1e30f, -INFINITY, -2e30f}), 2);
+  sampler_close(sampler);
+}
+
+static void broken_logits_are_refused(void **state) {
+  (void)state;
+  const float broken[][3] = {{0, NAN, 1}, {0, -NAN, 1}, {0, INFINITY, 1}, {-INFINITY, -INFINITY, -INFINITY}};
+  for (int mode = 0; mode < 2; mode++) {
+    SamplerSettings settings = neutral;
+    settings.temperature = mode;
+    Sampler *sampler = open_sampler(&settings, 3);
+    for (int c = 0; c < 4; c++) {
+      int32_t id;
+      Error err;
+      assert_int_equal(sampler_pick(sampler, broken[c], &id, &err), STATUS_FAILED);
+      assert_non_null(strstr(err.text, c == 3 ? "every logit" : "token 1"));
+    }
+    sampler_close(sampler);
+  }
+}
+
+static void settings_out_of_range_are_refused(void **state) {
+  (void)state;
+  SamplerSettings bad[] = {neutral, neutral, neutral, neutral, neutral, neutral, neutral, neutral, neutral};
+  bad[0].temperature = -1;
+  bad[1].temperature = NAN;
+  bad[2].top_k = -1;
+  bad[3].top_p = 1.5;
+  bad[4].top_p = NAN;
+  bad[5].min_p = -0.1;
+  bad[6].repetition_penalty = 0;
+  bad[7].presence_penalty = NAN;
+  bad[8].frequency_penalty = 1e9;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    Sampler *sampler;
+    Error err;
+    assert_int_equal(sampler_open(&bad[i], 10, &sampler, &err), STATUS_USAGE);
+    assert_null(sampler);
+  }
+  Sampler *sampler;
+  Error err;
+  assert_int_equal(sampler_open(&neutral, SAMPLER_MAX_VOCAB + 1, &sampler, &err), STATUS_MODEL);
+}
+
+/* --- penalties */
+
+static void penalties_change_what_was_seen(void **state) {
+  (void)state;
+  enum { N = 6 };
+  const float logits[N] = {1.0f, -1.0f, 2.5f, 0.25f, -0.5f, 2.0f};
+  SamplerSettings settings = {.temperature = 1,
+                              .top_p = 1,
+                              .repetition_penalty = 1.3,
+                              .presence_penalty = 0.4,
+                              .frequency_penalty = 0.2,
+                              .seed = 5};
+  Sampler *sampler = open_sampler(&settings, N);
+  const int prompt[N] = {1, 1, 0, 0, 1, 0}, generated[N] = {0, 2, 1, 0, 0, 3};
+  for (int id = 0; id < N; id++) {
+    for (int i = 0; i < prompt[id]; i++) sampler_note(sampler, id, false);
+    for (int i = 0; i < generated[id]; i++) sampler_note(sampler, id, true);
+  }
+  float scores[N];
+  for (int id = 0; id < N; id++) {
+    scores[id] = logits[id];
+    if (prompt[id] + generated[id]) /* transformers: RepetitionPenaltyLogitsProcessor */
+      scores[id] = logits[id] < 0 ? logits[id] * 1.3f : logits[id] / 1.3f;
+    if (generated[id]) { /* OpenAI, "Frequency and presence penalties" */
+      float weighted = (float)generated[id] * 0.2f;
+      scores[id] -= weighted;
+      scores[id] -= 0.4f;
+    }
+  }
+  for (uint64_t step = 0; step < 2000; step++)
+    assert_int_equal(pick(sampler, logits), plain_pick(&settings, scores, N, step));
+  sampler_forget(sampler);
+  for (uint64_t step = 2000; step < 4000; step++) /* the draws go on, the penalties are gone */
+    assert_int_equal(pick(sampler, logits), plain_pick(&settings, logits, N, step));
+  sampler_close(sampler);
+}
+
+static void penalties_count_in_greedy_picks(void **state) {
+  (void)state;
+  SamplerSettings settings = neutral;
+  settings.temperature = 0;
+  settings.repetition_penalty = 2;
+  Sampler *sampler = open_sampler(&settings, 3);
+  assert_int_equal(pick(sampler, (float[]){3, 2, 1}), 0);
+  sampler_note(sampler, 0, false);
+  assert_int_equal(pick(sampler, (float[]){3, 2, 1}), 1);
+  assert_int_equal(pick(sampler, (float[]){-3, -4, -7}), 1); /* -6 now */
+  sampler_close(sampler);
+}
+
+/* --- the same everywhere */
+
+/* Made once by this program; that every compiler, level of optimisation and machine prints the same is the point. */
+static void picks_are_the_committed_ones(void **state) {
+  (void)state;
+  enum { N = 20000, STEPS = 12 };
+  static const struct {
+    SamplerSettings settings;
+    int32_t ids[STEPS];
+  } cases[] = {
+      {{.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 1},
+       {18128, 16761, 11481, 1174, 14158, 6559, 2741, 9499, 18166, 14218, 11915, 13601}},
+      {{.temperature = 0.7, .top_k = 50, .top_p = 0.9, .repetition_penalty = 1, .seed = 0xfedcba9876543210},
+       {507, 2184, 7083, 17816, 14762, 3325, 9848, 12372, 3287, 12574, 13557, 6131}},
+      {{.temperature = 1.3,
+        .top_p = 0.8,
+        .min_p = 0.02,
+        .repetition_penalty = 1.1,
+        .presence_penalty = 0.3,
+        .frequency_penalty = 0.1,
+        .seed = 42},
+       {11182, 9341, 12786, 14661, 16137, 6526, 12994, 7948, 2759, 9456, 14469, 9052}},
+  };
+  static float logits[N];
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Sampler *sampler = open_sampler(&cases[c].settings, N);
+    for (int step = 0; step < STEPS; step++) {
+      make_logits(logits, N, (uint64_t)step);
+      int32_t id = pick(sampler, logits);
+      sampler_note(sampler, id, true);
+      assert_int_equal(id, cases[c].ids[step]);
+    }
+    sampler_close(sampler);
+  }
+}
+
+/* --- log_probability() */
+
+/* Each of n terms errs by 2^-51, the sum by n 2^-53 at most, the rest by a few units in the last place. */
+static void log_probability_is_exact(void **state) {
+  (void)state;
+  enum { N = 5000 };
+  static float logits[N];
+  make_logits(logits, N, 77);
+  logits[3] = -INFINITY;
+  long double sum = 0;
+  for (int i = 0; i < N; i++) sum += expl(logits[i]);
+  for (int id = 4; id < N; id += 500) {
+    double got = log_probability(logits, N, id);
+    assert_true(fabsl(got - (logits[id] - logl(sum))) < 1e-11L);
+  }
+  assert_true(log_probability(logits, N, 3) == -INFINITY);
+  logits[100] = NAN;
+  assert_true(isnan(log_probability(logits, N, 4)));
+  logits[100] = INFINITY;
+  assert_true(isnan(log_probability(logits, N, 4)));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(philox_gives_the_published_vectors),
+      cmocka_unit_test(keys_order_as_numbers_do),
+      cmocka_unit_test(weights_are_the_exponential),
+      cmocka_unit_test(products_are_exact),
+      cmocka_unit_test(picks_follow_the_rules),
+      cmocka_unit_test(draws_have_the_exact_distribution),
+      cmocka_unit_test(top_p_cuts_at_exact_borders),
+      cmocka_unit_test(greedy_takes_the_first_of_the_greatest),
+      cmocka_unit_test(broken_logits_are_refused),
+      cmocka_unit_test(settings_out_of_range_are_refused),
+      cmocka_unit_test(penalties_change_what_was_seen),
+      cmocka_unit_test(penalties_count_in_greedy_picks),
+      cmocka_unit_test(picks_are_the_committed_ones),
+      cmocka_unit_test(log_probability_is_exact),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
