@@ -273,7 +273,8 @@ Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   if (set->top_k > 0 && set->top_k < s->n_candidates) cut_ranking(s, NULL, (uint64_t)set->top_k);
   weigh(s, greatest);
   if (set->top_p < 1) cut_top_p(s, set->top_p);
-  if (set->min_p > 0) cut_weights(s, sampler_share(set->min_p) << (SAMPLER_WEIGHT_BITS - 32));
+  if (set->min_p > 0) /* the greatest weight is 2^40, whatever was cut */
+    cut_weights(s, sampler_share(set->min_p) << (SAMPLER_WEIGHT_BITS - 32));
   *id = draw(s, sampler_random(set->seed, step));
   return STATUS_OK;
 }

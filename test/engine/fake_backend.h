@@ -1,0 +1,180 @@
+/* fake_backend.h - a backend in a few lines, for tests of what stands above backends.
+ *
+ * Its "model" is a hash: the logits behind a token depend on every token in the cache before it, on their positions
+ * and on the order, so that whatever a session gets wrong about its cache shows in them. It checks the promises of
+ * backend.h as it is called (positions within the context, rows within the chunk, the order of the operations) and
+ * counts what it was asked to do. */
+#ifndef AUK_TEST_FAKE_BACKEND_H
+#define AUK_TEST_FAKE_BACKEND_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/backend.h"
+
+enum { FAKE_VOCAB = 97, FAKE_LAYERS = 3, FAKE_POSITIONS = 200 };
+
+typedef struct {
+  int n_tokens;   /* computed in all steps */
+  int n_steps;    /* calls of embed */
+  int n_rows;     /* rows of logits made */
+  int largest;    /* tokens of the largest step */
+  int fail_at;    /* the step (1 ...) whose last operation fails; 0: none */
+  int n_open;     /* states open */
+  int32_t end_at; /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
+} FakeCounts;
+
+static FakeCounts fake;
+
+struct BackendModel {
+  const Model *model;
+};
+
+struct BackendState {
+  StateOptions sizes;
+  int32_t *cache[FAKE_LAYERS]; /* [n_ctx] the token at each position */
+  int32_t *x;                  /* [max_chunk] */
+  float *logits;               /* [max_logit_rows][FAKE_VOCAB] */
+  int n_kept;                  /* rows of the last norm_logits */
+  int next;                    /* the operation that must come: layer * 5 + index, or -1: embed */
+};
+
+static void fake_close(BackendState *state) {
+  for (int layer = 0; layer < FAKE_LAYERS; layer++) free(state->cache[layer]);
+  free(state->x);
+  free(state->logits);
+  free(state);
+  fake.n_open--;
+}
+
+static Status fake_open(BackendModel *loaded, const StateOptions *sizes, BackendState **state, Error *err) {
+  (void)loaded, (void)err;
+  BackendState *s = calloc(1, sizeof *s);
+  s->sizes = *sizes;
+  for (int layer = 0; layer < FAKE_LAYERS; layer++)
+    s->cache[layer] = calloc((size_t)sizes->n_ctx, sizeof **s->cache);
+  s->x = calloc((size_t)sizes->max_chunk, sizeof *s->x);
+  s->logits = calloc((size_t)sizes->max_logit_rows * FAKE_VOCAB, sizeof *s->logits);
+  s->next = -1;
+  fake.n_open++;
+  *state = s;
+  return STATUS_OK;
+}
+
+static Status fake_embed(BackendState *state, Span span, const int32_t *ids, Error *err) {
+  (void)err;
+  assert_true(span.pos >= 0 && span.n_tokens >= 1);
+  assert_true(span.pos + span.n_tokens <= state->sizes.n_ctx);
+  assert_true(span.n_tokens <= state->sizes.max_chunk);
+  memcpy(state->x, ids, (size_t)span.n_tokens * sizeof *ids);
+  fake.n_steps++;
+  fake.n_tokens += span.n_tokens;
+  if (span.n_tokens > fake.largest) fake.largest = span.n_tokens;
+  state->next = 0;
+  return STATUS_OK;
+}
+
+static Status fake_operation(BackendState *state, int layer, int index) {
+  assert_int_equal(state->next, layer * 5 + index);
+  state->next++;
+  return STATUS_OK;
+}
+
+static Status fake_norm_qkv_rope_append(BackendState *state, Span span, int layer, Error *err) {
+  (void)err;
+  memcpy(state->cache[layer] + span.pos, state->x, (size_t)span.n_tokens * sizeof *state->x);
+  return fake_operation(state, layer, 0);
+}
+
+static Status fake_attention(BackendState *state, Span span, int layer, Error *err) {
+  (void)span, (void)err;
+  return fake_operation(state, layer, 1);
+}
+
+static Status fake_out_proj_residual(BackendState *state, Span span, int layer, Error *err) {
+  (void)span, (void)err;
+  return fake_operation(state, layer, 2);
+}
+
+static Status fake_norm_gate_up(BackendState *state, Span span, int layer, Error *err) {
+  (void)span, (void)err;
+  return fake_operation(state, layer, 3);
+}
+
+static Status fake_down_residual(BackendState *state, Span span, int layer, Error *err) {
+  (void)span;
+  if (fake.fail_at == fake.n_steps && layer == FAKE_LAYERS - 1)
+    return error_set(err, STATUS_FAILED, "the device is gone");
+  return fake_operation(state, layer, 4);
+}
+
+/* The logits behind cache[0 .. n): what every layer's cache holds goes in. */
+static void fake_row(int32_t *const *cache, int n, float *logits) {
+  uint32_t hash = 2166136261u;
+  for (int layer = 0; layer < FAKE_LAYERS; layer++)
+    for (int i = 0; i < n; i++) hash = (hash ^ (uint32_t)cache[layer][i]) * 16777619u + (uint32_t)i;
+  for (int v = 0; v < FAKE_VOCAB; v++) {
+    hash = hash * 1664525u + 1013904223u;
+    logits[v] = (float)(hash >> 20) * 0x1p-9f; /* 0 .. 8 */
+  }
+  if (n - 1 == fake.end_at) logits[FAKE_VOCAB - 1] = 100;
+}
+
+static Status fake_norm_logits(BackendState *state, Span span, int first_row, int n_rows, Error *err) {
+  (void)err;
+  assert_int_equal(state->next, FAKE_LAYERS * 5);
+  assert_true(n_rows >= 1 && n_rows <= state->sizes.max_logit_rows);
+  assert_true(first_row >= 0 && first_row + n_rows <= span.n_tokens);
+  for (int row = 0; row < n_rows; row++)
+    fake_row(state->cache, span.pos + first_row + row + 1, state->logits + row * FAKE_VOCAB);
+  state->n_kept = n_rows;
+  fake.n_rows += n_rows;
+  return STATUS_OK;
+}
+
+static Status fake_read_logits(BackendState *state, int row, float *out, Error *err) {
+  (void)err;
+  assert_true(row >= 0 && row < state->n_kept);
+  memcpy(out, state->logits + row * FAKE_VOCAB, FAKE_VOCAB * sizeof *out);
+  return STATUS_OK;
+}
+
+static Status fake_sample(BackendState *state, Sampler *sampler, int32_t *id, Error *err) {
+  return sampler_pick(sampler, state->logits + (state->n_kept - 1) * FAKE_VOCAB, id, err);
+}
+
+static Status fake_load(const Model *model, const BackendOptions *options, BackendModel **loaded,
+                        Error *err) {
+  (void)options, (void)err;
+  *loaded = calloc(1, sizeof **loaded);
+  (*loaded)->model = model;
+  return STATUS_OK;
+}
+
+static void fake_unload(BackendModel *loaded) {
+  free(loaded);
+}
+
+static size_t fake_state_bytes(const ModelConfig *config, const StateOptions *sizes) {
+  (void)config;
+  return (size_t)sizes->n_ctx * FAKE_LAYERS * 4;
+}
+
+#define FAKE_OPERATION(name, arguments) .name = fake_##name,
+static const Backend fake_backend = {.name = "fake",
+                                     .load = fake_load,
+                                     .unload = fake_unload,
+                                     .state_bytes = fake_state_bytes,
+                                     .open = fake_open,
+                                     .close = fake_close,
+                                     .read_logits = fake_read_logits,
+                                     BACKEND_OPERATIONS(FAKE_OPERATION)};
+#undef FAKE_OPERATION
+
+#endif

@@ -1,0 +1,386 @@
+/* test_session.c - sessions and the generating loop over a backend that is a hash of its cache (fake_backend.h): chunks,
+ * common beginnings, interruptions, failures and ends, compared with logits made from the whole text at once. */
+#include "fake_backend.h"
+
+#include "engine/generate.h"
+#include "engine/session.h"
+
+static const Model model = {
+    .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
+static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
+
+static Session *open_session(SessionOptions options) {
+  fake = (FakeCounts){.end_at = -1};
+  if (options.sampler.top_p == 0) options.sampler = greedy;
+  BackendModel loaded = {&model};
+  Session *session;
+  Error err = {{0}};
+  if (session_open(&fake_backend, &loaded, &model, &options, &session, &err) != STATUS_OK)
+    fail_msg("%s", err.text);
+  return session;
+}
+
+static void make_ids(int32_t *ids, int n, int salt) {
+  for (int i = 0; i < n; i++) ids[i] = (i * 31 + i / 7 + salt * 13) % FAKE_VOCAB;
+}
+
+/* What a model that never heard of caches says behind ids[0 .. n). */
+static void whole_logits(const int32_t *ids, int n, float *out) {
+  int32_t copy[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {copy, copy, copy};
+  memcpy(copy, ids, (size_t)n * sizeof *ids);
+  fake_row(cache, n, out);
+}
+
+static void assert_holds(Session *session, const int32_t *ids, int n) {
+  float got[FAKE_VOCAB], want[FAKE_VOCAB];
+  assert_int_equal(session_length(session), n);
+  assert_memory_equal(session_ids(session), ids, (size_t)n * sizeof *ids);
+  assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
+  whole_logits(ids, n, want);
+  assert_memory_equal(got, want, sizeof got);
+}
+
+static void sync_ok(Session *session, const int32_t *ids, int n) {
+  Error err = {{0}};
+  if (session_sync(session, ids, n, NULL, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
+}
+
+/* --- prefill */
+
+static void chunks_do_not_matter(void **state) {
+  (void)state;
+  const int chunks[] = {1, 7, 64, 199, 0}, n = 150;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, n, 1);
+  for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+    Session *session = open_session((SessionOptions){.chunk = chunks[c]});
+    sync_ok(session, ids, n);
+    assert_holds(session, ids, n);
+    assert_int_equal(fake.n_tokens, n);
+    assert_int_equal(fake.n_rows, 1);
+    int size = chunks[c] ? chunks[c] : FAKE_POSITIONS; /* the default of 256 is cut to the context */
+    assert_int_equal(fake.n_steps, (n + size - 1) / size);
+    session_close(session);
+    assert_int_equal(fake.n_open, 0);
+  }
+}
+
+static void a_common_beginning_is_kept(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS], other[FAKE_POSITIONS];
+  make_ids(ids, 120, 1);
+  Session *session = open_session((SessionOptions){.chunk = 16});
+  sync_ok(session, ids, 60);
+
+  fake.n_tokens = 0;
+  sync_ok(session, ids, 120); /* goes on */
+  assert_holds(session, ids, 120);
+  assert_int_equal(fake.n_tokens, 60);
+
+  fake.n_tokens = 0;
+  sync_ok(session, ids, 120); /* the same: the last again, for its logits */
+  assert_holds(session, ids, 120);
+  assert_int_equal(fake.n_tokens, 1);
+
+  fake.n_tokens = 0;
+  sync_ok(session, ids, 40); /* shorter */
+  assert_holds(session, ids, 40);
+  assert_int_equal(fake.n_tokens, 1);
+
+  memcpy(other, ids, sizeof other);
+  other[10] = (other[10] + 1) % FAKE_VOCAB;
+  fake.n_tokens = 0;
+  sync_ok(session, other, 40); /* another text from its eleventh token on */
+  assert_holds(session, other, 40);
+  assert_int_equal(fake.n_tokens, 30);
+  session_close(session);
+}
+
+typedef struct {
+  int calls, stop_at, last_done, total;
+} Watcher;
+
+static bool watch(void *user, int done, int total) {
+  Watcher *watcher = user;
+  assert_true(done >= watcher->last_done && done <= total);
+  watcher->last_done = done;
+  watcher->total = total;
+  return ++watcher->calls != watcher->stop_at;
+}
+
+static void an_interrupted_prefill_can_go_on(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 100, 3);
+  Session *session = open_session((SessionOptions){.chunk = 10});
+  Watcher watcher = {.stop_at = 4};
+  Error err;
+  assert_int_equal(session_sync(session, ids, 100, watch, &watcher, &err), STATUS_INTERRUPTED);
+  assert_int_equal(session_length(session), 30);
+  assert_memory_equal(session_ids(session), ids, 30 * sizeof *ids);
+  int32_t id;
+  assert_int_equal(session_sample(session, &id, &err), STATUS_FAILED); /* no logits */
+
+  watcher = (Watcher){.stop_at = -1};
+  fake.n_tokens = 0;
+  assert_int_equal(session_sync(session, ids, 100, watch, &watcher, &err), STATUS_OK);
+  assert_int_equal(fake.n_tokens, 70);
+  assert_int_equal(watcher.last_done, 100);
+  assert_int_equal(watcher.total, 100);
+  assert_holds(session, ids, 100);
+  session_close(session);
+}
+
+static void a_failed_step_leaves_what_was_there(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 100, 4);
+  Session *session = open_session((SessionOptions){.chunk = 10});
+  fake.fail_at = 3;
+  Error err;
+  assert_int_equal(session_sync(session, ids, 100, NULL, NULL, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "the device is gone");
+  assert_int_equal(session_length(session), 20);
+  fake.fail_at = 0;
+  sync_ok(session, ids, 100);
+  assert_holds(session, ids, 100);
+  fake.fail_at = fake.n_steps + 1;
+  assert_int_equal(session_decode(session, 5, &err), STATUS_FAILED);
+  assert_int_equal(session_length(session), 100);
+  session_close(session);
+}
+
+static void ids_and_lengths_are_checked(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS + 1];
+  make_ids(ids, FAKE_POSITIONS + 1, 5);
+  Session *session = open_session((SessionOptions){.n_ctx = 50});
+  assert_int_equal(session_context(session), 50);
+  Error err;
+  assert_int_equal(session_sync(session, ids, 0, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_sync(session, ids, 51, NULL, NULL, &err), STATUS_USAGE);
+  sync_ok(session, ids, 50);
+  assert_int_equal(session_decode(session, 1, &err), STATUS_USAGE); /* full */
+  assert_holds(session, ids, 50);
+  const int32_t bad[] = {-1, FAKE_VOCAB, INT32_MAX};
+  for (int i = 0; i < 3; i++) {
+    ids[7] = bad[i];
+    assert_int_equal(session_sync(session, ids, 20, NULL, NULL, &err), STATUS_USAGE);
+    assert_non_null(strstr(err.text, "token 7"));
+    assert_int_equal(session_decode(session, bad[i], &err), STATUS_USAGE);
+  }
+  assert_int_equal(session_length(session), 50);
+  session_close(session);
+}
+
+static void impossible_sizes_are_refused(void **state) {
+  (void)state;
+  const SessionOptions bad[] = {
+      {.n_ctx = FAKE_POSITIONS + 1, .sampler = greedy},
+      {.n_ctx = -1, .sampler = greedy},
+      {.chunk = -1, .sampler = greedy},
+      {.max_logit_rows = -1, .sampler = greedy},
+      {.sampler = {.temperature = -1, .top_p = 1, .repetition_penalty = 1}},
+  };
+  BackendModel loaded = {&model};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    Session *session;
+    Error err;
+    assert_int_equal(session_open(&fake_backend, &loaded, &model, &bad[i], &session, &err), STATUS_USAGE);
+    assert_null(session);
+  }
+  assert_int_equal(fake.n_open, 0);
+}
+
+/* --- decoding, evaluating */
+
+static void decoding_is_prefilling_one_token(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 90, 6);
+  Session *session = open_session((SessionOptions){.chunk = 32});
+  sync_ok(session, ids, 40);
+  for (int i = 40; i < 90; i++) {
+    assert_int_equal(session_decode(session, ids[i], NULL), STATUS_OK);
+    assert_holds(session, ids, i + 1);
+  }
+  session_close(session);
+}
+
+static Status take_row(void *user, int row, const float *logits, Error *err) {
+  const int32_t *ids = user;
+  float want[FAKE_VOCAB];
+  whole_logits(ids, row + 1, want);
+  assert_memory_equal(logits, want, sizeof want);
+  return row == 70 ? error_set(err, STATUS_FAILED, "disk full") : STATUS_OK;
+}
+
+static void evaluation_gives_the_logits_of_every_token(void **state) {
+  (void)state;
+  const int chunks[] = {1, 7, 64, 0}, rows[] = {0, 1, 5, 64, 1000};
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 100, 7);
+  for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+      Session *session = open_session((SessionOptions){.chunk = chunks[c], .max_logit_rows = rows[r]});
+      Error err;
+      sync_ok(session, ids + 3, 30); /* another timeline before */
+      fake.n_rows = fake.n_tokens = 0;
+      assert_int_equal(session_evaluate(session, ids, 70, take_row, ids, &err), STATUS_OK);
+      assert_int_equal(fake.n_rows, 70);
+      assert_int_equal(fake.n_tokens, 70);
+      assert_holds(session, ids, 70);
+      assert_int_equal(session_evaluate(session, ids, 100, take_row, ids, &err), STATUS_FAILED);
+      assert_string_equal(err.text, "disk full");
+      session_close(session);
+    }
+}
+
+/* Presence counts what was generated, not the prompt; a text that is synced anew is prompt. */
+static void the_sampler_knows_prompt_from_answer(void **state) {
+  (void)state;
+  SamplerSettings settings = greedy;
+  settings.presence_penalty = 50; /* more than any logit of the fake model */
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 50, 8);
+  Session *session = open_session((SessionOptions){.sampler = settings});
+  sync_ok(session, ids, 50);
+  bool seen[FAKE_VOCAB] = {false};
+  for (int i = 0; i < 40; i++) {
+    int32_t id;
+    assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
+    assert_false(seen[id]); /* each token once: 40 of 97, most of them in the prompt */
+    seen[id] = true;
+    assert_int_equal(session_decode(session, id, NULL), STATUS_OK);
+  }
+  int32_t text[FAKE_POSITIONS], id;
+  memcpy(text, session_ids(session), 90 * sizeof *text);
+  sync_ok(session, text, 90);
+  float logits[FAKE_VOCAB];
+  assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
+  whole_logits(text, 90, logits);
+  for (int v = 0; v < FAKE_VOCAB; v++) assert_true(logits[v] <= logits[id]);
+  session_close(session);
+}
+
+/* --- the loop */
+
+typedef struct {
+  int32_t ids[FAKE_POSITIONS];
+  int n, stop_after, fail_after;
+  volatile int *interrupt;
+} Heard;
+
+static Status hear(void *user, int32_t id, bool *stop, Error *err) {
+  Heard *heard = user;
+  heard->ids[heard->n++] = id;
+  if (heard->interrupt && heard->n == 5) *heard->interrupt = 1;
+  if (heard->n == heard->fail_after) return error_set(err, STATUS_PIPE, "gone");
+  *stop = heard->n == heard->stop_after;
+  return STATUS_OK;
+}
+
+static GenerateResult generate_ok(Session *session, GenerateOptions options, Heard *heard) {
+  GenerateResult result;
+  Error err = {{0}};
+  if (generate(session, &options, hear, heard, &result, &err) != STATUS_OK) fail_msg("%s", err.text);
+  assert_int_equal(result.n_generated, heard->n);
+  return result;
+}
+
+static void every_end_is_told(void **state) {
+  (void)state;
+  const int32_t eos[] = {FAKE_VOCAB - 2, FAKE_VOCAB - 1};
+  int32_t ids[FAKE_POSITIONS], greedy_ids[20];
+  make_ids(ids, 30, 9);
+  Session *session = open_session((SessionOptions){.n_ctx = 60, .chunk = 16});
+
+  sync_ok(session, ids, 30);
+  Heard heard = {.n = 0};
+  GenerateResult result = generate_ok(session, (GenerateOptions){.max_tokens = 20}, &heard);
+  assert_int_equal(result.reason, FINISH_LENGTH);
+  assert_int_equal(heard.n, 20);
+  assert_int_equal(session_length(session), 49); /* nobody asked for what follows the twentieth */
+  assert_true(result.first_token_ms >= 0 && result.decode_ms >= 0);
+  memcpy(greedy_ids, heard.ids, sizeof greedy_ids);
+  for (int i = 0; i < 20; i++) {
+    float logits[FAKE_VOCAB];
+    whole_logits(ids, 30 + i, logits);
+    for (int v = 0; v < FAKE_VOCAB; v++) assert_true(logits[v] <= logits[greedy_ids[i]]);
+    ids[30 + i] = greedy_ids[i];
+  }
+
+  sync_ok(session, ids, 30);
+  heard = (Heard){.n = 0};
+  result = generate_ok(session, (GenerateOptions){.max_tokens = 0}, &heard);
+  assert_int_equal(result.reason, FINISH_LENGTH);
+  assert_int_equal(heard.n, 0);
+
+  heard = (Heard){.n = 0};
+  result = generate_ok(session, (GenerateOptions){.max_tokens = -1}, &heard);
+  assert_int_equal(result.reason, FINISH_CONTEXT);
+  assert_int_equal(heard.n, 31); /* 30 that fit, and the one that the last logits give */
+  assert_int_equal(session_length(session), 60);
+
+  fake.end_at = 36;
+  sync_ok(session, ids, 30);
+  heard = (Heard){.n = 0};
+  result = generate_ok(session, (GenerateOptions){.max_tokens = -1, .eos = eos, .n_eos = 2}, &heard);
+  assert_int_equal(result.reason, FINISH_EOS);
+  assert_int_equal(heard.n, 7);
+  assert_memory_equal(heard.ids, greedy_ids, 7 * sizeof *greedy_ids);
+
+  sync_ok(session, ids, 30);
+  heard = (Heard){.n = 0};
+  result = generate_ok(
+      session, (GenerateOptions){.max_tokens = 10, .eos = eos, .n_eos = 2, .ignore_eos = true}, &heard);
+  assert_int_equal(result.reason, FINISH_LENGTH);
+  assert_int_equal(heard.ids[7], FAKE_VOCAB - 1);
+
+  sync_ok(session, ids, 30);
+  heard = (Heard){.stop_after = 4};
+  result = generate_ok(session, (GenerateOptions){.max_tokens = -1}, &heard);
+  assert_int_equal(result.reason, FINISH_STOP);
+  assert_int_equal(heard.n, 4);
+
+  sync_ok(session, ids, 30);
+  volatile int interrupt = 0;
+  heard = (Heard){.interrupt = &interrupt};
+  result = generate_ok(session, (GenerateOptions){.max_tokens = -1, .interrupted = &interrupt}, &heard);
+  assert_int_equal(result.reason, FINISH_INTERRUPTED);
+  assert_int_equal(heard.n, 5);
+
+  sync_ok(session, ids, 30);
+  heard = (Heard){.fail_after = 3};
+  Error err;
+  const GenerateOptions endless = {.max_tokens = -1};
+  assert_int_equal(generate(session, &endless, hear, &heard, &result, &err), STATUS_PIPE);
+  assert_int_equal(heard.n, 3);
+  session_close(session);
+}
+
+static void finish_reasons_have_names(void **state) {
+  (void)state;
+  assert_string_equal(finish_name(FINISH_EOS), "eos");
+  assert_string_equal(finish_name(FINISH_STOP), "stop");
+  assert_string_equal(finish_name(FINISH_LENGTH), "length");
+  assert_string_equal(finish_name(FINISH_CONTEXT), "context");
+  assert_string_equal(finish_name(FINISH_INTERRUPTED), "interrupted");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(chunks_do_not_matter),
+      cmocka_unit_test(a_common_beginning_is_kept),
+      cmocka_unit_test(an_interrupted_prefill_can_go_on),
+      cmocka_unit_test(a_failed_step_leaves_what_was_there),
+      cmocka_unit_test(ids_and_lengths_are_checked),
+      cmocka_unit_test(impossible_sizes_are_refused),
+      cmocka_unit_test(decoding_is_prefilling_one_token),
+      cmocka_unit_test(evaluation_gives_the_logits_of_every_token),
+      cmocka_unit_test(the_sampler_knows_prompt_from_answer),
+      cmocka_unit_test(every_end_is_told),
+      cmocka_unit_test(finish_reasons_have_names),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
