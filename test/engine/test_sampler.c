@@ -363,6 +363,11 @@ static void penalties_change_what_was_seen(void **state) {
   sampler_forget(sampler);
   for (uint64_t step = 2000; step < 4000; step++) /* the draws go on, the penalties are gone */
     assert_int_equal(pick(sampler, logits), plain_pick(&settings, logits, N, step));
+  sampler_note(sampler, 5, false); /* in the prompt now, and no more in an answer */
+  memcpy(scores, logits, sizeof scores);
+  scores[5] = logits[5] / 1.3f;
+  for (uint64_t step = 4000; step < 6000; step++)
+    assert_int_equal(pick(sampler, logits), plain_pick(&settings, scores, N, step));
   sampler_close(sampler);
 }
 
