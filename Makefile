@@ -33,11 +33,10 @@ AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -DAUK_CUDA=$(CUDA) -I
 # No contraction and no fast math: results depend on the source, not on the compiler's mood.
 AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>&-) $(CFLAGS)
 AUK_LDLIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>&-) -lm $(LDLIBS)
-ifeq ($(SANITIZE),1)
-AUK_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-endif
-ifeq ($(FUZZ),1)
-AUK_CFLAGS += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+# Warnings are off here: what sanitizers put into the code makes gcc warn of paths that are not there.
+ifneq ($(filter 1,$(SANITIZE) $(FUZZ)),)
+AUK_CFLAGS += -w -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+AUK_CFLAGS += $(if $(filter 1,$(FUZZ)),-fsanitize=fuzzer-no-link)
 endif
 ifeq ($(CUDA),1)
 AUK_NVCCFLAGS := -std=c++17 -O3 -lineinfo -Werror all-warnings $(NVCCFLAGS) \
