@@ -14,8 +14,8 @@
 
 /* --- the header */
 
-/* The ranges are config.c's. They keep the length of any body below 2^59, so that no sum of sizes overflows, and
- * a lying header from causing a long walk. */
+/* The ranges are config.c's. They keep the length of any body below 2^59, so that no sum of sizes
+ * overflows, and a lying header from causing a long walk. */
 static const struct {
   const char *name;
   size_t offset; /* in the file */

@@ -55,8 +55,8 @@ typedef struct {
   uint64_t offset, bytes; /* in the file */
 } Ak48Tensor;
 
-/* Calls visit (NULL: nothing) for every tensor of the body in its order; *end is where the body ends. qk_norm:
- * whether it has q and k norms. Fails only where visit does. PRECOND the header was decoded. */
+/* Calls visit (NULL: nothing) for every tensor of the body in its order; *end is where the body ends.
+ * qk_norm: whether it has q and k norms. Fails only where visit does. PRECOND the header was decoded. */
 typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
 Status ak48_walk(const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
                  Error *err);

@@ -108,7 +108,7 @@ void model_close(Model *model);
 
 /* Writes `model` as an ak48 file (models.md, "ak48"), atomically. What the format cannot hold is refused by
  * name before anything is written: biases, dense linear layers, values that fp16 cannot hold exactly, group
- * sizes that differ between layers, sliding windows that differ between layers. */
+ * sizes that differ between layers, rope scaling, sliding windows shorter than the context. */
 Status ak48_write(const Model *model, const char *path, Error *err);
 
 #endif

@@ -1,0 +1,21 @@
+/* inspect.h - private to inspect.c and inspect_json.c: what both of them report. */
+#ifndef AUK_COMMANDS_INSPECT_H
+#define AUK_COMMANDS_INSPECT_H
+
+#include "base/json.h"
+#include "model/layers.h"
+#include "model/tensors.h"
+
+typedef struct {
+  const Model *model;
+  const char *path;
+  size_t n_quantised, n_dense, n_biases; /* of the layers' linear layers */
+  size_t kv_numbers;                     /* that a token takes in the KV cache */
+} Inspection;
+
+/* The whole report as one JSON object and a newline; `tensors`: with a list of all of them. */
+Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
+
+const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
+
+#endif

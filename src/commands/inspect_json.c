@@ -1,0 +1,204 @@
+/* inspect_json.c - `auk inspect --json`: the report as one object. Names are those of config.json where it
+ * has one.
+ *
+ * Called by: inspect.c. */
+#include <string.h>
+
+#include "commands/decimal.h"
+#include "commands/inspect.h"
+
+const char *rope_kind_name(RopeKind kind) {
+  static const char *const names[] = {
+      [ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
+  return names[kind];
+}
+
+/* An object or array being written. Every member begins with a comma but the first. */
+typedef struct {
+  Buffer *out;
+  Error *err;
+  bool begun; /* a member was written */
+} Writer;
+
+static Status key(Writer *writer, const char *name) {
+  TRY(buffer_append_string(writer->out, writer->begun ? ", " : "", writer->err));
+  writer->begun = true;
+  return name ? buffer_printf(writer->out, writer->err, "\"%s\": ", name) : STATUS_OK;
+}
+
+static Status put_raw(Writer *writer, const char *name, const char *text) {
+  TRY(key(writer, name));
+  return buffer_append_string(writer->out, text, writer->err);
+}
+
+static Status put_int(Writer *writer, const char *name, long long value) {
+  TRY(key(writer, name));
+  return buffer_printf(writer->out, writer->err, "%lld", value);
+}
+
+static Status put_size(Writer *writer, const char *name, size_t value) {
+  TRY(key(writer, name));
+  return buffer_printf(writer->out, writer->err, "%zu", value);
+}
+
+static Status put_double(Writer *writer, const char *name, double value) {
+  return put_raw(writer, name, decimal(value).text);
+}
+
+static Status put_bool(Writer *writer, const char *name, bool value) {
+  return put_raw(writer, name, value ? "true" : "false");
+}
+
+/* NULL becomes null. */
+static Status put_string(Writer *writer, const char *name, const char *value) {
+  if (!value) return put_raw(writer, name, "null");
+  TRY(key(writer, name));
+  return json_write_string(writer->out, value, strlen(value), writer->err);
+}
+
+static Status open_member(Writer *writer, const char *name, const char *bracket) {
+  TRY(put_raw(writer, name, bracket));
+  writer->begun = false;
+  return STATUS_OK;
+}
+
+static Status close_member(Writer *writer, const char *bracket) {
+  writer->begun = true;
+  return buffer_append_string(writer->out, bracket, writer->err);
+}
+
+/* --- parts of the report */
+
+static Status put_sizes(Writer *w, const Inspection *inspection) {
+  const ModelConfig *config = &inspection->model->config;
+  TRY(put_string(w, "path", inspection->path));
+  TRY(put_string(w, "layout", inspection->model->layout == LAYOUT_AK48 ? "ak48" : "huggingface"));
+  TRY(put_string(w, "architecture", config->architecture));
+  TRY(put_int(w, "hidden_size", config->hidden));
+  TRY(put_int(w, "intermediate_size", config->intermediate));
+  TRY(put_int(w, "num_hidden_layers", config->n_layers));
+  TRY(put_int(w, "num_attention_heads", config->n_heads));
+  TRY(put_int(w, "num_key_value_heads", config->n_kv_heads));
+  TRY(put_int(w, "head_dim", config->head_dim));
+  TRY(put_int(w, "vocab_size", config->vocab_size));
+  TRY(put_int(w, "max_position_embeddings", config->max_position));
+  TRY(put_bool(w, "qk_norm", config->qk_norm));
+  TRY(put_bool(w, "tie_word_embeddings", config->tied_embeddings));
+  TRY(put_double(w, "rms_norm_eps", config->norm_eps));
+  return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
+}
+
+static Status put_positions(Writer *w, const Model *model) {
+  const RopeConfig *rope = &model->config.rope;
+  TRY(put_double(w, "rope_theta", rope->theta));
+  TRY(put_string(w, "rope_theta_source", model->theta_source));
+  TRY(open_member(w, "rope_scaling", "{"));
+  TRY(put_string(w, "rope_type", rope_kind_name(rope->kind)));
+  if (rope->kind != ROPE_PLAIN) TRY(put_double(w, "factor", rope->factor));
+  if (rope->kind == ROPE_LLAMA3) {
+    TRY(put_double(w, "low_freq_factor", rope->low_freq_factor));
+    TRY(put_double(w, "high_freq_factor", rope->high_freq_factor));
+  }
+  if (rope->kind == ROPE_YARN) {
+    TRY(put_double(w, "beta_fast", rope->beta_fast));
+    TRY(put_double(w, "beta_slow", rope->beta_slow));
+  }
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN)
+    TRY(put_double(w, "original_max_position_embeddings", rope->original_max_position));
+  TRY(close_member(w, "}"));
+  TRY(open_member(w, "sliding_windows", "["));
+  for (int i = 0; i < model->config.n_layers; i++) TRY(put_int(w, NULL, model->config.windows[i]));
+  return close_member(w, "]");
+}
+
+static Status put_quantisation(Writer *w, const Inspection *inspection) {
+  const Model *model = inspection->model;
+  TRY(put_string(w, "embedding_dtype", dtype_name(model->embedding.dtype)));
+  TRY(put_string(w, "head_dtype", dtype_name(model->head.dtype)));
+  TRY(open_member(w, "linear_layers", "{"));
+  TRY(put_size(w, "awq", inspection->n_quantised));
+  TRY(put_size(w, "dense", inspection->n_dense));
+  TRY(put_size(w, "with_bias", inspection->n_biases));
+  if (inspection->n_quantised) {
+    TRY(put_int(w, "bits", model->config.quant_bits));
+    TRY(put_int(w, "group_size", model->config.quant_group));
+  }
+  TRY(open_member(w, "dense_layers", "{"));
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (linear->kind == LINEAR_DENSE) TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
+    }
+  }
+  TRY(close_member(w, "}"));
+  return close_member(w, "}");
+}
+
+static Status put_generation(Writer *w, const ModelConfig *config) {
+  const GenerationDefaults *generation = &config->generation;
+  TRY(config->bos < 0 ? put_raw(w, "bos_token_id", "null") : put_int(w, "bos_token_id", config->bos));
+  TRY(open_member(w, "eos_token_id", "["));
+  for (int i = 0; i < config->n_eos; i++) TRY(put_int(w, NULL, config->eos[i]));
+  TRY(close_member(w, "]"));
+  TRY(open_member(w, "generation", "{"));
+  TRY(put_bool(w, "do_sample", generation->do_sample));
+  TRY(put_double(w, "temperature", generation->temperature));
+  TRY(put_int(w, "top_k", generation->top_k));
+  TRY(put_double(w, "top_p", generation->top_p));
+  TRY(put_double(w, "min_p", generation->min_p));
+  TRY(put_double(w, "repetition_penalty", generation->repetition_penalty));
+  return close_member(w, "}");
+}
+
+static Status put_memory(Writer *w, const Inspection *inspection) {
+  const Model *model = inspection->model;
+  size_t n_ctx = (size_t)model->config.max_position;
+  TRY(put_size(w, "weight_bytes", model->weight_bytes));
+  TRY(open_member(w, "kv_bytes_per_token", "{"));
+  TRY(put_size(w, "f16", inspection->kv_numbers * 2));
+  TRY(put_size(w, "f32", inspection->kv_numbers * 4));
+  TRY(close_member(w, "}"));
+  TRY(open_member(w, "kv_bytes_full_context", "{"));
+  TRY(put_size(w, "f16", inspection->kv_numbers * 2 * n_ctx));
+  TRY(put_size(w, "f32", inspection->kv_numbers * 4 * n_ctx));
+  return close_member(w, "}");
+}
+
+static Status put_unused(Writer *w, const Model *model) {
+  TRY(put_size(w, "n_tensors", model_tensor_count(model)));
+  TRY(open_member(w, "unused_tensors", "["));
+  for (size_t i = 0; i < model_tensor_count(model); i++)
+    if (!model_tensor(model, i)->used) TRY(put_string(w, NULL, model_tensor(model, i)->name));
+  return close_member(w, "]");
+}
+
+static Status put_tensors(Writer *w, const Model *model) {
+  TRY(open_member(w, "tensors", "["));
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const StoredTensor *tensor = model_tensor(model, i);
+    TRY(open_member(w, NULL, "\n  {"));
+    TRY(put_string(w, "name", tensor->name));
+    TRY(put_string(w, "dtype", tensor->dtype_name));
+    TRY(put_raw(w, "shape", shape_text(tensor->rank, tensor->shape).text));
+    TRY(put_size(w, "bytes", tensor->bytes));
+    TRY(put_string(w, "file", tensor->file));
+    TRY(put_bool(w, "used", tensor->used));
+    TRY(close_member(w, "}"));
+  }
+  return close_member(w, "]");
+}
+
+Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
+  const Model *model = inspection->model;
+  Writer writer = {.out = out, .err = err};
+  TRY(buffer_append_string(out, "{", err));
+  TRY(put_sizes(&writer, inspection));
+  TRY(put_positions(&writer, model));
+  TRY(put_quantisation(&writer, inspection));
+  TRY(put_generation(&writer, &model->config));
+  TRY(put_string(&writer, "tokenizer", model->tokenizer_path));
+  TRY(put_memory(&writer, inspection));
+  TRY(put_unused(&writer, model));
+  if (tensors) TRY(put_tensors(&writer, model));
+  return buffer_append_string(out, "}\n", err);
+}

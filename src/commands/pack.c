@@ -1,0 +1,79 @@
+/* pack.c - `auk pack MODEL -o FILE`: a checkpoint as one packed file.
+ *
+ * Called by: main.c.   Calls: model/model.h.
+ * The file appears whole or not at all. What its header cannot hold and this program would not guess is
+ * said on standard error. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/decimal.h"
+
+typedef struct {
+  ModelFlags model;
+  const char *output;
+  bool verbose, helped;
+} Options;
+
+static Status parse(int argc, char **argv, Options *options, Error *err) {
+  const Flag flags[] = {
+      flag_string("-m, --model", "MODEL", &options->model.path, "the checkpoint, in place of the operand"),
+      flag_string("-o, --output", "FILE", &options->output, "the file to write"),
+      flag_switch("-v, --verbose", &options->verbose, "say what was written, also where that is no terminal"),
+  };
+  const FlagGroup groups[] = {{"Pack", flags, sizeof flags / sizeof *flags}};
+  const Interface interface = {
+      "auk pack MODEL -o FILE",
+      "Writes an AWQ checkpoint as one packed file (ak48). What such a file cannot hold is "
+      "refused by name:\nbiases, dense layers, rope scaling, sliding windows, numbers that "
+      "fp16 cannot hold exactly.",
+      groups, sizeof groups / sizeof *groups, 1};
+  const char *operand = NULL;
+  size_t n_operands;
+  TRY(flags_parse(&interface, argc, argv, &operand, &n_operands, &options->helped, err));
+  if (options->helped) return STATUS_OK;
+  if (n_operands && options->model.path)
+    return error_set(err, STATUS_USAGE, "two models: %s and %s", options->model.path, operand);
+  if (n_operands) options->model.path = operand;
+  return options->output ? STATUS_OK : error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
+}
+
+/* The header has neither theta nor epsilon: whether the file, opened where it now lies, has the same. */
+static void tell_what_is_lost(const Model *model, const char *output) {
+  Model *packed = NULL;
+  Error err = {{0}};
+  if (model_open(output, NULL, &packed, &err) != STATUS_OK) {
+    fprintf(stderr, "auk: %s is written, but cannot be opened where it lies: %s\n", output, err.text);
+  } else if (packed->config.rope.theta != model->config.rope.theta ||
+             packed->config.norm_eps != model->config.norm_eps) {
+    fprintf(stderr,
+            "auk: %s does not hold rope_theta and epsilon: put config.json beside it, or run it with "
+            "--rope-theta %s "
+            "--norm-eps %s\n",
+            output, decimal(model->config.rope.theta).text, decimal(model->config.norm_eps).text);
+  }
+  model_close(packed);
+}
+
+static Status run(const Options *options, Model **model, Error *err) {
+  TRY(model_flags_open(&options->model, model, err));
+  TRY(ak48_write(*model, options->output, err));
+  struct stat info;
+  bool regular = stat(options->output, &info) == 0 && S_ISREG(info.st_mode); /* not /dev/stdout */
+  if (regular) tell_what_is_lost(*model, options->output);
+  if (options->verbose || progress_is_terminal())
+    fprintf(stderr, "%s: %zu bytes of weights\n", options->output, (*model)->weight_bytes);
+  return STATUS_OK;
+}
+
+int command_pack(int argc, char **argv) {
+  Options options = {0};
+  Model *model = NULL;
+  Error err = {{0}};
+  Status status = parse(argc, argv, &options, &err);
+  if (status == STATUS_OK && !options.helped) status = run(&options, &model, &err);
+  model_close(model);
+  return command_finish(status, &err);
+}
