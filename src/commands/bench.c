@@ -161,8 +161,9 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
   name_test(test, name);
   switch ((Form)o->form) {
   case FORM_MARKDOWN:
-    return buffer_printf(out, err, "| %s | %.2f | %s | %s | %s | %.2f ± %.2f |\n", model,
-                         (double)bytes / 0x1p20, backend, kv, name, speed->mean, speed->deviation);
+    return buffer_printf(out, err, "| %s | %.2f | %s | %d | %s | %s | %.2f ± %.2f |\n", model,
+                         (double)bytes / 0x1p20, backend, n_threads(&o->engine), kv, name, speed->mean,
+                         speed->deviation);
   case FORM_CSV:
     TRY(put_csv_string(out, model, err));
     return buffer_printf(out, err, ",%zu,%s,%d,%s,%s,%d,%d,%d,%d,%.6f,%.6f,%.3f,%.3f\n", bytes, backend,

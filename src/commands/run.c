@@ -181,7 +181,7 @@ static double per_second(int n, double ms) {
 
 static void print_statistics(const Run *run, const GenerateResult *result, double prefill_ms) {
   int n_prompt = (int)run->ids.count, n = result->n_generated;
-  fprintf(stderr, "auk: prompt %d tokens, %.0f ms (%.1f/s); answer %d tokens, %.0f ms (%.1f/s); end: %s\n",
+  fprintf(stderr, "auk: prompt %d tokens, %.1f ms (%.1f/s); answer %d tokens, %.1f ms (%.1f/s); end: %s\n",
           n_prompt, prefill_ms, per_second(n_prompt, prefill_ms), n,
           result->first_token_ms + result->decode_ms, per_second(n - 1, result->decode_ms),
           finish_name(result->reason));
