@@ -209,6 +209,9 @@ static Status parse_yarn(const Reader *r, const ModelConfig *config, RopeConfig 
   TRY(get_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
   TRY(get_double(r, "mscale", 0, 1e3, 0, &rope->mscale));
   TRY(get_double(r, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim));
+  if (rope->beta_fast < 1e-3 || rope->beta_slow < 1e-3)
+    return refuse(r, "beta_fast is %g and beta_slow %g, expected at least 0.001", rope->beta_fast,
+                  rope->beta_slow);
   if (rope->theta <= 1) return refuse(r, "rope_theta is %g, expected more than 1 with yarn", rope->theta);
   return get_bool(r, "truncate", true, &rope->truncate);
 }

@@ -304,6 +304,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
       {"+'rope_scaling': {'type': 'yarn', 'attention_factor': 0}", "attention_factor is 0"},
       {"+'rope_theta': 1, 'rope_scaling': {'type': 'yarn', 'factor': 2}",
        "rope_theta is 1, expected more than 1"},
+      {"+'rope_scaling': {'type': 'yarn', 'beta_slow': 1e-300}", "beta_slow 1e-300, expected at least 0.001"},
       {"+'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported"},
       {"+'rope_parameters': {'partial_rotary_factor': 0.25}", "partial_rotary_factor 0.25 is not supported"},
       {"+'rope_parameters': {'full_attention': {'rope_theta': 5}}",

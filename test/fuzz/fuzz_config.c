@@ -1,0 +1,49 @@
+/* fuzz_config.c - a hostile config.json: what is accepted holds everything that config.h promises. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "model/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition) {
+  if (!condition) abort();
+}
+
+static bool in_range(int value, int low, int high) {
+  return value >= low && value <= high;
+}
+
+static void check(const ModelConfig *c) {
+  require(c->architecture[0] && c->architecture[sizeof c->architecture - 1] == 0);
+  require(in_range(c->hidden, 1, 1 << 20) && in_range(c->intermediate, 1, 1 << 22));
+  require(in_range(c->n_layers, 1, 4096) && in_range(c->n_heads, 1, 1 << 14) &&
+          in_range(c->n_kv_heads, 1, 1 << 14));
+  require(c->n_heads % c->n_kv_heads == 0);
+  require(in_range(c->head_dim, 2, 256) && c->head_dim % 2 == 0);
+  require(in_range(c->vocab_size, 1, 1 << 24) && in_range(c->max_position, 1, 1 << 30));
+  require(c->norm_eps >= 0 && c->norm_eps <= 1 && c->rope.theta >= 1);
+  for (int i = 0; i < c->n_layers; i++) require(c->windows[i] >= 0);
+  if (c->quant == QUANT_AWQ) require(c->quant_bits == 4 && (c->quant_group == -1 || c->quant_group > 0));
+  for (int i = 0; i < c->n_dense_modules; i++) require(c->dense_modules[i] != NULL);
+  require(c->bos >= -1 && in_range(c->n_eos, 0, MAX_EOS));
+  for (int i = 0; i < c->n_eos; i++) require(c->eos[i] >= 0);
+
+  float frequencies[128], attention_factor;
+  rope_frequencies(c, frequencies, &attention_factor);
+  require(isfinite(attention_factor));
+  for (int i = 0; i < c->head_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  ModelConfig config;
+  Error err = {{0}};
+  Status status = config_parse("config.json", (const char *)data, size, &config, &err);
+  if (status == STATUS_OK)
+    check(&config);
+  else
+    require(status == STATUS_MODEL && err.text[0]);
+  config_release(&config);
+  return 0;
+}
