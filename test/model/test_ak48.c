@@ -361,7 +361,7 @@ static void leaves_nothing_half_written(void **state) {
 static void bytes_refused(const void *bytes, size_t size, const char *part, const char *more) {
   char *directory = make_directory();
   write_file(directory, "m.ak48", bytes, size);
-  open_refused(in_directory(directory, "m.ak48"), NULL, STATUS_MODEL, "m.ak48", part, more, NULL);
+  OPEN_REFUSED(in_directory(directory, "m.ak48"), NULL, STATUS_MODEL, "m.ak48", part, more);
   remove_directory(directory);
 }
 
@@ -498,7 +498,7 @@ static void asks_flag_then_config_then_qwen3(void **state) {
   assert_string_equal(model->eps_source, "flag");
   assert_string_equal(model->tokenizer_path, "t.json");
   model_close(model);
-  open_refused(path, &(ModelOverrides){.rope_theta = -1}, STATUS_USAGE, "--rope-theta is -1", NULL);
+  OPEN_REFUSED(path, &(ModelOverrides){.rope_theta = -1}, STATUS_USAGE, "--rope-theta is -1");
   remove_directory(directory);
   tiny_free(&tiny);
 }
@@ -546,8 +546,8 @@ static void refuses_a_config_that_contradicts_it(void **state) {
     char *directory = write_packed(&tiny);
     memcpy((char *)&tiny + cases[i].field, &cases[i].value, sizeof(int));
     write_config(&tiny, directory);
-    open_refused(in_directory(directory, "m.ak48"), NULL, STATUS_MODEL, "config.json", cases[i].part,
-                 cases[i].more, NULL);
+    OPEN_REFUSED(in_directory(directory, "m.ak48"), NULL, STATUS_MODEL, "config.json", cases[i].part,
+                 cases[i].more);
     remove_directory(directory);
     tiny_free(&tiny);
   }
@@ -560,20 +560,18 @@ static void refuses_a_config_of_another_kind(void **state) {
   char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
   tiny.tied = false;
   write_config(&tiny, directory);
-  open_refused(path, NULL, STATUS_MODEL, "tie_word_embeddings is 0", "has shared_classifier 1", NULL);
+  OPEN_REFUSED(path, NULL, STATUS_MODEL, "tie_word_embeddings is 0", "has shared_classifier 1");
   tiny.tied = true;
   tiny.architecture = "Qwen3ForCausalLM";
   tiny.model_type = "qwen3";
   write_config(&tiny, directory);
-  open_refused(path, NULL, STATUS_MODEL, "Qwen3ForCausalLM has q and k norms", "by its length", "has none",
-               NULL);
+  OPEN_REFUSED(path, NULL, STATUS_MODEL, "Qwen3ForCausalLM has q and k norms", "by its length", "has none");
   tiny.architecture = "Qwen2ForCausalLM";
   tiny.model_type = "qwen2";
   write_config(&tiny, directory);
-  open_refused(path, NULL, STATUS_MODEL, "Qwen2ForCausalLM has biases, which a packed file cannot hold",
-               NULL);
+  OPEN_REFUSED(path, NULL, STATUS_MODEL, "Qwen2ForCausalLM has biases, which a packed file cannot hold");
   write_text(directory, "config.json", "{");
-  open_refused(path, NULL, STATUS_MODEL, "config.json", NULL);
+  OPEN_REFUSED(path, NULL, STATUS_MODEL, "config.json");
   remove_directory(directory);
   tiny_free(&tiny);
 }

@@ -242,8 +242,8 @@ static void finds_the_tokenizer(void **state) {
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
   write_text(directory, "tokenizer.model", "");
-  open_refused(directory, NULL, STATUS_MODEL, directory, "only tokenizer.model", "expected tokenizer.json",
-               "save_pretrained", "--tokenizer", NULL);
+  OPEN_REFUSED(directory, NULL, STATUS_MODEL, directory, "only tokenizer.model", "expected tokenizer.json",
+               "save_pretrained", "--tokenizer");
   const ModelOverrides overrides = {.tokenizer = "elsewhere.json"};
   Model *model = open_fine(directory, &overrides);
   assert_string_equal(model->tokenizer_path, "elsewhere.json");
@@ -261,10 +261,10 @@ static void finds_the_tokenizer(void **state) {
 static void refuses_paths(void **state) {
   (void)state;
   char *directory = make_directory();
-  open_refused(in_directory(directory, "none"), NULL, STATUS_MODEL, "none", "No such file", NULL);
-  open_refused(directory, NULL, STATUS_MODEL, "config.json", NULL);
+  OPEN_REFUSED(in_directory(directory, "none"), NULL, STATUS_MODEL, "none", "No such file");
+  OPEN_REFUSED(directory, NULL, STATUS_MODEL, "config.json");
   write_text(directory, "config.json", "{\"architectures\": [\"BertModel\"]}");
-  open_refused(directory, NULL, STATUS_MODEL, "config.json", "BertModel", NULL);
+  OPEN_REFUSED(directory, NULL, STATUS_MODEL, "config.json", "BertModel");
   remove_directory(directory);
 }
 
@@ -273,10 +273,10 @@ static void refuses_overrides(void **state) {
   Tiny tiny;
   tiny_llama(&tiny);
   char *directory = write_tiny(&tiny);
-  open_refused(directory, &(ModelOverrides){.rope_theta = 1e6}, STATUS_USAGE, directory, "--rope-theta",
-               "config.json", NULL);
-  open_refused(directory, &(ModelOverrides){.norm_eps = 1e-6}, STATUS_USAGE, directory, "--norm-eps", NULL);
-  open_refused(directory, &(ModelOverrides){.norm_eps = -1}, STATUS_USAGE, "--norm-eps is -1", NULL);
+  OPEN_REFUSED(directory, &(ModelOverrides){.rope_theta = 1e6}, STATUS_USAGE, directory, "--rope-theta",
+               "config.json");
+  OPEN_REFUSED(directory, &(ModelOverrides){.norm_eps = 1e-6}, STATUS_USAGE, directory, "--norm-eps");
+  OPEN_REFUSED(directory, &(ModelOverrides){.norm_eps = -1}, STATUS_USAGE, "--norm-eps is -1");
   remove_directory(directory);
   tiny_free(&tiny);
 }
@@ -302,7 +302,7 @@ static void refuses_other_weights(void **state) {
   /* Each is named before those that were there already. */
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (cases[i].file) write_text(directory, cases[i].file, "x");
-    open_refused(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].second, NULL);
+    OPEN_REFUSED(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].second);
   }
   remove_directory(directory);
   tiny_free(&tiny);
@@ -327,7 +327,7 @@ static void refuses_shards(void **state) {
     Tiny tiny;
     tiny_llama(&tiny);
     char *directory = write_shards(&tiny, cases[i].first, cases[i].second);
-    open_refused(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].more, NULL);
+    OPEN_REFUSED(directory, NULL, STATUS_MODEL, directory, cases[i].part, cases[i].more);
     remove_directory(directory);
     tiny_free(&tiny);
   }
@@ -353,7 +353,7 @@ static void refuses_bad_indices(void **state) {
   write_config(&tiny, directory);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_text(directory, "model.safetensors.index.json", cases[i].index);
-    open_refused(directory, NULL, STATUS_MODEL, "model.safetensors.index.json", cases[i].part, NULL);
+    OPEN_REFUSED(directory, NULL, STATUS_MODEL, "model.safetensors.index.json", cases[i].part);
   }
   remove_directory(directory);
   tiny_free(&tiny);

@@ -346,24 +346,26 @@ static inline Model *open_fine(const char *path, const ModelOverrides *overrides
   return model;
 }
 
-/* Opening must fail with this status and a message that holds all of these parts (NULL behind the last). */
-static inline void open_refused(const char *path, const ModelOverrides *overrides, Status expected, ...) {
+static inline void assert_refused(const char *path, const ModelOverrides *overrides, Status expected,
+                                  const char *const *parts, size_t n_parts) {
   Model *model;
   Error err = {{0}};
   Status status = model_open(path, overrides, &model, &err);
   model_close(model);
   if (status != expected) fail_msg("status %d (%s), expected %d", status, err.text, expected);
-  va_list parts;
-  va_start(parts, expected);
-  for (const char *part; (part = va_arg(parts, const char *));) assert_contains(err.text, part);
-  va_end(parts);
+  for (size_t i = 0; i < n_parts; i++) assert_contains(err.text, parts[i]);
 }
+
+/* Opening must fail with this status and a message that holds all of these parts. */
+#define OPEN_REFUSED(path, overrides, expected, ...)                                                         \
+  assert_refused(path, overrides, expected, (const char *const[]){__VA_ARGS__},                              \
+                 sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 /* Writes the model, opens it to be refused so, and cleans up. Frees the tiny's tensors. */
 #define ASSERT_REFUSED(tiny, ...)                                                                            \
   do {                                                                                                       \
     char *refused_directory = write_tiny(tiny);                                                              \
-    open_refused(refused_directory, NULL, STATUS_MODEL, __VA_ARGS__, NULL);                                  \
+    OPEN_REFUSED(refused_directory, NULL, STATUS_MODEL, __VA_ARGS__);                                        \
     remove_directory(refused_directory);                                                                     \
     tiny_free(tiny);                                                                                         \
   } while (0)
