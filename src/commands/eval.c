@@ -158,7 +158,7 @@ static Status run_eval(Eval *eval, Error *err) {
                             .kv = (KvType)o->engine.kv,
                             .max_logit_rows = LOGIT_ROWS,
                             .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  StateOptions sizes = session_sizes(&session, &eval->model->config);
+  StateOptions sizes = session_sizes(&session, eval->backend, &eval->model->config);
   TRY(memory_check(eval->backend, eval->model, &sizes, err));
   const BackendOptions device = {.n_threads = o->engine.threads};
   TRY(eval->backend->load(eval->model, &device, &eval->loaded, err));

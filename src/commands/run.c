@@ -109,7 +109,7 @@ static int roomy_context(const Backend *backend, const Model *model, SessionOpti
   while (low < high) {
     int middle = low + (high - low + 1) / 2;
     options.n_ctx = middle;
-    StateOptions sizes = session_sizes(&options, &model->config);
+    StateOptions sizes = session_sizes(&options, backend, &model->config);
     if (backend->state_bytes(&model->config, &sizes) <= half) {
       low = middle;
     } else {
@@ -131,7 +131,7 @@ static Status choose_context(const Run *run, SessionOptions *session, Error *err
     return error_set(err, STATUS_USAGE,
                      "the prompt has %zu tokens, the context %d (the model's maximum is %d%s)", n_prompt,
                      session->n_ctx, maximum, session->n_ctx < maximum ? "; -c N sets it" : "");
-  StateOptions sizes = session_sizes(session, &run->model->config);
+  StateOptions sizes = session_sizes(session, run->backend, &run->model->config);
   return memory_check(run->backend, run->model, &sizes, err);
 }
 

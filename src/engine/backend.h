@@ -13,6 +13,7 @@
 #ifndef AUK_ENGINE_BACKEND_H
 #define AUK_ENGINE_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,9 +33,17 @@ typedef struct {
   int n_tokens; /* 1 .. max_chunk */
 } Span;
 
+/* Told of the bytes of the checkpoint that are on the device so far, of all; may be NULL. */
+typedef void (*LoadProgress)(void *user, size_t done, size_t total);
+
 typedef struct {
-  int n_threads; /* CPU: 0 = all cores this process may use */
-  int gpu;       /* CUDA: which one */
+  int n_threads;         /* CPU threads; 0 = all cores this process may use */
+  int gpu;               /* CUDA: which one */
+  bool int8_activations; /* CUDA: quantised layers multiply int8 activations (W4A8) */
+  bool no_graphs;        /* CUDA: every step is launched kernel by kernel */
+  const char *kernel;    /* CUDA: this row of the dispatch table for every quantised layer, or NULL */
+  LoadProgress progress;
+  void *progress_user;
 } BackendOptions;
 
 typedef struct {
@@ -65,6 +74,11 @@ typedef struct {
 
 typedef struct Backend {
   const char *name; /* "cpu", "cuda" */
+  int chunk;        /* tokens of one prefill step that serve it well */
+  /* Bytes that load() takes of the device's own memory, and what is free there, for refusing before loading. NULL:
+   * the weights stay mapped, and memory is the host's. */
+  Status (*memory)(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_bytes,
+                   Error *err);
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes open() will take for these options, KV cache included, for refusing before loading. */
@@ -73,6 +87,17 @@ typedef struct Backend {
   void (*close)(BackendState *state);
   /* Copies row `row` of the logits the last norm_logits left to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
+
+  /* The brackets of a step, for a device that records steps; NULL: none. begin_step() comes before embed() and may
+   * answer that it replayed the whole step; end_step() comes after the last operation, with the status so far, which
+   * it returns where it has no failure of its own. */
+  Status (*begin_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
+                       Error *err);
+  Status (*end_step)(BackendState *state, Status so_far, Error *err);
+
+  /* For a device that runs ahead of the host; NULL: it does not, and sample() is never given id NULL. */
+  Status (*take_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unseen pick */
+  Status (*settle)(BackendState *state, Error *err); /* waits for everything, drops the picks nobody took */
 #define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
   BACKEND_OPERATIONS(BACKEND_DECLARE)
 #undef BACKEND_DECLARE

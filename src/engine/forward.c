@@ -3,8 +3,8 @@
  * Called by: session.c. The order of the calls is the transformer: x = x + attention(norm(x)), x = x + mlp(norm(x)). */
 #include "engine/forward.h"
 
-Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
-               const int32_t *ids, int n_logit_rows, Error *err) {
+static Status run_operations(const Backend *backend, BackendState *state, const ModelConfig *config,
+                             Span span, const int32_t *ids, int n_logit_rows, Error *err) {
   TRY(backend->embed(state, span, ids, err));
   for (int layer = 0; layer < config->n_layers; layer++) {
     TRY(backend->norm_qkv_rope_append(state, span, layer, err));
@@ -15,4 +15,13 @@ Status forward(const Backend *backend, BackendState *state, const ModelConfig *c
   }
   if (n_logit_rows == 0) return STATUS_OK;
   return backend->norm_logits(state, span, span.n_tokens - n_logit_rows, n_logit_rows, err);
+}
+
+Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
+               const int32_t *ids, int n_logit_rows, Error *err) {
+  bool replayed = false;
+  if (backend->begin_step) TRY(backend->begin_step(state, span, ids, n_logit_rows, &replayed, err));
+  if (replayed) return STATUS_OK;
+  Status status = run_operations(backend, state, config, span, ids, n_logit_rows, err);
+  return backend->end_step ? backend->end_step(state, status, err) : status;
 }

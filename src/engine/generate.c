@@ -22,17 +22,31 @@ static bool is_end(const GenerateOptions *options, int32_t id) {
   return false;
 }
 
-Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
-                GenerateResult *result, Error *err) {
-  double start = clock_ms(), first = 0;
-  bool stop = false;
+/* The next token: of a device that runs ahead the oldest of those on their way, after as many more were sent that one
+ * is always being computed while another is shown; else picked here and now. The last token that is wanted is never
+ * decoded: its logits serve nobody. */
+static Status next_token(Session *session, int n_wanted, int32_t *id, bool *decoded, Error *err) {
+  enum { IN_FLIGHT = 2 };
+  *decoded = false;
+  if (!session_runs_ahead(session)) return session_sample(session, id, err);
+  while (session_pushed(session) < IN_FLIGHT && (n_wanted < 0 || session_pushed(session) < n_wanted - 1) &&
+         session_length(session) + session_pushed(session) < session_context(session))
+    TRY(session_push(session, err));
+  if (session_pushed(session) == 0) return session_sample(session, id, err);
+  *decoded = true;
+  return session_pull(session, id, err);
+}
+
+static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
+                  GenerateResult *result, double *first_ms, Error *err) {
+  bool stop = false, decoded;
   int32_t id;
-  *result = (GenerateResult){.reason = FINISH_LENGTH};
   while (result->n_generated != options->max_tokens) {
     result->reason = FINISH_INTERRUPTED;
     if (options->interrupted && *options->interrupted) break;
-    TRY(session_sample(session, &id, err));
-    if (result->n_generated == 0) first = clock_ms();
+    int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
+    TRY(next_token(session, left, &id, &decoded, err));
+    if (result->n_generated == 0) *first_ms = clock_ms();
     result->reason = FINISH_EOS;
     if (is_end(options, id)) break;
     TRY(sink(user, id, &stop, err));
@@ -40,15 +54,25 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
     result->reason = FINISH_STOP;
     if (stop) break;
     result->reason = FINISH_LENGTH;
-    if (result->n_generated == options->max_tokens) break; /* the last token's logits serve nobody */
+    if (result->n_generated == options->max_tokens) break;
+    if (decoded) continue;
     result->reason = FINISH_CONTEXT;
     if (session_length(session) == session_context(session)) break;
     TRY(session_decode(session, id, err));
     result->reason = FINISH_LENGTH;
   }
+  return STATUS_OK;
+}
+
+Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
+                GenerateResult *result, Error *err) {
+  double start = clock_ms(), first = 0;
+  *result = (GenerateResult){.reason = FINISH_LENGTH};
+  Status status = run(session, options, sink, user, result, &first, err);
   if (first > 0) {
     result->first_token_ms = first - start;
     result->decode_ms = clock_ms() - first;
   }
-  return STATUS_OK;
+  Status settled = session_settle(session, status ? NULL : err);
+  return status ? status : settled;
 }

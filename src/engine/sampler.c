@@ -27,6 +27,7 @@ struct Sampler {
   SamplerSettings settings;
   int vocab_size;
   uint64_t n_draws;
+  uint64_t version; /* counts changes of what was seen */
 
   /* All arrays have room for vocab_size rounded up to LANES. */
   bool *seen;          /* [vocab_size] in the prompt or in the answer */
@@ -100,6 +101,7 @@ void sampler_close(Sampler *s) {
 }
 
 void sampler_forget(Sampler *s) {
+  s->version++;
   for (int i = 0; i < s->n_seen; i++) {
     s->seen[s->seen_ids[i]] = false;
     s->generated[s->seen_ids[i]] = 0;
@@ -108,6 +110,7 @@ void sampler_forget(Sampler *s) {
 }
 
 void sampler_note(Sampler *s, int32_t id, bool generated) {
+  s->version++;
   if (!s->seen[id]) {
     s->seen[id] = true;
     s->seen_ids[s->n_seen++] = id;
@@ -115,11 +118,39 @@ void sampler_note(Sampler *s, int32_t id, bool generated) {
   if (generated) s->generated[id]++;
 }
 
+const SamplerSettings *sampler_settings(const Sampler *s) {
+  return &s->settings;
+}
+
+bool sampler_has_penalties(const Sampler *s) {
+  const SamplerSettings *set = &s->settings;
+  return set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
+}
+
+uint64_t sampler_take_draw(Sampler *s) {
+  return s->n_draws++;
+}
+
+void sampler_return_draws(Sampler *s, uint64_t n) {
+  s->n_draws -= n;
+}
+
+uint64_t sampler_version(const Sampler *s) {
+  return s->version;
+}
+
+void sampler_export_notes(const Sampler *s, uint32_t *notes) {
+  memset(notes, 0, (size_t)s->vocab_size * sizeof *notes);
+  for (int i = 0; i < s->n_seen; i++) {
+    int32_t id = s->seen_ids[i];
+    notes[id] = s->generated[id] | SAMPLER_NOTE_SEEN;
+  }
+}
+
 /* The scores to pick from: the logits themselves where no penalty is on. */
 static const float *penalised(Sampler *s, const float *logits) {
   const SamplerSettings *set = &s->settings;
-  bool on = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
-  if (!on || s->n_seen == 0) return logits;
+  if (!sampler_has_penalties(s) || s->n_seen == 0) return logits;
   memcpy(s->scores, logits, (size_t)s->vocab_size * sizeof *logits);
   for (int i = 0; i < s->n_seen; i++) {
     int32_t id = s->seen_ids[i];
@@ -261,7 +292,7 @@ static int32_t draw(const Sampler *s, uint64_t random) {
 
 Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   const SamplerSettings *set = &s->settings;
-  uint64_t step = s->n_draws++;
+  uint64_t step = sampler_take_draw(s);
   const float *scores = penalised(s, logits);
   uint32_t greatest;
   TRY(greatest_key(scores, s->vocab_size, &greatest, err));

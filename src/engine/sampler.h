@@ -35,6 +35,15 @@ void sampler_note(Sampler *sampler, int32_t id, bool generated);
  * (STATUS_FAILED) where a logit is NaN or none is finite: a broken model must not look like text. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
 
+/* For a device that picks by itself: the settings, the number of its next draw, and what was seen. */
+const SamplerSettings *sampler_settings(const Sampler *sampler);
+bool sampler_has_penalties(const Sampler *sampler);
+uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
+void sampler_return_draws(Sampler *sampler, uint64_t n); /* the last n were of tokens that nobody took */
+uint64_t sampler_version(const Sampler *sampler);        /* another whenever what was seen changed */
+/* notes[vocab_size]: how often the answer holds the token, with SAMPLER_NOTE_SEEN where it was seen at all. */
+void sampler_export_notes(const Sampler *sampler, uint32_t *notes);
+
 /* Natural log of the softmax's value at `id`, in double: for perplexity and scores. */
 double log_probability(const float *logits, int vocab_size, int32_t id);
 

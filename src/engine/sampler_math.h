@@ -28,6 +28,8 @@
 #define SAMPLER_FUNCTION static inline
 #endif
 
+#define SAMPLER_NOTE_SEEN UINT32_C(0x80000000) /* sampler_export_notes() */
+
 enum {
   SAMPLER_WEIGHT_BITS = 40,    /* the greatest weight is 2^40: smaller than 2^-41 of it is never drawn */
   SAMPLER_MAX_VOCAB = 1 << 23, /* 2^23 weights of 2^40 sum to 2^63 */

@@ -11,8 +11,6 @@
 
 #include "engine/forward.h"
 
-enum { DEFAULT_CHUNK = 256 };
-
 struct Session {
   const Backend *backend;
   BackendState *state;
@@ -21,13 +19,14 @@ struct Session {
   Sampler *sampler;
   int32_t *ids; /* [n_ctx], n_past of them in use */
   int n_past;
+  int n_pushed; /* tokens behind those that the device has picked and the host has not seen */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() */
 };
 
-StateOptions session_sizes(const SessionOptions *options, const ModelConfig *config) {
+StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config) {
   StateOptions sizes = {.n_ctx = options->n_ctx ? options->n_ctx : config->max_position, .kv = options->kv};
-  sizes.max_chunk = options->chunk ? options->chunk : DEFAULT_CHUNK;
+  sizes.max_chunk = options->chunk ? options->chunk : backend->chunk;
   if (sizes.max_chunk > sizes.n_ctx) sizes.max_chunk = sizes.n_ctx;
   sizes.max_logit_rows = options->max_logit_rows ? options->max_logit_rows : 1;
   if (sizes.max_logit_rows > sizes.max_chunk) sizes.max_logit_rows = sizes.max_chunk;
@@ -47,7 +46,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   if (!s) return STATUS_FAILED;
   s->backend = backend;
   s->config = &model->config;
-  s->sizes = session_sizes(options, &model->config);
+  s->sizes = session_sizes(options, backend, &model->config);
   s->logits_row = -1;
   Status status = STATUS_FAILED;
   if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
@@ -164,6 +163,41 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   TRY(step(s, &id, 1, 1, err));
   sampler_note(s->sampler, id, true);
   return STATUS_OK;
+}
+
+bool session_runs_ahead(const Session *s) {
+  return s->backend->take_token != NULL;
+}
+
+int session_pushed(const Session *s) {
+  return s->n_pushed;
+}
+
+Status session_push(Session *s, Error *err) {
+  TRY(need_logits(s, err));
+  Span span = {.pos = s->n_past + s->n_pushed, .n_tokens = 1};
+  if (span.pos == s->sizes.n_ctx)
+    return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
+  TRY(s->backend->sample(s->state, s->sampler, NULL, err));
+  s->n_pushed++;
+  return forward(s->backend, s->state, s->config, span, NULL, 1, err);
+}
+
+Status session_pull(Session *s, int32_t *id, Error *err) {
+  TRY(s->backend->take_token(s->state, id, err));
+  s->n_pushed--;
+  s->ids[s->n_past++] = *id;
+  sampler_note(s->sampler, *id, true);
+  s->logits_row = 0;
+  return STATUS_OK;
+}
+
+Status session_settle(Session *s, Error *err) {
+  if (!s->backend->settle) return STATUS_OK;
+  if (s->n_pushed > 0) s->logits_row = -1; /* those of a token that nobody took */
+  sampler_return_draws(s->sampler, (uint64_t)s->n_pushed);
+  s->n_pushed = 0;
+  return s->backend->settle(s->state, err);
 }
 
 Status session_logits(Session *s, float *out, Error *err) {

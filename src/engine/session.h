@@ -11,14 +11,14 @@ typedef struct Session Session;
 
 typedef struct {
   int n_ctx; /* 0: the model's max_position; how much of it memory allows is for the command to say */
-  int chunk; /* tokens of one prefill step; 0: 256 */
+  int chunk; /* tokens of one prefill step; 0: what serves the backend */
   KvType kv;
   int max_logit_rows; /* 0: 1; eval keeps more */
   SamplerSettings sampler;
 } SessionOptions;
 
 /* What the backend will be asked for, so that its state_bytes() can be compared with the memory there is. */
-StateOptions session_sizes(const SessionOptions *options, const ModelConfig *config);
+StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config);
 
 Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
                     const SessionOptions *options, Session **session, Error *err);
@@ -46,6 +46,17 @@ Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink 
 Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
+
+/* Running ahead of the host, where the backend can (session_runs_ahead): push() picks a token from the last logits and
+ * decodes it, without waiting for either; pull() waits for the oldest pushed token, which is part of the session from
+ * then on. A session with pushed tokens takes no other call but these until session_settle(), which drops the ones that
+ * nobody pulled. At most session_context() - session_length() can be pushed. */
+bool session_runs_ahead(const Session *session);
+Status session_push(Session *session, Error *err);
+Status session_pull(Session *session, int32_t *id, Error *err);
+int session_pushed(const Session *session);
+Status session_settle(Session *session, Error *err);
+
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
 
 #endif

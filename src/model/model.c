@@ -94,15 +94,23 @@ Status find_tokenizer(Model *model, const char *directory, const ModelOverrides 
   return STATUS_OK;
 }
 
-float stored_float(const void *data, Dtype dtype, size_t index) {
-  uint16_t half;
-  float value;
+void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out) {
   if (dtype == DTYPE_F32) {
-    memcpy(&value, (const char *)data + index * 4, sizeof value);
-    return value;
+    memcpy(out, (const char *)data + first * 4, n * 4);
+    return;
   }
-  memcpy(&half, (const char *)data + index * 2, sizeof half);
-  return dtype == DTYPE_F16 ? f16_to_float(half) : bf16_to_float(half);
+  const char *from = (const char *)data + first * 2;
+  for (size_t i = 0; i < n; i++, from += 2) {
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    out[i] = dtype == DTYPE_F16 ? f16_to_float(half) : bf16_to_float(half);
+  }
+}
+
+float stored_float(const void *data, Dtype dtype, size_t index) {
+  float value;
+  floats_read(data, dtype, index, 1, &value);
+  return value;
 }
 
 Status check_norm(const Vector *norm, const char *name, const char *file, Error *err) {

@@ -28,6 +28,8 @@ typedef enum {
 
 size_t dtype_bytes(Dtype dtype);     /* 0 for DTYPE_OTHER */
 const char *dtype_name(Dtype dtype); /* as safetensors spells it: "F16" */
+/* out[0..n) = numbers first .. first + n of stored F32, F16 or BF16 data (at any alignment) as fp32. */
+void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out);
 
 /* n numbers: a norm's weights, a bias. data is NULL where the checkpoint has none. */
 typedef struct {

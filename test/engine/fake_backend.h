@@ -168,6 +168,7 @@ static size_t fake_state_bytes(const ModelConfig *config, const StateOptions *si
 
 #define FAKE_OPERATION(name, arguments) .name = fake_##name,
 static const Backend fake_backend = {.name = "fake",
+                                     .chunk = 256,
                                      .load = fake_load,
                                      .unload = fake_unload,
                                      .state_bytes = fake_state_bytes,
