@@ -1,0 +1,157 @@
+"""`auk inspect`: what it says of a checkpoint is what the checkpoint's own files say."""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
+                     if any(path.parent.glob("*.safetensors")))
+
+
+def run(auk, *arguments, **options):
+    options.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([*auk, *map(str, arguments)], stderr=subprocess.PIPE, **options)
+
+
+def inspect(auk, path, *flags):
+    done = run(auk, "inspect", path, "--json", *flags)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == b""
+    return json.loads(done.stdout)
+
+
+def refused(auk, status, *arguments, **options):
+    """The one line on standard error of a command that fails so and prints nothing else."""
+    done = run(auk, *arguments, **options)
+    assert done.returncode == status, done.stderr
+    assert not done.stdout
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("auk: "), lines
+    return lines[0]
+
+
+def stored_tensors(directory):
+    """Name -> (dtype, shape, bytes) of all .safetensors of a directory."""
+    tensors = {}
+    for path in directory.glob("*.safetensors"):
+        raw = path.read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        for name, entry in json.loads(raw[8:8 + size]).items():
+            if name != "__metadata__":
+                begin, end = entry["data_offsets"]
+                tensors[name] = (entry["dtype"], entry["shape"], end - begin)
+    return tensors
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
+def test_says_what_the_files_say(auk, directory):
+    config = json.loads((directory / "config.json").read_text())
+    stored = stored_tensors(directory)
+    report = inspect(auk, directory, "--tensors")
+    assert report["layout"] == "huggingface"
+    assert report["architecture"] == config["architectures"][0]
+    for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
+        assert report[key] == config[key], key
+    assert report["tie_word_embeddings"] == config.get("tie_word_embeddings", False)
+    assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
+    assert report["kv_bytes_per_token"]["f16"] == (
+        4 * report["num_hidden_layers"] * report["num_key_value_heads"] * report["head_dim"])
+    assert report["kv_bytes_full_context"]["f32"] == (
+        report["kv_bytes_per_token"]["f32"] * report["max_position_embeddings"])
+
+    assert {tensor["name"]: (tensor["dtype"], tensor["shape"], tensor["bytes"])
+            for tensor in report["tensors"]} == stored
+    assert report["n_tensors"] == len(stored)
+    used = [tensor for tensor in report["tensors"] if tensor["used"]]
+    assert report["weight_bytes"] == sum(tensor["bytes"] for tensor in used)
+    assert sorted(report["unused_tensors"]) == sorted({*stored} - {tensor["name"] for tensor in used})
+    linear = report["linear_layers"]
+    assert linear["awq"] + linear["dense"] == 7 * report["num_hidden_layers"]
+    assert linear["awq"] == sum(name.endswith(".qweight") for name in stored)
+    assert linear["dense"] == len(linear["dense_layers"])
+    assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored)
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
+def test_lines_hold_the_same(auk, directory):
+    report = inspect(auk, directory)
+    done = run(auk, "inspect", "-m", directory, "--tensors")
+    assert done.returncode == 0 and done.stderr == b""
+    lines = dict(line.split(None, 1) for line in done.stdout.decode().splitlines() if line[:1].islower())
+    assert lines["architecture"] == report["architecture"]
+    assert f"hidden {report['hidden_size']}," in lines["sizes"]
+    assert lines["weights"].startswith(f"{report['weight_bytes']} bytes")
+    assert lines["rope"].startswith(f"theta {report['rope_theta']:.0f} (config.json)")
+    assert ("windows" in lines) == any(report["sliding_windows"])
+    tensor_lines = [line for line in done.stdout.decode().splitlines() if ".safetensors" in line]
+    assert len(tensor_lines) == report["n_tensors"]
+
+
+def test_takes_the_model_of_the_environment(auk):
+    environment = {**os.environ, "AUK_MODEL": str(DATA / "stories260K-awq")}
+    done = run(auk, "inspect", env=environment)
+    assert done.returncode == 0 and b"LlamaForCausalLM" in done.stdout
+
+
+def test_help(auk):
+    done = run(auk, "inspect", "--help")
+    assert done.returncode == 0 and done.stderr == b""
+    assert b"--json" in done.stdout and b"--tensors" in done.stdout and b"--rope-theta" in done.stdout
+
+
+def test_mistakes_of_usage(auk):
+    environment = {name: value for name, value in os.environ.items() if name != "AUK_MODEL"}
+    assert "no model" in refused(auk, 2, "inspect", env=environment)
+    assert "two models: a and b" in refused(auk, 2, "inspect", "b", "-m", "a")
+    assert "--nothing" in refused(auk, 2, "inspect", "--nothing")
+    assert "--rope-theta" in refused(auk, 2, "inspect", DATA / "stories260K-awq", "--rope-theta", "5")
+
+
+def test_refusals(auk, tmp_path):
+    assert "no-such-path" in refused(auk, 3, "inspect", tmp_path / "no-such-path")
+    assert "config.json" in refused(auk, 3, "inspect", tmp_path)
+    assert "/dev/null is a device" in refused(auk, 3, "inspect", "/dev/null")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\3\0\0\0")
+    assert "a GGUF file" in refused(auk, 3, "inspect", tmp_path / "model.gguf")
+    shutil.copytree(DATA / "stories260K-awq", tmp_path / "cut")
+    path = tmp_path / "cut" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "model.safetensors: tensor" in refused(auk, 3, "inspect", tmp_path / "cut")
+
+
+def test_a_terminal_need_not_obey_names(auk, tmp_path):
+    """Names of tensors and paths come from strangers; escape sequences in them are shown, not sent."""
+    directory = tmp_path / "with\x1b[31mred"
+    shutil.copytree(DATA / "stories260K-awq", directory)
+    path = directory / "model.safetensors"
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    end = len(raw) - 8 - size
+    header["x\x1b]0;title\x07\x9b\n"] = {"dtype": "U8", "shape": [1], "data_offsets": [end, end + 1]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + size:] + b"x")
+    done = run(auk, "inspect", directory, "--tensors")
+    assert done.returncode == 0
+    assert "unused         1 of" in done.stdout.decode()
+    assert not any(ord(letter) < 32 and letter != "\n" or 127 <= ord(letter) < 160 for letter in done.stdout.decode())
+    report = inspect(auk, directory)
+    assert report["unused_tensors"] == ["x\x1b]0;title\x07\x9b\n"]
+    assert report["path"] == str(directory)
+
+
+def test_writes_that_fail(auk):
+    model = DATA / "stories260K-awq"
+    with open("/dev/full", "wb") as full:
+        assert "standard output" in refused(auk, 1, "inspect", model, stdout=full)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run(auk, "inspect", model, stdout=writer)
+    os.close(writer)
+    assert done.returncode == 141 and done.stderr == b""
