@@ -8,6 +8,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
   STATUS_OK = 0,
   STATUS_FAILED = 1,        /* input or output, memory, a device: the world's fault */
@@ -43,5 +47,9 @@ Status mem_grow(void **items, size_t *capacity, size_t need, size_t size, const 
     Status try_status_ = (call);                                                                             \
     if (try_status_ != STATUS_OK) return try_status_;                                                        \
   } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

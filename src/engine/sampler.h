@@ -13,6 +13,10 @@
 
 #include "base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct {
   double temperature;        /* 0: greedy (penalties still count) */
   int top_k;                 /* 0: off */
@@ -46,5 +50,9 @@ void sampler_export_notes(const Sampler *sampler, uint32_t *notes);
 
 /* Natural log of the softmax's value at `id`, in double: for perplexity and scores. */
 double log_probability(const float *logits, int vocab_size, int32_t id);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
