@@ -21,13 +21,14 @@
 enum { FAKE_VOCAB = 97, FAKE_LAYERS = 3, FAKE_POSITIONS = 200 };
 
 typedef struct {
-  int n_tokens;   /* computed in all steps */
-  int n_steps;    /* calls of embed */
-  int n_rows;     /* rows of logits made */
-  int largest;    /* tokens of the largest step */
-  int fail_at;    /* the step (1 ...) whose last operation fails; 0: none */
-  int n_open;     /* states open */
-  int32_t end_at; /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
+  int n_tokens;     /* computed in all steps */
+  int n_steps;      /* calls of embed */
+  int n_rows;       /* rows of logits made */
+  int largest;      /* tokens of the largest step */
+  int fail_at;      /* the step (1 ...) whose last operation fails; 0: none */
+  int n_open;       /* states open */
+  int largest_lead; /* picks that were dropped at once, at most */
+  int32_t end_at;   /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
 } FakeCounts;
 
 static FakeCounts fake;
@@ -38,11 +39,13 @@ struct BackendModel {
 
 struct BackendState {
   StateOptions sizes;
-  int32_t *cache[FAKE_LAYERS]; /* [n_ctx] the token at each position */
-  int32_t *x;                  /* [max_chunk] */
-  float *logits;               /* [max_logit_rows][FAKE_VOCAB] */
-  int n_kept;                  /* rows of the last norm_logits */
-  int next;                    /* the operation that must come: layer * 5 + index, or -1: embed */
+  int32_t *cache[FAKE_LAYERS];   /* [n_ctx] the token at each position */
+  int32_t *x;                    /* [max_chunk] */
+  float *logits;                 /* [max_logit_rows][FAKE_VOCAB] */
+  int n_kept;                    /* rows of the last norm_logits */
+  int next;                      /* the operation that must come: layer * 5 + index, or -1: embed */
+  int32_t picks[FAKE_POSITIONS]; /* of the backend that runs ahead: all, in order */
+  int n_picked, n_taken;
 };
 
 static void fake_close(BackendState *state) {
@@ -72,7 +75,12 @@ static Status fake_embed(BackendState *state, Span span, const int32_t *ids, Err
   assert_true(span.pos >= 0 && span.n_tokens >= 1);
   assert_true(span.pos + span.n_tokens <= state->sizes.n_ctx);
   assert_true(span.n_tokens <= state->sizes.max_chunk);
-  memcpy(state->x, ids, (size_t)span.n_tokens * sizeof *ids);
+  if (ids) {
+    memcpy(state->x, ids, (size_t)span.n_tokens * sizeof *ids);
+  } else { /* the token picked last, which the host has not seen */
+    assert_true(span.n_tokens == 1 && state->n_picked > state->n_taken);
+    state->x[0] = state->picks[state->n_picked - 1];
+  }
   fake.n_steps++;
   fake.n_tokens += span.n_tokens;
   if (span.n_tokens > fake.largest) fake.largest = span.n_tokens;
@@ -146,7 +154,25 @@ static Status fake_read_logits(BackendState *state, int row, float *out, Error *
 }
 
 static Status fake_sample(BackendState *state, Sampler *sampler, int32_t *id, Error *err) {
-  return sampler_pick(sampler, state->logits + (state->n_kept - 1) * FAKE_VOCAB, id, err);
+  const float *logits = state->logits + (state->n_kept - 1) * FAKE_VOCAB;
+  if (id) return sampler_pick(sampler, logits, id, err);
+  assert_true(state->n_picked < FAKE_POSITIONS);
+  return sampler_pick(sampler, logits, &state->picks[state->n_picked++], err);
+}
+
+static Status fake_take_token(BackendState *state, int32_t *id, Error *err) {
+  (void)err;
+  assert_true(state->n_taken < state->n_picked);
+  *id = state->picks[state->n_taken++];
+  return STATUS_OK;
+}
+
+static Status fake_settle(BackendState *state, Error *err) {
+  (void)err;
+  fake.largest_lead = state->n_picked - state->n_taken > fake.largest_lead ? state->n_picked - state->n_taken
+                                                                           : fake.largest_lead;
+  state->n_picked = state->n_taken = 0;
+  return STATUS_OK;
 }
 
 static Status fake_load(const Model *model, const BackendOptions *options, BackendModel **loaded,
@@ -176,6 +202,19 @@ static const Backend fake_backend = {.name = "fake",
                                      .close = fake_close,
                                      .read_logits = fake_read_logits,
                                      BACKEND_OPERATIONS(FAKE_OPERATION)};
+
+/* The same, as a device that runs ahead of the host. */
+static const Backend fake_ahead_backend = {.name = "fake ahead",
+                                           .chunk = 256,
+                                           .load = fake_load,
+                                           .unload = fake_unload,
+                                           .state_bytes = fake_state_bytes,
+                                           .open = fake_open,
+                                           .close = fake_close,
+                                           .read_logits = fake_read_logits,
+                                           .take_token = fake_take_token,
+                                           .settle = fake_settle,
+                                           BACKEND_OPERATIONS(FAKE_OPERATION)};
 #undef FAKE_OPERATION
 
 #endif

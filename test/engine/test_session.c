@@ -9,14 +9,15 @@ static const Model model = {
     .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
 static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
 
+static const Backend *backend = &fake_backend; /* the one under test: set before a group of tests */
+
 static Session *open_session(SessionOptions options) {
   fake = (FakeCounts){.end_at = -1};
   if (options.sampler.top_p == 0) options.sampler = greedy;
   BackendModel loaded = {&model};
   Session *session;
   Error err = {{0}};
-  if (session_open(&fake_backend, &loaded, &model, &options, &session, &err) != STATUS_OK)
-    fail_msg("%s", err.text);
+  if (session_open(backend, &loaded, &model, &options, &session, &err) != STATUS_OK) fail_msg("%s", err.text);
   return session;
 }
 
@@ -186,7 +187,7 @@ static void impossible_sizes_are_refused(void **state) {
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     Session *session;
     Error err;
-    assert_int_equal(session_open(&fake_backend, &loaded, &model, &bad[i], &session, &err), STATUS_USAGE);
+    assert_int_equal(session_open(backend, &loaded, &model, &bad[i], &session, &err), STATUS_USAGE);
     assert_null(session);
   }
   assert_int_equal(fake.n_open, 0);
@@ -371,7 +372,36 @@ static void finish_reasons_have_names(void **state) {
   assert_string_equal(finish_name(FINISH_INTERRUPTED), "interrupted");
 }
 
+/* A stop is noticed one step late at most, and nothing of that step is part of the session. */
+static void a_lead_is_dropped_at_a_stop(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 30, 9);
+  Session *session = open_session((SessionOptions){.n_ctx = 60, .chunk = 16});
+  sync_ok(session, ids, 30);
+  Heard heard = {.stop_after = 4};
+  GenerateResult result = generate_ok(session, (GenerateOptions){.max_tokens = -1}, &heard);
+  assert_int_equal(result.reason, FINISH_STOP);
+  assert_int_equal(heard.n, 4);
+  assert_int_equal(session_length(session), 34);
+  assert_memory_equal(session_ids(session) + 30, heard.ids, 4 * sizeof *heard.ids);
+  assert_int_equal(fake.largest_lead, 1);
+  assert_int_equal(session_pushed(session), 0);
+  float logits[FAKE_VOCAB];
+  assert_int_equal(session_logits(session, logits, NULL), STATUS_FAILED);
+
+  memcpy(ids + 30, heard.ids, 4 * sizeof *heard.ids); /* and it goes on as if nothing had been ahead */
+  sync_ok(session, ids, 34);
+  assert_holds(session, ids, 34);
+  session_close(session);
+}
+
 int main(void) {
+  const struct CMUnitTest ahead_tests[] = {
+      cmocka_unit_test(decoding_is_prefilling_one_token),
+      cmocka_unit_test(every_end_is_told),
+      cmocka_unit_test(a_lead_is_dropped_at_a_stop),
+  };
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_do_not_matter),
       cmocka_unit_test(a_common_beginning_is_kept),
@@ -385,5 +415,7 @@ int main(void) {
       cmocka_unit_test(every_end_is_told),
       cmocka_unit_test(finish_reasons_have_names),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  backend = &fake_ahead_backend;
+  return failed + cmocka_run_group_tests_name("running ahead", ahead_tests, NULL, NULL);
 }
