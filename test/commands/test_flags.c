@@ -1,0 +1,154 @@
+/* test_flags.c - the parser of flags: every kind, every spelling, every mistake. */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/flags.h"
+
+typedef struct {
+  bool on;
+  int number, choice;
+  double real;
+  Seed seed;
+  const char *text;
+  StringList words;
+  IntList sizes;
+  const char *operands[2];
+  size_t n_operands;
+  Error err;
+} Values;
+
+/* Parses a NULL-terminated list of arguments. */
+static Status parse(Values *v, const char *const *arguments) {
+  const Flag first[] = {
+      flag_switch("--raw, -no-cnv", &v->on, "a switch"),
+      flag_int("-n, --n-predict, --max-new-tokens", "N", &v->number, -1, INT_MAX, "a number"),
+      flag_double("--temp, --temperature", "X", &v->real, 0, 100, "a real number"),
+  };
+  const Flag second[] = {
+      flag_seed("-s, --seed", &v->seed, "a seed"),
+      flag_string("-p, --prompt", "TEXT", &v->text, "a text"),
+      flag_choice("--kv", "f16|f32", &v->choice, "a choice"),
+      flag_strings("--stop", "TEXT", &v->words, "texts"),
+      flag_ints("-d, --depth", "N,...", &v->sizes, 0, 1000, "numbers"),
+  };
+  const FlagGroup groups[] = {{"First", first, 3}, {"Second", second, 5}};
+  const Interface interface = {"auk test", "About.", groups, 2, 2};
+  char *argv[32] = {(char *)"test"};
+  int argc = 1;
+  for (; arguments[argc - 1]; argc++) argv[argc] = (char *)arguments[argc - 1];
+  bool helped;
+  return flags_parse(&interface, argc, argv, v->operands, &v->n_operands, &helped, &v->err);
+}
+
+#define PARSE(values, ...) parse(values, (const char *const[]){__VA_ARGS__, NULL})
+
+static void release(Values *v) {
+  string_list_release(&v->words);
+  int_list_release(&v->sizes);
+}
+
+static void every_kind_is_read(void **state) {
+  (void)state;
+  Values v = {0};
+  assert_int_equal(PARSE(&v, "--raw", "-n", "-1", "--temp", "0.75", "-s", "18446744073709551615", "-p", "-x",
+                         "--kv", "f32", "--stop", "a", "--stop", "", "-d", "1,20,300", "-d", "0"),
+                   STATUS_OK);
+  assert_true(v.on);
+  assert_int_equal(v.number, -1);
+  assert_true(v.real == 0.75);
+  assert_true(v.seed.given && v.seed.value == UINT64_MAX);
+  assert_string_equal(v.text, "-x"); /* a value may look like a flag */
+  assert_int_equal(v.choice, 1);
+  assert_int_equal(v.words.count, 2);
+  assert_string_equal(v.words.items[1], "");
+  const int sizes[] = {1, 20, 300, 0};
+  assert_int_equal(v.sizes.count, 4);
+  assert_memory_equal(v.sizes.items, sizes, sizeof sizes);
+  assert_int_equal(v.n_operands, 0);
+  release(&v);
+}
+
+static void spellings_are_the_same(void **state) {
+  (void)state;
+  Values v = {0};
+  assert_int_equal(
+      PARSE(&v, "--max_new_tokens", "7", "--temperature=1e-1", "-no-cnv", "--prompt=a=b", "--seed=5"),
+      STATUS_OK);
+  assert_int_equal(v.number, 7);
+  assert_true(v.real == 0.1);
+  assert_true(v.on);
+  assert_string_equal(v.text, "a=b");
+  assert_true(v.seed.given && v.seed.value == 5);
+  assert_int_equal(PARSE(&v, "-n", "3", "--n-predict", "4", "--seed", "-1"), STATUS_OK);
+  assert_int_equal(v.number, 4); /* the last one counts */
+  assert_false(v.seed.given);
+}
+
+static void operands_are_apart(void **state) {
+  (void)state;
+  Values v = {0};
+  assert_int_equal(PARSE(&v, "-", "--raw", "--", "--raw"), STATUS_OK);
+  assert_int_equal(v.n_operands, 2);
+  assert_string_equal(v.operands[0], "-");
+  assert_string_equal(v.operands[1], "--raw");
+  assert_int_equal(PARSE(&v, "a", "b", "c"), STATUS_USAGE);
+  assert_non_null(strstr(v.err.text, "\"c\""));
+}
+
+static void mistakes_are_named(void **state) {
+  (void)state;
+  static const struct {
+    const char *arguments[4];
+    const char *message;
+  } cases[] = {
+      {{"-x"}, "unknown flag -x"},
+      {{"--temperatur", "1"}, "unknown flag --temperatur"},
+      {{"-n5"}, "unknown flag -n5"},
+      {{"-n"}, "-n needs a value (N)"},
+      {{"-n", "-2"}, "-n is \"-2\", expected a whole number from -1 to 2147483647"},
+      {{"-n", "2147483648"}, "expected a whole number"},
+      {{"-n", "99999999999999999999"}, "expected a whole number"},
+      {{"-n", ""}, "expected a whole number"},
+      {{"-n", "3x"}, "expected a whole number"},
+      {{"-n", " 3"}, "expected a whole number"},
+      {{"-n", "0x10"}, "expected a whole number"},
+      {{"--temp", "nan"}, "--temp is \"nan\", expected a number from 0 to 100"},
+      {{"--temp", "1e999"}, "expected a number"},
+      {{"--temp", "0x1p3"}, "expected a number"},
+      {{"--temp", ""}, "expected a number"},
+      {{"--temp=-1"}, "expected a number"},
+      {{"-s", "-2"}, "below 2^64"},
+      {{"-s", "18446744073709551616"}, "below 2^64"},
+      {{"-s", ""}, "below 2^64"},
+      {{"--kv", "f8"}, "--kv is \"f8\", expected f16|f32"},
+      {{"--kv", "f1"}, "expected f16|f32"},
+      {{"--kv", ""}, "expected f16|f32"},
+      {{"-d", "1,,2"}, "separated by commas"},
+      {{"-d", "1,2,"}, "separated by commas"},
+      {{"-d", "1001"}, "separated by commas"},
+      {{"--raw=yes"}, "--raw takes no value"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Values v = {0};
+    assert_int_equal(parse(&v, cases[c].arguments), STATUS_USAGE);
+    if (!strstr(v.err.text, cases[c].message)) fail_msg("\"%s\" lacks \"%s\"", v.err.text, cases[c].message);
+    release(&v);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_kind_is_read),
+      cmocka_unit_test(spellings_are_the_same),
+      cmocka_unit_test(operands_are_apart),
+      cmocka_unit_test(mistakes_are_named),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
