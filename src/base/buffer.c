@@ -1,4 +1,7 @@
-/* buffer.c - see buffer.h. */
+/* buffer.c - bytes and ids that grow.
+ *
+ * Called by: everything that makes text or token ids.
+ * Always true: size <= capacity; a failed call leaves what was there. */
 #include "base/buffer.h"
 
 #include <stdarg.h>

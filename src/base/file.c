@@ -1,8 +1,8 @@
 /* file.c - files mapped, read whole, and written whole or not at all.
  *
- * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts of people, packed files,
- * logits). Always true: every failure says the path and the system's reason; no descriptor outlives the call
- * that opened it but an AtomicFile's, and none is inherited by a child. */
+ * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts, packed files, logits).
+ * Always true: every failure says the path and the system's reason; no descriptor outlives the call that
+ *              opened it but an AtomicFile's, and none is inherited by a child. */
 #include "base/file.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* json.c - a tree of validated JSON, by cJSON over the copy that json_validate() makes.
  *
  * Called by: src/model and tokenizer/ for their files, commands for JSON lines.
- * Always true of a tree: a number is a cJSON string that begins with JSON_NUMBER_MARK and holds the number's
- * own text, so that nothing was rounded; any other string's bytes are valid UTF-8 and their number is in
+ * Always true: a number in a tree is a cJSON string that begins with JSON_NUMBER_MARK and holds the number's
+ *              own text, so that nothing was rounded; any other string is valid UTF-8 and its size is in
  *              valueint (a text has at most JSON_MAX_SIZE). Nothing outside this file looks into a cJSON. */
 #include "base/json.h"
 

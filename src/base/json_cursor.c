@@ -1,7 +1,7 @@
 /* json_cursor.c - walks valid JSON without building anything, and writes strings.
  *
- * Called by: tokenizer/ for vocabularies and merges, src/model for safetensors headers, commands for JSON
- * lines. Always true: a cursor never passes its end, even over a text that was not validated. */
+ * Called by: tokenizer/ for vocabularies and merges, src/model for safetensors headers, JSON lines.
+ * Always true: a cursor never passes its end, even over a text that was not validated. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* json_keys.c - finds an object's duplicate keys in expected linear time, also where an enemy chose the keys.
+/* json_keys.c - finds an object's duplicate keys in expected linear time, also where an enemy chose them.
  *
  * Called by: json_validate.c.
  * Always true: keys[mark .. n_keys) belong to the innermost open object that took `mark`; equal keys have
- * equal hashes, however they are escaped. */
+ *              equal hashes, however they are escaped. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

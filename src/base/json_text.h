@@ -2,6 +2,8 @@
 #ifndef AUK_BASE_JSON_TEXT_H
 #define AUK_BASE_JSON_TEXT_H
 
+#include <string.h>
+
 #include "base/json.h"
 
 #define JSON_MAX_DEPTH 512
@@ -12,8 +14,11 @@
 #define JSON_NUMBER_MARK '\xff'
 
 static inline const char *json_pass_space(const char *at, const char *end) {
-  while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) at++;
-  return at;
+  for (;;) {
+    while (end - at >= 8 && memcmp(at, "        ", 8) == 0) at += 8; /* half of some files is indentation */
+    if (at == end || (*at != ' ' && *at != '\n' && *at != '\t' && *at != '\r')) return at;
+    at++;
+  }
 }
 
 /* Holds text[0..size) to RFC 8259, fills the skips' spans, and appends to `copy` (unless NULL) the text that

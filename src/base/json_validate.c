@@ -2,8 +2,10 @@
  *
  * Called by: json_parse().   Calls: json_keys.c for duplicate keys.
  * Always true: `at` never passes `end`; text[copied .. at) is what the copy still lacks, unless it is muted
- * inside a skipped member; recursion is at most JSON_MAX_DEPTH deep. Stricter than the RFC where it leaves a
- * choice: duplicate keys, lone surrogates in \u escapes and a byte order mark are refused. */
+ *              inside a skipped member; recursion is at most JSON_MAX_DEPTH deep.
+ *
+ * Stricter than the RFC where it leaves a choice: duplicate keys, lone surrogates in \u escapes and a byte
+ * order mark are refused. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* output.c - standard output as the product.
  *
  * Called by: main.c (output_begin) and the commands.   Calls: descriptor_write().
- * Always true: nothing is buffered here, so that what output_write() accepted is out, and there is nothing to
- * flush. */
+ * Always true: nothing is buffered here: what output_write() accepted is out, with nothing left to flush. */
 #include "base/output.h"
 
 #include <errno.h>

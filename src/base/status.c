@@ -1,4 +1,7 @@
-/* status.c - error messages and checked memory. Called by everything; calls libc. */
+/* status.c - error messages and checked memory.
+ *
+ * Called by: everything.   Calls: libc.
+ * Always true: a message is one line of valid UTF-8 without control characters, whatever went into it. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -1,4 +1,7 @@
-/* utf8.c - see utf8.h. The table of well-formed sequences is Unicode 16, table 3-7. */
+/* utf8.c - UTF-8, decoded strictly, by the table of well-formed sequences of Unicode 16 (table 3-7).
+ *
+ * Called by: the tokenizer, JSON, error messages, streams of text.
+ * Always true: nothing is read behind `size`, whatever the bytes. */
 #include "base/utf8.h"
 
 /* How long a sequence that begins with `lead` is, and what its second byte may be; 0: nothing begins so. */
