@@ -261,7 +261,7 @@ static Status run_bench(Bench *bench, Error *err) {
   TRY(choose_context(bench, err));
   SessionOptions session = {
       .n_ctx = bench->n_ctx, .kv = (KvType)o->engine.kv, .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  StateOptions sizes = session_sizes(&session, &bench->model->config);
+  StateOptions sizes = session_sizes(&session, bench->backend, &bench->model->config);
   TRY(memory_check(bench->backend, bench->model, &sizes, err));
   const BackendOptions device = {.n_threads = o->engine.threads};
   TRY(bench->backend->load(bench->model, &device, &bench->loaded, err));
