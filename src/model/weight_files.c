@@ -143,10 +143,10 @@ static const struct {
   const char *prefix, *suffix, *advice;
 } instead[] = {
     {"pytorch_model", ".bin",
-     "a PyTorch pickle, which can run code when it is loaded; convert it once with:  python3 -c \"import "
-     "glob, torch, "
-     "safetensors.torch as s; s.save_file({k: v.clone() for f in glob.glob('pytorch_model*.bin') for k, v in "
-     "torch.load(f, weights_only=True).items()}, 'model.safetensors')\""},
+     "a PyTorch pickle, which can run code when it is loaded; convert it once, in that directory, with:  "
+     "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone() for f in "
+     "glob.glob('pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()}, "
+     "'model.safetensors')\""},
     {"", ".pt",
      "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)"},
     {"", ".pth",
@@ -157,21 +157,28 @@ static const struct {
      "expected it under the name " SINGLE_NAME ", or with a " INDEX_NAME " that names it"},
     {"", ".gguf", "a GGUF file; expected the Hugging Face checkpoint that it was made from"},
 };
+#define N_INSTEAD (sizeof instead / sizeof *instead)
+
+/* Which of them a file is, or how many there are where it is none. */
+static size_t kind_of(const char *name) {
+  size_t kind = 0;
+  while (kind < N_INSTEAD && !(begins(name, instead[kind].prefix) && ends(name, instead[kind].suffix)))
+    kind++;
+  return kind;
+}
 
 static Status refuse_without_safetensors(const char *directory, Error *err) {
-  enum { N = sizeof instead / sizeof *instead };
   char found[256] = "";
-  size_t best = N;
+  size_t best = N_INSTEAD;
   DIR *listing = opendir(directory);
   for (struct dirent *entry; listing && (entry = readdir(listing));) {
-    for (size_t i = 0; i < best; i++) {
-      if (!begins(entry->d_name, instead[i].prefix) || !ends(entry->d_name, instead[i].suffix)) continue;
-      best = i;
-      snprintf(found, sizeof found, "%s", entry->d_name);
-    }
+    size_t kind = kind_of(entry->d_name);
+    if (kind == N_INSTEAD || kind > best || (kind == best && strcmp(entry->d_name, found) > 0)) continue;
+    best = kind; /* the first of its kind by name: a directory has no order */
+    snprintf(found, sizeof found, "%s", entry->d_name);
   }
   if (listing) closedir(listing);
-  if (best < N)
+  if (best < N_INSTEAD)
     return error_set(err, STATUS_MODEL, "%s has no " SINGLE_NAME ", only %s: %s", directory, found,
                      instead[best].advice);
   return error_set(err, STATUS_MODEL, "%s has no weights: expected " SINGLE_NAME " or " INDEX_NAME,
