@@ -38,7 +38,7 @@ static Status check_overrides(const ModelOverrides *overrides, Error *err) {
 
 static Status open_layout(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   if (!(model->files = mem_alloc(1, sizeof *model->files, "a model", err))) return STATUS_FAILED;
-  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED;
+  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED; /* a copy */
   TRY(check_overrides(overrides, err));
   if (file_is_directory(path)) return hf_directory_open(path, overrides, model, err);
   return ak48_open(path, overrides, model, err);
