@@ -21,6 +21,24 @@ int command_finish(Status status, const Error *err) {
   return (int)status;
 }
 
+/* --- signals */
+
+static volatile int
+    interrupted; /* the one global that changes: a signal handler has nothing else to write to */
+
+static void on_interrupt(int signal_number) {
+  (void)signal_number;
+  interrupted = 1;
+}
+
+const volatile int *interrupt_catch(void) {
+  /* No SA_RESTART: a read that waits for input ends too. After one signal the default is back. */
+  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  return &interrupted;
+}
+
 /* --- the model */
 
 FlagGroup model_flag_group(ModelFlags *values) {
@@ -127,8 +145,8 @@ static Status read_stream(FILE *stream, const char *name, Buffer *out, Error *er
       return error_set(err, STATUS_USAGE, "%s is longer than %zu bytes, more than any context holds", name,
                        max_text_bytes);
   }
+  if (interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (!ferror(stream)) return STATUS_OK;
-  if (errno == EINTR) return STATUS_INTERRUPTED;
   return error_set(err, STATUS_FAILED, "cannot read %s: %s", name, strerror(errno));
 }
 
@@ -155,22 +173,4 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
                        "model's own tokenizer?",
                        source, i, (int)ids[i], model->config.vocab_size);
   return STATUS_OK;
-}
-
-/* --- signals */
-
-static volatile int
-    interrupted; /* the one global that changes: a signal handler has nothing else to write to */
-
-static void on_interrupt(int signal_number) {
-  (void)signal_number;
-  interrupted = 1;
-}
-
-const volatile int *interrupt_catch(void) {
-  /* No SA_RESTART: a read that waits for input ends too. After one signal the default is back. */
-  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-  return &interrupted;
 }

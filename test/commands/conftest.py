@@ -1,0 +1,56 @@
+"""What the tests of commands share: the tiny trained model, variations of it, and running the program."""
+import json
+import shutil
+import subprocess
+
+import pytest
+
+LIMIT_S = 60  # nothing here takes seconds; what takes a minute hangs
+
+
+@pytest.fixture(scope="session")
+def stories(root):
+    """A real trained model of 260,000 weights in AutoAWQ's layout; it writes small stories."""
+    path = root / "test" / "data" / "stories260K-awq"
+    if not path.is_dir():
+        pytest.skip("needs test/data/stories260K-awq (scripts/make_stories.py)")
+    return path
+
+
+@pytest.fixture
+def run(auk):
+    """run(*arguments, ...): the finished process. Standard input is empty unless `input` is given."""
+
+    def run_it(*arguments, **options):
+        if "input" not in options:
+            options.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run([*auk, *map(str, arguments)], capture_output=True, timeout=LIMIT_S, **options)
+
+    return run_it
+
+
+@pytest.fixture
+def variant(stories, tmp_path):
+    """variant(config={...}, generation={...}, tokenizer=function): the tiny model with other files beside the same
+    weights. A member of None is removed; a tokenizer of None leaves the file out."""
+
+    def make(config=None, generation=None, tokenizer=lambda it: it, name="variant"):
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(stories / "model.safetensors", folder)
+        for file, changes in (("config.json", config), ("generation_config.json", generation)):
+            members = {**json.loads((stories / file).read_text()), **(changes or {})}
+            (folder / file).write_text(json.dumps({k: v for k, v in members.items() if v is not None}))
+        if tokenizer:
+            changed = tokenizer(json.loads((stories / "tokenizer.json").read_text()))
+            (folder / "tokenizer.json").write_text(json.dumps(changed))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def endless(variant):
+    """Flags that make the model write for minutes: a context far beyond its own, and no end."""
+    return ["-m", str(variant(config={"max_position_embeddings": 200000}, name="endless")), "--raw", "-p", "Once", "--ignore-eos",
+            "--temp", "1", "-s", "1"]

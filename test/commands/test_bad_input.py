@@ -1,0 +1,248 @@
+"""Whatever is wrong: one line on standard error that names it, the documented status, nothing on standard output, and
+nothing half-written left behind."""
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+USAGE, FAILED, MODEL, INTERRUPTED, PIPE = 2, 1, 3, 130, 141
+
+
+def refused(process, status, *parts):
+    assert process.returncode == status, (process.returncode, process.stderr)
+    assert process.stdout == b""
+    assert process.stderr.startswith(b"auk: ") and process.stderr.endswith(b"\n")
+    assert process.stderr.count(b"\n") == 1, process.stderr
+    for part in parts:
+        assert os.fsencode(str(part)) in process.stderr, (part, process.stderr)
+
+
+# --- flags
+
+
+@pytest.mark.parametrize("arguments, part", [
+    (["frobnicate"], "frobnicate"),
+    (["--frobnicate"], "--frobnicate"),
+    (["run", "--frobnicate"], "--frobnicate"),
+    (["eval", "--frobnicate"], "--frobnicate"),
+    (["bench", "--frobnicate"], "--frobnicate"),
+    (["-m"], "-m"),
+    (["-m", "x", "-n", "many"], "many"),
+    (["-m", "x", "--temp", "-1"], "--temp"),
+    (["-m", "x", "--top-p", "1.5"], "--top-p"),
+    (["-m", "x", "--kv", "f64"], "f64"),
+    (["-m", "x", "--device", "tpu"], "tpu"),
+    (["-m", "x", "a prompt"], "a prompt"),
+    (["eval", "-m", "x", "operand"], "operand"),
+    (["bench", "-r", "0"], "-r"),
+    (["bench", "-p", "1,x"], "1,x"),
+])
+def test_mistaken_flags(run, arguments, part):
+    refused(run(*arguments), USAGE, part)
+
+
+def test_no_model(run):
+    environment = {name: value for name, value in os.environ.items() if name != "AUK_MODEL"}
+    for arguments in (["-p", "Hi"], ["run", "-p", "Hi"], ["eval", "--ids-file", "x"], ["bench"]):
+        refused(run(*arguments, env=environment), USAGE, "AUK_MODEL")
+
+
+def test_control_bytes_do_not_reach_the_terminal(run):
+    refused(run("-m", "a\x1b[2Jb\nc", "-p", "Hi"), MODEL, "a?[2Jb?c")
+
+
+@pytest.mark.parametrize("command", [["run", "-p", "Hi"], ["eval", "--ids-file", "/dev/null"], ["bench"]])
+class TestModels:
+    """Every command that opens a model."""
+
+    def test_a_path_that_does_not_exist(self, run, command, tmp_path):
+        refused(run(*command, "-m", tmp_path / "nothing"), MODEL, tmp_path / "nothing")
+
+    def test_a_directory_without_a_config(self, run, command, tmp_path):
+        refused(run(*command, "-m", tmp_path), MODEL, tmp_path, "config.json")
+
+    def test_a_file_that_is_no_model(self, run, command, tmp_path):
+        (tmp_path / "file").write_text("not a model")
+        refused(run(*command, "-m", tmp_path / "file"), MODEL, tmp_path / "file")
+
+    def test_no_weights(self, run, command, tmp_path, stories):
+        shutil.copy(stories / "config.json", tmp_path)
+        refused(run(*command, "-m", tmp_path), MODEL, "model.safetensors")
+
+    @pytest.mark.parametrize("text, part", [
+        ("{", ""),
+        ('{"a": 1} x', ""),
+        ('{"a": 1, "a": 2}', "a"),
+        ('["a"]', ""),
+        ("\0", ""),
+        ('{"hidden_size": 1e400}', ""),
+        ('{"hidden_size": "64"}', ""),
+    ])
+    def test_a_config_that_is_broken(self, run, command, variant, text, part):
+        model = variant()
+        (model / "config.json").write_text(text)
+        refused(run(*command, "-m", model), MODEL, "config.json", part)
+
+    def test_an_architecture_that_is_not_known(self, run, command, variant):
+        model = variant(config={"architectures": ["MambaForCausalLM"], "model_type": "mamba"})
+        refused(run(*command, "-m", model), MODEL, "MambaForCausalLM")
+
+    @pytest.mark.parametrize("size", [0, 4, 8, 100, 5000, 100_000])
+    def test_truncated_weights(self, run, command, variant, size):
+        model = variant()
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:size])
+        refused(run(*command, "-m", model), MODEL, "model.safetensors")
+
+    def test_a_header_that_lies(self, run, command, variant):
+        model = variant()
+        weights = model / "model.safetensors"
+        data = weights.read_bytes()
+        weights.write_bytes(b"\xff" * 8 + data[8:])
+        refused(run(*command, "-m", model), MODEL, "model.safetensors")
+
+
+# --- prompts
+
+
+def test_files_that_cannot_be_read(run, stories, tmp_path):
+    refused(run("-m", stories, "-f", tmp_path / "nothing"), FAILED, tmp_path / "nothing")
+    refused(run("-m", stories, "-f", tmp_path), FAILED, tmp_path)
+    refused(run("eval", "-m", stories, "--ids-file", tmp_path / "nothing"), FAILED, tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("text, place", [
+    (b"\xff", "offset 0"),
+    (b"abc\x80def", "offset 3"),
+    (b"caf\xc3", "offset 3"),
+    ("héé".encode() + b"\xed\xa0\x80", "offset 5"),  # a surrogate
+    (b"ok\xc0\x80", "offset 2"),                      # an overlong NUL
+])
+def test_text_that_is_not_utf8(run, stories, tmp_path, text, place):
+    refused(run("-m", stories, input=text), USAGE, "standard input", place)
+    refused(run("-m", stories, "-p", "Hi", input=text), USAGE, "standard input", place)
+    refused(run("eval", "-m", stories, "-f", "-", input=text), USAGE, "standard input", place)
+    (tmp_path / "text").write_bytes(text)
+    refused(run("-m", stories, "-f", tmp_path / "text"), USAGE, tmp_path / "text", place)
+    refused(run("-m", stories, "-p", os.fsdecode(text)), USAGE, "-p", place)
+
+
+def test_endless_input_is_refused(auk, stories):
+    """64 MB are more than any context holds; memory does not run full before that is said."""
+    with open("/dev/zero", "rb") as zeros:
+        process = subprocess.run([*auk, "-m", stories, "-"], stdin=zeros, capture_output=True, timeout=60)
+    refused(process, USAGE, "standard input", 64 << 20)
+
+
+def test_a_tokenizer_of_another_model(run, variant):
+    def add(it):
+        it["added_tokens"].append({"id": 600, "content": "<|new|>", "single_word": False, "lstrip": False, "rstrip": False,
+                                   "normalized": False, "special": True})
+        return it
+
+    model = variant(tokenizer=add)
+    refused(run("-m", model, "-p", "a<|new|>b", "--parse-special", "--raw"), MODEL, "600", "512")
+    assert run("-m", model, "-p", "a<|new|>b", "--raw", "-n", 1).returncode == 0
+
+
+def test_a_tokenizer_that_is_missing_or_broken(run, variant):
+    refused(run("-m", variant(tokenizer=None, name="a"), "-p", "Hi"), MODEL, "tokenizer.json")
+    broken = variant(name="b")
+    (broken / "tokenizer.json").write_text("{}")
+    refused(run("-m", broken, "-p", "Hi"), MODEL, "tokenizer.json")
+
+
+def test_a_context_that_does_not_fit_the_memory(run, variant):
+    """Keys and values of 2^30 tokens, 1280 bytes each, are more than a terabyte: refused with both numbers."""
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 1 << 40:
+        pytest.skip("needs a machine with less than a terabyte of memory")
+    model = variant(config={"max_position_embeddings": 1 << 30})
+    refused(run("-m", model, "-p", "Hi", "-c", 0, "--kv", "f32"), FAILED, "not enough memory", "needed", "free")
+
+
+def test_sampling_defaults_out_of_range(run, variant):
+    process = run("-m", variant(generation={"do_sample": True, "top_p": 1.5}), "-p", "Hi", "-n", 1)
+    refused(process, MODEL, "top_p")
+
+
+# --- output that fails
+
+
+def test_a_full_disk(auk, stories, tmp_path):
+    for arguments in (["-p", "Hi", "--raw", "-m", stories], ["--help"], ["--version"], ["bench", "-m", stories, "-p", "4", "-n", "4"],
+                      ["eval", "-m", stories, "-f", stories / "config.json", "--max-tokens", "9"]):
+        with open("/dev/full", "wb") as full:
+            process = subprocess.run([*auk, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=full,
+                                     stderr=subprocess.PIPE, timeout=60)
+        assert process.returncode == FAILED
+        assert process.stderr.count(b"\n") == 1 and b"standard output" in process.stderr
+
+
+def test_a_closed_standard_output(auk, stories):
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *auk, "-m", stories, "--raw", "-p", "Hi"]
+    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    refused(process, FAILED, "standard output")
+
+
+def test_a_reader_that_goes_away(auk, endless):
+    process = subprocess.Popen([*auk, *endless], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert os.read(process.stdout.fileno(), 10)
+    process.stdout.close()
+    assert process.wait(60) == PIPE
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+# --- interruptions
+
+
+def interrupt(process, expected=INTERRUPTED):
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == expected
+    assert err == b""
+    return out
+
+
+def start(auk, *arguments, **options):
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([*auk, *map(str, arguments)], **options)
+
+
+def test_an_interrupted_answer_ends_cleanly(auk, run, endless):
+    process = start(auk, *endless)
+    begin = os.read(process.stdout.fileno(), 100)
+    text = begin + interrupt(process)
+    whole = run(*endless, "-n", 40).stdout
+    assert begin and (text.startswith(whole) or whole.startswith(text))
+    text.decode()  # no half characters
+
+
+def test_waiting_for_input_can_be_interrupted(auk, stories):
+    process = start(auk, "-m", stories, "-", stdin=subprocess.PIPE)
+    time.sleep(0.5)
+    assert process.poll() is None
+    assert interrupt(process) == b""
+
+
+def test_an_interrupted_evaluation_leaves_nothing(auk, variant, tmp_path):
+    model = variant(config={"max_position_embeddings": 200000})
+    (tmp_path / "ids").write_text("5 " * 200000)
+    out = tmp_path / "out"
+    out.mkdir()
+    process = start(auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out / "logits.npy")
+    while not list(out.iterdir()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    assert interrupt(process) == b""
+    assert list(out.iterdir()) == []
+
+
+def test_an_interrupted_benchmark(auk, variant):
+    model = variant(config={"max_position_embeddings": 200000})
+    process = start(auk, "bench", "-m", model, "-p", 16, "-n", 100000, "-r", 100)
+    assert os.read(process.stdout.fileno(), 10)
+    interrupt(process)

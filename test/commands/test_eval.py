@@ -1,0 +1,187 @@
+"""`auk eval` on the tiny trained model: what it prints against what it writes, windows, ids of all kinds."""
+import json
+import os
+import re
+import resource
+import subprocess
+
+import numpy as np
+import pytest
+
+LINE = re.compile(rb"tokens=(\d+) scored=(\d+) nll=(\S+) ppl=(\S+)\n")
+
+
+@pytest.fixture
+def ids(tmp_path):
+    """Some ids and their file: not text, but nothing here needs any."""
+    values = [1] + [(i * i * 7 + i * 3) % 509 + 3 for i in range(199)]
+    path = tmp_path / "ids"
+    path.write_text(" ".join(map(str, values)))
+    return values, path
+
+
+@pytest.fixture
+def evaluate(run, stories, tmp_path):
+    """evaluate(*flags): (tokens, scored, nll, ppl, logits)."""
+
+    def get(*flags, model=stories, **options):
+        out = tmp_path / "logits.npy"
+        process = run("eval", "-m", model, "--logits-out", out, *flags, **options)
+        assert (process.returncode, process.stderr) == (0, b"")
+        found = LINE.fullmatch(process.stdout)
+        return int(found[1]), int(found[2]), float(found[3]), float(found[4]), np.load(out)
+
+    return get
+
+
+def mean_nll(logits, ids, window):
+    logits = logits.astype(np.float64)
+    top = logits.max(axis=1)
+    log_sum = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
+    scored = [log_sum[i] - logits[i, ids[i + 1]] for i in range(len(ids) - 1) if (i + 1) % window]
+    return len(scored), float(np.mean(scored))
+
+
+@pytest.mark.parametrize("window", [0, 200, 64, 50, 2])
+def test_the_line_says_what_the_logits_say(evaluate, ids, window):
+    values, path = ids
+    n, scored, nll, ppl, logits = evaluate("--ids-file", path, "--window", window)
+    assert (n, logits.shape, logits.dtype) == (200, (200, 512), np.dtype("<f4"))
+    want_scored, want = mean_nll(logits, values, window or 200)
+    assert scored == want_scored
+    # Nine decimals are printed; double sums of 200 numbers near 10 differ by 1e-12 at most.
+    assert abs(nll - want) < 1e-9
+    assert ppl == pytest.approx(np.exp(want), rel=1e-7)
+
+
+def test_windows_are_evaluations_of_their_own(evaluate, ids, tmp_path):
+    values, path = ids
+    *_, logits = evaluate("--ids-file", path, "--window", 64)
+    for begin in range(0, 200, 64):
+        part = tmp_path / "part"
+        part.write_text(" ".join(map(str, values[begin : begin + 64])))
+        assert np.array_equal(evaluate("--ids-file", part)[-1], logits[begin : begin + 64])
+
+
+def test_chunks_agree(evaluate, ids):
+    """Sums in another order: fp32 over at most 512 products of logits near 10 differ by less than 1e-5."""
+    *_, whole = evaluate("--ids-file", ids[1], "--kv", "f32")
+    for chunk in (1, 7, 64, 65, 300):
+        *_, logits = evaluate("--ids-file", ids[1], "--kv", "f32", "--chunk", chunk)
+        assert np.abs(logits - whole).max() < 1e-5
+
+
+def test_ids_may_be_separated_by_any_white_space(evaluate, ids, tmp_path):
+    values, path = ids
+    *_, want = evaluate("--ids-file", path)
+    odd = tmp_path / "odd"
+    odd.write_text("\n  " + "\r\n\t ".join(f"{it:05d}" for it in values) + "\n")
+    assert np.array_equal(evaluate("--ids-file", odd)[-1], want)
+    assert np.array_equal(evaluate("--ids-file", "-", input=path.read_bytes())[-1], want)
+
+
+def test_fewer_tokens_and_one_token(evaluate, ids):
+    n, scored, nll, _, logits = evaluate("--ids-file", ids[1], "--max-tokens", 10)
+    assert (n, scored, len(logits)) == (10, 9, 10)
+    n, scored, nll, ppl, logits = evaluate("--ids-file", ids[1], "--max-tokens", 1)
+    assert (n, scored, len(logits)) == (1, 0, 1)
+    assert np.isnan(nll) and np.isnan(ppl)
+
+
+def test_a_text_is_its_ids(evaluate, run, stories, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("Once upon a time, there was a little girl named Lily.\nShe loved to play outside.")
+    n, _, nll, _, logits = evaluate("-f", text)
+    tokens = run("tokenize", "-m", stories, input=text.read_bytes()).stdout
+    (tmp_path / "ids").write_bytes(tokens)
+    again = evaluate("--ids-file", tmp_path / "ids")
+    assert (n, nll) == (again[0], again[2])
+    assert np.array_equal(logits, again[-1])
+    assert nll < 2  # it was trained on such stories; chance is ln 512 = 6.2
+    assert evaluate("-f", "-", input=text.read_bytes())[2] == nll
+
+
+@pytest.mark.parametrize("text, message", [
+    ("1 2 x 4", rb'token 2, at byte 4, is "x 4"'),
+    ("1 2 3.0", rb"token 2"),
+    ("1 -2", rb"token 1"),
+    ("1 512", rb"token 1 has id 512, expected one below 512"),
+    ("1 4294967297", rb"token 1"),
+    ("1 99999999999999999999999", rb"token 1"),
+    ("1, 2", rb"token 0"),
+    ("", rb"no tokens"),
+    (" \n", rb"no tokens"),
+])
+def test_ids_that_are_none_are_refused(run, stories, tmp_path, text, message):
+    (tmp_path / "ids").write_text(text)
+    process = run("eval", "-m", stories, "--ids-file", tmp_path / "ids", "--logits-out", tmp_path / "out.npy")
+    assert process.returncode in (2, 3)
+    assert message in process.stderr and process.stderr.count(b"\n") == 1
+    assert process.stdout == b""
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_one_source_of_tokens_is_needed(run, stories, ids):
+    assert run("eval", "-m", stories).returncode == 2
+    assert run("eval", "-m", stories, "--ids-file", ids[1], "-f", ids[1]).returncode == 2
+
+
+def test_more_tokens_than_positions_need_windows(run, stories, tmp_path, evaluate):
+    path = tmp_path / "many"
+    path.write_text(" ".join(["5"] * 600))
+    process = run("eval", "-m", stories, "--ids-file", path)
+    assert process.returncode == 2
+    assert b"600" in process.stderr and b"512" in process.stderr and b"--window" in process.stderr
+    assert run("eval", "-m", stories, "--ids-file", path, "--window", 513).returncode == 2
+    assert evaluate("--ids-file", path, "--window", 512)[:2] == (600, 598)
+
+
+def test_a_directory_needs_its_tokenizer_and_a_packed_file_does_not(run, variant, stories, ids, tmp_path):
+    bare = variant(tokenizer=None, name="bare")
+    process = run("eval", "-m", bare, "--ids-file", ids[1])
+    assert process.returncode == 3
+    assert b"tokenizer.json" in process.stderr
+    given = run("eval", "-m", bare, "--ids-file", ids[1], "--tokenizer", stories / "tokenizer.json")
+    assert given.returncode == 0
+    packed = tmp_path / "model.ak48"
+    assert run("pack", stories, "-o", packed).returncode == 0
+    flags = ["eval", "-m", packed, "--rope-theta", 10000, "--norm-eps", 1e-5]
+    assert run(*flags, "--ids-file", ids[1]).stdout == given.stdout
+    process = run(*flags, "-f", ids[1])
+    assert process.returncode == 3
+    assert b"tokenizer" in process.stderr
+
+
+def leftovers(folder):
+    return sorted(it.name for it in folder.iterdir())
+
+
+def test_a_file_that_cannot_be_written_leaves_what_was_there(auk, stories, ids, tmp_path):
+    """The limit of a process on file sizes stands for a full disk: 200 rows of 2 KB do not go into 100 KB."""
+    out = tmp_path / "out" / "logits.npy"
+    out.parent.mkdir()
+    out.write_bytes(b"old")
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    process = subprocess.run([*auk, "eval", "-m", stories, "--ids-file", ids[1], "--logits-out", out], capture_output=True,
+                             timeout=60, preexec_fn=small_files, restore_signals=False)  # SIGXFSZ stays ignored
+    assert process.returncode == 1
+    assert process.stderr.count(b"\n") == 1 and b"logits.npy" in process.stderr
+    assert process.stdout == b""
+    assert out.read_bytes() == b"old"
+    assert leftovers(out.parent) == ["logits.npy"]
+
+
+def test_devices_are_written_directly(run, stories, ids):
+    process = run("eval", "-m", stories, "--ids-file", ids[1], "--logits-out", "/dev/full")
+    assert process.returncode == 1
+    assert b"/dev/full" in process.stderr
+    assert run("eval", "-m", stories, "--ids-file", ids[1], "--logits-out", "/dev/null").returncode == 0
+
+
+def test_a_folder_that_is_not_there_is_named(run, stories, ids, tmp_path):
+    process = run("eval", "-m", stories, "--ids-file", ids[1], "--logits-out", tmp_path / "no" / "logits.npy")
+    assert process.returncode == 1
+    assert b"logits.npy" in process.stderr

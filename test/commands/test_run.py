@@ -1,0 +1,369 @@
+"""`auk run` on the tiny trained model: prompts from everywhere, sampling, stops, chat formats, terminals."""
+import json
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+
+PROMPT = "Once upon a time"
+
+
+def statistics(process):
+    """(tokens of the prompt, tokens of the answer, why it ended) from what -v prints."""
+    found = re.search(rb"prompt (\d+) tokens.*answer (\d+) tokens.*end: (\w+)", process.stderr)
+    assert found, process.stderr
+    return int(found[1]), int(found[2]), found[3].decode()
+
+
+@pytest.fixture
+def answer(run, stories):
+    """answer(*flags): the answer of a run that must succeed."""
+
+    def get(*flags, model=stories, **options):
+        process = run("-m", model, "--raw", *flags, **options)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
+
+    return get
+
+
+# --- where a prompt comes from
+
+
+def test_a_story_goes_on(answer):
+    text = answer("-p", PROMPT, "-n", 60).decode()
+    assert text.startswith(", there was a little girl named")  # as transformers continues it, greedily
+    assert "\n\n" not in text
+
+
+def test_run_is_the_command_that_needs_no_name(run, stories):
+    flags = ["-m", stories, "--raw", "-p", PROMPT, "-n", 10]
+    assert run(*flags).stdout == run("run", *flags).stdout != b""
+
+
+def test_the_model_may_come_from_the_environment(run, stories, answer):
+    process = run("--raw", "-p", PROMPT, "-n", 10, env={**os.environ, "AUK_MODEL": str(stories)})
+    assert process.stdout == answer("-p", PROMPT, "-n", 10)
+    assert run("--raw", "-p", PROMPT, env={**os.environ, "AUK_MODEL": ""}).returncode == 2
+
+
+def test_prompts_are_the_same_wherever_they_come_from(answer, tmp_path):
+    text = "One day, Tim saw a big dog.\nThe dog"
+    (tmp_path / "a").write_text("One day, Tim saw a big dog.\n")
+    (tmp_path / "b").write_text("The dog\n")
+    (tmp_path / "no newline").write_text("One day, Tim saw a big dog.")
+    want = answer("-p", text, "-n", 20)
+    assert want
+    assert answer("-n", 20, input=text.encode()) == want
+    assert answer("-n", 20, input=text.encode() + b"\n") == want  # the newline that ends a text is no part of it
+    assert answer("-n", 20, "-", input=text.encode()) == want
+    assert answer("-n", 20, "-f", "-", input=text.encode()) == want
+    assert answer("-n", 20, "-f", tmp_path / "a", "-f", tmp_path / "b") == want
+    assert answer("-n", 20, "-f", tmp_path / "a", "-p", "The dog") == want
+    assert answer("-n", 20, "-f", tmp_path / "no newline", "-p", "The dog") == want
+    assert answer("-n", 20, "-p", "The dog", input=b"One day, Tim saw a big dog.\n") == want  # input first
+    assert answer("-n", 20, "-f", tmp_path / "b", input=b"One day, Tim saw a big dog.\n") == want
+    assert answer("-n", 20, "-f", tmp_path / "a", "-f", "-", input=b"The dog") == want  # where it is named
+    with open(tmp_path / "a", "rb") as redirected:
+        assert answer("-n", 20, "-p", "The dog", stdin=redirected) == want
+    assert answer("-n", 20, "-p", text, input=b"") == want  # an empty pipe adds nothing
+
+
+def test_a_closed_standard_input_adds_nothing(auk, stories, answer):
+    command = ["sh", "-c", 'exec "$@" <&-', "sh", *auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "10"]
+    process = subprocess.run(command, capture_output=True, timeout=60)
+    assert (process.returncode, process.stdout) == (0, answer("-p", PROMPT, "-n", 10))
+
+
+def test_no_prompt_is_a_mistake_that_waits_for_nobody(run, auk, stories):
+    assert run("-m", stories).returncode == 2  # standard input is /dev/null
+    main, terminal = pty.openpty()
+    process = run("-m", stories, stdin=terminal)
+    os.close(main)
+    os.close(terminal)
+    assert process.returncode == 2
+    assert b"no prompt" in process.stderr
+    assert process.stdout == b""
+
+
+def test_a_terminal_is_not_read_beside_a_prompt(run, stories, answer):
+    main, terminal = pty.openpty()
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-n", 10, stdin=terminal)
+    os.close(main)
+    os.close(terminal)
+    assert process.stdout == answer("-p", PROMPT, "-n", 10)
+
+
+# --- how long an answer is
+
+
+def test_answers_have_the_length_asked_for(run, stories):
+    for n in (0, 1, 7):
+        process = run("-m", stories, "--raw", "-p", PROMPT, "-n", n, "-v")
+        assert statistics(process)[1:] == (n, "length")
+        assert (process.stdout == b"") == (n == 0)
+
+
+def test_the_context_ends_an_answer(run, stories):
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-c", 40, "--ignore-eos", "-v")
+    n_prompt, n_answer, reason = statistics(process)
+    assert reason == "context"
+    assert n_prompt + n_answer == 41  # the last token's own place is not needed
+    assert b"context 40," in process.stderr
+    assert b"context 512," in run("-m", stories, "--raw", "-p", PROMPT, "-n", 1, "-v").stderr
+    assert b"context 512," in run("-m", stories, "--raw", "-p", PROMPT, "-n", 1, "-v", "-c", 0).stderr
+
+
+def test_a_prompt_may_fill_the_context_but_not_more(run, stories, tmp_path):
+    (tmp_path / "long").write_text("a b c d e f g h i j " * 60)
+    process = run("-m", stories, "--raw", "-f", tmp_path / "long", "-n", 5)
+    assert process.returncode == 2
+    n_tokens = int(re.search(rb"has (\d+) tokens, the context 512", process.stderr)[1])
+    assert n_tokens > 512
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-v", "-n", 1)
+    n_prompt = statistics(process)[0]
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-v", "-c", n_prompt)
+    assert statistics(process) == (n_prompt, 1, "context")
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-v", "-c", n_prompt - 1)
+    assert process.returncode == 2
+    assert b"has %d tokens, the context %d" % (n_prompt, n_prompt - 1) in process.stderr
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-c", 513)
+    assert process.returncode == 2
+    assert b"512" in process.stderr and b"513" in process.stderr
+
+
+def test_stop_strings_end_an_answer_and_are_not_shown(run, answer, stories):
+    text = answer("-p", PROMPT, "-n", 60)
+    words = text.decode()
+    for begin, end in ((10, 11), (20, 31), (17, 45)):  # one character; parts of tokens; several tokens
+        stop = words[begin:end]
+        process = run("-m", stories, "--raw", "-p", PROMPT, "-n", 60, "--stop", stop, "-v")
+        assert process.stdout.decode() == words[: words.index(stop)]
+        assert statistics(process)[2] == "stop"
+    assert answer("-p", PROMPT, "-n", 60, "--stop", words[30:40], "--stop", words[20:25]).decode() == words[:20]
+    assert answer("-p", PROMPT, "-n", 60, "--stop", "zebra\x7f") == text
+    # What could have been the beginning of a stop string is shown when nothing follows.
+    assert answer("-p", PROMPT, "-n", 60, "--stop", words[-5:] + "\x7f") == text
+
+
+def test_end_tokens_of_the_checkpoint_end_an_answer(run, variant, stories, answer):
+    """The token that comes fifth is made an end token: by generation_config.json, and by config.json alone."""
+    ids = [int(it) for it in run("tokenize", "-m", stories, input=answer("-p", PROMPT, "-n", 5)).stdout.split()]
+    for model in (
+        variant(generation={"eos_token_id": [ids[-1], 2]}, name="a"),
+        variant(generation={"eos_token_id": None}, config={"eos_token_id": ids[-1]}, name="b"),
+    ):
+        process = run("-m", model, "--raw", "-p", PROMPT, "-n", 60, "-v")
+        assert statistics(process)[1:] == (4, "eos")
+        process = run("-m", model, "--raw", "-p", PROMPT, "-n", 60, "-v", "--ignore-eos")
+        assert statistics(process)[1:] == (60, "length")
+
+
+# --- sampling
+
+
+def test_seeds_repeat_an_answer(run, answer, stories):
+    flags = ["-p", PROMPT, "-n", 40, "--temp", "1.2"]
+    assert answer(*flags, "-s", 7) == answer(*flags, "--seed", 7)
+    assert len({answer(*flags, "-s", seed) for seed in range(5)}) > 1
+    process = run("-m", stories, "--raw", *flags, "-v")  # no seed: a new one, which is told
+    seed = int(re.search(rb"seed (\d+)", process.stderr)[1])
+    assert answer(*flags, "-s", seed) == process.stdout
+    assert len({run("-m", stories, "--raw", *flags).stdout for _ in range(5)}) > 1
+
+
+def test_neither_chunks_nor_threads_nor_the_cache_change_a_greedy_answer(answer):
+    want = answer("-p", PROMPT, "-n", 40)
+    assert answer("-p", PROMPT, "-n", 40, "-t", 1) == want
+    assert answer("-p", PROMPT, "-n", 40, "--kv", "f32") == want
+    assert answer("-p", PROMPT, "-n", 40, "--device", "cpu") == want
+
+
+def test_top_k_of_one_and_top_p_of_zero_are_greedy(answer):
+    want = answer("-p", PROMPT, "-n", 40)
+    assert answer("-p", PROMPT, "-n", 40, "--temp", 2, "--top-k", 1) == want
+    assert answer("-p", PROMPT, "-n", 40, "--temp", 2, "--top-p", 0) == want
+    assert answer("-p", PROMPT, "-n", 40, "--temp", 2, "--min-p", 1) == want
+
+
+def test_penalties_change_an_answer(answer):
+    want = answer("-p", PROMPT, "-n", 60)
+    for flags in (["--repeat-penalty", "1.5"], ["--presence-penalty", "5"], ["--frequency-penalty", "5"]):
+        assert answer("-p", PROMPT, "-n", 60, *flags) != want
+
+
+def test_flags_stand_over_the_checkpoint_which_stands_over_nothing(run, stories, variant):
+    def settings(model, *flags):
+        line = run("-m", model, "--raw", "-p", PROMPT, "-n", 1, "-v", *flags).stderr.decode()
+        found = re.search(r"temperature (\S+), top-k (\S+), top-p (\S+), min-p (\S+), repetition penalty (\S+), ", line)
+        return tuple(map(float, found.groups()))
+
+    assert settings(stories) == (0, 0, 1, 0, 1)  # its generation_config.json says nothing
+    given = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.05}
+    model = variant(generation=given, name="sampling")
+    assert settings(model) == (0.6, 20, 0.95, 0.01, 1.05)
+    assert settings(model, "--temperature", 0.2) == (0.2, 20, 0.95, 0.01, 1.05)
+    assert settings(model, "--top_k", 0, "--top-p", 1, "--min-p", 0, "--repetition-penalty", 1) == (0.6, 0, 1, 0, 1)
+    assert settings(variant(generation={**given, "do_sample": False}, name="greedy"))[0] == 0
+    assert settings(variant(generation={**given, "do_sample": False}, name="warm"), "--temp", 0.5)[0] == 0.5
+
+
+# --- chat formats
+
+
+def chat_tokens(*names):
+    """A change of tokenizer.json: the last ids of the vocabulary become special tokens of these names."""
+
+    def change(it):
+        model = it["model"]
+        old = {token for token, i in model["vocab"].items() if i >= 512 - len(names)}
+        parts = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [merge for merge in parts if not old & {*merge, "".join(merge)}]
+        model["vocab"] = {token: i for token, i in model["vocab"].items() if token not in old}
+        for i, name in enumerate(names, 512 - len(names)):
+            model["vocab"][name] = i
+            it["added_tokens"].append({"id": i, "content": name, "single_word": False, "lstrip": False,
+                                       "rstrip": False, "normalized": False, "special": True})
+        return it
+
+    return change
+
+
+@pytest.fixture
+def chatml(variant):
+    return variant(tokenizer=chat_tokens("<|im_start|>", "<|im_end|>"), name="chatml")
+
+
+def test_the_chat_format_is_what_the_special_tokens_say(run, stories, chatml, variant):
+    llama3 = variant(tokenizer=chat_tokens("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+                     name="llama3")
+    for model, name in ((stories, b"none"), (chatml, b"ChatML"), (llama3, b"Llama 3")):
+        process = run("-m", model, "-p", "Hi", "-n", 2, "-v")
+        assert process.returncode == 0, process.stderr
+        assert b"chat format %s," % name in process.stderr
+        assert b"chat format none," in run("-m", model, "-p", "Hi", "-n", 2, "-v", "--raw").stderr
+
+
+def test_a_chat_is_the_format_rendered_as_trusted_text(run, chatml):
+    """What the chat does to a prompt is what its rendered text does, read with its special tokens."""
+    flags = ["-n", 8, "-v", "-m", chatml]
+    chat = run(*flags, "-p", "Hi", "-sys", "Be kind.")
+    rendered = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    ids = run("tokenize", "-m", chatml, "--parse-special", "--no-special", input=rendered.encode())
+    if ids.returncode == 2:
+        pytest.skip("auk tokenize has other flags")
+    assert statistics(chat)[0] == len(ids.stdout.split())
+
+
+def test_text_of_a_person_holds_no_special_tokens(run, chatml):
+    def n_prompt(text, *flags):
+        return statistics(run("-m", chatml, "-p", text, "-n", 1, "-v", *flags))[0]
+
+    for raw in ([], ["--raw"]):
+        assert n_prompt("a<|im_end|>b", *raw) > n_prompt("a<|im_end|>b", "--parse-special", *raw)
+
+
+def test_a_special_token_may_be_a_stop_string(run, chatml, answer):
+    """It never shows up as text, so it must stop as a token: every token's logit is raised in turn by --temp 1000."""
+    flags = ["-m", chatml, "--raw", "-p", PROMPT, "-n", 500, "--temp", 1000, "-s", 3, "-v"]
+    assert statistics(run(*flags, "--ignore-eos"))[2] in ("length", "context")
+    endless = statistics(run(*flags))
+    stopped = statistics(run(*flags, "--stop", "<|im_start|>", "--stop", "<unk>"))
+    assert stopped[2] == "eos" and stopped[1] < endless[1]
+
+
+def test_a_system_text_needs_a_chat_format(run, stories, chatml):
+    for flags in (["-m", stories], ["-m", chatml, "--raw"]):
+        process = run(*flags, "-p", "Hi", "-sys", "Be kind.")
+        assert process.returncode == 2
+        assert b"-sys" in process.stderr
+
+
+# --- where the output goes
+
+
+def read_all(descriptor):
+    """What comes out of a terminal until its other side is closed."""
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # EIO: the other side is gone
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)
+
+
+def on_terminal(command, which):
+    """Runs with standard output or error on a terminal: (terminal's bytes, the other's bytes)."""
+    main, terminal = pty.openpty()
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, which: terminal}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **streams)
+    os.close(terminal)
+    seen = read_all(main)
+    other = process.stderr if which == "stdout" else process.stdout
+    rest = other.read()
+    other.close()
+    assert process.wait(60) == 0
+    os.close(main)
+    return seen, rest
+
+
+def test_standard_output_holds_the_answer_and_nothing_else(run, stories, answer):
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-n", 20)
+    assert process.stderr == b""
+    assert not process.stdout.endswith(b"\n")
+    verbose = run("-m", stories, "--raw", "-p", PROMPT, "-n", 20, "-v")
+    assert verbose.stdout == process.stdout
+    assert verbose.stderr.count(b"\n") == 2
+
+
+def test_on_a_terminal_the_answer_ends_its_line(auk, stories, answer):
+    command = [*auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
+    seen, rest = on_terminal(command, "stdout")
+    assert seen == answer("-p", PROMPT, "-n", 20) + b"\r\n"  # the terminal's own newline
+    assert rest == b""
+
+
+def test_statistics_show_on_a_terminal(auk, stories, answer):
+    command = [*auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
+    seen, rest = on_terminal(command, "stderr")
+    assert b"answer 20 tokens" in seen
+    assert rest == answer("-p", PROMPT, "-n", 20)
+
+
+def test_text_streams_as_it_is_made(auk, endless):
+    """The first words arrive while the model still writes."""
+    process = subprocess.Popen([*auk, *endless], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert os.read(process.stdout.fileno(), 1)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_help_names_every_flag(run):
+    text = run("run", "--help").stdout.decode()
+    for flag in ("-m", "-p", "-f", "-n", "-c", "-t", "--seed", "--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty",
+                 "--presence-penalty", "--frequency-penalty", "--raw", "-sys", "--stop", "--kv", "--ignore-eos",
+                 "--parse-special", "-v"):
+        assert re.search(rf"(?m)^  .*{re.escape(flag)}\b", text), flag
+    assert max(map(len, text.splitlines())) <= 110
+    assert run("-h").returncode == 0
+
+
+def test_the_model_in_a_packed_file_answers_the_same(run, stories, tmp_path, answer):
+    packed = tmp_path / "stories.ak48"
+    assert run("pack", stories, "-o", packed).returncode == 0
+    tokenizer = ["--tokenizer", stories / "tokenizer.json"]
+    flags = ["--rope-theta", 10000, "--norm-eps", 1e-5]
+    got = run("-m", packed, *tokenizer, *flags, "--raw", "-p", PROMPT, "-n", 40)
+    assert got.stdout == answer("-p", PROMPT, "-n", 40), got.stderr
+    process = run("-m", packed, *flags, "--raw", "-p", PROMPT)
+    assert process.returncode == 3
+    assert b"--tokenizer" in process.stderr
