@@ -1,6 +1,5 @@
 """`auk eval` on the tiny trained model: what it prints against what it writes, windows, ids of all kinds."""
 import json
-import os
 import re
 import resource
 import subprocess
@@ -92,8 +91,9 @@ def test_a_text_is_its_ids(evaluate, run, stories, tmp_path):
     text = tmp_path / "text"
     text.write_text("Once upon a time, there was a little girl named Lily.\nShe loved to play outside.")
     n, _, nll, _, logits = evaluate("-f", text)
-    tokens = run("tokenize", "-m", stories, input=text.read_bytes()).stdout
-    (tmp_path / "ids").write_bytes(tokens)
+    line = json.dumps({"text": text.read_text(), "add_special": True, "parse_special": False})
+    tokens = run("tokenize", "-m", stories, "--jsonl", input=line.encode() + b"\n").stdout
+    (tmp_path / "ids").write_text(" ".join(map(str, json.loads(tokens)["ids"])))
     again = evaluate("--ids-file", tmp_path / "ids")
     assert (n, nll) == (again[0], again[2])
     assert np.array_equal(logits, again[-1])

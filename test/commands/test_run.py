@@ -9,6 +9,11 @@ import pytest
 
 PROMPT = "Once upon a time"
 
+# What transformers makes of the same weights in fp32, greedily, with its first five tokens.
+STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red ball in the "
+         "sky. It was a big, red ball. She")
+STORY_IDS = [432, 383, 286, 261, 376]
+
 
 def statistics(process):
     """(tokens of the prompt, tokens of the answer, why it ended) from what -v prints."""
@@ -32,10 +37,8 @@ def answer(run, stories):
 # --- where a prompt comes from
 
 
-def test_a_story_goes_on(answer):
-    text = answer("-p", PROMPT, "-n", 60).decode()
-    assert text.startswith(", there was a little girl named")  # as transformers continues it, greedily
-    assert "\n\n" not in text
+def test_a_story_goes_on_as_transformers_has_it(answer):
+    assert answer("-p", PROMPT, "-n", 60).decode() == STORY
 
 
 def test_run_is_the_command_that_needs_no_name(run, stories):
@@ -148,12 +151,11 @@ def test_stop_strings_end_an_answer_and_are_not_shown(run, answer, stories):
     assert answer("-p", PROMPT, "-n", 60, "--stop", words[-5:] + "\x7f") == text
 
 
-def test_end_tokens_of_the_checkpoint_end_an_answer(run, variant, stories, answer):
+def test_end_tokens_of_the_checkpoint_end_an_answer(run, variant):
     """The token that comes fifth is made an end token: by generation_config.json, and by config.json alone."""
-    ids = [int(it) for it in run("tokenize", "-m", stories, input=answer("-p", PROMPT, "-n", 5)).stdout.split()]
     for model in (
-        variant(generation={"eos_token_id": [ids[-1], 2]}, name="a"),
-        variant(generation={"eos_token_id": None}, config={"eos_token_id": ids[-1]}, name="b"),
+        variant(generation={"eos_token_id": [STORY_IDS[4], 2]}, name="a"),
+        variant(generation={"eos_token_id": None}, config={"eos_token_id": STORY_IDS[4]}, name="b"),
     ):
         process = run("-m", model, "--raw", "-p", PROMPT, "-n", 60, "-v")
         assert statistics(process)[1:] == (4, "eos")
@@ -247,14 +249,12 @@ def test_the_chat_format_is_what_the_special_tokens_say(run, stories, chatml, va
 
 
 def test_a_chat_is_the_format_rendered_as_trusted_text(run, chatml):
-    """What the chat does to a prompt is what its rendered text does, read with its special tokens."""
-    flags = ["-n", 8, "-v", "-m", chatml]
-    chat = run(*flags, "-p", "Hi", "-sys", "Be kind.")
+    chat = run("-m", chatml, "-p", "Hi", "-sys", "Be kind.", "-n", 8, "-v")
     rendered = "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    ids = run("tokenize", "-m", chatml, "--parse-special", "--no-special", input=rendered.encode())
-    if ids.returncode == 2:
-        pytest.skip("auk tokenize has other flags")
-    assert statistics(chat)[0] == len(ids.stdout.split())
+    line = json.dumps({"text": rendered, "add_special": False, "parse_special": True})
+    tokens = run("tokenize", "-m", chatml, "--jsonl", input=line.encode() + b"\n")
+    assert tokens.returncode == 0, tokens.stderr
+    assert statistics(chat)[0] == len(json.loads(tokens.stdout)["ids"])
 
 
 def test_text_of_a_person_holds_no_special_tokens(run, chatml):
@@ -266,7 +266,7 @@ def test_text_of_a_person_holds_no_special_tokens(run, chatml):
 
 
 def test_a_special_token_may_be_a_stop_string(run, chatml, answer):
-    """It never shows up as text, so it must stop as a token: every token's logit is raised in turn by --temp 1000."""
+    """It never shows up as text, so it must stop as a token; at this temperature every token comes up at times."""
     flags = ["-m", chatml, "--raw", "-p", PROMPT, "-n", 500, "--temp", 1000, "-s", 3, "-v"]
     assert statistics(run(*flags, "--ignore-eos"))[2] in ("length", "context")
     endless = statistics(run(*flags))
