@@ -17,24 +17,11 @@ enum { MAX_THREADS = 1024, LINE = 64 };
 
 /* --- the model --- */
 
-static void widen(const void *data, Dtype dtype, size_t first, int n, float *out) {
-  if (dtype == DTYPE_F32) {
-    memcpy(out, (const uint8_t *)data + first * 4, (size_t)n * 4);
-    return;
-  }
-  const uint8_t *from = (const uint8_t *)data + first * 2;
-  for (int i = 0; i < n; i++, from += 2) {
-    uint16_t half;
-    memcpy(&half, from, sizeof half);
-    out[i] = dtype == DTYPE_F16 ? f16_to_float(half) : bf16_to_float(half);
-  }
-}
-
 /* Copies a vector to *next as fp32 and moves it on; NULL where there is none. Without a place it only counts. */
 static const float *take_vector(const Vector *vector, float *place, size_t *next) {
   if (!vector->data) return NULL;
   float *out = place ? place + *next : NULL;
-  if (out) widen(vector->data, vector->dtype, 0, vector->n, out);
+  if (out) floats_read(vector->data, vector->dtype, 0, (size_t)vector->n, out);
   *next += (size_t)vector->n;
   return out;
 }
@@ -141,6 +128,11 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
   plan.cosines = place(&plan, product_of(rows, half), sizeof(float));
   plan.sines = place(&plan, product_of(rows, half), sizeof(float));
+  size_t widest =
+      (size_t)plan.heads + 2 * (size_t)plan.kv_heads; /* outputs of one run_products(), all but the head */
+  if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
+  if (widest < 2 * (size_t)plan.intermediate) widest = 2 * (size_t)plan.intermediate;
+  plan.parts = place(&plan, product_of(widest, MAX_PIECES), sizeof(float));
   size_t parts = product_of((size_t)config->n_heads, (size_t)plan.n_segments);
   plan.part_sums = place(&plan, parts, sizeof(SoftmaxSum));
   plan.part_outs = place(&plan, product_of(parts, (size_t)plan.v_width), sizeof(float));
@@ -182,6 +174,7 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   }
   uint8_t *start = state->memory;
   start -= (uintptr_t)start % LINE; /* every offset is a multiple of LINE and at least LINE */
+  state->parts = (float *)(start + plan.parts);
   state->x = (float *)(start + plan.x);
   state->h = (float *)(start + plan.h);
   state->q = (float *)(start + plan.q);
@@ -238,8 +231,8 @@ static Status cpu_embed(BackendState *state, Span span, const int32_t *ids, Erro
                        (int)ids[r], span.pos + r, embedding->n_rows);
   }
   for (int r = 0; r < span.n_tokens; r++) {
-    widen(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
-          embedding->n_columns, state->x + (size_t)r * (size_t)state->plan.hidden);
+    floats_read(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
+                (size_t)embedding->n_columns, state->x + (size_t)r * (size_t)state->plan.hidden);
     place_rotation(state, r, span.pos + r);
   }
   return STATUS_OK;
@@ -263,11 +256,7 @@ static void turn_head(const BackendState *state, const float *norm, int row, flo
   const float *cosines = state->cosines + (size_t)row * (size_t)half;
   const float *sines = state->sines + (size_t)row * (size_t)half;
   if (norm) state->loaded->kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
-  for (int i = 0; i < half; i++) {
-    float a = head[i], b = head[i + half];
-    head[i] = (a * cosines[i] - b * sines[i]) * scale;
-    head[i + half] = (b * cosines[i] + a * sines[i]) * scale;
-  }
+  state->loaded->kernels->rotate(head, cosines, sines, half, scale);
 }
 
 static void rotate_append(BackendState *state, Span span, int layer) {
@@ -299,7 +288,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, Span span, int layer
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
   };
   normalise(state, 0, span.n_tokens, weights->attn_norm);
-  run_products(state->loaded, state->h, (size_t)state->plan.hidden, span.n_tokens, products, 3);
+  run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, span.n_tokens, products, 3);
   rotate_append(state, span, layer);
   return STATUS_OK;
 }
@@ -316,7 +305,7 @@ static Status cpu_out_proj_residual(BackendState *state, Span span, int layer, E
                            .add = true,
                            .y = state->x,
                            .y_stride = (size_t)state->plan.hidden};
-  run_products(state->loaded, state->q, (size_t)state->plan.heads, span.n_tokens, &product, 1);
+  run_products(state->loaded, state->parts, state->q, (size_t)state->plan.heads, span.n_tokens, &product, 1);
   return STATUS_OK;
 }
 
@@ -326,7 +315,7 @@ static Status cpu_norm_gate_up(BackendState *state, Span span, int layer, Error 
   const Product product = {
       .w = weights->up, .gate = weights->gate, .y = state->g, .y_stride = (size_t)state->plan.intermediate};
   normalise(state, 0, span.n_tokens, weights->mlp_norm);
-  run_products(state->loaded, state->h, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
+  run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
   return STATUS_OK;
 }
 
@@ -336,7 +325,8 @@ static Status cpu_down_residual(BackendState *state, Span span, int layer, Error
                            .add = true,
                            .y = state->x,
                            .y_stride = (size_t)state->plan.hidden};
-  run_products(state->loaded, state->g, (size_t)state->plan.intermediate, span.n_tokens, &product, 1);
+  run_products(state->loaded, state->parts, state->g, (size_t)state->plan.intermediate, span.n_tokens,
+               &product, 1);
   return STATUS_OK;
 }
 
@@ -349,7 +339,7 @@ static Status cpu_norm_logits(BackendState *state, Span span, int first_row, int
                            .y = state->logits,
                            .y_stride = (size_t)state->loaded->model->config.vocab_size};
   normalise(state, first_row, n_rows, state->loaded->final_norm);
-  run_products(state->loaded, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
+  run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
   state->n_logit_rows = n_rows;
   return STATUS_OK;
 }
@@ -365,6 +355,7 @@ static Status cpu_sample(BackendState *state, Sampler *sampler, int32_t *id, Err
 
 #define CPU_OPERATION(name, arguments) .name = cpu_##name,
 const Backend cpu_backend = {.name = "cpu",
+                             .chunk = 256,
                              .load = cpu_load,
                              .unload = cpu_unload,
                              .state_bytes = cpu_state_bytes,

@@ -37,7 +37,8 @@ struct BackendModel {
 typedef struct {
   size_t x, h, q, k, v, g;     /* rows of activations */
   size_t cosines, sines;       /* [max_chunk][head_dim / 2] */
-  size_t part_sums, part_outs; /* attention of one row, piece by piece */
+  size_t parts;                /* products of one row, piece by piece */
+  size_t part_sums, part_outs; /* attention of one row, segment by segment */
   size_t logits, kv, total;
   size_t head_k_bytes, head_bytes; /* of the cache of one KV head of one layer: its K, all of it */
   int hidden, heads, kv_heads, intermediate, v_width; /* widths, padded to ALIGN_FLOATS */
@@ -49,6 +50,7 @@ struct BackendState {
   StateOptions options;
   StatePlan plan;
   void *memory;
+  float *parts; /* run_products()'s */
   float *x;     /* [max_chunk][plan.hidden] the residual stream */
   float *h;     /* [max_chunk][plan.hidden] normalised */
   float *q;     /* [max_chunk][plan.heads] queries scaled by 1 / sqrt(head_dim); then attention's values */
@@ -73,8 +75,8 @@ typedef struct {
   size_t y_stride;
 } Product;
 
-/* All of them from the same rows of x. */
-void run_products(const BackendModel *loaded, const float *x, size_t x_stride, int n_rows,
+/* All of them from the same rows of x. `parts` holds MAX_PIECES floats for each output of all matrices together. */
+void run_products(const BackendModel *loaded, float *parts, const float *x, size_t x_stride, int n_rows,
                   const Product *products, int n_products);
 
 /* state->q: from queries to attention's values. */

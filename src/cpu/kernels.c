@@ -10,21 +10,33 @@
 #include "cpu/kernels_dense.h"
 #include "cpu/vector.h"
 
-static void product(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n, float *y,
-                    size_t y_stride) {
-  if (w->kind == LINEAR_AWQ) {
-    if (n_rows == 1)
-      awq_product_row(w, x, first, n, y);
-    else
-      awq_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
-  } else if (n_rows > 1) {
+static void product_row(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
+                        float *y, size_t y_stride) {
+  if (w->kind == LINEAR_AWQ)
+    awq_product_row(w, x, piece, pieces_end, first, n, y, y_stride);
+  else
+    dense_product_row(w, x, first, n, y);
+}
+
+static void product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                         float *y, size_t y_stride) {
+  if (w->kind == LINEAR_AWQ)
+    awq_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
+  else
     dense_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
-  } else {
-    switch (w->dtype) {
-    case DTYPE_F16: dense_product_row(DTYPE_F16, w, x, first, n, y); break;
-    case DTYPE_BF16: dense_product_row(DTYPE_BF16, w, x, first, n, y); break;
-    default: dense_product_row(DTYPE_F32, w, x, first, n, y); break;
-    }
+}
+
+static void join(const float *parts, size_t stride, int n_parts, int n, float *y) {
+  int c = 0;
+  for (; c + LANES <= n; c += LANES) {
+    vf sum = vf_load(parts + c);
+    for (int p = 1; p < n_parts; p++) sum += vf_load(parts + (size_t)p * stride + c);
+    vf_store(y + c, sum);
+  }
+  for (; c < n; c++) {
+    float sum = parts[c];
+    for (int p = 1; p < n_parts; p++) sum += parts[(size_t)p * stride + (size_t)c];
+    y[c] = sum;
   }
 }
 
@@ -54,6 +66,20 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
+static void rotate(float *head, const float *cosines, const float *sines, int half, float scale) {
+  int i = 0;
+  for (; i + LANES <= half; i += LANES) {
+    vf a = vf_load(head + i), b = vf_load(head + half + i), c = vf_load(cosines + i), s = vf_load(sines + i);
+    vf_store(head + i, (a * c - b * s) * scale);
+    vf_store(head + half + i, (b * c + a * s) * scale);
+  }
+  for (; i < half; i++) {
+    float a = head[i], b = head[half + i];
+    head[i] = (a * cosines[i] - b * sines[i]) * scale;
+    head[half + i] = (b * cosines[i] + a * sines[i]) * scale;
+  }
+}
+
 #define TABLE_NAMED(isa) kernels_##isa
 #define TABLE_OF(isa)    TABLE_NAMED(isa)
 #define NAME_OF(isa)     #isa
@@ -61,9 +87,12 @@ static void silu_multiply(float *gate, const float *up, int n) {
 
 const Kernels TABLE_OF(KERNELS_ISA) = {
     .name = NAME(KERNELS_ISA),
-    .product = product,
+    .product_row = product_row,
+    .join = join,
+    .product_rows = product_rows,
     .rms_norm = rms_norm,
     .silu_multiply = silu_multiply,
+    .rotate = rotate,
     .append = kv_append,
     .attend = attend_segment,
     .merge = softmax_merge,

@@ -21,8 +21,22 @@ enum {
   PRODUCT_ROWS = 132,   /* most rows of one product() of several rows; a multiple of the tile's 6 */
   PRODUCT_COLUMNS = 64, /* most columns of it */
   PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
-  PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS, /* most columns of a product of one row */
+  PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS,
+  MAX_PIECES = 16,
 };
+
+/* A row's products are summed piece by piece. Pieces of a matrix in AWQ's layout, where inputs are far apart, are what
+ * threads share; a dense one is shared by its outputs and is one piece. MAX_PIECES at most, and whatever the machine:
+ * they decide the order of sums. */
+static inline int product_piece_length(const Linear *w) {
+  if (w->kind == LINEAR_DENSE) return w->n_in;
+  int length = (w->n_in - 1) / MAX_PIECES + 1;
+  return length <= INT32_MAX - 63 ? (length + 63) / 64 * 64 : length;
+}
+
+static inline int product_pieces(const Linear *w) {
+  return (w->n_in - 1) / product_piece_length(w) + 1;
+}
 
 /* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which makes
  * scores without sums across lanes; V so that a vector holds several dimensions of one key:
@@ -54,18 +68,29 @@ typedef struct {
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
-  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias.
-   * PRECOND first % PRODUCT_UNIT == 0; n_rows == 1 and n <= PRODUCT_SIZE, or n_rows <= PRODUCT_ROWS, n <=
-   *         PRODUCT_COLUMNS and y_stride >= PRODUCT_COLUMNS (what is behind y[r][n] may be written to);
-   *         x rows are followed by zeros up to a multiple of ALIGN_FLOATS. */
-  void (*product)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n, float *y,
-                  size_t y_stride);
+  /* One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c] x[i], for
+   * p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x.
+   * PRECOND first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of ALIGN_FLOATS. */
+  void (*product_row)(const Linear *w, const float *x, int piece, int pieces_end, int first, int n, float *y,
+                      size_t y_stride);
+
+  /* y[c] = sum over p of parts[p][c], in order. */
+  void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);
+
+  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias: the same bits.
+   * PRECOND as above; n_rows <= PRODUCT_ROWS, n <= PRODUCT_COLUMNS <= y_stride; what lies behind y[r][n] may be
+   *         written to. */
+  void (*product_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                       float *y, size_t y_stride);
 
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
   /* gate[i] = gate[i] / (1 + e^-gate[i]) * up[i] */
   void (*silu_multiply)(float *gate, const float *up, int n);
+
+  /* Turns the pairs (i, i + half) of a head by the angles whose cos and sin are given, and multiplies by scale. */
+  void (*rotate)(float *head, const float *cosines, const float *sines, int half, float scale);
 
   /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);

@@ -12,18 +12,25 @@ INLINE size_t kv_bytes(KvType type) {
   return type == KV_F16 ? 2 : 4;
 }
 
+/* n numbers as fp16, rounded to nearest even. */
+INLINE void to_f16(const float *from, int n, uint16_t *to) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) vf_store_f16(to + i, vf_load(from + i));
+  for (; i < n; i++) to[i] = float_to_f16(from[i]);
+}
+
 static void kv_append(const KvHead *kv, int position, const float *k, const float *v) {
-  size_t column =
-      (size_t)(position / KEY_BLOCK) * (size_t)kv->head_dim * KEY_BLOCK + (size_t)(position % KEY_BLOCK);
-  size_t row = (size_t)position * (size_t)kv->v_width;
-  for (int d = 0; d < kv->head_dim; d++) {
-    if (kv->type == KV_F16) {
-      ((uint16_t *)kv->k)[column + (size_t)d * KEY_BLOCK] = float_to_f16(k[d]);
-      ((uint16_t *)kv->v)[row + (size_t)d] = float_to_f16(v[d]);
-    } else {
-      ((float *)kv->k)[column + (size_t)d * KEY_BLOCK] = k[d];
-      ((float *)kv->v)[row + (size_t)d] = v[d];
-    }
+  size_t dim = (size_t)kv->head_dim, row = (size_t)position * (size_t)kv->v_width;
+  size_t column = (size_t)(position / KEY_BLOCK) * dim * KEY_BLOCK + (size_t)(position % KEY_BLOCK);
+  if (kv->type == KV_F32) {
+    float *keys = (float *)kv->k + column;
+    for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = k[d];
+    memcpy((float *)kv->v + row, v, dim * sizeof *v);
+  } else {
+    uint16_t *keys = (uint16_t *)kv->k + column, half[MAX_HEAD_DIM];
+    to_f16(k, kv->head_dim, half);
+    for (size_t d = 0; d < dim; d++) keys[d * KEY_BLOCK] = half[d];
+    to_f16(v, kv->head_dim, (uint16_t *)kv->v + row);
   }
 }
 
@@ -34,11 +41,12 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
               LANES == KEY_BLOCK ? block : LANES};
   size_t dim = (size_t)kv->head_dim;
 #if LANES == 16
-  outer_product(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim, false, scores, SEGMENT);
+  outer_product(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim,
+                (OuterC){.to = scores, .stride = SEGMENT});
 #else
   for (int key = begin; key < end; key += KEY_BLOCK) {
-    outer_product(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim, false, scores + key - begin,
-                  SEGMENT);
+    outer_product(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim,
+                  (OuterC){.to = scores + key - begin, .stride = SEGMENT});
     b.data = (const uint8_t *)b.data + block * size;
   }
 #endif
@@ -84,8 +92,8 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
   /* Blocks end behind the last key that was ever put there; what lies beyond is not looked at. */
   size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
   OuterB b = {(const uint8_t *)kv->v + (size_t)begin * width * size, kv->type, width, LANES};
-  outer_product(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin, false, out,
-                width);
+  outer_product(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin,
+                (OuterC){.to = out, .stride = width});
 }
 
 INLINE float exp_of(float x) {

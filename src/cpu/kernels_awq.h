@@ -9,14 +9,20 @@
  * A nibble kept at bit b counts 2^b too much, which its scale takes back (exactly: powers of two). q s and z s have 16
  * significant bits at most, so w = q s - z s is exact in fp32, and a weight is the same number in every kernel.
  *
- * Sums: y = sum over blocks of AWQ_BLOCK inputs, in order, of a chain of fused sums over the block's inputs, in order. */
+ * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused sums over the piece's inputs, in
+ * order. Pieces are what threads can share of one row; where there are several rows their chains go through memory, as
+ * they do here from one band of rows to the next, which loses nothing. */
 #ifndef AUK_CPU_KERNELS_AWQ_H
 #define AUK_CPU_KERNELS_AWQ_H
 
 #include "base/half.h"
 #include "cpu/outer.h"
 
-enum { AWQ_BLOCK = 128 };
+enum {
+  PANEL_INPUTS = 128, /* rows of weights unpacked together for several rows of x: 32 KB */
+  BAND_INPUTS = 32,   /* rows of weights that one row of x meets while the next as many are fetched */
+  LINE_BYTES = 64,
+};
 
 enum {
   UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
@@ -121,84 +127,112 @@ INLINE void awq_group(const int n_vectors, const bool last_half, AwqColumns w, i
   }
 }
 
-/* sum[v] = the chain over inputs [begin, end) of one row of x. `ahead` is where the run that comes next begins, in row
- * `begin`: its words are fetched while this one is summed. */
+/* Where the next bytes to fetch lie: rows of a band, in the order of memory, one behind the other. Line by line in
+ * that order is what the hardware's own prefetching follows; column by column it does not. */
+typedef struct {
+  uintptr_t at, row_end; /* row_end: behind the columns in use of the row that `at` is in */
+  size_t width, step;    /* of those columns, and from row to row */
+} Ahead;
+
+INLINE void ahead_fetch(Ahead *ahead, size_t bytes) {
+  __builtin_prefetch((const void *)ahead->at);
+  ahead->at += bytes;
+  if (ahead->at >= ahead->row_end) {
+    ahead->at += ahead->step - ahead->width;
+    ahead->row_end += ahead->step;
+  }
+}
+
+/* sum[v] goes on as a chain over inputs [begin, end) of one row of x, which share a group. */
 INLINE void awq_chain(const int n_vectors, const bool last_half, AwqColumns w, const float *x, int begin,
-                      int end, uintptr_t ahead, vf *sum) {
-  UNROLL for (int v = 0; v < n_vectors; v++) sum[v] = (vf){0};
-  for (int i = begin; i < end;) {
-    vf scale[RUN_VECTORS], shift[RUN_VECTORS];
-    int g = i / w.group, stop = end - i < w.group - i % w.group ? end : i + w.group - i % w.group;
-    awq_group(n_vectors, last_half, w, g, scale, shift);
-    const uint8_t *row = w.words + (size_t)i * w.words_step;
-    for (; i < stop; i++, row += w.words_step) {
-      __builtin_prefetch((const void *)ahead);
-      ahead += w.words_step;
-      vf input = vf_set(x[i]);
-      UNROLL for (int v = 0; v < n_vectors; v++) {
-        vf weight = vf_fma(awq_codes(row, v, last_half), scale[v], -shift[v]);
-        sum[v] = vf_fma(input, weight, sum[v]);
-      }
+                      int end, Ahead *ahead, vf *sum) {
+  vf scale[RUN_VECTORS], shift[RUN_VECTORS];
+  awq_group(n_vectors, last_half, w, begin / w.group, scale, shift);
+  const uint8_t *row = w.words + (size_t)begin * w.words_step;
+  for (int i = begin; i < end; i++, row += w.words_step) {
+    ahead_fetch(ahead, (size_t)n_vectors * LANES / 2);
+    vf input = vf_set(x[i]);
+    UNROLL for (int v = 0; v < n_vectors; v++) {
+      vf weight = vf_fma(awq_codes(row, v, last_half), scale[v], -shift[v]);
+      sum[v] = vf_fma(input, weight, sum[v]);
     }
   }
 }
 
-INLINE void awq_run(const int n_vectors, AwqColumns w, const float *x, int begin, int end, uintptr_t ahead,
-                    float *y) {
+/* y[c] goes on, or begins where `fresh`, as chains over inputs [begin, end), which share a group. */
+INLINE void awq_run(const int n_vectors, AwqColumns w, const float *x, int begin, int end, bool fresh,
+                    Ahead *ahead, float *y) {
   vf sum[RUN_VECTORS];
+  UNROLL for (int v = 0; v < n_vectors; v++) sum[v] = fresh ? (vf){0} : awq_to_lanes(vf_load(y + v * LANES));
   awq_chain(n_vectors, false, w, x, begin, end, ahead, sum);
-  UNROLL for (int v = 0; v < n_vectors; v++) {
-    vf natural = awq_to_natural(sum[v]);
-    float *to = y + v * LANES;
-    vf_store(to, begin == 0 ? natural : vf_load(to) + natural);
-  }
+  UNROLL for (int v = 0; v < n_vectors; v++) vf_store(y + v * LANES, awq_to_natural(sum[v]));
 }
 
 /* The last 8 columns where they are no whole vector. */
-INLINE void awq_run_half(AwqColumns w, const float *x, int begin, int end, float *y) {
-  vf sum[RUN_VECTORS];
+INLINE void awq_run_half(AwqColumns w, const float *x, int begin, int end, bool fresh, Ahead *ahead,
+                         float *y) {
   float natural[UNIT] = {0};
-  awq_chain(1, true, w, x, begin, end, (uintptr_t)w.words, sum);
+  if (!fresh) memcpy(natural, y, 8 * sizeof *y);
+  vf sum[RUN_VECTORS] = {awq_to_lanes(vf_load(natural))};
+  awq_chain(1, true, w, x, begin, end, ahead, sum);
   vf_store(natural, awq_to_natural(sum[0]));
-  for (int c = 0; c < 8; c++) y[c] = begin == 0 ? natural[c] : y[c] + natural[c];
+  memcpy(y, natural, 8 * sizeof *y);
 }
 
-static void awq_run_of(int n_units, AwqColumns w, const float *x, int begin, int end, uintptr_t ahead,
-                       float *y) {
+static void awq_run_of(int n_units, AwqColumns w, const float *x, int begin, int end, bool fresh,
+                       Ahead *ahead, float *y) {
   switch (n_units) {
-  case 1: awq_run(1 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
-  case 2: awq_run(2 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 1: awq_run(1 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 2: awq_run(2 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
 #if LANES > 4 || defined(__aarch64__)
-  case 3: awq_run(3 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
-  case 4: awq_run(4 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 3: awq_run(3 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 4: awq_run(4 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
 #endif
 #if LANES > 4
-  case 5: awq_run(5 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
-  case 6: awq_run(6 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
-  case 7: awq_run(7 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
-  case 8: awq_run(8 * UNIT_VECTORS, w, x, begin, end, ahead, y); break;
+  case 5: awq_run(5 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 6: awq_run(6 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 7: awq_run(7 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 8: awq_run(8 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
 #endif
   }
 }
 
-/* One row of x. Blocks of inputs are the outer loop, so that the rows of weights in use are few pages; the columns are
- * cut into runs as even as can be, since a run's time hardly falls below that of four vectors. */
-static void awq_product_row(const Linear *linear, const float *x, int first, int n, float *y) {
+/* The first of [begin, end) that is in another group than begin, or end. */
+INLINE int awq_group_end(int begin, int end, int group) {
+  int left = group - begin % group;
+  return end - begin < left ? end : begin + left;
+}
+
+/* A band of rows, all columns; they are cut into runs as even as can be, since a run's time hardly falls below that
+ * of four vectors. */
+static void awq_band(const Linear *linear, const float *x, int begin, int end, bool fresh, int first, int n,
+                     Ahead *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
-  for (int begin = 0; begin < linear->n_in; begin += AWQ_BLOCK) {
-    int end = linear->n_in - begin < AWQ_BLOCK ? linear->n_in : begin + AWQ_BLOCK;
-    for (int run = 0; run < n_runs; run++) {
-      int from = n_units * run / n_runs, to = n_units * (run + 1) / n_runs;
-      AwqColumns w = awq_columns(linear, first + from * UNIT);
-      /* The words of the run that comes next, to the right or in the next block; the last byte of its line. */
-      bool last = run + 1 == n_runs;
-      uintptr_t ahead =
-          (uintptr_t)w.words + (last ? (size_t)end * w.words_step - (size_t)from * UNIT / 2
-                                     : (size_t)begin * w.words_step + (size_t)(to - from) * UNIT / 2);
-      awq_run_of(to - from, w, x, begin, end, ahead + 63, y + from * UNIT);
+  for (int run = 0, from = 0; run < n_runs; run++) {
+    int to = from + (n_units - from) / (n_runs - run);
+    awq_run_of(to - from, awq_columns(linear, first + from * UNIT), x, begin, end, fresh, ahead,
+               y + from * UNIT);
+    from = to;
+  }
+  int c = n_units * UNIT;
+  if (c < n) awq_run_half(awq_columns(linear, first + c), x, begin, end, fresh, ahead, y + c);
+}
+
+/* One row of x. While a band of rows is summed, the next one is fetched. */
+static void awq_product_row(const Linear *linear, const float *x, int piece, int pieces_end, int first, int n,
+                            float *y, size_t y_stride) {
+  int length = product_piece_length(linear), last = linear->n_in;
+  if (pieces_end < product_pieces(linear)) last = pieces_end * length;
+  AwqColumns w = awq_columns(linear, first);
+  for (; piece < pieces_end; piece++, y += y_stride) {
+    int start = piece * length, stop = last - start < length ? last : start + length;
+    for (int begin = start; begin < stop;) {
+      int end = awq_group_end(begin, stop - begin < BAND_INPUTS ? stop : begin + BAND_INPUTS, w.group);
+      uintptr_t next = (uintptr_t)w.words + (size_t)(end < last ? end : begin) * w.words_step;
+      Ahead ahead = {next, next + (size_t)n / 2, (size_t)n / 2, end < last ? w.words_step : 0};
+      awq_band(linear, x, begin, end, begin == start, first, n, &ahead, y);
+      begin = end;
     }
-    int c = n_units * UNIT;
-    if (c < n) awq_run_half(awq_columns(linear, first + c), x, begin, end, y + c);
   }
 }
 
@@ -207,7 +241,7 @@ static void awq_product_row(const Linear *linear, const float *x, int first, int
 INLINE void awq_unpack_unit(const bool half, AwqColumns w, int begin, int end, float *panel) {
   for (int i = begin; i < end;) {
     vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];
-    int g = i / w.group, stop = end - i < w.group - i % w.group ? end : i + w.group - i % w.group;
+    int g = i / w.group, stop = awq_group_end(i, end, w.group);
     awq_group(UNIT_VECTORS, half, w, g, scale, shift);
     const uint8_t *row = w.words + (size_t)i * w.words_step;
     for (; i < stop; i++, row += w.words_step, panel += PRODUCT_COLUMNS) {
@@ -227,16 +261,25 @@ static void awq_unpack(const Linear *linear, int first, int n, int begin, int en
   if (c < n) awq_unpack_unit(true, awq_columns(linear, first + c), begin, end, panel + c);
 }
 
-/* Several rows: a block of weights is unpacked to the first-level cache and serves all rows. */
+/* Several rows: some rows of weights are unpacked to the first-level cache and serve all rows of x. */
 static void awq_product_rows(const Linear *linear, const float *x, size_t x_stride, int n_rows, int first,
                              int n, float *y, size_t y_stride) {
-  float panel[AWQ_BLOCK * PRODUCT_COLUMNS] __attribute__((aligned(64)));
+  float panel[PANEL_INPUTS * PRODUCT_COLUMNS] __attribute__((aligned(64)));
+  float chains[PRODUCT_SIZE] __attribute__((aligned(64)));
   OuterB b = {panel, KV_F32, PRODUCT_COLUMNS, LANES};
-  for (int begin = 0; begin < linear->n_in; begin += AWQ_BLOCK) {
-    int end = linear->n_in - begin < AWQ_BLOCK ? linear->n_in : begin + AWQ_BLOCK;
-    awq_unpack(linear, first, n, begin, end, panel);
-    outer_product(x + begin, x_stride, n_rows, b, PRODUCT_COLUMNS / LANES, end - begin, begin > 0, y,
-                  y_stride);
+  int length = product_piece_length(linear);
+  for (int start = 0; start < linear->n_in; start += length) {
+    int stop = linear->n_in - start < length ? linear->n_in : start + length;
+    for (int begin = start, end; begin < stop; begin = end) {
+      end = stop - begin < PANEL_INPUTS ? stop : begin + PANEL_INPUTS;
+      awq_unpack(linear, first, n, begin, end, panel);
+      OuterC c = {.from = begin > start ? chains : NULL,
+                  .to = chains,
+                  .from_stride = PRODUCT_COLUMNS,
+                  .stride = PRODUCT_COLUMNS};
+      if (end == stop) c = (OuterC){c.from, y, start > 0, PRODUCT_COLUMNS, y_stride};
+      outer_product(x + begin, x_stride, n_rows, b, PRODUCT_COLUMNS / LANES, end - begin, c);
+    }
   }
 }
 

@@ -37,22 +37,25 @@ INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
   return dense_load(dtype, some);
 }
 
-/* y[o] of n_outputs rows of W and one row of x. */
+/* y[o] of n_outputs rows of W and one row of x. As many rows further on are fetched meanwhile, in memory's order. */
 INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, const float *x, int first,
                       float *y) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = (size_t)w->n_in * size;
   const uint8_t *rows = (const uint8_t *)w->weight + (size_t)first * step;
+  uintptr_t ahead = (uintptr_t)rows + (size_t)n_outputs * step;
   for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
     int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK, i = begin;
     vf sum[ROW_OUTPUTS];
     UNROLL for (int o = 0; o < n_outputs; o++) sum[o] = (vf){0};
     for (; i + LANES <= end; i += LANES) {
       vf input = vf_load(x + i);
-      UNROLL for (int o = 0; o < n_outputs; o++) {
-        const uint8_t *at = rows + (size_t)o * step + (size_t)i * size;
-        __builtin_prefetch((const void *)((uintptr_t)at + n_outputs * step));
-        sum[o] = vf_fma(dense_load(dtype, at), input, sum[o]);
+      const uint8_t *at = rows + (size_t)i * size;
+      UNROLL for (int o = 0; o < n_outputs; o++) sum[o] =
+          vf_fma(dense_load(dtype, at + (size_t)o * step), input, sum[o]);
+      UNROLL for (size_t line = 0; line < (size_t)n_outputs * LANES * size; line += 64) {
+        __builtin_prefetch((const void *)(ahead + line));
       }
+      ahead += (size_t)n_outputs * LANES * size;
     }
     if (i < end) {
       vf input = vf_load(x + i);
@@ -68,11 +71,19 @@ INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, c
   }
 }
 
-INLINE void dense_product_row(const Dtype dtype, const Linear *w, const float *x, int first, int n,
-                              float *y) {
+INLINE void dense_product_row_of(const Dtype dtype, const Linear *w, const float *x, int first, int n,
+                                 float *y) {
   int o = 0;
   for (; o + ROW_OUTPUTS <= n; o += ROW_OUTPUTS) dense_row(dtype, ROW_OUTPUTS, w, x, first + o, y + o);
   for (; o < n; o++) dense_row(dtype, 1, w, x, first + o, y + o);
+}
+
+static void dense_product_row(const Linear *w, const float *x, int first, int n, float *y) {
+  switch (w->dtype) {
+  case DTYPE_F16: dense_product_row_of(DTYPE_F16, w, x, first, n, y); break;
+  case DTYPE_BF16: dense_product_row_of(DTYPE_BF16, w, x, first, n, y); break;
+  default: dense_product_row_of(DTYPE_F32, w, x, first, n, y); break;
+  }
 }
 
 /* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, with zeros to a multiple of LANES. */

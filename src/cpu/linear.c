@@ -1,14 +1,20 @@
 /* linear.c - the matrix products of a step, split among threads.
  *
- * Called by backend.c. One row: each thread takes a contiguous share of all columns of all products (the weights stream
- * past once). Several rows: tasks of a block of columns and a block of rows, taken as threads come free. */
+ * Called by backend.c. Several rows: tasks of a block of columns and a block of rows, taken as threads come free. One
+ * row: all products' pieces, each with all its columns, lie end to end,
+ *
+ *     q piece 0   q piece 1   ...   k piece 0   k piece 1   ...
+ *     |------- thread 0 -------|------- thread 1 -------| ...
+ *
+ * and each thread takes an equal stretch of that line, so that weights stream past in memory's order; when all are done
+ * the pieces of each output are summed. Where all is dense there is one piece, and nothing to wait for. */
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
 
 #include <omp.h>
 
-enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4 };
+enum { MIN_TASK_ROWS = 24, TASKS_A_THREAD = 4, JOIN_COLUMNS = 256 };
 
 static int blocks(int n, int size) {
   return n / size + (n % size != 0);
@@ -34,45 +40,139 @@ static void finish_row(const Kernels *kernels, const Product *product, int first
   }
 }
 
+/* Everything of one row that belongs to some columns, one product after the other. */
+typedef struct {
+  const BackendModel *loaded;
+  const float *x;
+  const Product *products;
+  int n_products;
+  float *parts;
+} RowWork;
+
+/* The matrices of a row's work in their order: w, then gate, of each product. */
+static const Linear *matrix_of(const Product *product, int which) {
+  return which == 0 ? product->w.linear : product->gate.linear;
+}
+
+static int64_t weigh(const Linear *w) {
+  return (int64_t)product_pieces(w) * blocks(w->n_out, PRODUCT_UNIT);
+}
+
+/* How long a unit of columns of one piece takes, in unpacked weights; a dense weight is as long as four packed ones. */
+static int64_t unit_cost(const Linear *w) {
+  return w->kind == LINEAR_DENSE ? (int64_t)w->n_in * 4 : product_piece_length(w);
+}
+
+static int64_t row_cost(const RowWork *work) {
+  int64_t cost = 0;
+  for (int p = 0; p < work->n_products; p++) {
+    for (int which = 0; which < 2; which++) {
+      const Linear *w = matrix_of(&work->products[p], which);
+      if (w) cost += weigh(w) * unit_cost(w);
+    }
+  }
+  return cost;
+}
+
+/* Units [from, to) of a matrix's line of pieces: the rest of a piece, whole pieces, the beginning of one. */
+static void run_stretch(const RowWork *work, const Linear *w, float *parts, int64_t from, int64_t to) {
+  int n_units = blocks(w->n_out, PRODUCT_UNIT);
+  while (from < to) {
+    int piece = (int)(from / n_units), unit = (int)(from % n_units), n_pieces = 1;
+    int64_t stop = to - from < n_units - unit ? to : from + n_units - unit;
+    if (unit == 0 && to - from >= n_units) {
+      n_pieces = (int)((to - from) / n_units);
+      stop = from + (int64_t)n_pieces * n_units;
+    }
+    int first = unit * PRODUCT_UNIT,
+        end = stop % n_units == 0 ? w->n_out : (int)(stop % n_units) * PRODUCT_UNIT;
+    work->loaded->kernels->product_row(w, work->x, piece, piece + n_pieces, first, end - first,
+                                       parts + (size_t)piece * (size_t)w->n_out + first, (size_t)w->n_out);
+    from = stop;
+  }
+}
+
+/* The stretch [begin, end) of the whole line, in costs; a unit belongs to whoever its first part belongs to. */
+static void run_pieces(const RowWork *work, int64_t begin, int64_t end) {
+  int64_t base = 0;
+  float *parts = work->parts;
+  for (int p = 0; p < work->n_products; p++) {
+    for (int which = 0; which < 2; which++) {
+      const Linear *w = matrix_of(&work->products[p], which);
+      if (!w) continue;
+      int64_t cost = unit_cost(w), n = weigh(w);
+      int64_t from = begin <= base ? 0 : (begin - base - 1) / cost + 1,
+              to = end <= base ? 0 : (end - base - 1) / cost + 1;
+      run_stretch(work, w, parts, from < n ? from : n, to < n ? to : n);
+      base += n * cost;
+      parts += (size_t)product_pieces(w) * (size_t)w->n_out;
+    }
+  }
+}
+
+/* Joins the pieces of columns [first, first + n) and finishes them. */
+static void finish_parts(const RowWork *work, const Product *product, const float *parts, int first, int n) {
+  float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
+  for (int which = 0; which < 2; which++) {
+    const Linear *w = matrix_of(product, which);
+    if (!w) break;
+    work->loaded->kernels->join(parts + first, (size_t)w->n_out, product_pieces(w), n, tiles[which]);
+    parts += (size_t)product_pieces(w) * (size_t)w->n_out;
+  }
+  finish_row(work->loaded->kernels, product, first, n, tiles[0], tiles[1], product->y);
+}
+
+static void finish_share(const RowWork *work, int me, int n_threads) {
+  const float *parts = work->parts;
+  for (int p = 0; p < work->n_products; p++) {
+    const Product *product = &work->products[p];
+    int n_out = product->w.linear->n_out, n_units = blocks(n_out, PRODUCT_UNIT);
+    int first = (int)((int64_t)n_units * me / n_threads) * PRODUCT_UNIT;
+    int end = me + 1 == n_threads ? n_out : (int)((int64_t)n_units * (me + 1) / n_threads) * PRODUCT_UNIT;
+    for (; first < end; first += JOIN_COLUMNS)
+      finish_parts(work, product, parts, first, end - first < JOIN_COLUMNS ? end - first : JOIN_COLUMNS);
+    for (int which = 0; which < 2; which++) {
+      const Linear *w = matrix_of(product, which);
+      if (w) parts += (size_t)product_pieces(w) * (size_t)w->n_out;
+    }
+  }
+}
+
+static void run_row(const RowWork *work) {
+  int64_t cost = row_cost(work);
+#pragma omp parallel num_threads(work->loaded->n_threads)
+  {
+    int n = omp_get_num_threads(), me = omp_get_thread_num();
+    run_pieces(work, cost * me / n, cost * (me + 1) / n);
+#pragma omp barrier
+    finish_share(work, me, n);
+  }
+}
+
+/* One dense product of one row: the head. */
+static void run_dense_row(const BackendModel *loaded, const float *x, const Product *product) {
+  const Linear *w = product->w.linear;
+  int n_units = blocks(w->n_out, JOIN_COLUMNS);
+#pragma omp parallel for num_threads(loaded->n_threads)
+  for (int unit = 0; unit < n_units; unit++) {
+    float tile[JOIN_COLUMNS] __attribute__((aligned(64)));
+    int first = unit * JOIN_COLUMNS, n = w->n_out - first < JOIN_COLUMNS ? w->n_out - first : JOIN_COLUMNS;
+    loaded->kernels->product_row(w, x, 0, 1, first, n, tile, 0);
+    finish_row(loaded->kernels, product, first, n, tile, NULL, product->y);
+  }
+}
+
 static void run_tile(const Kernels *kernels, const Product *product, const float *x, size_t x_stride,
                      int n_rows, int row, int first, int n) {
   float up[PRODUCT_SIZE] __attribute__((aligned(64))), gate[PRODUCT_SIZE] __attribute__((aligned(64)));
   const float *from = x + (size_t)row * x_stride;
-  kernels->product(product->w.linear, from, x_stride, n_rows, first, n, up, PRODUCT_COLUMNS);
+  kernels->product_rows(product->w.linear, from, x_stride, n_rows, first, n, up, PRODUCT_COLUMNS);
   if (product->gate.linear)
-    kernels->product(product->gate.linear, from, x_stride, n_rows, first, n, gate, PRODUCT_COLUMNS);
+    kernels->product_rows(product->gate.linear, from, x_stride, n_rows, first, n, gate, PRODUCT_COLUMNS);
   for (int r = 0; r < n_rows; r++) {
     size_t at = (size_t)r * PRODUCT_COLUMNS;
     finish_row(kernels, product, first, n, up + at, gate + at,
                product->y + (size_t)(row + r) * product->y_stride);
-  }
-}
-
-/* Units [begin, end) of all products' columns laid end to end. */
-static void run_share(const Kernels *kernels, const float *x, const Product *products, int n_products,
-                      int64_t begin, int64_t end) {
-  int64_t base = 0;
-  for (int p = 0; p < n_products; p++) {
-    int n_out = products[p].w.linear->n_out, n_units = blocks(n_out, PRODUCT_UNIT);
-    int64_t from = begin > base ? begin - base : 0, to = end - base < n_units ? end - base : n_units;
-    while (from < to) {
-      int64_t stop = to - from < PRODUCT_SIZE / PRODUCT_UNIT ? to : from + PRODUCT_SIZE / PRODUCT_UNIT;
-      int first = (int)from * PRODUCT_UNIT;
-      int n = stop * PRODUCT_UNIT < n_out ? (int)stop * PRODUCT_UNIT - first : n_out - first;
-      run_tile(kernels, &products[p], x, 0, 1, 0, first, n);
-      from = stop;
-    }
-    base += n_units;
-  }
-}
-
-static void run_row(const BackendModel *loaded, const float *x, const Product *products, int n_products) {
-  int64_t n_units = 0;
-  for (int p = 0; p < n_products; p++) n_units += blocks(products[p].w.linear->n_out, PRODUCT_UNIT);
-#pragma omp parallel num_threads(loaded->n_threads)
-  {
-    int n = omp_get_num_threads(), me = omp_get_thread_num();
-    run_share(loaded->kernels, x, products, n_products, n_units * me / n, n_units * (me + 1) / n);
   }
 }
 
@@ -101,10 +201,13 @@ static void run_rows(const BackendModel *loaded, const float *x, size_t x_stride
   }
 }
 
-void run_products(const BackendModel *loaded, const float *x, size_t x_stride, int n_rows,
+void run_products(const BackendModel *loaded, float *parts, const float *x, size_t x_stride, int n_rows,
                   const Product *products, int n_products) {
-  if (n_rows == 1)
-    run_row(loaded, x, products, n_products);
-  else
+  const RowWork work = {loaded, x, products, n_products, parts};
+  if (n_rows > 1)
     run_rows(loaded, x, x_stride, n_rows, products, n_products);
+  else if (n_products == 1 && !products->gate.linear && products->w.linear->kind == LINEAR_DENSE)
+    run_dense_row(loaded, x, products);
+  else
+    run_row(&work);
 }

@@ -1,7 +1,7 @@
 /* outer.h - C = A B in registers: the tile that every product with its inputs along the rows of B goes through.
  *
  * Part of kernels.c. A is fp32 rows; B is fp32 or fp16, vectors of LANES columns for each k. Each element of C is one
- * chain of fused sums over k in order, from zero: the same bits in a tile of any shape. */
+ * chain of fused sums over k in order: the same bits in a tile of any shape. */
 #ifndef AUK_CPU_OUTER_H
 #define AUK_CPU_OUTER_H
 
@@ -17,17 +17,38 @@ typedef struct {
   size_t step, across;
 } OuterB;
 
+/* Chains begin with zeros or with what is at `from` (rows of `from_stride`); their ends go to `to`, or are added to what
+ * is there. */
+typedef struct {
+  const float *from;
+  float *to;
+  bool add;
+  size_t from_stride, stride;
+} OuterC;
+
 INLINE vf outer_load(OuterB b, KvType type, size_t offset) {
   return type == KV_F16 ? vf_load_f16((const uint16_t *)b.data + offset)
                         : vf_load((const float *)b.data + offset);
 }
 
+INLINE OuterC outer_right(OuterC c, int columns) {
+  return (OuterC){c.from ? c.from + columns : NULL, c.to + columns, c.add, c.from_stride, c.stride};
+}
+
+INLINE OuterC outer_down(OuterC c, int rows) {
+  size_t n = (size_t)rows;
+  return (OuterC){c.from ? c.from + n * c.from_stride : NULL, c.to + n * c.stride, c.add, c.from_stride,
+                  c.stride};
+}
+
 /* One tile. n_rows, n_vectors and type are constants where this is called. */
 INLINE void outer_tile(const int n_rows, const int n_vectors, const KvType type, const float *a,
-                       size_t a_stride, OuterB b, int n_k, bool add, float *c, size_t c_stride) {
+                       size_t a_stride, OuterB b, int n_k, OuterC c) {
   vf sum[TILE_ROWS][TILE_VECTORS];
   UNROLL for (int r = 0; r < n_rows; r++) {
-    UNROLL for (int v = 0; v < n_vectors; v++) sum[r][v] = (vf){0};
+    UNROLL for (int v = 0; v < n_vectors; v++) {
+      sum[r][v] = c.from ? vf_load(c.from + (size_t)r * c.from_stride + v * LANES) : (vf){0};
+    }
   }
   for (int k = 0; k < n_k; k++) {
     vf column[TILE_VECTORS];
@@ -41,62 +62,49 @@ INLINE void outer_tile(const int n_rows, const int n_vectors, const KvType type,
   }
   UNROLL for (int r = 0; r < n_rows; r++) {
     UNROLL for (int v = 0; v < n_vectors; v++) {
-      float *to = c + (size_t)r * c_stride + v * LANES;
-      vf_store(to, add ? vf_load(to) + sum[r][v] : sum[r][v]);
+      float *to = c.to + (size_t)r * c.stride + v * LANES;
+      vf_store(to, c.add ? vf_load(to) + sum[r][v] : sum[r][v]);
     }
   }
 }
 
 INLINE void outer_rows(const int n_vectors, const KvType type, const float *a, size_t a_stride, int n_rows,
-                       OuterB b, int n_k, bool add, float *c, size_t c_stride) {
+                       OuterB b, int n_k, OuterC c) {
   for (; n_rows >= TILE_ROWS; n_rows -= TILE_ROWS) {
-    outer_tile(TILE_ROWS, n_vectors, type, a, a_stride, b, n_k, add, c, c_stride);
+    outer_tile(TILE_ROWS, n_vectors, type, a, a_stride, b, n_k, c);
     a += TILE_ROWS * a_stride;
-    c += TILE_ROWS * c_stride;
+    c = outer_down(c, TILE_ROWS);
   }
   switch (n_rows) {
-  case 1: outer_tile(1, n_vectors, type, a, a_stride, b, n_k, add, c, c_stride); break;
-  case 2: outer_tile(2, n_vectors, type, a, a_stride, b, n_k, add, c, c_stride); break;
-  case 3: outer_tile(3, n_vectors, type, a, a_stride, b, n_k, add, c, c_stride); break;
-  case 4: outer_tile(4, n_vectors, type, a, a_stride, b, n_k, add, c, c_stride); break;
-  case 5: outer_tile(5, n_vectors, type, a, a_stride, b, n_k, add, c, c_stride); break;
+  case 1: outer_tile(1, n_vectors, type, a, a_stride, b, n_k, c); break;
+  case 2: outer_tile(2, n_vectors, type, a, a_stride, b, n_k, c); break;
+  case 3: outer_tile(3, n_vectors, type, a, a_stride, b, n_k, c); break;
+  case 4: outer_tile(4, n_vectors, type, a, a_stride, b, n_k, c); break;
+  case 5: outer_tile(5, n_vectors, type, a, a_stride, b, n_k, c); break;
   }
 }
 
-/* C[n_rows][n_vectors * LANES] = A[n_rows][n_k] B, or C += A B. One function for each type of B, so that the tiles
- * are compiled once. */
-static __attribute__((noinline)) void outer_f32(const float *a, size_t a_stride, int n_rows, OuterB b,
-                                                int n_vectors, int n_k, bool add, float *c, size_t c_stride) {
+INLINE void outer_columns(const KvType type, const float *a, size_t a_stride, int n_rows, OuterB b,
+                          int n_vectors, int n_k, OuterC c) {
+  const size_t size = type == KV_F16 ? 2 : 4;
   int v = 0;
   for (; v + TILE_VECTORS <= n_vectors; v += TILE_VECTORS) {
-    outer_rows(TILE_VECTORS, KV_F32, a, a_stride, n_rows, b, n_k, add, c + v * LANES, c_stride);
-    b.data = (const float *)b.data + TILE_VECTORS * b.across;
+    outer_rows(TILE_VECTORS, type, a, a_stride, n_rows, b, n_k, outer_right(c, v * LANES));
+    b.data = (const uint8_t *)b.data + TILE_VECTORS * b.across * size;
   }
   for (; v < n_vectors; v++) {
-    outer_rows(1, KV_F32, a, a_stride, n_rows, b, n_k, add, c + v * LANES, c_stride);
-    b.data = (const float *)b.data + b.across;
+    outer_rows(1, type, a, a_stride, n_rows, b, n_k, outer_right(c, v * LANES));
+    b.data = (const uint8_t *)b.data + b.across * size;
   }
 }
 
-static __attribute__((noinline)) void outer_f16(const float *a, size_t a_stride, int n_rows, OuterB b,
-                                                int n_vectors, int n_k, bool add, float *c, size_t c_stride) {
-  int v = 0;
-  for (; v + TILE_VECTORS <= n_vectors; v += TILE_VECTORS) {
-    outer_rows(TILE_VECTORS, KV_F16, a, a_stride, n_rows, b, n_k, add, c + v * LANES, c_stride);
-    b.data = (const uint16_t *)b.data + TILE_VECTORS * b.across;
-  }
-  for (; v < n_vectors; v++) {
-    outer_rows(1, KV_F16, a, a_stride, n_rows, b, n_k, add, c + v * LANES, c_stride);
-    b.data = (const uint16_t *)b.data + b.across;
-  }
-}
-
-INLINE void outer_product(const float *a, size_t a_stride, int n_rows, OuterB b, int n_vectors, int n_k,
-                          bool add, float *c, size_t c_stride) {
+/* C[n_rows][n_vectors * LANES] from A[n_rows][n_k] B. Not inlined: the tiles are compiled once. */
+static __attribute__((noinline)) void outer_product(const float *a, size_t a_stride, int n_rows, OuterB b,
+                                                    int n_vectors, int n_k, OuterC c) {
   if (b.type == KV_F16)
-    outer_f16(a, a_stride, n_rows, b, n_vectors, n_k, add, c, c_stride);
+    outer_columns(KV_F16, a, a_stride, n_rows, b, n_vectors, n_k, c);
   else
-    outer_f32(a, a_stride, n_rows, b, n_vectors, n_k, add, c, c_stride);
+    outer_columns(KV_F32, a, a_stride, n_rows, b, n_vectors, n_k, c);
 }
 
 #endif

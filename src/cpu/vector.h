@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
+
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -84,13 +86,24 @@ INLINE vf vf_max(vf a, vf b) {
   return vf_select(a > b, a, b);
 }
 
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v4 __attribute__((vector_size(16)));
+
+/* Always upper half plus lower half, down to one. */
 INLINE float vf_sum(vf v) {
-  float lane[LANES];
-  vf_store(lane, v);
-  for (int width = LANES / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-  }
-  return lane[0];
+#if LANES == 16
+  v8 eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+             __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#elif LANES == 8
+  v8 eight = v;
+#endif
+#if LANES > 4
+  v4 four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+#else
+  v4 four = v;
+#endif
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 INLINE float vf_largest(vf v) {
@@ -119,6 +132,20 @@ INLINE vf vf_load_f16(const void *p) {
   vu value = (vu)((vf)(magnitude << 13) * 0x1p112f);
   vu special = (vu)(magnitude >= 0x7c00) & 0x7f800000;
   return (vf)(value | special | (bits & 0x8000) << 16);
+#endif
+}
+
+/* LANES fp16 numbers to p, rounded to nearest even. */
+INLINE void vf_store_f16(void *p, vf v) {
+#if LANES == 16
+  _mm256_storeu_si256((__m256i_u *)p,
+                      _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif LANES == 8
+  _mm_storeu_si128((__m128i_u *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+  uint16_t half[LANES];
+  for (int i = 0; i < LANES; i++) half[i] = float_to_f16(v[i]);
+  memcpy(p, half, sizeof half);
 #endif
 }
 

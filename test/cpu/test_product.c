@@ -6,25 +6,32 @@
 enum { MAX_ROWS = 100 };
 static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33, 64, 100};
 
-/* y over all columns, in pieces as the driver cuts them. */
+/* y over all columns, cut as a driver cuts them. */
 static void whole_product(const Kernels *kernels, const Linear *w, const float *x, size_t stride, int n_rows,
-                          int piece, float *y) {
-  float tile[PRODUCT_SIZE];
-  for (int first = 0; first < w->n_out; first += piece) {
-    int n = w->n_out - first < piece ? w->n_out - first : piece;
-    kernels->product(w, x, stride, n_rows, first, n, tile, PRODUCT_COLUMNS);
+                          int columns, float *y) {
+  float tile[PRODUCT_SIZE], parts[MAX_PIECES * PRODUCT_COLUMNS * 4];
+  for (int first = 0; first < w->n_out; first += columns) {
+    int n = w->n_out - first < columns ? w->n_out - first : columns, n_pieces = product_pieces(w);
+    if (n_rows == 1) {
+      size_t width = PRODUCT_COLUMNS * 4;
+      kernels->product_row(w, x, 0, n_pieces / 2, first, n, parts, width);
+      kernels->product_row(w, x, n_pieces / 2, n_pieces, first, n, parts + (size_t)(n_pieces / 2) * width,
+                           width);
+      kernels->join(parts, width, n_pieces, n, tile);
+    } else {
+      kernels->product_rows(w, x, stride, n_rows, first, n, tile, PRODUCT_COLUMNS);
+    }
     for (int r = 0; r < n_rows; r++)
       memcpy(y + (size_t)r * (size_t)w->n_out + first, tile + r * PRODUCT_COLUMNS, (size_t)n * sizeof *y);
   }
 }
 
 /* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products round too);
- * chains are at most 128 (AWQ) or 1024 / 4 (dense, in 4 lanes) long; joining 4 .. 16 lanes and n_in / 128 blocks comes
- * on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
+ * chains are as long as a piece (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 pieces or lanes comes on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
 static double allowed(const Linear *w, double magnitude) {
-  int chain = w->kind == LINEAR_AWQ ? 128 : 256;
+  int chain = w->kind == LINEAR_AWQ ? product_piece_length(w) : 1024 / 4;
   if (chain > w->n_in) chain = w->n_in;
-  return (chain + 2 + 4 + w->n_in / 128) * EPSILON * magnitude;
+  return (chain + 2 + 16) * EPSILON * magnitude;
 }
 
 static void check(TestLinear t) {
@@ -46,14 +53,14 @@ static void check(TestLinear t) {
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
     for (size_t r = 0; r < MAX_ROWS; r++)
-      whole_product(tables[isa], w, x + r * stride, stride, 1, PRODUCT_SIZE, single + r * n_out);
+      whole_product(tables[isa], w, x + r * stride, stride, 1, PRODUCT_COLUMNS * 4, single + r * n_out);
     for (size_t i = 0; i < MAX_ROWS * n_out; i++) {
       if (!(fabs((double)single[i] - want[i]) <= allowed(w, size[i])))
         fail_msg("%s, %d in, %d out, group %d: output %zu is %.9g, not %.9g", tables[isa]->name, w->n_in,
                  w->n_out, w->group, i % n_out, (double)single[i], want[i]);
     }
-    for (int piece = 16; piece <= 208; piece += 64) {
-      whole_product(tables[isa], w, x, stride, 1, piece, got);
+    for (int columns = 16; columns <= 208; columns += 64) {
+      whole_product(tables[isa], w, x, stride, 1, columns, got);
       assert_memory_equal(got, single, n_out * sizeof *got);
     }
     for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts; i++) {
@@ -114,7 +121,7 @@ static void special_halves(void **state) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
-    tables[isa]->product(&w, x, ALIGN_FLOATS, 1, 0, N, y, 0);
+    tables[isa]->product_row(&w, x, 0, 1, 0, N, y, 0);
     for (int i = 0; i < N; i++) {
       if (i == 12)
         assert_true(isnan(y[i]));
