@@ -55,6 +55,7 @@ BELOW_cuda      := cuda cpu engine model base
 BELOW_model     := model base
 BELOW_tokenizer := tokenizer base
 BELOW_base      := base
+BELOW_fuzz      := engine model tokenizer base
 
 # src/cpu/kernels.c is compiled once for each instruction set; the program picks one when it starts.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -123,14 +124,14 @@ test: $(BUILD)/auk $(TESTS)
 test-unit: $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
 
-# libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with every room, all of it built by clang in build/fuzz.
+# libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with the rooms that read files, built by clang in build/fuzz.
 fuzz:
 	@MAKE="$(MAKE)" sh scripts/fuzz.sh $(FUZZ_SECONDS)
 
 fuzz-programs: $(FUZZERS)
 
-$(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,commands)
-	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,commands)
+$(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz)
+	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)
 
 demo: $(BUILD)/auk
 	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/demo.sh
