@@ -5,7 +5,6 @@
  *              test comes before the timed ones. A decoded token is sampled (greedily) and appended. */
 #include <limits.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +14,14 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
-#include "engine/session.h"
+#include "commands/device.h"
+#include "engine/generate.h"
 
 typedef enum { FORM_MARKDOWN, FORM_CSV, FORM_JSON } Form;
 
 typedef struct {
   ModelFlags model;
-  EngineFlags engine;
+  DeviceFlags device;
   IntList prompts, answers, depths; /* tokens; a 0 among the first two is no test */
   int repetitions, form;
 } Options;
@@ -40,8 +40,7 @@ typedef struct {
   const Options *options;
   const char *model_path;
   Model *model;
-  const Backend *backend;
-  BackendModel *loaded;
+  Device device;
   Session *session;
   int32_t *ids;  /* [n_ctx] */
   double *rates; /* [repetitions] tokens per second of one test */
@@ -74,24 +73,30 @@ static Status sync(Bench *bench, int n, Error *err) {
   return session_sync(bench->session, bench->ids, n, go_on, bench, err);
 }
 
-/* One run of a test, in milliseconds. */
+static Status take_token(void *user, int32_t id, bool *stop, Error *err) {
+  (void)user, (void)id, (void)err;
+  *stop = false;
+  return STATUS_OK;
+}
+
+/* One run of a test, in milliseconds. Decoding is timed from the first token, which the prompt's logits give, to the last:
+ * as many steps as tokens, by the loop that `auk -p` runs. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   int behind = test->depth;
   fill_ids(bench, bench->ids + behind, test->n, salt);
   if (test->decode && behind == 0) behind = 1; /* the first token to decode needs one before it */
   if (behind) TRY(sync(bench, behind, err));
-  double start = clock_ms();
   if (!test->decode) {
+    double start = clock_ms();
     TRY(sync(bench, behind + test->n, err));
-  } else {
-    for (int i = 0; i < test->n; i++) {
-      int32_t id;
-      if (*bench->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-      TRY(session_sample(bench->session, &id, err));
-      TRY(session_decode(bench->session, id, err));
-    }
+    *ms = clock_ms() - start;
+    return STATUS_OK;
   }
-  *ms = clock_ms() - start;
+  const GenerateOptions options = {.max_tokens = test->n + 1, .interrupted = bench->interrupted};
+  GenerateResult result;
+  TRY(generate(bench->session, &options, take_token, NULL, &result, err));
+  if (result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  *ms = result.decode_ms;
   return STATUS_OK;
 }
 
@@ -133,12 +138,6 @@ static Status put_head(Bench *bench, Error *err) {
   return STATUS_OK;
 }
 
-static int n_threads(const EngineFlags *engine) {
-  cpu_set_t cores;
-  if (engine->threads || sched_getaffinity(0, sizeof cores, &cores) != 0) return engine->threads;
-  return CPU_COUNT(&cores);
-}
-
 static void name_test(const Test *test, char name[48]) {
   int length = snprintf(name, 48, "%s%d", test->decode ? "tg" : "pp", test->n);
   if (test->depth) snprintf(name + length, (size_t)(48 - length), " @ d%d", test->depth);
@@ -152,8 +151,8 @@ static Status put_csv_string(Buffer *out, const char *text, Error *err) {
 
 static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error *err) {
   const Options *o = bench->options;
-  const char *model = base_name(bench->model_path), *kv = o->engine.kv == KV_F32 ? "f32" : "f16";
-  const char *backend = bench->backend->name;
+  const char *model = base_name(bench->model_path), *kv = o->device.kv == KV_F32 ? "f32" : "f16";
+  const char *backend = bench->device.backend->name;
   Buffer *out = &bench->out;
   size_t bytes = bench->model->weight_bytes;
   int n_prompt = test->decode ? 0 : test->n, n_gen = test->decode ? test->n : 0;
@@ -162,13 +161,14 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
   switch ((Form)o->form) {
   case FORM_MARKDOWN:
     return buffer_printf(out, err, "| %s | %.2f | %s | %d | %s | %s | %.2f ± %.2f |\n", model,
-                         (double)bytes / 0x1p20, backend, n_threads(&o->engine), kv, name, speed->mean,
-                         speed->deviation);
+                         (double)bytes / 0x1p20, backend, bench->device.options.n_threads, kv, name,
+                         speed->mean, speed->deviation);
   case FORM_CSV:
     TRY(put_csv_string(out, model, err));
     return buffer_printf(out, err, ",%zu,%s,%d,%s,%s,%d,%d,%d,%d,%.6f,%.6f,%.3f,%.3f\n", bytes, backend,
-                         n_threads(&o->engine), kv, name, n_prompt, n_gen, test->depth, o->repetitions,
-                         speed->mean, speed->deviation, bench->load_ms, bench->first_token_ms);
+                         bench->device.options.n_threads, kv, name, n_prompt, n_gen, test->depth,
+                         o->repetitions, speed->mean, speed->deviation, bench->load_ms,
+                         bench->first_token_ms);
   case FORM_JSON:
     TRY(buffer_printf(out, err, "%s  {\"model\": ", bench->n_rows ? ",\n" : ""));
     TRY(json_write_string(out, model, strlen(model), err));
@@ -177,8 +177,8 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
         ", \"weight_bytes\": %zu, \"backend\": \"%s\", \"threads\": %d, \"kv\": \"%s\", \"test\": "
         "\"%s\", \"n_prompt\": %d, \"n_gen\": %d, \"n_depth\": %d, \"repetitions\": %d, \"avg_ts\": "
         "%.6f, \"stddev_ts\": %.6f, \"load_ms\": %.3f, \"first_token_ms\": %.3f}",
-        bytes, backend, n_threads(&o->engine), kv, name, n_prompt, n_gen, test->depth, o->repetitions,
-        speed->mean, speed->deviation, bench->load_ms, bench->first_token_ms);
+        bytes, backend, bench->device.options.n_threads, kv, name, n_prompt, n_gen, test->depth,
+        o->repetitions, speed->mean, speed->deviation, bench->load_ms, bench->first_token_ms);
   }
   return STATUS_OK;
 }
@@ -256,16 +256,16 @@ static Status run_bench(Bench *bench, Error *err) {
   const Options *o = bench->options;
   bench->interrupted = interrupt_catch();
   TRY(model_flags_path(&o->model, &bench->model_path, err));
-  TRY(engine_flags_backend(&o->engine, &bench->backend, err));
+  TRY(device_choose(&o->device, &bench->device, err));
   TRY(model_flags_open(&o->model, &bench->model, err));
   TRY(choose_context(bench, err));
   SessionOptions session = {
-      .n_ctx = bench->n_ctx, .kv = (KvType)o->engine.kv, .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  StateOptions sizes = session_sizes(&session, bench->backend, &bench->model->config);
-  TRY(memory_check(bench->backend, bench->model, &sizes, err));
-  const BackendOptions device = {.n_threads = o->engine.threads};
-  TRY(bench->backend->load(bench->model, &device, &bench->loaded, err));
-  TRY(session_open(bench->backend, bench->loaded, bench->model, &session, &bench->session, err));
+      .n_ctx = bench->n_ctx, .kv = (KvType)o->device.kv, .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  StateOptions sizes = session_sizes(&session, bench->device.backend, &bench->model->config);
+  TRY(device_check_memory(&bench->device, bench->model, &sizes, err));
+  TRY(device_load(&bench->device, bench->model, err));
+  TRY(session_open(bench->device.backend, bench->device.loaded, bench->model, &session, &bench->session,
+                   err));
   bench->ids = mem_alloc((size_t)bench->n_ctx, sizeof *bench->ids, "tokens", err);
   bench->rates = mem_alloc((size_t)o->repetitions, sizeof *bench->rates, "repetitions", err);
   if (!bench->ids || !bench->rates) return STATUS_FAILED;
@@ -275,7 +275,7 @@ static Status run_bench(Bench *bench, Error *err) {
 
 static void release(Bench *bench) {
   session_close(bench->session);
-  if (bench->loaded) bench->backend->unload(bench->loaded);
+  device_release(&bench->device);
   free(bench->ids);
   free(bench->rates);
   buffer_release(&bench->out);
@@ -302,7 +302,7 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
   const FlagGroup groups[] = {
       model_flag_group(&o->model),
       {"Tests", flags, sizeof flags / sizeof *flags},
-      engine_flag_group(&o->engine),
+      device_flag_group(&o->device),
   };
   const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 0};
   TRY(flags_parse(&interface, argc, argv, NULL, NULL, helped, err));

@@ -4,7 +4,6 @@
 #include "commands/common.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,66 +72,6 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
   if (model->tokenizer_path) return tokenizer_open(model->tokenizer_path, tokenizer, err);
   return error_set(err, STATUS_MODEL, "%s: no tokenizer.json %s it (--tokenizer FILE names one)", model_path,
                    model->layout == LAYOUT_HF_DIRECTORY ? "in" : "beside");
-}
-
-/* --- the device */
-
-FlagGroup engine_flag_group(EngineFlags *values) {
-  const Flag flags[] = {
-      flag_int("-t, --threads", "N", &values->threads, 0, 4096,
-               "CPU threads (default 0: all cores this process may use)"),
-      flag_choice("--kv", "f16|f32", &values->kv, "how keys and values are kept (default f16)"),
-      flag_choice("--device", "auto|cpu|cuda", &values->device, "where to compute (default auto)"),
-  };
-  _Static_assert(sizeof flags == sizeof values->flags, "EngineFlags.flags has room for exactly these");
-  memcpy(values->flags, flags, sizeof flags);
-  return (FlagGroup){"Engine", values->flags, sizeof flags / sizeof *flags};
-}
-
-Status engine_flags_backend(const EngineFlags *values, const Backend **backend, Error *err) {
-  enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
-  if (values->device == DEVICE_CUDA)
-    return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
-  *backend = &cpu_backend;
-  return STATUS_OK;
-}
-
-/* --- memory */
-
-/* The number behind `key` at a line's beginning in a file of /proc or /sys, or false. An empty key takes the
- * first number of the file. */
-static bool read_counter(const char *path, const char *key, uint64_t *value) {
-  FILE *file = fopen(path, "re");
-  if (!file) return false;
-  char line[256];
-  bool found = false;
-  while (!found && fgets(line, sizeof line, file))
-    found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), " %" SCNu64, value) == 1;
-  fclose(file);
-  return found;
-}
-
-size_t memory_available(void) {
-  uint64_t available = SIZE_MAX, kib, limit, used, cached;
-  if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
-  /* A container sees its own group here (cgroup v2); the page cache in it can be taken back. */
-  if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
-      read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
-    if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;
-    uint64_t left = limit > used ? limit - used : 0;
-    if (left < available) available = left;
-  }
-  return (size_t)available;
-}
-
-Status memory_check(const Backend *backend, const Model *model, const StateOptions *options, Error *err) {
-  size_t state = backend->state_bytes(&model->config, options), free_bytes = memory_available(), needed;
-  if (__builtin_add_overflow(state, model->weight_bytes, &needed)) needed = SIZE_MAX;
-  if (needed <= free_bytes) return STATUS_OK;
-  return error_set(err, STATUS_FAILED,
-                   "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
-                   "smaller -c needs less",
-                   needed, model->weight_bytes, options->n_ctx, state, free_bytes);
 }
 
 /* --- text and ids */

@@ -1,4 +1,4 @@
-/* common.h - what commands share: how they end, how they open a model, what memory there is, SIGINT.
+/* common.h - what commands share: how they end, how they open a model, texts, SIGINT.
  *
  * Environment: AUK_MODEL is the model where no flag names one. */
 #ifndef AUK_COMMANDS_COMMON_H
@@ -7,7 +7,6 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "commands/flags.h"
-#include "engine/backend.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,23 +28,6 @@ Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /*
 
 /* The tokenizer that belongs to an open model, refused with what to do where it has none. */
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);
-
-/* -t, --kv, --device. Zero-initialise it. */
-typedef struct {
-  int threads; /* 0: all cores this process may use */
-  int kv;      /* KvType */
-  int device;  /* index into "auto|cpu|cuda" */
-  Flag flags[3];
-} EngineFlags;
-FlagGroup engine_flag_group(EngineFlags *values);
-Status engine_flags_backend(const EngineFlags *values, const Backend **backend, Error *err);
-
-/* Bytes that this process could still use: what the kernel calls available, within the limit of its control
- * group. */
-size_t memory_available(void);
-/* Refuses (STATUS_FAILED, with needed and free bytes) a session of these sizes that does not fit beside the
- * weights. */
-Status memory_check(const Backend *backend, const Model *model, const StateOptions *options, Error *err);
 
 /* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above 64 MB, and where it
  * is not valid UTF-8 (STATUS_USAGE, with the byte offset). */

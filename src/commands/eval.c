@@ -11,6 +11,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/device.h"
 #include "commands/npy.h"
 #include "engine/session.h"
 
@@ -18,7 +19,7 @@ enum { LOGIT_ROWS = 64 }; /* of one chunk held at a time: 64 rows of 150,000 are
 
 typedef struct {
   ModelFlags model;
-  EngineFlags engine;
+  DeviceFlags device;
   const char *ids_file, *text_file, *logits_out;
   int window, chunk, max_tokens; /* 0: all tokens, the default, all tokens */
   bool parse_special;
@@ -29,8 +30,7 @@ typedef struct {
   const char *model_path;
   Model *model;
   IdList ids;
-  const Backend *backend;
-  BackendModel *loaded;
+  Device device;
   Session *session;
   NpyFile npy;
   const volatile int *interrupted;
@@ -145,7 +145,7 @@ static Status run_eval(Eval *eval, Error *err) {
     return error_set(err, STATUS_USAGE, "give one of --ids-file FILE and -f FILE (--help lists the flags)");
   eval->interrupted = interrupt_catch();
   TRY(model_flags_path(&o->model, &eval->model_path, err));
-  TRY(engine_flags_backend(&o->engine, &eval->backend, err));
+  TRY(device_choose(&o->device, &eval->device, err));
   TRY(model_flags_open(&o->model, &eval->model, err));
   if (eval->model->layout == LAYOUT_HF_DIRECTORY && !eval->model->tokenizer_path)
     return error_set(err, STATUS_MODEL, "%s: no tokenizer.json in it (--tokenizer FILE names one)",
@@ -155,14 +155,13 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(choose_window(eval, &window, err));
   SessionOptions session = {.n_ctx = window,
                             .chunk = o->chunk,
-                            .kv = (KvType)o->engine.kv,
+                            .kv = (KvType)o->device.kv,
                             .max_logit_rows = LOGIT_ROWS,
                             .sampler = {.top_p = 1, .repetition_penalty = 1}};
-  StateOptions sizes = session_sizes(&session, eval->backend, &eval->model->config);
-  TRY(memory_check(eval->backend, eval->model, &sizes, err));
-  const BackendOptions device = {.n_threads = o->engine.threads};
-  TRY(eval->backend->load(eval->model, &device, &eval->loaded, err));
-  TRY(session_open(eval->backend, eval->loaded, eval->model, &session, &eval->session, err));
+  StateOptions sizes = session_sizes(&session, eval->device.backend, &eval->model->config);
+  TRY(device_check_memory(&eval->device, eval->model, &sizes, err));
+  TRY(device_load(&eval->device, eval->model, err));
+  TRY(session_open(eval->device.backend, eval->device.loaded, eval->model, &session, &eval->session, err));
   if (o->logits_out)
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   TRY(evaluate(eval, window, err));
@@ -175,7 +174,7 @@ static Status run_eval(Eval *eval, Error *err) {
 static void release(Eval *eval) {
   npy_abort(&eval->npy);
   session_close(eval->session);
-  if (eval->loaded) eval->backend->unload(eval->loaded);
+  device_release(&eval->device);
   id_list_release(&eval->ids);
   model_close(eval->model);
 }
@@ -209,7 +208,7 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
   const FlagGroup groups[] = {
       model_flag_group(&o->model),
       {"Tokens", flags, sizeof flags / sizeof *flags},
-      engine_flag_group(&o->engine),
+      device_flag_group(&o->device),
   };
   const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 0};
   return flags_parse(&interface, argc, argv, NULL, NULL, helped, err);

@@ -14,6 +14,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/device.h"
 #include "commands/prompt.h"
 #include "commands/stop.h"
 #include "engine/generate.h"
@@ -22,7 +23,7 @@ enum { NOT_GIVEN = INT_MIN };
 
 typedef struct {
   ModelFlags model;
-  EngineFlags engine;
+  DeviceFlags device;
   PromptFlags prompt;
   StringList stops;
   int max_tokens; /* -1: no limit */
@@ -44,8 +45,7 @@ typedef struct {
   Buffer prompt;
   IdList ids; /* of the prompt */
   IdList eos;
-  const Backend *backend;
-  BackendModel *loaded;
+  Device device;
   Session *session;
   TokenizerStream *stream;
   StopFilter stop;
@@ -102,21 +102,25 @@ static Status choose_ends(Run *run, Error *err) {
 /* --- how long a context */
 
 /* The longest context, up to the model's, whose state takes at most half of the memory that the weights leave. */
-static int roomy_context(const Backend *backend, const Model *model, SessionOptions options) {
-  size_t available = memory_available();
-  size_t half = available > model->weight_bytes ? (available - model->weight_bytes) / 2 : 0;
-  int low = 1, high = model->config.max_position;
+static Status roomy_context(const Run *run, SessionOptions options, int *n_ctx, Error *err) {
+  DeviceMemory memory;
+  TRY(device_memory(&run->device, run->model, &memory, err));
+  size_t half = memory.free_bytes > memory.weights ? (memory.free_bytes - memory.weights) / 2 : 0;
+  const ModelConfig *config = &run->model->config;
+  const Backend *backend = run->device.backend;
+  int low = 1, high = config->max_position;
   while (low < high) {
     int middle = low + (high - low + 1) / 2;
     options.n_ctx = middle;
-    StateOptions sizes = session_sizes(&options, backend, &model->config);
-    if (backend->state_bytes(&model->config, &sizes) <= half) {
+    StateOptions sizes = session_sizes(&options, backend, config);
+    if (backend->state_bytes(config, &sizes) <= half) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  return low;
+  *n_ctx = low;
+  return STATUS_OK;
 }
 
 static Status choose_context(const Run *run, SessionOptions *session, Error *err) {
@@ -125,14 +129,14 @@ static Status choose_context(const Run *run, SessionOptions *session, Error *err
   if (asked > maximum)
     return error_set(err, STATUS_USAGE, "-c is %d, more than the %d positions of %s", asked, maximum,
                      run->model_path);
-  session->n_ctx = asked == NOT_GIVEN ? roomy_context(run->backend, run->model, *session) : asked;
-  if (session->n_ctx == 0) session->n_ctx = maximum;
+  session->n_ctx = asked ? asked : maximum;
+  if (asked == NOT_GIVEN) TRY(roomy_context(run, *session, &session->n_ctx, err));
   if (n_prompt > (size_t)session->n_ctx)
     return error_set(err, STATUS_USAGE,
                      "the prompt has %zu tokens, the context %d (the model's maximum is %d%s)", n_prompt,
                      session->n_ctx, maximum, session->n_ctx < maximum ? "; -c N sets it" : "");
-  StateOptions sizes = session_sizes(session, run->backend, &run->model->config);
-  return memory_check(run->backend, run->model, &sizes, err);
+  StateOptions sizes = session_sizes(session, run->device.backend, &run->model->config);
+  return device_check_memory(&run->device, run->model, &sizes, err);
 }
 
 /* --- the answer */
@@ -230,7 +234,7 @@ static void print_choices(const Run *run, const SessionOptions *session) {
       stderr,
       "auk: %s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
       "penalty %g, seed %llu\n",
-      run->model->config.architecture, run->backend->name, session->n_ctx, formats[run->format],
+      run->model->config.architecture, run->device.backend->name, session->n_ctx, formats[run->format],
       s->temperature, s->top_k, s->top_p, s->min_p, s->repetition_penalty, (unsigned long long)s->seed);
 }
 
@@ -238,17 +242,16 @@ static Status run_prompt(Run *run, Error *err) {
   const Options *o = run->options;
   run->interrupted = interrupt_catch();
   TRY(model_flags_path(&o->model, &run->model_path, err));
-  TRY(engine_flags_backend(&o->engine, &run->backend, err));
+  TRY(device_choose(&o->device, &run->device, err));
   TRY(model_flags_open(&o->model, &run->model, err));
   TRY(read_prompt(run, err));
   TRY(choose_ends(run, err));
-  SessionOptions session = {.kv = (KvType)o->engine.kv};
+  SessionOptions session = {.kv = (KvType)o->device.kv};
   TRY(choose_sampler(o, &run->model->config.generation, &session.sampler, err));
   TRY(choose_context(run, &session, err));
   if (o->verbose) print_choices(run, &session);
-  const BackendOptions device = {.n_threads = o->engine.threads};
-  TRY(run->backend->load(run->model, &device, &run->loaded, err));
-  TRY(session_open(run->backend, run->loaded, run->model, &session, &run->session, err));
+  TRY(device_load(&run->device, run->model, err));
+  TRY(session_open(run->device.backend, run->device.loaded, run->model, &session, &run->session, err));
   return answer(run, err);
 }
 
@@ -256,7 +259,7 @@ static void release(Run *run) {
   stop_filter_release(&run->stop);
   tokenizer_stream_close(run->stream);
   session_close(run->session);
-  if (run->loaded) run->backend->unload(run->loaded);
+  device_release(&run->device);
   buffer_release(&run->shown);
   buffer_release(&run->text);
   buffer_release(&run->prompt);
@@ -320,7 +323,7 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
       {"Prompt", prompt_flags, sizeof prompt_flags / sizeof *prompt_flags},
       {"Answer", answer_flags, sizeof answer_flags / sizeof *answer_flags},
       {"Sampling", sampling_flags, sizeof sampling_flags / sizeof *sampling_flags},
-      engine_flag_group(&o->engine),
+      device_flag_group(&o->device),
   };
   const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 1};
   const char *operand;

@@ -1,0 +1,151 @@
+/* device.c - see device.h.
+ *
+ * Called by: run.c, eval.c, bench.c. */
+#include "commands/device.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/output.h"
+
+#if AUK_CUDA
+#include "cuda/backend.h"
+#include "cuda/device.h"
+#endif
+
+/* --- the choice */
+
+FlagGroup device_flag_group(DeviceFlags *values) {
+  const Flag flags[] = {
+      flag_int("-t, --threads", "N", &values->threads, 0, 4096,
+               "CPU threads (default 0: all cores this process may use)"),
+      flag_choice("--kv", "f16|f32", &values->kv, "how keys and values are kept (default f16)"),
+      flag_choice("--device", "auto|cpu|cuda", &values->device, "where to compute (default auto)"),
+      flag_int("--gpu", "N", &values->gpu, 0, 1023, "which GPU (default 0)"),
+      flag_choice("--act", "f16|int8", &values->act,
+                  "GPU: what activations are multiplied as; int8 is faster with many tokens, and less exact"),
+      flag_string("--kernel", "NAME", &values->kernel,
+                  "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
+      flag_switch("--no-graphs", &values->no_graphs, "GPU: launch every kernel by itself, for comparison"),
+  };
+  _Static_assert(sizeof flags == sizeof values->flags, "DeviceFlags.flags has room for exactly these");
+  memcpy(values->flags, flags, sizeof flags);
+  return (FlagGroup){"Device", values->flags, sizeof flags / sizeof *flags};
+}
+
+static int cores_available(void) {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
+  enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+  *device = (Device){.backend = &cpu_backend,
+                     .options = {.n_threads = values->threads ? values->threads : cores_available(),
+                                 .gpu = values->gpu,
+                                 .int8_activations = values->act == 1,
+                                 .no_graphs = values->no_graphs,
+                                 .kernel = values->kernel}};
+#if AUK_CUDA
+  Error reason = {{0}};
+  if (values->device == DEVICE_CPU) return STATUS_OK;
+  if (values->device == DEVICE_CUDA) {
+    device->backend = &cuda_backend;
+    return device_use(values->gpu, err);
+  }
+  if (device_usable(values->gpu, &reason)) {
+    device->backend = &cuda_backend;
+  } else {
+    fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
+  }
+  return STATUS_OK;
+#else
+  if (values->device != DEVICE_CUDA) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
+#endif
+}
+
+/* --- memory */
+
+/* The number behind `key` at a line's beginning in a file of /proc or /sys, or false. An empty key takes the
+ * first number of the file. */
+static bool read_counter(const char *path, const char *key, uint64_t *value) {
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  char line[256];
+  bool found = false;
+  while (!found && fgets(line, sizeof line, file))
+    found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), " %" SCNu64, value) == 1;
+  fclose(file);
+  return found;
+}
+
+size_t memory_available(void) {
+  uint64_t available = SIZE_MAX, kib, limit, used, cached;
+  if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
+  /* A container sees its own group here (cgroup v2); the page cache in it can be taken back. */
+  if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
+      read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
+    if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;
+    uint64_t left = limit > used ? limit - used : 0;
+    if (left < available) available = left;
+  }
+  return (size_t)available;
+}
+
+Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err) {
+  if (device->backend->memory)
+    return device->backend->memory(model, &device->options, &memory->weights, &memory->free_bytes, err);
+  *memory = (DeviceMemory){.weights = model->weight_bytes, .free_bytes = memory_available()};
+  return STATUS_OK;
+}
+
+Status device_check_memory(const Device *device, const Model *model, const StateOptions *options,
+                           Error *err) {
+  DeviceMemory memory;
+  TRY(device_memory(device, model, &memory, err));
+  size_t state = device->backend->state_bytes(&model->config, options), needed;
+  if (__builtin_add_overflow(state, memory.weights, &needed)) needed = SIZE_MAX;
+  if (needed <= memory.free_bytes) return STATUS_OK;
+  return error_set(err, STATUS_FAILED,
+                   "not enough memory: %zu bytes needed (weights %zu, context of %d tokens %zu), %zu free; a "
+                   "smaller -c needs less",
+                   needed, memory.weights, options->n_ctx, state, memory.free_bytes);
+}
+
+/* --- loading */
+
+typedef struct {
+  int shown; /* permille that the bar shows; -1: no bar yet */
+} Bar;
+
+static void show_progress(void *user, size_t done, size_t total) {
+  Bar *bar = user;
+  int permille = total ? (int)((double)done / (double)total * 1000) : 1000;
+  if (permille / 10 == bar->shown / 10 && bar->shown >= 0) return;
+  bar->shown = permille;
+  char cells[41];
+  int full = permille * 40 / 1000 > 40 ? 40 : permille * 40 / 1000;
+  memset(cells, '.', sizeof cells - 1);
+  memset(cells, '#', (size_t)full);
+  cells[40] = 0;
+  fprintf(stderr, "\rloading [%s] %3d%%", cells, permille / 10);
+}
+
+Status device_load(Device *device, const Model *model, Error *err) {
+  Bar bar = {.shown = -1};
+  if (progress_is_terminal()) {
+    device->options.progress = show_progress;
+    device->options.progress_user = &bar;
+  }
+  Status status = device->backend->load(model, &device->options, &device->loaded, err);
+  if (bar.shown >= 0) fprintf(stderr, "\r\033[K");
+  return status;
+}
+
+void device_release(Device *device) {
+  if (device->loaded) device->backend->unload(device->loaded);
+  device->loaded = NULL;
+}
