@@ -18,7 +18,7 @@ if ! printf '#include <stddef.h>\n%s\n' 'int LLVMFuzzerTestOneInput(const char *
   exit 0
 fi
 
-"${MAKE:-make}" BUILD=$build CC=clang FUZZ=1 SANITIZE= CUDA=0 fuzz-programs || exit 1
+"${MAKE:-make}" --no-print-directory BUILD=$build CC=clang FUZZ=1 SANITIZE= CUDA=0 fuzz-programs || exit 1
 
 passed=0 failed=0
 for source in "$@"; do
