@@ -34,7 +34,7 @@ __device__ void load_tile(__half *shared, const __half *cache, int first, int en
     int key = i / PIECES, piece = i % PIECES;
     bool valid = first + key < end;
     copy_async_16(shared + key * Tile<HEAD_DIM>::STRIDE + piece * 8,
-                  cache + (size_t)(valid ? first + key : first) * HEAD_DIM + piece * 8, valid);
+                  cache + (size_t)(valid ? first + key : first) * HEAD_DIM + piece * 8, valid ? 16 : 0);
   }
 }
 
@@ -112,12 +112,12 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
       uint32_t key[4], query[4];
-      load_matrix_x4(key, keys + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8);
+      ldmatrix_x4(key, shared_address(keys + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
 #pragma unroll
       for (int n = 0; n < N_TILES; n++) {
         /* matrices 0 and 1 are the two halves of these 16 dims; lanes 16.. repeat them, their results unused */
-        load_matrix_x4(query, queries + (n * 8 + lane % 8) * STRIDE + d * 16 + lane / 8 % 2 * 8);
-        mma_f16(s[n], key, query[0], query[1]);
+        ldmatrix_x4(query, shared_address(queries + (n * 8 + lane % 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
+        mma_f16_m16n8k16(s[n], key, query[0], query[1]);
       }
     }
 
@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
       uint32_t value[4];
-      load_matrix_x4_transposed(value, values + (lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8);
+      ldmatrix_x4_transposed(value, shared_address(values + (lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
 #pragma unroll
-      for (int n = 0; n < N_TILES; n++) mma_f16(o[d][n], value, probability[n][0], probability[n][1]);
+      for (int n = 0; n < N_TILES; n++) mma_f16_m16n8k16(o[d][n], value, probability[n][0], probability[n][1]);
     }
     __syncthreads();
   }

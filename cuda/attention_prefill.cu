@@ -26,7 +26,7 @@ __device__ void load_rows(__half *shared, const __half *from, size_t from_stride
     int row = i / PIECES, piece = i % PIECES;
     bool valid = first + row < end;
     copy_async_16(shared + row * Tile<HEAD_DIM>::STRIDE + piece * 8,
-                  from + (size_t)(valid ? first + row : first) * from_stride + piece * 8, valid);
+                  from + (size_t)(valid ? first + row : first) * from_stride + piece * 8, valid ? 16 : 0);
   }
 }
 
@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
       uint32_t query[4];
-      load_matrix_x4(query, queries + (warp * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8);
+      ldmatrix_x4(query, shared_address(queries + (warp * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
 #pragma unroll
       for (int n = 0; n < KEYS / 16; n++) {
         uint32_t key[4]; /* keys 0-7: two halves of the dims, keys 8-15: the same */
-        load_matrix_x4(key, keys + (n * 16 + lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8);
-        mma_f16(s[2 * n], query, key[0], key[1]);
-        mma_f16(s[2 * n + 1], query, key[2], key[3]);
+        ldmatrix_x4(key, shared_address(keys + (n * 16 + lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
+        mma_f16_m16n8k16(s[2 * n], query, key[0], key[1]);
+        mma_f16_m16n8k16(s[2 * n + 1], query, key[2], key[3]);
       }
     }
 
@@ -122,9 +122,9 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 #pragma unroll
       for (int d = 0; d < HEAD_DIM / 16; d++) {
         uint32_t value[4]; /* dims 0-7: keys 0-7 and 8-15, dims 8-15: the same */
-        load_matrix_x4_transposed(value, values + (n * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8);
-        mma_f16(o[2 * d], p, value[0], value[1]);
-        mma_f16(o[2 * d + 1], p, value[2], value[3]);
+        ldmatrix_x4_transposed(value, shared_address(values + (n * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
+        mma_f16_m16n8k16(o[2 * d], p, value[0], value[1]);
+        mma_f16_m16n8k16(o[2 * d + 1], p, value[2], value[3]);
       }
     }
     __syncthreads();

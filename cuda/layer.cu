@@ -9,9 +9,14 @@ namespace {
 
 template <typename T> __device__ __forceinline__ float number(T value) { return (float)value; }
 
+__global__ void set_step_kernel(int *pos, int at, int *ids, int id) {
+  *pos = at;
+  if (id >= 0) ids[0] = id;
+}
+
 template <typename T>
-__global__ void embed_kernel(const T *table, int hidden, const int *ids, float *x) {
-  const T *from = table + (size_t)ids[blockIdx.x] * hidden;
+__global__ void embed_kernel(const T *table, int hidden, size_t stride, const int *ids, float *x) {
+  const T *from = table + ids[blockIdx.x] * stride;
   float *to = x + (size_t)blockIdx.x * hidden;
   for (int i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = number(from[i]);
 }
@@ -37,9 +42,10 @@ template <int THREADS> __device__ float block_sum(float value) {
 }
 
 template <int THREADS>
-__global__ void __launch_bounds__(THREADS) norm_kernel(const float *x, const float *weight, float eps, int n, __half *out) {
+__global__ void __launch_bounds__(THREADS) norm_kernel(const float *x, const float *weight, float eps, int n, __half *out,
+                                                       int out_stride) {
   const float *from = x + (size_t)blockIdx.x * n;
-  __half *to = out + (size_t)blockIdx.x * n;
+  __half *to = out + (size_t)blockIdx.x * out_stride;
   float squares = 0;
   for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
   float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
@@ -108,24 +114,29 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
   }
 }
 
-__global__ void swiglu_kernel(const float *gate_up, int n, __half *out) {
+__global__ void swiglu_kernel(const float *gate_up, int n, __half *out, int out_stride) {
   const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   float value = gate[i] / (1 + expf(-gate[i])) * up[i];
-  out[(size_t)blockIdx.y * n + i] = __float2half_rn(fminf(fmaxf(value, -65504.0f), 65504.0f));
+  out[(size_t)blockIdx.y * out_stride + i] = __float2half_rn(fminf(fmaxf(value, -65504.0f), 65504.0f));
 }
 
 } // namespace
 
-cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, const int *ids, int n_tokens, float *x,
+cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream) {
+  set_step_kernel<<<1, 1, 0, stream>>>(pos, at, ids, id);
+  return cudaGetLastError();
+}
+
+cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens, float *x,
                         cudaStream_t stream) {
   if (dtype == DTYPE_F32)
-    embed_kernel<<<n_tokens, 256, 0, stream>>>((const float *)table, hidden, ids, x);
+    embed_kernel<<<n_tokens, 256, 0, stream>>>((const float *)table, hidden, stride, ids, x);
   else if (dtype == DTYPE_F16)
-    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __half *)table, hidden, ids, x);
+    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __half *)table, hidden, stride, ids, x);
   else
-    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __nv_bfloat16 *)table, hidden, ids, x);
+    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __nv_bfloat16 *)table, hidden, stride, ids, x);
   return cudaGetLastError();
 }
 
@@ -135,12 +146,12 @@ cudaError_t layer_rope_table(const float *frequencies, int half, float attention
   return cudaGetLastError();
 }
 
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out, int out_stride,
                        cudaStream_t stream) {
   if (n_tokens <= 16) /* few rows: more threads for each */
-    norm_kernel<1024><<<n_tokens, 1024, 0, stream>>>(x, weight, eps, n, (__half *)out);
+    norm_kernel<1024><<<n_tokens, 1024, 0, stream>>>(x, weight, eps, n, (__half *)out, out_stride);
   else
-    norm_kernel<256><<<n_tokens, 256, 0, stream>>>(x, weight, eps, n, (__half *)out);
+    norm_kernel<256><<<n_tokens, 256, 0, stream>>>(x, weight, eps, n, (__half *)out, out_stride);
   return cudaGetLastError();
 }
 
@@ -154,7 +165,7 @@ cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stre
   return cudaGetLastError();
 }
 
-cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, cudaStream_t stream) {
-  swiglu_kernel<<<dim3((n + 255) / 256, n_tokens), 256, 0, stream>>>(gate_up, n, (__half *)out);
+cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride, cudaStream_t stream) {
+  swiglu_kernel<<<dim3((n + 255) / 256, n_tokens), 256, 0, stream>>>(gate_up, n, (__half *)out, out_stride);
   return cudaGetLastError();
 }

@@ -13,8 +13,11 @@
 extern "C" {
 #endif
 
-/* x[row][i] = table[ids[row]][i]; table [vocab][hidden] of F32, F16 or BF16; x fp32 [n_tokens][hidden]. */
-cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, const int *ids, int n_tokens, float *x,
+/* *pos = at, and ids[0] = id unless id is negative: the step's place, by value. */
+cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream);
+
+/* x[row][i] = table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32 [n_tokens][hidden]. */
+cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens, float *x,
                         cudaStream_t stream);
 
 /* table[row][i] = {cos, sin}((*pos + row) * frequencies[i]) * attention_factor, the angle rounded to fp32 first, as
@@ -22,8 +25,9 @@ cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, const int *i
 cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos, int n_tokens,
                              void *table, cudaStream_t stream);
 
-/* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16. */
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+/* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
+ * [n_tokens][out_stride]. */
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out, int out_stride,
                        cudaStream_t stream);
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k (weights
@@ -42,8 +46,9 @@ typedef struct {
 } LayerHeads;
 cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream);
 
-/* out = silu(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16 [n_tokens][n]. */
-cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, cudaStream_t stream);
+/* out = silu(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
+ * [n_tokens][out_stride]. */
+cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

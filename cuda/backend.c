@@ -1,0 +1,478 @@
+/* backend.c - the CUDA backend: engine/backend.h's operations as launches on one stream, and decode as one graph.
+ *
+ * Called by: forward.c and session.c through the table cuda_backend.   Calls: linear.h, attention.h, layer.h, sample.h.
+ * Always true: every operation only enqueues; position and ids of a step lie in device memory. The first step of one row
+ *              is captured as a graph (begin_step .. end_step) and every later one replays it, whatever its position.
+ *              What the host waits for: logits it reads, a token it takes. */
+#include "cuda/backend.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/attention.h"
+#include "cuda/device.h"
+#include "cuda/layer.h"
+#include "cuda/sample.h"
+#include "cuda/weights.h"
+
+enum { RING = 64, CHUNK = 2048 };
+
+/* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
+struct BackendState {
+  const BackendModel *loaded;
+  StateOptions options;
+  void *memory;
+  float *x;           /* [max_chunk][hidden] the residual stream */
+  void *h;            /* f16 [max_chunk][h_stride] normalised x */
+  float *projections; /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
+  void *q, *a;        /* f16 [max_chunk][a_stride] queries; attention's values */
+  float *gate_up;     /* [max_chunk][2 * intermediate], where gate and up are not one matrix */
+  void *g;            /* f16 [max_chunk][g_stride] the gated product */
+  void *head_in;      /* f16 [max_logit_rows][h_stride] */
+  float *logits;      /* [max_logit_rows][vocab_size] */
+  void *rope_table;   /* float2 [max_chunk][head_dim / 2] of the step's positions */
+  int *pos;           /* position of the step's first row */
+  int *ids;           /* [max_chunk]; ids[0] is also where a picked token goes */
+  void *k, *v;        /* [n_layers][n_kv_heads][n_ctx][head_dim] */
+  void *workspace;    /* attention's */
+  size_t kv_layer_bytes;
+  int h_stride, a_stride, g_stride;
+
+  DeviceSampler *sampler;
+  uint64_t notes_version; /* of the host sampler's notes that the device holds */
+  bool ahead;    /* the device notes its own tokens: picks are on their way that the host has not seen */
+  Sampled *ring; /* [RING] pinned: picks by their draw */
+  uint64_t n_enqueued, n_taken;
+  float *row;      /* [vocab_size] pinned: logits on their way to the host */
+  uint32_t *notes; /* [vocab_size] pinned, where penalties are on */
+
+  cudaGraphExec_t step; /* one row with logits; NULL: not captured yet */
+  bool capturing;
+  int n_logit_rows; /* that the last norm_logits left */
+};
+
+/* --- the model */
+
+static void cuda_unload(BackendModel *loaded) {
+  if (!loaded) return;
+  linear_close(loaded->linear);
+  weights_release(loaded);
+  if (loaded->stream) cudaStreamDestroy(loaded->stream);
+  free(loaded);
+}
+
+static Status prepare_projections(BackendModel *loaded, const DeviceProjections *p, int max_tokens,
+                                  Error *err) {
+  for (int i = 0; i < p->n_parts; i++)
+    TRY(linear_prepare(loaded->linear, &p->parts[i], loaded->act, max_tokens, loaded->kernel, err));
+  return STATUS_OK;
+}
+
+/* Every matrix has a kernel for every count of rows, and the workspace is as large as any of them needs. */
+static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, Error *err) {
+  for (int i = 0; i < loaded->model->config.n_layers; i++) {
+    const DeviceLayer *layer = &loaded->layers[i];
+    TRY(prepare_projections(loaded, &layer->qkv, max_tokens, err));
+    TRY(linear_prepare(loaded->linear, &layer->o, loaded->act, max_tokens, loaded->kernel, err));
+    TRY(prepare_projections(loaded, &layer->gate_up, max_tokens, err));
+    TRY(linear_prepare(loaded->linear, &layer->down, loaded->act, max_tokens, loaded->kernel, err));
+  }
+  return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
+}
+
+static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
+  *out = NULL;
+  BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
+  if (!loaded) return STATUS_FAILED;
+  loaded->model = model;
+  loaded->gpu = options->gpu;
+  loaded->act = options->int8_activations ? ACT_INT8 : ACT_F16;
+  loaded->kernel = options->kernel;
+  loaded->graphs = !options->no_graphs;
+  Status status = device_use(options->gpu, err);
+  if (!status)
+    status = cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking),
+                         "cannot make a stream", err);
+  if (!status) status = linear_open(options->gpu, loaded->stream, &loaded->linear, err);
+  if (!status) status = weights_load(loaded, options, err);
+  if (status) {
+    cuda_unload(loaded);
+    return status;
+  }
+  *out = loaded;
+  return STATUS_OK;
+}
+
+/* --- a session's state */
+
+static int padded(int n) {
+  return (n + 7) / 8 * 8;
+}
+
+static void place(BackendState *s, const ModelConfig *c, Carver *m) {
+  const StateOptions *o = &s->options;
+  size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
+  size_t heads = (size_t)c->n_heads + 2 * (size_t)c->n_kv_heads, dim = (size_t)c->head_dim;
+  s->h_stride = padded(c->hidden);
+  s->a_stride = padded(c->n_heads * c->head_dim);
+  s->g_stride = padded(c->intermediate);
+  s->x = carve(m, chunk * (size_t)c->hidden, sizeof(float));
+  s->h = carve(m, chunk * (size_t)s->h_stride, 2);
+  s->projections = carve(m, chunk * heads * dim, sizeof(float));
+  s->q = carve(m, chunk * (size_t)s->a_stride, 2);
+  s->a = carve(m, chunk * (size_t)s->a_stride, 2);
+  s->gate_up = carve(m, chunk * 2 * (size_t)c->intermediate, sizeof(float));
+  s->g = carve(m, chunk * (size_t)s->g_stride, 2);
+  s->head_in = carve(m, rows * (size_t)s->h_stride, 2);
+  s->logits = carve(m, rows * (size_t)c->vocab_size, sizeof(float));
+  s->rope_table = carve(m, chunk * (dim / 2), 2 * sizeof(float));
+  s->pos = carve(m, 1, sizeof(int));
+  s->ids = carve(m, chunk, sizeof(int));
+  s->workspace = carve(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
+  s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * dim * (o->kv == KV_F32 ? 4 : 2);
+  s->k = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
+  s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
+}
+
+static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
+  BackendState measured = {.options = *options};
+  Carver carver = {0};
+  place(&measured, config, &carver);
+  return carver.used;
+}
+
+static void cuda_close(BackendState *s) {
+  if (!s) return;
+  cudaStreamSynchronize(s->loaded->stream);
+  if (s->step) cudaGraphExecDestroy(s->step);
+  device_sampler_close(s->sampler);
+  cudaFreeHost(s->ring);
+  cudaFreeHost(s->row);
+  cudaFreeHost(s->notes);
+  cudaFree(s->memory);
+  free(s);
+}
+
+static Status cuda_open(BackendModel *loaded, const StateOptions *options, BackendState **out, Error *err) {
+  *out = NULL;
+  const ModelConfig *config = &loaded->model->config;
+  TRY(prepare(loaded, options->max_chunk, options->max_logit_rows, err));
+  BackendState *s = mem_alloc(1, sizeof *s, "session", err);
+  if (!s) return STATUS_FAILED;
+  s->loaded = loaded;
+  s->options = *options;
+  s->notes_version = UINT64_MAX;
+  Carver carver = {0};
+  place(s, config, &carver);
+  const size_t bytes = carver.used, vocab = (size_t)config->vocab_size;
+  Status status = STATUS_OK;
+  if (bytes == SIZE_MAX)
+    status = error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
+  if (!status) status = cuda_status(cudaMalloc(&s->memory, bytes), "no memory for the context", err);
+  if (!status)
+    status = cuda_status(device_sampler_open(config->vocab_size, &s->sampler), "no memory to sample", err);
+  if (!status)
+    status = cuda_status(cudaHostAlloc((void **)&s->ring, RING * sizeof *s->ring, cudaHostAllocMapped),
+                         "cannot pin memory", err);
+  if (!status)
+    status = cuda_status(cudaHostAlloc((void **)&s->row, vocab * sizeof *s->row, cudaHostAllocDefault),
+                         "cannot pin memory", err);
+  if (!status)
+    status = cuda_status(cudaHostAlloc((void **)&s->notes, vocab * sizeof *s->notes, cudaHostAllocDefault),
+                         "cannot pin memory", err);
+  if (status) {
+    cuda_close(s);
+    return status;
+  }
+  memset(s->ring, 0, RING * sizeof *s->ring);
+  carver = (Carver){.base = s->memory};
+  place(s, config, &carver);
+  *out = s;
+  return cuda_status(cudaMemsetAsync(s->workspace, 0,
+                                     attention_workspace_bytes(config->n_kv_heads, config->head_dim),
+                                     loaded->stream),
+                     "cannot clear memory", err);
+}
+
+/* --- a step */
+
+/* Puts the step's position, and its ids where the host gives them, into device memory. */
+static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *err) {
+  cudaStream_t stream = s->loaded->stream;
+  if (span.n_tokens == 1)
+    return cuda_status(layer_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream), "step", err);
+  TRY(cuda_status(layer_set_step(s->pos, span.pos, s->ids, -1, stream), "step", err));
+  return cuda_status(
+      cudaMemcpyAsync(s->ids, ids, (size_t)span.n_tokens * sizeof *ids, cudaMemcpyHostToDevice, stream),
+      "cannot copy ids", err); /* from pageable memory: ids are read before it returns */
+}
+
+static Status cuda_begin_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows,
+                              bool *replayed, Error *err) {
+  *replayed = false;
+  TRY(set_step(s, span, ids, err));
+  if (span.n_tokens != 1 || n_logit_rows != 1 || !s->loaded->graphs) return STATUS_OK;
+  if (s->step) {
+    *replayed = true;
+    s->n_logit_rows = 1;
+    return cuda_status(cudaGraphLaunch(s->step, s->loaded->stream), "cannot launch a step", err);
+  }
+  s->capturing = true;
+  return cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
+                     "cannot capture a step", err);
+}
+
+static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
+  if (!s->capturing) return so_far;
+  s->capturing = false;
+  cudaGraph_t graph = NULL;
+  cudaError_t ended = cudaStreamEndCapture(s->loaded->stream, &graph);
+  Status status = so_far ? so_far : cuda_status(ended, "cannot capture a step", err);
+  if (!status)
+    status = cuda_status(cudaGraphInstantiate(&s->step, graph, 0), "cannot make a graph of a step", err);
+  if (!status) status = cuda_status(cudaGraphLaunch(s->step, s->loaded->stream), "cannot launch a step", err);
+  if (graph) cudaGraphDestroy(graph);
+  return status;
+}
+
+static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
+  (void)ids; /* set_step put them into device memory */
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  TRY(cuda_status(layer_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
+                              span.n_tokens, s->x, m->stream),
+                  "embedding", err));
+  return cuda_status(layer_rope_table(m->frequencies, c->head_dim / 2, m->attention_factor, s->pos,
+                                      span.n_tokens, s->rope_table, m->stream),
+                     "rope", err);
+}
+
+static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  return cuda_status(
+      layer_norm(x, weight, (float)c->norm_eps, c->hidden, n_rows, out, s->h_stride, s->loaded->stream),
+      "norm", err);
+}
+
+static LinearCall product(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                          int n_tokens) {
+  return (LinearCall){.weights = weights,
+                      .x = x,
+                      .x_stride = x_stride,
+                      .n_tokens = n_tokens,
+                      .act = s->loaded->act,
+                      .kernel = s->loaded->kernel};
+}
+
+/* All parts from the same x, side by side in rows of y_stride floats. */
+static Status run_projections(BackendState *s, const DeviceProjections *p, int n_tokens, float *y,
+                              int y_stride, Error *err) {
+  for (int i = 0; i < p->n_parts; i++) {
+    LinearCall call = product(s, &p->parts[i], s->h, s->h_stride, n_tokens);
+    call.output = LINEAR_TO_F32;
+    call.y = y + p->first[i];
+    call.y_stride = y_stride;
+    TRY(linear_run(s->loaded->linear, &call, err));
+  }
+  return STATUS_OK;
+}
+
+static void *kv_layer(const BackendState *s, void *all, int layer) {
+  return (char *)all + (size_t)layer * s->kv_layer_bytes;
+}
+
+static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  const DeviceLayer *l = &m->layers[layer];
+  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
+  TRY(run_projections(s, &l->qkv, span.n_tokens, s->projections,
+                      (c->n_heads + 2 * c->n_kv_heads) * c->head_dim, err));
+  const LayerHeads heads = {
+      .n_heads = c->n_heads,
+      .n_kv_heads = c->n_kv_heads,
+      .head_dim = c->head_dim,
+      .n_ctx = s->options.n_ctx,
+      .eps = (float)c->norm_eps,
+      .kv = s->options.kv,
+      .q_norm = l->q_norm,
+      .k_norm = l->k_norm,
+      .rope_table = s->rope_table,
+      .pos = s->pos,
+      .projections = s->projections,
+      .q = s->q,
+      .k_cache = kv_layer(s, s->k, layer),
+      .v_cache = kv_layer(s, s->v, layer),
+  };
+  return cuda_status(layer_heads(&heads, span.n_tokens, m->stream), "heads", err);
+}
+
+static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const Attention attention = {
+      .n_heads = c->n_heads,
+      .n_kv_heads = c->n_kv_heads,
+      .head_dim = c->head_dim,
+      .n_ctx = s->options.n_ctx,
+      .window = c->windows[layer],
+      .kv = s->options.kv,
+      .pos = s->pos,
+      .q = s->q,
+      .k = kv_layer(s, s->k, layer),
+      .v = kv_layer(s, s->v, layer),
+      .out = s->a,
+      .workspace = s->workspace,
+  };
+  return cuda_status(attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
+                                   s->loaded->stream),
+                     "attention", err);
+}
+
+static Status add_product(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
+                          int n_tokens, Error *err) {
+  LinearCall call = product(s, weights, x, x_stride, n_tokens);
+  call.output = LINEAR_ADD_F32;
+  call.y = s->x;
+  call.y_stride = s->loaded->model->config.hidden;
+  return linear_run(s->loaded->linear, &call, err);
+}
+
+static Status cuda_out_proj_residual(BackendState *s, Span span, int layer, Error *err) {
+  return add_product(s, &s->loaded->layers[layer].o, s->a, s->a_stride, span.n_tokens, err);
+}
+
+static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *err) {
+  const BackendModel *m = s->loaded;
+  const DeviceLayer *l = &m->layers[layer];
+  const int n = m->model->config.intermediate;
+  TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, s->h, err));
+  if (l->gate_up.n_parts == 1) {
+    LinearCall call = product(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens);
+    call.output = LINEAR_SWIGLU_F16;
+    call.y = s->g;
+    call.y_stride = s->g_stride;
+    return linear_run(m->linear, &call, err);
+  }
+  TRY(run_projections(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
+  return cuda_status(layer_swiglu(s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream),
+                     "gated product", err);
+}
+
+static Status cuda_down_residual(BackendState *s, Span span, int layer, Error *err) {
+  return add_product(s, &s->loaded->layers[layer].down, s->g, s->g_stride, span.n_tokens, err);
+}
+
+static Status cuda_norm_logits(BackendState *s, Span span, int first_row, int n_rows, Error *err) {
+  (void)span;
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows, s->head_in, err));
+  LinearCall call = product(s, &m->head, s->head_in, s->h_stride, n_rows);
+  call.act = ACT_F16; /* the head is multiplied as it is stored */
+  call.kernel = NULL;
+  call.output = LINEAR_TO_F32;
+  call.y = s->logits;
+  call.y_stride = c->vocab_size;
+  s->n_logit_rows = n_rows;
+  return linear_run(m->linear, &call, err);
+}
+
+/* --- tokens */
+
+static Status finished(BackendState *s, Error *err) {
+  return cuda_status(cudaStreamSynchronize(s->loaded->stream), "a step failed", err);
+}
+
+static Status cuda_read_logits(BackendState *s, int row, float *out, Error *err) {
+  const size_t vocab = (size_t)s->loaded->model->config.vocab_size, bytes = vocab * sizeof *out;
+  TRY(cuda_status(cudaMemcpyAsync(s->row, s->logits + (size_t)row * vocab, bytes, cudaMemcpyDeviceToHost,
+                                  s->loaded->stream),
+                  "cannot copy logits", err));
+  TRY(finished(s, err));
+  memcpy(out, s->row, bytes);
+  return STATUS_OK;
+}
+
+/* Brings the device's notes of seen tokens to what the host's sampler holds. */
+static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
+  if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
+    return STATUS_OK;
+  TRY(finished(s, err)); /* the pinned notes may still be on their way from last time */
+  sampler_export_notes(sampler, s->notes);
+  s->notes_version = sampler_version(sampler);
+  return cuda_status(device_sampler_set_notes(s->sampler, s->notes, s->loaded->stream), "cannot copy notes",
+                     err);
+}
+
+static Status cuda_take_token(BackendState *s, int32_t *id, Error *err) {
+  const volatile Sampled *slot = &s->ring[s->n_taken % RING];
+  for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
+    if (spin % 4096 != 4095) continue;
+    cudaError_t error = cudaStreamQuery(s->loaded->stream);
+    if (error == cudaErrorNotReady) continue;
+    if (error != cudaSuccess) return cuda_status(error, "a step failed", err);
+    if (slot->kind == SAMPLED_NOTHING)
+      return error_set(err, STATUS_FAILED, "GPU: a step ended without a token");
+  }
+  __sync_synchronize(); /* the id was written before the kind */
+  *id = slot->id;
+  int kind = slot->kind;
+  s->ring[s->n_taken++ % RING].kind = SAMPLED_NOTHING;
+  if (kind == SAMPLED_TOKEN) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: its weights or their arithmetic are broken",
+                   kind == SAMPLED_NAN ? "a logit of the model is NaN or infinite"
+                                       : "every logit of the model is -infinity");
+}
+
+static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error *err) {
+  if (s->n_enqueued - s->n_taken >= RING)
+    return error_set(err, STATUS_FAILED, "more than %d tokens are on their way", RING);
+  TRY(sync_notes(s, sampler, err));
+  const float *logits =
+      s->logits + (size_t)(s->n_logit_rows - 1) * (size_t)s->loaded->model->config.vocab_size;
+  TRY(cuda_status(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler),
+                                      logits, s->ids, &s->ring[s->n_enqueued % RING], s->loaded->stream),
+                  "cannot sample", err));
+  s->n_enqueued++;
+  if (!id) {
+    s->ahead = true;
+    return STATUS_OK;
+  }
+  return cuda_take_token(s, id, err);
+}
+
+static Status cuda_settle(BackendState *s, Error *err) {
+  Status status = finished(s, err);
+  while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % RING].kind = SAMPLED_NOTHING;
+  s->ahead = false;
+  s->notes_version = UINT64_MAX;
+  return status;
+}
+
+/* --- what the device has */
+
+static Status cuda_memory(const Model *model, const BackendOptions *options, size_t *needed,
+                          size_t *free_bytes, Error *err) {
+  TRY(device_use(options->gpu, err));
+  TRY(weights_bytes(model, needed, err));
+  return device_free_bytes(free_bytes, err);
+}
+
+const Backend cuda_backend = {.name = "cuda",
+                              .chunk = CHUNK,
+                              .load = cuda_load,
+                              .unload = cuda_unload,
+                              .memory = cuda_memory,
+                              .state_bytes = cuda_state_bytes,
+                              .open = cuda_open,
+                              .close = cuda_close,
+                              .read_logits = cuda_read_logits,
+                              .begin_step = cuda_begin_step,
+                              .end_step = cuda_end_step,
+                              .take_token = cuda_take_token,
+                              .settle = cuda_settle,
+#define ENTRY(name, arguments) .name = cuda_##name,
+                              BACKEND_OPERATIONS(ENTRY)
+#undef ENTRY
+};

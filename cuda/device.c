@@ -1,0 +1,60 @@
+/* device.c - see device.h. Called by: weights.c, backend.c. */
+#include "cuda/device.h"
+
+#include <stdint.h>
+
+#include "cuda/kernel_probe.h"
+
+Status cuda_status(cudaError_t error, const char *what, Error *err) {
+  if (error == cudaSuccess) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "GPU: %s: %s (%s)", what, cudaGetErrorString(error),
+                   cudaGetErrorName(error));
+}
+
+Status device_use(int gpu, Error *err) {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+    return error_set(err, STATUS_FAILED, "no NVIDIA GPU is visible");
+  if (error == cudaErrorInsufficientDriver)
+    return error_set(err, STATUS_FAILED, "no NVIDIA driver, or one older than this program's CUDA needs");
+  TRY(cuda_status(error, "cannot count the devices", err));
+  if (gpu < 0 || gpu >= count)
+    return error_set(err, STATUS_FAILED, "--gpu is %d, expected 0 to %d: %d GPU%s visible", gpu, count - 1,
+                     count, count == 1 ? " is" : "s are");
+  TRY(cuda_status(cudaSetDevice(gpu), "cannot open the device", err));
+  int major = 0, minor = 0;
+  TRY(cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu), "cannot ask it",
+                  err));
+  TRY(cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu), "cannot ask it",
+                  err));
+  error = kernel_probe();
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+      error == cudaErrorUnsupportedPtxVersion)
+    return error_set(
+        err, STATUS_FAILED,
+        "GPU %d has compute capability %d.%d, for which this program was not built (make CUDA_ARCHS=%d%d)",
+        gpu, major, minor, major, minor);
+  return cuda_status(error, "cannot load the program's kernels", err);
+}
+
+bool device_usable(int gpu, Error *reason) {
+  return device_use(gpu, reason) == STATUS_OK;
+}
+
+Status device_free_bytes(size_t *bytes, Error *err) {
+  size_t total;
+  return cuda_status(cudaMemGetInfo(bytes, &total), "cannot ask for its free memory", err);
+}
+
+void *carve(Carver *carver, size_t n, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(bytes, 255, &bytes) ||
+      __builtin_add_overflow(bytes & ~(size_t)255, carver->used, &bytes)) {
+    carver->used = SIZE_MAX; /* stays there: no memory is so large, and the caller compares */
+    return NULL;
+  }
+  void *piece = carver->base ? carver->base + carver->used : NULL;
+  carver->used = bytes;
+  return piece;
+}

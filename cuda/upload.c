@@ -1,0 +1,77 @@
+/* upload.c - see upload.h. Called by: weights.c. */
+#include "cuda/upload.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "cuda/device.h"
+
+Status upload_open(Uploader *u, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err) {
+  *u = (Uploader){.stream = stream, .n_threads = n_threads, .slot_bytes = (slot_bytes + 255) / 256 * 256};
+  size_t bytes = UPLOAD_SLOTS * u->slot_bytes;
+  Status status = cuda_status(cudaHostAlloc((void **)&u->pinned, bytes, cudaHostAllocDefault),
+                              "cannot pin memory for loading", err);
+  if (!status) status = cuda_status(cudaMalloc((void **)&u->staged, bytes), "no memory for loading", err);
+  for (int i = 0; i < UPLOAD_SLOTS && !status; i++)
+    status = cuda_status(cudaEventCreateWithFlags(&u->done[i], cudaEventDisableTiming),
+                         "cannot make an event", err);
+  if (status) upload_close(u);
+  return status;
+}
+
+void upload_close(Uploader *u) {
+  for (int i = 0; i < UPLOAD_SLOTS; i++)
+    if (u->done[i]) cudaEventDestroy(u->done[i]);
+  cudaFree(u->staged);
+  cudaFreeHost(u->pinned);
+  *u = (Uploader){0};
+}
+
+Status upload_begin(Uploader *u, Error *err) {
+  u->used = 0;
+  return cuda_status(cudaEventSynchronize(u->done[u->next]), "loading failed",
+                     err); /* never recorded: no wait */
+}
+
+/* One thread reads the page cache at some 5 GB/s; all together keep the copy engine busy. */
+static void copy_with_threads(char *to, const char *from, size_t bytes, int n_threads) {
+  const size_t piece = (size_t)256 << 10;
+  const int64_t n = (int64_t)((bytes + piece - 1) / piece);
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+  for (int64_t i = 0; i < n; i++) {
+    size_t at = (size_t)i * piece;
+    memcpy(to + at, from + at, bytes - at < piece ? bytes - at : piece);
+  }
+}
+
+Status upload_add(Uploader *u, const void *from, size_t bytes, void **staged, Error *err) {
+  if (bytes > u->slot_bytes - u->used)
+    return error_set(err, STATUS_FAILED, "a piece of %zu bytes does not fit a loading buffer of %zu", bytes,
+                     u->slot_bytes);
+  size_t at = (size_t)u->next * u->slot_bytes + u->used;
+  copy_with_threads(u->pinned + at, from, bytes, u->n_threads);
+  *staged = u->staged + at;
+  u->used = (u->used + bytes + 255) / 256 * 256;
+  return cuda_status(cudaMemcpyAsync(*staged, u->pinned + at, bytes, cudaMemcpyHostToDevice, u->stream),
+                     "cannot copy to it", err);
+}
+
+Status upload_end(Uploader *u, Error *err) {
+  TRY(cuda_status(cudaEventRecord(u->done[u->next], u->stream), "loading failed", err));
+  u->next = (u->next + 1) % UPLOAD_SLOTS;
+  return STATUS_OK;
+}
+
+Status upload_array(Uploader *u, const void *from, size_t bytes, void *to, Error *err) {
+  for (size_t at = 0; at < bytes;) {
+    size_t n = bytes - at < u->slot_bytes ? bytes - at : u->slot_bytes;
+    void *staged;
+    TRY(upload_begin(u, err));
+    TRY(upload_add(u, (const char *)from + at, n, &staged, err));
+    TRY(cuda_status(cudaMemcpyAsync((char *)to + at, staged, n, cudaMemcpyDeviceToDevice, u->stream),
+                    "cannot copy on it", err));
+    TRY(upload_end(u, err));
+    at += n;
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,292 @@
+/* weights.c - see weights.h.
+ *
+ * Always true: lay_out() runs twice over the same model, first to measure and then to place, so that one allocation holds
+ * everything; fill() then goes through the mapped file once, in the order in which the layers lie. */
+#include "cuda/weights.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/device.h"
+#include "cuda/upload.h"
+
+static WeightType weight_type(const Linear *linear) {
+  if (linear->kind == LINEAR_AWQ) return WEIGHT_AWQ4;
+  return linear->dtype == DTYPE_F16 ? WEIGHT_F16 : linear->dtype == DTYPE_BF16 ? WEIGHT_BF16 : WEIGHT_F32;
+}
+
+static int linear_group(const Linear *linear) {
+  return linear->kind == LINEAR_AWQ ? linear->group : 0;
+}
+
+/* Whether both can be one matrix of the kernels: the same kind of weights, rows in whole slabs. */
+static bool can_join(const Linear *a, const Linear *b) {
+  return weight_type(a) == weight_type(b) && linear_group(a) == linear_group(b) && a->n_out % 8 == 0 &&
+         b->n_out % 8 == 0;
+}
+
+/* --- where everything lies */
+
+typedef struct {
+  Carver carver;
+  size_t slot_bytes; /* what the largest piece of a matrix takes of a loading buffer */
+  cudaStream_t stream;
+} Layout;
+
+static void need_slot(Layout *layout, const Linear *l) {
+  size_t in = (size_t)l->n_in, out = (size_t)l->n_out, piece;
+  if (l->kind == LINEAR_AWQ) {
+    size_t groups = in / (size_t)l->group * out, rows = 64 * (out / 2);
+    piece = groups / 2 + groups * 2 + 512 > rows ? groups / 2 + groups * 2 + 512 : rows;
+  } else {
+    piece = 8 * in * dtype_bytes(l->dtype);
+  }
+  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias */
+  if (layout->slot_bytes < piece) layout->slot_bytes = piece;
+}
+
+/* Lays out n layers as one matrix. */
+static Status lay_out_linear(Layout *layout, DeviceLinear *to, const Linear *const *from, int n, bool paired,
+                             Error *err) {
+  int n_out = 0;
+  bool bias = false;
+  for (int i = 0; i < n; i++) {
+    n_out += from[i]->n_out;
+    bias = bias || from[i]->bias.data;
+    need_slot(layout, from[i]);
+  }
+  size_t bytes;
+  TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
+                     paired, bias, &bytes, err));
+  void *memory = carve(&layout->carver, bytes, 1);
+  return layout->carver.base ? linear_place(to, memory, layout->stream, err) : STATUS_OK;
+}
+
+static Status lay_out_projections(Layout *layout, DeviceProjections *to, const Linear *const *from, int n,
+                                  bool pair, Error *err) {
+  bool join = true;
+  for (int i = 1; i < n; i++) join = join && can_join(from[0], from[i]);
+  to->n_parts = join ? 1 : n;
+  to->first[0] = 0;
+  if (join) return lay_out_linear(layout, &to->parts[0], from, n, pair, err);
+  for (int i = 0, first = 0; i < n; first += from[i++]->n_out) {
+    to->first[i] = first;
+    TRY(lay_out_linear(layout, &to->parts[i], &from[i], 1, false, err));
+  }
+  return STATUS_OK;
+}
+
+static const float *lay_out_vector(Layout *layout, const Vector *vector) {
+  return vector->data ? carve(&layout->carver, (size_t)vector->n, sizeof(float)) : NULL;
+}
+
+static Status lay_out(BackendModel *loaded, const Model *model, Layout *layout, Error *err) {
+  for (int i = 0; i < model->config.n_layers; i++) {
+    const ModelLayer *from = &model->layers[i];
+    DeviceLayer *to = &loaded->layers[i];
+    to->attn_norm = lay_out_vector(layout, &from->attn_norm);
+    to->mlp_norm = lay_out_vector(layout, &from->mlp_norm);
+    to->q_norm = lay_out_vector(layout, &from->q_norm);
+    to->k_norm = lay_out_vector(layout, &from->k_norm);
+    TRY(lay_out_projections(layout, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, false,
+                            err));
+    TRY(lay_out_linear(layout, &to->o, (const Linear *[]){&from->o}, 1, false, err));
+    TRY(lay_out_projections(layout, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, true, err));
+    TRY(lay_out_linear(layout, &to->down, (const Linear *[]){&from->down}, 1, false, err));
+  }
+  loaded->final_norm = lay_out_vector(layout, &model->final_norm);
+  loaded->frequencies = carve(&layout->carver, (size_t)model->config.head_dim / 2, sizeof(float));
+  TRY(lay_out_linear(layout, &loaded->head, (const Linear *[]){&model->head}, 1, false, err));
+  if (model->head.kind == LINEAR_DENSE && model->head.weight == model->embedding.data) {
+    loaded->embedding = loaded->head.dense;
+    loaded->embedding_stride = loaded->head.stride;
+  } else {
+    loaded->embedding_stride = (size_t)model->embedding.n_columns;
+    loaded->embedding = carve(&layout->carver, (size_t)model->embedding.n_rows * loaded->embedding_stride,
+                              dtype_bytes(model->embedding.dtype));
+  }
+  return STATUS_OK;
+}
+
+static const size_t usual_slot_bytes = (size_t)8 << 20;
+
+static Status measure(BackendModel *loaded, const Model *model, Layout *layout, Error *err) {
+  loaded->layers = mem_alloc((size_t)model->config.n_layers, sizeof *loaded->layers, "layers", err);
+  if (!loaded->layers) return STATUS_FAILED;
+  layout->slot_bytes = usual_slot_bytes;
+  TRY(lay_out(loaded, model, layout, err));
+  if (layout->carver.used == SIZE_MAX)
+    return error_set(err, STATUS_MODEL, "the model is too large for any memory");
+  return STATUS_OK;
+}
+
+Status weights_bytes(const Model *model, size_t *bytes, Error *err) {
+  BackendModel measured = {0};
+  Layout layout = {0};
+  Status status = measure(&measured, model, &layout, err);
+  free(measured.layers);
+  *bytes = layout.carver.used + UPLOAD_SLOTS * layout.slot_bytes;
+  return status;
+}
+
+/* --- the way there */
+
+typedef struct {
+  Uploader uploader;
+  const BackendOptions *options;
+  size_t done, total; /* bytes of the checkpoint */
+  float *floats;      /* host memory for the longest vector, as fp32 */
+} Filler;
+
+static void advance(Filler *f, size_t bytes) {
+  f->done += bytes;
+  if (f->options->progress) f->options->progress(f->options->progress_user, f->done, f->total);
+}
+
+static Status fill_vector(Filler *f, const Vector *from, const float *to, Error *err) {
+  if (!from->data) return STATUS_OK;
+  floats_read(from->data, from->dtype, 0, (size_t)from->n, f->floats);
+  TRY(upload_array(&f->uploader, f->floats, (size_t)from->n * sizeof(float), (void *)to, err));
+  advance(f, (size_t)from->n * dtype_bytes(from->dtype));
+  return STATUS_OK;
+}
+
+static Status fill_quantised(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
+                             Error *err) {
+  Uploader *u = &f->uploader;
+  size_t row_bytes = (size_t)from->n_out / 2,
+         words = (size_t)(from->n_in / from->group) * (size_t)from->n_out / 8;
+  int rows = (int)(u->slot_bytes / row_bytes / 64 * 64);
+  for (int first = 0; first < from->n_in; first += rows) {
+    int n = from->n_in - first < rows ? from->n_in - first : rows;
+    void *staged;
+    TRY(upload_begin(u, err));
+    TRY(upload_add(u, (const char *)from->qweight + (size_t)first * row_bytes, (size_t)n * row_bytes, &staged,
+                   err));
+    TRY(linear_fill_weights(to, part, first, n, staged, u->stream, err));
+    TRY(upload_end(u, err));
+    advance(f, (size_t)n * row_bytes);
+  }
+  void *zeros, *scales;
+  TRY(upload_begin(u, err));
+  TRY(upload_add(u, from->qzeros, words * 4, &zeros, err));
+  TRY(upload_add(u, from->scales, words * 16, &scales, err));
+  TRY(linear_fill_groups(to, part, zeros, scales, u->stream, err));
+  TRY(upload_end(u, err));
+  advance(f, words * 20);
+  return STATUS_OK;
+}
+
+static Status fill_dense(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
+  Uploader *u = &f->uploader;
+  size_t row_bytes = (size_t)from->n_in * dtype_bytes(from->dtype),
+         rows_fit = u->slot_bytes / row_bytes / 8 * 8;
+  int rows = rows_fit < (size_t)from->n_out ? (int)rows_fit : from->n_out;
+  for (int first = 0; first < from->n_out; first += rows) {
+    int n = from->n_out - first < rows ? from->n_out - first : rows;
+    void *staged;
+    TRY(upload_begin(u, err));
+    TRY(upload_add(u, (const char *)from->weight + (size_t)first * row_bytes, (size_t)n * row_bytes, &staged,
+                   err));
+    TRY(linear_fill_dense(to, part, first, n, staged, u->stream, err));
+    TRY(upload_end(u, err));
+    advance(f, (size_t)n * row_bytes);
+  }
+  return STATUS_OK;
+}
+
+static Status fill_linear(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
+                          Error *err) {
+  TRY(from->kind == LINEAR_AWQ ? fill_quantised(f, to, part, from, err) : fill_dense(f, to, part, from, err));
+  if (!from->bias.data) return STATUS_OK;
+  Uploader *u = &f->uploader;
+  void *staged;
+  floats_read(from->bias.data, from->bias.dtype, 0, (size_t)from->n_out, f->floats);
+  TRY(upload_begin(u, err));
+  TRY(upload_add(u, f->floats, (size_t)from->n_out * sizeof(float), &staged, err));
+  TRY(linear_fill_bias(to, part, staged, u->stream, err));
+  TRY(upload_end(u, err));
+  advance(f, (size_t)from->n_out * dtype_bytes(from->bias.dtype));
+  return STATUS_OK;
+}
+
+static Status fill_single(Filler *f, const DeviceLinear *to, const Linear *from, Error *err) {
+  return fill_linear(f, to, (LinearPart){.n_out = from->n_out, .slab_step = 1}, from, err);
+}
+
+static Status fill_projections(Filler *f, const DeviceProjections *to, const Linear *const *from, int n,
+                               Error *err) {
+  if (to->n_parts > 1) {
+    for (int i = 0; i < n; i++) TRY(fill_single(f, &to->parts[i], from[i], err));
+    return STATUS_OK;
+  }
+  bool paired = to->parts[0].paired;
+  for (int i = 0, slab = 0; i < n; slab += paired ? 1 : from[i]->n_out / 8, i++) {
+    LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = paired ? 2 : 1};
+    TRY(fill_linear(f, &to->parts[0], part, from[i], err));
+  }
+  return STATUS_OK;
+}
+
+static Status fill(BackendModel *loaded, Filler *f, Error *err) {
+  const Model *model = loaded->model;
+  for (int i = 0; i < model->config.n_layers; i++) {
+    const ModelLayer *from = &model->layers[i];
+    const DeviceLayer *to = &loaded->layers[i];
+    TRY(fill_vector(f, &from->attn_norm, to->attn_norm, err));
+    TRY(fill_vector(f, &from->mlp_norm, to->mlp_norm, err));
+    TRY(fill_vector(f, &from->q_norm, to->q_norm, err));
+    TRY(fill_vector(f, &from->k_norm, to->k_norm, err));
+    TRY(fill_projections(f, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, err));
+    TRY(fill_single(f, &to->o, &from->o, err));
+    TRY(fill_projections(f, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, err));
+    TRY(fill_single(f, &to->down, &from->down, err));
+  }
+  TRY(fill_vector(f, &model->final_norm, loaded->final_norm, err));
+  rope_frequencies(&model->config, f->floats, &loaded->attention_factor);
+  TRY(upload_array(&f->uploader, f->floats, (size_t)model->config.head_dim / 2 * sizeof(float),
+                   (void *)loaded->frequencies, err));
+  TRY(fill_single(f, &loaded->head, &model->head, err));
+  if (loaded->embedding == loaded->head.dense) return STATUS_OK;
+  const Matrix *table = &model->embedding;
+  size_t bytes = (size_t)table->n_rows * (size_t)table->n_columns * dtype_bytes(table->dtype);
+  TRY(upload_array(&f->uploader, table->data, bytes, (void *)loaded->embedding, err));
+  advance(f, bytes);
+  return STATUS_OK;
+}
+
+/* The longest vector that goes through host memory as fp32: a norm, a bias, the rope's frequencies. */
+static size_t longest_vector(const ModelConfig *c) {
+  size_t longest = (size_t)c->hidden, heads = (size_t)c->n_heads * (size_t)c->head_dim;
+  if (longest < heads) longest = heads;
+  if (longest < (size_t)c->intermediate) longest = (size_t)c->intermediate;
+  return longest < (size_t)c->vocab_size ? (size_t)c->vocab_size : longest;
+}
+
+Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err) {
+  const Model *model = loaded->model;
+  Layout layout = {.stream = loaded->stream};
+  TRY(measure(loaded, model, &layout, err));
+  size_t bytes = layout.carver.used;
+  layout.carver = (Carver){0};
+  TRY(cuda_status(cudaMalloc(&loaded->memory, bytes), "no memory for the weights", err));
+  layout.carver.base = loaded->memory;
+  TRY(lay_out(loaded, model, &layout, err));
+
+  Filler filler = {.options = options, .total = model->weight_bytes};
+  filler.floats = mem_alloc(longest_vector(&model->config), sizeof *filler.floats, "vectors", err);
+  Status status = filler.floats ? STATUS_OK : STATUS_FAILED;
+  if (!status)
+    status = upload_open(&filler.uploader, loaded->stream, options->n_threads, layout.slot_bytes, err);
+  if (!status) status = fill(loaded, &filler, err);
+  if (!status) status = cuda_status(cudaStreamSynchronize(loaded->stream), "loading failed", err);
+  upload_close(&filler.uploader);
+  free(filler.floats);
+  return status;
+}
+
+void weights_release(BackendModel *loaded) {
+  cudaFree(loaded->memory);
+  free(loaded->layers);
+}

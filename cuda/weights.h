@@ -1,0 +1,51 @@
+/* weights.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
+ *
+ * Called by: backend.c. Projections that read the same input are one matrix where their kinds allow (q, k, v stacked;
+ * gate and up paired), else one matrix each. */
+#ifndef AUK_CUDA_WEIGHTS_H
+#define AUK_CUDA_WEIGHTS_H
+
+#include "cuda/linear.h"
+#include "engine/backend.h"
+#include "model/model.h"
+
+typedef struct {
+  DeviceLinear parts[3]; /* one stacked, or q, k, v */
+  int n_parts;
+  int first[3]; /* where each part's outputs begin among all */
+} DeviceProjections;
+
+typedef struct {
+  const float *attn_norm, *mlp_norm; /* [hidden] */
+  const float *q_norm, *k_norm;      /* [head_dim] or NULL */
+  DeviceProjections qkv;
+  DeviceLinear o, down;
+  DeviceProjections gate_up; /* one part: paired; two: gate, up */
+} DeviceLayer;
+
+struct BackendModel {
+  const Model *model;
+  int gpu;
+  ActType act;
+  const char *kernel; /* a row of the table that is forced, or NULL */
+  bool graphs;
+  cudaStream_t stream;
+  LinearContext *linear;
+  void *memory;        /* all weights, one piece */
+  DeviceLayer *layers; /* [n_layers] */
+  DeviceLinear head;
+  const void *embedding;    /* [vocab_size][embedding_stride] of the checkpoint's type */
+  size_t embedding_stride;  /* in elements; the head's own rows when tied */
+  const float *final_norm;  /* [hidden] */
+  const float *frequencies; /* [head_dim / 2] */
+  float attention_factor;
+};
+
+/* Bytes of device memory that weights_load() takes, staging included; refuses layers that no kernel takes, by name. */
+Status weights_bytes(const Model *model, size_t *bytes, Error *err);
+
+/* Fills loaded's weights; its stream and linear context are there. Returns when all is on the device. */
+Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
+void weights_release(BackendModel *loaded);
+
+#endif

@@ -1,0 +1,147 @@
+"""Whole models on the GPU: against the CPU, against themselves with and without graphs, and what goes wrong.
+
+The CPU is itself held to Hugging Face (test/commands/test_logits.py). The GPU multiplies fp16 activations, each with a
+relative error of 2^-12 (rms 2^-11 / sqrt(12)): over some hundred products that add their errors as squares, logits of
+size 10 move by about 1e-3, which is a KL divergence of some 1e-6; 2e-5 is the project's bound.
+Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import compare  # noqa: E402  (from scripts/)
+
+DATA = ROOT / "test" / "data"
+DEMO = ROOT / "models" / "smollm2-135m-awq"
+MODELS = sorted([*(DATA / "miniatures").iterdir(), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
+TEXT = 2000  # tokens of the demo model's test, as far as its context goes
+BOUND = 2e-5
+
+
+@pytest.fixture(scope="session", autouse=True)
+def gpu(auk):
+    """Skips everything here where there is no GPU that this program can use."""
+    done = subprocess.run([*auk, "eval", "-m", DATA / "stories260K-awq", "--ids-file", "-", "--device", "cuda"],
+                          input=b"1 2 3", capture_output=True)
+    if done.returncode:
+        pytest.skip(f"needs a GPU: {done.stderr.decode().strip()}")
+
+
+class Model:
+    def __init__(self, directory, auk, folder):
+        if not directory.is_dir():
+            pytest.skip(f"needs {directory.relative_to(ROOT)}: make demo")
+        self.directory, self.auk, self.folder = directory, auk, folder
+        reference = directory / "reference.npz"
+        if reference.exists():
+            self.ids = compare.load_reference(reference)[0]
+        else:
+            self.ids = np.random.default_rng(7).integers(0, 49152, TEXT)
+        (folder / "ids").write_text(" ".join(map(str, self.ids)))
+
+    def logits(self, *flags):
+        out = self.folder / "logits.npy"
+        subprocess.run([*self.auk, "eval", "-m", self.directory, "--ids-file", self.folder / "ids", "--logits-out", out,
+                        *flags], check=True, stdout=subprocess.DEVNULL)
+        return np.load(out)
+
+
+@pytest.fixture
+def model(request, auk, tmp_path):
+    return Model(request.param, auk, tmp_path)
+
+
+def over(models):
+    return pytest.mark.parametrize("model", models, indirect=True, ids=lambda path: path.name)
+
+
+@over(MODELS)
+@pytest.mark.parametrize("kv", ["f16", "f32"])
+def test_gpu_equals_cpu(model, kv):
+    cpu = model.logits("--device", "cpu", "--kv", kv)
+    gpu = model.logits("--device", "cuda", "--kv", kv)
+    mean, worst, same, decided = compare.report(cpu, gpu)
+    print(f"{model.directory.name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    assert mean <= BOUND
+    assert same >= 0.995 * decided
+
+
+@over(MODELS)
+def test_two_runs_are_the_same_bits(model):
+    assert model.logits("--device", "cuda").tobytes() == model.logits("--device", "cuda").tobytes()
+
+
+@over(MODELS)
+def test_graphs_change_nothing(model):
+    """Single tokens go through the captured graph, or kernel by kernel: the same bits."""
+    flags = ["--device", "cuda", "--chunk", "1", "--max-tokens", "200"]
+    assert model.logits(*flags).tobytes() == model.logits(*flags, "--no-graphs").tobytes()
+
+
+@over(MODELS)
+def test_single_tokens_equal_chunks(model):
+    """Other kernels serve one row than many: both within the bound of each other."""
+    flags = ["--device", "cuda", "--max-tokens", "200"]
+    mean, _, same, decided = compare.report(model.logits(*flags), model.logits(*flags, "--chunk", "1"))
+    assert mean <= BOUND and same >= 0.995 * decided
+
+
+@over([DEMO])
+def test_int8_activations_cost_little(model):
+    mean, worst, same, decided = compare.report(model.logits("--device", "cpu"),
+                                                model.logits("--device", "cuda", "--act", "int8"))
+    print(f"int8 activations: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    assert 1e-7 < mean < 2e-2
+
+
+def answer(auk, model, *flags):
+    done = subprocess.run([*auk, "-m", model, *flags], stdin=subprocess.DEVNULL, capture_output=True, check=True,
+                          env={**os.environ, "NO_COLOR": "1"})
+    return done.stdout
+
+
+@pytest.mark.parametrize("settings", [["--temp", "0"], ["--temp", "0.8", "-s", "5", "--top-k", "20", "--top-p", "0.95"],
+                                      ["--temp", "1", "-s", "9", "--repeat-penalty", "1.2", "--presence-penalty", "0.5"]],
+                         ids=["greedy", "top-k-top-p", "penalties"])
+def test_answers_repeat_and_graphs_do_not_show(auk, settings):
+    flags = ["-p", "Once upon a time", "-n", "100", "--device", "cuda", *settings]
+    text = answer(auk, DATA / "stories260K-awq", *flags)
+    assert len(text) > 50
+    assert text == answer(auk, DATA / "stories260K-awq", *flags)
+    assert text == answer(auk, DATA / "stories260K-awq", *flags, "--no-graphs")
+
+
+def test_the_greedy_answer_is_the_cpus(auk):
+    flags = ["-p", "Once upon a time", "-n", "60", "--temp", "0"]
+    assert answer(auk, DATA / "stories260K-awq", *flags, "--device", "cuda") == answer(
+        auk, DATA / "stories260K-awq", *flags, "--device", "cpu")
+
+
+def refused(auk, *arguments, environment=None):
+    done = subprocess.run([*auk, "-m", DATA / "stories260K-awq", "-p", "Once", "-n", "3", *arguments],
+                          stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, **(environment or {})})
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def test_a_gpu_that_is_not_there_is_named(auk):
+    status, out, err = refused(auk, "--device", "cuda", "--gpu", "977")
+    assert status == 1 and out == b"" and "--gpu is 977" in err and err.count("\n") == 1
+
+
+def test_hidden_gpus_mean_the_cpu_and_one_line(auk):
+    status, out, err = refused(auk, "--device", "auto", environment={"CUDA_VISIBLE_DEVICES": ""})
+    assert status == 0 and out and "on the CPU" in err and err.count("\n") == 1
+    status, out, err = refused(auk, "--device", "cuda", environment={"CUDA_VISIBLE_DEVICES": ""})
+    assert status == 1 and out == b"" and err.count("\n") == 1
+
+
+def test_an_unknown_kernel_is_named(auk):
+    status, out, err = refused(auk, "--device", "cuda", "--kernel", "no_such")
+    assert status != 0 and out == b"" and "no_such" in err

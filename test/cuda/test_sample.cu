@@ -1,0 +1,144 @@
+/* test_sample.cu - the sampler on the GPU gives the token of engine/sampler.c, for every setting, over many logits.
+ *
+ * Vocabulary sizes around the blocks' runs, logits of several shapes (flat, peaked, full of ties, with -infinity), all
+ * filters alone and together, penalties with a text that grows. Equality is exact: nothing is tolerated.
+ * Runs on a machine with a GPU; prints one line a failing case and `N passed, N failed`. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <vector>
+
+#include "cuda/sample.h"
+#include "engine/sampler.h"
+
+#define CHECK(call)                                                                                              \
+  do {                                                                                                           \
+    cudaError_t failed_ = (call);                                                                                \
+    if (failed_ != cudaSuccess) {                                                                                \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                    \
+      exit(1);                                                                                                   \
+    }                                                                                                            \
+  } while (0)
+
+static int passed, failed;
+static unsigned long long state = 88172645463325252ull;
+
+static double uniform(void) {
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return (double)(state >> 11) / 9007199254740992.0;
+}
+
+static void make_logits(std::vector<float> &logits, int kind) {
+  for (float &value : logits) {
+    double normal = uniform() + uniform() + uniform() + uniform() - 2;
+    value = kind == 0   ? (float)(normal * 4)
+            : kind == 1 ? (float)(normal * 30)
+            : kind == 2 ? (float)floor(normal * 3) /* ties everywhere */
+            : kind == 3 ? (uniform() < 0.9 ? -INFINITY : (float)normal)
+                        : 1.5f; /* all the same */
+  }
+}
+
+static void run_case(int vocab, const SamplerSettings &settings, int kind) {
+  Error err = {{0}};
+  Sampler *host = NULL;
+  DeviceSampler *device = NULL;
+  if (sampler_open(&settings, vocab, &host, &err) != STATUS_OK) {
+    printf("%s\n", err.text);
+    exit(1);
+  }
+  CHECK(device_sampler_open(vocab, &device));
+  float *logits_device;
+  int32_t *token;
+  Sampled *slot;
+  uint32_t *notes;
+  CHECK(cudaMalloc(&logits_device, vocab * sizeof(float)));
+  CHECK(cudaMalloc(&token, sizeof *token));
+  CHECK(cudaHostAlloc(&slot, sizeof *slot, cudaHostAllocMapped));
+  CHECK(cudaHostAlloc(&notes, vocab * sizeof *notes, cudaHostAllocDefault));
+  for (int i = 0; i < vocab / 7; i++) sampler_note(host, (int32_t)(uniform() * vocab), false);
+  sampler_export_notes(host, notes);
+  CHECK(device_sampler_set_notes(device, notes, 0));
+  std::vector<float> logits(vocab);
+  bool good = true;
+  for (int step = 0; step < 12 && good; step++) {
+    make_logits(logits, kind);
+    CHECK(cudaMemcpy(logits_device, logits.data(), vocab * sizeof(float), cudaMemcpyHostToDevice));
+    slot->kind = SAMPLED_NOTHING;
+    CHECK(device_sampler_pick(device, &settings, step, logits_device, token, slot, 0));
+    CHECK(cudaDeviceSynchronize());
+    int32_t want = -1, there;
+    Status status = sampler_pick(host, logits.data(), &want, &err);
+    CHECK(cudaMemcpy(&there, token, sizeof there, cudaMemcpyDeviceToHost));
+    good = status == STATUS_OK && slot->kind == SAMPLED_TOKEN && slot->id == want && there == want;
+    if (!good)
+      printf("FAILED vocab %d kind %d step %d temp %g top-k %d top-p %g min-p %g penalties %g %g %g: %d (kind %d), "
+             "expected %d\n",
+             vocab, kind, step, settings.temperature, settings.top_k, settings.top_p, settings.min_p,
+             settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty, slot->id, slot->kind, want);
+    if (good) sampler_note(host, want, true);
+  }
+  good ? passed++ : failed++;
+  sampler_close(host);
+  device_sampler_close(device);
+  CHECK(cudaFree(logits_device));
+  CHECK(cudaFree(token));
+  CHECK(cudaFreeHost(slot));
+  CHECK(cudaFreeHost(notes));
+}
+
+/* Broken logits are reported as the host reports them, and the next pick works. */
+static void broken(float bad, bool everywhere, SampledKind want, double temperature) {
+  SamplerSettings settings = {temperature, 0, 1, 0, 1, 0, 0, 1};
+  const int vocab = 1000;
+  DeviceSampler *device = NULL;
+  CHECK(device_sampler_open(vocab, &device));
+  float *logits_device;
+  int32_t *token;
+  Sampled *slot;
+  CHECK(cudaMalloc(&logits_device, vocab * sizeof(float)));
+  CHECK(cudaMalloc(&token, sizeof *token));
+  CHECK(cudaHostAlloc(&slot, sizeof *slot, cudaHostAllocMapped));
+  std::vector<float> logits(vocab, everywhere ? bad : 1.0f);
+  logits[777] = bad;
+  bool good = true;
+  for (int round = 0; round < 2; round++) {
+    slot->kind = SAMPLED_NOTHING;
+    CHECK(cudaMemcpy(logits_device, logits.data(), vocab * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK(device_sampler_pick(device, &settings, 0, logits_device, token, slot, 0));
+    CHECK(cudaDeviceSynchronize());
+    good = good && slot->kind == (round ? SAMPLED_TOKEN : want);
+    for (float &value : logits) value = 2.0f;
+  }
+  if (!good) printf("FAILED broken logits %g, temperature %g\n", bad, temperature);
+  good ? passed++ : failed++;
+  device_sampler_close(device);
+  CHECK(cudaFree(logits_device));
+  CHECK(cudaFree(token));
+  CHECK(cudaFreeHost(slot));
+}
+
+int main(void) {
+  for (int vocab : {1, 2, 95, 96, 97, 1000, 32000, 151936})
+    for (int kind = 0; kind < 5; kind++)
+      for (double temperature : {0.0, 0.7, 1.0, 3.0})
+        for (int top_k : {0, 1, 2, 20, 40000})
+          for (double top_p : {1.0, 0.95, 0.3, 0.0})
+            for (double min_p : {0.0, 0.05}) {
+              if (kind == 3 && vocab < 95) continue; /* nothing may be finite */
+              if (temperature == 0 && (top_k || top_p < 1 || min_p > 0)) continue;
+              bool penalties = (top_k + (int)(top_p * 100) + kind) % 2;
+              SamplerSettings settings = {temperature, top_k, top_p, min_p, penalties ? 1.1 : 1, penalties ? 0.3 : 0,
+                                          penalties ? 0.2 : 0, 42};
+              run_case(vocab, settings, kind);
+            }
+  for (double temperature : {0.0, 0.8}) {
+    broken(NAN, false, SAMPLED_NAN, temperature);
+    broken(-NAN, false, SAMPLED_NAN, temperature);
+    broken(INFINITY, false, SAMPLED_NAN, temperature);
+    broken(-INFINITY, true, SAMPLED_NOTHING_FINITE, temperature);
+  }
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
