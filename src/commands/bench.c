@@ -1,8 +1,9 @@
 /* bench.c - `auk bench`: how fast a model is, in the manner of llama.cpp's llama-bench.
  *
  * Called by: main.c.   Calls: session.c.
- * Always true: a test's tokens are the same in every run; what is timed computes every token anew; one run of each
- *              test comes before the timed ones. A decoded token is sampled (greedily) and appended. */
+ * Always true: a test's tokens are the same in every run; what is timed computes every token anew; one run
+ *              of each test comes before the timed ones. A decoded token is sampled (greedily) and
+ *              appended. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +55,8 @@ typedef struct {
   const volatile int *interrupted;
 } Bench;
 
-/* Tokens that differ between `salt`s from the first one on, so that nothing of an earlier run is in the cache. */
+/* Tokens that differ between `salt`s from the first one on, so that nothing of an earlier run is in the
+ * cache. */
 static void fill_ids(const Bench *bench, int32_t *ids, int n, unsigned salt) {
   uint32_t state = salt * 2654435761u + 1;
   for (int i = 0; i < n; i++) {
@@ -79,8 +81,8 @@ static Status take_token(void *user, int32_t id, bool *stop, Error *err) {
   return STATUS_OK;
 }
 
-/* One run of a test, in milliseconds. Decoding is timed from the first token, which the prompt's logits give, to the last:
- * as many steps as tokens, by the loop that `auk -p` runs. */
+/* One run of a test, in milliseconds. Decoding is timed from the first token, which the prompt's logits give,
+ * to the last: as many steps as tokens, by the loop that `auk -p` runs. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   int behind = test->depth;
   fill_ids(bench, bench->ids + behind, test->n, salt);

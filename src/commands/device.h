@@ -1,4 +1,5 @@
-/* device.h - where a command computes: the backend its flags name, the memory there, loading with progress. */
+/* device.h - where a command computes: the backend its flags name, the memory there, loading with
+ * progress. */
 #ifndef AUK_COMMANDS_DEVICE_H
 #define AUK_COMMANDS_DEVICE_H
 
@@ -24,24 +25,27 @@ typedef struct {
   BackendModel *loaded; /* NULL until device_load() */
 } Device;
 
-/* Chooses. Where "auto" finds no usable GPU, a program built for GPUs says why on standard error, in one line. */
+/* Chooses. Where "auto" finds no usable GPU, a program built for GPUs says why on standard error, in one
+ * line. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
-/* What the weights take of the device's memory and what it has free (beside mapped weights: of the host's). */
+/* What the weights take of the device's memory and what it has free (beside mapped weights: of the
+ * host's). */
 typedef struct {
   size_t weights, free_bytes;
 } DeviceMemory;
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
-/* Refuses (STATUS_FAILED, with needed and free bytes) a session of these sizes that does not fit beside the weights. */
+/* Refuses (STATUS_FAILED, with needed and free bytes) a session of these sizes that does not fit beside the
+ * weights. */
 Status device_check_memory(const Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* Loads the weights; a bar on standard error where that is a terminal and there is something to wait for. */
 Status device_load(Device *device, const Model *model, Error *err);
 void device_release(Device *device); /* after the sessions on it; a zeroed one is fine */
 
-/* Bytes that this process could still use of the host's memory: what the kernel calls available, within the limit of its
- * control group. */
+/* Bytes that this process could still use of the host's memory: what the kernel calls available, within the
+ * limit of its control group. */
 size_t memory_available(void);
 
 #endif

@@ -1,7 +1,8 @@
 /* eval.c - `auk eval`: the logits of given tokens, each after those before it, and their perplexity.
  *
  * Called by: main.c.   Calls: the tokenizer, session.c (session_evaluate), npy.c.
- * Always true: logits are written as they are made, never held whole; the file appears complete or not at all. */
+ * Always true: logits are written as they are made, never held whole; the file appears complete or not
+ *              at all. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>

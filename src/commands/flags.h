@@ -7,9 +7,10 @@
  *   const FlagGroup groups[] = {model_flag_group(&model), {"Answer", flags, sizeof flags / sizeof *flags}};
  *   const Interface interface = {"auk run -m MODEL -p TEXT", "Answers a prompt.", groups, 2, 1};
  *
- * Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument, whatever it begins with, or behind '=' for
- * names of two dashes. A flag given twice: the last one counts, lists collect. "--" ends the flags; a lone
- * "-" is an operand. Values keep what they held where a flag is not given, so defaults are set before. */
+ * Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument, whatever it
+ * begins with, or behind '=' for names of two dashes. A flag given twice: the last one counts, lists collect.
+ * "--" ends the flags; a lone "-" is an operand. Values keep what they held where a flag is not given, so
+ * defaults are set before. */
 #ifndef AUK_COMMANDS_FLAGS_H
 #define AUK_COMMANDS_FLAGS_H
 

@@ -1,5 +1,6 @@
-/* npy.c - see npy.h. The format is NumPy's, version 1.0 (numpy.lib.format): magic, version, a u16 length, and a Python
- * dictionary padded with spaces so that the data begin at a multiple of 64; then the numbers, little-endian.
+/* npy.c - see npy.h. The format is NumPy's, version 1.0 (numpy.lib.format): magic, version, a u16 length, and
+ * a Python dictionary padded with spaces so that the data begin at a multiple of 64; then the numbers,
+ * little-endian.
  *
  * Called by: commands/eval.c. */
 #include "commands/npy.h"

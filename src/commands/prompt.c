@@ -12,8 +12,8 @@
 #include "base/utf8.h"
 #include "commands/common.h"
 
-/* Whether text waits on standard input that nobody named. Beside a -p only what a shell connects on purpose counts: a
- * pipe, a socket, a file. */
+/* Whether text waits on standard input that nobody named. Beside a -p only what a shell connects on purpose
+ * counts: a pipe, a socket, a file. */
 static bool input_is_piped(bool beside_others) {
   struct stat kind;
   if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;

@@ -1,8 +1,9 @@
 /* run.c - `auk -m MODEL -p TEXT`: a prompt in, the answer streamed out.
  *
  * Called by: main.c.   Calls: prompt.c, stop.c, the tokenizer, session.c, generate.c.
- * Always true: standard output carries the answer's text and nothing else; whatever can be refused is refused before
- *              a weight is touched; every token's text is written as soon as it is known to be shown. */
+ * Always true: standard output carries the answer's text and nothing else; whatever can be refused is refused
+ *              before a weight is touched; every token's text is written as soon as it is known to be
+ *              shown. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,8 +78,9 @@ static Status choose_sampler(const Options *o, const GenerationDefaults *default
   return STATUS_OK;
 }
 
-/* The checkpoint's end tokens, the chat format's, and every --stop that is a special token itself, which never shows
- * up as text. A checkpoint that names none (a packed file alone) ends where its tokenizer's usual ones are. */
+/* The checkpoint's end tokens, the chat format's, and every --stop that is a special token itself, which
+ * never shows up as text. A checkpoint that names none (a packed file alone) ends where its tokenizer's usual
+ * ones are. */
 static Status choose_ends(Run *run, Error *err) {
   static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"};
   const ModelConfig *config = &run->model->config;
@@ -101,7 +103,8 @@ static Status choose_ends(Run *run, Error *err) {
 
 /* --- how long a context */
 
-/* The longest context, up to the model's, whose state takes at most half of the memory that the weights leave. */
+/* The longest context, up to the model's, whose state takes at most half of the memory that the weights
+ * leave. */
 static Status roomy_context(const Run *run, SessionOptions options, int *n_ctx, Error *err) {
   DeviceMemory memory;
   TRY(device_memory(&run->device, run->model, &memory, err));

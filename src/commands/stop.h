@@ -1,8 +1,8 @@
 /* stop.h - stop strings in text that comes in pieces.
  *
- * Text passes through, but for its end where that could be the beginning of a stop string: this is held back until
- * the next piece decides. The match that is complete first counts (of several that end at the same byte the
- * longest), so the outcome does not depend on where the pieces were cut. */
+ * Text passes through, but for its end where that could be the beginning of a stop string: this is held back
+ * until the next piece decides. The match that is complete first counts (of several that end at the same byte
+ * the longest), so the outcome does not depend on where the pieces were cut. */
 #ifndef AUK_COMMANDS_STOP_H
 #define AUK_COMMANDS_STOP_H
 

@@ -75,8 +75,8 @@ typedef struct {
 typedef struct Backend {
   const char *name; /* "cpu", "cuda" */
   int chunk;        /* tokens of one prefill step that serve it well */
-  /* Bytes that load() takes of the device's own memory, and what is free there, for refusing before loading. NULL:
-   * the weights stay mapped, and memory is the host's. */
+  /* Bytes that load() takes of the device's own memory, and what is free there, for refusing before loading.
+   * NULL: the weights stay mapped, and memory is the host's. */
   Status (*memory)(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_bytes,
                    Error *err);
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
@@ -88,9 +88,9 @@ typedef struct Backend {
   /* Copies row `row` of the logits the last norm_logits left to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
-  /* The brackets of a step, for a device that records steps; NULL: none. begin_step() comes before embed() and may
-   * answer that it replayed the whole step; end_step() comes after the last operation, with the status so far, which
-   * it returns where it has no failure of its own. */
+  /* The brackets of a step, for a device that records steps; NULL: none. begin_step() comes before embed()
+   * and may answer that it replayed the whole step; end_step() comes after the last operation, with the
+   * status so far, which it returns where it has no failure of its own. */
   Status (*begin_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
                        Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);

@@ -1,6 +1,7 @@
 /* forward.c - see forward.h.
  *
- * Called by: session.c. The order of the calls is the transformer: x = x + attention(norm(x)), x = x + mlp(norm(x)). */
+ * Called by: session.c. The order of the calls is the transformer:
+ *   x = x + attention(norm(x)); x = x + mlp(norm(x)) */
 #include "engine/forward.h"
 
 static Status run_operations(const Backend *backend, BackendState *state, const ModelConfig *config,

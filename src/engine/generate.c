@@ -22,9 +22,9 @@ static bool is_end(const GenerateOptions *options, int32_t id) {
   return false;
 }
 
-/* The next token: of a device that runs ahead the oldest of those on their way, after as many more were sent that one
- * is always being computed while another is shown; else picked here and now. The last token that is wanted is never
- * decoded: its logits serve nobody. */
+/* The next token: of a device that runs ahead the oldest of those on their way, after as many more were sent
+ * that one is always being computed while another is shown; else picked here and now. The last token that is
+ * wanted is never decoded: its logits serve nobody. */
 static Status next_token(Session *session, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   *decoded = false;

@@ -1,12 +1,14 @@
-/* sampler.c - a token from logits on the host; sampler_math.h has the rules, step by step, and their arithmetic.
+/* sampler.c - a token from logits on the host; the rules, step by step, and their arithmetic: sampler_math.h.
  *
  * Called by: the CPU backend's sample operation, session.c.
- * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen of `seen` are set.
+ * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen of
+ *              `seen` are set.
  *
- * Top-k and top-p are the same cut of the ranking, once by count and once by weight. It is found without sorting:
- * a histogram of the upper bits of the keys gives the bin in which the cut lies, a second and third the next bits
- * inside it, until the key itself is known; among equal keys, which have equal weights, ids decide. Three passes over
- * the candidates however many there are, and the same passes are what a parallel device does. */
+ * Top-k and top-p are the same cut of the ranking, once by count and once by weight. It is found without
+ * sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second and third
+ * the next bits inside it, until the key itself is known; among equal keys, which have equal weights, ids
+ * decide. Three passes over the candidates however many there are, and the same passes are what a parallel
+ * device does. */
 #include "engine/sampler.h"
 
 #include <float.h>
@@ -275,7 +277,8 @@ static void cut_weights(Sampler *s, uint64_t lowest) {
 }
 
 /* Tokens too light to stay are dropped first, which leaves few to rank: behind a token lighter than
- * (sum - limit) / n lie only such, all together less than sum - limit, so more than the limit lies before it. */
+ * (sum - limit) / n lie only such, all together less than sum - limit, so more than the limit is before
+ * it. */
 static void cut_top_p(Sampler *s, double top_p) {
   uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));
   if (limit == 0) limit = 1;
@@ -311,8 +314,9 @@ Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
 }
 
 double log_probability(const float *logits, int vocab_size, int32_t id) {
-  double top = (double)logits[0], sum = 0;
+  double top = (double)logits[0];
   for (int i = 1; i < vocab_size; i++) top = (double)logits[i] > top ? (double)logits[i] : top;
-  for (int i = 0; i < vocab_size; i++) sum += sampler_exp((double)logits[i] - top, 0);
+  double sum = sampler_exp((double)logits[0] - top, 0);
+  for (int i = 1; i < vocab_size; i++) sum += sampler_exp((double)logits[i] - top, 0);
   return (double)logits[id] - top - log(sum);
 }

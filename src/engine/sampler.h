@@ -45,7 +45,7 @@ bool sampler_has_penalties(const Sampler *sampler);
 uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
 void sampler_return_draws(Sampler *sampler, uint64_t n); /* the last n were of tokens that nobody took */
 uint64_t sampler_version(const Sampler *sampler);        /* another whenever what was seen changed */
-/* notes[vocab_size]: how often the answer holds the token, with SAMPLER_NOTE_SEEN where it was seen at all. */
+/* notes[vocab_size]: how often the answer holds the token, SAMPLER_NOTE_SEEN where it was seen at all. */
 void sampler_export_notes(const Sampler *sampler, uint32_t *notes);
 
 /* Natural log of the softmax's value at `id`, in double: for perplexity and scores. */

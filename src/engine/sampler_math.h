@@ -1,20 +1,21 @@
-/* sampler_math.h - the arithmetic of sampling, such that every device gets the same bits from the same logits.
+/* sampler_math.h - the arithmetic of sampling: every device gets the same bits from the same logits.
  *
- * Only +, -, *, / of IEEE floats and doubles rounded to nearest, and integers: no library function, no contraction
- * (host code is built with -ffp-contract=off; device code must be built without fused multiply-add). It is written in
- * what C and CUDA C++ have in common, so that a device's sampler includes it.
+ * Only +, -, *, / of IEEE floats and doubles rounded to nearest, and integers: no library function, no
+ * contraction (host code is built with -ffp-contract=off; device code must be built without fused
+ * multiply-add). It is written in what C and CUDA C++ have in common, so that a device's sampler includes it.
  *
  * The rules of a pick, which any implementation follows:
  *   1 penalties     score = sampler_penalise(logit, ...) for every token that was seen, else the logit itself
  *   2 ranking       by score, larger first; equal scores by id, lower first; -0 equals +0
  *   3 greedy        (temperature 0) the first of the ranking
  *   4 top-k         the first k of the ranking stay
- *   5 weights       sampler_weight((score - greatest score) / temperature), in double: integers, greatest 2^40
- *   6 top-p         with S the sum of the weights: a token stays where the sum of the weights ranked before it is
- *                   below max(1, floor(S * sampler_share(top_p) / 2^32))
+ *   5 weights       sampler_weight((score - greatest score) / temperature), in double: integers up to 2^40
+ *   6 top-p         with S the sum of the weights: a token stays where the sum of the weights ranked before
+ *                   it is below max(1, floor(S * sampler_share(top_p) / 2^32))
  *   7 min-p         a token stays where its weight is at least sampler_share(min_p) * 2^8
- *   8 draw          with S the sum of what stayed and r = sampler_random(seed, step): t = floor(r * S / 2^64); the
- *                   token is the first in order of ids at which the running sum of weights passes t
+ *   8 draw          with S the sum of what stayed and r = sampler_random(seed, step):
+ *                   t = floor(r * S / 2^64); the token is the first in order of ids at which the running sum
+ *                   of weights passes t
  * Sums are of integers below 2^63 (at most 2^23 tokens), so no order of summation matters. */
 #ifndef AUK_ENGINE_SAMPLER_MATH_H
 #define AUK_ENGINE_SAMPLER_MATH_H
@@ -47,8 +48,8 @@ SAMPLER_FUNCTION uint64_t sampler_double_bits(double value) {
   return bits;
 }
 
-/* An integer that orders scores as numbers do: a < b exactly where key(a) < key(b), and key(-0) == key(+0). NaNs lie
- * below SAMPLER_KEY_LOWEST or above SAMPLER_KEY_INFINITE. */
+/* An integer that orders scores as numbers do: a < b exactly where key(a) < key(b), and key(-0) == key(+0).
+ * NaNs lie below SAMPLER_KEY_LOWEST or above SAMPLER_KEY_INFINITE. */
 #define SAMPLER_KEY_LOWEST   UINT32_C(0x007fffff) /* of -infinity */
 #define SAMPLER_KEY_INFINITE UINT32_C(0xff800000) /* of +infinity */
 
@@ -66,8 +67,9 @@ SAMPLER_FUNCTION float sampler_key_score(uint32_t key) {
   return score;
 }
 
-/* The logit of a token that was seen: repetition as transformers has it (RepetitionPenaltyLogitsProcessor), then
- * frequency and presence as OpenAI's API documents them, of a token that the answer holds `n_generated` times. */
+/* The logit of a token that was seen: repetition as transformers has it (RepetitionPenaltyLogitsProcessor),
+ * then frequency and presence as OpenAI's API documents them, of a token that the answer holds `n_generated`
+ * times. */
 SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float repetition, float presence,
                                         float frequency) {
   float score = logit < 0 ? logit * repetition : logit / repetition;
@@ -80,8 +82,9 @@ SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float
 }
 
 /* 2^bits * e^x for x <= 0 (-infinity too; below -64 as if -64), to about one part in 2^51.
- * x = k ln 2 + r with |r| <= ln 2 / 2, k found by adding 1.5 * 2^52, which rounds to an integer and leaves it in the low
- * bits; ln 2 in two parts as fdlibm has it (k * high is exact); e^r by its series to r^12 (the rest is below 2^-52). */
+ * x = k ln 2 + r with |r| <= ln 2 / 2, k found by adding 1.5 * 2^52, which rounds to an integer and leaves it
+ * in the low bits; ln 2 in two parts as fdlibm has it (k * high is exact); e^r by its series to r^12 (the
+ * rest is below 2^-52). */
 SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
   double bounded = x < -64.0 ? -64.0 : x;
   double shifted = bounded * 0x1.71547652b82fep+0 + 0x1.8p52;
@@ -103,7 +106,8 @@ SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
   return p * sampler_bits_double((sampler_double_bits(shifted) + 1023 + (uint64_t)bits) << 52);
 }
 
-/* e^x as an integer part of 2^40, to the nearest, for x <= 0. Adding 2^52 rounds and leaves it in the low bits. */
+/* e^x as an integer part of 2^40, to the nearest, for x <= 0. Adding 2^52 rounds and leaves it in
+ * the low bits. */
 SAMPLER_FUNCTION uint64_t sampler_weight(double x) {
   return sampler_double_bits(sampler_exp(x, SAMPLER_WEIGHT_BITS) + 0x1p52) & ((UINT64_C(1) << 52) - 1);
 }
@@ -127,8 +131,8 @@ SAMPLER_FUNCTION uint64_t sampler_multiply_high(uint64_t a, uint64_t b) {
   return a_high * b_high + (middle >> 32) + (other >> 32);
 }
 
-/* Philox 4x32-10: words[0..4) of the counter become random under the key. Salmon et al., "Parallel random numbers: as
- * easy as 1, 2, 3" (SC 2011), constants of its table 2 and of Random123. */
+/* Philox 4x32-10: words[0..4) of the counter become random under the key. Salmon et al., "Parallel random
+ * numbers: as easy as 1, 2, 3" (SC 2011), constants of its table 2 and of Random123. */
 SAMPLER_FUNCTION void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; round++) {
     uint64_t product0 = (uint64_t)UINT32_C(0xd2511f53) * words[0];
@@ -144,7 +148,8 @@ SAMPLER_FUNCTION void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t 
   }
 }
 
-/* The random number of a step: the key is the seed, the counter the step, low words first in both and in the result. */
+/* The random number of a step: the key is the seed, the counter the step, low words first in both and in
+ * the result. */
 SAMPLER_FUNCTION uint64_t sampler_random(uint64_t seed, uint64_t step) {
   uint32_t words[4] = {(uint32_t)step, (uint32_t)(step >> 32), 0, 0};
   sampler_philox(words, (uint32_t)seed, (uint32_t)(seed >> 32));

@@ -1,10 +1,10 @@
 /* session.c - see session.h.
  *
- * Called by: generate.c, commands/run.c, commands/bench.c, commands/eval.c.   Calls: forward.c, the backend, sampler.c.
- * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens the sampler
- *              has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or -1 where the state
- *              holds none; nothing here allocates after session_open(). A step that fails leaves n_past as it was:
- *              what it wrote to the cache lies behind it. */
+ * Called by: generate.c, commands/run.c, bench.c, eval.c.   Calls: forward.c, the backend, sampler.c.
+ * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
+ *              the sampler has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or
+ *              -1 where the state holds none; nothing here allocates after session_open(). A step that fails
+ *              leaves n_past as it was: what it wrote to the cache lies behind it. */
 #include "engine/session.h"
 
 #include <stdlib.h>

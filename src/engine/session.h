@@ -47,10 +47,11 @@ Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
-/* Running ahead of the host, where the backend can (session_runs_ahead): push() picks a token from the last logits and
- * decodes it, without waiting for either; pull() waits for the oldest pushed token, which is part of the session from
- * then on. A session with pushed tokens takes no other call but these until session_settle(), which drops the ones that
- * nobody pulled. At most session_context() - session_length() can be pushed. */
+/* Running ahead of the host, where the backend can (session_runs_ahead): push() picks a token from the last
+ * logits and decodes it, without waiting for either; pull() waits for the oldest pushed token, which is part
+ * of the session from then on. A session with pushed tokens takes no other call but these until
+ * session_settle(), which drops the ones that nobody pulled. At most session_context() - session_length() can
+ * be pushed. */
 bool session_runs_ahead(const Session *session);
 Status session_push(Session *session, Error *err);
 Status session_pull(Session *session, int32_t *id, Error *err);

@@ -52,5 +52,5 @@ def variant(stories, tmp_path):
 @pytest.fixture
 def endless(variant):
     """Flags that make the model write for minutes: a context far beyond its own, and no end."""
-    return ["-m", str(variant(config={"max_position_embeddings": 200000}, name="endless")), "--raw", "-p", "Once", "--ignore-eos",
-            "--temp", "1", "-s", "1"]
+    model = variant(config={"max_position_embeddings": 200000}, name="endless")
+    return ["-m", str(model), "--raw", "-p", "Once", "--ignore-eos", "--temp", "1", "-s", "1"]

@@ -139,8 +139,8 @@ def test_endless_input_is_refused(auk, stories):
 
 def test_a_tokenizer_of_another_model(run, variant):
     def add(it):
-        it["added_tokens"].append({"id": 600, "content": "<|new|>", "single_word": False, "lstrip": False, "rstrip": False,
-                                   "normalized": False, "special": True})
+        it["added_tokens"].append({"id": 600, "content": "<|new|>", "single_word": False, "lstrip": False,
+                                   "rstrip": False, "normalized": False, "special": True})
         return it
 
     model = variant(tokenizer=add)
@@ -172,7 +172,8 @@ def test_sampling_defaults_out_of_range(run, variant):
 
 
 def test_a_full_disk(auk, stories, tmp_path):
-    for arguments in (["-p", "Hi", "--raw", "-m", stories], ["--help"], ["--version"], ["bench", "-m", stories, "-p", "4", "-n", "4"],
+    for arguments in (["-p", "Hi", "--raw", "-m", stories], ["--help"], ["--version"],
+                      ["bench", "-m", stories, "-p", "4", "-n", "4"],
                       ["eval", "-m", stories, "-f", stories / "config.json", "--max-tokens", "9"]):
         with open("/dev/full", "wb") as full:
             process = subprocess.run([*auk, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=full,
@@ -188,7 +189,7 @@ def test_a_closed_standard_output(auk, stories):
 
 
 def test_a_reader_that_goes_away(auk, endless):
-    process = subprocess.Popen([*auk, *endless], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(auk, *endless)
     assert os.read(process.stdout.fileno(), 10)
     process.stdout.close()
     assert process.wait(60) == PIPE

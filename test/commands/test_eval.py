@@ -165,8 +165,9 @@ def test_a_file_that_cannot_be_written_leaves_what_was_there(auk, stories, ids, 
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
-    process = subprocess.run([*auk, "eval", "-m", stories, "--ids-file", ids[1], "--logits-out", out], capture_output=True,
-                             timeout=60, preexec_fn=small_files, restore_signals=False)  # SIGXFSZ stays ignored
+    command = [*auk, "eval", "-m", stories, "--ids-file", ids[1], "--logits-out", out]
+    process = subprocess.run(command, capture_output=True, timeout=60, preexec_fn=small_files,
+                             restore_signals=False)  # SIGXFSZ stays ignored
     assert process.returncode == 1
     assert process.stderr.count(b"\n") == 1 and b"logits.npy" in process.stderr
     assert process.stdout == b""

@@ -10,8 +10,8 @@ import pytest
 PROMPT = "Once upon a time"
 
 # What transformers makes of the same weights in fp32, greedily, with its first five tokens.
-STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red ball in the "
-         "sky. It was a big, red ball. She")
+STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red "
+         "ball in the sky. It was a big, red ball. She")
 STORY_IDS = [432, 383, 286, 261, 376]
 
 
@@ -203,7 +203,8 @@ def test_flags_stand_over_the_checkpoint_which_stands_over_nothing(run, stories,
         return tuple(map(float, found.groups()))
 
     assert settings(stories) == (0, 0, 1, 0, 1)  # its generation_config.json says nothing
-    given = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.05}
+    given = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.01,
+             "repetition_penalty": 1.05}
     model = variant(generation=given, name="sampling")
     assert settings(model) == (0.6, 20, 0.95, 0.01, 1.05)
     assert settings(model, "--temperature", 0.2) == (0.2, 20, 0.95, 0.01, 1.05)
@@ -239,8 +240,8 @@ def chatml(variant):
 
 
 def test_the_chat_format_is_what_the_special_tokens_say(run, stories, chatml, variant):
-    llama3 = variant(tokenizer=chat_tokens("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-                     name="llama3")
+    names = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+    llama3 = variant(tokenizer=chat_tokens(*names), name="llama3")
     for model, name in ((stories, b"none"), (chatml, b"ChatML"), (llama3, b"Llama 3")):
         process = run("-m", model, "-p", "Hi", "-n", 2, "-v")
         assert process.returncode == 0, process.stderr
@@ -338,7 +339,8 @@ def test_statistics_show_on_a_terminal(auk, stories, answer):
 
 def test_text_streams_as_it_is_made(auk, endless):
     """The first words arrive while the model still writes."""
-    process = subprocess.Popen([*auk, *endless], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*auk, *endless], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
     try:
         assert os.read(process.stdout.fileno(), 1)
         assert process.poll() is None
@@ -349,9 +351,9 @@ def test_text_streams_as_it_is_made(auk, endless):
 
 def test_help_names_every_flag(run):
     text = run("run", "--help").stdout.decode()
-    for flag in ("-m", "-p", "-f", "-n", "-c", "-t", "--seed", "--temp", "--top-k", "--top-p", "--min-p", "--repeat-penalty",
-                 "--presence-penalty", "--frequency-penalty", "--raw", "-sys", "--stop", "--kv", "--ignore-eos",
-                 "--parse-special", "-v"):
+    for flag in ("-m", "-p", "-f", "-n", "-c", "-t", "--seed", "--temp", "--top-k", "--top-p", "--min-p",
+                 "--repeat-penalty", "--presence-penalty", "--frequency-penalty", "--raw", "-sys", "--stop", "--kv",
+                 "--ignore-eos", "--parse-special", "-v"):
         assert re.search(rf"(?m)^  .*{re.escape(flag)}\b", text), flag
     assert max(map(len, text.splitlines())) <= 110
     assert run("-h").returncode == 0

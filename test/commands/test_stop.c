@@ -1,4 +1,5 @@
-/* test_stop.c - stop strings against a search of the whole text at once, for random texts, stop strings and cuts. */
+/* test_stop.c - stop strings against a search of the whole text at once, for random texts, stop strings and
+ * cuts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* fake_backend.h - a backend in a few lines, for tests of what stands above backends.
  *
- * Its "model" is a hash: the logits behind a token depend on every token in the cache before it, on their positions
- * and on the order, so that whatever a session gets wrong about its cache shows in them. It checks the promises of
- * backend.h as it is called (positions within the context, rows within the chunk, the order of the operations) and
- * counts what it was asked to do. */
+ * Its "model" is a hash: the logits behind a token depend on every token in the cache before it, on their
+ * positions and on the order, so that whatever a session gets wrong about its cache shows in them. It checks
+ * the promises of backend.h as it is called (positions within the context, rows within the chunk, the order
+ * of the operations) and counts what it was asked to do. */
 #ifndef AUK_TEST_FAKE_BACKEND_H
 #define AUK_TEST_FAKE_BACKEND_H
 

@@ -1,5 +1,6 @@
-/* test_sampler.c - the sampler against its rules (engine/sampler_math.h), written again in the plainest way here, against
- * the exact distribution, and against constants: the same seed and logits give the same tokens on every machine. */
+/* test_sampler.c - the sampler against its rules (engine/sampler_math.h), written again in the plainest way
+ * here, against the exact distribution, and against constants: the same seed and logits give the same tokens
+ * on every machine. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -196,9 +197,10 @@ static void picks_follow_the_rules(void **state) {
 
 /* --- the distribution */
 
-/* Draws against exact probabilities. With k outcomes the statistic has mean k - 1 and deviation sqrt(2 (k - 1)); six
- * deviations are passed by chance in less than one seed of ten thousand, and the seeds are fixed; a probability of a
- * tenth that is wrong by 4% of itself adds 32 at 200,000 draws, which lies beyond. An outcome of probability 0 may not occur at all. */
+/* Draws against exact probabilities. With k outcomes the statistic has mean k - 1 and deviation sqrt(2 k -
+ * 2); six deviations are passed by chance in less than one seed of ten thousand, and the seeds are fixed; a
+ * probability of a tenth that is wrong by 4% of itself adds 32 at 200,000 draws, which lies beyond. An
+ * outcome of probability 0 may not occur at all. */
 static void assert_distribution(const SamplerSettings *settings, const float *logits,
                                 const long double *expected, int n) {
   enum { DRAWS = 200000 };
@@ -386,7 +388,8 @@ static void penalties_count_in_greedy_picks(void **state) {
 
 /* --- the same everywhere */
 
-/* Made once by this program; that every compiler, level of optimisation and machine prints the same is the point. */
+/* Made once by this program; that every compiler, level of optimisation and machine prints the same is the
+ * point. */
 static void picks_are_the_committed_ones(void **state) {
   (void)state;
   enum { N = 20000, STEPS = 12 };

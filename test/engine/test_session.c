@@ -1,5 +1,6 @@
-/* test_session.c - sessions and the generating loop over a backend that is a hash of its cache (fake_backend.h): chunks,
- * common beginnings, interruptions, failures and ends, compared with logits made from the whole text at once. */
+/* test_session.c - sessions and the generating loop over a backend that is a hash of its cache
+ * (fake_backend.h): chunks, common beginnings, interruptions, failures and ends, compared with logits made
+ * from the whole text at once. */
 #include "fake_backend.h"
 
 #include "engine/generate.h"
