@@ -133,7 +133,12 @@ static Status choose_context(const Run *run, SessionOptions *session, Error *err
     return error_set(err, STATUS_USAGE, "-c is %d, more than the %d positions of %s", asked, maximum,
                      run->model_path);
   session->n_ctx = asked ? asked : maximum;
-  if (asked == NOT_GIVEN) TRY(roomy_context(run, *session, &session->n_ctx, err));
+  if (asked == NOT_GIVEN) {
+    TRY(roomy_context(run, *session, &session->n_ctx, err));
+    /* Where memory is short, that it is short is to be said, not that the prompt is long. */
+    size_t least = n_prompt + 256 < (size_t)maximum ? n_prompt + 256 : (size_t)maximum;
+    if ((size_t)session->n_ctx < least) session->n_ctx = (int)least;
+  }
   if (n_prompt > (size_t)session->n_ctx)
     return error_set(err, STATUS_USAGE,
                      "the prompt has %zu tokens, the context %d (the model's maximum is %d%s)", n_prompt,
@@ -279,10 +284,10 @@ static const char usage[] =
 
 static const char about[] =
     "Answers a prompt. Text from standard input comes first, then the files, then -p, each beginning on a\n"
-    "line of its own. The prompt is put into the model's chat format where its tokenizer has one that is\n"
-    "known (ChatML, Llama 3). Sampling is as the model's generation_config.json says, greedy where it says\n"
-    "nothing; flags win. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 130 interrupted, 141 the\n"
-    "reader of the output went away.";
+    "line of its own; a pipe, a socket or a file on standard input is read to its end. The prompt is put\n"
+    "into the model's chat format where its tokenizer has one that is known (ChatML, Llama 3). Sampling is\n"
+    "as the model's generation_config.json says, greedy where it says nothing; flags win. Exit status: 0\n"
+    "done, 1 failed, 2 usage, 3 model refused, 130 interrupted, 141 the reader of the output went away.";
 
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
   PromptFlags *prompt = &o->prompt;
