@@ -11,7 +11,7 @@ all=$(find test/fuzz -name 'fuzz_*.c' 2>/dev/null | sort)
 # shellcheck disable=SC2086
 set -- $all
 
-if ! printf '#include <stddef.h>\n%s\n' 'int LLVMFuzzerTestOneInput(const char *p, size_t n) { return n && *p == 300; }' |
+if ! printf '#include <stddef.h>\n%s\n' 'int LLVMFuzzerTestOneInput(char *p, size_t n) { return n && *p == 1; }' |
   clang -w -fsanitize=fuzzer,address,undefined -fopenmp -x c -o /dev/null - 2>/dev/null; then
   echo "skipped: clang with its fuzzing, sanitizer and OpenMP runtimes is not installed"
   echo "0 passed, 0 failed, $# skipped"
