@@ -40,7 +40,8 @@ AUK_CFLAGS += $(if $(filter 1,$(FUZZ)),-fsanitize=fuzzer-no-link)
 endif
 ifeq ($(CUDA),1)
 AUK_NVCCFLAGS := -std=c++17 -O3 -lineinfo -Werror all-warnings $(NVCCFLAGS) \
-  $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch))
+  $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+  $(if $(filter 90a,$(CUDA_ARCHS)),-DAUK_HAS_SM90A)
 CUDA_HOME    := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
 AUK_CPPFLAGS += -I$(CUDA_HOME)/include
 AUK_LDLIBS   += -L$(CUDA_HOME)/lib64 -lcublas -lcudart -lstdc++
