@@ -1,0 +1,311 @@
+/* bpe_load.c - the model from its JSON: options, merge rules, and what is worked out from them once.
+ *
+ * Called by: load.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/fields.h"
+#include "tokenizer/hash.h"
+#include "tokenizer/split.h"
+
+void bpe_release(Bpe *bpe) {
+  vocab_release(&bpe->vocab);
+  free(bpe->where);
+  free(bpe->merges);
+  free(bpe->code_ids);
+  free(bpe->joints.near);
+  free(bpe->joints.far);
+  free(bpe->prefix);
+  free(bpe->suffix);
+  free(bpe->unk);
+  *bpe = (Bpe){0};
+}
+
+/* --- merge rules */
+
+static Merge *seek_merge(const Bpe *bpe, uint64_t pair) {
+  size_t at = hash_word(bpe->seed, pair) & bpe->merge_mask;
+  while (bpe->merges[at].pair != NO_PAIR && bpe->merges[at].pair != pair) at = (at + 1) & bpe->merge_mask;
+  return &bpe->merges[at];
+}
+
+const Merge *bpe_merge(const Bpe *bpe, int32_t left, int32_t right) {
+  const Merge *merge = seek_merge(bpe, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
+  return merge->pair == NO_PAIR ? NULL : merge;
+}
+
+/* A larger table with the same rules. */
+static Status grow_merges(Bpe *bpe, size_t size, Error *err) {
+  Merge *old = bpe->merges, *merges = mem_alloc(size, sizeof *merges, "merge rules", err);
+  if (!merges) return STATUS_FAILED;
+  size_t old_size = old ? bpe->merge_mask + 1 : 0;
+  memset(merges, 0xff, size * sizeof *merges);
+  bpe->merges = merges;
+  bpe->merge_mask = size - 1;
+  for (size_t i = 0; i < old_size; i++)
+    if (old[i].pair != NO_PAIR) *seek_merge(bpe, old[i].pair) = old[i];
+  free(old);
+  return STATUS_OK;
+}
+
+/* A rule as it is read. */
+typedef struct {
+  const char *left, *right;
+  size_t left_size, right_size;
+} Rule;
+
+/* The reader of the array of merges. */
+typedef struct {
+  const char *where;
+  Bpe *bpe;
+  Buffer unescaped[2], product;
+  uint32_t rank; /* of the next rule */
+  char form;     /* '"' or '[', as the first element; 0 before it */
+} Reader;
+
+static Status not_in_vocabulary(const Reader *r, const char *content, size_t size, Error *err) {
+  return error_set(err, STATUS_MODEL, "%s: merge %u: \"%.*s\" is not in the vocabulary", r->where,
+                   (unsigned)r->rank, (int)(size < 80 ? size : 80), content);
+}
+
+static Status add_rule(Reader *r, const Rule *rule, Error *err) {
+  Bpe *bpe = r->bpe;
+  if (rule->right_size < bpe->prefix_size)
+    return error_set(err, STATUS_MODEL,
+                     "%s: merge %u: its right side is shorter than continuing_subword_prefix", r->where,
+                     (unsigned)r->rank);
+  r->product.size = 0;
+  TRY(buffer_append(&r->product, rule->left, rule->left_size, err));
+  TRY(buffer_append(&r->product, rule->right + bpe->prefix_size, rule->right_size - bpe->prefix_size, err));
+  const char *product = r->product.data ? r->product.data : "";
+  const Vocab *v = &bpe->vocab;
+  uint32_t hashes[3] = {vocab_hash(v, rule->left, rule->left_size),
+                        vocab_hash(v, rule->right, rule->right_size),
+                        vocab_hash(v, product, r->product.size)};
+  if (v->count > 0)
+    for (int i = 0; i < 3; i++) __builtin_prefetch(vocab_slot(v, hashes[i]));
+  int32_t left = vocab_find_hashed(v, rule->left, rule->left_size, hashes[0]);
+  if (left < 0) return not_in_vocabulary(r, rule->left, rule->left_size, err);
+  int32_t right = vocab_find_hashed(v, rule->right, rule->right_size, hashes[1]);
+  if (right < 0) return not_in_vocabulary(r, rule->right, rule->right_size, err);
+  uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+  if (r->rank * (size_t)2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
+  Merge *merge = seek_merge(bpe, pair);
+  int32_t id = vocab_find_hashed(v, product, r->product.size, hashes[2]);
+  if (id < 0) return not_in_vocabulary(r, product, r->product.size, err);
+  *merge = (Merge){pair, r->rank++, id}; /* a pair that comes twice: the later rank counts */
+  return STATUS_OK;
+}
+
+/* "left right": exactly one space. Lines of merges.txt's head can have come along. */
+static Status read_line(Reader *r, JsonCursor *cursor, Error *err) {
+  const char *line = "";
+  size_t size = 0;
+  bool is_string;
+  TRY(read_string(cursor, &r->unescaped[0], &line, &size, &is_string, err));
+  if (size >= 8 && memcmp(line, "#version", 8) == 0) return STATUS_OK;
+  const char *space = memchr(line, ' ', size);
+  size_t left = space ? (size_t)(space - line) : size;
+  if (!space || memchr(space + 1, ' ', size - left - 1))
+    return error_set(err, STATUS_MODEL, "%s: merge %u: \"%.*s\" is not two tokens with a space between them",
+                     r->where, (unsigned)r->rank, (int)(size < 80 ? size : 80), line);
+  return add_rule(r, &(Rule){line, space + 1, left, size - left - 1}, err);
+}
+
+/* ["left", "right"] */
+static Status read_pair(Reader *r, JsonCursor *cursor, Error *err) {
+  const char *sides[2] = {"", ""};
+  size_t sizes[2] = {0, 0}, n = 0;
+  json_cursor_enter(cursor, '[');
+  for (bool first = true; json_cursor_next(cursor, &first); n++) {
+    bool is_string = false;
+    if (n < 2) TRY(read_string(cursor, &r->unescaped[n], &sides[n], &sizes[n], &is_string, err));
+    if (!is_string) break;
+  }
+  if (n != 2)
+    return error_set(err, STATUS_MODEL, "%s: merge %u is not a pair of strings", r->where, (unsigned)r->rank);
+  return add_rule(r, &(Rule){sides[0], sides[1], sizes[0], sizes[1]}, err);
+}
+
+static Status read_merges(Reader *r, JsonSpan span, Error *err) {
+  JsonCursor cursor = json_cursor(span);
+  json_cursor_enter(&cursor, '[');
+  for (bool first = true; json_cursor_next(&cursor, &first);) {
+    char form = *cursor.at;
+    if (!r->form) r->form = form;
+    if (form != r->form || (form != '"' && form != '['))
+      return error_set(err, STATUS_MODEL, "%s: merge %u: merges are all strings or all pairs of strings",
+                       r->where, (unsigned)r->rank);
+    TRY(form == '[' ? read_pair(r, &cursor, err) : read_line(r, &cursor, err));
+  }
+  return STATUS_OK;
+}
+
+static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err) {
+  if (!span.text || *json_cursor(span).at != '[')
+    return error_set(err, STATUS_MODEL, "%s is no array", where);
+  bpe->seed = hash_seed();
+  size_t size = 1024; /* most files have about as many rules as tokens */
+  while (size < bpe->vocab.count * 2) size *= 2;
+  TRY(grow_merges(bpe, size, err));
+  Reader reader = {.where = where, .bpe = bpe};
+  Status status = read_merges(&reader, span, err);
+  buffer_release(&reader.unescaped[0]);
+  buffer_release(&reader.unescaped[1]);
+  buffer_release(&reader.product);
+  return status;
+}
+
+/* --- where words can be cut */
+
+/* The last character of a token (or the first one), as a byte where pieces are bytes. False where it is none that a
+ * piece can hold. */
+static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol) {
+  size_t size;
+  const char *content = vocab_content(&bpe->vocab, id, &size);
+  if (size == 0) return false;
+  size_t at = 0;
+  if (last) {
+    at = size - 1;
+    while (at > 0 && ((unsigned char)content[at] & 0xc0) == 0x80) at--;
+  }
+  if (utf8_decode(content + at, size - at, symbol) <= 0) return false;
+  if (!bpe->bytes) return true;
+  int byte = byte_level_byte(*symbol);
+  *symbol = (uint32_t)byte;
+  return byte >= 0;
+}
+
+static bool is_fallback_token(const Bpe *bpe, int32_t id) {
+  for (int b = 0; b < 256; b++)
+    if (bpe->fallback_ids[b] == id) return true;
+  return false;
+}
+
+/* Symbols that do not stand for themselves take part in no rule, or nothing can be said about neighbours. */
+static bool stands_for_itself(const Bpe *bpe, int32_t id) {
+  if (bpe->has_unk && id == bpe->unk_id) return false;
+  size_t size;
+  const char *content = vocab_content(&bpe->vocab, id, &size);
+  return !(bpe->byte_fallback && size == 6 && memcmp(content, "<0x", 3) == 0 && is_fallback_token(bpe, id));
+}
+
+static Status add_far(Bpe *bpe, uint64_t joint, Error *err) {
+  Joints *j = &bpe->joints;
+  if (!j->far || j->n_far * 2 > j->far_mask) {
+    size_t size = j->far ? (j->far_mask + 1) * 2 : 1024;
+    uint64_t *far = mem_alloc(size, sizeof *far, "merge rules", err);
+    if (!far) return STATUS_FAILED;
+    for (size_t i = 0; j->far && i <= j->far_mask; i++) {
+      if (!j->far[i]) continue;
+      size_t at = hash_word(bpe->seed, j->far[i]) & (size - 1);
+      while (far[at]) at = (at + 1) & (size - 1);
+      far[at] = j->far[i];
+    }
+    free(j->far);
+    j->far = far;
+    j->far_mask = size - 1;
+  }
+  size_t at = hash_word(bpe->seed, joint) & j->far_mask;
+  while (j->far[at] && j->far[at] != joint) at = (at + 1) & j->far_mask;
+  j->n_far += j->far[at] == 0;
+  j->far[at] = joint;
+  return STATUS_OK;
+}
+
+static Status load_joints(Bpe *bpe, Error *err) {
+  Joints *j = &bpe->joints;
+  j->near = mem_alloc(256 * 256 / 8, 1, "merge rules", err);
+  if (!j->near) return STATUS_FAILED;
+  if (bpe->prefix_size || bpe->suffix_size) return STATUS_OK; /* symbols depend on their place in the word */
+  for (size_t i = 0; i <= bpe->merge_mask; i++) {
+    if (bpe->merges[i].pair == NO_PAIR) continue;
+    int32_t left = (int32_t)(bpe->merges[i].pair >> 32), right = (int32_t)(bpe->merges[i].pair & UINT32_MAX);
+    if (!stands_for_itself(bpe, left) || !stands_for_itself(bpe, right)) return STATUS_OK;
+    uint32_t before, after;
+    if (!edge_symbol(bpe, left, true, &before) || !edge_symbol(bpe, right, false, &after)) continue;
+    if (before < 256 && after < 256) {
+      j->near[(before << 8 | after) / 8] |= (uint8_t)(1u << after % 8);
+    } else {
+      TRY(add_far(bpe, (uint64_t)before << 32 | after, err));
+    }
+  }
+  j->known = true;
+  return STATUS_OK;
+}
+
+/* --- symbols */
+
+static int32_t find_code(const Bpe *bpe, uint32_t code) {
+  char bytes[4];
+  return vocab_find(&bpe->vocab, bytes, (size_t)utf8_encode(code, bytes));
+}
+
+static Status load_symbols(Bpe *bpe, Error *err) {
+  for (int b = 0; b < 256; b++) {
+    char content[8];
+    snprintf(content, sizeof content, "<0x%02X>", (unsigned)b);
+    bpe->byte_ids[b] = bpe->bytes ? find_code(bpe, byte_level_char((uint8_t)b)) : -1;
+    bpe->fallback_ids[b] = bpe->byte_fallback ? vocab_find(&bpe->vocab, content, 6) : -1;
+  }
+  bpe->unk_id = bpe->has_unk ? vocab_find(&bpe->vocab, bpe->unk, bpe->unk_size) : -1;
+  if (bpe->bytes) return STATUS_OK;
+  bpe->code_ids = mem_alloc(0x10000, sizeof *bpe->code_ids, "the vocabulary", err);
+  if (!bpe->code_ids) return STATUS_FAILED;
+  memset(bpe->code_ids, 0xff, 0x10000 * sizeof *bpe->code_ids);
+  for (size_t i = 0; i < bpe->vocab.count; i++) {
+    const VocabToken *token = &bpe->vocab.tokens[i];
+    uint32_t code;
+    if (token->size > 0 && token->size <= 3 &&
+        utf8_decode(bpe->vocab.bytes.data + token->offset, token->size, &code) == (int)token->size)
+      bpe->code_ids[code] = token->id;
+  }
+  return STATUS_OK;
+}
+
+/* --- options */
+
+static Status string_or_empty(const char *where, const Json *json, const char *key, char **out, size_t *size,
+                              Error *err) {
+  if (json_member(json, key)) return field_string(where, json, key, out, size, err);
+  *size = 0;
+  *out = mem_alloc(1, 1, key, err);
+  return *out ? STATUS_OK : STATUS_FAILED;
+}
+
+static Status load_options(const char *where, const Json *json, Bpe *bpe, Error *err) {
+  double dropout;
+  TRY(field_known(where, json,
+                  "dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback "
+                  "ignore_merges vocab merges",
+                  err));
+  TRY(json_get_double((JsonSource){where, STATUS_MODEL}, json, "dropout", 0, 1, 0, &dropout, err));
+  if (dropout != 0)
+    return error_set(err, STATUS_MODEL, "%s: dropout is %g: its encodings are chance", where, dropout);
+  TRY(field_bool_or(where, json, "fuse_unk", false, &bpe->fuse_unk, err));
+  TRY(field_bool_or(where, json, "byte_fallback", false, &bpe->byte_fallback, err));
+  TRY(field_bool_or(where, json, "ignore_merges", false, &bpe->ignore_merges, err));
+  TRY(string_or_empty(where, json, "continuing_subword_prefix", &bpe->prefix, &bpe->prefix_size, err));
+  TRY(string_or_empty(where, json, "end_of_word_suffix", &bpe->suffix, &bpe->suffix_size, err));
+  bpe->has_unk = json_member(json, "unk_token") != NULL;
+  return string_or_empty(where, json, "unk_token", &bpe->unk, &bpe->unk_size, err);
+}
+
+Status bpe_load(const char *where, const Json *json, JsonSpan vocab, JsonSpan merges, bool bytes, Bpe *bpe,
+                Error *err) {
+  *bpe = (Bpe){.bytes = bytes, .where = strdup(where)};
+  if (!bpe->where) return error_set(err, STATUS_FAILED, "out of memory: the model");
+  const char *type;
+  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", &type, err));
+  /* Older files do not name it; the reference then takes what has vocab and merges for BPE. */
+  if (type && strcmp(type, "BPE") != 0) return field_unknown_type(where, type, err);
+  TRY(load_options(where, json, bpe, err));
+  Where in_vocab = where_in(where, "vocab", 0), in_merges = where_in(where, "merges", 0);
+  TRY(vocab_load(in_vocab.text, vocab, &bpe->vocab, err));
+  TRY(load_merges(in_merges.text, merges, bpe, err));
+  TRY(load_symbols(bpe, err));
+  return load_joints(bpe, err);
+}

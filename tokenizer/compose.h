@@ -1,0 +1,14 @@
+/* compose.h - NFC, NFD, NFKC and NFKD as the reference has them. */
+#ifndef AUK_TOKENIZER_COMPOSE_H
+#define AUK_TOKENIZER_COMPOSE_H
+
+#include "tokenizer/normalize.h"
+
+/* Sets step->forms and step->flags. PRECOND the step's kind is one of the four */
+Status form_load(const char *where, NormalStep *step, Error *err);
+
+/* Appends the form to `out`; *changed says whether there was anything to do: where not, nothing is appended. */
+Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
+                  bool *changed, Error *err);
+
+#endif

@@ -1,0 +1,299 @@
+/* decode.c - tokens to text, as they come; see decode.h.
+ *
+ * Called by: tokenizer.c. Whole decoding goes the same way, so both always agree. Each step takes a token and hands
+ * on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens stay apart; from there on
+ * there is one token, whose text comes in parts, each of whole characters. Three steps cannot work on parts
+ * (ByteLevel, ByteFallback and Replace by a regular expression behind such a join): they wait for the end. */
+#include "tokenizer/decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+static const char replacement_character[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+/* --- one step after the other */
+
+static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err);
+
+static Status feed_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  return size > 0 ? feed(d, i, text, size, out, err) : STATUS_OK;
+}
+
+/* Hands on bytes as text: whole characters, U+FFFD for what can be none. `end`: nothing follows. */
+static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *out, Error *err) {
+  size_t done = 0, at = 0;
+  Status status = STATUS_OK;
+  while (at < held->size && status == STATUS_OK) {
+    uint32_t code;
+    int length = utf8_decode(held->data + at, held->size - at, &code);
+    if (length == 0 && !end) break;
+    if (length > 0) {
+      at += (size_t)length;
+      continue;
+    }
+    status = feed_part(d, i, held->data + done, at - done, out, err);
+    if (status == STATUS_OK) status = feed_part(d, i, replacement_character, 3, out, err);
+    at += utf8_bad_length(held->data + at, held->size - at);
+    done = at;
+  }
+  if (status == STATUS_OK) status = feed_part(d, i, held->data + done, at - done, out, err);
+  if (status != STATUS_OK) return status;
+  if (at < held->size) memmove(held->data, held->data + at, held->size - at);
+  held->size -= at;
+  return STATUS_OK;
+}
+
+/* --- ByteLevel */
+
+/* Appends what a token stands for: its bytes, or, where it holds another character, itself. */
+static Status map_token(const char *token, size_t size, Buffer *bytes, Error *err) {
+  size_t before = bytes->size;
+  for (size_t at = 0; at < size;) {
+    uint32_t code;
+    int length = utf8_decode(token + at, size - at, &code);
+    int byte = length > 0 ? byte_level_byte(code) : -1;
+    if (byte < 0) {
+      bytes->size = before;
+      return buffer_append(bytes, token, size, err);
+    }
+    const char c = (char)byte;
+    TRY(buffer_append(bytes, &c, 1, err));
+    at += (size_t)length;
+  }
+  return STATUS_OK;
+}
+
+/* --- Metaspace */
+
+static Status metaspace(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  const DecodeStep *step = &d->decoder->steps[i];
+  DecodeState *state = &d->states[i];
+  bool drop = step->drop_first && (step->fused || !state->seen);
+  state->seen = true;
+  Buffer token = {0};
+  Status status = STATUS_OK;
+  for (size_t at = 0; at < size && status == STATUS_OK;) {
+    const char *hit = memmem(text + at, size - at, step->mark, step->mark_size);
+    size_t until = hit ? (size_t)(hit - text) : size;
+    status = buffer_append(&token, text + at, until - at, err);
+    if (status == STATUS_OK && hit && !drop) status = buffer_append(&token, " ", 1, err);
+    at = hit ? until + step->mark_size : size;
+  }
+  if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
+  buffer_release(&token);
+  return status;
+}
+
+/* --- Replace */
+
+static Status replace_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  const DecodeStep *step = &d->decoder->steps[i];
+  Buffer token = {0};
+  Status status =
+      pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size, &token, err);
+  if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
+  buffer_release(&token);
+  return status;
+}
+
+/* How many bytes at the end of text[0 .. size) can be the beginning of the literal. */
+static size_t begun_literal(const Pattern *pattern, const char *text, size_t size) {
+  size_t n = size < pattern->size - 1 ? size : pattern->size - 1;
+  while (n > 0 && memcmp(text + size - n, pattern->literal, n) != 0) n--;
+  return n;
+}
+
+static Status replace_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  const DecodeStep *step = &d->decoder->steps[i];
+  Buffer *held = &d->states[i].held;
+  TRY(buffer_append(held, text, size, err));
+  size_t at = 0;
+  for (const char *hit;
+       (hit = memmem(held->data + at, held->size - at, step->pattern.literal, step->pattern.size));) {
+    TRY(feed_part(d, i + 1, held->data + at, (size_t)(hit - held->data) - at, out, err));
+    TRY(feed_part(d, i + 1, step->content, step->content_size, out, err));
+    at = (size_t)(hit - held->data) + step->pattern.size;
+  }
+  size_t keep = begun_literal(&step->pattern, held->data + at, held->size - at);
+  TRY(feed_part(d, i + 1, held->data + at, held->size - at - keep, out, err));
+  memmove(held->data, held->data + held->size - keep, keep);
+  held->size = keep;
+  return STATUS_OK;
+}
+
+/* --- ByteFallback */
+
+static int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/* The byte of "<0xNN>", or -1. The reference's number reader also takes "+N". */
+static int fallback_byte(const char *token, size_t size) {
+  if (size != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') return -1;
+  int high = token[3] == '+' ? 0 : hex_digit(token[3]), low = hex_digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+/* The run of bytes is over, or can no longer be text: it is one token of text, or U+FFFD for each byte. */
+static Status flush_bytes(Decoding *d, size_t i, Buffer *out, Error *err) {
+  DecodeState *state = &d->states[i];
+  Status status = STATUS_OK;
+  if (state->held.size > 0 && !state->invalid && state->checked == state->held.size) {
+    status = feed(d, i + 1, state->held.data, state->held.size, out, err);
+  } else {
+    for (size_t n = state->held.size; n > 0 && status == STATUS_OK; n--)
+      status = feed(d, i + 1, replacement_character, 3, out, err);
+  }
+  state->held.size = state->checked = 0;
+  return status;
+}
+
+static Status byte_fallback(Decoding *d, size_t i, const char *token, size_t size, Buffer *out, Error *err) {
+  DecodeState *state = &d->states[i];
+  int byte = fallback_byte(token, size);
+  if (byte < 0) {
+    TRY(flush_bytes(d, i, out, err));
+    state->invalid = false;
+    return feed(d, i + 1, token, size, out, err);
+  }
+  const char c = (char)byte;
+  TRY(buffer_append(&state->held, &c, 1, err));
+  int length = 0;
+  uint32_t code;
+  while (!state->invalid && (length = utf8_decode(state->held.data + state->checked,
+                                                  state->held.size - state->checked, &code)) > 0)
+    state->checked += (size_t)length;
+  state->invalid |= length < 0;
+  return state->invalid ? flush_bytes(d, i, out, err) : STATUS_OK;
+}
+
+/* --- Strip */
+
+static bool at_mark(const DecodeStep *step, const char *text, size_t size) {
+  return size >= step->mark_size && memcmp(text, step->mark, step->mark_size) == 0;
+}
+
+static Status strip_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  const DecodeStep *step = &d->decoder->steps[i];
+  for (int64_t n = 0; n < step->start && at_mark(step, text, size); n++) {
+    text += step->mark_size;
+    size -= step->mark_size;
+  }
+  for (int64_t n = 0; n < step->stop && size >= step->mark_size &&
+                      at_mark(step, text + size - step->mark_size, step->mark_size);
+       n++)
+    size -= step->mark_size;
+  return feed(d, i + 1, text, size, out, err);
+}
+
+/* What could be the end of the text is held: as many characters as may be stripped there. */
+static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  const DecodeStep *step = &d->decoder->steps[i];
+  DecodeState *state = &d->states[i];
+  while (state->stripped >= 0 && size > 0) {
+    if (state->stripped == step->start || !at_mark(step, text, size)) {
+      state->stripped = -1;
+      break;
+    }
+    state->stripped++;
+    text += step->mark_size;
+    size -= step->mark_size;
+  }
+  if (step->stop == 0 || size == 0) return feed_part(d, i + 1, text, size, out, err);
+  size_t marks = 0; /* bytes of marks at the end of the part */
+  while (size - marks >= step->mark_size &&
+         at_mark(step, text + size - marks - step->mark_size, step->mark_size))
+    marks += step->mark_size;
+  if (marks < size) { /* what was held is not at the end */
+    TRY(feed_part(d, i + 1, state->held.data, state->held.size, out, err));
+    state->held.size = 0;
+    TRY(feed_part(d, i + 1, text, size - marks, out, err));
+  }
+  TRY(buffer_append(&state->held, text + size - marks, marks, err));
+  size_t most =
+      (size_t)step->stop > SIZE_MAX / step->mark_size ? SIZE_MAX : (size_t)step->stop * step->mark_size;
+  if (state->held.size <= most) return STATUS_OK;
+  size_t early = state->held.size - most;
+  TRY(feed_part(d, i + 1, state->held.data, early, out, err));
+  memmove(state->held.data, state->held.data + early, most);
+  state->held.size = most;
+  return STATUS_OK;
+}
+
+/* --- all of them */
+
+/* Whether the step waits for the end of a joined text. */
+static bool waits(const DecodeStep *step) {
+  return step->fused && (step->kind == DECODE_BYTE_LEVEL || step->kind == DECODE_BYTE_FALLBACK ||
+                         (step->kind == DECODE_REPLACE && step->pattern.regex));
+}
+
+static Status run_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  Buffer *held = &d->states[i].held;
+  switch (d->decoder->steps[i].kind) {
+  case DECODE_BYTE_LEVEL:
+    TRY(map_token(text, size, held, err));
+    return feed_lossy(d, i + 1, held, false, out, err);
+  case DECODE_METASPACE: return metaspace(d, i, text, size, out, err);
+  case DECODE_REPLACE: return replace_token(d, i, text, size, out, err);
+  case DECODE_BYTE_FALLBACK: return byte_fallback(d, i, text, size, out, err);
+  case DECODE_FUSE: return feed_part(d, i + 1, text, size, out, err);
+  case DECODE_STRIP: return strip_token(d, i, text, size, out, err);
+  }
+  return STATUS_OK;
+}
+
+static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  if (i == d->decoder->count) return buffer_append(out, text, size, err);
+  const DecodeStep *step = &d->decoder->steps[i];
+  if (waits(step)) return buffer_append(&d->states[i].held, text, size, err);
+  if (step->fused && step->kind == DECODE_REPLACE) return replace_part(d, i, text, size, out, err);
+  if (step->fused && step->kind == DECODE_STRIP) return strip_part(d, i, text, size, out, err);
+  return run_token(d, i, text, size, out, err);
+}
+
+/* The last step's tokens have all come: hands on what step i still holds. */
+static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
+  const DecodeStep *step = &d->decoder->steps[i];
+  Buffer *held = &d->states[i].held;
+  if (waits(step) && held->size > 0) {
+    Buffer token = *held;
+    *held = (Buffer){0};
+    Status status = run_token(d, i, token.data, token.size, out, err);
+    buffer_release(&token);
+    if (status != STATUS_OK) return status;
+  }
+  switch (step->kind) {
+  case DECODE_BYTE_LEVEL: return feed_lossy(d, i + 1, held, true, out, err);
+  case DECODE_BYTE_FALLBACK: return flush_bytes(d, i, out, err);
+  case DECODE_REPLACE: return feed_part(d, i + 1, held->data, held->size, out, err);
+  default: return STATUS_OK; /* what Strip holds is stripped */
+  }
+}
+
+Status decoding_push(Decoding *d, const char *token, size_t size, Buffer *out, Error *err) {
+  if (d->decoder->absent && d->seen) TRY(buffer_append(out, " ", 1, err));
+  d->seen = true;
+  return feed(d, 0, token, size, out, err);
+}
+
+Status decoding_end(Decoding *d, Buffer *out, Error *err) {
+  for (size_t i = 0; i < d->decoder->count; i++) {
+    TRY(finish(d, i, out, err));
+    Buffer held = d->states[i].held;
+    held.size = 0;
+    d->states[i] = (DecodeState){.held = held};
+  }
+  d->seen = false;
+  return STATUS_OK;
+}
+
+void decoding_release(Decoding *d) {
+  for (size_t i = 0; i < MAX_DECODERS; i++) buffer_release(&d->states[i].held);
+  regex_scratch_release(&d->regex);
+}

@@ -1,0 +1,160 @@
+/* encode.c - text to ids: cut out added tokens, normalize, cut into pieces, encode these.
+ *
+ *   text     Hi <|im_end|>there                 added tokens that are looked for in the text as it came
+ *   segments [Hi ] 151645 [there]               each text segment is normalized; then tokens that are looked for in
+ *   pieces   [Hi] [ ] 151645 [there]            normalized text are cut out, and the pre-tokenizers cut the rest
+ *
+ * Called by: people who include tokenizer.h. Always true: a Scratch belongs to one call, a Tokenizer never changes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/internal.h"
+
+/* All that one call needs beside the tokenizer. */
+typedef struct {
+  const Tokenizer *tokenizer;
+  const char *text; /* [size] all pieces, one behind the other */
+  size_t size;
+  Trust trust;
+  uint32_t *origin; /* [size] where each byte's character begins; NULL where nobody asks */
+  AddedParts segments, parts;
+  NormalScratch normal;
+  SplitScratch split;
+  RegexScratch regex;
+  BpeScratch bpe;
+} Scratch;
+
+static void scratch_release(Scratch *s) {
+  free(s->origin);
+  added_parts_release(&s->segments);
+  added_parts_release(&s->parts);
+  normal_scratch_release(&s->normal);
+  split_scratch_release(&s->split);
+  regex_scratch_release(&s->regex);
+  bpe_scratch_release(&s->bpe);
+}
+
+static Status encode_plain(Scratch *s, Traced text, IdList *ids, Error *err) {
+  const SpanList *pieces;
+  TRY(pre_tokenize(&s->tokenizer->pre_tokenizer, &s->split, &s->regex, &text, &pieces, err));
+  for (size_t i = 0; i < pieces->count; i++) {
+    Span piece = pieces->items[i];
+    TRY(bpe_encode(&s->tokenizer->bpe, &s->bpe, text.text + piece.start, piece.end - piece.start, ids, err));
+  }
+  return STATUS_OK;
+}
+
+/* A segment between tokens that are looked for in the text as it came. */
+static Status encode_segment(Scratch *s, AddedPart segment, IdList *ids, Error *err) {
+  const AddedTokens *added = &s->tokenizer->added;
+  Traced text = {s->text + segment.start, segment.end - segment.start,
+                 s->origin ? s->origin + segment.start : NULL};
+  TRY(normalize(&s->tokenizer->normalizer, &s->normal, &s->regex, &text, err));
+  s->parts.count = 0;
+  TRY(added_cut(added, &added->normal, &text, segment.start, &s->trust, &s->parts, err));
+  for (size_t i = 0; i < s->parts.count; i++) {
+    AddedPart part = s->parts.items[i];
+    if (part.token >= 0) {
+      TRY(id_list_append(ids, added->tokens[part.token].id, err));
+    } else {
+      Traced plain = {text.text + part.start, part.end - part.start,
+                      text.origin ? text.origin + part.start : NULL};
+      TRY(encode_plain(s, plain, ids, err));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status encode_text(Scratch *s, IdList *ids, Error *err) {
+  const AddedTokens *added = &s->tokenizer->added;
+  TRY(added_cut(added, &added->plain, &(Traced){s->text, s->size, NULL}, 0, &s->trust, &s->segments, err));
+  for (size_t i = 0; i < s->segments.count; i++) {
+    AddedPart segment = s->segments.items[i];
+    if (segment.token >= 0) {
+      TRY(id_list_append(ids, added->tokens[segment.token].id, err));
+    } else {
+      TRY(encode_segment(s, segment, ids, err));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* The text within what the post-processor puts around it. */
+static Status encode_template(Scratch *s, bool add_special, IdList *ids, Error *err) {
+  const Tokenizer *t = s->tokenizer;
+  if (!t->has_template) return encode_text(s, ids, err);
+  size_t from = 0, to = 0; /* of the text's ids, once they are there */
+  bool encoded = false;
+  for (size_t i = 0; i < t->template_ids.count; i++) {
+    int32_t id = t->template_ids.ids[i];
+    if (id != TEMPLATE_TEXT) {
+      if (add_special) TRY(id_list_append(ids, id, err));
+    } else if (!encoded) {
+      from = ids->count;
+      TRY(encode_text(s, ids, err));
+      to = ids->count;
+      encoded = true;
+    } else {
+      for (size_t k = from; k < to; k++) TRY(id_list_append(ids, ids->ids[k], err));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Where each byte's character begins. */
+static Status trace_origin(Scratch *s, Error *err) {
+  s->origin = mem_alloc(s->size, sizeof *s->origin, "a text's origin", err);
+  if (!s->origin) return STATUS_FAILED;
+  uint32_t start = 0;
+  for (size_t i = 0; i < s->size; i++) {
+    if (((unsigned char)s->text[i] & 0xc0) != 0x80) start = (uint32_t)i;
+    s->origin[i] = start;
+  }
+  return STATUS_OK;
+}
+
+/* Checks the pieces, notes where trust changes, and joins them in `joined` where they are several. */
+static Status join_pieces(Scratch *s, const PromptPiece *pieces, size_t n_pieces, Buffer *joined,
+                          size_t *borders, Error *err) {
+  s->trust = (Trust){.borders = borders, .first = n_pieces > 0 && pieces[0].trusted};
+  for (size_t i = 0; i < n_pieces; i++) {
+    const PromptPiece *piece = &pieces[i];
+    size_t valid = utf8_valid_prefix(piece->text, piece->size);
+    if (valid < piece->size)
+      return error_set(err, STATUS_USAGE, "the text is not valid UTF-8 at byte %zu", s->size + valid);
+    if (piece->size > UINT32_MAX - s->size)
+      return error_set(err, STATUS_USAGE, "the text has more than 4 GiB");
+    if (i > 0 && piece->trusted != pieces[i - 1].trusted) borders[s->trust.n_borders++] = s->size;
+    s->size += piece->size;
+    if (n_pieces > 1) TRY(buffer_append(joined, piece->text, piece->size, err));
+  }
+  s->text = n_pieces == 1 ? pieces[0].text : joined->data;
+  if (s->size == 0) s->text = "";
+  return STATUS_OK;
+}
+
+Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pieces, size_t n_pieces,
+                               bool add_special, IdList *ids, Error *err) {
+  Scratch s = {.tokenizer = tokenizer};
+  Buffer joined = {0};
+  Status status = STATUS_FAILED;
+  size_t *borders = mem_alloc(n_pieces, sizeof *borders, "a prompt", err), count = ids->count;
+  if (!borders) goto done;
+  if ((status = join_pieces(&s, pieces, n_pieces, &joined, borders, err))) goto done;
+  if (tokenizer->pre_tokenizer.needs_origin || (tokenizer->normal_special && s.trust.n_borders > 0))
+    if ((status = trace_origin(&s, err))) goto done;
+  status = encode_template(&s, add_special, ids, err);
+done:
+  if (status != STATUS_OK) ids->count = count;
+  scratch_release(&s);
+  buffer_release(&joined);
+  free(borders);
+  return status;
+}
+
+Status tokenizer_encode(const Tokenizer *tokenizer, const char *text, size_t size, EncodeOptions options,
+                        IdList *ids, Error *err) {
+  const PromptPiece piece = {text, size, options.parse_special};
+  return tokenizer_encode_pieces(tokenizer, &piece, 1, options.add_special, ids, err);
+}

@@ -1,0 +1,131 @@
+/* load.c - a tokenizer from the text of a tokenizer.json.
+ *
+ * Called by: tokenizer.c. The order matters: added tokens are normalized, and the model has to know whether its pieces
+ * come as bytes. truncation and padding are not looked at: they are a caller's choice, as in transformers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tokenizer/fields.h"
+#include "tokenizer/internal.h"
+
+/* --- post-processors */
+
+static Status add_template_token(const char *where, const Json *piece, const Json *specials, IdList *ids,
+                                 Error *err) {
+  const char *name;
+  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, piece, "id", &name, err));
+  const Json *special = name ? json_member(specials, name) : NULL;
+  const Json *list = json_member(special, "ids");
+  if (!json_is_array(list))
+    return error_set(err, STATUS_MODEL, "%s: special token \"%.80s\" is not in special_tokens", where,
+                     name ? name : "");
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t id;
+    if (!json_int64(item, &id) || id < 0 || id > MAX_ID)
+      return error_set(err, STATUS_MODEL, "%s: an id of \"%.80s\" is no integer from 0 to %d", where, name,
+                       MAX_ID);
+    TRY(id_list_append(ids, (int32_t)id, err));
+  }
+  return STATUS_OK;
+}
+
+static Status load_template(const char *where, const Json *json, Tokenizer *t, Error *err) {
+  if (t->has_template)
+    return error_set(err, STATUS_MODEL, "%s: a second TemplateProcessing is not supported", where);
+  t->has_template = true;
+  TRY(field_known(where, json, "single pair special_tokens", err));
+  const Json *single;
+  TRY(field_array(where, json, "single", &single, err));
+  for (const Json *item = json_first(single); item; item = json_next(item)) {
+    const Json *token = json_member(item, "SpecialToken"), *sequence = json_member(item, "Sequence");
+    if (token) {
+      TRY(add_template_token(where, token, json_member(json, "special_tokens"), &t->template_ids, err));
+    } else if (sequence && json_member(sequence, "id") && json_string_is(json_member(sequence, "id"), "A")) {
+      TRY(id_list_append(&t->template_ids, TEMPLATE_TEXT, err));
+    } else {
+      return error_set(err, STATUS_MODEL,
+                       "%s: single has a piece that is neither SpecialToken nor Sequence A", where);
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status load_post_processor(const char *where, const Json *json, int depth, Tokenizer *t, Error *err) {
+  const char *type;
+  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
+  TRY(field_type(where, json, &type, err));
+  Where here = where_in(where, type, 0);
+  if (strcmp(type, "TemplateProcessing") == 0) return load_template(here.text, json, t, err);
+  if (strcmp(type, "ByteLevel") == 0) /* trims offsets, which nobody sees here */
+    return field_known(here.text, json, "add_prefix_space trim_offsets use_regex", err);
+  if (strcmp(type, "Sequence") != 0) return field_unknown_type(where, type, err);
+  const Json *list;
+  TRY(field_known(here.text, json, "processors", err));
+  TRY(field_array(here.text, json, "processors", &list, err));
+  size_t i = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
+    Where inner = where_in(here.text, NULL, i);
+    TRY(load_post_processor(inner.text, item, depth + 1, t, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- all of it */
+
+static Status index_added(Tokenizer *t, Error *err) {
+  t->n_ids = t->bpe.vocab.n_ids;
+  for (size_t i = 0; i < t->added.count; i++)
+    if (t->added.tokens[i].id >= t->n_ids) t->n_ids = t->added.tokens[i].id + 1;
+  t->added_of = mem_alloc((size_t)t->n_ids, sizeof *t->added_of, "added tokens", err);
+  t->skipped = mem_alloc(t->added.count, sizeof *t->skipped, "added tokens", err);
+  if (!t->added_of || !t->skipped) return STATUS_FAILED;
+  memset(t->added_of, 0xff, (size_t)t->n_ids * sizeof *t->added_of);
+  for (size_t i = 0; i < t->added.count; i++) {
+    const AddedToken *token = &t->added.tokens[i];
+    t->added_of[token->id] = (int32_t)i;
+    t->normal_special |= token->special && token->normalized;
+    /* The reference asks whether what it would decode to is a special token's content. */
+    const AddedToken *decoded =
+        token->normal ? added_find(&t->added, token->normal, token->normal_size) : token;
+    t->skipped[i] = decoded && decoded->special;
+  }
+  return STATUS_OK;
+}
+
+/* "FILE: part", for messages. */
+static Where part_of(const char *name, const char *part) {
+  Where where;
+  snprintf(where.text, sizeof where.text, "%.200s: %s", name, part);
+  return where;
+}
+
+static Status load_parts(const char *name, const Json *root, const JsonSkip skips[2], Tokenizer *t,
+                         Error *err) {
+  const Json *version = json_member(root, "version");
+  if (!json_is_object(root)) return error_set(err, STATUS_MODEL, "%s: is no JSON object", name);
+  if (version && !json_string_is(version, "1.0"))
+    return error_set(err, STATUS_MODEL, "%s: version is not \"1.0\"", name);
+  const Json *model = json_member(root, "model");
+  if (!json_is_object(model)) return error_set(err, STATUS_MODEL, "%s: model is missing", name);
+  TRY(normalizer_load(part_of(name, "normalizer").text, json_member(root, "normalizer"), &t->normalizer,
+                      err));
+  TRY(pre_tokenizer_load(part_of(name, "pre_tokenizer").text, json_member(root, "pre_tokenizer"),
+                         &t->pre_tokenizer, err));
+  TRY(bpe_load(part_of(name, "model").text, model, skips[0].span, skips[1].span, t->pre_tokenizer.bytes,
+               &t->bpe, err));
+  TRY(added_load(part_of(name, "added_tokens").text, json_member(root, "added_tokens"), &t->bpe.vocab,
+                 &t->normalizer, &t->added, err));
+  TRY(decoder_load(part_of(name, "decoder").text, json_member(root, "decoder"), &t->decoder, err));
+  const Json *post = json_member(root, "post_processor");
+  if (post) TRY(load_post_processor(part_of(name, "post_processor").text, post, 0, t, err));
+  return index_added(t, err);
+}
+
+Status tokenizer_load(const char *name, const char *text, size_t size, Tokenizer *tokenizer, Error *err) {
+  JsonSkip skips[2] = {{.path = "model.vocab"}, {.path = "model.merges"}};
+  Json *root;
+  TRY(json_parse(name, STATUS_MODEL, text, size, skips, 2, &root, err));
+  Status status = load_parts(name, root, skips, tokenizer, err);
+  json_free(root);
+  return status;
+}

@@ -1,0 +1,108 @@
+/* load_decoder.c - decoders from their JSON; what is not known is refused by name. Called by: load.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/decode.h"
+#include "tokenizer/fields.h"
+#include "tokenizer/metaspace.h"
+
+static Status load_byte_level(const char *where, const Json *json, DecodeStep *step, Error *err) {
+  (void)step; /* the options are the pre-tokenizer's */
+  return field_known(where, json, "add_prefix_space trim_offsets use_regex", err);
+}
+
+static Status load_metaspace(const char *where, const Json *json, DecodeStep *step, Error *err) {
+  PrependScheme scheme;
+  bool split;
+  TRY(metaspace_load(where, json, step->mark, &step->mark_size, &scheme, &split, err));
+  step->drop_first = scheme != PREPEND_NEVER;
+  return STATUS_OK;
+}
+
+static Status load_replace(const char *where, const Json *json, DecodeStep *step, Error *err) {
+  TRY(field_known(where, json, "pattern content", err));
+  TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
+  return pattern_load(where, json_member(json, "pattern"), &step->pattern, err);
+}
+
+static Status load_strip(const char *where, const Json *json, DecodeStep *step, Error *err) {
+  TRY(field_known(where, json, "content start stop", err));
+  TRY(field_character(where, json, "content", step->mark, &step->mark_size, err));
+  TRY(field_count(where, json, "start", INT32_MAX, &step->start, err));
+  return field_count(where, json, "stop", INT32_MAX, &step->stop, err);
+}
+
+static Status load_plain(const char *where, const Json *json, DecodeStep *step, Error *err) {
+  (void)step;
+  return field_known(where, json, "", err);
+}
+
+static const struct {
+  const char *type;
+  DecodeKind kind;
+  Status (*load)(const char *where, const Json *json, DecodeStep *step, Error *err);
+} types[] = {
+    {"ByteLevel", DECODE_BYTE_LEVEL, load_byte_level},
+    {"Metaspace", DECODE_METASPACE, load_metaspace},
+    {"Replace", DECODE_REPLACE, load_replace},
+    {"ByteFallback", DECODE_BYTE_FALLBACK, load_plain},
+    {"Fuse", DECODE_FUSE, load_plain},
+    {"Strip", DECODE_STRIP, load_strip},
+};
+
+static Status add_decoder(const char *where, const Json *json, int depth, Decoder *decoder, Error *err);
+
+static Status load_sequence(const char *where, const Json *json, int depth, Decoder *decoder, Error *err) {
+  const Json *list;
+  TRY(field_known(where, json, "decoders", err));
+  TRY(field_array(where, json, "decoders", &list, err));
+  size_t i = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
+    Where inner = where_in(where, NULL, i);
+    TRY(add_decoder(inner.text, item, depth + 1, decoder, err));
+  }
+  return STATUS_OK;
+}
+
+static Status add_decoder(const char *where, const Json *json, int depth, Decoder *decoder, Error *err) {
+  const char *type;
+  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
+  TRY(field_type(where, json, &type, err));
+  Where here = where_in(where, type, 0);
+  if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, decoder, err);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    if (strcmp(types[i].type, type) != 0) continue;
+    if (decoder->count == MAX_DECODERS)
+      return error_set(err, STATUS_MODEL, "%s: more than %d decoders", where, MAX_DECODERS);
+    void *steps = decoder->steps;
+    TRY(mem_grow(&steps, &decoder->capacity, decoder->count + 1, sizeof *decoder->steps, "decoders", err));
+    decoder->steps = steps;
+    DecodeStep *step = &decoder->steps[decoder->count++];
+    memset(step, 0, sizeof *step);
+    step->kind = types[i].kind;
+    return types[i].load(here.text, json, step, err);
+  }
+  return field_unknown_type(where, type, err);
+}
+
+Status decoder_load(const char *where, const Json *json, Decoder *decoder, Error *err) {
+  *decoder = (Decoder){.absent = !json};
+  if (!json) return STATUS_OK;
+  TRY(add_decoder(where, json, 0, decoder, err));
+  bool fused = false;
+  for (size_t i = 0; i < decoder->count; i++) {
+    DecodeStep *step = &decoder->steps[i];
+    step->fused = fused;
+    fused |= step->kind == DECODE_BYTE_LEVEL || step->kind == DECODE_FUSE;
+  }
+  return STATUS_OK;
+}
+
+void decoder_release(Decoder *decoder) {
+  for (size_t i = 0; i < decoder->count; i++) {
+    pattern_release(&decoder->steps[i].pattern);
+    free(decoder->steps[i].content);
+  }
+  free(decoder->steps);
+  *decoder = (Decoder){0};
+}

@@ -1,0 +1,99 @@
+/* load_normalizer.c - normalizers from their JSON; what is not known is refused by name. Called by: load.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/compose.h"
+#include "tokenizer/fields.h"
+
+static Status add_normalizer(const char *where, const Json *json, int depth, Normalizer *normalizer,
+                             Error *err);
+
+static Status add_step(Normalizer *normalizer, NormalKind kind, NormalStep **step, Error *err) {
+  void *steps = normalizer->steps;
+  TRY(mem_grow(&steps, &normalizer->capacity, normalizer->count + 1, sizeof **step, "normalizers", err));
+  normalizer->steps = steps;
+  *step = &normalizer->steps[normalizer->count++];
+  memset(*step, 0, sizeof **step);
+  (*step)->kind = kind;
+  return STATUS_OK;
+}
+
+static Status load_sequence(const char *where, const Json *json, int depth, Normalizer *normalizer,
+                            Error *err) {
+  const Json *list;
+  TRY(field_known(where, json, "normalizers", err));
+  TRY(field_array(where, json, "normalizers", &list, err));
+  size_t i = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
+    Where inner = where_in(where, NULL, i);
+    TRY(add_normalizer(inner.text, item, depth + 1, normalizer, err));
+  }
+  return STATUS_OK;
+}
+
+static Status load_replace(const char *where, const Json *json, NormalStep *step, Error *err) {
+  TRY(field_known(where, json, "pattern content", err));
+  TRY(field_string(where, json, "content", &step->content, &step->content_size, err));
+  TRY(pattern_load(where, json_member(json, "pattern"), &step->pattern, err));
+  /* The reference loses its own count of characters there and doubles text later. */
+  if (pattern_matches_empty(&step->pattern))
+    return error_set(err, STATUS_MODEL, "%s: a pattern that matches nothing at all is not supported", where);
+  return STATUS_OK;
+}
+
+static Status load_strip(const char *where, const Json *json, NormalStep *step, Error *err) {
+  TRY(field_known(where, json, "strip_left strip_right", err));
+  TRY(field_bool(where, json, "strip_left", &step->left, err));
+  return field_bool(where, json, "strip_right", &step->right, err);
+}
+
+static Status load_prepend(const char *where, const Json *json, NormalStep *step, Error *err) {
+  TRY(field_known(where, json, "prepend", err));
+  return field_string(where, json, "prepend", &step->content, &step->content_size, err);
+}
+
+static Status load_form(const char *where, const Json *json, NormalStep *step, Error *err) {
+  TRY(field_known(where, json, "", err));
+  return form_load(where, step, err);
+}
+
+static Status load_lowercase(const char *where, const Json *json, NormalStep *step, Error *err) {
+  (void)step;
+  return field_known(where, json, "", err);
+}
+
+static const struct {
+  const char *type;
+  NormalKind kind;
+  Status (*load)(const char *where, const Json *json, NormalStep *step, Error *err);
+} types[] = {
+    {"NFC", NORMAL_NFC, load_form},
+    {"NFD", NORMAL_NFD, load_form},
+    {"NFKC", NORMAL_NFKC, load_form},
+    {"NFKD", NORMAL_NFKD, load_form},
+    {"Lowercase", NORMAL_LOWERCASE, load_lowercase},
+    {"Prepend", NORMAL_PREPEND, load_prepend},
+    {"Replace", NORMAL_REPLACE, load_replace},
+    {"Strip", NORMAL_STRIP, load_strip},
+};
+
+static Status add_normalizer(const char *where, const Json *json, int depth, Normalizer *normalizer,
+                             Error *err) {
+  const char *type;
+  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
+  TRY(field_type(where, json, &type, err));
+  Where here = where_in(where, type, 0);
+  if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, normalizer, err);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    if (strcmp(types[i].type, type) != 0) continue;
+    NormalStep *step;
+    TRY(add_step(normalizer, types[i].kind, &step, err));
+    return types[i].load(here.text, json, step, err);
+  }
+  return field_unknown_type(where, type, err);
+}
+
+Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err) {
+  *normalizer = (Normalizer){0};
+  return json ? add_normalizer(where, json, 0, normalizer, err) : STATUS_OK;
+}

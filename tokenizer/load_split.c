@@ -1,0 +1,158 @@
+/* load_split.c - pre-tokenizers from their JSON; what is not known is refused by name. Called by: load.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/fields.h"
+#include "tokenizer/metaspace.h"
+#include "tokenizer/split.h"
+
+/* What ByteLevel splits by unless it is told not to (GPT-2's encoder.py). */
+static const char gpt2_pattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+static Status load_behavior(const char *where, const Json *json, Behavior *behavior, Error *err) {
+  static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                      "Contiguous"};
+  const char *name;
+  TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "behavior", &name, err));
+  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++) {
+    if (strcmp(name, names[i]) != 0) continue;
+    *behavior = (Behavior)i;
+    return STATUS_OK;
+  }
+  return error_set(err, STATUS_MODEL,
+                   "%s: behavior is %.80s, expected Removed, Isolated, MergedWithPrevious, "
+                   "MergedWithNext or Contiguous",
+                   where, name ? name : "missing");
+}
+
+/* Divides the characters by two flags; role[] has bit 0 for the first and bit 1 for the second. */
+static Status load_map(const char *where, uint32_t flag, uint32_t second, SplitStep *step, Error *err) {
+  CharSet sets[2] = {{0}, {0}};
+  KindSet members[2];
+  Status status = charset_add_flags(&sets[0], &unicode_flags, flag, err);
+  if (status == STATUS_OK && second) status = charset_add_flags(&sets[1], &unicode_flags, second, err);
+  if (status == STATUS_OK) status = kind_map_build(where, sets, 2, &step->map, members, err);
+  for (int k = 0; k < step->map.n_kinds && status == STATUS_OK; k++)
+    step->role[k] = (uint8_t)((members[0].has[k] ? 1 : 0) | (members[1].has[k] ? 2 : 0));
+  charset_release(&sets[0]);
+  charset_release(&sets[1]);
+  return status;
+}
+
+static Status load_split(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_PATTERN;
+  TRY(field_known(where, json, "pattern behavior invert", err));
+  TRY(field_bool(where, json, "invert", &step->invert, err));
+  TRY(load_behavior(where, json, &step->behavior, err));
+  return pattern_load(where, json_member(json, "pattern"), &step->pattern, err);
+}
+
+static Status load_digits(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_CHARACTERS;
+  bool individual;
+  TRY(field_known(where, json, "individual_digits", err));
+  TRY(field_bool(where, json, "individual_digits", &individual, err));
+  step->behavior = individual ? BEHAVIOR_ISOLATED : BEHAVIOR_CONTIGUOUS;
+  return load_map(where, CHAR_NUMERIC, 0, step, err);
+}
+
+static Status load_punctuation(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_CHARACTERS;
+  step->behavior = BEHAVIOR_ISOLATED;
+  TRY(field_known(where, json, "behavior", err));
+  if (json_member(json, "behavior")) TRY(load_behavior(where, json, &step->behavior, err));
+  return load_map(where, CHAR_PUNCTUATION, 0, step, err);
+}
+
+static Status load_whitespace_split(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_CHARACTERS;
+  step->behavior = BEHAVIOR_REMOVED;
+  TRY(field_known(where, json, "", err));
+  return load_map(where, CHAR_SPACE, 0, step, err);
+}
+
+/* /\w+|[^\w\s]+/ keeps what it matches: runs of words, and of what is neither word nor space. */
+static Status load_whitespace(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_RUNS;
+  TRY(field_known(where, json, "", err));
+  TRY(load_map(where, CHAR_RUST_WORD, CHAR_SPACE, step, err));
+  for (int k = 0; k < 4; k++) step->role[k] = step->role[k] & 1 ? 1 : step->role[k] & 2 ? 0 : 2;
+  return STATUS_OK;
+}
+
+static Status load_metaspace(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_METASPACE;
+  step->behavior = BEHAVIOR_MERGED_WITH_NEXT;
+  char mark[5];
+  size_t size;
+  TRY(metaspace_load(where, json, mark, &size, &step->scheme, &step->split, err));
+  return pattern_literal(mark, size, &step->pattern, err);
+}
+
+static Status load_byte_level(const char *where, const Json *json, SplitStep *step, Error *err) {
+  step->kind = SPLIT_BYTE_LEVEL;
+  step->behavior = BEHAVIOR_ISOLATED;
+  bool ignored, use_regex;
+  TRY(field_known(where, json, "add_prefix_space trim_offsets use_regex", err));
+  TRY(field_bool(where, json, "add_prefix_space", &step->add_prefix_space, err));
+  TRY(field_bool(where, json, "trim_offsets", &ignored, err));
+  TRY(field_bool_or(where, json, "use_regex", true, &use_regex, err));
+  if (!use_regex) return STATUS_OK;
+  return regex_compile(where, gpt2_pattern, sizeof gpt2_pattern - 1, &step->pattern.regex, err);
+}
+
+static const struct {
+  const char *type;
+  Status (*load)(const char *where, const Json *json, SplitStep *step, Error *err);
+} types[] = {
+    {"ByteLevel", load_byte_level},
+    {"Digits", load_digits},
+    {"Metaspace", load_metaspace},
+    {"Punctuation", load_punctuation},
+    {"Split", load_split},
+    {"Whitespace", load_whitespace},
+    {"WhitespaceSplit", load_whitespace_split},
+};
+
+static Status add_pre_tokenizer(const char *where, const Json *json, int depth, PreTokenizer *p, Error *err);
+
+static Status load_sequence(const char *where, const Json *json, int depth, PreTokenizer *p, Error *err) {
+  const Json *list;
+  TRY(field_known(where, json, "pretokenizers", err));
+  TRY(field_array(where, json, "pretokenizers", &list, err));
+  size_t i = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
+    Where inner = where_in(where, NULL, i);
+    TRY(add_pre_tokenizer(inner.text, item, depth + 1, p, err));
+  }
+  return STATUS_OK;
+}
+
+static Status add_pre_tokenizer(const char *where, const Json *json, int depth, PreTokenizer *p, Error *err) {
+  const char *type;
+  if (depth > 32) return error_set(err, STATUS_MODEL, "%s: nested too deep", where);
+  TRY(field_type(where, json, &type, err));
+  Where here = where_in(where, type, 0);
+  if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, p, err);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    if (strcmp(types[i].type, type) != 0) continue;
+    void *steps = p->steps;
+    TRY(mem_grow(&steps, &p->capacity, p->count + 1, sizeof *p->steps, "pre-tokenizers", err));
+    p->steps = steps;
+    SplitStep *step = &p->steps[p->count++];
+    memset(step, 0, sizeof *step);
+    return types[i].load(here.text, json, step, err);
+  }
+  return field_unknown_type(where, type, err);
+}
+
+Status pre_tokenizer_load(const char *where, const Json *json, PreTokenizer *p, Error *err) {
+  *p = (PreTokenizer){0};
+  if (!json) return STATUS_OK;
+  TRY(add_pre_tokenizer(where, json, 0, p, err));
+  p->bytes = p->count > 0 && p->steps[p->count - 1].kind == SPLIT_BYTE_LEVEL;
+  for (size_t i = 0; i < p->count; i++)
+    p->needs_origin |= p->steps[i].kind == SPLIT_METASPACE && p->steps[i].scheme == PREPEND_FIRST;
+  return STATUS_OK;
+}

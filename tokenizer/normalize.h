@@ -1,0 +1,72 @@
+/* normalize.h - the normalizers: NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, in a row. */
+#ifndef AUK_TOKENIZER_NORMALIZE_H
+#define AUK_TOKENIZER_NORMALIZE_H
+
+#include "tokenizer/kinds.h"
+#include "tokenizer/pattern.h"
+
+typedef enum {
+  NORMAL_NFC,
+  NORMAL_NFD,
+  NORMAL_NFKC,
+  NORMAL_NFKD,
+  NORMAL_LOWERCASE,
+  NORMAL_PREPEND,
+  NORMAL_REPLACE,
+  NORMAL_STRIP,
+} NormalKind;
+
+typedef struct {
+  NormalKind kind;
+  KindMap forms;    /* NFC to NFKD: which characters need a look */
+  uint8_t flags[4]; /* [kind of forms] NORMAL_KNOWN, and the form's own UNSAFE bit */
+  Pattern pattern;  /* REPLACE */
+  char *content;    /* [content_size] PREPEND: what; REPLACE: by what */
+  size_t content_size;
+  bool left, right; /* STRIP */
+} NormalStep;
+
+/* A Sequence of them, nested ones laid flat; no steps: text stays as it is. Read-only once loaded. */
+typedef struct {
+  NormalStep *steps; /* [count] */
+  size_t count, capacity;
+} Normalizer;
+
+/* Adds what the JSON of a normalizer asks for (NULL: nothing). Release it also after a failure. */
+Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err);
+void normalizer_release(Normalizer *normalizer);
+
+/* A text, and for each byte where the character that it comes from begins in the original text. */
+typedef struct {
+  const char *text; /* [size] valid UTF-8 */
+  size_t size;
+  const uint32_t *origin; /* [size], not decreasing; NULL where nobody asks */
+} Traced;
+
+/* Where a new text is written. */
+typedef struct {
+  Buffer text;
+  uint32_t *origin; /* [text.size] where traced */
+  size_t capacity;
+} TracedBuffer;
+
+Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
+                  bool each, Error *err);
+void traced_clear(TracedBuffer *buffer);
+void traced_release(TracedBuffer *buffer);
+
+/* What one thread needs. Zero-initialise it. */
+typedef struct {
+  TracedBuffer buffers[2];
+  uint32_t *codes; /* of the characters that are reordered and composed together */
+  uint32_t *codes_origin;
+  uint8_t *classes;
+  size_t n_codes, capacity;
+} NormalScratch;
+void normal_scratch_release(NormalScratch *scratch);
+
+/* Replaces *text by its normal form, which belongs to the scratch (or is the text itself). */
+Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
+                 Error *err);
+
+#endif

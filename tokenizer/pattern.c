@@ -1,0 +1,67 @@
+/* pattern.c - finds literal strings and regular expressions in the same way; see pattern.h.
+ *
+ * Called by: normalize.c, split.c, decode.c and what loads them. */
+#include "tokenizer/pattern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+Status pattern_literal(const char *bytes, size_t size, Pattern *pattern, Error *err) {
+  *pattern = (Pattern){.size = size};
+  pattern->literal = mem_alloc(size, 1, "a pattern", err);
+  if (!pattern->literal) return STATUS_FAILED;
+  memcpy(pattern->literal, bytes, size);
+  return STATUS_OK;
+}
+
+Status pattern_load(const char *where, const Json *json, Pattern *pattern, Error *err) {
+  *pattern = (Pattern){0};
+  const Json *string = json_member(json, "String"), *regex = json_member(json, "Regex");
+  const Json *given = string ? string : regex;
+  if (!given || json_count(json) != 1 || !json_is_string(given))
+    return error_set(err, STATUS_MODEL, "%s: pattern is neither {\"String\": ...} nor {\"Regex\": ...}",
+                     where);
+  size_t size;
+  const char *bytes = json_string(given, &size);
+  /* The empty string matches between all characters, as the empty regular expression does. */
+  if (string && size > 0) return pattern_literal(bytes, size, pattern, err);
+  return regex_compile(where, bytes, size, &pattern->regex, err);
+}
+
+void pattern_release(Pattern *pattern) {
+  free(pattern->literal);
+  regex_free(pattern->regex);
+  *pattern = (Pattern){0};
+}
+
+bool pattern_matches_empty(const Pattern *pattern) {
+  return pattern->regex && regex_matches_empty(pattern->regex);
+}
+
+Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
+                     size_t shift, SpanList *spans, Error *err) {
+  if (pattern->regex) return regex_spans(pattern->regex, scratch, text, size, shift, spans, err);
+  size_t at = 0;
+  while (at < size) {
+    const char *hit = memmem(text + at, size - at, pattern->literal, pattern->size);
+    size_t start = hit ? (size_t)(hit - text) : size;
+    if (start > at) TRY(span_add(spans, shift + at, shift + start, false, err));
+    if (!hit) break;
+    at = start + pattern->size;
+    TRY(span_add(spans, shift + start, shift + at, true, err));
+  }
+  return STATUS_OK;
+}
+
+Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
+                       const char *content, size_t content_size, Buffer *out, Error *err) {
+  SpanList spans = {0};
+  Status status = pattern_spans(pattern, scratch, text, size, 0, &spans, err);
+  for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
+    Span span = spans.items[i];
+    status = span.match ? buffer_append(out, content, content_size, err)
+                        : buffer_append(out, text + span.start, span.end - span.start, err);
+  }
+  span_list_release(&spans);
+  return status;
+}

@@ -1,0 +1,31 @@
+/* pattern.h - what Split and Replace look for: a literal string or a regular expression. */
+#ifndef AUK_TOKENIZER_PATTERN_H
+#define AUK_TOKENIZER_PATTERN_H
+
+#include "base/json.h"
+#include "tokenizer/regex.h"
+
+/* Exactly one of both. */
+typedef struct {
+  char *literal; /* [size], not empty */
+  size_t size;
+  Regex *regex;
+} Pattern;
+
+/* From {"String": ...} or {"Regex": ...}. Release it also after a failure. */
+Status pattern_load(const char *where, const Json *json, Pattern *pattern, Error *err);
+/* A literal pattern. PRECOND size > 0 */
+Status pattern_literal(const char *bytes, size_t size, Pattern *pattern, Error *err);
+void pattern_release(Pattern *pattern);
+
+bool pattern_matches_empty(const Pattern *pattern);
+
+/* As regex_spans(). */
+Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
+                     size_t shift, SpanList *spans, Error *err);
+
+/* Appends text[0 .. size) with every match replaced. */
+Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
+                       const char *content, size_t content_size, Buffer *out, Error *err);
+
+#endif

@@ -1,0 +1,54 @@
+/* regex.h - the regular expressions of tokenizer.json: Oniguruma's language, matched by PCRE2 over kinds.
+ *
+ * The reference matches with Oniguruma (syntax ONIG_SYNTAX_ONIGURUMA, UTF-8, Unicode 16). Here an expression is
+ * parsed by that language's rules, each of its character sets is worked out by our own tables, and what PCRE2 gets
+ * is an expression over kinds (kinds.h), one byte a character, without any Unicode left in it. What PCRE2 has no
+ * equal for is refused with its place. */
+#ifndef AUK_TOKENIZER_REGEX_H
+#define AUK_TOKENIZER_REGEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/status.h"
+
+/* A part of a text, in bytes. */
+typedef struct {
+  uint32_t start, end;
+  bool match;
+} Span;
+
+typedef struct {
+  Span *items; /* [count] */
+  size_t count, capacity;
+} SpanList;
+
+Status span_add(SpanList *list, size_t start, size_t end, bool match, Error *err);
+void span_list_release(SpanList *list);
+
+typedef struct Regex Regex; /* read-only once compiled: threads may share it */
+
+/* What one thread needs to match with any number of expressions. Zero-initialise it. */
+typedef struct RegexScratch {
+  uint8_t *kinds;
+  size_t capacity;
+  void *match_data, *match_context, *jit_stack; /* PCRE2's */
+} RegexScratch;
+void regex_scratch_release(RegexScratch *scratch);
+
+/* `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL. */
+Status regex_compile(const char *where, const char *pattern, size_t size, Regex **regex, Error *err);
+void regex_free(Regex *regex);
+
+/* Whether it can match without taking a character. */
+bool regex_matches_empty(const Regex *regex);
+
+/* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they cover the
+ * text; matches may be empty, what is between them is not. An empty match right behind a match does not count
+ * (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift` added. */
+Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
+                   SpanList *spans, Error *err);
+
+#endif

@@ -1,0 +1,436 @@
+/* regex_class.c - the sets of regular expressions: [classes], \p{properties}, [:brackets:] and escapes.
+ *
+ * Called by: regex_parse.c. The rules are those of Oniguruma 6.9 (doc/RE and doc/UNICODE_PROPERTIES there), as the
+ * reference shows them. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/regex_parse.h"
+
+/* --- properties by name */
+
+/* Long names of general categories, and those that are several; names without '_' and in small letters. */
+static const struct {
+  const char *name;
+  const char *categories; /* short names, each of two letters, or the first letter of several */
+} category_sets[] = {
+    {"letter", "L"},
+    {"mark", "M"},
+    {"number", "N"},
+    {"punctuation", "P"},
+    {"punct", "P"},
+    {"symbol", "S"},
+    {"separator", "Z"},
+    {"other", "C"},
+    {"lc", "LuLlLt"},
+    {"casedletter", "LuLlLt"},
+    {"uppercaseletter", "Lu"},
+    {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"combiningmark", "M"},
+    {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"decimalnumber", "Nd"},
+    {"digit", "Nd"},
+    {"letternumber", "Nl"},
+    {"othernumber", "No"},
+    {"connectorpunctuation", "Pc"},
+    {"dashpunctuation", "Pd"},
+    {"openpunctuation", "Ps"},
+    {"closepunctuation", "Pe"},
+    {"initialpunctuation", "Pi"},
+    {"finalpunctuation", "Pf"},
+    {"otherpunctuation", "Po"},
+    {"mathsymbol", "Sm"},
+    {"currencysymbol", "Sc"},
+    {"modifiersymbol", "Sk"},
+    {"othersymbol", "So"},
+    {"spaceseparator", "Zs"},
+    {"lineseparator", "Zl"},
+    {"paragraphseparator", "Zp"},
+    {"control", "Cc"},
+    {"cntrl", "Cc"},
+    {"format", "Cf"},
+    {"surrogate", "Cs"},
+    {"privateuse", "Co"},
+    {"unassigned", "Cn"},
+};
+
+static const struct {
+  const char *name;
+  uint32_t flag;
+} flag_sets[] = {
+    {"alphabetic", CHAR_ALPHABETIC}, {"alpha", CHAR_ALPHABETIC},    {"lowercase", CHAR_LOWERCASE},
+    {"lower", CHAR_LOWERCASE},       {"uppercase", CHAR_UPPERCASE}, {"upper", CHAR_UPPERCASE},
+    {"whitespace", CHAR_SPACE},      {"space", CHAR_SPACE},
+};
+
+/* ISO 15924 codes of the scripts that split patterns name. */
+static const struct {
+  const char *code, *name;
+} script_codes[] = {
+    {"arab", "arabic"},     {"armn", "armenian"},  {"beng", "bengali"},  {"cyrl", "cyrillic"},
+    {"deva", "devanagari"}, {"ethi", "ethiopic"},  {"geor", "georgian"}, {"grek", "greek"},
+    {"hang", "hangul"},     {"hani", "han"},       {"hebr", "hebrew"},   {"hira", "hiragana"},
+    {"kana", "katakana"},   {"khmr", "khmer"},     {"laoo", "lao"},      {"latn", "latin"},
+    {"mong", "mongolian"},  {"mymr", "myanmar"},   {"taml", "tamil"},    {"telu", "telugu"},
+    {"tibt", "tibetan"},    {"zinh", "inherited"}, {"zyyy", "common"},   {"zzzz", "unknown"},
+};
+
+static const size_t n_category_sets = sizeof category_sets / sizeof *category_sets;
+static const size_t n_flag_sets = sizeof flag_sets / sizeof *flag_sets;
+static const size_t n_script_codes = sizeof script_codes / sizeof *script_codes;
+
+/* Whether `name`, as the tables spell it, is `wanted`, which has no '_' and small letters. */
+static bool same_name(const char *name, const char *wanted) {
+  for (; *name; name++) {
+    if (*name == '_') continue;
+    if (tolower((unsigned char)*name) != *wanted++) return false;
+  }
+  return *wanted == '\0';
+}
+
+/* "L": every category that begins so; "LuLl": these. */
+static Status add_categories(CharSet *set, const char *categories, Error *err) {
+  for (uint32_t i = 0; unicode_category_names[i]; i++) {
+    const char *name = unicode_category_names[i];
+    bool wanted = strlen(categories) == 1 && name[0] == categories[0];
+    for (const char *c = categories; c[0] && c[1]; c += 2) wanted |= memcmp(c, name, 2) == 0;
+    if (wanted) TRY(charset_add_value(set, &unicode_categories, i, err));
+  }
+  return STATUS_OK;
+}
+
+/* What \w, \b and \p{Word} mean in a class; outside of one there are six more (see unicode.h, CHAR_WORD). */
+static Status add_class_word(CharSet *set, Error *err) {
+  TRY(charset_add_flags(set, &unicode_flags, CHAR_ALPHABETIC, err));
+  TRY(add_categories(set, "M", err));
+  return add_categories(set, "NdPc", err);
+}
+
+static Status add_word(CharSet *set, bool in_class, Error *err) {
+  return in_class ? add_class_word(set, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
+}
+
+/* Adds the property of this name, small letters without '_', ' ' and '-'; false in *known where it is none. */
+static Status add_property(CharSet *set, const char *name, bool in_class, bool *known, Error *err) {
+  *known = true;
+  for (size_t i = 0; i < n_category_sets; i++)
+    if (strcmp(category_sets[i].name, name) == 0)
+      return add_categories(set, category_sets[i].categories, err);
+  for (size_t i = 0; i < n_flag_sets; i++)
+    if (strcmp(flag_sets[i].name, name) == 0)
+      return charset_add_flags(set, &unicode_flags, flag_sets[i].flag, err);
+  for (uint32_t i = 0; unicode_category_names[i]; i++)
+    if (same_name(unicode_category_names[i], name))
+      return charset_add_value(set, &unicode_categories, i, err);
+  if (strlen(name) == 1 && strchr("lmnpszc", *name)) {
+    const char major[2] = {(char)toupper((unsigned char)*name), '\0'};
+    return add_categories(set, major, err);
+  }
+  for (size_t i = 0; i < n_script_codes; i++)
+    if (strcmp(script_codes[i].code, name) == 0) name = script_codes[i].name;
+  for (uint32_t i = 0; unicode_script_names[i]; i++)
+    if (same_name(unicode_script_names[i], name)) return charset_add_value(set, &unicode_scripts, i, err);
+  if (strcmp(name, "any") == 0) return charset_add(set, 0, UNICODE_END - 1, err);
+  if (strcmp(name, "ascii") == 0) return charset_add(set, 0, 0x7f, err);
+  if (strcmp(name, "word") == 0) return add_word(set, in_class, err);
+  if (strcmp(name, "alnum") == 0) {
+    TRY(charset_add_flags(set, &unicode_flags, CHAR_ALPHABETIC, err));
+    return add_categories(set, "Nd", err);
+  }
+  *known = false;
+  return STATUS_OK;
+}
+
+/* Unites `part`, or everything else where it is negated, into `set`, and empties it. */
+static Status take(CharSet *set, CharSet *part, bool negated, Error *err) {
+  Status status = negated ? charset_complement(part, err) : STATUS_OK;
+  if (status == STATUS_OK) status = charset_unite(set, part, err);
+  charset_release(part);
+  return status;
+}
+
+/* \p{NAME}, \p{^NAME}, \P{NAME}, behind the p. */
+static Status parse_property(RegexParser *p, bool negated, bool in_class, CharSet *set, Error *err) {
+  if (!regex_looking_at(p, '{')) return regex_refuse(p, err, "\\p without {NAME} is not supported");
+  p->at++;
+  if (regex_looking_at(p, '^')) {
+    negated = !negated;
+    p->at++;
+  }
+  char name[64];
+  size_t n = 0, begin = p->at;
+  for (; p->at < p->size && p->text[p->at] != '}'; p->at++) {
+    unsigned char c = p->text[p->at];
+    if (c == ' ' || c == '_' || c == '-') continue;
+    name[n++] = c < 0x80 ? (char)tolower(c) : '?';
+    if (n == sizeof name) break;
+  }
+  if (n == sizeof name || !regex_looking_at(p, '}'))
+    return regex_refuse(p, err, "a property's name is too long or has no '}' behind it");
+  name[n] = '\0';
+  CharSet property = {0};
+  bool known;
+  Status status = add_property(&property, name, in_class, &known, err);
+  if (status == STATUS_OK && !known)
+    status = regex_refuse(p, err, "\\p{%.*s}: unknown property", (int)(p->at - begin),
+                          (const char *)p->text + begin);
+  p->at++;
+  if (status == STATUS_OK) return take(set, &property, negated, err);
+  charset_release(&property);
+  return status;
+}
+
+/* --- escapes */
+
+static int hex_value(unsigned char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/* Up to `most` hexadecimal digits; *n is how many there were. */
+static uint32_t read_hex(RegexParser *p, int most, int *n) {
+  uint32_t value = 0;
+  for (*n = 0; *n < most && p->at < p->size && hex_value(p->text[p->at]) >= 0; ++*n, p->at++)
+    value = value << 4 | (uint32_t)hex_value(p->text[p->at]);
+  return value;
+}
+
+static Status parse_hex(RegexParser *p, uint32_t letter, uint32_t *code, Error *err) {
+  int n;
+  bool braces = letter == 'x' && regex_looking_at(p, '{');
+  if (braces) p->at++;
+  *code = read_hex(p, letter == 'u' ? 4 : braces ? 8 : 2, &n);
+  bool whole = letter == 'u' ? n == 4 : n > 0;
+  if (braces) {
+    whole &= regex_looking_at(p, '}');
+    p->at++;
+  }
+  if (!whole) return regex_refuse(p, err, "\\%c without a whole number behind it", (char)letter);
+  if (*code >= UNICODE_END || (*code >= 0xd800 && *code < 0xe000))
+    return regex_refuse(p, err, "there is no character %X", (unsigned)*code);
+  if (letter == 'x' && !braces && *code > 0x7f)
+    return regex_refuse(p, err, "\\x%02X is half a character; \\x{%X} would be one", (unsigned)*code,
+                        (unsigned)*code);
+  return STATUS_OK;
+}
+
+static Status parse_octal(RegexParser *p, uint32_t *code) {
+  *code = 0;
+  for (int n = 0; n < 2 && p->at < p->size && p->text[p->at] >= '0' && p->text[p->at] <= '7'; n++)
+    *code = *code * 8 + (uint32_t)(p->text[p->at++] - '0');
+  return STATUS_OK;
+}
+
+/* \d \w \s \h and their complements, \p and \P; false in *is_set for other letters. */
+static Status escape_set(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, CharSet *set,
+                         Error *err) {
+  bool negated = letter < 0x80 && isupper((int)letter);
+  CharSet part = {0};
+  Status status;
+  *is_set = true;
+  switch (letter) {
+  case 'd':
+  case 'D': status = add_categories(&part, "Nd", err); break;
+  case 'w':
+  case 'W': status = add_word(&part, in_class, err); break;
+  case 's':
+  case 'S': status = charset_add_flags(&part, &unicode_flags, CHAR_SPACE, err); break;
+  case 'h':
+  case 'H':
+    status = charset_add(&part, '0', '9', err);
+    if (status == STATUS_OK) status = charset_add(&part, 'A', 'F', err);
+    if (status == STATUS_OK) status = charset_add(&part, 'a', 'f', err);
+    break;
+  case 'p':
+  case 'P': return parse_property(p, negated, in_class, set, err);
+  default: *is_set = false; return STATUS_OK;
+  }
+  if (status == STATUS_OK) return take(set, &part, negated, err);
+  charset_release(&part);
+  return status;
+}
+
+Status regex_escape(RegexParser *p, uint32_t letter, bool in_class, bool *is_set, uint32_t *code,
+                    CharSet *set, Error *err) {
+  TRY(escape_set(p, letter, in_class, is_set, set, err));
+  if (*is_set) return STATUS_OK;
+  switch (letter) {
+  case 't': *code = '\t'; return STATUS_OK;
+  case 'n': *code = '\n'; return STATUS_OK;
+  case 'v': *code = '\v'; return STATUS_OK;
+  case 'f': *code = '\f'; return STATUS_OK;
+  case 'r': *code = '\r'; return STATUS_OK;
+  case 'a': *code = 0x07; return STATUS_OK;
+  case 'e': *code = 0x1b; return STATUS_OK;
+  case 'x':
+  case 'u': return parse_hex(p, letter, code, err);
+  case '0': return parse_octal(p, code);
+  case 'b':
+    if (in_class) {
+      *code = '\b';
+      return STATUS_OK;
+    }
+    break;
+  default: break;
+  }
+  if (letter < 0x80 && isalnum((int)letter))
+    return regex_refuse(p, err, "\\%c is not supported", (char)letter);
+  *code = letter;
+  return STATUS_OK;
+}
+
+/* --- classes */
+
+/* [:name:] or [:^name:] behind its "[:". */
+static Status parse_bracket(RegexParser *p, CharSet *set, Error *err) {
+  static const struct {
+    const char *name, *categories;
+    uint32_t flags;
+  } brackets[] = {
+      {"alpha", "", CHAR_ALPHABETIC},
+      {"alnum", "Nd", CHAR_ALPHABETIC},
+      {"digit", "Nd", 0},
+      {"lower", "", CHAR_LOWERCASE},
+      {"upper", "", CHAR_UPPERCASE},
+      {"space", "", CHAR_SPACE},
+      {"punct", "PcPdPsPePiPfPoSmScSkSo", 0},
+      {"cntrl", "Cc", 0},
+      {"word", "NdPcMnMcMe", CHAR_ALPHABETIC},
+  };
+  bool negated = regex_looking_at(p, '^');
+  if (negated) p->at++;
+  for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++) {
+    size_t n = strlen(brackets[i].name);
+    if (p->size - p->at < n + 2 || memcmp(p->text + p->at, brackets[i].name, n) != 0 ||
+        memcmp(p->text + p->at + n, ":]", 2) != 0)
+      continue;
+    p->at += n + 2;
+    CharSet part = {0};
+    Status status =
+        brackets[i].flags ? charset_add_flags(&part, &unicode_flags, brackets[i].flags, err) : STATUS_OK;
+    if (status == STATUS_OK) status = add_categories(&part, brackets[i].categories, err);
+    if (status == STATUS_OK) return take(set, &part, negated, err);
+    charset_release(&part);
+    return status;
+  }
+  return regex_refuse(p, err, "this [:bracket:] is not supported");
+}
+
+/* One member of a class: a character (*is_set false, *code) or a set, which is added to `set`. */
+static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err);
+
+static Status parse_range(RegexParser *p, uint32_t first, CharSet *set, Error *err) {
+  p->at++; /* the '-' */
+  bool is_set;
+  uint32_t last;
+  CharSet ignored = {0};
+  Status status = parse_member(p, &is_set, &last, &ignored, err);
+  charset_release(&ignored);
+  if (status != STATUS_OK) return status;
+  if (is_set) return regex_refuse(p, err, "a set at the end of a range");
+  if (last < first) return regex_refuse(p, err, "a range that runs backwards");
+  return charset_add(set, first, last, err);
+}
+
+static bool range_follows(const RegexParser *p) {
+  return regex_looking_at(p, '-') && p->at + 1 < p->size && p->text[p->at + 1] != ']';
+}
+
+/* The body of a class up to its ']', without negation: unions between "&&". */
+static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool *intersected, Error *err) {
+  for (bool first = true;; first = false) {
+    if (p->at >= p->size) return regex_refuse(p, err, "a class without ']'");
+    if (regex_looking_at(p, ']')) {
+      /* At the beginning it is a member, where another one ends the class. */
+      if (!first) break;
+      if (!memchr(p->text + p->at + 1, ']', p->size - p->at - 1))
+        return regex_refuse(p, err, "an empty class");
+    }
+    if (regex_looking_at(p, '&') && p->at + 1 < p->size && p->text[p->at + 1] == '&') {
+      p->at += 2;
+      if (*intersected) {
+        TRY(charset_intersect(all, current, err));
+      } else {
+        TRY(charset_unite(all, current, err));
+      }
+      *intersected = true;
+      charset_release(current);
+      continue;
+    }
+    bool is_set;
+    uint32_t code;
+    TRY(parse_member(p, &is_set, &code, current, err));
+    if (range_follows(p)) {
+      if (is_set) return regex_refuse(p, err, "a set at the beginning of a range");
+      TRY(parse_range(p, code, current, err));
+    } else if (!is_set) {
+      TRY(charset_add(current, code, code, err));
+    }
+  }
+  p->at++;
+  return *intersected ? charset_intersect(all, current, err) : charset_unite(all, current, err);
+}
+
+/* Where case is ignored a class also matches several characters for one ("ss" for U+00DF). That makes no
+ * difference where the class takes the first of them by itself. */
+static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, const CharSet *folded,
+                                 Error *err) {
+  for (size_t i = 0; i < unicode_multi_fold_count; i++) {
+    const MultiFold *m = &unicode_multi_folds[i];
+    if (charset_contains(plain, m->code) && !charset_contains(folded, m->fold[0]))
+      return regex_refuse(p, err, "U+%04X in a class without regard to case is not supported",
+                          (unsigned)m->code);
+  }
+  return STATUS_OK;
+}
+
+static Status fold_class(const RegexParser *p, bool negated, CharSet *set, Error *err) {
+  CharSet plain = {0};
+  Status status = charset_unite(&plain, set, err);
+  if (status == STATUS_OK) status = charset_fold(set, err);
+  if (status == STATUS_OK && !negated) status = refuse_multi_folds(p, &plain, set, err);
+  charset_release(&plain);
+  return status;
+}
+
+Status regex_class(RegexParser *p, bool ignore_case, CharSet *set, Error *err) {
+  if (++p->depth > 200) return regex_refuse(p, err, "nested too deep");
+  bool negated = regex_looking_at(p, '^'), intersected = false;
+  if (negated) p->at++;
+  CharSet current = {0}, all = {0};
+  Status status = parse_unions(p, &current, &all, &intersected, err);
+  charset_release(&current);
+  if (status == STATUS_OK && ignore_case) status = fold_class(p, negated, &all, err);
+  if (status == STATUS_OK) {
+    status = take(set, &all, negated, err);
+  } else {
+    charset_release(&all);
+  }
+  p->depth--;
+  return status;
+}
+
+static Status parse_member(RegexParser *p, bool *is_set, uint32_t *code, CharSet *set, Error *err) {
+  *is_set = false;
+  TRY(regex_next(p, code, err));
+  if (*code == '\\') {
+    uint32_t letter;
+    TRY(regex_next(p, &letter, err));
+    return regex_escape(p, letter, true, is_set, code, set, err);
+  }
+  if (*code != '[') return STATUS_OK;
+  *is_set = true;
+  if (regex_looking_at(p, ':')) {
+    p->at++;
+    return parse_bracket(p, set, err);
+  }
+  return regex_class(p, false, set, err); /* case is folded once, for the outermost class */
+}

@@ -1,0 +1,420 @@
+/* regex_parse.c - parses Oniguruma's regular expressions and writes them down for PCRE2; see regex_parse.h.
+ *
+ * Called by: regex.c. What is the same in both languages goes over as it is; these are not:
+ *   . ^ $ \Z \b \R     written out, as their newline is "\n" alone and their words are ours
+ *   {n,m}+ {n}?        no possessive or lazy forms: a repetition of a repetition
+ *   (?m) (?i)a|b       '.' takes newlines; an option in the middle of a branch takes the rest of the group
+ *   (...) (?<n>...)    do not capture, as nothing can refer to them: back-references are refused
+ * Always true: units[0 .. n_units) is well-formed for PCRE2 up to the groups that are open. */
+#include "tokenizer/regex_parse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+typedef struct {
+  bool ignore_case, dot_takes_newline;
+} Options;
+
+static Status parse_branches(RegexParser *p, Options options, Error *err);
+
+Status regex_refuse(const RegexParser *p, Error *err, const char *format, ...) {
+  char message[256];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(message, sizeof message, format, args);
+  va_end(args);
+  return error_set(err, STATUS_MODEL, "%s: regular expression at byte %zu: %s", p->where, p->at, message);
+}
+
+Status regex_next(RegexParser *p, uint32_t *code, Error *err) {
+  if (p->at >= p->size) return regex_refuse(p, err, "it ends too early");
+  int length = utf8_decode(p->text + p->at, p->size - p->at, code);
+  if (length <= 0) return regex_refuse(p, err, "invalid UTF-8");
+  p->at += (size_t)length;
+  return STATUS_OK;
+}
+
+/* --- writing units */
+
+static Status emit_unit(RegexParser *p, uint32_t unit, Error *err) {
+  void *units = p->units;
+  TRY(mem_grow(&units, &p->units_capacity, p->n_units + 1, sizeof *p->units, "a regular expression", err));
+  p->units = units;
+  p->units[p->n_units++] = unit;
+  return STATUS_OK;
+}
+
+static Status emit(RegexParser *p, const char *text, Error *err) {
+  for (; *text; text++) TRY(emit_unit(p, (unsigned char)*text, err));
+  return STATUS_OK;
+}
+
+/* Takes over `set`, which is empty afterwards. */
+static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
+  size_t i = 0;
+  while (i < p->n_sets && !charset_equal(&p->sets[i], set)) i++;
+  if (i == p->n_sets) {
+    void *sets = p->sets;
+    Status status = mem_grow(&sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err);
+    if (status != STATUS_OK) {
+      charset_release(set);
+      return status;
+    }
+    p->sets = sets;
+    p->sets[p->n_sets++] = *set;
+    *set = (CharSet){0};
+  }
+  charset_release(set);
+  return emit_unit(p, UNIT_SET + (uint32_t)i, err);
+}
+
+/* The set of `first`, and of `last` too where it is not the same. */
+static Status emit_range(RegexParser *p, uint32_t first, uint32_t last, Error *err) {
+  CharSet set = {0};
+  TRY(charset_add(&set, first, last, err));
+  return emit_set(p, &set, err);
+}
+
+static Status emit_newline(RegexParser *p, Error *err) {
+  return emit_range(p, '\n', '\n', err);
+}
+
+/* Makes units[start ..] one group, so that a quantifier can follow. */
+static Status wrap(RegexParser *p, size_t start, Error *err) {
+  TRY(emit(p, "   )", err)); /* room for "(?:" */
+  memmove(p->units + start + 3, p->units + start, (p->n_units - 4 - start) * sizeof *p->units);
+  p->units[start] = '(', p->units[start + 1] = '?', p->units[start + 2] = ':';
+  return STATUS_OK;
+}
+
+/* --- characters */
+
+/* Where case is ignored, several characters in a row can match one other ("ss" matches U+00DF), also across the
+ * borders of plain groups. */
+static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
+  if (p->n_literals == 3) {
+    memmove(p->literals, p->literals + 1, 2 * sizeof *p->literals);
+    p->n_literals = 2;
+  }
+  p->literals[p->n_literals++] = unicode_case(&unicode_fold, code);
+  for (size_t i = 0; i < unicode_multi_fold_count; i++) {
+    const MultiFold *m = &unicode_multi_folds[i];
+    size_t n = m->fold[2] ? 3 : 2, same = 0;
+    while (same < n && n <= p->n_literals &&
+           p->literals[p->n_literals - n + same] == unicode_case(&unicode_fold, m->fold[same]))
+      same++;
+    if (same == n || m->code == code)
+      return regex_refuse(p, err,
+                          "U+%04X and its other form, of several characters, without regard to case: not "
+                          "supported",
+                          (unsigned)m->code);
+  }
+  return STATUS_OK;
+}
+
+static Status emit_literal(RegexParser *p, uint32_t code, Options options, Error *err) {
+  CharSet set = {0};
+  TRY(charset_add(&set, code, code, err));
+  if (options.ignore_case) {
+    Status status = note_literal(p, code, err);
+    if (status == STATUS_OK) status = charset_fold(&set, err);
+    if (status != STATUS_OK) {
+      charset_release(&set);
+      return status;
+    }
+  }
+  return emit_set(p, &set, err);
+}
+
+static Status emit_dot(RegexParser *p, bool newline_too, Error *err) {
+  CharSet set = {0};
+  Status status = newline_too ? STATUS_OK : charset_add(&set, '\n', '\n', err);
+  if (status == STATUS_OK) status = charset_complement(&set, err);
+  if (status == STATUS_OK) return emit_set(p, &set, err);
+  charset_release(&set);
+  return status;
+}
+
+static Status emit_word(RegexParser *p, Error *err) {
+  CharSet set = {0};
+  Status status = charset_add_flags(&set, &unicode_flags, CHAR_WORD, err);
+  if (status == STATUS_OK) return emit_set(p, &set, err);
+  charset_release(&set);
+  return status;
+}
+
+/* \b: one side is a word and the other is not; \B: both or neither. */
+static Status emit_boundary(RegexParser *p, bool negated, Error *err) {
+  TRY(emit(p, "(?:(?<=", err));
+  TRY(emit_word(p, err));
+  TRY(emit(p, negated ? ")(?=" : ")(?!", err));
+  TRY(emit_word(p, err));
+  TRY(emit(p, ")|(?<!", err));
+  TRY(emit_word(p, err));
+  TRY(emit(p, negated ? ")(?!" : ")(?=", err));
+  TRY(emit_word(p, err));
+  return emit(p, "))", err);
+}
+
+/* \R: CR LF as one, else any of LF VT FF CR NEL LS PS. */
+static Status emit_linebreak(RegexParser *p, Error *err) {
+  TRY(emit(p, "(?>", err));
+  TRY(emit_range(p, '\r', '\r', err));
+  TRY(emit_newline(p, err));
+  TRY(emit(p, "|", err));
+  CharSet set = {0};
+  Status status = charset_add(&set, '\n', '\r', err);
+  if (status == STATUS_OK) status = charset_add(&set, 0x85, 0x85, err);
+  if (status == STATUS_OK) status = charset_add(&set, 0x2028, 0x2029, err);
+  if (status != STATUS_OK) {
+    charset_release(&set);
+    return status;
+  }
+  TRY(emit_set(p, &set, err));
+  return emit(p, ")", err);
+}
+
+/* --- atoms */
+
+/* What an atom allows behind it. */
+typedef enum { ATOM_PLAIN, ATOM_ANCHOR /* cannot be repeated */, ATOM_NOTHING /* a comment */ } Atom;
+
+static Status parse_escape(RegexParser *p, Options options, Atom *atom, Error *err) {
+  uint32_t letter, code = 0;
+  TRY(regex_next(p, &letter, err));
+  *atom = ATOM_ANCHOR;
+  switch (letter) {
+  case 'A': return emit(p, "\\A", err);
+  case 'z': return emit(p, "\\z", err);
+  case 'Z':
+    TRY(emit(p, "(?=", err));
+    TRY(emit_newline(p, err));
+    return emit(p, "?\\z)", err);
+  case 'b':
+  case 'B': return emit_boundary(p, letter == 'B', err);
+  default: break;
+  }
+  *atom = ATOM_PLAIN;
+  if (letter == 'R') return emit_linebreak(p, err);
+  if (letter == 'N' || letter == 'O') return emit_dot(p, letter == 'O', err);
+  CharSet set = {0};
+  bool is_set = false;
+  Status status = regex_escape(p, letter, false, &is_set, &code, &set, err);
+  if (status == STATUS_OK && is_set) {
+    p->n_literals = 0;
+    return emit_set(p, &set, err);
+  }
+  charset_release(&set);
+  return status == STATUS_OK ? emit_literal(p, code, options, err) : status;
+}
+
+static Status close_group(RegexParser *p, Error *err) {
+  if (!regex_looking_at(p, ')')) return regex_refuse(p, err, "a group without ')'");
+  p->at++;
+  return emit(p, ")", err);
+}
+
+/* (?imx-imx) and (?imx-imx:...) behind the '?'. The first form takes the rest of the group it is in. */
+static Status parse_options(RegexParser *p, Options options, Error *err) {
+  bool on = true;
+  for (;;) {
+    uint32_t c;
+    TRY(regex_next(p, &c, err));
+    if (c == '-' && on) {
+      on = false;
+    } else if (c == 'i') {
+      options.ignore_case = on;
+    } else if (c == 'm') {
+      options.dot_takes_newline = on;
+    } else if (c == 'x' && !on) {
+      continue; /* it is never on */
+    } else if (c == ':' || c == ')') {
+      TRY(emit(p, "(?:", err));
+      TRY(parse_branches(p, options, err));
+      return c == ':' ? close_group(p, err) : emit(p, ")", err);
+    } else {
+      return regex_refuse(p, err, "this kind of group is not supported");
+    }
+  }
+}
+
+static Status skip_until(RegexParser *p, char end, Error *err) {
+  const unsigned char *found = memchr(p->text + p->at, end, p->size - p->at);
+  if (!found) return regex_refuse(p, err, "a group without '%c'", end);
+  p->at = (size_t)(found - p->text) + 1;
+  return STATUS_OK;
+}
+
+/* Passes over `opening` if it is what follows. */
+static bool accept(RegexParser *p, const char *opening) {
+  size_t n = strlen(opening);
+  if (p->size - p->at < n || memcmp(p->text + p->at, opening, n) != 0) return false;
+  p->at += n;
+  return true;
+}
+
+/* Behind the '('. */
+static Status parse_group(RegexParser *p, Options options, Atom *atom, Error *err) {
+  static const struct {
+    const char *opening;
+    bool anchor;
+  } same[] = {{"?:", false}, {"?>", false}, {"?=", true}, {"?!", true}, {"?<=", true}, {"?<!", true}};
+  if (accept(p, "?#")) {
+    *atom = ATOM_NOTHING;
+    return skip_until(p, ')', err);
+  }
+  const char *opening = "?:";
+  bool anchor = false, known = false;
+  for (size_t i = 0; i < sizeof same / sizeof *same && !known; i++) {
+    if (!accept(p, same[i].opening)) continue;
+    opening = same[i].opening;
+    anchor = same[i].anchor;
+    known = true;
+  }
+  if (!known && accept(p, "?<")) { /* a name, to which nothing can refer */
+    TRY(skip_until(p, '>', err));
+  } else if (!known && regex_looking_at(p, '*')) {
+    return regex_refuse(p, err, "(*...) is not supported");
+  } else if (!known && accept(p, "?")) {
+    return parse_options(p, options, err);
+  }
+  *atom = anchor ? ATOM_ANCHOR : ATOM_PLAIN;
+  if (anchor) p->n_literals = 0;
+  TRY(emit(p, "(", err));
+  TRY(emit(p, opening, err));
+  TRY(parse_branches(p, options, err));
+  return close_group(p, err);
+}
+
+static Status parse_atom(RegexParser *p, Options options, Atom *atom, Error *err) {
+  uint32_t code;
+  TRY(regex_next(p, &code, err));
+  *atom = ATOM_PLAIN;
+  switch (code) {
+  case '(': return parse_group(p, options, atom, err);
+  case '\\': return parse_escape(p, options, atom, err);
+  case '.': p->n_literals = 0; return emit_dot(p, options.dot_takes_newline, err);
+  case '^':
+    *atom = ATOM_ANCHOR;
+    TRY(emit(p, "(?:\\A|(?<=", err));
+    TRY(emit_newline(p, err));
+    return emit(p, ")(?!\\z))", err);
+  case '$':
+    *atom = ATOM_ANCHOR;
+    TRY(emit(p, "(?=", err));
+    TRY(emit_newline(p, err));
+    return emit(p, "|\\z)", err);
+  case '[': {
+    p->n_literals = 0;
+    CharSet set = {0};
+    Status status = regex_class(p, options.ignore_case, &set, err);
+    if (status == STATUS_OK) return emit_set(p, &set, err);
+    charset_release(&set);
+    return status;
+  }
+  case '?':
+  case '*':
+  case '+': return regex_refuse(p, err, "'%c' has nothing to repeat", (char)code);
+  default: return emit_literal(p, code, options, err);
+  }
+}
+
+/* --- repetition */
+
+static bool read_number(RegexParser *p, uint32_t *value) {
+  size_t from = p->at;
+  for (*value = 0; p->at < p->size && p->text[p->at] >= '0' && p->text[p->at] <= '9'; p->at++)
+    if (*value <= UINT16_MAX) *value = *value * 10 + (uint32_t)(p->text[p->at] - '0');
+  return p->at > from;
+}
+
+/* {n} {n,} {,m} {n,m}: false, and nothing passed over, where it is none of them and '{' means itself. */
+static Status parse_interval(RegexParser *p, bool *found, bool *exact, Error *err) {
+  size_t from = p->at++;
+  uint32_t low = 0, high = 0;
+  bool has_low = read_number(p, &low), comma = regex_looking_at(p, ',');
+  if (comma) p->at++;
+  bool has_high = comma && read_number(p, &high);
+  *exact = has_low && !comma;
+  *found = regex_looking_at(p, '}') && (has_low || has_high);
+  if (!*found) {
+    p->at = from;
+    return STATUS_OK;
+  }
+  p->at++;
+  if (low > UINT16_MAX || high > UINT16_MAX) return regex_refuse(p, err, "repeated more than 65535 times");
+  if (has_high && high < low) return regex_refuse(p, err, "{n,m} with n above m");
+  char text[32];
+  if (*exact) {
+    snprintf(text, sizeof text, "{%u}", (unsigned)low);
+  } else if (has_high) {
+    snprintf(text, sizeof text, "{%u,%u}", (unsigned)low, (unsigned)high);
+  } else {
+    snprintf(text, sizeof text, "{%u,}", (unsigned)low);
+  }
+  return emit(p, text, err);
+}
+
+/* All that repeats the atom units[start ..]. */
+static Status parse_quantifiers(RegexParser *p, size_t start, Atom atom, Error *err) {
+  for (bool again = false;; again = true) {
+    if (p->at >= p->size || !memchr("?*+{", p->text[p->at], 4)) return STATUS_OK;
+    char c = (char)p->text[p->at];
+    size_t from = p->at, units = p->n_units;
+    bool found = true, exact = false;
+    if (again) TRY(wrap(p, start, err));
+    if (c == '{') {
+      TRY(parse_interval(p, &found, &exact, err));
+      if (!found) {
+        if (again) { /* unwrap */
+          memmove(p->units + start, p->units + start + 3, (units - start) * sizeof *p->units);
+          p->n_units = units;
+        }
+        return STATUS_OK;
+      }
+    } else {
+      p->at++;
+      TRY(emit_unit(p, (unsigned char)c, err));
+    }
+    if (atom == ATOM_ANCHOR) {
+      p->at = from;
+      return regex_refuse(p, err, "what matches no character is repeated");
+    }
+    p->n_literals = 0;
+    bool lazy = regex_looking_at(p, '?') && !exact, possessive = regex_looking_at(p, '+') && c != '{';
+    if (lazy || possessive) TRY(emit_unit(p, p->text[p->at++], err));
+  }
+}
+
+static Status parse_branch(RegexParser *p, Options options, Error *err) {
+  while (p->at < p->size && p->text[p->at] != '|' && p->text[p->at] != ')') {
+    size_t start = p->n_units;
+    Atom atom;
+    TRY(parse_atom(p, options, &atom, err));
+    if (atom != ATOM_NOTHING) TRY(parse_quantifiers(p, start, atom, err));
+  }
+  return STATUS_OK;
+}
+
+/* Up to the ')' of the group it is in, or the end. */
+static Status parse_branches(RegexParser *p, Options options, Error *err) {
+  if (++p->depth > 200) return regex_refuse(p, err, "nested too deep");
+  TRY(parse_branch(p, options, err));
+  while (regex_looking_at(p, '|')) {
+    p->at++;
+    p->n_literals = 0;
+    TRY(emit(p, "|", err));
+    TRY(parse_branch(p, options, err));
+  }
+  p->depth--;
+  return STATUS_OK;
+}
+
+Status regex_parse(RegexParser *p, Error *err) {
+  TRY(parse_branches(p, (Options){0}, err));
+  if (p->at < p->size) return regex_refuse(p, err, "')' without its group");
+  return STATUS_OK;
+}

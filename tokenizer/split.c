@@ -1,0 +1,235 @@
+/* split.c - cuts texts into pieces; see split.h.
+ *
+ * Called by: encode.c. Always true: pieces are in order, do not overlap, and none is empty. */
+#include "tokenizer/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+void split_scratch_release(SplitScratch *scratch) {
+  for (int i = 0; i < 2; i++) {
+    span_list_release(&scratch->lists[i]);
+    traced_release(&scratch->buffers[i]);
+  }
+}
+
+/* --- behaviors */
+
+/* The matches and the text between them that spans[from ..) hold become pieces. As in the reference a match can be
+ * empty, and takes part in merging before it is dropped. */
+static void merge_forward(SpanList *spans, size_t from, bool contiguous) {
+  size_t kept = from;
+  bool before = false; /* whether the last one was a match; false at the beginning */
+  for (size_t i = from; i < spans->count; i++) {
+    Span span = spans->items[i];
+    bool joins = contiguous ? span.match == before : span.match && !before;
+    before = span.match;
+    if (joins && kept > from) {
+      spans->items[kept - 1].end = span.end;
+    } else {
+      spans->items[kept++] = span;
+    }
+  }
+  spans->count = kept;
+}
+
+static void merge_backward(SpanList *spans, size_t from) {
+  size_t kept = spans->count; /* items[kept ..) are done */
+  bool before = false;
+  for (size_t i = spans->count; i-- > from;) {
+    Span span = spans->items[i];
+    bool joins = span.match && !before;
+    before = span.match;
+    if (joins && kept < spans->count) {
+      spans->items[kept].start = span.start;
+    } else {
+      spans->items[--kept] = span;
+    }
+  }
+  memmove(spans->items + from, spans->items + kept, (spans->count - kept) * sizeof *spans->items);
+  spans->count = from + (spans->count - kept);
+}
+
+static void apply_behavior(SpanList *spans, size_t from, Behavior behavior, bool invert) {
+  for (size_t i = from; invert && i < spans->count; i++) spans->items[i].match ^= true;
+  if (behavior == BEHAVIOR_CONTIGUOUS || behavior == BEHAVIOR_MERGED_WITH_PREVIOUS)
+    merge_forward(spans, from, behavior == BEHAVIOR_CONTIGUOUS);
+  if (behavior == BEHAVIOR_MERGED_WITH_NEXT) merge_backward(spans, from);
+  size_t kept = from;
+  for (size_t i = from; i < spans->count; i++) {
+    Span span = spans->items[i];
+    bool removed = behavior == BEHAVIOR_REMOVED && span.match;
+    if (span.end > span.start && !removed) spans->items[kept++] = span;
+  }
+  spans->count = kept;
+}
+
+/* --- steps that only cut */
+
+static Status cut_characters(const SplitStep *step, const char *text, Span piece, SpanList *out, Error *err) {
+  size_t from = piece.start, at = from;
+  while (at < piece.end) {
+    uint32_t code;
+    int length = utf8_decode(text + at, piece.end - at, &code);
+    if (step->role[kind_of(&step->map, code)]) {
+      if (at > from) TRY(span_add(out, from, at, false, err));
+      TRY(span_add(out, at, at + (size_t)length, true, err));
+      from = at + (size_t)length;
+    }
+    at += (size_t)length;
+  }
+  return at > from ? span_add(out, from, at, false, err) : STATUS_OK;
+}
+
+static Status cut_runs(const SplitStep *step, const char *text, Span piece, SpanList *out, Error *err) {
+  size_t from = piece.start;
+  uint8_t role = 0; /* of text[from .. at) */
+  for (size_t at = from; at <= piece.end;) {
+    uint8_t here = 0;
+    size_t length = 1;
+    if (at < piece.end) {
+      uint32_t code;
+      length = (size_t)utf8_decode(text + at, piece.end - at, &code);
+      here = step->role[kind_of(&step->map, code)];
+    }
+    if (here != role) {
+      if (role) TRY(span_add(out, from, at, false, err));
+      from = at;
+      role = here;
+    }
+    at += length;
+  }
+  return STATUS_OK;
+}
+
+static Status cut_piece(const SplitStep *step, RegexScratch *regex, const char *text, Span piece,
+                        SpanList *out, Error *err) {
+  size_t from = out->count;
+  if (step->kind == SPLIT_RUNS) return cut_runs(step, text, piece, out, err);
+  if (step->kind == SPLIT_CHARACTERS) {
+    TRY(cut_characters(step, text, piece, out, err));
+  } else {
+    TRY(pattern_spans(&step->pattern, regex, text + piece.start, piece.end - piece.start, piece.start, out,
+                      err));
+  }
+  apply_behavior(out, from, step->behavior, step->invert);
+  return STATUS_OK;
+}
+
+/* --- steps that write a new text */
+
+static bool begins_with(const Traced *text, Span piece, const char *prefix, size_t size) {
+  return piece.end - piece.start >= size && memcmp(text->text + piece.start, prefix, size) == 0;
+}
+
+/* Spaces become the replacement, which is put before the piece too where the scheme says so. */
+static Status metaspace_piece(const SplitStep *step, const Traced *text, Span piece, TracedBuffer *out,
+                              Error *err) {
+  const char *mark = step->pattern.literal;
+  size_t size = step->pattern.size;
+  bool marked = begins_with(text, piece, mark, size) || text->text[piece.start] == ' ';
+  bool wanted = step->scheme == PREPEND_ALWAYS ||
+                (step->scheme == PREPEND_FIRST && text->origin && text->origin[piece.start] == 0);
+  if (wanted && !marked) TRY(traced_put(out, mark, size, text, piece.start, false, err));
+  size_t from = piece.start;
+  for (size_t at = from; at < piece.end; at++) {
+    if (text->text[at] != ' ') continue;
+    TRY(traced_put(out, text->text + from, at - from, text, from, true, err));
+    TRY(traced_put(out, mark, size, text, at, false, err));
+    from = at + 1;
+  }
+  return traced_put(out, text->text + from, piece.end - from, text, from, true, err);
+}
+
+static Status prefix_piece(const Traced *text, Span piece, TracedBuffer *out, Error *err) {
+  if (text->text[piece.start] != ' ') TRY(traced_put(out, " ", 1, text, piece.start, false, err));
+  return traced_put(out, text->text + piece.start, piece.end - piece.start, text, piece.start, true, err);
+}
+
+static Status alphabet_piece(const Traced *text, Span piece, TracedBuffer *out, Error *err) {
+  for (size_t at = piece.start; at < piece.end; at++) {
+    char bytes[4];
+    int n = utf8_encode(byte_level_char((uint8_t)text->text[at]), bytes);
+    TRY(traced_put(out, bytes, (size_t)n, text, at, false, err));
+  }
+  return STATUS_OK;
+}
+
+typedef enum { WRITE_METASPACE, WRITE_PREFIX, WRITE_ALPHABET } Writing;
+
+/* The state of pre_tokenize(): steps read lists[list] and *text, and write the other list and buffer. */
+typedef struct {
+  SplitScratch *scratch;
+  RegexScratch *regex;
+  Traced *text;
+  size_t list, buffer;
+} Run;
+
+static Status write_pieces(Run *run, const SplitStep *step, Writing writing, Error *err) {
+  TracedBuffer *out = &run->scratch->buffers[run->buffer];
+  SpanList *pieces = &run->scratch->lists[run->list];
+  traced_clear(out);
+  for (size_t i = 0; i < pieces->count; i++) {
+    size_t start = out->text.size;
+    Span piece = pieces->items[i];
+    switch (writing) {
+    case WRITE_METASPACE: TRY(metaspace_piece(step, run->text, piece, out, err)); break;
+    case WRITE_PREFIX: TRY(prefix_piece(run->text, piece, out, err)); break;
+    case WRITE_ALPHABET: TRY(alphabet_piece(run->text, piece, out, err)); break;
+    }
+    pieces->items[i] = (Span){(uint32_t)start, (uint32_t)out->text.size, false};
+  }
+  *run->text =
+      (Traced){out->text.data ? out->text.data : "", out->text.size, run->text->origin ? out->origin : NULL};
+  run->buffer ^= 1;
+  return STATUS_OK;
+}
+
+static Status cut_pieces(Run *run, const SplitStep *step, Error *err) {
+  const SpanList *pieces = &run->scratch->lists[run->list];
+  SpanList *out = &run->scratch->lists[run->list ^ 1];
+  out->count = 0;
+  for (size_t i = 0; i < pieces->count; i++)
+    TRY(cut_piece(step, run->regex, run->text->text, pieces->items[i], out, err));
+  run->list ^= 1;
+  return STATUS_OK;
+}
+
+static Status run_step(Run *run, const SplitStep *step, bool map_bytes, Error *err) {
+  switch (step->kind) {
+  case SPLIT_METASPACE:
+    TRY(write_pieces(run, step, WRITE_METASPACE, err));
+    return step->split ? cut_pieces(run, step, err) : STATUS_OK;
+  case SPLIT_BYTE_LEVEL:
+    if (step->add_prefix_space) TRY(write_pieces(run, step, WRITE_PREFIX, err));
+    if (step->pattern.regex) TRY(cut_pieces(run, step, err));
+    return map_bytes ? write_pieces(run, step, WRITE_ALPHABET, err) : STATUS_OK;
+  default: return cut_pieces(run, step, err);
+  }
+}
+
+Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
+                    Traced *text, const SpanList **pieces, Error *err) {
+  Run run = {scratch, regex, text, 0, 0};
+  scratch->lists[0].count = 0;
+  if (text->size > 0) TRY(span_add(&scratch->lists[0], 0, text->size, false, err));
+  for (size_t i = 0; i < pre_tokenizer->count; i++) {
+    bool last = i + 1 == pre_tokenizer->count;
+    TRY(run_step(&run, &pre_tokenizer->steps[i], !(last && pre_tokenizer->bytes), err));
+  }
+  *pieces = &scratch->lists[run.list];
+  return STATUS_OK;
+}
+
+/* --- loading */
+
+void pre_tokenizer_release(PreTokenizer *pre_tokenizer) {
+  for (size_t i = 0; i < pre_tokenizer->count; i++) {
+    pattern_release(&pre_tokenizer->steps[i].pattern);
+    kind_map_release(&pre_tokenizer->steps[i].map);
+  }
+  free(pre_tokenizer->steps);
+  *pre_tokenizer = (PreTokenizer){0};
+}

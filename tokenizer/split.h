@@ -1,0 +1,76 @@
+/* split.h - the pre-tokenizers: ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, in a
+ * row. They cut a text into the pieces that the model encodes one by one. */
+#ifndef AUK_TOKENIZER_SPLIT_H
+#define AUK_TOKENIZER_SPLIT_H
+
+#include "tokenizer/normalize.h"
+
+/* What becomes of a match (reference: SplitDelimiterBehavior). */
+typedef enum {
+  BEHAVIOR_REMOVED,
+  BEHAVIOR_ISOLATED,
+  BEHAVIOR_MERGED_WITH_PREVIOUS,
+  BEHAVIOR_MERGED_WITH_NEXT,
+  BEHAVIOR_CONTIGUOUS,
+} Behavior;
+
+typedef enum {
+  SPLIT_PATTERN,    /* Split */
+  SPLIT_CHARACTERS, /* Digits, Punctuation, WhitespaceSplit: each character of a set is a match */
+  SPLIT_RUNS,       /* Whitespace: runs of word characters, and of others that are no space */
+  SPLIT_METASPACE,
+  SPLIT_BYTE_LEVEL,
+} SplitKind;
+
+typedef enum { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER } PrependScheme;
+
+typedef struct {
+  SplitKind kind;
+  Pattern pattern; /* PATTERN; METASPACE: its replacement; BYTE_LEVEL: GPT-2's expression, or nothing */
+  Behavior behavior;
+  bool invert;
+  KindMap map;     /* CHARACTERS, RUNS */
+  uint8_t role[4]; /* [kind of map] CHARACTERS: 1 is a match; RUNS: 0 is space, equal ones stay together */
+  PrependScheme scheme;
+  bool split;            /* METASPACE: also cut */
+  bool add_prefix_space; /* BYTE_LEVEL */
+} SplitStep;
+
+/* Read-only once loaded. */
+typedef struct {
+  SplitStep *steps; /* [count] */
+  size_t count, capacity;
+  bool bytes;        /* the last step is ByteLevel: pieces stay bytes, the model maps them to its alphabet */
+  bool needs_origin; /* a step looks at where in the original text a piece begins */
+} PreTokenizer;
+
+/* From the JSON of a pre-tokenizer (NULL: none). Release it also after a failure. */
+Status pre_tokenizer_load(const char *where, const Json *json, PreTokenizer *pre_tokenizer, Error *err);
+void pre_tokenizer_release(PreTokenizer *pre_tokenizer);
+
+/* What one thread needs. Zero-initialise it. */
+typedef struct {
+  SpanList lists[2];
+  TracedBuffer buffers[2];
+} SplitScratch;
+void split_scratch_release(SplitScratch *scratch);
+
+/* Cuts *text, which can become another text on the way, into *pieces; both belong to the scratch then. */
+Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
+                    Traced *text, const SpanList **pieces, Error *err);
+
+/* ByteLevel's alphabet: every byte as one printable character (GPT-2's encoder.py, bytes_to_unicode). */
+static inline uint32_t byte_level_char(uint8_t byte) {
+  if (byte <= 32) return 256u + byte;
+  if (byte >= 127 && byte <= 160) return 289u + (byte - 127u);
+  return byte == 173 ? 323 : byte;
+}
+
+/* The byte that `code` stands for, or -1. */
+static inline int byte_level_byte(uint32_t code) {
+  if (code >= 256)
+    return code <= 288 ? (int)code - 256 : code <= 322 ? (int)code - 162 : code == 323 ? 173 : -1;
+  return code <= 32 || (code >= 127 && code <= 160) || code == 173 ? -1 : (int)code;
+}
+
+#endif

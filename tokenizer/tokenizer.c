@@ -1,0 +1,126 @@
+/* tokenizer.c - opening, looking up and decoding; see tokenizer.h. Encoding is in encode.c. */
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/internal.h"
+
+Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **out, Error *err) {
+  *out = NULL;
+  Tokenizer *tokenizer = mem_alloc(1, sizeof *tokenizer, "a tokenizer", err);
+  if (!tokenizer) return STATUS_FAILED;
+  Status status = tokenizer_load(name, text, size, tokenizer, err);
+  if (status == STATUS_OK) {
+    *out = tokenizer;
+  } else {
+    tokenizer_close(tokenizer);
+  }
+  return status;
+}
+
+Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err) {
+  *tokenizer = NULL;
+  MappedFile file;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  Status status = tokenizer_parse(path, (const char *)file.data, file.size, tokenizer, err);
+  file_unmap(&file);
+  return status;
+}
+
+void tokenizer_close(Tokenizer *tokenizer) {
+  if (!tokenizer) return;
+  normalizer_release(&tokenizer->normalizer);
+  pre_tokenizer_release(&tokenizer->pre_tokenizer);
+  bpe_release(&tokenizer->bpe);
+  added_release(&tokenizer->added);
+  decoder_release(&tokenizer->decoder);
+  id_list_release(&tokenizer->template_ids);
+  free(tokenizer->added_of);
+  free(tokenizer->skipped);
+  free(tokenizer);
+}
+
+/* --- look-up */
+
+int tokenizer_n_ids(const Tokenizer *tokenizer) {
+  return tokenizer->n_ids;
+}
+
+int32_t tokenizer_find(const Tokenizer *tokenizer, const char *content) {
+  const AddedToken *token = added_find(&tokenizer->added, content, strlen(content));
+  return token ? token->id : vocab_find(&tokenizer->bpe.vocab, content, strlen(content));
+}
+
+/* The added token with this id, or NULL. */
+static const AddedToken *added_token(const Tokenizer *tokenizer, int32_t id) {
+  if (id < 0 || id >= tokenizer->n_ids || tokenizer->added_of[id] < 0) return NULL;
+  return &tokenizer->added.tokens[tokenizer->added_of[id]];
+}
+
+const char *tokenizer_content(const Tokenizer *tokenizer, int32_t id, size_t *size) {
+  const AddedToken *token = added_token(tokenizer, id);
+  if (!token) return vocab_content(&tokenizer->bpe.vocab, id, size);
+  *size = token->size;
+  return token->content;
+}
+
+bool tokenizer_is_special(const Tokenizer *tokenizer, int32_t id) {
+  const AddedToken *token = added_token(tokenizer, id);
+  return token && token->special;
+}
+
+/* --- decoding */
+
+struct TokenizerStream {
+  const Tokenizer *tokenizer;
+  bool skip_special;
+  Decoding decoding;
+};
+
+Status tokenizer_stream_open(const Tokenizer *tokenizer, bool skip_special, TokenizerStream **stream,
+                             Error *err) {
+  *stream = mem_alloc(1, sizeof **stream, "decoding", err);
+  if (!*stream) return STATUS_FAILED;
+  (*stream)->tokenizer = tokenizer;
+  (*stream)->skip_special = skip_special;
+  (*stream)->decoding.decoder = &tokenizer->decoder;
+  return STATUS_OK;
+}
+
+Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, Error *err) {
+  const Tokenizer *t = stream->tokenizer;
+  const AddedToken *token = added_token(t, id);
+  if (token) {
+    if (stream->skip_special && t->skipped[t->added_of[id]]) return STATUS_OK;
+    const char *bytes = token->normal ? token->normal : token->content;
+    return decoding_push(&stream->decoding, bytes, token->normal ? token->normal_size : token->size, text,
+                         err);
+  }
+  size_t size;
+  const char *content = vocab_content(&t->bpe.vocab, id, &size);
+  return content ? decoding_push(&stream->decoding, content, size, text, err) : STATUS_OK;
+}
+
+Status tokenizer_stream_end(TokenizerStream *stream, Buffer *text, Error *err) {
+  return decoding_end(&stream->decoding, text, err);
+}
+
+void tokenizer_stream_close(TokenizerStream *stream) {
+  if (!stream) return;
+  decoding_release(&stream->decoding);
+  free(stream);
+}
+
+Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t n, bool skip_special,
+                        Buffer *text, Error *err) {
+  TokenizerStream *stream;
+  TRY(tokenizer_stream_open(tokenizer, skip_special, &stream, err));
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < n && status == STATUS_OK; i++)
+    status = tokenizer_stream_push(stream, ids[i], text, err);
+  if (status == STATUS_OK) status = tokenizer_stream_end(stream, text, err);
+  tokenizer_stream_close(stream);
+  return status;
+}

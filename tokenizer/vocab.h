@@ -1,0 +1,55 @@
+/* vocab.h - the model's vocabulary: strings to ids and back, in flat arrays and one hash table. */
+#ifndef AUK_TOKENIZER_VOCAB_H
+#define AUK_TOKENIZER_VOCAB_H
+
+#include <stdbool.h>
+
+#include "base/json.h"
+
+#define MAX_ID ((1 << 24) - 1) /* of a token; arrays are indexed by ids */
+
+typedef struct {
+  uint32_t hash;
+  int32_t token; /* -1: empty */
+} VocabSlot;
+
+typedef struct {
+  uint32_t offset, size; /* of the content, in bytes */
+  uint32_t hash;
+  int32_t id;
+} VocabToken;
+
+/* Zero-initialise it. */
+typedef struct {
+  Buffer bytes;       /* contents of all tokens, each followed by a NUL; less than a JSON text's 1 GB */
+  VocabToken *tokens; /* [count] */
+  size_t count, capacity;
+  VocabSlot *slots; /* [mask + 1], more than half of them empty */
+  size_t mask;
+  uint64_t seed;
+  int32_t *token_of; /* [n_ids] index of the token with this id, or -1 */
+  int32_t n_ids;     /* one more than the largest id */
+} Vocab;
+
+/* Reads {"content": id, ...}, a span that was validated. */
+Status vocab_load(const char *where, JsonSpan span, Vocab *vocab, Error *err);
+void vocab_release(Vocab *vocab);
+
+/* The id of a token by its content, or -1. */
+int32_t vocab_find(const Vocab *vocab, const char *content, size_t size);
+/* Where to look first for content of this hash: lets the caller fetch it early. */
+static inline const VocabSlot *vocab_slot(const Vocab *vocab, uint32_t hash) {
+  return &vocab->slots[hash & vocab->mask];
+}
+int32_t vocab_find_hashed(const Vocab *vocab, const char *content, size_t size, uint32_t hash);
+uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size);
+
+/* The content of an id, NULL where there is none; NUL-terminated. */
+const char *vocab_content(const Vocab *vocab, int32_t id, size_t *size);
+
+/* Reads the string at the cursor (a key too) as *bytes, which points into the JSON where it is written without
+ * escapes, else into `unescaped`. False in *is_string where there is none. */
+Status read_string(JsonCursor *cursor, Buffer *unescaped, const char **bytes, size_t *size, bool *is_string,
+                   Error *err);
+
+#endif

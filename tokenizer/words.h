@@ -1,0 +1,33 @@
+/* words.h - a bounded memory of words that were encoded already, for the length of one encoding. */
+#ifndef AUK_TOKENIZER_WORDS_H
+#define AUK_TOKENIZER_WORDS_H
+
+#include <stdbool.h>
+
+#include "base/buffer.h"
+
+typedef struct {
+  uint64_t hash;
+  uint32_t key, key_size; /* in keys; key_size 0: empty slot */
+  uint32_t ids, n_ids;    /* in ids */
+} WordSlot;
+
+/* Zero-initialise it. */
+typedef struct {
+  WordSlot *slots; /* [mask + 1] at most half full */
+  size_t mask, count;
+  Buffer keys;
+  IdList ids;
+} WordCache;
+
+void word_cache_release(WordCache *cache);
+
+/* The slot of a word of 1 .. WORD_CACHE_LONGEST bytes: its own, or, with key_size 0, the one to fill by
+ * word_cache_fill() before the next call. NULL where there is no memory. */
+#define WORD_CACHE_LONGEST 128
+WordSlot *word_cache_seek(WordCache *cache, const char *word, size_t size, uint64_t hash);
+/* Remembers the ids of the word. What does not fit is not remembered. */
+void word_cache_fill(WordCache *cache, WordSlot *slot, const char *word, size_t size, uint64_t hash,
+                     const int32_t *ids, size_t n_ids);
+
+#endif
