@@ -1,0 +1,289 @@
+/* tokenize.c - `auk tokenize`: text to token ids, ids to text, and both for line after line of JSON.
+ *
+ * Called by: main.c.   Calls: the tokenizer.
+ * Always true: ids and text go to standard output and nothing else does; a text is taken as it is, to the
+ * last newline. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/output.h"
+#include "base/utf8.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "model/ak48.h"
+
+typedef struct {
+  ModelFlags model; /* the path is a tokenizer.json too */
+  const char *text, *file;
+  bool decode, jsonl;
+  bool no_add_special, no_parse_special, skip_special;
+  bool helped;
+} Options;
+
+/* --- which tokenizer */
+
+/* Whether this is an ak48 file, whose tokenizer.json lies beside it. */
+static Status is_packed(const char *path, bool *packed, Error *err) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
+  unsigned char magic[4] = {0};
+  size_t n = fread(magic, 1, sizeof magic, file);
+  fclose(file);
+  uint32_t value = magic[0] | (uint32_t)magic[1] << 8 | (uint32_t)magic[2] << 16 | (uint32_t)magic[3] << 24;
+  *packed = n == sizeof magic && value == AK48_MAGIC;
+  return STATUS_OK;
+}
+
+/* The tokenizer.json in `directory`, refused with what to do where it is not there. */
+static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) {
+  char *path = path_join(directory, "tokenizer.json", err);
+  if (!path) return STATUS_FAILED;
+  Status status = file_exists(path)
+                      ? tokenizer_open(path, tokenizer, err)
+                      : error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
+  free(path);
+  return status;
+}
+
+static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Error *err) {
+  const char *path = options->model.overrides.tokenizer;
+  if (path) return tokenizer_open(path, tokenizer, err);
+  TRY(model_flags_path(&options->model, &path, err));
+  if (file_is_directory(path)) return open_in(path, tokenizer, err);
+  bool packed = false;
+  TRY(is_packed(path, &packed, err));
+  if (!packed) return tokenizer_open(path, tokenizer, err);
+  const char *slash = strrchr(path, '/');
+  if (!slash) return open_in(".", tokenizer, err);
+  char *directory = strndup(path, (size_t)(slash - path) + 1);
+  if (!directory) return error_set(err, STATUS_FAILED, "out of memory: a path");
+  Status status = open_in(directory, tokenizer, err);
+  free(directory);
+  return status;
+}
+
+/* --- ids as text */
+
+static Status write_ids(const IdList *ids, const char *separator, Buffer *out, Error *err) {
+  for (size_t i = 0; i < ids->count; i++)
+    TRY(buffer_printf(out, err, "%s%d", i ? separator : "", (int)ids->ids[i]));
+  return STATUS_OK;
+}
+
+/* Numbers between white space, commas and brackets. */
+static Status read_ids(const char *text, size_t size, IdList *ids, Error *err) {
+  const char *at = text, *end = text + size;
+  while (at < end) {
+    if (memchr(" \t\r\n\v\f,[]", *at, 9)) {
+      at++;
+      continue;
+    }
+    const char *from = at;
+    int64_t id = 0;
+    for (; at < end && *at >= '0' && *at <= '9' && id <= INT32_MAX; at++) id = id * 10 + (*at - '0');
+    if (at == from || id > INT32_MAX)
+      return error_set(err, STATUS_USAGE, "byte %td of the ids is no number from 0 to %d", from - text,
+                       INT32_MAX);
+    TRY(id_list_append(ids, (int32_t)id, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- one text */
+
+static Status decode_text(const Tokenizer *tokenizer, const Options *options, const Buffer *input,
+                          Buffer *out, Error *err) {
+  IdList ids = {0};
+  Status status = read_ids(input->data, input->size, &ids, err);
+  if (status == STATUS_OK)
+    status = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special, out, err);
+  id_list_release(&ids);
+  /* A shell's prompt should not follow the text on its line; a file gets the text and nothing else. */
+  return status == STATUS_OK && output_is_terminal() ? buffer_append_string(out, "\n", err) : status;
+}
+
+static Status encode_text(const Tokenizer *tokenizer, const Options *options, const Buffer *input,
+                          Buffer *out, Error *err) {
+  const EncodeOptions encode = {!options->no_add_special, !options->no_parse_special};
+  IdList ids = {0};
+  Status status = tokenizer_encode(tokenizer, input->data ? input->data : "", input->size, encode, &ids, err);
+  if (status == STATUS_OK) status = write_ids(&ids, " ", out, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, "\n", err);
+  id_list_release(&ids);
+  return status;
+}
+
+static Status run_text(const Tokenizer *tokenizer, const Options *options, Error *err) {
+  Buffer input = {0}, out = {0};
+  Status status = options->text ? buffer_append_string(&input, options->text, err)
+                                : text_read(options->file ? options->file : "-", &input, err);
+  if (status == STATUS_OK)
+    status = options->decode ? decode_text(tokenizer, options, &input, &out, err)
+                             : encode_text(tokenizer, options, &input, &out, err);
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&input);
+  buffer_release(&out);
+  return status;
+}
+
+/* --- line after line of JSON */
+
+static Status write_decoded(const Tokenizer *tokenizer, const IdList *ids, bool skip, Buffer *out,
+                            Error *err) {
+  Buffer text = {0};
+  Status status = tokenizer_decode(tokenizer, ids->ids, ids->count, skip, &text, err);
+  if (status == STATUS_OK) status = json_write_string(out, text.data ? text.data : "", text.size, err);
+  buffer_release(&text);
+  return status;
+}
+
+static Status ids_of_json(const Json *list, IdList *ids, Error *err) {
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    int64_t id;
+    if (!json_int64(item, &id) || id < 0 || id > INT32_MAX)
+      return error_set(err, STATUS_USAGE, "an id is no integer from 0 to %d", INT32_MAX);
+    TRY(id_list_append(ids, (int32_t)id, err));
+  }
+  return STATUS_OK;
+}
+
+/* The ids that a line gives, or those of its text. */
+static Status ids_of_line(const Tokenizer *tokenizer, const Json *line, IdList *ids, Error *err) {
+  const JsonSource source = {"line", STATUS_USAGE};
+  const Json *text = json_member(line, "text"), *list = json_member(line, "ids");
+  if (!text && json_is_array(list)) return ids_of_json(list, ids, err);
+  if (!json_is_string(text)) return error_set(err, STATUS_USAGE, "no string \"text\" and no array \"ids\"");
+  EncodeOptions options;
+  TRY(json_get_bool(source, line, "add_special", false, &options.add_special, err));
+  TRY(json_get_bool(source, line, "parse_special", true, &options.parse_special, err));
+  size_t size;
+  const char *bytes = json_string(text, &size);
+  return tokenizer_encode(tokenizer, bytes, size, options, ids, err);
+}
+
+static Status answer_line(const Tokenizer *tokenizer, const Json *line, Buffer *out, Error *err) {
+  IdList ids = {0};
+  Status status = ids_of_line(tokenizer, line, &ids, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, "{\"ids\": [", err);
+  if (status == STATUS_OK) status = write_ids(&ids, ", ", out, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, "], \"decoded\": ", err);
+  if (status == STATUS_OK) status = write_decoded(tokenizer, &ids, false, out, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, ", \"decoded_skip\": ", err);
+  if (status == STATUS_OK) status = write_decoded(tokenizer, &ids, true, out, err);
+  if (status == STATUS_OK) status = buffer_append_string(out, "}\n", err);
+  id_list_release(&ids);
+  return status;
+}
+
+/* Writes the answer to one line: what is wrong with it is an answer too, and is told in *failed. */
+static Status take_line(const Tokenizer *tokenizer, const char *text, size_t size, bool *failed, Error *err) {
+  Json *line = NULL;
+  Buffer out = {0};
+  Error wrong = {{0}};
+  Status status = json_parse("line", STATUS_USAGE, text, size, NULL, 0, &line, &wrong);
+  if (status == STATUS_OK) status = answer_line(tokenizer, line, &out, &wrong);
+  json_free(line);
+  *failed = status != STATUS_OK;
+  if (*failed) {
+    out.size = 0;
+    status = buffer_append_string(&out, "{\"error\": ", err);
+    if (status == STATUS_OK) status = json_write_string(&out, wrong.text, strlen(wrong.text), err);
+    if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
+  }
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&out);
+  return status;
+}
+
+static Status take_lines(const Tokenizer *tokenizer, FILE *input, const char *name, Error *err) {
+  char *line = NULL;
+  size_t capacity = 0, n_lines = 0, n_failed = 0, first_failed = 0;
+  Status status = STATUS_OK;
+  for (ssize_t size; status == STATUS_OK && (size = getline(&line, &capacity, input)) >= 0;) {
+    bool failed;
+    n_lines++;
+    if (size > 0 && line[size - 1] == '\n') size--;
+    status = take_line(tokenizer, line, (size_t)size, &failed, err);
+    if (failed && n_failed++ == 0) first_failed = n_lines;
+  }
+  free(line);
+  if (status == STATUS_OK && ferror(input))
+    return error_set(err, STATUS_FAILED, "cannot read %s: %s", name, strerror(errno));
+  if (status == STATUS_OK && n_failed > 0)
+    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines failed, line %zu first", name, n_failed,
+                     n_lines, first_failed);
+  return status;
+}
+
+static Status run_lines(const Tokenizer *tokenizer, const Options *options, Error *err) {
+  if (!options->file || strcmp(options->file, "-") == 0)
+    return take_lines(tokenizer, stdin, "standard input", err);
+  FILE *input = fopen(options->file, "re");
+  if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", options->file, strerror(errno));
+  Status status = take_lines(tokenizer, input, options->file, err);
+  fclose(input);
+  return status;
+}
+
+/* --- the command */
+
+static const char about[] =
+    "Writes the ids of a text on one line: of TEXT, -p TEXT, -f FILE or standard input, taken as it is, to "
+    "the\n"
+    "last newline. What the tokenizer adds around a text (BOS, ...) is added, and special tokens in it are\n"
+    "recognised, as Hugging Face's encode() does; two flags turn that off.\n"
+    "\n"
+    "--decode writes the text of ids (numbers between spaces or commas), nothing behind it but a newline on "
+    "a\n"
+    "terminal.\n"
+    "\n"
+    "--jsonl answers each line of JSON as it comes:\n"
+    "  {\"text\": \"Hi\", \"add_special\": false, \"parse_special\": true}    (both flags may be left out)\n"
+    "  {\"ids\": [1, 2]}\n"
+    "by {\"ids\": [...], \"decoded\": \"...\", \"decoded_skip\": \"...\"} (without special tokens) or "
+    "{\"error\": \"...\"};\n"
+    "where there was an error the exit status is 1 in the end.";
+
+static Status parse(int argc, char **argv, Options *options, Error *err) {
+  const Flag flags[] = {
+      flag_string("-m, --model", "MODEL", &options->model.path,
+                  "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
+      flag_string("--tokenizer", "FILE", &options->model.overrides.tokenizer,
+                  "a tokenizer.json in place of the model's own"),
+      flag_string("-p, --prompt", "TEXT", &options->text, "the text, or the ids"),
+      flag_string("-f, --file", "FILE", &options->file,
+                  "where the text, the ids or the lines are ('-': stdin)"),
+      flag_switch("--no-add-special, --no-bos", &options->no_add_special, "add nothing around the text"),
+      flag_switch("--no-parse-special", &options->no_parse_special, "special tokens in the text are text"),
+      flag_switch("--decode", &options->decode, "ids to text"),
+      flag_switch("--skip-special", &options->skip_special, "with --decode: leave special tokens out"),
+      flag_switch("--jsonl", &options->jsonl, "line after line of JSON"),
+  };
+  const FlagGroup groups[] = {{"Flags", flags, sizeof flags / sizeof *flags}};
+  const Interface interface = {"auk tokenize -m MODEL [TEXT] [FLAGS]", about, groups, 1, 1};
+  const char *operand = NULL;
+  size_t n_operands = 0;
+  TRY(flags_parse(&interface, argc, argv, &operand, &n_operands, &options->helped, err));
+  if ((n_operands > 0) + !!options->text + !!options->file > 1)
+    return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");
+  if (n_operands > 0) options->text = operand;
+  if (options->jsonl && (options->text || options->decode))
+    return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input, and no --decode");
+  return STATUS_OK;
+}
+
+int command_tokenize(int argc, char **argv) {
+  Options options = {0};
+  Tokenizer *tokenizer = NULL;
+  Error err = {{0}};
+  Status status = parse(argc, argv, &options, &err);
+  if (status == STATUS_OK && !options.helped) status = open_tokenizer(&options, &tokenizer, &err);
+  if (tokenizer)
+    status = options.jsonl ? run_lines(tokenizer, &options, &err) : run_text(tokenizer, &options, &err);
+  tokenizer_close(tokenizer);
+  return command_finish(status, &err);
+}
