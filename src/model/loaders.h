@@ -13,6 +13,8 @@ struct ModelFiles {
   size_t n_packed_tensors;
   char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
   char *packed_names;              /* what packed_tensors' names point into */
+  void *reserved;                  /* [reserved_bytes] addresses of a dummy's tensors, or NULL */
+  size_t reserved_bytes;
 };
 
 /* Both fill a zeroed Model that has its `files`; model_close() releases it, also after a failure. */

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/half.h"
 #include "model/loaders.h"
@@ -55,6 +56,7 @@ void model_close(Model *model) {
   if (model->files) {
     weight_files_close(&model->files->weights);
     file_unmap(&model->files->packed);
+    if (model->files->reserved) munmap(model->files->reserved, model->files->reserved_bytes);
     free(model->files->packed_tensors);
     free(model->files->packed_names);
     free(model->files->names);

@@ -82,6 +82,7 @@ typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 typedef struct {
   ModelConfig config;
   ModelLayout layout;
+  bool dummy;            /* made by model_open_dummy() */
   Matrix embedding;      /* [vocab_size][hidden] */
   ModelLayer *layers;    /* [n_layers] */
   Vector final_norm;     /* [hidden] */
@@ -107,6 +108,13 @@ typedef struct {
  * fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
+
+/* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed: kinds,
+ * sizes and groups are those of a checkpoint of this config with fp16 tensors, and every tensor has an address,
+ * but no memory: reading it ends the program. A device with memory of its own makes up weights there; for one
+ * that reads the model's, model_fill_dummy() makes random ones, weight_bytes of them. */
+Status model_open_dummy(const char *path, Model **model, Error *err);
+Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 
 /* Writes `model` as an ak48 file (models.md, "ak48"), atomically. What the format cannot hold is refused by
  * name before anything is written: biases, dense linear layers, values that fp16 cannot hold exactly, group
