@@ -139,12 +139,12 @@ def test_endless_input_is_refused(auk, stories):
 
 def test_a_tokenizer_of_another_model(run, variant):
     def add(it):
-        it["added_tokens"].append({"id": 600, "content": "<|new|>", "single_word": False, "lstrip": False,
+        it["added_tokens"].append({"id": 512, "content": "<|new|>", "single_word": False, "lstrip": False,
                                    "rstrip": False, "normalized": False, "special": True})
         return it
 
     model = variant(tokenizer=add)
-    refused(run("-m", model, "-p", "a<|new|>b", "--parse-special", "--raw"), MODEL, "600", "512")
+    refused(run("-m", model, "-p", "a<|new|>b", "--parse-special", "--raw"), MODEL, "id 512", "below 512")
     assert run("-m", model, "-p", "a<|new|>b", "--raw", "-n", 1).returncode == 0
 
 
