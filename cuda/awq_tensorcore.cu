@@ -1,0 +1,310 @@
+/* awq_tensorcore.cu - 2 to some hundred rows of x on fp16 tensor cores, weights dequantised in registers.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * The weights are the sixteen-row operand of mma m16n8k16, x is the eight-column one, so that few rows of x waste
+ * nothing. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory is only the
+ * buffer that keeps many copies in flight, and lop3 and one packed half instruction turn a word into q - z, exactly.
+ * x comes by ldmatrix. Where a step has few rows of x the sums of a group are scaled in fp32; with many, scaling the
+ * operand (one rounding to fp16) is cheaper than scaling the sums.
+ *
+ *   block: 16 kTileRows output rows x kTokens rows of x;  warps kWarpsM x kWarpsN, each 16 kR rows x 8 kN rows of x
+ *   stage: x [kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8): ldmatrix without bank conflicts
+ *          weights [kTileRows][kK][tile], then scales and zeros of each tile row and group of the stage
+ *
+ * Work is cut by stream-K over all SMs.
+ * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
+ * READS    weights once for every kTokens rows of x, x once for every 16 kTileRows outputs. */
+#include "cuda/launch.cuh"
+#include "cuda/stream_k.cuh"
+
+namespace {
+
+constexpr int kMetaBytes = 48; /* of one tile row and group: 8 scale pairs, 8 zeros of one or two bytes */
+
+template <class W_, int kR_, int kWarpsM_, int kWarpsN_, int kN_, int kK_, int kStages_, int kBlocks_,
+          bool kScaled_>
+struct Shape {
+  typedef W_ W;
+  static constexpr int kR = kR_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_, kN = kN_, kK = kK_,
+                       kStages = kStages_;
+  static constexpr int kBlocks = kBlocks_;  /* on an SM */
+  static constexpr bool kScaled = kScaled_; /* operand scaled in fp16, else sums in fp32 */
+  static constexpr int kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM;
+  static constexpr int kTokens = 8 * kN * kWarpsN;
+  static constexpr int kTileVectors = 32 * W::kVectors;
+  static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * kTileVectors * 16;
+  template <int F> static __host__ __device__ constexpr int stage_bytes() {
+    return kXBytes + kWBytes + (kTileRows * kK * (kTileIn / F) * kMetaBytes + 127) / 128 * 128;
+  }
+};
+
+struct Args {
+  QuantView w;
+  const __half *x;
+  int x_stride, n_tokens, n_token_tiles;
+  stream_k::Work work;
+  Epilogue out;
+  float *partial;
+  unsigned *counters;
+};
+
+/* Requests everything of one step: kK tiles of inputs from tile_in on. Beyond the matrix all is zero. */
+template <class S, int F>
+__device__ __forceinline__ void load_stage(const Args &a, unsigned char *stage, int tile_row0, int token0,
+                                           int tile_in) {
+  constexpr int kChunks = S::kK * 8;
+#pragma unroll
+  for (int c = threadIdx.x; c < S::kTokens * kChunks; c += S::kThreads) {
+    int row = c / kChunks, chunk = c % kChunks, token = token0 + row, k = tile_in * kTileIn + chunk * 8;
+    int valid = token < a.n_tokens ? max(0, min(16, 2 * (a.w.n_in - k))) : 0;
+    unsigned char *to = stage + (chunk / 8 * S::kTokens + row) * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+    copy_async_16(to, valid ? a.x + (size_t)token * a.x_stride + k : a.x, valid);
+  }
+  constexpr int kRun = S::kK * S::kTileVectors;
+#pragma unroll
+  for (int c = threadIdx.x; c < S::kTileRows * kRun; c += S::kThreads) {
+    int row = c / kRun, at = c % kRun, tile_row = tile_row0 + row;
+    bool inside = tile_row < a.w.n_tiles_out && tile_in + at / S::kTileVectors < a.w.n_tiles_in;
+    const uint4 *from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + tile_in) * S::kTileVectors + at;
+    copy_async_16(stage + S::kXBytes + c * 16, inside ? from : a.w.tiles, inside ? 16 : 0);
+  }
+  constexpr int kGroups = S::kK * (kTileIn / F);
+  for (int c = threadIdx.x; c < S::kTileRows * kGroups * 3; c += S::kThreads) {
+    int row = c / (kGroups * 3), f = c / 3 % kGroups, piece = c % 3,
+        tile_row = min(tile_row0 + row, a.w.n_tiles_out - 1);
+    size_t at = (size_t)tile_row * a.w.n_groups + group_of(a.w, tile_in * kTileIn + f * F);
+    unsigned char *to = stage + S::kXBytes + S::kWBytes + (row * kGroups + f) * kMetaBytes;
+    if (piece < 2)
+      copy_async_16(to + 16 * piece, a.w.scales + at * 8 + 4 * piece, 16);
+    else if (S::W::kBits == 4)
+      copy_async_8(to + 32, (const unsigned char *)a.w.zeros + at * 8);
+    else
+      copy_async_16(to + 32, (const unsigned char *)a.w.zeros + at * 16, 16);
+  }
+}
+
+/* Adds one step to the sums acc[kR][kN] of mma_f16. */
+template <class S, int F>
+__device__ __forceinline__ void multiply_stage(const unsigned char *stage, float (&acc)[S::kR * S::kN][4]) {
+  typedef typename S::W W;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = warp % S::kWarpsM * S::kR, g = lane / 4;
+  int token0 = warp / S::kWarpsM * S::kN * 8;
+  const unsigned char *tiles = stage + S::kXBytes + lane * 16, *meta = stage + S::kXBytes + S::kWBytes;
+  uint32_t x0 = shared_address(stage) + (uint32_t)(token0 + lane % 8) * 128;
+#pragma unroll
+  for (int kk = 0; kk < S::kK; kk++) {
+    uint4 v[S::kR][W::kVectors];
+#pragma unroll
+    for (int r = 0; r < S::kR; r++)
+#pragma unroll
+      for (int i = 0; i < W::kVectors; i++)
+        v[r][i] = *(const uint4 *)(tiles + (((row0 + r) * S::kK + kk) * W::kVectors + i) * 512);
+#pragma unroll
+    for (int f = 0; f < kTileIn / F; f++) {
+      uint32_t scale[S::kR];
+      typename W::HalfZeros zero[S::kR];
+#pragma unroll
+      for (int r = 0; r < S::kR; r++) {
+        const unsigned char *m =
+            meta + ((row0 + r) * S::kK * (kTileIn / F) + kk * (kTileIn / F) + f) * kMetaBytes;
+        scale[r] = *(const uint32_t *)(m + 4 * g);
+        zero[r] = W::half_zeros(*(const typename W::Zero *)(m + 32 + sizeof(typename W::Zero) * g));
+      }
+      float group_sum[S::kScaled ? 1 : S::kR * S::kN][4];
+      if (!S::kScaled)
+#pragma unroll
+        for (int i = 0; i < S::kR * S::kN; i++)
+          group_sum[i][0] = group_sum[i][1] = group_sum[i][2] = group_sum[i][3] = 0;
+#pragma unroll
+      for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
+        uint32_t q[S::kR][2][4];
+#pragma unroll
+        for (int r = 0; r < S::kR; r++)
+#pragma unroll
+          for (int j = 0; j < 2; j++) {
+            W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
+            if (S::kScaled) {
+              __half2 s_low = __half2half2(__ushort_as_half((unsigned short)scale[r]));
+              __half2 s_high = __half2half2(__ushort_as_half((unsigned short)(scale[r] >> 16)));
+#pragma unroll
+              for (int i = 0; i < 4; i++)
+                q[r][j][i] = bits_half2(__hmul2(half2_bits(q[r][j][i]), i % 2 ? s_high : s_low));
+            }
+          }
+#pragma unroll
+        for (int n = 0; n < S::kN; n++) {
+          uint32_t x[4];
+          ldmatrix_x4(
+              x, x0 + (uint32_t)((kk * S::kTokens + n * 8) * 128 + ((h * 4 + lane / 8) ^ (lane % 8)) * 16));
+#pragma unroll
+          for (int r = 0; r < S::kR; r++) {
+            float(&sum)[4] = S::kScaled ? acc[r * S::kN + n] : group_sum[S::kScaled ? 0 : r * S::kN + n];
+            mma_f16_m16n8k16(sum, q[r][0], x[0], x[1]);
+            mma_f16_m16n8k16(sum, q[r][1], x[2], x[3]);
+          }
+        }
+      }
+      if (!S::kScaled)
+#pragma unroll
+        for (int r = 0; r < S::kR; r++)
+#pragma unroll
+          for (int n = 0; n < S::kN; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+              acc[r * S::kN + n][i] +=
+                  (i < 2 ? scale_low(scale[r]) : scale_high(scale[r])) * group_sum[r * S::kN + n][i];
+    }
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int token0,
+                                           float (&acc)[S::kR * S::kN][4]) {
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int r = 0; r < S::kR; r++)
+#pragma unroll
+    for (int n = 0; n < S::kN; n++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        int tile_row = tile_row0 + warp % S::kWarpsM * S::kR + r;
+        int token = token0 + (warp / S::kWarpsM * S::kN + n) * 8 + 2 * t + c;
+        if (tile_row < a.w.n_tiles_out && token < a.n_tokens)
+          store_pair(a.out, token, tile_row, g, acc[r * S::kN + n][c], acc[r * S::kN + n][c + 2]);
+      }
+}
+
+template <class S, int F>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ int last;
+  constexpr int kStage = S::template stage_bytes<F>();
+  int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
+  stream_k::Cursor at(a.work, a.n_token_tiles, begin), ahead = at;
+  int loaded = begin, slot = 0, ahead_slot = 0;
+  auto load_next = [&] {
+    if (loaded++ < end) {
+      load_stage<S, F>(a, shared + ahead_slot * kStage, ahead.row * S::kTileRows, ahead.column * S::kTokens,
+                       ahead.step * S::kK);
+      ahead.advance(a.work, a.n_token_tiles);
+      if (++ahead_slot == S::kStages) ahead_slot = 0;
+    }
+    copy_async_commit();
+  };
+  dependents_may_start();
+  wait_for_previous();
+  for (int i = 0; i < S::kStages - 1; i++) load_next();
+
+  float acc[S::kR * S::kN][4] = {};
+  for (int step = begin, tile_begin = begin; step < end; step++) {
+    copy_async_wait<S::kStages - 2>();
+    __syncthreads();
+    load_next();
+    multiply_stage<S, F>(shared + slot * kStage, acc);
+    if (++slot == S::kStages) slot = 0;
+    if (step + 1 == end || at.step + 1 == a.work.n_steps) {
+      float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
+      if (stream_k::combine<S::kR * S::kN * 4, S::kThreads>(flat, a.work, blockIdx.x, at.tile, tile_begin,
+                                                            step + 1, threadIdx.x, a.partial, a.counters,
+                                                            &last, [] { __syncthreads(); }))
+        store_tile<S>(a, at.row * S::kTileRows, at.column * S::kTokens, acc);
+#pragma unroll
+      for (int i = 0; i < S::kR * S::kN; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = 0;
+      tile_begin = step + 1;
+    }
+    at.advance(a.work, a.n_token_tiles);
+  }
+}
+
+template <class S> stream_k::Work work_of(const QuantView &w, int n_tokens, int n_sms) {
+  constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* a block with less than 256 inputs is all ramp */
+  stream_k::Work work = {ceil_div(w.n_tiles_out, S::kTileRows) * ceil_div(n_tokens, S::kTokens),
+                         ceil_div(w.n_tiles_in, S::kK), n_sms * S::kBlocks};
+  int most = stream_k::total_steps(work) / kLeastSteps;
+  if (work.n_blocks > most) work.n_blocks = most > 0 ? most : 1;
+  return work;
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  Args a = {quant_view(*args.w),
+            args.x,
+            args.x_stride,
+            args.n_tokens,
+            ceil_div(args.n_tokens, S::kTokens),
+            {},
+            args.out,
+            (float *)args.workspace,
+            args.counters};
+  a.work = work_of<S>(a.w, args.n_tokens, args.device.n_sms);
+  dim3 grid((unsigned)a.work.n_blocks);
+  if (args.w->group % 64 == 0)
+    return launch(kernel<S, 64>, grid, S::kThreads, S::kStages * S::template stage_bytes<64>(), args.stream,
+                  args.dependent, args.w->name, err, a);
+  return launch(kernel<S, 32>, grid, S::kThreads, S::kStages * S::template stage_bytes<32>(), args.stream,
+                args.dependent, args.w->name, err, a);
+}
+
+template <class S> size_t shape_bytes(const DeviceLimits &device) {
+  return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
+}
+
+/* Shapes by rows of x; the order and thresholds are measured (cuda/NOTES.md). A variant is 1 + its place here. */
+struct Choice {
+  int max_tokens;
+  size_t shared_4, shared_8; /* bytes a block takes */
+  Status (*launch_4)(const LinearArgs &args, Error *err), (*launch_8)(const LinearArgs &args, Error *err);
+  size_t (*bytes_4)(const DeviceLimits &device), (*bytes_8)(const DeviceLimits &device);
+};
+
+template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
+constexpr Choice choice(int max_tokens) {
+  typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes a stage */
+  return {max_tokens,
+          (size_t)kStages * S4::template stage_bytes<32>(),
+          (size_t)3 * S8::template stage_bytes<32>(),
+          launch_shape<S4>,
+          launch_shape<S8>,
+          shape_bytes<S4>,
+          shape_bytes<S8>};
+}
+
+constexpr Choice choices[] = {
+    /*     tile rows a warp, warps, 8 x's a warp, tiles a stage, stages, blocks an SM, scaled operand */
+    choice<2, 4, 1, 1, 2, 5, 2, false>(8),  choice<2, 4, 1, 2, 2, 5, 2, false>(16),
+    choice<2, 4, 1, 4, 2, 4, 2, false>(32), choice<4, 4, 1, 8, 1, 4, 2, true>(64),
+    choice<4, 2, 2, 8, 1, 4, 2, true>(128), choice<4, 2, 4, 8, 1, 4, 1, true>(1 << 30),
+#ifdef AUK_TUNE
+#include "test/cuda/tune_tensorcore.inc"
+#endif
+};
+
+/* The smallest shape that holds all rows of x, or the next smaller one that fits in the chip's shared memory. */
+const Choice *choose(const DeviceLinear *w, int n_tokens, const DeviceLimits &device, int variant) {
+  if (variant > 0)
+    return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;
+  const Choice *c = choices;
+  while (n_tokens > c->max_tokens) c++;
+  while (c > choices && (w->type == WEIGHT_AWQ4 ? c->shared_4 : c->shared_8) > device.shared_bytes) c--;
+  return c;
+}
+
+Status launch_awq_tensorcore(const LinearArgs &args, Error *err) {
+  const Choice *c = choose(args.w, args.n_tokens, args.device, args.variant);
+  if (!c) return error_set(err, STATUS_USAGE, "awq_tensorcore has no variant %d", args.variant);
+  return (args.w->type == WEIGHT_AWQ4 ? c->launch_4 : c->launch_8)(args, err);
+}
+
+size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
+  size_t most = 0;
+  for (const Choice &c : choices) {
+    size_t bytes = (w->type == WEIGHT_AWQ4 ? c.bytes_4 : c.bytes_8)(device);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+} // namespace
+
+const LinearKernel awq_tensorcore_kernel = {workspace, launch_awq_tensorcore, false};

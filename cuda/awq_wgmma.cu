@@ -1,0 +1,332 @@
+/* awq_wgmma.cu - many rows of x on Hopper: dequantised weights as the register operand of wgmma, x by tensor copies.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
+ *
+ * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and a warp that brings what they
+ * need, kStages steps of 64 inputs ahead. A lane's 16 bytes of a tile are its register operand of four wgmma
+ * m64nNk16; while one is under way the lane dequantises the next 16 inputs into the other of two sets of registers.
+ * x goes from memory to all blocks of a cluster at once (each brings its share), since they differ in outputs only.
+ *
+ *   stage  x [kTokens][128 bytes], 128-byte swizzle     weights [8 kM tile rows][tile]     scales and zeros
+ *   full   32 lanes' copies of weights, and x's bytes     empty   8 warps of every block of the cluster
+ *
+ * Work is cut by stream-K over clusters. 4-bit weights.
+ * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
+ * READS    weights once for every kTokens rows of x, x once for every 128 kM kCluster outputs. */
+#include <cuda.h>
+
+#include "cuda/launch.cuh"
+#include "cuda/stream_k.cuh"
+#include "cuda/wgmma.cuh"
+
+namespace {
+
+constexpr int kMetaBytes = 48, kConsumers = 256, kThreads = kConsumers + 128;
+
+template <int kM_, int kTokens_, int kStages_, int kCluster_> struct Shape {
+  static constexpr int kM = kM_, kTokens = kTokens_, kStages = kStages_, kCluster = kCluster_;
+  static constexpr int kTileRows = 8 * kM; /* of a block */
+  static constexpr int kXBytes = kTokens * 128, kWBytes = kTileRows * 512;
+  static constexpr int kStageBytes = (kXBytes + kWBytes + kTileRows * 2 * kMetaBytes + 1023) / 1024 * 1024;
+  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align by 1024 */
+  static_assert(kTokens / kCluster % 8 == 0, "a block's share of x is whole swizzle rows");
+};
+
+struct Args {
+  CUtensorMap x;
+  QuantView w;
+  int n_tokens, n_token_tiles;
+  stream_k::Work work;
+  Epilogue out;
+  float *partial;
+  unsigned *counters;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+struct Barriers {
+  uint64_t *full, *empty;
+};
+
+/* The warp that loads: for each step of the cluster's share, once the slot is free in all its blocks. */
+template <class S, int F>
+__device__ __forceinline__ void load_steps(const Args &a, unsigned char *stages, const Barriers &bar,
+                                           int begin, int end, int rank) {
+  constexpr int kShare = S::kTokens / S::kCluster, kGroups = kTileIn / F;
+  int lane = threadIdx.x % 32, slot = 0, phase = 1;
+  stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+  for (int step = begin; step < end; step++) {
+    unsigned char *stage = stages + slot * S::kStageBytes;
+    int tile_row0 = (at.row * S::kCluster + rank) * S::kTileRows;
+    barrier_wait(bar.empty + slot, phase);
+    if (lane == 0) {
+      barrier_expect(bar.full + slot, S::kXBytes);
+      unsigned char *to = stage + rank * kShare * 128;
+      int row = at.column * S::kTokens + rank * kShare;
+      if (S::kCluster == 1)
+        copy_box(to, &a.x, bar.full + slot, at.step * kTileIn, row);
+      else
+        copy_box_to_cluster(to, &a.x, bar.full + slot, at.step * kTileIn, row,
+                            (uint16_t)((1 << S::kCluster) - 1));
+    }
+#pragma unroll
+    for (int r = 0; r < S::kTileRows; r++) {
+      int tile_row = tile_row0 + r;
+      bool inside = tile_row < a.w.n_tiles_out;
+      const uint4 *from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step) * 32 + lane;
+      copy_async_16(stage + S::kXBytes + r * 512 + lane * 16, inside ? from : a.w.tiles, inside ? 16 : 0);
+    }
+#pragma unroll
+    for (int c = lane; c < S::kTileRows * kGroups * 3; c += 32) {
+      int row = c / (kGroups * 3), f = c / 3 % kGroups, piece = c % 3,
+          tile_row = min(tile_row0 + row, a.w.n_tiles_out - 1);
+      size_t group = (size_t)tile_row * a.w.n_groups + group_of(a.w, at.step * kTileIn + f * F);
+      unsigned char *to = stage + S::kXBytes + S::kWBytes + (row * kGroups + f) * kMetaBytes;
+      if (piece < 2)
+        copy_async_16(to + 16 * piece, a.w.scales + group * 8 + 4 * piece, 16);
+      else
+        copy_async_8(to + 32, (const unsigned char *)a.w.zeros + group * 8);
+    }
+    barrier_arrive_after_copies(bar.full + slot);
+    at.advance(a.work, a.n_token_tiles);
+    if (++slot == S::kStages) slot = 0, phase ^= 1;
+  }
+}
+
+/* Where a multiplying warp is in the ring. */
+struct Ring {
+  int slot, phase;
+};
+
+/* Frees the slot before the current one, in every block of the cluster. */
+template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
+  if (threadIdx.x % 32 < S::kCluster)
+    barrier_arrive_at(bar.empty + (slot == 0 ? S::kStages - 1 : slot - 1), threadIdx.x % 32);
+}
+
+/* Sums n_steps steps in acc. */
+template <class S, int F>
+__device__ __forceinline__ void multiply_steps(float (&acc)[S::kM][S::kTokens / 2], unsigned char *stages,
+                                               const Barriers &bar, Ring &ring, int n_steps) {
+  int lane = threadIdx.x % 32, g = lane / 4, row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
+  constexpr int kGroups = kTileIn / F;
+  uint32_t q[2][S::kM][4];
+  for (int step = 0; step < n_steps; step++) {
+    const unsigned char *stage = stages + ring.slot * S::kStageBytes, *meta = stage + S::kXBytes + S::kWBytes;
+    barrier_wait(bar.full + ring.slot, ring.phase);
+    uint64_t b = operand_b(stage);
+    uint4 v[S::kM][1];
+    __half2 low[S::kM][kGroups], high[S::kM][kGroups];
+    Bits4::HalfZeros zero[S::kM][kGroups];
+#pragma unroll
+    for (int m = 0; m < S::kM; m++) {
+      int row = row0 + 4 * m; /* the warps of a warpgroup take the sixteen-row parts of 64 in turn */
+      v[m][0] = *(const uint4 *)(stage + S::kXBytes + row * 512 + lane * 16);
+#pragma unroll
+      for (int f = 0; f < kGroups; f++) {
+        const unsigned char *of = meta + (row * kGroups + f) * kMetaBytes;
+        uint32_t s = *(const uint32_t *)(of + 4 * g);
+        low[m][f] = __half2half2(__ushort_as_half((unsigned short)s));
+        high[m][f] = __half2half2(__ushort_as_half((unsigned short)(s >> 16)));
+        zero[m][f] = Bits4::half_zeros(of[32 + g]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      constexpr int kPerGroup = 4 / kGroups;
+#pragma unroll
+      for (int m = 0; m < S::kM; m++) {
+        Bits4::halves(v[m], j, zero[m][j / kPerGroup], q[j % 2][m]);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          q[j % 2][m][i] = bits_half2(
+              __hmul2(half2_bits(q[j % 2][m][i]), i % 2 ? high[m][j / kPerGroup] : low[m][j / kPerGroup]));
+      }
+      wgmma_fence();
+#pragma unroll
+      for (int m = 0; m < S::kM; m++)
+        wgmma_f16<S::kTokens>(acc[m], q[j % 2][m], b + 2 * j, step > 0 || j > 0);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (j == 0 && step > 0) release_before<S>(bar, ring.slot);
+    }
+    if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
+  }
+  wgmma_wait<0>();
+  release_before<S>(bar, ring.slot);
+}
+
+template <class S>
+__device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int token0,
+                                           float (&acc)[S::kM][S::kTokens / 2]) {
+  int lane = threadIdx.x % 32, row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
+#pragma unroll
+  for (int m = 0; m < S::kM; m++)
+#pragma unroll
+    for (int n = 0; n < S::kTokens / 8; n++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        int tile_row = tile_row0 + row0 + 4 * m, token = token0 + 8 * n + lane % 4 * 2 + c;
+        if (tile_row < a.w.n_tiles_out && token < a.n_tokens)
+          store_pair(a.out, token, tile_row, lane / 4, acc[m][4 * n + c], acc[m][4 * n + c + 2]);
+      }
+}
+
+template <class S, int F>
+__device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
+                                               int begin, int end, int rank) {
+  __shared__ int last;
+  float acc[S::kM][S::kTokens / 2];
+  float(&flat)[S::kM * S::kTokens / 2] = reinterpret_cast<float(&)[S::kM * S::kTokens / 2]>(acc);
+  Ring ring = {0, 0};
+  stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+  int block = blockIdx.x / S::kCluster;
+  /* Each block of a cluster has its own parts and counters. */
+  float *partial = a.partial + (size_t)rank * a.work.n_blocks * 2 * kConsumers * (S::kM * S::kTokens / 2);
+  while (begin < end) {
+    int n_steps = min(end - begin, a.work.n_steps - at.step);
+    multiply_steps<S, F>(acc, stages, bar, ring, n_steps);
+    if (stream_k::combine<S::kM * S::kTokens / 2, kConsumers>(
+            flat, a.work, block, at.tile, begin, begin + n_steps, threadIdx.x, partial,
+            a.counters + rank * a.work.n_tiles, &last, [] { sync_some<1, kConsumers>(); }))
+      store_tile<S>(a, (at.row * S::kCluster + rank) * S::kTileRows, at.column * S::kTokens, acc);
+    begin += n_steps;
+    at = stream_k::Cursor(a.work, a.n_token_tiles, begin);
+  }
+}
+
+#endif
+
+template <class S, int F>
+__global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char shared[];
+  __shared__ uint64_t full[S::kStages], empty[S::kStages];
+  unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  int rank = S::kCluster == 1 ? 0 : cluster_rank(), cluster = blockIdx.x / S::kCluster;
+  int begin = stream_k::first_step(a.work, cluster), end = stream_k::first_step(a.work, cluster + 1);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; i++) {
+      barrier_init(full + i, 33);
+      barrier_init(empty + i, 8 * S::kCluster);
+    }
+    barrier_init_fence();
+  }
+  if (S::kCluster == 1)
+    __syncthreads();
+  else
+    cluster_sync();
+  dependents_may_start();
+  wait_for_previous();
+  Barriers bar = {full, empty};
+  if (threadIdx.x >= kConsumers) {
+    registers_down_to<40>();
+    if (threadIdx.x < kConsumers + 32) load_steps<S, F>(a, stages, bar, begin, end, rank);
+  } else {
+    registers_up_to<232>();
+    multiply_tiles<S, F>(a, stages, bar, begin, end, rank);
+  }
+  if (S::kCluster > 1) cluster_sync(); /* nobody leaves while another may still write to it */
+#endif
+}
+
+/* The driver's encoder of tensor maps, found at run time so that the program does not link the driver. */
+typedef CUresult (*EncodeTiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+                                CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                CUtensorMapFloatOOBfill);
+
+/* x as boxes of 64 inputs by `rows` rows; what is outside reads as 0. */
+Status map_x(const LinearArgs &args, int rows, CUtensorMap *map, Error *err) {
+  void *encode = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  TRY(cuda_check(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
+      args.w->name, err));
+  cuuint64_t size[2] = {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens},
+             stride[1] = {(cuuint64_t)args.x_stride * sizeof(__half)};
+  cuuint32_t box[2] = {kTileIn, (cuuint32_t)rows}, step[2] = {1, 1};
+  CUresult r =
+      encode ? ((EncodeTiled)encode)(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, (void *)args.x, size, stride,
+                                     box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+             : CUDA_ERROR_NOT_FOUND;
+  return r ? error_set(err, STATUS_FAILED, "%s: the driver refuses a tensor map (%d)", args.w->name, (int)r)
+           : STATUS_OK;
+}
+
+template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  Args a = {};
+  a.w = quant_view(*args.w);
+  a.n_tokens = args.n_tokens;
+  a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
+  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows * S::kCluster) * a.n_token_tiles, a.w.n_tiles_in,
+            args.device.n_sms / S::kCluster};
+  int most = stream_k::total_steps(a.work) / 4; /* a block with less than 256 inputs is all ramp */
+  if (a.work.n_blocks > most) a.work.n_blocks = most > 0 ? most : 1;
+  a.out = args.out;
+  a.partial = (float *)args.workspace;
+  a.counters = args.counters;
+  TRY(map_x(args, S::kTokens / S::kCluster, &a.x, err));
+  void (*function)(const Args) = args.w->group % 64 == 0 ? kernel<S, 64> : kernel<S, 32>;
+  TRY(cuda_check(
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)S::kSharedBytes),
+      args.w->name, err));
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {S::kCluster, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)(a.work.n_blocks * S::kCluster));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = S::kSharedBytes;
+  config.stream = args.stream;
+  config.attrs = attributes;
+  config.numAttrs = args.dependent ? 2 : 1;
+  return cuda_check(cudaLaunchKernelEx(&config, function, a), args.w->name, err);
+}
+
+struct Choice {
+  int max_tokens;
+  Status (*launch)(const LinearArgs &args, Error *err);
+  size_t floats; /* sums of a thread */
+};
+
+template <int kM, int kTokens, int kStages, int kCluster> constexpr Choice choice(int max_tokens) {
+  return {max_tokens, launch_shape<Shape<kM, kTokens, kStages, kCluster>>, (size_t)kM * kTokens / 2};
+}
+
+constexpr Choice choices[] = {
+    /*   64 outputs a warpgroup, rows of x, stages, blocks a cluster */
+    choice<2, 16, 12, 1>(16),  choice<2, 32, 10, 1>(32),      choice<2, 64, 8, 1>(64),
+    choice<2, 128, 6, 2>(128), choice<1, 256, 5, 2>(1 << 30),
+#ifdef AUK_TUNE
+#include "test/cuda/tune_wgmma.inc"
+#endif
+};
+
+const Choice *choose(int n_tokens, int variant) {
+  if (variant > 0)
+    return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;
+  const Choice *c = choices;
+  while (n_tokens > c->max_tokens) c++;
+  return c;
+}
+
+size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
+  size_t most = 0;
+  for (const Choice &c : choices)
+    if (c.floats > most) most = c.floats;
+  return stream_k::partial_bytes(device.n_sms, kConsumers, (int)most);
+}
+
+Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
+  const Choice *c = choose(args.n_tokens, args.variant);
+  if (!c) return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+  return c->launch(args, err);
+}
+
+} // namespace
+
+const LinearKernel awq_wgmma_kernel = {workspace, launch_awq_wgmma, false};

@@ -1,0 +1,94 @@
+/* dispatch.c - the table of linear kernels, and the search in it. Host only; called by linear.cu and by tests.
+ *
+ * Always true: for fp16 activations every weight type has a row that takes any token count, group and chip the
+ * program is built for, so a shape is refused only where a row is forced or int8 activations are asked of it. */
+#include "cuda/dispatch.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define AWQ4  (1u << WEIGHT_AWQ4)
+#define AWQ8  (1u << WEIGHT_AWQ8)
+#define QUANT (AWQ4 | AWQ8)
+#define F16   (1u << WEIGHT_F16)
+#define DENSE (F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32)
+#define ANY   INT_MAX
+#define OLD   SM(7, 5) /* the oldest chip that CUDA 13 builds for */
+
+/* Shared memory left free of x, for partial sums. */
+#define SHARED_BASE (16 * 1024)
+
+/* clang-format off */
+/* First match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
+static const LinearRow rows[] = {
+  /* weights act       tokens  limit group%  x     arch              launch                    name               */
+  {QUANT, ACT_F16,    1,   4,   8,  32, 18, 1, SM(8, 0), SM_ANY,   LAUNCH_AWQ_PLANES,        "awq_planes"},
+  {QUANT, ACT_F16,    1,   1,   1,  32, 18, 1, OLD,      SM_ANY,   LAUNCH_AWQ_GEMV,          "awq_gemv"},
+  {QUANT, ACT_F16,    2,   8,   8,  32, 18, 1, OLD,      SM(7, 9), LAUNCH_AWQ_SMALL_BATCH,   "awq_small_batch"},
+  {AWQ4,  ACT_F16,  129, ANY, ANY,  32,  0, 0, SM_90A,   SM_90A,   LAUNCH_AWQ_WGMMA,         "awq_wgmma"},
+  {QUANT, ACT_F16,    2, 512, ANY,  32,  0, 0, OLD,      SM_ANY,   LAUNCH_AWQ_TENSORCORE,    "awq_tensorcore"},
+  {QUANT, ACT_F16,   64, ANY, ANY,   1,  0, 0, OLD,      SM_ANY,   LAUNCH_AWQ_DEQUANT,       "awq_dequant"},
+  {QUANT, ACT_F16,    9, ANY, ANY,   1,  0, 0, OLD,      SM_ANY,   LAUNCH_AWQ_PIPELINED,     "awq_pipelined"},
+  {QUANT, ACT_F16,    1, ANY, ANY,   1,  0, 0, OLD,      SM_ANY,   LAUNCH_AWQ_PLAIN,         "awq_plain"},
+  {QUANT, ACT_F16,    1, ANY, ANY,   1,  0, 0, OLD,      SM_ANY,   LAUNCH_AWQ_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, ACT_INT8,   1,   4,   8,  32, 10, 1, OLD,      SM_ANY,   LAUNCH_INT8_GEMV,         "int8_gemv"},
+  {QUANT, ACT_INT8,   1, ANY, ANY,  32,  0, 0, OLD,      SM_ANY,   LAUNCH_INT8_MMA,          "int8_mma"},
+  {QUANT, ACT_INT8,   1, ANY, ANY,  32,  0, 0, OLD,      SM_ANY,   LAUNCH_INT8_DP4A,         "int8_dp4a"},
+  {F16,   ACT_F16,    3,  16,  16,   0, 16, 8, OLD,      SM_ANY,   LAUNCH_DENSE_MMA,         "dense_mma"},
+  {DENSE, ACT_F16,    1,   8,   8,   0, 16, 1, OLD,      SM_ANY,   LAUNCH_DENSE_ROWS,        "dense_rows"},
+  {DENSE, ACT_F16,    1, ANY, ANY,   0,  0, 0, OLD,      SM_ANY,   LAUNCH_DENSE_CUBLAS,      "dense_cublas"},
+};
+/* clang-format on */
+
+const char *weight_type_name(WeightType type) {
+  static const char *const names[] = {"4-bit", "8-bit", "fp16", "bf16", "fp32"};
+  return names[type];
+}
+
+const LinearRow *linear_rows(int *n) {
+  *n = (int)(sizeof rows / sizeof *rows);
+  return rows;
+}
+
+static bool x_fits(const LinearRow *row, const LinearQuery *query) {
+  if (row->x_bits == 0) return true;
+  size_t held = (size_t)row->x_rows;
+  while (held < (size_t)query->n_tokens) held *= 2;
+  return (size_t)query->n_in * held * (size_t)row->x_bits / 8 + SHARED_BASE <= query->shared_bytes;
+}
+
+bool linear_row_runs(const LinearRow *row, const LinearQuery *query) {
+  if (!(row->weights & 1u << query->weights) || row->act != query->act) return false;
+  if (query->arch < row->min_arch || query->arch > row->max_arch) return false;
+  if (row->group_multiple && query->group % row->group_multiple) return false;
+  return query->n_tokens <= row->limit_tokens && x_fits(row, query);
+}
+
+static Status refuse(const LinearQuery *query, const char *what, Error *err) {
+  return error_set(
+      err, STATUS_MODEL,
+      "%s multiplies %d inputs by %d outputs of %s weights in groups of %d with %d rows of %s activations on"
+      " compute capability %d.%d",
+      what, query->n_in, query->n_out, weight_type_name(query->weights), query->group, query->n_tokens,
+      query->act == ACT_INT8 ? "int8" : "fp16", query->arch / 100, query->arch / 10 % 10);
+}
+
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err) {
+  bool known = false;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const LinearRow *r = &rows[i];
+    bool meant = query->n_tokens >= r->min_tokens && query->n_tokens <= r->max_tokens;
+    bool named = forced && !strcmp(forced, r->name);
+    known |= named;
+    if ((forced ? named : meant) && linear_row_runs(r, query)) {
+      *row = r;
+      return STATUS_OK;
+    }
+  }
+  if (!forced) return refuse(query, "no kernel", err);
+  if (!known) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", forced);
+  char what[64] = "kernel ";
+  strncat(what, forced, sizeof what - sizeof "kernel  never" - 1);
+  strcat(what, " never");
+  return refuse(query, what, err);
+}

@@ -1,0 +1,80 @@
+/* dispatch.h - which kernel multiplies which matrix: one table, known to the host alone.
+ *
+ * The first row that fits wins; the order and the thresholds are measured (cuda/NOTES.md). Nothing here includes or
+ * links CUDA, so that both sides of every threshold are tested where there is no GPU (test/cuda/test_dispatch.c).
+ * Called by: linear.cu (choice before a launch, refusal at load), commands that list kernels. */
+#ifndef AUK_CUDA_DISPATCH_H
+#define AUK_CUDA_DISPATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+typedef enum { WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32 } WeightType;
+typedef enum {
+  ACT_F16,
+  ACT_INT8
+} ActType; /* what activations are multiplied as; int8 is the user's choice */
+
+const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "fp16", "bf16", "fp32" */
+
+/* Compute capability as one number: 8.6 is SM(8, 6). The last digit is 1 where the program holds code for the
+ * instructions that only this one chip has (sm_90a). */
+#define SM(major, minor) ((major)*100 + (minor)*10)
+#define SM_90A           (SM(9, 0) + 1)
+#define SM_ANY           99999
+
+/* One function of linear.cu each. */
+typedef enum {
+  LAUNCH_AWQ_GEMV,
+  LAUNCH_AWQ_SMALL_BATCH,
+  LAUNCH_AWQ_PLANES,
+  LAUNCH_AWQ_PIPELINED,
+  LAUNCH_AWQ_TENSORCORE,
+  LAUNCH_AWQ_WGMMA,
+  LAUNCH_AWQ_DEQUANT,
+  LAUNCH_AWQ_DEQUANT_PLAIN,
+  LAUNCH_AWQ_PLAIN,
+  LAUNCH_INT8_GEMV,
+  LAUNCH_INT8_MMA,
+  LAUNCH_INT8_DP4A,
+  LAUNCH_DENSE_ROWS,
+  LAUNCH_DENSE_MMA,
+  LAUNCH_DENSE_CUBLAS,
+  LAUNCH_COUNT
+} LinearLaunch;
+
+typedef struct {
+  unsigned weights; /* set of 1 << WeightType */
+  ActType act;
+  int min_tokens, max_tokens; /* rows of x it is chosen for */
+  int limit_tokens;           /* rows of x it can take at all, which is what forcing asks */
+  int group_multiple;         /* quantised: group % group_multiple == 0 */
+  int x_bits;                 /* shared memory for each input of each row of x; 0: x is never held whole */
+  int x_rows;                 /* rows of x are held as a power of two, at least so many */
+  int min_arch, max_arch;
+  LinearLaunch launch;
+  const char *name;
+} LinearRow;
+
+typedef struct {
+  WeightType weights;
+  ActType act;
+  int n_in, n_out;     /* > 0 */
+  int group;           /* quantised: inputs that share a scale, as laid out (linear.h); dense: 0 */
+  int n_tokens;        /* > 0 */
+  int arch;            /* SM(...) of the device, or SM_90A */
+  size_t shared_bytes; /* most shared memory one block may take */
+} LinearQuery;
+
+const LinearRow *linear_rows(int *n);
+
+/* Whether the row can run the shape at all, whatever the row count it is meant for: what forcing asks. */
+bool linear_row_runs(const LinearRow *row, const LinearQuery *query);
+
+/* The first row that fits, or the row named `forced` if it can run the shape; otherwise STATUS_MODEL with a message
+ * that names the shape (an unknown name is STATUS_USAGE). forced may be NULL. */
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err);
+
+#endif

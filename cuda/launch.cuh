@@ -1,0 +1,84 @@
+/* launch.cuh - what every family of kernels shares on the host: the arguments of a launch, and the launch itself.
+ *
+ * Included by the .cu files of this room only. A family is two functions: one says how much workspace a shape takes,
+ * the other launches; linear.cu maps the table's LinearLaunch to them. */
+#ifndef AUK_CUDA_LAUNCH_CUH
+#define AUK_CUDA_LAUNCH_CUH
+
+#include <utility>
+
+#include "cuda/epilogue.cuh"
+#include "cuda/layout.cuh"
+#include "cuda/linear.h"
+
+typedef struct cublasContext *CublasHandle;
+
+/* What is known of the device when a kernel is chosen. */
+struct DeviceLimits {
+  int n_sms;
+  int arch;            /* SM(...) or SM_90A */
+  size_t shared_bytes; /* most that one block may take */
+};
+
+struct LinearArgs {
+  const DeviceLinear *w;
+  const __half *x;
+  int x_stride, n_tokens;
+  Epilogue out;
+  DeviceLimits device;
+  unsigned char *workspace; /* as many bytes as the family asked for */
+  unsigned *counters;       /* [kCounters], zero before and after every launch */
+  CublasHandle cublas;      /* for the families that need one */
+  cudaStream_t stream;
+  bool dependent;
+  int variant; /* 0: the family's own choice of tile shape, n: its n-th, for measuring */
+};
+
+constexpr int kCounters = 1 << 16;
+
+struct LinearKernel {
+  size_t (*workspace)(const DeviceLinear *w, int n_tokens, const DeviceLimits &device); /* NULL: none */
+  Status (*launch)(const LinearArgs &args, Error *err);
+  bool cublas;
+};
+
+extern const LinearKernel awq_gemv_kernel, awq_small_batch_kernel, awq_planes_kernel, awq_pipelined_kernel,
+    awq_tensorcore_kernel, awq_wgmma_kernel, awq_dequant_kernel, awq_dequant_plain_kernel, awq_plain_kernel,
+    int8_gemv_kernel, int8_mma_kernel, int8_dp4a_kernel, dense_rows_kernel, dense_mma_kernel,
+    dense_cublas_kernel;
+
+inline int ceil_div(long a, long b) {
+  return (int)((a + b - 1) / b);
+}
+
+inline Status cuda_check(cudaError_t result, const char *what, Error *err) {
+  if (result == cudaSuccess) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "CUDA: %s: %s", what, cudaGetErrorString(result));
+}
+
+inline QuantView quant_view(const DeviceLinear &w) {
+  return {(const uint4 *)w.tiles,      (const uint32_t *)w.scales, w.zeros,    w.n_in,
+          ceil_div(w.n_out, kTileOut), ceil_div(w.n_in, kTileIn),  w.n_groups, w.group};
+}
+
+/* Launches kernel(arguments...) with `shared` bytes of dynamic shared memory, checked. */
+template <class... Parameters, class... Arguments>
+Status launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared, cudaStream_t stream,
+              bool dependent, const char *name, Error *err, Arguments &&...arguments) {
+  if (shared > 48 * 1024)
+    TRY(cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                   name, err));
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3((unsigned)threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = dependent ? 1 : 0;
+  return cuda_check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name, err);
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* stream_k.cuh - output tiles cut along k so that every block gets the same number of steps, and put together again.
+ *
+ * n_tiles * n_steps steps lie in one row, tile after tile; block b takes its n_blocks-th part of it, so it works on
+ * the end of one tile, some whole ones, and the start of another. (Osama et al., Stream-K, arXiv:2301.03598.)
+ *
+ *     tiles   |  0: s s s s s s  |  1: s s s s s s  |  2: ...
+ *     blocks  |---- 0 ----|---- 1 ----|---- 2 ----| ...
+ *
+ * A block with a part of a tile leaves it in the workspace; the one that comes last to a tile adds the parts in the
+ * order of k, its own among them, and goes on with the sum. Nobody waits for anybody, and the bits do not depend on
+ * who was last. */
+#ifndef AUK_CUDA_STREAM_K_CUH
+#define AUK_CUDA_STREAM_K_CUH
+
+#include <stdint.h>
+
+namespace stream_k {
+
+struct Work {
+  int n_tiles, n_steps; /* steps of one tile */
+  int n_blocks;
+};
+
+__host__ __device__ __forceinline__ int total_steps(const Work &w) {
+  return w.n_tiles * w.n_steps;
+}
+
+__host__ __device__ __forceinline__ int first_step(const Work &w, int block) {
+  return (int)((int64_t)block * total_steps(w) / w.n_blocks);
+}
+
+/* The block that has the given step. */
+__device__ __forceinline__ int block_of(const Work &w, int step) {
+  return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
+}
+
+/* Where a block is: which tile, as its place in a grid of `columns` tiles to a row, and which step of it. */
+struct Cursor {
+  int tile, row, column, step;
+  __device__ __forceinline__ Cursor(const Work &w, int columns, int at)
+      : tile(at / w.n_steps), row(tile / columns), column(tile % columns), step(at % w.n_steps) {}
+  __device__ __forceinline__ void advance(const Work &w, int columns) {
+    if (++step < w.n_steps) return;
+    step = 0;
+    tile++;
+    if (++column == columns) column = 0, row++;
+  }
+};
+
+/* Parts that blocks leave: the tile a block starts in and the one it ends in, kFloats of each thread. */
+inline size_t partial_bytes(int n_blocks, int threads, int floats) {
+  return (size_t)n_blocks * 2 * (size_t)threads * (size_t)floats * sizeof(float);
+}
+
+/* The block of kThreads threads that calls has summed steps [begin, end) of `tile` in acc. Returns whether acc now
+ * holds the whole tile, in every thread alike. `sync` is a barrier of exactly those threads, `last` shared memory. */
+template <int kFloats, int kThreads, class Sync>
+__device__ __forceinline__ bool combine(float (&acc)[kFloats], const Work &w, int block, int tile, int begin,
+                                        int end, int thread, float *partial, unsigned *counters, int *last,
+                                        Sync sync) {
+  static_assert(kFloats % 4 == 0, "parts move as vectors of 16 bytes");
+  if (begin == tile * w.n_steps && end == (tile + 1) * w.n_steps) return true;
+  int first = block_of(w, tile * w.n_steps), final = block_of(w, (tile + 1) * w.n_steps - 1);
+  float4 *parts = (float4 *)partial + thread;
+  auto part = [&](int b) { /* a block's first tile is its part 0, any other its part 1 */
+                           int which = first_step(w, b) / w.n_steps == tile ? 0 : 1;
+                           return parts + (size_t)(2 * b + which) * (kFloats / 4) * kThreads;
+  };
+  float4 *mine = part(block);
+#pragma unroll
+  for (int i = 0; i < kFloats / 4; i++)
+    __stcg(mine + i * kThreads, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
+  __threadfence();
+  sync();
+  if (thread == 0) {
+    *last = atomicAdd(counters + tile, 1) == (unsigned)(final - first);
+    if (*last) counters[tile] = 0;
+  }
+  sync();
+  bool whole = *last != 0;
+  sync(); /* *last may be written again */
+  if (!whole) return false;
+  __threadfence();
+#pragma unroll
+  for (int i = 0; i < kFloats; i++) acc[i] = 0;
+  for (int b = first; b <= final; b++) {
+    const float4 *from = part(b);
+#pragma unroll
+    for (int i = 0; i < kFloats / 4; i++) {
+      float4 v = __ldcg(from + i * kThreads);
+      acc[4 * i] += v.x;
+      acc[4 * i + 1] += v.y;
+      acc[4 * i + 2] += v.z;
+      acc[4 * i + 3] += v.w;
+    }
+  }
+  return true;
+}
+
+} // namespace stream_k
+
+#endif

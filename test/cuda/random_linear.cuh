@@ -1,0 +1,158 @@
+/* random_linear.cuh - random matrices and activations on the device, for test_linear.cu and bench_linear.cu.
+ *
+ * Everything is a function of (seed, index), so that the host can make the same numbers where it checks. */
+#ifndef AUK_TEST_CUDA_RANDOM_LINEAR_CUH
+#define AUK_TEST_CUDA_RANDOM_LINEAR_CUH
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/launch.cuh"
+
+#define CUDA_OK(call)                                                                                        \
+  do {                                                                                                       \
+    cudaError_t e_ = (call);                                                                                 \
+    if (e_ != cudaSuccess) {                                                                                 \
+      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));                          \
+      exit(1);                                                                                               \
+    }                                                                                                        \
+  } while (0)
+
+#define MUST(call)                                                                                           \
+  do {                                                                                                       \
+    if ((call) != STATUS_OK) {                                                                               \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, error.text);                                                 \
+      exit(1);                                                                                               \
+    }                                                                                                        \
+  } while (0)
+
+static Error error;
+
+/* splitmix64's finaliser, public domain (Vigna). */
+__host__ __device__ inline uint32_t random_bits(uint64_t seed, uint64_t i) {
+  uint64_t z = seed * 0x9e3779b97f4a7c15ull + i + 0x9e3779b97f4a7c15ull;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+  return (uint32_t)((z ^ z >> 31) >> 16);
+}
+
+__host__ __device__ inline float uniform(uint64_t seed, uint64_t i) {
+  return (float)(random_bits(seed, i) >> 8) * 0x1p-24f;
+}
+
+/* Near normal, deviation 1, with every 61st input eight times as large, as real activations have outlier channels. */
+__host__ __device__ inline float activation(uint64_t seed, int token, int k) {
+  uint64_t i = ((uint64_t)token << 24 | (uint64_t)k) * 4;
+  float v = uniform(seed, i) + uniform(seed, i + 1) + uniform(seed, i + 2) + uniform(seed, i + 3) - 2.0f;
+  return v * 1.7320508f * (k % 61 == 7 ? 8.0f : 1.0f);
+}
+
+static __global__ void random_words(uint32_t *to, size_t n, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+    to[i] = random_bits(seed, i);
+}
+
+static __global__ void random_scales(__half *to, size_t n, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+    to[i] = __float2half_rn(0.002f + 0.02f * uniform(seed, i));
+}
+
+static __global__ void random_activations(__half *to, int n_tokens, int n_in, int stride, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)n_tokens * stride;
+       i += (size_t)gridDim.x * blockDim.x) {
+    int token = (int)(i / stride), k = (int)(i % stride);
+    to[i] =
+        __float2half_rn(k < n_in ? activation(seed, token, k) : NAN); /* what is past n_in must not be used */
+  }
+}
+
+static __global__ void random_dense(void *to, WeightType type, size_t n, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    float v = (uniform(seed, i) - 0.5f) * 0.1f;
+    if (type == WEIGHT_F32)
+      ((float *)to)[i] = v;
+    else if (type == WEIGHT_F16)
+      ((__half *)to)[i] = __float2half_rn(v);
+    else
+      ((uint16_t *)to)[i] = (uint16_t)(__float_as_uint(v) >> 16);
+  }
+}
+
+/* A checkpoint's tensors of one layer on the device, as stored. */
+struct Stored {
+  WeightType type;
+  int n_in, n_out, group;
+  uint32_t *weights; /* u32 [n_in][n_out / 8], u8 [n_in][n_out], or the dense matrix */
+  uint32_t *zeros;
+  __half *scales;
+};
+
+inline bool is_quantised(WeightType type) {
+  return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
+}
+
+inline size_t stored_weight_bytes(WeightType type, size_t weights) {
+  return type == WEIGHT_AWQ4   ? weights / 2
+         : type == WEIGHT_AWQ8 ? weights
+         : type == WEIGHT_F32  ? 4 * weights
+                               : 2 * weights;
+}
+
+inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uint64_t seed) {
+  Stored s = {type, n_in, n_out, group, nullptr, nullptr, nullptr};
+  size_t bytes = stored_weight_bytes(type, (size_t)n_in * n_out);
+  CUDA_OK(cudaMalloc((void **)&s.weights, bytes + 16));
+  if (!is_quantised(type)) {
+    random_dense<<<1024, 256>>>(s.weights, type, (size_t)n_in * n_out, seed);
+    return s;
+  }
+  size_t groups = (size_t)(n_in / group) * n_out, zero_bytes = type == WEIGHT_AWQ4 ? groups / 2 : groups;
+  CUDA_OK(cudaMalloc((void **)&s.zeros, zero_bytes + 16));
+  CUDA_OK(cudaMalloc((void **)&s.scales, groups * 2));
+  random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
+  random_words<<<1024, 256>>>(s.zeros, (zero_bytes + 3) / 4, seed + 1);
+  random_scales<<<1024, 256>>>(s.scales, groups, seed + 2);
+  CUDA_OK(cudaGetLastError());
+  return s;
+}
+
+inline void stored_free(Stored *s) {
+  cudaFree(s->weights);
+  cudaFree(s->zeros);
+  cudaFree(s->scales);
+}
+
+/* Lays parts out as one matrix; returns the memory to free. bias: fp32 of all parts, one after another, or NULL. */
+inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paired, const float *bias,
+                   const char *name, cudaStream_t stream) {
+  int n_out = 0, rows = 0;
+  for (int i = 0; i < n_parts; i++) n_out += parts[i].n_out;
+  size_t bytes;
+  void *memory;
+  MUST(linear_lay_out(w, name, parts[0].type, parts[0].n_in, n_out,
+                      is_quantised(parts[0].type) ? parts[0].group : 0, paired, bias != NULL, &bytes,
+                      &error));
+  CUDA_OK(cudaMalloc(&memory, bytes));
+  MUST(linear_place(w, memory, stream, &error));
+  for (int i = 0; i < n_parts; i++) {
+    const Stored *s = &parts[i];
+    LinearPart part = {s->n_out, paired ? i : rows / 8, paired ? 2 : 1};
+    if (is_quantised(s->type)) {
+      /* In two pieces where there is more than one tile, as a loader would. */
+      int half = s->n_in > 128 ? s->n_in / 128 * 64 : s->n_in;
+      size_t row = stored_weight_bytes(s->type, (size_t)s->n_out);
+      MUST(linear_fill_weights(w, part, 0, half, s->weights, stream, &error));
+      if (half < s->n_in)
+        MUST(linear_fill_weights(w, part, half, s->n_in - half, (char *)s->weights + row * half, stream,
+                                 &error));
+      MUST(linear_fill_groups(w, part, s->zeros, s->scales, stream, &error));
+    } else {
+      MUST(linear_fill_dense(w, part, 0, s->n_out, s->weights, stream, &error));
+    }
+    if (bias) MUST(linear_fill_bias(w, part, bias + rows, stream, &error));
+    rows += s->n_out;
+  }
+  return memory;
+}
+
+#endif

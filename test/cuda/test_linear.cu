@@ -1,0 +1,539 @@
+/* test_linear.cu - every row of the dispatch table, forced, against a product in double. Needs a GPU.
+ *
+ *   test_linear quick            Qwen3-8B's o layer and awkward shapes, about ten seconds
+ *   test_linear sweep            every layer of the models in `models`, every group size and row count of the table
+ *   test_linear quick NAME,NAME  those rows of the table alone;  test_linear quick -NAME,NAME  all but those
+ *
+ * The reference reads the weights as the checkpoint stores them (so the re-layout is under test as well) and
+ * multiplies in double by the plainest kernel there is, which is itself compared with the host on small shapes.
+ *
+ * Tolerances, normalised mean squared error (NMSE) of fp32 results:
+ *   awq_planes, awq_gemv, awq_small_batch   exact sums; x is rounded to max |x| of its block / 65024 at most. Blocks
+ *       hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is (20 / 32512)^2 / 12 =
+ *       3.2e-8 of an x whose mean square is about 2: 1.6e-8. Held to 5e-8.
+ *   awq_tensorcore, awq_wgmma, awq_dequant  weights rounded to fp16: relative error uniform in half a unit of 11 bits,
+ *       mean square (2^-11)^2 / 12 * (mean of (2^e / w)^2 over a binade, 1/2 .. 1) ~ 1.2e-8 .. 2e-8; fp32 sums add
+ *       n * 2^-48. Held to 1e-7.
+ *   awq_pipelined, awq_plain, dense  fp32 throughout: n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16: < 1e-9 too,
+ *       values below 2^-14 (of +-0.05) losing at most 2^-25.
+ *   int8 rows  against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
+ * All are inside the 5e-7 that fp16 activations are allowed. Two runs must agree to the bit, and nothing past the
+ * outputs may be written. */
+#include <math.h>
+#include <string.h>
+#include <vector>
+
+#include "test/cuda/random_linear.cuh"
+
+static int failures;
+static const char *only = ""; /* rows to try, or after a '-' not to try */
+
+static bool wanted(const char *row) {
+  bool but = *only == '-';
+  size_t n = strlen(row);
+  for (const char *p = only + but; *p; p += strcspn(p, ","), p += *p == ',')
+    if (strcspn(p, ",") == n && !strncmp(p, row, n)) return !but;
+  return but || !*only;
+}
+static cudaStream_t stream;
+static LinearContext *context;
+
+/* --- the reference */
+
+/* Weight (k, o) of a stored layer. AutoAWQ's order of nibbles, spelled out on purpose unlike relayout.cu. */
+__host__ __device__ static double stored_weight(const Stored &s, const uint32_t *weights,
+                                                const uint32_t *zeros, const __half *scales, int k, int o) {
+  size_t at = (size_t)k * s.n_out + o;
+  if (s.type == WEIGHT_F32) return ((const float *)weights)[at];
+  if (s.type == WEIGHT_F16) return __half2float(((const __half *)weights)[at]);
+  int group = k / s.group, q, z;
+  size_t of_group = (size_t)group * s.n_out + o;
+  if (s.type == WEIGHT_AWQ8) {
+    q = ((const uint8_t *)weights)[at];
+    z = ((const uint8_t *)zeros)[of_group];
+  } else {
+    const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    int nibble = 0;
+    while (order[nibble] != o % 8) nibble++;
+    q = weights[at / 8] >> (4 * nibble) & 15;
+    z = zeros[of_group / 8] >> (4 * nibble) & 15;
+  }
+  return (q - z) * (double)__half2float(scales[of_group]);
+}
+
+/* w[k][row0 + o ..] of a part, in double; dense matrices are stored [o][k]. */
+__global__ void expand(Stored s, double *w, int n_rows, int row0) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)s.n_in * s.n_out;
+       i += (size_t)gridDim.x * blockDim.x) {
+    int k = (int)(i / s.n_out), o = (int)(i % s.n_out);
+    double v;
+    size_t dense = (size_t)o * s.n_in + k;
+    if (s.type == WEIGHT_F32)
+      v = ((const float *)s.weights)[dense];
+    else if (s.type == WEIGHT_F16)
+      v = __half2float(((const __half *)s.weights)[dense]);
+    else if (s.type == WEIGHT_BF16)
+      v = __uint_as_float((uint32_t)((const uint16_t *)s.weights)[dense] << 16);
+    else
+      v = stored_weight(s, s.weights, s.zeros, s.scales, k, o);
+    w[(size_t)k * n_rows + row0 + o] = v;
+  }
+}
+
+/* y[m][o] = sum_k x[m][k] w[k][o]: tiles of 64 x 64 through shared memory, 4 x 4 a thread. */
+__global__ void multiply_double(const double *w, const double *x, double *y, int n_in, int n_out,
+                                int n_tokens) {
+  __shared__ double ws[16][64], xs[16][65];
+  int o0 = blockIdx.x * 64, m0 = blockIdx.y * 64, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  double sum[4][4] = {};
+  for (int k0 = 0; k0 < n_in; k0 += 16) {
+    for (int i = threadIdx.x; i < 1024; i += 256) {
+      int k = k0 + i / 64, o = o0 + i % 64;
+      ws[i / 64][i % 64] = k < n_in && o < n_out ? w[(size_t)k * n_out + o] : 0;
+      k = k0 + i % 16;
+      int m = m0 + i / 16;
+      xs[i % 16][i / 16] = k < n_in && m < n_tokens ? x[(size_t)m * n_in + k] : 0;
+    }
+    __syncthreads();
+    for (int k = 0; k < 16; k++)
+      for (int a = 0; a < 4; a++)
+        for (int b = 0; b < 4; b++) sum[a][b] += xs[k][ty + 16 * a] * ws[k][tx + 16 * b];
+    __syncthreads();
+  }
+  for (int a = 0; a < 4; a++)
+    for (int b = 0; b < 4; b++)
+      if (m0 + ty + 16 * a < n_tokens && o0 + tx + 16 * b < n_out)
+        y[(size_t)(m0 + ty + 16 * a) * n_out + o0 + tx + 16 * b] = sum[a][b];
+}
+
+/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, by the definition in int8_act.cu. */
+__global__ void expand_x(const __half *x, int stride, double *to, int n_in, int n_tokens, int block) {
+  int width = block ? block : 128, n_blocks = (n_in + width - 1) / width;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_blocks * n_tokens; i += gridDim.x * blockDim.x) {
+    int token = i / n_blocks, k0 = i % n_blocks * width, k1 = min(n_in, k0 + width);
+    const __half *row = x + (size_t)token * stride;
+    float top = 0;
+    for (int k = k0; k < k1; k++) top = fmaxf(top, fabsf(__half2float(row[k])));
+    float inverse = top > 0 ? 127.0f / top : 0, d = top / 127.0f;
+    for (int k = k0; k < k1; k++) {
+      float v = __half2float(row[k]);
+      to[(size_t)token * n_in + k] = block ? (double)d * rintf(v * inverse) : v;
+    }
+  }
+}
+
+/* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again, result[3] += writes
+ * outside. y and again are [n_tokens + 1][stride] with n_out columns of results, the rest and the last row untouched. */
+__global__ void compare(const float *y, const float *again, const double *ref, int n_out, int stride,
+                        int n_tokens, double *result) {
+  double s[4] = {};
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)(n_tokens + 1) * stride;
+       i += (size_t)gridDim.x * blockDim.x) {
+    int m = (int)(i / stride), o = (int)(i % stride);
+    s[2] += __float_as_uint(y[i]) != __float_as_uint(again[i]);
+    if (m == n_tokens || o >= n_out) {
+      s[3] += __float_as_uint(y[i]) != 0xffffffffu;
+      continue;
+    }
+    double r = ref[(size_t)m * n_out + o], d = y[i] - r;
+    s[0] += isnan(d) ? 1e300 : d * d;
+    s[1] += r * r;
+  }
+  for (int i = 0; i < 4; i++) {
+    for (int o = 16; o; o /= 2) s[i] += __shfl_xor_sync(~0u, s[i], o);
+    if (threadIdx.x % 32 == 0 && s[i] != 0) atomicAdd(result + i, s[i]);
+  }
+}
+
+/* --- one matrix under every row */
+
+struct Limit {
+  const char *row;
+  double nmse;
+  double most_work; /* multiply-adds that the row does in a bearable time */
+};
+
+static const Limit limits[] = {
+    {"awq_planes", 5e-8, 1e18},        {"awq_gemv", 5e-8, 1e18},      {"awq_small_batch", 5e-8, 1e18},
+    {"awq_tensorcore", 1e-7, 1e18},    {"awq_wgmma", 1e-7, 1e18},     {"awq_dequant", 1e-7, 1e18},
+    {"awq_dequant_plain", 1e-7, 2e11}, {"awq_pipelined", 1e-9, 5e10}, {"awq_plain", 1e-9, 2e9},
+    {"int8_gemv", 1e-10, 1e18},        {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
+    {"dense_rows", 1e-9, 1e18},        {"dense_mma", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
+};
+
+static const Limit *limit_of(const char *row) {
+  for (const Limit &l : limits)
+    if (!strcmp(l.row, row)) return &l;
+  return NULL;
+}
+
+struct Worst {
+  double nmse;
+  int cases, n_in, n_out, group, tokens;
+};
+
+static Worst worst[sizeof limits / sizeof *limits];
+
+static int int8_block(int group) {
+  return group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
+}
+
+/* Runs the matrix of the stored parts, stacked, under every row that can, for all token counts. */
+static void check_matrix(const Stored *parts, int n_parts, const int *tokens, int n_counts, int variants) {
+  DeviceLinear w;
+  void *memory = place(&w, parts, n_parts, false, NULL, "test", stream);
+  int most = 0;
+  for (int i = 0; i < n_counts; i++) most = tokens[i] > most ? tokens[i] : most;
+  int x_stride = (w.n_in + 7) / 8 * 8 + 8, y_stride = w.n_out + 24;
+  __half *x;
+  double *wd, *xd, *ref[2], *result;
+  float *y[2];
+  size_t y_bytes = (size_t)(most + 1) * y_stride * sizeof(float);
+  CUDA_OK(cudaMalloc((void **)&x, (size_t)most * x_stride * 2));
+  CUDA_OK(cudaMalloc((void **)&wd, (size_t)w.n_in * w.n_out * 8));
+  CUDA_OK(cudaMalloc((void **)&xd, (size_t)w.n_in * most * 8));
+  for (int i = 0; i < 2; i++) {
+    CUDA_OK(cudaMalloc((void **)&ref[i], (size_t)w.n_out * most * 8));
+    CUDA_OK(cudaMalloc((void **)&y[i], y_bytes));
+  }
+  random_activations<<<1024, 256, 0, stream>>>(x, most, w.n_in, x_stride, 77);
+  for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
+    expand<<<4096, 256, 0, stream>>>(parts[i], wd, w.n_out, row);
+  dim3 grid((unsigned)(w.n_out + 63) / 64, (unsigned)(most + 63) / 64);
+  for (int i = 0; i < (is_quantised(w.type) ? 2 : 1); i++) {
+    expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w.group) : 0);
+    multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
+  }
+  CUDA_OK(cudaGetLastError());
+  int n_rows;
+  const LinearRow *rows = linear_rows(&n_rows);
+  struct Case {
+    const LinearRow *row;
+    int tokens, variant;
+  };
+  std::vector<Case> cases;
+  CUDA_OK(cudaMalloc((void **)&result,
+                     sizeof(double) * 4 * (size_t)n_rows * (size_t)n_counts * (size_t)(variants + 1)));
+  CUDA_OK(cudaMemsetAsync(
+      result, 0, sizeof(double) * 4 * (size_t)n_rows * (size_t)n_counts * (size_t)(variants + 1), stream));
+  for (int r = 0; r < n_rows; r++) {
+    const Limit *limit = limit_of(rows[r].name);
+    for (int i = 0; i < n_counts; i++) {
+      const LinearRow *chosen;
+      if (!wanted(rows[r].name)) break;
+      if (linear_choice(context, &w, rows[r].act, tokens[i], rows[r].name, &chosen, &error) != STATUS_OK)
+        continue;
+      if ((double)tokens[i] * w.n_in * w.n_out > limit->most_work) continue;
+      MUST(linear_prepare(context, &w, rows[r].act, tokens[i], rows[r].name, &error));
+      for (int v = 0; v <= variants; v++) {
+        bool ran = true;
+        for (int again = 0; again < 2; again++) {
+          CUDA_OK(
+              cudaMemsetAsync(y[again], 0xff, (size_t)(tokens[i] + 1) * y_stride * sizeof(float), stream));
+          LinearCall call = {&w,          x,     x_stride,     tokens[i], LINEAR_TO_F32, y[again], y_stride,
+                             rows[r].act, false, rows[r].name, v};
+          Status status = linear_run(context, &call, &error);
+          if (status == STATUS_USAGE && v > 0) {
+            ran = false;
+            break;
+          }
+          if (status != STATUS_OK) {
+            printf("FAIL %s %d -> %d group %d rows %d: %s\n", rows[r].name, w.n_in, w.n_out, w.group,
+                   tokens[i], error.text);
+            failures++;
+          }
+        }
+        if (!ran) break;
+        compare<<<256, 256, 0, stream>>>(y[0], y[1], ref[rows[r].act == ACT_INT8], w.n_out, y_stride,
+                                         tokens[i], result + 4 * cases.size());
+        cases.push_back({&rows[r], tokens[i], v});
+        cudaError_t e = cudaPeekAtLastError();
+        if (e) {
+          printf("FAIL %s variant %d %d -> %d group %d rows %d: %s\n", rows[r].name, v, w.n_in, w.n_out,
+                 w.group, tokens[i], cudaGetErrorString(e));
+          exit(1);
+        }
+      }
+    }
+    cudaError_t e = cudaStreamSynchronize(stream);
+    if (e) {
+      printf("FAIL %s %d -> %d group %d: %s\n", rows[r].name, w.n_in, w.n_out, w.group,
+             cudaGetErrorString(e));
+      exit(1);
+    }
+  }
+  std::vector<double> got(4 * cases.size());
+  CUDA_OK(cudaMemcpyAsync(got.data(), result, got.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
+  CUDA_OK(cudaStreamSynchronize(stream));
+  for (size_t i = 0; i < cases.size(); i++) {
+    const double *g = &got[4 * i];
+    const Limit *limit = limit_of(cases[i].row->name);
+    Worst *worst_of = &worst[limit - limits];
+    double nmse = g[0] / g[1];
+    worst_of->cases++;
+    if (!(nmse <= worst_of->nmse))
+      *worst_of = {nmse, worst_of->cases, w.n_in, w.n_out, w.group, cases[i].tokens};
+    if (nmse <= limit->nmse && g[2] == 0 && g[3] == 0) continue;
+    failures++;
+    if (failures < 60)
+      printf("FAIL %s variant %d, %s %d -> %d group %d rows %d: NMSE %.3g (limit %.1g), %.0f values differ "
+             "again, %.0f written outside\n",
+             cases[i].row->name, cases[i].variant, weight_type_name(w.type), w.n_in, w.n_out, w.group,
+             cases[i].tokens, nmse, limit->nmse, g[2], g[3]);
+  }
+  cudaFree(memory);
+  cudaFree(x);
+  cudaFree(wd);
+  cudaFree(xd);
+  cudaFree(result);
+  for (int i = 0; i < 2; i++) cudaFree(ref[i]), cudaFree(y[i]);
+}
+
+static void check_shape(WeightType type, int n_in, int n_out, int group, const int *tokens, int n_counts,
+                        int variants) {
+  Stored s = stored_random(type, n_in, n_out, group, (uint64_t)n_in * 31 + (uint64_t)n_out);
+  check_matrix(&s, 1, tokens, n_counts, variants);
+  stored_free(&s);
+}
+
+/* --- the reference itself, and what surrounds a product */
+
+/* The double kernel against the host. Differences are double's own. */
+static void check_reference(WeightType type, int group) {
+  const int n_in = 192, n_out = 48, n_tokens = 5;
+  Stored s = stored_random(type, n_in, n_out, group, 5);
+  size_t bytes = stored_weight_bytes(type, (size_t)n_in * n_out), groups = (size_t)(n_in / group) * n_out;
+  std::vector<uint32_t> weights(bytes / 4 + 1), zeros(groups / 4 + 1);
+  std::vector<__half> scales(groups);
+  double *wd, *xd, *yd;
+  CUDA_OK(cudaMalloc((void **)&wd, n_in * n_out * 8));
+  CUDA_OK(cudaMalloc((void **)&xd, n_in * n_tokens * 8));
+  CUDA_OK(cudaMalloc((void **)&yd, n_out * n_tokens * 8));
+  __half *x;
+  CUDA_OK(cudaMalloc((void **)&x, n_tokens * n_in * 2));
+  random_activations<<<8, 256>>>(x, n_tokens, n_in, n_in, 9);
+  expand<<<8, 256>>>(s, wd, n_out, 0);
+  expand_x<<<8, 128>>>(x, n_in, xd, n_in, n_tokens, 0);
+  multiply_double<<<dim3(1, 1), 256>>>(wd, xd, yd, n_in, n_out, n_tokens);
+  std::vector<double> y(n_out * n_tokens);
+  CUDA_OK(cudaMemcpy(y.data(), yd, y.size() * 8, cudaMemcpyDeviceToHost));
+  CUDA_OK(cudaMemcpy(weights.data(), s.weights, bytes, cudaMemcpyDeviceToHost));
+  CUDA_OK(
+      cudaMemcpy(zeros.data(), s.zeros, type == WEIGHT_AWQ4 ? groups / 2 : groups, cudaMemcpyDeviceToHost));
+  CUDA_OK(cudaMemcpy(scales.data(), s.scales, groups * 2, cudaMemcpyDeviceToHost));
+  double worst_error = 0;
+  for (int m = 0; m < n_tokens; m++)
+    for (int o = 0; o < n_out; o++) {
+      double sum = 0, size = 0;
+      for (int k = 0; k < n_in; k++) {
+        double p = stored_weight(s, weights.data(), zeros.data(), scales.data(), k, o) *
+                   (double)__half2float(__float2half_rn(activation(9, m, k)));
+        sum += p;
+        size += fabs(p);
+      }
+      worst_error = fmax(worst_error, fabs(y[m * n_out + o] - sum) / size);
+    }
+  if (!(worst_error < 1e-13)) {
+    printf("FAIL the reference differs from the host by %.3g (%s, group %d)\n", worst_error,
+           weight_type_name(type), group);
+    failures++;
+  }
+  stored_free(&s);
+  cudaFree(wd);
+  cudaFree(xd);
+  cudaFree(yd);
+  cudaFree(x);
+}
+
+/* Both dequantisation forms give the same bits: the weights rounded once to fp16. */
+static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
+  Stored s = stored_random(type, n_in, n_out, group, 11);
+  DeviceLinear w;
+  void *memory = place(&w, &s, 1, false, NULL, "dequantise", stream);
+  double *wd;
+  __half *out[2];
+  CUDA_OK(cudaMalloc((void **)&wd, (size_t)n_in * n_out * 8));
+  expand<<<64, 256, 0, stream>>>(s, wd, n_out, 0);
+  std::vector<double> want((size_t)n_in * n_out);
+  std::vector<__half> got[2];
+  for (int plain = 0; plain < 2; plain++) {
+    CUDA_OK(cudaMalloc((void **)&out[plain], (size_t)n_in * n_out * 2));
+    MUST(linear_dequantise(&w, 0, n_out, plain, out[plain], stream, &error));
+    got[plain].resize(want.size());
+    CUDA_OK(cudaMemcpyAsync(got[plain].data(), out[plain], want.size() * 2, cudaMemcpyDeviceToHost, stream));
+  }
+  CUDA_OK(cudaMemcpyAsync(want.data(), wd, want.size() * 8, cudaMemcpyDeviceToHost, stream));
+  CUDA_OK(cudaStreamSynchronize(stream));
+  int wrong = 0;
+  for (int o = 0; o < n_out; o++)
+    for (int k = 0; k < n_in; k++) {
+      __half h = __float2half_rn((float)want[(size_t)k * n_out + o]);
+      for (int plain = 0; plain < 2; plain++) {
+        __half g = got[plain][(size_t)o * n_in + k];
+        wrong += __half2float(g) != __half2float(h);
+      }
+    }
+  if (wrong) {
+    printf("FAIL dequantise %s %d -> %d group %d: %d values wrong\n", weight_type_name(type), n_in, n_out,
+           group, wrong);
+    failures++;
+  }
+  stored_free(&s);
+  cudaFree(memory);
+  cudaFree(wd);
+  cudaFree(out[0]);
+  cudaFree(out[1]);
+}
+
+/* Bias, fp16 results, adding to a residual, and the gated product, of stacked and paired parts, against the host on
+ * the double product. fp16 results may be off by half a unit of 11 bits and what the sums err. */
+static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool paired,
+                          LinearOutput output, bool with_bias, int n_tokens) {
+  Stored parts[3];
+  int total = 0;
+  for (int i = 0; i < n_parts; i++)
+    parts[i] = stored_random(type, n_in, n_out[i], is_quantised(type) ? 64 : 1, 100 + (uint64_t)i),
+    total += n_out[i];
+  std::vector<float> bias((size_t)total), residual((size_t)n_tokens * total);
+  for (int i = 0; i < total; i++) bias[(size_t)i] = uniform(3, (uint64_t)i) - 0.5f;
+  for (size_t i = 0; i < residual.size(); i++) residual[i] = uniform(4, i);
+  float *bias_d;
+  CUDA_OK(cudaMalloc((void **)&bias_d, (size_t)total * 4));
+  CUDA_OK(cudaMemcpy(bias_d, bias.data(), (size_t)total * 4, cudaMemcpyHostToDevice));
+  DeviceLinear w;
+  void *memory = place(&w, parts, n_parts, paired, with_bias ? bias_d : NULL, "outputs", stream);
+  double *wd, *xd, *yd;
+  __half *x;
+  float *y;
+  CUDA_OK(cudaMalloc((void **)&wd, (size_t)n_in * total * 8));
+  CUDA_OK(cudaMalloc((void **)&xd, (size_t)n_in * n_tokens * 8));
+  CUDA_OK(cudaMalloc((void **)&yd, (size_t)total * n_tokens * 8));
+  CUDA_OK(cudaMalloc((void **)&x, (size_t)n_tokens * n_in * 2));
+  CUDA_OK(cudaMalloc((void **)&y, (size_t)n_tokens * total * 4));
+  random_activations<<<64, 256, 0, stream>>>(x, n_tokens, n_in, n_in, 13);
+  for (int i = 0, row = 0; i < n_parts; row += n_out[i++])
+    expand<<<64, 256, 0, stream>>>(parts[i], wd, total, row);
+  expand_x<<<64, 128, 0, stream>>>(x, n_in, xd, n_in, n_tokens, 0);
+  multiply_double<<<dim3((unsigned)(total + 63) / 64, (unsigned)(n_tokens + 63) / 64), 256, 0, stream>>>(
+      wd, xd, yd, n_in, total, n_tokens);
+  std::vector<double> ref((size_t)total * n_tokens);
+  CUDA_OK(cudaMemcpyAsync(ref.data(), yd, ref.size() * 8, cudaMemcpyDeviceToHost, stream));
+  CUDA_OK(cudaStreamSynchronize(stream));
+  int n_rows, width = output == LINEAR_SWIGLU_F16 ? total / 2 : total;
+  const LinearRow *rows = linear_rows(&n_rows);
+  for (int r = 0; r < n_rows; r++) {
+    const LinearRow *chosen;
+    if (!wanted(rows[r].name) || rows[r].act == ACT_INT8 ||
+        linear_choice(context, &w, ACT_F16, n_tokens, rows[r].name, &chosen, &error) != STATUS_OK)
+      continue;
+    MUST(linear_prepare(context, &w, ACT_F16, n_tokens, rows[r].name, &error));
+    CUDA_OK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
+    LinearCall call = {&w, x, n_in, n_tokens, output, y, width, ACT_F16, false, rows[r].name, 0};
+    MUST(linear_run(context, &call, &error));
+    std::vector<float> got((size_t)total * n_tokens);
+    CUDA_OK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+    double num = 0, den = 0;
+    for (int m = 0; m < n_tokens; m++)
+      for (int o = 0; o < width; o++) {
+        size_t i = (size_t)m * total + o;
+        double want = ref[i] + (with_bias ? bias[(size_t)o] : 0);
+        if (output == LINEAR_ADD_F32) want += residual[i];
+        if (output == LINEAR_SWIGLU_F16) {
+          double up = ref[i + (size_t)width] + (with_bias ? bias[(size_t)(o + width)] : 0);
+          want = want / (1 + exp(-want)) * up;
+        }
+        bool half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
+        double have = half ? (double)__half2float(((__half *)got.data())[(size_t)m * width + o])
+                           : (double)got[(size_t)m * width + o];
+        num += (have - want) * (have - want);
+        den += want * want;
+      }
+    if (!(num / den < 5e-7)) {
+      printf("FAIL %s %s output %d%s%s, %d rows: NMSE %.3g\n", rows[r].name, weight_type_name(type),
+             (int)output, paired ? " paired" : "", with_bias ? " bias" : "", n_tokens, num / den);
+      failures++;
+    }
+  }
+  for (int i = 0; i < n_parts; i++) stored_free(&parts[i]);
+  cudaFree(memory);
+  cudaFree(bias_d);
+  cudaFree(wd);
+  cudaFree(xd);
+  cudaFree(yd);
+  cudaFree(x);
+  cudaFree(y);
+}
+
+static void check_all_outputs(void) {
+  const int stacked[] = {136, 24, 40}, paired[] = {200, 200};
+  const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
+  for (WeightType type : types)
+    for (int tokens : {1, 3, 7, 16, 40, 130, 300})
+      for (int bias = 0; bias < 2; bias++) {
+        for (LinearOutput output : {LINEAR_TO_F16, LINEAR_TO_F32, LINEAR_ADD_F32})
+          check_outputs(type, 320, stacked, 3, false, output, bias, tokens);
+        check_outputs(type, 320, paired, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
+      }
+}
+
+/* in and out of qkv, o, gate and up, down: Qwen3 0.6B 1.7B 4B 8B 14B 32B, Qwen2.5-7B, Llama-3.1-8B (their config.json). */
+static const int models[][2] = {
+    {1024, 4096},  {2048, 1024},  {1024, 6144},  {3072, 1024},  {2048, 4096},  {2048, 2048},
+    {2048, 12288}, {6144, 2048},  {2560, 6144},  {4096, 2560},  {2560, 19456}, {9728, 2560},
+    {4096, 6144},  {4096, 4096},  {4096, 24576}, {12288, 4096}, {5120, 7168},  {5120, 5120},
+    {5120, 34816}, {17408, 5120}, {5120, 10240}, {8192, 5120},  {5120, 51200}, {25600, 5120},
+    {3584, 4608},  {3584, 3584},  {3584, 37888}, {18944, 3584}, {4096, 28672}, {14336, 4096},
+};
+
+int main(int argc, char **argv) {
+  bool sweep = argc > 1 && !strcmp(argv[1], "sweep");
+  if (argc > 2) only = argv[2];
+  CUDA_OK(cudaStreamCreate(&stream));
+  MUST(linear_open(0, stream, &context, &error));
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  for (int group : {16, 32, 64, 192})
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8}) {
+      check_reference(type, group);
+      check_dequantise(type, 192, 48, group);
+      check_dequantise(type, 960, 200, group * 5);
+    }
+  int all[40], n_all = 0;
+  for (int i = 1; i <= 17; i++) all[n_all++] = i;
+  for (int i : {31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 2048})
+    all[n_all++] = i;
+  const int few[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100, 129, 300, 513};
+  const int n_few = sizeof few / sizeof *few;
+  printf("outputs\n");
+  check_all_outputs();
+  printf("awkward shapes\n");
+  const int awkward[][3] = {{576, 1000, 64},  {576, 1000, 32}, {576, 1000, 96}, {576, 1000, 576},
+                            {1000, 72, 1000}, {1000, 72, 8},   {256, 128, 16},  {172, 64, 172},
+                            {64, 8, 64},      {128, 16, 128},  {8192, 16, 128}, {320, 8008, 160},
+                            {448, 24, 224},   {4096, 8, 32}};
+  for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
+    for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], few, n_few, 0);
+  for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
+    for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], few, n_few, 0);
+  printf("layers\n");
+  if (!sweep) {
+    check_shape(WEIGHT_AWQ4, 4096, 4096, 128, few, n_few, 20);
+    check_shape(WEIGHT_AWQ8, 4096, 1024, 128, few, n_few, 20);
+    check_shape(WEIGHT_AWQ4, 2560, 6144, 64, few, n_few, 20);
+    check_shape(WEIGHT_AWQ4, 12288, 4096, 32, few, n_few, 20);
+  } else {
+    for (const int *s : models)
+      for (int group : {32, 64, 128, s[0]})
+        if (s[0] % group == 0) check_shape(WEIGHT_AWQ4, s[0], s[1], group, all, n_all, 0);
+    for (int group : {32, 128}) check_shape(WEIGHT_AWQ8, 4096, 6144, group, all, n_all, 0);
+    for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
+      check_shape(type, 4096, 6144, 0, all, n_all, 0);
+  }
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    printf("%-18s %6d cases, worst NMSE %.2e of %.0e at %d -> %d group %d, %d rows\n", limits[i].row,
+           worst[i].cases, worst[i].nmse, limits[i].nmse, worst[i].n_in, worst[i].n_out, worst[i].group,
+           worst[i].tokens);
+  printf("%d failures\n", failures);
+  linear_close(context);
+  return failures != 0;
+}
