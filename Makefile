@@ -5,7 +5,8 @@
 #
 #   make CC=clang CFLAGS=-O3      another compiler, other flags: what they change is made anew
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
-#   make CUDA=1                   with the CUDA kernels (nvcc), for the chips in CUDA_ARCHS
+#   make CUDA=1                   with the CUDA kernels (the default where nvcc is), for the chips in CUDA_ARCHS
+#   make STATIC=1                 library archives linked in; what has none, beside the program: for bare machines
 #   make BUILD=elsewhere          objects and programs elsewhere
 #   make V=1                      shows the commands
 
@@ -16,36 +17,49 @@ PKG_CONFIG   = pkg-config
 CFLAGS      ?= -O2 -g
 FUZZ_SECONDS = 60
 NVCC         = nvcc
-CUDA         = 0
-CUDA_ARCHS   = 75 80 86 89 90a
+# The chips of this machine's GPUs, as in "90". Targets that run things here build no kernels where nothing could run.
+GPUS        := $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&-)))
+RUNS_HERE   := test test-unit demo bench lint format fuzz fuzz-programs clean help
+BUILDS      := $(filter-out $(RUNS_HERE),$(or $(MAKECMDGOALS),all))
+CUDA        := $(if $(and $(shell command -v $(NVCC)),$(GPUS)$(BUILDS)),1,0)
+STATIC       = 0
 
 Q            = $(if $(V),,@echo "  $@";)
 
 .DEFAULT_GOAL := all
-.PHONY: all test test-unit demo bench lint format fuzz fuzz-programs install clean help FORCE
+.PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs install clean help FORCE
 .SECONDARY:
 MAKEFLAGS += --no-builtin-rules
 
 VERSION  := 0.1.0
 PACKAGES := libcjson libutf8proc libpcre2-8
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
-AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -DAUK_CUDA=$(CUDA) -Isrc -I. $(CPPFLAGS)
+AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -Isrc -I. $(CPPFLAGS)
 # No contraction and no fast math: results depend on the source, not on the compiler's mood.
 AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>&-) $(CFLAGS)
 AUK_LDLIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>&-) -lm $(LDLIBS)
+ifeq ($(STATIC),1)
+# What has an archive is linked in, what has none is put beside the program, where $$ORIGIN finds it.
+archive     = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a))
+BESIDE     := $(foreach lib,cjson cmocka,$(if $(call archive,$(lib)),,$(lib)))
+AUK_LDLIBS := $(foreach lib,cjson utf8proc pcre2-8 gomp,$(or $(call archive,$(lib)),-l$(lib))) -lm -ldl -lpthread $(LDLIBS)
+AUK_LDFLAGS = -Wl,--as-needed -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -static-libgcc
+endif
 # Warnings are off here: what sanitizers put into the code makes gcc warn of paths that are not there.
 ifneq ($(filter 1,$(SANITIZE) $(FUZZ)),)
 AUK_CFLAGS += -w -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 AUK_CFLAGS += $(if $(filter 1,$(FUZZ)),-fsanitize=fuzzer-no-link)
 endif
 ifeq ($(CUDA),1)
+CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
+CUDA_ARCHS  = $(or $(subst 90,90a,$(GPUS)),$(patsubst compute_%,%,$(subst _90,_90a,$(shell $(NVCC) --list-gpu-arch))))
 AUK_NVCCFLAGS := -std=c++17 -O3 -lineinfo -Werror all-warnings $(NVCCFLAGS) \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   $(if $(filter 90a,$(CUDA_ARCHS)),-DAUK_HAS_SM90A)
-CUDA_HOME    := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
-AUK_CPPFLAGS += -I$(CUDA_HOME)/include
-AUK_LDLIBS   += -L$(CUDA_HOME)/lib64 -lcublas -lcudart -lstdc++
+CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart_static -lstdc++ -ldl -lrt -lpthread
+AUK_LDLIBS += $(CUDA_LDLIBS)
 endif
+CUDA_CPPFLAGS = -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)
 
 # --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
 ROOMS           := commands engine cpu cuda model tokenizer base
@@ -86,36 +100,52 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/fuzz/fuzz_*.c))
 
 all: $(BUILD)/auk
 
-$(BUILD)/auk: $(BUILD)/main.o $(call archives,commands)
-	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) -o $@ $< $(call libraries,commands)
+shared_library = $(shell $(CC) -print-file-name=lib$(lib).so)
+define copy_beside
+@cp -L $(shared_library) $(@D)/$$(objdump -p $(shared_library) | awk '/SONAME/ {print $$2}')
+
+endef
+
+$(BUILD)/auk: $(BUILD)/main.o $(call archives,commands) $(BUILD)/flags.cuda
+	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,commands)
+	$(foreach lib,$(BESIDE),$(copy_beside))
 
 # A room's archive, and its tests: test/ROOM/test_*.c, each a cmocka program.
 define rules_of_room
 $(BUILD)/$(1).a: $(OBJECTS_$(1))
 	$$(Q)mkdir -p $$(@D) && rm -f $$@ && $$(AR) rcs $$@ $$^
 $(BUILD)/test/$(1)/test_%: $(BUILD)/test/$(1)/test_%.o $(call archives,$(1))
-	$$(Q)$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
+	$$(Q)$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) $$(AUK_LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
 endef
 $(foreach room,$(ROOMS),$(eval $(call rules_of_room,$(room))))
 
-# Every object also depends on $(BUILD)/flags, which is rewritten when the compiler or a flag is another than before.
-$(BUILD)/flags: FORCE
+# Every object also depends on $(BUILD)/flags, which is rewritten when the compiler or a flag is another than before;
+# those that know of CUDA on $(BUILD)/flags.cuda, so that with and without it the rest stays.
+FLAGS = $(shell command -v $(CC)) $(MACHINE) $(AUK_CPPFLAGS) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS)
+FLAGS.cuda = $(CUDA_CPPFLAGS) $(AUK_NVCCFLAGS) $(AUK_LDLIBS)
+$(BUILD)/flags $(BUILD)/flags.cuda: FORCE
 	@$(PKG_CONFIG) --exists $(PACKAGES) || { echo "missing libraries: sh scripts/bootstrap.sh $(MAKECMDGOALS)"; exit 1; }
 	@mkdir -p $(@D)
-	@now="$(shell command -v $(CC)) $(MACHINE) $(AUK_CPPFLAGS) $(AUK_CFLAGS) $(AUK_NVCCFLAGS) $(LDFLAGS) $(AUK_LDLIBS)"; \
-	  [ "$$now" = "$$(cat $@ 2>&-)" ] || printf '%s\n' "$$now" >$@
+	@now="$(FLAGS$(suffix $@))"; [ "$$now" = "$$(cat $@ 2>&-)" ] || printf '%s\n' "$$now" >$@
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AUK_CPPFLAGS) $(AUK_CFLAGS) -MMD -MP -c -o $@ $<
 
+KNOW_CUDA := $(BUILD)/src/commands/device.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard cuda/*.c))
+$(KNOW_CUDA): $(BUILD)/flags.cuda
+$(KNOW_CUDA): AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
+
 $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
-$(BUILD)/%.o: %.cu $(BUILD)/flags
+$(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
+
+# The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
+$(BUILD)/cuda/sample.o: AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o))
 
@@ -124,6 +154,17 @@ test: $(BUILD)/auk $(TESTS)
 
 test-unit: $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) --only-c $(TESTS)
+
+# What needs a GPU: test/cuda/*.cu, each a program, and test/cuda/test_*.py. Built elsewhere (STATIC=1), they run by
+# scripts/test_gpu.sh alone.
+GPU_PROGRAMS := $(patsubst %.cu,$(BUILD)/%,$(wildcard test/cuda/*.cu))
+gpu-programs: $(BUILD)/auk $(GPU_PROGRAMS)
+
+$(BUILD)/test/cuda/%: $(BUILD)/test/cuda/%.o $(call archives,cuda)
+	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,cuda)
+
+test-gpu: gpu-programs
+	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD)
 
 # libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with the rooms that read files, built by clang in build/fuzz.
 fuzz:
@@ -156,6 +197,7 @@ clean:
 help:
 	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=1, BUILD=folder)"
 	@echo "make test       build and run every test     (SANITIZE=1: with ASan and UBSan)"
+	@echo "make test-gpu   the tests that need a GPU   (gpu-programs STATIC=1: build them for another machine)"
 	@echo "make demo       fetch a small real model and let it answer"
 	@echo "make bench      measure the speed on this machine"
 	@echo "make lint       check formatting, who includes whom, and more"
