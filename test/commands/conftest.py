@@ -1,11 +1,15 @@
 """What the tests of commands share: the tiny trained model, variations of it, and running the program."""
 import json
+import os
 import shutil
 import subprocess
 
 import pytest
 
 LIMIT_S = 60  # nothing here takes seconds; what takes a minute hangs
+
+# Threads that wait asleep: many small steps are slow where spinning threads share their cores with others.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(scope="session")
