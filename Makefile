@@ -138,7 +138,7 @@ $(KNOW_CUDA): AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 
 $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) -O3 $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) $(if $(SANITIZE),-O1,-O3) $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)

@@ -37,8 +37,18 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over register arrays have constant bounds and must be gone before registers are assigned. */
-#if defined(__clang__)
+/* Loops over register arrays have constant bounds and must be gone before registers are assigned. Under a sanitizer
+ * they stay: there every access is checked, and unrolled checks take compilers minutes. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+#if defined(SANITIZED)
+#define UNROLL
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")

@@ -1,0 +1,166 @@
+/* test_attention.c - the cache and attention over it, segment by segment, against doubles. */
+#include <math.h>
+
+#include "cpu_test.h"
+
+typedef struct {
+  KvHead kv;
+  int n;         /* positions */
+  double *k, *v; /* [n][head_dim] as the cache holds them */
+} Cache;
+
+static double stored(KvType type, float value) {
+  return (double)(type == KV_F16 ? f16_to_float(float_to_f16(value)) : value);
+}
+
+static Cache cache_of(const Kernels *kernels, KvType type, int head_dim, int n, uint64_t seed) {
+  size_t dim = (size_t)head_dim, size = type == KV_F16 ? 2 : 4,
+         blocks = (size_t)(n + KEY_BLOCK - 1) / KEY_BLOCK;
+  Cache cache = {.kv = {.type = type, .head_dim = head_dim}, .n = n};
+  cache.kv.v_width = (head_dim + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+  cache.kv.k = need(blocks * dim * KEY_BLOCK, size);
+  cache.kv.v = need((size_t)n * (size_t)cache.kv.v_width, size);
+  cache.k = need((size_t)n * dim, sizeof *cache.k);
+  cache.v = need((size_t)n * dim, sizeof *cache.v);
+  float k[MAX_HEAD_DIM], v[MAX_HEAD_DIM];
+  for (int position = 0; position < n; position++) {
+    for (size_t d = 0; d < dim; d++) {
+      k[d] = 4 * next_float(&seed);
+      v[d] = next_float(&seed);
+      cache.k[(size_t)position * dim + d] = stored(type, k[d]);
+      cache.v[(size_t)position * dim + d] = stored(type, v[d]);
+    }
+    kernels->append(&cache.kv, position, k, v);
+  }
+  return cache;
+}
+
+static void cache_free(Cache *cache) {
+  free(cache->kv.k);
+  free(cache->kv.v);
+  free(cache->k);
+  free(cache->v);
+}
+
+/* Query i of the tile over all its segments, as attention.c goes. */
+static void attend_all(const Kernels *kernels, const Cache *cache, const QueryTile *tile, float *value) {
+  static float out[MAX_QUERIES * MAX_HEAD_DIM], part[MAX_QUERIES * MAX_HEAD_DIM];
+  SoftmaxSum sums[MAX_QUERIES] = {0}, parts[MAX_QUERIES];
+  size_t width = (size_t)cache->kv.v_width, dim = (size_t)cache->kv.head_dim;
+  for (int segment = tile->low[0] / SEGMENT; segment <= tile->high[tile->n - 1] / SEGMENT; segment++) {
+    kernels->attend(&cache->kv, segment, tile, parts, part);
+    for (int i = 0; i < tile->n; i++)
+      kernels->merge(&sums[i], out + (size_t)i * width, parts[i], part + (size_t)i * width,
+                     cache->kv.v_width);
+  }
+  for (size_t i = 0; i < (size_t)tile->n; i++) {
+    for (size_t d = 0; d < dim; d++) value[i * dim + d] = out[i * width + d] / sums[i].sum;
+  }
+}
+
+/* The exact value, and the largest magnitude sum of a score. */
+static double exact(const Cache *cache, const float *q, int low, int high, double *value) {
+  size_t dim = (size_t)cache->kv.head_dim;
+  double *score = need((size_t)cache->n, sizeof *score), largest = -INFINITY, sum = 0, magnitude = 0;
+  for (int key = low; key <= high; key++) {
+    double size = 0;
+    for (size_t d = 0; d < dim; d++) {
+      double term = (double)q[d] * cache->k[(size_t)key * dim + d];
+      score[key] += term;
+      size += fabs(term);
+    }
+    if (score[key] > largest) largest = score[key];
+    if (size > magnitude) magnitude = size;
+  }
+  for (size_t d = 0; d < dim; d++) value[d] = 0;
+  for (int key = low; key <= high; key++) {
+    double p = exp(score[key] - largest);
+    sum += p;
+    for (size_t d = 0; d < dim; d++) value[d] += p * cache->v[(size_t)key * dim + d];
+  }
+  for (size_t d = 0; d < dim; d++) value[d] /= sum;
+  free(score);
+  return magnitude;
+}
+
+/* A score errs by (head_dim + 1) eps of its magnitude sum, and so does its difference from the largest; a probability
+ * by that and 4 eps of e^x, relative; numerator and sum are chains of 256 terms and 4 merges. Values are below 1. */
+static double allowed(int head_dim, double magnitude) {
+  return 2 * (2 * (head_dim + 1) * magnitude + 4 + 256 + 16) * EPSILON;
+}
+
+static void check_tile(const Kernels *kernels, const Cache *cache, int n, int group, int pos, int window) {
+  static float q[MAX_QUERIES * MAX_HEAD_DIM], value[MAX_QUERIES * MAX_HEAD_DIM], alone[MAX_HEAD_DIM];
+  size_t dim = (size_t)cache->kv.head_dim;
+  uint64_t seed = (uint64_t)(pos * 31 + window);
+  for (size_t i = 0; i < (size_t)n * dim; i++) q[i] = next_float(&seed) / sqrtf((float)dim);
+  QueryTile tile = {.n = n, .q = q};
+  for (int i = 0; i < n; i++) {
+    tile.high[i] = pos + i / group;
+    tile.low[i] = window && tile.high[i] >= window ? tile.high[i] - window + 1 : 0;
+  }
+  attend_all(kernels, cache, &tile, value);
+  for (int i = 0; i < n; i++) {
+    double want[MAX_HEAD_DIM], bound;
+    bound = allowed(cache->kv.head_dim, exact(cache, q + (size_t)i * dim, tile.low[i], tile.high[i], want));
+    for (size_t d = 0; d < dim; d++) {
+      if (!(fabs((double)value[(size_t)i * dim + d] - want[d]) <= bound))
+        fail_msg("%s, head_dim %zu, pos %d, window %d, query %d: %.9g, not %.9g", kernels->name, dim, pos,
+                 window, i, (double)value[(size_t)i * dim + d], want[d]);
+    }
+    /* The same bits with nobody beside it. */
+    QueryTile one = {.n = 1, .low = {tile.low[i]}, .high = {tile.high[i]}, .q = q + (size_t)i * dim};
+    attend_all(kernels, cache, &one, alone);
+    assert_memory_equal(alone, value + (size_t)i * dim, dim * sizeof *alone);
+  }
+}
+
+static void attention_of_every_head_dim(void **state) {
+  (void)state;
+  static const int dims[] = {2, 34, 64, 80, 96, 128, 256};
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (int isa = 0; isa < n_tables; isa++) {
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+      for (KvType type = KV_F16; type <= KV_F32; type++) {
+        Cache cache = cache_of(tables[isa], type, dims[i], 600, i);
+        check_tile(tables[isa], &cache, 1, 1, 0, 0);
+        check_tile(tables[isa], &cache, 24, 3, 0, 0);
+        check_tile(tables[isa], &cache, 21, 7, 255, 0);
+        check_tile(tables[isa], &cache, 8, 4, 598, 0);
+        check_tile(tables[isa], &cache, 24, 1, 500, 17);
+        check_tile(tables[isa], &cache, 24, 1, 250, 5);
+        check_tile(tables[isa], &cache, 5, 1, 520, 300);
+        check_tile(tables[isa], &cache, 3, 1, 515, 1);
+        cache_free(&cache);
+      }
+    }
+  }
+}
+
+/* Scores that differ by more than e^x can say leave no NaN and no trace. */
+static void far_scores(void **state) {
+  (void)state;
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (int isa = 0; isa < n_tables; isa++) {
+    Cache cache = cache_of(tables[isa], KV_F32, 16, 300, 1);
+    float k[16] = {1e30f}, v[16] = {0.5f}, q[16] = {1e5f}, value[16];
+    tables[isa]->append(&cache.kv, 7, k, v);
+    QueryTile tile = {.n = 1, .low = {0}, .high = {299}, .q = q};
+    attend_all(tables[isa], &cache, &tile, value);
+    assert_memory_equal(value, v, sizeof v);
+    q[0] = -1e5f;
+    attend_all(tables[isa], &cache, &tile, value);
+    for (int d = 0; d < 16; d++) assert_true(fabsf(value[d]) < 1);
+    cache_free(&cache);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(attention_of_every_head_dim),
+      cmocka_unit_test(far_scores),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

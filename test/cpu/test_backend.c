@@ -1,0 +1,370 @@
+/* test_backend.c - tiny models built in memory go through all eight operations, against a transformer in doubles. */
+#include <math.h>
+
+#include "cpu_test.h"
+#include "engine/forward.h"
+
+enum {
+  N_LAYERS = 2,
+  N_TOKENS = 300,
+  VOCAB = 61,
+  HIDDEN = 48,
+  INTER = 40,
+  HEADS = 6,
+  KV_HEADS = 2,
+  HEAD_DIM = 18
+};
+enum { LINEARS = 7 * N_LAYERS + 1 };
+
+typedef struct {
+  bool awq, biases, qk_norm, tied;
+  int window; /* of the second layer */
+  RopeKind rope;
+  KvType kv;
+} Shape;
+
+typedef struct {
+  Model model;
+  ModelLayer layers[N_LAYERS];
+  int windows[N_LAYERS];
+  TestLinear linears[LINEARS];
+  int n_linears;
+  float vectors[8192];
+  size_t n_vectors;
+  uint64_t seed;
+  int32_t ids[N_TOKENS];
+} TestModel;
+
+static Vector vector_of(TestModel *t, int n, float middle, float spread) {
+  float *at = t->vectors + t->n_vectors;
+  t->n_vectors += (size_t)n;
+  assert_true(t->n_vectors <= sizeof t->vectors / sizeof *t->vectors);
+  for (int i = 0; i < n; i++) at[i] = middle + spread * next_float(&t->seed);
+  return (Vector){.data = at, .dtype = DTYPE_F32, .n = n};
+}
+
+static Linear linear_of(TestModel *t, const Shape *shape, int n_in, int n_out) {
+  TestLinear *linear = &t->linears[t->n_linears++];
+  *linear = shape->awq && n_out % 8 == 0 ? test_awq(n_in, n_out, n_in / 2, t->seed)
+                                         : test_dense(n_in, n_out, DTYPE_BF16, t->seed);
+  next_random(&t->seed);
+  if (shape->biases) linear->linear.bias = vector_of(t, n_out, 0, 0.5f);
+  return linear->linear;
+}
+
+static TestModel *model_of(const Shape *shape) {
+  TestModel *t = need(1, sizeof *t);
+  t->seed = 11;
+  t->model.config = (ModelConfig){.hidden = HIDDEN,
+                                  .intermediate = INTER,
+                                  .n_layers = N_LAYERS,
+                                  .n_heads = HEADS,
+                                  .n_kv_heads = KV_HEADS,
+                                  .head_dim = HEAD_DIM,
+                                  .vocab_size = VOCAB,
+                                  .max_position = 4096,
+                                  .norm_eps = 1e-5,
+                                  .tied_embeddings = shape->tied,
+                                  .qk_norm = shape->qk_norm,
+                                  .windows = t->windows,
+                                  .rope = {.kind = shape->rope,
+                                           .theta = 100,
+                                           .factor = 4,
+                                           .original_max_position = 64,
+                                           .beta_fast = 32,
+                                           .beta_slow = 1,
+                                           .truncate = true}};
+  t->windows[1] = shape->window;
+  t->model.layers = t->layers;
+  for (int i = 0; i < N_LAYERS; i++) {
+    ModelLayer *layer = &t->layers[i];
+    layer->attn_norm = vector_of(t, HIDDEN, 1, 0.5f);
+    layer->mlp_norm = vector_of(t, HIDDEN, 1, 0.5f);
+    if (shape->qk_norm) layer->q_norm = vector_of(t, HEAD_DIM, 1, 0.5f);
+    if (shape->qk_norm) layer->k_norm = vector_of(t, HEAD_DIM, 1, 0.5f);
+    layer->q = linear_of(t, shape, HIDDEN, HEADS * HEAD_DIM);
+    layer->k = linear_of(t, shape, HIDDEN, KV_HEADS * HEAD_DIM);
+    layer->v = linear_of(t, shape, HIDDEN, KV_HEADS * HEAD_DIM);
+    layer->o = linear_of(t, shape, HEADS * HEAD_DIM, HIDDEN);
+    layer->gate = linear_of(t, shape, HIDDEN, INTER);
+    layer->up = linear_of(t, shape, HIDDEN, INTER);
+    layer->down = linear_of(t, shape, INTER, HIDDEN);
+  }
+  t->model.final_norm = vector_of(t, HIDDEN, 1, 0.5f);
+  t->linears[t->n_linears] = test_dense(HIDDEN, VOCAB, DTYPE_F16, 5);
+  t->model.head = t->linears[t->n_linears++].linear;
+  t->model.embedding = (Matrix){t->model.head.weight, DTYPE_F16, VOCAB, HIDDEN};
+  for (int i = 0; i < N_TOKENS; i++) t->ids[i] = (int32_t)(next_random(&t->seed) % VOCAB);
+  return t;
+}
+
+static void model_free(TestModel *t) {
+  for (int i = 0; i < t->n_linears; i++) test_linear_free(&t->linears[i]);
+  free(t);
+}
+
+/* --- the transformer, plainly --- */
+
+static void exact_norm(const double *x, const Vector *weight, double *out) {
+  double squares = 0;
+  for (int i = 0; i < weight->n; i++) squares += x[i] * x[i];
+  double factor = 1 / sqrt(squares / weight->n + 1e-5);
+  for (int i = 0; i < weight->n; i++) out[i] = x[i] * factor * (double)((const float *)weight->data)[i];
+}
+
+static void exact_product(const TestModel *t, const Linear *linear, const double *x, double *y) {
+  const double *weights = NULL;
+  for (int i = 0; i < t->n_linears; i++) {
+    const Linear *known = &t->linears[i].linear;
+    bool same =
+        linear->kind == LINEAR_AWQ ? known->qweight == linear->qweight : known->weight == linear->weight;
+    if (same && known->kind == linear->kind) weights = t->linears[i].weights;
+  }
+  for (int o = 0; o < linear->n_out; o++) {
+    y[o] = linear->bias.data ? (double)((const float *)linear->bias.data)[o] : 0;
+    for (int i = 0; i < linear->n_in; i++) y[o] += weights[o * linear->n_in + i] * x[i];
+  }
+}
+
+/* The angle is a product in fp32 (rope_frequencies), all else in double. */
+static void exact_turn(const TestModel *t, const Vector *norm, int position, double *head) {
+  float frequencies[HEAD_DIM / 2], factor;
+  rope_frequencies(&t->model.config, frequencies, &factor);
+  if (norm->data) exact_norm(head, norm, head);
+  for (int i = 0; i < HEAD_DIM / 2; i++) {
+    double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + HEAD_DIM / 2];
+    head[i] = (a * cos(angle) - b * sin(angle)) * (double)factor;
+    head[i + HEAD_DIM / 2] = (b * cos(angle) + a * sin(angle)) * (double)factor;
+  }
+}
+
+static double held(KvType type, double value) {
+  return type == KV_F16 ? (double)f16_to_float(float_to_f16((float)value)) : value;
+}
+
+typedef struct {
+  double k[N_LAYERS][N_TOKENS][KV_HEADS][HEAD_DIM], v[N_LAYERS][N_TOKENS][KV_HEADS][HEAD_DIM];
+} ExactCache;
+
+static void exact_attention(const TestModel *t, const ExactCache *cache, int layer, int position,
+                            double q[HEADS][HEAD_DIM], double out[HEADS][HEAD_DIM]) {
+  int low = t->windows[layer] && position >= t->windows[layer] ? position - t->windows[layer] + 1 : 0;
+  for (int head = 0; head < HEADS; head++) {
+    double p[N_TOKENS], sum = 0, largest = -INFINITY;
+    int kv_head = head / (HEADS / KV_HEADS);
+    memset(out[head], 0, sizeof out[head]);
+    for (int key = low; key <= position; key++) {
+      p[key] = 0;
+      for (int d = 0; d < HEAD_DIM; d++)
+        p[key] += q[head][d] * cache->k[layer][key][kv_head][d] / sqrt(HEAD_DIM);
+      largest = fmax(largest, p[key]);
+    }
+    for (int key = low; key <= position; key++) {
+      p[key] = exp(p[key] - largest);
+      sum += p[key];
+    }
+    for (int key = low; key <= position; key++) {
+      for (int d = 0; d < HEAD_DIM; d++) out[head][d] += p[key] / sum * cache->v[layer][key][kv_head][d];
+    }
+  }
+}
+
+static void exact_layer(const TestModel *t, KvType type, ExactCache *cache, int layer, int position,
+                        double *x) {
+  const ModelLayer *w = &t->layers[layer];
+  double h[HIDDEN], q[HEADS][HEAD_DIM], out[HEADS][HEAD_DIM], gate[INTER], up[INTER], y[HIDDEN];
+  double(*k)[HEAD_DIM] = cache->k[layer][position], (*v)[HEAD_DIM] = cache->v[layer][position];
+  exact_norm(x, &w->attn_norm, h);
+  exact_product(t, &w->q, h, q[0]);
+  exact_product(t, &w->k, h, k[0]);
+  exact_product(t, &w->v, h, v[0]);
+  for (int i = 0; i < HEADS; i++) exact_turn(t, &w->q_norm, position, q[i]);
+  for (int i = 0; i < KV_HEADS; i++) {
+    exact_turn(t, &w->k_norm, position, k[i]);
+    for (int d = 0; d < HEAD_DIM; d++) {
+      k[i][d] = held(type, k[i][d]);
+      v[i][d] = held(type, v[i][d]);
+    }
+  }
+  exact_attention(t, cache, layer, position, q, out);
+  exact_product(t, &w->o, out[0], y);
+  for (int i = 0; i < HIDDEN; i++) x[i] += y[i];
+  exact_norm(x, &w->mlp_norm, h);
+  exact_product(t, &w->gate, h, gate);
+  exact_product(t, &w->up, h, up);
+  for (int i = 0; i < INTER; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+  exact_product(t, &w->down, gate, y);
+  for (int i = 0; i < HIDDEN; i++) x[i] += y[i];
+}
+
+static void exact_logits(const TestModel *t, KvType type, double *logits) {
+  ExactCache *cache = need(1, sizeof *cache);
+  const double *embedding = t->linears[t->n_linears - 1].weights;
+  for (int position = 0; position < N_TOKENS; position++) {
+    double x[HIDDEN], h[HIDDEN];
+    memcpy(x, embedding + t->ids[position] * HIDDEN, sizeof x);
+    for (int layer = 0; layer < N_LAYERS; layer++) exact_layer(t, type, cache, layer, position, x);
+    exact_norm(x, &t->model.final_norm, h);
+    exact_product(t, &t->model.head, h, logits + position * VOCAB);
+  }
+  free(cache);
+}
+
+/* --- and ours --- */
+
+static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float *logits) {
+  Error err;
+  BackendModel *loaded;
+  BackendState *state;
+  BackendOptions options = {.n_threads = n_threads};
+  StateOptions wanted = {.n_ctx = N_TOKENS, .max_chunk = chunk, .max_logit_rows = chunk, .kv = kv};
+  assert_int_equal(cpu_backend.load(&t->model, &options, &loaded, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.open(loaded, &wanted, &state, &err), STATUS_OK);
+  for (int pos = 0; pos < N_TOKENS; pos += chunk) {
+    Span span = {pos, N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk};
+    assert_int_equal(forward(&cpu_backend, state, &t->model.config, span, t->ids + pos, span.n_tokens, &err),
+                     STATUS_OK);
+    for (int r = 0; r < span.n_tokens; r++)
+      assert_int_equal(cpu_backend.read_logits(state, r, logits + (pos + r) * VOCAB, &err), STATUS_OK);
+  }
+  cpu_backend.close(state);
+  cpu_backend.unload(loaded);
+}
+
+/* fp32: 2 layers of some 10 operations each lose a few times 100 eps of logits of size 10 or so, and a norm or softmax
+ * can magnify that some times: 1e-4. With an fp16 cache a value on the border between two halves may fall to the other
+ * side, 2^-11 of one k or v of many. What is wrong is wrong by 0.1 and more. */
+static void check_model(Shape shape) {
+  static float logits[N_TOKENS * VOCAB], again[N_TOKENS * VOCAB];
+  static double want[N_TOKENS * VOCAB];
+  TestModel *t = model_of(&shape);
+  exact_logits(t, shape.kv, want);
+  our_logits(t, shape.kv, 64, 2, logits);
+  double worst = 0;
+  for (int i = 0; i < N_TOKENS * VOCAB; i++) {
+    double off = fabs((double)logits[i] - want[i]);
+    if (!(off <= worst)) worst = off;
+  }
+  if (!(worst <= (shape.kv == KV_F32 ? 1e-4 : 1e-2))) fail_msg("logits are off by %g", worst);
+  /* Steps of any length and any number of threads give the same bits. */
+  static const int chunks[] = {1, 7, 24, N_TOKENS};
+  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+    our_logits(t, shape.kv, chunks[i], 1 + (int)i, again);
+    assert_memory_equal(again, logits, sizeof logits);
+  }
+  our_logits(t, shape.kv, 1, 5, again);
+  assert_memory_equal(again, logits, sizeof logits);
+  model_free(t);
+}
+
+static void packed_model(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true, .tied = true, .kv = KV_F32});
+  check_model((Shape){.awq = true, .tied = true, .kv = KV_F16});
+}
+
+static void dense_model_with_biases_and_windows(void **state) {
+  (void)state;
+  check_model((Shape){.biases = true, .window = 37, .kv = KV_F32});
+  check_model((Shape){.biases = true, .window = 260, .kv = KV_F16});
+}
+
+static void packed_model_with_everything(void **state) {
+  (void)state;
+  check_model(
+      (Shape){.awq = true, .biases = true, .qk_norm = true, .window = 1, .rope = ROPE_YARN, .kv = KV_F32});
+}
+
+/* --- what a caller can get wrong, and sizes --- */
+
+static void refusals(void **state) {
+  (void)state;
+  TestModel *t = model_of(&(Shape){.awq = true});
+  Error err;
+  BackendModel *loaded;
+  BackendState *session;
+  StateOptions wanted = {.n_ctx = 8, .max_chunk = 4, .max_logit_rows = 2, .kv = KV_F16};
+  float logits[VOCAB];
+  int32_t bad[] = {0, VOCAB}, id;
+  assert_int_equal(cpu_backend.load(&t->model, &(BackendOptions){0}, &loaded, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.open(loaded, &wanted, &session, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.read_logits(session, 0, logits, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.sample(session, NULL, &id, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.embed(session, (Span){3, 2}, bad, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "token 61 at position 4 is outside the vocabulary of 61");
+  bad[1] = -1;
+  assert_int_equal(cpu_backend.embed(session, (Span){3, 2}, bad, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.norm_logits(session, (Span){0, 4}, 1, 3, &err), STATUS_FAILED);
+  cpu_backend.close(session);
+  cpu_backend.close(NULL);
+  cpu_backend.unload(loaded);
+  cpu_backend.unload(NULL);
+  model_free(t);
+}
+
+/* A token that was sampled and not handed out is what embed takes when it is given none. */
+static void the_sampled_token_stays(void **state) {
+  (void)state;
+  TestModel *t = model_of(&(Shape){.awq = true});
+  Error err;
+  BackendModel *loaded;
+  BackendState *session;
+  Sampler *sampler;
+  StateOptions wanted = {.n_ctx = 8, .max_chunk = 4, .max_logit_rows = 2, .kv = KV_F16};
+  static float stayed[VOCAB], given[VOCAB];
+  assert_int_equal(cpu_backend.load(&t->model, &(BackendOptions){0}, &loaded, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.open(loaded, &wanted, &session, &err), STATUS_OK);
+  assert_int_equal(
+      sampler_open(&(SamplerSettings){.top_p = 1, .repetition_penalty = 1}, VOCAB, &sampler, &err),
+      STATUS_OK);
+  const ModelConfig *config = &t->model.config;
+  assert_int_equal(forward(&cpu_backend, session, config, (Span){0, 3}, t->ids, 2, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.read_logits(session, 1, given, &err), STATUS_OK);
+  int32_t best = 0, id;
+  for (int32_t i = 1; i < VOCAB; i++) best = given[i] > given[best] ? i : best;
+  assert_int_equal(cpu_backend.sample(session, sampler, NULL, &err), STATUS_OK);
+  assert_int_equal(forward(&cpu_backend, session, config, (Span){3, 1}, NULL, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.read_logits(session, 0, stayed, &err), STATUS_OK);
+  assert_int_equal(forward(&cpu_backend, session, config, (Span){3, 1}, &best, 1, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.read_logits(session, 0, given, &err), STATUS_OK);
+  assert_memory_equal(stayed, given, sizeof given);
+  assert_int_equal(cpu_backend.sample(session, sampler, &id, &err), STATUS_OK);
+  sampler_close(sampler);
+  cpu_backend.close(session);
+  cpu_backend.unload(loaded);
+  model_free(t);
+}
+
+/* Cache, logits and activations by hand, to the padding; and a size that memory cannot have is said, not wrapped. */
+static void sizes_are_known_beforehand(void **state) {
+  (void)state;
+  TestModel *t = model_of(&(Shape){.awq = true});
+  ModelConfig *config = &t->model.config;
+  StateOptions small = {.n_ctx = 1000, .max_chunk = 8, .max_logit_rows = 1, .kv = KV_F32}, large = small;
+  large.n_ctx = 1000 + 512;
+  size_t grown = cpu_backend.state_bytes(config, &large) - cpu_backend.state_bytes(config, &small);
+  size_t cache = N_LAYERS * KV_HEADS * (size_t)4 * ((1520 - 1008) * HEAD_DIM + 512 * 32);
+  size_t parts = HEADS * (size_t)2 * (32 * 4 + sizeof(SoftmaxSum));
+  assert_in_range(grown, cache + parts - 512, cache + parts + 512);
+  large = small;
+  large.max_logit_rows = 101;
+  grown = cpu_backend.state_bytes(config, &large) - cpu_backend.state_bytes(config, &small);
+  assert_in_range(grown, 100 * VOCAB * 4 - 64, 100 * VOCAB * 4 + 64);
+  large.n_ctx = large.max_chunk = large.max_logit_rows = INT32_MAX;
+  config->n_heads = config->n_kv_heads = config->intermediate = config->hidden = INT32_MAX;
+  config->head_dim = MAX_HEAD_DIM;
+  assert_true(cpu_backend.state_bytes(config, &large) == SIZE_MAX);
+  model_free(t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(packed_model),
+      cmocka_unit_test(dense_model_with_biases_and_windows),
+      cmocka_unit_test(packed_model_with_everything),
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(the_sampled_token_stays),
+      cmocka_unit_test(sizes_are_known_beforehand),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* test_rows.c - what is done to single rows: norm, gated product, rotation, joining and merging of sums. */
+#include <math.h>
+
+#include "cpu_test.h"
+
+static const Kernels *const *tables(int *n) {
+  return kernels_usable(n);
+}
+
+static void assert_near(const Kernels *kernels, float got, double want, double bound) {
+  if (!(fabs((double)got - want) <= bound))
+    fail_msg("%s: %.9g, not %.9g (more than %g off)", kernels->name, (double)got, want, bound);
+}
+
+/* The factor is right to one rounding; two products follow: 3 eps. */
+static void rms_norm(void **state) {
+  (void)state;
+  static const int widths[] = {1, 2, 34, 64, 172, 576, 5120};
+  int n_tables;
+  for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+    int n = widths[w];
+    size_t stride;
+    float *x = test_rows(1, n, &stride, 3), *weight = test_rows(1, n, &stride, 4),
+          *out = need(stride, sizeof *out);
+    x[n / 2] *= 1000;
+    double squares = 0;
+    for (int i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+    for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+      const Kernels *kernels = tables(&n_tables)[isa];
+      kernels->rms_norm(x, weight, n, 1e-5, out);
+      for (int i = 0; i < n; i++) {
+        double want = (double)x[i] * (double)weight[i] / sqrt(squares / n + 1e-5);
+        assert_near(kernels, out[i], want, 3.5 * EPSILON * fabs(want) + 1e-44);
+      }
+      float *self = test_rows(1, n, &stride, 3);
+      self[n / 2] *= 1000;
+      kernels->rms_norm(self, weight, n, 1e-5, self);
+      assert_memory_equal(self, out, (size_t)n * sizeof *out);
+      free(self);
+    }
+    free(x);
+    free(weight);
+    free(out);
+  }
+}
+
+/* e^-g errs by 2 eps at most (1 ulp), the sum, the quotient and the product by one each: 5 eps, and what is below the
+ * smallest normal number by its own unit. */
+static void silu_multiply(void **state) {
+  (void)state;
+  enum { N = 4003 };
+  static float gate[N], up[N], out[N];
+  uint64_t seed = 5;
+  for (int i = 0; i < N; i++) {
+    gate[i] = (float)(i - N / 2) * 0.06f + 0.001f * next_float(&seed);
+    up[i] = next_float(&seed);
+  }
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    memcpy(out, gate, sizeof out);
+    kernels->silu_multiply(out, up, N);
+    for (int i = 0; i < N; i++) {
+      double want = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
+      /* Below -88 the quotient's divisor leaves fp32's range, and the result is 0. */
+      double bound = gate[i] < -88 ? 1e-36 : 5.5 * EPSILON * fabs(want) + 1e-44;
+      assert_near(kernels, out[i], want, bound);
+    }
+    float odd[3] = {NAN, INFINITY, -INFINITY}, ones[3] = {1, 1, 1};
+    kernels->silu_multiply(odd, ones, 3);
+    assert_true(isnan(odd[0]));
+    assert_true(odd[1] == INFINITY);
+  }
+}
+
+static void rotate(void **state) {
+  (void)state;
+  static const int halves[] = {1, 17, 32, 40, 64, 128};
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    for (size_t h = 0; h < sizeof halves / sizeof *halves; h++) {
+      int half = halves[h];
+      float head[MAX_HEAD_DIM], before[MAX_HEAD_DIM], cosines[MAX_HEAD_DIM / 2], sines[MAX_HEAD_DIM / 2];
+      uint64_t seed = 6;
+      for (int i = 0; i < 2 * half; i++) head[i] = before[i] = next_float(&seed);
+      for (int i = 0; i < half; i++) {
+        cosines[i] = cosf((float)i);
+        sines[i] = sinf((float)i);
+      }
+      kernels->rotate(head, cosines, sines, half, 0.125f);
+      for (int i = 0; i < half; i++) {
+        double a = (double)before[i], b = (double)before[half + i], c = (double)cosines[i],
+               s = (double)sines[i];
+        /* Two rounded products and their sum, of numbers below 1, times 1/8. */
+        assert_near(kernels, head[i], (a * c - b * s) / 8, 4 * EPSILON / 8);
+        assert_near(kernels, head[half + i], (b * c + a * s) / 8, 4 * EPSILON / 8);
+      }
+    }
+  }
+}
+
+static void join_in_order(void **state) {
+  (void)state;
+  enum { N = 77, PARTS = 5 };
+  static float parts[PARTS][N + 3], got[N];
+  uint64_t seed = 9;
+  for (int p = 0; p < PARTS; p++) {
+    for (int c = 0; c < N; c++) parts[p][c] = next_float(&seed);
+  }
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    tables(&n_tables)[isa]->join(parts[0], N + 3, PARTS, N, got);
+    for (int c = 0; c < N; c++) {
+      float want = parts[0][c];
+      for (int p = 1; p < PARTS; p++) want += parts[p][c];
+      assert_true(got[c] == want);
+    }
+  }
+}
+
+static void merge_of_nothing_and_something(void **state) {
+  (void)state;
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    float out[16], later[16];
+    for (int d = 0; d < 16; d++) {
+      out[d] = NAN; /* not looked at while the sum is 0 */
+      later[d] = (float)d;
+    }
+    SoftmaxSum sum = {0};
+    kernels->merge(&sum, out, (SoftmaxSum){-300, 2}, later, 16);
+    assert_true(sum.max == -300 && sum.sum == 2);
+    assert_memory_equal(out, later, sizeof out);
+    kernels->merge(&sum, out, (SoftmaxSum){0}, later, 16);
+    assert_memory_equal(out, later, sizeof out);
+    kernels->merge(&sum, out, (SoftmaxSum){-299, 1}, later, 16);
+    double keep = exp(-1);
+    assert_near(kernels, sum.sum, 2 * keep + 1, 8 * EPSILON);
+    for (int d = 0; d < 16; d++) assert_near(kernels, out[d], d * (keep + 1), 8 * EPSILON * d);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rms_norm),
+      cmocka_unit_test(silu_multiply),
+      cmocka_unit_test(rotate),
+      cmocka_unit_test(join_in_order),
+      cmocka_unit_test(merge_of_nothing_and_something),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
