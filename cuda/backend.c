@@ -12,6 +12,7 @@
 
 #include "cuda/attention.h"
 #include "cuda/device.h"
+#include "cuda/kernel_bench.h"
 #include "cuda/layer.h"
 #include "cuda/sample.h"
 #include "cuda/weights.h"
@@ -459,11 +460,17 @@ static Status cuda_memory(const Model *model, const BackendOptions *options, siz
   return device_free_bytes(free_bytes, err);
 }
 
+static Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err) {
+  return device_name(options->gpu, out, size, err);
+}
+
 const Backend cuda_backend = {.name = "cuda",
                               .chunk = CHUNK,
                               .load = cuda_load,
                               .unload = cuda_unload,
                               .memory = cuda_memory,
+                              .describe = cuda_describe,
+                              .time_kernels = kernel_bench,
                               .state_bytes = cuda_state_bytes,
                               .open = cuda_open,
                               .close = cuda_close,

@@ -1,7 +1,8 @@
-/* device.c - see device.h. Called by: weights.c, backend.c. */
+/* device.c - see device.h. Called by: weights.c, backend.c, kernel_bench.c, commands/device.c. */
 #include "cuda/device.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "cuda/kernel_probe.h"
 
@@ -40,6 +41,13 @@ Status device_use(int gpu, Error *err) {
 
 bool device_usable(int gpu, Error *reason) {
   return device_use(gpu, reason) == STATUS_OK;
+}
+
+Status device_name(int gpu, char *out, size_t size, Error *err) {
+  struct cudaDeviceProp properties;
+  TRY(cuda_status(cudaGetDeviceProperties(&properties, gpu), "cannot ask it", err));
+  snprintf(out, size, "%s", properties.name);
+  return STATUS_OK;
 }
 
 Status device_free_bytes(size_t *bytes, Error *err) {

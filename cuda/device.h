@@ -18,6 +18,9 @@ Status device_use(int gpu, Error *err);
 /* Whether device_use() would succeed; if not, `reason` says why. Nothing stays open. */
 bool device_usable(int gpu, Error *reason);
 
+/* "NVIDIA H200" in out[size]. */
+Status device_name(int gpu, char *out, size_t size, Error *err);
+
 /* Free bytes of the current GPU. */
 Status device_free_bytes(size_t *bytes, Error *err);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cuda/device.h"
+#include "cuda/random_weights.h"
 #include "cuda/upload.h"
 
 static WeightType weight_type(const Linear *linear) {
@@ -128,6 +129,12 @@ Status weights_bytes(const Model *model, size_t *bytes, Error *err) {
   free(measured.layers);
   *bytes = layout.carver.used + UPLOAD_SLOTS * layout.slot_bytes;
   return status;
+}
+
+Status weights_plan(const Model *model, BackendModel *planned, Error *err) {
+  *planned = (BackendModel){.model = model};
+  Layout layout = {0};
+  return measure(planned, model, &layout, err);
 }
 
 /* --- the way there */
@@ -264,6 +271,65 @@ static size_t longest_vector(const ModelConfig *c) {
   return longest < (size_t)c->vocab_size ? (size_t)c->vocab_size : longest;
 }
 
+static Status fill_from_checkpoint(BackendModel *loaded, const BackendOptions *options, size_t slot_bytes,
+                                   Error *err) {
+  const Model *model = loaded->model;
+  Filler filler = {.options = options, .total = model->weight_bytes};
+  filler.floats = mem_alloc(longest_vector(&model->config), sizeof *filler.floats, "vectors", err);
+  Status status = filler.floats ? STATUS_OK : STATUS_FAILED;
+  if (!status) status = upload_open(&filler.uploader, loaded->stream, options->n_threads, slot_bytes, err);
+  if (!status) status = fill(loaded, &filler, err);
+  if (!status) status = cuda_status(cudaStreamSynchronize(loaded->stream), "loading failed", err);
+  upload_close(&filler.uploader);
+  free(filler.floats);
+  return status;
+}
+
+/* --- random numbers in its place, for a model made from a config alone */
+
+static Status fill_ones(BackendModel *loaded, const float *to, int n, Error *err) {
+  return to ? random_numbers((void *)to, WEIGHT_F32, (size_t)n, 1, 1, 0, loaded->stream, err) : STATUS_OK;
+}
+
+static Status fill_layer_at_random(BackendModel *loaded, const DeviceLayer *to, uint64_t *seed, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  cudaStream_t stream = loaded->stream;
+  TRY(fill_ones(loaded, to->attn_norm, c->hidden, err));
+  TRY(fill_ones(loaded, to->mlp_norm, c->hidden, err));
+  TRY(fill_ones(loaded, to->q_norm, c->head_dim, err));
+  TRY(fill_ones(loaded, to->k_norm, c->head_dim, err));
+  for (int i = 0; i < to->qkv.n_parts; i++) TRY(random_linear(&to->qkv.parts[i], ++*seed, stream, err));
+  for (int i = 0; i < to->gate_up.n_parts; i++)
+    TRY(random_linear(&to->gate_up.parts[i], ++*seed, stream, err));
+  TRY(random_linear(&to->o, ++*seed, stream, err));
+  return random_linear(&to->down, ++*seed, stream, err);
+}
+
+static Status fill_at_random(BackendModel *loaded, Error *err) {
+  const Model *model = loaded->model;
+  const ModelConfig *c = &model->config;
+  const Matrix *table = &model->embedding;
+  const size_t cells = (size_t)table->n_rows * (size_t)table->n_columns;
+  uint64_t seed = 0;
+  for (int i = 0; i < c->n_layers; i++) TRY(fill_layer_at_random(loaded, &loaded->layers[i], &seed, err));
+  TRY(fill_ones(loaded, loaded->final_norm, c->hidden, err));
+  TRY(random_linear(&loaded->head, ++seed, loaded->stream, err));
+  if (loaded->embedding != loaded->head.dense)
+    TRY(random_numbers((void *)loaded->embedding, WEIGHT_F16, cells, -1, 1, seed, loaded->stream, err));
+
+  const size_t half = (size_t)c->head_dim / 2;
+  float *frequencies = mem_alloc(half, sizeof *frequencies, "rotary frequencies", err);
+  if (!frequencies) return STATUS_FAILED;
+  rope_frequencies(c, frequencies, &loaded->attention_factor);
+  Status status = cuda_status(cudaStreamSynchronize(loaded->stream), "making weights failed", err);
+  if (!status)
+    status = cuda_status(cudaMemcpy((void *)loaded->frequencies, frequencies, half * sizeof *frequencies,
+                                    cudaMemcpyHostToDevice),
+                         "cannot copy to it", err);
+  free(frequencies);
+  return status;
+}
+
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err) {
   const Model *model = loaded->model;
   Layout layout = {.stream = loaded->stream};
@@ -273,17 +339,8 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   TRY(cuda_status(cudaMalloc(&loaded->memory, bytes), "no memory for the weights", err));
   layout.carver.base = loaded->memory;
   TRY(lay_out(loaded, model, &layout, err));
-
-  Filler filler = {.options = options, .total = model->weight_bytes};
-  filler.floats = mem_alloc(longest_vector(&model->config), sizeof *filler.floats, "vectors", err);
-  Status status = filler.floats ? STATUS_OK : STATUS_FAILED;
-  if (!status)
-    status = upload_open(&filler.uploader, loaded->stream, options->n_threads, layout.slot_bytes, err);
-  if (!status) status = fill(loaded, &filler, err);
-  if (!status) status = cuda_status(cudaStreamSynchronize(loaded->stream), "loading failed", err);
-  upload_close(&filler.uploader);
-  free(filler.floats);
-  return status;
+  return model->dummy ? fill_at_random(loaded, err)
+                      : fill_from_checkpoint(loaded, options, layout.slot_bytes, err);
 }
 
 void weights_release(BackendModel *loaded) {

@@ -44,7 +44,12 @@ struct BackendModel {
 /* Bytes of device memory that weights_load() takes, staging included; refuses layers that no kernel takes, by name. */
 Status weights_bytes(const Model *model, size_t *bytes, Error *err);
 
-/* Fills loaded's weights; its stream and linear context are there. Returns when all is on the device. */
+/* The matrices as weights_load() lays them out, without memory: every pointer is NULL. weights_release() it,
+ * also after a failure. */
+Status weights_plan(const Model *model, BackendModel *planned, Error *err);
+
+/* Fills loaded's weights, with random ones for a model made from a config alone; its stream and linear
+ * context are there. Returns when all is on the device. */
 Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *err);
 void weights_release(BackendModel *loaded);
 

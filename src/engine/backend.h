@@ -53,6 +53,30 @@ typedef struct {
   KvType kv;
 } StateOptions;
 
+/* One kernel on one matrix of a model with some rows of activations, timed (`auk bench --kernels`). What the
+ * machine itself can do comes first, as the layer "machine". */
+typedef struct {
+  const char *layer;      /* "qkv", "o", "gate_up", "down", "head": those of the same shape are one */
+  const char *weights;    /* "4-bit", "fp16" */
+  int n_in, n_out, group; /* group 0: dense */
+  int n_tokens;
+  const char *kernel; /* as --kernel names it; "cublas fp16": the library over the same shape in fp16 */
+  bool chosen;        /* the one that runs where none is named */
+  double us;          /* median of one call */
+  double gbps;        /* bytes of the matrix, as stored, over that time */
+  double tflops;      /* 2 n_in n_out n_tokens over that time */
+  double of_ceiling;  /* the time the machine needs for the bytes or the fp16 operations, over that time */
+} KernelTime;
+
+typedef struct {
+  const int *n_tokens; /* [n_counts] rows of activations, each > 0 */
+  size_t n_counts;
+  int repetitions;
+  const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
+} KernelTimesOptions;
+
+typedef Status (*KernelTimeSink)(void *user, const KernelTime *time, Error *err);
+
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding[ids]; ids NULL: the token that `sample` put last (a loop on the device) */                \
   X(embed, (BackendState * state, Span span, const int32_t *ids, Error *err))                                \
@@ -94,6 +118,13 @@ typedef struct Backend {
   Status (*begin_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
                        Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
+
+  /* What people call the device, in out[size]; NULL: it is the host's processor. */
+  Status (*describe)(const BackendOptions *options, char *out, size_t size, Error *err);
+  /* Times every kernel that can run on every matrix of the model, of which only the sizes matter, and tells
+   * the sink; options->kernel: that one alone. NULL: there is no choice of kernels. Needs no load(). */
+  Status (*time_kernels)(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
+                         KernelTimeSink sink, void *user, Error *err);
 
   /* For a device that runs ahead of the host; NULL: it does not, and sample() is never given id NULL. */
   Status (*take_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unseen pick */

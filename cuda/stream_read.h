@@ -1,0 +1,22 @@
+/* stream_read.h - a kernel that only reads, as fast as memory gives: what the others are measured against. */
+#ifndef AUK_CUDA_STREAM_READ_H
+#define AUK_CUDA_STREAM_READ_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reads `bytes` of `from` (both multiples of 16) once. `never` is device memory of 4 bytes, for a result that
+ * nobody needs and the compiler must not know. */
+Status stream_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
+                   Error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
