@@ -24,6 +24,7 @@ void added_release(AddedTokens *added) {
     free(added->tokens[i].normal);
   }
   free(added->tokens);
+  free(added->by_id);
   trie_release(&added->plain);
   trie_release(&added->normal);
   trie_release(&added->contents);
@@ -212,7 +213,8 @@ Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text,
     if (token->lstrip) start = widen_left(text, start, done);
     if (token->rstrip) end = widen_right(text, end);
     if (done < start) TRY(add_part(parts, done, start, -1, err));
-    TRY(add_part(parts, start, end, index, err));
+    /* Of a token that lies wholly in what the one before it stripped nothing is left. */
+    if (start < end) TRY(add_part(parts, start, end, index, err));
     done = end;
   }
   return done < text->size ? add_part(parts, done, text->size, -1, err) : STATUS_OK;
@@ -264,13 +266,35 @@ static Status normalize_content(const Normalizer *normalizer, AddedToken *token,
   return status;
 }
 
-/* A token that comes twice: the later one counts, but stays special once it was. */
+/* The token takes its id, from another one where the vocabulary has gaps. The reference keeps the normal form that
+ * an id had. */
+static Status take_id(AddedTokens *added, size_t index, Error *err) {
+  AddedToken *token = &added->tokens[index];
+  int32_t *owner = &added->by_id[token->id];
+  const AddedToken *before = *owner >= 0 ? &added->tokens[*owner] : NULL;
+  *owner = (int32_t)index;
+  if (!before || before == token || token->normal || !before->normal) return STATUS_OK;
+  token->normal = mem_alloc(before->normal_size + 1, 1, "added tokens", err);
+  if (!token->normal) return STATUS_FAILED;
+  memcpy(token->normal, before->normal, before->normal_size);
+  token->normal_size = before->normal_size;
+  return STATUS_OK;
+}
+
+/* A token that comes twice: the later one counts, but stays special once it was, and normal once it had a form. */
 static void replace_token(AddedToken *old, AddedToken *token) {
+  bool special = old->special || token->special;
+  char *normal = token->normal ? token->normal : old->normal;
+  size_t normal_size = token->normal ? token->normal_size : old->normal_size;
+  if (token->normal) free(old->normal);
+  free(token->content);
+  token->content = old->content;
   token->id = old->id;
-  token->special |= old->special;
-  free(old->content);
-  free(old->normal);
   *old = *token;
+  old->special = special;
+  old->normal = normal;
+  old->normal_size = normal_size;
+  *token = (AddedToken){0};
 }
 
 static Status add_token(const Vocab *vocab, const Normalizer *normalizer, AddedTokens *added,
@@ -279,8 +303,7 @@ static Status add_token(const Vocab *vocab, const Normalizer *normalizer, AddedT
   AddedToken *same = find_token(added, token->content, token->size);
   if (same) {
     replace_token(same, token);
-    *token = (AddedToken){0};
-    return STATUS_OK;
+    return take_id(added, (size_t)(same - added->tokens), err);
   }
   token->id = vocab_find(vocab, token->content, token->size);
   if (token->id < 0) token->id = (*next_id)++;
@@ -291,7 +314,7 @@ static Status add_token(const Vocab *vocab, const Normalizer *normalizer, AddedT
   TRY(trie_add(&added->contents, token->content, token->size, (int32_t)added->count, &before, err));
   added->tokens[added->count++] = *token;
   *token = (AddedToken){0};
-  return STATUS_OK;
+  return take_id(added, added->count - 1, err);
 }
 
 static Status load_tokens(const char *where, const Json *json, const Vocab *vocab,
@@ -311,23 +334,33 @@ static Status load_tokens(const char *where, const Json *json, const Vocab *voca
   return STATUS_OK;
 }
 
+/* What to look for in texts. */
+static Status add_pattern(const char *where, AddedTokens *added, size_t index, Error *err) {
+  const AddedToken *token = &added->tokens[index];
+  bool normal = token->normalized && token->normal;
+  const char *wanted = normal ? token->normal : token->content;
+  size_t size = normal ? token->normal_size : token->size;
+  if (size == 0)
+    return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
+  int32_t before = -1;
+  TRY(trie_add(token->normalized ? &added->normal : &added->plain, wanted, size, (int32_t)index, &before,
+               err));
+  if (before < 0) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: \"%.80s\" and \"%.80s\" are the same when normalized", where,
+                   added->tokens[before].content, token->content);
+}
+
 Status added_load(const char *where, const Json *json, const Vocab *vocab, const Normalizer *normalizer,
                   AddedTokens *added, Error *err) {
   *added = (AddedTokens){0};
   if (!json) return STATUS_OK;
   if (!json_is_array(json)) return error_set(err, STATUS_MODEL, "%s is no array", where);
+  added->n_ids = vocab->n_ids + (int32_t)json_count(json);
+  added->by_id = mem_alloc((size_t)added->n_ids, sizeof *added->by_id, "added tokens", err);
+  if (!added->by_id) return STATUS_FAILED;
+  memset(added->by_id, 0xff, (size_t)added->n_ids * sizeof *added->by_id);
   TRY(load_tokens(where, json, vocab, normalizer, added, err));
-  for (size_t i = 0; i < added->count; i++) {
-    const AddedToken *token = &added->tokens[i];
-    const char *wanted = token->normal ? token->normal : token->content;
-    size_t size = token->normal ? token->normal_size : token->size;
-    if (size == 0)
-      return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
-    int32_t before = -1;
-    TRY(trie_add(token->normalized ? &added->normal : &added->plain, wanted, size, (int32_t)i, &before, err));
-    if (before >= 0)
-      return error_set(err, STATUS_MODEL, "%s: \"%.80s\" and \"%.80s\" are the same when normalized", where,
-                       added->tokens[before].content, token->content);
-  }
+  for (size_t i = 0; i < added->count; i++)
+    if (added->by_id[added->tokens[i].id] == (int32_t)i) TRY(add_pattern(where, added, i, err));
   return STATUS_OK;
 }

@@ -34,6 +34,8 @@ typedef struct {
 typedef struct {
   AddedToken *tokens; /* [count] */
   size_t count, capacity;
+  int32_t *by_id; /* [n_ids] index of the last token that took this id, or -1 */
+  int32_t n_ids;
   Trie plain;    /* those that are looked for in the text as it came */
   Trie normal;   /* those that are looked for in normalized text */
   Trie contents; /* all of them by content */

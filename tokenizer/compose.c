@@ -39,25 +39,13 @@ static uint8_t flags_of(const NormalStep *step, uint32_t code) {
   return step->flags[kind_of(&step->forms, code)];
 }
 
-/* --- a run, decomposed */
+/* --- decomposing a run */
 
-static Status push_code(NormalScratch *s, uint32_t code, uint8_t class, uint32_t origin, Error *err) {
-  if (s->n_codes == s->capacity) {
-    size_t capacity[3] = {s->capacity, s->capacity, s->capacity}, need = s->n_codes + 1;
-    void *codes = s->codes, *origins = s->codes_origin, *classes = s->classes;
-    Status status = mem_grow(&codes, &capacity[0], need, sizeof *s->codes, "characters to compose", err);
-    s->codes = codes;
-    if (status == STATUS_OK)
-      status = mem_grow(&origins, &capacity[1], need, sizeof *s->codes_origin, "characters to compose", err);
-    s->codes_origin = origins;
-    if (status == STATUS_OK) status = mem_grow(&classes, &capacity[2], need, 1, "characters to compose", err);
-    s->classes = classes;
-    if (status != STATUS_OK) return status;
-    s->capacity = capacity[0];
-  }
-  s->codes[s->n_codes] = code;
-  s->classes[s->n_codes] = class;
-  s->codes_origin[s->n_codes++] = origin;
+static Status push(NormalScratch *s, Composed character, Error *err) {
+  void *run = s->run;
+  TRY(mem_grow(&run, &s->capacity, s->n_run + 1, sizeof *s->run, "characters to compose", err));
+  s->run = run;
+  s->run[s->n_run++] = character;
   return STATUS_OK;
 }
 
@@ -66,81 +54,107 @@ static uint8_t combining_class(const NormalStep *step, uint32_t code) {
   return (uint8_t)utf8proc_get_property((utf8proc_int32_t)code)->combining_class;
 }
 
-static Status push_decomposed(const NormalStep *step, NormalScratch *s, uint32_t code, uint32_t origin,
-                              Error *err) {
-  if (!(flags_of(step, code) & NORMAL_KNOWN)) return push_code(s, code, 0, origin, err);
+static Status push_decomposed(const NormalStep *step, NormalScratch *s, uint32_t code, Error *err) {
+  if (!(flags_of(step, code) & NORMAL_KNOWN)) return push(s, (Composed){code, 0, 0}, err);
   bool compatible = step->kind == NORMAL_NFKC || step->kind == NORMAL_NFKD;
+  int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   utf8proc_int32_t parts[32]; /* the longest, U+FDFA, has 18 */
   int bound = 0;
-  utf8proc_ssize_t n = utf8proc_decompose_char(
-      (utf8proc_int32_t)code, parts, 32,
-      (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0)), &bound);
-  if (n < 0 || n > 32) return push_code(s, code, 0, origin, err);
-  for (utf8proc_ssize_t i = 0; i < n; i++)
-    TRY(push_code(s, (uint32_t)parts[i], combining_class(step, (uint32_t)parts[i]), origin, err));
+  utf8proc_ssize_t n =
+      utf8proc_decompose_char((utf8proc_int32_t)code, parts, 32, (utf8proc_option_t)options, &bound);
+  if (n < 0 || n > 32) return push(s, (Composed){code, 0, 0}, err);
+  for (utf8proc_ssize_t i = 0; i < n; i++) {
+    uint32_t part = (uint32_t)parts[i];
+    TRY(push(s, (Composed){part, combining_class(step, part), i > 0}, err));
+  }
   return STATUS_OK;
 }
 
-/* Sorts marks codes[from .. to) by class, those of a class in the order they had: insertion for the few that there
- * are in real text, counting for what was made to be slow. Origins stay where they are, as in the reference. */
-static Status sort_marks(NormalScratch *s, size_t from, size_t to, Error *err) {
-  if (to - from <= 32) {
-    for (size_t i = from + 1; i < to; i++) {
-      uint32_t code = s->codes[i];
-      uint8_t class = s->classes[i];
+/* Sorts the marks run[from .. to) by class, those of a class in the order they had: by insertion for the few that there
+ * are in real text, by counting for what was made to be slow. */
+static Status sort_marks(Composed *run, size_t n, Error *err) {
+  if (n <= 32) {
+    for (size_t i = 1; i < n; i++) {
+      Composed mark = run[i];
       size_t at = i;
-      for (; at > from && s->classes[at - 1] > class; at--) {
-        s->codes[at] = s->codes[at - 1];
-        s->classes[at] = s->classes[at - 1];
-      }
-      s->codes[at] = code;
-      s->classes[at] = class;
+      for (; at > 0 && run[at - 1].class > mark.class; at--) run[at] = run[at - 1];
+      run[at] = mark;
     }
     return STATUS_OK;
   }
-  size_t begin[257] = {0};
-  for (size_t i = from; i < to; i++) begin[s->classes[i] + 1]++;
-  for (size_t c = 1; c < 257; c++) begin[c] += begin[c - 1];
-  uint32_t *sorted = mem_alloc(to - from, sizeof *sorted, "characters to compose", err);
+  size_t next[257] = {0}; /* where the next mark of a class goes */
+  for (size_t i = 0; i < n; i++) next[run[i].class + 1]++;
+  for (size_t c = 1; c < 257; c++) next[c] += next[c - 1];
+  Composed *sorted = mem_alloc(n, sizeof *sorted, "characters to compose", err);
   if (!sorted) return STATUS_FAILED;
-  size_t end[256];
-  memcpy(end, begin, sizeof end);
-  for (size_t i = from; i < to; i++) sorted[end[s->classes[i]]++] = s->codes[i];
-  memcpy(s->codes + from, sorted, (to - from) * sizeof *sorted);
-  for (size_t c = 0; c < 256; c++) memset(s->classes + from + begin[c], (int)c, begin[c + 1] - begin[c]);
+  for (size_t i = 0; i < n; i++) sorted[next[run[i].class]++] = run[i];
+  memcpy(run, sorted, n * sizeof *run);
   free(sorted);
   return STATUS_OK;
 }
 
 static Status reorder(NormalScratch *s, Error *err) {
-  for (size_t i = 0; i < s->n_codes;) {
+  for (size_t i = 0; i < s->n_run; i++) {
     size_t from = i;
-    while (i < s->n_codes && s->classes[i] != 0) i++;
-    if (i - from > 1) TRY(sort_marks(s, from, i, err));
-    if (i < s->n_codes) i++;
+    while (i < s->n_run && s->run[i].class != 0) i++;
+    TRY(sort_marks(s->run + from, i - from, err));
   }
   return STATUS_OK;
 }
 
-/* Composes codes[from ..) and writes the run. */
-static Status write_run(const NormalStep *step, NormalScratch *s, size_t from, const Traced *text,
-                        TracedBuffer *out, Error *err) {
-  size_t n = s->n_codes;
-  if (composes(step) && n - from > 1) {
-    utf8proc_ssize_t kept =
-        utf8proc_normalize_utf32((utf8proc_int32_t *)s->codes + from, (utf8proc_ssize_t)(n - from),
-                                 (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-    if (kept < 0) return error_set(err, STATUS_FAILED, "cannot compose text: %s", utf8proc_errmsg(kept));
-    n = from + (size_t)kept;
+/* --- composing it */
+
+/* The one character for two, if there is one. */
+static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second, uint32_t *composed) {
+  if (!(flags_of(step, first) & NORMAL_KNOWN) || !(flags_of(step, second) & NORMAL_KNOWN)) return false;
+  utf8proc_int32_t pair[3] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second, 0};
+  if (utf8proc_normalize_utf32(pair, 2, (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE)) != 1)
+    return false;
+  *composed = (uint32_t)pair[0];
+  return true;
+}
+
+/* Unicode's canonical composition: a character composes with the last starter unless one between them has no lower
+ * class. */
+static void compose(const NormalStep *step, NormalScratch *s) {
+  size_t kept = 0, starter = SIZE_MAX;
+  int last_class = -1; /* of what stands between the starter and here; -1: nothing */
+  for (size_t i = 0; i < s->n_run; i++) {
+    Composed c = s->run[i];
+    uint32_t both;
+    if (starter != SIZE_MAX && last_class < c.class &&
+        compose_pair(step, s->run[starter].code, c.code, &both)) {
+      s->run[starter].code = both;
+      s->run[starter].change += c.change - 1;
+      continue;
+    }
+    if (c.class == 0) {
+      starter = kept;
+      last_class = -1;
+    } else {
+      last_class = c.class;
+    }
+    s->run[kept++] = c;
   }
-  size_t lost = s->n_codes - n; /* what composed is taken to have been at the front */
-  for (size_t i = 0; i < n; i++) {
+  s->n_run = kept;
+}
+
+/* Writes the run for text[start .. end). What a character comes from is counted as the reference counts it. */
+static Status write_run(NormalScratch *s, const Traced *text, size_t start, size_t end, TracedBuffer *out,
+                        Error *err) {
+  size_t at = start, before = start; /* the next character of the text, and the one before it */
+  for (size_t i = 0; i < s->n_run; i++) {
     char bytes[4];
-    int length = utf8_encode(s->codes[i], bytes);
-    size_t at = s->codes_origin[i <= from ? i : i + lost];
-    TRY(traced_put(out, bytes, (size_t)length, text, at, false, err));
+    int length = utf8_encode(s->run[i].code, bytes);
+    bool added = s->run[i].change > 0 || at == end;
+    TRY(traced_put(out, bytes, (size_t)length, text, added ? before : at, false, err));
+    for (int32_t n = added ? 1 : s->run[i].change; n <= 0 && at < end; n++) {
+      uint32_t code;
+      before = at;
+      at += (size_t)utf8_decode(text->text + at, end - at, &code);
+    }
   }
-  s->n_codes = 0;
+  s->n_run = 0;
   return STATUS_OK;
 }
 
@@ -177,21 +191,19 @@ Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *
   *changed = unsafe < text->size;
   if (!*changed) return STATUS_OK;
   while (unsafe < text->size) {
-    size_t at = composes(step) && unsafe > done ? character_before(text->text, unsafe) : unsafe, alone = 0;
-    TRY(traced_put(out, text->text + done, at - done, text, done, true, err));
-    bool inside = true; /* the character before the run was taken, or what we are at is unsafe */
-    for (bool first = true; at < text->size; first = false) {
+    size_t start = composes(step) && unsafe > done ? character_before(text->text, unsafe) : unsafe,
+           at = start;
+    TRY(traced_put(out, text->text + done, start - done, text, done, true, err));
+    while (at < text->size) {
       uint32_t code;
       int length = utf8_decode(text->text + at, text->size - at, &code);
-      uint8_t flags = flags_of(step, code);
-      inside = (flags & 1) || (first && at < unsafe);
-      if (!inside) break;
-      if (first && at < unsafe && !(flags & NORMAL_KNOWN)) alone = 1; /* nothing composes with it */
-      TRY(push_decomposed(step, scratch, code, (uint32_t)at, err));
+      if (at >= unsafe && !(flags_of(step, code) & 1)) break;
+      TRY(push_decomposed(step, scratch, code, err));
       at += (size_t)length;
     }
     TRY(reorder(scratch, err));
-    TRY(write_run(step, scratch, alone, text, out, err));
+    if (composes(step)) compose(step, scratch);
+    TRY(write_run(scratch, text, start, at, out, err));
     done = at;
     unsafe = next_unsafe(step, text, done);
   }

@@ -20,7 +20,6 @@ struct Tokenizer {
   bool has_template;
   IdList template_ids;
   int32_t n_ids;
-  int32_t *added_of;   /* [n_ids] index of the added token with this id, or -1 */
   bool *skipped;       /* [added.count] left out of a text without special tokens */
   bool normal_special; /* a special token is looked for in normalized text */
 };

@@ -76,13 +76,10 @@ static Status index_added(Tokenizer *t, Error *err) {
   t->n_ids = t->bpe.vocab.n_ids;
   for (size_t i = 0; i < t->added.count; i++)
     if (t->added.tokens[i].id >= t->n_ids) t->n_ids = t->added.tokens[i].id + 1;
-  t->added_of = mem_alloc((size_t)t->n_ids, sizeof *t->added_of, "added tokens", err);
   t->skipped = mem_alloc(t->added.count, sizeof *t->skipped, "added tokens", err);
-  if (!t->added_of || !t->skipped) return STATUS_FAILED;
-  memset(t->added_of, 0xff, (size_t)t->n_ids * sizeof *t->added_of);
+  if (!t->skipped) return STATUS_FAILED;
   for (size_t i = 0; i < t->added.count; i++) {
     const AddedToken *token = &t->added.tokens[i];
-    t->added_of[token->id] = (int32_t)i;
     t->normal_special |= token->special && token->normalized;
     /* The reference asks whether what it would decode to is a special token's content. */
     const AddedToken *decoded =

@@ -46,9 +46,7 @@ void traced_release(TracedBuffer *buffer) {
 void normal_scratch_release(NormalScratch *scratch) {
   traced_release(&scratch->buffers[0]);
   traced_release(&scratch->buffers[1]);
-  free(scratch->codes);
-  free(scratch->codes_origin);
-  free(scratch->classes);
+  free(scratch->run);
   *scratch = (NormalScratch){0};
 }
 

@@ -55,13 +55,19 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
 void traced_clear(TracedBuffer *buffer);
 void traced_release(TracedBuffer *buffer);
 
+/* A character of a run that is decomposed and composed (compose.c). */
+typedef struct {
+  uint32_t code;
+  uint8_t class;  /* canonical combining class */
+  int32_t change; /* how many characters it has more than the text before, itself not counted: 1 for what was
+                     added behind another one, -1 for what two were composed to */
+} Composed;
+
 /* What one thread needs. Zero-initialise it. */
 typedef struct {
   TracedBuffer buffers[2];
-  uint32_t *codes; /* of the characters that are reordered and composed together */
-  uint32_t *codes_origin;
-  uint8_t *classes;
-  size_t n_codes, capacity;
+  Composed *run; /* [n_run] */
+  size_t n_run, capacity;
 } NormalScratch;
 void normal_scratch_release(NormalScratch *scratch);
 

@@ -37,7 +37,6 @@ void tokenizer_close(Tokenizer *tokenizer) {
   added_release(&tokenizer->added);
   decoder_release(&tokenizer->decoder);
   id_list_release(&tokenizer->template_ids);
-  free(tokenizer->added_of);
   free(tokenizer->skipped);
   free(tokenizer);
 }
@@ -55,8 +54,8 @@ int32_t tokenizer_find(const Tokenizer *tokenizer, const char *content) {
 
 /* The added token with this id, or NULL. */
 static const AddedToken *added_token(const Tokenizer *tokenizer, int32_t id) {
-  if (id < 0 || id >= tokenizer->n_ids || tokenizer->added_of[id] < 0) return NULL;
-  return &tokenizer->added.tokens[tokenizer->added_of[id]];
+  const AddedTokens *added = &tokenizer->added;
+  return id >= 0 && id < added->n_ids && added->by_id[id] >= 0 ? &added->tokens[added->by_id[id]] : NULL;
 }
 
 const char *tokenizer_content(const Tokenizer *tokenizer, int32_t id, size_t *size) {
@@ -93,7 +92,7 @@ Status tokenizer_stream_push(TokenizerStream *stream, int32_t id, Buffer *text, 
   const Tokenizer *t = stream->tokenizer;
   const AddedToken *token = added_token(t, id);
   if (token) {
-    if (stream->skip_special && t->skipped[t->added_of[id]]) return STATUS_OK;
+    if (stream->skip_special && t->skipped[t->added.by_id[id]]) return STATUS_OK;
     const char *bytes = token->normal ? token->normal : token->content;
     return decoding_push(&stream->decoding, bytes, token->normal ? token->normal_size : token->size, text,
                          err);
