@@ -10,7 +10,7 @@
 
 #include "cuda/device.h"
 #include "cuda/random_weights.h"
-#include "cuda/stream_read.h"
+#include "cuda/streaming_read.h"
 #include "cuda/weights.h"
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, PEAK_SIZE = 8192 };
@@ -352,7 +352,7 @@ typedef struct {
 static Status enqueue_read(Bench *b, void *what, int n, Error *err) {
   const Reading *r = what;
   (void)n;
-  return stream_read(r->memory, r->bytes, b->n_sms, r->memory, b->stream, err);
+  return streaming_read(r->memory, r->bytes, b->n_sms, r->memory, b->stream, err);
 }
 
 /* A streaming read of far more than the cache holds. */

@@ -69,23 +69,25 @@ void file_unmap(MappedFile *file) {
 
 /* --- reading */
 
-Status stream_read(FILE *stream, const char *name, Buffer *out, Error *err) {
+Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err) {
   static const size_t step = 1 << 16;
+  size_t start = out->size;
   for (;;) {
     void *data = out->data;
     TRY(mem_grow(&data, &out->capacity, out->size + step, 1, name, err));
     out->data = data;
     errno = 0;
-    size_t n = fread(out->data + out->size, 1, out->capacity - out->size, stream);
-    out->size += n;
+    out->size += fread(out->data + out->size, 1, out->capacity - out->size, stream);
+    if (out->size - start > limit)
+      return error_set(err, STATUS_USAGE, "%s is longer than %zu bytes", name, limit);
     if (feof(stream)) return STATUS_OK;
     if (!ferror(stream)) continue;
-    if (errno != EINTR) return system_error(err, STATUS_FAILED, name, "read");
-    clearerr(stream);
+    if (errno == EINTR) return error_set(err, STATUS_INTERRUPTED, "%s: reading was interrupted", name);
+    return system_error(err, STATUS_FAILED, name, "read");
   }
 }
 
-Status file_read(const char *path, Buffer *out, Error *err) {
+Status file_read(const char *path, size_t limit, Buffer *out, Error *err) {
   FILE *stream = fopen(path, "rbe");
   if (!stream) return system_error(err, STATUS_FAILED, path, "open");
   struct stat info;
@@ -93,7 +95,7 @@ Status file_read(const char *path, Buffer *out, Error *err) {
   if (fstat(fileno(stream), &info) == 0 && S_ISDIR(info.st_mode)) {
     status = error_set(err, STATUS_FAILED, "%s is a directory, expected a file to read", path);
   } else {
-    status = stream_read(stream, path, out, err);
+    status = stream_read(stream, path, limit, out, err);
   }
   fclose(stream);
   return status;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/utf8.h"
 
 /* No context holds a text of this size: the longest are of some million tokens of some bytes. */
@@ -76,28 +77,12 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
 
 /* --- text and ids */
 
-static Status read_stream(FILE *stream, const char *name, Buffer *out, Error *err) {
-  char block[1 << 16];
-  for (size_t n; (n = fread(block, 1, sizeof block, stream)) > 0;) {
-    TRY(buffer_append(out, block, n, err));
-    if (out->size > max_text_bytes)
-      return error_set(err, STATUS_USAGE, "%s is longer than %zu bytes, more than any context holds", name,
-                       max_text_bytes);
-  }
-  if (interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  if (!ferror(stream)) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "cannot read %s: %s", name, strerror(errno));
-}
-
 Status text_read(const char *path, Buffer *out, Error *err) {
   bool standard = strcmp(path, "-") == 0;
   const char *name = standard ? "standard input" : path;
-  FILE *stream = standard ? stdin : fopen(path, "re");
-  if (!stream) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
   size_t start = out->size;
-  Status status = read_stream(stream, name, out, err);
-  if (!standard) fclose(stream);
-  if (status || out->size == start) return status;
+  TRY(standard ? stream_read(stdin, name, max_text_bytes, out, err) : file_read(path, max_text_bytes, out, err));
+  if (out->size == start) return STATUS_OK;
   size_t valid = utf8_valid_prefix(out->data + start, out->size - start);
   if (valid == out->size - start) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", name,

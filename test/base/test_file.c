@@ -69,7 +69,7 @@ static void put(const char *path, const char *text) {
 static void assert_content(const char *path, const char *expected) {
   Buffer text = {0};
   Error err;
-  assert_int_equal(file_read(path, &text, &err), STATUS_OK);
+  assert_int_equal(file_read(path, 1 << 20, &text, &err), STATUS_OK);
   assert_int_equal(text.size, strlen(expected));
   if (text.size) assert_memory_equal(text.data, expected, text.size);
   buffer_release(&text);
@@ -130,20 +130,23 @@ static void texts_are_read_whole(void **state) {
   FILE *file = fopen(path, "w");
   for (int i = 0; i < 300000; i++) fputc(i % 251, file);
   fclose(file);
-  assert_int_equal(file_read(path, &text, &err), STATUS_OK);
+  assert_int_equal(file_read(path, 1 << 20, &text, &err), STATUS_OK);
   assert_int_equal(text.size, 300000);
   for (size_t i = 0; i < text.size; i++) assert_int_equal((unsigned char)text.data[i], i % 251);
   buffer_release(&text);
 
-  assert_int_equal(file_read("/dev/null", &text, &err), STATUS_OK);
+  assert_int_equal(file_read("/dev/null", 1 << 20, &text, &err), STATUS_OK);
+  assert_int_equal(file_read("/dev/zero", 1 << 20, &text, &err), STATUS_USAGE); /* it would never end */
+  assert_non_null(strstr(err.text, "/dev/zero is longer than 1048576 bytes"));
+  text.size = 0;
   assert_int_equal(text.size, 0);
-  assert_int_equal(file_read(directory, &text, &err), STATUS_FAILED);
+  assert_int_equal(file_read(directory, 1 << 20, &text, &err), STATUS_FAILED);
   assert_message(&err, directory, "is a directory");
   path = in_directory("absent");
-  assert_int_equal(file_read(path, &text, &err), STATUS_FAILED);
+  assert_int_equal(file_read(path, 1 << 20, &text, &err), STATUS_FAILED);
   assert_message(&err, path, strerror(ENOENT));
   FILE *unreadable = fopen(in_directory("file"), "a");
-  assert_int_equal(stream_read(unreadable, "standard input", &text, &err), STATUS_FAILED);
+  assert_int_equal(stream_read(unreadable, "standard input", 1 << 20, &text, &err), STATUS_FAILED);
   assert_message(&err, "standard input", strerror(EBADF));
   fclose(unreadable);
   buffer_release(&text);
@@ -325,7 +328,7 @@ static void a_full_device_is_an_error(void **state) {
 static void *read_all(void *path) {
   Buffer *text = calloc(1, sizeof *text);
   Error err;
-  if (file_read(path, text, &err) != STATUS_OK) abort();
+  if (file_read(path, SIZE_MAX, text, &err) != STATUS_OK) abort();
   return text;
 }
 

@@ -82,7 +82,7 @@ static Status pack(const Tiny *tiny, const char *path, Error *err) {
 
 static void assert_same_bytes(const char *path, const Buffer *expected) {
   Buffer found = {0};
-  assert_int_equal(file_read(path, &found, NULL), STATUS_OK);
+  assert_int_equal(file_read(path, SIZE_MAX, &found, NULL), STATUS_OK);
   assert_int_equal(found.size, expected->size);
   assert_memory_equal(found.data, expected->data, expected->size);
   buffer_release(&found);

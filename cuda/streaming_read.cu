@@ -1,6 +1,6 @@
-/* stream_read.cu - see stream_read.h. Called by: kernel_bench.c. */
+/* streaming_read.cu - see streaming_read.h. Called by: kernel_bench.c. */
 #include "cuda/launch.cuh"
-#include "cuda/stream_read.h"
+#include "cuda/streaming_read.h"
 
 namespace {
 
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) read_words(const uint4 *from, size_t
 
 } // namespace
 
-Status stream_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
+Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
                    Error *err) {
   return launch(read_words, dim3((unsigned)(n_sms * kBlocksPerSm)), kThreads, 0, stream, false, "reading",
                 err, (const uint4 *)from, bytes / 16, never);

@@ -1,4 +1,4 @@
-/* stream_read.h - a kernel that only reads, as fast as memory gives: what the others are measured against. */
+/* streaming_read.h - a kernel that only reads, as fast as memory gives: what the others are measured against. */
 #ifndef AUK_CUDA_STREAM_READ_H
 #define AUK_CUDA_STREAM_READ_H
 
@@ -13,7 +13,7 @@ extern "C" {
 
 /* Reads `bytes` of `from` (both multiples of 16) once. `never` is device memory of 4 bytes, for a result that
  * nobody needs and the compiler must not know. */
-Status stream_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
+Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
                    Error *err);
 
 #ifdef __cplusplus
