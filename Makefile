@@ -53,7 +53,7 @@ endif
 ifeq ($(CUDA),1)
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
 CUDA_ARCHS  = $(or $(subst 90,90a,$(GPUS)),$(patsubst compute_%,%,$(subst _90,_90a,$(shell $(NVCC) --list-gpu-arch))))
-AUK_NVCCFLAGS := -std=c++17 -O3 -lineinfo -Werror all-warnings $(NVCCFLAGS) \
+AUK_NVCCFLAGS := -std=c++17 -O3 -Werror all-warnings $(NVCCFLAGS) \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   $(if $(filter 90a,$(CUDA_ARCHS)),-DAUK_HAS_SM90A)
 CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart_static -lstdc++ -ldl -lrt -lpthread
