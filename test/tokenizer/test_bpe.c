@@ -1,0 +1,232 @@
+/* test_bpe.c - merging against a plain implementation of its definition, and each option of the model.
+ *
+ * The definition (reference: tokenizers, models/bpe/word.rs): of all neighbours that have a rule the pair of the lowest
+ * rank merges, the leftmost of several, until there is none. */
+#include "small.h"
+
+#define METASPACE                                                                                              \
+  "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\", \"split\": false}"
+
+/* --- the definition */
+
+typedef struct {
+  int left, right, product;
+} Rule;
+
+static size_t merge_plainly(const Rule *rules, size_t n_rules, int32_t *ids, size_t n) {
+  for (size_t rank = 0; rank < n_rules;) {
+    size_t at = 0;
+    while (at + 1 < n && (ids[at] != rules[rank].left || ids[at + 1] != rules[rank].right)) at++;
+    if (at + 1 >= n) {
+      rank++;
+      continue;
+    }
+    ids[at] = rules[rank].product;
+    memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
+    n--;
+    rank = 0; /* a merge can make pairs of lower ranks */
+  }
+  return n;
+}
+
+/* --- random tokenizers over the letters a to f */
+
+enum { LETTERS = 6, MOST_TOKENS = 80 };
+
+typedef struct {
+  char contents[MOST_TOKENS][64];
+  int n_tokens;
+  Rule rules[MOST_TOKENS];
+  int n_rules;
+} Model;
+
+static uint32_t next_random(uint32_t *state) {
+  *state = *state * 1664525u + 1013904223u;
+  return *state >> 8;
+}
+
+static int find_content(const Model *m, const char *content) {
+  for (int i = 0; i < m->n_tokens; i++)
+    if (strcmp(m->contents[i], content) == 0) return i;
+  return -1;
+}
+
+static void random_model(Model *m, uint32_t *state) {
+  *m = (Model){.n_tokens = LETTERS};
+  for (int i = 0; i < LETTERS; i++) m->contents[i][0] = (char)('a' + i);
+  int wanted = (int)(next_random(state) % (MOST_TOKENS - LETTERS));
+  for (int tries = 0; tries < 500 && m->n_rules < wanted; tries++) {
+    Rule rule = {(int)(next_random(state) % (uint32_t)m->n_tokens), (int)(next_random(state) % (uint32_t)m->n_tokens), 0};
+    char product[64];
+    snprintf(product, sizeof product, "%.31s%.31s", m->contents[rule.left], m->contents[rule.right]);
+    if (strlen(product) > 12) continue;
+    bool known = false;
+    for (int i = 0; i < m->n_rules; i++) known |= m->rules[i].left == rule.left && m->rules[i].right == rule.right;
+    if (known) continue;
+    rule.product = find_content(m, product);
+    if (rule.product < 0) {
+      rule.product = m->n_tokens;
+      strcpy(m->contents[m->n_tokens++], product);
+    }
+    m->rules[m->n_rules++] = rule;
+  }
+}
+
+static Tokenizer *open_model(const Model *m) {
+  Buffer vocab = {0}, merges = {0};
+  for (int i = 0; i < m->n_tokens; i++) buffer_printf(&vocab, NULL, "%c\"%s\":%d", i ? ',' : '{', m->contents[i], i);
+  buffer_append(&vocab, "}", 2, NULL);
+  buffer_append_string(&merges, "[", NULL);
+  for (int i = 0; i < m->n_rules; i++)
+    buffer_printf(&merges, NULL, "%s[\"%s\",\"%s\"]", i ? "," : "", m->contents[m->rules[i].left], m->contents[m->rules[i].right]);
+  buffer_append(&merges, "]", 2, NULL);
+  Tokenizer *tokenizer = make((Parts){.vocab = vocab.data, .merges = merges.data});
+  buffer_release(&vocab);
+  buffer_release(&merges);
+  return tokenizer;
+}
+
+/* Words of all lengths: those that are looked at whole, those for the heap, and those that are cut. */
+static void merges_as_defined(void **state) {
+  (void)state;
+  uint32_t random = 1;
+  Model model;
+  for (int round = 0; round < 60; round++) {
+    random_model(&model, &random);
+    Tokenizer *tokenizer = open_model(&model);
+    for (int word = 0; word < 40; word++) {
+      char text[400];
+      int32_t expected[400];
+      size_t n = 1 + next_random(&random) % (word % 4 == 0 ? 399 : 60);
+      uint32_t letters = 1 + next_random(&random) % LETTERS; /* few letters: long runs of one token */
+      for (size_t i = 0; i < n; i++) {
+        expected[i] = (int32_t)(next_random(&random) % letters);
+        text[i] = (char)('a' + expected[i]);
+      }
+      IdList ids = {0};
+      Error err;
+      assert_int_equal(tokenizer_encode(tokenizer, text, n, PLAIN, &ids, &err), STATUS_OK);
+      size_t left = merge_plainly(model.rules, (size_t)model.n_rules, expected, n);
+      if (ids.count != left || memcmp(ids.ids, expected, left * sizeof *expected) != 0)
+        fail_msg("round %d: \"%.*s\" differs", round, (int)n, text);
+      id_list_release(&ids);
+    }
+    tokenizer_close(tokenizer);
+  }
+}
+
+/* --- options */
+
+static void unknown_characters(void **state) {
+  (void)state;
+  const char *vocab = "{\"<unk>\":0,\"a\":1,\"<0xC3>\":2,\"<0xA9>\":3}";
+  Tokenizer *t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\","});
+  assert_ids(t, "axya", PLAIN, "1 0 0 1");
+  tokenizer_close(t);
+  t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true,"});
+  assert_ids(t, "xaxya", PLAIN, "0 1 0 1");
+  tokenizer_close(t);
+  t = make((Parts){.vocab = vocab}); /* without an unknown token they vanish */
+  assert_ids(t, "axya", PLAIN, "1 1");
+  tokenizer_close(t);
+  /* U+00E9 is C3 A9, both of which there are; of U+00E8, C3 A8, one is missing. An unknown token waits for the next
+   * known character, so the bytes of another one come before it. */
+  t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"});
+  assert_ids(t, "\xc3\xa9", PLAIN, "2 3");
+  assert_ids(t, "a\xc3\xa8\xc3\xa9z", PLAIN, "1 2 3 0");
+  tokenizer_close(t);
+}
+
+static void unknown_token_that_is_missing_is_an_error_when_needed(void **state) {
+  (void)state;
+  Tokenizer *t = make((Parts){.vocab = "{\"a\":1}", .options = "\"unk_token\": \"<unk>\","});
+  IdList ids = {0};
+  Error err;
+  assert_ids(t, "a", PLAIN, "1");
+  assert_int_equal(tokenizer_encode(t, "ab", 2, PLAIN, &ids, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "file: model: unk_token \"<unk>\" is needed for \"b\" but not in the vocabulary");
+  assert_int_equal(ids.count, 0);
+  id_list_release(&ids);
+  tokenizer_close(t);
+}
+
+static void affixes(void **state) {
+  (void)state;
+  Tokenizer *t = make((Parts){
+      .vocab = "{\"a\":0,\"##a\":1,\"##a</w>\":2,\"a</w>\":3,\"a##a\":4,\"aa\":5,\"aaa</w>\":6}",
+      .merges = "[\"a ##a\", \"aa ##a</w>\"]",
+      .options = "\"continuing_subword_prefix\": \"##\", \"end_of_word_suffix\": \"</w>\","});
+  assert_ids(t, "a", PLAIN, "3");
+  assert_ids(t, "aa", PLAIN, "0 2");
+  assert_ids(t, "aaa", PLAIN, "6");
+  assert_ids(t, "aaaa", PLAIN, "5 1 2");
+  tokenizer_close(t);
+}
+
+static void whole_words_over_merges(void **state) {
+  (void)state;
+  Parts parts = {.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"bab\":3}", .merges = "[\"a b\"]", .pre_tokenizer = NULL};
+  Tokenizer *t = make(parts);
+  assert_ids(t, "bab", PLAIN, "1 2");
+  tokenizer_close(t);
+  parts.options = "\"ignore_merges\": true,";
+  t = make(parts);
+  assert_ids(t, "bab", PLAIN, "3");
+  assert_ids(t, "baba", PLAIN, "1 2 0"); /* whole words only */
+  tokenizer_close(t);
+}
+
+/* A cached word, or a part that a long word was cut into, may not stand for a whole word. */
+static void long_words_are_cut_without_a_difference(void **state) {
+  (void)state;
+  Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"_\":3,\"_ab\":4,\"_a\":5}",
+                              .merges = "[\"_ a\", \"_a b\", \"a b\"]",
+                              .options = "\"ignore_merges\": true,",
+                              .pre_tokenizer = METASPACE});
+  char text[200] = {0}, expected[800] = {0};
+  for (int i = 0; i < 50; i++) strcat(text, " ab");
+  for (int i = 0; i < 50; i++) strcat(expected, i ? " 4" : "4");
+  assert_ids(t, text, PLAIN, expected);
+  tokenizer_close(t);
+}
+
+static void a_pair_given_twice_has_its_later_rank(void **state) {
+  (void)state;
+  Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}", .merges = "[\"a b\",\"b c\",\"a b\"]"});
+  assert_ids(t, "abc", PLAIN, "0 4");
+  tokenizer_close(t);
+}
+
+/* n log n: ten times the text takes some more than ten times the time, and never a thousand times. */
+static void one_word_of_a_million(void **state) {
+  (void)state;
+  const size_t n = 1000000;
+  char *text = malloc(n);
+  assert_non_null(text);
+  memset(text, 'a', n);
+  Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}",
+                              .merges = "[\"a a\",\"aa aa\",\"aa a\"]"});
+  IdList ids = {0};
+  Error err;
+  assert_int_equal(tokenizer_encode(t, text, n - 1, PLAIN, &ids, &err), STATUS_OK);
+  assert_int_equal(ids.count, n / 4); /* 249,999 of four, one of three */
+  assert_int_equal(ids.ids[0], 2);
+  assert_int_equal(ids.ids[ids.count - 1], 3);
+  id_list_release(&ids);
+  tokenizer_close(t);
+  free(text);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(merges_as_defined),
+      cmocka_unit_test(unknown_characters),
+      cmocka_unit_test(unknown_token_that_is_missing_is_an_error_when_needed),
+      cmocka_unit_test(affixes),
+      cmocka_unit_test(whole_words_over_merges),
+      cmocka_unit_test(long_words_are_cut_without_a_difference),
+      cmocka_unit_test(a_pair_given_twice_has_its_later_rank),
+      cmocka_unit_test(one_word_of_a_million),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

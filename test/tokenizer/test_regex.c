@@ -1,0 +1,163 @@
+/* test_regex.c - regular expressions match what the reference's match, and what is not supported is refused.
+ *
+ * The reference's answers are in test/data/tokenizers/regex.jsonl, made by make_regex_cases.py. */
+#include "small.h"
+#include "tokenizer/pattern.h"
+
+/* The members of a line's JSON that are strings. */
+static const char *member(const Json *line, const char *key, size_t *size) {
+  const Json *value = json_member(line, key);
+  assert_true(json_is_string(value));
+  return json_string(value, size);
+}
+
+static void check_case(const Json *line) {
+  size_t pattern_size, text_size, expected_size;
+  const char *pattern = member(line, "pattern", &pattern_size), *text = member(line, "text", &text_size);
+  const char *expected = member(line, "replaced", &expected_size);
+  Pattern compiled = {0};
+  Error err = {{0}};
+  if (regex_compile("case", pattern, pattern_size, &compiled.regex, &err) != STATUS_OK)
+    fail_msg("%s is refused: %s", pattern, err.text);
+  RegexScratch scratch = {0};
+  Buffer out = {0};
+  assert_int_equal(pattern_replace(&compiled, &scratch, text, text_size, "#", 1, &out, &err), STATUS_OK);
+  if (out.size != expected_size || memcmp(out.data, expected, expected_size) != 0)
+    fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data, expected);
+  buffer_release(&out);
+  regex_scratch_release(&scratch);
+  pattern_release(&compiled);
+}
+
+static void matches_what_the_reference_matches(void **state) {
+  (void)state;
+  MappedFile file;
+  Error err = {{0}};
+  assert_int_equal(file_map("test/data/tokenizers/regex.jsonl", STATUS_FAILED, &file, &err), STATUS_OK);
+  const char *at = (const char *)file.data, *end = at + file.size;
+  int n = 0;
+  while (at < end) {
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+    Json *line;
+    assert_non_null(newline);
+    assert_int_equal(json_parse("case", STATUS_FAILED, at, (size_t)(newline - at), NULL, 0, &line, &err), STATUS_OK);
+    check_case(line);
+    json_free(line);
+    at = newline + 1;
+    n++;
+  }
+  assert_true(n > 150);
+  file_unmap(&file);
+}
+
+static void refuses_what_it_does_not_know(void **state) {
+  (void)state;
+  static const struct {
+    const char *pattern, *message; /* the message's end */
+  } cases[] = {
+      {"(a)\\1", "byte 5: \\1 is not supported"},
+      {"\\k<n>", "byte 2: \\k is not supported"},
+      {"\\g<1>", "\\g is not supported"},
+      {"a\\Kb", "\\K is not supported"},
+      {"\\Ga", "\\G is not supported"},
+      {"\\X", "\\X is not supported"},
+      {"\\y", "\\y is not supported"},
+      {"\\q", "\\q is not supported"},
+      {"\\M-a", "\\M is not supported"},
+      {"(?~ab)", "byte 3: this kind of group is not supported"},
+      {"(?x: a)", "this kind of group is not supported"},
+      {"(?s:.)", "this kind of group is not supported"},
+      {"(?P<n>a)", "this kind of group is not supported"},
+      {"(*FAIL)", "(*...) is not supported"},
+      {"(?(1)a|b)", "this kind of group is not supported"},
+      {"\\p{Foo}", "\\p{Foo}: unknown property"},
+      {"\\p{Script=Han}", "\\p{Script=Han}: unknown property"},
+      {"\\p", "\\p without {NAME} is not supported"},
+      {"\\p{L", "a property's name is too long or has no '}' behind it"},
+      {"[[:foo:]]", "this [:bracket:] is not supported"},
+      {"[]", "an empty class"},
+      {"[^]", "an empty class"},
+      {"[a", "a class without ']'"},
+      {"[b-a]", "a range that runs backwards"},
+      {"[a-\\d]", "a set at the end of a range"},
+      {"[\\d-a]", "a set at the beginning of a range"},
+      {"(a", "a group without ')'"},
+      {"a)", "')' without its group"},
+      {"*a", "'*' has nothing to repeat"},
+      {"\\b+", "what matches no character is repeated"},
+      {"(?=a)*", "what matches no character is repeated"},
+      {"a{3,2}", "{n,m} with n above m"},
+      {"a{70000}", "repeated more than 65535 times"},
+      {"\\", "it ends too early"},
+      {"\\xe9", "\\xE9 is half a character; \\x{E9} would be one"},
+      {"\\x{110000}", "there is no character 110000"},
+      {"\\x{D800}", "there is no character D800"},
+      {"\\u12", "\\u without a whole number behind it"},
+      {"(?i:ss)", "U+00DF and its other form, of several characters, without regard to case: not supported"},
+      {"(?i:s(?:t))", "U+FB05 and its other form, of several characters, without regard to case: not supported"},
+      {"(?i:[\\x{DF}])", "U+00DF in a class without regard to case is not supported"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Regex *regex = NULL;
+    Error err = {{0}};
+    Status status = regex_compile("where", cases[i].pattern, strlen(cases[i].pattern), &regex, &err);
+    if (status != STATUS_MODEL) fail_msg("/%s/ is accepted", cases[i].pattern);
+    size_t n = strlen(err.text), wanted = strlen(cases[i].message);
+    if (strncmp(err.text, "where: ", 7) != 0 || n < wanted || strcmp(err.text + n - wanted, cases[i].message) != 0)
+      fail_msg("/%s/: \"%s\", expected \"%s\" at its end", cases[i].pattern, err.text, cases[i].message);
+  }
+}
+
+/* Deep nesting is refused before the stack ends; many kinds are refused by number. */
+static void refuses_what_is_too_large(void **state) {
+  (void)state;
+  Buffer pattern = {0};
+  Regex *regex;
+  Error err = {{0}};
+  for (int i = 0; i < 100000; i++) assert_int_equal(buffer_append(&pattern, "(", 1, &err), STATUS_OK);
+  assert_int_equal(regex_compile("where", pattern.data, pattern.size, &regex, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "nested too deep"));
+  pattern.size = 0;
+  for (uint32_t code = 0x4e00; code < 0x4e00 + 300; code++) {
+    char bytes[4];
+    assert_int_equal(buffer_append(&pattern, bytes, (size_t)utf8_encode(code, bytes), &err), STATUS_OK);
+  }
+  assert_int_equal(regex_compile("where", pattern.data, pattern.size, &regex, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "tells more than 256 kinds of characters apart"));
+  buffer_release(&pattern);
+}
+
+/* A million repetitions of a group need more stack than the just-in-time compiler's own. */
+static void long_matches_do_not_run_out_of_stack(void **state) {
+  (void)state;
+  const size_t n = 1000000;
+  char *text = malloc(n);
+  assert_non_null(text);
+  memset(text, 'a', n);
+  static const char *const patterns[] = {"(?:a|b)+", "(?:a+?)+b|a", "(?>(?:a|aa)*)", "(?:(?:a){1,3})*"};
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    Regex *regex;
+    Error err = {{0}};
+    SpanList spans = {0};
+    RegexScratch scratch = {0};
+    size_t size = i == 1 ? 20 : n; /* this one is of exponential time by itself */
+    assert_int_equal(regex_compile("where", patterns[i], strlen(patterns[i]), &regex, &err), STATUS_OK);
+    if (regex_spans(regex, &scratch, text, size, 0, &spans, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_int_equal(spans.items[spans.count - 1].end, size);
+    if (i != 1) assert_int_equal(spans.count, 1);
+    span_list_release(&spans);
+    regex_scratch_release(&scratch);
+    regex_free(regex);
+  }
+  free(text);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(matches_what_the_reference_matches),
+      cmocka_unit_test(refuses_what_it_does_not_know),
+      cmocka_unit_test(refuses_what_is_too_large),
+      cmocka_unit_test(long_matches_do_not_run_out_of_stack),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
