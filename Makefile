@@ -17,10 +17,10 @@ PKG_CONFIG   = pkg-config
 CFLAGS      ?= -O2 -g
 FUZZ_SECONDS = 60
 NVCC         = nvcc
-# The chips of this machine's GPUs, as in "90". Targets that run things here build no kernels where nothing could run.
+# The chips of this machine's GPUs, as in "90". Where there is none, kernels are built only for what is meant to be taken
+# away: tests, the demo and benchmarks run here.
 GPUS        := $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&-)))
-RUNS_HERE   := test test-unit demo bench lint format fuzz fuzz-programs clean help
-BUILDS      := $(filter-out $(RUNS_HERE),$(or $(MAKECMDGOALS),all))
+BUILDS      := $(filter all install gpu-programs test-gpu,$(or $(MAKECMDGOALS),all))
 CUDA        := $(if $(and $(shell command -v $(NVCC)),$(GPUS)$(BUILDS)),1,0)
 STATIC       = 0
 
