@@ -7,7 +7,6 @@ more, which for less than 1000 rows means all of them. A wrongly read config or 
 1e-3 at least (make_miniatures.py checks it).
 """
 import hashlib
-import os
 import pathlib
 import subprocess
 import sys
@@ -51,12 +50,11 @@ class Checkpoint:
         (folder / "ids").write_text(" ".join(map(str, self.ids)))
 
     def logits(self, *flags, model=None, threads=1):
-        """One thread unless it is threads that are tested, which then wait asleep: small steps are slow otherwise
-        where others use the cores as well."""
+        """One thread unless it is threads that are tested: small steps are slow where others use the cores."""
         out = self.folder / "logits.npy"
         subprocess.run([*self.auk, "eval", "-m", model or self.directory, "--ids-file", self.folder / "ids",
                         "--logits-out", out, "--device", "cpu", "-t", str(threads), *flags], check=True,
-                       stdout=subprocess.DEVNULL, env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+                       stdout=subprocess.DEVNULL)
         return np.load(out)
 
 
