@@ -17,7 +17,7 @@ enum { MAX_COPIES = 512, MAX_CALLS = 2000, PEAK_SIZE = 8192 };
 
 static const double shortest_graph_us = 2e3,
                     longest_graph_us = 50e3; /* so many calls that launching is nothing */
-static const size_t read_bytes = (size_t)1 << 30;
+static const size_t read_bytes = (size_t)1 << 30, good_staging = (size_t)32 << 20;
 static const char library_row[] = "dense_cublas", library_name[] = "cublas fp16";
 
 typedef struct {
@@ -108,7 +108,7 @@ static Status time_calls(Bench *b, Enqueue enqueue, void *what, int n_different,
 typedef struct {
   DeviceLinear *copies; /* [n] */
   int n;
-  void *memory, *x, *y;
+  void *memory, *x, *y, *staging;
   int x_stride, y_stride;
 } Matrices;
 
@@ -116,12 +116,18 @@ static bool is_quantised(const DeviceLinear *w) {
   return w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
 }
 
+/* What linear_lay_out() was given when `like` was laid out; it pads a single group. */
+static int given_group(const DeviceLinear *like) {
+  if (!is_quantised(like)) return 0;
+  return like->group < like->n_in ? like->group : like->n_in;
+}
+
 /* Of the weights, scales and zero points, without padding. */
 static double stored_bytes(const DeviceLinear *w) {
-  const double cells = (double)w->n_in * w->n_out, groups = (double)w->n_groups * w->n_out;
+  const double cells = (double)w->n_in * w->n_out;
   switch (w->type) {
-  case WEIGHT_AWQ4: return cells / 2 + groups * 2.5;
-  case WEIGHT_AWQ8: return cells + groups * 3;
+  case WEIGHT_AWQ4: return cells / 2 + cells / given_group(w) * 2.5;
+  case WEIGHT_AWQ8: return cells + cells / given_group(w) * 3;
   case WEIGHT_F32: return cells * 4;
   case WEIGHT_F16:
   case WEIGHT_BF16: break;
@@ -133,14 +139,9 @@ static void matrices_free(Matrices *m) {
   cudaFree(m->memory);
   cudaFree(m->x);
   cudaFree(m->y);
+  cudaFree(m->staging);
   free(m->copies);
   *m = (Matrices){0};
-}
-
-/* What linear_lay_out() was given when `like` was laid out. */
-static int given_group(const DeviceLinear *like) {
-  if (!is_quantised(like)) return 0;
-  return like->n_groups == 1 ? like->n_in : like->group;
 }
 
 /* matrices_free() it, also after a failure. */
@@ -158,11 +159,14 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
   TRY(cuda_status(cudaMalloc(&m->memory, (size_t)m->n * bytes), "no memory for matrices to time", err));
   TRY(cuda_status(cudaMalloc(&m->x, x_bytes), "no memory for activations", err));
   TRY(cuda_status(cudaMalloc(&m->y, y_bytes), "no memory for products", err));
+  const size_t least = random_staging_bytes(&m->copies[0]),
+               staging_bytes = least > good_staging ? least : good_staging;
+  TRY(cuda_status(cudaMalloc(&m->staging, staging_bytes), "no memory to make matrices in", err));
   TRY(cuda_status(cudaMemsetAsync(m->y, 0, y_bytes, b->stream), "cannot clear memory", err));
   TRY(random_numbers(m->x, WEIGHT_F16, x_bytes / 2, -1.7f, 1.7f, 1, b->stream, err));
   for (int i = 0; i < m->n; i++) {
     TRY(linear_place(&m->copies[i], (char *)m->memory + (size_t)i * bytes, b->stream, err));
-    TRY(random_linear(&m->copies[i], (uint64_t)i + 1, b->stream, err));
+    TRY(random_linear(&m->copies[i], m->staging, staging_bytes, (uint64_t)i + 1, b->stream, err));
   }
   return cuda_status(cudaStreamSynchronize(b->stream), "making matrices failed", err);
 }

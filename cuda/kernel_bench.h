@@ -2,7 +2,7 @@
  *
  * Called by: backend.c, whose time_kernels this is (engine/backend.h has the contract). Matrices are made at
  * random in as many copies as the L2 cache cannot hold, calls go round them inside one captured graph, and
- * what is told is the median over launches of that graph. Very small matrices stay in the cache all the same. */
+ * what is told is the median over launches of that graph. Very small matrices stay in the cache even so. */
 #ifndef AUK_CUDA_KERNEL_BENCH_H
 #define AUK_CUDA_KERNEL_BENCH_H
 

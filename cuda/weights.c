@@ -291,42 +291,63 @@ static Status fill_ones(BackendModel *loaded, const float *to, int n, Error *err
   return to ? random_numbers((void *)to, WEIGHT_F32, (size_t)n, 1, 1, 0, loaded->stream, err) : STATUS_OK;
 }
 
-static Status fill_layer_at_random(BackendModel *loaded, const DeviceLayer *to, uint64_t *seed, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  cudaStream_t stream = loaded->stream;
-  TRY(fill_ones(loaded, to->attn_norm, c->hidden, err));
-  TRY(fill_ones(loaded, to->mlp_norm, c->hidden, err));
-  TRY(fill_ones(loaded, to->q_norm, c->head_dim, err));
-  TRY(fill_ones(loaded, to->k_norm, c->head_dim, err));
-  for (int i = 0; i < to->qkv.n_parts; i++) TRY(random_linear(&to->qkv.parts[i], ++*seed, stream, err));
-  for (int i = 0; i < to->gate_up.n_parts; i++)
-    TRY(random_linear(&to->gate_up.parts[i], ++*seed, stream, err));
-  TRY(random_linear(&to->o, ++*seed, stream, err));
-  return random_linear(&to->down, ++*seed, stream, err);
+/* A matrix at a time is made in `staging`, and each is another one. */
+typedef struct {
+  BackendModel *loaded;
+  void *staging; /* [bytes] */
+  size_t bytes;
+  uint64_t n_made;
+} Maker;
+
+static Status make(Maker *m, const DeviceLinear *to, Error *err) {
+  return random_linear(to, m->staging, m->bytes, ++m->n_made, m->loaded->stream, err);
 }
 
-static Status fill_at_random(BackendModel *loaded, Error *err) {
-  const Model *model = loaded->model;
-  const ModelConfig *c = &model->config;
-  const Matrix *table = &model->embedding;
-  const size_t cells = (size_t)table->n_rows * (size_t)table->n_columns;
-  uint64_t seed = 0;
-  for (int i = 0; i < c->n_layers; i++) TRY(fill_layer_at_random(loaded, &loaded->layers[i], &seed, err));
-  TRY(fill_ones(loaded, loaded->final_norm, c->hidden, err));
-  TRY(random_linear(&loaded->head, ++seed, loaded->stream, err));
-  if (loaded->embedding != loaded->head.dense)
-    TRY(random_numbers((void *)loaded->embedding, WEIGHT_F16, cells, -1, 1, seed, loaded->stream, err));
+static Status make_layer(Maker *m, const DeviceLayer *to, Error *err) {
+  const ModelConfig *c = &m->loaded->model->config;
+  TRY(fill_ones(m->loaded, to->attn_norm, c->hidden, err));
+  TRY(fill_ones(m->loaded, to->mlp_norm, c->hidden, err));
+  TRY(fill_ones(m->loaded, to->q_norm, c->head_dim, err));
+  TRY(fill_ones(m->loaded, to->k_norm, c->head_dim, err));
+  for (int i = 0; i < to->qkv.n_parts; i++) TRY(make(m, &to->qkv.parts[i], err));
+  for (int i = 0; i < to->gate_up.n_parts; i++) TRY(make(m, &to->gate_up.parts[i], err));
+  TRY(make(m, &to->o, err));
+  return make(m, &to->down, err);
+}
 
+/* The rope's frequencies are no weights: they are computed. */
+static Status copy_frequencies(BackendModel *loaded, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
   const size_t half = (size_t)c->head_dim / 2;
   float *frequencies = mem_alloc(half, sizeof *frequencies, "rotary frequencies", err);
   if (!frequencies) return STATUS_FAILED;
   rope_frequencies(c, frequencies, &loaded->attention_factor);
-  Status status = cuda_status(cudaStreamSynchronize(loaded->stream), "making weights failed", err);
-  if (!status)
-    status = cuda_status(cudaMemcpy((void *)loaded->frequencies, frequencies, half * sizeof *frequencies,
-                                    cudaMemcpyHostToDevice),
-                         "cannot copy to it", err);
+  cudaError_t copied = cudaMemcpyAsync((void *)loaded->frequencies, frequencies, half * sizeof *frequencies,
+                                       cudaMemcpyHostToDevice, loaded->stream);
+  if (!copied) copied = cudaStreamSynchronize(loaded->stream);
   free(frequencies);
+  return cuda_status(copied, "making weights failed", err);
+}
+
+static Status make_all(Maker *m, Error *err) {
+  BackendModel *loaded = m->loaded;
+  const ModelConfig *c = &loaded->model->config;
+  const Matrix *table = &loaded->model->embedding;
+  for (int i = 0; i < c->n_layers; i++) TRY(make_layer(m, &loaded->layers[i], err));
+  TRY(fill_ones(loaded, loaded->final_norm, c->hidden, err));
+  TRY(make(m, &loaded->head, err));
+  if (loaded->embedding != loaded->head.dense)
+    TRY(random_numbers((void *)loaded->embedding, WEIGHT_F16,
+                       (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, 0, loaded->stream, err));
+  return copy_frequencies(loaded, err);
+}
+
+/* At most three layers of a checkpoint are one matrix here: the loader's slots together are enough. */
+static Status fill_at_random(BackendModel *loaded, size_t slot_bytes, Error *err) {
+  Maker maker = {.loaded = loaded, .bytes = UPLOAD_SLOTS * (slot_bytes / 256 * 256)};
+  TRY(cuda_status(cudaMalloc(&maker.staging, maker.bytes), "no memory for loading", err));
+  Status status = make_all(&maker, err);
+  cudaFree(maker.staging);
   return status;
 }
 
@@ -339,7 +360,7 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   TRY(cuda_status(cudaMalloc(&loaded->memory, bytes), "no memory for the weights", err));
   layout.carver.base = loaded->memory;
   TRY(lay_out(loaded, model, &layout, err));
-  return model->dummy ? fill_at_random(loaded, err)
+  return model->dummy ? fill_at_random(loaded, layout.slot_bytes, err)
                       : fill_from_checkpoint(loaded, options, layout.slot_bytes, err);
 }
 

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 
 #include "base/output.h"
 
@@ -65,6 +66,33 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device != DEVICE_CUDA) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
 #endif
+}
+
+/* --- its name */
+
+/* What /proc/cpuinfo calls the first processor; where it gives no name (aarch64), the architecture's. */
+static void describe_processor(char out[DEVICE_NAME_SIZE]) {
+  struct utsname system;
+  snprintf(out, DEVICE_NAME_SIZE, "%s", uname(&system) == 0 ? system.machine : "processor");
+  FILE *file = fopen("/proc/cpuinfo", "re");
+  if (!file) return;
+  char line[DEVICE_NAME_SIZE];
+  while (fgets(line, sizeof line, file)) {
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+    line[strcspn(line, "\n")] = 0;
+    snprintf(out, DEVICE_NAME_SIZE, "%s", colon + 1 + strspn(colon + 1, " "));
+    break;
+  }
+  fclose(file);
+}
+
+void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]) {
+  const Backend *backend = device->backend;
+  if (!backend->describe)
+    describe_processor(out);
+  else if (backend->describe(&device->options, out, DEVICE_NAME_SIZE, NULL) != STATUS_OK)
+    snprintf(out, DEVICE_NAME_SIZE, "%s", backend->name);
 }
 
 /* --- memory */

@@ -29,6 +29,10 @@ typedef struct {
  * line. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
+/* What the device is called: the GPU's name, or the processor's, in out. */
+enum { DEVICE_NAME_SIZE = 256 };
+void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
+
 /* What the weights take of the device's memory and what it has free (beside mapped weights: of the
  * host's). */
 typedef struct {

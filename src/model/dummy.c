@@ -23,7 +23,7 @@ typedef struct {
   size_t weight_bytes; /* the same without what alignment costs */
 } Layout;
 
-/* A matrix is at most 2^24 by 2^20 of 2 bytes, there are at most 4096 layers (config.c): nothing overflows. */
+/* A matrix is at most 2^24 by 2^20 of 2 bytes, and layers are at most 4096 (config.c): nothing overflows. */
 static const void *take(Layout *layout, size_t n, size_t size) {
   const void *place = layout->base ? layout->base + layout->used : NULL;
   layout->weight_bytes += n * size;
@@ -143,8 +143,8 @@ Status model_open_dummy(const char *path, Model **model, Error *err) {
 
 /* --- what is in it
  *
- * Numbers that keep activations finite through any number of layers, and logits apart: a product has about its
- * input's variance, norms are 1. */
+ * Numbers that keep activations finite through any number of layers, and logits apart: a product has about
+ * its input's variance, norms are 1. */
 
 typedef struct {
   uint64_t state;

@@ -3,24 +3,32 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
+from unittest.mock import ANY
 
 FLAGS = ["-p", "16,32", "-n", "8", "-d", "0,20", "-r", "2", "-t", "1"]
+TIMES = ["avg_ts", "stddev_ts", "load_ms", "first_token_ms"]
 TESTS = ["pp16", "pp32", "tg8", "pp16 @ d20", "pp32 @ d20", "tg8 @ d20"]
+
+
+def cells_of(stdout):
+    """The head of a Markdown table and its rows, as lists of cells."""
+    lines = stdout.decode().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert all(len(row) == len(cells[0]) for row in cells)
+    return cells[0], cells[2:]
 
 
 def test_markdown_has_a_row_a_test(run, stories):
     process = run("bench", "-m", stories, *FLAGS)
     assert (process.returncode, process.stderr) == (0, b"")
-    lines = process.stdout.decode().splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    head, rows = cells[0], cells[2:]
-    assert all(len(row) == len(head) for row in cells)
+    head, rows = cells_of(process.stdout)
     assert [row[head.index("test")] for row in rows] == TESTS
     for row in rows:
         assert float(re.fullmatch(r"(\S+) ± (\S+)", row[head.index("t/s")])[1]) > 0
-        assert row[head.index("threads")] == "1"
-    assert re.fullmatch(r"load \S+ ms, first token \S+ ms after the start \(prompt of 16 tokens\)", lines[-1])
+        assert row[head.index("threads")] == "1" and row[head.index("device")]
+        assert 0 < float(row[head.index("load ms")]) <= float(row[head.index("first token ms")])
 
 
 def check(rows):
@@ -31,7 +39,8 @@ def check(rows):
         assert int(row["repetitions"]) == 2
         assert float(row["avg_ts"]) > 0 and float(row["stddev_ts"]) >= 0
         assert 0 < float(row["load_ms"]) < float(row["first_token_ms"])
-        assert row["model"] == "stories260K-awq"
+        assert row["model"] == "stories260K-awq" and row["device"]
+        assert int(row["first_token_prompt"]) == 16
 
 
 def test_csv_and_json_say_the_same(run, stories):
@@ -58,3 +67,93 @@ def test_the_reader_may_go_away(auk, stories):
     process = subprocess.run(["bash", "-c", command, "bash", *auk, "bench", "-m", stories, *FLAGS], capture_output=True,
                              timeout=60, stdin=subprocess.DEVNULL)
     assert (process.returncode, process.stderr) == (141, b"")
+
+
+# --- without weights
+
+DUMMY = ["-p", 8, "-n", 4, "-r", 1, "-t", 1, "-o", "json", "--dummy-weights"]
+
+
+def bench_dummy(run, path):
+    process = run("bench", "-m", path, *DUMMY)
+    assert (process.returncode, process.stderr) == (0, b"")
+    rows = json.loads(process.stdout)
+    assert [row["test"] for row in rows] == ["pp8", "tg4"]
+    assert all(row["avg_ts"] > 0 for row in rows)
+    return rows[0]
+
+
+def test_a_config_is_enough(run, stories, tmp_path):
+    folder = tmp_path / "Tiny"
+    folder.mkdir()
+    shutil.copy(stories / "config.json", folder)
+    row = bench_dummy(run, folder)
+    assert row["model"] == "Tiny (random weights)"
+    assert bench_dummy(run, folder / "config.json") == {**row, **{key: ANY for key in TIMES}}
+    real = json.loads(run("bench", "-m", stories, "-p", 8, "-n", 0, "-r", 1, "-o", "json").stdout)[0]
+    assert row["weight_bytes"] == real["weight_bytes"]
+
+
+def test_every_architecture_goes_without_weights(run, root):
+    configs = sorted((root / "test" / "data" / "miniatures").glob("*/config.json"))
+    assert configs
+    for config in configs:
+        bench_dummy(run, config)
+
+
+# What the authors publish: layers, hidden, heads and kv heads times head_dim, intermediate, vocabulary, tied head,
+# numbers in a layer's norms of q and k, numbers in its biases.
+REAL = {
+    "Qwen3-0.6B-AWQ": (28, 1024, 16 * 128, 8 * 128, 3072, 151936, True, 2 * 128, 0),
+    "Qwen3-1.7B-AWQ": (28, 2048, 16 * 128, 8 * 128, 6144, 151936, True, 2 * 128, 0),
+    "Qwen3-4B-AWQ": (36, 2560, 32 * 128, 8 * 128, 9728, 151936, True, 2 * 128, 0),
+    "Qwen3-8B-AWQ": (36, 4096, 32 * 128, 8 * 128, 12288, 151936, False, 2 * 128, 0),
+    "Qwen3-14B-AWQ": (40, 5120, 40 * 128, 8 * 128, 17408, 151936, False, 2 * 128, 0),
+    "Qwen3-32B-AWQ": (64, 5120, 64 * 128, 8 * 128, 25600, 151936, False, 2 * 128, 0),
+    "Qwen2.5-7B-Instruct-AWQ": (28, 3584, 28 * 128, 4 * 128, 18944, 152064, False, 0, 28 * 128 + 8 * 128),
+    "Llama-3.1-8B-Instruct-AWQ": (32, 4096, 32 * 128, 8 * 128, 14336, 128256, False, 0, 0),
+}
+
+
+def expected_bytes(layers, hidden, heads, kv_heads, intermediate, vocab, tied, qk_norms, biases):
+    """fp16 embedding, head, norms and biases; of a layer's matrices 4 bits a weight, and in each group of 128 an fp16
+    scale and 4 bits of zero point."""
+    weights = hidden * (heads + 2 * kv_heads) + heads * hidden + 3 * hidden * intermediate
+    layer = weights // 2 + weights // 128 * 5 // 2 + 2 * (2 * hidden + qk_norms + biases)
+    return layers * layer + 2 * hidden + 2 * vocab * hidden * (1 if tied else 2)
+
+
+def test_the_configurations_of_real_models_are_theirs(run, root, tmp_path):
+    """None is run: a context of a billion tokens fits no memory, and the refusal says what the weights would take."""
+    folders = sorted((root / "test" / "data" / "configs").iterdir())
+    assert [folder.name for folder in folders] == sorted(REAL)
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1 << 30}))
+        process = run("bench", "-m", tmp_path, "--dummy-weights", "-p", 1000000000, "--device", "cpu")
+        assert (process.returncode, process.stdout) == (1, b"")
+        assert process.stderr.startswith(b"auk: not enough memory: ") and process.stderr.count(b"\n") == 1
+        assert f"weights {expected_bytes(*REAL[folder.name])},".encode() in process.stderr
+
+
+def test_what_is_no_config_is_refused(run, stories, tmp_path):
+    missing = run("bench", "-m", tmp_path, "--dummy-weights")
+    assert missing.returncode == 3 and b"config.json" in missing.stderr
+    other = run("bench", "-m", stories / "model.safetensors", "--dummy-weights")
+    assert other.returncode == 3 and b"model.safetensors" in other.stderr
+    flag = run("bench", "-m", stories, "--dummy-weights", "--rope-theta", 10000)
+    assert flag.returncode == 2 and b"--rope-theta" in flag.stderr
+
+
+# --- kernels
+
+def test_kernels_need_a_gpu(run, stories):
+    process = run("bench", "-m", stories, "--kernels", "--device", "cpu")
+    assert (process.returncode, process.stdout) == (1, b"")
+    assert process.stderr.count(b"\n") == 1 and b"GPU" in process.stderr
+
+
+def test_kernels_take_rows_alone(run, stories):
+    for flags, word in ((["-n", 4], b"-n"), (["-d", 4], b"-d"), (["-p", "4,0"], b"-p 0")):
+        process = run("bench", "-m", stories, "--kernels", *flags)
+        assert process.returncode == 2 and word in process.stderr

@@ -1,5 +1,5 @@
-/* test_dummy.c - models made from a config alone: what the loader finds in a checkpoint of that config, they say
- * too; what fills them is harmless. */
+/* test_dummy.c - models made from a config alone: what the loader finds in a checkpoint of that config, they
+ * say too; what fills them is harmless. */
 #include "tiny_checkpoint.h"
 
 #include <math.h>

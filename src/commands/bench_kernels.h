@@ -1,0 +1,13 @@
+/* bench_kernels.h - the part of `auk bench` that times single kernels. */
+#ifndef AUK_COMMANDS_BENCH_KERNELS_H
+#define AUK_COMMANDS_BENCH_KERNELS_H
+
+#include "commands/bench_table.h"
+#include "commands/device.h"
+
+/* Prints the table of `auk bench --kernels`; times->n_tokens empty: powers of two from 1 to 4,096. Refused
+ * (STATUS_FAILED) where the device has no kernels to choose from. */
+Status bench_kernels(const Device *device, const Model *model, const char *model_name,
+                     const KernelTimesOptions *times, TableForm form, Error *err);
+
+#endif
