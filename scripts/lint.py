@@ -19,7 +19,7 @@ MAX_COLUMNS, MAX_COLUMNS_C = 120, 110
 
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
-BACKEND = {"engine/backend.h", "engine/sampler.h", "model", "base"}
+BACKEND = {"engine/backend.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
 KNOWS = {
     "base": {"base"},
     "model": {"model", "base"},
