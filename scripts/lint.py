@@ -173,7 +173,7 @@ def check_cppcheck():
     """cppcheck finds nothing"""
     if not shutil.which("cppcheck"):
         raise Skipped("cppcheck")
-    sources = [name for name in C_FILES if name.endswith(".c")]
+    sources = [name for name in C_FILES if name.endswith(".c") and not name.startswith("test/")]
     done = run("cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
                # Views into one block of memory are what our buffers are; what it cannot parse is no finding.
                "--suppress=invalidPointerCast", "--suppress=internalAstError",
