@@ -81,7 +81,8 @@ Status text_read(const char *path, Buffer *out, Error *err) {
   bool standard = strcmp(path, "-") == 0;
   const char *name = standard ? "standard input" : path;
   size_t start = out->size;
-  TRY(standard ? stream_read(stdin, name, max_text_bytes, out, err) : file_read(path, max_text_bytes, out, err));
+  TRY(standard ? stream_read(stdin, name, max_text_bytes, out, err)
+               : file_read(path, max_text_bytes, out, err));
   if (out->size == start) return STATUS_OK;
   size_t valid = utf8_valid_prefix(out->data + start, out->size - start);
   if (valid == out->size - start) return STATUS_OK;
