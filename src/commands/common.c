@@ -23,8 +23,8 @@ int command_finish(Status status, const Error *err) {
 
 /* --- signals */
 
-static volatile int
-    interrupted; /* the one global that changes: a signal handler has nothing else to write to */
+/* The one global that changes: a signal handler has nothing else to write to. */
+static volatile int interrupted;
 
 static void on_interrupt(int signal_number) {
   (void)signal_number;
@@ -83,6 +83,8 @@ Status text_read(const char *path, Buffer *out, Error *err) {
   size_t start = out->size;
   TRY(standard ? stream_read(stdin, name, max_text_bytes, out, err)
                : file_read(path, max_text_bytes, out, err));
+  /* A SIGINT that comes together with the end of the input interrupts no read. */
+  if (interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (out->size == start) return STATUS_OK;
   size_t valid = utf8_valid_prefix(out->data + start, out->size - start);
   if (valid == out->size - start) return STATUS_OK;
