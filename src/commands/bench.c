@@ -336,20 +336,17 @@ static const char usage[] = "auk bench -m MODEL [-p N,N,...] [-n N,N,...] [-d N,
 
 static const char about[] =
     "Measures tokens per second: ppN is the prefill of N tokens, tgN the generation of N, \"@ dN\" behind N\n"
-    "others. Mean and standard deviation over the repetitions, after one run that does not count. The times\n"
-    "until the model is loaded and until the first token (after a prompt as long as the first test's) count\n"
-    "from the start of the process.\n"
-    "With --dummy-weights a config.json is enough: speed hardly depends on what the weights are. Its load "
-    "time\n"
-    "is that of making them.\n"
-    "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself, for\n"
-    "each count of rows in -p (default 1, 2, 4 .. 4096): median of the repetitions, the matrix's bytes and "
-    "the\n"
-    "operations per second, and what fraction that is of what the machine was measured to do just before "
-    "(the\n"
-    "larger of reading and fp16 products). Products of int8 activations can pass 1. The chosen kernel, which "
-    "runs\n"
-    "where none is named, is marked; \"cublas fp16\" is the library over the same shape in fp16.";
+    "others. Mean and standard deviation over the repetitions, after one run that does not count. The\n"
+    "times until the model is loaded and until the first token (after a prompt as long as the first\n"
+    "test's) count from the start of the process.\n"
+    "With --dummy-weights a config.json is enough: speed hardly depends on what the weights are. Its\n"
+    "load time is that of making them.\n"
+    "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself,\n"
+    "for each count of rows in -p (default 1, 2, 4 .. 4096): the median of the repetitions, bytes of\n"
+    "the matrix and operations per second, and what fraction that is of what the machine did just before\n"
+    "(the larger of reading and fp16 products; int8 activations can pass 1). Marked is the kernel that\n"
+    "runs where none is named, among those for int8 activations the one with --act int8; \"cublas fp16\"\n"
+    "is the library over the same shape in fp16.";
 
 /* Kernels have rows of activations alone, at least one. */
 static Status check_kernel_flags(const Options *o, Error *err) {
