@@ -11,10 +11,10 @@
 #include "cpu/vector.h"
 
 static void product_row(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
-                        float *y, size_t y_stride) {
+                        const void *next, float *y, size_t y_stride) {
   if (w->kind == LINEAR_AWQ)
-    awq_product_row(w, x, piece, pieces_end, first, n, y, y_stride);
-  else
+    awq_product_row(w, x, piece, pieces_end, first, n, next, y, y_stride);
+  else if (piece < pieces_end)
     dense_product_row(w, x, first, n, y);
 }
 

@@ -23,19 +23,25 @@ enum {
   PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
   PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS,
   MAX_PIECES = 16,
+  PIECE_UNIT = 32,
+  LINE_BYTES = 64,     /* of a cache, as far as fetching ahead goes */
+  FETCH_AHEAD = 16384, /* bytes of weights between fetching and using them */
 };
 
 /* A row's products are summed piece by piece. Pieces of a matrix in AWQ's layout, where inputs are far apart, are what
- * threads share; a dense one is shared by its outputs and is one piece. MAX_PIECES at most, and whatever the machine:
- * they decide the order of sums. */
-static inline int product_piece_length(const Linear *w) {
-  if (w->kind == LINEAR_DENSE) return w->n_in;
-  int length = (w->n_in - 1) / MAX_PIECES + 1;
-  return length <= INT32_MAX - 63 ? (length + 63) / 64 * 64 : length;
+ * threads share; a dense one is shared by its outputs and is one piece. They decide the order of sums, so they depend
+ * on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole PIECE_UNITs) where there can be. */
+static inline int product_pieces(const Linear *w) {
+  if (w->kind == LINEAR_DENSE) return 1;
+  int n_units = (w->n_in - 1) / PIECE_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
+  n = n < 4 ? 4 : n > MAX_PIECES ? MAX_PIECES : n;
+  return n < n_units ? n : n_units;
 }
 
-static inline int product_pieces(const Linear *w) {
-  return (w->n_in - 1) / product_piece_length(w) + 1;
+/* The first input of a piece; of the one behind the last, n_in. */
+static inline int product_piece_begin(const Linear *w, int piece) {
+  int64_t n_units = (w->n_in - 1) / PIECE_UNIT + 1, begin = n_units * piece / product_pieces(w) * PIECE_UNIT;
+  return begin < w->n_in ? (int)begin : w->n_in;
 }
 
 /* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which makes
@@ -69,10 +75,11 @@ typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
   /* One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c] x[i], for
-   * p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x.
+   * p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x. `next` is where the weights lie
+   * that this thread reads then, or NULL: they are fetched ahead.
    * PRECOND first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of ALIGN_FLOATS. */
-  void (*product_row)(const Linear *w, const float *x, int piece, int pieces_end, int first, int n, float *y,
-                      size_t y_stride);
+  void (*product_row)(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
+                      const void *next, float *y, size_t y_stride);
 
   /* y[c] = sum over p of parts[p][c], in order. */
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);

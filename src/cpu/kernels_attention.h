@@ -8,6 +8,8 @@
 
 #include "cpu/outer.h"
 
+enum { KV_AHEAD = 8192 }; /* bytes of the cache between fetching and using them */
+
 INLINE size_t kv_bytes(KvType type) {
   return type == KV_F16 ? 2 : 4;
 }
@@ -37,8 +39,12 @@ static void kv_append(const KvHead *kv, int position, const float *k, const floa
 /* scores[i][key - begin] for keys [begin, end), both multiples of KEY_BLOCK. */
 INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, int end, float *scores) {
   size_t block = (size_t)kv->head_dim * KEY_BLOCK, size = kv_bytes(kv->type);
-  OuterB b = {(const uint8_t *)kv->k + (size_t)(begin / KEY_BLOCK) * block * size, kv->type, KEY_BLOCK,
-              LANES == KEY_BLOCK ? block : LANES};
+  OuterB b = {.data = (const uint8_t *)kv->k + (size_t)(begin / KEY_BLOCK) * block * size,
+              .type = kv->type,
+              .step = KEY_BLOCK,
+              .across = LANES == KEY_BLOCK ? block : LANES,
+              .ahead = KV_AHEAD,
+              .ahead_step = TILE_VECTORS * LANES * size};
   size_t dim = (size_t)kv->head_dim;
 #if LANES == 16
   outer_product(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim,
@@ -91,7 +97,12 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
   }
   /* Blocks end behind the last key that was ever put there; what lies beyond is not looked at. */
   size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
-  OuterB b = {(const uint8_t *)kv->v + (size_t)begin * width * size, kv->type, width, LANES};
+  OuterB b = {.data = (const uint8_t *)kv->v + (size_t)begin * width * size,
+              .type = kv->type,
+              .step = width,
+              .across = LANES,
+              .ahead = (KV_AHEAD / (width * size) + 1) * width * size,
+              .ahead_step = width * size};
   outer_product(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin,
                 (OuterC){.to = out, .stride = width});
 }

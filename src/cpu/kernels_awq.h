@@ -20,8 +20,7 @@
 
 enum {
   PANEL_INPUTS = 128, /* rows of weights unpacked together for several rows of x: 32 KB */
-  BAND_INPUTS = 32,   /* rows of weights that one row of x meets while the next as many are fetched */
-  LINE_BYTES = 64,
+  BAND_INPUTS = 32,   /* most rows of weights that one row of x meets before their next columns */
 };
 
 enum {
@@ -73,9 +72,10 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   (void)last_half;
   int32_t word;
   memcpy(&word, words + 4 * v, sizeof word);
-  const __m256i shift = _mm256_setr_epi32(0, 16, 4, 20, 8, 24, 12, 28);
-  __m256i codes = _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(word), shift), _mm256_set1_epi32(0xf));
-  return (vf)_mm256_cvtepi32_ps(codes);
+  const __m256i mask =
+      _mm256_setr_epi32(0xf, 0xf0000, 0xf0, 0xf00000, 0xf00, 0xf000000, 0xf000, (int)0xf0000000);
+  const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
+  return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
   /* The even vector has nibbles 0, 4, 1, 5, the odd one 2, 6, 3, 7: the same after a shift. */
   (void)last_half;
@@ -91,7 +91,7 @@ INLINE vf awq_unit(void) {
   return (vf){1,       1,       0x1p-16f, 0x1p-16f, 0x1p-4f,  0x1p-4f,  0x1p-20f, 0x1p-20f,
               0x1p-8f, 0x1p-8f, 0x1p-24f, 0x1p-24f, 0x1p-12f, 0x1p-12f, 0x1p-28f, 0x1p-28f};
 #elif LANES == 8
-  return vf_set(1);
+  return (vf){1, 0x1p-16f, 0x1p-4f, 0x1p-20f, 0x1p-8f, 0x1p-24f, 0x1p-12f, 0x1p-28f};
 #else
   return (vf){1, 0x1p-16f, 0x1p-4f, 0x1p-20f};
 #endif
@@ -127,20 +127,42 @@ INLINE void awq_group(const int n_vectors, const bool last_half, AwqColumns w, i
   }
 }
 
-/* Where the next bytes to fetch lie: rows of a band, in the order of memory, one behind the other. Line by line in
- * that order is what the hardware's own prefetching follows; column by column it does not. */
+/* What is fetched FETCH_AHEAD bytes before its use: the rows of a stretch of weights, one behind the other, then what
+ * the thread reads next. Line by line in memory's order is what the hardware's own prefetching follows; column by
+ * column, as the words are used, it does not. */
 typedef struct {
   uintptr_t at, row_end; /* row_end: behind the columns in use of the row that `at` is in */
-  size_t width, step;    /* of those columns, and from row to row */
+  uintptr_t last_end;    /* of the stretch's last row */
+  uintptr_t next;
+  size_t width, step; /* of those columns, and from row to row */
 } Ahead;
+
+/* A band is used column by column, so that all of it has to be there when it begins. */
+INLINE Ahead ahead_of(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
+  size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
+  if (row >= rows) return (Ahead){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
+  uintptr_t at = start + row * step;
+  return (Ahead){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};
+}
 
 INLINE void ahead_fetch(Ahead *ahead, size_t bytes) {
   __builtin_prefetch((const void *)ahead->at);
   ahead->at += bytes;
-  if (ahead->at >= ahead->row_end) {
+  if (ahead->at < ahead->row_end) return;
+  if (ahead->row_end == ahead->last_end) {
+    ahead->at = ahead->next;
+    ahead->row_end = UINTPTR_MAX;
+  } else {
     ahead->at += ahead->step - ahead->width;
     ahead->row_end += ahead->step;
   }
+}
+
+/* The scales and zeros of the group behind this one. */
+INLINE void awq_fetch_group(const int n_vectors, AwqColumns w, int g) {
+  const uint8_t *scales = w.scales + (size_t)g * w.scales_step;
+  for (int byte = 0; byte < n_vectors * LANES * 2; byte += LINE_BYTES) __builtin_prefetch(scales + byte);
+  __builtin_prefetch(w.zeros + (size_t)g * w.words_step);
 }
 
 /* sum[v] goes on as a chain over inputs [begin, end) of one row of x, which share a group. */
@@ -148,6 +170,7 @@ INLINE void awq_chain(const int n_vectors, const bool last_half, AwqColumns w, c
                       int end, Ahead *ahead, vf *sum) {
   vf scale[RUN_VECTORS], shift[RUN_VECTORS];
   awq_group(n_vectors, last_half, w, begin / w.group, scale, shift);
+  if (end < w.n_in && end % w.group == 0) awq_fetch_group(n_vectors, w, end / w.group);
   const uint8_t *row = w.words + (size_t)begin * w.words_step;
   for (int i = begin; i < end; i++, row += w.words_step) {
     ahead_fetch(ahead, (size_t)n_vectors * LANES / 2);
@@ -218,18 +241,17 @@ static void awq_band(const Linear *linear, const float *x, int begin, int end, b
   if (c < n) awq_run_half(awq_columns(linear, first + c), x, begin, end, fresh, ahead, y + c);
 }
 
-/* One row of x. While a band of rows is summed, the next one is fetched. */
+/* One row of x, in bands of rows that are small enough for the first-level cache and stay in one group. */
 static void awq_product_row(const Linear *linear, const float *x, int piece, int pieces_end, int first, int n,
-                            float *y, size_t y_stride) {
-  int length = product_piece_length(linear), last = linear->n_in;
-  if (pieces_end < product_pieces(linear)) last = pieces_end * length;
+                            const void *next, float *y, size_t y_stride) {
   AwqColumns w = awq_columns(linear, first);
+  int begin = product_piece_begin(linear, piece), last = product_piece_begin(linear, pieces_end);
+  uintptr_t from = (uintptr_t)w.words + (size_t)begin * w.words_step;
+  Ahead ahead = ahead_of(from, (size_t)n / 2, w.words_step, last - begin, next);
   for (; piece < pieces_end; piece++, y += y_stride) {
-    int start = piece * length, stop = last - start < length ? last : start + length;
-    for (int begin = start; begin < stop;) {
+    int start = begin, stop = product_piece_begin(linear, piece + 1);
+    while (begin < stop) {
       int end = awq_group_end(begin, stop - begin < BAND_INPUTS ? stop : begin + BAND_INPUTS, w.group);
-      uintptr_t next = (uintptr_t)w.words + (size_t)(end < last ? end : begin) * w.words_step;
-      Ahead ahead = {next, next + (size_t)n / 2, (size_t)n / 2, end < last ? w.words_step : 0};
       awq_band(linear, x, begin, end, begin == start, first, n, &ahead, y);
       begin = end;
     }
@@ -266,10 +288,9 @@ static void awq_product_rows(const Linear *linear, const float *x, size_t x_stri
                              int n, float *y, size_t y_stride) {
   float panel[PANEL_INPUTS * PRODUCT_COLUMNS] __attribute__((aligned(64)));
   float chains[PRODUCT_SIZE] __attribute__((aligned(64)));
-  OuterB b = {panel, KV_F32, PRODUCT_COLUMNS, LANES};
-  int length = product_piece_length(linear);
-  for (int start = 0; start < linear->n_in; start += length) {
-    int stop = linear->n_in - start < length ? linear->n_in : start + length;
+  OuterB b = {.data = panel, .type = KV_F32, .step = PRODUCT_COLUMNS, .across = LANES};
+  for (int piece = 0; piece < product_pieces(linear); piece++) {
+    int start = product_piece_begin(linear, piece), stop = product_piece_begin(linear, piece + 1);
     for (int begin = start, end; begin < stop; begin = end) {
       end = stop - begin < PANEL_INPUTS ? stop : begin + PANEL_INPUTS;
       awq_unpack(linear, first, n, begin, end, panel);

@@ -54,29 +54,20 @@ static const Linear *matrix_of(const Product *product, int which) {
   return which == 0 ? product->w.linear : product->gate.linear;
 }
 
-static int64_t weigh(const Linear *w) {
-  return (int64_t)product_pieces(w) * blocks(w->n_out, PRODUCT_UNIT);
-}
+/* Part of a matrix that a thread reads at one go: some columns of one piece, or all columns of some. */
+typedef struct {
+  const Linear *w;
+  int piece, pieces_end, first, n;
+  float *y;
+} Stretch;
 
-/* How long a unit of columns of one piece takes, in unpacked weights; a dense weight is as long as four packed ones. */
-static int64_t unit_cost(const Linear *w) {
-  return w->kind == LINEAR_DENSE ? (int64_t)w->n_in * 4 : product_piece_length(w);
-}
+enum {
+  MAX_STRETCHES = 3 * 6
+}; /* the rest of a piece, whole pieces and the beginning of one, of six matrices */
 
-static int64_t row_cost(const RowWork *work) {
-  int64_t cost = 0;
-  for (int p = 0; p < work->n_products; p++) {
-    for (int which = 0; which < 2; which++) {
-      const Linear *w = matrix_of(&work->products[p], which);
-      if (w) cost += weigh(w) * unit_cost(w);
-    }
-  }
-  return cost;
-}
-
-/* Units [from, to) of a matrix's line of pieces: the rest of a piece, whole pieces, the beginning of one. */
-static void run_stretch(const RowWork *work, const Linear *w, float *parts, int64_t from, int64_t to) {
-  int n_units = blocks(w->n_out, PRODUCT_UNIT);
+/* Units [from, to) of a matrix's line of pieces, whose sums go to `parts`. */
+static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, Stretch *stretches) {
+  int n_units = blocks(w->n_out, PRODUCT_UNIT), n = 0;
   while (from < to) {
     int piece = (int)(from / n_units), unit = (int)(from % n_units), n_pieces = 1;
     int64_t stop = to - from < n_units - unit ? to : from + n_units - unit;
@@ -86,27 +77,47 @@ static void run_stretch(const RowWork *work, const Linear *w, float *parts, int6
     }
     int first = unit * PRODUCT_UNIT,
         end = stop % n_units == 0 ? w->n_out : (int)(stop % n_units) * PRODUCT_UNIT;
-    work->loaded->kernels->product_row(w, work->x, piece, piece + n_pieces, first, end - first,
-                                       parts + (size_t)piece * (size_t)w->n_out + first, (size_t)w->n_out);
+    float *y = parts + (size_t)piece * (size_t)w->n_out + first;
+    stretches[n++] = (Stretch){w, piece, piece + n_pieces, first, end - first, y};
     from = stop;
   }
+  return n;
 }
 
-/* The stretch [begin, end) of the whole line, in costs; a unit belongs to whoever its first part belongs to. */
-static void run_pieces(const RowWork *work, int64_t begin, int64_t end) {
-  int64_t base = 0;
+static int cut_work(const RowWork *work, int me, int n_threads, Stretch *stretches) {
   float *parts = work->parts;
+  int n = 0;
   for (int p = 0; p < work->n_products; p++) {
     for (int which = 0; which < 2; which++) {
       const Linear *w = matrix_of(&work->products[p], which);
       if (!w) continue;
-      int64_t cost = unit_cost(w), n = weigh(w);
-      int64_t from = begin <= base ? 0 : (begin - base - 1) / cost + 1,
-              to = end <= base ? 0 : (end - base - 1) / cost + 1;
-      run_stretch(work, w, parts, from < n ? from : n, to < n ? to : n);
-      base += n * cost;
+      int64_t n_units = (int64_t)product_pieces(w) * blocks(w->n_out, PRODUCT_UNIT);
+      n += cut_matrix(w, parts, n_units * me / n_threads, n_units * (me + 1) / n_threads, stretches + n);
       parts += (size_t)product_pieces(w) * (size_t)w->n_out;
     }
+  }
+  return n;
+}
+
+static const void *start_of(const Stretch *stretch) {
+  const Linear *w = stretch->w;
+  if (w->kind == LINEAR_DENSE) return NULL;
+  size_t row = (size_t)product_piece_begin(w, stretch->piece);
+  return (const uint8_t *)w->qweight + (row * (size_t)w->n_out + (size_t)stretch->first) / 2;
+}
+
+static void run_pieces(const RowWork *work, int me, int n_threads) {
+  Stretch stretches[MAX_STRETCHES];
+  int n = cut_work(work, me, n_threads, stretches);
+  if (n > 0 && start_of(stretches)) {
+    const char *start = start_of(stretches);
+    for (int byte = 0; byte < FETCH_AHEAD; byte += LINE_BYTES)
+      __builtin_prefetch((const void *)((uintptr_t)start + (uintptr_t)byte));
+  }
+  for (int i = 0; i < n; i++) {
+    const Stretch *s = &stretches[i];
+    work->loaded->kernels->product_row(s->w, work->x, s->piece, s->pieces_end, s->first, s->n,
+                                       i + 1 < n ? start_of(s + 1) : NULL, s->y, (size_t)s->w->n_out);
   }
 }
 
@@ -139,11 +150,10 @@ static void finish_share(const RowWork *work, int me, int n_threads) {
 }
 
 static void run_row(const RowWork *work) {
-  int64_t cost = row_cost(work);
 #pragma omp parallel num_threads(work->loaded->n_threads)
   {
     int n = omp_get_num_threads(), me = omp_get_thread_num();
-    run_pieces(work, cost * me / n, cost * (me + 1) / n);
+    run_pieces(work, me, n);
 #pragma omp barrier
     finish_share(work, me, n);
   }
@@ -157,7 +167,7 @@ static void run_dense_row(const BackendModel *loaded, const float *x, const Prod
   for (int unit = 0; unit < n_units; unit++) {
     float tile[JOIN_COLUMNS] __attribute__((aligned(64)));
     int first = unit * JOIN_COLUMNS, n = w->n_out - first < JOIN_COLUMNS ? w->n_out - first : JOIN_COLUMNS;
-    loaded->kernels->product_row(w, x, 0, 1, first, n, tile, 0);
+    loaded->kernels->product_row(w, x, 0, 1, first, n, NULL, tile, 0);
     finish_row(loaded->kernels, product, first, n, tile, NULL, product->y);
   }
 }

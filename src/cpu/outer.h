@@ -10,11 +10,13 @@
 
 enum { TILE_ROWS = 6 };
 
-/* B[k][v] lies at data + (k * step + v * across) elements. */
+/* B[k][v] lies at data + (k * step + v * across) elements. One in fp16 comes from memory: at k, the bytes of a tile's
+ * vectors at data + ahead + k * ahead_step are fetched. */
 typedef struct {
   const void *data;
   KvType type;
   size_t step, across;
+  size_t ahead, ahead_step; /* bytes */
 } OuterB;
 
 /* Chains begin with zeros or with what is at `from` (rows of `from_stride`); their ends go to `to`, or are added to what
@@ -52,6 +54,11 @@ INLINE void outer_tile(const int n_rows, const int n_vectors, const KvType type,
   }
   for (int k = 0; k < n_k; k++) {
     vf column[TILE_VECTORS];
+    if (type == KV_F16) {
+      uintptr_t ahead = (uintptr_t)b.data + b.ahead + (size_t)k * b.ahead_step;
+      for (int byte = 0; byte < n_vectors * LANES * 2; byte += LINE_BYTES)
+        __builtin_prefetch((const void *)(ahead + (uintptr_t)byte));
+    }
     UNROLL for (int v = 0; v < n_vectors; v++) {
       column[v] = outer_load(b, type, (size_t)k * b.step + (size_t)v * b.across);
     }

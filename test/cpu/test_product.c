@@ -14,9 +14,9 @@ static void whole_product(const Kernels *kernels, const Linear *w, const float *
     int n = w->n_out - first < columns ? w->n_out - first : columns, n_pieces = product_pieces(w);
     if (n_rows == 1) {
       size_t width = PRODUCT_COLUMNS * 4;
-      kernels->product_row(w, x, 0, n_pieces / 2, first, n, parts, width);
-      kernels->product_row(w, x, n_pieces / 2, n_pieces, first, n, parts + (size_t)(n_pieces / 2) * width,
-                           width);
+      kernels->product_row(w, x, 0, n_pieces / 2, first, n, NULL, parts, width);
+      kernels->product_row(w, x, n_pieces / 2, n_pieces, first, n, w->qweight,
+                           parts + (size_t)(n_pieces / 2) * width, width);
       kernels->join(parts, width, n_pieces, n, tile);
     } else {
       kernels->product_rows(w, x, stride, n_rows, first, n, tile, PRODUCT_COLUMNS);
@@ -29,7 +29,7 @@ static void whole_product(const Kernels *kernels, const Linear *w, const float *
 /* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products round too);
  * chains are as long as a piece (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 pieces or lanes comes on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
 static double allowed(const Linear *w, double magnitude) {
-  int chain = w->kind == LINEAR_AWQ ? product_piece_length(w) : 1024 / 4;
+  int chain = w->kind == LINEAR_AWQ ? w->n_in / product_pieces(w) + PIECE_UNIT : 1024 / 4;
   if (chain > w->n_in) chain = w->n_in;
   return (chain + 2 + 16) * EPSILON * magnitude;
 }
@@ -121,7 +121,7 @@ static void special_halves(void **state) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
-    tables[isa]->product_row(&w, x, 0, 1, 0, N, y, 0);
+    tables[isa]->product_row(&w, x, 0, 1, 0, N, NULL, y, 0);
     for (int i = 0; i < N; i++) {
       if (i == 12)
         assert_true(isnan(y[i]));
