@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fuzz_tokenizer.py - encodes and decodes random texts with `auk tokenize --jsonl` and with the reference, and compares.
+"""fuzz_tokenizer.py - compares what `auk tokenize --jsonl` and the reference make of random texts.
 
 usage: fuzz_tokenizer.py [--auk PROGRAM] [--count N] [--seed N] [--synthetic N] [TOKENIZER.json ...]
 
@@ -9,6 +9,7 @@ tokenizers, each with random options in every part, and 200 texts each. Texts ar
 characters, combining marks, kinds of white space, runs, digits, code, control tokens and pieces of them. Every text is
 encoded with and without special tokens; ids are also drawn at random and decoded. A difference is printed with all
 that is needed to see it again; the exit status is 1 where there was one."""
+
 import argparse
 import gzip
 import json
@@ -24,17 +25,28 @@ from tokenizers import Tokenizer
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 SPACES = " \t\n\r\x0b\x0c\x1c\x1f\x85\u00a0\u1680\u2003\u2028\u2029\u202f\u205f\u3000\u200b\ufeff\u180e"
-MARKS = "\u0301\u0300\u0308\u0323\u0327\u0338\u0345\u1dc0\u1df9\u20d0\u0334\u05b0\u064b\u093c\u094d\u3099\u302a\U0001d165"
-ODD = ("éèñÅÅΩßẞſKİıŉǰﬁﬀﬆǄǅǆΣσς½²³¹¼٣५৪Ⅷⅷ㊿①µªº·–—‘’“”…€£¥§¶†‡•™©®♥★☃😀👍🏽👨‍👩‍👧🇩🇪"
-       "中文字日本語한국어각가나각แลาวខ្មែរမြန်မာहिन्दीதமிழ்العربيةעבריתРусскийΕλληνικάἀΰ"
-       "\u0958\u0b94\u1e9b\u0344\u2adc\ufb1d\U0001d15e\U00011131\U00010d40\U000105c9\U00016d67\U0001e5f0\u1c89\ua7cb"
-       "\u0378\U000e0001\U000e0100\uf900\u2f800\ue000\ufffd\ufffe\x00\x01\x7f\x80\x9f\u0149\u212b\u1100\u11a8\uac01")
-PIECES = ("'s 'S 't 're 'VE 'm 'll 'D 'ſ ’s don't I'M <0x0A> <0xE4> <0x+5> ▁ ▁▁ Ġ Ċ Ã <unk> <s> </s> <pad> [INST] <| |> "
-          "<|im_start|> <|im_end|> <|endoftext|> <|begin_of_text|> <|eot_id|> <think> </think> <|im_ <tool_call> "
-          "#include #define return def class self. -> => == != <= >= && || // /* */ ++ -- :: 0x1F 1e-9 3.14 12345 "
-          "1,234,567 http:// .com _id camelCase snake_case HTTPServer i̇ ... !!! ??? \\n \\t %d {} [] () the The THE ing tion"
-          ).split()
-CODE = ["    if x == y:\n        return z\n", "\tfor (int i = 0; i < n; ++i) {\r\n", "{\"a\": [1, 2.5, null]}", "\n\n\n", "\r\n\r\n"]
+MARKS = (
+    "\u0301\u0300\u0308\u0323\u0327\u0338\u0345\u1dc0\u1df9\u20d0\u0334\u05b0\u064b\u093c\u094d\u3099\u302a\U0001d165"
+)
+ODD = (
+    "éèñÅÅΩßẞſKİıŉǰﬁﬀﬆǄǅǆΣσς½²³¹¼٣५৪Ⅷⅷ㊿①µªº·–—‘’“”…€£¥§¶†‡•™©®♥★☃😀👍🏽👨‍👩‍👧🇩🇪"
+    "中文字日本語한국어각가나각แลาวខ្មែរမြန်မာहिन्दीதமிழ்العربيةעבריתРусскийΕλληνικάἀΰ"
+    "\u0958\u0b94\u1e9b\u0344\u2adc\ufb1d\U0001d15e\U00011131\U00010d40\U000105c9\U00016d67\U0001e5f0\u1c89\ua7cb"
+    "\u0378\U000e0001\U000e0100\uf900\u2f800\ue000\ufffd\ufffe\x00\x01\x7f\x80\x9f\u0149\u212b\u1100\u11a8\uac01"
+)
+PIECES = (
+    "'s 'S 't 're 'VE 'm 'll 'D 'ſ ’s don't I'M <0x0A> <0xE4> <0x+5> ▁ ▁▁ Ġ Ċ Ã <unk> <s> </s> <pad> [INST] <| |> "
+    "<|im_start|> <|im_end|> <|endoftext|> <|begin_of_text|> <|eot_id|> <think> </think> <|im_ <tool_call> "
+    "#include #define return def class self. -> => == != <= >= && || // /* */ ++ -- :: 0x1F 1e-9 3.14 12345 "
+    "1,234,567 http:// .com _id camelCase snake_case HTTPServer i̇ ... !!! ??? \\n \\t %d {} [] () the The THE ing tion"
+).split()
+CODE = [
+    "    if x == y:\n        return z\n",
+    "\tfor (int i = 0; i < n; ++i) {\r\n",
+    '{"a": [1, 2.5, null]}',
+    "\n\n\n",
+    "\r\n\r\n",
+]
 
 
 def random_character(rng):
@@ -53,8 +65,17 @@ def random_character(rng):
 
 
 def random_word(rng):
-    letters = rng.choice(("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "etaoinshrdlu", "абвгдежзик",
-                          "0123456789", "aA1é", "lesson"))
+    letters = rng.choice(
+        (
+            "abcdefghijklmnopqrstuvwxyz",
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+            "etaoinshrdlu",
+            "абвгдежзик",
+            "0123456789",
+            "aA1é",
+            "lesson",
+        )
+    )
     return "".join(rng.choice(letters) for _ in range(rng.randrange(1, 9)))
 
 
@@ -70,20 +91,25 @@ def random_text(rng, extra=()):
         elif kind == 4:
             parts.append(rng.choice(PIECES) + rng.choice(("", " ")))
         elif kind == 5:
-            parts.append(rng.choice(SPACES) * rng.randrange(1, 5) if rng.random() < 0.7 else " " * rng.randrange(1, 70))
+            parts.append(
+                rng.choice(SPACES) * rng.randrange(1, 5) if rng.random() < 0.7 else " " * rng.randrange(1, 70)
+            )
         elif kind == 6:
             parts.append(random_character(rng) * rng.randrange(1, rng.choice((4, 12, 150))))
         elif kind == 7:
-            parts.append(rng.choice("aeoAEO\u1100" + ODD) + "".join(rng.choice(MARKS) for _ in range(rng.randrange(1, 5))))
+            parts.append(
+                rng.choice("aeoAEO\u1100" + ODD) + "".join(rng.choice(MARKS) for _ in range(rng.randrange(1, 5)))
+            )
         elif kind == 8 and extra:
             piece = rng.choice(extra)
-            parts.append(piece if rng.random() < 0.7 else piece[rng.randrange(len(piece)):])
+            parts.append(piece if rng.random() < 0.7 else piece[rng.randrange(len(piece)) :])
         else:
             parts.append(rng.choice(CODE))
     return "".join(parts)
 
 
 # --- synthetic tokenizers
+
 
 def byte_alphabet():
     """ByteLevel's characters (GPT-2's encoder.py)."""
@@ -92,12 +118,45 @@ def byte_alphabet():
     return [chr(b) for b in kept] + [chr(256 + i) for i in range(len(more))]
 
 
-REGEXES = [r"\s+", r"\w+|[^\w\s]+", r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-           r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-           r"[\p{Han}]+|[\p{L}&&[^\p{Han}]]+|\d", r"\d{1,3}(?=(?:\d{3})*\b)", r"(?<=\s)\S", r"(?<!\d)\d{2}", r"^.", r".$", r"\b", r"(?m:.{2,3})",
-           r"[一-龥぀-ゟ゠-ヿ]+", r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-           r"a|e", r"(?:ab|a)+?b", r"[^a-z]", r"(?i)[a-c]|x", r"", r"e*", r"\R", r"\h+", r"[[:punct:]]+", r"[[:alpha:]\d_]+", r"(?i:k)", r"\S+\z",
-           r"(?>\p{L}+)\s|\p{M}", r"[\s\S]{3}", r"\x{41}|B", r"a{2}?", r"(?:a|b){1,2}+", r"[a-c[x-z]]", r"[^\P{Lu}]", r"\p{^Ll}+", r"(a|(?<n>b))c?"]
+REGEXES = [
+    r"\s+",
+    r"\w+|[^\w\s]+",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"[\p{Han}]+|[\p{L}&&[^\p{Han}]]+|\d",
+    r"\d{1,3}(?=(?:\d{3})*\b)",
+    r"(?<=\s)\S",
+    r"(?<!\d)\d{2}",
+    r"^.",
+    r".$",
+    r"\b",
+    r"(?m:.{2,3})",
+    r"[一-龥぀-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"a|e",
+    r"(?:ab|a)+?b",
+    r"[^a-z]",
+    r"(?i)[a-c]|x",
+    r"",
+    r"e*",
+    r"\R",
+    r"\h+",
+    r"[[:punct:]]+",
+    r"[[:alpha:]\d_]+",
+    r"(?i:k)",
+    r"\S+\z",
+    r"(?>\p{L}+)\s|\p{M}",
+    r"[\s\S]{3}",
+    r"\x{41}|B",
+    r"a{2}?",
+    r"(?:a|b){1,2}+",
+    r"[a-c[x-z]]",
+    r"[^\P{Lu}]",
+    r"\p{^Ll}+",
+    r"(a|(?<n>b))c?",
+]
 LITERALS = [" ", "a", "  ", "e", "\n", ".", "ab", "▁", "é", "(", "\\", ""]
 BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 
@@ -118,7 +177,11 @@ def random_normalizer(rng, depth=0):
     if kind == 5:
         return {"type": "Prepend", "prepend": rng.choice(("▁", " ", "ab", "é"))}
     if kind == 6:
-        return {"type": "Replace", "pattern": random_pattern(rng, empty=False), "content": rng.choice(("▁", " ", "", "xy", "é"))}
+        return {
+            "type": "Replace",
+            "pattern": random_pattern(rng, empty=False),
+            "content": rng.choice(("▁", " ", "", "xy", "é")),
+        }
     if kind == 7:
         return {"type": "Strip", "strip_left": rng.random() < 0.5, "strip_right": rng.random() < 0.5}
     return {"type": "Sequence", "normalizers": [random_normalizer(rng, depth + 1) for _ in range(rng.randrange(4))]}
@@ -127,21 +190,38 @@ def random_normalizer(rng, depth=0):
 def random_pre_tokenizer(rng, depth=0):
     kind = rng.randrange(11 if depth < 2 else 8)
     if kind == 0:
-        return {"type": "ByteLevel", "add_prefix_space": rng.random() < 0.5, "trim_offsets": True, "use_regex": rng.random() < 0.5}
+        return {
+            "type": "ByteLevel",
+            "add_prefix_space": rng.random() < 0.5,
+            "trim_offsets": True,
+            "use_regex": rng.random() < 0.5,
+        }
     if kind in (1, 2):
-        return {"type": "Split", "pattern": random_pattern(rng), "behavior": rng.choice(BEHAVIORS), "invert": rng.random() < 0.3}
+        return {
+            "type": "Split",
+            "pattern": random_pattern(rng),
+            "behavior": rng.choice(BEHAVIORS),
+            "invert": rng.random() < 0.3,
+        }
     if kind == 3:
         return {"type": "Digits", "individual_digits": rng.random() < 0.5}
     if kind == 4:
-        return {"type": "Metaspace", "replacement": rng.choice("▁▁▁_é"), "prepend_scheme": rng.choice(("always", "first", "never")),
-                "split": rng.random() < 0.6}
+        return {
+            "type": "Metaspace",
+            "replacement": rng.choice("▁▁▁_é"),
+            "prepend_scheme": rng.choice(("always", "first", "never")),
+            "split": rng.random() < 0.6,
+        }
     if kind == 5:
         return {"type": rng.choice(("Whitespace", "WhitespaceSplit"))}
     if kind == 6:
         return {"type": "Punctuation", "behavior": rng.choice(BEHAVIORS)}
     if kind == 7:
         return {"type": "Punctuation"}
-    return {"type": "Sequence", "pretokenizers": [random_pre_tokenizer(rng, depth + 1) for _ in range(rng.randrange(4))]}
+    return {
+        "type": "Sequence",
+        "pretokenizers": [random_pre_tokenizer(rng, depth + 1) for _ in range(rng.randrange(4))],
+    }
 
 
 def random_decoder(rng, depth=0):
@@ -149,7 +229,12 @@ def random_decoder(rng, depth=0):
     if kind == 0:
         return {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     if kind == 1:
-        return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": rng.choice(("always", "first", "never")), "split": True}
+        return {
+            "type": "Metaspace",
+            "replacement": "▁",
+            "prepend_scheme": rng.choice(("always", "first", "never")),
+            "split": True,
+        }
     if kind == 2:
         return {"type": "Replace", "pattern": random_pattern(rng), "content": rng.choice((" ", "", "xy"))}
     if kind == 3:
@@ -165,19 +250,34 @@ def random_decoder(rng, depth=0):
 
 def random_post_processor(rng, specials):
     if not specials or rng.random() < 0.3:
-        return rng.choice((None, {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}))
+        return rng.choice(
+            (None, {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True})
+        )
     names = rng.sample(specials, min(len(specials), 2))
     pieces = [{"SpecialToken": {"id": n["content"], "type_id": 0}} for n in names]
     pieces.insert(rng.randrange(len(pieces) + 1), {"Sequence": {"id": "A", "type_id": 0}})
     if rng.random() < 0.2:
         pieces.append({"Sequence": {"id": "A", "type_id": 0}})
-    template = {"type": "TemplateProcessing", "single": pieces, "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-                "special_tokens": {n["content"]: {"id": n["content"], "ids": [n["id"]] * rng.randrange(1, 3), "tokens": [n["content"]] * 1} for n in names}}
+    template = {
+        "type": "TemplateProcessing",
+        "single": pieces,
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {
+            n["content"]: {"id": n["content"], "ids": [n["id"]] * rng.randrange(1, 3), "tokens": [n["content"]] * 1}
+            for n in names
+        },
+    }
     for special in template["special_tokens"].values():
         special["tokens"] = [special["id"]] * len(special["ids"])
     if rng.random() < 0.5:
         return template
-    return {"type": "Sequence", "processors": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, template]}
+    return {
+        "type": "Sequence",
+        "processors": [
+            {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            template,
+        ],
+    }
 
 
 def random_vocabulary(rng, byte_level):
@@ -190,8 +290,14 @@ def random_vocabulary(rng, byte_level):
         prefix = rng.choice(("##", "@"))
     if rng.random() < 0.15:
         suffix = rng.choice(("</w>", "_"))
-    tokens = list(dict.fromkeys(alphabet + [prefix + c for c in alphabet] + [c + suffix for c in alphabet]
-                                + [prefix + c + suffix for c in alphabet]))
+    tokens = list(
+        dict.fromkeys(
+            alphabet
+            + [prefix + c for c in alphabet]
+            + [c + suffix for c in alphabet]
+            + [prefix + c + suffix for c in alphabet]
+        )
+    )
     known, merges = set(tokens), []
     common = [t for t in tokens if any(c in "aetonsi Ġ▁l" for c in t)] or tokens
     for _ in range(rng.randrange(0, 120)):
@@ -199,7 +305,7 @@ def random_vocabulary(rng, byte_level):
         right = rng.choice(common)
         if prefix and not right.startswith(prefix):
             continue
-        product = left + right[len(prefix):]
+        product = left + right[len(prefix) :]
         if [left, right] in merges or len(product) > 14:
             continue
         merges.append([left, right])
@@ -223,12 +329,22 @@ def random_vocabulary(rng, byte_level):
 def random_added(rng, vocab):
     added, next_id = [], len(vocab)
     used = set(vocab.values())
-    for content in rng.sample(["<s>", "</s>", "<|im_end|>", "<|im_", "foo", "a", " x", "  ", "é", "<a><b>", "<a>", "▁b", "Day", "\n\n"], rng.randrange(7)):
+    for content in rng.sample(
+        ["<s>", "</s>", "<|im_end|>", "<|im_", "foo", "a", " x", "  ", "é", "<a><b>", "<a>", "▁b", "Day", "\n\n"],
+        rng.randrange(7),
+    ):
         special = rng.random() < 0.5
         while next_id in used:
             next_id += 1
-        token = {"id": vocab.get(content, next_id), "content": content, "single_word": rng.random() < 0.2, "lstrip": rng.random() < 0.25,
-                 "rstrip": rng.random() < 0.25, "normalized": rng.random() < 0.3, "special": special}
+        token = {
+            "id": vocab.get(content, next_id),
+            "content": content,
+            "single_word": rng.random() < 0.2,
+            "lstrip": rng.random() < 0.25,
+            "rstrip": rng.random() < 0.25,
+            "normalized": rng.random() < 0.3,
+            "special": special,
+        }
         if content not in vocab:
             next_id += 1
         added.append(token)
@@ -241,18 +357,31 @@ def random_tokenizer(rng):
     legacy = rng.random() < 0.5 and not any(" " in side for merge in merges for side in merge)
     added = random_added(rng, vocab)
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
         "normalizer": random_normalizer(rng) if rng.random() < 0.6 else None,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": random_post_processor(rng, [a for a in added if a["special"]]),
         "decoder": random_decoder(rng) if rng.random() < 0.9 else None,
-        "model": {"type": "BPE", "dropout": None, "unk_token": rng.choice((None, "<unk>")), "continuing_subword_prefix": prefix or rng.choice((None, "")),
-                  "end_of_word_suffix": suffix or None, "fuse_unk": rng.random() < 0.5, "byte_fallback": rng.random() < 0.5,
-                  "ignore_merges": rng.random() < 0.3, "vocab": vocab, "merges": [" ".join(m) for m in merges] if legacy else merges},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": rng.choice((None, "<unk>")),
+            "continuing_subword_prefix": prefix or rng.choice((None, "")),
+            "end_of_word_suffix": suffix or None,
+            "fuse_unk": rng.random() < 0.5,
+            "byte_fallback": rng.random() < 0.5,
+            "ignore_merges": rng.random() < 0.3,
+            "vocab": vocab,
+            "merges": [" ".join(m) for m in merges] if legacy else merges,
+        },
     }
 
 
 # --- comparing
+
 
 def ask_reference(tokenizer, request):
     """What the reference answers; an exception where it fails (it panics at some of its own options)."""
@@ -261,8 +390,11 @@ def ask_reference(tokenizer, request):
     else:
         tokenizer.encode_special_tokens = not request["parse_special"]
         ids = tokenizer.encode(request["text"], add_special_tokens=request["add_special"]).ids
-    return {"ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False),
-            "decoded_skip": tokenizer.decode(ids, skip_special_tokens=True)}
+    return {
+        "ids": ids,
+        "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+        "decoded_skip": tokenizer.decode(ids, skip_special_tokens=True),
+    }
 
 
 class Fuzzer:
@@ -274,15 +406,27 @@ class Fuzzer:
     def report(self, name, request, theirs, ours):
         self.differences += 1
         if self.differences <= 20:
-            print(f"DIFFERENCE {name}\n  request   {json.dumps(request)}\n  reference {json.dumps(theirs)}\n  auk       {json.dumps(ours)}")
+            print(
+                f"DIFFERENCE {name}\n  request   {json.dumps(request)}\n  reference {json.dumps(theirs)}\n"
+                f"  auk       {json.dumps(ours)}"
+            )
             sys.stdout.flush()
 
     def compare(self, name, path, tokenizer, requests):
-        done = subprocess.run([*self.auk, "tokenize", "-m", path, "--jsonl"], capture_output=True, check=False,
-                              input="".join(json.dumps(r) + "\n" for r in requests).encode())
+        done = subprocess.run(
+            [*self.auk, "tokenize", "-m", path, "--jsonl"],
+            capture_output=True,
+            check=False,
+            input="".join(json.dumps(r) + "\n" for r in requests).encode(),
+        )
         answers = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
         if len(answers) != len(requests):
-            self.report(name, requests[len(answers)] if len(answers) < len(requests) else None, None, done.stderr.decode()[-400:])
+            self.report(
+                name,
+                requests[len(answers)] if len(answers) < len(requests) else None,
+                None,
+                done.stderr.decode()[-400:],
+            )
             return
         for request, ours in zip(requests, answers):
             self.texts += 1
@@ -302,7 +446,11 @@ class Fuzzer:
             if rng.random() < 0.1:
                 yield {"ids": [rng.randrange(n_ids) for _ in range(rng.randrange(12))]}
             else:
-                yield {"text": random_text(rng, extra), "add_special": rng.random() < 0.3, "parse_special": rng.random() < 0.7}
+                yield {
+                    "text": random_text(rng, extra),
+                    "add_special": rng.random() < 0.3,
+                    "parse_special": rng.random() < 0.7,
+                }
 
     def real(self, path, count, rng):
         data = path.read_bytes()
@@ -330,7 +478,9 @@ class Fuzzer:
                     raise
                 self.unanswered += 1
                 return
-            refusal = subprocess.run([*self.auk, "tokenize", "-m", file.name, "x", "--no-add-special"], capture_output=True, check=False)
+            refusal = subprocess.run(
+                [*self.auk, "tokenize", "-m", file.name, "x", "--no-add-special"], capture_output=True, check=False
+            )
             if refusal.returncode == 3 and b"is needed for" not in refusal.stderr:
                 reason = refusal.stderr.decode().strip().split(": ", 2)[-1]
                 self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -352,7 +502,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
-    files = options.files or sorted([*ROOT.glob("test/data/tokenizers/*/tokenizer.json*"), *ROOT.glob("../shared/tokenizers/*/tokenizer.json")])
+    files = options.files or sorted(
+        [*ROOT.glob("test/data/tokenizers/*/tokenizer.json*"), *ROOT.glob("../shared/tokenizers/*/tokenizer.json")]
+    )
     fuzzer = Fuzzer([options.auk])
     for i, path in enumerate(files):
         fuzzer.real(path, options.count, random.Random(f"{options.seed} {i}"))
@@ -360,7 +512,10 @@ def main():
         sys.stdout.flush()
     for i in range(options.synthetic):
         fuzzer.synthetic(f"{options.seed} {i}")
-    print(f"{fuzzer.texts} texts, {fuzzer.differences} differences; without an answer of the reference: {fuzzer.unanswered}")
+    print(
+        f"{fuzzer.texts} texts, {fuzzer.differences} differences; "
+        f"without an answer of the reference: {fuzzer.unanswered}"
+    )
     for reason, count in sorted(fuzzer.refused.items()):
         print(f"refused {count} times: {reason}")
     sys.exit(1 if fuzzer.differences else 0)

@@ -7,6 +7,7 @@ The reference is the Python package `tokenizers` 0.23.3: every table is made by 
 file, because its parts follow different versions of Unicode (see tokenizer/unicode.h). Python's unicodedata only
 proposes candidates for case pairs and decompositions; what the reference does with them is what is written. Takes
 about two minutes. Needed only to follow a new version of the reference."""
+
 import sys
 import unicodedata
 
@@ -85,7 +86,9 @@ def partition(names, spell):
 def flags():
     space = matched_by(r"\s")
     assert space == matched_by(r"[[:space:]]")
-    rust_space = set(ALL) - {ord(c) for piece, _ in pre_tokenizers.WhitespaceSplit().pre_tokenize_str(TEXT) for c in piece}
+    rust_space = set(ALL) - {
+        ord(c) for piece, _ in pre_tokenizers.WhitespaceSplit().pre_tokenize_str(TEXT) for c in piece
+    }
     assert space == rust_space
     alphabetic = matched_by(r"\p{Alphabetic}")
     assert alphabetic == matched_by(r"[[:alpha:]]")
@@ -104,16 +107,18 @@ def flags():
     assert matched_by(r"[[:punct:]]") == matched_by(r"\p{P}") | matched_by(r"\p{S}")
     graph = set(ALL) - matched_by(r"\p{Cn}") - matched_by(r"\p{Cc}") - space
     assert matched_by(r"[[:graph:]]") == graph and matched_by(r"[[:print:]]") == graph | matched_by(r"\p{Zs}")
-    return by_sets([
-        (1, word),
-        (2, kept_together(pre_tokenizers.Whitespace(), "a")),
-        (4, space),
-        (8, kept_together(pre_tokenizers.Digits(individual_digits=False), "1")),
-        (16, kept_together(pre_tokenizers.Punctuation(behavior="contiguous"), "!")),
-        (32, alphabetic),
-        (64, lower),
-        (128, upper),
-    ])
+    return by_sets(
+        [
+            (1, word),
+            (2, kept_together(pre_tokenizers.Whitespace(), "a")),
+            (4, space),
+            (8, kept_together(pre_tokenizers.Digits(individual_digits=False), "1")),
+            (16, kept_together(pre_tokenizers.Punctuation(behavior="contiguous"), "!")),
+            (32, alphabetic),
+            (64, lower),
+            (128, upper),
+        ]
+    )
 
 
 def each(normalizer, strings):
@@ -139,8 +144,9 @@ def normal_flags():
     firsts = {ord(normalizers.NFC().normalize_str(nfd[c][:-1])) for c in composed}
     sets = {name: {c for i, c in enumerate(codes) if form[name][i] != chr(c)} | marks for name in form}
     known = sets["NFKD"] | sets["NFD"] | seconds | firsts
-    return by_sets([(1, sets["NFC"] | seconds), (2, sets["NFD"]), (4, sets["NFKC"] | seconds), (8, sets["NFKD"]),
-                    (16, known)])
+    return by_sets(
+        [(1, sets["NFC"] | seconds), (2, sets["NFD"]), (4, sets["NFKC"] | seconds), (8, sets["NFKD"]), (16, known)]
+    )
 
 
 def series(mapping):
@@ -152,7 +158,10 @@ def series(mapping):
         delta, best = left[c] - c, [c]
         for stride in (1, 2):
             row = [c]
-            while left.get(row[-1] + stride, row[-1] + stride) - (row[-1] + stride) == delta and row[-1] + stride in left:
+            while (
+                left.get(row[-1] + stride, row[-1] + stride) - (row[-1] + stride) == delta
+                and row[-1] + stride in left
+            ):
                 row.append(row[-1] + stride)
             if len(row) > len(best):
                 best, best_stride = row, stride

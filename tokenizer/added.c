@@ -1,8 +1,9 @@
 /* added.c - finds added tokens in texts; see added.h.
  *
- * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference (added_vocabulary.rs): matches are the
- * leftmost and then the longest; one that then does not count (no single word, or special where special tokens are
- * text) takes its place all the same; lstrip and rstrip widen a match over white space after it was found. */
+ * Called by: encode.c, tokenizer.c, load.c. The rules are those of the reference (added_vocabulary.rs):
+ * matches are the leftmost and then the longest; one that then does not count (no single word, or special
+ * where special tokens are text) takes its place all the same; lstrip and rstrip widen a match over white
+ * space after it was found. */
 #include "tokenizer/added.h"
 
 #include <stdlib.h>
@@ -169,9 +170,9 @@ static size_t original(const Traced *text, size_t shift, size_t at) {
   return text->origin ? text->origin[at] : shift + at;
 }
 
-/* Whether text[start .. end) is trusted. Where it is not, *resume is where to go on looking: behind it, as the
- * reference does where no special token counts, but not beyond the next border, so that a person's text cannot take
- * a token of the template with it. */
+/* Whether text[start .. end) is trusted. Where it is not, *resume is where to go on looking: behind it, as
+ * the reference does where no special token counts, but not beyond the next border, so that a person's
+ * text cannot take a token of the template with it. */
 static bool is_trusted(const Traced *text, size_t shift, const Trust *trust, size_t start, size_t end,
                        size_t *resume) {
   bool trusted;
@@ -266,8 +267,8 @@ static Status normalize_content(const Normalizer *normalizer, AddedToken *token,
   return status;
 }
 
-/* The token takes its id, from another one where the vocabulary has gaps. The reference keeps the normal form that
- * an id had. */
+/* The token takes its id, from another one where the vocabulary has gaps. The reference keeps the normal
+ * form that an id had. */
 static Status take_id(AddedTokens *added, size_t index, Error *err) {
   AddedToken *token = &added->tokens[index];
   int32_t *owner = &added->by_id[token->id];
@@ -281,7 +282,8 @@ static Status take_id(AddedTokens *added, size_t index, Error *err) {
   return STATUS_OK;
 }
 
-/* A token that comes twice: the later one counts, but stays special once it was, and normal once it had a form. */
+/* A token that comes twice: the later one counts, but stays special once it was, and normal once it had a
+ * form. */
 static void replace_token(AddedToken *old, AddedToken *token) {
   bool special = old->special || token->special;
   char *normal = token->normal ? token->normal : old->normal;
@@ -340,8 +342,7 @@ static Status add_pattern(const char *where, AddedTokens *added, size_t index, E
   bool normal = token->normalized && token->normal;
   const char *wanted = normal ? token->normal : token->content;
   size_t size = normal ? token->normal_size : token->size;
-  if (size == 0)
-    return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
+  if (size == 0) return STATUS_OK; /* never found, as in the reference */
   int32_t before = -1;
   TRY(trie_add(token->normalized ? &added->normal : &added->plain, wanted, size, (int32_t)index, &before,
                err));

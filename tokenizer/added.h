@@ -41,8 +41,8 @@ typedef struct {
   Trie contents; /* all of them by content */
 } AddedTokens;
 
-/* From the array `added_tokens` (NULL: none). Ids are those of the vocabulary, or follow it in the order of the
- * array, as in the reference, whatever the file says. Release it also after a failure. */
+/* From the array `added_tokens` (NULL: none). Ids are those of the vocabulary, or follow it in the order
+ * of the array, as in the reference, whatever the file says. Release it also after a failure. */
 Status added_load(const char *where, const Json *json, const Vocab *vocab, const Normalizer *normalizer,
                   AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);
@@ -71,8 +71,9 @@ typedef struct {
 } AddedParts;
 void added_parts_release(AddedParts *parts);
 
-/* Appends the parts of `text` that the tokens of `trie` (one of the two of `added`) cut it into. Trust is asked at
- * original offsets: text->origin says them, or, where it is NULL, they are `shift` more than the text's own. */
+/* Appends the parts of `text` that the tokens of `trie` (one of the two of `added`) cut it into. Trust is
+ * asked at original offsets: text->origin says them, or, where it is NULL, they are `shift` more than the
+ * text's own. */
 Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text, size_t shift,
                  const Trust *trust, AddedParts *parts, Error *err);
 

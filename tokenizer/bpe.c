@@ -1,9 +1,10 @@
 /* bpe.c - encodes pieces by merging symbols; see bpe.h.
  *
- * Called by: encode.c. A piece becomes one symbol a character; then of all neighbours that have a rule the pair of the
- * lowest rank merges, the leftmost one of several, until none is left. Short words do this by looking at all pairs,
- * long ones by a heap, so that n symbols take n log n steps. Long words are cut first where no token can reach
- * across (Joints), which gives the same ids and lets the memory of words work for texts that come in one piece. */
+ * Called by: encode.c. A piece becomes one symbol a character; then of all neighbours that have a rule the
+ * pair of the lowest rank merges, the leftmost one of several, until none is left. Short words do this by
+ * looking at all pairs, long ones by a heap, so that n symbols take n log n steps. Long words are cut
+ * first where no token can reach across (Joints), which gives the same ids and lets the memory of words
+ * work for texts that come in one piece. */
 #include "tokenizer/bpe.h"
 
 #include <stdlib.h>
@@ -37,8 +38,8 @@ static int32_t code_symbol(const Bpe *bpe, const char *character, size_t size, u
   return code < 0x10000 ? bpe->code_ids[code] : vocab_find(&bpe->vocab, character, size);
 }
 
-/* The state of reading a word: as in the reference an unknown token waits for the next known character, so that
- * byte tokens that come in between go before it. */
+/* The state of reading a word: as in the reference an unknown token waits for the next known character, so
+ * that byte tokens that come in between go before it. */
 typedef struct {
   const Bpe *bpe;
   IdList *symbols;
@@ -295,7 +296,7 @@ static Status encode_word(const Bpe *bpe, BpeScratch *scratch, const char *word,
     hash = hash_bytes(bpe->seed, word, size) ^ (whole ? 0 : UINT64_MAX);
     slot = word_cache_seek(&scratch->words, word, size, hash);
     if (slot && slot->key_size > 0)
-      return append_ids(ids, scratch->words.ids.ids + slot->ids, slot->n_ids, err);
+      return slot->n_ids ? append_ids(ids, scratch->words.ids.ids + slot->ids, slot->n_ids, err) : STATUS_OK;
   }
   int32_t id = -1;
   if (whole) TRY(find_whole(bpe, scratch, word, size, &id, err));

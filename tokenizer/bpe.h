@@ -15,8 +15,9 @@ typedef struct {
 #define NO_PAIR UINT64_MAX
 #define NO_RANK UINT32_MAX
 
-/* Which two symbols can ever meet inside a token: the last one of a merge's left side and the first one of its
- * right side. A word can be cut wherever its neighbours cannot, without any difference to what comes out. */
+/* Which two symbols can ever meet inside a token: the last one of a merge's left side and the first one of
+ * its right side. A word can be cut wherever its neighbours cannot, without any difference to what comes
+ * out. */
 typedef struct {
   bool known;    /* false: never cut */
   uint8_t *near; /* [256 * 256 / 8] bits of (byte, byte), or of (code, code) where both are below 256 */

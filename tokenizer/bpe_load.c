@@ -51,53 +51,94 @@ static Status grow_merges(Bpe *bpe, size_t size, Error *err) {
   return STATUS_OK;
 }
 
-/* A rule as it is read. */
+/* A rule as it is read: three strings, then their ids. */
 typedef struct {
-  const char *left, *right;
-  size_t left_size, right_size;
+  Buffer text; /* left, right, and product where it is not just both */
+  size_t size[3], at[3];
+  uint32_t hash[3];
+  int32_t id[3];
+  uint32_t rank;
 } Rule;
 
-/* The reader of the array of merges. */
+enum { LEFT, RIGHT, PRODUCT, BATCH = 16 };
+
+/* The reader of the array of merges. Looking up a rule goes through memory that is not in any cache, so
+ * rules are looked up BATCH at a time, and what one step needs is asked for in the step before. */
 typedef struct {
   const char *where;
   Bpe *bpe;
-  Buffer unescaped[2], product;
+  Buffer unescaped[2];
+  Rule rules[BATCH];
+  size_t n_rules;
   uint32_t rank; /* of the next rule */
   char form;     /* '"' or '[', as the first element; 0 before it */
 } Reader;
 
-static Status not_in_vocabulary(const Reader *r, const char *content, size_t size, Error *err) {
-  return error_set(err, STATUS_MODEL, "%s: merge %u: \"%.*s\" is not in the vocabulary", r->where,
-                   (unsigned)r->rank, (int)(size < 80 ? size : 80), content);
+static const char *rule_text(const Rule *rule, int which) {
+  return rule->text.data ? rule->text.data + rule->at[which] : "";
 }
 
-static Status add_rule(Reader *r, const Rule *rule, Error *err) {
+static Status find_ids(Reader *r, Rule *rule, Error *err) {
+  for (int i = 0; i < 3; i++) {
+    rule->id[i] = vocab_find_hashed(&r->bpe->vocab, rule_text(rule, i), rule->size[i], rule->hash[i]);
+    if (rule->id[i] >= 0) continue;
+    return error_set(err, STATUS_MODEL, "%s: merge %u: \"%.*s\" is not in the vocabulary", r->where,
+                     (unsigned)rule->rank, (int)(rule->size[i] < 80 ? rule->size[i] : 80),
+                     rule_text(rule, i));
+  }
+  return STATUS_OK;
+}
+
+static uint64_t rule_pair(const Rule *rule) {
+  return (uint64_t)(uint32_t)rule->id[LEFT] << 32 | (uint32_t)rule->id[RIGHT];
+}
+
+/* Looks up what was read so far. */
+static Status add_rules(Reader *r, Error *err) {
   Bpe *bpe = r->bpe;
-  if (rule->right_size < bpe->prefix_size)
+  if ((r->rank + (size_t)BATCH) * 2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
+  for (size_t i = 0; i < r->n_rules && bpe->vocab.count > 0; i++)
+    for (int k = 0; k < 3; k++) vocab_prefetch(&bpe->vocab, r->rules[i].hash[k], false);
+  for (size_t i = 0; i < r->n_rules && bpe->vocab.count > 0; i++)
+    for (int k = 0; k < 3; k++) vocab_prefetch(&bpe->vocab, r->rules[i].hash[k], true);
+  for (size_t i = 0; i < r->n_rules; i++) {
+    TRY(find_ids(r, &r->rules[i], err));
+    __builtin_prefetch(&bpe->merges[hash_word(bpe->seed, rule_pair(&r->rules[i])) & bpe->merge_mask]);
+  }
+  for (size_t i = 0; i < r->n_rules; i++) {
+    const Rule *rule = &r->rules[i];
+    /* Of a pair that comes twice the later rank counts. */
+    *seek_merge(bpe, rule_pair(rule)) = (Merge){rule_pair(rule), rule->rank, rule->id[PRODUCT]};
+  }
+  r->n_rules = 0;
+  return STATUS_OK;
+}
+
+static Status take_rule(Reader *r, const char *left, size_t left_size, const char *right, size_t right_size,
+                        Error *err) {
+  const Bpe *bpe = r->bpe;
+  Rule *rule = &r->rules[r->n_rules];
+  if (right_size < bpe->prefix_size)
     return error_set(err, STATUS_MODEL,
                      "%s: merge %u: its right side is shorter than continuing_subword_prefix", r->where,
                      (unsigned)r->rank);
-  r->product.size = 0;
-  TRY(buffer_append(&r->product, rule->left, rule->left_size, err));
-  TRY(buffer_append(&r->product, rule->right + bpe->prefix_size, rule->right_size - bpe->prefix_size, err));
-  const char *product = r->product.data ? r->product.data : "";
-  const Vocab *v = &bpe->vocab;
-  uint32_t hashes[3] = {vocab_hash(v, rule->left, rule->left_size),
-                        vocab_hash(v, rule->right, rule->right_size),
-                        vocab_hash(v, product, r->product.size)};
-  if (v->count > 0)
-    for (int i = 0; i < 3; i++) __builtin_prefetch(vocab_slot(v, hashes[i]));
-  int32_t left = vocab_find_hashed(v, rule->left, rule->left_size, hashes[0]);
-  if (left < 0) return not_in_vocabulary(r, rule->left, rule->left_size, err);
-  int32_t right = vocab_find_hashed(v, rule->right, rule->right_size, hashes[1]);
-  if (right < 0) return not_in_vocabulary(r, rule->right, rule->right_size, err);
-  uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-  if (r->rank * (size_t)2 > bpe->merge_mask) TRY(grow_merges(bpe, (bpe->merge_mask + 1) * 2, err));
-  Merge *merge = seek_merge(bpe, pair);
-  int32_t id = vocab_find_hashed(v, product, r->product.size, hashes[2]);
-  if (id < 0) return not_in_vocabulary(r, product, r->product.size, err);
-  *merge = (Merge){pair, r->rank++, id}; /* a pair that comes twice: the later rank counts */
-  return STATUS_OK;
+  rule->rank = r->rank++;
+  rule->text.size = 0;
+  rule->size[LEFT] = left_size, rule->size[RIGHT] = right_size;
+  rule->size[PRODUCT] = left_size + right_size - bpe->prefix_size;
+  rule->at[LEFT] = rule->at[PRODUCT] = 0, rule->at[RIGHT] = left_size;
+  TRY(buffer_append(&rule->text, left, left_size, err));
+  TRY(buffer_append(&rule->text, right, right_size, err));
+  if (bpe->prefix_size > 0) {
+    rule->at[PRODUCT] = rule->text.size;
+    TRY(buffer_append(&rule->text, left, left_size, err));
+    TRY(buffer_append(&rule->text, right + bpe->prefix_size, right_size - bpe->prefix_size, err));
+  }
+  for (int k = 0; k < 3; k++) {
+    rule->hash[k] = vocab_hash(&bpe->vocab, rule_text(rule, k), rule->size[k]);
+    if (bpe->vocab.count > 0) __builtin_prefetch(vocab_slot(&bpe->vocab, rule->hash[k]));
+  }
+  return ++r->n_rules == BATCH ? add_rules(r, err) : STATUS_OK;
 }
 
 /* "left right": exactly one space. Lines of merges.txt's head can have come along. */
@@ -112,22 +153,22 @@ static Status read_line(Reader *r, JsonCursor *cursor, Error *err) {
   if (!space || memchr(space + 1, ' ', size - left - 1))
     return error_set(err, STATUS_MODEL, "%s: merge %u: \"%.*s\" is not two tokens with a space between them",
                      r->where, (unsigned)r->rank, (int)(size < 80 ? size : 80), line);
-  return add_rule(r, &(Rule){line, space + 1, left, size - left - 1}, err);
+  return take_rule(r, line, left, space + 1, size - left - 1, err);
 }
 
 /* ["left", "right"] */
 static Status read_pair(Reader *r, JsonCursor *cursor, Error *err) {
   const char *sides[2] = {"", ""};
   size_t sizes[2] = {0, 0}, n = 0;
+  bool strings = true;
   json_cursor_enter(cursor, '[');
-  for (bool first = true; json_cursor_next(cursor, &first); n++) {
-    bool is_string = false;
-    if (n < 2) TRY(read_string(cursor, &r->unescaped[n], &sides[n], &sizes[n], &is_string, err));
-    if (!is_string) break;
+  for (bool first = true; strings && json_cursor_next(cursor, &first); n++) {
+    strings = n < 2;
+    if (strings) TRY(read_string(cursor, &r->unescaped[n], &sides[n], &sizes[n], &strings, err));
   }
-  if (n != 2)
+  if (n != 2 || !strings)
     return error_set(err, STATUS_MODEL, "%s: merge %u is not a pair of strings", r->where, (unsigned)r->rank);
-  return add_rule(r, &(Rule){sides[0], sides[1], sizes[0], sizes[1]}, err);
+  return take_rule(r, sides[0], sizes[0], sides[1], sizes[1], err);
 }
 
 static Status read_merges(Reader *r, JsonSpan span, Error *err) {
@@ -153,16 +194,17 @@ static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err
   TRY(grow_merges(bpe, size, err));
   Reader reader = {.where = where, .bpe = bpe};
   Status status = read_merges(&reader, span, err);
+  if (status == STATUS_OK) status = add_rules(&reader, err);
   buffer_release(&reader.unescaped[0]);
   buffer_release(&reader.unescaped[1]);
-  buffer_release(&reader.product);
+  for (size_t i = 0; i < BATCH; i++) buffer_release(&reader.rules[i].text);
   return status;
 }
 
 /* --- where words can be cut */
 
-/* The last character of a token (or the first one), as a byte where pieces are bytes. False where it is none that a
- * piece can hold. */
+/* The last character of a token (or the first one), as a byte where pieces are bytes. False where it is
+ * none that a piece can hold. */
 static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol) {
   size_t size;
   const char *content = vocab_content(&bpe->vocab, id, &size);

@@ -1,7 +1,8 @@
 /* chat.c - the ChatML and Llama 3 formats, as their models were trained on; see chat.h.
  *
- * Called by: commands/prompt.c. The frames are those of the chat templates that Qwen2.5, SmolLM2 (ChatML) and Llama 3
- * ship in tokenizer_config.json; only a default system turn, which some of them add, is the caller's business. */
+ * Called by: commands/prompt.c. The frames are those of the chat templates that Qwen2.5, SmolLM2 (ChatML)
+ * and Llama 3 ship in tokenizer_config.json; only a default system turn, which some of them add, is the
+ * caller's business. */
 #include "tokenizer/chat.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* compose.c - Unicode's normal forms by utf8proc's data, as far as the reference knows them; see compose.h.
  *
- * Called by: normalize.c. The reference (crate unicode-normalization-alignments) is of Unicode 9. What it knows is
- * in unicode_normal; every other character stays as it is and parts what is around it, whatever utf8proc says.
- * For those that it knows all versions of Unicode agree (its stability policy).
+ * Called by: normalize.c. The reference (crate unicode-normalization-alignments) is of Unicode 9. What it
+ * knows is in unicode_normal; every other character stays as it is and parts what is around it, whatever
+ * utf8proc says. For those that it knows all versions of Unicode agree (its stability policy).
  *
- * A text is copied but for its unsafe runs: characters that can change or make their neighbours change. In the
- * composed forms the character before a run belongs to it, for the run may compose with it. */
+ * A text is copied but for its unsafe runs: characters that can change or make their neighbours change. In
+ * the composed forms the character before a run belongs to it, for the run may compose with it. */
 #include "tokenizer/compose.h"
 
 #include <stdlib.h>
@@ -70,8 +70,8 @@ static Status push_decomposed(const NormalStep *step, NormalScratch *s, uint32_t
   return STATUS_OK;
 }
 
-/* Sorts the marks run[from .. to) by class, those of a class in the order they had: by insertion for the few that there
- * are in real text, by counting for what was made to be slow. */
+/* Sorts the marks run[from .. to) by class, those of a class in the order they had: by insertion for the
+ * few that there are in real text, by counting for what was made to be slow. */
 static Status sort_marks(Composed *run, size_t n, Error *err) {
   if (n <= 32) {
     for (size_t i = 1; i < n; i++) {
@@ -114,8 +114,8 @@ static bool compose_pair(const NormalStep *step, uint32_t first, uint32_t second
   return true;
 }
 
-/* Unicode's canonical composition: a character composes with the last starter unless one between them has no lower
- * class. */
+/* Unicode's canonical composition: a character composes with the last starter unless one between them has
+ * no lower class. */
 static void compose(const NormalStep *step, NormalScratch *s) {
   size_t kept = 0, starter = SIZE_MAX;
   int last_class = -1; /* of what stands between the starter and here; -1: nothing */
@@ -139,7 +139,7 @@ static void compose(const NormalStep *step, NormalScratch *s) {
   s->n_run = kept;
 }
 
-/* Writes the run for text[start .. end). What a character comes from is counted as the reference counts it. */
+/* Writes the run for text[start .. end). What a character comes from is counted as in the reference. */
 static Status write_run(NormalScratch *s, const Traced *text, size_t start, size_t end, TracedBuffer *out,
                         Error *err) {
   size_t at = start, before = start; /* the next character of the text, and the one before it */

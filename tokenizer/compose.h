@@ -7,7 +7,7 @@
 /* Sets step->forms and step->flags. PRECOND the step's kind is one of the four */
 Status form_load(const char *where, NormalStep *step, Error *err);
 
-/* Appends the form to `out`; *changed says whether there was anything to do: where not, nothing is appended. */
+/* Appends the form to `out`; where there is nothing to do, nothing is appended and *changed is false. */
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err);
 

@@ -1,9 +1,10 @@
 /* decode.c - tokens to text, as they come; see decode.h.
  *
- * Called by: tokenizer.c. Whole decoding goes the same way, so both always agree. Each step takes a token and hands
- * on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens stay apart; from there on
- * there is one token, whose text comes in parts, each of whole characters. Three steps cannot work on parts
- * (ByteLevel, ByteFallback and Replace by a regular expression behind such a join): they wait for the end. */
+ * Called by: tokenizer.c. Whole decoding goes the same way, so both always agree. Each step takes a token
+ * and hands on what is certain. Up to the first step that joins all tokens (ByteLevel, Fuse) tokens stay
+ * apart; from there on there is one token, whose text comes in parts, each of whole characters. Three
+ * steps cannot work on parts (ByteLevel, ByteFallback and Replace by a regular expression behind such a
+ * join): they wait for the end. */
 #include "tokenizer/decode.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ static Status feed_part(Decoding *d, size_t i, const char *text, size_t size, Bu
 static Status feed_lossy(Decoding *d, size_t i, Buffer *held, bool end, Buffer *out, Error *err) {
   size_t done = 0, at = 0;
   Status status = STATUS_OK;
+  if (held->size == 0) return STATUS_OK;
   while (at < held->size && status == STATUS_OK) {
     uint32_t code;
     int length = utf8_decode(held->data + at, held->size - at, &code);

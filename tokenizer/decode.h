@@ -1,5 +1,5 @@
-/* decode.h - the decoders: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, in a row, over tokens as they
- * come. */
+/* decode.h - the decoders: ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, in a row, over tokens
+ * as they come. */
 #ifndef AUK_TOKENIZER_DECODE_H
 #define AUK_TOKENIZER_DECODE_H
 

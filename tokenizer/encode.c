@@ -1,10 +1,12 @@
 /* encode.c - text to ids: cut out added tokens, normalize, cut into pieces, encode these.
  *
- *   text     Hi <|im_end|>there                 added tokens that are looked for in the text as it came
- *   segments [Hi ] 151645 [there]               each text segment is normalized; then tokens that are looked for in
- *   pieces   [Hi] [ ] 151645 [there]            normalized text are cut out, and the pre-tokenizers cut the rest
+ *   text      Hi <|im_end|>there         added tokens are looked for in the text as it came
+ *   segments  [Hi ] 151645 [there]       each is normalized; then further tokens are looked for in
+ *                                        it, and the pre-tokenizers cut what is left
+ *   pieces    [Hi] [ ] 151645 [there]    the model encodes them one by one
  *
- * Called by: people who include tokenizer.h. Always true: a Scratch belongs to one call, a Tokenizer never changes. */
+ * Called by: people who include tokenizer.h. Always true: a Scratch belongs to one call, a Tokenizer never
+ * changes. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* load.c - a tokenizer from the text of a tokenizer.json.
  *
- * Called by: tokenizer.c. The order matters: added tokens are normalized, and the model has to know whether its pieces
- * come as bytes. truncation and padding are not looked at: they are a caller's choice, as in transformers. */
+ * Called by: tokenizer.c. The order matters: added tokens are normalized, and the model has to know
+ * whether its pieces come as bytes. truncation and padding are not looked at: they are a caller's choice,
+ * as in transformers. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* load_normalizer.c - normalizers from their JSON; what is not known is refused by name. Called by: load.c. */
+/* load_normalizer.c - normalizers from their JSON; what is not known is refused. Called by: load.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static Status load_replace(const char *where, const Json *json, NormalStep *step
   TRY(pattern_load(where, json_member(json, "pattern"), &step->pattern, err));
   /* The reference loses its own count of characters there and doubles text later. */
   if (pattern_matches_empty(&step->pattern))
-    return error_set(err, STATUS_MODEL, "%s: a pattern that matches nothing at all is not supported", where);
+    return error_set(err, STATUS_MODEL, "%s: a pattern that can match no character is not supported", where);
   return STATUS_OK;
 }
 

@@ -1,7 +1,8 @@
 /* normalize.c - runs a text through its normalizers; see normalize.h.
  *
- * Called by: encode.c; tokenizer.c for the contents of added tokens. Always true: a step reads one of the scratch's
- * two buffers (or the caller's text) and writes the other one; a step that changes nothing writes nothing. */
+ * Called by: encode.c; tokenizer.c for the contents of added tokens. Always true: a step reads one of the
+ * scratch's two buffers (or the caller's text) and writes the other one; a step that changes nothing
+ * writes nothing. */
 #include "tokenizer/normalize.h"
 
 #include <stdlib.h>
@@ -12,8 +13,8 @@
 
 /* --- traced text */
 
-/* Appends bytes. Where traced they come from byte origin_at of `from`, or, with `each`, one after the other from
- * there on. */
+/* Appends bytes. Where traced they come from byte origin_at of `from`, or, with `each`, one after the
+ * other from there on. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err) {
   if (size == 0) return STATUS_OK;

@@ -1,8 +1,9 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_pretokenizers.c. Always true: what PCRE2 sees are kinds, never text, in a pattern without
- * captures; a match that runs out of the just-in-time compiler's stack is done again with a large one and then
- * by the interpreter, whose memory is the heap, so the length of a text is never the reason for a failure. */
+ * Called by: pattern.c, load_pretokenizers.c. Always true: what PCRE2 sees are kinds, never text, in a
+ * pattern without captures; a match that runs out of the just-in-time compiler's stack is done again with
+ * a large one and then by the interpreter, whose memory is the heap, so the length of a text is never the
+ * reason for a failure. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
 
@@ -15,8 +16,8 @@
 #include "tokenizer/kinds.h"
 #include "tokenizer/regex_parse.h"
 
-/* An expression that backtracks more often than this for one match is given up: some seconds of work. Splitting
- * patterns stay below a few steps a character. */
+/* An expression that backtracks more often than this for one match is given up: some seconds of work.
+ * Splitting patterns stay below a few steps a character. */
 static const uint32_t match_limit = 1000000000;
 
 struct Regex {

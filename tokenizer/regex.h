@@ -1,9 +1,9 @@
 /* regex.h - the regular expressions of tokenizer.json: Oniguruma's language, matched by PCRE2 over kinds.
  *
- * The reference matches with Oniguruma (syntax ONIG_SYNTAX_ONIGURUMA, UTF-8, Unicode 16). Here an expression is
- * parsed by that language's rules, each of its character sets is worked out by our own tables, and what PCRE2 gets
- * is an expression over kinds (kinds.h), one byte a character, without any Unicode left in it. What PCRE2 has no
- * equal for is refused with its place. */
+ * The reference matches with Oniguruma (syntax ONIG_SYNTAX_ONIGURUMA, UTF-8, Unicode 16). Here an
+ * expression is parsed by that language's rules, each of its character sets is worked out by our own
+ * tables, and what PCRE2 gets is an expression over kinds (kinds.h), one byte a character, without any
+ * Unicode left in it. What PCRE2 has no equal for is refused with its place. */
 #ifndef AUK_TOKENIZER_REGEX_H
 #define AUK_TOKENIZER_REGEX_H
 
@@ -45,9 +45,10 @@ void regex_free(Regex *regex);
 /* Whether it can match without taking a character. */
 bool regex_matches_empty(const Regex *regex);
 
-/* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they cover the
- * text; matches may be empty, what is between them is not. An empty match right behind a match does not count
- * (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift` added. */
+/* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they
+ * cover the text; matches may be empty, what is between them is not. An empty match right behind a match
+ * does not count (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift`
+ * added. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    SpanList *spans, Error *err);
 

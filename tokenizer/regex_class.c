@@ -1,7 +1,7 @@
 /* regex_class.c - the sets of regular expressions: [classes], \p{properties}, [:brackets:] and escapes.
  *
- * Called by: regex_parse.c. The rules are those of Oniguruma 6.9 (doc/RE and doc/UNICODE_PROPERTIES there), as the
- * reference shows them. */
+ * Called by: regex_parse.c. The rules are those of Oniguruma 6.9 (doc/RE and doc/UNICODE_PROPERTIES
+ * there), as the reference shows them. */
 #include <ctype.h>
 #include <string.h>
 
@@ -116,7 +116,7 @@ static Status add_word(CharSet *set, bool in_class, Error *err) {
   return in_class ? add_class_word(set, err) : charset_add_flags(set, &unicode_flags, CHAR_WORD, err);
 }
 
-/* Adds the property of this name, small letters without '_', ' ' and '-'; false in *known where it is none. */
+/* Adds the property of this name (small letters, no '_', ' ' or '-'); false in *known where it is none. */
 static Status add_property(CharSet *set, const char *name, bool in_class, bool *known, Error *err) {
   *known = true;
   for (size_t i = 0; i < n_category_sets; i++)

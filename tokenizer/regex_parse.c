@@ -92,8 +92,8 @@ static Status wrap(RegexParser *p, size_t start, Error *err) {
 
 /* --- characters */
 
-/* Where case is ignored, several characters in a row can match one other ("ss" matches U+00DF), also across the
- * borders of plain groups. */
+/* Where case is ignored, several characters in a row can match one other ("ss" matches U+00DF), also
+ * across the borders of plain groups. */
 static Status note_literal(RegexParser *p, uint32_t code, Error *err) {
   if (p->n_literals == 3) {
     memmove(p->literals, p->literals + 1, 2 * sizeof *p->literals);

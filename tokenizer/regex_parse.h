@@ -1,4 +1,5 @@
-/* regex_parse.h - private to regex*.c: Oniguruma's language to PCRE2's, over sets that are still to be divided. */
+/* regex_parse.h - private to regex*.c: Oniguruma's language to PCRE2's, over sets that are still to be
+ * divided. */
 #ifndef AUK_TOKENIZER_REGEX_PARSE_H
 #define AUK_TOKENIZER_REGEX_PARSE_H
 

@@ -17,8 +17,8 @@ void split_scratch_release(SplitScratch *scratch) {
 
 /* --- behaviors */
 
-/* The matches and the text between them that spans[from ..) hold become pieces. As in the reference a match can be
- * empty, and takes part in merging before it is dropped. */
+/* The matches and the text between them that spans[from ..) hold become pieces. As in the reference a
+ * match can be empty, and takes part in merging before it is dropped. */
 static void merge_forward(SpanList *spans, size_t from, bool contiguous) {
   size_t kept = from;
   bool before = false; /* whether the last one was a match; false at the beginning */

@@ -1,5 +1,5 @@
-/* split.h - the pre-tokenizers: ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, in a
- * row. They cut a text into the pieces that the model encodes one by one. */
+/* split.h - the pre-tokenizers: ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit,
+ * Punctuation, in a row. They cut a text into the pieces that the model encodes one by one. */
 #ifndef AUK_TOKENIZER_SPLIT_H
 #define AUK_TOKENIZER_SPLIT_H
 

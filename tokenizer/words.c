@@ -1,7 +1,7 @@
 /* words.c - remembers encoded words; see words.h.
  *
- * Called by: bpe.c. It only saves time: without memory for it everything still works. When it is full it is emptied,
- * so that it follows a text whose words change. */
+ * Called by: bpe.c. It only saves time: without memory for it everything still works. When it is full it
+ * is emptied, so that it follows a text whose words change. */
 #include "tokenizer/words.h"
 
 #include <stdlib.h>

@@ -21,7 +21,7 @@
 /* A tokenizer.json whose parts are given as JSON; NULL: the part is null. */
 typedef struct {
   const char *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
-  const char *options;       /* members of the model, each with a ',' behind it */
+  const char *options; /* members of the model, each with a ',' behind it */
   const char *vocab, *merges;
 } Parts;
 
@@ -34,7 +34,8 @@ static inline Status open_parts(Parts p, Tokenizer **tokenizer, Error *err) {
   Status status = buffer_printf(
       &json, err,
       "{\"version\": \"1.0\", \"added_tokens\": %s, \"normalizer\": %s, \"pre_tokenizer\": %s, "
-      "\"post_processor\": %s, \"decoder\": %s, \"model\": {\"type\": \"BPE\", %s \"vocab\": %s, \"merges\": %s}}",
+      "\"post_processor\": %s, \"decoder\": %s, \"model\": {\"type\": \"BPE\", %s \"vocab\": %s, \"merges\": "
+      "%s}}",
       or_null(p.added), or_null(p.normalizer), or_null(p.pre_tokenizer), or_null(p.post_processor),
       or_null(p.decoder), p.options ? p.options : "", p.vocab ? p.vocab : "{}", p.merges ? p.merges : "[]");
   if (status == STATUS_OK) status = tokenizer_parse("file", json.data, json.size, tokenizer, err);
@@ -49,8 +50,8 @@ static inline Tokenizer *make(Parts parts) {
   return tokenizer;
 }
 
-/* A vocabulary of all of ByteLevel's characters, byte b having the id b, and `more` members behind them (each with a
- * ',' before it). */
+/* A vocabulary of all of ByteLevel's characters, byte b having the id b, and `more` members behind them
+ * (each with a ',' before it). */
 static inline char *byte_vocab(const char *more) {
   Buffer json = {0};
   for (int b = 0; b < 256; b++) {
@@ -65,23 +66,25 @@ static inline char *byte_vocab(const char *more) {
   return json.data;
 }
 
-#define BYTE_LEVEL                                                                                             \
+#define BYTE_LEVEL                                                                                           \
   "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"
 
 /* A byte-level tokenizer without merges: ids are bytes, and the added tokens from 256 on. */
 static inline Tokenizer *make_bytes(const char *added) {
   char *vocab = byte_vocab(NULL);
-  Tokenizer *tokenizer = make((Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .decoder = BYTE_LEVEL, .vocab = vocab});
+  Tokenizer *tokenizer =
+      make((Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .decoder = BYTE_LEVEL, .vocab = vocab});
   free(vocab);
   return tokenizer;
 }
 
-/* An added token as JSON. Its id is what the tokenizer makes it; flags are a string of s(pecial) n(ormalized) w (single
- * word) l(strip) r(strip). */
+/* An added token as JSON. Its id is what the tokenizer makes it; flags are a string of s(pecial)
+ * n(ormalized) w (single word) l(strip) r(strip). */
 #define TOKEN_SIZE 256
 static inline const char *token_json(char out[TOKEN_SIZE], const char *content, const char *flags) {
   snprintf(out, TOKEN_SIZE,
-           "{\"id\": 0, \"content\": \"%s\", \"single_word\": %s, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": %s, "
+           "{\"id\": 0, \"content\": \"%s\", \"single_word\": %s, \"lstrip\": %s, \"rstrip\": %s, "
+           "\"normalized\": %s, "
            "\"special\": %s}",
            content, strchr(flags, 'w') ? "true" : "false", strchr(flags, 'l') ? "true" : "false",
            strchr(flags, 'r') ? "true" : "false", strchr(flags, 'n') ? "true" : "false",
@@ -98,7 +101,8 @@ static inline const char *ids_text(const IdList *ids, char *out, size_t size) {
   return out;
 }
 
-static inline void assert_ids(const Tokenizer *tokenizer, const char *text, EncodeOptions options, const char *expected) {
+static inline void assert_ids(const Tokenizer *tokenizer, const char *text, EncodeOptions options,
+                              const char *expected) {
   IdList ids = {0};
   Error err = {{0}};
   char found[4096];

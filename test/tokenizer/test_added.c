@@ -1,4 +1,5 @@
-/* test_added.c - added tokens: which ones are found where, and that a person's text cannot bring special ones in.
+/* test_added.c - added tokens: which ones are found where, and that a person's text cannot bring special
+ * ones in.
  *
  * All tokenizers here have a byte as its own id, and added tokens from 256 on. */
 #include "small.h"
@@ -30,7 +31,8 @@ static void the_longest_of_the_leftmost_counts(void **state) {
 
 static void single_words_and_stripped_space(void **state) {
   (void)state;
-  static const char *const tokens[][2] = {{"word", "w"}, {"<l>", "l"}, {"<r>", "r"}, {"<b>", "lr"}, {"\\n\\n", "lr"}};
+  static const char *const tokens[][2] = {
+      {"word", "w"}, {"<l>", "l"}, {"<r>", "r"}, {"<b>", "lr"}, {"\\n\\n", "lr"}};
   Tokenizer *t = with_tokens(tokens, 5);
   assert_ids(t, "word", PLAIN, "256");
   assert_ids(t, "-word.", PLAIN, "45 256 46");
@@ -39,7 +41,7 @@ static void single_words_and_stripped_space(void **state) {
   assert_ids(t, "a <r>\xe2\x80\x83 b", PLAIN, "97 32 258 98");
   assert_ids(t, "a <b> <b> b", PLAIN, "97 259 259 98");
   assert_ids(t, "<r>  <l>", PLAIN, "258 257"); /* the space goes to the first one */
-  assert_ids(t, "\n\n\n\n", PLAIN, "260");      /* the second one lies in what the first one took */
+  assert_ids(t, "\n\n\n\n", PLAIN, "260");     /* the second one lies in what the first one took */
   tokenizer_close(t);
 }
 
@@ -68,7 +70,8 @@ static void ids_follow_the_vocabulary(void **state) {
 /* Encodes pieces "t:..." (trusted) and "p:..." (a person's). */
 static void assert_pieces(const Tokenizer *t, const char *const *texts, size_t n, const char *expected) {
   PromptPiece pieces[8];
-  for (size_t i = 0; i < n; i++) pieces[i] = (PromptPiece){texts[i] + 2, strlen(texts[i] + 2), texts[i][0] == 't'};
+  for (size_t i = 0; i < n; i++)
+    pieces[i] = (PromptPiece){texts[i] + 2, strlen(texts[i] + 2), texts[i][0] == 't'};
   IdList ids = {0};
   Error err = {{0}};
   char found[1024];
@@ -77,14 +80,17 @@ static void assert_pieces(const Tokenizer *t, const char *const *texts, size_t n
   id_list_release(&ids);
 }
 
-#define PIECES(...) ((const char *const[]){__VA_ARGS__}), sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
+#define PIECES(...)                                                                                          \
+  ((const char *const[]){__VA_ARGS__}), sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
 
 static void check_trust(const char *flags, const char *normalizer) {
   char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE], flags_of_two[4] = "";
   if (strchr(flags, 'n')) strcat(flags_of_two, "n");
-  snprintf(added, sizeof added, "[%s, %s]", token_json(one, "<s>", flags), token_json(two, "<t>", flags_of_two));
+  snprintf(added, sizeof added, "[%s, %s]", token_json(one, "<s>", flags),
+           token_json(two, "<t>", flags_of_two));
   char *vocab = byte_vocab(NULL);
-  Tokenizer *t = make((Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .normalizer = normalizer, .vocab = vocab});
+  Tokenizer *t =
+      make((Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .normalizer = normalizer, .vocab = vocab});
   free(vocab);
   assert_pieces(t, PIECES("t:<s>a", "p:<s>", "t:<s>"), "256 97 60 115 62 256");
   assert_pieces(t, PIECES("t:<", "p:s", "t:>"), "60 115 62");
@@ -92,8 +98,8 @@ static void check_trust(const char *flags, const char *normalizer) {
   assert_pieces(t, PIECES("p:<", "t:s>"), "60 115 62");
   assert_pieces(t, PIECES("p:<s", "t:>"), "60 115 62");
   assert_pieces(t, PIECES("p:<s>", "t:"), "60 115 62");
-  assert_pieces(t, PIECES("t:<s", "t:>"), "256");             /* trusted from end to end */
-  assert_pieces(t, PIECES("p:<t", "t:>"), "257");             /* what is not special counts everywhere */
+  assert_pieces(t, PIECES("t:<s", "t:>"), "256"); /* trusted from end to end */
+  assert_pieces(t, PIECES("p:<t", "t:>"), "257"); /* what is not special counts everywhere */
   assert_pieces(t, PIECES("p:<s><t", "t:>", "p:x<s>"), "60 115 62 257 120 60 115 62");
   assert_pieces(t, PIECES("t:<s>", "p:", "t:<s>"), "256 256");
   tokenizer_close(t);
@@ -118,15 +124,15 @@ static void a_border_is_never_taken(void **state) {
   tokenizer_close(t);
 }
 
-/* U+01D5 is three characters in NFD, and so are its other spellings: tokens are looked for in what the normalizer
- * makes. U+01D7 is looked for in the text as it came. */
+/* U+01D5 is three characters in NFD, and so are its other spellings: tokens are looked for in what the
+ * normalizer makes. U+01D7 is looked for in the text as it came. */
 static void normalized_tokens(void **state) {
   (void)state;
   char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE];
   snprintf(added, sizeof added, "[%s, %s]", token_json(one, "\\u01d5", "n"), token_json(two, "\\u01d7", ""));
   char *vocab = byte_vocab(NULL);
-  Tokenizer *t = make(
-      (Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .vocab = vocab, .normalizer = "{\"type\": \"NFD\"}"});
+  Tokenizer *t = make((Parts){
+      .added = added, .pre_tokenizer = BYTE_LEVEL, .vocab = vocab, .normalizer = "{\"type\": \"NFD\"}"});
   free(vocab);
   assert_ids(t, "\xc7\x95", PLAIN, "256");
   assert_ids(t, "\xc3\x9c\xcc\x84", PLAIN, "256");  /* U+00DC U+0304 */

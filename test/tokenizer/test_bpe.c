@@ -1,10 +1,10 @@
 /* test_bpe.c - merging against a plain implementation of its definition, and each option of the model.
  *
- * The definition (reference: tokenizers, models/bpe/word.rs): of all neighbours that have a rule the pair of the lowest
- * rank merges, the leftmost of several, until there is none. */
+ * The definition (reference: tokenizers, models/bpe/word.rs): of all neighbours that have a rule the pair
+ * of the lowest rank merges, the leftmost of several, until there is none. */
 #include "small.h"
 
-#define METASPACE                                                                                              \
+#define METASPACE                                                                                            \
   "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\", \"split\": false}"
 
 /* --- the definition */
@@ -56,12 +56,14 @@ static void random_model(Model *m, uint32_t *state) {
   for (int i = 0; i < LETTERS; i++) m->contents[i][0] = (char)('a' + i);
   int wanted = (int)(next_random(state) % (MOST_TOKENS - LETTERS));
   for (int tries = 0; tries < 500 && m->n_rules < wanted; tries++) {
-    Rule rule = {(int)(next_random(state) % (uint32_t)m->n_tokens), (int)(next_random(state) % (uint32_t)m->n_tokens), 0};
+    Rule rule = {(int)(next_random(state) % (uint32_t)m->n_tokens),
+                 (int)(next_random(state) % (uint32_t)m->n_tokens), 0};
     char product[64];
     snprintf(product, sizeof product, "%.31s%.31s", m->contents[rule.left], m->contents[rule.right]);
     if (strlen(product) > 12) continue;
     bool known = false;
-    for (int i = 0; i < m->n_rules; i++) known |= m->rules[i].left == rule.left && m->rules[i].right == rule.right;
+    for (int i = 0; i < m->n_rules; i++)
+      known |= m->rules[i].left == rule.left && m->rules[i].right == rule.right;
     if (known) continue;
     rule.product = find_content(m, product);
     if (rule.product < 0) {
@@ -74,11 +76,13 @@ static void random_model(Model *m, uint32_t *state) {
 
 static Tokenizer *open_model(const Model *m) {
   Buffer vocab = {0}, merges = {0};
-  for (int i = 0; i < m->n_tokens; i++) buffer_printf(&vocab, NULL, "%c\"%s\":%d", i ? ',' : '{', m->contents[i], i);
+  for (int i = 0; i < m->n_tokens; i++)
+    buffer_printf(&vocab, NULL, "%c\"%s\":%d", i ? ',' : '{', m->contents[i], i);
   buffer_append(&vocab, "}", 2, NULL);
   buffer_append_string(&merges, "[", NULL);
   for (int i = 0; i < m->n_rules; i++)
-    buffer_printf(&merges, NULL, "%s[\"%s\",\"%s\"]", i ? "," : "", m->contents[m->rules[i].left], m->contents[m->rules[i].right]);
+    buffer_printf(&merges, NULL, "%s[\"%s\",\"%s\"]", i ? "," : "", m->contents[m->rules[i].left],
+                  m->contents[m->rules[i].right]);
   buffer_append(&merges, "]", 2, NULL);
   Tokenizer *tokenizer = make((Parts){.vocab = vocab.data, .merges = merges.data});
   buffer_release(&vocab);
@@ -129,9 +133,10 @@ static void unknown_characters(void **state) {
   t = make((Parts){.vocab = vocab}); /* without an unknown token they vanish */
   assert_ids(t, "axya", PLAIN, "1 1");
   tokenizer_close(t);
-  /* U+00E9 is C3 A9, both of which there are; of U+00E8, C3 A8, one is missing. An unknown token waits for the next
-   * known character, so the bytes of another one come before it. */
-  t = make((Parts){.vocab = vocab, .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"});
+  /* U+00E9 is C3 A9, both of which there are; of U+00E8, C3 A8, one is missing. An unknown token waits for
+   * the next known character, so the bytes of another one come before it. */
+  t = make((Parts){.vocab = vocab,
+                   .options = "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": true,"});
   assert_ids(t, "\xc3\xa9", PLAIN, "2 3");
   assert_ids(t, "a\xc3\xa8\xc3\xa9z", PLAIN, "1 2 3 0");
   tokenizer_close(t);
@@ -144,7 +149,8 @@ static void unknown_token_that_is_missing_is_an_error_when_needed(void **state) 
   Error err;
   assert_ids(t, "a", PLAIN, "1");
   assert_int_equal(tokenizer_encode(t, "ab", 2, PLAIN, &ids, &err), STATUS_MODEL);
-  assert_string_equal(err.text, "file: model: unk_token \"<unk>\" is needed for \"b\" but not in the vocabulary");
+  assert_string_equal(err.text,
+                      "file: model: unk_token \"<unk>\" is needed for \"b\" but not in the vocabulary");
   assert_int_equal(ids.count, 0);
   id_list_release(&ids);
   tokenizer_close(t);
@@ -152,10 +158,10 @@ static void unknown_token_that_is_missing_is_an_error_when_needed(void **state) 
 
 static void affixes(void **state) {
   (void)state;
-  Tokenizer *t = make((Parts){
-      .vocab = "{\"a\":0,\"##a\":1,\"##a</w>\":2,\"a</w>\":3,\"a##a\":4,\"aa\":5,\"aaa</w>\":6}",
-      .merges = "[\"a ##a\", \"aa ##a</w>\"]",
-      .options = "\"continuing_subword_prefix\": \"##\", \"end_of_word_suffix\": \"</w>\","});
+  Tokenizer *t =
+      make((Parts){.vocab = "{\"a\":0,\"##a\":1,\"##a</w>\":2,\"a</w>\":3,\"a##a\":4,\"aa\":5,\"aaa</w>\":6}",
+                   .merges = "[\"a ##a\", \"aa ##a</w>\"]",
+                   .options = "\"continuing_subword_prefix\": \"##\", \"end_of_word_suffix\": \"</w>\","});
   assert_ids(t, "a", PLAIN, "3");
   assert_ids(t, "aa", PLAIN, "0 2");
   assert_ids(t, "aaa", PLAIN, "6");
@@ -165,7 +171,8 @@ static void affixes(void **state) {
 
 static void whole_words_over_merges(void **state) {
   (void)state;
-  Parts parts = {.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"bab\":3}", .merges = "[\"a b\"]", .pre_tokenizer = NULL};
+  Parts parts = {
+      .vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"bab\":3}", .merges = "[\"a b\"]", .pre_tokenizer = NULL};
   Tokenizer *t = make(parts);
   assert_ids(t, "bab", PLAIN, "1 2");
   tokenizer_close(t);
@@ -192,7 +199,8 @@ static void long_words_are_cut_without_a_difference(void **state) {
 
 static void a_pair_given_twice_has_its_later_rank(void **state) {
   (void)state;
-  Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}", .merges = "[\"a b\",\"b c\",\"a b\"]"});
+  Tokenizer *t = make(
+      (Parts){.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}", .merges = "[\"a b\",\"b c\",\"a b\"]"});
   assert_ids(t, "abc", PLAIN, "0 4");
   tokenizer_close(t);
 }
@@ -204,8 +212,8 @@ static void one_word_of_a_million(void **state) {
   char *text = malloc(n);
   assert_non_null(text);
   memset(text, 'a', n);
-  Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}",
-                              .merges = "[\"a a\",\"aa aa\",\"aa a\"]"});
+  Tokenizer *t = make(
+      (Parts){.vocab = "{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaa\":3}", .merges = "[\"a a\",\"aa aa\",\"aa a\"]"});
   IdList ids = {0};
   Error err;
   assert_int_equal(tokenizer_encode(t, text, n - 1, PLAIN, &ids, &err), STATUS_OK);

@@ -1,21 +1,21 @@
 /* test_decode.c - each decoder, and that text that comes in pieces is the text that comes at once. */
 #include "small.h"
 
-#define REPLACE(pattern, content)                                                                              \
+#define REPLACE(pattern, content)                                                                            \
   "{\"type\": \"Replace\", \"pattern\": " pattern ", \"content\": \"" content "\"}"
-#define STRIP(content, start, stop)                                                                            \
+#define STRIP(content, start, stop)                                                                          \
   "{\"type\": \"Strip\", \"content\": \"" content "\", \"start\": " #start ", \"stop\": " #stop "}"
 #define FUSE     "{\"type\": \"Fuse\"}"
 #define FALLBACK "{\"type\": \"ByteFallback\"}"
-#define METASPACE(scheme)                                                                                      \
+#define METASPACE(scheme)                                                                                    \
   "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"" scheme "\", \"split\": true}"
 #define SEQUENCE(list) "{\"type\": \"Sequence\", \"decoders\": [" list "]}"
 
 /* ids: 0 "_a", 1 "_", 2 "b_b", 3 "<0xC3>", 4 "<0xA9>", 5 " ", 6 "é", 7 "<0x41>", 8 "a", 9 "  b  ", 10 "ab",
  * 11 "Ã" (ByteLevel's C3), 12 "©" (A9), 13 "x中" (not all of it ByteLevel's), 14 <s> special */
-static const char vocab[] =
-    "{\"_a\":0,\"_\":1,\"b_b\":2,\"<0xC3>\":3,\"<0xA9>\":4,\" \":5,\"\xc3\xa9\":6,\"<0x41>\":7,\"a\":8,\"  b  \":9,"
-    "\"ab\":10,\"\xc3\x83\":11,\"\xc2\xa9\":12,\"x\xe4\xb8\xad\":13}";
+static const char vocab[] = "{\"_a\":0,\"_\":1,\"b_b\":2,\"<0xC3>\":3,\"<0xA9>\":4,\" "
+                            "\":5,\"\xc3\xa9\":6,\"<0x41>\":7,\"a\":8,\"  b  \":9,"
+                            "\"ab\":10,\"\xc3\x83\":11,\"\xc2\xa9\":12,\"x\xe4\xb8\xad\":13}";
 
 static Tokenizer *with_decoder(const char *decoder) {
   char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
@@ -44,10 +44,19 @@ static const Case cases[] = {
     {METASPACE("never"), {0, 0, -1}, " a a"},
     {METASPACE("always"), {14, 0, -1}, "<s> a"},
     {SEQUENCE(FUSE "," METASPACE("always")), {0, 0, -1}, "aa"},
-    {FALLBACK, {3, 4, 8, -1}, "\xc3\xa9" "a"},
-    {FALLBACK, {3, 8, 4, -1}, "\xef\xbf\xbd" "a\xef\xbf\xbd"},
+    {FALLBACK,
+     {3, 4, 8, -1},
+     "\xc3\xa9"
+     "a"},
+    {FALLBACK,
+     {3, 8, 4, -1},
+     "\xef\xbf\xbd"
+     "a\xef\xbf\xbd"},
     {FALLBACK, {3, 4, 3, -1}, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-    {FALLBACK, {7, 7, 4, 7, 8, 7, -1}, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" "aA"},
+    {FALLBACK,
+     {7, 7, 4, 7, 8, 7, -1},
+     "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+     "aA"},
     {STRIP(" ", 1, 0), {9, 9, 5, -1}, " b   b  "},
     {STRIP(" ", 0, 1), {9, 9, -1}, "  b   b "},
     {SEQUENCE(FUSE "," STRIP(" ", 1, 0)), {9, 9, -1}, " b    b  "},
@@ -58,17 +67,30 @@ static const Case cases[] = {
     {SEQUENCE(FUSE "," REPLACE("{\"String\": \"ab\"}", "-")), {8, 2, 10, -1}, "-_b-"},
     {SEQUENCE(FUSE "," REPLACE("{\"String\": \"aab\"}", "-")), {8, 8, 10, 8, 8, -1}, "a-aa"},
     {SEQUENCE(FUSE "," REPLACE("{\"Regex\": \"a+$\"}", "-")), {8, 10, 8, 8, -1}, "aab-"},
-    {BYTE_LEVEL, {11, 12, 8, -1}, "\xc3\xa9" "a"},
-    {BYTE_LEVEL, {11, 8, 11, -1}, "\xef\xbf\xbd" "a\xef\xbf\xbd"},
+    {BYTE_LEVEL,
+     {11, 12, 8, -1},
+     "\xc3\xa9"
+     "a"},
+    {BYTE_LEVEL,
+     {11, 8, 11, -1},
+     "\xef\xbf\xbd"
+     "a\xef\xbf\xbd"},
     {BYTE_LEVEL, {12, 12, -1}, "\xef\xbf\xbd\xef\xbf\xbd"},
     {BYTE_LEVEL, {13, 11, -1}, "x\xe4\xb8\xad\xef\xbf\xbd"},
     {BYTE_LEVEL, {5, 14, -1}, " <s>"},
-    {SEQUENCE(BYTE_LEVEL "," STRIP("a", 1, 1)), {8, 11, 12, 8, 8, -1}, "\xc3\xa9" "a"},
+    {SEQUENCE(BYTE_LEVEL "," STRIP("a", 1, 1)),
+     {8, 11, 12, 8, 8, -1},
+     "\xc3\xa9"
+     "a"},
     {SEQUENCE(FUSE "," FALLBACK), {7, -1}, "A"},
     {SEQUENCE(FUSE "," FALLBACK), {7, 7, -1}, "<0x41><0x41>"},
-    {SEQUENCE(FUSE "," BYTE_LEVEL), {11, 12, 8, -1}, "\xc3\xa9" "a"},
+    {SEQUENCE(FUSE "," BYTE_LEVEL),
+     {11, 12, 8, -1},
+     "\xc3\xa9"
+     "a"},
     {SEQUENCE(FUSE "," BYTE_LEVEL), {13, 11, -1}, "x\xe4\xb8\xad\xc3\x83"},
-    {SEQUENCE(REPLACE("{\"String\": \"_\"}", " ") "," FALLBACK "," FUSE "," STRIP(" ", 1, 0)), {0, 3, 4, 0, -1},
+    {SEQUENCE(REPLACE("{\"String\": \"_\"}", " ") "," FALLBACK "," FUSE "," STRIP(" ", 1, 0)),
+     {0, 3, 4, 0, -1},
      "a\xc3\xa9 a"},
 };
 
@@ -87,8 +109,8 @@ static void decodes_as_the_reference(void **state) {
   }
 }
 
-/* Whatever ids come: at each border what was pushed, and the end, are what decoding them at once gives; no push ends
- * within a character. */
+/* Whatever ids come: at each border what was pushed, and the end, are what decoding them at once gives; no
+ * push ends within a character. */
 static void check_stream(const Tokenizer *t, const int32_t *ids, size_t n, bool skip) {
   TokenizerStream *stream;
   Error err;
@@ -135,9 +157,21 @@ static void text_comes_as_early_as_can_be(void **state) {
     int32_t id;
     const char *text; /* of this push */
   } pushes[] = {
-      {BYTE_LEVEL, 11, ""},     {BYTE_LEVEL, 12, "\xc3\xa9"}, {BYTE_LEVEL, 11, ""}, {BYTE_LEVEL, 8, "\xef\xbf\xbd" "a"},
-      {FALLBACK, 3, ""},        {FALLBACK, 4, ""},            {FALLBACK, 8, "\xc3\xa9" "a"},
-      {FALLBACK, 3, ""},        {FALLBACK, 7, "\xef\xbf\xbd\xef\xbf\xbd"}, {FALLBACK, 4, "\xef\xbf\xbd"}, {FALLBACK, 8, "a"},
+      {BYTE_LEVEL, 11, ""},
+      {BYTE_LEVEL, 12, "\xc3\xa9"},
+      {BYTE_LEVEL, 11, ""},
+      {BYTE_LEVEL, 8,
+       "\xef\xbf\xbd"
+       "a"},
+      {FALLBACK, 3, ""},
+      {FALLBACK, 4, ""},
+      {FALLBACK, 8,
+       "\xc3\xa9"
+       "a"},
+      {FALLBACK, 3, ""},
+      {FALLBACK, 7, "\xef\xbf\xbd\xef\xbf\xbd"},
+      {FALLBACK, 4, "\xef\xbf\xbd"},
+      {FALLBACK, 8, "a"},
   };
   Tokenizer *t = NULL;
   TokenizerStream *stream = NULL;

@@ -23,7 +23,8 @@ static void check_case(const Json *line) {
   Buffer out = {0};
   assert_int_equal(pattern_replace(&compiled, &scratch, text, text_size, "#", 1, &out, &err), STATUS_OK);
   if (out.size != expected_size || memcmp(out.data, expected, expected_size) != 0)
-    fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data, expected);
+    fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data,
+             expected);
   buffer_release(&out);
   regex_scratch_release(&scratch);
   pattern_release(&compiled);
@@ -40,7 +41,8 @@ static void matches_what_the_reference_matches(void **state) {
     const char *newline = memchr(at, '\n', (size_t)(end - at));
     Json *line;
     assert_non_null(newline);
-    assert_int_equal(json_parse("case", STATUS_FAILED, at, (size_t)(newline - at), NULL, 0, &line, &err), STATUS_OK);
+    assert_int_equal(json_parse("case", STATUS_FAILED, at, (size_t)(newline - at), NULL, 0, &line, &err),
+                     STATUS_OK);
     check_case(line);
     json_free(line);
     at = newline + 1;
@@ -94,7 +96,8 @@ static void refuses_what_it_does_not_know(void **state) {
       {"\\x{D800}", "there is no character D800"},
       {"\\u12", "\\u without a whole number behind it"},
       {"(?i:ss)", "U+00DF and its other form, of several characters, without regard to case: not supported"},
-      {"(?i:s(?:t))", "U+FB05 and its other form, of several characters, without regard to case: not supported"},
+      {"(?i:s(?:t))",
+       "U+FB05 and its other form, of several characters, without regard to case: not supported"},
       {"(?i:[\\x{DF}])", "U+00DF in a class without regard to case is not supported"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -103,7 +106,8 @@ static void refuses_what_it_does_not_know(void **state) {
     Status status = regex_compile("where", cases[i].pattern, strlen(cases[i].pattern), &regex, &err);
     if (status != STATUS_MODEL) fail_msg("/%s/ is accepted", cases[i].pattern);
     size_t n = strlen(err.text), wanted = strlen(cases[i].message);
-    if (strncmp(err.text, "where: ", 7) != 0 || n < wanted || strcmp(err.text + n - wanted, cases[i].message) != 0)
+    if (strncmp(err.text, "where: ", 7) != 0 || n < wanted ||
+        strcmp(err.text + n - wanted, cases[i].message) != 0)
       fail_msg("/%s/: \"%s\", expected \"%s\" at its end", cases[i].pattern, err.text, cases[i].message);
   }
 }

@@ -1,0 +1,53 @@
+/* fuzz_tokenizer.c - hostile tokenizer.json: it is refused with a message, or gives a tokenizer that
+ * encodes and decodes.
+ *
+ * Checked of what is accepted: a text of all kinds of characters is encoded without a fault; its ids are
+ * below tokenizer_n_ids() unless a template gives others; and they decode to valid UTF-8. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "tokenizer/chat.h"
+#include "tokenizer/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const char text[] = "The  a\u0301b1 \u4e2d\n\n<s>_a_\t\u00e9\U0001f600 x<|im_end|>..\u00a0ab";
+
+static void require(bool condition) {
+  if (!condition) abort();
+}
+
+static void use(const Tokenizer *tokenizer) {
+  for (int options = 0; options < 4; options++) {
+    IdList ids = {0};
+    Buffer decoded = {0};
+    Error err = {{0}};
+    Status status = tokenizer_encode(
+        tokenizer, text, sizeof text - 1,
+        (EncodeOptions){.add_special = options & 1, .parse_special = options & 2}, &ids, &err);
+    require(status == STATUS_OK || err.text[0]);
+    if (status == STATUS_OK) {
+      for (size_t i = 0; i < ids.count; i++)
+        require(ids.ids[i] >= 0 && ((options & 1) || ids.ids[i] < tokenizer_n_ids(tokenizer)));
+      status = tokenizer_decode(tokenizer, ids.ids, ids.count, false, &decoded, &err);
+      require(status == STATUS_OK || err.text[0]);
+      require(utf8_valid_prefix(decoded.data, decoded.size) == decoded.size);
+    }
+    buffer_release(&decoded);
+    id_list_release(&ids);
+  }
+  chat_format_of(tokenizer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  Tokenizer *tokenizer;
+  Error err = {{0}};
+  Status status = tokenizer_parse("fuzz", (const char *)data, size, &tokenizer, &err);
+  require(status == STATUS_OK ? tokenizer != NULL : tokenizer == NULL && err.text[0]);
+  if (status == STATUS_OK) use(tokenizer);
+  tokenizer_close(tokenizer);
+  return 0;
+}

@@ -1,0 +1,318 @@
+/* test_load.c - what a tokenizer.json may say, what is refused and by which name, and what normalizers,
+ * pre-tokenizers and templates make of a text. */
+#include "small.h"
+
+#define A_VOCAB "{\"a\":0,\"b\":1,\" \":2,\"_\":3,\"1\":4,\"2\":5,\".\":6,\"ab\":7,\"_a\":8}"
+
+static void refused(Parts parts, const char *message) {
+  Tokenizer *tokenizer = NULL;
+  Error err = {{0}};
+  if (!parts.vocab) parts.vocab = A_VOCAB;
+  Status status = open_parts(parts, &tokenizer, &err);
+  if (status != STATUS_MODEL) fail_msg("accepted, expected: %s", message);
+  assert_null(tokenizer);
+  assert_string_equal(err.text, message);
+}
+
+static void unknown_components_are_refused_by_name(void **state) {
+  (void)state;
+  refused((Parts){.normalizer = "{\"type\": \"BertNormalizer\"}"},
+          "file: normalizer: type \"BertNormalizer\" is not supported");
+  refused(
+      (Parts){.normalizer =
+                  "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"Nmt\"}]}"},
+      "file: normalizer.Sequence[1]: type \"Nmt\" is not supported");
+  refused((Parts){.pre_tokenizer = "{\"type\": \"BertPreTokenizer\"}"},
+          "file: pre_tokenizer: type \"BertPreTokenizer\" is not supported");
+  refused((Parts){.post_processor = "{\"type\": \"RobertaProcessing\"}"},
+          "file: post_processor: type \"RobertaProcessing\" is not supported");
+  refused((Parts){.decoder = "{\"type\": \"WordPiece\"}"},
+          "file: decoder: type \"WordPiece\" is not supported");
+  refused((Parts){.decoder = "{}"}, "file: decoder: type is missing");
+  refused((Parts){.decoder = "7"}, "file: decoder is no object");
+  refused((Parts){.options = "\"dropout\": 0.1,"}, "file: model: dropout is 0.1: its encodings are chance");
+  refused((Parts){.options = "\"something_new\": 1,"}, "file: model: something_new is not supported");
+  refused((Parts){.normalizer = "{\"type\": \"NFC\", \"form\": 2}"},
+          "file: normalizer.NFC: form is not supported");
+}
+
+static void broken_options_are_refused_with_their_place(void **state) {
+  (void)state;
+  refused((Parts){.pre_tokenizer = "{\"type\": \"ByteLevel\"}"},
+          "file: pre_tokenizer.ByteLevel: add_prefix_space is missing");
+  refused((Parts){.pre_tokenizer = "{\"type\": \"Digits\", \"individual_digits\": 1}"},
+          "file: pre_tokenizer.Digits: individual_digits is 1, expected true or false");
+  refused((Parts){.pre_tokenizer = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, \"behavior\": "
+                                   "\"Isolated\", \"invert\": false}"},
+          "file: pre_tokenizer.Split: regular expression at byte 1: a group without ')'");
+  refused(
+      (Parts){.pre_tokenizer =
+                  "{\"type\": \"Split\", \"pattern\": \"a\", \"behavior\": \"Isolated\", \"invert\": false}"},
+      "file: pre_tokenizer.Split: pattern is neither {\"String\": ...} nor {\"Regex\": ...}");
+  refused((Parts){.pre_tokenizer = "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"}, \"behavior\": "
+                                   "\"Lost\", \"invert\": false}"},
+          "file: pre_tokenizer.Split: behavior is Lost, expected Removed, Isolated, MergedWithPrevious, "
+          "MergedWithNext or "
+          "Contiguous");
+  refused((Parts){.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"xy\"}"},
+          "file: pre_tokenizer.Metaspace: replacement is no string of one character");
+  refused((Parts){.pre_tokenizer =
+                      "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"last\"}"},
+          "file: pre_tokenizer.Metaspace: prepend_scheme is last, expected always, first or never");
+  refused((Parts){.pre_tokenizer =
+                      "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}"},
+          "file: pre_tokenizer.Metaspace: add_prefix_space is false, but prepend_scheme is not never");
+  refused(
+      (Parts){.normalizer = "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": \"b\"}"},
+      "file: normalizer.Replace: a pattern that can match no character is not supported");
+  refused((Parts){.decoder = "{\"type\": \"Strip\", \"content\": \" \", \"start\": -1, \"stop\": 0}"},
+          "file: decoder.Strip: start is -1, expected an integer from 0 to 2147483647");
+  refused((Parts){.added = "[{\"id\": 9, \"content\": \"x\"}]"},
+          "file: added_tokens[0]: single_word is missing");
+  refused((Parts){.added = "{}"}, "file: added_tokens is no array");
+  refused((Parts){.added = "[3]"}, "file: added_tokens[0]: id is missing");
+}
+
+static void broken_models_are_refused_with_their_place(void **state) {
+  (void)state;
+  refused((Parts){.vocab = "{\"a\": -1}"},
+          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+  refused((Parts){.vocab = "{\"a\": 1.5}"},
+          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+  refused((Parts){.vocab = "{\"a\": \"1\"}"},
+          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+  refused((Parts){.vocab = "{\"a\": 16777216}"},
+          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+  refused((Parts){.vocab = "{\"a\": 1, \"b\": 1}"}, "file: model.vocab: \"a\" and \"b\" have the same id 1");
+  refused((Parts){.vocab = "[]"}, "file: model.vocab is no object");
+  refused((Parts){.merges = "{}"}, "file: model.merges is no array");
+  refused((Parts){.merges = "[\"a b\", \"a  b\"]"},
+          "file: model.merges: merge 1: \"a  b\" is not two tokens with a space between them");
+  refused((Parts){.merges = "[\"ab\"]"},
+          "file: model.merges: merge 0: \"ab\" is not two tokens with a space between them");
+  refused((Parts){.merges = "[\"a b\", [\"a\", \"b\"]]"},
+          "file: model.merges: merge 1: merges are all strings or all pairs of strings");
+  refused((Parts){.merges = "[1]"},
+          "file: model.merges: merge 0: merges are all strings or all pairs of strings");
+  refused((Parts){.merges = "[[\"a\"]]"}, "file: model.merges: merge 0 is not a pair of strings");
+  refused((Parts){.merges = "[[\"a\", \"b\", \"c\"]]"},
+          "file: model.merges: merge 0 is not a pair of strings");
+  refused((Parts){.merges = "[[\"a\", 1]]"}, "file: model.merges: merge 0 is not a pair of strings");
+  refused((Parts){.merges = "[\"a b\", \"x b\"]"},
+          "file: model.merges: merge 1: \"x\" is not in the vocabulary");
+  refused((Parts){.merges = "[\"a b\", \"a x\"]"},
+          "file: model.merges: merge 1: \"x\" is not in the vocabulary");
+  refused((Parts){.merges = "[\"a b\", \"b a\"]"},
+          "file: model.merges: merge 1: \"ba\" is not in the vocabulary");
+  refused((Parts){.merges = "[\"a b\"]", .options = "\"continuing_subword_prefix\": \"##\","},
+          "file: model.merges: merge 0: its right side is shorter than continuing_subword_prefix");
+}
+
+static void parse_refused(const char *text, const char *message) {
+  Tokenizer *tokenizer;
+  Error err = {{0}};
+  assert_int_equal(tokenizer_parse("file", text, strlen(text), &tokenizer, &err), STATUS_MODEL);
+  assert_null(tokenizer);
+  assert_string_equal(err.text, message);
+}
+
+static void broken_files_are_refused(void **state) {
+  (void)state;
+  parse_refused("[]", "file: is no JSON object");
+  parse_refused("{}", "file: model is missing");
+  parse_refused("{\"version\": \"2.0\", \"model\": {}}", "file: version is not \"1.0\"");
+  parse_refused("{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}",
+                "file: model: type \"Unigram\" is not supported");
+  parse_refused("{\"model\": {\"type\": \"BPE\", \"merges\": []}}", "file: model.vocab is no object");
+  parse_refused("{\"model\": {\"type\": \"BPE\", \"vocab\": {}}}", "file: model.merges is no array");
+  Tokenizer *tokenizer;
+  Error err = {{0}};
+  assert_int_equal(tokenizer_parse("file", "{\"model\": ", 10, &tokenizer, &err), STATUS_MODEL);
+  assert_int_equal(tokenizer_open("/nowhere/tokenizer.json", &tokenizer, &err), STATUS_MODEL);
+  assert_null(tokenizer);
+}
+
+/* Older files name no type; an empty vocabulary is one. */
+static void what_older_files_leave_out(void **state) {
+  (void)state;
+  static const char json[] =
+      "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"#version: 0.2\", \"a b\"]}}";
+  Tokenizer *t;
+  Error err;
+  assert_int_equal(tokenizer_parse("file", json, sizeof json - 1, &t, &err), STATUS_OK);
+  assert_ids(t, "aab", PLAIN, "0 2");
+  tokenizer_close(t);
+  t = make((Parts){.vocab = "{}"});
+  assert_int_equal(tokenizer_n_ids(t), 0);
+  assert_ids(t, "ab", PLAIN, "");
+  tokenizer_close(t);
+}
+
+/* --- what the parts make of a text: ids of A_VOCAB */
+
+static void encodes(Parts parts, const char *text, const char *expected) {
+  parts.vocab = A_VOCAB;
+  parts.merges = "[\"a b\", \"_ a\"]";
+  Tokenizer *t = make(parts);
+  assert_ids(t, text, PLAIN, expected);
+  tokenizer_close(t);
+}
+
+#define SPLIT(pattern, behavior, invert)                                                                     \
+  "{\"type\": \"Split\", \"pattern\": " pattern ", \"behavior\": \"" behavior "\", \"invert\": " invert "}"
+
+/* "ab" is one token unless it was split. */
+static void pre_tokenizers(void **state) {
+  (void)state;
+  encodes((Parts){0}, "ab1ab", "7 4 7");
+  encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"b\"}", "Isolated", "false")}, "abab", "0 1 0 1");
+  encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"b\"}", "Removed", "false")}, "abab", "0 0");
+  encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"b\"}", "Removed", "true")}, "abab", "1 1");
+  encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"b\"}", "MergedWithPrevious", "false")}, "abbab",
+          "7 1 7");
+  encodes((Parts){.pre_tokenizer = SPLIT("{\"String\": \"a\"}", "MergedWithNext", "false")}, "aabab",
+          "0 7 7");
+  encodes((Parts){.pre_tokenizer = SPLIT("{\"Regex\": \"\"}", "Isolated", "false")}, "ab", "0 1");
+  encodes((Parts){.pre_tokenizer = "{\"type\": \"Digits\", \"individual_digits\": true}"}, "ab12", "7 4 5");
+  encodes((Parts){.pre_tokenizer = "{\"type\": \"Whitespace\"}"}, " ab. .ab  a", "7 6 6 7 0");
+  encodes((Parts){.pre_tokenizer = "{\"type\": \"WhitespaceSplit\"}"}, " ab. ab ", "7 6 7");
+  encodes((Parts){.pre_tokenizer = "{\"type\": \"Punctuation\", \"behavior\": \"Removed\"}"}, "a.b..ab",
+          "0 1 7");
+  encodes((Parts){.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"_\"}"}, "ab a", "3 7 8");
+  encodes((Parts){.pre_tokenizer =
+                      "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"never\"}"},
+          "ab a", "7 8");
+}
+
+/* "first" means the beginning of the whole text: not behind an added token, and not behind stripped space. */
+static void metaspace_first(void **state) {
+  (void)state;
+  char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
+  snprintf(added, sizeof added, "[%s]", token_json(token, "<x>", ""));
+  Parts parts = {.added = added,
+                 .pre_tokenizer =
+                     "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\"}"};
+  encodes(parts, "a<x>a", "8 9 0");
+  encodes(parts, "<x>a", "9 0");
+  encodes(parts, " a", "8");
+  parts.normalizer = "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}";
+  encodes(parts, "a", "8");
+  encodes(parts, " a", "0");
+}
+
+static void normalizers(void **state) {
+  (void)state;
+  encodes((Parts){.normalizer = "{\"type\": \"Lowercase\"}"}, "AB", "7");
+  encodes((Parts){.normalizer = "{\"type\": \"Prepend\", \"prepend\": \"_\"}"}, "ab", "3 7");
+  encodes((Parts){.normalizer = "{\"type\": \"Prepend\", \"prepend\": \"_\"}"}, "", "");
+  encodes((Parts){.normalizer = "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": false}"},
+          "\xc2\xa0 ab ", "7 2");
+  encodes((Parts){.normalizer = "{\"type\": \"Strip\", \"strip_left\": false, \"strip_right\": true}"},
+          " ab \n", "2 7");
+  encodes((Parts){.normalizer =
+                      "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"[0-9]+\"}, \"content\": \"b\"}"},
+          "a12", "7");
+  encodes((Parts){.normalizer = "{\"type\": \"NFKC\"}"}, "\xef\xbd\x81\xe2\x91\xa0",
+          "0 4"); /* a wide a, a circled 1 */
+  encodes(
+      (Parts){
+          .normalizer =
+              "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}, {\"type\": \"Prepend\", "
+              "\"prepend\": \"_\"}]}"},
+      "A", "8");
+}
+
+/* The composed form for each way to write it; marks younger than Unicode 9 (U+1DF9) part what is around
+ * them. */
+static void forms(void **state) {
+  (void)state;
+  static const struct {
+    const char *form, *text, *expected;
+  } cases[] = {
+      {"NFC", "e\xcc\x81", "\xc3\xa9"},
+      {"NFC", "e\xcc\xa3\xcc\x82", "\xe1\xbb\x87"},
+      {"NFC", "e\xcc\x82\xcc\xa3", "\xe1\xbb\x87"},
+      {"NFC", "x\xcc\x81\xe1\xb7\xb9", "x\xcc\x81\xe1\xb7\xb9"},
+      {"NFC", "x\xe1\xb7\xb9\xcc\x81", "x\xe1\xb7\xb9\xcc\x81"},
+      {"NFC", "e\xe1\xb7\xb9\xcc\x81", "e\xe1\xb7\xb9\xcc\x81"},
+      {"NFC", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8",
+       "\xea\xb0\x81"}, /* Hangul: three letters, one syllable */
+      {"NFC", "\xe2\x84\xab", "\xc3\x85"},
+      {"NFC", "\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc"}, /* excluded from composition */
+      {"NFC", "\xcc\x81\xcc\xa3", "\xcc\xa3\xcc\x81"},
+      {"NFD", "\xe1\xbb\x87", "e\xcc\xa3\xcc\x82"},
+      {"NFD", "\xea\xb0\x81", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8"},
+      {"NFKC", "\xef\xac\x83", "ffi"},
+      {"NFKD", "\xef\xac\x83\xe1\xba\x9b\xcc\xa3", "ffis\xcc\xa3\xcc\x87"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char normalizer[64], *vocab = byte_vocab(NULL);
+    snprintf(normalizer, sizeof normalizer, "{\"type\": \"%s\"}", cases[i].form);
+    Tokenizer *t = make((Parts){
+        .normalizer = normalizer, .pre_tokenizer = BYTE_LEVEL, .decoder = BYTE_LEVEL, .vocab = vocab});
+    free(vocab);
+    IdList ids = {0};
+    Buffer text = {0};
+    Error err;
+    assert_int_equal(tokenizer_encode(t, cases[i].text, strlen(cases[i].text), PLAIN, &ids, &err), STATUS_OK);
+    assert_int_equal(tokenizer_decode(t, ids.ids, ids.count, false, &text, &err), STATUS_OK);
+    assert_int_equal(buffer_append(&text, "", 1, &err), STATUS_OK);
+    if (strcmp(text.data, cases[i].expected) != 0) fail_msg("case %zu: \"%s\"", i, text.data);
+    buffer_release(&text);
+    id_list_release(&ids);
+    tokenizer_close(t);
+  }
+}
+
+#define PIECE(id)        "{\"SpecialToken\": {\"id\": \"" id "\", \"type_id\": 0}}"
+#define THE_TEXT         "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
+#define SPECIAL(id, ids) "\"" id "\": {\"id\": \"" id "\", \"ids\": " ids ", \"tokens\": []}"
+#define TEMPLATE(single, specials)                                                                           \
+  "{\"type\": \"TemplateProcessing\", \"single\": [" single                                                  \
+  "], \"pair\": [], \"special_tokens\": {" specials "}}"
+
+static void templates(void **state) {
+  (void)state;
+  const EncodeOptions special = {true, true};
+  Tokenizer *t =
+      make((Parts){.vocab = A_VOCAB,
+                   .post_processor = TEMPLATE(PIECE("<s>") "," THE_TEXT "," PIECE("</s>"),
+                                              SPECIAL("<s>", "[100]") "," SPECIAL("</s>", "[5, 6]"))});
+  assert_ids(t, "a", special, "100 0 5 6");
+  assert_ids(t, "a", PLAIN, "0");
+  assert_ids(t, "", special, "100 5 6");
+  tokenizer_close(t);
+  t = make((Parts){.vocab = A_VOCAB, .post_processor = TEMPLATE(THE_TEXT "," THE_TEXT, "")});
+  assert_ids(t, "a1", special, "0 4 0 4");
+  tokenizer_close(t);
+  t = make((Parts){.vocab = A_VOCAB,
+                   .post_processor = "{\"type\": \"Sequence\", \"processors\": [" BYTE_LEVEL
+                                     "," TEMPLATE(PIECE("<s>") "," THE_TEXT, SPECIAL("<s>", "[9]")) "]}"});
+  assert_ids(t, "a", special, "9 0");
+  tokenizer_close(t);
+  refused((Parts){.post_processor = TEMPLATE(PIECE("<s>"), "")},
+          "file: post_processor.TemplateProcessing: special token \"<s>\" is not in special_tokens");
+  refused((Parts){.post_processor = TEMPLATE("{\"Sequence\": {\"id\": \"B\", \"type_id\": 0}}", "")},
+          "file: post_processor.TemplateProcessing: single has a piece that is neither SpecialToken nor "
+          "Sequence A");
+  refused(
+      (Parts){.post_processor = "{\"type\": \"Sequence\", \"processors\": [" TEMPLATE(
+                  THE_TEXT, "") "," TEMPLATE(THE_TEXT, "") "]}"},
+      "file: post_processor.Sequence[1].TemplateProcessing: a second TemplateProcessing is not supported");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(unknown_components_are_refused_by_name),
+      cmocka_unit_test(broken_options_are_refused_with_their_place),
+      cmocka_unit_test(broken_models_are_refused_with_their_place),
+      cmocka_unit_test(broken_files_are_refused),
+      cmocka_unit_test(what_older_files_leave_out),
+      cmocka_unit_test(pre_tokenizers),
+      cmocka_unit_test(metaspace_first),
+      cmocka_unit_test(normalizers),
+      cmocka_unit_test(forms),
+      cmocka_unit_test(templates),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
