@@ -112,8 +112,8 @@ static int padded(int64_t n) {
 
 static StatePlan state_plan(const ModelConfig *config, const StateOptions *options) {
   StatePlan plan = {.total = LINE}; /* room to begin on a line */
-  size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx,
-         half = (size_t)config->head_dim / 2;
+  size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
+  size_t half = (size_t)config->head_dim / 2;
   plan.hidden = padded(config->hidden);
   plan.heads = padded((int64_t)config->n_heads * config->head_dim);
   plan.kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim);
@@ -128,8 +128,8 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
   plan.cosines = place(&plan, product_of(rows, half), sizeof(float));
   plan.sines = place(&plan, product_of(rows, half), sizeof(float));
-  size_t widest =
-      (size_t)plan.heads + 2 * (size_t)plan.kv_heads; /* outputs of one run_products(), all but the head */
+  /* Outputs of one run_products(); the head, being dense, needs no parts. */
+  size_t widest = (size_t)plan.heads + 2 * (size_t)plan.kv_heads;
   if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
   if (widest < 2 * (size_t)plan.intermediate) widest = 2 * (size_t)plan.intermediate;
   plan.parts = place(&plan, product_of(widest, MAX_PIECES), sizeof(float));

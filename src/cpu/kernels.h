@@ -18,11 +18,11 @@ enum {
   SEGMENT = 256,        /* positions whose softmax is one piece; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,     /* queries that share one pass over a segment */
   MAX_HEAD_DIM = 256,   /* config.h */
-  PRODUCT_ROWS = 132,   /* most rows of one product() of several rows; a multiple of the tile's 6 */
+  PRODUCT_ROWS = 132,   /* most rows of one product_rows(); a multiple of the tile's 6 */
   PRODUCT_COLUMNS = 64, /* most columns of it */
   PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
   PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS,
-  MAX_PIECES = 16,
+  MAX_PIECES = 16, /* of a product's inputs; see product_pieces() */
   PIECE_UNIT = 32,
   LINE_BYTES = 64,     /* of a cache, as far as fetching ahead goes */
   FETCH_AHEAD = 16384, /* bytes of weights between fetching and using them */

@@ -95,7 +95,7 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
       sums[i].sum = 0;
     }
   }
-  /* Blocks end behind the last key that was ever put there; what lies beyond is not looked at. */
+  /* Only of keys that are there: behind the last one v may hold anything, and 0 times anything need not be 0. */
   size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
   OuterB b = {.data = (const uint8_t *)kv->v + (size_t)begin * width * size,
               .type = kv->type,

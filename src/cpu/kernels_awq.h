@@ -1,7 +1,7 @@
 /* kernels_awq.h - products with 4-bit weights, straight from AutoAWQ's layout.
  *
  * Part of kernels.c. A vector of weights is made from the 2, 1 or half a word that hold its LANES columns: the word is
- * copied to all lanes and each lane keeps its own nibble, which stays where it is in the word or is moved down:
+ * copied to all lanes and each lane keeps its own nibble, where it is in the word:
  *
  *   nibble of a word      7 6 5 4 3 2 1 0          column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
  *   holds column          7 5 3 1 6 4 2 0
@@ -19,15 +19,12 @@
 #include "cpu/outer.h"
 
 enum {
-  PANEL_INPUTS = 128, /* rows of weights unpacked together for several rows of x: 32 KB */
-  BAND_INPUTS = 32,   /* most rows of weights that one row of x meets before their next columns */
-};
-
-enum {
+  PANEL_INPUTS = 128,           /* rows of weights unpacked together for several rows of x: 32 KB */
+  BAND_INPUTS = 32,             /* most rows of weights that one row of x meets before their next columns */
   UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
   UNIT_VECTORS = UNIT / LANES,
 #if LANES > 4 || defined(__aarch64__)
-  RUN_VECTORS = 8, /* that one pass over the rows of a block takes: sums, scales and zeros in registers */
+  RUN_VECTORS = 8, /* columns that one pass over a band takes: sums, scales and shifts in registers */
 #else
   RUN_VECTORS = 4,
 #endif
@@ -74,6 +71,7 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   memcpy(&word, words + 4 * v, sizeof word);
   const __m256i mask =
       _mm256_setr_epi32(0xf, 0xf0000, 0xf0, 0xf00000, 0xf00, 0xf000000, 0xf000, (int)0xf0000000);
+  /* There is no conversion from unsigned: the top nibble becomes q - 8, of weights and of zeros, which is as good. */
   const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
@@ -140,6 +138,7 @@ typedef struct {
 /* A band is used column by column, so that all of it has to be there when it begins. */
 INLINE Ahead ahead_of(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
+  if (!next) next = (const void *)start; /* there already, where nothing is to be fetched */
   if (row >= rows) return (Ahead){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
   uintptr_t at = start + row * step;
   return (Ahead){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};

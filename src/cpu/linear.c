@@ -1,13 +1,13 @@
 /* linear.c - the matrix products of a step, split among threads.
  *
  * Called by backend.c. Several rows: tasks of a block of columns and a block of rows, taken as threads come free. One
- * row: all products' pieces, each with all its columns, lie end to end,
+ * row: of each matrix's pieces, each with all its columns, laid end to end,
  *
- *     q piece 0   q piece 1   ...   k piece 0   k piece 1   ...
+ *     piece 0      piece 1      piece 2      piece 3
  *     |------- thread 0 -------|------- thread 1 -------| ...
  *
- * and each thread takes an equal stretch of that line, so that weights stream past in memory's order; when all are done
- * the pieces of each output are summed. Where all is dense there is one piece, and nothing to wait for. */
+ * each thread takes an equal stretch, so that weights stream past in memory's order; when all are done the pieces of
+ * each output are summed. Where all is dense there is one piece, and nothing to wait for. */
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
@@ -40,7 +40,7 @@ static void finish_row(const Kernels *kernels, const Product *product, int first
   }
 }
 
-/* Everything of one row that belongs to some columns, one product after the other. */
+/* What there is to do with one row. */
 typedef struct {
   const BackendModel *loaded;
   const float *x;
@@ -61,9 +61,8 @@ typedef struct {
   float *y;
 } Stretch;
 
-enum {
-  MAX_STRETCHES = 3 * 6
-}; /* the rest of a piece, whole pieces and the beginning of one, of six matrices */
+/* The rest of a piece, whole pieces and the beginning of one, of six matrices. */
+enum { MAX_STRETCHES = 3 * 6 };
 
 /* Units [from, to) of a matrix's line of pieces, whose sums go to `parts`. */
 static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, Stretch *stretches) {
@@ -75,8 +74,8 @@ static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, S
       n_pieces = (int)((to - from) / n_units);
       stop = from + (int64_t)n_pieces * n_units;
     }
-    int first = unit * PRODUCT_UNIT,
-        end = stop % n_units == 0 ? w->n_out : (int)(stop % n_units) * PRODUCT_UNIT;
+    int first = unit * PRODUCT_UNIT;
+    int end = stop % n_units == 0 ? w->n_out : (int)(stop % n_units) * PRODUCT_UNIT;
     float *y = parts + (size_t)piece * (size_t)w->n_out + first;
     stretches[n++] = (Stretch){w, piece, piece + n_pieces, first, end - first, y};
     from = stop;
@@ -84,6 +83,7 @@ static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, S
   return n;
 }
 
+/* What thread `me` reads, in order. */
 static int cut_work(const RowWork *work, int me, int n_threads, Stretch *stretches) {
   float *parts = work->parts;
   int n = 0;
@@ -109,10 +109,9 @@ static const void *start_of(const Stretch *stretch) {
 static void run_pieces(const RowWork *work, int me, int n_threads) {
   Stretch stretches[MAX_STRETCHES];
   int n = cut_work(work, me, n_threads, stretches);
-  if (n > 0 && start_of(stretches)) {
-    const char *start = start_of(stretches);
-    for (int byte = 0; byte < FETCH_AHEAD; byte += LINE_BYTES)
-      __builtin_prefetch((const void *)((uintptr_t)start + (uintptr_t)byte));
+  const char *start = n > 0 ? start_of(stretches) : NULL;
+  if (start) {
+    for (int byte = 0; byte < FETCH_AHEAD; byte += LINE_BYTES) __builtin_prefetch(start + byte);
   }
   for (int i = 0; i < n; i++) {
     const Stretch *s = &stretches[i];

@@ -94,14 +94,15 @@ INLINE void outer_rows(const int n_vectors, const KvType type, const float *a, s
 INLINE void outer_columns(const KvType type, const float *a, size_t a_stride, int n_rows, OuterB b,
                           int n_vectors, int n_k, OuterC c) {
   const size_t size = type == KV_F16 ? 2 : 4;
-  int v = 0;
-  for (; v + TILE_VECTORS <= n_vectors; v += TILE_VECTORS) {
-    outer_rows(TILE_VECTORS, type, a, a_stride, n_rows, b, n_k, outer_right(c, v * LANES));
+  for (; n_vectors >= TILE_VECTORS; n_vectors -= TILE_VECTORS) {
+    outer_rows(TILE_VECTORS, type, a, a_stride, n_rows, b, n_k, c);
     b.data = (const uint8_t *)b.data + TILE_VECTORS * b.across * size;
+    c = outer_right(c, TILE_VECTORS * LANES);
   }
-  for (; v < n_vectors; v++) {
-    outer_rows(1, type, a, a_stride, n_rows, b, n_k, outer_right(c, v * LANES));
+  for (; n_vectors > 0; n_vectors--) {
+    outer_rows(1, type, a, a_stride, n_rows, b, n_k, c);
     b.data = (const uint8_t *)b.data + b.across * size;
+    c = outer_right(c, LANES);
   }
 }
 
