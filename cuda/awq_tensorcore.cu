@@ -10,17 +10,16 @@
  *
  *   block: 16 kTileRows output rows x kTokens rows of x;  warps kWarpsM x kWarpsN, each 16 kR rows x 8 kN rows of x
  *   stage: x [kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8): ldmatrix without bank conflicts
- *          weights [kTileRows][kK][tile], then scales and zeros of each tile row and group of the stage
+ *          weights, scales and zeros as in weight_stage.cuh
  *
  * Work is cut by stream-K over all SMs.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens rows of x, x once for every 16 kTileRows outputs. */
 #include "cuda/launch.cuh"
 #include "cuda/stream_k.cuh"
+#include "cuda/weight_stage.cuh"
 
 namespace {
-
-constexpr int kMetaBytes = 48; /* of one tile row and group: 8 scale pairs, 8 zeros of one or two bytes */
 
 template <class W_, int kR_, int kWarpsM_, int kWarpsN_, int kN_, int kK_, int kStages_, int kBlocks_,
           bool kScaled_>
@@ -30,12 +29,12 @@ struct Shape {
                        kStages = kStages_;
   static constexpr int kBlocks = kBlocks_;  /* on an SM */
   static constexpr bool kScaled = kScaled_; /* operand scaled in fp16, else sums in fp32 */
-  static constexpr int kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM;
-  static constexpr int kTokens = 8 * kN * kWarpsN;
-  static constexpr int kTileVectors = 32 * W::kVectors;
-  static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * kTileVectors * 16;
+  static constexpr int kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM,
+                       kTokens = 8 * kN * kWarpsN;
+  static constexpr int kXBytes = kK * kTokens * 128;
+  template <int F> using Weights = WeightStage<W, kTileRows, kK, F, kThreads>;
   template <int F> static __host__ __device__ constexpr int stage_bytes() {
-    return kXBytes + kWBytes + (kTileRows * kK * (kTileIn / F) * kMetaBytes + 127) / 128 * 128;
+    return kXBytes + Weights<F>::kBytes;
   }
 };
 
@@ -49,88 +48,71 @@ struct Args {
   unsigned *counters;
 };
 
-/* Requests everything of one step: kK tiles of inputs from tile_in on. Beyond the matrix all is zero. */
-template <class S, int F>
-__device__ __forceinline__ void load_stage(const Args &a, unsigned char *stage, int tile_row0, int token0,
-                                           int tile_in) {
-  constexpr int kChunks = S::kK * 8;
+/* x of one step into shared memory: a thread copies the same 8 inputs of every kRowStep-th row of x. */
+template <class S> struct XStage {
+  static constexpr int kChunks = S::kK * 8, kRowStep = S::kThreads / kChunks;
+  static constexpr int kEach = (S::kTokens + kRowStep - 1) / kRowStep;
+  static_assert(kRowStep % 8 == 0 || kEach == 1, "a thread's rows have one swizzle");
+  const __half *from;
+  int n_inside, k, to;
+
+  __device__ __forceinline__ void start(const Args &a, int token0, int tile_in) {
+    int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
+    k = tile_in * kTileIn + chunk * 8;
+    from = a.x + (size_t)(token0 + row) * a.x_stride + k;
+    n_inside = (min(a.n_tokens - token0, S::kTokens) - row + kRowStep - 1) / kRowStep;
+    to = (chunk / 8 * S::kTokens + row) * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+  }
+
+  __device__ __forceinline__ void load(const Args &a, unsigned char *stage) {
+    int valid = max(0, min(16, 2 * (a.w.n_in - k)));
 #pragma unroll
-  for (int c = threadIdx.x; c < S::kTokens * kChunks; c += S::kThreads) {
-    int row = c / kChunks, chunk = c % kChunks, token = token0 + row, k = tile_in * kTileIn + chunk * 8;
-    int valid = token < a.n_tokens ? max(0, min(16, 2 * (a.w.n_in - k))) : 0;
-    unsigned char *to = stage + (chunk / 8 * S::kTokens + row) * 128 + ((chunk % 8) ^ (row % 8)) * 16;
-    copy_async_16(to, valid ? a.x + (size_t)token * a.x_stride + k : a.x, valid);
+    for (int i = 0; i < kEach; i++) {
+      bool inside = i < n_inside && valid > 0;
+      const __half *at = inside ? from + (size_t)i * kRowStep * a.x_stride : a.x;
+      if (S::kTokens % kRowStep == 0 || threadIdx.x / kChunks + i * kRowStep < S::kTokens)
+        copy_async_16(stage + to + i * kRowStep * 128, at, inside ? valid : 0);
+    }
+    from += S::kK * kTileIn;
+    k += S::kK * kTileIn;
   }
-  constexpr int kRun = S::kK * S::kTileVectors;
-#pragma unroll
-  for (int c = threadIdx.x; c < S::kTileRows * kRun; c += S::kThreads) {
-    int row = c / kRun, at = c % kRun, tile_row = tile_row0 + row;
-    bool inside = tile_row < a.w.n_tiles_out && tile_in + at / S::kTileVectors < a.w.n_tiles_in;
-    const uint4 *from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + tile_in) * S::kTileVectors + at;
-    copy_async_16(stage + S::kXBytes + c * 16, inside ? from : a.w.tiles, inside ? 16 : 0);
-  }
-  constexpr int kGroups = S::kK * (kTileIn / F);
-  for (int c = threadIdx.x; c < S::kTileRows * kGroups * 3; c += S::kThreads) {
-    int row = c / (kGroups * 3), f = c / 3 % kGroups, piece = c % 3,
-        tile_row = min(tile_row0 + row, a.w.n_tiles_out - 1);
-    size_t at = (size_t)tile_row * a.w.n_groups + group_of(a.w, tile_in * kTileIn + f * F);
-    unsigned char *to = stage + S::kXBytes + S::kWBytes + (row * kGroups + f) * kMetaBytes;
-    if (piece < 2)
-      copy_async_16(to + 16 * piece, a.w.scales + at * 8 + 4 * piece, 16);
-    else if (S::W::kBits == 4)
-      copy_async_8(to + 32, (const unsigned char *)a.w.zeros + at * 8);
-    else
-      copy_async_16(to + 32, (const unsigned char *)a.w.zeros + at * 16, 16);
-  }
-}
+};
 
 /* Adds one step to the sums acc[kR][kN] of mma_f16. */
 template <class S, int F>
 __device__ __forceinline__ void multiply_stage(const unsigned char *stage, float (&acc)[S::kR * S::kN][4]) {
   typedef typename S::W W;
+  typedef typename S::template Weights<F> Weights;
+  constexpr int kPerTile = kTileIn < F ? 1 : kTileIn / F; /* groups of a tile, as far as they differ */
+  const unsigned char *weights = stage + S::kXBytes;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = warp % S::kWarpsM * S::kR, g = lane / 4;
   int token0 = warp / S::kWarpsM * S::kN * 8;
-  const unsigned char *tiles = stage + S::kXBytes + lane * 16, *meta = stage + S::kXBytes + S::kWBytes;
   uint32_t x0 = shared_address(stage) + (uint32_t)(token0 + lane % 8) * 128;
 #pragma unroll
   for (int kk = 0; kk < S::kK; kk++) {
     uint4 v[S::kR][W::kVectors];
 #pragma unroll
-    for (int r = 0; r < S::kR; r++)
+    for (int r = 0; r < S::kR; r++) Weights::vectors(weights, row0 + r, kk, lane, v[r]);
 #pragma unroll
-      for (int i = 0; i < W::kVectors; i++)
-        v[r][i] = *(const uint4 *)(tiles + (((row0 + r) * S::kK + kk) * W::kVectors + i) * 512);
-#pragma unroll
-    for (int f = 0; f < kTileIn / F; f++) {
+    for (int f = 0; f < kPerTile; f++) {
       uint32_t scale[S::kR];
       typename W::HalfZeros zero[S::kR];
 #pragma unroll
       for (int r = 0; r < S::kR; r++) {
-        const unsigned char *m =
-            meta + ((row0 + r) * S::kK * (kTileIn / F) + kk * (kTileIn / F) + f) * kMetaBytes;
-        scale[r] = *(const uint32_t *)(m + 4 * g);
-        zero[r] = W::half_zeros(*(const typename W::Zero *)(m + 32 + sizeof(typename W::Zero) * g));
+        uint32_t z;
+        Weights::group(weights, row0 + r, kk * kPerTile + f, g, &scale[r], &z);
+        zero[r] = W::half_zeros(z);
       }
-      float group_sum[S::kScaled ? 1 : S::kR * S::kN][4];
-      if (!S::kScaled)
+      float group_sum[S::kScaled ? 1 : S::kR * S::kN][4] = {};
 #pragma unroll
-        for (int i = 0; i < S::kR * S::kN; i++)
-          group_sum[i][0] = group_sum[i][1] = group_sum[i][2] = group_sum[i][3] = 0;
-#pragma unroll
-      for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
+      for (int h = f * 2 / kPerTile; h < (f + 1) * 2 / kPerTile; h++) {
         uint32_t q[S::kR][2][4];
 #pragma unroll
         for (int r = 0; r < S::kR; r++)
 #pragma unroll
           for (int j = 0; j < 2; j++) {
             W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
-            if (S::kScaled) {
-              __half2 s_low = __half2half2(__ushort_as_half((unsigned short)scale[r]));
-              __half2 s_high = __half2half2(__ushort_as_half((unsigned short)(scale[r] >> 16)));
-#pragma unroll
-              for (int i = 0; i < 4; i++)
-                q[r][j][i] = bits_half2(__hmul2(half2_bits(q[r][j][i]), i % 2 ? s_high : s_low));
-            }
+            if (S::kScaled) scale_halves(scale[r], q[r][j]);
           }
 #pragma unroll
         for (int n = 0; n < S::kN; n++) {
@@ -161,18 +143,11 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, float
 template <class S>
 __device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int token0,
                                            float (&acc)[S::kR * S::kN][4]) {
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  int warp = threadIdx.x / 32;
 #pragma unroll
   for (int r = 0; r < S::kR; r++)
-#pragma unroll
-    for (int n = 0; n < S::kN; n++)
-#pragma unroll
-      for (int c = 0; c < 2; c++) {
-        int tile_row = tile_row0 + warp % S::kWarpsM * S::kR + r;
-        int token = token0 + (warp / S::kWarpsM * S::kN + n) * 8 + 2 * t + c;
-        if (tile_row < a.w.n_tiles_out && token < a.n_tokens)
-          store_pair(a.out, token, tile_row, g, acc[r * S::kN + n][c], acc[r * S::kN + n][c + 2]);
-      }
+    store_fragments<S::kN>(a.out, tile_row0 + warp % S::kWarpsM * S::kR + r,
+                           token0 + warp / S::kWarpsM * S::kN * 8, a.n_tokens, acc[r * S::kN]);
 }
 
 template <class S, int F>
@@ -183,13 +158,20 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
   int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
   stream_k::Cursor at(a.work, a.n_token_tiles, begin), ahead = at;
   int loaded = begin, slot = 0, ahead_slot = 0;
+  XStage<S> x;
+  typename S::template Weights<F> weights;
   auto load_next = [&] {
-    if (loaded++ < end) {
-      load_stage<S, F>(a, shared + ahead_slot * kStage, ahead.row * S::kTileRows, ahead.column * S::kTokens,
-                       ahead.step * S::kK);
+    if (loaded < end) {
+      if (loaded == begin || ahead.step == 0) {
+        x.start(a, ahead.column * S::kTokens, ahead.step * S::kK);
+        weights.start(a.w, ahead.row * S::kTileRows, ahead.step * S::kK);
+      }
+      x.load(a, shared + ahead_slot * kStage);
+      weights.load(a.w, shared + ahead_slot * kStage + S::kXBytes);
       ahead.advance(a.work, a.n_token_tiles);
       if (++ahead_slot == S::kStages) ahead_slot = 0;
     }
+    loaded++;
     copy_async_commit();
   };
   dependents_may_start();
@@ -220,7 +202,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
 template <class S> stream_k::Work work_of(const QuantView &w, int n_tokens, int n_sms) {
   constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* a block with less than 256 inputs is all ramp */
   stream_k::Work work = {ceil_div(w.n_tiles_out, S::kTileRows) * ceil_div(n_tokens, S::kTokens),
-                         ceil_div(w.n_tiles_in, S::kK), n_sms * S::kBlocks};
+                         w.n_tiles_in / S::kK, n_sms * S::kBlocks};
   int most = stream_k::total_steps(work) / kLeastSteps;
   if (work.n_blocks > most) work.n_blocks = most > 0 ? most : 1;
   return work;

@@ -2,13 +2,13 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and a warp that brings what they
- * need, kStages steps of 64 inputs ahead. A lane's 16 bytes of a tile are its register operand of four wgmma
+ * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and two warps that bring what
+ * they need, kStages steps of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand of four wgmma
  * m64nNk16; while one is under way the lane dequantises the next 16 inputs into the other of two sets of registers.
  * x goes from memory to all blocks of a cluster at once (each brings its share), since they differ in outputs only.
  *
- *   stage  x [kTokens][128 bytes], 128-byte swizzle     weights [8 kM tile rows][tile]     scales and zeros
- *   full   32 lanes' copies of weights, and x's bytes     empty   8 warps of every block of the cluster
+ *   stage  x [kK][kTokens][128 bytes], 128-byte swizzle     weights [8 kM tile rows][kK][tile]     scales and zeros
+ *   full   32 lanes' copies of scales and zeros, and the bytes of x and weights     empty   8 warps of every block
  *
  * Work is cut by stream-K over clusters. 4-bit weights.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
@@ -23,13 +23,15 @@ namespace {
 
 constexpr int kMetaBytes = 48, kConsumers = 256, kThreads = kConsumers + 128;
 
-template <int kM_, int kTokens_, int kStages_, int kCluster_> struct Shape {
-  static constexpr int kM = kM_, kTokens = kTokens_, kStages = kStages_, kCluster = kCluster_;
+template <int kM_, int kTokens_, int kK_, int kStages_, int kCluster_> struct Shape {
+  static constexpr int kM = kM_, kTokens = kTokens_, kK = kK_, kStages = kStages_, kCluster = kCluster_;
   static constexpr int kTileRows = 8 * kM; /* of a block */
-  static constexpr int kXBytes = kTokens * 128, kWBytes = kTileRows * 512;
-  static constexpr int kStageBytes = (kXBytes + kWBytes + kTileRows * 2 * kMetaBytes + 1023) / 1024 * 1024;
+  static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * 512;
+  static constexpr int kStageBytes =
+      (kXBytes + kWBytes + kTileRows * kK * 2 * kMetaBytes + 1023) / 1024 * 1024;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align by 1024 */
   static_assert(kTokens / kCluster % 8 == 0, "a block's share of x is whole swizzle rows");
+  static_assert(kSharedBytes <= 226 * 1024, "shared memory of compute capability 9.0");
 };
 
 struct Args {
@@ -48,44 +50,64 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* The warp that loads: for each step of the cluster's share, once the slot is free in all its blocks. */
-template <class S, int F>
-__device__ __forceinline__ void load_steps(const Args &a, unsigned char *stages, const Barriers &bar,
+/* The warp that loads x and weights: for each step of the cluster's share, once the slot is free in all its blocks. A
+ * lane brings one tile row; rows past the matrix are the last one again, their results are dropped. */
+template <class S>
+__device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                            int begin, int end, int rank) {
-  constexpr int kShare = S::kTokens / S::kCluster, kGroups = kTileIn / F;
+  constexpr int kShare = S::kTokens / S::kCluster;
+  int lane = threadIdx.x % 32, slot = 0, phase = 1;
+  stream_k::Cursor at(a.work, a.n_token_tiles, begin);
+  const uint4 *from = nullptr;
+  for (int step = begin; step < end; step++) {
+    if (step == begin || at.step == 0) {
+      int tile_row = min((at.row * S::kCluster + rank) * S::kTileRows + lane, a.w.n_tiles_out - 1);
+      from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step * S::kK) * 32;
+    }
+    unsigned char *stage = stages + slot * S::kStageBytes;
+    barrier_wait(bar.empty + slot, phase);
+    if (lane == 0) {
+      barrier_expect(bar.full + slot, S::kXBytes + S::kWBytes);
+#pragma unroll
+      for (int kk = 0; kk < S::kK; kk++) {
+        unsigned char *to = stage + (kk * S::kTokens + rank * kShare) * 128;
+        int k = (at.step * S::kK + kk) * kTileIn, row = at.column * S::kTokens + rank * kShare;
+        if (S::kCluster == 1)
+          copy_box(to, &a.x, bar.full + slot, k, row);
+        else
+          copy_box_to_cluster(to, &a.x, bar.full + slot, k, row, (uint16_t)((1 << S::kCluster) - 1));
+      }
+    }
+    __syncwarp();
+    if (lane < S::kTileRows)
+      copy_bulk(stage + S::kXBytes + lane * S::kK * 512, from, S::kK * 512, bar.full + slot);
+    from += S::kK * 32;
+    at.advance(a.work, a.n_token_tiles);
+    if (++slot == S::kStages) slot = 0, phase ^= 1;
+  }
+}
+
+/* The warp that loads scales and zeros: three pieces a tile row and group. */
+template <class S, int F>
+__device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, const Barriers &bar,
+                                            int begin, int end, int rank) {
+  constexpr int kGroups = S::kK * kTileIn / F;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   for (int step = begin; step < end; step++) {
-    unsigned char *stage = stages + slot * S::kStageBytes;
+    unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
     int tile_row0 = (at.row * S::kCluster + rank) * S::kTileRows;
     barrier_wait(bar.empty + slot, phase);
-    if (lane == 0) {
-      barrier_expect(bar.full + slot, S::kXBytes);
-      unsigned char *to = stage + rank * kShare * 128;
-      int row = at.column * S::kTokens + rank * kShare;
-      if (S::kCluster == 1)
-        copy_box(to, &a.x, bar.full + slot, at.step * kTileIn, row);
-      else
-        copy_box_to_cluster(to, &a.x, bar.full + slot, at.step * kTileIn, row,
-                            (uint16_t)((1 << S::kCluster) - 1));
-    }
-#pragma unroll
-    for (int r = 0; r < S::kTileRows; r++) {
-      int tile_row = tile_row0 + r;
-      bool inside = tile_row < a.w.n_tiles_out;
-      const uint4 *from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step) * 32 + lane;
-      copy_async_16(stage + S::kXBytes + r * 512 + lane * 16, inside ? from : a.w.tiles, inside ? 16 : 0);
-    }
 #pragma unroll
     for (int c = lane; c < S::kTileRows * kGroups * 3; c += 32) {
-      int row = c / (kGroups * 3), f = c / 3 % kGroups, piece = c % 3,
-          tile_row = min(tile_row0 + row, a.w.n_tiles_out - 1);
-      size_t group = (size_t)tile_row * a.w.n_groups + group_of(a.w, at.step * kTileIn + f * F);
-      unsigned char *to = stage + S::kXBytes + S::kWBytes + (row * kGroups + f) * kMetaBytes;
+      int row = c / (kGroups * 3), f = c / 3 % kGroups, piece = c % 3;
+      int group = min(tile_row0 + row, a.w.n_tiles_out - 1) * a.w.n_groups +
+                  group_of(a.w, at.step * S::kK * kTileIn + f * F);
+      unsigned char *to = stage + (row * kGroups + f) * kMetaBytes;
       if (piece < 2)
-        copy_async_16(to + 16 * piece, a.w.scales + group * 8 + 4 * piece, 16);
+        copy_async_16(to + 16 * piece, a.w.scales + (size_t)group * 8 + 4 * piece, 16);
       else
-        copy_async_8(to + 32, (const unsigned char *)a.w.zeros + group * 8);
+        copy_async_8(to + 32, (const unsigned char *)a.w.zeros + (size_t)group * 8);
     }
     barrier_arrive_after_copies(bar.full + slot);
     at.advance(a.work, a.n_token_tiles);
@@ -108,47 +130,46 @@ template <class S> __device__ __forceinline__ void release_before(const Barriers
 template <class S, int F>
 __device__ __forceinline__ void multiply_steps(float (&acc)[S::kM][S::kTokens / 2], unsigned char *stages,
                                                const Barriers &bar, Ring &ring, int n_steps) {
+  /* The warps of a warpgroup take the sixteen-row parts of 64 in turn. */
   int lane = threadIdx.x % 32, g = lane / 4, row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
-  constexpr int kGroups = kTileIn / F;
+  constexpr int kPerTile = kTileIn / F, kWordsOfGroup = 4 / kPerTile;
   uint32_t q[2][S::kM][4];
   for (int step = 0; step < n_steps; step++) {
-    const unsigned char *stage = stages + ring.slot * S::kStageBytes, *meta = stage + S::kXBytes + S::kWBytes;
+    const unsigned char *stage = stages + ring.slot * S::kStageBytes, *weights = stage + S::kXBytes;
+    const unsigned char *meta = weights + S::kWBytes;
     barrier_wait(bar.full + ring.slot, ring.phase);
-    uint64_t b = operand_b(stage);
-    uint4 v[S::kM][1];
-    __half2 low[S::kM][kGroups], high[S::kM][kGroups];
-    Bits4::HalfZeros zero[S::kM][kGroups];
 #pragma unroll
-    for (int m = 0; m < S::kM; m++) {
-      int row = row0 + 4 * m; /* the warps of a warpgroup take the sixteen-row parts of 64 in turn */
-      v[m][0] = *(const uint4 *)(stage + S::kXBytes + row * 512 + lane * 16);
-#pragma unroll
-      for (int f = 0; f < kGroups; f++) {
-        const unsigned char *of = meta + (row * kGroups + f) * kMetaBytes;
-        uint32_t s = *(const uint32_t *)(of + 4 * g);
-        low[m][f] = __half2half2(__ushort_as_half((unsigned short)s));
-        high[m][f] = __half2half2(__ushort_as_half((unsigned short)(s >> 16)));
-        zero[m][f] = Bits4::half_zeros(of[32 + g]);
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      constexpr int kPerGroup = 4 / kGroups;
+    for (int kk = 0; kk < S::kK; kk++) {
+      uint64_t b = operand_b(stage + kk * S::kTokens * 128);
+      uint4 v[S::kM][1];
+      uint32_t scale[S::kM][kPerTile];
+      Bits4::HalfZeros zero[S::kM][kPerTile];
 #pragma unroll
       for (int m = 0; m < S::kM; m++) {
-        Bits4::halves(v[m], j, zero[m][j / kPerGroup], q[j % 2][m]);
+        int row = row0 + 4 * m;
+        v[m][0] = *(const uint4 *)(weights + (row * S::kK + kk) * 512 + lane * 16);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-          q[j % 2][m][i] = bits_half2(
-              __hmul2(half2_bits(q[j % 2][m][i]), i % 2 ? high[m][j / kPerGroup] : low[m][j / kPerGroup]));
+        for (int f = 0; f < kPerTile; f++) {
+          const unsigned char *of = meta + ((row * S::kK + kk) * kPerTile + f) * kMetaBytes;
+          scale[m][f] = *(const uint32_t *)(of + 4 * g);
+          zero[m][f] = Bits4::half_zeros(of[32 + g]);
+        }
       }
-      wgmma_fence();
 #pragma unroll
-      for (int m = 0; m < S::kM; m++)
-        wgmma_f16<S::kTokens>(acc[m], q[j % 2][m], b + 2 * j, step > 0 || j > 0);
-      wgmma_commit();
-      wgmma_wait<1>();
-      if (j == 0 && step > 0) release_before<S>(bar, ring.slot);
+      for (int j = 0; j < 4; j++) {
+#pragma unroll
+        for (int m = 0; m < S::kM; m++) {
+          Bits4::halves(v[m], j, zero[m][j / kWordsOfGroup], q[j % 2][m]);
+          scale_halves(scale[m][j / kWordsOfGroup], q[j % 2][m]);
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int m = 0; m < S::kM; m++)
+          wgmma_f16<S::kTokens>(acc[m], q[j % 2][m], b + 2 * j, step > 0 || kk > 0 || j > 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (kk == 0 && j == 0 && step > 0) release_before<S>(bar, ring.slot);
+      }
     }
     if (++ring.slot == S::kStages) ring.slot = 0, ring.phase ^= 1;
   }
@@ -159,17 +180,10 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[S::kM][S::kTokens / 
 template <class S>
 __device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int token0,
                                            float (&acc)[S::kM][S::kTokens / 2]) {
-  int lane = threadIdx.x % 32, row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
+  int row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
 #pragma unroll
   for (int m = 0; m < S::kM; m++)
-#pragma unroll
-    for (int n = 0; n < S::kTokens / 8; n++)
-#pragma unroll
-      for (int c = 0; c < 2; c++) {
-        int tile_row = tile_row0 + row0 + 4 * m, token = token0 + 8 * n + lane % 4 * 2 + c;
-        if (tile_row < a.w.n_tiles_out && token < a.n_tokens)
-          store_pair(a.out, token, tile_row, lane / 4, acc[m][4 * n + c], acc[m][4 * n + c + 2]);
-      }
+    store_fragments<S::kTokens / 8>(a.out, tile_row0 + row0 + 4 * m, token0, a.n_tokens, acc[m]);
 }
 
 template <class S, int F>
@@ -221,7 +235,10 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   Barriers bar = {full, empty};
   if (threadIdx.x >= kConsumers) {
     registers_down_to<40>();
-    if (threadIdx.x < kConsumers + 32) load_steps<S, F>(a, stages, bar, begin, end, rank);
+    if (threadIdx.x < kConsumers + 32)
+      load_tiles<S>(a, stages, bar, begin, end, rank);
+    else if (threadIdx.x < kConsumers + 64)
+      load_groups<S, F>(a, stages, bar, begin, end, rank);
   } else {
     registers_up_to<232>();
     multiply_tiles<S, F>(a, stages, bar, begin, end, rank);
@@ -260,9 +277,9 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.w = quant_view(*args.w);
   a.n_tokens = args.n_tokens;
   a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows * S::kCluster) * a.n_token_tiles, a.w.n_tiles_in,
+  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows * S::kCluster) * a.n_token_tiles, a.w.n_tiles_in / S::kK,
             args.device.n_sms / S::kCluster};
-  int most = stream_k::total_steps(a.work) / 4; /* a block with less than 256 inputs is all ramp */
+  int most = stream_k::total_steps(a.work) * S::kK / 4; /* a block with less than 256 inputs is all ramp */
   if (a.work.n_blocks > most) a.work.n_blocks = most > 0 ? most : 1;
   a.out = args.out;
   a.partial = (float *)args.workspace;
@@ -293,14 +310,14 @@ struct Choice {
   size_t floats; /* sums of a thread */
 };
 
-template <int kM, int kTokens, int kStages, int kCluster> constexpr Choice choice(int max_tokens) {
-  return {max_tokens, launch_shape<Shape<kM, kTokens, kStages, kCluster>>, (size_t)kM * kTokens / 2};
+template <int kM, int kTokens, int kK, int kStages, int kCluster> constexpr Choice choice(int max_tokens) {
+  return {max_tokens, launch_shape<Shape<kM, kTokens, kK, kStages, kCluster>>, (size_t)kM * kTokens / 2};
 }
 
 constexpr Choice choices[] = {
-    /*   64 outputs a warpgroup, rows of x, stages, blocks a cluster */
-    choice<2, 16, 12, 1>(16),  choice<2, 32, 10, 1>(32),      choice<2, 64, 8, 1>(64),
-    choice<2, 128, 6, 2>(128), choice<1, 256, 5, 2>(1 << 30),
+    /*   64 outputs a warpgroup, rows of x, tiles a stage, stages, blocks a cluster */
+    choice<2, 16, 2, 6, 1>(16),   choice<2, 32, 2, 6, 1>(32),       choice<2, 64, 2, 5, 1>(64),
+    choice<2, 128, 1, 7, 2>(128), choice<1, 256, 1, 5, 2>(1 << 30),
 #ifdef AUK_TUNE
 #include "test/cuda/tune_wgmma.inc"
 #endif

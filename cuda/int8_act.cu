@@ -13,15 +13,16 @@
  *
  *   x      [n_in / 64][tokens][64 bytes] int8, bytes in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / F][tokens] {float d, int sum}
- *   stage  x [kK][kTokens][64]   weights [kTileRows][kK][tile]   scales and zeros   blocks [kK 64 / F][kTokens]
+ *   stage  x [kK][kTokens][64]   blocks [kK 64 / F][kTokens]   weights, scales and zeros as in weight_stage.cuh
  *
  * PRECOND  group % F == 0, F = 32, 64 or 128. READS weights once for every kTokens rows of x. */
 #include "cuda/row_stream.cuh"
 #include "cuda/stream_k.cuh"
+#include "cuda/weight_stage.cuh"
 
 namespace {
 
-constexpr int kMetaBytes = 48, kTokenPad = 16;
+constexpr int kTokenPad = 16;
 
 struct QuantX {
   unsigned char *x;
@@ -56,13 +57,13 @@ struct Shape {
   static constexpr bool kDot = kDot_; /* dp4a, else mma */
   static constexpr int kK = 2, kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM,
                        kTokens = 8 * kN * kWarpsN;
-  static constexpr int kTileVectors = 32 * W::kVectors;
-  static constexpr int kXBytes = kK * kTokens * kTileIn, kWBytes = kTileRows * kK * kTileVectors * 16;
-  template <int F> static __host__ __device__ constexpr int groups() {
-    return kK * kTileIn / F;
-  } /* of a stage */
+  static constexpr int kXBytes = kK * kTokens * kTileIn;
+  template <int F> using Weights = WeightStage<W, kTileRows, kK, F, kThreads>;
   template <int F> static __host__ __device__ constexpr int stage_bytes() {
-    return kXBytes + kWBytes + (groups<F>() * (kTileRows * kMetaBytes + kTokens * 8) + 127) / 128 * 128;
+    return (kXBytes + Weights<F>::kGroups * kTokens * 8 + 127) / 128 * 128 + Weights<F>::kBytes;
+  }
+  template <int F> static __host__ __device__ constexpr int weights_at() {
+    return stage_bytes<F>() - Weights<F>::kBytes;
   }
 };
 
@@ -76,43 +77,23 @@ struct Args {
   unsigned *counters;
 };
 
+/* x of one step and its blocks' scales and sums into shared memory. x is padded to whole units of inputs. */
 template <class S, int F>
-__device__ __forceinline__ void load_stage(const Args &a, unsigned char *stage, int tile_row0, int token0,
-                                           int tile_in) {
-  constexpr int kRun = S::kK * S::kTileVectors, kGroups = S::template groups<F>();
+__device__ __forceinline__ void load_x(const Args &a, unsigned char *stage, int token0, int tile_in) {
 #pragma unroll
   for (int c = threadIdx.x; c < S::kXBytes / 16; c += S::kThreads) {
     int kk = c / (S::kTokens * 4), token = token0 + c / 4 % S::kTokens;
-    bool inside = token < a.x.padded; /* x is padded to whole units of inputs */
+    bool inside = token < a.x.padded;
     const unsigned char *from = a.x.x + ((size_t)(tile_in + kk) * a.x.padded + token) * kTileIn + c % 4 * 16;
     copy_async_16(stage + c * 16, inside ? from : a.x.x, inside ? 16 : 0);
   }
+  constexpr int kGroups = S::template Weights<F>::kGroups;
 #pragma unroll
-  for (int c = threadIdx.x; c < S::kTileRows * kRun; c += S::kThreads) {
-    int tile_row = tile_row0 + c / kRun, at = c % kRun;
-    bool inside = tile_row < a.w.n_tiles_out && tile_in + at / S::kTileVectors < a.w.n_tiles_in;
-    const uint4 *from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + tile_in) * S::kTileVectors + at;
-    copy_async_16(stage + S::kXBytes + c * 16, inside ? from : a.w.tiles, inside ? 16 : 0);
-  }
-  unsigned char *meta = stage + S::kXBytes + S::kWBytes;
-  for (int c = threadIdx.x; c < S::kTileRows * kGroups * 3; c += S::kThreads) {
-    int row = c / (kGroups * 3), f = c / 3 % kGroups, piece = c % 3,
-        tile_row = min(tile_row0 + row, a.w.n_tiles_out - 1);
-    size_t at = (size_t)tile_row * a.w.n_groups + group_of(a.w, tile_in * kTileIn + f * F);
-    unsigned char *to = meta + (row * kGroups + f) * kMetaBytes;
-    if (piece < 2)
-      copy_async_16(to + 16 * piece, a.w.scales + at * 8 + 4 * piece, 16);
-    else if (S::W::kBits == 4)
-      copy_async_8(to + 32, (const unsigned char *)a.w.zeros + at * 8);
-    else
-      copy_async_16(to + 32, (const unsigned char *)a.w.zeros + at * 16, 16);
-  }
-  unsigned char *blocks = meta + S::kTileRows * kGroups * kMetaBytes;
   for (int c = threadIdx.x; c < kGroups * S::kTokens / 2; c += S::kThreads) {
     int f = c / (S::kTokens / 2), token = token0 + c % (S::kTokens / 2) * 2;
     bool inside = token < a.x.padded;
     const int2 *from = a.x.blocks + (size_t)(tile_in * kTileIn / F + f) * a.x.padded + token;
-    copy_async_16(blocks + c * 16, inside ? (const void *)from : a.x.blocks, inside ? 16 : 0);
+    copy_async_16(stage + S::kXBytes + c * 16, inside ? (const void *)from : a.x.blocks, inside ? 16 : 0);
   }
 }
 
@@ -120,15 +101,18 @@ __device__ __forceinline__ void load_stage(const Args &a, unsigned char *stage, 
 template <class W> struct LaneGroup {
   float s_low, s_high;
   int z_low, z_high; /* as large as the weights come */
-  __device__ __forceinline__ LaneGroup(const unsigned char *meta, int g) {
-    uint32_t s = *(const uint32_t *)(meta + 4 * g),
-             z = *(const typename W::Zero *)(meta + 32 + sizeof(typename W::Zero) * g);
-    s_low = scale_low(s);
-    s_high = scale_high(s) * W::kHigh;
-    z_low = W::zero_low(z);
-    z_high = W::zero_high(z) * (int)(1.0f / W::kHigh);
-  }
+  __device__ __forceinline__ LaneGroup(uint32_t scale, uint32_t zero)
+      : s_low(scale_low(scale)), s_high(scale_high(scale) * W::kHigh), z_low(W::zero_low(zero)),
+        z_high(W::zero_high(zero) * (int)(1.0f / W::kHigh)) {}
 };
+
+template <class S, int F>
+__device__ __forceinline__ LaneGroup<typename S::W> lane_group(const unsigned char *weights, int row, int f,
+                                                               int g) {
+  uint32_t scale, zero;
+  S::template Weights<F>::group(weights, row, f, g, &scale, &zero);
+  return LaneGroup<typename S::W>(scale, zero);
+}
 
 constexpr int kStart = 0x4b400000;
 constexpr float kStartFloat = 12582912.0f;
@@ -139,19 +123,20 @@ template <class S, int F> struct Mma {
 
   __device__ __forceinline__ void multiply(const unsigned char *stage) {
     typedef typename S::W W;
-    constexpr int kGroups = S::template groups<F>();
+    typedef typename S::template Weights<F> Weights;
+    constexpr int kGroups = Weights::kGroups;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = warp % S::kWarpsM * S::kR, g = lane / 4,
         t = lane % 4;
     int token0 = warp / S::kWarpsM * S::kN * 8;
-    const unsigned char *tiles = stage + S::kXBytes + lane * 16, *meta = stage + S::kXBytes + S::kWBytes;
-    const unsigned char *x = stage + token0 * kTileIn + lane * 16;
-    const int4 *blocks = (const int4 *)(meta + S::kTileRows * kGroups * kMetaBytes) + token0 / 2 + t;
+    const unsigned char *weights = stage + S::template weights_at<F>(),
+                        *x = stage + token0 * kTileIn + lane * 16;
+    const int4 *blocks = (const int4 *)(stage + S::kXBytes) + token0 / 2 + t;
 #pragma unroll
     for (int f = 0; f < kGroups; f++) {
       int acc[S::kR * S::kN][4];
 #pragma unroll
       for (int r = 0; r < S::kR; r++) {
-        LaneGroup<W> group(meta + ((row0 + r) * kGroups + f) * kMetaBytes, g);
+        LaneGroup<W> group = lane_group<S, F>(weights, row0 + r, f, g);
 #pragma unroll
         for (int n = 0; n < S::kN; n++) {
           int4 b = blocks[(f * S::kTokens + n * 8) / 2];
@@ -167,9 +152,7 @@ template <class S, int F> struct Mma {
 #pragma unroll
         for (int r = 0; r < S::kR; r++) {
           uint4 v[W::kVectors];
-#pragma unroll
-          for (int i = 0; i < W::kVectors; i++)
-            v[i] = *(const uint4 *)(tiles + (((row0 + r) * S::kK + h / 2) * W::kVectors + i) * 512);
+          Weights::vectors(weights, row0 + r, h / 2, lane, v);
           W::bytes(v, h % 2, q[r]);
         }
 #pragma unroll
@@ -181,7 +164,7 @@ template <class S, int F> struct Mma {
       }
 #pragma unroll
       for (int r = 0; r < S::kR; r++) {
-        LaneGroup<W> group(meta + ((row0 + r) * kGroups + f) * kMetaBytes, g);
+        LaneGroup<W> group = lane_group<S, F>(weights, row0 + r, f, g);
 #pragma unroll
         for (int n = 0; n < S::kN; n++) {
           int4 b = blocks[(f * S::kTokens + n * 8) / 2];
@@ -213,24 +196,23 @@ template <class S, int F> struct Dot {
 
   __device__ __forceinline__ void multiply(const unsigned char *stage) {
     typedef typename S::W W;
-    constexpr int kGroups = S::template groups<F>();
+    typedef typename S::template Weights<F> Weights;
+    constexpr int kGroups = Weights::kGroups;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = warp % S::kWarpsM * S::kR, g = lane / 4,
         t = lane % 4;
     int token0 = warp / S::kWarpsM * S::kN * 8;
-    const unsigned char *tiles = stage + S::kXBytes + lane * 16, *meta = stage + S::kXBytes + S::kWBytes;
-    const unsigned char *x = stage + token0 * kTileIn + t * 16;
-    const int2 *blocks = (const int2 *)(meta + S::kTileRows * kGroups * kMetaBytes) + token0;
+    const unsigned char *weights = stage + S::template weights_at<F>(),
+                        *x = stage + token0 * kTileIn + t * 16;
+    const int2 *blocks = (const int2 *)(stage + S::kXBytes) + token0;
 #pragma unroll
     for (int f = 0; f < kGroups; f++)
 #pragma unroll
       for (int r = 0; r < S::kR; r++) {
-        LaneGroup<W> group(meta + ((row0 + r) * kGroups + f) * kMetaBytes, g);
+        LaneGroup<W> group = lane_group<S, F>(weights, row0 + r, f, g);
         int z_low = t == 0 ? group.z_low : 0, z_high = t == 0 ? group.z_high : 0;
         uint4 v[2][W::kVectors];
-#pragma unroll
-        for (int i = 0; i < 2 * W::kVectors; i++)
-          v[i / W::kVectors][i % W::kVectors] =
-              *(const uint4 *)(tiles + ((row0 + r) * S::kK * W::kVectors + i) * 512);
+        Weights::vectors(weights, row0 + r, 0, lane, v[0]);
+        Weights::vectors(weights, row0 + r, 1, lane, v[1]);
 #pragma unroll
         for (int m = 0; m < 8 * S::kN; m++) {
           int2 b = blocks[f * S::kTokens + m];
@@ -279,13 +261,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
   int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
   stream_k::Cursor at(a.work, a.n_token_tiles, begin), ahead = at;
   int loaded = begin, slot = 0, ahead_slot = 0;
+  typename S::template Weights<F> weights;
   auto load_next = [&] {
-    if (loaded++ < end) {
-      load_stage<S, F>(a, shared + ahead_slot * kStage, ahead.row * S::kTileRows, ahead.column * S::kTokens,
-                       ahead.step * S::kK);
+    if (loaded < end) {
+      unsigned char *stage = shared + ahead_slot * kStage;
+      if (loaded == begin || ahead.step == 0)
+        weights.start(a.w, ahead.row * S::kTileRows, ahead.step * S::kK);
+      load_x<S, F>(a, stage, ahead.column * S::kTokens, ahead.step * S::kK);
+      weights.load(a.w, stage + S::template weights_at<F>());
       ahead.advance(a.work, a.n_token_tiles);
       if (++ahead_slot == S::kStages) ahead_slot = 0;
     }
+    loaded++;
     copy_async_commit();
   };
   dependents_may_start();
@@ -307,15 +294,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       if (stream_k::combine<S::kR * S::kN * 4, S::kThreads>(flat, a.work, blockIdx.x, at.tile, tile_begin,
                                                             step + 1, threadIdx.x, a.partial, a.counters,
                                                             &last, [] { __syncthreads(); })) {
-        int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        int warp = threadIdx.x / 32;
 #pragma unroll
-        for (int i = 0; i < S::kR * S::kN * 2; i++) {
-          int r = i / 2 / S::kN, n = i / 2 % S::kN, c = i % 2,
-              tile_row = at.row * S::kTileRows + warp % S::kWarpsM * S::kR + r;
-          int token = at.column * S::kTokens + (warp / S::kWarpsM * S::kN + n) * 8 + lane % 4 * 2 + c;
-          if (tile_row < a.w.n_tiles_out && token < a.n_tokens)
-            store_pair(a.out, token, tile_row, lane / 4, acc[i / 2][c], acc[i / 2][c + 2]);
-        }
+        for (int r = 0; r < S::kR; r++)
+          store_fragments<S::kN>(a.out, at.row * S::kTileRows + warp % S::kWarpsM * S::kR + r,
+                                 at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, a.n_tokens,
+                                 acc[r * S::kN]);
       }
       sums.clear();
       tile_begin = step + 1;
@@ -348,14 +332,14 @@ template <class S, int F> Status launch_block(const LinearArgs &args, Error *err
   a.x.padded = ceil_div(args.n_tokens, kTokenPad) * kTokenPad;
   a.n_tokens = args.n_tokens;
   a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows) * a.n_token_tiles, ceil_div(a.w.n_tiles_in, S::kK),
+  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows) * a.n_token_tiles, a.w.n_tiles_in / S::kK,
             args.device.n_sms * S::kBlocks};
   int most = stream_k::total_steps(a.work) / 2;
   if (a.work.n_blocks > most) a.work.n_blocks = most > 0 ? most : 1;
   a.out = args.out;
   a.partial = (float *)(args.workspace + scratch.x + scratch.blocks);
   a.counters = args.counters;
-  int units = ceil_div(a.w.n_tiles_in, 2);
+  int units = a.w.n_tiles_in / 2;
   TRY(launch(quantise_x<F>, dim3((unsigned)ceil_div((long)units * a.x.padded, 8)), 256, 0, args.stream,
              args.dependent, args.w->name, err, args.x, args.x_stride, args.n_tokens, a.w.n_in, units, a.x));
   return launch(kernel<S, F>, dim3((unsigned)a.work.n_blocks), S::kThreads,

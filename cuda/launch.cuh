@@ -57,8 +57,17 @@ inline Status cuda_check(cudaError_t result, const char *what, Error *err) {
 }
 
 inline QuantView quant_view(const DeviceLinear &w) {
-  return {(const uint4 *)w.tiles,      (const uint32_t *)w.scales, w.zeros,    w.n_in,
-          ceil_div(w.n_out, kTileOut), ceil_div(w.n_in, kTileIn),  w.n_groups, w.group};
+  QuantView v = {};
+  v.tiles = (const uint4 *)w.tiles;
+  v.scales = (const uint32_t *)w.scales;
+  v.zeros = w.zeros;
+  v.n_in = w.n_in;
+  v.n_tiles_out = ceil_div(w.n_out, kTileOut);
+  v.n_tiles_in = ceil_div(w.n_in, kPadIn) * (kPadIn / kTileIn);
+  v.n_groups = w.n_groups;
+  v.group = w.group;
+  v.group_inverse = (uint32_t)((((uint64_t)1 << 32) + (uint64_t)w.group - 1) / (uint64_t)w.group);
+  return v;
 }
 
 /* Launches kernel(arguments...) with `shared` bytes of dynamic shared memory, checked. */

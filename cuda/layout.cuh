@@ -13,15 +13,18 @@
  *   scales [n_out / 16][n_groups][8] u32: fp16 of row g below, of row g + 8 above
  *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high one; u16 of two bytes for 8 bits
  *
- * n_in is padded to 64 and n_out to 16 with zero bytes everywhere: padded rows have scale 0, and for padded inputs
- * x is taken as 0 by every kernel. Bytes are ordered so that a word masked by 0x000f000f is the half2 at k 2t, 2t+1
- * and, shifted by 8, the one at k 8+2t, 9+2t: the natural order of ldmatrix and wgmma operands. */
+ * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and groups have
+ * scale 0, and for padded inputs x is taken as 0 by every kernel. Bytes are ordered so that a word masked by 0x000f000f
+ * is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the natural order of ldmatrix and wgmma
+ * operands. */
 #ifndef AUK_CUDA_LAYOUT_CUH
 #define AUK_CUDA_LAYOUT_CUH
 
 #include "cuda/ptx.cuh"
 
 constexpr int kTileIn = 64, kTileOut = 16;
+constexpr int kPadIn =
+    128; /* inputs are padded to two tiles, so that a row of tiles is whole units of row_stream.cuh */
 
 /* The k of byte i in word j of lane t, within its tile. */
 __host__ __device__ constexpr int tile_k(int j, int t, int i) {
@@ -32,15 +35,21 @@ struct QuantView {
   const uint4 *tiles;
   const uint32_t *scales;
   const void *zeros;
-  int n_in;            /* as the model has it */
-  int n_tiles_out;     /* n_out / 16, rounded up */
-  int n_tiles_in;      /* n_in / 64, rounded up */
-  int n_groups, group; /* group % 32 == 0 but for the plain row; a single group counts the padding in */
+  int n_in;               /* as the model has it */
+  int n_tiles_out;        /* n_out / 16, rounded up */
+  int n_tiles_in;         /* n_in / 64, rounded up to an even number */
+  uint32_t group_inverse; /* 2^32 / group, rounded up */
+  int n_groups, group;    /* padding included; group % 32 == 0 but for the plain rows */
 };
 
-/* Group of input k; padding belongs to the last. */
+/* Group of input k, padding included: k / group by a multiplication, exact since k * group < 2^32 (linear_lay_out). */
 __device__ __forceinline__ int group_of(const QuantView &w, int k) {
-  return min(k / w.group, w.n_groups - 1);
+  return (int)__umulhi((unsigned)k, w.group_inverse);
+}
+
+/* A small integer (below 2^23) as a float, without the slow conversion. */
+__device__ __forceinline__ float small_float(int n) {
+  return __int_as_float(n | 0x4b000000) - 8388608.0f;
 }
 
 __device__ __forceinline__ float scale_low(uint32_t pair) {
@@ -57,6 +66,14 @@ __device__ __forceinline__ __half2 half2_bits(uint32_t bits) {
 
 __device__ __forceinline__ uint32_t bits_half2(__half2 h) {
   return *reinterpret_cast<uint32_t *>(&h);
+}
+
+/* q - z times the scales of rows g and g + 8: operand a of mma_f16, rounded once. */
+__device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
+  __half2 low = __half2half2(__ushort_as_half((unsigned short)scale));
+  __half2 high = __half2half2(__ushort_as_half((unsigned short)(scale >> 16)));
+#pragma unroll
+  for (int i = 0; i < 4; i++) a[i] = bits_half2(__hmul2(half2_bits(a[i]), i % 2 ? high : low));
 }
 
 /* 4 bits. As bytes for the integer units the weights of row g + 8 come 16 times too large (no shift), and the sum

@@ -28,7 +28,7 @@ extern "C" {
 typedef struct {
   WeightType type;
   int n_in, n_out; /* n_out counts all parts; n_out % 8 == 0 but for a dense matrix of one part */
-  int group;       /* quantised: as laid out, a single group counting the padding to 64 in */
+  int group;       /* quantised: as laid out, a single group counting the padding to 128 in */
   int n_groups;
   bool paired, has_bias;
   size_t stride;     /* dense: elements from row to row, a multiple of 8 */

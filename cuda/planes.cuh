@@ -13,17 +13,27 @@
 
 #include "cuda/layout.cuh"
 
-/* Maximum and sum over `width` neighbouring lanes (a power of two), in every lane of them. */
+/* Maximum of non-negative numbers, and sum, over `width` neighbouring lanes (8, 16 or 32), in every lane of them. */
 template <int width> __device__ __forceinline__ float segment_max(float v) {
+#if __CUDA_ARCH__ >= 800
+  unsigned mask = width == 32 ? ~0u : ((1u << width % 32) - 1) << (threadIdx.x % 32 / width * width);
+  return __uint_as_float(__reduce_max_sync(mask, __float_as_uint(v)));
+#else
 #pragma unroll
   for (int o = width / 2; o; o /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
   return v;
+#endif
 }
 
 template <int width> __device__ __forceinline__ int segment_sum(int v) {
+#if __CUDA_ARCH__ >= 800
+  unsigned mask = width == 32 ? ~0u : ((1u << width % 32) - 1) << (threadIdx.x % 32 / width * width);
+  return __reduce_add_sync(mask, v);
+#else
 #pragma unroll
   for (int o = width / 2; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);
   return v;
+#endif
 }
 
 /* Four inputs of a lane, as they lie in one permuted word. */
@@ -36,44 +46,54 @@ struct LaneInputs {
 __device__ __forceinline__ LaneInputs read_inputs(const __half *x, int k0, int n_in, int lane) {
   LaneInputs in = {{0, 0, 0, 0}};
   if (!x) return in;
+  int k = k0 + lane / 4 * 16 + 2 * (lane % 4);
 #pragma unroll
-  for (int pair = 0; pair < 2; pair++) {
-    int k = k0 + lane / 4 * 16 + 2 * (lane % 4) + 8 * pair;
-    if (k + 1 < n_in) {
-      uint32_t both = __ldcg((const unsigned *)(x + k));
-      in.v[pair] = scale_low(both);
-      in.v[pair + 2] = scale_high(both);
-    } else if (k < n_in) {
-      in.v[pair] = __half2float(x[k]);
-    }
+  for (int pair = 0; pair < 2; pair++, k += 8) {
+    uint32_t both = 0;
+    if (k0 + 128 <= n_in || k + 1 < n_in)
+      both = __ldcg((const unsigned *)(x + k));
+    else if (k < n_in)
+      both = __half_as_ushort(x[k]);
+    in.v[pair] = scale_low(both);
+    in.v[pair + 2] = scale_high(both);
   }
   return in;
 }
 
+/* Byte `n` of each of four words, the first lowest. */
+template <int n> __device__ __forceinline__ uint32_t gather_bytes(const uint32_t (&v)[4]) {
+  constexpr uint32_t kPair = n | (4 + n) << 4;
+  return prmt<0x5410>(prmt<kPair>(v[0], v[1]), prmt<kPair>(v[2], v[3]));
+}
+
 /* The four values as one word of each plane; *sum is the sum of integers over the block of F inputs the lane is in
- * and the return value is its scale d. All lanes of the warp take part. */
+ * and the return value is its scale d. All lanes of the warp take part. Rounding is by adding 1.5 * 2^23 (and 128,
+ * so that bits 8 .. 15 are the rounded high plane): the low bits of that float are the integer. */
 template <int kPlanes, int F>
 __device__ __forceinline__ float quantise_inputs(const LaneInputs &in, uint32_t (&word)[kPlanes], int *sum) {
   constexpr float kLargest = kPlanes == 2 ? 32512.0f : 127.0f;
+  constexpr int kHalf = kPlanes == 2 ? 128 : 0, kStart = 0x4b400000 + kHalf;
   float top = fmaxf(fmaxf(fabsf(in.v[0]), fabsf(in.v[1])), fmaxf(fabsf(in.v[2]), fabsf(in.v[3])));
   top = segment_max<F / 4>(top);
-  float inverse = top > 0 ? kLargest / top : 0.0f, d = top / kLargest;
+  /* One plane is exact to its definition, since others quantise to the same integers; two round finer than it shows. */
+  float inverse = top > 0 ? (kPlanes == 2 ? __fdividef(kLargest, top) : kLargest / top) : 0.0f;
+  uint32_t q[4];
   int total = 0;
 #pragma unroll
-  for (int p = 0; p < kPlanes; p++) word[p] = 0;
-#pragma unroll
   for (int i = 0; i < 4; i++) {
-    int q = __float2int_rn(in.v[i] * inverse);
-    total += q;
-    if (kPlanes == 2) {
-      word[0] |= (uint32_t)((q + 128) >> 8 & 255) << (8 * i);
-      word[kPlanes - 1] |= (uint32_t)(q & 255) << (8 * i);
-    } else {
-      word[0] |= (uint32_t)(q & 255) << (8 * i);
-    }
+    float scaled = kPlanes == 2 ? fmaf(in.v[i], inverse, 12582912.0f)
+                                : __fadd_rn(__fmul_rn(in.v[i], inverse), 12582912.0f);
+    q[i] = __float_as_uint(scaled) + kHalf;
+    total += (int)q[i] - kStart;
+  }
+  if (kPlanes == 2) {
+    word[0] = gather_bytes<1>(q);
+    word[kPlanes - 1] = gather_bytes<0>(q) ^ 0x80808080u; /* less the 128 */
+  } else {
+    word[0] = gather_bytes<0>(q);
   }
   *sum = segment_sum<F / 4>(total);
-  return d;
+  return top * (1.0f / kLargest);
 }
 
 #endif

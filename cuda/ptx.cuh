@@ -123,6 +123,19 @@ __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   return v;
 }
 
+/* Counts one up at device scope. After a barrier of the block it publishes what all its threads wrote before, and
+ * before one it lets them see what the blocks that counted earlier wrote (read it past L1). 9.7.13 "atom", 8.10. */
+__device__ __forceinline__ unsigned count_up(unsigned *counter) {
+#if __CUDA_ARCH__ >= 700
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+#else
+  __threadfence();
+  return atomicAdd(counter, 1);
+#endif
+}
+
 /* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel in the stream may start from
  * dependents_may_start() on, and has the results of the previous one only after wait_for_previous(). Without the
  * launch attribute both do nothing. */

@@ -29,7 +29,7 @@ static Areas areas_of(const DeviceLinear *w) {
   size_t rows = align_up((size_t)w->n_out, kTileOut);
   if (quantised(w->type)) {
     size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8, groups = rows * (size_t)w->n_groups;
-    a.weights = rows * align_up((size_t)w->n_in, kTileIn) * bits / 8;
+    a.weights = rows * align_up((size_t)w->n_in, kPadIn) * bits / 8;
     a.scales = align_up(groups * 2, 256);
     a.zeros = align_up(groups * bits / 8, 256);
   } else {
@@ -47,6 +47,8 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
   if (quantised(type) && (group <= 0 || n_in % group != 0))
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
+  if (quantised(type) && n_in > 65408) /* group_of() */
+    return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
   if ((quantised(type) || paired) && n_out % (paired ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
                      paired ? 16 : 8);
@@ -57,8 +59,9 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
   w->paired = paired;
   w->has_bias = bias;
   if (quantised(type)) {
-    w->n_groups = n_in / group;
-    w->group = w->n_groups == 1 ? (int)align_up((size_t)n_in, kTileIn) : group;
+    int padded = (int)align_up((size_t)n_in, kPadIn);
+    w->group = n_in == group ? padded : group;
+    w->n_groups = ceil_div(padded, w->group);
   } else {
     w->stride = align_up((size_t)n_in, 8);
   }
@@ -149,7 +152,7 @@ __global__ void fill_tiles_8bit(uint4 *tiles, int n_tiles_in, LinearPart part, i
 
 Status linear_fill_weights(const DeviceLinear *w, LinearPart part, int first_in, int n_in, const void *staged,
                            cudaStream_t stream, Error *err) {
-  int tiles_out = ceil_div(w->n_out, kTileOut), tiles_in = ceil_div(w->n_in, kTileIn);
+  int tiles_out = ceil_div(w->n_out, kTileOut), tiles_in = quant_view(*w).n_tiles_in;
   dim3 grid((unsigned)ceil_div(tiles_out, 8), (unsigned)ceil_div(n_in, kTileIn));
   if (w->type == WEIGHT_AWQ4)
     return launch(fill_tiles_4bit, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in,
@@ -158,11 +161,12 @@ Status linear_fill_weights(const DeviceLinear *w, LinearPart part, int first_in,
                 first_in / kTileIn, n_in, (const uint8_t *)staged, tiles_out);
 }
 
-/* A thread takes rows g and g + 8 of one tile and group. */
-__global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_groups, int n_tiles_out,
-                            LinearPart part, const uint8_t *staged_zeros, const uint16_t *staged_scales) {
+/* A thread takes rows g and g + 8 of one tile and group; n_groups are laid out, n_stored of them come. */
+__global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_groups, int n_stored,
+                            int n_tiles_out, LinearPart part, const uint8_t *staged_zeros,
+                            const uint16_t *staged_scales) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, g = i % 8, group = i / 8 % n_groups, tile = i / 8 / n_groups;
-  if (tile >= n_tiles_out) return;
+  if (tile >= n_tiles_out || group >= n_stored) return;
   size_t at = ((size_t)tile * n_groups + group) * 8 + g;
   for (int half = 0; half < 2; half++) {
     int slab = slab_of_part(part, 2 * tile + half);
@@ -181,10 +185,10 @@ __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_gr
 
 Status linear_fill_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const void *scales,
                           cudaStream_t stream, Error *err) {
-  int tiles_out = ceil_div(w->n_out, kTileOut);
+  int tiles_out = ceil_div(w->n_out, kTileOut), n_stored = w->n_in < w->group ? 1 : w->n_in / w->group;
   dim3 grid((unsigned)ceil_div((long)tiles_out * w->n_groups * 8, 256));
   return launch(fill_groups, grid, 256, 0, stream, false, w->name, err, (uint16_t *)w->scales,
-                (uint8_t *)w->zeros, w->type == WEIGHT_AWQ4 ? 4 : 8, w->n_groups, tiles_out, part,
+                (uint8_t *)w->zeros, w->type == WEIGHT_AWQ4 ? 4 : 8, w->n_groups, n_stored, tiles_out, part,
                 (const uint8_t *)zeros, (const uint16_t *)scales);
 }
 

@@ -1,20 +1,23 @@
-/* row_stream.cuh - the product of a few rows of x, bound by reading the weights: one skeleton, three arithmetics.
+/* row_stream.cuh - the product of a few rows of x, bound by reading the weights: one skeleton, two arithmetics.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i],   m < kTokens
  *
  * A block owns consecutive tile rows (16 outputs each) and, where the matrix has too few of them to fill the chip, a
- * share of the inputs. Its weights are one contiguous run of units, a unit being 16 outputs x 128 inputs (1 KB at 4
- * bits); each warp streams an equal, contiguous part of the run through a ring of registers, requested before x is
- * even there:
+ * share of the inputs. Its weights are one run of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in
+ * four units of 128 inputs; each warp streams an equal, contiguous part of the run through its registers, the first
+ * batch requested before x is even there, each unit's successor as soon as it is used:
  *
- *     units   | tile row 0: u u u u u u u u | tile row 1: u u u u u u u u | ...
+ *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
  * x is held in shared memory as int8 planes (planes.cuh), quantised by the block itself. What a warp has summed when
  * it leaves a tile row goes to shared memory; the sums over warps, and over blocks that share a tile row, are taken
  * in a fixed order at the end (the last block to finish takes them, nobody waits).
  *
- * The arithmetic is a class (DotProducts, MmaPlanes below): how a unit is multiplied, and which lane ends with what.
+ * Where the four lanes t of a row would all hold the same sum (one row of x needs one of them) each keeps another
+ * unit's: kShared units are multiplied before a lane scales the one that is its own, and it reads only that one's
+ * scales and zeros.
+ *
  * PRECOND  group % F == 0 and F as group_block() says, kTokens >= n_tokens, shared memory as plan() says.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
 #ifndef AUK_CUDA_ROW_STREAM_CUH
@@ -25,12 +28,13 @@
 
 namespace row_stream {
 
-constexpr int kWarps = 16, kThreads = 32 * kWarps, kUnitIn = 128;
+constexpr int kWarps = 16, kThreads = 32 * kWarps, kUnitIn = kPadIn, kUnits = 4; /* of a batch */
 
 struct Plan {
   int blocks, splits;  /* grid: blocks over tile rows, splits over inputs */
   int n_units;         /* units of one tile row */
-  int max_units;       /* ... of one split of it */
+  int n_batches;       /* batches of one tile row; the last may lack units */
+  int max_batches;     /* ... of one split of it */
   int slots;           /* tile rows that one warp may touch */
   size_t shared_bytes; /* planes, block scales, partial sums */
   size_t partial_bytes;
@@ -52,15 +56,15 @@ inline int group_block(int group) {
 }
 
 /* The inputs are split where whole tile rows would leave SMs idle: the split that finishes first, a second hand-over
- * of partial sums being worth about an eighth of a tile row of 4096 inputs (32 units). */
+ * of partial sums being worth about one batch (0.2 us). */
 inline Plan plan(const QuantView &w, int n_sms, int planes, int tokens, int F) {
   Plan p = {};
-  p.n_units = ceil_div(w.n_tiles_in, 2);
+  p.n_units = w.n_tiles_in / 2;
+  p.n_batches = ceil_div(p.n_units, kUnits);
   p.splits = 1;
-  double best = 1e30;
-  for (int s = 1; s <= 8 && s <= p.n_units && s <= n_sms; s *= 2) {
-    double rows = ceil_div(w.n_tiles_out, n_sms / s);
-    double cost = rows * ceil_div(p.n_units, s) + (s > 1 ? 4.0 : 0.0);
+  int best = 1 << 30;
+  for (int s = 1; s <= 8 && s <= p.n_batches && s <= n_sms; s *= 2) {
+    int cost = ceil_div(w.n_tiles_out, n_sms / s) * ceil_div(p.n_batches, s) + (s > 1 ? 1 : 0);
     if (cost < best) {
       best = cost;
       p.splits = s;
@@ -68,65 +72,75 @@ inline Plan plan(const QuantView &w, int n_sms, int planes, int tokens, int F) {
   }
   p.blocks = n_sms / p.splits;
   if (p.blocks > w.n_tiles_out) p.blocks = w.n_tiles_out;
-  p.max_units = ceil_div(p.n_units, p.splits);
-  int tile_rows = ceil_div(w.n_tiles_out, p.blocks), least_units = p.n_units / p.splits;
-  p.slots = ceil_div((long)tile_rows * p.max_units, kWarps) / least_units + 2;
+  p.max_batches = ceil_div(p.n_batches, p.splits);
+  int tile_rows = ceil_div(w.n_tiles_out, p.blocks), least = p.n_batches / p.splits;
+  p.slots = ceil_div((long)tile_rows * p.max_batches, kWarps) / least + 2;
   if (p.slots > tile_rows) p.slots = tile_rows;
-  size_t x = (size_t)p.max_units * 2 * kTileIn * planes * tokens;
-  size_t scales = (size_t)p.max_units * (kUnitIn / F) * tokens * sizeof(float2);
+  size_t units = (size_t)p.max_batches * kUnits, x = units * kUnitIn * planes * tokens;
+  size_t scales = units * (kUnitIn / F) * tokens * sizeof(float2);
   p.shared_bytes = x + scales + (size_t)kWarps * p.slots * tokens * kTileOut * 4;
   p.partial_bytes = p.splits == 1 ? 0 : (size_t)w.n_tiles_out * p.splits * tokens * kTileOut * 4;
   return p;
 }
 
-/* One unit in registers, with its scales and zeros for each block of F inputs. */
-template <class W, int F> struct Unit {
+/* One unit in registers. */
+template <class W> struct Unit {
   uint4 v[2][W::kVectors];
-  uint32_t scale[kUnitIn / F], zero[kUnitIn / F];
+  __device__ __forceinline__ void load(const QuantView &w, int unit, int lane) {
+    const uint4 *from = w.tiles + (size_t)unit * (64 * W::kVectors) + lane;
+#pragma unroll
+    for (int i = 0; i < 2 * W::kVectors; i++) v[i / W::kVectors][i % W::kVectors] = load_once(from + 32 * i);
+  }
 };
 
-template <class W, int F>
-__device__ __forceinline__ void load_unit(Unit<W, F> &unit, const QuantView &w, int tile, int u, int lane) {
-  const uint4 *from = w.tiles + ((size_t)tile * w.n_tiles_in + 2 * u) * (32 * W::kVectors) + lane;
+/* Scales and zeros of rows g and g + 8 in each block of F inputs of unit u of a tile row. */
+template <class W, int F> struct Groups {
+  uint32_t scale[kUnitIn / F], zero[kUnitIn / F];
+  __device__ __forceinline__ void load(const QuantView &w, int tile, int u, int g) {
 #pragma unroll
-  for (int half = 0; half < 2; half++)
-#pragma unroll
-    for (int i = 0; i < W::kVectors; i++)
-      unit.v[half][i] = 2 * u + half < w.n_tiles_in ? load_once(from + (half * W::kVectors + i) * 32)
-                                                    : make_uint4(0, 0, 0, 0);
-#pragma unroll
-  for (int f = 0; f < kUnitIn / F; f++) {
-    int group = w.group == F ? min(u * (kUnitIn / F) + f, w.n_groups - 1) : group_of(w, u * kUnitIn + f * F);
-    size_t at = ((size_t)tile * w.n_groups + group) * 8 + lane / 4;
-    unit.scale[f] = __ldg(w.scales + at);
-    unit.zero[f] = __ldg((const typename W::Zero *)w.zeros + at);
+    for (int f = 0; f < kUnitIn / F; f++) {
+      size_t at = ((size_t)tile * w.n_groups + group_of(w, u * kUnitIn + f * F)) * 8 + g;
+      scale[f] = __ldg(w.scales + at);
+      zero[f] = __ldg((const typename W::Zero *)w.zeros + at);
+    }
   }
-}
+};
 
 /* Fills planes [units][2 tiles][kTokens][kPlanes][64] and scales [units][kUnitIn / F][kTokens] {d, d * sum}. */
 template <int kPlanes, int kTokens, int F>
 __device__ void quantise_rows(const Args &a, int first_unit, int n_units, unsigned char *planes,
                               float2 *scales) {
+  constexpr int kAtOnce = 4; /* loads under way before the first is used */
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  for (int i = warp; i < n_units * kTokens; i += kWarps) {
-    int token = i % kTokens, u = i / kTokens;
-    const __half *row = token < a.n_tokens ? a.x + (size_t)token * a.x_stride : nullptr;
-    uint32_t word[kPlanes];
-    int sum;
-    float d =
-        quantise_inputs<kPlanes, F>(read_inputs(row, (first_unit + u) * kUnitIn, a.w.n_in, lane), word, &sum);
-    unsigned char *to = planes + (size_t)((2 * u + lane / 16) * kTokens + token) * kPlanes * kTileIn;
+  for (int i0 = warp; i0 < n_units * kTokens; i0 += kWarps * kAtOnce) {
+    LaneInputs in[kAtOnce];
 #pragma unroll
-    for (int p = 0; p < kPlanes; p++)
-      *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
-    if (lane % (F / 4) == 0)
-      scales[(u * (kUnitIn / F) + lane / (F / 4)) * kTokens + token] = make_float2(d, d * (float)sum);
+    for (int j = 0; j < kAtOnce; j++) {
+      int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
+      const __half *row =
+          i < n_units * kTokens && token < a.n_tokens ? a.x + (size_t)token * a.x_stride : nullptr;
+      in[j] = read_inputs(row, (first_unit + u) * kUnitIn, a.w.n_in, lane);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; j++) {
+      int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
+      if (i >= n_units * kTokens) break;
+      uint32_t word[kPlanes];
+      int sum;
+      float d = quantise_inputs<kPlanes, F>(in[j], word, &sum);
+      unsigned char *to = planes + ((2 * u + lane / 16) * kTokens + token) * kPlanes * kTileIn;
+#pragma unroll
+      for (int p = 0; p < kPlanes; p++)
+        *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
+      if (lane % (F / 4) == 0)
+        scales[(u * (kUnitIn / F) + lane / (F / 4)) * kTokens + token] = make_float2(d, d * (float)sum);
+    }
   }
 }
 
 /* Products on the integer units, any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows g, g + 8. */
 template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
-  static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens;
+  static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens, kShared = 1, kLaneTokens = 4;
   float y[kTokens][2];
 
   __device__ __forceinline__ void clear() {
@@ -134,37 +148,41 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
     for (int m = 0; m < kTokens; m++) y[m][0] = y[m][1] = 0;
   }
 
-  __device__ __forceinline__ void multiply(const Unit<W, F> &unit, const unsigned char *planes,
-                                           const float2 *scales, int lane) {
-    int t = lane % 4;
+  template <class Next>
+  __device__ __forceinline__ void multiply(Unit<W> (&unit)[kUnits], const unsigned char *planes,
+                                           const float2 *scales, Groups<W, F> (&groups)[kUnits], int lane,
+                                           Next next) {
+    /* The zero's share counts once for the four lanes t; it is not among what comes 16 times too large. */
+    float once = lane % 4 == 0 ? 1.0f : 0.0f;
 #pragma unroll
-    for (int f = 0; f < kUnitIn / F; f++) {
-      float s_low = scale_low(unit.scale[f]), s_high = scale_high(unit.scale[f]) * W::kHigh;
-      /* The zero's share counts once for the four lanes t; it is not among what comes 16 times too large. */
-      float z_low = t == 0 ? (float)W::zero_low(unit.zero[f]) : 0.0f;
-      float z_high = t == 0 ? (float)W::zero_high(unit.zero[f]) / W::kHigh : 0.0f;
+    for (int j = 0; j < kUnits; j++) {
 #pragma unroll
-      for (int m = 0; m < kTokens; m++) {
-        int acc[kPlanes][2] = {};
+      for (int m = 0; m < kTokens; m++)
 #pragma unroll
-        for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
-          uint32_t a[4];
-          W::bytes(unit.v[h / 2], h % 2, a);
+        for (int f = 0; f < kUnitIn / F; f++) {
+          int sum[kPlanes][2] = {};
 #pragma unroll
-          for (int p = 0; p < kPlanes; p++) {
-            uint2 b = *(const uint2 *)(planes + ((h / 2 * kTokens + m) * kPlanes + p) * kTileIn + t * 16 +
-                                       h % 2 * 8);
-            acc[p][0] = dp4a_u8s8(a[2], b.y, dp4a_u8s8(a[0], b.x, acc[p][0]));
-            acc[p][1] = dp4a_u8s8(a[3], b.y, dp4a_u8s8(a[1], b.x, acc[p][1]));
+          for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
+            uint32_t a[4];
+            W::bytes(unit[j].v[h / 2], h % 2, a);
+#pragma unroll
+            for (int p = 0; p < kPlanes; p++) {
+              const unsigned char *x =
+                  planes + (((2 * j + h / 2) * kTokens + m) * kPlanes + p) * kTileIn + lane % 4 * 16;
+              uint2 b = *(const uint2 *)(x + h % 2 * 8);
+              sum[p][0] = dp4a_u8s8(a[2], b.y, dp4a_u8s8(a[0], b.x, sum[p][0]));
+              sum[p][1] = dp4a_u8s8(a[3], b.y, dp4a_u8s8(a[1], b.x, sum[p][1]));
+            }
           }
+          float2 d = scales[(j * (kUnitIn / F) + f) * kTokens + m];
+          float low = (float)(kPlanes == 2 ? 256 * sum[0][0] + sum[kPlanes - 1][0] : sum[0][0]);
+          float high = (float)(kPlanes == 2 ? 256 * sum[0][1] + sum[kPlanes - 1][1] : sum[0][1]) * W::kHigh;
+          uint32_t z = groups[j].zero[f];
+          y[m][0] += scale_low(groups[j].scale[f]) * (d.x * low - once * small_float(W::zero_low(z)) * d.y);
+          y[m][1] +=
+              scale_high(groups[j].scale[f]) * (d.x * high - once * small_float(W::zero_high(z)) * d.y);
         }
-        float2 d = scales[f * kTokens + m];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-          float sum = (float)(kPlanes == 2 ? 256 * acc[0][r] + acc[kPlanes - 1][r] : acc[0][r]);
-          y[m][r] += (r ? s_high : s_low) * (d.x * sum - (r ? z_high : z_low) * d.y);
-        }
-      }
+      next(j);
     }
   }
 
@@ -190,6 +208,8 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
   static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens;
   static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
   static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* rows of x that lanes t = 0 .. hold */
+  static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
+  static constexpr int kBlocksOfF = kUnitIn / F;
   float y[kBlocks][2];
 
   __device__ __forceinline__ void clear() {
@@ -197,65 +217,91 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
     for (int b = 0; b < kBlocks; b++) y[b][0] = y[b][1] = 0;
   }
 
-  __device__ __forceinline__ void multiply(const Unit<W, F> &unit, const unsigned char *planes,
-                                           const float2 *scales, int lane) {
-    constexpr int kStart = 0x4b400000;
-    constexpr float kStartFloat = 12582912.0f;
-    int g = lane / 4, t = lane % 4;
+  /* The sums of one unit: acc[block of F inputs][block of columns]. */
+  static __device__ __forceinline__ void multiply_unit(const Unit<W> &unit, const unsigned char *x,
+                                                       int (&acc)[kBlocksOfF][kBlocks][4]) {
 #pragma unroll
-    for (int f = 0; f < kUnitIn / F; f++) {
-      int acc[kBlocks][4];
+    for (int f = 0; f < kBlocksOfF; f++) {
 #pragma unroll
-      for (int b = 0; b < kBlocks; b++) acc[b][0] = acc[b][1] = acc[b][2] = acc[b][3] = kStart;
+      for (int b = 0; b < kBlocks; b++)
+        acc[f][b][0] = acc[f][b][1] = acc[f][b][2] = acc[f][b][3] = 0x4b400000;
 #pragma unroll
       for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
         uint32_t a[4];
         W::bytes(unit.v[h / 2], h % 2, a);
 #pragma unroll
         for (int b = 0; b < kBlocks; b++) {
-          uint2 x = *(const uint2 *)(planes + (h / 2 * 2 * kTokens + 8 * b + g % kColumns) * kTileIn +
-                                     t * 16 + h % 2 * 8);
-          mma_u8s8_m16n8k32(acc[b], a, x.x, x.y);
+          uint4 v = *(const uint4 *)(x + (h / 2 * 2 * kTokens + 8 * b) * kTileIn);
+          mma_u8s8_m16n8k32(acc[f][b], a, h % 2 ? v.z : v.x, h % 2 ? v.w : v.y);
         }
       }
-      float s_low = scale_low(unit.scale[f]), s_high = scale_high(unit.scale[f]);
-      float z_low = (float)W::zero_low(unit.zero[f]), z_high = (float)W::zero_high(unit.zero[f]);
+    }
+  }
+
+  template <class Next>
+  __device__ __forceinline__ void multiply(Unit<W> (&unit)[kUnits], const unsigned char *planes,
+                                           const float2 *scales, Groups<W, F> (&groups)[kUnits / kShared],
+                                           int lane, Next next) {
+    constexpr float kStart = 12582912.0f;
+    const unsigned char *x = planes + lane / 4 % kColumns * kTileIn + lane % 4 * 16;
+    int own = lane % 4 / kLaneTokens;
 #pragma unroll
-      for (int b = 0; b < kBlocks; b++) {
-        float v[4];
+    for (int first = 0; first < kUnits; first += kShared) {
+      int sum[kBlocksOfF][kBlocks][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = __int_as_float(acc[b][i]) - kStartFloat;
-        float2 d = scales[f * kTokens + 4 * b + t % kLaneTokens];
-        y[b][0] += s_low * (d.x * (256.0f * v[0] + v[1]) - z_low * d.y);
-        y[b][1] += s_high * (d.x * W::kHigh * (256.0f * v[2] + v[3]) - z_high * d.y);
+      for (int j = first; j < first + kShared; j++) {
+        int acc[kBlocksOfF][kBlocks][4];
+        multiply_unit(unit[j], x + j * (kUnitIn * kPlanes * kTokens), acc);
+        next(j);
+#pragma unroll
+        for (int f = 0; f < kBlocksOfF; f++)
+#pragma unroll
+          for (int b = 0; b < kBlocks; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+              sum[f][b][i] = j == first || own == j - first ? acc[f][b][i] : sum[f][b][i];
+      }
+      const Groups<W, F> &of = groups[first / kShared];
+#pragma unroll
+      for (int f = 0; f < kBlocksOfF; f++) {
+        float s_low = scale_low(of.scale[f]), s_high = scale_high(of.scale[f]);
+        float z_low = small_float(W::zero_low(of.zero[f])), z_high = small_float(W::zero_high(of.zero[f]));
+#pragma unroll
+        for (int b = 0; b < kBlocks; b++) {
+          float2 d = scales[((first + own) * kBlocksOfF + f) * kTokens + 4 * b + lane % kLaneTokens];
+          float v[4];
+#pragma unroll
+          for (int i = 0; i < 4; i++) v[i] = __int_as_float(sum[f][b][i]) - kStart;
+          y[b][0] += s_low * (d.x * (256.0f * v[0] + v[1]) - z_low * d.y);
+          y[b][1] += s_high * (d.x * W::kHigh * (256.0f * v[2] + v[3]) - z_high * d.y);
+        }
       }
     }
   }
 
   __device__ __forceinline__ void store(float *to, int lane) {
     int g = lane / 4, t = lane % 4;
-    if (t >= kLaneTokens) return;
 #pragma unroll
-    for (int b = 0; b < kBlocks; b++) {
-      to[(4 * b + t) * kTileOut + g] = y[b][0];
-      to[(4 * b + t) * kTileOut + g + 8] = y[b][1];
-    }
+    for (int b = 0; b < kBlocks; b++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float v = y[b][r];
+        for (int o = kLaneTokens; o < 4; o *= 2) v += __shfl_xor_sync(~0u, v, o);
+        if (t < kLaneTokens) to[(4 * b + t) * kTileOut + g + 8 * r] = v;
+      }
   }
 };
 
 /* Adds up what the splits of a tile row left, in their order, and stores it: the block that comes last does. */
 template <int kTokens> __device__ void combine_splits(const Args &a, int first_tile, int n_tiles) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    unsigned before = atomicAdd(a.counters + blockIdx.x, 1);
-    last = before == gridDim.y - 1;
+    last = count_up(a.counters + blockIdx.x) == gridDim.y - 1;
     if (last) a.counters[blockIdx.x] = 0;
   }
   __syncthreads();
   if (!last) return;
-  __threadfence();
   for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
     int g = i % 8, token = i / 8 % kTokens, tile = first_tile + i / 8 / kTokens;
     float low = 0, high = 0;
@@ -268,92 +314,122 @@ template <int kTokens> __device__ void combine_splits(const Args &a, int first_t
   }
 }
 
-template <class W, class Math, int F, int kDepth>
+/* Adds up what the warps of the block left. first and last are the tile rows of the block that each warp touched. */
+template <int kTokens>
+__device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const float *sums, const int *first,
+                              const int *last) {
+  for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
+    int g = i % 8, token = i / 8 % kTokens, row = i / 8 / kTokens;
+    float low = 0, high = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+      bool inside = row >= first[w] && row <= last[w];
+      const float *from =
+          sums + ((w * a.plan.slots + (inside ? row - first[w] : 0)) * kTokens + token) * kTileOut + g;
+      low += inside ? from[0] : 0.0f;
+      high += inside ? from[8] : 0.0f;
+    }
+    if (gridDim.y == 1) {
+      if (token < a.n_tokens) store_pair(a.out, token, first_tile + row, g, low, high);
+    } else {
+      float *to = a.partial +
+                  (((size_t)(first_tile + row) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
+      __stcg(to, low);
+      __stcg(to + 8, high);
+    }
+  }
+}
+
+/* Fetches what the block will add to into L1, so that the last step does not wait for it. For one warp. */
+__device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n_tiles) {
+  if (a.out.kind != LINEAR_ADD_F32) return;
+  for (int m = 0; m < a.n_tokens; m++)
+    for (int i = threadIdx.x % 32; i < n_tiles; i += 32)
+      asm volatile("prefetch.global.L1 [%0];" ::"l"((const float *)a.out.y + m * a.out.stride +
+                                                    (tile0 + i) * kTileOut));
+}
+
+template <class W, class Math, int F>
 __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Args a) {
-  constexpr int kPlanes = Math::kPlanesOfX, kTokens = Math::kTokensOfX;
+  constexpr int kPlanes = Math::kPlanesOfX, kTokens = Math::kTokensOfX, kShared = Math::kShared;
+  constexpr int kBatchPlanes = kUnits * kUnitIn * kPlanes * kTokens,
+                kBatchScales = kUnits * (kUnitIn / F) * kTokens;
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int first_row[kWarps], last_row[kWarps]; /* tile rows of the block that each warp touches */
+  __shared__ int first_row[kWarps], last_row[kWarps];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int tile0 = (int)((long)blockIdx.x * a.w.n_tiles_out / gridDim.x);
   int n_tiles = (int)((long)(blockIdx.x + 1) * a.w.n_tiles_out / gridDim.x) - tile0;
-  int unit0 = (int)((long)blockIdx.y * a.plan.n_units / gridDim.y);
-  int n_units = (int)((long)(blockIdx.y + 1) * a.plan.n_units / gridDim.y) - unit0;
+  int batch0 = (int)((long)blockIdx.y * a.plan.n_batches / gridDim.y);
+  int n_batches = (int)((long)(blockIdx.y + 1) * a.plan.n_batches / gridDim.y) - batch0;
   unsigned char *planes = shared;
-  float2 *scales = (float2 *)(planes + (size_t)a.plan.max_units * 2 * kTileIn * kPlanes * kTokens);
-  float *sums = (float *)(scales + a.plan.max_units * (kUnitIn / F) * kTokens);
+  float2 *scales = (float2 *)(planes + (size_t)a.plan.max_batches * kBatchPlanes);
+  float *sums = (float *)(scales + a.plan.max_batches * kBatchScales);
 
   dependents_may_start();
-  int total = n_tiles * n_units, begin = warp * total / kWarps, end = (warp + 1) * total / kWarps;
-  int row = begin / n_units, u = begin % n_units, next_row = row, next_u = u, ahead = begin;
+  int total = n_tiles * n_batches, at = warp * total / kWarps, end = (warp + 1) * total / kWarps;
+  int row = at / n_batches, batch = at % n_batches; /* what is loaded */
   if (lane == 0) {
     first_row[warp] = row;
-    last_row[warp] = end > begin ? (end - 1) / n_units : -1;
+    last_row[warp] = end > at ? (end - 1) / n_batches : -1;
   }
-  Unit<W, F> ring[kDepth];
+  Unit<W> unit[kUnits];
+  Groups<W, F> groups[kUnits / kShared];
+  /* Units past the end of a tile row are the last one again: x is 0 there. */
+  int u0 = (batch0 + batch) * kUnits, last = a.plan.n_units - 1, own = lane % 4 / Math::kLaneTokens;
+  auto load_unit = [&](int j) {
+    unit[j].load(a.w, (tile0 + row) * a.plan.n_units + min(u0 + j, last), lane);
+  };
+  auto load_groups = [&] {
 #pragma unroll
-  for (int d = 0; d < kDepth; d++)
-    if (ahead < end) {
-      load_unit(ring[d], a.w, tile0 + next_row, unit0 + next_u, lane);
-      ahead++;
-      if (++next_u == n_units) next_u = 0, next_row++;
-    }
+    for (int i = 0; i < kUnits / kShared; i++)
+      groups[i].load(a.w, tile0 + row, min(u0 + i * kShared + own, last), lane / 4);
+  };
+  if (at < end) {
+#pragma unroll
+    for (int j = 0; j < kUnits; j++) load_unit(j);
+    load_groups();
+  }
   wait_for_previous();
-  quantise_rows<kPlanes, kTokens, F>(a, unit0, n_units, planes, scales);
+  quantise_rows<kPlanes, kTokens, F>(a, batch0 * kUnits, n_batches * kUnits, planes, scales);
   __syncthreads();
+  if (warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
 
   Math math;
   math.clear();
   float *mine = sums + (size_t)warp * a.plan.slots * kTokens * kTileOut;
-  for (int i = begin; i < end; i += kDepth)
-#pragma unroll
-    for (int d = 0; d < kDepth; d++) {
-      if (i + d >= end) break;
-      math.multiply(ring[d], planes + (size_t)u * 2 * kTileIn * kPlanes * kTokens,
-                    scales + u * (kUnitIn / F) * kTokens, lane);
-      if (ahead < end) {
-        load_unit(ring[d], a.w, tile0 + next_row, unit0 + next_u, lane);
-        ahead++;
-        if (++next_u == n_units) next_u = 0, next_row++;
-      }
-      if (++u == n_units || i + d + 1 == end) {
-        math.store(mine, lane);
-        math.clear();
-        mine += kTokens * kTileOut;
-        u = 0;
-      }
-    }
-  __syncthreads();
-
-  for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
-    int g = i % 8, token = i / 8 % kTokens, r = i / 8 / kTokens;
-    float low = 0, high = 0;
-#pragma unroll 4
-    for (int w = 0; w < kWarps; w++) {
-      if (r < first_row[w] || r > last_row[w]) continue;
-      const float *from =
-          sums + ((size_t)(w * a.plan.slots + r - first_row[w]) * kTokens + token) * kTileOut + g;
-      low += from[0];
-      high += from[8];
-    }
-    if (gridDim.y == 1) {
-      if (token < a.n_tokens) store_pair(a.out, token, tile0 + r, g, low, high);
-    } else {
-      float *to =
-          a.partial + (((size_t)(tile0 + r) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
-      to[0] = low;
-      to[8] = high;
+  for (; at < end; at++) {
+    const unsigned char *x = planes + batch * kBatchPlanes;
+    const float2 *d = scales + batch * kBatchScales;
+    bool more = at + 1 < end, leaves = ++batch == n_batches;
+    if (leaves) batch = 0, row++;
+    u0 = (batch0 + batch) * kUnits;
+    math.multiply(unit, x, d, groups, lane, [&](int j) {
+      if (more) load_unit(j);
+    });
+    if (more) load_groups();
+    if (leaves || !more) {
+      math.store(mine, lane);
+      math.clear();
+      mine += kTokens * kTileOut;
     }
   }
+  __syncthreads();
+  combine_warps<kTokens>(a, tile0, n_tiles, sums, first_row, last_row);
   if (gridDim.y > 1) combine_splits<kTokens>(a, tile0, n_tiles);
 }
 
 template <class W, template <class, int, int, int> class Math, int kPlanes, int kTokens, int F>
 Status launch_block(const LinearArgs &args, Error *err) {
-  Args a = {quant_view(*args.w),     args.x,       args.x_stride, args.n_tokens, {}, args.out,
-            (float *)args.workspace, args.counters};
+  Args a = {};
+  a.w = quant_view(*args.w);
+  a.x = args.x;
+  a.x_stride = args.x_stride;
+  a.n_tokens = args.n_tokens;
   a.plan = plan(a.w, args.device.n_sms, kPlanes, kTokens, F);
-  constexpr int kDepth = W::kBits == 4 ? 4 : 2;
-  return launch(kernel<W, Math<W, F, kPlanes, kTokens>, F, kDepth>,
+  a.out = args.out;
+  a.partial = (float *)args.workspace;
+  a.counters = args.counters;
+  return launch(kernel<W, Math<W, F, kPlanes, kTokens>, F>,
                 dim3((unsigned)a.plan.blocks, (unsigned)a.plan.splits), kThreads, a.plan.shared_bytes,
                 args.stream, args.dependent, args.w->name, err, a);
 }
@@ -379,8 +455,8 @@ inline int rounded_tokens(int n) {
 
 /* Workspace of any of them. */
 template <int kPlanes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
-  return plan(quant_view(*w), device.n_sms, kPlanes, rounded_tokens(n_tokens < 8 ? n_tokens : 8), 32)
-      .partial_bytes;
+  int tokens = rounded_tokens(n_tokens < 8 ? n_tokens : 8);
+  return plan(quant_view(*w), device.n_sms, kPlanes, tokens, 32).partial_bytes;
 }
 
 } // namespace row_stream

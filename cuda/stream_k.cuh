@@ -12,7 +12,7 @@
 #ifndef AUK_CUDA_STREAM_K_CUH
 #define AUK_CUDA_STREAM_K_CUH
 
-#include <stdint.h>
+#include "cuda/ptx.cuh"
 
 namespace stream_k {
 
@@ -70,17 +70,15 @@ __device__ __forceinline__ bool combine(float (&acc)[kFloats], const Work &w, in
 #pragma unroll
   for (int i = 0; i < kFloats / 4; i++)
     __stcg(mine + i * kThreads, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
-  __threadfence();
   sync();
   if (thread == 0) {
-    *last = atomicAdd(counters + tile, 1) == (unsigned)(final - first);
+    *last = count_up(counters + tile) == (unsigned)(final - first);
     if (*last) counters[tile] = 0;
   }
   sync();
   bool whole = *last != 0;
   sync(); /* *last may be written again */
   if (!whole) return false;
-  __threadfence();
 #pragma unroll
   for (int i = 0; i < kFloats; i++) acc[i] = 0;
   for (int b = first; b <= final; b++) {

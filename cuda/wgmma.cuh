@@ -23,11 +23,10 @@ __device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
 
 /* One arrival at the barrier of the same place in block `rank` of the cluster. */
 __device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, int rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
+  asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+               "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
+               "r"(rank)
+               : "memory");
 }
 
 /* One arrival (counted in barrier_init) when all copy_async_ of this thread so far have landed. */
@@ -37,8 +36,7 @@ __device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
 
 /* Waits for the phase of the given parity to complete. */
 __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
-  asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, "
-               "[%0], %1;\n"
+  asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
                "r"(parity)
                : "memory");
@@ -76,6 +74,15 @@ __device__ __forceinline__ void copy_box_to_cluster(void *to, const void *map, u
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(mask)
+      : "memory");
+}
+
+/* `bytes` contiguous bytes, a multiple of 16, to this block. */
+__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
 

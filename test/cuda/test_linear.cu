@@ -10,12 +10,14 @@
  * Tolerances, normalised mean squared error (NMSE) of fp32 results:
  *   awq_planes, awq_gemv, awq_small_batch   exact sums; x is rounded to max |x| of its block / 65024 at most. Blocks
  *       hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is (20 / 32512)^2 / 12 =
- *       3.2e-8 of an x whose mean square is about 2: 1.6e-8. Held to 5e-8.
- *   awq_tensorcore, awq_wgmma, awq_dequant  weights rounded to fp16: relative error uniform in half a unit of 11 bits,
- *       mean square (2^-11)^2 / 12 * (mean of (2^e / w)^2 over a binade, 1/2 .. 1) ~ 1.2e-8 .. 2e-8; fp32 sums add
- *       n * 2^-48. Held to 1e-7.
- *   awq_pipelined, awq_plain, dense  fp32 throughout: n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16: < 1e-9 too,
- *       values below 2^-14 (of +-0.05) losing at most 2^-25.
+ *       3.2e-8 of an x whose mean square is about 2: 1.6e-8.
+ *   awq_tensorcore, awq_wgmma, awq_dequant  weights rounded to fp16: error uniform in half a unit in the last place,
+ *       mean square (2^-11)^2 / 3 of the power of two below, and the mean of 1 / mantissa^2 over a binade is 0.54:
+ *       4.3e-8; fp32 sums add n * 2^-48.
+ *     Both are means: a matrix of 16 outputs and one row of x, dominated by its outliers, strays by a factor of 4.
+ *     Held to 1e-7 and 2.5e-7.
+ *   awq_pipelined, awq_plain, dense  fp32 throughout: n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16: < 1e-9
+ *       too, values below 2^-14 (of +-0.05) losing at most 2^-25.
  *   int8 rows  against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
  * All are inside the 5e-7 that fp16 activations are allowed. Two runs must agree to the bit, and nothing past the
  * outputs may be written. */
@@ -154,11 +156,11 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"awq_planes", 5e-8, 1e18},        {"awq_gemv", 5e-8, 1e18},      {"awq_small_batch", 5e-8, 1e18},
-    {"awq_tensorcore", 1e-7, 1e18},    {"awq_wgmma", 1e-7, 1e18},     {"awq_dequant", 1e-7, 1e18},
-    {"awq_dequant_plain", 1e-7, 2e11}, {"awq_pipelined", 1e-9, 5e10}, {"awq_plain", 1e-9, 2e9},
-    {"int8_gemv", 1e-10, 1e18},        {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
-    {"dense_rows", 1e-9, 1e18},        {"dense_mma", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
+    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},      {"awq_small_batch", 1e-7, 1e18},
+    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},
+    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 5e10}, {"awq_plain", 1e-9, 2e9},
+    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
+    {"dense_rows", 1e-9, 1e18},          {"dense_mma", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *row) {
@@ -220,7 +222,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     const Limit *limit = limit_of(rows[r].name);
     for (int i = 0; i < n_counts; i++) {
       const LinearRow *chosen;
-      if (!wanted(rows[r].name)) break;
+      if (!limit || !wanted(rows[r].name)) break;
       if (linear_choice(context, &w, rows[r].act, tokens[i], rows[r].name, &chosen, &error) != STATUS_OK)
         continue;
       if ((double)tokens[i] * w.n_in * w.n_out > limit->most_work) continue;
