@@ -1,8 +1,9 @@
 /* attention.c - the attention of a step, split among threads.
  *
- * Called by backend.c. A query goes over its segments of the cache in order and merges each into what it has: so in
- * both drivers, and whatever the step's length. One row: each segment of each KV head is a task of its own, its result
- * kept until all are there. Several rows: a task takes some queries of one KV head over all their segments.
+ * Called by backend.c. A query goes over its segments of the cache in order and merges each into what it has:
+ * so in both drivers, and whatever the step's length. One row: each segment of each KV head is a task of its
+ * own, its result kept until all are there. Several rows: a task takes some queries of one KV head over all
+ * their segments.
  *
  * Query j of a KV head is row j / group, head j % group of the heads that share it. */
 #include <string.h>

@@ -1,9 +1,9 @@
 /* backend.c - the CPU's Backend: its life cycle and its eight operations.
  *
  * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
- * Always true: weights are read where the Model has them and never copied; a session is one allocation whose size
- * state_plan() says beforehand; whatever a row is computed with (other rows, more or fewer threads), it gets the same
- * bits; rows of activations are padded with zeros that nothing overwrites. */
+ * Always true: weights are read where the Model has them and never copied; a session is one allocation whose
+ * size state_plan() says beforehand; whatever a row is computed with (other rows, more or fewer threads), it
+ * gets the same bits; rows of activations are padded with zeros that nothing overwrites. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { MAX_THREADS = 1024, LINE = 64 };
 
 /* --- the model --- */
 
-/* Copies a vector to *next as fp32 and moves it on; NULL where there is none. Without a place it only counts. */
+/* Copies a vector as fp32 to *next and moves that on; NULL where there is none. Without a place it counts. */
 static const float *take_vector(const Vector *vector, float *place, size_t *next) {
   if (!vector->data) return NULL;
   float *out = place ? place + *next : NULL;

@@ -1,7 +1,7 @@
 /* cpu.h - what the parts of the CPU backend share: the loaded model, a session's state, the parallel drivers.
  *
- * Private to src/cpu. Drivers split work among threads so that no sum depends on who does what: any number of threads
- * gives the same bits. */
+ * Private to src/cpu. Drivers split work among threads so that no sum depends on who does what: any number of
+ * threads gives the same bits. */
 #ifndef AUK_CPU_CPU_H
 #define AUK_CPU_CPU_H
 
@@ -33,7 +33,7 @@ struct BackendModel {
   float attention_factor;
 };
 
-/* Where things lie in a session's one piece of memory, in bytes from its start; a total of SIZE_MAX: too much. */
+/* Where things lie in a session's one piece of memory, in bytes; a total of SIZE_MAX: it is too much. */
 typedef struct {
   size_t x, h, q, k, v, g;     /* rows of activations */
   size_t cosines, sines;       /* [max_chunk][head_dim / 2] */
@@ -75,7 +75,7 @@ typedef struct {
   size_t y_stride;
 } Product;
 
-/* All of them from the same rows of x. `parts` holds MAX_PIECES floats for each output of all matrices together. */
+/* All from the same rows of x. `parts` holds MAX_PIECES floats for each output of all matrices together. */
 void run_products(const BackendModel *loaded, float *parts, const float *x, size_t x_stride, int n_rows,
                   const Product *products, int n_products);
 

@@ -1,5 +1,5 @@
-/* dispatch.c - which kernels this machine can run. Compiled plainly: it must run everywhere. Called by backend.c and
- * the tests. */
+/* dispatch.c - which kernels this machine can run. Compiled plainly: it must run everywhere. Called by
+ * backend.c and the tests. */
 #include "cpu/kernels.h"
 
 #include <stdbool.h>

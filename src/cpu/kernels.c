@@ -1,7 +1,7 @@
 /* kernels.c - the CPU's kernels for one instruction set (KERNELS_ISA), as the table that kernels.h declares.
  *
- * Compiled once for each set with its own flags, so that everything in the parts is static. The parts: vector.h,
- * outer.h, kernels_awq.h, kernels_dense.h, kernels_attention.h; the row-wise rest is here. */
+ * Compiled once for each set with its own flags, so that everything in the parts is static. The parts:
+ * vector.h, outer.h, kernels_awq.h, kernels_dense.h, kernels_attention.h; the row-wise rest is here. */
 #include "cpu/kernels.h"
 
 #include "base/half.h"

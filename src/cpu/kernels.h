@@ -1,8 +1,9 @@
 /* kernels.h - the arithmetic of the CPU backend, one table of functions for each instruction set.
  *
- * kernels.c and the parts it includes are compiled once for each set; dispatch.c picks a table when a model is loaded.
- * Called by: linear.c, attention.c, backend.c and the tests. A kernel is single-threaded, allocates nothing (its
- * scratch, under 100 KB, is on the stack) and gives a row the same bits whatever rows are beside it. */
+ * kernels.c and the parts it includes are compiled once for each set; dispatch.c picks a table when a model
+ * is loaded. Called by: linear.c, attention.c, backend.c and the tests. A kernel is single-threaded,
+ * allocates nothing (its scratch, under 100 KB, is on the stack) and gives a row the same bits whatever rows
+ * are beside it. */
 #ifndef AUK_CPU_KERNELS_H
 #define AUK_CPU_KERNELS_H
 
@@ -28,9 +29,10 @@ enum {
   FETCH_AHEAD = 16384, /* bytes of weights between fetching and using them */
 };
 
-/* A row's products are summed piece by piece. Pieces of a matrix in AWQ's layout, where inputs are far apart, are what
- * threads share; a dense one is shared by its outputs and is one piece. They decide the order of sums, so they depend
- * on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole PIECE_UNITs) where there can be. */
+/* A row's products are summed piece by piece. Pieces of a matrix in AWQ's layout, where inputs are far apart,
+ * are what threads share; a dense one is shared by its outputs and is one piece. They decide the order of
+ * sums, so they depend on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole
+ * PIECE_UNITs) where there can be. */
 static inline int product_pieces(const Linear *w) {
   if (w->kind == LINEAR_DENSE) return 1;
   int n_units = (w->n_in - 1) / PIECE_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
@@ -44,8 +46,8 @@ static inline int product_piece_begin(const Linear *w, int piece) {
   return begin < w->n_in ? (int)begin : w->n_in;
 }
 
-/* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which makes
- * scores without sums across lanes; V so that a vector holds several dimensions of one key:
+/* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which
+ * makes scores without sums across lanes; V so that a vector holds several dimensions of one key:
  *
  *   k   block 0: d = 0: [key 0 .. 15]  d = 1: [key 0 .. 15]  ...    block 1: d = 0: [key 16 .. 31] ...
  *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ... */
@@ -65,8 +67,8 @@ typedef struct {
   const float *q;        /* [n][head_dim], scaled by 1 / sqrt(head_dim) */
 } QueryTile;
 
-/* What a query has gathered: the largest score, and the sum of e^(score - max); beside it goes out[v_width], the sum of
- * e^(score - max) times the key's v. out / sum is the attention's value. sum == 0: nothing yet. */
+/* What a query has gathered: the largest score, and the sum of e^(score - max); beside it goes out[v_width],
+ * the sum of e^(score - max) times the key's v. out / sum is the attention's value. sum == 0: nothing yet. */
 typedef struct {
   float max, sum;
 } SoftmaxSum;
@@ -74,9 +76,9 @@ typedef struct {
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
-  /* One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c] x[i], for
-   * p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x. `next` is where the weights lie
-   * that this thread reads then, or NULL: they are fetched ahead.
+  /* One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c]
+   * x[i], for p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x. `next` is
+   * where the weights lie that this thread reads then, or NULL: they are fetched ahead.
    * PRECOND first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of ALIGN_FLOATS. */
   void (*product_row)(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
                       const void *next, float *y, size_t y_stride);
@@ -85,8 +87,8 @@ typedef struct {
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);
 
   /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias: the same bits.
-   * PRECOND as above; n_rows <= PRODUCT_ROWS, n <= PRODUCT_COLUMNS <= y_stride; what lies behind y[r][n] may be
-   *         written to. */
+   * PRECOND as above; n_rows <= PRODUCT_ROWS, n <= PRODUCT_COLUMNS <= y_stride; what lies behind y[r][n]
+   *         may be written to. */
   void (*product_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
                        float *y, size_t y_stride);
 
@@ -96,14 +98,14 @@ typedef struct {
   /* gate[i] = gate[i] / (1 + e^-gate[i]) * up[i] */
   void (*silu_multiply)(float *gate, const float *up, int n);
 
-  /* Turns the pairs (i, i + half) of a head by the angles whose cos and sin are given, and multiplies by scale. */
+  /* Turns the pairs (i, i + half) of a head by the angles of these cos and sin, and multiplies by scale. */
   void (*rotate)(float *head, const float *cosines, const float *sines, int half, float scale);
 
   /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 
-  /* sums[i] and out[i][v_width] = query i over those keys it may see that lie in [segment * SEGMENT, + SEGMENT);
-   * sum == 0 where none. PRECOND one query sees one. */
+  /* sums[i] and out[i][v_width] = query i over those keys it may see that lie in segment
+   * [segment * SEGMENT, + SEGMENT); sum == 0 where none. PRECOND one query sees one. */
   void (*attend)(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums, float *out);
 
   /* A query's keys so far and those of a later segment, as one. */

@@ -1,8 +1,8 @@
 /* kernels_attention.h - softmax(q K) V over one segment of the cache, for the queries of one KV head.
  *
- * Part of kernels.c. Two products of outer.h with a softmax between them, over the whole segment at once: 256 scores a
- * query fit the first-level cache, so nothing has to be rescaled on the way. Keys that some queries of the tile may see
- * and others not are masked: a probability that is exactly 0 leaves sums as they were. */
+ * Part of kernels.c. Two products of outer.h with a softmax between them, over the whole segment at once: 256
+ * scores a query fit the first-level cache, so nothing has to be rescaled on the way. Keys that some queries
+ * of the tile may see and others not are masked: a probability that is exactly 0 leaves sums as they were. */
 #ifndef AUK_CPU_KERNELS_ATTENTION_H
 #define AUK_CPU_KERNELS_ATTENTION_H
 
@@ -95,7 +95,7 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
       sums[i].sum = 0;
     }
   }
-  /* Only of keys that are there: behind the last one v may hold anything, and 0 times anything need not be 0. */
+  /* Of keys that are there only: behind the last one v may hold anything, and 0 times that need not be 0. */
   size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
   OuterB b = {.data = (const uint8_t *)kv->v + (size_t)begin * width * size,
               .type = kv->type,

@@ -1,17 +1,18 @@
 /* kernels_awq.h - products with 4-bit weights, straight from AutoAWQ's layout.
  *
- * Part of kernels.c. A vector of weights is made from the 2, 1 or half a word that hold its LANES columns: the word is
- * copied to all lanes and each lane keeps its own nibble, where it is in the word:
+ * Part of kernels.c. A vector of weights is made from the 2, 1 or half a word that hold its LANES columns:
+ * the word is copied to all lanes and each lane keeps its own nibble, where it is in the word:
  *
- *   nibble of a word      7 6 5 4 3 2 1 0          column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
+ *   nibble of a word      7 6 5 4 3 2 1 0      column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
  *   holds column          7 5 3 1 6 4 2 0
  *
- * A nibble kept at bit b counts 2^b too much, which its scale takes back (exactly: powers of two). q s and z s have 16
- * significant bits at most, so w = q s - z s is exact in fp32, and a weight is the same number in every kernel.
+ * A nibble kept at bit b counts 2^b too much, which its scale takes back (exactly: powers of two). q s and z
+ * s have 16 significant bits at most, so w = q s - z s is exact in fp32, and a weight is the same number in
+ * every kernel.
  *
- * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused sums over the piece's inputs, in
- * order. Pieces are what threads can share of one row; where there are several rows their chains go through memory, as
- * they do here from one band of rows to the next, which loses nothing. */
+ * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused sums over the piece's
+ * inputs, in order. Pieces are what threads can share of one row; where there are several rows their chains
+ * go through memory, as they do here from one band of rows to the next, which loses nothing. */
 #ifndef AUK_CPU_KERNELS_AWQ_H
 #define AUK_CPU_KERNELS_AWQ_H
 
@@ -50,8 +51,8 @@ INLINE vf awq_to_natural(vf lanes) {
 #endif
 }
 
-/* The codes of vector v behind `words`, each times 1 / awq_unit() of its lane. last_half: only the first 8 columns of
- * a 16-lane vector are there. */
+/* The codes of vector v behind `words`, each times 1 / awq_unit() of its lane. last_half: only the first 8
+ * columns of a 16-lane vector are there. */
 INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
 #if LANES == 16
   const __m512i mask =
@@ -71,7 +72,8 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   memcpy(&word, words + 4 * v, sizeof word);
   const __m256i mask =
       _mm256_setr_epi32(0xf, 0xf0000, 0xf0, 0xf00000, 0xf00, 0xf000000, 0xf000, (int)0xf0000000);
-  /* There is no conversion from unsigned: the top nibble becomes q - 8, of weights and of zeros, which is as good. */
+  /* There is no conversion from unsigned: the top nibble becomes q - 8, of weights and of zeros, which is as
+   * good. */
   const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
@@ -125,9 +127,9 @@ INLINE void awq_group(const int n_vectors, const bool last_half, AwqColumns w, i
   }
 }
 
-/* What is fetched FETCH_AHEAD bytes before its use: the rows of a stretch of weights, one behind the other, then what
- * the thread reads next. Line by line in memory's order is what the hardware's own prefetching follows; column by
- * column, as the words are used, it does not. */
+/* What is fetched FETCH_AHEAD bytes before its use: the rows of a stretch of weights, one behind the other,
+ * then what the thread reads next. Line by line in memory's order is what the hardware's own prefetching
+ * follows; column by column, as the words are used, it does not. */
 typedef struct {
   uintptr_t at, row_end; /* row_end: behind the columns in use of the row that `at` is in */
   uintptr_t last_end;    /* of the stretch's last row */
@@ -225,8 +227,8 @@ INLINE int awq_group_end(int begin, int end, int group) {
   return end - begin < left ? end : begin + left;
 }
 
-/* A band of rows, all columns; they are cut into runs as even as can be, since a run's time hardly falls below that
- * of four vectors. */
+/* A band of rows, all columns; they are cut into runs as even as can be, since a run's time hardly falls
+ * below that of four vectors. */
 static void awq_band(const Linear *linear, const float *x, int begin, int end, bool fresh, int first, int n,
                      Ahead *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
@@ -257,8 +259,8 @@ static void awq_product_row(const Linear *linear, const float *x, int piece, int
   }
 }
 
-/* panel[i - begin][0 .. UNIT) = the weights of a unit of columns, inputs [begin, end); where only half of it is there
- * the rest comes out as zeros, as its scales are. */
+/* panel[i - begin][0 .. UNIT) = the weights of a unit of columns, inputs [begin, end); where only half of it
+ * is there the rest comes out as zeros, as its scales are. */
 INLINE void awq_unpack_unit(const bool half, AwqColumns w, int begin, int end, float *panel) {
   for (int i = begin; i < end;) {
     vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];

@@ -1,7 +1,7 @@
 /* kernels_dense.h - products with unquantised weights, whose inputs lie side by side.
  *
  * Part of kernels.c. Lanes hold inputs, not outputs, so y is a sum across lanes at the end of each block:
- *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs, in order). */
+ *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs). */
 #ifndef AUK_CPU_KERNELS_DENSE_H
 #define AUK_CPU_KERNELS_DENSE_H
 
@@ -37,7 +37,7 @@ INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
   return dense_load(dtype, some);
 }
 
-/* y[o] of n_outputs rows of W and one row of x. As many rows further on are fetched meanwhile, in memory's order. */
+/* y[o] of n_outputs rows of W and one row of x. Meanwhile the next as many rows are fetched. */
 INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, const float *x, int first,
                       float *y) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = (size_t)w->n_in * size;
@@ -86,7 +86,7 @@ static void dense_product_row(const Linear *w, const float *x, int first, int n,
   }
 }
 
-/* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, with zeros to a multiple of LANES. */
+/* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, zeros up to whole vectors. */
 INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, int begin, int end,
                         float *panel) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2;

@@ -1,13 +1,13 @@
 /* linear.c - the matrix products of a step, split among threads.
  *
- * Called by backend.c. Several rows: tasks of a block of columns and a block of rows, taken as threads come free. One
- * row: of each matrix's pieces, each with all its columns, laid end to end,
+ * Called by backend.c. Several rows: tasks of a block of columns and a block of rows, taken as threads come
+ * free. One row: of each matrix's pieces, each with all its columns, laid end to end,
  *
  *     piece 0      piece 1      piece 2      piece 3
  *     |------- thread 0 -------|------- thread 1 -------| ...
  *
- * each thread takes an equal stretch, so that weights stream past in memory's order; when all are done the pieces of
- * each output are summed. Where all is dense there is one piece, and nothing to wait for. */
+ * each thread takes an equal stretch, so that weights stream past in memory's order; when all are done the
+ * pieces of each output are summed. Where all is dense there is one piece, and nothing to wait for. */
 #include <stdbool.h>
 
 #include "cpu/cpu.h"

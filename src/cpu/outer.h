@@ -1,7 +1,7 @@
-/* outer.h - C = A B in registers: the tile that every product with its inputs along the rows of B goes through.
+/* outer.h - C = A B in registers, for every product whose B has its inputs from row to row.
  *
- * Part of kernels.c. A is fp32 rows; B is fp32 or fp16, vectors of LANES columns for each k. Each element of C is one
- * chain of fused sums over k in order: the same bits in a tile of any shape. */
+ * Part of kernels.c. A is fp32 rows; B is fp32 or fp16, vectors of LANES columns for each k. Each element of
+ * C is one chain of fused sums over k in order: the same bits in a tile of any shape. */
 #ifndef AUK_CPU_OUTER_H
 #define AUK_CPU_OUTER_H
 
@@ -10,8 +10,8 @@
 
 enum { TILE_ROWS = 6 };
 
-/* B[k][v] lies at data + (k * step + v * across) elements. One in fp16 comes from memory: at k, the bytes of a tile's
- * vectors at data + ahead + k * ahead_step are fetched. */
+/* B[k][v] lies at data + (k * step + v * across) elements. One in fp16 comes from memory: at k, the bytes of
+ * a tile's vectors at data + ahead + k * ahead_step are fetched. */
 typedef struct {
   const void *data;
   KvType type;
@@ -19,8 +19,8 @@ typedef struct {
   size_t ahead, ahead_step; /* bytes */
 } OuterB;
 
-/* Chains begin with zeros or with what is at `from` (rows of `from_stride`); their ends go to `to`, or are added to what
- * is there. */
+/* Chains begin with zeros or with what is at `from` (rows of `from_stride`); their ends go to `to`, or are
+ * added to what is there. */
 typedef struct {
   const float *from;
   float *to;

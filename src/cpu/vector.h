@@ -1,9 +1,9 @@
-/* vector.h - the vector type of one instruction set, and the few operations that have a name of their own in each.
+/* vector.h - the vector type of one instruction set, and the operations that each spells in its own way.
  *
- * Included by kernels.c and its parts alone: LANES and everything here depend on the flags they are compiled with.
- * GNU vector extensions where they suffice, so that a machine with no branch below still has vectors of four.
- * Products that are summed go through vf_fma(), and contraction is off (see the Makefile): what is fused is written
- * here, so that the same row gives the same bits in every kernel of one instruction set. */
+ * Included by kernels.c and its parts alone: LANES and everything here depend on the flags they are compiled
+ * with. GNU vector extensions where they suffice, so that a machine with no branch below still has vectors of
+ * four. Products that are summed go through vf_fma(), and contraction is off (see the Makefile): what is
+ * fused is written here, so that the same row gives the same bits in every kernel of one instruction set. */
 #ifndef AUK_CPU_VECTOR_H
 #define AUK_CPU_VECTOR_H
 
@@ -37,8 +37,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over register arrays have constant bounds and must be gone before registers are assigned. Under a sanitizer
- * they stay: there every access is checked, and unrolled checks take compilers minutes. */
+/* Loops over register arrays have constant bounds and must be gone before registers are assigned. Under a
+ * sanitizer they stay: there every access is checked, and unrolled checks take compilers minutes. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED
 #elif defined(__has_feature)
@@ -166,9 +166,9 @@ INLINE vf vf_load_bf16(const void *p) {
   return (vf)(__builtin_convertvector(half, vu) << 16);
 }
 
-/* e^x to 1 ulp or so: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor to r^7 (the rest is below 2^-27), then 2^n in two factors
- * so that results down to the smallest subnormal and up to infinity come out. NaN stays NaN. e^x is 0 from -104 down.
- * ln 2 is split as in Cephes: n times the upper part is exact. */
+/* e^x to 1 ulp or so: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor to r^7 (the rest is below 2^-27), then 2^n in
+ * two factors so that results down to the smallest subnormal and up to infinity come out. NaN stays NaN. e^x
+ * is 0 from -104 down. ln 2 is split as in Cephes: n times the upper part is exact. */
 INLINE vf vf_exp(vf x) {
   x = vf_select(x < -110.0f, vf_set(-110.0f), x);
   x = vf_select(x > 90.0f, vf_set(90.0f), x);

@@ -1,4 +1,4 @@
-/* cpu_test.h - what the tests of src/cpu share: seeded numbers, matrices built by hand, and their exact values. */
+/* cpu_test.h - what the tests of src/cpu share: seeded numbers, matrices and their exact values. */
 #ifndef AUK_TEST_CPU_TEST_H
 #define AUK_TEST_CPU_TEST_H
 
@@ -33,8 +33,8 @@ static inline void *need(size_t n, size_t size) {
   return memory;
 }
 
-/* A copy of n bytes that begins one byte off any alignment and ends where its memory does, as a mapped file may;
- * *owner is to be freed. */
+/* A copy of n bytes that begins one byte off any alignment and ends where its memory does, as a mapped file
+ * may; *owner is to be freed. */
 static inline void *misaligned(const void *bytes, size_t n, void **owner) {
   uint8_t *memory = need(n + 1, 1);
   memcpy(memory + 1, bytes, n);

@@ -83,8 +83,9 @@ static double exact(const Cache *cache, const float *q, int low, int high, doubl
   return magnitude;
 }
 
-/* A score errs by (head_dim + 1) eps of its magnitude sum, and so does its difference from the largest; a probability
- * by that and 4 eps of e^x, relative; numerator and sum are chains of 256 terms and 4 merges. Values are below 1. */
+/* A score errs by (head_dim + 1) eps of its magnitude sum, and so does its difference from the largest; a
+ * probability by that and 4 eps of e^x, relative; numerator and sum are chains of 256 terms and 4 merges.
+ * Values are below 1. */
 static double allowed(int head_dim, double magnitude) {
   return 2 * (2 * (head_dim + 1) * magnitude + 4 + 256 + 16) * EPSILON;
 }

@@ -1,4 +1,4 @@
-/* test_backend.c - tiny models built in memory go through all eight operations, against a transformer in doubles. */
+/* test_backend.c - tiny models go through all eight operations, against a transformer in doubles. */
 #include <math.h>
 
 #include "cpu_test.h"
@@ -231,9 +231,9 @@ static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float 
   cpu_backend.unload(loaded);
 }
 
-/* fp32: 2 layers of some 10 operations each lose a few times 100 eps of logits of size 10 or so, and a norm or softmax
- * can magnify that some times: 1e-4. With an fp16 cache a value on the border between two halves may fall to the other
- * side, 2^-11 of one k or v of many. What is wrong is wrong by 0.1 and more. */
+/* fp32: 2 layers of some 10 operations each lose a few times 100 eps of logits of size 10 or so, and a norm
+ * or softmax can magnify that some times: 1e-4. With an fp16 cache a value on the border between two halves
+ * may fall to the other side, 2^-11 of one k or v of many. What is wrong is wrong by 0.1 and more. */
 static void check_model(Shape shape) {
   static float logits[N_TOKENS * VOCAB], again[N_TOKENS * VOCAB];
   static double want[N_TOKENS * VOCAB];
@@ -335,7 +335,8 @@ static void the_sampled_token_stays(void **state) {
   model_free(t);
 }
 
-/* Cache, logits and activations by hand, to the padding; and a size that memory cannot have is said, not wrapped. */
+/* Cache, logits and activations by hand, to the padding; and a size that memory cannot have is said, not
+ * wrapped. */
 static void sizes_are_known_beforehand(void **state) {
   (void)state;
   TestModel *t = model_of(&(Shape){.awq = true});

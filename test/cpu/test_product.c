@@ -1,4 +1,4 @@
-/* test_product.c - every form of matrix product, in every instruction set this machine has, against doubles. */
+/* test_product.c - every form of matrix product, in every instruction set of this machine, against doubles. */
 #include <math.h>
 
 #include "cpu_test.h"
@@ -26,8 +26,9 @@ static void whole_product(const Kernels *kernels, const Linear *w, const float *
   }
 }
 
-/* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products round too);
- * chains are as long as a piece (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 pieces or lanes comes on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
+/* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products
+ * round too); chains are as long as a piece (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 pieces or lanes
+ * comes on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
 static double allowed(const Linear *w, double magnitude) {
   int chain = w->kind == LINEAR_AWQ ? w->n_in / product_pieces(w) + PIECE_UNIT : 1024 / 4;
   if (chain > w->n_in) chain = w->n_in;

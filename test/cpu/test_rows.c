@@ -44,8 +44,8 @@ static void rms_norm(void **state) {
   }
 }
 
-/* e^-g errs by 2 eps at most (1 ulp), the sum, the quotient and the product by one each: 5 eps, and what is below the
- * smallest normal number by its own unit. */
+/* e^-g errs by 2 eps at most (1 ulp), the sum, the quotient and the product by one each: 5 eps, and what is
+ * below the smallest normal number by its own unit. */
 static void silu_multiply(void **state) {
   (void)state;
   enum { N = 4003 };
