@@ -26,7 +26,8 @@ context = 2048
 head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 cache = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * head * context
 words = " word" * 1000
-subprocess.run([auk, "-m", model, "-p", words, "-n", "64", "-c", str(context), "--ignore-eos", "--device", "cpu", "-t", threads],
+subprocess.run([auk, "-m", model, "-p", words, "-n", "64", "-c", str(context), "--ignore-eos", "--device", "cpu",
+                "-t", threads],
                check=True, stdout=subprocess.DEVNULL)
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 print(f"resident {peak / 1e6:.1f} MB = files {mapped / 1e6:.1f} + KV cache of {context} tokens {cache / 1e6:.1f} + "

@@ -19,9 +19,10 @@ typedef struct {
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
 
-/* Appends a whole file, or everything from `stream` (name is then for messages), to a buffer. For texts of people; parts
- * of a checkpoint are mapped. Fifos are fine here, directories are not. More than `limit` bytes are refused
- * (STATUS_USAGE): a device may never end. A signal that does not restart reads gives STATUS_INTERRUPTED. */
+/* Appends a whole file, or everything from `stream` (name is then for messages), to a buffer. For texts of
+ * people; parts of a checkpoint are mapped. Fifos are fine here, directories are not. More than `limit` bytes
+ * are refused (STATUS_USAGE): a device may never end. A signal that does not restart reads gives
+ * STATUS_INTERRUPTED. */
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err);
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err);
 

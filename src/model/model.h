@@ -109,10 +109,10 @@ typedef struct {
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
 
-/* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed: kinds,
- * sizes and groups are those of a checkpoint of this config with fp16 tensors, and every tensor has an address,
- * but no memory: reading it ends the program. A device with memory of its own makes up weights there; for one
- * that reads the model's, model_fill_dummy() makes random ones, weight_bytes of them. */
+/* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed:
+ * kinds, sizes and groups are those of a checkpoint of this config with fp16 tensors, and every tensor has an
+ * address, but no memory: reading it ends the program. A device with memory of its own makes up weights
+ * there; for one that reads the model's, model_fill_dummy() makes random ones, weight_bytes of them. */
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 

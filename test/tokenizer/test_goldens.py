@@ -1,7 +1,8 @@
 """Real tokenizers give the ids and texts that the reference gave (Hugging Face's tokenizers 0.23.3).
 
 Three tokenizers and their cases are committed, packed; the others, the whole files and llama.cpp's cases are in
-../shared and skipped by name where that is absent. A tokenizer answers all its cases in one process (auk tokenize --jsonl).
+../shared and skipped by name where that is absent. A tokenizer answers all its cases in one process
+(auk tokenize --jsonl).
 """
 
 import gzip
