@@ -1,4 +1,4 @@
-/* test_product.c - every matrix product, in every instruction set of this machine, against doubles. */
+/* test_product.c - every form of matrix product, in every instruction set here, against doubles. */
 #include <math.h>
 
 #include "cpu_test.h"
