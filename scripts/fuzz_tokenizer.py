@@ -432,7 +432,9 @@ class Fuzzer:
             self.texts += 1
             try:
                 theirs = ask_reference(tokenizer, request)
-            except BaseException as error:  # PanicException is no Exception
+            except Exception as error:  # what it refuses, we refuse
+                theirs = ours if "error" in ours else {"error": str(error)}
+            except BaseException as error:  # a panic, at some of its own options, is no Exception
                 if isinstance(error, KeyboardInterrupt):
                     raise
                 self.unanswered += 1

@@ -342,7 +342,8 @@ static Status add_pattern(const char *where, AddedTokens *added, size_t index, E
   bool normal = token->normalized && token->normal;
   const char *wanted = normal ? token->normal : token->content;
   size_t size = normal ? token->normal_size : token->size;
-  if (size == 0) return STATUS_OK; /* never found, as in the reference */
+  if (size == 0) /* the reference then cuts the text into single bytes */
+    return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
   int32_t before = -1;
   TRY(trie_add(token->normalized ? &added->normal : &added->plain, wanted, size, (int32_t)index, &before,
                err));

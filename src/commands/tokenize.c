@@ -28,13 +28,12 @@ typedef struct {
 
 /* Whether this is an ak48 file, whose tokenizer.json lies beside it. */
 static Status is_packed(const char *path, bool *packed, Error *err) {
-  FILE *file = fopen(path, "rb");
-  if (!file) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
-  unsigned char magic[4] = {0};
-  size_t n = fread(magic, 1, sizeof magic, file);
-  fclose(file);
-  uint32_t value = magic[0] | (uint32_t)magic[1] << 8 | (uint32_t)magic[2] << 16 | (uint32_t)magic[3] << 24;
-  *packed = n == sizeof magic && value == AK48_MAGIC;
+  MappedFile file;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  const unsigned char *at = file.data;
+  *packed = file.size >= 4 &&
+            (at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24) == AK48_MAGIC;
+  file_unmap(&file);
   return STATUS_OK;
 }
 
@@ -69,8 +68,15 @@ static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Erro
 /* --- ids as text */
 
 static Status write_ids(const IdList *ids, const char *separator, Buffer *out, Error *err) {
-  for (size_t i = 0; i < ids->count; i++)
-    TRY(buffer_printf(out, err, "%s%d", i ? separator : "", (int)ids->ids[i]));
+  size_t between = strlen(separator);
+  for (size_t i = 0; i < ids->count; i++) {
+    char digits[16], *at = digits + sizeof digits;
+    uint32_t id = (uint32_t)ids->ids[i]; /* ids are never negative */
+    do *--at = (char)('0' + id % 10);
+    while ((id /= 10) > 0);
+    if (i > 0) TRY(buffer_append(out, separator, between, err));
+    TRY(buffer_append(out, at, (size_t)(digits + sizeof digits - at), err));
+  }
   return STATUS_OK;
 }
 

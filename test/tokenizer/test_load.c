@@ -69,6 +69,11 @@ static void broken_options_are_refused_with_their_place(void **state) {
           "file: decoder.Strip: start is -1, expected an integer from 0 to 2147483647");
   refused((Parts){.added = "[{\"id\": 9, \"content\": \"x\"}]"},
           "file: added_tokens[0]: single_word is missing");
+  char token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
+  snprintf(added, sizeof added, "[%s]", token_json(token, "  ", "n"));
+  refused((Parts){.added = added,
+                  .normalizer = "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}"},
+          "file: added_tokens: \"  \" is nothing when normalized");
   refused((Parts){.added = "{}"}, "file: added_tokens is no array");
   refused((Parts){.added = "[3]"}, "file: added_tokens[0]: id is missing");
 }
