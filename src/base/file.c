@@ -14,6 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define PROC_PATH      "/proc/self/fd/%d"
+#define PROC_PATH_SIZE 32
+
 static Status system_error(Error *err, Status status, const char *path, const char *what) {
   return error_set(err, status, "%s: cannot %s: %s", path, what, strerror(errno));
 }
@@ -69,6 +72,20 @@ void file_unmap(MappedFile *file) {
 
 /* --- reading */
 
+/* What a read that got neither bytes nor the end comes to: STATUS_OK where it is to be tried again, as input
+ * that does not block is waited for. PRECOND errno is the read's. */
+static Status after_failed_read(FILE *stream, const char *name, Error *err) {
+  if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    struct pollfd ready = {.fd = fileno(stream), .events = POLLIN};
+    if (poll(&ready, 1, -1) >= 0) {
+      clearerr(stream);
+      return STATUS_OK;
+    }
+  }
+  if (errno == EINTR) return error_set(err, STATUS_INTERRUPTED, "%s: reading was interrupted", name);
+  return system_error(err, STATUS_FAILED, name, "read");
+}
+
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err) {
   static const size_t step = 1 << 16;
   size_t start = out->size;
@@ -81,14 +98,36 @@ Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Er
     if (out->size - start > limit)
       return error_set(err, STATUS_USAGE, "%s is longer than %zu bytes", name, limit);
     if (feof(stream)) return STATUS_OK;
-    if (!ferror(stream)) continue;
-    if (errno == EINTR) return error_set(err, STATUS_INTERRUPTED, "%s: reading was interrupted", name);
-    return system_error(err, STATUS_FAILED, name, "read");
+    if (ferror(stream)) TRY(after_failed_read(stream, name, err));
+  }
+}
+
+Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err) {
+  line->size = 0;
+  *found = false;
+  for (;;) {
+    errno = 0;
+    int byte = getc_unlocked(stream);
+    if (byte == EOF && feof(stream)) return STATUS_OK;
+    if (byte == EOF) {
+      TRY(after_failed_read(stream, name, err));
+      continue;
+    }
+    *found = true;
+    if (byte == '\n') return STATUS_OK;
+    if (line->size == limit)
+      return error_set(err, STATUS_USAGE, "%s: a line is longer than %zu bytes", name, limit);
+    void *data = line->data;
+    TRY(mem_grow(&data, &line->capacity, line->size + 1, 1, name, err));
+    line->data = data;
+    line->data[line->size++] = (char)byte;
   }
 }
 
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err) {
   FILE *stream = fopen(path, "rbe");
+  if (!stream && errno == EINTR) /* a fifo that nobody opened for writing yet */
+    return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);
   if (!stream) return system_error(err, STATUS_FAILED, path, "open");
   struct stat info;
   Status status;
@@ -120,6 +159,14 @@ char *path_join(const char *directory, const char *name, Error *err) {
   return path;
 }
 
+char *path_directory(const char *path, Error *err) {
+  const char *slash = strrchr(path, '/');
+  if (!slash) return copy_string(".", err);
+  char *directory = copy_string(path, err);
+  if (directory) directory[slash == path ? 1 : slash - path] = 0;
+  return directory;
+}
+
 /* --- writing */
 
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err) {
@@ -141,27 +188,30 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
   return STATUS_OK;
 }
 
-/* The part of `path` before its last component, "." where there is none. New memory. */
-static char *directory_of(const char *path, Error *err) {
-  const char *slash = strrchr(path, '/');
-  if (!slash) return copy_string(".", err);
-  char *directory = copy_string(path, err);
-  if (directory) directory[slash == path ? 1 : slash - path] = 0;
-  return directory;
+/* Makes the name file->temporary a file's: of the open one that has no name yet, else of a new one. */
+static bool take_name(AtomicFile *file, mode_t mode) {
+  if (!file->unnamed) {
+    file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    return file->descriptor >= 0;
+  }
+  char self[PROC_PATH_SIZE];
+  snprintf(self, sizeof self, PROC_PATH, file->descriptor);
+  if (linkat(AT_FDCWD, self, AT_FDCWD, file->temporary, AT_SYMLINK_FOLLOW) != 0) return false;
+  file->unnamed = false;
+  return true;
 }
 
-/* Creates the temporary file in the target's directory, as rename() cannot cross file systems. Its name does
- * not contain the target's, which may already be as long as a name can be. */
-static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
-  char *directory = directory_of(file->path, err);
+/* A temporary name in the target's directory, as rename() cannot cross file systems. It does not contain the
+ * target's, which may already be as long as a name can be. */
+static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
+  char *directory = path_directory(file->path, err);
   if (!directory) return STATUS_FAILED;
   Status status = STATUS_FAILED;
   for (int attempt = 0;; attempt++) {
     char name[64];
     snprintf(name, sizeof name, ".auk-%ld-%d.tmp", (long)getpid(), attempt);
     if (!(file->temporary = path_join(directory, name, err))) break;
-    file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (file->descriptor >= 0) {
+    if (take_name(file, mode)) {
       status = STATUS_OK;
       break;
     }
@@ -173,6 +223,33 @@ static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   }
   free(directory);
   return status;
+}
+
+/* A file without a name is gone with the process, however that ends. Where the file system knows none, or
+ * /proc, through which it gets its name in the end, is not there, it has a name from the beginning. */
+static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
+  char *directory = path_directory(file->path, err), self[PROC_PATH_SIZE];
+  if (!directory) return STATUS_FAILED;
+  file->descriptor = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+  free(directory);
+  snprintf(self, sizeof self, PROC_PATH, file->descriptor);
+  file->unnamed = file->descriptor >= 0 && access(self, F_OK) == 0;
+  if (file->unnamed) return STATUS_OK;
+  if (file->descriptor >= 0) close(file->descriptor);
+  file->descriptor = -1;
+  return take_temporary_name(file, mode, err);
+}
+
+/* A descriptor of its own for the file that standard output or standard error is writing, -1 where it is
+ * another. It goes on where they are, and what is put in the file's place would not be seen through them. */
+static int share_standard(const struct stat *info) {
+  for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+    struct stat standard;
+    if (fstat(descriptor, &standard) == 0 && standard.st_dev == info->st_dev &&
+        standard.st_ino == info->st_ino && (fcntl(descriptor, F_GETFL) & O_ACCMODE) != O_RDONLY)
+      return fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  }
+  return -1;
 }
 
 /* Opens what file->path names, be it there (`info`) or not yet (NULL). */
@@ -188,6 +265,7 @@ static Status open_target(AtomicFile *file, const struct stat *info, Error *err)
   if (!S_ISREG(info->st_mode))
     return error_set(err, STATUS_FAILED, "%s is %s, expected a file to write", file->path,
                      file_kind(info->st_mode));
+  if ((file->descriptor = share_standard(info)) >= 0) return STATUS_OK;
   /* rename() would replace a file that its owner made read-only. */
   if (access(file->path, W_OK) != 0) return system_error(err, STATUS_FAILED, file->path, "write");
   TRY(create_temporary(file, 0600, err));
@@ -198,6 +276,7 @@ static Status open_target(AtomicFile *file, const struct stat *info, Error *err)
 
 Status atomic_file_open(const char *path, AtomicFile *file, Error *err) {
   *file = (AtomicFile){.descriptor = -1};
+  if (!*path) return error_set(err, STATUS_USAGE, "the name of the file to write is empty");
   struct stat info, link;
   bool exists = stat(path, &info) == 0;
   if (!exists && errno != ENOENT) return system_error(err, STATUS_FAILED, path, "write");
@@ -221,7 +300,7 @@ Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error
 /* The name is durable once its directory is. The file is complete and in place by now, and some file systems
  * cannot sync a directory, so that a failure here is not the caller's. */
 static void sync_directory(const char *path) {
-  char *directory = directory_of(path, NULL);
+  char *directory = path_directory(path, NULL);
   int descriptor = directory ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   if (descriptor >= 0) {
     fsync(descriptor);
@@ -232,8 +311,9 @@ static void sync_directory(const char *path) {
 
 Status atomic_file_commit(AtomicFile *file, Error *err) {
   Status status = STATUS_OK;
-  if (file->temporary && fsync(file->descriptor) != 0)
+  if ((file->temporary || file->unnamed) && fsync(file->descriptor) != 0)
     status = system_error(err, STATUS_FAILED, file->path, "write to disk");
+  if (status == STATUS_OK && file->unnamed) status = take_temporary_name(file, 0, err);
   int descriptor = file->descriptor;
   file->descriptor = -1;
   /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */

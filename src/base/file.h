@@ -21,28 +21,36 @@ void file_unmap(MappedFile *file);
 
 /* Appends a whole file, or everything from `stream` (name is then for messages), to a buffer. For texts of
  * people; parts of a checkpoint are mapped. Fifos are fine here, directories are not. More than `limit` bytes
- * are refused (STATUS_USAGE): a device may never end. A signal that does not restart reads gives
- * STATUS_INTERRUPTED. */
+ * are refused (STATUS_USAGE): a device may never end. Input that does not block is waited for. A signal that
+ * does not restart reads gives STATUS_INTERRUPTED. */
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err);
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err);
+/* One line, without its newline, in place of what `line` held; *found is false where nothing is left. Limit and
+ * failures as above. */
+Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err);
 
 bool file_exists(const char *path); /* something is there, whatever it is */
 bool file_is_directory(const char *path);
 
 /* "directory/name" in new memory, NULL with err set when out of memory. */
 char *path_join(const char *directory, const char *name, Error *err);
+/* The part of `path` before its last component, "." where there is none; likewise. */
+char *path_directory(const char *path, Error *err);
 
 /* Writes all of it: after short writes, interruptions by signals, and waiting where the descriptor does not
  * block. A closed pipe gives STATUS_PIPE with an empty message, any other failure STATUS_FAILED naming
  * `name`. */
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
 
-/* A file that appears at `path` complete or not at all: written beside it under a temporary name, then fsync
- * and rename. After any failure (and by atomic_file_abort) the temporary file is gone and `path` untouched.
- * If `path` is a character device or fifo (/dev/stdout, /dev/full) it is written directly. A symbolic link is
- * followed. Writes are not buffered: hand over large pieces. */
+/* A file that appears at `path` complete or not at all: written in its directory without a name (under a
+ * temporary one where the file system cannot do that), then fsync and rename. After any failure (and by
+ * atomic_file_abort) `path` is untouched and nothing else is there. If `path` is a character device or fifo
+ * (/dev/stdout, /dev/full), or the file that standard output or error is redirected to, it is written
+ * directly. A symbolic link is followed. Writes are not buffered: hand over large pieces. */
 typedef struct {
-  char *path, *temporary; /* temporary is NULL when written directly; path is NULL when nothing is open */
+  char *path;      /* NULL when nothing is open */
+  char *temporary; /* the name it has until it is complete; NULL: none yet, or it is written directly */
+  bool unnamed;    /* it has no name yet */
   int descriptor;
 } AtomicFile;
 
