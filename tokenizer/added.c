@@ -193,8 +193,10 @@ static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t toke
 
 Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text, size_t shift,
                  const Trust *trust, AddedParts *parts, Error *err) {
-  size_t done =
-      0; /* can go back where a token lies in what the one before it stripped, as in the reference */
+  /* done can go back where a token lies in what the one before it stripped, as in the reference;
+   * spaces_end, of the last white space that was stripped to the right, does not, or each of a thousand
+   * matches within it would walk over the rest of it again. */
+  size_t done = 0, spaces_end = 0;
   for (size_t at = 0; trie->edges && at < text->size;) {
     if (!trie->begins[(uint8_t)text->text[at]]) {
       at++;
@@ -212,7 +214,7 @@ Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text,
     if (token->special && !is_trusted(text, shift, trust, start, end, &at)) continue;
     if (token->single_word && !is_single_word(text, start, end)) continue;
     if (token->lstrip) start = widen_left(text, start, done);
-    if (token->rstrip) end = widen_right(text, end);
+    if (token->rstrip) end = spaces_end = widen_right(text, end < spaces_end ? spaces_end : end);
     if (done < start) TRY(add_part(parts, done, start, -1, err));
     /* Of a token that lies wholly in what the one before it stripped nothing is left. */
     if (start < end) TRY(add_part(parts, start, end, index, err));

@@ -45,6 +45,31 @@ static void single_words_and_stripped_space(void **state) {
   tokenizer_close(t);
 }
 
+/* A million matches, each with half a million characters of white space behind it: whether one that was stripped
+ * is walked over once or each time is the difference between milliseconds and hours. */
+static void stripping_takes_linear_time(void **state) {
+  (void)state;
+  static const char *const tokens[][2] = {{"\\n\\n", "r"}, {"  ", "r"}, {"\\t", ""}};
+  Tokenizer *t = with_tokens(tokens, 3);
+  enum { SIZE = 1000002 };
+  char *text = malloc(SIZE);
+  assert_non_null(text);
+  IdList ids = {0};
+  Error err;
+  memset(text, '\n', SIZE);
+  assert_int_equal(tokenizer_encode(t, text, SIZE, PLAIN, &ids, &err), STATUS_OK);
+  assert_int_equal(ids.count, SIZE / 2);
+  assert_int_equal(ids.ids[SIZE / 2 - 1], 256);
+  /* "  \t" again and again: the tabs, which strip nothing, are found within what the spaces stripped. */
+  for (int i = 0; i < SIZE; i++) text[i] = i % 3 == 2 ? '\t' : ' ';
+  ids.count = 0;
+  assert_int_equal(tokenizer_encode(t, text, SIZE, PLAIN, &ids, &err), STATUS_OK);
+  assert_int_equal(ids.count, SIZE / 3 * 2);
+  id_list_release(&ids);
+  free(text);
+  tokenizer_close(t);
+}
+
 static void ids_follow_the_vocabulary(void **state) {
   (void)state;
   static const char *const tokens[][2] = {{"<x>", "s"}, {"a", ""}, {"<y>", ""}};
@@ -167,6 +192,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_longest_of_the_leftmost_counts),
       cmocka_unit_test(single_words_and_stripped_space),
+      cmocka_unit_test(stripping_takes_linear_time),
       cmocka_unit_test(ids_follow_the_vocabulary),
       cmocka_unit_test(special_tokens_count_in_trusted_pieces_only),
       cmocka_unit_test(a_border_is_never_taken),
