@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from unittest.mock import ANY
 
-FLAGS = ["-p", "16,32", "-n", "8", "-d", "0,20", "-r", "2", "-t", "1"]
+FLAGS = ["-p", "16,32", "-n", "8", "-d", "0,20", "-r", "2", "-t", "1", "--device", "cpu"]
 TIMES = ["avg_ts", "stddev_ts", "load_ms", "first_token_ms"]
 TESTS = ["pp16", "pp32", "tg8", "pp16 @ d20", "pp32 @ d20", "tg8 @ d20"]
 
@@ -71,7 +71,7 @@ def test_the_reader_may_go_away(auk, stories):
 
 # --- without weights
 
-DUMMY = ["-p", 8, "-n", 4, "-r", 1, "-t", 1, "-o", "json", "--dummy-weights"]
+DUMMY = ["-p", 8, "-n", 4, "-r", 1, "-t", 1, "-o", "json", "--dummy-weights", "--device", "cpu"]
 
 
 def bench_dummy(run, path):
