@@ -110,6 +110,7 @@ static size_t begun_literal(const Pattern *pattern, const char *text, size_t siz
 static Status replace_part(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer *held = &d->states[i].held;
+  if (size == 0) return STATUS_OK; /* where nothing came yet there is no memory to look at either */
   TRY(buffer_append(held, text, size, err));
   size_t at = 0;
   for (const char *hit;
@@ -222,8 +223,7 @@ static Status strip_part(Decoding *d, size_t i, const char *text, size_t size, B
   if (state->held.size <= most) return STATUS_OK;
   size_t early = state->held.size - most;
   TRY(feed_part(d, i + 1, state->held.data, early, out, err));
-  memmove(state->held.data, state->held.data + early, most);
-  state->held.size = most;
+  state->held.size = most; /* it holds marks alone, so its beginning is as good as its end */
   return STATUS_OK;
 }
 

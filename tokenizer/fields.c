@@ -34,10 +34,16 @@ static bool listed(const char *keys, const char *key) {
   return false;
 }
 
+/* Not asked by its key, which would be searched for once more for each of many. */
+static bool is_null(const Json *value) {
+  return !json_is_object(value) && !json_is_array(value) && !json_is_string(value) &&
+         !json_is_number(value) && !json_is_bool(value);
+}
+
 Status field_known(const char *where, const Json *json, const char *keys, Error *err) {
   for (const Json *member = json_first(json); member; member = json_next(member)) {
     const char *key = json_key(member);
-    if (strcmp(key, "type") == 0 || listed(keys, key) || !json_member(json, key)) continue;
+    if (strcmp(key, "type") == 0 || listed(keys, key) || is_null(member)) continue;
     return error_set(err, STATUS_MODEL, "%s: %.80s is not supported", where, key);
   }
   return STATUS_OK;

@@ -11,6 +11,8 @@
 
 /* --- post-processors */
 
+enum { MAX_PIECES = 256 }; /* of a template: each is looked for among its special tokens */
+
 static Status add_template_token(const char *where, const Json *piece, const Json *specials, IdList *ids,
                                  Error *err) {
   const char *name;
@@ -37,6 +39,8 @@ static Status load_template(const char *where, const Json *json, Tokenizer *t, E
   TRY(field_known(where, json, "single pair special_tokens", err));
   const Json *single;
   TRY(field_array(where, json, "single", &single, err));
+  if (json_count(single) > MAX_PIECES)
+    return error_set(err, STATUS_MODEL, "%s: single has more than %d pieces", where, MAX_PIECES);
   for (const Json *item = json_first(single); item; item = json_next(item)) {
     const Json *token = json_member(item, "SpecialToken"), *sequence = json_member(item, "Sequence");
     if (token) {

@@ -66,6 +66,8 @@ static const Case cases[] = {
     {REPLACE("{\"Regex\": \"^b\"}", "x"), {2, 10, 2, -1}, "x_babx_b"},
     {SEQUENCE(FUSE "," REPLACE("{\"String\": \"ab\"}", "-")), {8, 2, 10, -1}, "-_b-"},
     {SEQUENCE(FUSE "," REPLACE("{\"String\": \"aab\"}", "-")), {8, 8, 10, 8, 8, -1}, "a-aa"},
+    /* the first part that reaches Replace is empty */
+    {SEQUENCE(FUSE "," METASPACE("always") "," REPLACE("{\"String\": \"ab\"}", "-")), {1, 10, -1}, "-"},
     {SEQUENCE(FUSE "," REPLACE("{\"Regex\": \"a+$\"}", "-")), {8, 10, 8, 8, -1}, "aab-"},
     {BYTE_LEVEL,
      {11, 12, 8, -1},

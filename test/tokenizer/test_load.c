@@ -113,6 +113,26 @@ static void broken_models_are_refused_with_their_place(void **state) {
           "file: model.merges: merge 0: its right side is shorter than continuing_subword_prefix");
 }
 
+/* What many members, pieces or marks cost is linear: quadratically these would take minutes. */
+static void large_files_load_in_linear_time(void **state) {
+  (void)state;
+  enum { N = 100000 };
+  Buffer json = {0};
+  assert_int_equal(buffer_printf(&json, NULL, "{\"type\": \"NFC\""), STATUS_OK);
+  for (int i = 0; i < N; i++) assert_int_equal(buffer_printf(&json, NULL, ", \"n%d\": null", i), STATUS_OK);
+  assert_int_equal(buffer_append(&json, "}", 2, NULL), STATUS_OK);
+  tokenizer_close(make((Parts){.normalizer = json.data, .vocab = A_VOCAB}));
+  json.size = 0;
+  assert_int_equal(buffer_printf(&json, NULL, "{\"type\": \"TemplateProcessing\", \"single\": ["), STATUS_OK);
+  for (int i = 0; i <= 256; i++)
+    assert_int_equal(buffer_printf(&json, NULL, "%s{\"Sequence\": {\"id\": \"A\"}}", i ? "," : ""),
+                     STATUS_OK);
+  assert_int_equal(buffer_append(&json, "]}", 3, NULL), STATUS_OK);
+  refused((Parts){.post_processor = json.data},
+          "file: post_processor.TemplateProcessing: single has more than 256 pieces");
+  buffer_release(&json);
+}
+
 static void parse_refused(const char *text, const char *message) {
   Tokenizer *tokenizer;
   Error err = {{0}};
@@ -311,6 +331,7 @@ int main(void) {
       cmocka_unit_test(unknown_components_are_refused_by_name),
       cmocka_unit_test(broken_options_are_refused_with_their_place),
       cmocka_unit_test(broken_models_are_refused_with_their_place),
+      cmocka_unit_test(large_files_load_in_linear_time),
       cmocka_unit_test(broken_files_are_refused),
       cmocka_unit_test(what_older_files_leave_out),
       cmocka_unit_test(pre_tokenizers),
