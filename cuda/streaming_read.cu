@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) read_words(const uint4 *from, size_t
 } // namespace
 
 Status streaming_read(const void *from, size_t bytes, int n_sms, unsigned *never, cudaStream_t stream,
-                   Error *err) {
+                      Error *err) {
   return launch(read_words, dim3((unsigned)(n_sms * kBlocksPerSm)), kThreads, 0, stream, false, "reading",
                 err, (const uint4 *)from, bytes / 16, never);
 }
