@@ -111,7 +111,7 @@ static int padded(int64_t n) {
 }
 
 static StatePlan state_plan(const ModelConfig *config, const StateOptions *options) {
-  StatePlan plan = {.total = LINE}; /* room to begin on a line */
+  StatePlan plan = {0};
   size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
   size_t half = (size_t)config->head_dim / 2;
   plan.hidden = padded(config->hidden);
@@ -145,6 +145,8 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   place(&head, product_of(n_ctx, (size_t)plan.v_width), item);
   plan.head_bytes = head.total;
   plan.kv = place(&plan, product_of((size_t)config->n_layers, (size_t)config->n_kv_heads), plan.head_bytes);
+  /* Offsets are from the first line of what is allocated, which malloc() may not have begun with. */
+  if (__builtin_add_overflow(plan.total, (size_t)LINE, &plan.total)) plan.total = SIZE_MAX;
   return plan;
 }
 
@@ -173,7 +175,7 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
     return STATUS_FAILED;
   }
   uint8_t *start = state->memory;
-  start -= (uintptr_t)start % LINE; /* every offset is a multiple of LINE and at least LINE */
+  start += (LINE - (uintptr_t)start % LINE) % LINE;
   state->parts = (float *)(start + plan.parts);
   state->x = (float *)(start + plan.x);
   state->h = (float *)(start + plan.h);
