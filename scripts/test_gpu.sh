@@ -28,7 +28,8 @@ status=$?
 cat "$build/test_gpu.log"
 summary=$(tail -n 1 "$build/test_gpu.log")
 count() { echo "$summary" | grep -oE "[0-9]+ $1" | cut -d' ' -f1; }
-passed=$((passed + $(count passed || echo 0)))
+more=$(count passed)
+passed=$((passed + ${more:-0}))
 more=$(count failed)
 failed=$((failed + ${more:-0}))
 [ $status = 0 ] || [ "${more:-0}" != 0 ] || failed=$((failed + 1))
