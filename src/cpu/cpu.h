@@ -65,6 +65,7 @@ struct BackendState {
   int32_t last_id;        /* what sample picked last */
 };
 
+/* The cache of one KV head. PRECOND both are within the model's; valid until the session is closed */
 KvHead state_kv_head(const BackendState *state, int layer, int kv_head);
 
 /* y[r][o] = w x + bias; with add, added to what is there; with gate, y = silu(gate x) * (w x). */

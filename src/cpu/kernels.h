@@ -19,7 +19,8 @@ enum {
   SEGMENT = 256,        /* positions whose softmax is one piece; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,     /* queries that share one pass over a segment */
   MAX_HEAD_DIM = 256,   /* config.h */
-  PRODUCT_ROWS = 132,   /* most rows of one product_rows(); a multiple of the tile's 6 */
+  TILE_ROWS = 6,        /* rows that outer.h keeps in registers */
+  PRODUCT_ROWS = 132,   /* most rows of one product_rows(); whole tiles */
   PRODUCT_COLUMNS = 64, /* most columns of it */
   PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
   PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS,
@@ -28,6 +29,7 @@ enum {
   LINE_BYTES = 64,     /* of a cache, as far as fetching ahead goes */
   FETCH_AHEAD = 16384, /* bytes of weights between fetching and using them */
 };
+_Static_assert(PRODUCT_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
 /* A row's products are summed piece by piece. Pieces of a matrix in AWQ's layout, where inputs are far apart,
  * are what threads share; a dense one is shared by its outputs and is one piece. They decide the order of

@@ -193,7 +193,7 @@ static void run_rows(const BackendModel *loaded, const float *x, size_t x_stride
   while (n_blocks * n_columns < TASKS_A_THREAD * loaded->n_threads &&
          n_rows / (n_blocks + 1) >= MIN_TASK_ROWS)
     n_blocks++;
-  int task_rows = blocks(blocks(n_rows, n_blocks), 6) * 6; /* whole tiles of outer.h */
+  int task_rows = blocks(blocks(n_rows, n_blocks), TILE_ROWS) * TILE_ROWS;
   n_blocks = blocks(n_rows, task_rows);
 #pragma omp parallel for schedule(dynamic) num_threads(loaded->n_threads)
   for (int64_t task = 0; task < n_blocks * n_columns; task++) {

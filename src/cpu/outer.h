@@ -8,8 +8,6 @@
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
 
-enum { TILE_ROWS = 6 };
-
 /* B[k][v] lies at data + (k * step + v * across) elements. One in fp16 comes from memory: at k, the bytes of
  * a tile's vectors at data + ahead + k * ahead_step are fetched. */
 typedef struct {

@@ -70,6 +70,7 @@ static void silu_multiply(void **state) {
     kernels->silu_multiply(odd, ones, 3);
     assert_true(isnan(odd[0]));
     assert_true(odd[1] == INFINITY);
+    assert_true(isnan(odd[2])); /* -inf / (1 + inf) */
   }
 }
 
