@@ -50,11 +50,10 @@ void added_release(AddedTokens *added);
 /* The token with this content, or NULL. */
 const AddedToken *added_find(const AddedTokens *added, const char *content, size_t size);
 
-/* Which part of a text is trusted: special tokens count only there. */
+/* Which part of a text is trusted: special tokens count only there. The text before the first border is as
+ * `first` says, and it changes at each border. */
 typedef struct {
-  const size_t
-      *borders; /* [n_borders] increasing offsets; the text before the first one is trusted as `first`
-                            says, and this changes at each border */
+  const size_t *borders; /* [n_borders] increasing offsets */
   size_t n_borders;
   bool first;
 } Trust;

@@ -40,9 +40,27 @@ static void tidy(CharSet *set) {
   set->count = kept + 1;
 }
 
+/* How many ranges begin at or before `code`. */
+static size_t ranges_up_to(const CharSet *set, uint32_t code) {
+  size_t low = 0, high = set->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (set->ranges[middle].first <= code) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* Members of a class often come in order, or again: neither sorts anything. */
 Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err) {
+  size_t before = ranges_up_to(set, first);
+  if (before > 0 && set->ranges[before - 1].last >= last) return STATUS_OK;
+  bool behind_all = before == set->count && (before == 0 || set->ranges[before - 1].last + 1 < first);
   TRY(push(set, first, last, err));
-  tidy(set);
+  if (!behind_all) tidy(set);
   return STATUS_OK;
 }
 
@@ -133,16 +151,8 @@ Status charset_fold(CharSet *set, Error *err) {
 }
 
 bool charset_contains(const CharSet *set, uint32_t code) {
-  size_t low = 0, high = set->count; /* ranges[0 .. low) begin at or before code */
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (set->ranges[middle].first <= code) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low > 0 && code <= set->ranges[low - 1].last;
+  size_t before = ranges_up_to(set, code);
+  return before > 0 && code <= set->ranges[before - 1].last;
 }
 
 bool charset_equal(const CharSet *a, const CharSet *b) {

@@ -14,6 +14,9 @@
 
 #include "base/utf8.h"
 
+/* Different ones in one expression; those of real tokenizers have a dozen. */
+enum { MAX_SETS = 4096 };
+
 typedef struct {
   bool ignore_case, dot_takes_newline;
 } Options;
@@ -56,6 +59,10 @@ static Status emit(RegexParser *p, const char *text, Error *err) {
 static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   size_t i = 0;
   while (i < p->n_sets && !charset_equal(&p->sets[i], set)) i++;
+  if (i == MAX_SETS) {
+    charset_release(set);
+    return regex_refuse(p, err, "more than %d sets of characters", MAX_SETS);
+  }
   if (i == p->n_sets) {
     void *sets = p->sets;
     Status status = mem_grow(&sets, &p->sets_capacity, i + 1, sizeof *p->sets, "a regular expression", err);
@@ -125,6 +132,8 @@ static Status emit_literal(RegexParser *p, uint32_t code, Options options, Error
       charset_release(&set);
       return status;
     }
+  } else {
+    p->n_literals = 0;
   }
   return emit_set(p, &set, err);
 }

@@ -1,6 +1,7 @@
-/* bench_tokenizer.c - how fast tokenizers load, encode and decode; built and run by scripts/bench_tokenizer.sh.
+/* bench_tokenizer.c - how fast tokenizers load, encode and decode; scripts/bench_tokenizer.sh builds and runs
+ * it.
  *
- * usage: bench_tokenizer TEXT TOKENIZER.json...      the best of five each, in processor time of one thread */
+ * usage: bench_tokenizer TEXT TOKENIZER.json...     the best of five each, in processor time of one thread */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

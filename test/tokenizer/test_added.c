@@ -45,8 +45,8 @@ static void single_words_and_stripped_space(void **state) {
   tokenizer_close(t);
 }
 
-/* A million matches, each with half a million characters of white space behind it: whether one that was stripped
- * is walked over once or each time is the difference between milliseconds and hours. */
+/* A million matches, each with half a million characters of white space behind it: whether one that was
+ * stripped is walked over once or each time is the difference between milliseconds and hours. */
 static void stripping_takes_linear_time(void **state) {
   (void)state;
   static const char *const tokens[][2] = {{"\\n\\n", "r"}, {"  ", "r"}, {"\\t", ""}};
