@@ -10,6 +10,7 @@
  * READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache;  reference: attention_plain.cu, test_attention.cu. */
 #include "cuda/attention_kernels.cuh"
 #include "cuda/attention_ptx.cuh"
+#include "cuda/overlap.cuh"
 
 namespace {
 
@@ -27,8 +28,7 @@ template <int HEAD_DIM, int N_TILES> constexpr size_t shared_bytes() {
   return queries + (stages > joined ? stages : joined);
 }
 
-template <int HEAD_DIM>
-__device__ void load_tile(__half *shared, const __half *cache, int first, int end) {
+template <int HEAD_DIM> __device__ void load_tile(__half *shared, const __half *cache, int first, int end) {
   constexpr int PIECES = HEAD_DIM / 8;
   for (int i = threadIdx.x; i < KEYS * PIECES; i += WARPS * 32) {
     int key = i / PIECES, piece = i % PIECES;
@@ -43,16 +43,18 @@ __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 val
 }
 
 /* Writes four values of query head (kv_head, column % group) of row column / group. */
-__device__ __forceinline__ void store_output(const AttentionKernel &a, int column, int group, int kv_head, int dim,
-                                             float4 value, float scale) {
+__device__ __forceinline__ void store_output(const AttentionKernel &a, int column, int group, int kv_head,
+                                             int dim, float4 value, float scale) {
   size_t head = (size_t)(column / group) * a.n_heads + kv_head * group + column % group;
-  uint2 packed = make_uint2(pack_half2(value.x * scale, value.y * scale), pack_half2(value.z * scale, value.w * scale));
+  uint2 packed =
+      make_uint2(pack_half2(value.x * scale, value.y * scale), pack_half2(value.z * scale, value.w * scale));
   *(uint2 *)(a.out + head * a.head_dim + dim) = packed;
 }
 
 /* One run of keys for one KV head. N_TILES * 8 columns: column c is row c / group, query head c % group. */
 template <int HEAD_DIM, int N_TILES>
 __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionKernel a, int n_tokens) {
+  begin_overlapping();
   constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, COLUMNS = N_TILES * 8;
   extern __shared__ __align__(16) unsigned char shared[];
   __half *queries = (__half *)shared, *stages = queries + COLUMNS * STRIDE;
@@ -155,9 +157,11 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
       uint32_t value[4];
-      ldmatrix_x4_transposed(value, shared_address(values + (lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
+      ldmatrix_x4_transposed(
+          value, shared_address(values + (lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
 #pragma unroll
-      for (int n = 0; n < N_TILES; n++) mma_f16_m16n8k16(o[d][n], value, probability[n][0], probability[n][1]);
+      for (int n = 0; n < N_TILES; n++)
+        mma_f16_m16n8k16(o[d][n], value, probability[n][0], probability[n][1]);
     }
     __syncthreads();
   }
@@ -176,7 +180,8 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
       if (g == 0) maxima[warp * COLUMNS + column] = maximum[n][c], sums[warp * COLUMNS + column] = total;
       float *to = joined + (warp * COLUMNS + column) * HEAD_DIM;
 #pragma unroll
-      for (int d = 0; d < HEAD_DIM / 16; d++) to[d * 16 + g] = o[d][n][c], to[d * 16 + 8 + g] = o[d][n][2 + c];
+      for (int d = 0; d < HEAD_DIM / 16; d++)
+        to[d * 16 + g] = o[d][n][c], to[d * 16 + 8 + g] = o[d][n][2 + c];
     }
   __syncthreads();
 
@@ -254,8 +259,7 @@ cudaError_t launch(const AttentionKernel &a, int n_tokens, int n_splits, cudaStr
   auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES>;
   cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (failed != cudaSuccess) return failed;
-  kernel<<<dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream>>>(a, n_tokens);
-  return cudaGetLastError();
+  return launch_overlapping(kernel, dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream, a, n_tokens);
 }
 
 template <int HEAD_DIM>

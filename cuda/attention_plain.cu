@@ -5,15 +5,22 @@
  * lane holds dims lane, lane + 32, ...; the warps are joined in order at the end.
  * READS  the row's keys and values once for each query head. */
 #include "cuda/attention_kernels.cuh"
+#include "cuda/overlap.cuh"
 
 namespace {
 
 constexpr int WARPS = 4, MAX_PER_LANE = 8; /* 8 x 32 = 256 dims */
 
-__device__ __forceinline__ float load(const __half *from) { return __half2float(*from); }
-__device__ __forceinline__ float load(const float *from) { return *from; }
+__device__ __forceinline__ float load(const __half *from) {
+  return __half2float(*from);
+}
+__device__ __forceinline__ float load(const float *from) {
+  return *from;
+}
 
-template <typename T> __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKernel a) {
+template <typename T>
+__global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKernel a) {
+  begin_overlapping();
   int head = blockIdx.x, row = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int limit = *a.pos + row, oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
@@ -52,7 +59,8 @@ template <typename T> __global__ void __launch_bounds__(WARPS * 32) attention_pl
   if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
   __syncthreads();
   float high = -INFINITY, total = 0;
-  for (int w = 0; w < WARPS; w++) high = fmaxf(high, maxima[w]); /* the row's own key is always seen: finite */
+  for (int w = 0; w < WARPS; w++)
+    high = fmaxf(high, maxima[w]); /* the row's own key is always seen: finite */
   for (int w = 0; w < WARPS; w++) total += exp2f(maxima[w] - high) * sums[w];
   for (int dim = threadIdx.x; dim < a.head_dim; dim += WARPS * 32) {
     float value = 0;
@@ -65,9 +73,6 @@ template <typename T> __global__ void __launch_bounds__(WARPS * 32) attention_pl
 
 cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream) {
   dim3 grid(a.n_heads, n_tokens);
-  if (kv == KV_F32)
-    attention_plain_kernel<float><<<grid, WARPS * 32, 0, stream>>>(a);
-  else
-    attention_plain_kernel<__half><<<grid, WARPS * 32, 0, stream>>>(a);
-  return cudaGetLastError();
+  if (kv == KV_F32) return launch_overlapping(attention_plain_kernel<float>, grid, WARPS * 32, 0, stream, a);
+  return launch_overlapping(attention_plain_kernel<__half>, grid, WARPS * 32, 0, stream, a);
 }

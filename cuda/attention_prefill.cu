@@ -7,6 +7,7 @@
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
 #include "cuda/attention_kernels.cuh"
 #include "cuda/attention_ptx.cuh"
+#include "cuda/overlap.cuh"
 
 namespace {
 
@@ -32,6 +33,7 @@ __device__ void load_rows(__half *shared, const __half *from, size_t from_stride
 
 template <int HEAD_DIM>
 __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(AttentionKernel a, int n_tokens) {
+  begin_overlapping();
   constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, KEYS = Tile<HEAD_DIM>::KEYS;
   extern __shared__ __align__(16) unsigned char shared[];
   __half *queries = (__half *)shared, *stages = queries + ROWS * STRIDE;
@@ -45,8 +47,8 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 
   const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * HEAD_DIM;
   const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * HEAD_DIM;
-  load_rows<HEAD_DIM, ROWS>(queries, (const __half *)a.q + head * HEAD_DIM, (size_t)a.n_heads * HEAD_DIM, first_row,
-                            n_tokens);
+  load_rows<HEAD_DIM, ROWS>(queries, (const __half *)a.q + head * HEAD_DIM, (size_t)a.n_heads * HEAD_DIM,
+                            first_row, n_tokens);
   load_rows<HEAD_DIM, KEYS>(stages, k, HEAD_DIM, first_key, last_key);
   load_rows<HEAD_DIM, KEYS>(stages + Tile<HEAD_DIM>::HALVES, v, HEAD_DIM, first_key, last_key);
   copy_async_commit();
@@ -77,7 +79,8 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 #pragma unroll
       for (int n = 0; n < KEYS / 16; n++) {
         uint32_t key[4]; /* keys 0-7: two halves of the dims, keys 8-15: the same */
-        ldmatrix_x4(key, shared_address(keys + (n * 16 + lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
+        ldmatrix_x4(key, shared_address(keys + (n * 16 + lane % 8 + lane / 16 * 8) * STRIDE + d * 16 +
+                                        lane / 8 % 2 * 8));
         mma_f16_m16n8k16(s[2 * n], query, key[0], key[1]);
         mma_f16_m16n8k16(s[2 * n + 1], query, key[2], key[3]);
       }
@@ -118,11 +121,13 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 #pragma unroll
     for (int n = 0; n < KEYS / 16; n++) {
       uint32_t p[4] = {pack_half2(s[2 * n][0], s[2 * n][1]), pack_half2(s[2 * n][2], s[2 * n][3]),
-                       pack_half2(s[2 * n + 1][0], s[2 * n + 1][1]), pack_half2(s[2 * n + 1][2], s[2 * n + 1][3])};
+                       pack_half2(s[2 * n + 1][0], s[2 * n + 1][1]),
+                       pack_half2(s[2 * n + 1][2], s[2 * n + 1][3])};
 #pragma unroll
       for (int d = 0; d < HEAD_DIM / 16; d++) {
         uint32_t value[4]; /* dims 0-7: keys 0-7 and 8-15, dims 8-15: the same */
-        ldmatrix_x4_transposed(value, shared_address(values + (n * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
+        ldmatrix_x4_transposed(
+            value, shared_address(values + (n * 16 + lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
         mma_f16_m16n8k16(o[2 * d], p, value[0], value[1]);
         mma_f16_m16n8k16(o[2 * d + 1], p, value[2], value[3]);
       }
@@ -150,8 +155,8 @@ template <int HEAD_DIM> cudaError_t launch(const AttentionKernel &a, int n_token
   constexpr size_t bytes = Tile<HEAD_DIM>::SHARED;
   cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (failed != cudaSuccess) return failed;
-  kernel<<<dim3((n_tokens + ROWS - 1) / ROWS, a.n_heads), WARPS * 32, bytes, stream>>>(a, n_tokens);
-  return cudaGetLastError();
+  return launch_overlapping(kernel, dim3((n_tokens + ROWS - 1) / ROWS, a.n_heads), WARPS * 32, bytes, stream,
+                            a, n_tokens);
 }
 
 } // namespace

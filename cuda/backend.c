@@ -17,7 +17,11 @@
 #include "cuda/sample.h"
 #include "cuda/weights.h"
 
-enum { RING = 64, CHUNK = 2048 };
+enum {
+  RING = 64,
+  CHUNK = 2048,
+  OVERLAP_TOKENS = 64, /* steps of so few rows are short enough that launches show: products begin early */
+};
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
@@ -262,6 +266,7 @@ static LinearCall product(const BackendState *s, const DeviceLinear *weights, co
                       .x = x,
                       .x_stride = x_stride,
                       .n_tokens = n_tokens,
+                      .dependent = n_tokens <= OVERLAP_TOKENS,
                       .act = s->loaded->act,
                       .kernel = s->loaded->kernel};
 }

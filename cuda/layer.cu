@@ -5,23 +5,31 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "cuda/overlap.cuh"
+
 namespace {
 
-template <typename T> __device__ __forceinline__ float number(T value) { return (float)value; }
+template <typename T> __device__ __forceinline__ float number(T value) {
+  return (float)value;
+}
 
 __global__ void set_step_kernel(int *pos, int at, int *ids, int id) {
+  begin_overlapping();
   *pos = at;
   if (id >= 0) ids[0] = id;
 }
 
 template <typename T>
 __global__ void embed_kernel(const T *table, int hidden, size_t stride, const int *ids, float *x) {
+  begin_overlapping();
   const T *from = table + ids[blockIdx.x] * stride;
   float *to = x + (size_t)blockIdx.x * hidden;
   for (int i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = number(from[i]);
 }
 
-__global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos, float2 *table) {
+__global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos,
+                                  float2 *table) {
+  begin_overlapping();
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     float angle = __fmul_rn((float)(*pos + (int)blockIdx.x), frequencies[i]), sine, cosine;
     sincosf(angle, &sine, &cosine);
@@ -42,8 +50,9 @@ template <int THREADS> __device__ float block_sum(float value) {
 }
 
 template <int THREADS>
-__global__ void __launch_bounds__(THREADS) norm_kernel(const float *x, const float *weight, float eps, int n, __half *out,
-                                                       int out_stride) {
+__global__ void __launch_bounds__(THREADS)
+    norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
+  begin_overlapping();
   const float *from = x + (size_t)blockIdx.x * n;
   __half *to = out + (size_t)blockIdx.x * out_stride;
   float squares = 0;
@@ -52,14 +61,20 @@ __global__ void __launch_bounds__(THREADS) norm_kernel(const float *x, const flo
   for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
 }
 
-__device__ __forceinline__ void store(__half *to, float value) { *to = __float2half_rn(value); }
-__device__ __forceinline__ void store(float *to, float value) { *to = value; }
+__device__ __forceinline__ void store(__half *to, float value) {
+  *to = __float2half_rn(value);
+}
+__device__ __forceinline__ void store(float *to, float value) {
+  *to = value;
+}
 
 constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
 
 /* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
 template <typename T> __global__ void heads_kernel(LayerHeads a) {
-  int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y, half = a.head_dim / 2;
+  begin_overlapping();
+  int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
+      half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
   const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
@@ -115,6 +130,7 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
 }
 
 __global__ void swiglu_kernel(const float *gate_up, int n, __half *out, int out_stride) {
+  begin_overlapping();
   const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
@@ -125,47 +141,45 @@ __global__ void swiglu_kernel(const float *gate_up, int n, __half *out, int out_
 } // namespace
 
 cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream) {
-  set_step_kernel<<<1, 1, 0, stream>>>(pos, at, ids, id);
-  return cudaGetLastError();
+  return launch_overlapping(set_step_kernel, 1, 1, 0, stream, pos, at, ids, id);
 }
 
-cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens, float *x,
-                        cudaStream_t stream) {
+cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids,
+                        int n_tokens, float *x, cudaStream_t stream) {
   if (dtype == DTYPE_F32)
-    embed_kernel<<<n_tokens, 256, 0, stream>>>((const float *)table, hidden, stride, ids, x);
-  else if (dtype == DTYPE_F16)
-    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __half *)table, hidden, stride, ids, x);
-  else
-    embed_kernel<<<n_tokens, 256, 0, stream>>>((const __nv_bfloat16 *)table, hidden, stride, ids, x);
-  return cudaGetLastError();
+    return launch_overlapping(embed_kernel<float>, n_tokens, 256, 0, stream, (const float *)table, hidden,
+                              stride, ids, x);
+  if (dtype == DTYPE_F16)
+    return launch_overlapping(embed_kernel<__half>, n_tokens, 256, 0, stream, (const __half *)table, hidden,
+                              stride, ids, x);
+  return launch_overlapping(embed_kernel<__nv_bfloat16>, n_tokens, 256, 0, stream,
+                            (const __nv_bfloat16 *)table, hidden, stride, ids, x);
 }
 
-cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos, int n_tokens,
-                             void *table, cudaStream_t stream) {
-  rope_table_kernel<<<n_tokens, 64, 0, stream>>>(frequencies, half, attention_factor, pos, (float2 *)table);
-  return cudaGetLastError();
+cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                             int n_tokens, void *table, cudaStream_t stream) {
+  return launch_overlapping(rope_table_kernel, n_tokens, 64, 0, stream, frequencies, half, attention_factor,
+                            pos, (float2 *)table);
 }
 
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out, int out_stride,
-                       cudaStream_t stream) {
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                       int out_stride, cudaStream_t stream) {
   if (n_tokens <= 16) /* few rows: more threads for each */
-    norm_kernel<1024><<<n_tokens, 1024, 0, stream>>>(x, weight, eps, n, (__half *)out, out_stride);
-  else
-    norm_kernel<256><<<n_tokens, 256, 0, stream>>>(x, weight, eps, n, (__half *)out, out_stride);
-  return cudaGetLastError();
+    return launch_overlapping(norm_kernel<1024>, n_tokens, 1024, 0, stream, x, weight, eps, n, (__half *)out,
+                              out_stride);
+  return launch_overlapping(norm_kernel<256>, n_tokens, 256, 0, stream, x, weight, eps, n, (__half *)out,
+                            out_stride);
 }
 
 cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
-  if (heads->kv == KV_F32)
-    heads_kernel<float><<<grid, block, 0, stream>>>(*heads);
-  else
-    heads_kernel<__half><<<grid, block, 0, stream>>>(*heads);
-  return cudaGetLastError();
+  if (heads->kv == KV_F32) return launch_overlapping(heads_kernel<float>, grid, block, 0, stream, *heads);
+  return launch_overlapping(heads_kernel<__half>, grid, block, 0, stream, *heads);
 }
 
-cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride, cudaStream_t stream) {
-  swiglu_kernel<<<dim3((n + 255) / 256, n_tokens), 256, 0, stream>>>(gate_up, n, (__half *)out, out_stride);
-  return cudaGetLastError();
+cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride,
+                         cudaStream_t stream) {
+  return launch_overlapping(swiglu_kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, gate_up, n,
+                            (__half *)out, out_stride);
 }

@@ -13,6 +13,7 @@
 #include <float.h>
 #include <new>
 
+#include "cuda/overlap.cuh"
 #include "engine/sampler_math.h"
 
 namespace {
@@ -22,16 +23,16 @@ constexpr uint32_t SEEN = SAMPLER_NOTE_SEEN;
 
 /* What top-k or top-p found so far. Level by level more upper bits of the key are known. */
 struct Cut {
-  uint32_t key;            /* the bits known */
+  uint32_t key; /* the bits known */
   uint32_t unused;
   unsigned long long above; /* sum over all keys above them */
 };
 
 struct Control {
-  unsigned long long greatest; /* key << 32 | ~id of the first of the ranking */
-  unsigned int lowest;         /* smallest key, to find NaN */
-  unsigned int finished;       /* blocks of draw that are done */
-  Cut cuts[2][LEVELS];         /* by count, by weight; as each level begins with the one before */
+  unsigned long long greatest;     /* key << 32 | ~id of the first of the ranking */
+  unsigned int lowest;             /* smallest key, to find NaN */
+  unsigned int finished;           /* blocks of draw that are done */
+  Cut cuts[2][LEVELS];             /* by count, by weight; as each level begins with the one before */
   unsigned long long sums[BLOCKS]; /* draw: weight above the cut, by block */
   unsigned int ties[BLOCKS];       /* draw: tokens exactly at the cut, by block */
   unsigned long long bins[2][LEVELS][BINS];
@@ -51,8 +52,12 @@ struct Pick {
   bool penalties;
 };
 
-__device__ __forceinline__ int level_shift(int level) { return level == 0 ? 21 : level == 1 ? 10 : 0; }
-__device__ __forceinline__ int level_bits(int level) { return level == 2 ? 10 : 11; }
+__device__ __forceinline__ int level_shift(int level) {
+  return level == 0 ? 21 : level == 1 ? 10 : 0;
+}
+__device__ __forceinline__ int level_bits(int level) {
+  return level == 2 ? 10 : 11;
+}
 
 __device__ __forceinline__ void block_range(int n, int *first, int *end) {
   int run = (n + BLOCKS - 1) / BLOCKS;
@@ -63,7 +68,9 @@ __device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
   return sampler_key(p.penalties ? p.scores[id] : p.logits[id]);
 }
 
-__device__ __forceinline__ uint32_t greatest_key(const Pick &p) { return (uint32_t)(p.control->greatest >> 32); }
+__device__ __forceinline__ uint32_t greatest_key(const Pick &p) {
+  return (uint32_t)(p.control->greatest >> 32);
+}
 
 /* The key below which a weight is nothing: sampler.c, gather(). Compares as it does, in double. */
 __device__ __forceinline__ bool can_weigh(uint32_t key, double top, double temperature) {
@@ -99,8 +106,10 @@ __device__ bool is_last_block(unsigned int *finished) {
 }
 
 __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
+  begin_overlapping();
   unsigned long long *bins = &p.control->bins[0][0][0];
-  for (int i = blockIdx.x * THREADS + threadIdx.x; !greedy && i < 2 * LEVELS * BINS; i += BLOCKS * THREADS) bins[i] = 0;
+  for (int i = blockIdx.x * THREADS + threadIdx.x; !greedy && i < 2 * LEVELS * BINS; i += BLOCKS * THREADS)
+    bins[i] = 0;
   int first, end;
   block_range(p.vocab_size, &first, &end);
   unsigned long long greatest = 0;
@@ -131,15 +140,15 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
   lowest = *(volatile unsigned int *)&p.control->lowest;
   uint32_t key = (uint32_t)(greatest >> 32);
   int kind = lowest < SAMPLER_KEY_LOWEST || key >= SAMPLER_KEY_INFINITE ? SAMPLED_NAN
-             : key <= SAMPLER_KEY_LOWEST                               ? SAMPLED_NOTHING_FINITE
-                                                                       : SAMPLED_TOKEN;
+             : key <= SAMPLER_KEY_LOWEST                                ? SAMPLED_NOTHING_FINITE
+                                                                        : SAMPLED_TOKEN;
   finish(p, kind == SAMPLED_TOKEN ? (int32_t) ~(uint32_t)greatest : 0, kind);
 }
 
 /* Walks bins from the greatest down to the one in which the running sum reaches `limit`; the same in every thread.
  * `extra` is added to bin `extra_bin`. PRECOND the sum of all >= limit > above. */
-__device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int bits, int extra_bin,
-                         unsigned long long extra) {
+__device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int bits,
+                         int extra_bin, unsigned long long extra) {
   constexpr int EACH = BINS / THREADS;
   __shared__ unsigned long long sums[THREADS];
   __shared__ Cut found;
@@ -203,6 +212,7 @@ __device__ Border count_border(const Pick &p) {
 
 /* One level of top-k's or top-p's histogram. BY_WEIGHT is 0 or 1. */
 template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(Pick p, int level) {
+  begin_overlapping();
   __shared__ unsigned long long bins[BINS];
   uint32_t greatest = greatest_key(p);
   if (greatest >= SAMPLER_KEY_INFINITE || greatest <= SAMPLER_KEY_LOWEST) return; /* draw reports it */
@@ -238,7 +248,8 @@ template <int BY_WEIGHT> __global__ void __launch_bounds__(THREADS) cut_kernel(P
   for (int id = first + threadIdx.x; id < end; id += THREADS) {
     uint32_t key = key_of(p, id);
     if (!can_weigh(key, top, p.temperature) || (uint64_t)key >> (shift + bits) != cut.key) continue;
-    if (BY_WEIGHT && kept.ties && key <= kept.key) continue; /* ties at top-k's border: added where bins are walked */
+    if (BY_WEIGHT && kept.ties && key <= kept.key)
+      continue; /* ties at top-k's border: added where bins are walked */
     unsigned long long value = BY_WEIGHT ? weight_of(key, top, p.temperature) : 1;
     atomicAdd(&bins[key >> shift & ((1u << bits) - 1)], value);
   }
@@ -269,13 +280,15 @@ __device__ Border final_border(const Pick &p, double top) {
 }
 
 __global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
+  begin_overlapping();
   __shared__ unsigned long long sums[THREADS];
   __shared__ unsigned int ties[THREADS];
   __shared__ unsigned long long target, block_before;
   __shared__ unsigned int ties_before;
   __shared__ int block_found;
   uint32_t greatest = greatest_key(p);
-  if (p.control->lowest < SAMPLER_KEY_LOWEST || greatest >= SAMPLER_KEY_INFINITE || greatest <= SAMPLER_KEY_LOWEST) {
+  if (p.control->lowest < SAMPLER_KEY_LOWEST || greatest >= SAMPLER_KEY_INFINITE ||
+      greatest <= SAMPLER_KEY_LOWEST) {
     if (is_last_block(&p.control->finished) && threadIdx.x == 0) {
       bool finite = greatest > SAMPLER_KEY_LOWEST || p.control->lowest < SAMPLER_KEY_LOWEST;
       finish(p, 0, finite ? SAMPLED_NAN : SAMPLED_NOTHING_FINITE);
@@ -375,6 +388,7 @@ __global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
 }
 
 __global__ void reset_kernel(Control *control) {
+  begin_overlapping();
   control->greatest = 0, control->lowest = 0xffffffffu, control->finished = 0;
 }
 
@@ -416,11 +430,12 @@ void device_sampler_close(DeviceSampler *s) {
 }
 
 cudaError_t device_sampler_set_notes(DeviceSampler *s, const uint32_t *notes, cudaStream_t stream) {
-  return cudaMemcpyAsync(s->notes, notes, (size_t)s->vocab_size * sizeof *notes, cudaMemcpyHostToDevice, stream);
+  return cudaMemcpyAsync(s->notes, notes, (size_t)s->vocab_size * sizeof *notes, cudaMemcpyHostToDevice,
+                         stream);
 }
 
-cudaError_t device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw, const float *logits,
-                                int32_t *token, Sampled *slot, cudaStream_t stream) {
+cudaError_t device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw,
+                                const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream) {
   Pick p = {};
   p.logits = logits, p.scores = s->scores, p.notes = s->notes, p.control = s->control;
   p.vocab_size = s->vocab_size, p.top_k = set->top_k;
@@ -430,12 +445,13 @@ cudaError_t device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, ui
   p.draw = draw, p.token = token, p.slot = slot;
   p.penalties = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
   bool greedy = set->temperature == 0 || set->top_k == 1;
-  scores_kernel<<<BLOCKS, THREADS, 0, stream>>>(p, greedy);
+  launch_overlapping(scores_kernel, BLOCKS, THREADS, 0, stream, p, greedy);
   if (!greedy) {
-    for (int level = 0; p.top_k && level < LEVELS; level++) cut_kernel<0><<<BLOCKS, THREADS, 0, stream>>>(p, level);
+    for (int level = 0; p.top_k && level < LEVELS; level++)
+      launch_overlapping(cut_kernel<0>, BLOCKS, THREADS, 0, stream, p, level);
     for (int level = 0; p.top_p < 1 && level < LEVELS; level++)
-      cut_kernel<1><<<BLOCKS, THREADS, 0, stream>>>(p, level);
-    draw_kernel<<<BLOCKS, THREADS, 0, stream>>>(p);
+      launch_overlapping(cut_kernel<1>, BLOCKS, THREADS, 0, stream, p, level);
+    launch_overlapping(draw_kernel, BLOCKS, THREADS, 0, stream, p);
   }
   return cudaGetLastError();
 }

@@ -121,6 +121,8 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
     TRY(step(s, chunk, size, size == left, err));
     for (int i = 0; i < size; i++) sampler_note(s->sampler, chunk[i], false);
   }
+  /* A device that runs ahead is waited for: whoever times this, or shows its progress, means the work. */
+  if (s->backend->settle) TRY(s->backend->settle(s->state, err));
   if (progress) progress(user, n, n); /* nothing is left to stop */
   return STATUS_OK;
 }
