@@ -356,6 +356,7 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
     }
     if (regex_looking_at(p, '&') && p->at + 1 < p->size && p->text[p->at + 1] == '&') {
       p->at += 2;
+      charset_tidy(current);
       if (*intersected) {
         TRY(charset_intersect(all, current, err));
       } else {
@@ -376,6 +377,7 @@ static Status parse_unions(RegexParser *p, CharSet *current, CharSet *all, bool 
     }
   }
   p->at++;
+  charset_tidy(current);
   return *intersected ? charset_intersect(all, current, err) : charset_unite(all, current, err);
 }
 
@@ -395,6 +397,7 @@ static Status refuse_multi_folds(const RegexParser *p, const CharSet *plain, con
 static Status fold_class(const RegexParser *p, bool negated, CharSet *set, Error *err) {
   CharSet plain = {0};
   Status status = charset_unite(&plain, set, err);
+  charset_tidy(&plain);
   if (status == STATUS_OK) status = charset_fold(set, err);
   if (status == STATUS_OK && !negated) status = refuse_multi_folds(p, &plain, set, err);
   charset_release(&plain);

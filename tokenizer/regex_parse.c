@@ -14,8 +14,9 @@
 
 #include "base/utf8.h"
 
-/* Different ones in one expression; those of real tokenizers have a dozen. */
-enum { MAX_SETS = 4096 };
+/* Those of real tokenizers have 4 KB, a dozen different sets and no repetitions of repetitions; sets are compared
+ * with each other, and what repeats something is put around it once more. */
+enum { MAX_PATTERN = 16384, MAX_SETS = 1024, MAX_QUANTIFIERS = 16 };
 
 typedef struct {
   bool ignore_case, dot_takes_newline;
@@ -58,6 +59,7 @@ static Status emit(RegexParser *p, const char *text, Error *err) {
 /* Takes over `set`, which is empty afterwards. */
 static Status emit_set(RegexParser *p, CharSet *set, Error *err) {
   size_t i = 0;
+  charset_tidy(set);
   while (i < p->n_sets && !charset_equal(&p->sets[i], set)) i++;
   if (i == MAX_SETS) {
     charset_release(set);
@@ -369,8 +371,11 @@ static Status parse_interval(RegexParser *p, bool *found, bool *exact, Error *er
 
 /* All that repeats the atom units[start ..]. */
 static Status parse_quantifiers(RegexParser *p, size_t start, Atom atom, Error *err) {
-  for (bool again = false;; again = true) {
+  for (int n = 0;; n++) {
+    bool again = n > 0;
     if (p->at >= p->size || !memchr("?*+{", p->text[p->at], 4)) return STATUS_OK;
+    if (n == MAX_QUANTIFIERS)
+      return regex_refuse(p, err, "repeated more than %d times over", MAX_QUANTIFIERS);
     char c = (char)p->text[p->at];
     size_t from = p->at, units = p->n_units;
     bool found = true, exact = false;
@@ -423,6 +428,7 @@ static Status parse_branches(RegexParser *p, Options options, Error *err) {
 }
 
 Status regex_parse(RegexParser *p, Error *err) {
+  if (p->size > MAX_PATTERN) return regex_refuse(p, err, "%zu bytes are more than %d", p->size, MAX_PATTERN);
   TRY(parse_branches(p, (Options){0}, err));
   if (p->at < p->size) return regex_refuse(p, err, "')' without its group");
   return STATUS_OK;
