@@ -57,6 +57,8 @@ typedef struct {
   bool seen; /* a token, where there is no decoder */
 } Decoding;
 
+/* Appends what is certain once the next token has come, token[0 .. size) as in the vocabulary: whole
+ * characters. */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);
 /* Appends what is left; ready for a new text then. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);

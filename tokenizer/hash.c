@@ -1,4 +1,4 @@
-/* hash.c - makes seeds. Called by: vocab.c, bpe.c, added.c. */
+/* hash.c - makes seeds. Called by: vocab.c, bpe_load.c, added.c. */
 #include "tokenizer/hash.h"
 
 #include <sys/random.h>

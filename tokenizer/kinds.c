@@ -1,6 +1,6 @@
 /* kinds.c - divides the code points into kinds, and texts into them; see kinds.h.
  *
- * Called by: regex.c, split.c. */
+ * Called by: regex.c, split.c, normalize.c, compose.c, load_split.c. */
 #include "tokenizer/kinds.h"
 
 #include <stdlib.h>

@@ -50,10 +50,13 @@ typedef struct {
   size_t capacity;
 } TracedBuffer;
 
+/* Appends bytes[0 .. size), whole characters. Where `from` is traced, their origin is
+ * from->origin[origin_at], or with `each`, byte by byte, from->origin[origin_at .. origin_at + size).
+ * STATUS_USAGE beyond 4 GiB. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
-void traced_clear(TracedBuffer *buffer);
-void traced_release(TracedBuffer *buffer);
+void traced_clear(TracedBuffer *buffer);   /* empty, its memory kept */
+void traced_release(TracedBuffer *buffer); /* and empty again */
 
 /* A character of a run that is decomposed and composed (compose.c). */
 typedef struct {

@@ -1,9 +1,9 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_pretokenizers.c. Always true: what PCRE2 sees are kinds, never text, in a
- * pattern without captures; a match that runs out of the just-in-time compiler's stack is done again with
- * a large one and then by the interpreter, whose memory is the heap, so the length of a text is never the
- * reason for a failure. */
+ * Called by: pattern.c, load_split.c; its scratch and spans by all that match. Always true: what PCRE2 sees
+ * are kinds, never text, in a pattern without captures; a match that runs out of the just-in-time compiler's
+ * stack is done again with a large one and then by the interpreter, whose memory is the heap, so the length
+ * of a text is never the reason for a failure. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
 

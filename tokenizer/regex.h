@@ -25,6 +25,7 @@ typedef struct {
   size_t count, capacity;
 } SpanList;
 
+/* Appends one. PRECOND start <= end <= UINT32_MAX */
 Status span_add(SpanList *list, size_t start, size_t end, bool match, Error *err);
 void span_list_release(SpanList *list);
 
@@ -38,7 +39,8 @@ typedef struct RegexScratch {
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
 
-/* `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL. */
+/* `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL, without memory
+ * STATUS_FAILED. */
 Status regex_compile(const char *where, const char *pattern, size_t size, Regex **regex, Error *err);
 void regex_free(Regex *regex);
 

@@ -15,7 +15,8 @@
 
 typedef struct Tokenizer Tokenizer;
 
-/* Loads a tokenizer.json. Failures are STATUS_MODEL. Close with tokenizer_close() (NULL is fine). */
+/* Loads a tokenizer.json. Failures are STATUS_MODEL, without memory STATUS_FAILED, here and below. Close with
+ * tokenizer_close() (NULL is fine). */
 Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
 /* The same from a text, for tests and fuzzing; `name` is for messages. */
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);

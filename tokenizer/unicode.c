@@ -1,7 +1,7 @@
 /* unicode.c - looks things up in the generated tables of unicode_tables.c; see unicode.h.
  *
- * Called by: charset.c, normalize.c. For whole texts build a KindMap or a set once instead of asking for each
- * character. */
+ * Called by: added.c, normalize.c, split.c, regex_parse.c. For whole texts build a KindMap or
+ * a set once instead of asking for each character. */
 #include "tokenizer/unicode.h"
 
 uint32_t unicode_value(const RunTable *table, uint32_t code) {
@@ -27,8 +27,8 @@ uint32_t unicode_case(const CaseTable *table, uint32_t code) {
       high = middle;
     }
   }
-  /* Interleaved series: the one that holds the code need not be the nearest. No more than a few overlap. */
-  for (size_t i = low, seen = 0; i > 0 && seen < 8; i--, seen++) {
+  /* Interleaved series: the one that holds the code need not be the nearest. */
+  for (size_t i = low, seen = 0; i > 0 && seen < CASE_WINDOW; i--, seen++) {
     const CaseSeries *s = &table->series[i - 1];
     if (code <= s->last && (code - s->first) % (uint32_t)s->stride == 0)
       return (uint32_t)((int32_t)code + s->delta);

@@ -53,7 +53,9 @@ enum {
 extern const RunTable unicode_normal;
 
 /* Code points first, first + stride, ... last, each mapped to itself + delta. Sorted by first, but
- * interleaved series (stride 2) may overlap. */
+ * interleaved series (stride 2) may overlap: the one that holds a code is among the last CASE_WINDOW that
+ * begin at or before it, which make_unicode_tables.py asserts. */
+enum { CASE_WINDOW = 8 };
 typedef struct {
   uint32_t first, last;
   int32_t stride, delta;

@@ -1,7 +1,8 @@
 /* vocab.c - the vocabulary; see vocab.h.
  *
- * Called by: bpe*.c, tokenizer.c, load.c. Always true after loading: no two tokens have the same content
- * or the same id (the reference takes a file with two, but what it then decodes to is chance). */
+ * Called by: bpe.c, bpe_load.c, added.c, tokenizer.c. Always true after loading: no two tokens have
+ * the same content or the same id (the reference takes a file with two, but what it then decodes to is
+ * chance). */
 #include "tokenizer/vocab.h"
 
 #include <stdlib.h>

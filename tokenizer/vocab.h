@@ -52,6 +52,7 @@ static inline void vocab_prefetch(const Vocab *vocab, uint32_t hash, bool conten
     __builtin_prefetch(&vocab->tokens[token]);
   }
 }
+/* vocab_find() with the content's vocab_hash(), which differs from one vocabulary to the next. */
 int32_t vocab_find_hashed(const Vocab *vocab, const char *content, size_t size, uint32_t hash);
 uint32_t vocab_hash(const Vocab *vocab, const char *content, size_t size);
 
