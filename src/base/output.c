@@ -48,3 +48,7 @@ bool output_is_terminal(void) {
 bool progress_is_terminal(void) {
   return isatty(STDERR_FILENO);
 }
+
+void progress_clear(void) {
+  if (progress_is_terminal()) fprintf(stderr, "\r\033[K");
+}

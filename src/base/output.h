@@ -16,5 +16,6 @@ Status output_write(const void *bytes, size_t size, Error *err); /* straight to 
 Status output_printf(Error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool output_is_terminal(void);
 bool progress_is_terminal(void); /* standard error: where progress and statistics go */
+void progress_clear(void);       /* takes a line of progress off it again, where it is a terminal */
 
 #endif

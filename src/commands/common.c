@@ -1,6 +1,6 @@
 /* common.c - see common.h.
  *
- * Called by: every command. The only thing here that changes is the flag that the SIGINT handler sets. */
+ * Called by: every command. The only thing here that changes is the flag that the signal handler sets. */
 #include "commands/common.h"
 
 #include <errno.h>
@@ -11,9 +11,6 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
-
-/* No context holds a text of this size: the longest are of some million tokens of some bytes. */
-static const size_t max_text_bytes = (size_t)64 << 20;
 
 int command_finish(Status status, const Error *err) {
   bool told = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
@@ -26,16 +23,29 @@ int command_finish(Status status, const Error *err) {
 /* The one global that changes: a signal handler has nothing else to write to. */
 static volatile int interrupted;
 
+static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+enum { N_ENDING = sizeof ending / sizeof *ending };
+
+/* The next one of any of them ends the program. */
 static void on_interrupt(int signal_number) {
   (void)signal_number;
   interrupted = 1;
+  for (int i = 0; i < N_ENDING; i++) {
+    struct sigaction action;
+    sigaction(ending[i], NULL, &action);
+    if (action.sa_handler == on_interrupt) signal(ending[i], SIG_DFL);
+  }
 }
 
 const volatile int *interrupt_catch(void) {
-  /* No SA_RESTART: a read that waits for input ends too. After one signal the default is back. */
-  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+  /* No SA_RESTART: a read that waits for input ends too. */
+  struct sigaction action = {.sa_handler = on_interrupt}, before;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
+  for (int i = 0; i < N_ENDING; i++) {
+    sigaction(ending[i], NULL, &before);
+    if (ending[i] == SIGHUP && before.sa_handler == SIG_IGN) continue; /* nohup */
+    sigaction(ending[i], &action, NULL);
+  }
   return &interrupted;
 }
 
@@ -69,10 +79,15 @@ Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
   return model_open(path, &values->overrides, model, err);
 }
 
-Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err) {
-  if (model->tokenizer_path) return tokenizer_open(model->tokenizer_path, tokenizer, err);
+Status model_tokenizer_check(const Model *model, const char *model_path, Error *err) {
+  if (model->tokenizer_path) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: no tokenizer.json %s it (--tokenizer FILE names one)", model_path,
                    model->layout == LAYOUT_HF_DIRECTORY ? "in" : "beside");
+}
+
+Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err) {
+  TRY(model_tokenizer_check(model, model_path, err));
+  return tokenizer_open(model->tokenizer_path, tokenizer, err);
 }
 
 /* --- text and ids */
@@ -81,8 +96,9 @@ Status text_read(const char *path, Buffer *out, Error *err) {
   bool standard = strcmp(path, "-") == 0;
   const char *name = standard ? "standard input" : path;
   size_t start = out->size;
-  TRY(standard ? stream_read(stdin, name, max_text_bytes, out, err)
-               : file_read(path, max_text_bytes, out, err));
+  /* A signal that came before the first read interrupts none. */
+  if (interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  TRY(standard ? stream_read(stdin, name, TEXT_LIMIT, out, err) : file_read(path, TEXT_LIMIT, out, err));
   /* A SIGINT that comes together with the end of the input interrupts no read. */
   if (interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (out->size == start) return STATUS_OK;
@@ -92,12 +108,37 @@ Status text_read(const char *path, Buffer *out, Error *err) {
                    (unsigned char)out->data[start + valid], valid);
 }
 
-Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, Error *err) {
-  for (size_t i = 0; i < n; i++)
-    if (ids[i] < 0 || ids[i] >= model->config.vocab_size)
-      return error_set(err, STATUS_MODEL,
-                       "%s: token %zu has id %d, expected one below %d, the model's vocabulary: is this the "
-                       "model's own tokenizer?",
-                       source, i, (int)ids[i], model->config.vocab_size);
+Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err) {
+  static const char between[] = " \t\r\n\v\f,[]";
+  if (text->size == 0) return STATUS_OK;
+  const char *at = text->data, *end = text->data + text->size;
+  while (at < end) {
+    if (memchr(between, *at, sizeof between - 1)) {
+      at++;
+      continue;
+    }
+    const char *start = at;
+    int64_t value = 0;
+    for (; at < end && *at >= '0' && *at <= '9' && value <= INT32_MAX; at++) value = value * 10 + (*at - '0');
+    bool whole = at > start && (at == end || memchr(between, *at, sizeof between - 1));
+    if (!whole || value > INT32_MAX) {
+      int shown = (int)(end - start < 16 ? end - start : 16);
+      return error_set(err, STATUS_USAGE,
+                       "%s: token %zu, at byte %td, is \"%.*s\", expected an id (a number)", name, ids->count,
+                       start - text->data, shown, start);
+    }
+    TRY(id_list_append(ids, (int32_t)value, err));
+  }
   return STATUS_OK;
+}
+
+Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
+                 Error *err) {
+  const int n_known = model->config.vocab_size;
+  size_t i = 0;
+  while (i < n && ids[i] >= 0 && ids[i] < n_known) i++;
+  if (i == n) return STATUS_OK;
+  return error_set(err, from == IDS_GIVEN ? STATUS_USAGE : STATUS_MODEL,
+                   "%s: token %zu has id %d, expected one below %d, the model's vocabulary%s", source, i,
+                   (int)ids[i], n_known, from == IDS_GIVEN ? "" : ": is this the model's own tokenizer?");
 }

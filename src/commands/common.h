@@ -1,4 +1,4 @@
-/* common.h - what commands share: how they end, how they open a model, texts, SIGINT.
+/* common.h - what commands share: how they end, how they open a model, texts, signals that end a program.
  *
  * Environment: AUK_MODEL is the model where no flag names one. */
 #ifndef AUK_COMMANDS_COMMON_H
@@ -27,16 +27,28 @@ Status model_flags_path(const ModelFlags *values, const char **path, Error *err)
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
 
 /* The tokenizer that belongs to an open model, refused with what to do where it has none. */
+Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);
 
-/* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above 64 MB, and where it
- * is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
+/* No context holds a text of this size: the longest are of some million tokens of some bytes. */
+#define TEXT_LIMIT ((size_t)64 << 20)
+
+/* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above TEXT_LIMIT, and where
+ * it is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
 Status text_read(const char *path, Buffer *out, Error *err);
 
-/* Refuses ids that the model has no embedding for: such a tokenizer belongs to another model. */
-Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, Error *err);
+/* Appends the ids of a text: numbers with white space, commas or brackets between them. `name` is for messages
+ * (STATUS_USAGE). */
+Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);
 
-/* From the first call on the first SIGINT sets the returned flag, and a second one ends the program. */
+/* Refuses ids that the model has no embedding for: a tokenizer that makes them belongs to another model
+ * (STATUS_MODEL), a person who gives them is told (STATUS_USAGE). */
+typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
+Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
+                 Error *err);
+
+/* From the first call on the first SIGINT, SIGTERM or SIGHUP (unless that is ignored) sets the returned flag,
+ * and a second one ends the program. */
 const volatile int *interrupt_catch(void);
 
 #endif

@@ -3,6 +3,7 @@
  * Called by: run.c, eval.c, bench.c. */
 #include "commands/device.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -37,8 +38,29 @@ FlagGroup device_flag_group(DeviceFlags *values) {
 }
 
 static int cores_available(void) {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  for (int room = CPU_SETSIZE; room <= 1 << 20; room *= 2) {
+    cpu_set_t *cores = CPU_ALLOC((size_t)room);
+    size_t size = CPU_ALLOC_SIZE((size_t)room);
+    if (!cores) break;
+    int n = sched_getaffinity(0, size, cores) == 0 ? CPU_COUNT_S(size, cores) : 0;
+    bool short_of_room = n == 0 && errno == EINVAL;
+    CPU_FREE(cores);
+    if (n > 0) return n;
+    if (!short_of_room) break;
+  }
+  return 1;
+}
+
+/* What means something only on a GPU is not dropped silently on the CPU. A GPU's number (0 is the default) is
+ * no such thing where the device is chosen automatically. */
+static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
+  const char *flag = values->act == 1            ? "--act int8"
+                     : values->kernel            ? "--kernel"
+                     : values->no_graphs         ? "--no-graphs"
+                     : values->gpu && !automatic ? "--gpu"
+                                                 : NULL;
+  if (!flag) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is for GPUs, but this would compute on the CPU", flag);
 }
 
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
@@ -51,19 +73,21 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                                  .kernel = values->kernel}};
 #if AUK_CUDA
   Error reason = {{0}};
-  if (values->device == DEVICE_CPU) return STATUS_OK;
+  if (values->device == DEVICE_CPU) return check_on_cpu(values, false, err);
   if (values->device == DEVICE_CUDA) {
     device->backend = &cuda_backend;
     return device_use(values->gpu, err);
   }
   if (device_usable(values->gpu, &reason)) {
     device->backend = &cuda_backend;
-  } else {
-    fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
+    return STATUS_OK;
   }
-  return STATUS_OK;
+  fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
+  return check_on_cpu(values, true, err);
 #else
-  if (values->device != DEVICE_CUDA) return STATUS_OK;
+  if (values->device == DEVICE_AUTO && values->gpu)
+    fprintf(stderr, "auk: --gpu %d: this build has no CUDA: computing on the CPU\n", values->gpu);
+  if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
 #endif
 }
@@ -110,7 +134,9 @@ static bool read_counter(const char *path, const char *key, uint64_t *value) {
   return found;
 }
 
-size_t memory_available(void) {
+/* Bytes that this process could still use of the host's memory: what the kernel calls available, within the
+ * limit of its control group. */
+static size_t memory_available(void) {
   uint64_t available = SIZE_MAX, kib, limit, used, cached;
   if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
   /* A container sees its own group here (cgroup v2); the page cache in it can be taken back. */
@@ -169,7 +195,7 @@ Status device_load(Device *device, const Model *model, Error *err) {
     device->options.progress_user = &bar;
   }
   Status status = device->backend->load(model, &device->options, &device->loaded, err);
-  if (bar.shown >= 0) fprintf(stderr, "\r\033[K");
+  progress_clear();
   return status;
 }
 

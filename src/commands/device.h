@@ -26,7 +26,7 @@ typedef struct {
 } Device;
 
 /* Chooses. Where "auto" finds no usable GPU, a program built for GPUs says why on standard error, in one
- * line. */
+ * line. Flags that mean something only on a GPU are STATUS_USAGE on the CPU. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
 /* What the device is called: the GPU's name, or the processor's, in out. */
@@ -47,9 +47,5 @@ Status device_check_memory(const Device *device, const Model *model, const State
 /* Loads the weights; a bar on standard error where that is a terminal and there is something to wait for. */
 Status device_load(Device *device, const Model *model, Error *err);
 void device_release(Device *device); /* after the sessions on it; a zeroed one is fine */
-
-/* Bytes that this process could still use of the host's memory: what the kernel calls available, within the
- * limit of its control group. */
-size_t memory_available(void);
 
 #endif

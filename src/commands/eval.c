@@ -22,7 +22,7 @@ typedef struct {
   ModelFlags model;
   DeviceFlags device;
   const char *ids_file, *text_file, *logits_out;
-  int window, chunk, max_tokens; /* 0: all tokens, the default, all tokens */
+  int window, chunk, max_tokens; /* 0: all tokens, what serves the device, all tokens */
   bool parse_special;
 } Options;
 
@@ -44,30 +44,6 @@ typedef struct {
 
 /* --- the tokens */
 
-/* Integers separated by white space. */
-static Status parse_ids(const char *name, const Buffer *text, IdList *ids, Error *err) {
-  static const char white[] = " \t\r\n\v\f";
-  const char *at = text->data, *end = text->data + text->size;
-  while (at < end) {
-    if (memchr(white, *at, sizeof white - 1)) {
-      at++;
-      continue;
-    }
-    const char *start = at;
-    int64_t value = 0;
-    for (; at < end && *at >= '0' && *at <= '9' && value <= INT32_MAX; at++) value = value * 10 + (*at - '0');
-    bool whole = at > start && (at == end || memchr(white, *at, sizeof white - 1));
-    if (!whole || value > INT32_MAX) {
-      int shown = (int)(end - start < 16 ? end - start : 16);
-      return error_set(err, STATUS_USAGE,
-                       "%s: token %zu, at byte %td, is \"%.*s\", expected an id (a number)", name, ids->count,
-                       start - text->data, shown, start);
-    }
-    TRY(id_list_append(ids, (int32_t)value, err));
-  }
-  return STATUS_OK;
-}
-
 static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
   Tokenizer *tokenizer = NULL;
   TRY(model_tokenizer_open(eval->model, eval->model_path, &tokenizer, err));
@@ -84,12 +60,13 @@ static Status read_ids(Eval *eval, Error *err) {
   Buffer text = {0};
   Status status = text_read(path, &text, err);
   if (status == STATUS_OK)
-    status = o->ids_file ? parse_ids(path, &text, &eval->ids, err) : encode_text(eval, &text, err);
+    status = o->ids_file ? ids_parse(path, &text, &eval->ids, err) : encode_text(eval, &text, err);
   buffer_release(&text);
   TRY(status);
   if (eval->ids.count == 0) return error_set(err, STATUS_USAGE, "%s: no tokens", path);
   if (o->max_tokens && eval->ids.count > (size_t)o->max_tokens) eval->ids.count = (size_t)o->max_tokens;
-  return ids_check(eval->model, eval->ids.ids, eval->ids.count, path, err);
+  return ids_check(eval->model, eval->ids.ids, eval->ids.count, path, o->ids_file ? IDS_GIVEN : IDS_ENCODED,
+                   err);
 }
 
 /* --- their logits */
@@ -122,7 +99,6 @@ static Status evaluate(Eval *eval, int window, Error *err) {
     TRY(session_evaluate(eval->session, eval->ids.ids + eval->window_start, eval->window_size, take_logits,
                          eval, err));
   }
-  if (progress_is_terminal()) fprintf(stderr, "\r\033[K");
   return STATUS_OK;
 }
 
@@ -148,9 +124,8 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(model_flags_path(&o->model, &eval->model_path, err));
   TRY(device_choose(&o->device, &eval->device, err));
   TRY(model_flags_open(&o->model, &eval->model, err));
-  if (eval->model->layout == LAYOUT_HF_DIRECTORY && !eval->model->tokenizer_path)
-    return error_set(err, STATUS_MODEL, "%s: no tokenizer.json in it (--tokenizer FILE names one)",
-                     eval->model_path);
+  if (eval->model->layout == LAYOUT_HF_DIRECTORY)
+    TRY(model_tokenizer_check(eval->model, eval->model_path, err));
   TRY(read_ids(eval, err));
   int window = 0;
   TRY(choose_window(eval, &window, err));
@@ -165,7 +140,9 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(session_open(eval->device.backend, eval->device.loaded, eval->model, &session, &eval->session, err));
   if (o->logits_out)
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
-  TRY(evaluate(eval, window, err));
+  Status status = evaluate(eval, window, err);
+  progress_clear();
+  TRY(status);
   if (o->logits_out) TRY(npy_commit(&eval->npy, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
   return output_printf(err, "tokens=%zu scored=%zu nll=%.9f ppl=%.9g\n", eval->ids.count, eval->n_scored,
@@ -194,7 +171,7 @@ static const char about[] = "Feeds tokens to the model one after the other as gi
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
   const Flag flags[] = {
       flag_string("--ids-file", "FILE", &o->ids_file,
-                  "token ids, separated by white space; - for standard input"),
+                  "token ids between white space, commas or brackets; - for standard input"),
       flag_string("-f, --file", "FILE", &o->text_file,
                   "a text instead, encoded as the model's tokenizer does; - for standard input"),
       flag_switch("--parse-special", &o->parse_special,
@@ -203,7 +180,8 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
                   "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
       flag_int("--window", "N", &o->window, 0, INT_MAX,
                "begins anew every N tokens (default 0: all tokens in one window)"),
-      flag_int("--chunk", "N", &o->chunk, 0, 1 << 20, "tokens computed at once (default 256)"),
+      flag_int("--chunk", "N", &o->chunk, 0, 1 << 20,
+               "tokens computed at once (default: what serves the device)"),
       flag_int("--max-tokens", "N", &o->max_tokens, 0, INT_MAX, "only the first N tokens (default 0: all)"),
   };
   const FlagGroup groups[] = {

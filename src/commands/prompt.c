@@ -40,7 +40,8 @@ static Status add_file(const char *path, Buffer *text, Error *err) {
 }
 
 static void drop_newline(Buffer *text) {
-  if (text->size && text->data[text->size - 1] == '\n') text->size--;
+  if (text->size == 0 || text->data[text->size - 1] != '\n') return;
+  text->size--;
   if (text->size && text->data[text->size - 1] == '\r') text->size--;
 }
 

@@ -14,7 +14,7 @@ typedef struct {
 } PromptFlags;
 
 /* Joins standard input, the files and -p, in this order: text from standard input where it was asked for or
- * something is piped in, each part beginning on a line of its own; the newline that ends a file or a pipe is
+ * something is piped in (where "-" is among the files: in its place there), each part beginning on a line of its own; the newline that ends a file or a pipe is
  * no part of the prompt. STATUS_USAGE where there is no prompt at all. Never reads a terminal that was not
  * asked for. */
 Status prompt_text(const PromptFlags *flags, Buffer *text, Error *err);

@@ -182,13 +182,12 @@ static bool prefill_progress(void *user, int done, int total) {
   const Run *run = user;
   if (progress_is_terminal() && total > 1) {
     fprintf(stderr, "\rprompt: %d of %d tokens", done, total);
-    if (done == total) fprintf(stderr, "\r\033[K");
   }
   return !*run->interrupted;
 }
 
 static double per_second(int n, double ms) {
-  return ms > 0 ? n * 1e3 / ms : 0;
+  return n > 0 && ms > 0 ? n * 1e3 / ms : 0;
 }
 
 static void print_statistics(const Run *run, const GenerateResult *result, double prefill_ms) {
@@ -208,7 +207,9 @@ static Status answer(Run *run, Error *err) {
       .interrupted = run->interrupted,
   };
   double start = clock_ms();
-  TRY(session_sync(run->session, run->ids.ids, (int)run->ids.count, prefill_progress, run, err));
+  Status status = session_sync(run->session, run->ids.ids, (int)run->ids.count, prefill_progress, run, err);
+  progress_clear();
+  TRY(status);
   double prefill_ms = clock_ms() - start;
   TRY(tokenizer_stream_open(run->tokenizer, true, &run->stream, err));
   GenerateResult result;
@@ -231,7 +232,7 @@ static Status read_prompt(Run *run, Error *err) {
                      run->model_path);
   TRY(prompt_text(flags, &run->prompt, err));
   TRY(prompt_encode(flags, run->tokenizer, run->format, &run->prompt, &run->ids, err));
-  return ids_check(run->model, run->ids.ids, run->ids.count, "the prompt", err);
+  return ids_check(run->model, run->ids.ids, run->ids.count, "the prompt", IDS_ENCODED, err);
 }
 
 static void print_choices(const Run *run, const SessionOptions *session) {
@@ -283,8 +284,9 @@ static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]";
 
 static const char about[] =
-    "Answers a prompt. Text from standard input comes first, then the files, then -p, each beginning on a\n"
-    "line of its own; a pipe, a socket or a file on standard input is read to its end. The prompt is put\n"
+    "Answers a prompt. Text from standard input comes first (unless - stands among the files), then the\n"
+    "files, then -p, each beginning on a line of its own; a pipe, a socket or a file on standard input is "
+    "read to its end. The prompt is put\n"
     "into the model's chat format where its tokenizer has one that is known (ChatML, Llama 3). Sampling is\n"
     "as the model's generation_config.json says, greedy where it says nothing; flags win. Exit status: 0\n"
     "done, 1 failed, 2 usage, 3 model refused, 130 interrupted, 141 the reader of the output went away.";
