@@ -45,6 +45,11 @@ static Inspection inspect(const Model *model, const char *path) {
   return inspection;
 }
 
+size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
+  size_t bytes = inspection->kv_numbers * size; /* at most 2^37 in the ranges of config.h */
+  return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
+}
+
 /* --- lines for a person */
 
 static Status begin_line(Buffer *out, const char *label, Error *err) {
@@ -206,8 +211,8 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   } types[] = {{"kv cache f16", 2}, {"kv cache f32", 4}};
   for (int i = 0; i < 2; i++) {
     TRY(begin_line(out, types[i].label, err));
-    TRY(buffer_printf(out, err, "%zu bytes a token, ", inspection->kv_numbers * types[i].size));
-    TRY(print_bytes(out, inspection->kv_numbers * types[i].size * n_ctx, err));
+    TRY(buffer_printf(out, err, "%zu bytes a token, ", kv_bytes(inspection, types[i].size, 1)));
+    TRY(print_bytes(out, kv_bytes(inspection, types[i].size, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
   return STATUS_OK;

@@ -13,9 +13,10 @@ typedef struct {
   size_t kv_numbers;                     /* that a token takes in the KV cache */
 } Inspection;
 
+/* What n_tokens take in a KV cache of numbers of `size` bytes; SIZE_MAX where that is more. */
+size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
+
 /* The whole report as one JSON object and a newline; `tensors`: with a list of all of them. */
 Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
-
-const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
 #endif

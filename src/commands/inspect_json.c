@@ -7,12 +7,6 @@
 #include "commands/decimal.h"
 #include "commands/inspect.h"
 
-const char *rope_kind_name(RopeKind kind) {
-  static const char *const names[] = {
-      [ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
-  return names[kind];
-}
-
 /* An object or array being written. Every member begins with a comma but the first. */
 typedef struct {
   Buffer *out;
@@ -155,12 +149,12 @@ static Status put_memory(Writer *w, const Inspection *inspection) {
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(put_size(w, "weight_bytes", model->weight_bytes));
   TRY(open_member(w, "kv_bytes_per_token", "{"));
-  TRY(put_size(w, "f16", inspection->kv_numbers * 2));
-  TRY(put_size(w, "f32", inspection->kv_numbers * 4));
+  TRY(put_size(w, "f16", kv_bytes(inspection, 2, 1)));
+  TRY(put_size(w, "f32", kv_bytes(inspection, 4, 1)));
   TRY(close_member(w, "}"));
   TRY(open_member(w, "kv_bytes_full_context", "{"));
-  TRY(put_size(w, "f16", inspection->kv_numbers * 2 * n_ctx));
-  TRY(put_size(w, "f32", inspection->kv_numbers * 4 * n_ctx));
+  TRY(put_size(w, "f16", kv_bytes(inspection, 2, n_ctx)));
+  TRY(put_size(w, "f32", kv_bytes(inspection, 4, n_ctx)));
   return close_member(w, "}");
 }
 

@@ -3,6 +3,7 @@
  * Called by: main.c.   Calls: model/model.h.
  * The file appears whole or not at all. What its header cannot hold and this program would not guess is
  * said on standard error. */
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -58,13 +59,17 @@ static void tell_what_is_lost(const Model *model, const char *output) {
 }
 
 static Status run(const Options *options, Model **model, Error *err) {
+  const volatile int *interrupted = interrupt_catch();
   TRY(model_flags_open(&options->model, model, err));
-  TRY(ak48_write(*model, options->output, err));
+  TRY(ak48_write(*model, options->output, interrupted, err));
   struct stat info;
   bool regular = stat(options->output, &info) == 0 && S_ISREG(info.st_mode); /* not /dev/stdout */
   if (regular) tell_what_is_lost(*model, options->output);
-  if (options->verbose || progress_is_terminal())
-    fprintf(stderr, "%s: %zu bytes of weights\n", options->output, (*model)->weight_bytes);
+  if (!options->verbose && !progress_is_terminal()) return STATUS_OK;
+  if (regular)
+    fprintf(stderr, "auk: %s is written: %jd bytes\n", options->output, (intmax_t)info.st_size);
+  else
+    fprintf(stderr, "auk: %s is written\n", options->output);
   return STATUS_OK;
 }
 

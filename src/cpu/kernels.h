@@ -18,7 +18,6 @@ enum {
   KEY_BLOCK = 16,       /* keys that lie side by side in the cache */
   SEGMENT = 256,        /* positions whose softmax is one piece; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,     /* queries that share one pass over a segment */
-  MAX_HEAD_DIM = 256,   /* config.h */
   TILE_ROWS = 6,        /* rows that outer.h keeps in registers */
   PRODUCT_ROWS = 132,   /* most rows of one product_rows(); whole tiles */
   PRODUCT_COLUMNS = 64, /* most columns of it */

@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "model/layers.h"
 
 /* --- the header */
 
-/* The ranges are config.c's. They keep the length of any body below 2^59, so that no sum of sizes
- * overflows, and a lying header from causing a long walk. */
+/* The ranges of config.h: with them no sum of sizes overflows, and a lying header causes no long walk. */
 static const struct {
   const char *name;
   size_t offset; /* in the file */
@@ -23,15 +23,15 @@ static const struct {
   size_t field;  /* in an Ak48Header */
 } fields[] = {
     /* clang-format off */
-  { "dim",           8,  1 << 20, offsetof(Ak48Header, dim) },
-  { "hidden_dim",   12,  1 << 22, offsetof(Ak48Header, hidden_dim) },
-  { "n_layers",     16,     4096, offsetof(Ak48Header, n_layers) },
-  { "n_heads",      20,  1 << 14, offsetof(Ak48Header, n_heads) },
-  { "n_kv_heads",   24,  1 << 14, offsetof(Ak48Header, n_kv_heads) },
-  { "vocab_size",   28,  1 << 24, offsetof(Ak48Header, vocab_size) },
-  { "max_seq_len",  32,  1 << 30, offsetof(Ak48Header, max_seq_len) },
-  { "head_dim",     37,      256, offsetof(Ak48Header, head_dim) },
-  { "group_size",   41,  1 << 22, offsetof(Ak48Header, group_size) },
+  { "dim",          8, MAX_HIDDEN,       offsetof(Ak48Header, dim) },
+  { "hidden_dim",  12, MAX_INTERMEDIATE, offsetof(Ak48Header, hidden_dim) },
+  { "n_layers",    16, MAX_LAYERS,       offsetof(Ak48Header, n_layers) },
+  { "n_heads",     20, MAX_HEADS,        offsetof(Ak48Header, n_heads) },
+  { "n_kv_heads",  24, MAX_HEADS,        offsetof(Ak48Header, n_kv_heads) },
+  { "vocab_size",  28, MAX_VOCAB,        offsetof(Ak48Header, vocab_size) },
+  { "max_seq_len", 32, MAX_POSITION,     offsetof(Ak48Header, max_seq_len) },
+  { "head_dim",    37, MAX_HEAD_DIM,     offsetof(Ak48Header, head_dim) },
+  { "group_size",  41, MAX_INTERMEDIATE, offsetof(Ak48Header, group_size) },
     /* clang-format on */
 };
 #define N_FIELDS      (sizeof fields / sizeof *fields)
@@ -58,6 +58,18 @@ void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_
   out[SHARED_OFFSET] = header->shared_classifier;
 }
 
+static bool has_magic(const unsigned char *bytes, size_t size) {
+  return size >= 4 && get_u32(bytes) == AK48_MAGIC;
+}
+
+Status ak48_is(const char *path, bool *packed, Error *err) {
+  MappedFile file;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  *packed = has_magic(file.data, file.size);
+  file_unmap(&file);
+  return STATUS_OK;
+}
+
 /* What is this file, if it is no ak48? For the message. */
 static const char *other_file(const unsigned char *bytes, size_t size) {
   if (size >= 4 && memcmp(bytes, "GGUF", 4) == 0)
@@ -74,8 +86,8 @@ static Status check_header(const char *path, const Ak48Header *h, Error *err) {
     return error_set(err, STATUS_MODEL, "%s: n_heads is %d, expected a multiple of n_kv_heads, %d", path,
                      h->n_heads, h->n_kv_heads);
   if (h->head_dim % 2 != 0)
-    return error_set(err, STATUS_MODEL, "%s: head_dim is %d, expected an even number up to 256", path,
-                     h->head_dim);
+    return error_set(err, STATUS_MODEL, "%s: head_dim is %d, expected an even number up to %d", path,
+                     h->head_dim, MAX_HEAD_DIM);
   ModelConfig config = {0};
   ak48_header_to_config(h, &config);
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
@@ -94,7 +106,7 @@ static Status check_header(const char *path, const Ak48Header *h, Error *err) {
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
                           Error *err) {
   *header = (Ak48Header){0};
-  if (size < 4 || get_u32(bytes) != AK48_MAGIC) {
+  if (!has_magic(bytes, size)) {
     char found[16] = "nothing";
     if (size >= 4) snprintf(found, sizeof found, "0x%08" PRIx32, get_u32(bytes));
     return error_set(err, STATUS_MODEL, "%s is no packed file: it begins with %s, expected 0x%08x (ak48)%s",

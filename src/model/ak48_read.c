@@ -133,11 +133,10 @@ static Status check_beside(const char *config_path, const char *path, const Mode
     return error_set(err, STATUS_MODEL, "%s: %s has %sq and k norms, but by its length %s beside it has %s",
                      config_path, beside->architecture, beside->qk_norm ? "" : "no ", path,
                      qk_norm ? "them" : "none");
-  if (strcmp(beside->architecture, "Qwen2ForCausalLM") == 0)
+  if (beside->qkv_bias)
     return error_set(err, STATUS_MODEL,
-                     "%s: Qwen2ForCausalLM has biases, which a packed file cannot hold, but %s is "
-                     "beside it",
-                     config_path, path);
+                     "%s: %s has biases, which a packed file cannot hold, but %s is beside it", config_path,
+                     beside->architecture, path);
   return STATUS_OK;
 }
 
@@ -169,15 +168,22 @@ static Status find_config(const char *path, const char *directory, const Ak48Hea
   return status;
 }
 
-static void apply_overrides(const ModelOverrides *overrides, Model *model) {
+static Status apply_overrides(const ModelOverrides *overrides, Model *model, Error *err) {
+  RopeConfig *rope = &model->config.rope;
   if (overrides->rope_theta != 0) {
-    model->config.rope.theta = overrides->rope_theta;
+    if (rope->kind == ROPE_YARN && overrides->rope_theta <= 1) /* as in config.json */
+      return error_set(
+          err, STATUS_USAGE,
+          "--rope-theta is %g, expected more than 1 with the yarn of config.json beside the file",
+          overrides->rope_theta);
+    rope->theta = overrides->rope_theta;
     model->theta_source = "flag";
   }
   if (overrides->norm_eps != 0) {
     model->config.norm_eps = overrides->norm_eps;
     model->eps_source = "flag";
   }
+  return STATUS_OK;
 }
 
 /* --- all of it */
@@ -198,14 +204,6 @@ static Status read_body(const Ak48Header *header, bool qk_norm, Model *model, Er
   return STATUS_OK;
 }
 
-static char *directory_of(const char *path, Error *err) {
-  const char *slash = strrchr(path, '/');
-  size_t length = slash ? (size_t)(slash - path) + 1 : 1;
-  char *directory = mem_alloc(length + 1, 1, "a path", err);
-  if (directory) memcpy(directory, slash ? path : ".", length);
-  return directory;
-}
-
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   MappedFile *file = &model->files->packed;
   Ak48Header header;
@@ -214,14 +212,14 @@ Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model
   TRY(ak48_header_decode(path, file->data, file->size, &header, err));
   TRY(decide_qk_norm(file, &header, &qk_norm, err));
   model->layout = LAYOUT_AK48;
-  char *directory = directory_of(path, err);
+  char *directory = path_directory(path, err);
   if (!directory) return STATUS_FAILED;
   Status status = find_config(path, directory, &header, qk_norm, model, err);
   if (status == STATUS_OK) {
     ak48_header_to_config(&header, &model->config);
-    apply_overrides(overrides, model);
-    status = read_body(&header, qk_norm, model, err);
+    status = apply_overrides(overrides, model, err);
   }
+  if (status == STATUS_OK) status = read_body(&header, qk_norm, model, err);
   if (status == STATUS_OK) status = find_tokenizer(model, directory, overrides, err);
   free(directory);
   return status;

@@ -15,17 +15,16 @@
 typedef struct {
   const Model *model;
   AtomicFile *file; /* NULL: the first pass, which only looks */
+  const volatile int *interrupted;
 } Writer;
 
 /* --- what the format cannot say */
 
 static Status check_positions(const Model *model, const char *path, Error *err) {
-  static const char *const kinds[] = {
-      [ROPE_PLAIN] = "plain", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
   const ModelConfig *config = &model->config;
   if (config->rope.kind != ROPE_PLAIN)
     return error_set(err, STATUS_MODEL, "%s: rope scaling \"%s\" cannot be written into a packed file", path,
-                     kinds[config->rope.kind]);
+                     rope_kind_name(config->rope.kind));
   for (int i = 0; i < config->n_layers; i++) {
     /* A window that no position reaches past is none. */
     if (config->windows[i] > 0 && config->windows[i] < config->max_position)
@@ -115,6 +114,7 @@ static const void *data_of(const Model *model, const Ak48Tensor *tensor, Dtype *
 
 static Status visit(void *user, const Ak48Tensor *tensor, Error *err) {
   Writer *writer = user;
+  if (writer->interrupted && *writer->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   Dtype dtype;
   const void *data = data_of(writer->model, tensor, &dtype);
   if (dtype == DTYPE_I32)
@@ -140,7 +140,7 @@ static Ak48Header header_of(const Model *model) {
                       .group_size = model->layers[0].q.group};
 }
 
-Status ak48_write(const Model *model, const char *path, Error *err) {
+Status ak48_write(const Model *model, const char *path, const volatile int *interrupted, Error *err) {
   const char *source = model->files->path;
   TRY(check_positions(model, source, err));
   TRY(check_layers(model, source, err));
@@ -149,7 +149,7 @@ Status ak48_write(const Model *model, const char *path, Error *err) {
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
   TRY(ak48_header_decode(source, bytes, sizeof bytes, &header, err)); /* what we would refuse to read */
-  Writer writer = {model, NULL};
+  Writer writer = {.model = model, .interrupted = interrupted};
   uint64_t end;
   TRY(ak48_walk(&header, qk_norm, visit, &writer, &end, err));
 

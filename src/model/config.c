@@ -28,30 +28,20 @@ typedef struct {
   int n_kv_heads;                             /* likewise; 0: as many as n_heads */
   int head_dim;                               /* likewise; 0: hidden / n_heads */
   int bos, eos;                               /* likewise; -1: none */
-  bool qk_norm;
+  bool qk_norm, qkv_bias;
   WindowRule windows;
 } Family;
 
 /* clang-format off */
 static const Family families[] = {
-  /* architecture        model_type vocab_size intermed. max_position kv head bos eos qk_norm windows */
-  {"LlamaForCausalLM",   "llama",    32000, 11008,   2048,  0,   0,  1,  2, false, WINDOW_NONE},
-  {"MistralForCausalLM", "mistral",  32000, 14336, 131072,  8,   0,  1,  2, false, WINDOW_ALL},
-  {"Qwen2ForCausalLM",   "qwen2",   151936, 22016,  32768, 32,   0, -1, -1, false, WINDOW_BY_LAYER},
-  {"Qwen3ForCausalLM",   "qwen3",   151936, 22016,  32768, 32, 128, -1, -1, true,  WINDOW_BY_LAYER},
+  /* architecture        model_type vocab_size intermed. max_position kv head bos eos qk_norm qkv_bias windows */
+  {"LlamaForCausalLM",   "llama",    32000, 11008,   2048,  0,   0,  1,  2, false, false,    WINDOW_NONE},
+  {"MistralForCausalLM", "mistral",  32000, 14336, 131072,  8,   0,  1,  2, false, false,    WINDOW_ALL},
+  {"Qwen2ForCausalLM",   "qwen2",   151936, 22016,  32768, 32,   0, -1, -1, false, true,     WINDOW_BY_LAYER},
+  {"Qwen3ForCausalLM",   "qwen3",   151936, 22016,  32768, 32, 128, -1, -1, true,  false,    WINDOW_BY_LAYER},
 };
 /* clang-format on */
 static const size_t n_families = sizeof families / sizeof *families;
-
-enum {
-  MAX_HIDDEN = 1 << 20,
-  MAX_INTERMEDIATE = 1 << 22,
-  MAX_VOCAB = 1 << 24,
-  MAX_LAYERS = 4096,
-  MAX_HEADS = 1 << 14,
-  MAX_HEAD_DIM = 256,
-  MAX_POSITION = 1 << 30,
-};
 
 /* An object of a file, with the words for messages about its members. */
 typedef struct {
@@ -158,6 +148,7 @@ static Status parse_heads(const Reader *r, const Family *family, ModelConfig *co
 static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *config) {
   snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
   config->qk_norm = family->qk_norm;
+  config->qkv_bias = family->qkv_bias;
   TRY(get_int(r, "hidden_size", 1, MAX_HIDDEN, 4096, &config->hidden));
   TRY(get_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, family->intermediate, &config->intermediate));
   TRY(get_int(r, "num_hidden_layers", 1, MAX_LAYERS, 32, &config->n_layers));
@@ -174,16 +165,20 @@ static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *co
 
 /* --- rope */
 
-static Status rope_kind(const Reader *r, RopeKind *kind) {
+const char *rope_kind_name(RopeKind kind) {
   static const char *const names[] = {
       [ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
+  return names[kind];
+}
+
+static Status rope_kind(const Reader *r, RopeKind *kind) {
   const char *name, *old_name;
   TRY(get_string(r, "rope_type", &name));
   TRY(get_string(r, "type", &old_name));
   if (!name) name = old_name ? old_name : "default";
   for (int i = ROPE_PLAIN; i <= ROPE_YARN; i++) {
     *kind = (RopeKind)i;
-    if (strcmp(name, names[i]) == 0) return STATUS_OK;
+    if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
   }
   return refuse(r, "rope type %s is not supported, expected default, linear, llama3 or yarn", name);
 }

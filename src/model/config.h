@@ -12,6 +12,8 @@
 
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
 
+const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
+
 /* How positions are scaled (transformers, modeling_rope_utils.py). rope_frequencies() turns it into numbers.
  * */
 typedef struct {
@@ -30,6 +32,18 @@ typedef struct {
 typedef enum { QUANT_NONE, QUANT_AWQ } QuantMethod;
 
 #define MAX_EOS 64
+
+/* The ranges of sizes, each from 1. Products of three of them fit int64, and the length of any packed file is
+ * below 2^59. */
+enum {
+  MAX_HIDDEN = 1 << 20,
+  MAX_INTERMEDIATE = 1 << 22,
+  MAX_VOCAB = 1 << 23, /* what the sampler takes (engine/sampler_math.h) */
+  MAX_LAYERS = 4096,
+  MAX_HEADS = 1 << 14,
+  MAX_HEAD_DIM = 256,
+  MAX_POSITION = 1 << 30,
+};
 
 /* Sampling defaults of generation_config.json, as given there or neutral. */
 typedef struct {
@@ -54,6 +68,7 @@ typedef struct {
   RopeConfig rope;
   bool tied_embeddings; /* the output head is the embedding */
   bool qk_norm;         /* RMSNorm over each head of q and k before rope (Qwen3) */
+  bool qkv_bias;        /* q, k and v always have a bias (Qwen2) */
   int *windows; /* [n_layers] sliding window: a position sees itself and the window - 1 before; 0: all */
 
   QuantMethod quant;

@@ -50,12 +50,7 @@ static Status take_linear(Layout *layout, const Model *model, int which, Linear 
   if (is_quantised(config, linear->name)) {
     linear->kind = LINEAR_AWQ;
     linear->group = config->quant_group == -1 ? linear->n_in : config->quant_group;
-    if (linear->n_in % linear->group != 0 || linear->n_out % 8 != 0)
-      return error_set(
-          err, STATUS_MODEL,
-          "%s: %s: a layer of %d inputs and %d outputs cannot be quantised in groups of %d: expected "
-          "inputs in whole groups and outputs in eights",
-          model->files->path, linear->name, linear->n_in, linear->n_out, linear->group);
+    TRY(check_groups(linear, linear->group, model->files->path, linear->name, err));
     const size_t groups = n_in / (size_t)linear->group;
     linear->qweight = take(layout, n_in * (n_out / 8), 4);
     linear->qzeros = take(layout, groups * (n_out / 8), 4);
@@ -65,10 +60,8 @@ static Status take_linear(Layout *layout, const Model *model, int which, Linear 
     linear->dtype = DTYPE_F16;
     linear->weight = take(layout, n_in * n_out, 2);
   }
-  /* Only Qwen2's q, k and v have a bias for certain. */
   const bool qkv = which == LAYER_Q || which == LAYER_K || which == LAYER_V;
-  if (qkv && strcmp(config->architecture, "Qwen2ForCausalLM") == 0)
-    linear->bias = take_vector(layout, linear->n_out);
+  if (qkv && config->qkv_bias) linear->bias = take_vector(layout, linear->n_out);
   return STATUS_OK;
 }
 

@@ -124,13 +124,8 @@ static Status take_quantised(Loader *loader, StoredTensor *qweight, Linear *line
     return error_set(loader->err, STATUS_MODEL,
                      "%s: tensor %s is quantised, but %s has no quantization_config that says how",
                      qweight->file, qweight->name, loader->config_path);
-  int group = config->quant_group == -1 ? linear->n_in : config->quant_group;
-  if (linear->n_in % group != 0 || linear->n_out % 8 != 0)
-    return error_set(
-        loader->err, STATUS_MODEL,
-        "%s: tensor %s: a layer of %d inputs and %d outputs cannot be quantised in groups of %d: expected "
-        "inputs in whole groups and outputs in eights",
-        qweight->file, qweight->name, linear->n_in, linear->n_out, group);
+  const int group = config->quant_group == -1 ? linear->n_in : config->quant_group;
+  TRY(check_groups(linear, group, qweight->file, qweight->name, loader->err));
   linear->kind = LINEAR_AWQ;
   linear->group = group;
   int64_t groups = linear->n_in / group, words = linear->n_out / 8;
@@ -191,7 +186,8 @@ static Status take_weight(Loader *loader, Linear *linear) {
   return take_dense(loader, weight, linear);
 }
 
-/* Qwen2's q, k and v always have a bias; elsewhere it is there or not, as the checkpoint was made. */
+/* A bias that the architecture does not require (config.qkv_bias) is there or not, as the checkpoint was
+ * made. */
 static Status take_linear(Loader *loader, int which, bool bias_required, Linear *linear) {
   layer_linear_sizes(&loader->model->config, which, &linear->n_in, &linear->n_out);
   TRY(take_weight(loader, linear));
@@ -204,13 +200,12 @@ static Status take_linear(Loader *loader, int which, bool bias_required, Linear 
 static Status take_layer(Loader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
-  bool qwen2 = strcmp(config->architecture, "Qwen2ForCausalLM") == 0;
   char base[NAME_SIZE];
   snprintf(base, sizeof base, "model.layers.%d", index);
   TRY(take_norm(loader, base, ".input_layernorm.weight", config->hidden, &layer->attn_norm));
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     bool qkv = which == LAYER_Q || which == LAYER_K || which == LAYER_V;
-    TRY(take_linear(loader, which, qwen2 && qkv, layer_linear(layer, which)));
+    TRY(take_linear(loader, which, config->qkv_bias && qkv, layer_linear(layer, which)));
   }
   if (config->qk_norm) {
     TRY(take_norm(loader, base, ".self_attn.q_norm.weight", config->head_dim, &layer->q_norm));
@@ -271,21 +266,6 @@ static Status take_everything(Loader *loader) {
   return take_head(loader);
 }
 
-static Status check_tokenizer(const char *directory, const Model *model, Error *err) {
-  if (model->tokenizer_path) return STATUS_OK;
-  char *path = path_join(directory, "tokenizer.model", err);
-  if (!path) return STATUS_FAILED;
-  bool sentencepiece = file_exists(path);
-  free(path);
-  if (!sentencepiece) return STATUS_OK;
-  return error_set(
-      err, STATUS_MODEL,
-      "%s has only tokenizer.model (SentencePiece), expected tokenizer.json; make it once with:  python3 -c "
-      "\"import transformers as t; t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name "
-      "another with --tokenizer",
-      directory);
-}
-
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   if (overrides->rope_theta != 0 || overrides->norm_eps != 0)
     return error_set(err, STATUS_USAGE, "%s: %s is only for packed files: a directory's config.json says it",
@@ -301,7 +281,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) status = model_make_layers(model, err);
   if (status == STATUS_OK) status = take_everything(&loader);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
-  if (status == STATUS_OK) status = check_tokenizer(path, model, err);
+  if (status == STATUS_OK && !model->tokenizer_path) status = sentencepiece_refuse(path, err);
   free(config_path);
   return status;
 }

@@ -1,6 +1,6 @@
 /* model.c - opening and closing a checkpoint whatever its layout, and what lies in its files.
  *
- * Called by: src/engine, src/commands.   Calls: hf_directory.c, ak48.c. */
+ * Called by: src/commands, src/cpu (floats_read), the loaders.   Calls: hf_directory.c, ak48_read.c. */
 #include "model/model.h"
 
 #include <math.h>
@@ -96,6 +96,22 @@ Status find_tokenizer(Model *model, const char *directory, const ModelOverrides 
   return STATUS_OK;
 }
 
+Status sentencepiece_refuse(const char *directory, Error *err) {
+  char *wanted = path_join(directory, "tokenizer.json", err);
+  char *path = wanted ? path_join(directory, "tokenizer.model", err) : NULL;
+  bool refused = path && !file_exists(wanted) && file_exists(path);
+  Status status = wanted && path ? STATUS_OK : STATUS_FAILED;
+  free(wanted);
+  free(path);
+  if (!refused) return status;
+  return error_set(
+      err, STATUS_MODEL,
+      "%s has only tokenizer.model (SentencePiece), expected tokenizer.json; make it once with:  python3 -c "
+      "\"import transformers as t; t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name "
+      "another with --tokenizer",
+      directory);
+}
+
 void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out) {
   if (dtype == DTYPE_F32) {
     memcpy(out, (const char *)data + first * 4, n * 4);
@@ -123,6 +139,15 @@ Status check_norm(const Vector *norm, const char *name, const char *file, Error 
                        name, i, (double)value);
   }
   return STATUS_OK;
+}
+
+Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err) {
+  if (linear->n_in % group == 0 && linear->n_out % 8 == 0) return STATUS_OK;
+  return error_set(
+      err, STATUS_MODEL,
+      "%s: %s: a layer of %d inputs and %d outputs cannot be quantised in groups of %d: expected "
+      "inputs in whole groups and outputs in eights",
+      file, what, linear->n_in, linear->n_out, group);
 }
 
 /* --- what lies in the files */

@@ -109,6 +109,12 @@ typedef struct {
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
 
+/* Whether the file at `path` begins as an ak48 file does; refused (STATUS_MODEL) where it cannot be read. */
+Status ak48_is(const char *path, bool *packed, Error *err);
+
+/* Refuses, with what to do, a directory that has tokenizer.model (SentencePiece) and no tokenizer.json. */
+Status sentencepiece_refuse(const char *directory, Error *err);
+
 /* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed:
  * kinds, sizes and groups are those of a checkpoint of this config with fp16 tensors, and every tensor has an
  * address, but no memory: reading it ends the program. A device with memory of its own makes up weights
@@ -118,7 +124,8 @@ Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy
 
 /* Writes `model` as an ak48 file (models.md, "ak48"), atomically. What the format cannot hold is refused by
  * name before anything is written: biases, dense linear layers, values that fp16 cannot hold exactly, group
- * sizes that differ between layers, rope scaling, sliding windows shorter than the context. */
-Status ak48_write(const Model *model, const char *path, Error *err);
+ * sizes that differ between layers, rope scaling, sliding windows shorter than the context.
+ * `interrupted` (NULL: never): when it becomes other than 0, no file appears (STATUS_INTERRUPTED). */
+Status ak48_write(const Model *model, const char *path, const volatile int *interrupted, Error *err);
 
 #endif

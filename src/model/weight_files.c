@@ -144,8 +144,10 @@ static const struct {
 } instead[] = {
     {"pytorch_model", ".bin",
      "a PyTorch pickle, which can run code when it is loaded; convert it once, in that directory, with:  "
-     "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone() for f in "
-     "glob.glob('pytorch_model*.bin') for k, v in torch.load(f, weights_only=True).items()}, "
+     "python3 -c \"import glob, torch, safetensors.torch as s; s.save_file({k: v.clone().contiguous() for f "
+     "in "
+     "glob.glob('pytorch_model*.bin') for k, v in torch.load(f, map_location='cpu', weights_only=True)"
+     ".items()}, "
      "'model.safetensors')\""},
     {"", ".pt",
      "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)"},

@@ -22,7 +22,7 @@ static void check(const ModelConfig *c) {
           in_range(c->n_kv_heads, 1, 1 << 14));
   require(c->n_heads % c->n_kv_heads == 0);
   require(in_range(c->head_dim, 2, 256) && c->head_dim % 2 == 0);
-  require(in_range(c->vocab_size, 1, 1 << 24) && in_range(c->max_position, 1, 1 << 30));
+  require(in_range(c->vocab_size, 1, 1 << 23) && in_range(c->max_position, 1, 1 << 30));
   require(c->norm_eps >= 0 && c->norm_eps <= 1 && c->rope.theta >= 1);
   for (int i = 0; i < c->n_layers; i++) require(c->windows[i] >= 0);
   if (c->quant == QUANT_AWQ) require(c->quant_bits == 4 && (c->quant_group == -1 || c->quant_group > 0));

@@ -293,7 +293,7 @@ static void refuses_other_weights(void **state) {
       {"consolidated.safetensors", "only consolidated.safetensors", "Mistral's own names"},
       {"awq_model_w4_g128.pt", "only awq_model_w4_g128.pt: a PyTorch pickle", "models.md"},
       {"pytorch_model-00001-of-00002.bin", "only pytorch_model-00001-of-00002.bin: a PyTorch pickle",
-       "torch.load(f, weights_only=True)"},
+       "torch.load(f, map_location='cpu', weights_only=True)"},
   };
   Tiny tiny;
   tiny_llama(&tiny);
