@@ -14,7 +14,7 @@
 #include "base/utf8.h"
 #include "commands/commands.h"
 #include "commands/common.h"
-#include "model/ak48.h"
+#include "model/model.h"
 
 typedef struct {
   ModelFlags model; /* the path is a tokenizer.json too */
@@ -26,24 +26,14 @@ typedef struct {
 
 /* --- which tokenizer */
 
-/* Whether this is an ak48 file, whose tokenizer.json lies beside it. */
-static Status is_packed(const char *path, bool *packed, Error *err) {
-  MappedFile file;
-  TRY(file_map(path, STATUS_MODEL, &file, err));
-  const unsigned char *at = file.data;
-  *packed = file.size >= 4 &&
-            (at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24) == AK48_MAGIC;
-  file_unmap(&file);
-  return STATUS_OK;
-}
-
 /* The tokenizer.json in `directory`, refused with what to do where it is not there. */
 static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) {
   char *path = path_join(directory, "tokenizer.json", err);
   if (!path) return STATUS_FAILED;
-  Status status = file_exists(path)
-                      ? tokenizer_open(path, tokenizer, err)
-                      : error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
+  Status status =
+      file_exists(path) ? tokenizer_open(path, tokenizer, err) : sentencepiece_refuse(directory, err);
+  if (status == STATUS_OK && !*tokenizer)
+    status = error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
   free(path);
   return status;
 }
@@ -53,13 +43,11 @@ static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Erro
   if (path) return tokenizer_open(path, tokenizer, err);
   TRY(model_flags_path(&options->model, &path, err));
   if (file_is_directory(path)) return open_in(path, tokenizer, err);
-  bool packed = false;
-  TRY(is_packed(path, &packed, err));
+  bool packed;
+  TRY(ak48_is(path, &packed, err));
   if (!packed) return tokenizer_open(path, tokenizer, err);
-  const char *slash = strrchr(path, '/');
-  if (!slash) return open_in(".", tokenizer, err);
-  char *directory = strndup(path, (size_t)(slash - path) + 1);
-  if (!directory) return error_set(err, STATUS_FAILED, "out of memory: a path");
+  char *directory = path_directory(path, err); /* its tokenizer.json lies beside it */
+  if (!directory) return STATUS_FAILED;
   Status status = open_in(directory, tokenizer, err);
   free(directory);
   return status;
@@ -80,31 +68,12 @@ static Status write_ids(const IdList *ids, const char *separator, Buffer *out, E
   return STATUS_OK;
 }
 
-/* Numbers between white space, commas and brackets. */
-static Status read_ids(const char *text, size_t size, IdList *ids, Error *err) {
-  const char *at = text, *end = text + size;
-  while (at < end) {
-    if (memchr(" \t\r\n\v\f,[]", *at, 9)) {
-      at++;
-      continue;
-    }
-    const char *from = at;
-    int64_t id = 0;
-    for (; at < end && *at >= '0' && *at <= '9' && id <= INT32_MAX; at++) id = id * 10 + (*at - '0');
-    if (at == from || id > INT32_MAX)
-      return error_set(err, STATUS_USAGE, "byte %td of the ids is no number from 0 to %d", from - text,
-                       INT32_MAX);
-    TRY(id_list_append(ids, (int32_t)id, err));
-  }
-  return STATUS_OK;
-}
-
 /* --- one text */
 
 static Status decode_text(const Tokenizer *tokenizer, const Options *options, const Buffer *input,
                           Buffer *out, Error *err) {
   IdList ids = {0};
-  Status status = read_ids(input->data, input->size, &ids, err);
+  Status status = ids_parse("the ids", input, &ids, err);
   if (status == STATUS_OK)
     status = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special, out, err);
   id_list_release(&ids);
@@ -206,23 +175,25 @@ static Status take_line(const Tokenizer *tokenizer, const char *text, size_t siz
 }
 
 static Status take_lines(const Tokenizer *tokenizer, FILE *input, const char *name, Error *err) {
-  char *line = NULL;
-  size_t capacity = 0, n_lines = 0, n_failed = 0, first_failed = 0;
-  Status status = STATUS_OK;
-  for (ssize_t size; status == STATUS_OK && (size = getline(&line, &capacity, input)) >= 0;) {
-    bool failed;
+  Buffer line = {0};
+  size_t n_lines = 0, n_failed = 0, first_failed = 0;
+  for (;;) {
+    bool found, failed;
+    Status status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
+    if (status == STATUS_OK && found)
+      status = take_line(tokenizer, line.data ? line.data : "", line.size, &failed, err);
+    if (status != STATUS_OK || !found) {
+      buffer_release(&line);
+      TRY(status);
+      break;
+    }
     n_lines++;
-    if (size > 0 && line[size - 1] == '\n') size--;
-    status = take_line(tokenizer, line, (size_t)size, &failed, err);
     if (failed && n_failed++ == 0) first_failed = n_lines;
   }
-  free(line);
-  if (status == STATUS_OK && ferror(input))
-    return error_set(err, STATUS_FAILED, "cannot read %s: %s", name, strerror(errno));
-  if (status == STATUS_OK && n_failed > 0)
+  if (n_failed > 0)
     return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines failed, line %zu first", name, n_failed,
                      n_lines, first_failed);
-  return status;
+  return STATUS_OK;
 }
 
 static Status run_lines(const Tokenizer *tokenizer, const Options *options, Error *err) {
@@ -277,6 +248,8 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   if ((n_operands > 0) + !!options->text + !!options->file > 1)
     return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");
   if (n_operands > 0) options->text = operand;
+  if (options->skip_special && !options->decode)
+    return error_set(err, STATUS_USAGE, "--skip-special is for --decode, which is not given");
   if (options->jsonl && (options->text || options->decode))
     return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input, and no --decode");
   return STATUS_OK;
