@@ -5,7 +5,7 @@
 #
 #   make CC=clang CFLAGS=-O3      another compiler, other flags: what they change is made anew
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
-#   make CUDA=1                   with the CUDA kernels (the default where nvcc is), for the chips in CUDA_ARCHS
+#   make CUDA=1                   with the CUDA kernels (0 without; the default: see GPUS), for the chips in CUDA_ARCHS
 #   make STATIC=1                 library archives linked in; what has none, beside the program: for bare machines
 #   make BUILD=elsewhere          objects and programs elsewhere
 #   make V=1                      shows the commands
@@ -17,9 +17,11 @@ PKG_CONFIG   = pkg-config
 CFLAGS      ?= -O2 -g
 FUZZ_SECONDS = 60
 NVCC         = nvcc
-# The chips of this machine's GPUs, as in "90". Where there is none, kernels are built only for what is meant to be taken
-# away: tests, the demo and benchmarks run here.
-GPUS        := $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&-)))
+# The chips of this machine's GPUs, as in "90": lines like "9.0", as "No devices were found" goes to standard output too.
+# Where there is none, the kernels are built only by the targets in BUILDS, whose products can be taken elsewhere; another
+# target after one of them then links build/auk anew, without CUDA (CUDA=0 or CUDA=1 to all of them avoids that).
+GPUS        := $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&- | \
+                 grep -E '^[0-9]+\.[0-9]+$$')))
 BUILDS      := $(filter all install gpu-programs test-gpu,$(or $(MAKECMDGOALS),all))
 CUDA        := $(if $(and $(shell command -v $(NVCC)),$(GPUS)$(BUILDS)),1,0)
 STATIC       = 0
@@ -101,8 +103,13 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/fuzz/fuzz_*.c))
 all: $(BUILD)/auk
 
 shared_library = $(shell $(CC) -print-file-name=lib$(lib).so)
+library_name = $$(objdump -p $(shared_library) | awk '/SONAME/ {print $$2}')
 define copy_beside
-@cp -L $(shared_library) $(@D)/$$(objdump -p $(shared_library) | awk '/SONAME/ {print $$2}')
+@cp -L $(shared_library) $(@D)/$(library_name)
+
+endef
+define install_beside
+install -m 644 $(shared_library) $(DESTDIR)$(PREFIX)/bin/$(library_name)
 
 endef
 
@@ -190,9 +197,10 @@ format:
 install: $(BUILD)/auk
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(BUILD)/auk $(DESTDIR)$(PREFIX)/bin/auk
+	$(foreach lib,$(filter-out cmocka,$(BESIDE)),$(install_beside))
 
 clean:
-	rm -rf build
+	rm -rf build $(BUILD)
 
 help:
 	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=1, BUILD=folder)"
