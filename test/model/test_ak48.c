@@ -576,6 +576,39 @@ static void refuses_a_config_of_another_kind(void **state) {
   tiny_free(&tiny);
 }
 
+/* As a config.json itself would be: the ramp of yarn divides by the logarithm of theta. */
+static void refuses_a_theta_that_yarn_cannot_use(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
+  tiny.extra_config = ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}";
+  write_config(&tiny, directory);
+  OPEN_REFUSED(path, &(ModelOverrides){.rope_theta = 1}, STATUS_USAGE, "--rope-theta is 1", "yarn");
+  Model *model = open_fine(path, &(ModelOverrides){.rope_theta = 1.5});
+  assert_true(model->config.rope.theta == 1.5);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+static void an_interruption_leaves_nothing(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  char *source = write_tiny(&tiny), *directory = make_directory();
+  Model *model = open_fine(source, NULL);
+  volatile int interrupted = 1;
+  Error err = {{0}};
+  assert_int_equal(ak48_write(model, in_directory(directory, "m.ak48"), &interrupted, &err),
+                   STATUS_INTERRUPTED);
+  assert_int_equal(count_entries(directory), 0);
+  model_close(model);
+  remove_directory(source);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(writes_what_the_specification_says),
@@ -585,6 +618,8 @@ int main(void) {
       cmocka_unit_test(takes_a_window_that_changes_nothing),
       cmocka_unit_test(refuses_numbers_that_fp16_cannot_hold),
       cmocka_unit_test(leaves_nothing_half_written),
+      cmocka_unit_test(an_interruption_leaves_nothing),
+      cmocka_unit_test(refuses_a_theta_that_yarn_cannot_use),
       cmocka_unit_test(refuses_lying_headers),
       cmocka_unit_test(refuses_other_files),
       cmocka_unit_test(refuses_other_lengths),
