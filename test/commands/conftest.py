@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 
 import pytest
 
@@ -16,21 +17,45 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 def stories(root):
     """A real trained model of 260,000 weights in AutoAWQ's layout; it writes small stories."""
     path = root / "test" / "data" / "stories260K-awq"
-    if not path.is_dir():
-        pytest.skip("needs test/data/stories260K-awq (scripts/make_stories.py)")
+    assert path.is_dir(), "test/data/stories260K-awq is part of the repository (scripts/make_stories.py)"
     return path
 
 
 @pytest.fixture
 def run(auk):
-    """run(*arguments, ...): the finished process. Standard input is empty unless `input` is given."""
+    """run(*arguments, ...): the finished process. Standard input is empty unless `input` is given; what is written
+    is kept unless it is sent elsewhere."""
 
     def run_it(*arguments, **options):
         if "input" not in options:
             options.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.run([*auk, *map(str, arguments)], capture_output=True, timeout=LIMIT_S, **options)
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": LIMIT_S, **options}
+        return subprocess.run([*auk, *map(str, arguments)], **options)
 
     return run_it
+
+
+@pytest.fixture
+def start(auk):
+    """start(*arguments, ...): the running process, which neither LIMIT_S nor the end of the test lets live on."""
+    started = []
+
+    def start_it(*arguments, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        process = subprocess.Popen([*auk, *map(str, arguments)], **options)
+        timer = threading.Timer(LIMIT_S, process.kill)
+        timer.start()
+        started.append((process, timer))
+        return process
+
+    yield start_it
+    for process, timer in started:
+        timer.cancel()
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream and not stream.closed:
+                stream.close()
 
 
 @pytest.fixture

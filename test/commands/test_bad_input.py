@@ -1,6 +1,8 @@
 """Whatever is wrong: one line on standard error that names it, the documented status, nothing on standard output, and
 nothing half-written left behind."""
 import os
+import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +41,11 @@ def refused(process, status, *parts):
     (["eval", "-m", "x", "operand"], "operand"),
     (["bench", "-r", "0"], "-r"),
     (["bench", "-p", "1,x"], "1,x"),
+    (["-m", "x", "--device", "cpu", "--act", "int8"], "--act int8 is for GPUs"),
+    (["-m", "x", "--device", "cpu", "--kernel", "awq_plain"], "--kernel is for GPUs"),
+    (["-m", "x", "--device", "cpu", "--no-graphs"], "--no-graphs is for GPUs"),
+    (["-m", "x", "--device", "cpu", "--gpu", "1"], "--gpu is for GPUs"),
+    (["tokenize", "-m", "x", "--skip-special", "a"], "--skip-special"),
 ])
 def test_mistaken_flags(run, arguments, part):
     refused(run(*arguments), USAGE, part)
@@ -188,33 +195,33 @@ def test_a_closed_standard_output(auk, stories):
     refused(process, FAILED, "standard output")
 
 
-def test_a_reader_that_goes_away(auk, endless):
-    process = start(auk, *endless)
+def test_a_reader_that_goes_away(start, endless):
+    process = start(*endless)
     assert os.read(process.stdout.fileno(), 10)
     process.stdout.close()
     assert process.wait(60) == PIPE
     assert process.stderr.read() == b""
-    process.stderr.close()
 
 
 # --- interruptions
 
 
-def interrupt(process, expected=INTERRUPTED):
-    process.send_signal(signal.SIGINT)
+def interrupt(process, expected=INTERRUPTED, number=signal.SIGINT):
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == expected
     assert err == b""
     return out
 
 
-def start(auk, *arguments, **options):
-    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([*auk, *map(str, arguments)], **options)
+def catches_interrupts(process):
+    """Whether its handler is there: until then an interrupt ends it as it would end any program."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"(?m)^SigCgt:\s*(\w+)", status)[1], 16) >> (signal.SIGINT - 1) & 1
 
 
-def test_an_interrupted_answer_ends_cleanly(auk, run, endless):
-    process = start(auk, *endless)
+def test_an_interrupted_answer_ends_cleanly(start, run, endless):
+    process = start(*endless)
     begin = os.read(process.stdout.fileno(), 100)
     text = begin + interrupt(process)
     whole = run(*endless, "-n", 40).stdout
@@ -222,28 +229,50 @@ def test_an_interrupted_answer_ends_cleanly(auk, run, endless):
     text.decode()  # no half characters
 
 
-def test_waiting_for_input_can_be_interrupted(auk, stories):
-    process = start(auk, "-m", stories, "-", stdin=subprocess.PIPE)
-    time.sleep(0.5)
-    assert process.poll() is None
+def test_waiting_for_input_can_be_interrupted(start, stories):
+    process = start("-m", stories, "-", stdin=subprocess.PIPE)
+    while not catches_interrupts(process):
+        assert process.poll() is None
+        time.sleep(0.01)
     assert interrupt(process) == b""
 
 
-def test_an_interrupted_evaluation_leaves_nothing(auk, variant, tmp_path):
+def has_open_in(process, folder):
+    """Whether the process has a file of this folder open, be it one without a name."""
+    links = pathlib.Path(f"/proc/{process.pid}/fd")
+    return any(os.readlink(link).startswith(str(folder)) for link in links.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_evaluation_leaves_nothing(start, variant, tmp_path, number):
     model = variant(config={"max_position_embeddings": 200000})
     (tmp_path / "ids").write_text("5 " * 200000)
     out = tmp_path / "out"
     out.mkdir()
-    process = start(auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out / "logits.npy")
-    while not list(out.iterdir()):
+    process = start("eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out / "logits.npy")
+    while not has_open_in(process, out):  # or until the process is killed
         assert process.poll() is None
         time.sleep(0.01)
-    assert interrupt(process) == b""
+    assert interrupt(process, number=number) == b""
     assert list(out.iterdir()) == []
 
 
-def test_an_interrupted_benchmark(auk, variant):
+def test_an_interrupted_packing_ends_early(start, stories, tmp_path):
+    """Its writer waits for somebody to empty the fifo; once somebody does, no further tensor is written."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = start("pack", stories, "-o", fifo)
+    with open(fifo, "rb", buffering=0) as reader:
+        assert reader.read(4) == b"84ka"
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        size = 4 + len(reader.readall())
+    assert (process.wait(60), process.stderr.read()) == (INTERRUPTED, b"")
+    assert size < 256 + 218144
+
+
+def test_an_interrupted_benchmark(start, variant):
     model = variant(config={"max_position_embeddings": 200000})
-    process = start(auk, "bench", "-m", model, "-p", 16, "-n", 100000, "-r", 100)
+    process = start("bench", "-m", model, "-p", 16, "-n", 100000, "-r", 100)
     assert os.read(process.stdout.fileno(), 10)
     interrupt(process)

@@ -4,7 +4,6 @@ import os
 import pathlib
 import shutil
 import struct
-import subprocess
 
 import pytest
 
@@ -13,21 +12,16 @@ DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
                      if any(path.parent.glob("*.safetensors")))
 
 
-def run(auk, *arguments, **options):
-    options.setdefault("stdout", subprocess.PIPE)
-    return subprocess.run([*auk, *map(str, arguments)], stderr=subprocess.PIPE, **options)
-
-
-def inspect(auk, path, *flags):
-    done = run(auk, "inspect", path, "--json", *flags)
+def inspect(run, path, *flags):
+    done = run("inspect", path, "--json", *flags)
     assert done.returncode == 0, done.stderr
     assert done.stderr == b""
     return json.loads(done.stdout)
 
 
-def refused(auk, status, *arguments, **options):
+def refused(run, status, *arguments, **options):
     """The one line on standard error of a command that fails so and prints nothing else."""
-    done = run(auk, *arguments, **options)
+    done = run(*arguments, **options)
     assert done.returncode == status, done.stderr
     assert not done.stdout
     lines = done.stderr.decode().splitlines()
@@ -49,10 +43,10 @@ def stored_tensors(directory):
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
-def test_says_what_the_files_say(auk, directory):
+def test_says_what_the_files_say(run, directory):
     config = json.loads((directory / "config.json").read_text())
     stored = stored_tensors(directory)
-    report = inspect(auk, directory, "--tensors")
+    report = inspect(run, directory, "--tensors")
     assert report["layout"] == "huggingface"
     assert report["architecture"] == config["architectures"][0]
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -79,9 +73,9 @@ def test_says_what_the_files_say(auk, directory):
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
-def test_lines_hold_the_same(auk, directory):
-    report = inspect(auk, directory)
-    done = run(auk, "inspect", "-m", directory, "--tensors")
+def test_lines_hold_the_same(run, directory):
+    report = inspect(run, directory)
+    done = run("inspect", "-m", directory, "--tensors")
     assert done.returncode == 0 and done.stderr == b""
     lines = dict(line.split(None, 1) for line in done.stdout.decode().splitlines() if line[:1].islower())
     assert lines["architecture"] == report["architecture"]
@@ -93,39 +87,39 @@ def test_lines_hold_the_same(auk, directory):
     assert len(tensor_lines) == report["n_tensors"]
 
 
-def test_takes_the_model_of_the_environment(auk):
+def test_takes_the_model_of_the_environment(run):
     environment = {**os.environ, "AUK_MODEL": str(DATA / "stories260K-awq")}
-    done = run(auk, "inspect", env=environment)
+    done = run("inspect", env=environment)
     assert done.returncode == 0 and b"LlamaForCausalLM" in done.stdout
 
 
-def test_help(auk):
-    done = run(auk, "inspect", "--help")
+def test_help(run):
+    done = run("inspect", "--help")
     assert done.returncode == 0 and done.stderr == b""
     assert b"--json" in done.stdout and b"--tensors" in done.stdout and b"--rope-theta" in done.stdout
 
 
-def test_mistakes_of_usage(auk):
+def test_mistakes_of_usage(run):
     environment = {name: value for name, value in os.environ.items() if name != "AUK_MODEL"}
-    assert "no model" in refused(auk, 2, "inspect", env=environment)
-    assert "two models: a and b" in refused(auk, 2, "inspect", "b", "-m", "a")
-    assert "--nothing" in refused(auk, 2, "inspect", "--nothing")
-    assert "--rope-theta" in refused(auk, 2, "inspect", DATA / "stories260K-awq", "--rope-theta", "5")
+    assert "no model" in refused(run, 2, "inspect", env=environment)
+    assert "two models: a and b" in refused(run, 2, "inspect", "b", "-m", "a")
+    assert "--nothing" in refused(run, 2, "inspect", "--nothing")
+    assert "--rope-theta" in refused(run, 2, "inspect", DATA / "stories260K-awq", "--rope-theta", "5")
 
 
-def test_refusals(auk, tmp_path):
-    assert "no-such-path" in refused(auk, 3, "inspect", tmp_path / "no-such-path")
-    assert "config.json" in refused(auk, 3, "inspect", tmp_path)
-    assert "/dev/null is a device" in refused(auk, 3, "inspect", "/dev/null")
+def test_refusals(run, tmp_path):
+    assert "no-such-path" in refused(run, 3, "inspect", tmp_path / "no-such-path")
+    assert "config.json" in refused(run, 3, "inspect", tmp_path)
+    assert "/dev/null is a device" in refused(run, 3, "inspect", "/dev/null")
     (tmp_path / "model.gguf").write_bytes(b"GGUF\3\0\0\0")
-    assert "a GGUF file" in refused(auk, 3, "inspect", tmp_path / "model.gguf")
+    assert "a GGUF file" in refused(run, 3, "inspect", tmp_path / "model.gguf")
     shutil.copytree(DATA / "stories260K-awq", tmp_path / "cut")
     path = tmp_path / "cut" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    assert "model.safetensors: tensor" in refused(auk, 3, "inspect", tmp_path / "cut")
+    assert "model.safetensors: tensor" in refused(run, 3, "inspect", tmp_path / "cut")
 
 
-def test_a_terminal_need_not_obey_names(auk, tmp_path):
+def test_a_terminal_need_not_obey_names(run, tmp_path):
     """Names of tensors and paths come from strangers; escape sequences in them are shown, not sent."""
     directory = tmp_path / "with\x1b[31mred"
     shutil.copytree(DATA / "stories260K-awq", directory)
@@ -137,21 +131,21 @@ def test_a_terminal_need_not_obey_names(auk, tmp_path):
     header["x\x1b]0;title\x07\x9b\n"] = {"dtype": "U8", "shape": [1], "data_offsets": [end, end + 1]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + size:] + b"x")
-    done = run(auk, "inspect", directory, "--tensors")
+    done = run("inspect", directory, "--tensors")
     assert done.returncode == 0
     assert "unused         1 of" in done.stdout.decode()
     assert not any(ord(letter) < 32 and letter != "\n" or 127 <= ord(letter) < 160 for letter in done.stdout.decode())
-    report = inspect(auk, directory)
+    report = inspect(run, directory)
     assert report["unused_tensors"] == ["x\x1b]0;title\x07\x9b\n"]
     assert report["path"] == str(directory)
 
 
-def test_writes_that_fail(auk):
+def test_writes_that_fail(run):
     model = DATA / "stories260K-awq"
     with open("/dev/full", "wb") as full:
-        assert "standard output" in refused(auk, 1, "inspect", model, stdout=full)
+        assert "standard output" in refused(run, 1, "inspect", model, stdout=full)
     reader, writer = os.pipe()
     os.close(reader)
-    done = run(auk, "inspect", model, stdout=writer)
+    done = run("inspect", model, stdout=writer)
     os.close(writer)
     assert done.returncode == 141 and done.stderr == b""

@@ -176,7 +176,7 @@ def test_seeds_repeat_an_answer(run, answer, stories):
     assert len({run("-m", stories, "--raw", *flags).stdout for _ in range(5)}) > 1
 
 
-def test_neither_chunks_nor_threads_nor_the_cache_change_a_greedy_answer(answer):
+def test_neither_threads_nor_the_cache_nor_a_named_device_change_a_greedy_answer(answer):
     want = answer("-p", PROMPT, "-n", 40)
     assert answer("-p", PROMPT, "-n", 40, "-t", 1) == want
     assert answer("-p", PROMPT, "-n", 40, "--kv", "f32") == want
@@ -299,16 +299,14 @@ def read_all(descriptor):
     return b"".join(parts)
 
 
-def on_terminal(command, which):
+def on_terminal(start, arguments, which):
     """Runs with standard output or error on a terminal: (terminal's bytes, the other's bytes)."""
     main, terminal = pty.openpty()
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, which: terminal}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **streams)
+    process = start(*arguments, **{which: terminal})
     os.close(terminal)
     seen = read_all(main)
     other = process.stderr if which == "stdout" else process.stdout
     rest = other.read()
-    other.close()
     assert process.wait(60) == 0
     os.close(main)
     return seen, rest
@@ -323,30 +321,25 @@ def test_standard_output_holds_the_answer_and_nothing_else(run, stories, answer)
     assert verbose.stderr.count(b"\n") == 2
 
 
-def test_on_a_terminal_the_answer_ends_its_line(auk, stories, answer):
-    command = [*auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
-    seen, rest = on_terminal(command, "stdout")
+def test_on_a_terminal_the_answer_ends_its_line(start, stories, answer):
+    flags = ["-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
+    seen, rest = on_terminal(start, flags, "stdout")
     assert seen == answer("-p", PROMPT, "-n", 20) + b"\r\n"  # the terminal's own newline
     assert rest == b""
 
 
-def test_statistics_show_on_a_terminal(auk, stories, answer):
-    command = [*auk, "-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
-    seen, rest = on_terminal(command, "stderr")
+def test_statistics_show_on_a_terminal(start, stories, answer):
+    flags = ["-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
+    seen, rest = on_terminal(start, flags, "stderr")
     assert b"answer 20 tokens" in seen
     assert rest == answer("-p", PROMPT, "-n", 20)
 
 
-def test_text_streams_as_it_is_made(auk, endless):
+def test_text_streams_as_it_is_made(start, endless):
     """The first words arrive while the model still writes."""
-    process = subprocess.Popen([*auk, *endless], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE)
-    try:
-        assert os.read(process.stdout.fileno(), 1)
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.communicate()
+    process = start(*endless)
+    assert os.read(process.stdout.fileno(), 1)
+    assert process.poll() is None
 
 
 def test_help_names_every_flag(run):
@@ -369,3 +362,9 @@ def test_the_model_in_a_packed_file_answers_the_same(run, stories, tmp_path, ans
     process = run("-m", packed, *flags, "--raw", "-p", PROMPT)
     assert process.returncode == 3
     assert b"--tokenizer" in process.stderr
+
+
+def test_no_tokens_have_no_speed(run, stories):
+    process = run("-m", stories, "--raw", "-p", "Once", "-n", 0, "-v")
+    assert process.returncode == 0
+    assert re.search(rb"answer 0 tokens, [0-9.]+ ms \(0\.0/s\)", process.stderr), process.stderr
