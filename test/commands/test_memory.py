@@ -1,0 +1,38 @@
+"""How much memory a run takes: the files it maps, the cache it says it needs, and 50 MB for all else."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "models" / "smollm2-135m-awq"
+ALL_ELSE = 50_000_000  # the program and its libraries, activations, the tokenizer's tables
+LIMIT_S = 120
+
+# A process begins with the pages of the one that starts it counted in, so a small one does, which has no others.
+MEASURE = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.parametrize("name", ["stories", "demo"])
+def test_a_run_takes_its_files_its_cache_and_little_else(auk, run, request, name):
+    if b"__asan_init" in pathlib.Path(auk[-1]).read_bytes():
+        pytest.skip("sanitizers take memory of their own")
+    if name == "demo" and not DEMO.is_dir():
+        pytest.skip(f"needs {DEMO.relative_to(ROOT)}: make demo")
+    model = DEMO if name == "demo" else request.getfixturevalue("stories")
+    said = json.loads(run("inspect", model, "--json").stdout)
+    context = said["max_position_embeddings"]
+    mapped = sum(path.stat().st_size for path in model.iterdir() if path.suffix in (".safetensors", ".json"))
+    command = [*auk, "-m", str(model), "--raw", "-p", "Once upon a time", "-n", "8", "-c", str(context),
+               "--ignore-eos", "--device", "cpu"]
+    measured = subprocess.run([sys.executable, "-S", "-c", MEASURE, *command], capture_output=True, timeout=LIMIT_S)
+    status, resident = map(int, measured.stdout.split())
+    assert status == 0, measured.stderr
+    assert resident <= mapped + said["kv_bytes_per_token"]["f16"] * context + ALL_ELSE
+    print(f"{resident} bytes resident, {mapped} mapped, {said['kv_bytes_per_token']['f16'] * context} of cache")
