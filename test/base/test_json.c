@@ -484,9 +484,10 @@ static void strings_are_written_so_that_they_can_be_read(void **state) {
 
 /* --- duplicate keys in large objects */
 
+/* Of the processor's time, which other programs do not take. */
 static double seconds(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
