@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import pytest
 
+LIMIT_S = 120  # the demo model's 512 tokens on one thread take some seconds
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -54,7 +55,7 @@ class Checkpoint:
         out = self.folder / "logits.npy"
         subprocess.run([*self.auk, "eval", "-m", model or self.directory, "--ids-file", self.folder / "ids",
                         "--logits-out", out, "--device", "cpu", "-t", str(threads), *flags], check=True,
-                       stdout=subprocess.DEVNULL)
+                       stdout=subprocess.DEVNULL, timeout=LIMIT_S)
         return np.load(out)
 
 
@@ -87,12 +88,10 @@ def test_equals_transformers(checkpoint, kv, bound):
 
 @over(MODELS)
 def test_chunks_agree(checkpoint):
-    """The size of a prefill step orders no sum anew by more than 1e-5 of logits that reach a few tens."""
+    """A row has the same bits whatever rows are beside it (src/cpu/backend.c)."""
     whole = checkpoint.logits("--kv", "f32", *SHORT, "--chunk", "130")
     for chunk in (1, 7, 64):
-        difference = np.abs(checkpoint.logits("--kv", "f32", *SHORT, "--chunk", str(chunk)) - whole).max()
-        print(f"chunk {chunk}: {difference:.1e}")
-        assert difference <= 1e-5, f"chunk {chunk}"
+        assert np.array_equal(checkpoint.logits("--kv", "f32", *SHORT, "--chunk", str(chunk)), whole), f"chunk {chunk}"
 
 
 @over(MODELS)
@@ -106,12 +105,12 @@ def test_threads_change_no_bit(checkpoint, kv, step):
 
 
 @over(PACKABLE)
-def test_packed_file_changes_no_bit(checkpoint, auk, tmp_path):
+def test_packed_file_changes_no_bit(checkpoint, run, tmp_path):
     """The header says neither rope_theta nor epsilon: once from the config.json beside the file, once from
     flags."""
     packed = tmp_path / "beside" / "model.ak48"
     packed.parent.mkdir()
-    subprocess.run([*auk, "pack", checkpoint.directory, "-o", packed], check=True, stdout=subprocess.DEVNULL)
+    assert run("pack", checkpoint.directory, "-o", packed).returncode == 0
     expected = checkpoint.logits(*SHORT)
     config = (checkpoint.directory / "config.json").read_text()
     theta, eps = (config.split(f'"{key}": ')[1].split(",")[0].strip() for key in ("rope_theta", "rms_norm_eps"))
@@ -121,9 +120,9 @@ def test_packed_file_changes_no_bit(checkpoint, auk, tmp_path):
 
 
 @over([name for name in MODELS if name not in PACKABLE])
-def test_what_a_packed_file_cannot_hold_is_refused(checkpoint, auk, tmp_path):
+def test_what_a_packed_file_cannot_hold_is_refused(checkpoint, run, tmp_path):
     packed = tmp_path / "model.ak48"
-    result = subprocess.run([*auk, "pack", checkpoint.directory, "-o", packed], capture_output=True, text=True)
+    result = run("pack", checkpoint.directory, "-o", packed)
     assert result.returncode == 3
-    assert result.stderr.count("\n") == 1 and str(checkpoint.directory) in result.stderr
+    assert result.stderr.count(b"\n") == 1 and str(checkpoint.directory).encode() in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["ids"]  # the test's own
