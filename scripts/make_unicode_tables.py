@@ -8,6 +8,7 @@ file, because its parts follow different versions of Unicode (see tokenizer/unic
 proposes candidates for case pairs and decompositions; what the reference does with them is what is written. Takes
 about two minutes. Needed only to follow a new version of the reference."""
 
+import bisect
 import sys
 import unicodedata
 
@@ -149,6 +150,18 @@ def normal_flags():
     )
 
 
+CASE_WINDOW = 8  # tokenizer/unicode.h
+
+
+def assert_found(mapping, rows):
+    """What unicode_case() does, which looks at no more than the last few series that begin in front of a code."""
+    firsts = [row[0] for row in rows]
+    for code, to in mapping.items():
+        low = bisect.bisect_right(firsts, code)
+        near = [r for r in rows[max(0, low - CASE_WINDOW) : low] if code <= r[1] and (code - r[0]) % r[2] == 0]
+        assert near and code + near[-1][3] == to, hex(code)
+
+
 def series(mapping):
     """{code: code} as arithmetic series of constant difference."""
     left, out = dict(sorted(mapping.items())), []
@@ -168,6 +181,7 @@ def series(mapping):
         for member in best:
             del left[member]
         out.append((best[0], best[-1], best_stride if len(best) > 1 else 1, delta))
+    assert_found(mapping, out)
     return out
 
 
