@@ -25,8 +25,8 @@ void file_unmap(MappedFile *file);
  * does not restart reads gives STATUS_INTERRUPTED. */
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err);
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err);
-/* One line, without its newline, in place of what `line` held; *found is false where nothing is left. Limit and
- * failures as above. */
+/* One line, without its newline, in place of what `line` held; *found is false where nothing is left. Limit
+ * and failures as above. */
 Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err);
 
 bool file_exists(const char *path); /* something is there, whatever it is */

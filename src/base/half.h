@@ -1,5 +1,5 @@
-/* half.h - fp16 and bf16 as stored, to fp32 and back; exact, rounding to nearest even, on any CPU.
- * For single values; the CPU kernels have vector forms of their own. */
+/* half.h - fp16 and bf16 as stored to fp32, which is exact, and fp32 to fp16, rounding to nearest even; on
+ * any CPU. For single values; the CPU kernels have vector forms of their own. */
 #ifndef AUK_BASE_HALF_H
 #define AUK_BASE_HALF_H
 

@@ -114,6 +114,48 @@ bool json_string_is(const Json *value, const char *expected) {
   return size == strlen(expected) && memcmp(bytes, expected, size) == 0;
 }
 
+bool json_text_int64(const char *text, size_t size, int64_t *out) {
+  const char *at = text, *end = text + size;
+  bool negative = at < end && *at == '-';
+  if (negative) at++;
+  /* The value is `value` times ten to `exponent`; zeros wait in `zeros` until a digit follows them. */
+  uint64_t value = 0;
+  int64_t exponent = 0, zeros = 0;
+  bool fraction = false;
+  for (; at < end && *at != 'e' && *at != 'E'; at++) {
+    if (*at == '.') {
+      fraction = true;
+      continue;
+    }
+    if (*at < '0' || *at > '9') return false;
+    if (fraction) exponent--;
+    zeros++;
+    if (*at == '0') continue;
+    for (; value && zeros > 0; zeros--)
+      if (__builtin_mul_overflow(value, 10u, &value)) return false;
+    zeros = 0;
+    if (__builtin_add_overflow(value, (uint64_t)(*at - '0'), &value)) return false;
+  }
+  exponent += zeros;
+  if (at < end) {
+    bool down = ++at < end && *at == '-';
+    if (at < end && (*at == '-' || *at == '+')) at++;
+    int64_t given = 0;
+    for (; at < end; at++) {
+      if (*at < '0' || *at > '9') return false;
+      if (given < (int64_t)1 << 40)
+        given = given * 10 + (*at - '0'); /* beyond any number of digits there can be */
+    }
+    exponent += down ? -given : given;
+  }
+  if (value && (exponent < 0 || exponent > 19)) return false;
+  for (; value && exponent > 0; exponent--)
+    if (__builtin_mul_overflow(value, 10u, &value)) return false;
+  if (value > (uint64_t)INT64_MAX + negative) return false;
+  *out = negative ? (int64_t)(0 - value) : (int64_t)value;
+  return true;
+}
+
 bool json_int64(const Json *value, int64_t *out) {
   return json_is_number(value) && json_text_int64(value->valuestring + 1, (size_t)value->valueint - 1, out);
 }

@@ -84,7 +84,7 @@ bool json_cursor_enter(JsonCursor *cursor, char open /* '[' or '{' */);
 /* Inside one: moves to the next element; false at the end, with the cursor behind the closing bracket. */
 bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first call */);
 /* Reads the string at the cursor (a member's key too; the ':' behind a key is passed over) as bytes appended
- * to `out`: false where there is none. Strings without escapes could be pointed at; here they are copied. */
+ * to `out`: false where there is none. */
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* passes over any value and gives its text */

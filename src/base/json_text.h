@@ -1,4 +1,5 @@
-/* json_text.h - JSON as text: what json.c and json_cursor.c share. Private to src/base. */
+/* json_text.h - JSON as text: what json.c, json_validate.c, json_keys.c and json_cursor.c share. Private to
+ * src/base. */
 #ifndef AUK_BASE_JSON_TEXT_H
 #define AUK_BASE_JSON_TEXT_H
 
@@ -26,9 +27,6 @@ static inline const char *json_pass_space(const char *at, const char *end) {
  * its digits. */
 Status json_validate(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
                      size_t n_skips, Buffer *copy, Error *err);
-
-/* Four hexadecimal digits, or -1. PRECOND at + 4 <= end of the text */
-int json_hex4(const char *at);
 
 /* Appends what the inside of a string's quotes stands for. A lone surrogate, which no valid one has, is
  * U+FFFD. */

@@ -77,7 +77,8 @@ static Status copy_instead(Validator *v, const char *from, const char *to, const
 
 /* --- strings */
 
-int json_hex4(const char *at) {
+/* Four hexadecimal digits, or -1. PRECOND at + 4 <= end of the text */
+static int hex4(const char *at) {
   int code = 0;
   for (int i = 0; i < 4; i++) {
     char c = at[i], lower = (char)(c | 0x20);
@@ -94,7 +95,7 @@ int json_hex4(const char *at) {
 
 /* The value of the \uXXXX at `at`, or -1 where there is none. */
 static int unicode_escape(const char *at, const char *end) {
-  return end - at >= 6 && at[0] == '\\' && at[1] == 'u' ? json_hex4(at + 2) : -1;
+  return end - at >= 6 && at[0] == '\\' && at[1] == 'u' ? hex4(at + 2) : -1;
 }
 
 static Status escape(Validator *v) {

@@ -37,8 +37,8 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
  * it is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
 Status text_read(const char *path, Buffer *out, Error *err);
 
-/* Appends the ids of a text: numbers with white space, commas or brackets between them. `name` is for messages
- * (STATUS_USAGE). */
+/* Appends the ids of a text: numbers with white space, commas or brackets between them. `name` is for
+ * messages (STATUS_USAGE). */
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);
 
 /* Refuses ids that the model has no embedding for: a tokenizer that makes them belongs to another model

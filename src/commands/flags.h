@@ -24,6 +24,7 @@ typedef struct {
   const char **items; /* [count], each belongs to argv */
   size_t count, capacity;
 } StringList;
+/* Appends an item, which is not copied; the list is as it was where memory is out. */
 Status string_list_add(StringList *list, const char *item, Error *err);
 void string_list_release(StringList *list);
 
@@ -31,6 +32,7 @@ typedef struct {
   int *items; /* [count] */
   size_t count, capacity;
 } IntList;
+/* Likewise. */
 Status int_list_add(IntList *list, int item, Error *err);
 void int_list_release(IntList *list);
 

@@ -9,6 +9,8 @@ typedef struct {
   size_t n_columns;
 } NpyFile; /* starts zeroed */
 
+/* Begins the file with a header for n_rows rows. npy_commit() or npy_abort() it; after a failure of any of
+ * these npy_abort() is what is left. */
 Status npy_open(const char *path, size_t n_rows, size_t n_columns, NpyFile *npy, Error *err);
 Status npy_write_row(NpyFile *npy, const float *row /* [n_columns] */, Error *err);
 Status npy_commit(NpyFile *npy, Error *err); /* PRECOND n_rows rows were written */

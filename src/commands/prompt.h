@@ -14,9 +14,9 @@ typedef struct {
 } PromptFlags;
 
 /* Joins standard input, the files and -p, in this order: text from standard input where it was asked for or
- * something is piped in (where "-" is among the files: in its place there), each part beginning on a line of its own; the newline that ends a file or a pipe is
- * no part of the prompt. STATUS_USAGE where there is no prompt at all. Never reads a terminal that was not
- * asked for. */
+ * something is piped in (where "-" is among the files: in its place there), each part beginning on a line of
+ * its own; the newline that ends a file or a pipe is no part of the prompt. STATUS_USAGE where there is no
+ * prompt at all. Never reads a terminal that was not asked for. */
 Status prompt_text(const PromptFlags *flags, Buffer *text, Error *err);
 
 /* The ids of the prompt in the chat format (CHAT_NONE: as it is, with what the tokenizer itself puts around a

@@ -3,7 +3,8 @@
  * The same seed, step and logits give the same token on every machine and device: exponentials are our own
  * (sums and products of IEEE doubles or floats only, never contracted), probabilities are 64-bit integers so
  * that sums do not depend on their order, ties go to the lower id, and the random number is a function of
- * (seed, step). Called by: the backends' sample operation, session.c. Order of the filters: as transformers
+ * (seed, step). Called by: session.c, the CPU backend's
+ * sample operation; cuda/sample.cu repeats it to the bit. Order of the filters: as transformers
  * has it, penalties, temperature, top-k, top-p, min-p. */
 #ifndef AUK_ENGINE_SAMPLER_H
 #define AUK_ENGINE_SAMPLER_H
@@ -30,6 +31,9 @@ typedef struct {
 
 typedef struct Sampler Sampler; /* settings, the count of draws, and which tokens were seen how often */
 
+/* A sampler that has seen nothing and drawn nothing, for logits of vocab_size (1 .. SAMPLER_MAX_VOCAB)
+ * tokens; allocates all it will ever need. Settings out of range are STATUS_USAGE. NULL after a failure,
+ * which sampler_close() takes too. */
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
 void sampler_close(Sampler *sampler);
 void sampler_forget(Sampler *sampler); /* what was seen, for another text; the draws go on */

@@ -20,6 +20,9 @@ typedef struct {
 /* What the backend will be asked for, so that its state_bytes() can be compared with the memory there is. */
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config);
 
+/* An empty session on a loaded model, which stays the caller's and outlives it. Allocates all it will ever
+ * need (STATUS_FAILED where that is not there); options out of range are STATUS_USAGE. NULL after a
+ * failure. */
 Status session_open(const Backend *backend, BackendModel *loaded, const Model *model,
                     const SessionOptions *options, Session **session, Error *err);
 void session_close(Session *session);

@@ -25,6 +25,7 @@ typedef struct {
   int32_t head_dim, group_size;
 } Ak48Header;
 
+/* The header's bytes, padded with zeros. What it holds is not checked: ak48_header_decode() does that. */
 void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_SIZE]);
 /* Refuses another magic or version, sizes out of range or at odds with each other, and padding that is not
  * zero. */
@@ -65,7 +66,8 @@ Status ak48_walk(const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *
 #define AK48_NAME_SIZE 64
 void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]);
 
-/* The header's sizes as a config's, and the other way; nothing else of the config is touched. */
+/* Puts the header's sizes, and the quantisation that every packed file has, into a config; nothing else of it
+ * is touched. */
 void ak48_header_to_config(const Ak48Header *header, ModelConfig *config);
 
 #endif

@@ -34,11 +34,11 @@ typedef struct {
 
 /* clang-format off */
 static const Family families[] = {
-  /* architecture        model_type vocab_size intermed. max_position kv head bos eos qk_norm qkv_bias windows */
-  {"LlamaForCausalLM",   "llama",    32000, 11008,   2048,  0,   0,  1,  2, false, false,    WINDOW_NONE},
-  {"MistralForCausalLM", "mistral",  32000, 14336, 131072,  8,   0,  1,  2, false, false,    WINDOW_ALL},
-  {"Qwen2ForCausalLM",   "qwen2",   151936, 22016,  32768, 32,   0, -1, -1, false, true,     WINDOW_BY_LAYER},
-  {"Qwen3ForCausalLM",   "qwen3",   151936, 22016,  32768, 32, 128, -1, -1, true,  false,    WINDOW_BY_LAYER},
+  /* architecture        model_type  vocab  interm. positions kv head bos eos qk_norm qkv_bias windows */
+  {"LlamaForCausalLM",   "llama",    32000, 11008,   2048,  0,   0,  1,  2, false,  false,   WINDOW_NONE},
+  {"MistralForCausalLM", "mistral",  32000, 14336, 131072,  8,   0,  1,  2, false,  false,   WINDOW_ALL},
+  {"Qwen2ForCausalLM",   "qwen2",   151936, 22016,  32768, 32,   0, -1, -1, false,  true,    WINDOW_BY_LAYER},
+  {"Qwen3ForCausalLM",   "qwen3",   151936, 22016,  32768, 32, 128, -1, -1, true,   false,   WINDOW_BY_LAYER},
 };
 /* clang-format on */
 static const size_t n_families = sizeof families / sizeof *families;

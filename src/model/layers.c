@@ -1,4 +1,5 @@
-/* layers.c - see layers.h. Called by: hf_directory.c, ak48.c, ak48_write.c, commands/inspect.c. */
+/* layers.c - see layers.h. Called by: the loaders, ak48.c, ak48_write.c, model.c, dummy.c,
+ * commands/inspect.c. */
 #include "model/layers.h"
 
 #include <stdio.h>

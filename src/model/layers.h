@@ -7,6 +7,7 @@
 
 enum { LAYER_Q, LAYER_K, LAYER_V, LAYER_O, LAYER_GATE, LAYER_DOWN, LAYER_UP, N_LAYER_LINEARS };
 
+/* Linear layer `which` (LAYER_Q .. LAYER_UP) of a layer. */
 Linear *layer_linear(ModelLayer *layer, int which);
 const Linear *layer_linear_const(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj" */

@@ -31,8 +31,8 @@ float stored_float(const void *data, Dtype dtype, size_t index);
  * are for the message. */
 Status check_norm(const Vector *norm, const char *name, const char *file, Error *err);
 
-/* Whether a layer of linear->n_in inputs and n_out outputs can be quantised in groups of this size. `file` and
- * `what` (a tensor's or layer's name) are for the message. */
+/* Whether a layer of linear->n_in inputs and n_out outputs can be quantised in groups of this size. `file`
+ * and `what` (a tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 
 /* model->tokenizer_path: the flag's, or DIRECTORY/tokenizer.json where that is. */

@@ -1,0 +1,31 @@
+/* json_write.c - strings as JSON.
+ *
+ * Called by: the commands that print JSON.
+ * Always true: what is written is valid JSON and valid UTF-8, whatever the bytes were. */
+#include "base/json.h"
+#include "base/utf8.h"
+
+Status json_write_string(Buffer *out, const char *text, size_t size, Error *err) {
+  TRY(buffer_append(out, "\"", 1, err));
+  size_t done = 0; /* text[done .. at) goes out as it is */
+  for (size_t at = 0; at < size;) {
+    uint32_t code;
+    int length = utf8_decode(text + at, size - at, &code);
+    bool bad = length <= 0, quoted = !bad && (code == '"' || code == '\\');
+    bool unseen = !bad && (code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029);
+    size_t step = bad ? utf8_bad_length(text + at, size - at) : (size_t)length;
+    if (bad || quoted || unseen) {
+      TRY(buffer_append(out, text + done, at - done, err));
+      done = at + step;
+      if (bad)
+        TRY(buffer_append(out, "\xef\xbf\xbd", 3, err));
+      else if (quoted)
+        TRY(buffer_append(out, (char[]){'\\', (char)code}, 2, err));
+      else
+        TRY(buffer_printf(out, err, "\\u%04x", (unsigned)code));
+    }
+    at += step;
+  }
+  if (done < size) TRY(buffer_append(out, text + done, size - done, err));
+  return buffer_append(out, "\"", 1, err);
+}
