@@ -285,11 +285,11 @@ static const char usage[] =
 
 static const char about[] =
     "Answers a prompt. Text from standard input comes first (unless - stands among the files), then the\n"
-    "files, then -p, each beginning on a line of its own; a pipe, a socket or a file on standard input is "
-    "read to its end. The prompt is put\n"
-    "into the model's chat format where its tokenizer has one that is known (ChatML, Llama 3). Sampling is\n"
-    "as the model's generation_config.json says, greedy where it says nothing; flags win. Exit status: 0\n"
-    "done, 1 failed, 2 usage, 3 model refused, 130 interrupted, 141 the reader of the output went away.";
+    "files, then -p, each beginning on a line of its own; a pipe, a socket or a file on standard input is\n"
+    "read to its end. The prompt is put into the model's chat format where its tokenizer has one that is\n"
+    "known (ChatML, Llama 3). Sampling is as the model's generation_config.json says, greedy where it says\n"
+    "nothing; flags win. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 130 interrupted, 141 the\n"
+    "reader of the output went away.";
 
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
   PromptFlags *prompt = &o->prompt;
