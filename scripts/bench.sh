@@ -21,10 +21,9 @@ import json, os, resource, subprocess, sys
 
 auk, model, threads = sys.argv[1:]
 mapped = os.path.getsize(f"{model}/model.safetensors") + os.path.getsize(f"{model}/tokenizer.json")
-config = json.load(open(f"{model}/config.json"))
 context = 2048
-head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-cache = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * head * context
+said = json.loads(subprocess.run([auk, "inspect", model, "--json"], check=True, capture_output=True).stdout)
+cache = said["kv_bytes_per_token"]["f16"] * context
 words = " word" * 1000
 subprocess.run([auk, "-m", model, "-p", words, "-n", "64", "-c", str(context), "--ignore-eos", "--device", "cpu",
                 "-t", threads],
