@@ -277,8 +277,8 @@ static double farthest(const double *a, const double *b) {
   return worst;
 }
 
-/* Ours may be as far from exact as fp32's worst roundings, in random directions, bring any logit: 3e-5 to 3e-4
- * here, with halves of an fp16 cache that then fall to the other side. What is wrong is wrong by 0.1 and
+/* Ours may be as far from exact as fp32's worst roundings, in random directions, bring any logit: 3e-5 to
+ * 3e-4 here, with halves of an fp16 cache that then fall to the other side. What is wrong is wrong by 0.1 and
  * more. */
 static void check_model(Shape shape) {
   static float logits[N_TOKENS * VOCAB], again[N_TOKENS * VOCAB];
