@@ -61,6 +61,41 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
 }
 
+/* The same for rows of at most THREADS * 4 * CHUNKS, a multiple of 4, which stay in registers; weights are fetched while
+ * the kernel before ends. One row is all latency: two trips to memory, one of them hidden. */
+template <int THREADS, int CHUNKS>
+__global__ void __launch_bounds__(THREADS)
+    norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
+                             int out_stride) {
+  dependents_may_start();
+  float4 w[CHUNKS], v[CHUNKS];
+  int pieces = n / 4;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    int i = c * THREADS + threadIdx.x;
+    w[c] = i < pieces ? weight[i] : make_float4(0, 0, 0, 0);
+  }
+  wait_for_previous();
+  const float4 *from = x + (size_t)blockIdx.x * pieces;
+  float squares = 0;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    int i = c * THREADS + threadIdx.x;
+    v[c] = i < pieces ? from[i] : make_float4(0, 0, 0, 0);
+    squares += v[c].x * v[c].x + v[c].y * v[c].y + v[c].z * v[c].z + v[c].w * v[c].w;
+  }
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  __half *to = out + (size_t)blockIdx.x * out_stride;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    int i = c * THREADS + threadIdx.x;
+    if (i >= pieces) continue;
+    __half2 pair[2] = {__floats2half2_rn(v[c].x * scale * w[c].x, v[c].y * scale * w[c].y),
+                       __floats2half2_rn(v[c].z * scale * w[c].z, v[c].w * scale * w[c].w)};
+    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
+  }
+}
+
 __device__ __forceinline__ void store(__half *to, float value) {
   *to = __float2half_rn(value);
 }
@@ -72,11 +107,21 @@ constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
 
 /* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
 template <typename T> __global__ void heads_kernel(LayerHeads a) {
-  begin_overlapping();
+  dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
+  bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
+  const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
+  float low_weight[MAX_PAIRS], high_weight[MAX_PAIRS]; /* constant: fetched while the kernel before ends */
+#pragma unroll
+  for (int i = 0; i < MAX_PAIRS; i++) {
+    int pair = lane + 32 * i;
+    low_weight[i] = weight && pair < half ? weight[pair] : 1;
+    high_weight[i] = weight && pair < half ? weight[pair + half] : 1;
+  }
+  wait_for_previous();
   const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
   float low[MAX_PAIRS], high[MAX_PAIRS];
 #pragma unroll
@@ -85,9 +130,7 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
     low[i] = pair < half ? from[pair] : 0;
     high[i] = pair < half ? from[pair + half] : 0;
   }
-  bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   if (!is_value) {
-    const float *weight = is_query ? a.q_norm : a.k_norm;
     if (weight) {
       float squares = 0;
 #pragma unroll
@@ -97,7 +140,7 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
 #pragma unroll
       for (int i = 0; i < MAX_PAIRS; i++) {
         int pair = lane + 32 * i;
-        if (pair < half) low[i] *= scale * weight[pair], high[i] *= scale * weight[pair + half];
+        if (pair < half) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
       }
     }
     const float2 *table = (const float2 *)a.rope_table + (size_t)row * half;
@@ -164,9 +207,13 @@ cudaError_t layer_rope_table(const float *frequencies, int half, float attention
 
 cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
                        int out_stride, cudaStream_t stream) {
-  if (n_tokens <= 16) /* few rows: more threads for each */
-    return launch_overlapping(norm_kernel<1024>, n_tokens, 1024, 0, stream, x, weight, eps, n, (__half *)out,
-                              out_stride);
+  const float4 *rows = (const float4 *)x, *weights = (const float4 *)weight;
+  if (n % 4 == 0 && n <= 4096)
+    return launch_overlapping(norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, rows, weights, eps,
+                              n, (__half *)out, out_stride);
+  if (n % 4 == 0 && n <= 8192)
+    return launch_overlapping(norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, rows, weights,
+                              eps, n, (__half *)out, out_stride);
   return launch_overlapping(norm_kernel<256>, n_tokens, 256, 0, stream, x, weight, eps, n, (__half *)out,
                             out_stride);
 }
