@@ -1,4 +1,4 @@
-/* test_inspect.c - the sizes that `auk inspect` reports, where they are too large for any checkpoint of a test. */
+/* test_inspect.c - the sizes that `auk inspect` reports, where no checkpoint of a test is large enough. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
