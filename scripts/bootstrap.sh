@@ -47,8 +47,9 @@ note() {
 need() { note "$@" && missing="$missing${names:+ $names}"; }
 want() { note "$@" && wanted="$wanted${names:+ $names}"; }
 
-compiles() { # COMPILER FLAG...: a program that uses libc and threads
-  printf '#include <omp.h>\n#include <stdio.h>\nint main(void) { return puts("") < omp_get_max_threads(); }\n' |
+compiles() { # COMPILER FLAG...: a program that uses libc, threads and what src/cpu/vector.h needs (gcc: from 12 on)
+  printf '#include <omp.h>\n#include <stdio.h>\n%s\n%s\n' 'typedef int v __attribute__((vector_size(8)));' \
+    'int main(void) { v a = {puts(""), 0}; return __builtin_shufflevector(a, a, 1, 0)[1] < omp_get_max_threads(); }' |
     "$@" -fopenmp -x c -o /dev/null -
 }
 fuzzes() {
