@@ -114,8 +114,7 @@ static bool has_flag(uint32_t code, uint32_t flag) {
 
 /* Where the character before `at` begins, and what it is. PRECOND at > 0 */
 static size_t step_back(const char *text, size_t at, uint32_t *code) {
-  size_t start = at - 1;
-  while (start > 0 && ((unsigned char)text[start] & 0xc0) == 0x80) start--;
+  size_t start = utf8_before(text, at);
   utf8_decode(text + start, at - start, code);
   return start;
 }

@@ -209,11 +209,7 @@ static bool edge_symbol(const Bpe *bpe, int32_t id, bool last, uint32_t *symbol)
   size_t size;
   const char *content = vocab_content(&bpe->vocab, id, &size);
   if (size == 0) return false;
-  size_t at = 0;
-  if (last) {
-    at = size - 1;
-    while (at > 0 && ((unsigned char)content[at] & 0xc0) == 0x80) at--;
-  }
+  size_t at = last ? utf8_before(content, size) : 0;
   if (utf8_decode(content + at, size - at, symbol) <= 0) return false;
   if (!bpe->bytes) return true;
   int byte = byte_level_byte(*symbol);

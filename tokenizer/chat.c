@@ -54,8 +54,7 @@ static void strip(const char **text, size_t *size) {
     *size -= (size_t)n;
   }
   while (*size > 0) {
-    size_t at = *size - 1;
-    while (at > 0 && ((unsigned char)(*text)[at] & 0xc0) == 0x80) at--;
+    size_t at = utf8_before(*text, *size);
     if (utf8_decode(*text + at, *size - at, &code) != (int)(*size - at) || !is_stripped(code)) break;
     *size = at;
   }

@@ -178,21 +178,13 @@ static size_t next_unsafe(const NormalStep *step, const Traced *text, size_t at)
   return at;
 }
 
-/* Where the character before `at` begins. PRECOND at > 0 */
-static size_t character_before(const char *text, size_t at) {
-  do at--;
-  while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80);
-  return at;
-}
-
 Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *text, TracedBuffer *out,
                   bool *changed, Error *err) {
   size_t done = 0, unsafe = next_unsafe(step, text, 0);
   *changed = unsafe < text->size;
   if (!*changed) return STATUS_OK;
   while (unsafe < text->size) {
-    size_t start = composes(step) && unsafe > done ? character_before(text->text, unsafe) : unsafe,
-           at = start;
+    size_t start = composes(step) && unsafe > done ? utf8_before(text->text, unsafe) : unsafe, at = start;
     TRY(traced_put(out, text->text + done, start - done, text, done, true, err));
     while (at < text->size) {
       uint32_t code;

@@ -104,8 +104,7 @@ static void strip(const NormalStep *step, Traced *text) {
     if (text->origin) text->origin += length;
   }
   while (step->right && text->size > 0) {
-    size_t at = text->size - 1;
-    while (at > 0 && ((unsigned char)text->text[at] & 0xc0) == 0x80) at--;
+    size_t at = utf8_before(text->text, text->size);
     uint32_t code;
     utf8_decode(text->text + at, text->size - at, &code);
     if (!is_space(code)) break;

@@ -71,6 +71,13 @@ size_t utf8_valid_prefix(const void *text, size_t size) {
   return at;
 }
 
+size_t utf8_before(const void *text, size_t at) {
+  const unsigned char *s = text;
+  do at--;
+  while (at > 0 && (s[at] & 0xc0) == 0x80);
+  return at;
+}
+
 size_t utf8_bad_length(const void *text, size_t size) {
   int length, n = well_formed(text, size, &length);
   return n > 0 ? (size_t)n : 1;

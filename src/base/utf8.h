@@ -15,6 +15,10 @@ int utf8_encode(uint32_t code, void *out);
 /* The offset of the first byte that is not part of valid, whole UTF-8, or `size` where all of it is. */
 size_t utf8_valid_prefix(const void *text, size_t size);
 
+/* Where the character begins that ends in front of `at`, in text that is valid up to there; in other text the
+ * nearest byte before it that begins anything, or 0. PRECOND at > 0 */
+size_t utf8_before(const void *text, size_t at);
+
 /* Length 1..3 of the maximal ill-formed part at text[0..size), which one U+FFFD replaces (Unicode, section
  * 3.9, "substitution of maximal subparts"): what Rust, Python and browsers do. PRECOND utf8_decode() gave <=
  * 0. */

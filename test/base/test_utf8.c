@@ -121,11 +121,21 @@ static void sequences_of_three_and_four_bytes_of_each_class_are_judged_right(voi
   }
 }
 
+static void characters_are_found_from_behind(void **state) {
+  (void)state;
+  static const char text[] = "a\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80";
+  static const size_t begins[] = {6, 3, 1, 0};
+  size_t at = sizeof text - 1;
+  for (int i = 0; i < 4; i++) assert_int_equal(at = utf8_before(text, at), begins[i]);
+  assert_int_equal(utf8_before("\x80\x80", 2), 0); /* it stops where the text does */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_code_point_is_encoded_and_decoded),
       cmocka_unit_test(sequences_of_up_to_two_bytes_are_all_judged_right),
       cmocka_unit_test(sequences_of_three_and_four_bytes_of_each_class_are_judged_right),
+      cmocka_unit_test(characters_are_found_from_behind),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
