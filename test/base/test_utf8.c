@@ -124,9 +124,9 @@ static void sequences_of_three_and_four_bytes_of_each_class_are_judged_right(voi
 static void characters_are_found_from_behind(void **state) {
   (void)state;
   static const char text[] = "a\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80";
-  static const size_t begins[] = {6, 3, 1, 0};
+  static const size_t starts[] = {6, 3, 1, 0};
   size_t at = sizeof text - 1;
-  for (int i = 0; i < 4; i++) assert_int_equal(at = utf8_before(text, at), begins[i]);
+  for (int i = 0; i < 4; i++) assert_int_equal(at = utf8_before(text, at), starts[i]);
   assert_int_equal(utf8_before("\x80\x80", 2), 0); /* it stops where the text does */
 }
 
