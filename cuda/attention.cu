@@ -1,10 +1,11 @@
-/* attention.cu - which attention family runs, and its launch. Called by layer operations of the CUDA backend. */
+/* attention.cu - which attention family runs, and its launch. Called by layer operations of the CUDA backend.
+ * */
 #include "cuda/attention_kernels.cuh"
 
 #include <math.h>
 
-/* Blocks of the decode family in all: two for each of 132 SMs, the largest part this was measured on; a smaller GPU runs
- * them in waves. Constant, so that results do not depend on the device. */
+/* Blocks of the decode family in all: two for each of 132 SMs, the largest part this was measured on; a
+ * smaller GPU runs them in waves. Constant, so that results do not depend on the device. */
 static const int DECODE_BLOCKS = 264;
 static const int MAX_COLUMNS = 32;
 
@@ -33,7 +34,8 @@ AttentionFamily attention_choose(const Attention *a, int n_tokens) {
 }
 
 const char *attention_family_name(AttentionFamily family) {
-  static const char *const names[ATTENTION_FAMILIES] = {"attention_decode", "attention_prefill", "attention_plain"};
+  static const char *const names[ATTENTION_FAMILIES] = {"attention_decode", "attention_prefill",
+                                                        "attention_plain"};
   return names[family];
 }
 

@@ -1,9 +1,12 @@
 /* attention.h - causal attention over the KV cache on a GPU: a[row] = softmax(q k / sqrt(head_dim)) v.
  *
  * Three families, chosen by attention_choose() (host only, no GPU needed) and forced by number for tests:
- *   decode   few rows of queries, tensor cores, the keys split over the whole GPU, combined in the same launch
- *   prefill  many rows of queries, tensor cores, FlashAttention's online softmax, one block for 64 rows of a head
- *   plain    any even head_dim up to 256, any number of rows, either type of cache: readable, and the reference
+ *   decode   few rows of queries, tensor cores, the keys split over the whole GPU, combined in the same
+ *            launch
+ *   prefill  many rows of queries, tensor cores, FlashAttention's online softmax, one block for 64 rows of
+ *            a head
+ *   plain    any even head_dim up to 256, any number of rows, either type of cache: readable, and the
+ *            reference
  * Position and length come from device memory, so a captured launch serves every step. */
 #ifndef AUK_CUDA_ATTENTION_H
 #define AUK_CUDA_ATTENTION_H
@@ -22,18 +25,18 @@ typedef enum { ATTENTION_DECODE, ATTENTION_PREFILL, ATTENTION_PLAIN, ATTENTION_F
 
 typedef struct {
   int n_heads, n_kv_heads, head_dim;
-  int n_ctx;        /* positions in the cache */
-  int window;       /* a row sees itself and window - 1 positions before; 0: all */
+  int n_ctx;  /* positions in the cache */
+  int window; /* a row sees itself and window - 1 positions before; 0: all */
   KvType kv;
-  const int *pos;   /* device: position of row 0; row r is at *pos + r, and sees keys 0 .. *pos + r */
-  const void *q;    /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
+  const int *pos;    /* device: position of row 0; row r is at *pos + r, and sees keys 0 .. *pos + r */
+  const void *q;     /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v; /* device: fp16 or fp32 [n_kv_heads][n_ctx][head_dim], one layer, rows 16-byte aligned */
-  void *out;        /* device: fp16 [n_tokens][n_heads][head_dim] */
-  void *workspace;  /* device: attention_workspace_bytes(), zeroed once when it was allocated */
+  void *out;         /* device: fp16 [n_tokens][n_heads][head_dim] */
+  void *workspace;   /* device: attention_workspace_bytes(), zeroed once when it was allocated */
 } Attention;
 
-/* The family for n_tokens rows: decode while its columns (rows x query heads of a KV head) fit in 32 and head_dim is
- * 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else. */
+/* The family for n_tokens rows: decode while its columns (rows x query heads of a KV head) fit in 32 and
+ * head_dim is 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 const char *attention_family_name(AttentionFamily family);
@@ -42,7 +45,8 @@ const char *attention_family_name(AttentionFamily family);
 size_t attention_workspace_bytes(int n_kv_heads, int head_dim);
 
 /* Enqueues. PRECOND attention_can_run(family, ...). */
-cudaError_t attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream);
+cudaError_t attention_run(AttentionFamily family, const Attention *attention, int n_tokens,
+                          cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,14 @@
 /* attention_decode.cu - few rows of queries against a long cache: the keys split over the whole GPU.
  *
- * A block serves one KV head and one run of keys; its four warps take 16 keys each of every 64. The query heads that
- * share the KV head, times the rows, are the columns (8 to 32) of the tensor core products, so each key and value is
- * read once for all of them:
+ * A block serves one KV head and one run of keys; its four warps take 16 keys each of every 64. The query
+ * heads that share the KV head, times the rows, are the columns (8 to 32) of the tensor core products, so
+ * each key and value is read once for all of them:
  *     S^T [16 keys x columns] = K [16 keys x head_dim] Q^T          (K as it lies in the cache)
  *     O^T [16 dims x columns] += V^T [16 dims x 16 keys] P^T        (ldmatrix transposes V, movmatrix P)
- * Each warp keeps its own running maximum, sum and O; the block joins its four, writes a partial result, and the last
- * block of a KV head joins the partials, always in the order of the keys, so that the same bits come out every run.
- * READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache;  reference: attention_plain.cu, test_attention.cu. */
+ * Each warp keeps its own running maximum, sum and O; the block joins its four, writes a partial result, and
+ * the last block of a KV head joins the partials, always in the order of the keys, so that the same bits come
+ * out every run. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache;  reference:
+ * attention_plain.cu, test_attention.cu. */
 #include "cuda/attention_kernels.cuh"
 #include "cuda/attention_ptx.cuh"
 #include "cuda/overlap.cuh"
@@ -117,7 +118,8 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
       ldmatrix_x4(key, shared_address(keys + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
 #pragma unroll
       for (int n = 0; n < N_TILES; n++) {
-        /* matrices 0 and 1 are the two halves of these 16 dims; lanes 16.. repeat them, their results unused */
+        /* matrices 0 and 1 are the two halves of these 16 dims; lanes 16.. repeat them, their results unused
+         * */
         ldmatrix_x4(query, shared_address(queries + (n * 8 + lane % 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
         mma_f16_m16n8k16(s[n], key, query[0], query[1]);
       }
@@ -185,7 +187,8 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
     }
   __syncthreads();
 
-  /* Partial results: pairs {maximum, sum} [kv_head][split][column], then O [kv_head][split][column][HEAD_DIM]. */
+  /* Partial results: pairs {maximum, sum} [kv_head][split][column], then O
+   * [kv_head][split][column][HEAD_DIM]. */
   float2 *pairs = (float2 *)a.partials + (size_t)kv_head * n_splits * COLUMNS;
   float4 *partials = (float4 *)((float2 *)a.partials + (size_t)a.n_kv_heads * n_splits * COLUMNS) +
                      (size_t)kv_head * n_splits * COLUMNS * (HEAD_DIM / 4);

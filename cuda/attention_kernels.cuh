@@ -9,7 +9,7 @@
 /* Attention of attention.h as kernels take it, by value. */
 struct AttentionKernel {
   int n_heads, n_kv_heads, head_dim, n_ctx, window;
-  float scale_log2;  /* log2(e) / sqrt(head_dim): scores are exponents of two */
+  float scale_log2; /* log2(e) / sqrt(head_dim): scores are exponents of two */
   const int *pos;
   const void *q, *k, *v;
   __half *out;

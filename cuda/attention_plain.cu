@@ -1,9 +1,9 @@
-/* attention_plain.cu - attention for every head_dim and cache type: readable, right, and what the fast families are
- * compared with (it is itself compared with a product in double on the host, test_attention.cu).
+/* attention_plain.cu - attention for every head_dim and cache type: readable, right, and what the fast
+ * families are compared with (it is itself compared with a product in double on the host, test_attention.cu).
  *
- * A block of four warps serves one query head of one row. Warp w takes keys w, w + 4, ... with a running maximum; a
- * lane holds dims lane, lane + 32, ...; the warps are joined in order at the end.
- * READS  the row's keys and values once for each query head. */
+ * A block of four warps serves one query head of one row. Warp w takes keys w, w + 4, ... with a running
+ * maximum; a lane holds dims lane, lane + 32, ...; the warps are joined in order at the end. READS  the row's
+ * keys and values once for each query head. */
 #include "cuda/attention_kernels.cuh"
 #include "cuda/overlap.cuh"
 

@@ -1,8 +1,9 @@
 /* attention_prefill.cu - many rows of queries: FlashAttention's online softmax on tensor cores.
  *
- * A block serves 64 rows of one query head with four warps of 16 rows, and walks the keys in tiles that stream through
- * shared memory two deep. Nothing of size rows x keys is ever stored. Tiles wholly above the diagonal or wholly before
- * the window are never read; only edge tiles are masked. Later rows have more keys, so they are started first.
+ * A block serves 64 rows of one query head with four warps of 16 rows, and walks the keys in tiles that
+ * stream through shared memory two deep. Nothing of size rows x keys is ever stored. Tiles wholly above the
+ * diagonal or wholly before the window are never read; only edge tiles are masked. Later rows have more keys,
+ * so they are started first.
  *     S [16 rows x keys] = Q K^T,   O [16 rows x head_dim] = softmax(S) V        per warp, per tile
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
 #include "cuda/attention_kernels.cuh"

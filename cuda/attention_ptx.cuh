@@ -1,11 +1,12 @@
-/* attention_ptx.cuh - what the attention kernels use beside ptx.cuh: transposing loads and halves from floats. */
+/* attention_ptx.cuh - what the attention kernels use beside ptx.cuh: transposing loads and halves from
+ * floats. */
 #ifndef AUK_CUDA_ATTENTION_PTX_CUH
 #define AUK_CUDA_ATTENTION_PTX_CUH
 
 #include "cuda/ptx.cuh"
 
-/* Four 8x8 matrices of halves, each transposed; lane l gives the address of row l % 8 of matrix l / 8. PTX ISA 9.0,
- * 9.7.15 "ldmatrix". */
+/* Four 8x8 matrices of halves, each transposed; lane l gives the address of row l % 8 of matrix l / 8. PTX
+ * ISA 9.0, 9.7.15 "ldmatrix". */
 __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -13,7 +14,8 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_
                : "memory");
 }
 
-/* Transposes an 8x8 matrix of halves that a warp holds, two of row lane / 4 in each lane. 9.7.15 "movmatrix". */
+/* Transposes an 8x8 matrix of halves that a warp holds, two of row lane / 4 in each lane. 9.7.15 "movmatrix".
+ * */
 __device__ __forceinline__ uint32_t transpose_matrix(uint32_t value) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(value));

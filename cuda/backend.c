@@ -1,9 +1,11 @@
-/* backend.c - the CUDA backend: engine/backend.h's operations as launches on one stream, and decode as one graph.
+/* backend.c - the CUDA backend: engine/backend.h's operations as launches on one stream, and decode as one
+ * graph.
  *
- * Called by: forward.c and session.c through the table cuda_backend.   Calls: linear.h, attention.h, layer.h, sample.h.
- * Always true: every operation only enqueues; position and ids of a step lie in device memory. The first step of one row
- *              is captured as a graph (begin_step .. end_step) and every later one replays it, whatever its position.
- *              What the host waits for: logits it reads, a token it takes. */
+ * Called by: forward.c and session.c through the table cuda_backend.
+ * Calls: linear.h, attention.h, layer.h, sample.h.
+ * Always true: every operation only enqueues; position and ids of a step lie in device memory. The first
+ *              step of one row is captured as a graph (begin_step .. end_step) and every later one replays
+ *              it, whatever its position. What the host waits for: logits it reads, a token it takes. */
 #include "cuda/backend.h"
 
 #include <stdint.h>

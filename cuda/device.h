@@ -11,8 +11,8 @@
 /* STATUS_OK, or STATUS_FAILED with "GPU: WHAT: CUDA's words (its code)". */
 Status cuda_status(cudaError_t error, const char *what, Error *err);
 
-/* Makes GPU `gpu` the current one. Refused where there is no driver, no such GPU, or one that this program holds no
- * code for (by its compute capability). */
+/* Makes GPU `gpu` the current one. Refused where there is no driver, no such GPU, or one that this program
+ * holds no code for (by its compute capability). */
 Status device_use(int gpu, Error *err);
 
 /* Whether device_use() would succeed; if not, `reason` says why. Nothing stays open. */
@@ -24,8 +24,8 @@ Status device_name(int gpu, char *out, size_t size, Error *err);
 /* Free bytes of the current GPU. */
 Status device_free_bytes(size_t *bytes, Error *err);
 
-/* All of device memory that one thing needs, taken at once and cut into pieces: run the same cuts twice, first with
- * base NULL to measure, then to place. Pieces are 256-byte aligned. */
+/* All of device memory that one thing needs, taken at once and cut into pieces: run the same cuts twice,
+ * first with base NULL to measure, then to place. Pieces are 256-byte aligned. */
 typedef struct {
   char *base;  /* device memory, or NULL while measuring */
   size_t used; /* bytes */

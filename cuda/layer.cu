@@ -1,5 +1,5 @@
-/* layer.cu - see layer.h. Each kernel is bound by reading and writing its rows once; for one row, by its launch.
- * Reference: the CPU backend's operations of the same names. */
+/* layer.cu - see layer.h. Each kernel is bound by reading and writing its rows once; for one row, by its
+ * launch. Reference: the CPU backend's operations of the same names. */
 #include "cuda/layer.h"
 
 #include <cuda_bf16.h>
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
 }
 
-/* The same for rows of at most THREADS * 4 * CHUNKS, a multiple of 4, which stay in registers; weights are fetched while
- * the kernel before ends. One row is all latency: two trips to memory, one of them hidden. */
+/* The same for rows of at most THREADS * 4 * CHUNKS, a multiple of 4, which stay in registers; weights are
+ * fetched while the kernel before ends. One row is all latency: two trips to memory, one of them hidden. */
 template <int THREADS, int CHUNKS>
 __global__ void __launch_bounds__(THREADS)
     norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,

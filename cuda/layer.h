@@ -1,7 +1,7 @@
 /* layer.h - the small operations of a transformer layer on a GPU: what stands between the products.
  *
- * All enqueue on a stream and return the launch's error. Shapes are checked by the caller (backend.cu) at load.
- * Position and ids are read from device memory, so that captured launches serve every step. */
+ * All enqueue on a stream and return the launch's error. Shapes are checked by the caller (backend.cu) at
+ * load. Position and ids are read from device memory, so that captured launches serve every step. */
 #ifndef AUK_CUDA_LAYER_H
 #define AUK_CUDA_LAYER_H
 
@@ -16,23 +16,26 @@ extern "C" {
 /* *pos = at, and ids[0] = id unless id is negative: the step's place, by value. */
 cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream);
 
-/* x[row][i] = table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32 [n_tokens][hidden]. */
-cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens, float *x,
-                        cudaStream_t stream);
+/* x[row][i] = table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
+ * [n_tokens][hidden]. */
+cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids,
+                        int n_tokens, float *x, cudaStream_t stream);
 
-/* table[row][i] = {cos, sin}((*pos + row) * frequencies[i]) * attention_factor, the angle rounded to fp32 first, as
- * transformers does. Once a step, for all layers. frequencies fp32 [half], table float2 [n_tokens][half]. */
-cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos, int n_tokens,
-                             void *table, cudaStream_t stream);
+/* table[row][i] = {cos, sin}((*pos + row) * frequencies[i]) * attention_factor, the angle rounded to fp32
+ * first, as transformers does. Once a step, for all layers. frequencies fp32 [half], table float2
+ * [n_tokens][half]. */
+cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                             int n_tokens, void *table, cudaStream_t stream);
 
 /* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
  * [n_tokens][out_stride]. */
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out, int out_stride,
-                       cudaStream_t stream);
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                       int out_stride, cudaStream_t stream);
 
-/* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k (weights
- * fp32 [head_dim], NULL: none), rope over pairs (i, i + head_dim / 2), q to fp16 [n_tokens][n_heads][head_dim], k and v
- * to the cache [n_kv_heads][n_ctx][head_dim] at positions *pos + row. */
+/* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
+ * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + head_dim / 2), q to fp16
+ * [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim] at positions *pos + row.
+ * */
 typedef struct {
   int n_heads, n_kv_heads, head_dim, n_ctx;
   float eps;
@@ -48,7 +51,8 @@ cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stre
 
 /* out = silu(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
  * [n_tokens][out_stride]. */
-cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride, cudaStream_t stream);
+cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride,
+                         cudaStream_t stream);
 
 #ifdef __cplusplus
 }

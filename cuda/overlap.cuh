@@ -1,9 +1,9 @@
 /* overlap.cuh - launches that may begin while the kernel before them ends (programmatic dependent launch).
  *
- * A kernel launched so begins with dependents_may_start(); wait_for_previous(); and touches nothing that an earlier
- * kernel makes or still reads in between. Since every kernel of a stream waits for the one before it, all earlier ones
- * are complete then. It saves the launch latency between small kernels, and lets a product of linear.h fetch its first
- * weights while a norm runs. */
+ * A kernel launched so begins with dependents_may_start(); wait_for_previous(); and touches nothing that an
+ * earlier kernel makes or still reads in between. Since every kernel of a stream waits for the one before it,
+ * all earlier ones are complete then. It saves the launch latency between small kernels, and lets a product
+ * of linear.h fetch its first weights while a norm runs. */
 #ifndef AUK_CUDA_OVERLAP_CUH
 #define AUK_CUDA_OVERLAP_CUH
 

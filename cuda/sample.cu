@@ -5,9 +5,9 @@
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: the same by weight, over what top-k left
  *   draw        each block's surviving weight; the last block to finish finds the token
- * A cut is a key and how many tokens with exactly that key stay (the first ones by id); equal keys have equal weights,
- * so both cuts and min-p keep a beginning of the ranking, and one key and one count describe what is left.
- * READS  vocab_size * 4 bytes from L2 in each kernel. */
+ * A cut is a key and how many tokens with exactly that key stay (the first ones by id); equal keys have equal
+ * weights, so both cuts and min-p keep a beginning of the ranking, and one key and one count describe what is
+ * left. READS  vocab_size * 4 bytes from L2 in each kernel. */
 #include "cuda/sample.h"
 
 #include <float.h>
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
   finish(p, kind == SAMPLED_TOKEN ? (int32_t) ~(uint32_t)greatest : 0, kind);
 }
 
-/* Walks bins from the greatest down to the one in which the running sum reaches `limit`; the same in every thread.
- * `extra` is added to bin `extra_bin`. PRECOND the sum of all >= limit > above. */
+/* Walks bins from the greatest down to the one in which the running sum reaches `limit`; the same in every
+ * thread. `extra` is added to bin `extra_bin`. PRECOND the sum of all >= limit > above. */
 __device__ void find_bin(const unsigned long long *bins, unsigned long long limit, Cut *cut, int bits,
                          int extra_bin, unsigned long long extra) {
   constexpr int EACH = BINS / THREADS;
@@ -198,7 +198,8 @@ struct Border {
   unsigned int ties;
 };
 
-/* top-k's border from its three histograms, all of them full. Nothing is cut where there are fewer candidates. */
+/* top-k's border from its three histograms, all of them full. Nothing is cut where there are fewer
+ * candidates. */
 __device__ Border count_border(const Pick &p) {
   Border border = {0, 0};
   if (p.top_k == 0) return border;
@@ -346,7 +347,8 @@ __global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
   }
   __syncthreads();
 
-  /* The token itself: each thread takes a run of ids, then one walks the run in which the sum passes the target. */
+  /* The token itself: each thread takes a run of ids, then one walks the run in which the sum passes the
+   * target. */
   int run = (p.vocab_size + BLOCKS - 1) / BLOCKS, each = (run + THREADS - 1) / THREADS;
   int begin = block_found * run, stop = min(p.vocab_size, begin + run);
   int mine = min(stop, begin + (int)threadIdx.x * each), mine_end = min(stop, mine + each);

@@ -1,8 +1,9 @@
 /* upload.h - weights from the mapped file to the device, several pieces in flight.
  *
- * A piece is copied by all CPU threads from the page cache into a pinned buffer, from there by the copy engine into
- * staging memory on the device, and there a kernel lays it out; meanwhile the next piece is on its way. The host never
- * holds a second copy of the file: SLOTS buffers of some MB are all that is pinned (pinning costs 0.6 ms a MB). */
+ * A piece is copied by all CPU threads from the page cache into a pinned buffer, from there by the copy
+ * engine into staging memory on the device, and there a kernel lays it out; meanwhile the next piece is on
+ * its way. The host never holds a second copy of the file: SLOTS buffers of some MB are all that is pinned
+ * (pinning costs 0.6 ms a MB). */
 #ifndef AUK_CUDA_UPLOAD_H
 #define AUK_CUDA_UPLOAD_H
 
@@ -28,8 +29,8 @@ typedef struct {
 Status upload_open(Uploader *uploader, cudaStream_t stream, int n_threads, size_t slot_bytes, Error *err);
 void upload_close(Uploader *uploader);
 
-/* Begins a piece: waits until its slot is free. Then add what belongs to it: *staged is where it will be on the
- * device (256-byte aligned). The sum over a piece, each rounded up to 256, is at most slot_bytes. */
+/* Begins a piece: waits until its slot is free. Then add what belongs to it: *staged is where it will be on
+ * the device (256-byte aligned). The sum over a piece, each rounded up to 256, is at most slot_bytes. */
 Status upload_begin(Uploader *uploader, Error *err);
 Status upload_add(Uploader *uploader, const void *from, size_t bytes, void **staged, Error *err);
 /* Ends it, after the kernels that read it were enqueued on the stream. */

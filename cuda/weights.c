@@ -1,7 +1,8 @@
 /* weights.c - see weights.h.
  *
- * Always true: lay_out() runs twice over the same model, first to measure and then to place, so that one allocation holds
- * everything; fill() then goes through the mapped file once, in the order in which the layers lie. */
+ * Always true: lay_out() runs twice over the same model, first to measure and then to place, so that one
+ * allocation holds everything; fill() then goes through the mapped file once, in the order in which the
+ * layers lie. */
 #include "cuda/weights.h"
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* weights.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
- * Called by: backend.c. Projections that read the same input are one matrix where their kinds allow (q, k, v stacked;
- * gate and up paired), else one matrix each. */
+ * Called by: backend.c. Projections that read the same input are one matrix where their kinds allow (q, k, v
+ * stacked; gate and up paired), else one matrix each. */
 #ifndef AUK_CUDA_WEIGHTS_H
 #define AUK_CUDA_WEIGHTS_H
 
@@ -41,7 +41,8 @@ struct BackendModel {
   float attention_factor;
 };
 
-/* Bytes of device memory that weights_load() takes, staging included; refuses layers that no kernel takes, by name. */
+/* Bytes of device memory that weights_load() takes, staging included; refuses layers that no kernel takes, by
+ * name. */
 Status weights_bytes(const Model *model, size_t *bytes, Error *err);
 
 /* The matrices as weights_load() lays them out, without memory: every pointer is NULL. weights_release() it,

@@ -11,8 +11,8 @@ typedef struct {
   uint32_t first, last; /* both belong to it */
 } CharRange;
 
-/* Zero-initialise it: the empty set. It is tidy where its ranges are sorted, disjoint and do not touch; members
- * and sets are added behind what is there, so that all of it is sorted once. */
+/* Zero-initialise it: the empty set. It is tidy where its ranges are sorted, disjoint and do not touch;
+ * members and sets are added behind what is there, so that all of it is sorted once. */
 typedef struct {
   CharRange *ranges; /* [count] */
   size_t count, capacity;
@@ -27,7 +27,8 @@ Status charset_add(CharSet *set, uint32_t first, uint32_t last, Error *err);
 /* set = set or other, in the same way. */
 Status charset_unite(CharSet *set, const CharSet *other, Error *err);
 
-/* From here on `set` is tidy afterwards. Adds the code points whose value has one of the bits of `mask`, or is `value`. */
+/* From here on `set` is tidy afterwards. Adds the code points whose value has one of the bits of `mask`, or
+ * is `value`. */
 Status charset_add_flags(CharSet *set, const RunTable *table, uint32_t mask, Error *err);
 Status charset_add_value(CharSet *set, const RunTable *table, uint32_t value, Error *err);
 Status charset_complement(CharSet *set, Error *err);

@@ -14,8 +14,8 @@
 
 #include "base/utf8.h"
 
-/* Those of real tokenizers have 4 KB, a dozen different sets and no repetitions of repetitions; sets are compared
- * with each other, and what repeats something is put around it once more. */
+/* Those of real tokenizers have 4 KB, a dozen different sets and no repetitions of repetitions; sets are
+ * compared with each other, and what repeats something is put around it once more. */
 enum { MAX_PATTERN = 16384, MAX_SETS = 1024, MAX_QUANTIFIERS = 16 };
 
 typedef struct {

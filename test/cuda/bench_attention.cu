@@ -1,6 +1,6 @@
-/* bench_attention.cu - microseconds of every attention family on Qwen3-8B's heads (32 query, 8 KV, head_dim 128).
- * Calls are captured into one graph over several layers' caches, so that no cache is in L2; medians of 20 replays.
- * Prints GB/s of cache read for few rows and TFLOP/s for many. */
+/* bench_attention.cu - microseconds of every attention family on Qwen3-8B's heads (32 query, 8 KV, head_dim
+ * 128). Calls are captured into one graph over several layers' caches, so that no cache is in L2; medians of
+ * 20 replays. Prints GB/s of cache read for few rows and TFLOP/s for many. */
 #include <cuda_fp16.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 
 #include "cuda/attention.h"
 
-#define CHECK(call)                                                                                              \
-  do {                                                                                                           \
-    cudaError_t failed_ = (call);                                                                                \
-    if (failed_ != cudaSuccess) {                                                                                \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                    \
-      exit(1);                                                                                                   \
-    }                                                                                                            \
+#define CHECK(call)                                                                                          \
+  do {                                                                                                       \
+    cudaError_t failed_ = (call);                                                                            \
+    if (failed_ != cudaSuccess) {                                                                            \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                \
+      exit(1);                                                                                               \
+    }                                                                                                        \
   } while (0)
 
 static const int HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128;
@@ -72,11 +72,13 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   printf("| %-17s | %4d | %6d | %9.2f | %7.0f | %7.1f |\n", attention_family_name(family), n_tokens, pos, us,
          cache * 4 / us * 1e-3, 4.0 * pairs * HEADS * HEAD_DIM / us * 1e-6);
   fflush(stdout);
-  for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace}) CHECK(cudaFree(p));
+  for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)pos_device, workspace})
+    CHECK(cudaFree(p));
 }
 
 int main(void) {
-  printf("| family            | rows | pos    | us        | GB/s    | TFLOP/s |\n|---|---|---|---|---|---|\n");
+  printf(
+      "| family            | rows | pos    | us        | GB/s    | TFLOP/s |\n|---|---|---|---|---|---|\n");
   for (int pos : {127, 511, 2047, 8191, 32767})
     for (int n_tokens : {1, 2, 4, 8}) run_case(ATTENTION_DECODE, n_tokens, pos);
   run_case(ATTENTION_PLAIN, 1, 511);

@@ -1,10 +1,11 @@
 /* test_attention.cu - every attention family against a product in double, over shapes, positions and windows.
  *
- * The reference runs on the GPU in double, one thread an output row, from the same fp16 queries, keys and values.
- * Tolerance: the families round the weights p of the softmax (at most 1) and the result to fp16, each with a relative
- * error of at most 2^-11, uniform and independent, so a variance of 2^-24 / 3 of the value squared each; scores are
- * fp32 sums of exact products. NMSE <= 2 * 2^-22 / 3 ~ 1.6e-7; 5e-7 leaves room for cancelling sums of v.
- * Runs on a machine with a GPU; prints one line a failing case and `N passed, N failed`. */
+ * The reference runs on the GPU in double, one thread an output row, from the same fp16 queries, keys and
+ * values. Tolerance: the families round the weights p of the softmax (at most 1) and the result to fp16, each
+ * with a relative error of at most 2^-11, uniform and independent, so a variance of 2^-24 / 3 of the value
+ * squared each; scores are fp32 sums of exact products. NMSE <= 2 * 2^-22 / 3 ~ 1.6e-7; 5e-7 leaves room for
+ * cancelling sums of v. Runs on a machine with a GPU; prints one line a failing case and `N passed, N
+ * failed`. */
 #include <cuda_fp16.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +15,20 @@
 
 #include "cuda/attention.h"
 
-#define CHECK(call)                                                                                              \
-  do {                                                                                                           \
-    cudaError_t failed_ = (call);                                                                                \
-    if (failed_ != cudaSuccess) {                                                                                \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                    \
-      exit(1);                                                                                                   \
-    }                                                                                                            \
+#define CHECK(call)                                                                                          \
+  do {                                                                                                       \
+    cudaError_t failed_ = (call);                                                                            \
+    if (failed_ != cudaSuccess) {                                                                            \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                \
+      exit(1);                                                                                               \
+    }                                                                                                        \
   } while (0)
 
 static const double TOLERANCE = 5e-7;
 
-template <typename T> __device__ double number(T value) { return (double)(float)value; }
+template <typename T> __device__ double number(T value) {
+  return (double)(float)value;
+}
 
 template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
@@ -72,7 +75,8 @@ static int passed, failed;
 
 template <typename T> static void run_shape(Shape s, KvType kv) {
   const int n_ctx = 2304, max_tokens = 200;
-  size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim, rows = (size_t)max_tokens * s.n_heads * s.head_dim;
+  size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
+         rows = (size_t)max_tokens * s.n_heads * s.head_dim;
   __half *q, *out;
   T *k, *v;
   double *want;
@@ -96,11 +100,12 @@ template <typename T> static void run_shape(Shape s, KvType kv) {
   for (int n_tokens : {1, 2, 3, 5, 8, 17, 64, 65, 200})
     for (int pos : {0, 1, 15, 63, 64, 500, 1023, 2000})
       for (int window : {0, 1, 16, 100, 1024}) {
-        Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, pos_device, q, k, v, out, workspace};
+        Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, pos_device, q, k,
+                       v,         out,          workspace};
         CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
         int outputs = n_tokens * s.n_heads;
-        reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
-                                                  n_ctx, window, pos);
+        reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads,
+                                                  s.head_dim, n_ctx, window, pos);
         size_t n = (size_t)outputs * s.head_dim;
         CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
         for (int family = 0; family < ATTENTION_FAMILIES; family++) {
@@ -120,8 +125,8 @@ template <typename T> static void run_shape(Shape s, KvType kv) {
           bool good = error <= TOLERANCE * norm && same; /* NaN fails */
           if (!good)
             printf("FAILED %s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
-                   attention_family_name((AttentionFamily)family), s.n_heads, s.n_kv_heads, s.head_dim, n_tokens, pos,
-                   window, error / norm, same ? "" : ", and two runs differ");
+                   attention_family_name((AttentionFamily)family), s.n_heads, s.n_kv_heads, s.head_dim,
+                   n_tokens, pos, window, error / norm, same ? "" : ", and two runs differ");
           good ? passed++ : failed++;
         }
       }

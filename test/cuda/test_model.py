@@ -107,7 +107,8 @@ def answer(auk, model, *flags):
     return done.stdout
 
 
-@pytest.mark.parametrize("settings", [["--temp", "0"], ["--temp", "0.8", "-s", "5", "--top-k", "20", "--top-p", "0.95"],
+@pytest.mark.parametrize("settings", [["--temp", "0"],
+                                      ["--temp", "0.8", "-s", "5", "--top-k", "20", "--top-p", "0.95"],
                                       ["--temp", "1", "-s", "9", "--repeat-penalty", "1.2", "--presence-penalty", "0.5"]],
                          ids=["greedy", "top-k-top-p", "penalties"])
 def test_answers_repeat_and_graphs_do_not_show(auk, settings):

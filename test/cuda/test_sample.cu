@@ -1,8 +1,9 @@
-/* test_sample.cu - the sampler on the GPU gives the token of engine/sampler.c, for every setting, over many logits.
+/* test_sample.cu - the sampler on the GPU gives the token of engine/sampler.c, for every setting, over many
+ * logits.
  *
- * Vocabulary sizes around the blocks' runs, logits of several shapes (flat, peaked, full of ties, with -infinity), all
- * filters alone and together, penalties with a text that grows. Equality is exact: nothing is tolerated.
- * Runs on a machine with a GPU; prints one line a failing case and `N passed, N failed`. */
+ * Vocabulary sizes around the blocks' runs, logits of several shapes (flat, peaked, full of ties, with
+ * -infinity), all filters alone and together, penalties with a text that grows. Equality is exact: nothing is
+ * tolerated. Runs on a machine with a GPU; prints one line a failing case and `N passed, N failed`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +13,13 @@
 #include "cuda/sample.h"
 #include "engine/sampler.h"
 
-#define CHECK(call)                                                                                              \
-  do {                                                                                                           \
-    cudaError_t failed_ = (call);                                                                                \
-    if (failed_ != cudaSuccess) {                                                                                \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                    \
-      exit(1);                                                                                                   \
-    }                                                                                                            \
+#define CHECK(call)                                                                                          \
+  do {                                                                                                       \
+    cudaError_t failed_ = (call);                                                                            \
+    if (failed_ != cudaSuccess) {                                                                            \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                \
+      exit(1);                                                                                               \
+    }                                                                                                        \
   } while (0)
 
 static int passed, failed;
@@ -73,10 +74,12 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
     CHECK(cudaMemcpy(&there, token, sizeof there, cudaMemcpyDeviceToHost));
     good = status == STATUS_OK && slot->kind == SAMPLED_TOKEN && slot->id == want && there == want;
     if (!good)
-      printf("FAILED vocab %d kind %d step %d temp %g top-k %d top-p %g min-p %g penalties %g %g %g: %d (kind %d), "
+      printf("FAILED vocab %d kind %d step %d temp %g top-k %d top-p %g min-p %g penalties %g %g %g: %d "
+             "(kind %d), "
              "expected %d\n",
              vocab, kind, step, settings.temperature, settings.top_k, settings.top_p, settings.min_p,
-             settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty, slot->id, slot->kind, want);
+             settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty, slot->id,
+             slot->kind, want);
     if (good) sampler_note(host, want, true);
   }
   good ? passed++ : failed++;
@@ -129,8 +132,9 @@ int main(void) {
               if (kind == 3 && vocab < 95) continue; /* nothing may be finite */
               if (temperature == 0 && (top_k || top_p < 1 || min_p > 0)) continue;
               bool penalties = (top_k + (int)(top_p * 100) + kind) % 2;
-              SamplerSettings settings = {temperature, top_k, top_p, min_p, penalties ? 1.1 : 1, penalties ? 0.3 : 0,
-                                          penalties ? 0.2 : 0, 42};
+              SamplerSettings settings = {
+                  temperature,         top_k, top_p, min_p, penalties ? 1.1 : 1, penalties ? 0.3 : 0,
+                  penalties ? 0.2 : 0, 42};
               run_case(vocab, settings, kind);
             }
   for (double temperature : {0.0, 0.8}) {
