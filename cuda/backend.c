@@ -117,7 +117,7 @@ static int padded(int n) {
   return (n + 7) / 8 * 8;
 }
 
-static void place(BackendState *s, const ModelConfig *c, Carver *m) {
+static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Carver *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   size_t heads = (size_t)c->n_heads + 2 * (size_t)c->n_kv_heads, dim = (size_t)c->head_dim;
@@ -129,7 +129,7 @@ static void place(BackendState *s, const ModelConfig *c, Carver *m) {
   s->projections = carve(m, chunk * heads * dim, sizeof(float));
   s->q = carve(m, chunk * (size_t)s->a_stride, 2);
   s->a = carve(m, chunk * (size_t)s->a_stride, 2);
-  s->gate_up = carve(m, chunk * 2 * (size_t)c->intermediate, sizeof(float));
+  s->gate_up = carve(m, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
   s->g = carve(m, chunk * (size_t)s->g_stride, 2);
   s->head_in = carve(m, rows * (size_t)s->h_stride, 2);
   s->logits = carve(m, rows * (size_t)c->vocab_size, sizeof(float));
@@ -142,10 +142,11 @@ static void place(BackendState *s, const ModelConfig *c, Carver *m) {
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
+/* With what gate and up take where they are not one matrix, which only the weights tell: never too little. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Carver carver = {0};
-  place(&measured, config, &carver);
+  place(&measured, config, true, &carver);
   return carver.used;
 }
 
@@ -170,8 +171,10 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   s->loaded = loaded;
   s->options = *options;
   s->notes_version = UINT64_MAX;
+  bool separate = false;
+  for (int i = 0; i < config->n_layers; i++) separate = separate || loaded->layers[i].gate_up.n_parts > 1;
   Carver carver = {0};
-  place(s, config, &carver);
+  place(s, config, separate, &carver);
   const size_t bytes = carver.used, vocab = (size_t)config->vocab_size;
   Status status = STATUS_OK;
   if (bytes == SIZE_MAX)
@@ -194,7 +197,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   }
   memset(s->ring, 0, RING * sizeof *s->ring);
   carver = (Carver){.base = s->memory};
-  place(s, config, &carver);
+  place(s, config, separate, &carver);
   *out = s;
   return cuda_status(cudaMemsetAsync(s->workspace, 0,
                                      attention_workspace_bytes(config->n_kv_heads, config->head_dim),
