@@ -107,10 +107,14 @@ def answer(auk, model, *flags):
     return done.stdout
 
 
-@pytest.mark.parametrize("settings", [["--temp", "0"],
-                                      ["--temp", "0.8", "-s", "5", "--top-k", "20", "--top-p", "0.95"],
-                                      ["--temp", "1", "-s", "9", "--repeat-penalty", "1.2", "--presence-penalty", "0.5"]],
-                         ids=["greedy", "top-k-top-p", "penalties"])
+SETTINGS = {
+    "greedy": ["--temp", "0"],
+    "top-k-top-p": ["--temp", "0.8", "-s", "5", "--top-k", "20", "--top-p", "0.95"],
+    "penalties": ["--temp", "1", "-s", "9", "--repeat-penalty", "1.2", "--presence-penalty", "0.5"],
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_answers_repeat_and_graphs_do_not_show(auk, settings):
     flags = ["-p", "Once upon a time", "-n", "100", "--device", "cuda", *settings]
     text = answer(auk, DATA / "stories260K-awq", *flags)
