@@ -159,53 +159,67 @@ def dequantised(tensors):
 # seven scales.
 SHIFTS = (0, -1, 1, -2, 2)
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)
-SMALLEST = 2.0**-24  # the least positive fp16: no scale is zero
+SMALLEST = np.float32(2.0**-24)  # the least positive fp16: no scale is zero
 
 
-def levels(groups, zero, scale):
+def sums(values):
+    """[size][n] -> [n]. Added up in one order, in fp32: the same bits on every processor, which numpy's own sums
+    do not promise, so that a conversion is the same everywhere."""
+    while len(values) > 1:
+        half, odd = divmod(len(values), 2)
+        last = values[-1]
+        values = values[:half] + values[half:2 * half]
+        if odd:
+            values[0] += last
+    return values[0]
+
+
+def levels(group, zero, scale):
     """q - z: the nearest representable multiples of the scale."""
-    k = np.rint(groups / scale)
+    k = np.rint(group / scale)
     return np.clip(k, -zero, 15 - zero, out=k)
 
 
-def fit(groups, zero, scale):
+def fit(group, importance, zero, scale):
     """The levels for this scale, the scale that is best for those levels (least squares), in fp16, and its
-    error. groups [n][size], zero and scale [n][1] -> scale fp32 [n], squared error [n]."""
-    k = levels(groups, zero, scale)
-    dot, square = np.einsum("ij,ij->i", k, groups), np.einsum("ij,ij->i", k, k)
-    best = np.where(dot > 0, dot / np.maximum(square, 1), scale[:, 0])
-    best = np.maximum(best.astype(np.float16), np.float16(SMALLEST)).astype(np.float32)
-    difference = levels(groups, zero, best[:, None]) * best[:, None] - groups
-    return best, np.einsum("ij,ij->i", difference, difference)
+    error. group [size][n], importance [size][1], zero and scale [n] -> scale fp32 [n], squared error [n]."""
+    k = levels(group, zero, scale)
+    weighted = k * importance
+    dot, square = sums(weighted * group), sums(weighted * k)
+    best = np.divide(dot, square, out=scale.copy(), where=dot > 0)
+    best = np.maximum(best.astype(np.float16).astype(np.float32), SMALLEST)
+    difference = levels(group, zero, best) * best - group
+    return best, sums(difference * difference * importance)
 
 
-def quantise_groups(groups):
-    """[n][size] fp32 -> q uint8 [n][size], zero uint8 [n], scale fp16 [n]."""
-    low = np.minimum(groups.min(axis=1), 0)[:, None]
-    high = np.maximum(groups.max(axis=1), 0)[:, None]
+def quantise_group(group, importance):
+    """n columns' groups [size][n] fp32, what each row's squared errors count [size][1]
+    -> q uint8 [size][n], zero uint8 [n], scale fp16 [n]."""
+    low, high = np.minimum(group.min(axis=0), 0), np.maximum(group.max(axis=0), 0)
     near = np.rint(-low * 15 / np.maximum(high - low, SMALLEST))
-    best_error = np.full(len(groups), np.inf, np.float32)
-    best_zero, best_scale = np.zeros(len(groups), np.float32), np.ones(len(groups), np.float32)
+    best_error, best_zero, best_scale = np.full_like(low, np.inf), np.zeros_like(low), np.ones_like(low)
     for shift in SHIFTS:
-        zero = np.clip(near + shift, 0, 15).astype(np.float32)
+        zero = np.clip(near + shift, 0, 15)
         whole = np.maximum(-low / np.maximum(zero, 0.5), high / np.maximum(15 - zero, 0.5))
         for shrink in SHRINKS:
-            scale, error = fit(groups, zero, np.maximum(whole * np.float32(shrink), np.float32(SMALLEST)))
+            scale, error = fit(group, importance, zero, np.maximum(whole * np.float32(shrink), SMALLEST))
             better = error < best_error
-            best_error[better], best_zero[better], best_scale[better] = error[better], zero[better, 0], scale[better]
-    q = levels(groups, best_zero[:, None], best_scale[:, None]) + best_zero[:, None]
+            best_error, best_zero, best_scale = (
+                np.where(better, new, old)
+                for new, old in ((error, best_error), (zero, best_zero), (scale, best_scale)))
+    q = levels(group, best_zero, best_scale) + best_zero
     return q.astype(np.uint8), best_zero.astype(np.uint8), best_scale.astype(np.float16)
 
 
-def awq_quantise(weight, group):
+def awq_quantise(weight, group, importance=None):
     """Dense fp32 [n_out][n_in] -> q [n_in][n_out], zeros [n_in / group][n_out], scales [n_in / group][n_out].
-    group -1: the whole input. In pieces that fit a processor's cache."""
-    n_out, n_in = weight.shape
-    group = n_in if group == -1 else group
-    groups = np.ascontiguousarray(weight, np.float32).reshape(-1, group)
-    piece = max(1, 2**16 // group)
-    parts = [quantise_groups(groups[i:i + piece]) for i in range(0, len(groups), piece)]
-    q, zeros, scales = (np.concatenate(part) for part in zip(*parts))
-    per_row = (n_out, n_in // group)
-    return (np.ascontiguousarray(q.reshape(n_out, n_in).T), np.ascontiguousarray(zeros.reshape(per_row).T),
-            np.ascontiguousarray(scales.reshape(per_row).T))
+    group -1: the whole input. importance [n_in]: the mean square of each input, so that what is made least is
+    the layer's error rather than the weights'; None: all alike."""
+    columns = np.ascontiguousarray(weight.T, np.float32)
+    group = len(columns) if group == -1 else group
+    importance = np.ones(len(columns)) if importance is None else importance
+    importance = importance.astype(np.float32)[:, None]
+    parts = [quantise_group(columns[i:i + group], importance[i:i + group])
+             for i in range(0, len(columns), group)]
+    q, zeros, scales = zip(*parts)
+    return np.concatenate(q), np.stack(zeros), np.stack(scales)

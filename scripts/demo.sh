@@ -33,8 +33,8 @@ fi
 # Converted again where the scripts that convert have changed.
 fresh=1
 for directory in $awq $f16; do
-  for source in scripts/demo_convert.py scripts/checkpoint.py scripts/gguf_file.py; do
-    [ -n "$(find "$directory/model.safetensors" -newer $source 2>/dev/null)" ] || fresh=0
+  for source in demo_convert.py demo_importance.npz checkpoint.py gguf_file.py; do
+    [ -n "$(find "$directory/model.safetensors" -newer scripts/$source 2>/dev/null)" ] || fresh=0
   done
 done
 if [ $fresh = 0 ]; then

