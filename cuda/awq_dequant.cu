@@ -2,37 +2,30 @@
  *
  *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once
  *
- * Two forms that give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts, fp32,
- * any group size), the one for older chips. The product dequantises a piece of the matrix, multiplies it, and takes
- * the next: the scratch is bounded and a piece is still in L2 when cuBLAS reads it.
- * READS + WRITES  bits / 8 + 2 bytes a weight, the operator alone. */
+ * Two forms that give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts,
+ * fp32, any group size), the one for older chips. The product dequantises a piece of the matrix, multiplies
+ * it, and takes the next: the scratch is bounded and a piece is still in L2 when cuBLAS reads it. READS +
+ * WRITES  bits / 8 + 2 bytes a weight, the operator alone. */
 #include "cuda/cublas.cuh"
 
 namespace {
 
-constexpr int kWarps = 8, kPitch = kTileIn + 8; /* halves; 144 bytes: the stores of a warp fall on 32 banks */
+constexpr int kWarps = 8, kTiles = 4,
+              kPitch = kTileIn + 8; /* halves; 144 bytes: the stores of a warp fall on 32 banks */
 
-/* The lane's operands of one tile into rows[16][kPitch]. */
+/* The lane's vectors of one tile as operands, into rows[16][kPitch]. */
 template <class W>
-__device__ __forceinline__ void tile_packed(const QuantView &w, int tile_row, int tile_in, int lane,
-                                            __half (*rows)[kPitch]) {
+__device__ __forceinline__ void tile_packed(const QuantView &w, const uint4 (&v)[W::kVectors], int tile_row,
+                                            int tile_in, int lane, __half (*rows)[kPitch]) {
   int g = lane / 4, t = lane % 4;
-  uint4 v[W::kVectors];
-#pragma unroll
-  for (int i = 0; i < W::kVectors; i++)
-    v[i] = load_once(w.tiles + (((size_t)tile_row * w.n_tiles_in + tile_in) * W::kVectors + i) * 32 + lane);
 #pragma unroll
   for (int j = 0; j < 4; j++) {
     size_t at = ((size_t)tile_row * w.n_groups + group_of(w, tile_in * kTileIn + 16 * j)) * 8 + g;
     uint32_t s = __ldg(w.scales + at), q[4];
-    typename W::HalfZeros z = W::half_zeros(__ldg((const typename W::Zero *)w.zeros + at));
-    __half2 low = __half2half2(__ushort_as_half((unsigned short)s)),
-            high = __half2half2(__ushort_as_half((unsigned short)(s >> 16)));
-    W::halves(v, j, z, q);
+    W::halves(v, j, W::half_zeros(__ldg((const typename W::Zero *)w.zeros + at)), q);
+    scale_halves(s, q);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      *(__half2 *)&rows[g + i % 2 * 8][16 * j + 2 * t + i / 2 * 8] =
-          __hmul2(half2_bits(q[i]), i % 2 ? high : low);
+    for (int i = 0; i < 4; i++) *(uint32_t *)&rows[g + i % 2 * 8][16 * j + 2 * t + i / 2 * 8] = q[i];
   }
 }
 
@@ -59,29 +52,46 @@ __device__ __forceinline__ void tile_plain(const QuantView &w, int tile_row, int
   }
 }
 
-/* A warp takes tiles of one tile row, turns each over in shared memory and stores whole rows of 128 bytes. */
+/* Stores the rows of one tile, 128 bytes each. */
+__device__ __forceinline__ void store_rows(const QuantView &w, int n_rows, int tile_in, int lane,
+                                           const __half (*rows)[kPitch], __half *out) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int r = lane / 8 + 4 * i, row = blockIdx.x * kTileOut + r, k = tile_in * kTileIn + lane % 8 * 8;
+    if (row >= n_rows || k >= w.n_in) continue;
+    __half *to = out + (size_t)row * w.n_in + k;
+    if (w.n_in % 8 == 0)
+      *(uint4 *)to = *(const uint4 *)&rows[r][lane % 8 * 8];
+    else
+      for (int j = 0; j < 8 && k + j < w.n_in; j++) to[j] = rows[r][lane % 8 * 8 + j];
+  }
+}
+
+/* A warp takes kTiles tiles of one tile row, all under way at once, and turns each over in shared memory. */
 template <class W, bool kPlain>
 __global__ void __launch_bounds__(32 * kWarps)
     dequantise(const __grid_constant__ QuantView w, int first_tile, int n_rows, __half *out) {
   __shared__ __align__(16) __half buffer[kWarps][kTileOut][kPitch];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, tile_row = first_tile + blockIdx.x;
+  int tile_in0 = (blockIdx.y * kWarps + warp) * kTiles;
   __half(*rows)[kPitch] = buffer[warp];
-  for (int tile_in = blockIdx.y * kWarps + warp; tile_in < w.n_tiles_in; tile_in += gridDim.y * kWarps) {
-    if (kPlain)
-      tile_plain<W>(w, first_tile + blockIdx.x, tile_in, lane, rows);
-    else
-      tile_packed<W>(w, first_tile + blockIdx.x, tile_in, lane, rows);
-    __syncwarp();
+  uint4 v[kTiles][W::kVectors];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      int r = lane / 8 + 4 * i, row = blockIdx.x * kTileOut + r, k = tile_in * kTileIn + lane % 8 * 8;
-      if (row >= n_rows || k >= w.n_in) continue;
-      __half *to = out + (size_t)row * w.n_in + k;
-      if (w.n_in % 8 == 0)
-        *(uint4 *)to = *(const uint4 *)&rows[r][lane % 8 * 8];
-      else
-        for (int j = 0; j < 8 && k + j < w.n_in; j++) to[j] = rows[r][lane % 8 * 8 + j];
-    }
+  for (int i = 0; i < kTiles; i++)
+#pragma unroll
+    for (int j = 0; j < W::kVectors; j++)
+      if (!kPlain && tile_in0 + i < w.n_tiles_in)
+        v[i][j] = load_once(w.tiles +
+                            (((size_t)tile_row * w.n_tiles_in + tile_in0 + i) * W::kVectors + j) * 32 + lane);
+#pragma unroll
+  for (int i = 0; i < kTiles; i++) {
+    if (tile_in0 + i >= w.n_tiles_in) break;
+    if (kPlain)
+      tile_plain<W>(w, tile_row, tile_in0 + i, lane, rows);
+    else
+      tile_packed<W>(w, v[i], tile_row, tile_in0 + i, lane, rows);
+    __syncwarp();
+    store_rows(w, n_rows, tile_in0 + i, lane, rows, out);
     __syncwarp();
   }
 }
@@ -90,7 +100,7 @@ template <class W>
 Status launch_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err) {
   QuantView view = quant_view(*w);
-  dim3 grid((unsigned)ceil_div(n_rows, kTileOut), (unsigned)ceil_div(view.n_tiles_in, 4 * kWarps));
+  dim3 grid((unsigned)ceil_div(n_rows, kTileOut), (unsigned)ceil_div(view.n_tiles_in, kTiles * kWarps));
   return launch(plain ? dequantise<W, true> : dequantise<W, false>, grid, 32 * kWarps, 0, stream, false,
                 w->name, err, view, first_row / kTileOut, n_rows, (__half *)out);
 }

@@ -1,10 +1,10 @@
 /* awq_plain.cu - any group size, any number of rows, any chip: the row of the table that is never refused.
  *
- *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]      every weight dequantised on its own, in fp32
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]     each weight dequantised alone, in fp32
  *
- * A block takes one tile row and up to 8 rows of x; its 8 warps take every eighth tile of inputs. For groups that are
- * not a multiple of 32, and to compare the others with.
- * READS    all weights once for every 8 rows of x; far from the read rate: one division a weight finds its group. */
+ * A block takes one tile row and up to 8 rows of x; its 8 warps take every eighth tile of inputs. For groups
+ * that are not a multiple of 32, and to compare the others with. READS    all weights once for every 8 rows
+ * of x; far from the read rate: one division a weight finds its group. */
 #include "cuda/launch.cuh"
 
 namespace {

@@ -2,14 +2,15 @@
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The weights are the sixteen-row operand of mma m16n8k16, x is the eight-column one, so that few rows of x waste
- * nothing. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory is only the
- * buffer that keeps many copies in flight, and lop3 and one packed half instruction turn a word into q - z, exactly.
- * x comes by ldmatrix. Where a step has few rows of x the sums of a group are scaled in fp32; with many, scaling the
- * operand (one rounding to fp16) is cheaper than scaling the sums.
+ * The weights are the sixteen-row operand of mma m16n8k16, x is the eight-column one, so that few rows of x
+ * waste nothing. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory
+ * is only the buffer that keeps many copies in flight, and lop3 and one packed half instruction turn a word
+ * into q - z, exactly. x comes by ldmatrix. Where a step has few rows of x the sums of a group are scaled in
+ * fp32; with many, scaling the operand (one rounding to fp16) is cheaper than scaling the sums.
  *
- *   block: 16 kTileRows output rows x kTokens rows of x;  warps kWarpsM x kWarpsN, each 16 kR rows x 8 kN rows of x
- *   stage: x [kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8): ldmatrix without bank conflicts
+ *   block: 16 kTileRows output rows x kTokens rows of x
+ *   warps: kWarpsM x kWarpsN, each 16 kR output rows x 8 kN rows of x
+ *   stage: x [kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8) (ldmatrix: no bank conflicts)
  *          weights, scales and zeros as in weight_stage.cuh
  *
  * Work is cut by stream-K over all SMs.
@@ -201,11 +202,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
 
 template <class S> stream_k::Work work_of(const QuantView &w, int n_tokens, int n_sms) {
   constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* a block with less than 256 inputs is all ramp */
-  stream_k::Work work = {ceil_div(w.n_tiles_out, S::kTileRows) * ceil_div(n_tokens, S::kTokens),
-                         w.n_tiles_in / S::kK, n_sms * S::kBlocks};
-  int most = stream_k::total_steps(work) / kLeastSteps;
-  if (work.n_blocks > most) work.n_blocks = most > 0 ? most : 1;
-  return work;
+  return stream_k::even_work(ceil_div(w.n_tiles_out, S::kTileRows) * ceil_div(n_tokens, S::kTokens),
+                             w.n_tiles_in / S::kK, n_sms * S::kBlocks, kLeastSteps);
 }
 
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
@@ -231,7 +229,8 @@ template <class S> size_t shape_bytes(const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
 }
 
-/* Shapes by rows of x; the order and thresholds are measured (cuda/NOTES.md). A variant is 1 + its place here. */
+/* Shapes by rows of x; the order and thresholds are measured (cuda/NOTES.md). A variant is 1 + its place
+ * here. */
 struct Choice {
   int max_tokens;
   size_t shared_4, shared_8; /* bytes a block takes */
@@ -254,15 +253,13 @@ constexpr Choice choice(int max_tokens) {
 
 constexpr Choice choices[] = {
     /*     tile rows a warp, warps, 8 x's a warp, tiles a stage, stages, blocks an SM, scaled operand */
-    choice<2, 4, 1, 1, 2, 5, 2, false>(8),  choice<2, 4, 1, 2, 2, 5, 2, false>(16),
-    choice<2, 4, 1, 4, 2, 4, 2, false>(32), choice<4, 4, 1, 8, 1, 4, 2, true>(64),
-    choice<4, 2, 2, 8, 1, 4, 2, true>(128), choice<4, 2, 4, 8, 1, 4, 1, true>(1 << 30),
-#ifdef AUK_TUNE
-#include "test/cuda/tune_tensorcore.inc"
-#endif
+    choice<2, 4, 1, 1, 2, 5, 2, false>(8),      choice<2, 4, 1, 2, 2, 5, 3, false>(16),
+    choice<2, 4, 1, 4, 2, 4, 2, false>(32),     choice<2, 4, 1, 4, 2, 4, 2, true>(64),
+    choice<4, 4, 1, 8, 1, 4, 2, true>(1 << 30),
 };
 
-/* The smallest shape that holds all rows of x, or the next smaller one that fits in the chip's shared memory. */
+/* The smallest shape that holds all rows of x, or the next smaller one that fits in the chip's shared
+ * memory. */
 const Choice *choose(const DeviceLinear *w, int n_tokens, const DeviceLimits &device, int variant) {
   if (variant > 0)
     return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;

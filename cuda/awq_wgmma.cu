@@ -1,14 +1,17 @@
-/* awq_wgmma.cu - many rows of x on Hopper: dequantised weights as the register operand of wgmma, x by tensor copies.
+/* awq_wgmma.cu - many rows of x on Hopper: dequantised weights as the register operand of wgmma, x by tensor
+ * copies.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and two warps that bring what
- * they need, kStages steps of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand of four wgmma
- * m64nNk16; while one is under way the lane dequantises the next 16 inputs into the other of two sets of registers.
- * x goes from memory to all blocks of a cluster at once (each brings its share), since they differ in outputs only.
+ * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and two warps that bring
+ * what they need, kStages steps of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand
+ * of four wgmma m64nNk16; while one is under way the lane dequantises the next 16 inputs into the other of
+ * two sets of registers. x goes from memory to all blocks of a cluster at once (each brings its share),
+ * since they differ in outputs only.
  *
- *   stage  x [kK][kTokens][128 bytes], 128-byte swizzle     weights [8 kM tile rows][kK][tile]     scales and zeros
- *   full   32 lanes' copies of scales and zeros, and the bytes of x and weights     empty   8 warps of every block
+ *   stage  x [kK][kTokens][128 bytes], 128-byte swizzle; weights [8 kM tile rows][kK][tile]; scales and zeros
+ *   full   when 32 lanes' copies of scales and zeros and the bytes of x and weights have come
+ *   empty  when the 8 multiplying warps of every block of the cluster are done
  *
  * Work is cut by stream-K over clusters. 4-bit weights.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
@@ -22,6 +25,11 @@
 namespace {
 
 constexpr int kMetaBytes = 48, kConsumers = 256, kThreads = kConsumers + 128;
+
+/* The registers a block has at its start, shared out anew between those that load and those that multiply.
+ * More than there are would be waited for without end. */
+constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
+static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 
 template <int kM_, int kTokens_, int kK_, int kStages_, int kCluster_> struct Shape {
   static constexpr int kM = kM_, kTokens = kTokens_, kK = kK_, kStages = kStages_, kCluster = kCluster_;
@@ -50,8 +58,9 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* The warp that loads x and weights: for each step of the cluster's share, once the slot is free in all its blocks. A
- * lane brings one tile row; rows past the matrix are the last one again, their results are dropped. */
+/* The warp that loads x and weights: for each step of the cluster's share, once the slot is free in all its
+ * blocks. A lane brings one tile row; rows past the matrix are the last one again, their results are
+ * dropped. */
 template <class S>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                            int begin, int end, int rank) {
@@ -234,13 +243,13 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   wait_for_previous();
   Barriers bar = {full, empty};
   if (threadIdx.x >= kConsumers) {
-    registers_down_to<40>();
+    registers_down_to<kLoadRegisters>();
     if (threadIdx.x < kConsumers + 32)
       load_tiles<S>(a, stages, bar, begin, end, rank);
     else if (threadIdx.x < kConsumers + 64)
       load_groups<S, F>(a, stages, bar, begin, end, rank);
   } else {
-    registers_up_to<232>();
+    registers_up_to<kMultiplyRegisters>();
     multiply_tiles<S, F>(a, stages, bar, begin, end, rank);
   }
   if (S::kCluster > 1) cluster_sync(); /* nobody leaves while another may still write to it */
@@ -277,10 +286,9 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.w = quant_view(*args.w);
   a.n_tokens = args.n_tokens;
   a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows * S::kCluster) * a.n_token_tiles, a.w.n_tiles_in / S::kK,
-            args.device.n_sms / S::kCluster};
-  int most = stream_k::total_steps(a.work) * S::kK / 4; /* a block with less than 256 inputs is all ramp */
-  if (a.work.n_blocks > most) a.work.n_blocks = most > 0 ? most : 1;
+  /* A block with less than 256 inputs is all ramp. */
+  a.work = stream_k::even_work(ceil_div(a.w.n_tiles_out, S::kTileRows * S::kCluster) * a.n_token_tiles,
+                               a.w.n_tiles_in / S::kK, args.device.n_sms / S::kCluster, 4 / S::kK);
   a.out = args.out;
   a.partial = (float *)args.workspace;
   a.counters = args.counters;
@@ -314,13 +322,13 @@ template <int kM, int kTokens, int kK, int kStages, int kCluster> constexpr Choi
   return {max_tokens, launch_shape<Shape<kM, kTokens, kK, kStages, kCluster>>, (size_t)kM * kTokens / 2};
 }
 
+/* By rows of x; the thresholds are measured (cuda/NOTES.md). */
 constexpr Choice choices[] = {
     /*   64 outputs a warpgroup, rows of x, tiles a stage, stages, blocks a cluster */
-    choice<2, 16, 2, 6, 1>(16),   choice<2, 32, 2, 6, 1>(32),       choice<2, 64, 2, 5, 1>(64),
-    choice<2, 128, 1, 7, 2>(128), choice<1, 256, 1, 5, 2>(1 << 30),
-#ifdef AUK_TUNE
-#include "test/cuda/tune_wgmma.inc"
-#endif
+    choice<1, 64, 2, 7, 1>(64),
+    choice<1, 128, 1, 8, 1>(128),
+    choice<1, 256, 1, 5, 1>(384),
+    choice<1, 256, 1, 5, 2>(1 << 30),
 };
 
 const Choice *choose(int n_tokens, int variant) {
@@ -338,10 +346,21 @@ size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms, kConsumers, (int)most);
 }
 
+/* Of a gated product of more rows of x than this the results (as much as x again) would push x out of L2. */
+constexpr int kGatedTokens = 2048;
+
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
-  const Choice *c = choose(args.n_tokens, args.variant);
-  if (!c) return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  return c->launch(args, err);
+  LinearArgs part = args;
+  int at_once = args.w->paired ? kGatedTokens : args.n_tokens;
+  for (int first = 0; first < args.n_tokens; first += at_once) {
+    part.n_tokens = args.n_tokens - first < at_once ? args.n_tokens - first : at_once;
+    part.x = args.x + (size_t)first * args.x_stride;
+    if (args.w->paired) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
+    const Choice *c = choose(part.n_tokens, args.variant);
+    if (!c) return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
+    TRY(c->launch(part, err));
+  }
+  return STATUS_OK;
 }
 
 } // namespace

@@ -1,8 +1,9 @@
 /* cublas.cuh - one fp16, bf16 or fp32 product through cuBLAS, and what it leaves for our epilogue.
  *
- * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; a bias or a gated product goes through a scratch of
- * fp32 sums. Results are repeatable for one device and library: our workspace is fixed, no atomics are asked for.
- * Its fp16 results are not clamped: use it for outputs that a model keeps in range (its own fp16 tensors were). */
+ * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; a bias or a gated product goes through a
+ * scratch of fp32 sums. Results are repeatable for one device and library: our workspace is fixed, no
+ * atomics are asked for. Its fp16 results are not clamped: use it for outputs that a model keeps in range
+ * (its own fp16 tensors were). */
 #ifndef AUK_CUDA_CUBLAS_CUH
 #define AUK_CUDA_CUBLAS_CUH
 
@@ -30,7 +31,8 @@ inline Status cublas_product(CublasHandle handle, const Product &p, const char *
   return s ? error_set(err, STATUS_FAILED, "%s: cuBLAS: %s", name, cublasGetStatusString(s)) : STATUS_OK;
 }
 
-/* Whether the output may be one that cuBLAS cannot write itself (it has no fp16 result of fp32 operands either). */
+/* Whether the output may be one that cuBLAS cannot write itself (it has no fp16 result of fp32 operands
+ * either). */
 inline bool needs_scratch(const DeviceLinear *w) {
   return w->has_bias || w->paired || w->type == WEIGHT_F32;
 }
@@ -46,8 +48,8 @@ static __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, 
   store_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
 }
 
-/* A product of rows [first_row, first_row + p.n_rows) of a matrix, first_row % 16 == 0, through the epilogue. `sums`
- * is the scratch where needs_scratch(). The y fields of p are filled in here. */
+/* A product of rows [first_row, first_row + p.n_rows) of a matrix, first_row % 16 == 0, through the
+ * epilogue. `sums` is the scratch where needs_scratch(). The y fields of p are filled in here. */
 inline Status cublas_rows(const LinearArgs &args, Product p, int first_row, float *sums, Error *err) {
   Epilogue out = args.out;
   if (!needs_scratch(args.w)) {

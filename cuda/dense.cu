@@ -2,11 +2,10 @@
  *
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
- * dense_rows   1 to 8 rows of x, any type, CUDA cores in fp32: bound by reading the weights
- * dense_mma    3 to 16 rows of x, fp16, tensor cores: as fast, where fp32 instructions would be the bound
- * dense_cublas any number; bf16 goes through fp16 pieces (its 8 bits of mantissa fit; |w| < 2^-14 loses the bits below
+ * dense_rows   1 to 8 rows of x, any type, CUDA cores in fp32: bound by reading the weights dense_cublas any
+ * number; bf16 goes through fp16 pieces (its 8 bits of mantissa fit; |w| < 2^-14 loses the bits below
  *              2^-25), fp32 through fp32 copies of x, since a model that kept fp32 wants it
- * READS  the weights once (dense_rows, dense_mma). */
+ * READS  the weights once (dense_rows). */
 #include <cuda_bf16.h>
 #include <type_traits>
 
@@ -139,80 +138,6 @@ Status launch_dense_rows(const LinearArgs &args, Error *err) {
                                        : launch_rows_tokens<float>(args, err);
 }
 
-/* --- tensor cores. A lane loads 8 inputs of rows g and g + 8 (64 bytes of each row for the four lanes t): the k of
- * two mma m16n8k16, in an order of our own that x follows. The warps of a block share the inputs of one tile row. */
-
-constexpr int kMmaWarps = 8, kMmaStep = 32, kMmaDeep = 8;
-
-template <int kN>
-__global__ void __launch_bounds__(32 * kMmaWarps, 2) mma_kernel(const __grid_constant__ Args a, int pitch) {
-  extern __shared__ __align__(16) __half x[];
-  __shared__ float sums[kMmaWarps][8 * kN][kTileOut];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  int n_steps = (a.n_in + kMmaStep - 1) / kMmaStep, begin = warp * n_steps / kMmaWarps,
-      end = (warp + 1) * n_steps / kMmaWarps;
-  dependents_may_start();
-  wait_for_previous();
-  load_x<8 * kN>(a, x, pitch, n_steps * kMmaStep);
-  __syncthreads();
-  for (int tile = blockIdx.x; tile < a.n_tiles_out; tile += gridDim.x) {
-    const __half *low = (const __half *)a.w + (size_t)(tile * kTileOut + g) * a.stride,
-                 *high = low + 8 * a.stride;
-    float acc[kN][4] = {};
-    for (int step = begin; step < end; step += kMmaDeep) {
-      uint4 v[kMmaDeep][2];
-#pragma unroll
-      for (int d = 0; d < kMmaDeep; d++) {
-        int k = (step + d) * kMmaStep + 8 * t;
-        bool inside = step + d < end && k < (int)a.stride;
-        v[d][0] = inside ? load_once((const uint4 *)(low + k)) : make_uint4(0, 0, 0, 0);
-        v[d][1] = inside ? load_once((const uint4 *)(high + k)) : make_uint4(0, 0, 0, 0);
-      }
-#pragma unroll
-      for (int d = 0; d < kMmaDeep; d++) {
-        if (step + d >= end) break;
-        uint32_t first[4] = {v[d][0].x, v[d][1].x, v[d][0].y, v[d][1].y},
-                 second[4] = {v[d][0].z, v[d][1].z, v[d][0].w, v[d][1].w};
-#pragma unroll
-        for (int n = 0; n < kN; n++) {
-          uint4 b = *(const uint4 *)(x + (size_t)(8 * n + g) * pitch + (step + d) * kMmaStep + 8 * t);
-          mma_f16_m16n8k16(acc[n], first, b.x, b.y);
-          mma_f16_m16n8k16(acc[n], second, b.z, b.w);
-        }
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kN; n++)
-#pragma unroll
-      for (int c = 0; c < 4; c++) sums[warp][8 * n + 2 * t + c % 2][g + c / 2 * 8] = acc[n][c];
-    __syncthreads();
-    int token = threadIdx.x / 8, row = threadIdx.x % 8;
-    if (token < 8 * kN && token < a.n_tokens) {
-      float v[2] = {};
-      for (int w = 0; w < kMmaWarps; w++)
-        for (int r = 0; r < 2; r++) v[r] += sums[w][token][row + 8 * r];
-      store_pair(a.out, token, tile, row, v[0], v[1]);
-    }
-    __syncthreads();
-  }
-}
-
-template <int kN> Status launch_mma(const LinearArgs &args, Error *err) {
-  const DeviceLinear *w = args.w;
-  Args a = {w->dense, w->stride, args.x, args.x_stride, args.n_tokens, w->n_in, ceil_div(w->n_out, kTileOut),
-            args.out};
-  int pitch =
-      ceil_div(w->n_in, 64) * 64 + 32; /* 64 bytes past a multiple of 128: no bank twice in a quarter warp */
-  size_t shared = (size_t)pitch * 8 * kN * sizeof(__half);
-  bool two = 2 * (shared + kMmaWarps * 8 * kN * kTileOut * sizeof(float) + 1024) <= args.device.shared_bytes;
-  return launch(mma_kernel<kN>, dim3((unsigned)(args.device.n_sms * (two ? 2 : 1))), 32 * kMmaWarps, shared,
-                args.stream, args.dependent, w->name, err, a, pitch);
-}
-
-Status launch_dense_mma(const LinearArgs &args, Error *err) {
-  return args.n_tokens <= 8 ? launch_mma<1>(args, err) : launch_mma<2>(args, err);
-}
-
 /* --- many rows */
 
 constexpr size_t kPieceBytes = 64 << 20;
@@ -283,5 +208,4 @@ Status launch_dense_cublas(const LinearArgs &args, Error *err) {
 } // namespace
 
 const LinearKernel dense_rows_kernel = {nullptr, launch_dense_rows, false};
-const LinearKernel dense_mma_kernel = {nullptr, launch_dense_mma, false};
 const LinearKernel dense_cublas_kernel = {cublas_workspace, launch_dense_cublas, true};

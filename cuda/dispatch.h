@@ -1,8 +1,9 @@
 /* dispatch.h - which kernel multiplies which matrix: one table, known to the host alone.
  *
- * The first row that fits wins; the order and the thresholds are measured (cuda/NOTES.md). Nothing here includes or
- * links CUDA, so that both sides of every threshold are tested where there is no GPU (test/cuda/test_dispatch.c).
- * Called by: linear.cu (choice before a launch, refusal at load), commands that list kernels. */
+ * The first row that fits wins; the order and the thresholds are measured (cuda/NOTES.md). Nothing here
+ * includes or links CUDA, so that both sides of every threshold are tested where there is no GPU
+ * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load), commands that
+ * list kernels. */
 #ifndef AUK_CUDA_DISPATCH_H
 #define AUK_CUDA_DISPATCH_H
 
@@ -34,25 +35,36 @@ typedef enum {
   LAUNCH_AWQ_TENSORCORE,
   LAUNCH_AWQ_WGMMA,
   LAUNCH_AWQ_DEQUANT,
-  LAUNCH_AWQ_DEQUANT_PLAIN,
+  LAUNCH_DEQUANT_PLAIN,
   LAUNCH_AWQ_PLAIN,
   LAUNCH_INT8_GEMV,
   LAUNCH_INT8_MMA,
   LAUNCH_INT8_DP4A,
   LAUNCH_DENSE_ROWS,
-  LAUNCH_DENSE_MMA,
   LAUNCH_DENSE_CUBLAS,
   LAUNCH_COUNT
 } LinearLaunch;
+
+/* Matrices of fewer weights than this (Qwen3-8B: o, but not q, k and v together) leave large tiles without
+ * work. */
+#define DISPATCH_SMALL (20L << 20)
+
+/* What a block holds in shared memory for as long as it runs, which a chip or a long input may not allow. */
+typedef enum {
+  X_PASSING, /* a few steps of x at a time */
+  X_PLANES,  /* x as two int8 planes (row_plan.h) */
+  X_INT8,    /* x as one */
+  X_HALVES   /* x as fp16 */
+} LinearHeld;
 
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
   int min_tokens, max_tokens; /* rows of x it is chosen for */
+  int small_tokens;           /* ... at most, where the matrix has less than DISPATCH_SMALL weights */
   int limit_tokens;           /* rows of x it can take at all, which is what forcing asks */
   int group_multiple;         /* quantised: group % group_multiple == 0 */
-  int x_bits;                 /* shared memory for each input of each row of x; 0: x is never held whole */
-  int x_rows;                 /* rows of x are held as a power of two, at least so many */
+  LinearHeld held;
   int min_arch, max_arch;
   LinearLaunch launch;
   const char *name;
@@ -61,10 +73,11 @@ typedef struct {
 typedef struct {
   WeightType weights;
   ActType act;
-  int n_in, n_out;     /* > 0 */
-  int group;           /* quantised: inputs that share a scale, as laid out (linear.h); dense: 0 */
-  int n_tokens;        /* > 0 */
-  int arch;            /* SM(...) of the device, or SM_90A */
+  int n_in, n_out; /* > 0 */
+  int group;       /* quantised: inputs that share a scale, as laid out (linear.h); dense: 0 */
+  int n_tokens;    /* > 0 */
+  int arch;        /* SM(...) of the device, or SM_90A */
+  int n_sms;
   size_t shared_bytes; /* most shared memory one block may take */
 } LinearQuery;
 
@@ -73,8 +86,8 @@ const LinearRow *linear_rows(int *n);
 /* Whether the row can run the shape at all, whatever the row count it is meant for: what forcing asks. */
 bool linear_row_runs(const LinearRow *row, const LinearQuery *query);
 
-/* The first row that fits, or the row named `forced` if it can run the shape; otherwise STATUS_MODEL with a message
- * that names the shape (an unknown name is STATUS_USAGE). forced may be NULL. */
+/* The first row that fits, or the row named `forced` if it can run the shape; otherwise STATUS_MODEL with a
+ * message that names the shape (an unknown name is STATUS_USAGE). forced may be NULL. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* epilogue.cuh - where a finished sum goes: bias, then fp16, fp32, the residual stream or the gated product.
  *
- * Every kernel ends with the same pair in one thread, rows g and g + 8 of a tile of 16, because a paired matrix
- * (linear.h) has gate in the one and up in the other. */
+ * Every kernel ends with the same pair in one thread, rows g and g + 8 of a tile of 16, because a paired
+ * matrix (linear.h) has gate in the one and up in the other. */
 #ifndef AUK_CUDA_EPILOGUE_CUH
 #define AUK_CUDA_EPILOGUE_CUH
 
@@ -24,7 +24,7 @@ __device__ __forceinline__ __half clamp_half(float v) {
 }
 
 __device__ __forceinline__ float silu(float v) {
-  return v / (1.0f + __expf(-v));
+  return __fdividef(v, 1.0f + __expf(-v));
 }
 
 __device__ __forceinline__ void store_row(const Epilogue &out, int token, int row, float v) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
       }
     return;
   }
-  constexpr int kBatch = kN < 4 ? kN : 4;
+  constexpr int kBatch = kN >= 32 ? 8 : kN < 4 ? kN : 4; /* as registers allow */
   float *y = (float *)out.y + (size_t)token * out.stride + row;
   bool add = out.kind == LINEAR_ADD_F32;
 #pragma unroll

@@ -1,22 +1,23 @@
 /* int8_act.cu - activations quantised to int8 as they come (W4A8, W8A8), the product on integer units.
  *
- *     x[m][i] ~ d[m][b] X[m][i], b = i / F       one scale and one sum for a block of F inputs, d = max |x| / 127
+ *     x[m][i] ~ d[m][b] X[m][i], b = i / F     one scale and sum for F inputs, d = max |x| / 127
  *     y[m][o] = sum_b s d (sum_i q X - z sum_i X)
  *
  * int8_gemv  1 to 8 rows: int8_gemv.cu
  * int8_mma   any number: a kernel quantises x, then tiles on mma m16n8k32
  * int8_dp4a  the same tiles on dp4a, for chips without integer tensor cores, and to compare with
  *
- * The product of a block is exact: the accumulators start at 1.5 * 2^23 - z sum X (times 16 where the weights are,
- * layout.cuh) in integer form, so that read as a float less 1.5 * 2^23 they are the finished sum. Work is cut by
- * stream-K. One traits type a weight format: Bits4, Bits8.
+ * The product of a block is exact: the accumulators start at 1.5 * 2^23 - z sum X (times 16 where the
+ * weights are, layout.cuh) in integer form, so that read as a float less 1.5 * 2^23 they are the finished
+ * sum. Work is cut by stream-K. One traits type a weight format: Bits4, Bits8.
  *
- *   x      [n_in / 64][tokens][64 bytes] int8, bytes in the order of the weights: a lane's operands are 16 bytes
+ *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / F][tokens] {float d, int sum}
- *   stage  x [kK][kTokens][64]   blocks [kK 64 / F][kTokens]   weights, scales and zeros as in weight_stage.cuh
+ *   stage  x [kK][kTokens][64]   blocks [kK 64 / F][kTokens]   then weights as in weight_stage.cuh
  *
  * PRECOND  group % F == 0, F = 32, 64 or 128. READS weights once for every kTokens rows of x. */
-#include "cuda/row_stream.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/planes.cuh"
 #include "cuda/stream_k.cuh"
 #include "cuda/weight_stage.cuh"
 
@@ -40,8 +41,9 @@ __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in
   if (token >= to.padded) return;
   uint32_t word[1];
   int sum;
-  const __half *row = token < n_tokens ? x + (size_t)token * x_stride : nullptr;
-  float d = quantise_inputs<1, F>(read_inputs(row, unit * 128, n_in, lane), word, &sum);
+  LaneInputs in = {{0, 0}};
+  if (token < n_tokens) in = read_inputs<false>(x + (size_t)token * x_stride, unit * 128, n_in, lane);
+  float d = quantise_inputs<1, F>(in, word, &sum);
   unsigned char *at = to.x + ((size_t)(2 * unit + lane / 16) * to.padded + token) * kTileIn;
   *(uint32_t *)(at + lane % 4 * 16 + lane / 4 % 4 * 4) = word[0];
   if (lane % (F / 4) == 0)
@@ -190,7 +192,8 @@ template <class S, int F> struct Mma {
   }
 };
 
-/* The same on dp4a: lane (g, t) sums its own inputs for all rows of x, and the four lanes t add up at the end. */
+/* The same on dp4a: lane (g, t) sums its own inputs for all rows of x, and the four lanes t add up at the
+ * end. */
 template <class S, int F> struct Dot {
   float y[S::kR][8 * S::kN][2];
 
@@ -332,10 +335,8 @@ template <class S, int F> Status launch_block(const LinearArgs &args, Error *err
   a.x.padded = ceil_div(args.n_tokens, kTokenPad) * kTokenPad;
   a.n_tokens = args.n_tokens;
   a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  a.work = {ceil_div(a.w.n_tiles_out, S::kTileRows) * a.n_token_tiles, a.w.n_tiles_in / S::kK,
-            args.device.n_sms * S::kBlocks};
-  int most = stream_k::total_steps(a.work) / 2;
-  if (a.work.n_blocks > most) a.work.n_blocks = most > 0 ? most : 1;
+  a.work = stream_k::even_work(ceil_div(a.w.n_tiles_out, S::kTileRows) * a.n_token_tiles,
+                               a.w.n_tiles_in / S::kK, args.device.n_sms * S::kBlocks, 2);
   a.out = args.out;
   a.partial = (float *)(args.workspace + scratch.x + scratch.blocks);
   a.counters = args.counters;
@@ -347,11 +348,9 @@ template <class S, int F> Status launch_block(const LinearArgs &args, Error *err
 }
 
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
-  switch (row_stream::group_block(args.w->group)) {
-  case 128: return launch_block<S, 128>(args, err);
-  case 64: return launch_block<S, 64>(args, err);
-  default: return launch_block<S, 32>(args, err);
-  }
+  if (args.w->group % 128 == 0) return launch_block<S, 128>(args, err);
+  if (args.w->group % 64 == 0) return launch_block<S, 64>(args, err);
+  return launch_block<S, 32>(args, err);
 }
 
 /* Tile shapes by rows of x, as in awq_tensorcore.cu. */
@@ -378,18 +377,13 @@ constexpr Choice choice(int max_tokens) {
 
 constexpr Choice mma_choices[] = {
     /*  tile rows a warp, warps, 8 x's a warp, stages, blocks an SM */
-    choice<2, 4, 1, 2, 5, 2, false>(16),
-    choice<2, 4, 1, 4, 4, 2, false>(32),
-    choice<4, 2, 2, 4, 4, 2, false>(64),
-    choice<4, 2, 4, 4, 4, 1, false>(1 << 30),
-#ifdef AUK_TUNE
-#include "test/cuda/tune_int8.inc"
-#endif
+    choice<2, 4, 1, 2, 5, 3, false>(16),
+    choice<2, 4, 1, 4, 4, 3, false>(64),
+    choice<4, 4, 2, 4, 3, 1, false>(1 << 30),
 };
 
 constexpr Choice dot_choices[] = {
     choice<1, 4, 1, 1, 4, 2, true>(8),
-    choice<1, 4, 1, 2, 4, 2, true>(16),
     choice<1, 4, 2, 2, 4, 2, true>(1 << 30),
 };
 

@@ -1,7 +1,8 @@
-/* launch.cuh - what every family of kernels shares on the host: the arguments of a launch, and the launch itself.
+/* launch.cuh - what every family of kernels shares on the host: the arguments of a launch, and the launch
+ * itself.
  *
- * Included by the .cu files of this room only. A family is two functions: one says how much workspace a shape takes,
- * the other launches; linear.cu maps the table's LinearLaunch to them. */
+ * Included by the .cu files of this room only. A family is two functions: one says how much workspace a
+ * shape takes, the other launches; linear.cu maps the table's LinearLaunch to them. */
 #ifndef AUK_CUDA_LAUNCH_CUH
 #define AUK_CUDA_LAUNCH_CUH
 
@@ -44,8 +45,7 @@ struct LinearKernel {
 
 extern const LinearKernel awq_gemv_kernel, awq_small_batch_kernel, awq_planes_kernel, awq_pipelined_kernel,
     awq_tensorcore_kernel, awq_wgmma_kernel, awq_dequant_kernel, awq_dequant_plain_kernel, awq_plain_kernel,
-    int8_gemv_kernel, int8_mma_kernel, int8_dp4a_kernel, dense_rows_kernel, dense_mma_kernel,
-    dense_cublas_kernel;
+    int8_gemv_kernel, int8_mma_kernel, int8_dp4a_kernel, dense_rows_kernel, dense_cublas_kernel;
 
 inline int ceil_div(long a, long b) {
   return (int)((a + b - 1) / b);

@@ -1,8 +1,8 @@
 /* layout.cuh - how quantised weights lie in device memory, and how a lane takes what is its own out of them.
  *
- * One layout serves every kernel. Output rows come in slabs of 8, two slabs make a tile row of 16; inputs come in
- * tiles of 64, each exactly four steps of mma m16n8k16 or two of m16n8k32. Within a tile the sixteen bytes of lane
- * (g, t) = (lane / 4, lane % 4) are what the tensor cores want from that lane:
+ * One layout serves every kernel. Output rows come in slabs of 8, two slabs make a tile row of 16; inputs
+ * come in tiles of 64, each exactly four steps of mma m16n8k16 or two of m16n8k32. Within a tile the sixteen
+ * bytes of lane (g, t) = (lane / 4, lane % 4) are what the tensor cores want from that lane:
  *
  *   4 bits, 512 bytes a tile          8 bits, 1024 bytes: two vectors of 512, for k < 32 and k >= 32
  *     word j: k = 16j + {2t, 8+2t, 2t+1, 9+2t}      vector h: words  0        1          2            3
@@ -11,12 +11,12 @@
  *
  *   tiles  [n_out / 16][n_in / 64][512 or 1024 bytes]
  *   scales [n_out / 16][n_groups][8] u32: fp16 of row g below, of row g + 8 above
- *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high one; u16 of two bytes for 8 bits
+ *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high (8 bits: u16, two bytes)
  *
- * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and groups have
- * scale 0, and for padded inputs x is taken as 0 by every kernel. Bytes are ordered so that a word masked by 0x000f000f
- * is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the natural order of ldmatrix and wgmma
- * operands. */
+ * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and
+ * groups have scale 0, and for padded inputs x is taken as 0 by every kernel. Bytes are ordered so that a
+ * word masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the
+ * natural order of ldmatrix and wgmma operands. */
 #ifndef AUK_CUDA_LAYOUT_CUH
 #define AUK_CUDA_LAYOUT_CUH
 
@@ -42,7 +42,8 @@ struct QuantView {
   int n_groups, group;    /* padding included; group % 32 == 0 but for the plain rows */
 };
 
-/* Group of input k, padding included: k / group by a multiplication, exact since k * group < 2^32 (linear_lay_out). */
+/* Group of input k, padding included: k / group by a multiplication, exact since k * group < 2^32
+ * (linear_lay_out). */
 __device__ __forceinline__ int group_of(const QuantView &w, int k) {
   return (int)__umulhi((unsigned)k, w.group_inverse);
 }
@@ -76,8 +77,9 @@ __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   for (int i = 0; i < 4; i++) a[i] = bits_half2(__hmul2(half2_bits(a[i]), i % 2 ? high : low));
 }
 
-/* 4 bits. As bytes for the integer units the weights of row g + 8 come 16 times too large (no shift), and the sum
- * is multiplied by kHigh. As halves they are exact: 1024 + q has q in its low mantissa bits, 64 + q / 16 likewise. */
+/* 4 bits. As bytes for the integer units the weights of row g + 8 come 16 times too large (no shift), and
+ * the sum is multiplied by kHigh. As halves they are exact: 1024 + q has q in its low mantissa bits, 64 + q
+ * / 16 likewise. */
 struct Bits4 {
   static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes a lane and tile */
   static constexpr float kHigh = 0.0625f;

@@ -1,7 +1,8 @@
-/* linear.cu - the door to the kernels: a context for a device and a stream, and the way from a call to a launch.
+/* linear.cu - the door to the kernels: a context for a device and a stream, and the way from a call to a
+ * launch.
  *
- * Called by: the backend, bench, tests.   Calls: dispatch.c and one LinearKernel a family.
- * Always true: linear_run neither allocates nor waits; the workspace is as large as the largest need of all matrices
+ * Called by: the backend, bench, tests.   Calls: dispatch.c and one LinearKernel a family. Always true:
+ * linear_run neither allocates nor waits; the workspace is as large as the largest need of all matrices
  * prepared; its counters are zero between launches. */
 #include <cublas_v2.h>
 #include <new>
@@ -22,10 +23,10 @@ struct LinearContext {
 static const size_t kCublasBytes = 32 << 20; /* what cuBLAS recommends on Hopper */
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,   &awq_pipelined_kernel,
-    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel,  &awq_dequant_plain_kernel,
-    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,     &int8_dp4a_kernel,
-    &dense_rows_kernel,     &dense_mma_kernel,       &dense_cublas_kernel,
+    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,  &awq_pipelined_kernel,
+    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel, &awq_dequant_plain_kernel,
+    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,    &int8_dp4a_kernel,
+    &dense_rows_kernel,     &dense_cublas_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -60,8 +61,15 @@ void linear_close(LinearContext *c) {
 
 Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                      const char *kernel, const LinearRow **row, Error *err) {
-  LinearQuery query = {w->type,  act,      w->n_in,        w->n_out,
-                       w->group, n_tokens, c->device.arch, c->device.shared_bytes};
+  LinearQuery query = {w->type,
+                       act,
+                       w->n_in,
+                       w->n_out,
+                       w->group,
+                       n_tokens,
+                       c->device.arch,
+                       c->device.n_sms,
+                       c->device.shared_bytes};
   Status status = linear_dispatch(&query, kernel, row, err);
   if (status == STATUS_OK || !err) return status;
   Error inner = *err;

@@ -1,13 +1,14 @@
 /* linear.h - y = W x + bias on the device, whatever W is made of.
  *
  * The backend lays weights out once (linear_lay_out, then the linear_fill_ functions as staged pieces of the
- * checkpoint arrive), prepares a context, and from then on calls linear_run, which picks a kernel by dispatch.c's
- * table, launches it on the context's stream and neither allocates nor waits: it can be captured in a graph.
+ * checkpoint arrive), prepares a context, and from then on calls linear_run, which picks a kernel by
+ * dispatch.c's table, launches it on the context's stream and neither allocates nor waits: it can be
+ * captured in a graph.
  *
- * A DeviceLinear may stack several layers that read the same x (q, k and v), or pair two (gate and up) so that both
- * values of an output meet in one thread. Rows come in slabs of 8, as in AutoAWQ's words:
+ * A DeviceLinear may stack several layers that read the same x (q, k and v), or pair two (gate and up) so
+ * that both values of an output meet in one thread. Rows come in slabs of 8, as in AutoAWQ's words:
  *   stacked   slab i of part p is slab (rows of the parts before p) / 8 + i
- *   paired    slab i of gate is slab 2i, of up slab 2i + 1: a tile of 16 rows is 8 of gate over the same 8 of up
+ *   paired    slab i of gate is slab 2i, of up slab 2i + 1: a tile is 8 rows of gate over the same of up
  *
  * Same input, same device, same row: same bits. One context serves one stream at a time. */
 #ifndef AUK_CUDA_LINEAR_H
@@ -47,8 +48,8 @@ typedef struct {
   int slab_step;  /* 1 stacked, 2 paired */
 } LinearPart;
 
-/* Fills type, sizes and group of `linear` (pointers cleared) and *bytes of device memory that it takes; checks
- * what the layout needs (groups that divide n_in, rows by 8). group is 0 for dense weights. */
+/* Fills type, sizes and group of `linear` (pointers cleared) and *bytes of device memory that it takes;
+ * checks what the layout needs (groups that divide n_in, rows by 8). group is 0 for dense weights. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
                       bool paired, bool bias, size_t *bytes, Error *err);
 
@@ -57,17 +58,17 @@ Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Err
 
 /* Re-layout of inputs [first_in, first_in + n_in) of one part, all its outputs, from device staging memory:
  *   4 bits: u32 [n_in][n_out / 8] in AutoAWQ's nibble order; 8 bits: u8 [n_in][n_out].
- * first_in % 64 == 0, and n_in too unless the matrix ends there. Pieces of one matrix go through one stream. */
+ * first_in % 64 == 0, and n_in too unless the matrix ends there. Pieces of a matrix go through one stream. */
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            const void *staged, cudaStream_t stream, Error *err);
 
-/* All groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (u8 [n_groups][n_out] for 8 bits;
- * NULL: every zero is 8, or 128), scales f16 [n_groups][n_out], both in device staging memory. */
+/* All groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (u8 [n_groups][n_out] for 8
+ * bits; NULL: every zero is 8, or 128), scales f16 [n_groups][n_out], both in device staging memory. */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           cudaStream_t stream, Error *err);
 
-/* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the linear's type, from device staging
- * memory. first_row % 8 == 0. */
+/* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the linear's type, from device
+ * staging memory. first_row % 8 == 0. */
 Status linear_fill_dense(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                          const void *staged, cudaStream_t stream, Error *err);
 
@@ -102,9 +103,9 @@ typedef struct LinearContext LinearContext;
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
-/* Checks that some row runs `weights` for every count of rows up to max_tokens, and grows the workspace to what
- * any of them (or `kernel` alone, unless NULL) takes, creating a cuBLAS handle where one is needed. Not during a
- * capture; graphs captured before it grew the workspace are stale. */
+/* Checks that some row runs `weights` for every count of rows up to max_tokens, and grows the workspace to
+ * what any of them (or `kernel` alone, unless NULL) takes, creating a cuBLAS handle where one is needed. Not
+ * during a capture; graphs captured before it grew the workspace are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
 size_t linear_workspace_bytes(const LinearContext *context);
@@ -115,9 +116,9 @@ Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                      const char *kernel, const LinearRow **row, Error *err);
 
-/* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as fp16
- * [n_rows][n_in], first_row % 16 == 0, any group size. `plain` takes the form for chips before sm_75 (shifts and
- * conversions), otherwise lop3 and packed halves. out is 16-byte aligned. */
+/* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
+ * fp16 [n_rows][n_in], first_row % 16 == 0, any group size. `plain` takes the form for chips before sm_75
+ * (shifts and conversions), otherwise lop3 and packed halves. out is 16-byte aligned. */
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 

@@ -1,7 +1,8 @@
-/* ptx.cuh - the instructions that C has no word for, each behind a name. Sections are of the PTX ISA 9.0 manual.
+/* ptx.cuh - the instructions that C has no word for, each behind a name. Sections are of the PTX ISA 9.0
+ * manual.
  *
- * Chips before sm_80 have neither cp.async nor the larger mma shapes: the same functions copy at once, and build the
- * product of smaller shapes, so a kernel written over them runs on sm_75 too. */
+ * Chips before sm_80 have neither cp.async nor the larger mma shapes: the same functions copy at once, and
+ * build the product of smaller shapes, so a kernel written over them runs on sm_75 too. */
 #ifndef AUK_CUDA_PTX_CUH
 #define AUK_CUDA_PTX_CUH
 
@@ -33,7 +34,8 @@ __device__ __forceinline__ int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
   return r;
 }
 
-/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t) holds
+/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t)
+ * holds
  *   a0: row g, k 2t 2t+1   a1: row g + 8   a2: row g, k + 8   a3: row g + 8, k + 8
  *   b0: column g, k 2t 2t+1   b1: k + 8;   c0 c1: row g, columns 2t 2t+1   c2 c3: row g + 8 */
 __device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
@@ -52,8 +54,8 @@ __device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (
 #endif
 }
 
-/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as above with
- * four bytes of k in a register: a0 and b0 hold k 4t .. 4t+3, a2 and b1 hold k 16 + 4t .. . */
+/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as above
+ * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t+3, a2 and b1 hold k 16 + 4t .. . */
 __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -76,8 +78,9 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) 
                : "r"(address));
 }
 
-/* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async". `from` is
- * 16-byte aligned and is not read where valid is 0. Bytes past `valid` are zeroed on sm_75 only in units of two. */
+/* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async".
+ * `from` is 16-byte aligned and is not read where valid is 0. Bytes past `valid` are zeroed on sm_75 only in
+ * units of two. */
 __device__ __forceinline__ void copy_async_16(void *to, const void *from, int valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
@@ -123,8 +126,14 @@ __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   return v;
 }
 
-/* Counts one up at device scope. After a barrier of the block it publishes what all its threads wrote before, and
- * before one it lets them see what the blocks that counted earlier wrote (read it past L1). 9.7.13 "atom", 8.10. */
+/* Brings the line at p into L1. 9.7.9 "prefetch". */
+__device__ __forceinline__ void prefetch_l1(const void *p) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+}
+
+/* Counts one up at device scope. After a barrier of the block it publishes what all its threads wrote
+ * before, and before one it lets them see what the blocks that counted earlier wrote (read it past L1).
+ * 9.7.13 "atom", 8.10. */
 __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #if __CUDA_ARCH__ >= 700
   unsigned before;
@@ -137,8 +146,8 @@ __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 }
 
 /* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel in the stream may start from
- * dependents_may_start() on, and has the results of the previous one only after wait_for_previous(). Without the
- * launch attribute both do nothing. */
+ * dependents_may_start() on, and has the results of the previous one only after wait_for_previous(). Without
+ * the launch attribute both do nothing. */
 __device__ __forceinline__ void dependents_may_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,8 +1,8 @@
-/* relayout.cu - from the checkpoint's layouts to the device's (layout.cuh), piece by piece as they are staged.
+/* relayout.cu - from the checkpoint's layouts to the device's (layout.cuh), piece by piece as they are
+ * staged.
  *
- * Called by: the backend's loader, tests.
- * Always true: a fill touches only the rows of its part, so the parts of a stacked or paired matrix can come in any
- * order on one stream; what no part fills stays zero. */
+ * Called by: the backend's loader, tests. Always true: a fill touches only the rows of its part, so the
+ * parts of a stacked or paired matrix can come in any order on one stream; what no part fills stays zero. */
 #include <string.h>
 
 #include "cuda/launch.cuh"
@@ -99,7 +99,8 @@ __device__ __forceinline__ int awq_nibble(int c) {
   return c / 2 + 4 * (c % 2);
 }
 
-/* A thread makes the 16 bytes of one lane of one tile: 16 inputs of rows g and g + 8, as far as the part has them. */
+/* A thread makes the 16 bytes of one lane of one tile: 16 inputs of rows g and g + 8, as far as the part has
+ * them. */
 __global__ void fill_tiles_4bit(uint4 *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
                                 const uint32_t *staged, int n_tiles_out) {
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

@@ -1,14 +1,16 @@
-/* stream_k.cuh - output tiles cut along k so that every block gets the same number of steps, and put together again.
+/* stream_k.cuh - output tiles cut along k so that every block gets the same number of steps, and put
+ * together again.
  *
- * n_tiles * n_steps steps lie in one row, tile after tile; block b takes its n_blocks-th part of it, so it works on
- * the end of one tile, some whole ones, and the start of another. (Osama et al., Stream-K, arXiv:2301.03598.)
+ * n_tiles * n_steps steps lie in one row, tile after tile; block b takes its n_blocks-th part of it, so it
+ * works on the end of one tile, some whole ones, and the start of another. (Osama et al., Stream-K,
+ * arXiv:2301.03598.)
  *
  *     tiles   |  0: s s s s s s  |  1: s s s s s s  |  2: ...
  *     blocks  |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *
- * A block with a part of a tile leaves it in the workspace; the one that comes last to a tile adds the parts in the
- * order of k, its own among them, and goes on with the sum. Nobody waits for anybody, and the bits do not depend on
- * who was last. */
+ * A block with a part of a tile leaves it in the workspace; the one that comes last to a tile adds the parts
+ * in the order of k, its own among them, and goes on with the sum. Nobody waits for anybody, and the bits do
+ * not depend on who was last. */
 #ifndef AUK_CUDA_STREAM_K_CUH
 #define AUK_CUDA_STREAM_K_CUH
 
@@ -34,6 +36,19 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
   return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
 }
 
+/* The work of n_tiles of n_steps for at most `most` blocks of at least least_steps each. Where it wastes
+ * little, the number of blocks divides the tiles or is a multiple of them: then no block has parts of two
+ * tiles to hand over. */
+inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
+  Work w = {n_tiles, n_steps, most};
+  int useful = total_steps(w) / least_steps;
+  if (w.n_blocks > useful) w.n_blocks = useful > 0 ? useful : 1;
+  int waves = (n_tiles + w.n_blocks - 1) / w.n_blocks, even = (n_tiles + waves - 1) / waves;
+  if (waves == 1) even = n_tiles * (w.n_blocks / n_tiles);
+  if (20 * even >= 17 * w.n_blocks) w.n_blocks = even;
+  return w;
+}
+
 /* Where a block is: which tile, as its place in a grid of `columns` tiles to a row, and which step of it. */
 struct Cursor {
   int tile, row, column, step;
@@ -52,8 +67,9 @@ inline size_t partial_bytes(int n_blocks, int threads, int floats) {
   return (size_t)n_blocks * 2 * (size_t)threads * (size_t)floats * sizeof(float);
 }
 
-/* The block of kThreads threads that calls has summed steps [begin, end) of `tile` in acc. Returns whether acc now
- * holds the whole tile, in every thread alike. `sync` is a barrier of exactly those threads, `last` shared memory. */
+/* The block of kThreads threads that calls has summed steps [begin, end) of `tile` in acc. Returns whether
+ * acc now holds the whole tile, in every thread alike. `sync` is a barrier of exactly those threads, `last`
+ * shared memory. */
 template <int kFloats, int kThreads, class Sync>
 __device__ __forceinline__ bool combine(float (&acc)[kFloats], const Work &w, int block, int tile, int begin,
                                         int end, int thread, float *partial, unsigned *counters, int *last,

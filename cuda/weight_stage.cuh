@@ -1,10 +1,11 @@
-/* weight_stage.cuh - weights, scales and zeros of one step of a tile kernel into shared memory, by a whole block.
+/* weight_stage.cuh - weights, scales and zeros of one step of a tile kernel into shared memory, by a whole
+ * block.
  *
  *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][48 bytes]: 8 scale pairs, 8 zeros
  *
- * A thread copies the same place of every kThreads / kRun-th tile row at every step, so its addresses are one pointer
- * that moves on. Tile rows past the matrix become zero.
- * PRECOND  kThreads % kRun == 0; n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
+ * A thread copies the same place of every kThreads / kRun-th tile row at every step, so its addresses are
+ * one pointer that moves on. Tile rows past the matrix become zero. PRECOND  kThreads % kRun == 0;
+ * n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
 #ifndef AUK_CUDA_WEIGHT_STAGE_CUH
 #define AUK_CUDA_WEIGHT_STAGE_CUH
 

@@ -1,7 +1,9 @@
-/* wgmma.cuh - what only compute capability 9.0 has: asynchronous products of a warpgroup, tensor copies, clusters.
+/* wgmma.cuh - what only compute capability 9.0 has: asynchronous products of a warpgroup, tensor copies,
+ * clusters.
  *
- * Compiled for sm_90a alone (AUK_SM90A_CODE); PTX ISA 9.0, sections 9.7.15 "wgmma", 9.7.9 "cp.async.bulk.tensor" and
- * 9.7.13 "mbarrier". The instruction functions below differ in their number of columns and accumulators only. */
+ * Compiled for sm_90a alone (AUK_SM90A_CODE); PTX ISA 9.0, sections 9.7.15 "wgmma", 9.7.9
+ * "cp.async.bulk.tensor" and 9.7.13 "mbarrier". The instruction functions below differ in their number of
+ * columns and accumulators only. */
 #ifndef AUK_CUDA_WGMMA_CUH
 #define AUK_CUDA_WGMMA_CUH
 
@@ -103,9 +105,9 @@ template <int id, int threads> __device__ __forceinline__ void sync_some() {
 
 /* --- products */
 
-/* Operand b: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle of the tensor copy, eight rows
- * 1024 bytes apart. "Matrix descriptor": address / 16, stride / 16 from bit 32, swizzle kind 1 from bit 62. Sixteen k
- * further is 32 bytes, so 2, further. */
+/* Operand b: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle of the tensor copy, eight
+ * rows 1024 bytes apart. "Matrix descriptor": address / 16, stride / 16 from bit 32, swizzle kind 1 from bit
+ * 62. Sixteen k further is 32 bytes, so 2, further. */
 __device__ __forceinline__ uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
@@ -124,8 +126,8 @@ template <int n> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
 }
 
-/* c[64][columns] (+)= a[64][16] b[16][columns]: fragments as in mma m16n8k16, a warp for each 16 rows, c[4i ..] for
- * columns 8i .. 8i + 7. add is 0 to start the sum. */
+/* c[64][columns] (+)= a[64][16] b[16][columns]: fragments as in mma m16n8k16, a warp for each 16 rows, c[4i
+ * ..] for columns 8i .. 8i + 7. add is 0 to start the sum. */
 template <int columns>
 __device__ void wgmma_f16(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 

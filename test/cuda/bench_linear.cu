@@ -1,13 +1,18 @@
-/* bench_linear.cu - microseconds of every row of the dispatch table on the layer shapes of a model. Needs a GPU.
+/* bench_linear.cu - microseconds of every row of the dispatch table on the layer shapes of a model. Needs a
+ * GPU.
  *
  *   bench_linear [key=value ...]
- *     tokens=1,2,4...   row counts          rows=name,name  rows of the table (all)     shapes=qkv,o,gate_up,down,head
- *     variants=N        try the first N tile shapes of each row, not only its own choice        group=128
- *     wide=1            every row at every count, not only near its own range           out=FILE  all lines as a table
- *     dependent=1       programmatic dependent launch
+ *     tokens=1,2,4...     row counts
+ *     rows=name,name      rows of the table (all)
+ *     shapes=qkv,o,gate_up,down,head     types=4-bit,8-bit,fp16     group=128
+ *     variants=N          the first N tile shapes of each row as well as its own choice
+ *     wide=1              every row at every count, not only near its own range
+ *     dependent=1         programmatic dependent launch
+ *     out=FILE            all lines again
  *
- * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays. "wall" is
- * the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, what an H200 was measured to do (NOTES.md). */
+ * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
+ * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, what an H200 was measured to do
+ * (NOTES.md). */
 #include <algorithm>
 #include <string.h>
 #include <string>

@@ -40,7 +40,8 @@ __host__ __device__ inline float uniform(uint64_t seed, uint64_t i) {
   return (float)(random_bits(seed, i) >> 8) * 0x1p-24f;
 }
 
-/* Near normal, deviation 1, with every 61st input eight times as large, as real activations have outlier channels. */
+/* Near normal, deviation 1, with every 61st input eight times as large, as real activations have outlier
+ * channels. */
 __host__ __device__ inline float activation(uint64_t seed, int token, int k) {
   uint64_t i = ((uint64_t)token << 24 | (uint64_t)k) * 4;
   float v = uniform(seed, i) + uniform(seed, i + 1) + uniform(seed, i + 2) + uniform(seed, i + 3) - 2.0f;
@@ -122,7 +123,8 @@ inline void stored_free(Stored *s) {
   cudaFree(s->scales);
 }
 
-/* Lays parts out as one matrix; returns the memory to free. bias: fp32 of all parts, one after another, or NULL. */
+/* Lays parts out as one matrix; returns the memory to free. bias: fp32 of all parts, one after another, or
+ * NULL. */
 inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paired, const float *bias,
                    const char *name, cudaStream_t stream) {
   int n_out = 0, rows = 0;

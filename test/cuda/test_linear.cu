@@ -1,26 +1,26 @@
 /* test_linear.cu - every row of the dispatch table, forced, against a product in double. Needs a GPU.
  *
  *   test_linear quick            Qwen3-8B's o layer and awkward shapes, about ten seconds
- *   test_linear sweep            every layer of the models in `models`, every group size and row count of the table
- *   test_linear quick NAME,NAME  those rows of the table alone;  test_linear quick -NAME,NAME  all but those
+ *   test_linear sweep            every layer of the models in `models`, every group size, many counts of rows
+ *   test_linear quick NAME,NAME  those rows of the table alone, -NAME,NAME  all but those
  *
  * The reference reads the weights as the checkpoint stores them (so the re-layout is under test as well) and
- * multiplies in double by the plainest kernel there is, which is itself compared with the host on small shapes.
+ * multiplies in double by the plainest kernel there is, itself compared with the host on small shapes.
  *
  * Tolerances, normalised mean squared error (NMSE) of fp32 results:
- *   awq_planes, awq_gemv, awq_small_batch   exact sums; x is rounded to max |x| of its block / 65024 at most. Blocks
- *       hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is (20 / 32512)^2 / 12 =
- *       3.2e-8 of an x whose mean square is about 2: 1.6e-8.
- *   awq_tensorcore, awq_wgmma, awq_dequant  weights rounded to fp16: error uniform in half a unit in the last place,
- *       mean square (2^-11)^2 / 3 of the power of two below, and the mean of 1 / mantissa^2 over a binade is 0.54:
- *       4.3e-8; fp32 sums add n * 2^-48.
- *     Both are means: a matrix of 16 outputs and one row of x, dominated by its outliers, strays by a factor of 4.
- *     Held to 1e-7 and 2.5e-7.
- *   awq_pipelined, awq_plain, dense  fp32 throughout: n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16: < 1e-9
- *       too, values below 2^-14 (of +-0.05) losing at most 2^-25.
- *   int8 rows  against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
- * All are inside the 5e-7 that fp16 activations are allowed. Two runs must agree to the bit, and nothing past the
- * outputs may be written. */
+ *   awq_planes, awq_gemv, awq_small_batch: exact sums; x is rounded to max |x| of its block / 65024 at most.
+ *     Blocks hold one to three of our eightfold outliers, so max ~ 20 and the error's variance is
+ *     (20 / 32512)^2 / 12 = 3.2e-8 of an x whose mean square is about 2: 1.6e-8.
+ *   awq_tensorcore, awq_wgmma, awq_dequant: weights rounded to fp16, an error uniform in half a unit in the
+ *     last place: mean square (2^-11)^2 / 3 of the power of two below, and the mean of 1 / mantissa^2 over a
+ *     binade is 0.54: 4.3e-8; fp32 sums add n * 2^-48.
+ *     Both are means: a matrix of 16 outputs and one row of x, dominated by its outliers, strays by a factor
+ *     of 4. Held to 1e-7 and 2.5e-7.
+ *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
+ *     < 1e-9 too, values below 2^-14 (of +-0.05) losing at most 2^-25.
+ *   int8 rows: against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
+ * All are inside the 5e-7 that fp16 activations are allowed. Two runs, the second with dependent launch, must
+ * agree to the bit, and nothing past the outputs may be written. */
 #include <math.h>
 #include <string.h>
 #include <vector>
@@ -108,7 +108,8 @@ __global__ void multiply_double(const double *w, const double *x, double *y, int
         y[(size_t)(m0 + ty + 16 * a) * n_out + o0 + tx + 16 * b] = sum[a][b];
 }
 
-/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, by the definition in int8_act.cu. */
+/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, by the definition in
+ * int8_act.cu. */
 __global__ void expand_x(const __half *x, int stride, double *to, int n_in, int n_tokens, int block) {
   int width = block ? block : 128, n_blocks = (n_in + width - 1) / width;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_blocks * n_tokens; i += gridDim.x * blockDim.x) {
@@ -124,8 +125,9 @@ __global__ void expand_x(const __half *x, int stride, double *to, int n_in, int 
   }
 }
 
-/* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again, result[3] += writes
- * outside. y and again are [n_tokens + 1][stride] with n_out columns of results, the rest and the last row untouched. */
+/* result[0] += sum (y - ref)^2, result[1] += sum ref^2, result[2] += differing bits of y and again,
+ * result[3] += writes outside. y and again are [n_tokens + 1][stride] with n_out columns of results, the
+ * rest and the last row untouched. */
 __global__ void compare(const float *y, const float *again, const double *ref, int n_out, int stride,
                         int n_tokens, double *result) {
   double s[4] = {};
@@ -156,11 +158,11 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},      {"awq_small_batch", 1e-7, 1e18},
-    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},
-    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 5e10}, {"awq_plain", 1e-9, 2e9},
-    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
-    {"dense_rows", 1e-9, 1e18},          {"dense_mma", 1e-9, 1e18},     {"dense_cublas", 1e-9, 1e18},
+    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},        {"awq_small_batch", 1e-7, 1e18},
+    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},     {"awq_dequant", 2.5e-7, 1e18},
+    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},
+    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},       {"int8_dp4a", 1e-10, 5e10},
+    {"dense_rows", 1e-9, 1e18},          {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *row) {
@@ -232,8 +234,18 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
         for (int again = 0; again < 2; again++) {
           CUDA_OK(
               cudaMemsetAsync(y[again], 0xff, (size_t)(tokens[i] + 1) * y_stride * sizeof(float), stream));
-          LinearCall call = {&w,          x,     x_stride,     tokens[i], LINEAR_TO_F32, y[again], y_stride,
-                             rows[r].act, false, rows[r].name, v};
+          LinearCall call = {};
+          call.weights = &w;
+          call.x = x;
+          call.x_stride = x_stride;
+          call.n_tokens = tokens[i];
+          call.output = LINEAR_TO_F32;
+          call.y = y[again];
+          call.y_stride = y_stride;
+          call.act = rows[r].act;
+          call.dependent = again == 1; /* the same bits with dependent launch as without */
+          call.kernel = rows[r].name;
+          call.variant = v;
           Status status = linear_run(context, &call, &error);
           if (status == STATUS_USAGE && v > 0) {
             ran = false;
@@ -387,8 +399,8 @@ static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
   cudaFree(out[1]);
 }
 
-/* Bias, fp16 results, adding to a residual, and the gated product, of stacked and paired parts, against the host on
- * the double product. fp16 results may be off by half a unit of 11 bits and what the sums err. */
+/* Bias, fp16 results, adding to a residual, and the gated product, of stacked and paired parts, against the
+ * host on the double product. fp16 results may be off by half a unit of 11 bits and what the sums err. */
 static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool paired,
                           LinearOutput output, bool with_bias, int n_tokens) {
   Stored parts[3];
@@ -479,7 +491,8 @@ static void check_all_outputs(void) {
       }
 }
 
-/* in and out of qkv, o, gate and up, down: Qwen3 0.6B 1.7B 4B 8B 14B 32B, Qwen2.5-7B, Llama-3.1-8B (their config.json). */
+/* in and out of qkv, o, gate and up, down: Qwen3 0.6B 1.7B 4B 8B 14B 32B, Qwen2.5-7B, Llama-3.1-8B (their
+ * config.json). */
 static const int models[][2] = {
     {1024, 4096},  {2048, 1024},  {1024, 6144},  {3072, 1024},  {2048, 4096},  {2048, 2048},
     {2048, 12288}, {6144, 2048},  {2560, 6144},  {4096, 2560},  {2560, 19456}, {9728, 2560},

@@ -1,0 +1,256 @@
+/* test_dispatch.c - the table of linear kernels on the host: both sides of every threshold, refusals,
+ * forcing.
+ *
+ * An H200 has 132 SMs and 227 KB of shared memory a block; the other chips are as NVIDIA's tables of compute
+ * capabilities say (64 KB on 7.5, 99 KB on 8.6). */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <string.h>
+
+#include "cuda/dispatch.h"
+#include "cuda/row_plan.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Qwen3-8B's qkv on an H200, what a test does not change. */
+static LinearQuery h200(int n_tokens) {
+  return (LinearQuery){.weights = WEIGHT_AWQ4,
+                       .act = ACT_F16,
+                       .n_in = 4096,
+                       .n_out = 6144,
+                       .group = 128,
+                       .n_tokens = n_tokens,
+                       .arch = SM_90A,
+                       .n_sms = 132,
+                       .shared_bytes = 227 * 1024};
+}
+
+static LinearQuery chip(int arch, int n_sms, int shared_kb, int n_tokens) {
+  LinearQuery query = h200(n_tokens);
+  query.arch = arch;
+  query.n_sms = n_sms;
+  query.shared_bytes = (size_t)shared_kb * 1024;
+  return query;
+}
+
+static const char *chosen(LinearQuery query) {
+  const LinearRow *row;
+  Error err;
+  return linear_dispatch(&query, NULL, &row, &err) == STATUS_OK ? row->name : "none";
+}
+
+static const char *chosen_for(LinearQuery query, WeightType weights, int group, ActType act) {
+  query.weights = weights;
+  query.group = group;
+  query.act = act;
+  return chosen(query);
+}
+
+static const char *chosen_of_size(LinearQuery query, int n_in, int n_out) {
+  query.n_in = n_in;
+  query.n_out = n_out;
+  return chosen(query);
+}
+
+static void rows_of_x_choose_on_hopper(void **state) {
+  (void)state;
+  assert_string_equal(chosen(h200(1)), "awq_planes");
+  assert_string_equal(chosen(h200(8)), "awq_planes");
+  assert_string_equal(chosen(h200(9)), "awq_tensorcore");
+  assert_string_equal(chosen(h200(32)), "awq_tensorcore");
+  assert_string_equal(chosen(h200(33)), "awq_wgmma");
+  assert_string_equal(chosen(h200(100000)), "awq_wgmma");
+}
+
+/* A matrix of 4096 x 4096 has too few tiles for many rows of x; one of 20 M weights has enough. */
+static void small_matrices_turn_to_the_library_earlier(void **state) {
+  (void)state;
+  assert_string_equal(chosen_of_size(h200(128), 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(129), 4096, 4096), "awq_dequant");
+  assert_string_equal(chosen_of_size(h200(129), 4096, 5112), "awq_dequant");
+  assert_string_equal(chosen_of_size(h200(129), 4096, 5120), "awq_wgmma");
+  assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 112), 4096, 4096), "awq_tensorcore");
+  assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 113), 4096, 4096), "awq_dequant");
+}
+
+static void rows_of_x_choose_without_wgmma(void **state) {
+  (void)state;
+  assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 64)), "awq_tensorcore");
+  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 8)), "awq_planes");
+  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 9)), "awq_tensorcore");
+  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 192)), "awq_tensorcore");
+  assert_string_equal(chosen(chip(SM(8, 0), 108, 163, 193)), "awq_dequant");
+  assert_string_equal(chosen(chip(SM(12, 0), 170, 99, 192)), "awq_tensorcore");
+}
+
+static void old_chips_have_a_row_for_any_count(void **state) {
+  (void)state;
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 1)), "awq_tensorcore_sm75");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 96, 1)), "awq_gemv");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 96, 2)), "awq_small_batch");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 227, 8)), "awq_small_batch");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 227, 9)), "awq_tensorcore_sm75");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 192)), "awq_tensorcore_sm75");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 193)), "awq_dequant");
+}
+
+static void eight_bits_take_what_there_is_for_them(void **state) {
+  (void)state;
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ8, 128, ACT_F16), "awq_planes");
+  assert_string_equal(chosen_for(h200(33), WEIGHT_AWQ8, 128, ACT_F16), "awq_tensorcore");
+  assert_string_equal(chosen_for(h200(193), WEIGHT_AWQ8, 128, ACT_F16), "awq_dequant");
+}
+
+/* Groups that no multiple of 32 fits: the plain row, and the library for many rows of x. */
+static void odd_groups_are_never_refused(void **state) {
+  (void)state;
+  for (int n = 1; n < 5000; n = n * 3 / 2 + 1) {
+    const char *name = chosen_for(h200(n), WEIGHT_AWQ4, 16, ACT_F16);
+    assert_string_equal(name, n < 64 ? "awq_plain" : "awq_dequant");
+  }
+  assert_string_equal(chosen_for(h200(63), WEIGHT_AWQ4, 80, ACT_F16), "awq_plain");
+  assert_string_equal(chosen_for(h200(64), WEIGHT_AWQ4, 80, ACT_F16), "awq_dequant");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 96, ACT_F16), "awq_planes");
+}
+
+static void int8_activations_are_asked_for(void **state) {
+  (void)state;
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 128, ACT_INT8), "int8_gemv");
+  assert_string_equal(chosen_for(h200(4), WEIGHT_AWQ4, 128, ACT_INT8), "int8_gemv");
+  assert_string_equal(chosen_for(h200(5), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
+  assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_INT8), "none");
+}
+
+static void dense_weights_choose_by_type(void **state) {
+  (void)state;
+  assert_string_equal(chosen_for(h200(2), WEIGHT_F16, 0, ACT_F16), "dense_rows");
+  assert_string_equal(chosen_for(h200(3), WEIGHT_F16, 0, ACT_F16), "dense_cublas");
+  assert_string_equal(chosen_for(h200(8), WEIGHT_BF16, 0, ACT_F16), "dense_rows");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_BF16, 0, ACT_F16), "dense_converted");
+  assert_string_equal(chosen_for(h200(8), WEIGHT_F32, 0, ACT_F16), "dense_rows");
+  assert_string_equal(chosen_for(h200(9), WEIGHT_F32, 0, ACT_F16), "dense_converted");
+}
+
+/* A long input and many rows of x do not fit beside the weights' ring: the next row takes them. */
+static void x_that_does_not_fit_goes_elsewhere(void **state) {
+  (void)state;
+  LinearQuery query = h200(8);
+  query.n_in = 25600;
+  query.n_out = 5120;
+  assert_string_equal(chosen(query), "awq_planes");
+  query.arch = SM(8, 6);
+  query.shared_bytes = 99 * 1024;
+  assert_string_equal(chosen(query), "awq_tensorcore");
+  query.n_tokens = 1;
+  assert_string_equal(chosen(query), "awq_planes");
+  query = h200(2);
+  query.weights = WEIGHT_F16;
+  query.n_in = 60000;
+  assert_string_equal(chosen(query), "dense_converted");
+}
+
+static void a_row_can_be_forced_beyond_its_range(void **state) {
+  (void)state;
+  const LinearRow *row;
+  Error err;
+  LinearQuery query = h200(4096);
+  assert_int_equal(linear_dispatch(&query, "awq_plain", &row, &err), STATUS_OK);
+  assert_string_equal(row->name, "awq_plain");
+  query.n_tokens = 1;
+  assert_int_equal(linear_dispatch(&query, "awq_wgmma", &row, &err), STATUS_OK);
+}
+
+static void what_cannot_run_is_refused_with_the_shape(void **state) {
+  (void)state;
+  const LinearRow *row;
+  Error err;
+  LinearQuery query = h200(17);
+  assert_int_equal(linear_dispatch(&query, "awq_planes", &row, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "awq_planes"));
+  assert_non_null(strstr(err.text, "4096 inputs by 6144 outputs"));
+  assert_non_null(strstr(err.text, "groups of 128 with 17 rows"));
+  query.arch = SM(9, 0);
+  assert_int_equal(linear_dispatch(&query, "awq_wgmma", &row, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "9.0"));
+  assert_int_equal(linear_dispatch(&query, "awq_warp", &row, &err), STATUS_USAGE);
+  assert_non_null(strstr(err.text, "awq_warp"));
+  query.act = ACT_INT8;
+  query.group = 8;
+  assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
+}
+
+/* Every row is chosen somewhere but those that only forcing reaches; names are not used twice. */
+static void the_table_has_no_dead_rows(void **state) {
+  (void)state;
+  static const char *const only_forced[] = {"awq_pipelined", "awq_dequant_plain", "int8_dp4a"};
+  static const struct {
+    int arch, n_sms, shared_kb;
+  } chips[] = {{SM(7, 5), 40, 64}, {SM(7, 5), 40, 227}, {SM(8, 6), 84, 99}, {SM_90A, 132, 227}};
+  int n;
+  const LinearRow *rows = linear_rows(&n);
+  for (int r = 0; r < n; r++) {
+    for (int other = 0; other < r; other++) assert_string_not_equal(rows[r].name, rows[other].name);
+    bool found = false;
+    for (size_t i = 0; i < COUNT(only_forced); i++) found |= !strcmp(rows[r].name, only_forced[i]);
+    for (size_t c = 0; c < COUNT(chips); c++)
+      for (int tokens = 1; tokens <= 2048; tokens = tokens < 64 ? tokens + 1 : tokens * 2)
+        for (int group = 16; group <= 128; group *= 8)
+          for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++) {
+            LinearQuery query = chip(chips[c].arch, chips[c].n_sms, chips[c].shared_kb, tokens);
+            found |= !strcmp(chosen_for(query, (WeightType)type, group, rows[r].act), rows[r].name);
+          }
+    if (!found) fail_msg("%s is never chosen", rows[r].name);
+  }
+}
+
+/* What row_stream.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any
+ * warp. */
+static void plans_cover_the_matrix(void **state) {
+  (void)state;
+  static const int sizes[][2] = {{64, 8},       {576, 1000},   {1024, 4096},  {2048, 1024},  {4096, 6144},
+                                 {4096, 24576}, {12288, 4096}, {25600, 5120}, {5120, 51200}, {4096, 151936}};
+  for (size_t i = 0; i < COUNT(sizes); i++)
+    for (int tokens = 1; tokens <= ROW_MAX_TOKENS; tokens++)
+      for (int group = 32; group <= 128; group *= 2) {
+        RowShape shape = {4, sizes[i][0], sizes[i][1], group, 2, tokens, 132, 227 * 1024};
+        RowPlan p = row_plan(&shape);
+        if (p.splits == 0) continue;
+        assert_true(p.tokens >= tokens && p.block_in == group);
+        assert_true(p.shared_bytes + ROW_STATIC_BYTES <= shape.shared_bytes);
+        assert_true(p.blocks >= 1 && p.blocks * p.splits <= 132 && p.launch_rows >= 1);
+        assert_true(p.n_batches * ROW_UNITS * ROW_UNIT_IN >= shape.n_in &&
+                    p.max_batches * p.splits >= p.n_batches);
+        int rows = (p.launch_rows + p.blocks - 1) / p.blocks, least = p.n_batches / p.splits;
+        for (int batches = least; batches <= p.max_batches; batches++)
+          for (int warp = 0; warp < ROW_WARPS; warp++) {
+            int total = rows * batches, begin = warp * total / ROW_WARPS,
+                end = (warp + 1) * total / ROW_WARPS;
+            if (end > begin) assert_true((end - 1) / batches - begin / batches + 1 <= p.slots);
+          }
+      }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rows_of_x_choose_on_hopper),
+      cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
+      cmocka_unit_test(rows_of_x_choose_without_wgmma),
+      cmocka_unit_test(old_chips_have_a_row_for_any_count),
+      cmocka_unit_test(eight_bits_take_what_there_is_for_them),
+      cmocka_unit_test(odd_groups_are_never_refused),
+      cmocka_unit_test(int8_activations_are_asked_for),
+      cmocka_unit_test(dense_weights_choose_by_type),
+      cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
+      cmocka_unit_test(a_row_can_be_forced_beyond_its_range),
+      cmocka_unit_test(what_cannot_run_is_refused_with_the_shape),
+      cmocka_unit_test(the_table_has_no_dead_rows),
+      cmocka_unit_test(plans_cover_the_matrix),
+  };
+  return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
+}
