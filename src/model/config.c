@@ -1,19 +1,19 @@
 /* config.c - reads config.json, generation_config.json and quant_config.json into a ModelConfig.
  *
- * Called by: the loaders of src/model.   Calls: base/json.c.
+ * Called by: the loaders of src/model.   Calls: base/json.c, quantization.c.
  * Always true: what a field means and what it is when absent is as in transformers' config class of the
  *              architecture (5.23, models/NAME/configuration_NAME.py); what would change the result and is
  *              not computed here is refused by name; sizes are so small that products of three fit int64. */
 #include "model/config.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "model/config_reader.h"
+#include "model/quantization.h"
 
 /* Which layers have a sliding window. */
 typedef enum {
@@ -43,105 +43,55 @@ static const Family families[] = {
 /* clang-format on */
 static const size_t n_families = sizeof families / sizeof *families;
 
-/* An object of a file, with the words for messages about its members. */
-typedef struct {
-  JsonSource source;
-  const Json *object;
-  Error *err;
-} Reader;
-
-static Status __attribute__((format(printf, 2, 3))) refuse(const Reader *r, const char *format, ...) {
-  char what[512];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(what, sizeof what, format, args);
-  va_end(args);
-  return error_set(r->err, r->source.refused, "%s: %s", r->source.name, what);
-}
-
-static Status get_int(const Reader *r, const char *key, int64_t low, int64_t high, int fallback, int *out) {
-  int64_t value;
-  TRY(json_get_int(r->source, r->object, key, low, high, fallback, &value, r->err));
-  *out = (int)value;
-  return STATUS_OK;
-}
-
-static Status get_double(const Reader *r, const char *key, double low, double high, double fallback,
-                         double *out) {
-  return json_get_double(r->source, r->object, key, low, high, fallback, out, r->err);
-}
-
-static Status get_bool(const Reader *r, const char *key, bool fallback, bool *out) {
-  return json_get_bool(r->source, r->object, key, fallback, out, r->err);
-}
-
-static Status get_string(const Reader *r, const char *key, const char **out) {
-  return json_get_string(r->source, r->object, key, out, r->err);
-}
-
-/* For the few members where null is not the same as absence. */
-static bool is_null(const Reader *r, const char *key) {
-  for (const Json *item = json_first(r->object); item; item = json_next(item))
-    if (strcmp(json_key(item), key) == 0) return !json_member(r->object, key);
-  return false;
-}
-
-/* The member `key` as a reader of its own; its object is NULL where it is absent. `name` keeps its words. */
-static Status get_object(const Reader *r, const char *key, char name[1024], Reader *out) {
-  const Json *object = json_member(r->object, key);
-  if (object && !json_is_object(object)) return refuse(r, "%s is no object", key);
-  snprintf(name, 1024, "%s: %s", r->source.name, key);
-  *out = (Reader){{name, r->source.refused}, object, r->err};
-  return STATUS_OK;
-}
-
 /* --- architecture and sizes */
 
 static Status choose_family(const Reader *r, const Family **family) {
   const char *model_type, *architecture = NULL;
-  TRY(get_string(r, "model_type", &model_type));
+  TRY(reader_string(r, "model_type", &model_type));
   const Json *list = json_member(r->object, "architectures"), *first = json_first(list);
   if (list && (!json_is_array(list) || (first && !json_is_string(first))))
-    return refuse(r, "architectures is no list of names");
+    return reader_refuse(r, "architectures is no list of names");
   size_t size;
   if (first) architecture = json_string(first, &size);
   if (!architecture && !model_type)
-    return refuse(r, "neither architectures nor model_type says what model it is");
+    return reader_refuse(r, "neither architectures nor model_type says what model it is");
   for (size_t i = 0; i < n_families; i++) {
     *family = &families[i];
     if (architecture ? !json_string_is(first, (*family)->architecture)
                      : strcmp(model_type, (*family)->model_type) != 0)
       continue;
     if (model_type && strcmp(model_type, (*family)->model_type) != 0)
-      return refuse(r, "model_type is %s, expected %s with architecture %s", model_type,
-                    (*family)->model_type, (*family)->architecture);
+      return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type,
+                           (*family)->model_type, (*family)->architecture);
     return STATUS_OK;
   }
-  return refuse(r,
-                "%s %s is not supported, expected LlamaForCausalLM, MistralForCausalLM, "
-                "Qwen2ForCausalLM or Qwen3ForCausalLM",
-                architecture ? "architecture" : "model_type", architecture ? architecture : model_type);
+  return reader_refuse(r,
+                       "%s %s is not supported, expected LlamaForCausalLM, MistralForCausalLM, "
+                       "Qwen2ForCausalLM or Qwen3ForCausalLM",
+                       architecture ? "architecture" : "model_type",
+                       architecture ? architecture : model_type);
 }
 
 static Status parse_heads(const Reader *r, const Family *family, ModelConfig *config) {
-  TRY(get_int(r, "num_attention_heads", 1, MAX_HEADS, 32, &config->n_heads));
-  bool all = family->n_kv_heads == 0 || is_null(r, "num_key_value_heads");
-  TRY(get_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : family->n_kv_heads,
-              &config->n_kv_heads));
+  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, 32, &config->n_heads));
+  bool all = family->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
+  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : family->n_kv_heads,
+                 &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
-    return refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads", config->n_heads,
-                  config->n_kv_heads);
+    return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
+                         config->n_heads, config->n_kv_heads);
   int head_dim = family->head_dim;
   if (!head_dim && !json_member(r->object, "head_dim")) {
     if (config->hidden % config->n_heads != 0)
-      return refuse(
+      return reader_refuse(
           r, "hidden_size is %d, expected a multiple of num_attention_heads %d where head_dim is not given",
           config->hidden, config->n_heads);
     head_dim = config->hidden / config->n_heads;
   }
-  TRY(get_int(r, "head_dim", 1, INT32_MAX, head_dim, &config->head_dim));
+  TRY(reader_int(r, "head_dim", 1, INT32_MAX, head_dim, &config->head_dim));
   if (config->head_dim < 2 || config->head_dim > MAX_HEAD_DIM || config->head_dim % 2 != 0)
-    return refuse(r, "head_dim is %d, expected an even number from 2 to %d", config->head_dim, MAX_HEAD_DIM);
+    return reader_refuse(r, "head_dim is %d, expected an even number from 2 to %d", config->head_dim,
+                         MAX_HEAD_DIM);
   return STATUS_OK;
 }
 
@@ -149,17 +99,17 @@ static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *co
   snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
   config->qk_norm = family->qk_norm;
   config->qkv_bias = family->qkv_bias;
-  TRY(get_int(r, "hidden_size", 1, MAX_HIDDEN, 4096, &config->hidden));
-  TRY(get_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, family->intermediate, &config->intermediate));
-  TRY(get_int(r, "num_hidden_layers", 1, MAX_LAYERS, 32, &config->n_layers));
-  TRY(get_int(r, "vocab_size", 1, MAX_VOCAB, family->vocab_size, &config->vocab_size));
-  TRY(get_int(r, "max_position_embeddings", 1, MAX_POSITION, family->max_position, &config->max_position));
-  TRY(get_double(r, "rms_norm_eps", 0, 1, 1e-6, &config->norm_eps));
-  TRY(get_bool(r, "tie_word_embeddings", false, &config->tied_embeddings));
+  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, 4096, &config->hidden));
+  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, family->intermediate, &config->intermediate));
+  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, 32, &config->n_layers));
+  TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, family->vocab_size, &config->vocab_size));
+  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, family->max_position, &config->max_position));
+  TRY(reader_double(r, "rms_norm_eps", 0, 1, 1e-6, &config->norm_eps));
+  TRY(reader_bool(r, "tie_word_embeddings", false, &config->tied_embeddings));
   const char *activation;
-  TRY(get_string(r, "hidden_act", &activation));
+  TRY(reader_string(r, "hidden_act", &activation));
   if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-    return refuse(r, "hidden_act %s is not supported, expected silu", activation);
+    return reader_refuse(r, "hidden_act %s is not supported, expected silu", activation);
   return parse_heads(r, family, config);
 }
 
@@ -173,42 +123,44 @@ const char *rope_kind_name(RopeKind kind) {
 
 static Status rope_kind(const Reader *r, RopeKind *kind) {
   const char *name, *old_name;
-  TRY(get_string(r, "rope_type", &name));
-  TRY(get_string(r, "type", &old_name));
+  TRY(reader_string(r, "rope_type", &name));
+  TRY(reader_string(r, "type", &old_name));
   if (!name) name = old_name ? old_name : "default";
   for (int i = ROPE_PLAIN; i <= ROPE_YARN; i++) {
     *kind = (RopeKind)i;
     if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
   }
-  return refuse(r, "rope type %s is not supported, expected default, linear, llama3 or yarn", name);
+  return reader_refuse(r, "rope type %s is not supported, expected default, linear, llama3 or yarn", name);
 }
 
 static Status rope_required(const Reader *r, const char *key, double low, double high, double *out) {
-  if (!json_member(r->object, key)) return refuse(r, "%s is missing", key);
-  return get_double(r, key, low, high, 0, out);
+  if (!json_member(r->object, key)) return reader_refuse(r, "%s is missing", key);
+  return reader_double(r, key, low, high, 0, out);
 }
 
 static Status rope_is_whole(const Reader *r) {
   double part;
-  TRY(get_double(r, "partial_rotary_factor", 0, 1, 1, &part));
-  if (part != 1) return refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
+  TRY(reader_double(r, "partial_rotary_factor", 0, 1, 1, &part));
+  if (part != 1) return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
   return STATUS_OK;
 }
 
 static Status parse_yarn(const Reader *r, const ModelConfig *config, RopeConfig *rope) {
-  TRY(get_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position, &rope->factor));
-  TRY(get_double(r, "beta_fast", 0, 1e6, 32, &rope->beta_fast));
-  TRY(get_double(r, "beta_slow", 0, 1e6, 1, &rope->beta_slow));
+  TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
+                    &rope->factor));
+  TRY(reader_double(r, "beta_fast", 0, 1e6, 32, &rope->beta_fast));
+  TRY(reader_double(r, "beta_slow", 0, 1e6, 1, &rope->beta_slow));
   if (rope->beta_fast == 0) rope->beta_fast = 32; /* as in transformers */
   if (rope->beta_slow == 0) rope->beta_slow = 1;
-  TRY(get_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
-  TRY(get_double(r, "mscale", 0, 1e3, 0, &rope->mscale));
-  TRY(get_double(r, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim));
+  TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
+  TRY(reader_double(r, "mscale", 0, 1e3, 0, &rope->mscale));
+  TRY(reader_double(r, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim));
   if (rope->beta_fast < 1e-3 || rope->beta_slow < 1e-3)
-    return refuse(r, "beta_fast is %g and beta_slow %g, expected at least 0.001", rope->beta_fast,
-                  rope->beta_slow);
-  if (rope->theta <= 1) return refuse(r, "rope_theta is %g, expected more than 1 with yarn", rope->theta);
-  return get_bool(r, "truncate", true, &rope->truncate);
+    return reader_refuse(r, "beta_fast is %g and beta_slow %g, expected at least 0.001", rope->beta_fast,
+                         rope->beta_slow);
+  if (rope->theta <= 1)
+    return reader_refuse(r, "rope_theta is %g, expected more than 1 with yarn", rope->theta);
+  return reader_bool(r, "truncate", true, &rope->truncate);
 }
 
 static Status parse_llama3(const Reader *r, RopeConfig *rope) {
@@ -216,8 +168,8 @@ static Status parse_llama3(const Reader *r, RopeConfig *rope) {
   TRY(rope_required(r, "low_freq_factor", 1e-3, 1e6, &rope->low_freq_factor));
   TRY(rope_required(r, "high_freq_factor", 1e-3, 1e6, &rope->high_freq_factor));
   if (rope->high_freq_factor <= rope->low_freq_factor)
-    return refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g", rope->high_freq_factor,
-                  rope->low_freq_factor);
+    return reader_refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g",
+                         rope->high_freq_factor, rope->low_freq_factor);
   return STATUS_OK;
 }
 
@@ -228,22 +180,22 @@ static Status parse_rope(const Reader *r, ModelConfig *config) {
   RopeConfig *rope = &config->rope;
   char name[1024];
   Reader scaling;
-  TRY(get_object(r, "rope_scaling", name, &scaling));
-  if (json_count(scaling.object) == 0) TRY(get_object(r, "rope_parameters", name, &scaling));
+  TRY(reader_object(r, "rope_scaling", name, &scaling));
+  if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", name, &scaling));
   for (const Json *item = json_first(scaling.object); item; item = json_next(item))
     if (json_is_object(item))
-      return refuse(&scaling, "parameters by kind of layer (%s) are not supported", json_key(item));
+      return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", json_key(item));
   TRY(rope_kind(&scaling, &rope->kind));
   TRY(rope_is_whole(r));
   TRY(rope_is_whole(&scaling));
   double theta;
-  TRY(get_double(r, "rope_theta", 1, 1e18, 10000, &theta));
-  TRY(get_double(&scaling, "rope_theta", 1, 1e18, theta, &rope->theta));
+  TRY(reader_double(r, "rope_theta", 1, 1e18, 10000, &theta));
+  TRY(reader_double(&scaling, "rope_theta", 1, 1e18, theta, &rope->theta));
   if (rope->kind == ROPE_PLAIN) return STATUS_OK;
   if (rope->kind == ROPE_LINEAR) return rope_required(&scaling, "factor", 1e-3, 1e6, &rope->factor);
   const char *original = "original_max_position_embeddings";
-  TRY(get_double(&scaling, original, 1, MAX_POSITION, config->max_position, &rope->original_max_position));
-  TRY(get_double(r, original, 1, MAX_POSITION, rope->original_max_position, &rope->original_max_position));
+  TRY(reader_double(&scaling, original, 1, MAX_POSITION, config->max_position, &rope->original_max_position));
+  TRY(reader_double(r, original, 1, MAX_POSITION, rope->original_max_position, &rope->original_max_position));
   return rope->kind == ROPE_LLAMA3 ? parse_llama3(&scaling, rope) : parse_yarn(&scaling, config, rope);
 }
 
@@ -254,15 +206,15 @@ static Status apply_layer_types(const Reader *r, bool mixed, int window, ModelCo
   const Json *types = json_member(r->object, "layer_types");
   if (!types) return STATUS_OK;
   if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return refuse(r, "layer_types is no list of num_hidden_layers %d names", config->n_layers);
+    return reader_refuse(r, "layer_types is no list of num_hidden_layers %d names", config->n_layers);
   int layer = 0;
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
     bool sliding = json_string_is(type, "sliding_attention");
     if (!sliding && !json_string_is(type, "full_attention"))
-      return refuse(r, "layer_types[%d] is not supported, expected full_attention or sliding_attention",
-                    layer);
+      return reader_refuse(
+          r, "layer_types[%d] is not supported, expected full_attention or sliding_attention", layer);
     if (mixed ? sliding && !window : sliding != (config->windows[layer] > 0))
-      return refuse(
+      return reader_refuse(
           r, "layer_types[%d] is %s, expected %s: %s %s", layer,
           sliding ? "sliding_attention" : "full_attention", sliding ? "full_attention" : "sliding_attention",
           mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
@@ -275,10 +227,11 @@ static Status parse_windows(const Reader *r, const Family *family, ModelConfig *
   config->windows = mem_alloc((size_t)config->n_layers, sizeof *config->windows, "sliding windows", r->err);
   if (!config->windows) return STATUS_FAILED;
   bool use = family->windows == WINDOW_ALL, mixed = family->windows == WINDOW_BY_LAYER;
-  if (mixed) TRY(get_bool(r, "use_sliding_window", false, &use));
+  if (mixed) TRY(reader_bool(r, "use_sliding_window", false, &use));
   int window = 0, first = 0;
-  if (use && !is_null(r, "sliding_window")) TRY(get_int(r, "sliding_window", 1, MAX_POSITION, 4096, &window));
-  if (mixed) TRY(get_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
+  if (use && !reader_is_null(r, "sliding_window"))
+    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 4096, &window));
+  if (mixed) TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
   for (int layer = first; layer < config->n_layers; layer++) config->windows[layer] = window;
   return apply_layer_types(r, mixed, window, config);
 }
@@ -294,9 +247,9 @@ static Status parse_eos(const Reader *r, ModelConfig *config) {
   for (const Json *item = list ? json_first(value) : value; item; item = list ? json_next(item) : NULL) {
     int64_t id;
     if (!json_int64(item, &id) || id < 0 || id > INT32_MAX)
-      return refuse(r, "eos_token_id is no token id and no list of them");
+      return reader_refuse(r, "eos_token_id is no token id and no list of them");
     if (config->n_eos == MAX_EOS)
-      return refuse(r, "eos_token_id has %zu ids, expected at most %d", json_count(value), MAX_EOS);
+      return reader_refuse(r, "eos_token_id has %zu ids, expected at most %d", json_count(value), MAX_EOS);
     config->eos[config->n_eos++] = (int32_t)id;
   }
   return STATUS_OK;
@@ -304,88 +257,26 @@ static Status parse_eos(const Reader *r, ModelConfig *config) {
 
 static Status parse_special_tokens(const Reader *r, const Family *family, ModelConfig *config) {
   int bos;
-  TRY(get_int(r, "bos_token_id", -1, INT32_MAX, is_null(r, "bos_token_id") ? -1 : family->bos, &bos));
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, reader_is_null(r, "bos_token_id") ? -1 : family->bos,
+                 &bos));
   config->bos = bos;
-  if (family->eos >= 0 && !is_null(r, "eos_token_id")) config->eos[config->n_eos++] = family->eos;
+  if (family->eos >= 0 && !reader_is_null(r, "eos_token_id")) config->eos[config->n_eos++] = family->eos;
   return parse_eos(r, config);
-}
-
-/* --- quantisation */
-
-static Status parse_dense_modules(const Reader *r, ModelConfig *config) {
-  const Json *list = json_member(r->object, "modules_to_not_convert");
-  if (!list) return STATUS_OK;
-  if (!json_is_array(list)) return refuse(r, "modules_to_not_convert is no list");
-  config->dense_modules =
-      mem_alloc(json_count(list), sizeof *config->dense_modules, "names of modules", r->err);
-  if (!config->dense_modules) return STATUS_FAILED;
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    if (!json_is_string(item)) return refuse(r, "modules_to_not_convert holds what is no name");
-    size_t size;
-    const char *name = json_string(item, &size);
-    char *copy = mem_alloc(size + 1, 1, "the name of a module", r->err);
-    if (!copy) return STATUS_FAILED;
-    config->dense_modules[config->n_dense_modules++] = memcpy(copy, name, size);
-  }
-  return STATUS_OK;
-}
-
-/* Of the two spellings of a size, transformers' and old AutoAWQ's, the one that is given. */
-static Status get_either(const Reader *r, const char *key, const char *old_key, int64_t low, int64_t high,
-                         int fallback, int *out) {
-  return get_int(r, json_member(r->object, key) ? key : old_key, low, high, fallback, out);
-}
-
-/* The arrangement of packed weights, under its three names. */
-static Status check_awq_layout(const Reader *r) {
-  static const char *const keys[] = {"version", "format", "backend"};
-  for (int i = 0; i < 3; i++) {
-    const char *layout;
-    TRY(get_string(r, keys[i], &layout));
-    if (!layout || strcasecmp(layout, "gemm") == 0) continue;
-    if (i == 2 && strcmp(layout, "llm-awq") != 0)
-      continue; /* other backends say what shall compute, not what is stored */
-    return refuse(r,
-                  "AWQ layout %s is not supported, expected gemm: save the model again with AutoAWQ and "
-                  "\"version\": \"GEMM\"",
-                  layout);
-  }
-  return STATUS_OK;
-}
-
-/* `own_file`: quant_config.json, which only AutoAWQ wrote and which does not name the method. */
-static Status parse_quant(const Reader *r, bool own_file, ModelConfig *config) {
-  const char *method;
-  TRY(get_string(r, "quant_method", &method));
-  if (!method && !own_file) return refuse(r, "quant_method is missing, expected awq");
-  if (method && strcmp(method, "awq") != 0)
-    return refuse(r, "quantisation method %s is not supported, expected awq", method);
-  TRY(check_awq_layout(r));
-  TRY(get_either(r, "bits", "w_bit", 1, 64, 4, &config->quant_bits));
-  if (config->quant_bits != 4)
-    return refuse(r, "AWQ of %d bits is not supported, expected 4", config->quant_bits);
-  TRY(get_either(r, "group_size", "q_group_size", -1, MAX_INTERMEDIATE, 128, &config->quant_group));
-  if (config->quant_group == 0) return refuse(r, "group_size is 0, expected -1 or more than 0");
-  bool zero_point;
-  TRY(get_bool(r, "zero_point", true, &zero_point));
-  if (!zero_point) return refuse(r, "AWQ without zero points is not supported, expected zero_point true");
-  config->quant = QUANT_AWQ;
-  return parse_dense_modules(r, config);
 }
 
 /* --- generation_config.json */
 
 static Status parse_generation(const Reader *r, ModelConfig *config) {
   GenerationDefaults *g = &config->generation;
-  TRY(get_bool(r, "do_sample", false, &g->do_sample));
-  TRY(get_double(r, "temperature", 0, 1e3, 1, &g->temperature));
-  TRY(get_int(r, "top_k", -1, INT32_MAX, 0, &g->top_k));
+  TRY(reader_bool(r, "do_sample", false, &g->do_sample));
+  TRY(reader_double(r, "temperature", 0, 1e3, 1, &g->temperature));
+  TRY(reader_int(r, "top_k", -1, INT32_MAX, 0, &g->top_k));
   if (g->top_k < 0) g->top_k = 0;
-  TRY(get_double(r, "top_p", 0, 1, 1, &g->top_p));
-  TRY(get_double(r, "min_p", 0, 1, 0, &g->min_p));
-  TRY(get_double(r, "repetition_penalty", 1e-3, 1e3, 1, &g->repetition_penalty));
+  TRY(reader_double(r, "top_p", 0, 1, 1, &g->top_p));
+  TRY(reader_double(r, "min_p", 0, 1, 0, &g->min_p));
+  TRY(reader_double(r, "repetition_penalty", 1e-3, 1e3, 1, &g->repetition_penalty));
   int bos;
-  TRY(get_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &bos));
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &bos));
   config->bos = bos;
   return parse_eos(r, config);
 }
@@ -403,8 +294,8 @@ static Status parse_config(const Reader *r, ModelConfig *config) {
   TRY(parse_special_tokens(r, family, config));
   char name[1024];
   Reader quant;
-  TRY(get_object(r, "quantization_config", name, &quant));
-  return quant.object ? parse_quant(&quant, false, config) : STATUS_OK;
+  TRY(reader_object(r, "quantization_config", name, &quant));
+  return quant.object ? quantization_parse(&quant, false, config) : STATUS_OK;
 }
 
 static Status parse_object(const char *name, const char *text, size_t size, Json **tree, Reader *r,
@@ -434,7 +325,7 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
   Status status = parse_object(path, (const char *)file.data, file.size, &tree, &r, err);
   if (status == STATUS_OK) {
     status = kind == CONFIG_FILE  ? parse_config(&r, config)
-             : kind == QUANT_FILE ? parse_quant(&r, true, config)
+             : kind == QUANT_FILE ? quantization_parse(&r, true, config)
                                   : parse_generation(&r, config);
   }
   json_free(tree);
@@ -460,8 +351,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
 }
 
 void config_release(ModelConfig *config) {
-  for (int i = 0; i < config->n_dense_modules; i++) free(config->dense_modules[i]);
-  free(config->dense_modules);
+  quantization_release(config);
   free(config->windows);
   *config = (ModelConfig){0};
 }

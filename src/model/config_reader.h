@@ -1,0 +1,32 @@
+/* config_reader.h - members of a JSON object of a config, with messages that name the file. Private to
+ * src/model. */
+#ifndef AUK_MODEL_CONFIG_READER_H
+#define AUK_MODEL_CONFIG_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/json.h"
+
+/* An object of a file, with the words for messages about its members. */
+typedef struct {
+  JsonSource source;
+  const Json *object;
+  Error *err;
+} Reader;
+
+Status __attribute__((format(printf, 2, 3))) reader_refuse(const Reader *r, const char *format, ...);
+
+/* Typed members; absent or null gives `fallback`, what is out of [low, high] is refused. */
+Status reader_int(const Reader *r, const char *key, int64_t low, int64_t high, int fallback, int *out);
+Status reader_double(const Reader *r, const char *key, double low, double high, double fallback, double *out);
+Status reader_bool(const Reader *r, const char *key, bool fallback, bool *out);
+Status reader_string(const Reader *r, const char *key, const char **out); /* NULL where it is absent */
+
+/* For the few members where null is not the same as absence. */
+bool reader_is_null(const Reader *r, const char *key);
+
+/* The member `key` as a reader of its own; its object is NULL where it is absent. `name` keeps its words. */
+Status reader_object(const Reader *r, const char *key, char name[1024], Reader *out);
+
+#endif
