@@ -1,24 +1,10 @@
-/* main.c - the command table, nothing else. `auk FLAGS...` is `auk run FLAGS...`. */
+/* main.c - which command is meant, nothing else. `auk FLAGS...` is `auk run FLAGS...`. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
-
-static const struct {
-  const char *name;
-  int (*run)(int argc, char **argv);
-  const char *about;
-} commands[] = {
-    {"run", command_run, "answer a prompt; the command where none is named"},
-    {"eval", command_eval, "logits and perplexity of given tokens"},
-    {"bench", command_bench, "measure speed"},
-    {"tokenize", command_tokenize, "text to token ids and back"},
-    {"inspect", command_inspect, "say what is in a checkpoint and what it will take"},
-    {"pack", command_pack, "write a checkpoint as one packed file"},
-};
-static const size_t n_commands = sizeof commands / sizeof *commands;
 
 static Status print_help(Error *err) {
   TRY(output_printf(

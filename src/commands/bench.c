@@ -359,25 +359,35 @@ static Status check_kernel_flags(const Options *o, Error *err) {
   return STATUS_OK;
 }
 
+static const Flag flags[] = {
+    FLAG_INTS("-p, --n-prompt", "N,...", Options, prompts, 0, INT_MAX,
+              "tokens to prefill (default 512; 0: none)"),
+    FLAG_INTS("-n, --n-gen", "N,...", Options, answers, 0, INT_MAX,
+              "tokens to generate (default 128; 0: none)"),
+    FLAG_INTS("-d, --n-depth", "N,...", Options, depths, 0, INT_MAX,
+              "tokens that are there before (default 0)"),
+    FLAG_INT("-r, --repetitions", "N", Options, repetitions, 1, 1000000,
+             "timed runs of each test (default 5)"),
+    FLAG_CHOICE("-o, --output", "md|csv|json", Options, form, "how to print it (default md)"),
+    FLAG_SWITCH("--dummy-weights", Options, dummy_weights,
+                "random weights: MODEL is a config.json, or a directory with one"),
+    FLAG_SWITCH("--kernels", Options, kernels, "GPU: time every kernel on every matrix of the model"),
+};
+static const FlagGroup groups[] = {
+    MODEL_FLAG_GROUP(Options, model),
+    FLAG_GROUP("Tests", flags),
+    DEVICE_FLAG_GROUP(Options, device),
+};
+
+const Interface bench_interface = {
+    .usage = usage,
+    .about = about,
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+};
+
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  const Flag flags[] = {
-      flag_ints("-p, --n-prompt", "N,...", &o->prompts, 0, INT_MAX,
-                "tokens to prefill (default 512; 0: none)"),
-      flag_ints("-n, --n-gen", "N,...", &o->answers, 0, INT_MAX, "tokens to generate (default 128; 0: none)"),
-      flag_ints("-d, --n-depth", "N,...", &o->depths, 0, INT_MAX, "tokens that are there before (default 0)"),
-      flag_int("-r, --repetitions", "N", &o->repetitions, 1, 1000000, "timed runs of each test (default 5)"),
-      flag_choice("-o, --output", "md|csv|json", &o->form, "how to print it (default md)"),
-      flag_switch("--dummy-weights", &o->dummy_weights,
-                  "random weights: MODEL is a config.json, or a directory with one"),
-      flag_switch("--kernels", &o->kernels, "GPU: time every kernel on every matrix of the model"),
-  };
-  const FlagGroup groups[] = {
-      model_flag_group(&o->model),
-      {"Tests", flags, sizeof flags / sizeof *flags},
-      device_flag_group(&o->device),
-  };
-  const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 0};
-  TRY(flags_parse(&interface, argc, argv, NULL, NULL, helped, err));
+  TRY(flags_parse(&bench_interface, o, argc, argv, NULL, NULL, helped, err));
   if (o->kernels) return check_kernel_flags(o, err);
   if (o->prompts.count == 0) TRY(int_list_add(&o->prompts, 512, err));
   if (o->answers.count == 0) TRY(int_list_add(&o->answers, 128, err));

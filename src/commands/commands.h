@@ -1,7 +1,19 @@
 /* commands.h - the commands, one file each. argv[0] is passed over; what comes back is the exit status
- * (base/status.h has the values). Called by: main.c. */
+ * (base/status.h has the values). Called by: main.c, through the table; completions and the man page are made
+ * of it. */
 #ifndef AUK_COMMANDS_COMMANDS_H
 #define AUK_COMMANDS_COMMANDS_H
+
+#include "commands/flags.h"
+
+typedef struct {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const Interface *interface;
+  const char *about; /* half a line, without a full stop */
+} Command;
+extern const Command commands[];
+extern const size_t n_commands;
 
 int command_run(int argc, char **argv);      /* a prompt in, an answer out; also what no command word means */
 int command_eval(int argc, char **argv);     /* logits and perplexity of given tokens */
@@ -9,5 +21,13 @@ int command_bench(int argc, char **argv);    /* speed */
 int command_tokenize(int argc, char **argv); /* text to ids and back */
 int command_inspect(int argc, char **argv);  /* what is in a checkpoint */
 int command_pack(int argc, char **argv);     /* a directory to one ak48 file */
+
+/* The flags of each. */
+extern const Interface run_interface;
+extern const Interface eval_interface;
+extern const Interface bench_interface;
+extern const Interface tokenize_interface;
+extern const Interface inspect_interface;
+extern const Interface pack_interface;
 
 #endif

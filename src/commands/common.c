@@ -51,21 +51,16 @@ const volatile int *interrupt_catch(void) {
 
 /* --- the model */
 
-FlagGroup model_flag_group(ModelFlags *values) {
-  ModelOverrides *over = &values->overrides;
-  const Flag flags[] = {
-      flag_string("-m, --model", "MODEL", &values->path,
-                  "a Hugging Face directory or a packed file (default: $AUK_MODEL)"),
-      flag_string("--tokenizer", "FILE", &over->tokenizer, "a tokenizer.json in place of the model's own"),
-      flag_double("--rope-theta", "X", &over->rope_theta, 1, 1e12,
-                  "for a packed file, whose header does not hold it"),
-      flag_double("--norm-eps", "X", &over->norm_eps, 1e-12, 1,
-                  "for a packed file, whose header does not hold it"),
-  };
-  _Static_assert(sizeof flags == sizeof values->flags, "ModelFlags.flags has room for exactly these");
-  memcpy(values->flags, flags, sizeof flags);
-  return (FlagGroup){"Model", values->flags, sizeof flags / sizeof *flags};
-}
+const Flag model_flags[] = {
+    FLAG_MODEL("-m, --model", ModelFlags, path,
+               "a Hugging Face directory or a packed file (default: $AUK_MODEL)"),
+    FLAG_FILE("--tokenizer", "FILE", ModelFlags, overrides.tokenizer,
+              "a tokenizer.json in place of the model's own"),
+    FLAG_DOUBLE("--rope-theta", "X", ModelFlags, overrides.rope_theta, 1, 1e12,
+                "for a packed file, whose header does not hold it"),
+    FLAG_DOUBLE("--norm-eps", "X", ModelFlags, overrides.norm_eps, 1e-12, 1,
+                "for a packed file, whose header does not hold it"),
+};
 
 Status model_flags_path(const ModelFlags *values, const char **path, Error *err) {
   *path = values->path ? values->path : getenv("AUK_MODEL");

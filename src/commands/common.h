@@ -18,9 +18,9 @@ int command_finish(Status status, const Error *err);
 typedef struct {
   const char *path;
   ModelOverrides overrides;
-  Flag flags[4]; /* filled by model_flag_group() */
 } ModelFlags;
-FlagGroup model_flag_group(ModelFlags *values);
+extern const Flag model_flags[4];
+#define MODEL_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Model", model_flags, Struct, member, ModelFlags)
 
 /* The model that the flags name, else the environment's; STATUS_USAGE where neither does. */
 Status model_flags_path(const ModelFlags *values, const char **path, Error *err);

@@ -19,23 +19,18 @@
 
 /* --- the choice */
 
-FlagGroup device_flag_group(DeviceFlags *values) {
-  const Flag flags[] = {
-      flag_int("-t, --threads", "N", &values->threads, 0, 4096,
-               "CPU threads (default 0: all cores this process may use)"),
-      flag_choice("--kv", "f16|f32", &values->kv, "how keys and values are kept (default f16)"),
-      flag_choice("--device", "auto|cpu|cuda", &values->device, "where to compute (default auto)"),
-      flag_int("--gpu", "N", &values->gpu, 0, 1023, "which GPU (default 0)"),
-      flag_choice("--act", "f16|int8", &values->act,
-                  "GPU: what activations are multiplied as; int8 is faster with many tokens, and less exact"),
-      flag_string("--kernel", "NAME", &values->kernel,
-                  "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
-      flag_switch("--no-graphs", &values->no_graphs, "GPU: launch every kernel by itself, for comparison"),
-  };
-  _Static_assert(sizeof flags == sizeof values->flags, "DeviceFlags.flags has room for exactly these");
-  memcpy(values->flags, flags, sizeof flags);
-  return (FlagGroup){"Device", values->flags, sizeof flags / sizeof *flags};
-}
+const Flag device_flags[] = {
+    FLAG_INT("-t, --threads", "N", DeviceFlags, threads, 0, 4096,
+             "CPU threads (default 0: all cores this process may use)"),
+    FLAG_CHOICE("--kv", "f16|f32", DeviceFlags, kv, "how keys and values are kept (default f16)"),
+    FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
+    FLAG_INT("--gpu", "N", DeviceFlags, gpu, 0, 1023, "which GPU (default 0)"),
+    FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
+                "GPU: what activations are multiplied as; int8 is faster with many tokens, and less exact"),
+    FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
+                "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
+    FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
+};
 
 static int cores_available(void) {
   for (int room = CPU_SETSIZE; room <= 1 << 20; room *= 2) {

@@ -15,9 +15,9 @@ typedef struct {
   int act; /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
-  Flag flags[7];
 } DeviceFlags;
-FlagGroup device_flag_group(DeviceFlags *values);
+extern const Flag device_flags[7];
+#define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 
 typedef struct {
   const Backend *backend;

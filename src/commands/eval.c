@@ -168,29 +168,37 @@ static const char about[] = "Feeds tokens to the model one after the other as gi
                             "window, and its exponential, the\n"
                             "perplexity.";
 
+static const Flag flags[] = {
+    FLAG_FILE("--ids-file", "FILE", Options, ids_file,
+              "token ids between white space, commas or brackets; - for standard input"),
+    FLAG_FILE("-f, --file", "FILE", Options, text_file,
+              "a text instead, encoded as the model's tokenizer does; - for standard input"),
+    FLAG_SWITCH("--parse-special", Options, parse_special,
+                "text like <|im_end|> in the file is the special token"),
+    FLAG_FILE("--logits-out", "FILE", Options, logits_out,
+              "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
+    FLAG_INT("--window", "N", Options, window, 0, INT_MAX,
+             "begins anew every N tokens (default 0: all tokens in one window)"),
+    FLAG_INT("--chunk", "N", Options, chunk, 0, 1 << 20,
+             "tokens computed at once (default: what serves the device)"),
+    FLAG_INT("--max-tokens", "N", Options, max_tokens, 0, INT_MAX,
+             "only the first N tokens (default 0: all)"),
+};
+static const FlagGroup groups[] = {
+    MODEL_FLAG_GROUP(Options, model),
+    FLAG_GROUP("Tokens", flags),
+    DEVICE_FLAG_GROUP(Options, device),
+};
+
+const Interface eval_interface = {
+    .usage = usage,
+    .about = about,
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+};
+
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  const Flag flags[] = {
-      flag_string("--ids-file", "FILE", &o->ids_file,
-                  "token ids between white space, commas or brackets; - for standard input"),
-      flag_string("-f, --file", "FILE", &o->text_file,
-                  "a text instead, encoded as the model's tokenizer does; - for standard input"),
-      flag_switch("--parse-special", &o->parse_special,
-                  "text like <|im_end|> in the file is the special token"),
-      flag_string("--logits-out", "FILE", &o->logits_out,
-                  "writes all logits as float32 [tokens, vocabulary] in NumPy's format"),
-      flag_int("--window", "N", &o->window, 0, INT_MAX,
-               "begins anew every N tokens (default 0: all tokens in one window)"),
-      flag_int("--chunk", "N", &o->chunk, 0, 1 << 20,
-               "tokens computed at once (default: what serves the device)"),
-      flag_int("--max-tokens", "N", &o->max_tokens, 0, INT_MAX, "only the first N tokens (default 0: all)"),
-  };
-  const FlagGroup groups[] = {
-      model_flag_group(&o->model),
-      {"Tokens", flags, sizeof flags / sizeof *flags},
-      device_flag_group(&o->device),
-  };
-  const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 0};
-  return flags_parse(&interface, argc, argv, NULL, NULL, helped, err);
+  return flags_parse(&eval_interface, o, argc, argv, NULL, NULL, helped, err);
 }
 
 int command_eval(int argc, char **argv) {

@@ -11,58 +11,7 @@
 #include "base/buffer.h"
 #include "base/output.h"
 
-/* --- the kinds */
-
-Flag flag_switch(const char *names, bool *on, const char *help) {
-  return (Flag){.names = names, .help = help, .kind = FLAG_SWITCH, .on = on};
-}
-
-Flag flag_int(const char *names, const char *argument, int *value, int low, int high, const char *help) {
-  return (Flag){.names = names,
-                .argument = argument,
-                .help = help,
-                .kind = FLAG_INT,
-                .integer = value,
-                .low = low,
-                .high = high};
-}
-
-Flag flag_double(const char *names, const char *argument, double *value, double low, double high,
-                 const char *help) {
-  return (Flag){.names = names,
-                .argument = argument,
-                .help = help,
-                .kind = FLAG_DOUBLE,
-                .number = value,
-                .low = low,
-                .high = high};
-}
-
-Flag flag_seed(const char *names, Seed *seed, const char *help) {
-  return (Flag){.names = names, .argument = "N", .help = help, .kind = FLAG_SEED, .seed = seed};
-}
-
-Flag flag_string(const char *names, const char *argument, const char **value, const char *help) {
-  return (Flag){.names = names, .argument = argument, .help = help, .kind = FLAG_STRING, .string = value};
-}
-
-Flag flag_choice(const char *names, const char *words, int *index, const char *help) {
-  return (Flag){.names = names, .argument = words, .help = help, .kind = FLAG_CHOICE, .choice = index};
-}
-
-Flag flag_strings(const char *names, const char *argument, StringList *list, const char *help) {
-  return (Flag){.names = names, .argument = argument, .help = help, .kind = FLAG_STRINGS, .strings = list};
-}
-
-Flag flag_ints(const char *names, const char *argument, IntList *list, int low, int high, const char *help) {
-  return (Flag){.names = names,
-                .argument = argument,
-                .help = help,
-                .kind = FLAG_INTS,
-                .integers = list,
-                .low = low,
-                .high = high};
-}
+/* --- lists */
 
 Status string_list_add(StringList *list, const char *item, Error *err) {
   void *items = list->items;
@@ -141,12 +90,12 @@ static Status read_seed(const char *name, const char *text, Seed *out, Error *er
   return STATUS_OK;
 }
 
-static Status read_choice(const char *name, const char *text, const Flag *flag, Error *err) {
+static Status read_choice(const char *name, const char *text, const Flag *flag, int *out, Error *err) {
   const char *word = flag->argument;
   for (int index = 0;; index++) {
     size_t length = strcspn(word, "|");
     if (strlen(text) == length && memcmp(text, word, length) == 0) {
-      *flag->choice = index;
+      *out = index;
       return STATUS_OK;
     }
     if (!word[length]) break;
@@ -155,30 +104,31 @@ static Status read_choice(const char *name, const char *text, const Flag *flag, 
   return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s", name, text, flag->argument);
 }
 
-static Status add_ints(const char *name, const char *text, const Flag *flag, Error *err) {
+static Status add_ints(const char *name, const char *text, const Flag *flag, IntList *out, Error *err) {
   for (const char *at = text;; at++) {
     size_t size = strcspn(at, ",");
     int value = 0;
     Status status = read_int(name, at, size, flag, &value, err);
     if (status) return refuse(name, text, flag, "whole numbers, separated by commas,", err);
-    TRY(int_list_add(flag->integers, value, err));
+    TRY(int_list_add(out, value, err));
     at += size;
     if (!*at) return STATUS_OK;
   }
 }
 
-static Status take_value(const Flag *flag, const char *name, const char *text, Error *err) {
+/* `value` is where the flag's member lies; MEMBER_OF_TYPE saw to its type. */
+static Status take_value(const Flag *flag, void *value, const char *name, const char *text, Error *err) {
   switch (flag->kind) {
-  case FLAG_SWITCH: break;
-  case FLAG_INT: return read_int(name, text, strlen(text), flag, flag->integer, err);
-  case FLAG_DOUBLE: return read_double(name, text, flag, flag->number, err);
-  case FLAG_SEED: return read_seed(name, text, flag->seed, err);
-  case FLAG_STRING: *flag->string = text; return STATUS_OK;
-  case FLAG_CHOICE: return read_choice(name, text, flag, err);
-  case FLAG_STRINGS: return string_list_add(flag->strings, text, err);
-  case FLAG_INTS: return add_ints(name, text, flag, err);
+  case KIND_SWITCH: break;
+  case KIND_INT: return read_int(name, text, strlen(text), flag, value, err);
+  case KIND_DOUBLE: return read_double(name, text, flag, value, err);
+  case KIND_SEED: return read_seed(name, text, value, err);
+  case KIND_STRING: *(const char **)value = text; return STATUS_OK;
+  case KIND_CHOICE: return read_choice(name, text, flag, value, err);
+  case KIND_STRINGS: return string_list_add(value, text, err);
+  case KIND_INTS: return add_ints(name, text, flag, value, err);
   }
-  *flag->on = true;
+  *(bool *)value = true;
   return STATUS_OK;
 }
 
@@ -201,30 +151,36 @@ static bool has_name(const char *names, const char *text, size_t size) {
   }
 }
 
-static const Flag *find_flag(const Interface *interface, const char *text, size_t size) {
-  for (size_t g = 0; g < interface->n_groups; g++)
-    for (size_t f = 0; f < interface->groups[g].n_flags; f++)
-      if (has_name(interface->groups[g].flags[f].names, text, size)) return &interface->groups[g].flags[f];
+static const Flag *find_flag(const Interface *interface, const char *text, size_t size, size_t *offset) {
+  for (size_t g = 0; g < interface->n_groups; g++) {
+    const FlagGroup *group = &interface->groups[g];
+    for (size_t f = 0; f < group->n_flags; f++) {
+      *offset = group->offset + group->flags[f].offset;
+      if (has_name(group->flags[f].names, text, size)) return &group->flags[f];
+    }
+  }
   return NULL;
 }
 
 /* The flag at argv[*at] with its value; *at moves to the last argument used. */
-static Status take_flag(const Interface *interface, int argc, char **argv, int *at, Error *err) {
+static Status take_flag(const Interface *interface, void *options, int argc, char **argv, int *at,
+                        Error *err) {
   const char *text = argv[*at], *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
-  size_t size = equals ? (size_t)(equals - text) : strlen(text);
-  const Flag *flag = find_flag(interface, text, size);
+  size_t size = equals ? (size_t)(equals - text) : strlen(text), offset;
+  const Flag *flag = find_flag(interface, text, size, &offset);
   if (!flag) return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
+  void *value = (char *)options + offset;
   char name[64];
   size_t shown = size < sizeof name ? size : sizeof name - 1;
   memcpy(name, text, shown);
   name[shown] = 0;
-  if (flag->kind == FLAG_SWITCH) {
+  if (flag->kind == KIND_SWITCH) {
     if (equals) return error_set(err, STATUS_USAGE, "%s takes no value, found \"%s\"", name, equals + 1);
-    return take_value(flag, name, NULL, err);
+    return take_value(flag, value, name, NULL, err);
   }
-  if (equals) return take_value(flag, name, equals + 1, err);
+  if (equals) return take_value(flag, value, name, equals + 1, err);
   if (*at + 1 >= argc) return error_set(err, STATUS_USAGE, "%s needs a value (%s)", name, flag->argument);
-  return take_value(flag, name, argv[++*at], err);
+  return take_value(flag, value, name, argv[++*at], err);
 }
 
 /* --- help */
@@ -286,7 +242,7 @@ static Status print_help(const Interface *interface, Error *err) {
   return status;
 }
 
-Status flags_parse(const Interface *interface, int argc, char **argv, const char **operands,
+Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err) {
   *helped = false;
   size_t n = 0;
@@ -299,7 +255,7 @@ Status flags_parse(const Interface *interface, int argc, char **argv, const char
       *helped = true;
       return print_help(interface, err);
     } else if (!ended && text[0] == '-' && text[1]) {
-      TRY(take_flag(interface, argc, argv, &at, err));
+      TRY(take_flag(interface, options, argc, argv, &at, err));
     } else if (n < interface->max_operands) {
       operands[n++] = text;
     } else {

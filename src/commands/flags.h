@@ -1,16 +1,20 @@
-/* flags.h - a command's flags as tables of typed values, from which both the parsing and the help are made.
+/* flags.h - a command's flags as constant tables, from which the parsing, the help, the completions and the
+ * man page are made.
  *
- *   Flag flags[] = {
- *       flag_int("-n, --n-predict, --max-new-tokens", "N", &n, -1, INT_MAX, "tokens to make at most"),
- *       flag_switch("--raw", &raw, "no chat format"),
+ *   typedef struct { ModelFlags model; int n; bool raw; } Options;
+ *   static const Flag flags[] = {
+ *       FLAG_INT("-n, --n-predict, --max-new-tokens", "N", Options, n, -1, INT_MAX, "tokens to make at most"),
+ *       FLAG_SWITCH("--raw", Options, raw, "no chat format"),
  *   };
- *   const FlagGroup groups[] = {model_flag_group(&model), {"Answer", flags, sizeof flags / sizeof *flags}};
- *   const Interface interface = {"auk run -m MODEL -p TEXT", "Answers a prompt.", groups, 2, 1};
+ *   static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Answer", flags)};
+ *   const Interface run_interface = {.usage = "auk run -m MODEL -p TEXT", .about = "Answers a prompt.",
+ *                                    .groups = groups, .n_groups = sizeof groups / sizeof *groups};
  *
- * Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument, whatever it
- * begins with, or behind '=' for names of two dashes. A flag given twice: the last one counts, lists collect.
- * "--" ends the flags; a lone "-" is an operand. Values keep what they held where a flag is not given, so
- * defaults are set before. */
+ * A flag knows where its value lies in the options; that it has the type which the flag fills is checked by
+ * the compiler. Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument,
+ * whatever it begins with, or behind '=' for names of two dashes. A flag given twice: the last one counts,
+ * lists collect. "--" ends the flags; a lone "-" is an operand. Values keep what they held where a flag is
+ * not given, so defaults are set before. */
 #ifndef AUK_COMMANDS_FLAGS_H
 #define AUK_COMMANDS_FLAGS_H
 
@@ -42,49 +46,84 @@ typedef struct {
 } Seed;
 
 typedef enum {
-  FLAG_SWITCH,
-  FLAG_INT,
-  FLAG_DOUBLE,
-  FLAG_SEED,
-  FLAG_STRING,
-  FLAG_CHOICE,
-  FLAG_STRINGS,
-  FLAG_INTS
+  KIND_SWITCH,  /* bool: becomes true */
+  KIND_INT,     /* int in low .. high */
+  KIND_DOUBLE,  /* double in low .. high */
+  KIND_SEED,    /* Seed: 0 .. 2^64 - 1; -1 means not given */
+  KIND_STRING,  /* const char *: points into argv */
+  KIND_CHOICE,  /* int: the word's index */
+  KIND_STRINGS, /* StringList: every occurrence adds one */
+  KIND_INTS     /* IntList: every occurrence adds its comma-separated numbers in low .. high */
 } FlagKind;
+
+/* What a string is, for completions. */
+typedef enum { VALUE_TEXT, VALUE_FILE, VALUE_DIRECTORY, VALUE_MODEL } ValueHint;
 
 typedef struct {
   const char *names;    /* all spellings, "-n, --n-predict" */
   const char *argument; /* what the help calls the value; for a choice the words themselves, "f16|f32" */
-  const char *help;
+  const char *help;     /* one sentence or two, without a full stop at the end */
   FlagKind kind;
-  union {
-    bool *on;            /* SWITCH: becomes true */
-    int *integer;        /* INT */
-    double *number;      /* DOUBLE */
-    Seed *seed;          /* SEED: 0 .. 2^64 - 1; -1 means not given */
-    const char **string; /* STRING: points into argv */
-    int *choice;         /* CHOICE: the word's index */
-    StringList *strings; /* STRINGS: every occurrence adds one */
-    IntList *integers;   /* INTS: every occurrence adds its comma-separated numbers */
-  };
-  double low, high; /* INT, INTS, DOUBLE: what is accepted */
+  ValueHint hint;
+  size_t offset; /* of the value, in the struct that its group belongs to */
+  double low, high;
 } Flag;
 
-Flag flag_switch(const char *names, bool *on, const char *help);
-Flag flag_int(const char *names, const char *argument, int *value, int low, int high, const char *help);
-Flag flag_double(const char *names, const char *argument, double *value, double low, double high,
-                 const char *help);
-Flag flag_seed(const char *names, Seed *seed, const char *help);
-Flag flag_string(const char *names, const char *argument, const char **value, const char *help);
-Flag flag_choice(const char *names, const char *words, int *index, const char *help);
-Flag flag_strings(const char *names, const char *argument, StringList *list, const char *help);
-Flag flag_ints(const char *names, const char *argument, IntList *list, int low, int high, const char *help);
+/* The offset of a member that has exactly this type: another one matches no branch and does not compile. */
+#define MEMBER_OF_TYPE(Struct, member, Type)                                                                 \
+  _Generic(&((Struct *)0)->member, Type * : offsetof(Struct, member))
+
+#define FLAG_SWITCH(names_, Struct, member, help_)                                                           \
+  { .names = names_, .help = help_, .kind = KIND_SWITCH, .offset = MEMBER_OF_TYPE(Struct, member, bool) }
+#define FLAG_INT(names_, argument_, Struct, member, low_, high_, help_)                                      \
+  FLAG_RANGE(KIND_INT, int, names_, argument_, Struct, member, low_, high_, help_)
+#define FLAG_DOUBLE(names_, argument_, Struct, member, low_, high_, help_)                                   \
+  FLAG_RANGE(KIND_DOUBLE, double, names_, argument_, Struct, member, low_, high_, help_)
+#define FLAG_INTS(names_, argument_, Struct, member, low_, high_, help_)                                     \
+  FLAG_RANGE(KIND_INTS, IntList, names_, argument_, Struct, member, low_, high_, help_)
+#define FLAG_SEED(names_, Struct, member, help_)                                                             \
+  FLAG_WORDS(KIND_SEED, VALUE_TEXT, Seed, names_, "N", Struct, member, help_)
+#define FLAG_CHOICE(names_, words_, Struct, member, help_)                                                   \
+  FLAG_WORDS(KIND_CHOICE, VALUE_TEXT, int, names_, words_, Struct, member, help_)
+#define FLAG_STRING(names_, argument_, Struct, member, help_)                                                \
+  FLAG_WORDS(KIND_STRING, VALUE_TEXT, const char *, names_, argument_, Struct, member, help_)
+#define FLAG_FILE(names_, argument_, Struct, member, help_)                                                  \
+  FLAG_WORDS(KIND_STRING, VALUE_FILE, const char *, names_, argument_, Struct, member, help_)
+#define FLAG_DIRECTORY(names_, argument_, Struct, member, help_)                                             \
+  FLAG_WORDS(KIND_STRING, VALUE_DIRECTORY, const char *, names_, argument_, Struct, member, help_)
+#define FLAG_MODEL(names_, Struct, member, help_)                                                            \
+  FLAG_WORDS(KIND_STRING, VALUE_MODEL, const char *, names_, "MODEL", Struct, member, help_)
+#define FLAG_STRINGS(names_, argument_, Struct, member, help_)                                               \
+  FLAG_WORDS(KIND_STRINGS, VALUE_TEXT, StringList, names_, argument_, Struct, member, help_)
+#define FLAG_FILES(names_, argument_, Struct, member, help_)                                                 \
+  FLAG_WORDS(KIND_STRINGS, VALUE_FILE, StringList, names_, argument_, Struct, member, help_)
+
+#define FLAG_WORDS(kind_, hint_, Type, names_, argument_, Struct, member, help_)                             \
+  {                                                                                                          \
+    .names = names_, .argument = argument_, .help = help_, .kind = kind_, .hint = hint_,                     \
+    .offset = MEMBER_OF_TYPE(Struct, member, Type)                                                           \
+  }
+#define FLAG_RANGE(kind_, Type, names_, argument_, Struct, member, low_, high_, help_)                       \
+  {                                                                                                          \
+    .names = names_, .argument = argument_, .help = help_, .kind = kind_,                                    \
+    .offset = MEMBER_OF_TYPE(Struct, member, Type), .low = low_, .high = high_                               \
+  }
 
 typedef struct {
   const char *title; /* in the help, without a colon */
   const Flag *flags; /* [n_flags] */
   size_t n_flags;
+  size_t offset; /* of the struct whose members the flags fill, in the command's options */
 } FlagGroup;
+
+/* Flags of the options themselves, and of a struct within them. */
+#define FLAG_GROUP(title_, table)                                                                            \
+  { .title = title_, .flags = table, .n_flags = sizeof(table) / sizeof *(table) }
+#define FLAG_GROUP_IN(title_, table, Struct, member, Type)                                                   \
+  {                                                                                                          \
+    .title = title_, .flags = table, .n_flags = sizeof(table) / sizeof *(table),                             \
+    .offset = MEMBER_OF_TYPE(Struct, member, Type)                                                           \
+  }
 
 typedef struct {
   const char *usage; /* "auk pack MODEL -o FILE"; further lines are other ways to call it */
@@ -92,13 +131,14 @@ typedef struct {
   const FlagGroup *groups; /* [n_groups] */
   size_t n_groups;
   size_t max_operands; /* arguments that belong to no flag; more are refused */
+  ValueHint operands;  /* what they are */
 } Interface;
 
-/* Parses argv[1 .. argc) into the values the groups point at, and operands[0 .. *n_operands) (room for
- * max_operands; both may be NULL when that is 0). --help and -h print the help to standard output and set
- * *helped: the command then ends with STATUS_OK. Mistakes are STATUS_USAGE. Lists are released by the caller,
- * also after a failure. */
-Status flags_parse(const Interface *interface, int argc, char **argv, const char **operands,
+/* Parses argv[1 .. argc) into `options`, the struct that the groups were made for, and
+ * operands[0 .. *n_operands) (room for max_operands; both may be NULL when that is 0). --help and -h print the
+ * help to standard output and set *helped: the command then ends with STATUS_OK. Mistakes are STATUS_USAGE.
+ * Lists are released by the caller, also after a failure. */
+Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 
 #endif

@@ -271,20 +271,25 @@ typedef struct {
   bool json, tensors, helped;
 } Options;
 
+static const Flag flags[] = {
+    FLAG_SWITCH("--json", Options, json, "one JSON object in place of lines"),
+    FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
+};
+static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
+
+const Interface inspect_interface = {
+    .usage = "auk inspect MODEL [FLAGS]",
+    .about = "Says what is in a checkpoint and what it will take in memory. No weight is read.",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
+};
+
 static Status parse(int argc, char **argv, Options *options, Error *err) {
-  const Flag flags[] = {
-      flag_switch("--json", &options->json, "one JSON object in place of lines"),
-      flag_switch("--tensors", &options->tensors, "also every tensor: dtype, shape, bytes, name, file"),
-  };
-  const FlagGroup groups[] = {model_flag_group(&options->model),
-                              {"Report", flags, sizeof flags / sizeof *flags}};
-  const Interface interface = {
-      "auk inspect MODEL [FLAGS]",
-      "Says what is in a checkpoint and what it will take in memory. No weight is read.", groups,
-      sizeof groups / sizeof *groups, 1};
   const char *operand = NULL;
   size_t n_operands;
-  TRY(flags_parse(&interface, argc, argv, &operand, &n_operands, &options->helped, err));
+  TRY(flags_parse(&inspect_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
   if (n_operands && options->model.path)
     return error_set(err, STATUS_USAGE, "two models: %s and %s", options->model.path, operand);
   if (n_operands) options->model.path = operand;

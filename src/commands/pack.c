@@ -18,22 +18,28 @@ typedef struct {
   bool verbose, helped;
 } Options;
 
+static const Flag flags[] = {
+    FLAG_MODEL("-m, --model", Options, model.path, "the checkpoint, in place of the operand"),
+    FLAG_FILE("-o, --output", "FILE", Options, output, "the file to write"),
+    FLAG_SWITCH("-v, --verbose", Options, verbose, "say what was written, also where that is no terminal"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("Pack", flags)};
+
+const Interface pack_interface = {
+    .usage = "auk pack MODEL -o FILE",
+    .about = "Writes an AWQ checkpoint as one packed file (ak48). What such a file cannot hold is refused by "
+             "name:\n"
+             "biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot hold exactly.",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
+};
+
 static Status parse(int argc, char **argv, Options *options, Error *err) {
-  const Flag flags[] = {
-      flag_string("-m, --model", "MODEL", &options->model.path, "the checkpoint, in place of the operand"),
-      flag_string("-o, --output", "FILE", &options->output, "the file to write"),
-      flag_switch("-v, --verbose", &options->verbose, "say what was written, also where that is no terminal"),
-  };
-  const FlagGroup groups[] = {{"Pack", flags, sizeof flags / sizeof *flags}};
-  const Interface interface = {
-      "auk pack MODEL -o FILE",
-      "Writes an AWQ checkpoint as one packed file (ak48). What such a file cannot hold is "
-      "refused by name:\nbiases, dense layers, rope scaling, sliding windows, numbers that "
-      "fp16 cannot hold exactly.",
-      groups, sizeof groups / sizeof *groups, 1};
   const char *operand = NULL;
   size_t n_operands;
-  TRY(flags_parse(&interface, argc, argv, &operand, &n_operands, &options->helped, err));
+  TRY(flags_parse(&pack_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
   if (options->helped) return STATUS_OK;
   if (n_operands && options->model.path)
     return error_set(err, STATUS_USAGE, "two models: %s and %s", options->model.path, operand);

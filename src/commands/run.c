@@ -291,58 +291,63 @@ static const char about[] =
     "nothing; flags win. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 130 interrupted, 141 the\n"
     "reader of the output went away.";
 
+static const Flag prompt_flags[] = {
+    FLAG_STRING("-p, --prompt", "TEXT", Options, prompt.text, "the prompt"),
+    FLAG_FILES("-f, --file", "FILE", Options, prompt.files,
+               "a file with text of the prompt, - for standard input; may be repeated"),
+    FLAG_STRING("-sys, --system-prompt", "TEXT", Options, prompt.system,
+                "what the model is told before the prompt"),
+    FLAG_SWITCH("--raw, -no-cnv", Options, prompt.raw, "no chat format: the text as it is"),
+    FLAG_SWITCH("--parse-special", Options, prompt.parse_special,
+                "text like <|im_end|> in the prompt is the special token; without it, it is ordinary text"),
+};
+static const Flag answer_flags[] = {
+    FLAG_INT("-n, --n-predict, --max-new-tokens", "N", Options, max_tokens, -1, INT_MAX,
+             "tokens to answer with at most (default -1: until the model ends or the context is full)"),
+    FLAG_INT("-c, --ctx-size", "N", Options, context, 0, INT_MAX,
+             "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
+             "the free memory holds)"),
+    FLAG_STRINGS("--stop", "TEXT", Options, stops, "ends the answer before this text; may be repeated"),
+    FLAG_SWITCH("--ignore-eos", Options, ignore_eos, "goes on behind end tokens"),
+    FLAG_SWITCH("-v, --verbose", Options, verbose, "settings and statistics to standard error"),
+};
+static const Flag sampling_flags[] = {
+    FLAG_DOUBLE("--temp, --temperature", "X", Options, temperature, 0, 1000, "0: always the likeliest token"),
+    FLAG_INT("--top-k", "N", Options, top_k, 0, INT_MAX, "only the N likeliest; 0: off"),
+    FLAG_DOUBLE("--top-p", "X", Options, top_p, 0, 1, "only the likeliest that together reach X; 1: off"),
+    FLAG_DOUBLE("--min-p", "X", Options, min_p, 0, 1,
+                "only those at least X times as likely as the likeliest; 0: off"),
+    FLAG_DOUBLE("--repeat-penalty, --repetition-penalty", "X", Options, repetition_penalty, 0.001, 1000,
+                "of tokens in prompt or answer; 1: off"),
+    FLAG_DOUBLE("--presence-penalty", "X", Options, presence_penalty, -1000, 1000,
+                "of tokens in the answer (default 0: off)"),
+    FLAG_DOUBLE("--frequency-penalty", "X", Options, frequency_penalty, -1000, 1000,
+                "of tokens in the answer, for each time (default 0: off)"),
+    FLAG_SEED("-s, --seed", Options, seed,
+              "the same seed gives the same answer (default -1: a new one each time)"),
+};
+static const FlagGroup groups[] = {
+    MODEL_FLAG_GROUP(Options, model),   FLAG_GROUP("Prompt", prompt_flags),
+    FLAG_GROUP("Answer", answer_flags), FLAG_GROUP("Sampling", sampling_flags),
+    DEVICE_FLAG_GROUP(Options, device),
+};
+
+const Interface run_interface = {
+    .usage = usage,
+    .about = about,
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+};
+
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  PromptFlags *prompt = &o->prompt;
-  const Flag prompt_flags[] = {
-      flag_string("-p, --prompt", "TEXT", &prompt->text, "the prompt"),
-      flag_strings("-f, --file", "FILE", &prompt->files,
-                   "a file with text of the prompt, - for standard input; may be repeated"),
-      flag_string("-sys, --system-prompt", "TEXT", &prompt->system,
-                  "what the model is told before the prompt"),
-      flag_switch("--raw, -no-cnv", &prompt->raw, "no chat format: the text as it is"),
-      flag_switch("--parse-special", &prompt->parse_special,
-                  "text like <|im_end|> in the prompt is the special token; without it, it is ordinary text"),
-  };
-  const Flag answer_flags[] = {
-      flag_int("-n, --n-predict, --max-new-tokens", "N", &o->max_tokens, -1, INT_MAX,
-               "tokens to answer with at most (default -1: until the model ends or the context is full)"),
-      flag_int("-c, --ctx-size", "N", &o->context, 0, INT_MAX,
-               "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
-               "the free memory holds)"),
-      flag_strings("--stop", "TEXT", &o->stops, "ends the answer before this text; may be repeated"),
-      flag_switch("--ignore-eos", &o->ignore_eos, "goes on behind end tokens"),
-      flag_switch("-v, --verbose", &o->verbose, "settings and statistics to standard error"),
-  };
-  const Flag sampling_flags[] = {
-      flag_double("--temp, --temperature", "X", &o->temperature, 0, 1000, "0: always the likeliest token"),
-      flag_int("--top-k", "N", &o->top_k, 0, INT_MAX, "only the N likeliest; 0: off"),
-      flag_double("--top-p", "X", &o->top_p, 0, 1, "only the likeliest that together reach X; 1: off"),
-      flag_double("--min-p", "X", &o->min_p, 0, 1,
-                  "only those at least X times as likely as the likeliest; 0: off"),
-      flag_double("--repeat-penalty, --repetition-penalty", "X", &o->repetition_penalty, 0.001, 1000,
-                  "of tokens in prompt or answer; 1: off"),
-      flag_double("--presence-penalty", "X", &o->presence_penalty, -1000, 1000,
-                  "of tokens in the answer (default 0: off)"),
-      flag_double("--frequency-penalty", "X", &o->frequency_penalty, -1000, 1000,
-                  "of tokens in the answer, for each time (default 0: off)"),
-      flag_seed("-s, --seed", &o->seed,
-                "the same seed gives the same answer (default -1: a new one each time)"),
-  };
-  const FlagGroup groups[] = {
-      model_flag_group(&o->model),
-      {"Prompt", prompt_flags, sizeof prompt_flags / sizeof *prompt_flags},
-      {"Answer", answer_flags, sizeof answer_flags / sizeof *answer_flags},
-      {"Sampling", sampling_flags, sizeof sampling_flags / sizeof *sampling_flags},
-      device_flag_group(&o->device),
-  };
-  const Interface interface = {usage, about, groups, sizeof groups / sizeof *groups, 1};
   const char *operand;
   size_t n_operands = 0;
-  TRY(flags_parse(&interface, argc, argv, &operand, &n_operands, helped, err));
+  TRY(flags_parse(&run_interface, o, argc, argv, &operand, &n_operands, helped, err));
   if (n_operands == 0) return STATUS_OK;
   if (strcmp(operand, "-") != 0)
     return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (a prompt is given with -p)", operand);
-  return string_list_add(&prompt->files, operand, err);
+  return string_list_add(&o->prompt.files, operand, err);
 }
 
 int command_run(int argc, char **argv) {

@@ -225,26 +225,33 @@ static const char about[] =
     "{\"error\": \"...\"};\n"
     "where there was an error the exit status is 1 in the end.";
 
+static const Flag flags[] = {
+    FLAG_MODEL("-m, --model", Options, model.path,
+               "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
+    FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
+              "a tokenizer.json in place of the model's own"),
+    FLAG_STRING("-p, --prompt", "TEXT", Options, text, "the text, or the ids"),
+    FLAG_FILE("-f, --file", "FILE", Options, file, "where the text, the ids or the lines are ('-': stdin)"),
+    FLAG_SWITCH("--no-add-special, --no-bos", Options, no_add_special, "add nothing around the text"),
+    FLAG_SWITCH("--no-parse-special", Options, no_parse_special, "special tokens in the text are text"),
+    FLAG_SWITCH("--decode", Options, decode, "ids to text"),
+    FLAG_SWITCH("--skip-special", Options, skip_special, "with --decode: leave special tokens out"),
+    FLAG_SWITCH("--jsonl", Options, jsonl, "line after line of JSON"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
+
+const Interface tokenize_interface = {
+    .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
+    .about = about,
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+};
+
 static Status parse(int argc, char **argv, Options *options, Error *err) {
-  const Flag flags[] = {
-      flag_string("-m, --model", "MODEL", &options->model.path,
-                  "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
-      flag_string("--tokenizer", "FILE", &options->model.overrides.tokenizer,
-                  "a tokenizer.json in place of the model's own"),
-      flag_string("-p, --prompt", "TEXT", &options->text, "the text, or the ids"),
-      flag_string("-f, --file", "FILE", &options->file,
-                  "where the text, the ids or the lines are ('-': stdin)"),
-      flag_switch("--no-add-special, --no-bos", &options->no_add_special, "add nothing around the text"),
-      flag_switch("--no-parse-special", &options->no_parse_special, "special tokens in the text are text"),
-      flag_switch("--decode", &options->decode, "ids to text"),
-      flag_switch("--skip-special", &options->skip_special, "with --decode: leave special tokens out"),
-      flag_switch("--jsonl", &options->jsonl, "line after line of JSON"),
-  };
-  const FlagGroup groups[] = {{"Flags", flags, sizeof flags / sizeof *flags}};
-  const Interface interface = {"auk tokenize -m MODEL [TEXT] [FLAGS]", about, groups, 1, 1};
   const char *operand = NULL;
   size_t n_operands = 0;
-  TRY(flags_parse(&interface, argc, argv, &operand, &n_operands, &options->helped, err));
+  TRY(flags_parse(&tokenize_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
   if ((n_operands > 0) + !!options->text + !!options->file > 1)
     return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");
   if (n_operands > 0) options->text = operand;

@@ -12,46 +12,54 @@
 #include "commands/flags.h"
 
 typedef struct {
-  bool on;
-  int number, choice;
+  int choice;
   double real;
   Seed seed;
   const char *text;
   StringList words;
   IntList sizes;
+} Inner;
+
+typedef struct {
+  bool on;
+  int number;
+  Inner inner;
   const char *operands[2];
   size_t n_operands;
   Error err;
 } Values;
 
+static const Flag first[] = {
+    FLAG_SWITCH("--raw, -no-cnv", Values, on, "a switch"),
+    FLAG_INT("-n, --n-predict, --max-new-tokens", "N", Values, number, -1, INT_MAX, "a number"),
+    FLAG_DOUBLE("--temp, --temperature", "X", Values, inner.real, 0, 100, "a real number"),
+};
+static const Flag second[] = {
+    FLAG_SEED("-s, --seed", Inner, seed, "a seed"),
+    FLAG_STRING("-p, --prompt", "TEXT", Inner, text, "a text"),
+    FLAG_CHOICE("--kv", "f16|f32", Inner, choice, "a choice"),
+    FLAG_STRINGS("--stop", "TEXT", Inner, words, "texts"),
+    FLAG_INTS("-d, --depth", "N,...", Inner, sizes, 0, 1000, "numbers"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("First", first),
+                                   FLAG_GROUP_IN("Second", second, Values, inner, Inner)};
+static const Interface interface = {
+    .usage = "auk test", .about = "About.", .groups = groups, .n_groups = 2, .max_operands = 2};
+
 /* Parses a NULL-terminated list of arguments. */
 static Status parse(Values *v, const char *const *arguments) {
-  const Flag first[] = {
-      flag_switch("--raw, -no-cnv", &v->on, "a switch"),
-      flag_int("-n, --n-predict, --max-new-tokens", "N", &v->number, -1, INT_MAX, "a number"),
-      flag_double("--temp, --temperature", "X", &v->real, 0, 100, "a real number"),
-  };
-  const Flag second[] = {
-      flag_seed("-s, --seed", &v->seed, "a seed"),
-      flag_string("-p, --prompt", "TEXT", &v->text, "a text"),
-      flag_choice("--kv", "f16|f32", &v->choice, "a choice"),
-      flag_strings("--stop", "TEXT", &v->words, "texts"),
-      flag_ints("-d, --depth", "N,...", &v->sizes, 0, 1000, "numbers"),
-  };
-  const FlagGroup groups[] = {{"First", first, 3}, {"Second", second, 5}};
-  const Interface interface = {"auk test", "About.", groups, 2, 2};
   char *argv[32] = {(char *)"test"};
   int argc = 1;
   for (; arguments[argc - 1]; argc++) argv[argc] = (char *)arguments[argc - 1];
   bool helped;
-  return flags_parse(&interface, argc, argv, v->operands, &v->n_operands, &helped, &v->err);
+  return flags_parse(&interface, v, argc, argv, v->operands, &v->n_operands, &helped, &v->err);
 }
 
 #define PARSE(values, ...) parse(values, (const char *const[]){__VA_ARGS__, NULL})
 
 static void release(Values *v) {
-  string_list_release(&v->words);
-  int_list_release(&v->sizes);
+  string_list_release(&v->inner.words);
+  int_list_release(&v->inner.sizes);
 }
 
 static void every_kind_is_read(void **state) {
@@ -62,15 +70,15 @@ static void every_kind_is_read(void **state) {
                    STATUS_OK);
   assert_true(v.on);
   assert_int_equal(v.number, -1);
-  assert_true(v.real == 0.75);
-  assert_true(v.seed.given && v.seed.value == UINT64_MAX);
-  assert_string_equal(v.text, "-x"); /* a value may look like a flag */
-  assert_int_equal(v.choice, 1);
-  assert_int_equal(v.words.count, 2);
-  assert_string_equal(v.words.items[1], "");
+  assert_true(v.inner.real == 0.75);
+  assert_true(v.inner.seed.given && v.inner.seed.value == UINT64_MAX);
+  assert_string_equal(v.inner.text, "-x"); /* a value may look like a flag */
+  assert_int_equal(v.inner.choice, 1);
+  assert_int_equal(v.inner.words.count, 2);
+  assert_string_equal(v.inner.words.items[1], "");
   const int sizes[] = {1, 20, 300, 0};
-  assert_int_equal(v.sizes.count, 4);
-  assert_memory_equal(v.sizes.items, sizes, sizeof sizes);
+  assert_int_equal(v.inner.sizes.count, 4);
+  assert_memory_equal(v.inner.sizes.items, sizes, sizeof sizes);
   assert_int_equal(v.n_operands, 0);
   release(&v);
 }
@@ -82,13 +90,13 @@ static void spellings_are_the_same(void **state) {
       PARSE(&v, "--max_new_tokens", "7", "--temperature=1e-1", "-no-cnv", "--prompt=a=b", "--seed=5"),
       STATUS_OK);
   assert_int_equal(v.number, 7);
-  assert_true(v.real == 0.1);
+  assert_true(v.inner.real == 0.1);
   assert_true(v.on);
-  assert_string_equal(v.text, "a=b");
-  assert_true(v.seed.given && v.seed.value == 5);
+  assert_string_equal(v.inner.text, "a=b");
+  assert_true(v.inner.seed.given && v.inner.seed.value == 5);
   assert_int_equal(PARSE(&v, "-n", "3", "--n-predict", "4", "--seed", "-1"), STATUS_OK);
   assert_int_equal(v.number, 4); /* the last one counts */
-  assert_false(v.seed.given);
+  assert_false(v.inner.seed.given);
 }
 
 static void operands_are_apart(void **state) {

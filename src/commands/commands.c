@@ -1,0 +1,12 @@
+/* commands.c - the command table: what main.c calls, and what help, completions and the man page are made of. */
+#include "commands/commands.h"
+
+const Command commands[] = {
+    {"run", command_run, &run_interface, "answer a prompt; the command where none is named"},
+    {"eval", command_eval, &eval_interface, "logits and perplexity of given tokens"},
+    {"bench", command_bench, &bench_interface, "measure speed"},
+    {"tokenize", command_tokenize, &tokenize_interface, "text to token ids and back"},
+    {"inspect", command_inspect, &inspect_interface, "say what is in a checkpoint and what it will take"},
+    {"pack", command_pack, &pack_interface, "write a checkpoint as one packed file"},
+};
+const size_t n_commands = sizeof commands / sizeof *commands;
