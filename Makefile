@@ -58,7 +58,7 @@ CUDA_ARCHS  = $(or $(subst 90,90a,$(GPUS)),$(patsubst compute_%,%,$(subst _90,_9
 AUK_NVCCFLAGS := -std=c++17 -O3 -Werror all-warnings $(NVCCFLAGS) \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   $(if $(filter 90a,$(CUDA_ARCHS)),-DAUK_HAS_SM90A)
-CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart_static -lstdc++ -ldl -lrt -lpthread
+CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread
 AUK_LDLIBS += $(CUDA_LDLIBS)
 endif
 CUDA_CPPFLAGS = -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)

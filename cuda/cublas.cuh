@@ -7,8 +7,6 @@
 #ifndef AUK_CUDA_CUBLAS_CUH
 #define AUK_CUDA_CUBLAS_CUH
 
-#include <cublas_v2.h>
-
 #include "cuda/launch.cuh"
 
 /* Row-major y[n_tokens][y_stride] (+)= x[n_tokens][x_stride] w[n_rows][w_stride]^T. */
@@ -23,12 +21,12 @@ struct Product {
   bool add;
 };
 
-inline Status cublas_product(CublasHandle handle, const Product &p, const char *name, Error *err) {
+inline Status cublas_product(const Cublas *cublas, const Product &p, const char *name, Error *err) {
   const float one = 1.0f, beta = p.add ? 1.0f : 0.0f;
-  cublasStatus_t s = cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, p.n_rows, p.n_tokens, p.n_in, &one, p.w,
-                                  p.type, (int)p.w_stride, p.x, p.type, (int)p.x_stride, &beta, p.y, p.y_type,
-                                  (int)p.y_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-  return s ? error_set(err, STATUS_FAILED, "%s: cuBLAS: %s", name, cublasGetStatusString(s)) : STATUS_OK;
+  cublasStatus_t s = cublas->gemm_ex(cublas->handle, CUBLAS_OP_T, CUBLAS_OP_N, p.n_rows, p.n_tokens, p.n_in,
+                                     &one, p.w, p.type, (int)p.w_stride, p.x, p.type, (int)p.x_stride, &beta,
+                                     p.y, p.y_type, (int)p.y_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  return s ? error_set(err, STATUS_FAILED, "%s: cuBLAS: %s", name, cublas->status_string(s)) : STATUS_OK;
 }
 
 /* Whether the output may be one that cuBLAS cannot write itself (it has no fp16 result of fp32 operands

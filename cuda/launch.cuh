@@ -8,11 +8,10 @@
 
 #include <utility>
 
+#include "cuda/cublas.h"
 #include "cuda/epilogue.cuh"
 #include "cuda/layout.cuh"
 #include "cuda/linear.h"
-
-typedef struct cublasContext *CublasHandle;
 
 /* What is known of the device when a kernel is chosen. */
 struct DeviceLimits {
@@ -29,7 +28,7 @@ struct LinearArgs {
   DeviceLimits device;
   unsigned char *workspace; /* as many bytes as the family asked for */
   unsigned *counters;       /* [kCounters], zero before and after every launch */
-  CublasHandle cublas;      /* for the families that need one */
+  const Cublas *cublas;     /* for the families that need one */
   cudaStream_t stream;
   bool dependent;
   int variant; /* 0: the family's own choice of tile shape, n: its n-th, for measuring */

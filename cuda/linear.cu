@@ -4,10 +4,10 @@
  * Called by: the backend, bench, tests.   Calls: dispatch.c and one LinearKernel a family. Always true:
  * linear_run neither allocates nor waits; the workspace is as large as the largest need of all matrices
  * prepared; its counters are zero between launches. */
-#include <cublas_v2.h>
 #include <new>
 #include <stdlib.h>
 
+#include "cuda/cublas.h"
 #include "cuda/launch.cuh"
 
 struct LinearContext {
@@ -16,11 +16,8 @@ struct LinearContext {
   unsigned *counters;       /* [kCounters] */
   unsigned char *workspace; /* [workspace_bytes] */
   size_t workspace_bytes;
-  cublasHandle_t cublas;  /* NULL until a shape needs it */
-  void *cublas_workspace; /* [kCublasBytes], so that captured graphs own nothing of the library's */
+  Cublas cublas; /* opened when a shape needs it */
 };
-
-static const size_t kCublasBytes = 32 << 20; /* what cuBLAS recommends on Hopper */
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
     &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,  &awq_pipelined_kernel,
@@ -52,8 +49,7 @@ Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err
 
 void linear_close(LinearContext *c) {
   if (!c) return;
-  if (c->cublas) cublasDestroy(c->cublas);
-  cudaFree(c->cublas_workspace);
+  cublas_close(&c->cublas);
   cudaFree(c->workspace);
   cudaFree(c->counters);
   free(c);
@@ -76,16 +72,6 @@ Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act,
   return error_set(err, status, "%s: %s", w->name, inner.text);
 }
 
-/* A handle of our own workspace; a shape that never needs it never pays for it. */
-static Status open_cublas(LinearContext *c, Error *err) {
-  if (c->cublas) return STATUS_OK;
-  TRY(cuda_check(cudaMalloc(&c->cublas_workspace, kCublasBytes), "workspace of cuBLAS", err));
-  cublasStatus_t s = cublasCreate(&c->cublas);
-  if (!s) s = cublasSetStream(c->cublas, c->stream);
-  if (!s) s = cublasSetWorkspace(c->cublas, c->cublas_workspace, kCublasBytes);
-  return s ? error_set(err, STATUS_FAILED, "cuBLAS: %s", cublasGetStatusString(s)) : STATUS_OK;
-}
-
 Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int max_tokens,
                       const char *kernel, Error *err) {
   size_t need = 0;
@@ -95,7 +81,7 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
     const LinearKernel *k = kernels[row->launch];
     size_t bytes = k->workspace ? k->workspace(w, n, c->device) : 0;
     if (bytes > need) need = bytes;
-    if (k->cublas) TRY(open_cublas(c, err));
+    if (k->cublas) TRY(cublas_open(&c->cublas, c->stream, err));
     if (n >= max_tokens) break;
     n = n < 64 ? n + 1 : n + n / 64; /* no threshold is finer */
     if (n > max_tokens) n = max_tokens;
@@ -111,7 +97,8 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
 }
 
 size_t linear_workspace_bytes(const LinearContext *c) {
-  return c->workspace_bytes + kCounters * sizeof *c->counters + (c->cublas ? kCublasBytes : 0);
+  return c->workspace_bytes + kCounters * sizeof *c->counters +
+         (c->cublas.handle ? CUBLAS_WORKSPACE_BYTES : 0);
 }
 
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
@@ -127,7 +114,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      c->device,
                      c->workspace,
                      c->counters,
-                     c->cublas,
+                     &c->cublas,
                      c->stream,
                      call->dependent,
                      call->variant};
@@ -135,7 +122,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
     return error_set(err, STATUS_FAILED, "%s: a gated product needs paired weights, and only it takes them",
                      w->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
-  if (need > c->workspace_bytes || (k->cublas && !c->cublas))
+  if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))
     return error_set(err, STATUS_FAILED, "%s: not prepared for %d rows by %s", w->name, call->n_tokens,
                      row->name);
   return k->launch(args, err);
