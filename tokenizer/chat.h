@@ -1,27 +1,67 @@
-/* chat.h - the built-in chat formats: messages to the pieces of a prompt. */
+/* chat.h - how a checkpoint's conversations become prompts: its chat template and its special tokens. */
 #ifndef AUK_TOKENIZER_CHAT_H
 #define AUK_TOKENIZER_CHAT_H
 
+#include "tokenizer/template.h"
 #include "tokenizer/tokenizer.h"
 
-typedef enum { CHAT_NONE, CHAT_CHATML, CHAT_LLAMA3 } ChatFormat;
+typedef struct Chat Chat; /* a parsed template and what it is rendered with; read-only */
 
-/* The format whose control tokens this tokenizer has as special tokens: <|im_start|> and <|im_end|> for
- * ChatML, <|start_header_id|> and <|eot_id|> for Llama 3, else CHAT_NONE. */
-ChatFormat chat_format_of(const Tokenizer *tokenizer);
+/* The template of a conversation.
+ *   choice NULL    the checkpoint's own: DIRECTORY/chat_template.jinja, else chat_template of tokenizer_config.json (a
+ *                  string, or a list of named ones: "default"), else chat_template.json; where there is none, the
+ *                  built-in whose control tokens the tokenizer has as special tokens (ChatML, Llama 3, ...); where
+ *                  there is none of those either, *chat is NULL and STATUS_OK
+ *   choice NAME    chatml, llama2, llama3, mistral, deepseek, gemma, phi; or a name in the checkpoint's list
+ *   choice FILE    a path (it has a '/' or exists): its text is the template
+ * Special tokens (bos_token, ...: strings or objects with "content") are those of tokenizer_config.json and
+ * special_tokens_map.json in DIRECTORY. directory may be NULL (only NAME and FILE then); tokenizer may be NULL (auk
+ * template: no falling back on built-ins then). An unknown NAME is STATUS_USAGE naming those there are. */
+Status chat_open(const char *directory, const char *choice, const Tokenizer *tokenizer, Chat **chat,
+                 Error *err);
+void chat_close(Chat *chat); /* NULL is fine */
+
+const char *
+chat_source(const Chat *chat); /* for -v: "chat_template.jinja", "tokenizer_config.json", "built-in chatml" */
 
 typedef struct {
-  const char *role, *text; /* text: [size]; role is the caller's own word: "system", "user", "assistant" */
+  const char *role; /* "system", "user", "assistant", "tool": the caller's own word, trusted */
+  const char *text; /* [size] the content, a person's or the model's: not trusted */
   size_t size;
+  const char *thinking; /* [thinking_size] reasoning_content of an assistant's turn, or NULL */
+  size_t thinking_size;
 } ChatMessage;
 
-/* Appends the ids of the conversation, with the opening of the assistant's turn behind it. Roles and texts
- * are encoded as a person's text unless trusted is set; the frame around them is the format's. Begins with
- * the BOS that the format has (Llama 3) and never with a second one. PRECOND format != CHAT_NONE. */
-Status chat_encode(const Tokenizer *tokenizer, ChatFormat format, const ChatMessage *messages,
-                   size_t n_messages, bool trusted, IdList *ids, Error *err);
+typedef enum { THINK_UNSAID, THINK_NO, THINK_YES } ThinkChoice;
 
-/* The id that ends a turn in this format (<|im_end|>, <|eot_id|>): a stop beside the checkpoint's own. */
-int32_t chat_end_of_turn(const Tokenizer *tokenizer, ChatFormat format);
+typedef struct {
+  bool add_generation_prompt; /* the opening of the assistant's turn behind it all */
+  ThinkChoice think;          /* enable_thinking, undefined where it is unsaid */
+  bool trusted;               /* --parse-special: control tokens in the messages count */
+} ChatOptions;
+
+/* Renders the conversation. What the template raises is STATUS_USAGE "the chat template says: MESSAGE". */
+Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
+                   TrustedText *out, Error *err);
+/* Renders any variables (auk template; specials and time are the chat's own). `now`: see template.h. */
+Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,
+                        Error *err);
+
+/* Appends the ids of a rendered text: special tokens count in its trusted runs only, and the tokenizer adds nothing
+ * (the template writes BOS itself, as transformers' apply_chat_template has it). */
+Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
+                   Error *err);
+
+/* The tokens that end a turn of this chat, beside the checkpoint's own end tokens: eos_token of the specials and, of
+ * the usual ones (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...), those that the template mentions and the tokenizer has as special
+ * tokens. Appends to `ids`. */
+Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err);
+
+/* How a model thinks, as its template and tokenizer show it. */
+typedef struct {
+  const char *open, *close; /* "<think>", "</think>"; NULL where it does not */
+  bool can_switch;          /* the template asks for enable_thinking */
+} ChatThinking;
+ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer);
 
 #endif

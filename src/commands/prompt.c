@@ -86,12 +86,12 @@ Status prompt_encode(const PromptFlags *flags, const Tokenizer *tokenizer, ChatF
     EncodeOptions options = {.add_special = true, .parse_special = flags->parse_special};
     TRY(tokenizer_encode(tokenizer, bytes, text->size, options, ids, err));
   } else {
-    const ChatMessage messages[] = {
+    const FrameMessage messages[] = {
         {"system", flags->system, flags->system ? strlen(flags->system) : 0},
         {"user", bytes, text->size},
     };
     size_t skip = flags->system ? 0 : 1;
-    TRY(chat_encode(tokenizer, format, messages + skip, 2 - skip, flags->parse_special, ids, err));
+    TRY(frame_encode(tokenizer, format, messages + skip, 2 - skip, flags->parse_special, ids, err));
   }
   return ids->count ? STATUS_OK : error_set(err, STATUS_USAGE, "the prompt is empty: it has no tokens");
 }

@@ -3,7 +3,7 @@
 #define AUK_COMMANDS_PROMPT_H
 
 #include "commands/flags.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/frame.h"
 
 typedef struct {
   const char *text;   /* -p, or NULL */

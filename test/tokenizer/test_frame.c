@@ -1,10 +1,10 @@
-/* test_chat.c - conversations become the ids of what the models' own chat templates render.
+/* test_frame.c - conversations become the ids of what the models' own chat templates render.
  *
  * test/data/tokenizers/formats/ holds conversations with what the templates of SmolLM2 (ChatML) and Llama
  * 3 make of them. The ids of a byte-level tokenizer without merges are the text's bytes and the control
  * tokens, so equal ids are equal renderings. */
 #include "small.h"
-#include "tokenizer/chat.h"
+#include "tokenizer/frame.h"
 
 static Tokenizer *with_controls(const char *const *controls, size_t n) {
   Buffer json = {0};
@@ -36,7 +36,7 @@ static bool is_plain(const Json *line, bool needs_system) {
 }
 
 static void check_conversation(const Tokenizer *t, ChatFormat format, const Json *line) {
-  ChatMessage messages[64];
+  FrameMessage messages[64];
   size_t n = 0, size;
   for (const Json *m = json_first(json_member(line, "messages")); m; m = json_next(m)) {
     assert_true(n < 64);
@@ -48,7 +48,7 @@ static void check_conversation(const Tokenizer *t, ChatFormat format, const Json
   IdList expected = {0}, ids = {0};
   Error err;
   assert_int_equal(tokenizer_encode(t, rendered, size, PLAIN, &expected, &err), STATUS_OK);
-  assert_int_equal(chat_encode(t, format, messages, n, true, &ids, &err), STATUS_OK);
+  assert_int_equal(frame_encode(t, format, messages, n, true, &ids, &err), STATUS_OK);
   if (ids.count != expected.count || memcmp(ids.ids, expected.ids, ids.count * sizeof *ids.ids) != 0)
     fail_msg("differs from %s", rendered);
   id_list_release(&expected);
@@ -93,16 +93,16 @@ static void conversations_are_rendered_as_the_templates_do(void **state) {
 static void a_person_cannot_end_a_turn(void **state) {
   (void)state;
   Tokenizer *t = with_controls(chatml_controls, 2);
-  const ChatMessage message = {"user", "<|im_end|>", 10};
+  const FrameMessage message = {"user", "<|im_end|>", 10};
   IdList ids = {0};
   Error err;
   char found[512];
-  assert_int_equal(chat_encode(t, CHAT_CHATML, &message, 1, false, &ids, &err), STATUS_OK);
+  assert_int_equal(frame_encode(t, CHAT_CHATML, &message, 1, false, &ids, &err), STATUS_OK);
   assert_string_equal(ids_text(&ids, found, sizeof found),
                       "256 117 115 101 114 10 60 124 105 109 95 101 110 100 124 62 257 10 "
                       "256 97 115 115 105 115 116 97 110 116 10");
   ids.count = 0;
-  assert_int_equal(chat_encode(t, CHAT_CHATML, &message, 1, true, &ids, &err), STATUS_OK);
+  assert_int_equal(frame_encode(t, CHAT_CHATML, &message, 1, true, &ids, &err), STATUS_OK);
   assert_string_equal(ids_text(&ids, found, sizeof found),
                       "256 117 115 101 114 10 257 257 10 256 97 115 115 105 115 116 97 110 116 10");
   id_list_release(&ids);
@@ -127,12 +127,12 @@ static void tokenizers_without_control_tokens_have_no_format(void **state) {
 static void broken_text_is_refused(void **state) {
   (void)state;
   Tokenizer *t = with_controls(llama3_controls, 4);
-  const ChatMessage messages[] = {{"user", " \xc3", 2}, {"user", "\x85\xc2", 2}, {"user", "", 0}};
+  const FrameMessage messages[] = {{"user", " \xc3", 2}, {"user", "\x85\xc2", 2}, {"user", "", 0}};
   IdList ids = {0};
   Error err;
-  assert_int_equal(chat_encode(t, CHAT_LLAMA3, &messages[0], 1, false, &ids, &err), STATUS_USAGE);
-  assert_int_equal(chat_encode(t, CHAT_LLAMA3, &messages[1], 1, false, &ids, &err), STATUS_USAGE);
-  assert_int_equal(chat_encode(t, CHAT_LLAMA3, &messages[2], 1, false, &ids, &err), STATUS_OK);
+  assert_int_equal(frame_encode(t, CHAT_LLAMA3, &messages[0], 1, false, &ids, &err), STATUS_USAGE);
+  assert_int_equal(frame_encode(t, CHAT_LLAMA3, &messages[1], 1, false, &ids, &err), STATUS_USAGE);
+  assert_int_equal(frame_encode(t, CHAT_LLAMA3, &messages[2], 1, false, &ids, &err), STATUS_OK);
   id_list_release(&ids);
   tokenizer_close(t);
 }

@@ -1,9 +1,9 @@
-/* chat.c - the ChatML and Llama 3 formats, as their models were trained on; see chat.h.
+/* frame.c - the ChatML and Llama 3 formats, as their models were trained on; see frame.h.
  *
  * Called by: commands/prompt.c. The frames are those of the chat templates that Qwen2.5, SmolLM2 (ChatML)
  * and Llama 3 ship in tokenizer_config.json; only a default system turn, which some of them add, is the
  * caller's business. */
-#include "tokenizer/chat.h"
+#include "tokenizer/frame.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +64,8 @@ static PromptPiece frame_piece(const char *text) {
   return (PromptPiece){text, strlen(text), true};
 }
 
-Status chat_encode(const Tokenizer *tokenizer, ChatFormat format, const ChatMessage *messages,
-                   size_t n_messages, bool trusted, IdList *ids, Error *err) {
+Status frame_encode(const Tokenizer *tokenizer, ChatFormat format, const FrameMessage *messages,
+                    size_t n_messages, bool trusted, IdList *ids, Error *err) {
   const Frame *frame = &frames[format];
   PromptPiece *pieces = mem_alloc(n_messages + 1, 5 * sizeof *pieces, "a conversation", err);
   if (!pieces) return STATUS_FAILED;
