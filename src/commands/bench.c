@@ -39,8 +39,7 @@ typedef struct {
 
 typedef struct {
   const Options *options;
-  const char *model_path;
-  char *model_name;
+  char *model_path, *model_name;
   Model *model;
   Device device;
   char device_name[DEVICE_NAME_SIZE];
@@ -325,6 +324,7 @@ static void release(Bench *bench) {
   free(bench->ids);
   free(bench->rates);
   free(bench->model_name);
+  free(bench->model_path);
   table_release(&bench->table);
   model_close(bench->model);
 }

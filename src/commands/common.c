@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "commands/hub.h"
 
 int command_finish(Status status, const Error *err) {
   bool told = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
@@ -62,16 +63,19 @@ const Flag model_flags[] = {
                 "for a packed file, whose header does not hold it"),
 };
 
-Status model_flags_path(const ModelFlags *values, const char **path, Error *err) {
-  *path = values->path ? values->path : getenv("AUK_MODEL");
-  if (*path && **path) return STATUS_OK;
+Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
+  *path = NULL;
+  const char *name = values->path ? values->path : getenv("AUK_MODEL");
+  if (name && *name) return hub_find(name, path, err);
   return error_set(err, STATUS_USAGE, "no model: give -m MODEL or set AUK_MODEL");
 }
 
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
-  const char *path;
+  char *path;
   TRY(model_flags_path(values, &path, err));
-  return model_open(path, &values->overrides, model, err);
+  Status status = model_open(path, &values->overrides, model, err);
+  free(path);
+  return status;
 }
 
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err) {

@@ -28,7 +28,7 @@ typedef struct {
 
 typedef struct {
   const Options *options;
-  const char *model_path;
+  char *model_path;
   Model *model;
   IdList ids;
   Device device;
@@ -155,6 +155,7 @@ static void release(Eval *eval) {
   device_release(&eval->device);
   id_list_release(&eval->ids);
   model_close(eval->model);
+  free(eval->model_path);
 }
 
 /* --- the flags */

@@ -5,6 +5,7 @@
  * characters escaped: a terminal must not obey them. */
 #include "commands/inspect.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/output.h"
@@ -296,10 +297,8 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   return STATUS_OK;
 }
 
-static Status run(const Options *options, Model **model, Buffer *out, Error *err) {
-  const char *path;
-  TRY(model_flags_path(&options->model, &path, err));
-  TRY(model_flags_open(&options->model, model, err));
+static Status run(const Options *options, const char *path, Model **model, Buffer *out, Error *err) {
+  TRY(model_open(path, &options->model.overrides, model, err));
   Inspection inspection = inspect(*model, path);
   TRY(options->json ? print_json(out, &inspection, options->tensors, err)
                     : print_report(out, &inspection, options->tensors, err));
@@ -308,12 +307,17 @@ static Status run(const Options *options, Model **model, Buffer *out, Error *err
 
 int command_inspect(int argc, char **argv) {
   Options options = {0};
+  char *path = NULL;
   Model *model = NULL;
   Buffer out = {0};
   Error err = {{0}};
   Status status = parse(argc, argv, &options, &err);
-  if (status == STATUS_OK && !options.helped) status = run(&options, &model, &out, &err);
+  if (status == STATUS_OK && !options.helped) {
+    status = model_flags_path(&options.model, &path, &err);
+    if (status == STATUS_OK) status = run(&options, path, &model, &out, &err);
+  }
   buffer_release(&out);
   model_close(model);
+  free(path);
   return command_finish(status, &err);
 }

@@ -39,7 +39,7 @@ typedef struct {
 /* Everything that is open while a prompt is answered. */
 typedef struct {
   const Options *options;
-  const char *model_path;
+  char *model_path;
   Model *model;
   Tokenizer *tokenizer;
   ChatFormat format;
@@ -276,6 +276,7 @@ static void release(Run *run) {
   id_list_release(&run->ids);
   tokenizer_close(run->tokenizer);
   model_close(run->model);
+  free(run->model_path);
 }
 
 /* --- the flags */

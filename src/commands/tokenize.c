@@ -38,10 +38,7 @@ static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) 
   return status;
 }
 
-static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Error *err) {
-  const char *path = options->model.overrides.tokenizer;
-  if (path) return tokenizer_open(path, tokenizer, err);
-  TRY(model_flags_path(&options->model, &path, err));
+static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *err) {
   if (file_is_directory(path)) return open_in(path, tokenizer, err);
   bool packed;
   TRY(ak48_is(path, &packed, err));
@@ -50,6 +47,16 @@ static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Erro
   if (!directory) return STATUS_FAILED;
   Status status = open_in(directory, tokenizer, err);
   free(directory);
+  return status;
+}
+
+static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Error *err) {
+  const char *named = options->model.overrides.tokenizer;
+  if (named) return tokenizer_open(named, tokenizer, err);
+  char *path;
+  TRY(model_flags_path(&options->model, &path, err));
+  Status status = open_tokenizer_of(path, tokenizer, err);
+  free(path);
   return status;
 }
 
