@@ -111,6 +111,11 @@ void sampler_forget(Sampler *s) {
   s->n_seen = 0;
 }
 
+void sampler_reseed(Sampler *s, uint64_t seed) {
+  s->settings.seed = seed;
+  s->n_draws = 0;
+}
+
 void sampler_note(Sampler *s, int32_t id, bool generated) {
   s->version++;
   if (!s->seen[id]) {

@@ -3,8 +3,9 @@
  * Called by: generate.c, commands/run.c, bench.c, eval.c.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              the sampler has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or
- *              -1 where the state holds none; nothing here allocates after session_open(). A step that fails
- *              leaves n_past as it was: what it wrote to the cache lies behind it. */
+ *              -1 where the state holds none; `last` holds the last token's too where has_last is set; nothing
+ *              here allocates after session_open(). A step that fails leaves n_past as it was: what it wrote
+ *              to the cache lies behind it. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -21,7 +22,9 @@ struct Session {
   int n_past;
   int n_pushed; /* tokens behind those that the device has picked and the host has not seen */
   int logits_row;
-  float *logits; /* [vocab_size] one row on the host, for session_evaluate() */
+  float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
+  float *last;   /* [vocab_size] for session_score(): those that its continuations begin from */
+  bool has_last;
 };
 
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config) {
@@ -51,6 +54,7 @@ Status session_open(const Backend *backend, BackendModel *loaded, const Model *m
   Status status = STATUS_FAILED;
   if (!(s->ids = mem_alloc((size_t)s->sizes.n_ctx, sizeof *s->ids, "session", err))) goto failed;
   if (!(s->logits = mem_alloc((size_t)s->config->vocab_size, sizeof *s->logits, "session", err))) goto failed;
+  if (!(s->last = mem_alloc((size_t)s->config->vocab_size, sizeof *s->last, "session", err))) goto failed;
   if ((status = sampler_open(&options->sampler, s->config->vocab_size, &s->sampler, err))) goto failed;
   if ((status = backend->open(loaded, &s->sizes, &s->state, err))) goto failed;
   *session = s;
@@ -64,6 +68,7 @@ void session_close(Session *s) {
   if (!s) return;
   if (s->state) s->backend->close(s->state);
   sampler_close(s->sampler);
+  free(s->last);
   free(s->logits);
   free(s->ids);
   free(s);
@@ -85,6 +90,7 @@ const int32_t *session_ids(const Session *s) {
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
   Span span = {.pos = s->n_past, .n_tokens = n};
   s->logits_row = -1;
+  s->has_last = false;
   TRY(forward(s->backend, s->state, s->config, span, ids, n_logit_rows, err));
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
   s->logits_row = n_logit_rows - 1;
@@ -105,6 +111,7 @@ static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err)
 static void truncate_to(Session *s, int n) {
   s->n_past = n;
   s->logits_row = -1;
+  s->has_last = false;
 }
 
 Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
@@ -153,6 +160,44 @@ static Status need_logits(const Session *s, Error *err) {
   return error_set(err, STATUS_FAILED, "the session has no logits: nothing was prefilled, or it was stopped");
 }
 
+/* Appends ids[0..n), one step, and scores scored[i] behind ids[i]. */
+static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
+                         Error *err) {
+  Span span = {.pos = s->n_past, .n_tokens = n};
+  TRY(step(s, ids, n, 0, err));
+  for (int row = 0; row < n; row++) {
+    int kept = row % s->sizes.max_logit_rows, more = n - row;
+    if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
+    if (kept == 0) TRY(s->backend->norm_logits(s->state, span, row, more, err));
+    TRY(s->backend->read_logits(s->state, kept, s->logits, err));
+    log_p[row] = log_probability(s->logits, s->config->vocab_size, scored[row]);
+  }
+  return STATUS_OK;
+}
+
+Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error *err) {
+  TRY(check_ids(s, ids, n, err));
+  const int before = s->n_past;
+  if (n - 1 > s->sizes.n_ctx - before)
+    return error_set(err, STATUS_USAGE, "%d tokens behind %d, more than the context of %d", n - 1, before,
+                     s->sizes.n_ctx);
+  if (!s->has_last) TRY(session_logits(s, s->last, err));
+  log_p[0] = log_probability(s->last, s->config->vocab_size, ids[0]);
+  Status status = STATUS_OK;
+  for (int done = 0; done < n - 1 && status == STATUS_OK;) {
+    int left = n - 1 - done, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    status = score_step(s, ids + done, ids + done + 1, size, log_p + done + 1, err);
+    done += size;
+  }
+  truncate_to(s, before);
+  s->has_last = true;
+  return status;
+}
+
+void session_reseed(Session *s, uint64_t seed) {
+  sampler_reseed(s->sampler, seed);
+}
+
 Status session_sample(Session *s, int32_t *id, Error *err) {
   TRY(need_logits(s, err));
   return s->backend->sample(s->state, s->sampler, id, err);
@@ -191,6 +236,7 @@ Status session_pull(Session *s, int32_t *id, Error *err) {
   s->ids[s->n_past++] = *id;
   sampler_note(s->sampler, *id, true);
   s->logits_row = 0;
+  s->has_last = false;
   return STATUS_OK;
 }
 

@@ -46,6 +46,14 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
 typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);
 Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err);
 
+/* Scores a continuation without taking it: log_p[i] (natural) of ids[i] behind what the session holds and
+ * ids[0..i). Needs the logits of the last token; afterwards the session holds what it held, without them, and
+ * can score other continuations of the same tokens. All but the last of ids must fit into the context. */
+Status session_score(Session *session, const int32_t *ids, int n, double *log_p, Error *err);
+
+/* The tokens sampled from here on are those of a session that was opened with this seed. */
+void session_reseed(Session *session, uint64_t seed);
+
 Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */

@@ -238,6 +238,93 @@ static void evaluation_gives_the_logits_of_every_token(void **state) {
     }
 }
 
+/* The same numbers as log_probability() of the logits that the whole text gives, whatever the chunks and rows,
+ * and any number of continuations of one beginning, which stays in the cache. */
+static void continuations_are_scored_behind_what_is_held(void **state) {
+  (void)state;
+  const int chunks[] = {1, 7, 64, 0}, rows[] = {0, 1, 5, 64}, lengths[] = {1, 2, 9, 40, 1};
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 50, 7);
+  for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++)
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+      Session *session = open_session((SessionOptions){.chunk = chunks[c], .max_logit_rows = rows[r]});
+      sync_ok(session, ids, 50);
+      for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        int32_t more[40];
+        double log_p[40];
+        const int n = lengths[l];
+        make_ids(more, n, 11 + (int)l);
+        fake.n_tokens = 0;
+        assert_int_equal(session_score(session, more, n, log_p, NULL), STATUS_OK);
+        assert_int_equal(fake.n_tokens, n - 1);
+        assert_int_equal(session_length(session), 50);
+        for (int i = 0; i < n; i++) {
+          float logits[FAKE_VOCAB];
+          whole_logits(ids, 50 + i, logits);
+          assert_true(log_p[i] == log_probability(logits, FAKE_VOCAB, more[i]));
+          ids[50 + i] = more[i];
+        }
+      }
+      session_close(session);
+    }
+}
+
+static void a_score_leaves_nothing_behind(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS], more[60], id;
+  double log_p[60], again[60];
+  Error err;
+  make_ids(ids, 50, 7);
+  make_ids(more, 60, 3);
+  Session *session = open_session((SessionOptions){.n_ctx = 100, .chunk = 8});
+  assert_int_equal(session_score(session, more, 5, log_p, &err), STATUS_FAILED); /* nothing to go on from */
+  sync_ok(session, ids, 50);
+  assert_int_equal(session_score(session, more, 52, log_p, &err), STATUS_USAGE);
+  assert_int_equal(session_score(session, more, 0, log_p, &err), STATUS_USAGE);
+  assert_int_equal(session_score(session, more, 51, log_p, &err), STATUS_OK); /* the last needs no place */
+
+  fake.fail_at = fake.n_steps + 3;
+  assert_int_equal(session_score(session, more, 51, again, &err), STATUS_FAILED);
+  assert_int_equal(session_length(session), 50);
+  fake.fail_at = 0;
+  assert_int_equal(session_score(session, more, 51, again, &err), STATUS_OK);
+  assert_memory_equal(again, log_p, 51 * sizeof *again);
+
+  assert_int_equal(session_sample(session, &id, &err), STATUS_FAILED); /* the logits are gone */
+  sync_ok(session, ids, 50);
+  assert_holds(session, ids, 50);
+  assert_int_equal(session_decode(session, more[0], &err), STATUS_OK); /* another beginning, other scores */
+  assert_int_equal(session_score(session, more + 1, 20, again, &err), STATUS_OK);
+  assert_memory_equal(again, log_p + 1, 20 * sizeof *again);
+  session_close(session);
+}
+
+static void a_seed_makes_the_same_draws_whenever_it_is_given(void **state) {
+  (void)state;
+  SamplerSettings settings = greedy;
+  settings.temperature = 5;
+  settings.seed = 7;
+  int32_t ids[FAKE_POSITIONS], first[20], id;
+  make_ids(ids, 30, 2);
+  Session *session = open_session((SessionOptions){.sampler = settings});
+  int same = 0;
+  for (int round = 0; round < 4; round++) {
+    if (round) session_reseed(session, round == 2 ? 8 : 7);
+    sync_ok(session, ids, 30);
+    for (int i = 0; i < 20; i++) {
+      assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
+      if (round == 0) first[i] = id;
+      if (round == 2)
+        same += id == first[i];
+      else
+        assert_int_equal(id, first[i]);
+      assert_int_equal(session_decode(session, first[i], NULL), STATUS_OK);
+    }
+  }
+  assert_true(same < 20); /* another seed, other draws */
+  session_close(session);
+}
+
 /* Presence counts what was generated, not the prompt; a text that is synced anew is prompt. */
 static void the_sampler_knows_prompt_from_answer(void **state) {
   (void)state;
@@ -412,6 +499,9 @@ int main(void) {
       cmocka_unit_test(impossible_sizes_are_refused),
       cmocka_unit_test(decoding_is_prefilling_one_token),
       cmocka_unit_test(evaluation_gives_the_logits_of_every_token),
+      cmocka_unit_test(continuations_are_scored_behind_what_is_held),
+      cmocka_unit_test(a_score_leaves_nothing_behind),
+      cmocka_unit_test(a_seed_makes_the_same_draws_whenever_it_is_given),
       cmocka_unit_test(the_sampler_knows_prompt_from_answer),
       cmocka_unit_test(every_end_is_told),
       cmocka_unit_test(finish_reasons_have_names),
