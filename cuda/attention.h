@@ -28,15 +28,17 @@ typedef struct {
   int n_ctx;  /* positions in the cache */
   int window; /* a row sees itself and window - 1 positions before; 0: all */
   KvType kv;
-  const int *pos;    /* device: position of row 0; row r is at *pos + r, and sees keys 0 .. *pos + r */
-  const void *q;     /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
+  size_t shared_bytes; /* of shared memory that one block may take on this device */
+  const int *pos;      /* device: position of row 0; row r is at *pos + r, and sees keys 0 .. *pos + r */
+  const void *q;       /* device: fp16 [n_tokens][n_heads][head_dim], after rope */
   const void *k, *v; /* device: fp16 or fp32 [n_kv_heads][n_ctx][head_dim], one layer, rows 16-byte aligned */
   void *out;         /* device: fp16 [n_tokens][n_heads][head_dim] */
   void *workspace;   /* device: attention_workspace_bytes(), zeroed once when it was allocated */
 } Attention;
 
 /* The family for n_tokens rows: decode while its columns (rows x query heads of a KV head) fit in 32 and
- * head_dim is 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else. */
+ * head_dim is 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else, and where
+ * a block of the others has not enough shared memory. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 const char *attention_family_name(AttentionFamily family);

@@ -15,18 +15,24 @@
 
 namespace {
 
-constexpr int WARPS = 4, KEYS = 16 * WARPS, STAGES = 2, MAX_SPLITS = ATTENTION_MAX_SPLITS;
+constexpr int WARPS = 4, KEYS = 16 * WARPS, MAX_SPLITS = ATTENTION_MAX_SPLITS;
 
 template <int HEAD_DIM> struct Tile {
   static constexpr int STRIDE = HEAD_DIM + 8; /* halves: rows land in different banks, 16-byte aligned */
   static constexpr int HALVES = KEYS * STRIDE;
 };
 
-template <int HEAD_DIM, int N_TILES> constexpr size_t shared_bytes() {
-  constexpr size_t stages = STAGES * 2 * Tile<HEAD_DIM>::HALVES * sizeof(__half);
-  constexpr size_t queries = N_TILES * 8 * Tile<HEAD_DIM>::STRIDE * sizeof(__half);
-  constexpr size_t joined = (size_t)WARPS * N_TILES * 8 * (HEAD_DIM + 2) * sizeof(float);
-  return queries + (stages > joined ? stages : joined);
+/* Keys and values of one or two tiles, over which the warps' results are joined, and the queries. */
+constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
+  size_t tiles = (size_t)stages * 2 * KEYS * (head_dim + 8) * sizeof(__half);
+  size_t queries = (size_t)n_tiles * 8 * (head_dim + 8) * sizeof(__half);
+  size_t joined = (size_t)WARPS * n_tiles * 8 * (head_dim + 2) * sizeof(float);
+  return queries + (tiles > joined ? tiles : joined);
+}
+
+int tiles_of(const AttentionKernel &a, int n_tokens) {
+  int columns = n_tokens * (a.n_heads / a.n_kv_heads);
+  return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
 
 template <int HEAD_DIM> __device__ void load_tile(__half *shared, const __half *cache, int first, int end) {
@@ -52,8 +58,10 @@ __device__ __forceinline__ void store_output(const AttentionKernel &a, int colum
   *(uint2 *)(a.out + head * a.head_dim + dim) = packed;
 }
 
-/* One run of keys for one KV head. N_TILES * 8 columns: column c is row c / group, query head c % group. */
-template <int HEAD_DIM, int N_TILES>
+/* One run of keys for one KV head. N_TILES * 8 columns: column c is row c / group, query head c % group. With
+ * two STAGES the next tile is on its way while one is multiplied; one stage is for chips with little shared
+ * memory. */
+template <int HEAD_DIM, int N_TILES, int STAGES>
 __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionKernel a, int n_tokens) {
   begin_overlapping();
   constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, COLUMNS = N_TILES * 8;
@@ -99,14 +107,14 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
   }
 
   int stage = 0;
-  for (int tile = first; tile < end; tile += KEYS, stage ^= 1) {
-    if (tile + KEYS < end) {
+  for (int tile = first; tile < end; tile += KEYS, stage ^= STAGES - 1) {
+    if (STAGES == 2 && tile + KEYS < end) {
       __half *next = stages + (stage ^ 1) * 2 * Tile<HEAD_DIM>::HALVES;
       load_tile<HEAD_DIM>(next, k, tile + KEYS, end);
       load_tile<HEAD_DIM>(next + Tile<HEAD_DIM>::HALVES, v, tile + KEYS, end);
     }
     copy_async_commit();
-    copy_async_wait<1>();
+    copy_async_wait<STAGES - 1>();
     __syncthreads();
 
     const __half *keys = stages + stage * 2 * Tile<HEAD_DIM>::HALVES + warp * 16 * STRIDE;
@@ -166,6 +174,10 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
         mma_f16_m16n8k16(o[d][n], value, probability[n][0], probability[n][1]);
     }
     __syncthreads();
+    if (STAGES == 1 && tile + KEYS < end) {
+      load_tile<HEAD_DIM>(stages, k, tile + KEYS, end);
+      load_tile<HEAD_DIM>(stages + Tile<HEAD_DIM>::HALVES, v, tile + KEYS, end);
+    }
   }
 
   /* The warps' results go to shared memory, over the stages that nobody reads any more. */
@@ -256,25 +268,39 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
   }
 }
 
-template <int HEAD_DIM, int N_TILES>
+template <int HEAD_DIM, int N_TILES, int STAGES>
 cudaError_t launch(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
-  constexpr size_t bytes = shared_bytes<HEAD_DIM, N_TILES>();
-  auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES>;
+  constexpr size_t bytes = shared_bytes(HEAD_DIM, N_TILES, STAGES);
+  auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES, STAGES>;
   cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (failed != cudaSuccess) return failed;
   return launch_overlapping(kernel, dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream, a, n_tokens);
 }
 
+/* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
+template <int HEAD_DIM, int N_TILES>
+cudaError_t launch_stages(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
+  if constexpr (shared_bytes(HEAD_DIM, N_TILES, 2) > ATTENTION_LEAST_SHARED)
+    if (shared_bytes(HEAD_DIM, N_TILES, 2) > a.shared_limit)
+      return launch<HEAD_DIM, N_TILES, 1>(a, n_tokens, n_splits, stream);
+  return launch<HEAD_DIM, N_TILES, 2>(a, n_tokens, n_splits, stream);
+}
+
 template <int HEAD_DIM>
 cudaError_t launch_columns(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
-  int columns = n_tokens * (a.n_heads / a.n_kv_heads);
-  if (columns <= 8) return launch<HEAD_DIM, 1>(a, n_tokens, n_splits, stream);
-  if (columns <= 16) return launch<HEAD_DIM, 2>(a, n_tokens, n_splits, stream);
-  if constexpr (HEAD_DIM <= 128) return launch<HEAD_DIM, 4>(a, n_tokens, n_splits, stream);
+  switch (tiles_of(a, n_tokens)) {
+  case 1: return launch_stages<HEAD_DIM, 1>(a, n_tokens, n_splits, stream);
+  case 2: return launch_stages<HEAD_DIM, 2>(a, n_tokens, n_splits, stream);
+  }
+  if constexpr (HEAD_DIM <= 128) return launch_stages<HEAD_DIM, 4>(a, n_tokens, n_splits, stream);
   return cudaErrorInvalidValue;
 }
 
 } // namespace
+
+size_t attention_decode_shared(const AttentionKernel &a, int n_tokens) {
+  return shared_bytes(a.head_dim, tiles_of(a, n_tokens), 1);
+}
 
 cudaError_t attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
   switch (a.head_dim) {

@@ -13,11 +13,19 @@ struct AttentionKernel {
   const int *pos;
   const void *q, *k, *v;
   __half *out;
-  int *tickets;   /* [n_kv_heads] zero between launches */
-  void *partials; /* decode: see there */
+  int *tickets;        /* [n_kv_heads] zero between launches */
+  void *partials;      /* decode: see there */
+  size_t shared_limit; /* bytes a block may take: which of its forms a family launches */
 };
 
 constexpr int ATTENTION_MAX_SPLITS = 64; /* runs of keys that the decode family can join */
+
+/* What every chip since sm_75 has for a block. */
+constexpr size_t ATTENTION_LEAST_SHARED = 64 << 10;
+
+/* Bytes of shared memory that the smallest form of a family takes. */
+size_t attention_decode_shared(const AttentionKernel &a, int n_tokens);
+size_t attention_prefill_shared(const AttentionKernel &a);
 
 cudaError_t attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream);
 cudaError_t attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream);

@@ -14,11 +14,19 @@ namespace {
 
 constexpr int WARPS = 4, ROWS = 16 * WARPS;
 
+constexpr int keys_of(int head_dim) {
+  return head_dim > 128 ? 32 : 64;
+}
+
+/* The queries, and keys and values of one or two tiles. */
+constexpr size_t shared_bytes(int head_dim, int stages) {
+  return (size_t)(ROWS + stages * 2 * keys_of(head_dim)) * (head_dim + 8) * sizeof(__half);
+}
+
 template <int HEAD_DIM> struct Tile {
-  static constexpr int KEYS = HEAD_DIM > 128 ? 32 : 64;
+  static constexpr int KEYS = keys_of(HEAD_DIM);
   static constexpr int STRIDE = HEAD_DIM + 8;
   static constexpr int HALVES = KEYS * STRIDE;
-  static constexpr size_t SHARED = (size_t)(ROWS * STRIDE + 4 * HALVES) * sizeof(__half);
 };
 
 template <int HEAD_DIM, int N>
@@ -32,7 +40,9 @@ __device__ void load_rows(__half *shared, const __half *from, size_t from_stride
   }
 }
 
-template <int HEAD_DIM>
+/* With two STAGES the next tile is on its way while one is multiplied; one stage is for chips with little
+ * shared memory. */
+template <int HEAD_DIM, int STAGES>
 __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(AttentionKernel a, int n_tokens) {
   begin_overlapping();
   constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, KEYS = Tile<HEAD_DIM>::KEYS;
@@ -59,14 +69,14 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
   for (int d = 0; d < HEAD_DIM / 8; d++) o[d][0] = o[d][1] = o[d][2] = o[d][3] = 0;
 
   int stage = 0, row0 = first_row + warp * 16 + g; /* this lane's rows: row0 and row0 + 8 */
-  for (int tile = first_key; tile < last_key; tile += KEYS, stage ^= 1) {
-    if (tile + KEYS < last_key) {
+  for (int tile = first_key; tile < last_key; tile += KEYS, stage ^= STAGES - 1) {
+    if (STAGES == 2 && tile + KEYS < last_key) {
       __half *next = stages + (stage ^ 1) * 2 * Tile<HEAD_DIM>::HALVES;
       load_rows<HEAD_DIM, KEYS>(next, k, HEAD_DIM, tile + KEYS, last_key);
       load_rows<HEAD_DIM, KEYS>(next + Tile<HEAD_DIM>::HALVES, v, HEAD_DIM, tile + KEYS, last_key);
     }
     copy_async_commit();
-    copy_async_wait<1>();
+    copy_async_wait<STAGES - 1>();
     __syncthreads();
 
     const __half *keys = stages + stage * 2 * Tile<HEAD_DIM>::HALVES, *values = keys + Tile<HEAD_DIM>::HALVES;
@@ -134,6 +144,10 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
       }
     }
     __syncthreads();
+    if (STAGES == 1 && tile + KEYS < last_key) {
+      load_rows<HEAD_DIM, KEYS>(stages, k, HEAD_DIM, tile + KEYS, last_key);
+      load_rows<HEAD_DIM, KEYS>(stages + Tile<HEAD_DIM>::HALVES, v, HEAD_DIM, tile + KEYS, last_key);
+    }
   }
 
 #pragma unroll
@@ -151,24 +165,37 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
   }
 }
 
-template <int HEAD_DIM> cudaError_t launch(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
-  auto kernel = attention_prefill_kernel<HEAD_DIM>;
-  constexpr size_t bytes = Tile<HEAD_DIM>::SHARED;
+template <int HEAD_DIM, int STAGES>
+cudaError_t launch(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
+  auto kernel = attention_prefill_kernel<HEAD_DIM, STAGES>;
+  constexpr size_t bytes = shared_bytes(HEAD_DIM, STAGES);
   cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (failed != cudaSuccess) return failed;
   return launch_overlapping(kernel, dim3((n_tokens + ROWS - 1) / ROWS, a.n_heads), WARPS * 32, bytes, stream,
                             a, n_tokens);
 }
 
+/* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
+template <int HEAD_DIM>
+cudaError_t launch_stages(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
+  if constexpr (shared_bytes(HEAD_DIM, 2) > ATTENTION_LEAST_SHARED)
+    if (shared_bytes(HEAD_DIM, 2) > a.shared_limit) return launch<HEAD_DIM, 1>(a, n_tokens, stream);
+  return launch<HEAD_DIM, 2>(a, n_tokens, stream);
+}
+
 } // namespace
+
+size_t attention_prefill_shared(const AttentionKernel &a) {
+  return shared_bytes(a.head_dim, 1);
+}
 
 cudaError_t attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
   switch (a.head_dim) {
-  case 64: return launch<64>(a, n_tokens, stream);
-  case 80: return launch<80>(a, n_tokens, stream);
-  case 96: return launch<96>(a, n_tokens, stream);
-  case 128: return launch<128>(a, n_tokens, stream);
-  case 256: return launch<256>(a, n_tokens, stream);
+  case 64: return launch_stages<64>(a, n_tokens, stream);
+  case 80: return launch_stages<80>(a, n_tokens, stream);
+  case 96: return launch_stages<96>(a, n_tokens, stream);
+  case 128: return launch_stages<128>(a, n_tokens, stream);
+  case 256: return launch_stages<256>(a, n_tokens, stream);
   default: return cudaErrorInvalidValue;
   }
 }

@@ -98,6 +98,7 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   loaded->kernel = options->kernel;
   loaded->graphs = !options->no_graphs;
   Status status = device_use(options->gpu, err);
+  if (!status) status = device_shared_bytes(options->gpu, &loaded->shared_bytes, err);
   if (!status)
     status = cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking),
                          "cannot make a stream", err);
@@ -328,6 +329,7 @@ static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) 
       .n_ctx = s->options.n_ctx,
       .window = c->windows[layer],
       .kv = s->options.kv,
+      .shared_bytes = s->loaded->shared_bytes,
       .pos = s->pos,
       .q = s->q,
       .k = kv_layer(s, s->k, layer),

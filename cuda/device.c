@@ -50,6 +50,14 @@ Status device_name(int gpu, char *out, size_t size, Error *err) {
   return STATUS_OK;
 }
 
+Status device_shared_bytes(int gpu, size_t *bytes, Error *err) {
+  int shared = 0;
+  TRY(cuda_status(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu),
+                  "cannot ask it", err));
+  *bytes = (size_t)shared;
+  return STATUS_OK;
+}
+
 Status device_free_bytes(size_t *bytes, Error *err) {
   size_t total;
   return cuda_status(cudaMemGetInfo(bytes, &total), "cannot ask for its free memory", err);

@@ -21,6 +21,9 @@ bool device_usable(int gpu, Error *reason);
 /* "NVIDIA H200" in out[size]. */
 Status device_name(int gpu, char *out, size_t size, Error *err);
 
+/* Bytes of shared memory that one block may take, where it asks for them. */
+Status device_shared_bytes(int gpu, size_t *bytes, Error *err);
+
 /* Free bytes of the current GPU. */
 Status device_free_bytes(size_t *bytes, Error *err);
 

@@ -29,6 +29,7 @@ struct BackendModel {
   ActType act;
   const char *kernel; /* a row of the table that is forced, or NULL */
   bool graphs;
+  size_t shared_bytes; /* most shared memory that one block may take */
   cudaStream_t stream;
   LinearContext *linear;
   void *memory;        /* all weights, one piece */

@@ -2,6 +2,7 @@
  * 128). Calls are captured into one graph over several layers' caches, so that no cache is in L2; medians of
  * 20 replays. Prints GB/s of cache read for few rows and TFLOP/s for many. */
 #include <cuda_fp16.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -42,7 +43,8 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
-  Attention probe = {HEADS, KV_HEADS, HEAD_DIM, n_ctx, 0, KV_F16, pos_device, q, k, v, out, workspace};
+  Attention probe = {HEADS,      KV_HEADS, HEAD_DIM, n_ctx, 0,   KV_F16,   SIZE_MAX,
+                     pos_device, q,        k,        v,     out, workspace};
   if (!attention_can_run(family, &probe, n_tokens)) return;
   cudaGraph_t graph;
   cudaGraphExec_t exec;

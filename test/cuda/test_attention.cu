@@ -73,7 +73,7 @@ struct Shape {
 
 static int passed, failed;
 
-template <typename T> static void run_shape(Shape s, KvType kv) {
+template <typename T> static void run_shape(Shape s, KvType kv, size_t shared_bytes) {
   const int n_ctx = 2304, max_tokens = 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
          rows = (size_t)max_tokens * s.n_heads * s.head_dim;
@@ -100,7 +100,7 @@ template <typename T> static void run_shape(Shape s, KvType kv) {
   for (int n_tokens : {1, 2, 3, 5, 8, 17, 64, 65, 200})
     for (int pos : {0, 1, 15, 63, 64, 500, 1023, 2000})
       for (int window : {0, 1, 16, 100, 1024}) {
-        Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, pos_device, q, k,
+        Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, shared_bytes, pos_device, q, k,
                        v,         out,          workspace};
         CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
         int outputs = n_tokens * s.n_heads;
@@ -135,11 +135,17 @@ template <typename T> static void run_shape(Shape s, KvType kv) {
 }
 
 int main(void) {
+  int shared = 0;
+  CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   for (Shape s : {Shape{9, 3, 64}, Shape{8, 8, 64}, Shape{32, 8, 128}, Shape{28, 4, 128}, Shape{16, 1, 128},
                   Shape{4, 2, 80}, Shape{6, 2, 96}, Shape{8, 4, 256}, Shape{4, 4, 34}, Shape{2, 1, 2},
                   Shape{4, 2, 250}})
-    run_shape<__half>(s, KV_F16);
-  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32);
+    run_shape<__half>(s, KV_F16, (size_t)shared);
+  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32, (size_t)shared);
+  /* What smaller chips run: sm_75 has 64 KB of shared memory for a block, sm_86 and sm_89 have 99 KB. */
+  for (size_t kilobytes : {64, 99})
+    for (Shape s : {Shape{28, 4, 128}, Shape{6, 2, 96}, Shape{8, 4, 256}})
+      run_shape<__half>(s, KV_F16, kilobytes << 10);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }
