@@ -75,9 +75,8 @@ static Status make_session_hold(Bench *bench, int n, Error *err) {
   return session_sync(bench->session, bench->ids, n, go_on, bench, err);
 }
 
-static Status take_token(void *user, int32_t id, bool *stop, Error *err) {
-  (void)user, (void)id, (void)err;
-  *stop = false;
+static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
+  (void)user, (void)id, (void)reply, (void)err;
   return STATUS_OK;
 }
 

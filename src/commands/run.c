@@ -159,11 +159,11 @@ static Status show(Run *run, Error *err) {
   return status;
 }
 
-static Status take_token(void *user, int32_t id, bool *stop, Error *err) {
+static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   Run *run = user;
   TRY(tokenizer_stream_push(run->stream, id, &run->text, err));
   TRY(stop_filter_push(&run->stop, run->text.data, run->text.size, &run->shown, err));
-  *stop = run->stop.stopped;
+  reply->stop = run->stop.stopped;
   return show(run, err);
 }
 

@@ -1,6 +1,6 @@
 /* generate.c - see generate.h.
  *
- * Called by: commands/run.c.   Calls: session.c. */
+ * Called by: commands/answer.c.   Calls: session.c. */
 #include "engine/generate.h"
 
 #include "base/clock.h"
@@ -37,19 +37,43 @@ static Status next_token(Session *session, int n_wanted, int32_t *id, bool *deco
   return session_pull(session, id, err);
 }
 
+/* The tokens that a sink has forced and that were not handed out yet. */
+typedef struct {
+  const int32_t *ids;
+  int n;
+} Forced;
+
+/* Hands a token out. Forced ones take the place of those that a device running ahead has made meanwhile. */
+static Status hand_out(Session *session, TokenSink sink, void *user, int32_t id, Forced *forced, bool *stop,
+                       Error *err) {
+  TokenReply reply = {0};
+  TRY(sink(user, id, &reply, err));
+  *stop = reply.stop;
+  if (reply.n_forced == 0) return STATUS_OK;
+  *forced = (Forced){reply.forced, reply.n_forced};
+  return session_pushed(session) ? session_settle(session, err) : STATUS_OK;
+}
+
 static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                   GenerateResult *result, double *first_ms, Error *err) {
-  bool stop = false, decoded;
-  int32_t id;
+  bool stop = false;
+  Forced forced = {0};
   while (result->n_generated != options->max_tokens) {
     result->reason = FINISH_INTERRUPTED;
     if (options->interrupted && *options->interrupted) break;
     int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
-    TRY(next_token(session, left, &id, &decoded, err));
+    int32_t id;
+    bool decoded = false, is_forced = forced.n > 0;
+    if (is_forced) {
+      id = *forced.ids++;
+      forced.n--;
+    } else {
+      TRY(next_token(session, left, &id, &decoded, err));
+    }
     if (result->n_generated == 0) *first_ms = clock_ms();
     result->reason = FINISH_EOS;
-    if (is_end(options, id)) break;
-    TRY(sink(user, id, &stop, err));
+    if (!is_forced && is_end(options, id)) break;
+    TRY(hand_out(session, sink, user, id, &forced, &stop, err));
     result->n_generated++;
     result->reason = FINISH_STOP;
     if (stop) break;

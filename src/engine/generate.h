@@ -8,8 +8,17 @@
 typedef enum { FINISH_EOS, FINISH_STOP, FINISH_LENGTH, FINISH_CONTEXT, FINISH_INTERRUPTED } FinishReason;
 const char *finish_name(FinishReason reason); /* "eos", "stop", "length", "context", "interrupted" */
 
-/* Takes each token as it is made (an end token is not handed out). Sets *stop to end with FINISH_STOP. */
-typedef Status (*TokenSink)(void *user, int32_t id, bool *stop, Error *err);
+/* What is to happen behind a token. Zeroed before each call. */
+typedef struct {
+  bool stop; /* the end, with FINISH_STOP */
+  const int32_t
+      *forced; /* [n_forced] tokens that come next in place of the model's own, which are dropped; valid until
+                            the last of them was handed out; another reply with some replaces what is left of them */
+  int n_forced;
+} TokenReply;
+
+/* Takes each token as it is made, or forced (an end token that the model makes is not handed out). */
+typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
   int max_tokens;     /* -1: until an end token or the context's end */
@@ -25,7 +34,8 @@ typedef struct {
   double first_token_ms, decode_ms; /* from the call to the first token; from there to the end */
 } GenerateResult;
 
-/* PRECOND the session holds a prompt and its logits (session_sync). */
+/* What comes out is the same whether the device runs ahead of the host or not, to the last draw.
+ * PRECOND the session holds a prompt and its logits (session_sync). */
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err);
 

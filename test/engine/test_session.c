@@ -363,12 +363,12 @@ typedef struct {
   volatile int *interrupt;
 } Heard;
 
-static Status hear(void *user, int32_t id, bool *stop, Error *err) {
+static Status hear(void *user, int32_t id, TokenReply *reply, Error *err) {
   Heard *heard = user;
   heard->ids[heard->n++] = id;
   if (heard->interrupt && heard->n == 5) *heard->interrupt = 1;
   if (heard->n == heard->fail_after) return error_set(err, STATUS_PIPE, "gone");
-  *stop = heard->n == heard->stop_after;
+  reply->stop = heard->n == heard->stop_after;
   return STATUS_OK;
 }
 
