@@ -116,6 +116,13 @@ void sampler_reseed(Sampler *s, uint64_t seed) {
   s->n_draws = 0;
 }
 
+Status sampler_set(Sampler *s, const SamplerSettings *settings, Error *err) {
+  TRY(check_settings(settings, s->vocab_size, err));
+  s->settings = *settings;
+  s->n_draws = 0;
+  return STATUS_OK;
+}
+
 void sampler_note(Sampler *s, int32_t id, bool generated) {
   s->version++;
   if (!s->seen[id]) {

@@ -38,6 +38,8 @@ Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **s
 void sampler_close(Sampler *sampler);
 void sampler_forget(Sampler *sampler);                /* what was seen, for another text; the draws go on */
 void sampler_reseed(Sampler *sampler, uint64_t seed); /* draws begin anew, as if opened with this seed */
+/* As if opened with these settings, but for what was seen; refused as by sampler_open(). */
+Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
 /* Tells it of a token that is now part of the text: of the prompt, or one that was generated. */
 void sampler_note(Sampler *sampler, int32_t id, bool generated);
 /* Picks from logits[vocab_size], which it leaves alone, and counts one draw. Does not note the token. Refused

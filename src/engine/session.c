@@ -198,6 +198,10 @@ void session_reseed(Session *s, uint64_t seed) {
   sampler_reseed(s->sampler, seed);
 }
 
+Status session_set_sampler(Session *s, const SamplerSettings *settings, Error *err) {
+  return sampler_set(s->sampler, settings, err);
+}
+
 Status session_sample(Session *s, int32_t *id, Error *err) {
   TRY(need_logits(s, err));
   return s->backend->sample(s->state, s->sampler, id, err);
