@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/nearest.h"
 
 static Status print_help(Error *err) {
   TRY(output_printf(
@@ -17,6 +19,21 @@ static Status print_help(Error *err) {
       err, "\n`auk COMMAND --help` lists the flags of a command, `auk --version` says which this is.\n");
 }
 
+/* What stands where a command would, and is none: a mistyped one, or a prompt or a model without its flag. */
+static Status refuse_command(const char *text, Error *err) {
+  Nearest nearest = nearest_begin(text, strlen(text));
+  for (size_t i = 0; i < n_commands; i++)
+    nearest_consider(&nearest, commands[i].name, strlen(commands[i].name));
+  if (nearest.word)
+    return error_set(err, STATUS_USAGE, "unknown command \"%s\": did you mean %s?", text, nearest.word);
+  if (file_exists(text))
+    return error_set(err, STATUS_USAGE, "unknown command \"%s\" (a model is given with -m, a file with -f)",
+                     text);
+  if (strchr(text, ' '))
+    return error_set(err, STATUS_USAGE, "unknown command \"%s\" (a prompt is given with -p)", text);
+  return error_set(err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them)", text);
+}
+
 int main(int argc, char **argv) {
   output_begin();
   Error err = {{0}};
@@ -27,6 +44,5 @@ int main(int argc, char **argv) {
   if (argc < 2 || argv[1][0] == '-') return command_run(argc, argv);
   for (size_t i = 0; i < n_commands; i++)
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-  return command_finish(
-      error_set(&err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them)", argv[1]), &err);
+  return command_finish(refuse_command(argv[1], &err), &err);
 }

@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/output.h"
+#include "commands/nearest.h"
 
 /* --- lists */
 
@@ -91,17 +92,20 @@ static Status read_seed(const char *name, const char *text, Seed *out, Error *er
 }
 
 static Status read_choice(const char *name, const char *text, const Flag *flag, int *out, Error *err) {
-  const char *word = flag->argument;
-  for (int index = 0;; index++) {
-    size_t length = strcspn(word, "|");
-    if (strlen(text) == length && memcmp(text, word, length) == 0) {
+  Nearest nearest = nearest_begin(text, strlen(text));
+  const char *at = flag->argument;
+  Word word;
+  for (int index = 0; flag_next_choice(&at, &word); index++) {
+    if (strlen(text) == word.size && memcmp(text, word.text, word.size) == 0) {
       *out = index;
       return STATUS_OK;
     }
-    if (!word[length]) break;
-    word += length + 1;
+    nearest_consider(&nearest, word.text, word.size);
   }
-  return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s", name, text, flag->argument);
+  if (!nearest.word)
+    return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s", name, text, flag->argument);
+  return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s: did you mean %.*s?", name, text,
+                   flag->argument, (int)nearest.word_size, nearest.word);
 }
 
 static Status add_ints(const char *name, const char *text, const Flag *flag, IntList *out, Error *err) {
@@ -134,21 +138,61 @@ static Status take_value(const Flag *flag, void *value, const char *name, const 
 
 /* --- names */
 
+static bool next_word(const char **at, char separator, Word *word) {
+  if (!**at) return false;
+  const char *end = strchr(*at, separator);
+  *word = (Word){*at, end ? (size_t)(end - *at) : strlen(*at)};
+  *at += word->size;
+  while (**at == separator || **at == ' ') (*at)++;
+  return true;
+}
+
+bool flag_next_name(const char **at, Word *name) {
+  return next_word(at, ',', name);
+}
+
+bool flag_next_choice(const char **at, Word *word) {
+  return next_word(at, '|', word);
+}
+
 /* Names as Hugging Face's scripts take them too: --top_k is --top-k. */
-static bool same_name(const char *name, const char *text, size_t size) {
+static bool same_name(Word name, const char *text, size_t size) {
+  if (name.size != size) return false;
   for (size_t i = 0; i < size; i++)
-    if (name[i] != (text[i] == '_' ? '-' : text[i])) return false;
+    if (name.text[i] != (text[i] == '_' ? '-' : text[i])) return false;
   return true;
 }
 
 /* Whether text[0..size) is one of "-a, --all". */
 static bool has_name(const char *names, const char *text, size_t size) {
-  for (const char *name = names;;) {
-    size_t length = strcspn(name, ",");
-    if (length == size && same_name(name, text, size)) return true;
-    if (!name[length]) return false;
-    name += length + 2; /* over ", " */
+  Word name;
+  while (flag_next_name(&names, &name))
+    if (same_name(name, text, size)) return true;
+  return false;
+}
+
+static const Flag help_flag = {.names = "-h, --help", .help = "says all this", .kind = KIND_SWITCH};
+static const FlagGroup help_group = {.title = "Help", .flags = &help_flag, .n_flags = 1};
+
+const FlagGroup *interface_group(const Interface *interface, size_t index) {
+  if (index < interface->n_groups) return &interface->groups[index];
+  return index == interface->n_groups ? &help_group : NULL;
+}
+
+static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
+  Nearest nearest = nearest_begin(text, size);
+  const FlagGroup *group;
+  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
+    for (size_t f = 0; f < group->n_flags; f++) {
+      const char *names = group->flags[f].names;
+      Word name;
+      while (flag_next_name(&names, &name)) nearest_consider(&nearest, name.text, name.size);
+    }
   }
+  if (!nearest.word)
+    return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
+  return error_set(err, STATUS_USAGE, "unknown flag %.*s: did you mean %.*s?", (int)size, text,
+                   (int)nearest.word_size, nearest.word);
 }
 
 static const Flag *find_flag(const Interface *interface, const char *text, size_t size, size_t *offset) {
@@ -168,7 +212,7 @@ static Status take_flag(const Interface *interface, void *options, int argc, cha
   const char *text = argv[*at], *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
   size_t size = equals ? (size_t)(equals - text) : strlen(text), offset;
   const Flag *flag = find_flag(interface, text, size, &offset);
-  if (!flag) return error_set(err, STATUS_USAGE, "unknown flag %s (--help lists what there is)", text);
+  if (!flag) return refuse_flag(interface, text, size, err);
   void *value = (char *)options + offset;
   char name[64];
   size_t shown = size < sizeof name ? size : sizeof name - 1;
@@ -218,18 +262,27 @@ static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
   return put_wrapped(out, flag->help, err);
 }
 
-static Status put_help(Buffer *out, const Interface *interface, Error *err) {
-  for (const char *line = interface->usage; *line;) {
+/* Lines, each behind an indentation: the first one's, the others'. */
+static Status put_lines(Buffer *out, const char *lines, const char *first, const char *rest, Error *err) {
+  for (const char *line = lines; *line;) {
     size_t length = strcspn(line, "\n");
-    TRY(buffer_printf(out, err, "%s%.*s\n", line == interface->usage ? "usage: " : "       ", (int)length,
-                      line));
+    TRY(buffer_printf(out, err, "%s%.*s\n", line == lines ? first : rest, (int)length, line));
     line += length + (line[length] == '\n');
   }
+  return STATUS_OK;
+}
+
+static Status put_help(Buffer *out, const Interface *interface, Error *err) {
+  TRY(put_lines(out, interface->usage, "usage: ", "       ", err));
   TRY(buffer_printf(out, err, "\n%s\n", interface->about));
-  for (size_t g = 0; g < interface->n_groups; g++) {
-    TRY(buffer_printf(out, err, "\n%s:\n", interface->groups[g].title));
-    for (size_t f = 0; f < interface->groups[g].n_flags; f++)
-      TRY(put_flag(out, &interface->groups[g].flags[f], err));
+  if (interface->examples) {
+    TRY(buffer_append_string(out, "\nExamples:\n", err));
+    TRY(put_lines(out, interface->examples, "  ", "  ", err));
+  }
+  const FlagGroup *group;
+  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
+    TRY(buffer_printf(out, err, "\n%s:\n", group->title));
+    for (size_t f = 0; f < group->n_flags; f++) TRY(put_flag(out, &group->flags[f], err));
   }
   return STATUS_OK;
 }

@@ -125,14 +125,27 @@ typedef struct {
     .offset = MEMBER_OF_TYPE(Struct, member, Type)                                                           \
   }
 
+/* One of the spellings or words that a flag lists. */
+typedef struct {
+  const char *text; /* [size] */
+  size_t size;
+} Word;
+/* The next spelling, *at being flag->names at first; false behind the last. Likewise the words of a choice. */
+bool flag_next_name(const char **at, Word *name);
+bool flag_next_choice(const char **at, Word *word);
+
 typedef struct {
   const char *usage; /* "auk pack MODEL -o FILE"; further lines are other ways to call it */
   const char *about; /* a sentence or paragraphs, each line to 100 characters, without a newline at the end */
+  const char *examples;    /* or NULL; command lines with a comment behind them, one a line */
   const FlagGroup *groups; /* [n_groups] */
   size_t n_groups;
   size_t max_operands; /* arguments that belong to no flag; more are refused */
   ValueHint operands;  /* what they are */
 } Interface;
+
+/* The groups one after the other, and behind them one with --help, which every command has; then NULL. */
+const FlagGroup *interface_group(const Interface *interface, size_t index);
 
 /* Parses argv[1 .. argc) into `options`, the struct that the groups were made for, and
  * operands[0 .. *n_operands) (room for max_operands; both may be NULL when that is 0). --help and -h print the

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "commands/commands.h"
 #include "commands/flags.h"
 
 typedef struct {
@@ -117,8 +118,6 @@ static void mistakes_are_named(void **state) {
     const char *message;
   } cases[] = {
       {{"-x"}, "unknown flag -x"},
-      {{"--temperatur", "1"}, "unknown flag --temperatur"},
-      {{"-n5"}, "unknown flag -n5"},
       {{"-n"}, "-n needs a value (N)"},
       {{"-n", "-2"}, "-n is \"-2\", expected a whole number from -1 to 2147483647"},
       {{"-n", "2147483648"}, "expected a whole number"},
@@ -151,12 +150,90 @@ static void mistakes_are_named(void **state) {
   }
 }
 
+static void what_was_probably_meant_is_named(void **state) {
+  (void)state;
+  static const struct {
+    const char *arguments[4];
+    const char *message; /* all of it */
+  } cases[] = {
+      {{"--temprature", "1"}, "unknown flag --temprature: did you mean --temperature?"},
+      {{"--temprature=1"}, "unknown flag --temprature: did you mean --temperature?"},
+      {{"--tepm", "1"}, "unknown flag --tepm: did you mean --temp?"},
+      {{"-temp", "1"}, "unknown flag -temp: did you mean --temp?"},
+      {{"--max_new"}, "unknown flag --max_new: did you mean --max-new-tokens?"},
+      {{"--n"}, "unknown flag --n: did you mean -n?"},
+      {{"-n5"}, "unknown flag -n5: did you mean -n?"},
+      {{"-P"}, "unknown flag -P: did you mean -p?"},
+      {{"--hlep"}, "unknown flag --hlep: did you mean --help?"},
+      {{"--kv", "f61"}, "--kv is \"f61\", expected f16|f32: did you mean f16?"},
+      {{"--kv", "F32"}, "--kv is \"F32\", expected f16|f32: did you mean f32?"},
+      {{"--kv", "int8"}, "--kv is \"int8\", expected f16|f32"},
+      {{"-x"}, "unknown flag -x (--help lists what there is)"},
+      {{"--te"}, "unknown flag --te (--help lists what there is)"},
+      {{"--foo"}, "unknown flag --foo (--help lists what there is)"},
+      {{"--="}, "unknown flag --= (--help lists what there is)"},
+      {{"---"}, "unknown flag --- (--help lists what there is)"},
+      {{"--temperatures-of-all-the-oceans-of-the-world"},
+       "unknown flag --temperatures-of-all-the-oceans-of-the-world (--help lists what there is)"},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Values v = {0};
+    assert_int_equal(parse(&v, cases[c].arguments), STATUS_USAGE);
+    assert_string_equal(v.err.text, cases[c].message);
+  }
+}
+
+/* --- the tables of the commands, from which more than the parser is made */
+
+static void count_name(const Interface *of, Word wanted, int *count) {
+  const FlagGroup *group;
+  for (size_t g = 0; (group = interface_group(of, g)); g++) {
+    for (size_t f = 0; f < group->n_flags; f++) {
+      const char *at = group->flags[f].names;
+      for (Word name; flag_next_name(&at, &name);)
+        *count += name.size == wanted.size && memcmp(name.text, wanted.text, name.size) == 0;
+    }
+  }
+}
+
+static void check_flag(const Command *command, const Flag *flag) {
+  if (!flag->names || !flag->help || !flag->help[0])
+    fail_msg("%s: a flag without names or help", command->name);
+  if (flag->help[strlen(flag->help) - 1] == '.')
+    fail_msg("%s %s: ends with a full stop", command->name, flag->names);
+  assert_int_equal(flag->argument == NULL, flag->kind == KIND_SWITCH);
+  const char *at = flag->names;
+  for (Word name; flag_next_name(&at, &name);) {
+    int count = 0;
+    count_name(command->interface, name, &count);
+    if (count != 1) fail_msg("%s: %.*s stands %d times", command->name, (int)name.size, name.text, count);
+    bool spelled = name.size >= 2 && name.text[0] == '-';
+    for (size_t i = 1; i < name.size; i++)
+      spelled = spelled && strchr("abcdefghijklmnopqrstuvwxyz0123456789-", name.text[i]);
+    if (!spelled) fail_msg("%s: %s", command->name, flag->names);
+  }
+}
+
+static void tables_are_well_formed(void **state) {
+  (void)state;
+  for (size_t c = 0; c < n_commands; c++) {
+    const Interface *of = commands[c].interface;
+    assert_true(strncmp(of->usage, "auk ", 4) == 0);
+    assert_non_null(of->about);
+    const FlagGroup *group;
+    for (size_t g = 0; (group = interface_group(of, g)); g++)
+      for (size_t f = 0; f < group->n_flags; f++) check_flag(&commands[c], &group->flags[f]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_kind_is_read),
       cmocka_unit_test(spellings_are_the_same),
       cmocka_unit_test(operands_are_apart),
       cmocka_unit_test(mistakes_are_named),
+      cmocka_unit_test(what_was_probably_meant_is_named),
+      cmocka_unit_test(tables_are_well_formed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

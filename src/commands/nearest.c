@@ -1,0 +1,69 @@
+/* nearest.c - see nearest.h.
+ *
+ * Called by: flags.c, main.c. */
+#include "commands/nearest.h"
+
+#include <stdbool.h>
+
+enum { LONGEST = 40 }; /* letters of a word that is compared at all */
+
+static char folded(char c) {
+  if (c == '_') return '-';
+  return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static int least(int a, int b) {
+  return a < b ? a : b;
+}
+
+/* Letters left out, put in, replaced, and neighbours swapped, that make b of a (the optimal string alignment
+ * distance: Damerau and Levenshtein's, no part edited twice). Replacing the first letter counts two. */
+static int edits(const char *a, size_t n_a, const char *b, size_t n_b) {
+  int rows[3][LONGEST + 1]; /* of lengths i - 2, i - 1 and i of a, in turn */
+  for (size_t i = 0; i <= n_a; i++) {
+    int *row = rows[i % 3], *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
+    for (size_t k = 0; k <= n_b; k++) {
+      if (i == 0 || k == 0) {
+        row[k] = (int)(i + k);
+        continue;
+      }
+      bool same = folded(a[i - 1]) == folded(b[k - 1]);
+      int replaced = same ? 0 : i == 1 && k == 1 ? 2 : 1;
+      row[k] = least(above[k - 1] + replaced, least(above[k], row[k - 1]) + 1);
+      if (i > 1 && k > 1 && folded(a[i - 1]) == folded(b[k - 2]) && folded(a[i - 2]) == folded(b[k - 1]))
+        row[k] = least(row[k], two_above[k - 2] + 1);
+    }
+  }
+  return rows[n_a % 3][n_b];
+}
+
+static bool begins(const char *a, size_t n_a, const char *b, size_t n_b) {
+  size_t n = 0;
+  while (n < n_a && n < n_b && folded(a[n]) == folded(b[n])) n++;
+  return n == n_a;
+}
+
+static size_t leading_dashes(const char *text, size_t size) {
+  size_t n = 0;
+  while (n < size && text[n] == '-') n++;
+  return n;
+}
+
+Nearest nearest_begin(const char *text, size_t size) {
+  return (Nearest){.text = text, .size = size};
+}
+
+void nearest_consider(Nearest *nearest, const char *word, size_t size) {
+  size_t text_dashes = leading_dashes(nearest->text, nearest->size), dashes = leading_dashes(word, size);
+  const char *a = nearest->text + text_dashes, *b = word + dashes;
+  size_t n_a = nearest->size - text_dashes, n_b = size - dashes;
+  if (n_a == 0 || n_b == 0 || n_a > LONGEST || n_b > LONGEST) return;
+  int n_edits = edits(a, n_a, b, n_b);
+  if (n_a >= 3 && begins(a, n_a, b, n_b)) n_edits = least(n_edits, 1);
+  if (n_edits > (int)(n_a + 1) / 3) return;
+  int cost = 2 * n_edits + (text_dashes != dashes);
+  if (nearest->word && nearest->cost <= cost) return;
+  nearest->word = word;
+  nearest->word_size = size;
+  nearest->cost = cost;
+}
