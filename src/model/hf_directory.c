@@ -9,132 +9,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/loaders.h"
-
-typedef struct {
-  Model *model;
-  const WeightFiles *files;
-  const char *config_path; /* for messages */
-  Error *err;
-} Loader;
-
-#define NAME_SIZE                                                                                            \
-  96 /* of any tensor that is looked for: "model.layers.2147483647.self_attn.q_proj.qweight" */
-
-/* The tensor of this name, NULL where there is none. `suffix` may be "". */
-static StoredTensor *find(const Loader *loader, const char *base, const char *suffix) {
-  char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%s%s", base, suffix);
-  return weight_files_find(loader->files, name);
-}
-
-/* Counts a tensor as a part of the model, once however often it serves. */
-static const void *use(Loader *loader, StoredTensor *tensor) {
-  if (!tensor->used) {
-    tensor->used = true;
-    loader->model->weight_bytes += tensor->bytes;
-    loader->model->unused_tensors--;
-  }
-  return tensor->data;
-}
-
-static Status missing(const Loader *loader, const char *base, const char *suffix, const char *why) {
-  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s%s is missing%s", loader->files->path, base,
-                   suffix, why);
-}
-
-static Status check_shape(const Loader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
-                          const char *why) {
-  if (tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0)
-    return STATUS_OK;
-  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s%s", tensor->file,
-                   tensor->name, shape_text(tensor->rank, tensor->shape).text, shape_text(rank, shape).text,
-                   why);
-}
-
-static Status check_float(const Loader *loader, const StoredTensor *tensor) {
-  if (tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F16 || tensor->dtype == DTYPE_BF16)
-    return STATUS_OK;
-  const char *hint = strncmp(tensor->dtype_name, "F8", 2) == 0 ? " (an FP8 checkpoint?)" : "";
-  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected F16, BF16 or F32%s",
-                   tensor->file, tensor->name, tensor->dtype_name, hint);
-}
+#include "model/hf_tensors.h"
 
 /* n numbers that must be there. */
 static Status take_vector(Loader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
-  StoredTensor *tensor = find(loader, base, suffix);
-  if (!tensor) return missing(loader, base, suffix, "");
-  TRY(check_shape(loader, tensor, 1, &n, ""));
-  TRY(check_float(loader, tensor));
-  *out = (Vector){use(loader, tensor), tensor->dtype, (int)n};
+  StoredTensor *tensor = hf_find(loader, base, suffix);
+  if (!tensor) return hf_missing(loader, base, suffix, "");
+  TRY(hf_check_shape(loader, tensor, 1, &n, ""));
+  TRY(hf_check_float(loader, tensor));
+  *out = (Vector){hf_use(loader, tensor), tensor->dtype, (int)n};
   return STATUS_OK;
 }
 
 static Status take_norm(Loader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   TRY(take_vector(loader, base, suffix, n, out));
-  const StoredTensor *tensor = find(loader, base, suffix);
+  const StoredTensor *tensor = hf_find(loader, base, suffix);
   return check_norm(out, tensor->name, tensor->file, loader->err);
 }
 
 /* --- linear layers */
 
 static Status take_dense(Loader *loader, StoredTensor *tensor, Linear *linear) {
-  TRY(check_float(loader, tensor));
-  TRY(check_shape(loader, tensor, 2, (int64_t[]){linear->n_out, linear->n_in}, ""));
+  TRY(hf_check_float(loader, tensor));
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){linear->n_out, linear->n_in}, ""));
   linear->kind = LINEAR_DENSE;
-  linear->weight = use(loader, tensor);
+  linear->weight = hf_use(loader, tensor);
   linear->dtype = tensor->dtype;
   return STATUS_OK;
-}
-
-/* One part of a quantised layer: of this dtype, [rows][columns]. */
-static Status take_part(Loader *loader, const char *base, const char *suffix, Dtype dtype, int64_t rows,
-                        int64_t columns, const char *why, const void **out) {
-  StoredTensor *tensor = find(loader, base, suffix);
-  if (!tensor) return missing(loader, base, suffix, ", although its qweight is there");
-  if (tensor->dtype != dtype)
-    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s", tensor->file,
-                     tensor->name, tensor->dtype_name, dtype_name(dtype));
-  TRY(check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
-  *out = use(loader, tensor);
-  return STATUS_OK;
-}
-
-/* Packed 4-bit weights whose shape is another format's are told apart by it; "" for no idea. */
-static const char *other_packing(const StoredTensor *qweight, int64_t n_in, int64_t n_out) {
-  if (qweight->rank != 2) return "";
-  int64_t rows = qweight->shape[0], columns = qweight->shape[1];
-  if (rows == n_in / 8 && columns == n_out) return " (packed along the input, as GPTQ does)";
-  if (rows == n_out && columns == n_in / 8)
-    return " (packed as AutoAWQ's \"gemv\" version does, not \"gemm\")";
-  if (rows == n_out / 4 && columns == n_in)
-    return " (packed as AutoAWQ's \"gemv_fast\" version does, not \"gemm\")";
-  if (rows == n_in && columns == n_out / 4) return " (8 bits a weight, expected 4)";
-  return "";
-}
-
-static Status take_quantised(Loader *loader, StoredTensor *qweight, Linear *linear) {
-  const ModelConfig *config = &loader->model->config;
-  const StoredTensor *g_idx = find(loader, linear->name, ".g_idx");
-  if (g_idx)
-    return error_set(loader->err, STATUS_MODEL,
-                     "%s: tensor %s: this layer is quantised as GPTQ does, expected AWQ", g_idx->file,
-                     g_idx->name);
-  if (config->quant != QUANT_AWQ)
-    return error_set(loader->err, STATUS_MODEL,
-                     "%s: tensor %s is quantised, but %s has no quantization_config that says how",
-                     qweight->file, qweight->name, loader->config_path);
-  const int group = config->quant_group == -1 ? linear->n_in : config->quant_group;
-  TRY(check_groups(linear, group, qweight->file, qweight->name, loader->err));
-  linear->kind = LINEAR_AWQ;
-  linear->group = group;
-  int64_t groups = linear->n_in / group, words = linear->n_out / 8;
-  char why[64];
-  snprintf(why, sizeof why, " for groups of %d", group);
-  TRY(take_part(loader, linear->name, ".qweight", DTYPE_I32, linear->n_in, words,
-                other_packing(qweight, linear->n_in, linear->n_out), &linear->qweight));
-  TRY(take_part(loader, linear->name, ".qzeros", DTYPE_I32, groups, words, why, &linear->qzeros));
-  return take_part(loader, linear->name, ".scales", DTYPE_F16, groups, linear->n_out, why, &linear->scales);
 }
 
 /* Tensors that give away another way to store a layer. */
@@ -157,7 +58,7 @@ static const struct {
 
 static Status refuse_foreign(const Loader *loader, const char *name) {
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
-    const StoredTensor *tensor = find(loader, name, foreign[i].suffix);
+    const StoredTensor *tensor = hf_find(loader, name, foreign[i].suffix);
     if (tensor)
       return error_set(
           loader->err, STATUS_MODEL,
@@ -165,19 +66,19 @@ static Status refuse_foreign(const Loader *loader, const char *name) {
           "weight",
           tensor->file, tensor->name, foreign[i].what);
   }
-  return missing(loader, name, ".weight", " (and so is its qweight)");
+  return hf_missing(loader, name, ".weight", " (and so is its qweight)");
 }
 
 static Status take_weight(Loader *loader, Linear *linear) {
-  StoredTensor *qweight = find(loader, linear->name, ".qweight"),
-               *weight = find(loader, linear->name, ".weight");
+  StoredTensor *qweight = hf_find(loader, linear->name, ".qweight"),
+               *weight = hf_find(loader, linear->name, ".weight");
   if (qweight && weight)
     return error_set(loader->err, STATUS_MODEL, "%s: %s has a qweight and a weight, expected one of them",
                      qweight->file, linear->name);
-  if (qweight) return take_quantised(loader, qweight, linear);
+  if (qweight) return hf_quantised_take(loader, qweight, linear);
   if (!weight) return refuse_foreign(loader, linear->name);
   for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
-    const StoredTensor *tensor = find(loader, linear->name, scaled[i].suffix);
+    const StoredTensor *tensor = hf_find(loader, linear->name, scaled[i].suffix);
     if (tensor)
       return error_set(loader->err, STATUS_MODEL,
                        "%s: tensor %s: this layer looks like %s, expected AWQ or dense", tensor->file,
@@ -191,7 +92,7 @@ static Status take_weight(Loader *loader, Linear *linear) {
 static Status take_linear(Loader *loader, int which, bool bias_required, Linear *linear) {
   layer_linear_sizes(&loader->model->config, which, &linear->n_in, &linear->n_out);
   TRY(take_weight(loader, linear));
-  if (!bias_required && !find(loader, linear->name, ".bias")) return STATUS_OK;
+  if (!bias_required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
   return take_vector(loader, linear->name, ".bias", linear->n_out, &linear->bias);
 }
 
@@ -218,12 +119,12 @@ static Status take_embedding(Loader *loader) {
   static const char name[] = "model.embed_tokens.weight";
   Model *model = loader->model;
   const int64_t shape[] = {model->config.vocab_size, model->config.hidden};
-  StoredTensor *tensor = find(loader, name, "");
-  if (!tensor) return missing(loader, name, "", "");
-  TRY(check_shape(loader, tensor, 2, shape, ""));
-  TRY(check_float(loader, tensor));
+  StoredTensor *tensor = hf_find(loader, name, "");
+  if (!tensor) return hf_missing(loader, name, "", "");
+  TRY(hf_check_shape(loader, tensor, 2, shape, ""));
+  TRY(hf_check_float(loader, tensor));
   model->embedding =
-      (Matrix){use(loader, tensor), tensor->dtype, model->config.vocab_size, model->config.hidden};
+      (Matrix){hf_use(loader, tensor), tensor->dtype, model->config.vocab_size, model->config.hidden};
   return STATUS_OK;
 }
 
@@ -239,9 +140,9 @@ static Status take_head(Loader *loader) {
     return STATUS_OK;
   }
   head->name = "lm_head";
-  StoredTensor *tensor = find(loader, head->name, ".weight");
-  const StoredTensor *qweight = find(loader, head->name, ".qweight"),
-                     *bias = find(loader, head->name, ".bias");
+  StoredTensor *tensor = hf_find(loader, head->name, ".weight");
+  const StoredTensor *qweight = hf_find(loader, head->name, ".qweight"),
+                     *bias = hf_find(loader, head->name, ".bias");
   if (qweight)
     return error_set(loader->err, STATUS_MODEL,
                      "%s: tensor %s: a quantised output head is not known, expected a dense "
@@ -253,7 +154,7 @@ static Status take_head(Loader *loader) {
   if (!tensor) {
     char why[512];
     snprintf(why, sizeof why, ", and %.400s does not say tie_word_embeddings: true", loader->config_path);
-    return missing(loader, head->name, ".weight", why);
+    return hf_missing(loader, head->name, ".weight", why);
   }
   return take_dense(loader, tensor, head);
 }

@@ -1,0 +1,33 @@
+/* hf_tensors.h - the tensors of a Hugging Face directory by name, with the messages about what is wrong with one.
+ * Private to src/model: hf_directory.c says which tensors a model has, hf_quantised.c which a quantised layer. */
+#ifndef AUK_MODEL_HF_TENSORS_H
+#define AUK_MODEL_HF_TENSORS_H
+
+#include "model/loaders.h"
+
+typedef struct {
+  Model *model;
+  const WeightFiles *files;
+  const char *config_path; /* for messages */
+  Error *err;
+} Loader;
+
+/* Of any name that is looked for: "model.layers.2147483647.self_attn.q_proj.weight_zero_point". */
+#define NAME_SIZE 96
+
+/* The tensor of this name, NULL where there is none. `suffix` may be "". */
+StoredTensor *hf_find(const Loader *loader, const char *base, const char *suffix);
+
+/* Counts a tensor as a part of the model, once however often it serves. Gives its data. */
+const void *hf_use(Loader *loader, StoredTensor *tensor);
+
+/* Refusals: there is none ("... is missing" and `why`), it has another shape, it holds no F16, BF16 or F32. */
+Status hf_missing(const Loader *loader, const char *base, const char *suffix, const char *why);
+Status hf_check_shape(const Loader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
+                      const char *why);
+Status hf_check_float(const Loader *loader, const StoredTensor *tensor);
+
+/* linear->name's quantised weights, of which `qweight` was found. PRECOND linear's name and sizes are set. */
+Status hf_quantised_take(Loader *loader, StoredTensor *qweight, Linear *linear);
+
+#endif
