@@ -111,11 +111,6 @@ void sampler_forget(Sampler *s) {
   s->n_seen = 0;
 }
 
-void sampler_reseed(Sampler *s, uint64_t seed) {
-  s->settings.seed = seed;
-  s->n_draws = 0;
-}
-
 Status sampler_set(Sampler *s, const SamplerSettings *settings, Error *err) {
   TRY(check_settings(settings, s->vocab_size, err));
   s->settings = *settings;

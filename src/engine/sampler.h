@@ -36,8 +36,7 @@ typedef struct Sampler Sampler; /* settings, the count of draws, and which token
  * which sampler_close() takes too. */
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
 void sampler_close(Sampler *sampler);
-void sampler_forget(Sampler *sampler);                /* what was seen, for another text; the draws go on */
-void sampler_reseed(Sampler *sampler, uint64_t seed); /* draws begin anew, as if opened with this seed */
+void sampler_forget(Sampler *sampler); /* what was seen, for another text; the draws go on */
 /* As if opened with these settings, but for what was seen; refused as by sampler_open(). */
 Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
 /* Tells it of a token that is now part of the text: of the prompt, or one that was generated. */

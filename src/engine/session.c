@@ -194,10 +194,6 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
   return status;
 }
 
-void session_reseed(Session *s, uint64_t seed) {
-  sampler_reseed(s->sampler, seed);
-}
-
 Status session_set_sampler(Session *s, const SamplerSettings *settings, Error *err) {
   return sampler_set(s->sampler, settings, err);
 }

@@ -51,9 +51,8 @@ Status session_evaluate(Session *session, const int32_t *ids, int n, LogitsSink 
  * can score other continuations of the same tokens. All but the last of ids must fit into the context. */
 Status session_score(Session *session, const int32_t *ids, int n, double *log_p, Error *err);
 
-/* The tokens sampled from here on are those of a session that was opened with this seed. */
-void session_reseed(Session *session, uint64_t seed);
-/* Likewise, opened with these settings. Out of range: STATUS_USAGE, and those before stay. */
+/* The tokens sampled from here on are those of a session that was opened with these settings. Out of range:
+ * STATUS_USAGE, and those before stay. */
 Status session_set_sampler(Session *session, const SamplerSettings *settings, Error *err);
 
 Status session_sample(Session *session, int32_t *id,
