@@ -252,7 +252,8 @@ static Status fill(BackendModel *loaded, Filler *f, Error *err) {
     TRY(fill_single(f, &to->down, &from->down, err));
   }
   TRY(fill_vector(f, &model->final_norm, loaded->final_norm, err));
-  rope_frequencies(&model->config, f->floats, &loaded->attention_factor);
+  rope_frequencies(&model->config.rope, model->config.rotary_dim, false, f->floats,
+                   &loaded->attention_factor);
   TRY(upload_array(&f->uploader, f->floats, (size_t)model->config.head_dim / 2 * sizeof(float),
                    (void *)loaded->frequencies, err));
   TRY(fill_single(f, &loaded->head, &model->head, err));
@@ -322,7 +323,7 @@ static Status copy_frequencies(BackendModel *loaded, Error *err) {
   const size_t half = (size_t)c->head_dim / 2;
   float *frequencies = mem_alloc(half, sizeof *frequencies, "rotary frequencies", err);
   if (!frequencies) return STATUS_FAILED;
-  rope_frequencies(c, frequencies, &loaded->attention_factor);
+  rope_frequencies(&c->rope, c->rotary_dim, false, frequencies, &loaded->attention_factor);
   cudaError_t copied = cudaMemcpyAsync((void *)loaded->frequencies, frequencies, half * sizeof *frequencies,
                                        cudaMemcpyHostToDevice, loaded->stream);
   if (!copied) copied = cudaStreamSynchronize(loaded->stream);

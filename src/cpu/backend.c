@@ -80,7 +80,7 @@ static Status cpu_load(const Model *model, const BackendOptions *options, Backen
   loaded->frequencies =
       mem_alloc((size_t)config->head_dim / 2, sizeof *loaded->frequencies, "rotary frequencies", err);
   if (!loaded->frequencies) goto failed;
-  rope_frequencies(config, loaded->frequencies, &loaded->attention_factor);
+  rope_frequencies(&config->rope, config->rotary_dim, false, loaded->frequencies, &loaded->attention_factor);
   *out = loaded;
   return STATUS_OK;
 failed:

@@ -7,6 +7,7 @@
 #include "model/ak48.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -141,7 +142,8 @@ void ak48_header_to_config(const Ak48Header *header, ModelConfig *config) {
   config->n_layers = header->n_layers;
   config->n_heads = header->n_heads;
   config->n_kv_heads = header->n_kv_heads;
-  config->head_dim = header->head_dim;
+  config->head_dim = config->rotary_dim = header->head_dim;
+  config->attention_scale = 1 / sqrt(header->head_dim);
   config->vocab_size = header->vocab_size;
   config->max_position = header->max_seq_len;
   config->tied_embeddings = header->shared_classifier != 0;

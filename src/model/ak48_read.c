@@ -142,7 +142,8 @@ static Status check_beside(const char *config_path, const char *path, const Mode
 
 /* A config of what the header says and nothing else. */
 static Status make_config(const Ak48Header *header, bool qk_norm, ModelConfig *config, Error *err) {
-  *config = (ModelConfig){.qk_norm = qk_norm, .bos = -1};
+  *config = (ModelConfig){.qk_norm = qk_norm ? QK_NORM_HEADS : QK_NORM_NONE, .bos = -1};
+  config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   snprintf(config->architecture, sizeof config->architecture, "%s",
            qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM");
   config->norm_eps = QWEN3_NORM_EPS;

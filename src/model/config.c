@@ -6,6 +6,7 @@
  *              not computed here is refused by name; sizes are so small that products of three fit int64. */
 #include "model/config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +98,7 @@ static Status parse_heads(const Reader *r, const Family *family, ModelConfig *co
 
 static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *config) {
   snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
-  config->qk_norm = family->qk_norm;
+  config->qk_norm = family->qk_norm ? QK_NORM_HEADS : QK_NORM_NONE;
   config->qkv_bias = family->qkv_bias;
   TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, 4096, &config->hidden));
   TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, family->intermediate, &config->intermediate));
@@ -110,14 +111,21 @@ static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *co
   TRY(reader_string(r, "hidden_act", &activation));
   if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
     return reader_refuse(r, "hidden_act %s is not supported, expected silu", activation);
-  return parse_heads(r, family, config);
+  TRY(parse_heads(r, family, config));
+  config->rotary_dim = config->head_dim;
+  config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
+  config->attention_scale = 1 / sqrt(config->head_dim);
+  return STATUS_OK;
 }
 
 /* --- rope */
 
 const char *rope_kind_name(RopeKind kind) {
-  static const char *const names[] = {
-      [ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn"};
+  static const char *const names[] = {[ROPE_PLAIN] = "default",
+                                      [ROPE_LINEAR] = "linear",
+                                      [ROPE_LLAMA3] = "llama3",
+                                      [ROPE_YARN] = "yarn",
+                                      [ROPE_LONG] = "longrope"};
   return names[kind];
 }
 
@@ -353,5 +361,6 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
 void config_release(ModelConfig *config) {
   quantization_release(config);
   free(config->windows);
+  free(config->layer_ropes);
   *config = (ModelConfig){0};
 }

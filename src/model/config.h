@@ -10,28 +10,9 @@
 
 #include "base/status.h"
 
-typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN } RopeKind;
+typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } RopeKind;
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
-
-/* How positions are scaled (transformers, modeling_rope_utils.py). rope_frequencies() turns it into numbers.
- * */
-typedef struct {
-  RopeKind kind;
-  double theta;                  /* rope_theta */
-  double factor;                 /* linear, llama3, yarn: > 0 */
-  double low_freq_factor;        /* llama3 */
-  double high_freq_factor;       /* llama3 */
-  double original_max_position;  /* llama3, yarn: original_max_position_embeddings */
-  double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
-  double attention_factor;       /* yarn: 0 where not given */
-  double mscale, mscale_all_dim; /* yarn: 0 where not given */
-  bool truncate;                 /* yarn: true unless given */
-} RopeConfig;
-
-typedef enum { QUANT_NONE, QUANT_AWQ } QuantMethod;
-
-#define MAX_EOS 64
 
 /* The ranges of sizes, each from 1. Products of three of them fit int64, and the length of any packed file is
  * below 2^59. */
@@ -45,6 +26,43 @@ enum {
   MAX_POSITION = 1 << 30,
 };
 
+/* How positions are scaled (transformers, modeling_rope_utils.py). rope_frequencies() turns it into numbers.
+ * */
+typedef struct {
+  RopeKind kind;
+  double theta;                  /* rope_theta */
+  double factor;                 /* all but default: > 0 */
+  double low_freq_factor;        /* llama3 */
+  double high_freq_factor;       /* llama3 */
+  double original_max_position;  /* llama3, yarn, longrope: original_max_position_embeddings */
+  double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
+  double attention_factor;       /* yarn, longrope: 0 where not given */
+  double mscale, mscale_all_dim; /* yarn: 0 where not given */
+  bool truncate;                 /* yarn: true unless given */
+  /* longrope: what each pair's wave is longer by, [rotary_dim / 2], in texts of up to original_max_position
+   * tokens and in longer ones. */
+  float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
+} RopeConfig;
+
+/* Which rope turns a layer's q and k. */
+typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
+
+/* Where a layer has RMSNorms: of what goes into attention and into the gated product, of what comes out of
+ * them before it is added to x, or of both. */
+typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
+
+/* RMSNorm of q and k before rope: none, over each head by itself, or over all heads together. */
+typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
+
+/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
+typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
+
+const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
+
+typedef enum { QUANT_NONE, QUANT_AWQ } QuantMethod;
+
+#define MAX_EOS 64
+
 /* Sampling defaults of generation_config.json, as given there or neutral. */
 typedef struct {
   bool do_sample;            /* false: greedy */
@@ -56,19 +74,36 @@ typedef struct {
 } GenerationDefaults;
 
 typedef struct {
-  char
-      architecture[64]; /* "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM" */
-  int hidden;           /* hidden_size: width of the residual stream */
-  int intermediate;     /* intermediate_size: width of the gated product */
+  char architecture[64]; /* "Qwen3ForCausalLM": a row of architectures.c; for messages, nothing goes by it */
+  int hidden;            /* hidden_size: width of the residual stream */
+  int intermediate;      /* intermediate_size: width of the gated product */
   int n_layers, n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0 */
   int head_dim;                      /* even, 2..256; need not be hidden / n_heads */
   int vocab_size;                    /* rows of the embedding */
   int max_position;                  /* max_position_embeddings: the longest context */
   double norm_eps;                   /* rms_norm_eps */
+
+  NormPlacement norms;
+  bool norm_plus_one; /* norms multiply by 1 + weight, not by weight (Gemma) */
+  QkNorm qk_norm;
+  Activation activation;
+  double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
+  double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
+  double residual_scale;  /* x = x + this * what attention or the gated product makes; 1 but for Granite */
+  double logit_divisor;   /* logits are divided by this; 1 but for Granite */
+  double
+      attention_cap; /* scores become cap * tanh(score / cap), logits likewise (Gemma 2 and 3); 0: no cap */
+  double logit_cap;
+
   RopeConfig rope;
-  bool tied_embeddings; /* the output head is the embedding */
-  bool qk_norm;         /* RMSNorm over each head of q and k before rope (Qwen3) */
-  bool qkv_bias;        /* q, k and v always have a bias (Qwen2) */
+  RopeConfig local_rope; /* of the layers that are ROPE_LOCAL (Gemma 3) */
+  int rotary_dim;        /* even, 2..head_dim: so many first dimensions of a head are turned (Phi-4-mini) */
+  uint8_t *layer_ropes;  /* [n_layers] LayerRope; NULL: all are ROPE_GLOBAL */
+
+  bool tied_embeddings;            /* the output head is the embedding */
+  bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
+  bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
+  bool text_part;                  /* of a model of several parts, under one of their names for it */
   int *windows; /* [n_layers] sliding window: a position sees itself and the window - 1 before; 0: all */
 
   QuantMethod quant;
@@ -90,9 +125,17 @@ Status config_load(const char *directory, ModelConfig *config, Error *err);
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
 void config_release(ModelConfig *config);
 
-/* out[i], i in [0, head_dim / 2): the angle per position of rotary pair (i, i + head_dim / 2), in fp32 as
+LayerRope config_layer_rope(const ModelConfig *config, int layer);
+
+/* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32 as
  * transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
- * yarn). Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071). */
-void rope_frequencies(const ModelConfig *config, float *out, float *attention_factor);
+ * yarn and longrope). long_text: the text is longer than longrope's original_max_position, which changes all
+ * of its positions. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071); Ding et
+ * al., LongRoPE (arXiv:2402.13753). */
+void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_text, float *out,
+                      float *attention_factor);
+
+/* Texts of more tokens than this are `long_text`; INT32_MAX where that changes nothing. */
+int rope_short_text(const ModelConfig *config);
 
 #endif

@@ -1,6 +1,6 @@
 /* rope.c - the frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
  *
- * Called by: the backends when they load a model.
+ * Called by: the backends when they load a model, session.c.
  * Always true: every operation is the fp32 one that transformers' tensors do, in its order, and a Python
  *              number that meets a tensor is rounded to fp32 first; a Python number by itself is a double.
  * Source: transformers 5.23, modeling_rope_utils.py. PyTorch computes number / tensor by the reciprocal. */
@@ -68,20 +68,38 @@ static double yarn_attention_factor(const RopeConfig *rope) {
   return yarn_mscale(rope->factor, 1);
 }
 
-void rope_frequencies(const ModelConfig *config, float *out, float *attention_factor) {
-  const RopeConfig *rope = &config->rope;
-  bool yarn = rope->kind == ROPE_YARN;
-  YarnRamp ramp = yarn ? yarn_ramp(rope, config->head_dim) : (YarnRamp){0};
-  *attention_factor = yarn ? (float)yarn_attention_factor(rope) : 1.0f;
-  for (int pair = 0; pair < config->head_dim / 2; pair++) {
-    float wave = power((float)rope->theta, (float)(2 * pair) / (float)config->head_dim);
+/* --- longrope: each pair's wave is longer by a factor of its own, one set for short texts, one for long. */
+
+static double long_attention_factor(const RopeConfig *rope) {
+  if (rope->attention_factor != 0) return rope->attention_factor;
+  return rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_max_position));
+}
+
+void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_text, float *out,
+                      float *attention_factor) {
+  const float *factors = long_text ? rope->long_factors : rope->short_factors;
+  YarnRamp ramp = rope->kind == ROPE_YARN ? yarn_ramp(rope, rotary_dim) : (YarnRamp){0};
+  *attention_factor = rope->kind == ROPE_YARN   ? (float)yarn_attention_factor(rope)
+                      : rope->kind == ROPE_LONG ? (float)long_attention_factor(rope)
+                                                : 1.0f;
+  for (int pair = 0; pair < rotary_dim / 2; pair++) {
+    float wave = power((float)rope->theta, (float)(2 * pair) / (float)rotary_dim);
     float frequency = 1.0f / wave;
     switch (rope->kind) {
     case ROPE_PLAIN: break;
     case ROPE_LINEAR: frequency /= (float)rope->factor; break;
     case ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
     case ROPE_YARN: frequency = yarn_frequency(&ramp, pair, wave); break;
+    case ROPE_LONG: frequency = 1.0f / (factors[pair] * wave); break;
     }
     out[pair] = frequency;
   }
+}
+
+LayerRope config_layer_rope(const ModelConfig *config, int layer) {
+  return config->layer_ropes ? (LayerRope)config->layer_ropes[layer] : ROPE_GLOBAL;
+}
+
+int rope_short_text(const ModelConfig *config) {
+  return config->rope.kind == ROPE_LONG ? (int)config->rope.original_max_position : INT32_MAX;
 }

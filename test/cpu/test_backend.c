@@ -67,6 +67,11 @@ static TestModel *model_of(const Shape *shape) {
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
                                   .windows = t->windows,
+                                  .rotary_dim = HEAD_DIM,
+                                  .embedding_scale = 1,
+                                  .attention_scale = 1 / sqrt(HEAD_DIM),
+                                  .residual_scale = 1,
+                                  .logit_divisor = 1,
                                   .rope = {.kind = shape->rope,
                                            .theta = 100,
                                            .factor = 4,
@@ -151,7 +156,7 @@ static void exact_product(Errors *errors, const TestModel *t, const Linear *line
 /* The angle is a product in fp32 (rope_frequencies), all else in double. */
 static void exact_turn(Errors *errors, const TestModel *t, const Vector *norm, int position, double *head) {
   float frequencies[HEAD_DIM / 2], factor;
-  rope_frequencies(&t->model.config, frequencies, &factor);
+  rope_frequencies(&t->model.config.rope, HEAD_DIM, false, frequencies, &factor);
   if (norm->data) exact_norm(errors, head, norm, head);
   for (int i = 0; i < HEAD_DIM / 2; i++) {
     double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + HEAD_DIM / 2];

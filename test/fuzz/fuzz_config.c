@@ -31,7 +31,7 @@ static void check(const ModelConfig *c) {
   for (int i = 0; i < c->n_eos; i++) require(c->eos[i] >= 0);
 
   float frequencies[128], attention_factor;
-  rope_frequencies(c, frequencies, &attention_factor);
+  rope_frequencies(&c->rope, c->rotary_dim, false, frequencies, &attention_factor);
   require(isfinite(attention_factor));
   for (int i = 0; i < c->head_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
 }

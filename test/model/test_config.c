@@ -213,7 +213,7 @@ static void frequencies_are_those_of_transformers(void **state) {
     if (config_parse("config.json", text, strlen(text), &c, &err) != STATUS_OK)
       fail_msg("%s: %s", text, err.text);
     assert_int_equal(c.head_dim, 2 * rope_references[i].n);
-    rope_frequencies(&c, got, &attention_factor);
+    rope_frequencies(&c.rope, c.rotary_dim, false, got, &attention_factor);
     assert_true(attention_factor == rope_references[i].attention_factor);
     for (int pair = 0; pair < rope_references[i].n; pair++) {
       double want = rope_references[i].frequencies[pair];
