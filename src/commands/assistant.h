@@ -1,5 +1,5 @@
-/* assistant.h - a model that is open to answer: checkpoint, tokenizer, chat template, device, session, sampler; and the
- * one way in which an answer is made of a prompt. What becomes of the text is its caller's.
+/* assistant.h - a model that is open to answer: checkpoint, tokenizer, chat template, device, session,
+ * sampler; and the one way in which an answer is made of a prompt. What becomes of the text is its caller's.
  *
  * Called by: run.c (one shot), map.c, choose.c, chat.c.
  *   assistant_open()     refuses all that can be refused before a weight is touched
@@ -44,7 +44,7 @@ typedef struct {
   bool verbose;
 } AnswerFlags;
 
-/* All that opens and steers a model. Begin with assistant_defaults; release with assistant_flags_release(). */
+/* All that opens and steers a model. Begin with assistant_defaults, end with assistant_flags_release(). */
 typedef struct {
   ModelFlags model;
   ChatFlags chat;
@@ -65,7 +65,7 @@ extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
 
 typedef struct {
   const AssistantFlags *flags;
-  const char *model_path;
+  char *model_path;
   Model *model;
   Tokenizer *tokenizer;
   Chat *chat;              /* NULL: raw, or the checkpoint has no template */
@@ -74,7 +74,8 @@ typedef struct {
   int think_budget;        /* likewise; -1: no limit */
   int max_tokens;          /* likewise; -1: no limit */
   SamplerSettings sampler; /* likewise; every answer begins with the first draw of its seed */
-  Buffer system;           /* -sys or -sysf; data NULL where neither is given */
+  bool has_system;         /* -sys or -sysf */
+  Buffer system;           /* its text */
   IdList ends;             /* tokens that end an answer */
   Device device;
   SessionOptions session_options;
@@ -86,15 +87,16 @@ typedef struct {
 Status assistant_open(const AssistantFlags *flags, Assistant *assistant, Error *err);
 void assistant_release(Assistant *assistant); /* a zeroed one is fine */
 
-/* The ids of a conversation, with the opening of the answer behind it (without a chat: of the last message's text as
- * it is). Refused where there are none, or the model has no embedding for them. */
+/* Appends the ids of a conversation, with the opening of the answer behind it (without a chat: of the last
+ * message's text as it is). Refused where there are none, or the model has no embedding for them. */
 Status assistant_encode(const Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                         IdList *ids, Error *err);
 /* The same for -sys and one message of the user's, which is what most prompts are. */
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 
-/* The context: -c, or what memory has room for, but where the model allows it at least n_prompt and some more. */
+/* The context: -c, or what memory has room for, but where the model allows it at least n_prompt and some
+ * more. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
@@ -104,8 +106,8 @@ Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT } TextKind;
 
 typedef struct {
-  /* Takes text as soon as it is known to be shown, whole characters, size > 0. *stop = true ends the answer with
-   * FINISH_STOP. The marks around a thought are not part of it, nor is white space around them. */
+  /* Takes text as soon as it is known to be shown, whole characters, size > 0. *stop = true ends the answer
+   * with FINISH_STOP. The marks around a thought are not part of it, nor is white space around them. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
   /* Each token's id as it comes, before its text; may be NULL. */
   Status (*token)(void *user, int32_t id, Error *err);
@@ -125,9 +127,10 @@ typedef struct {
   double prefill_ms, first_token_ms, decode_ms;
 } AnswerResult;
 
-/* Prefills what the session does not hold of ids[0..n), generates, splits thought from answer (a prompt that ends in an
- * open thought begins inside it), obeys end tokens, --stop (in the answer), the limits above. An interruption is no
- * failure: reason FINISH_INTERRUPTED. The session then holds prompt and answer (but perhaps its last token). */
+/* Prefills what the session does not hold of ids[0..n), generates, splits thought from answer (a prompt that
+ * ends in an open thought begins inside it), obeys end tokens, --stop (in the answer), the limits above. An
+ * interruption is no failure: reason FINISH_INTERRUPTED. The session then holds prompt and answer (but
+ * perhaps its last token). */
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
 

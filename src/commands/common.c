@@ -107,6 +107,19 @@ Status text_read(const char *path, Buffer *out, Error *err) {
                    (unsigned char)out->data[start + valid], valid);
 }
 
+Status text_check(const char *what, const char *text, Error *err) {
+  size_t size = strlen(text), valid = utf8_valid_prefix(text, size);
+  if (valid == size) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", what,
+                   (unsigned char)text[valid], valid);
+}
+
+void text_drop_newline(Buffer *text) {
+  if (text->size == 0 || text->data[text->size - 1] != '\n') return;
+  text->size--;
+  if (text->size && text->data[text->size - 1] == '\r') text->size--;
+}
+
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err) {
   static const char between[] = " \t\r\n\v\f,[]";
   if (text->size == 0) return STATUS_OK;

@@ -38,6 +38,9 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
 /* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above TEXT_LIMIT, and where
  * it is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
 Status text_read(const char *path, Buffer *out, Error *err);
+/* Refuses an argument that is not valid UTF-8; `what` is its flag. */
+Status text_check(const char *what, const char *text, Error *err);
+void text_drop_newline(Buffer *text); /* the one that ends a file is no part of its text */
 
 /* Appends the ids of a text: numbers with white space, commas or brackets between them. `name` is for
  * messages (STATUS_USAGE). */

@@ -35,7 +35,7 @@ static bool could_become(const char *text, size_t size, const char *mark) {
   return size < strlen(mark) && memcmp(text, mark, size) == 0;
 }
 
-/* Whether the text begins with a thought. A closing mark alone ends one that nobody has seen the beginning of. */
+/* Whether the text begins with a thought. A closing mark alone ends one whose beginning nobody has seen. */
 static void decide(ThinkingSplitter *s) {
   size_t spaces = count_spaces(s->held.data, s->held.size), size = s->held.size - spaces;
   const char *text = s->held.data + spaces;
@@ -58,7 +58,8 @@ static size_t find_close(const ThinkingSplitter *s, size_t from) {
   return s->held.size;
 }
 
-/* How much of `held` belongs to the thought whatever comes: all but white space at its end and a part of the mark. */
+/* How much of `held` belongs to the thought whatever comes: all but white space at its end and a part of the
+ * mark. */
 static size_t known_thought(const ThinkingSplitter *s) {
   size_t length = strlen(s->close) - 1;
   if (length > s->held.size) length = s->held.size;

@@ -57,7 +57,7 @@ static Status hand_out(Session *session, TokenSink sink, void *user, int32_t id,
 static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                   GenerateResult *result, double *first_ms, Error *err) {
   bool stop = false;
-  Forced forced = {0};
+  Forced forced = {options->forced, options->n_forced};
   while (result->n_generated != options->max_tokens) {
     result->reason = FINISH_INTERRUPTED;
     if (options->interrupted && *options->interrupted) break;

@@ -25,6 +25,8 @@ typedef struct {
   const int32_t *eos; /* [n_eos] */
   int n_eos;
   bool ignore_eos;
+  const int32_t *forced; /* [n_forced] the first tokens, as in a TokenReply */
+  int n_forced;
   const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
 } GenerateOptions;
 
