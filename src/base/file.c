@@ -36,11 +36,32 @@ static char *copy_string(const char *string, Error *err) {
 
 /* --- mapping */
 
+static int64_t nanoseconds(struct timespec time) {
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static FileStamp stamp_of(const struct stat *info) {
+  return (FileStamp){.device = info->st_dev,
+                     .inode = info->st_ino,
+                     .size = (uint64_t)info->st_size,
+                     .changed_ns = nanoseconds(info->st_mtim),
+                     .status_changed_ns = nanoseconds(info->st_ctim)};
+}
+
+bool file_has_stamp(const char *path, const FileStamp *stamp) {
+  struct stat info;
+  if (stat(path, &info) != 0) return false;
+  FileStamp now = stamp_of(&info);
+  return now.device == stamp->device && now.inode == stamp->inode && now.size == stamp->size &&
+         now.changed_ns == stamp->changed_ns && now.status_changed_ns == stamp->status_changed_ns;
+}
+
 static Status map_descriptor(int descriptor, Status refused, MappedFile *file, Error *err) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return system_error(err, refused, file->path, "examine");
   if (!S_ISREG(info.st_mode))
     return error_set(err, refused, "%s is %s, expected a regular file", file->path, file_kind(info.st_mode));
+  file->stamp = stamp_of(&info);
   if (info.st_size == 0) return STATUS_OK;
   if ((uintmax_t)info.st_size > PTRDIFF_MAX)
     return error_set(err, refused, "%s: %jd bytes do not fit into memory addresses", file->path,
@@ -311,7 +332,7 @@ static void sync_directory(const char *path) {
 
 Status atomic_file_commit(AtomicFile *file, Error *err) {
   Status status = STATUS_OK;
-  if ((file->temporary || file->unnamed) && fsync(file->descriptor) != 0)
+  if ((file->temporary || file->unnamed) && !file->fleeting && fsync(file->descriptor) != 0)
     status = system_error(err, STATUS_FAILED, file->path, "write to disk");
   if (status == STATUS_OK && file->unnamed) status = take_temporary_name(file, 0, err);
   int descriptor = file->descriptor;
@@ -321,7 +342,7 @@ Status atomic_file_commit(AtomicFile *file, Error *err) {
     status = system_error(err, STATUS_FAILED, file->path, "write");
   if (status == STATUS_OK && file->temporary) {
     if (rename(file->temporary, file->path) == 0) {
-      sync_directory(file->path);
+      if (!file->fleeting) sync_directory(file->path);
       free(file->temporary);
       file->temporary = NULL;
     } else {

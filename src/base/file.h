@@ -3,21 +3,32 @@
 #define AUK_BASE_FILE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/buffer.h"
 #include "base/status.h"
 
+/* Which file it is and since when it holds what it holds: writing to it, or putting another in its place,
+ * makes another stamp, as far as the file system's clock tells times apart. */
+typedef struct {
+  uint64_t device, inode, size;
+  int64_t changed_ns, status_changed_ns; /* since 1970 */
+} FileStamp;
+
 typedef struct {
   char *path;                /* as it was given; for messages */
   const unsigned char *data; /* [size], read-only; NULL for an empty file */
   size_t size;               /* bytes */
+  FileStamp stamp;           /* when it was mapped */
 } MappedFile;
 
 /* Maps a regular file. Directories, fifos and devices are refused by kind. `refused` is the status of such
  * failures: STATUS_MODEL for parts of a checkpoint, STATUS_FAILED otherwise. */
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
+/* Whether what is at `path` now has this stamp. */
+bool file_has_stamp(const char *path, const FileStamp *stamp);
 
 /* Appends a whole file, or everything from `stream` (name is then for messages), to a buffer. For texts of
  * people; parts of a checkpoint are mapped. Fifos are fine here, directories are not. More than `limit` bytes
@@ -51,6 +62,7 @@ typedef struct {
   char *path;      /* NULL when nothing is open */
   char *temporary; /* the name it has until it is complete; NULL: none yet, or it is written directly */
   bool unnamed;    /* it has no name yet */
+  bool fleeting;   /* for the caller to set: losing it with the machine's power is no loss, so no fsync */
   int descriptor;
 } AtomicFile;
 

@@ -336,6 +336,10 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
              : kind == QUANT_FILE ? quantization_parse(&r, true, config)
                                   : parse_generation(&r, config);
   }
+  ContentHash content;
+  if (status == STATUS_OK && kind != GENERATION_FILE &&
+      (status = content_of_bytes(file.data, file.size, 1, NULL, &content, err)) == STATUS_OK)
+    content_add(&config->content, content);
   json_free(tree);
   file_unmap(&file);
   return status;

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/content.h"
 #include "base/status.h"
 
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } RopeKind;
@@ -116,6 +117,8 @@ typedef struct {
   int32_t eos[MAX_EOS];
   int n_eos;
   GenerationDefaults generation;
+
+  ContentHash content; /* of the files that this was read from, but generation_config.json */
 } ModelConfig;
 
 /* Reads DIR/config.json (and quant_config.json, generation_config.json where they are). Zeroes *config first;

@@ -1,0 +1,131 @@
+/* content.c - see content.h.
+ *
+ * Called by: model/identity.c, commands/cache.c.   Calls: hash64.c, kept.c.
+ * Always true: what is remembered was found under exactly this stamp, at a time when every later change would
+ *              have made another one. */
+#include "base/content.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash64.h"
+#include "base/kept.h"
+
+static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* the golden ratio's bits */
+
+/* The coarsest clock of a file system that is in use: FAT's, of two seconds. */
+static const int64_t RACY_NS = 2000000000;
+
+/* What is read each time, in some milliseconds: remembering it is not worth the doubt. */
+enum { SMALL_BYTES = 16 << 20 };
+
+/* --- of bytes */
+
+Status content_of_bytes(const void *bytes, size_t size, int n_threads, const volatile int *interrupted,
+                        ContentHash *hash, Error *err) {
+  size_t n_pieces = (size + CONTENT_PIECE - 1) / CONTENT_PIECE;
+  ContentHash *pieces = mem_alloc(n_pieces, sizeof *pieces, "hashes of a file", err);
+  if (!pieces) return STATUS_FAILED;
+  const unsigned char *data = bytes;
+#pragma omp parallel for schedule(dynamic) if (n_pieces > 4) num_threads(n_threads)
+  for (size_t i = 0; i < n_pieces; i++) {
+    if (interrupted && *interrupted) continue;
+    size_t at = i * CONTENT_PIECE, left = size - at, n = left < CONTENT_PIECE ? left : CONTENT_PIECE;
+    pieces[i] = (ContentHash){hash64(data + at, n, SEED_A), hash64(data + at, n, SEED_B)};
+  }
+  *hash = (ContentHash){hash64(pieces, n_pieces * sizeof *pieces, SEED_A ^ size),
+                        hash64(pieces, n_pieces * sizeof *pieces, SEED_B ^ size)};
+  free(pieces);
+  return interrupted && *interrupted ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
+}
+
+void content_add(ContentHash *list, ContentHash next) {
+  ContentHash both[2] = {*list, next};
+  *list = (ContentHash){hash64(both, sizeof both, SEED_A), hash64(both, sizeof both, SEED_B)};
+}
+
+/* --- what is remembered */
+
+/* The whole file, in the machine's own byte order. */
+typedef struct {
+  char magic[8];
+  FileStamp stamp;
+  ContentHash hash;
+  uint64_t check; /* hash64() of all before it */
+} Memory;
+_Static_assert(sizeof(Memory) == 8 + 5 * 8 + 2 * 8 + 8, "a file's bytes: no padding");
+
+static const char MAGIC[8] = "aukknow1";
+
+static uint64_t check_of(const Memory *memory) {
+  return hash64(memory, offsetof(Memory, check), 0);
+}
+
+static char *memory_path(const char *directory, const FileStamp *stamp, Error *err) {
+  char name[32];
+  snprintf(name, sizeof name, "known-%016llx", (unsigned long long)hash64(stamp, sizeof *stamp, 0));
+  return path_join(directory, name, err);
+}
+
+bool content_recall(const char *directory, const FileStamp *stamp, ContentHash *hash) {
+  char *path = memory_path(directory, stamp, NULL);
+  int descriptor = -1;
+  uint64_t size = 0;
+  Memory memory;
+  memset(&memory, 0, sizeof memory);
+  bool known = path && kept_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
+               size == sizeof memory &&
+               kept_read(descriptor, path, 0, &memory, sizeof memory, NULL) == STATUS_OK &&
+               memcmp(memory.magic, MAGIC, sizeof MAGIC) == 0 && memory.check == check_of(&memory) &&
+               memcmp(&memory.stamp, stamp, sizeof *stamp) == 0;
+  if (known) *hash = memory.hash;
+  if (descriptor >= 0) close(descriptor);
+  free(path);
+  return known;
+}
+
+int64_t content_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+Status content_remember(const char *directory, const FileStamp *stamp, int64_t started_ns,
+                        const ContentHash *hash, bool *remembered, Error *err) {
+  *remembered = false;
+  if (stamp->changed_ns > started_ns - RACY_NS || stamp->status_changed_ns > started_ns - RACY_NS)
+    return STATUS_OK;
+  Memory memory = {.stamp = *stamp, .hash = *hash};
+  memcpy(memory.magic, MAGIC, sizeof MAGIC);
+  memory.check = check_of(&memory);
+  TRY(kept_directory(directory, err));
+  char *path = memory_path(directory, stamp, err);
+  if (!path) return STATUS_FAILED;
+  AtomicFile file;
+  Status status = kept_create(path, &file, err);
+  if (status == STATUS_OK && (status = atomic_file_write(&file, &memory, sizeof memory, err)) != STATUS_OK)
+    atomic_file_abort(&file);
+  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
+  *remembered = status == STATUS_OK;
+  free(path);
+  return status;
+}
+
+/* --- of files */
+
+Status content_of_file(const MappedFile *file, const ContentSearch *search, ContentHash *hash, bool *known,
+                       Error *err) {
+  bool small = file->size <= SMALL_BYTES, remembered;
+  *known = !small && content_recall(search->directory, &file->stamp, hash);
+  if (*known || (!small && !search->may_read)) return STATUS_OK;
+  int64_t started_ns = content_clock_ns();
+  TRY(content_of_bytes(file->data, file->size, search->n_threads, search->interrupted, hash, err));
+  *known = file_has_stamp(file->path, &file->stamp);
+  if (*known && !small)
+    content_remember(search->directory, &file->stamp, started_ns, hash, &remembered, NULL);
+  return STATUS_OK;
+}

@@ -1,0 +1,47 @@
+/* identity.c - see identity.h.
+ *
+ * Called by: commands/cache.c.   Calls: base/content.c. */
+#include "model/identity.h"
+
+#include <stdlib.h>
+
+#include "model/loaders.h"
+
+static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error *err) {
+  ContentHash hash;
+  TRY(content_of_bytes(bytes, size, 1, NULL, &hash, err));
+  content_add(list, hash);
+  return STATUS_OK;
+}
+
+/* What of the model is in no file as it is: flags may have changed it, or the layout decided it. */
+static Status add_derived(const Model *model, ContentHash *list, Error *err) {
+  const double flagged[] = {model->config.rope.theta, model->config.norm_eps};
+  size_t n_tensors = model_tensor_count(model);
+  bool *used = mem_alloc(n_tensors, sizeof *used, "tensors", err);
+  if (!used) return STATUS_FAILED;
+  for (size_t i = 0; i < n_tensors; i++) used[i] = model_tensor(model, i)->used;
+  Status status = add_bytes(list, used, n_tensors * sizeof *used, err);
+  free(used);
+  return status ? status : add_bytes(list, flagged, sizeof flagged, err);
+}
+
+static Status add_file(const MappedFile *file, const ContentSearch *search, ContentHash *list, bool *known,
+                       Error *err) {
+  ContentHash hash = {0};
+  TRY(content_of_file(file, search, &hash, known, err));
+  content_add(list, hash);
+  return STATUS_OK;
+}
+
+Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
+                     Error *err) {
+  const WeightFiles *weights = &model->files->weights;
+  *known = !model->dummy;
+  *hash = model->config.content;
+  TRY(add_derived(model, hash, err));
+  for (size_t i = 0; *known && i < weights->n_shards; i++)
+    TRY(add_file(&weights->shards[i]->file, search, hash, known, err));
+  if (*known && model->layout == LAYOUT_AK48) TRY(add_file(&model->files->packed, search, hash, known, err));
+  return STATUS_OK;
+}
