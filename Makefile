@@ -29,7 +29,7 @@ STATIC       = 0
 Q            = $(if $(V),,@echo "  $@";)
 
 .DEFAULT_GOAL := all
-.PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs install clean help FORCE
+.PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs torture torture-program install clean help FORCE
 .SECONDARY:
 MAKEFLAGS += --no-builtin-rules
 
@@ -182,6 +182,18 @@ fuzz-programs: $(FUZZERS)
 $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz)
 	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)
 
+# auk with calls of the C library that fail when told to (test/torture/faults.c): every failure once, with sanitizers.
+torture:
+	@$(MAKE) SANITIZE=1 torture-program
+	@$(PYTHON) scripts/torture.py $(BUILD)/sanitize/torture $(TORTURE)
+
+torture-program: $(BUILD)/torture
+
+WRAPPED := $(shell sed -n 's/.*__wrap_\([a-z]*\)(.*) {/\1/p' test/torture/faults.c)
+$(BUILD)/torture: $(BUILD)/main.o $(BUILD)/test/torture/faults.o $(call archives,commands)
+	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) \
+	  $(patsubst -lpcre2-8,$(or $(filter /%,$(shell $(CC) -print-file-name=libpcre2-8.a)),-lpcre2-8),$(call libraries,commands))
+
 demo: $(BUILD)/auk
 	@AUK=$(BUILD)/auk PYTHON=$(PYTHON) sh scripts/demo.sh
 
@@ -211,6 +223,7 @@ help:
 	@echo "make lint       check formatting, who includes whom, and more"
 	@echo "make format     let clang-format rewrite the sources"
 	@echo "make fuzz       feed the parsers hostile input, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs clang)"
+	@echo "make torture    let every allocation, read, write ... fail once (TORTURE='--every N': a sample)"
 	@echo "make install    install the program           (PREFIX=$(PREFIX), DESTDIR=)"
 	@echo "make clean      remove everything that was built"
 	@echo "Where a compiler or a library is missing: sh scripts/bootstrap.sh TARGET"

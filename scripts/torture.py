@@ -1,0 +1,164 @@
+"""make torture: every allocation, open, read, mmap, write, fsync and rename of short runs fails once, each in a run of
+its own, and every such run must end as the program promises.
+
+    torture.py PROGRAM [--every N] [--only WORD] [--jobs N]
+
+PROGRAM is an auk that test/torture/faults.c is linked into, built with sanitizers. For each scenario below and each kind
+of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left (--every N: only each Nth
+of them, begun at another place for each scenario; the whole takes minutes, CI takes a sample). What must hold:
+
+  - the exit status is a documented one, and not that of a signal or a sanitizer;
+  - a failure is told in one line on standard error that begins with "auk: "; no failure leaves standard output as it is
+    without the fault, or shorter (text that streams cannot be taken back), never other bytes;
+  - a file that was to be written is whole or not there, and nothing else is left beside it;
+  - the same command without a fault then gives what it always gave.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODEL = ROOT / "test" / "data" / "stories260K-awq"
+KINDS = ("alloc", "open", "read", "map", "write", "sync", "rename")
+SANITIZER = 99  # exit status of a sanitizer's finding, which is no status of ours
+DOCUMENTED = {1, 2, 3, 4, 130, 141}
+LIMIT_S = 60
+
+# name, arguments ({out}: a path to write, {dir}: a folder of the run's own), standard input, whether {out} is a whole
+# file or nothing
+SCENARIOS = [
+    ("run", ["-m", MODEL, "-p", "Once upon a time", "-n", "4", "--seed", "1"], None),
+    ("pipe", ["-m", MODEL, "-n", "3", "--raw", "-"], "One day"),
+    ("tokenize", ["tokenize", "-m", MODEL, "-p", "Once upon a time"], None),
+    ("eval", ["eval", "-m", MODEL, "-f", "{dir}/text", "--logits-out", "{out}"], None),
+    ("pack", ["pack", MODEL, "-o", "{out}"], None),
+    ("inspect", ["inspect", MODEL, "--json"], None),
+]
+
+
+def command_of(scenario, folder):
+    return [str(a).format(out=folder / "out" / "file", dir=folder) if isinstance(a, str) else str(a)
+            for a in scenario[1]]
+
+
+def prepare(folder):
+    (folder / "out").mkdir(parents=True)
+    (folder / "text").write_text("Once upon a time there was a dog.")
+    return folder
+
+
+def run(program, scenario, folder, fault=None):
+    """The finished process, and whether the fault came about."""
+    told = folder / "told"
+    told.unlink(missing_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "HOME": str(folder),
+                   "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state"),
+                   "ASAN_OPTIONS": f"exitcode={SANITIZER}:allocator_may_return_null=1:detect_leaks=1",
+                   "UBSAN_OPTIONS": f"exitcode={SANITIZER}:halt_on_error=1:print_stacktrace=1",
+                   "AUK_FAULT_TOLD": str(told)}
+    if fault:
+        environment["AUK_FAULT"] = fault
+    process = subprocess.run([program, *command_of(scenario, folder)], input=(scenario[2] or "").encode(),
+                             capture_output=True, timeout=LIMIT_S, env=environment)
+    return process, told.exists()
+
+
+def written(folder):
+    return {str(p.relative_to(folder / "out")): p.read_bytes() for p in sorted((folder / "out").rglob("*")) if p.is_file()}
+
+
+def complaint(process, files, whole, whole_files):
+    """What is wrong with a run that had a fault, or None."""
+    errors = process.stderr.decode(errors="replace")
+    told = [line for line in errors.splitlines() if line.startswith("auk: ")]
+    if process.returncode == SANITIZER or process.returncode < 0:
+        return "crash or sanitizer"
+    if not whole.stdout.startswith(process.stdout):
+        return "other output"
+    if process.returncode == 0:  # the fault did not matter, and then all is there
+        if process.stdout != whole.stdout:
+            return "success with output cut"
+        return None if files == whole_files else "success with files missing"
+    if process.returncode not in DOCUMENTED:
+        return f"status {process.returncode}"
+    if process.returncode not in (130, 141) and len(told) != 1:
+        return f"{len(told)} messages"
+    if files not in ({}, whole_files):
+        return f"files left: {', '.join(files)}"
+    return None
+
+
+def one(program, scenario, kind, n, whole, whole_files, home):
+    """A run with one fault: (whether it came about, what is wrong or None, its standard error)."""
+    folder = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
+    try:
+        process, came = run(program, scenario, folder, f"{kind}:{n}")
+        wrong = complaint(process, written(folder), whole, whole_files)
+        if not came and process.returncode != 0:
+            wrong = wrong or f"status {process.returncode} without a fault"
+        return came, wrong, process.stderr.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        return True, "hangs", ""
+    finally:
+        shutil.rmtree(folder)
+
+
+def torture(program, scenario, every, jobs, home):
+    """Runs all faults of one scenario: how many came about, and what was wrong."""
+    folder = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
+    whole, _ = run(program, scenario, folder)
+    if whole.returncode != 0:
+        sys.exit(f"{scenario[0]}: fails without any fault: {whole.stderr.decode()}")
+    whole_files = written(folder)
+    total, wrong, counts = 0, [], {}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for index, kind in enumerate(KINDS):
+            n, more = 1 + index % every, True
+            while more:
+                batch = range(n, n + every * jobs * 8, every)
+                results = pool.map(lambda i: (i, *one(program, scenario, kind, i, whole, whole_files, home)), batch)
+                for i, came, what, errors in results:
+                    if came:
+                        total += 1
+                        counts[kind] = counts.get(kind, 0) + 1
+                    more = more and came
+                    if what:
+                        wrong.append((kind, i, what, errors))
+                n = batch[-1] + every
+    again = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
+    process, _ = run(program, scenario, again)
+    if process.stdout != whole.stdout or written(again) != whole_files:
+        wrong.append(("after all", 0, "a later run differs", process.stderr.decode()))
+    return total, counts, wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as home:
+        for scenario in SCENARIOS:
+            if options.only and options.only not in scenario[0]:
+                continue
+            total, counts, wrong = torture(options.program, scenario, options.every, options.jobs, pathlib.Path(home))
+            print(f"{scenario[0]}: {total} faults {json.dumps(counts)}, {len(wrong)} wrong", flush=True)
+            for kind, n, what, errors in wrong[:20]:
+                print(f"  {kind}:{n}: {what}\n    " + "\n    ".join(errors.splitlines()[:30]))
+            passed += total - len(wrong)
+            failed += len(wrong)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
