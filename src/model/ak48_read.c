@@ -196,7 +196,7 @@ static Status read_body(const Ak48Header *header, bool qk_norm, Model *model, Er
   files->packed_tensors = mem_alloc(n, sizeof *files->packed_tensors, "tensors", err);
   files->packed_names = mem_alloc(n, AK48_NAME_SIZE, "tensor names", err);
   if (!files->packed_tensors || !files->packed_names) return STATUS_FAILED;
-  TRY(model_make_layers(model, err));
+  TRY(model_make_layers(model, "model.", err));
   Reader reader = {model, &files->packed};
   uint64_t end;
   TRY(ak48_walk(header, qk_norm, place, &reader, &end, err));

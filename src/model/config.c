@@ -1,6 +1,6 @@
 /* config.c - reads config.json, generation_config.json and quant_config.json into a ModelConfig.
  *
- * Called by: the loaders of src/model.   Calls: base/json.c, quantization.c.
+ * Called by: the loaders of src/model.   Calls: architectures.c, config_positions.c, quantization.c.
  * Always true: what a field means and what it is when absent is as in transformers' config class of the
  *              architecture (5.23, models/NAME/configuration_NAME.py); what would change the result and is
  *              not computed here is refused by name; sizes are so small that products of three fit int64. */
@@ -13,75 +13,83 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "model/architectures.h"
+#include "model/config_positions.h"
 #include "model/config_reader.h"
 #include "model/quantization.h"
 
-/* Which layers have a sliding window. */
-typedef enum {
-  WINDOW_NONE,     /* no layer, whatever the config says of windows */
-  WINDOW_ALL,      /* all, unless sliding_window is null */
-  WINDOW_BY_LAYER, /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
-} WindowRule;
+/* --- architecture */
 
-typedef struct {
-  const char *architecture, *model_type;
-  int vocab_size, intermediate, max_position; /* where the config does not say */
-  int n_kv_heads;                             /* likewise; 0: as many as n_heads */
-  int head_dim;                               /* likewise; 0: hidden / n_heads */
-  int bos, eos;                               /* likewise; -1: none */
-  bool qk_norm, qkv_bias;
-  WindowRule windows;
-} Family;
-
-/* clang-format off */
-static const Family families[] = {
-  /* architecture        model_type  vocab  interm. positions kv head bos eos qk_norm qkv_bias windows */
-  {"LlamaForCausalLM",   "llama",    32000, 11008,   2048,  0,   0,  1,  2, false,  false,   WINDOW_NONE},
-  {"MistralForCausalLM", "mistral",  32000, 14336, 131072,  8,   0,  1,  2, false,  false,   WINDOW_ALL},
-  {"Qwen2ForCausalLM",   "qwen2",   151936, 22016,  32768, 32,   0, -1, -1, false,  true,    WINDOW_BY_LAYER},
-  {"Qwen3ForCausalLM",   "qwen3",   151936, 22016,  32768, 32, 128, -1, -1, true,   false,   WINDOW_BY_LAYER},
-};
-/* clang-format on */
-static const size_t n_families = sizeof families / sizeof *families;
-
-/* --- architecture and sizes */
-
-static Status choose_family(const Reader *r, const Family **family) {
-  const char *model_type, *architecture = NULL;
-  TRY(reader_string(r, "model_type", &model_type));
+/* What the config says it is: the first of architectures, and model_type; either may be NULL. */
+static Status read_names(const Reader *r, const char **architecture, const char **model_type) {
+  TRY(reader_string(r, "model_type", model_type));
   const Json *list = json_member(r->object, "architectures"), *first = json_first(list);
   if (list && (!json_is_array(list) || (first && !json_is_string(first))))
     return reader_refuse(r, "architectures is no list of names");
   size_t size;
-  if (first) architecture = json_string(first, &size);
-  if (!architecture && !model_type)
+  *architecture = first ? json_string(first, &size) : NULL;
+  if (!*architecture && !*model_type)
     return reader_refuse(r, "neither architectures nor model_type says what model it is");
-  for (size_t i = 0; i < n_families; i++) {
-    *family = &families[i];
-    if (architecture ? !json_string_is(first, (*family)->architecture)
-                     : strcmp(model_type, (*family)->model_type) != 0)
-      continue;
-    if (model_type && strcmp(model_type, (*family)->model_type) != 0)
-      return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type,
-                           (*family)->model_type, (*family)->architecture);
-    return STATUS_OK;
-  }
-  return reader_refuse(r,
-                       "%s %s is not supported, expected LlamaForCausalLM, MistralForCausalLM, "
-                       "Qwen2ForCausalLM or Qwen3ForCausalLM",
-                       architecture ? "architecture" : "model_type",
-                       architecture ? architecture : model_type);
+  return STATUS_OK;
 }
 
-static Status parse_heads(const Reader *r, const Family *family, ModelConfig *config) {
-  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, 32, &config->n_heads));
-  bool all = family->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
-  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : family->n_kv_heads,
+static Status refuse_architecture(const Reader *r, const char *architecture, const char *model_type) {
+  static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
+  const char *kind = architecture ? "architecture" : "model_type",
+             *name = architecture ? architecture : model_type;
+  for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
+    if (json_member(r->object, experts[i]))
+      return reader_refuse(r, "%s %s is not supported: it is a mixture of experts (%s)", kind, name,
+                           experts[i]);
+  char names[400];
+  architecture_names(names, sizeof names);
+  return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
+}
+
+/* The text part of a model of several parts: its config, with the words for messages in `name`. */
+static Status enter_text(const Reader *r, const TextWrapper *wrapper, char name[1024], Reader *text) {
+  TRY(reader_object(r, "text_config", name, text));
+  if (!text->object)
+    return reader_refuse(r, "text_config is missing, expected the config of %s's text part",
+                         wrapper->architecture);
+  const char *type;
+  TRY(reader_string(text, "model_type", &type));
+  if (type && strcmp(type, wrapper->text_type) != 0)
+    return reader_refuse(text, "model_type %.60s is not supported, expected %s", type, wrapper->text_type);
+  return STATUS_OK;
+}
+
+/* *text: the reader of the text part's config, which is `r` itself where there are no other parts. */
+static Status choose_architecture(const Reader *r, char name[1024], Reader *text,
+                                  const Architecture **architecture, ModelConfig *config) {
+  const char *model_name = NULL, *model_type = NULL;
+  TRY(read_names(r, &model_name, &model_type));
+  const TextWrapper *wrapper = text_wrapper_find(model_name, model_name ? NULL : model_type);
+  *architecture = wrapper ? architecture_find(NULL, wrapper->text_type)
+                          : architecture_find(model_name, model_name ? NULL : model_type);
+  if (!*architecture) return refuse_architecture(r, model_name, model_type);
+  const char *own_name = wrapper ? wrapper->architecture : (*architecture)->architecture;
+  const char *own_type = wrapper ? wrapper->model_type : (*architecture)->model_type;
+  if (model_type && strcmp(model_type, own_type) != 0)
+    return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type, own_type,
+                         own_name);
+  snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
+  config->text_part = wrapper != NULL;
+  *text = *r;
+  return wrapper ? enter_text(r, wrapper, name, text) : STATUS_OK;
+}
+
+/* --- sizes */
+
+static Status parse_heads(const Reader *r, const Architecture *architecture, ModelConfig *config) {
+  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, architecture->n_heads, &config->n_heads));
+  bool all = architecture->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
+  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : architecture->n_kv_heads,
                  &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
                          config->n_heads, config->n_kv_heads);
-  int head_dim = family->head_dim;
+  int head_dim = architecture->head_dim;
   if (!head_dim && !json_member(r->object, "head_dim")) {
     if (config->hidden % config->n_heads != 0)
       return reader_refuse(
@@ -96,152 +104,90 @@ static Status parse_heads(const Reader *r, const Family *family, ModelConfig *co
   return STATUS_OK;
 }
 
-static Status parse_sizes(const Reader *r, const Family *family, ModelConfig *config) {
-  snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
-  config->qk_norm = family->qk_norm ? QK_NORM_HEADS : QK_NORM_NONE;
-  config->qkv_bias = family->qkv_bias;
-  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, 4096, &config->hidden));
-  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, family->intermediate, &config->intermediate));
-  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, 32, &config->n_layers));
-  TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, family->vocab_size, &config->vocab_size));
-  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, family->max_position, &config->max_position));
-  TRY(reader_double(r, "rms_norm_eps", 0, 1, 1e-6, &config->norm_eps));
-  TRY(reader_bool(r, "tie_word_embeddings", false, &config->tied_embeddings));
-  const char *activation;
-  TRY(reader_string(r, "hidden_act", &activation));
-  if (activation && strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-    return reader_refuse(r, "hidden_act %s is not supported, expected silu", activation);
-  TRY(parse_heads(r, family, config));
-  config->rotary_dim = config->head_dim;
+static Status parse_sizes(const Reader *r, const Architecture *architecture, ModelConfig *config) {
+  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, architecture->hidden, &config->hidden));
+  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, architecture->intermediate,
+                 &config->intermediate));
+  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, architecture->n_layers, &config->n_layers));
+  TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, architecture->vocab_size, &config->vocab_size));
+  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, architecture->max_position,
+                 &config->max_position));
+  return parse_heads(r, architecture, config);
+}
+
+/* --- what is computed */
+
+static Status parse_activation(const Reader *r, const Architecture *architecture, ModelConfig *config) {
+  static const struct {
+    const char *name;
+    Activation activation;
+  } known[] = {{"silu", ACTIVATION_SILU},
+               {"swish", ACTIVATION_SILU},
+               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+               {"gelu_new", ACTIVATION_GELU_TANH}};
+  const char *name;
+  TRY(reader_string(r, architecture->activation_key, &name));
+  config->activation = architecture->activation;
+  if (!name) return STATUS_OK;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    config->activation = known[i].activation;
+    if (strcmp(name, known[i].name) == 0) return STATUS_OK;
+  }
+  return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh",
+                       architecture->activation_key, name);
+}
+
+static Status parse_biases(const Reader *r, const Architecture *architecture, ModelConfig *config) {
+  if (architecture->members & HAS_ATTENTION_BIAS)
+    TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
+  config->qkv_bias = architecture->qkv_bias || config->o_bias;
+  return architecture->members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias)
+                                              : STATUS_OK;
+}
+
+enum { MAX_FACTOR = 1000000 }; /* of what multiplies or divides activations: likely a mistake beyond */
+
+/* `fallback` where there is no such member; where it is null, there is no cap. */
+static Status parse_cap(const Reader *r, const char *key, double fallback, double *out) {
+  return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
+}
+
+static Status parse_factors(const Reader *r, const Architecture *architecture, ModelConfig *config) {
+  const unsigned members = architecture->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->attention_scale = 1 / sqrt(config->head_dim);
-  return STATUS_OK;
-}
-
-/* --- rope */
-
-const char *rope_kind_name(RopeKind kind) {
-  static const char *const names[] = {[ROPE_PLAIN] = "default",
-                                      [ROPE_LINEAR] = "linear",
-                                      [ROPE_LLAMA3] = "llama3",
-                                      [ROPE_YARN] = "yarn",
-                                      [ROPE_LONG] = "longrope"};
-  return names[kind];
-}
-
-static Status rope_kind(const Reader *r, RopeKind *kind) {
-  const char *name, *old_name;
-  TRY(reader_string(r, "rope_type", &name));
-  TRY(reader_string(r, "type", &old_name));
-  if (!name) name = old_name ? old_name : "default";
-  for (int i = ROPE_PLAIN; i <= ROPE_YARN; i++) {
-    *kind = (RopeKind)i;
-    if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
+  /* transformers rounds it to the dtype of its tensors; what is computed here is fp32. */
+  if (architecture->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
+  if (members & HAS_QUERY_SCALAR) {
+    double scalar;
+    TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, architecture->query_scalar, &scalar));
+    config->attention_scale = 1 / sqrt(scalar);
   }
-  return reader_refuse(r, "rope type %s is not supported, expected default, linear, llama3 or yarn", name);
-}
-
-static Status rope_required(const Reader *r, const char *key, double low, double high, double *out) {
-  if (!json_member(r->object, key)) return reader_refuse(r, "%s is missing", key);
-  return reader_double(r, key, low, high, 0, out);
-}
-
-static Status rope_is_whole(const Reader *r) {
-  double part;
-  TRY(reader_double(r, "partial_rotary_factor", 0, 1, 1, &part));
-  if (part != 1) return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
-  return STATUS_OK;
-}
-
-static Status parse_yarn(const Reader *r, const ModelConfig *config, RopeConfig *rope) {
-  TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
-                    &rope->factor));
-  TRY(reader_double(r, "beta_fast", 0, 1e6, 32, &rope->beta_fast));
-  TRY(reader_double(r, "beta_slow", 0, 1e6, 1, &rope->beta_slow));
-  if (rope->beta_fast == 0) rope->beta_fast = 32; /* as in transformers */
-  if (rope->beta_slow == 0) rope->beta_slow = 1;
-  TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
-  TRY(reader_double(r, "mscale", 0, 1e3, 0, &rope->mscale));
-  TRY(reader_double(r, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim));
-  if (rope->beta_fast < 1e-3 || rope->beta_slow < 1e-3)
-    return reader_refuse(r, "beta_fast is %g and beta_slow %g, expected at least 0.001", rope->beta_fast,
-                         rope->beta_slow);
-  if (rope->theta <= 1)
-    return reader_refuse(r, "rope_theta is %g, expected more than 1 with yarn", rope->theta);
-  return reader_bool(r, "truncate", true, &rope->truncate);
-}
-
-static Status parse_llama3(const Reader *r, RopeConfig *rope) {
-  TRY(rope_required(r, "factor", 1e-3, 1e6, &rope->factor));
-  TRY(rope_required(r, "low_freq_factor", 1e-3, 1e6, &rope->low_freq_factor));
-  TRY(rope_required(r, "high_freq_factor", 1e-3, 1e6, &rope->high_freq_factor));
-  if (rope->high_freq_factor <= rope->low_freq_factor)
-    return reader_refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g",
-                         rope->high_freq_factor, rope->low_freq_factor);
-  return STATUS_OK;
-}
-
-/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Where both are given,
- * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict() decides; an original context length beside the
- * object counts more than one inside it. */
-static Status parse_rope(const Reader *r, ModelConfig *config) {
-  RopeConfig *rope = &config->rope;
-  char name[1024];
-  Reader scaling;
-  TRY(reader_object(r, "rope_scaling", name, &scaling));
-  if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", name, &scaling));
-  for (const Json *item = json_first(scaling.object); item; item = json_next(item))
-    if (json_is_object(item))
-      return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", json_key(item));
-  TRY(rope_kind(&scaling, &rope->kind));
-  TRY(rope_is_whole(r));
-  TRY(rope_is_whole(&scaling));
-  double theta;
-  TRY(reader_double(r, "rope_theta", 1, 1e18, 10000, &theta));
-  TRY(reader_double(&scaling, "rope_theta", 1, 1e18, theta, &rope->theta));
-  if (rope->kind == ROPE_PLAIN) return STATUS_OK;
-  if (rope->kind == ROPE_LINEAR) return rope_required(&scaling, "factor", 1e-3, 1e6, &rope->factor);
-  const char *original = "original_max_position_embeddings";
-  TRY(reader_double(&scaling, original, 1, MAX_POSITION, config->max_position, &rope->original_max_position));
-  TRY(reader_double(r, original, 1, MAX_POSITION, rope->original_max_position, &rope->original_max_position));
-  return rope->kind == ROPE_LLAMA3 ? parse_llama3(&scaling, rope) : parse_yarn(&scaling, config, rope);
-}
-
-/* --- sliding windows */
-
-/* layer_types, where given, decides for models that can mix; others (not `mixed`) must do so without it. */
-static Status apply_layer_types(const Reader *r, bool mixed, int window, ModelConfig *config) {
-  const Json *types = json_member(r->object, "layer_types");
-  if (!types) return STATUS_OK;
-  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return reader_refuse(r, "layer_types is no list of num_hidden_layers %d names", config->n_layers);
-  int layer = 0;
-  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
-    bool sliding = json_string_is(type, "sliding_attention");
-    if (!sliding && !json_string_is(type, "full_attention"))
-      return reader_refuse(
-          r, "layer_types[%d] is not supported, expected full_attention or sliding_attention", layer);
-    if (mixed ? sliding && !window : sliding != (config->windows[layer] > 0))
-      return reader_refuse(
-          r, "layer_types[%d] is %s, expected %s: %s %s", layer,
-          sliding ? "sliding_attention" : "full_attention", sliding ? "full_attention" : "sliding_attention",
-          mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
-    config->windows[layer] = sliding ? window : 0;
+  if (members & HAS_MULTIPLIERS) {
+    TRY(reader_double(r, "embedding_multiplier", 1e-6, MAX_FACTOR, 1, &config->embedding_scale));
+    TRY(reader_double(r, "attention_multiplier", 1e-6, MAX_FACTOR, 1, &config->attention_scale));
+    TRY(reader_double(r, "residual_multiplier", 1e-6, MAX_FACTOR, 1, &config->residual_scale));
+    TRY(reader_double(r, "logits_scaling", 1e-6, MAX_FACTOR, 1, &config->logit_divisor));
   }
-  return STATUS_OK;
+  if (members & HAS_ATTENTION_CAP)
+    TRY(parse_cap(r, "attn_logit_softcapping", architecture->attention_cap, &config->attention_cap));
+  else if (members & HAS_LOGIT_CAP && json_member(r->object, "attn_logit_softcapping"))
+    return reader_refuse(r, "attn_logit_softcapping is not supported in %s, expected null",
+                         config->architecture);
+  return members & HAS_LOGIT_CAP
+             ? parse_cap(r, "final_logit_softcapping", architecture->logit_cap, &config->logit_cap)
+             : STATUS_OK;
 }
 
-static Status parse_windows(const Reader *r, const Family *family, ModelConfig *config) {
-  config->windows = mem_alloc((size_t)config->n_layers, sizeof *config->windows, "sliding windows", r->err);
-  if (!config->windows) return STATUS_FAILED;
-  bool use = family->windows == WINDOW_ALL, mixed = family->windows == WINDOW_BY_LAYER;
-  if (mixed) TRY(reader_bool(r, "use_sliding_window", false, &use));
-  int window = 0, first = 0;
-  if (use && !reader_is_null(r, "sliding_window"))
-    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, 4096, &window));
-  if (mixed) TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
-  for (int layer = first; layer < config->n_layers; layer++) config->windows[layer] = window;
-  return apply_layer_types(r, mixed, window, config);
+static Status parse_arithmetic(const Reader *r, const Architecture *architecture, ModelConfig *config) {
+  config->norms = architecture->norms;
+  config->norm_plus_one = architecture->norm_plus_one;
+  config->qk_norm = architecture->qk_norm;
+  config->fused = architecture->fused;
+  TRY(reader_double(r, "rms_norm_eps", 0, 1, architecture->norm_eps, &config->norm_eps));
+  TRY(parse_activation(r, architecture, config));
+  TRY(parse_biases(r, architecture, config));
+  return parse_factors(r, architecture, config);
 }
 
 /* --- special tokens */
@@ -263,12 +209,11 @@ static Status parse_eos(const Reader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-static Status parse_special_tokens(const Reader *r, const Family *family, ModelConfig *config) {
-  int bos;
-  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, reader_is_null(r, "bos_token_id") ? -1 : family->bos,
-                 &bos));
-  config->bos = bos;
-  if (family->eos >= 0 && !reader_is_null(r, "eos_token_id")) config->eos[config->n_eos++] = family->eos;
+static Status parse_special_tokens(const Reader *r, int bos, int eos, ModelConfig *config) {
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, reader_is_null(r, "bos_token_id") ? -1 : bos,
+                 &config->bos));
+  config->n_eos = 0;
+  if (eos >= 0 && !reader_is_null(r, "eos_token_id")) config->eos[config->n_eos++] = eos;
   return parse_eos(r, config);
 }
 
@@ -283,26 +228,35 @@ static Status parse_generation(const Reader *r, ModelConfig *config) {
   TRY(reader_double(r, "top_p", 0, 1, 1, &g->top_p));
   TRY(reader_double(r, "min_p", 0, 1, 0, &g->min_p));
   TRY(reader_double(r, "repetition_penalty", 1e-3, 1e3, 1, &g->repetition_penalty));
-  int bos;
-  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &bos));
-  config->bos = bos;
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
   return parse_eos(r, config);
 }
 
 /* --- files */
 
+/* What a model of several parts says of its text part beside the text part's own config. */
+static Status parse_beside_text(const Reader *r, ModelConfig *config) {
+  TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
+  return parse_eos(r, config);
+}
+
 static Status parse_config(const Reader *r, ModelConfig *config) {
-  const Family *family = NULL;
+  const Architecture *architecture = NULL;
+  char text_name[1024], quant_name[1024];
+  Reader text, quant;
   config->generation =
       (GenerationDefaults){.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1};
-  TRY(choose_family(r, &family));
-  TRY(parse_sizes(r, family, config));
-  TRY(parse_rope(r, config));
-  TRY(parse_windows(r, family, config));
-  TRY(parse_special_tokens(r, family, config));
-  char name[1024];
-  Reader quant;
-  TRY(reader_object(r, "quantization_config", name, &quant));
+  TRY(choose_architecture(r, text_name, &text, &architecture, config));
+  TRY(parse_sizes(&text, architecture, config));
+  TRY(parse_arithmetic(&text, architecture, config));
+  TRY(config_parse_positions(&text, architecture, config));
+  TRY(reader_bool(&text, "tie_word_embeddings", architecture->tied || config->text_part,
+                  &config->tied_embeddings));
+  TRY(parse_special_tokens(&text, architecture->bos, architecture->eos, config));
+  if (config->text_part) TRY(parse_beside_text(r, config));
+  TRY(reader_object(r, "quantization_config", quant_name, &quant));
+  if (!quant.object) TRY(reader_object(&text, "quantization_config", quant_name, &quant));
   return quant.object ? quantization_parse(&quant, false, config) : STATUS_OK;
 }
 

@@ -43,9 +43,8 @@ static bool is_quantised(const ModelConfig *config, const char *name) {
   return true;
 }
 
-static Status take_linear(Layout *layout, const Model *model, int which, Linear *linear, Error *err) {
+static Status take_matrix(Layout *layout, const Model *model, Linear *linear, Error *err) {
   const ModelConfig *config = &model->config;
-  layer_linear_sizes(config, which, &linear->n_in, &linear->n_out);
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   if (is_quantised(config, linear->name)) {
     linear->kind = LINEAR_AWQ;
@@ -60,21 +59,35 @@ static Status take_linear(Layout *layout, const Model *model, int which, Linear 
     linear->dtype = DTYPE_F16;
     linear->weight = take(layout, n_in * n_out, 2);
   }
-  const bool qkv = which == LAYER_Q || which == LAYER_K || which == LAYER_V;
-  if (qkv && config->qkv_bias) linear->bias = take_vector(layout, linear->n_out);
+  return STATUS_OK;
+}
+
+static Status take_linears(Layout *layout, const Model *model, ModelLayer *layer, Error *err) {
+  const ModelConfig *config = &model->config;
+  Linear whole[N_LAYER_LINEARS];
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    const StoredLinear stored = layer_linear_stored(config, which);
+    Linear *linear = layer_linear(layer, which);
+    int n_in, n_out;
+    layer_linear_sizes(config, which, &n_in, &n_out);
+    if (stored.first_part == which) {
+      whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
+      TRY(take_matrix(layout, model, &whole[which], err));
+    }
+    *linear = whole[stored.first_part];
+    if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
+    if (layer_linear_needs_bias(config, which)) linear->bias = take_vector(layout, n_out);
+  }
   return STATUS_OK;
 }
 
 static Status take_layer(Layout *layout, const Model *model, ModelLayer *layer, Error *err) {
-  const ModelConfig *config = &model->config;
-  layer->attn_norm = take_vector(layout, config->hidden);
-  for (int which = 0; which < N_LAYER_LINEARS; which++)
-    TRY(take_linear(layout, model, which, layer_linear(layer, which), err));
-  if (config->qk_norm) {
-    layer->q_norm = take_vector(layout, config->head_dim);
-    layer->k_norm = take_vector(layout, config->head_dim);
+  TRY(take_linears(layout, model, layer, err));
+  for (int which = 0; which < N_LAYER_NORMS; which++) {
+    int width;
+    if (layer_norm_name(&model->config, which, &width))
+      *layer_norm_of(layer, which) = take_vector(layout, width);
   }
-  layer->mlp_norm = take_vector(layout, config->hidden);
   return STATUS_OK;
 }
 
@@ -121,7 +134,7 @@ static Status make_dummy(const char *path, Model *model, Error *err) {
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
   TRY(read_config(path, &model->config, err));
-  TRY(model_make_layers(model, err));
+  TRY(model_make_layers(model, "model.", err));
   Layout layout = {0};
   TRY(lay_out(&layout, model, err));
   TRY(reserve(model, layout.used, err));
@@ -171,13 +184,15 @@ static void fill_vector(const Vector *vector, float low, float high, Random *ran
   if (vector->data) fill_halves(vector->data, (size_t)vector->n, low, high, random);
 }
 
-static void fill_norm(const Vector *norm, Random *random) {
-  fill_vector(norm, 1, 1, random);
+/* What norms multiply by is 1. */
+static void fill_norm(const ModelConfig *config, const Vector *norm, Random *random) {
+  const float weight = config->norm_plus_one ? 0 : 1;
+  fill_vector(norm, weight, weight, random);
 }
 
 /* q - z of independent even nibbles has the variance 42.5; even numbers from -a to a have a^2 / 3. */
-static void fill_linear(const Linear *linear, Random *random) {
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+static void fill_matrix(const Linear *linear, Random *random) {
+  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
   if (linear->kind == LINEAR_AWQ) {
     const size_t groups = n_in / (size_t)linear->group;
     const float scale = 1 / sqrtf(42.5f * (float)linear->n_in);
@@ -188,7 +203,15 @@ static void fill_linear(const Linear *linear, Random *random) {
     const float most = sqrtf(3 / (float)linear->n_in);
     fill_halves(linear->weight, n_in * n_out, -most, most, random);
   }
-  fill_vector(&linear->bias, -0.1f, 0.1f, random);
+}
+
+/* Of several that are stored as one matrix in 4 bits, the first fills all of it. */
+static void fill_linears(const ModelConfig *config, const ModelLayer *layer, Random *random) {
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    const Linear *linear = layer_linear_const(layer, which);
+    if (!linear->skip || layer_linear_stored(config, which).first_part == which) fill_matrix(linear, random);
+    fill_vector(&linear->bias, -0.1f, 0.1f, random);
+  }
 }
 
 Status model_fill_dummy(const Model *model, Error *err) {
@@ -199,15 +222,12 @@ Status model_fill_dummy(const Model *model, Error *err) {
   Random random = {1};
   for (int i = 0; i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    fill_norm(&layer->attn_norm, &random);
-    fill_norm(&layer->q_norm, &random);
-    fill_norm(&layer->k_norm, &random);
-    fill_norm(&layer->mlp_norm, &random);
-    for (int which = 0; which < N_LAYER_LINEARS; which++)
-      fill_linear(layer_linear_const(layer, which), &random);
+    for (int which = 0; which < N_LAYER_NORMS; which++)
+      fill_norm(config, layer_norm_const(layer, which), &random);
+    fill_linears(config, layer, &random);
   }
-  fill_norm(&model->final_norm, &random);
-  fill_linear(&model->head, &random);
+  fill_norm(config, &model->final_norm, &random);
+  fill_matrix(&model->head, &random);
   if (!config->tied_embeddings)
     fill_halves(model->embedding.data, (size_t)config->vocab_size * (size_t)config->hidden, -1, 1, &random);
   return STATUS_OK;

@@ -1,9 +1,8 @@
 /* hf_directory.c - a Hugging Face directory becomes a Model: which tensor is which, and whether it is what
  * the config says.
  *
- * Called by: model.c.   Calls: config.c, weight_files.c.
- * Names are those of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM in
- * transformers, which agree. A linear layer is quantised where its qweight is there and dense where its
+ * Called by: model.c.   Calls: config.c, layers.c, weight_files.c.
+ * Names are those of transformers, which its models agree in (layers.c). A linear layer is quantised where its qweight is there and dense where its
  * weight is: the tensors decide, not modules_to_not_convert. No weight is read here but the norms. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -87,13 +86,30 @@ static Status take_weight(Loader *loader, Linear *linear) {
   return take_dense(loader, weight, linear);
 }
 
-/* A bias that the architecture does not require (config.qkv_bias) is there or not, as the checkpoint was
- * made. */
-static Status take_linear(Loader *loader, int which, bool bias_required, Linear *linear) {
-  layer_linear_sizes(&loader->model->config, which, &linear->n_in, &linear->n_out);
-  TRY(take_weight(loader, linear));
-  if (!bias_required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
+/* A bias that the config does not ask for is there or not, as the checkpoint was made. */
+static Status take_bias(Loader *loader, bool required, Linear *linear) {
+  if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
   return take_vector(loader, linear->name, ".bias", linear->n_out, &linear->bias);
+}
+
+/* All linear layers: the matrices that are stored, and of those that hold several layers their parts. */
+static Status take_linears(Loader *loader, ModelLayer *layer) {
+  const ModelConfig *config = &loader->model->config;
+  Linear whole[N_LAYER_LINEARS];
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    const StoredLinear stored = layer_linear_stored(config, which);
+    Linear *linear = layer_linear(layer, which);
+    int n_in, n_out;
+    layer_linear_sizes(config, which, &n_in, &n_out);
+    if (stored.first_part == which) {
+      whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
+      TRY(take_weight(loader, &whole[which]));
+      TRY(take_bias(loader, layer_linear_needs_bias(config, which), &whole[which]));
+    }
+    *linear = whole[stored.first_part];
+    if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, loader->files->path, loader->err));
+  }
+  return STATUS_OK;
 }
 
 /* --- the model */
@@ -101,23 +117,22 @@ static Status take_linear(Loader *loader, int which, bool bias_required, Linear 
 static Status take_layer(Loader *loader, int index) {
   const ModelConfig *config = &loader->model->config;
   ModelLayer *layer = &loader->model->layers[index];
-  char base[NAME_SIZE];
-  snprintf(base, sizeof base, "model.layers.%d", index);
-  TRY(take_norm(loader, base, ".input_layernorm.weight", config->hidden, &layer->attn_norm));
-  for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    bool qkv = which == LAYER_Q || which == LAYER_K || which == LAYER_V;
-    TRY(take_linear(loader, which, config->qkv_bias && qkv, layer_linear(layer, which)));
+  TRY(take_linears(loader, layer));
+  for (int which = 0; which < N_LAYER_NORMS; which++) {
+    char base[NAME_SIZE];
+    int width;
+    const char *name = layer_norm_name(config, which, &width);
+    if (!name) continue;
+    snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
+    TRY(take_norm(loader, base, ".weight", width, layer_norm_of(layer, which)));
   }
-  if (config->qk_norm) {
-    TRY(take_norm(loader, base, ".self_attn.q_norm.weight", config->head_dim, &layer->q_norm));
-    TRY(take_norm(loader, base, ".self_attn.k_norm.weight", config->head_dim, &layer->k_norm));
-  }
-  return take_norm(loader, base, ".post_attention_layernorm.weight", config->hidden, &layer->mlp_norm);
+  return STATUS_OK;
 }
 
 static Status take_embedding(Loader *loader) {
-  static const char name[] = "model.embed_tokens.weight";
   Model *model = loader->model;
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%sembed_tokens.weight", loader->body);
   const int64_t shape[] = {model->config.vocab_size, model->config.hidden};
   StoredTensor *tensor = hf_find(loader, name, "");
   if (!tensor) return hf_missing(loader, name, "", "");
@@ -128,18 +143,22 @@ static Status take_embedding(Loader *loader) {
   return STATUS_OK;
 }
 
-/* A tied head is the embedding, whatever else the file holds under its name: so transformers has it. */
+/* A tied head is the embedding, whatever else the file holds under its name: so transformers 4 has it. The text
+ * part of several has a head of its own where there is one: configs of those say "tied" of themselves, or
+ * nothing. */
 static Status take_head(Loader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
   *head = (Linear){.kind = LINEAR_DENSE, .n_in = model->config.hidden, .n_out = model->config.vocab_size};
+  if (model->config.text_part && hf_find(loader, loader->head, ".weight"))
+    model->config.tied_embeddings = false;
   if (model->config.tied_embeddings) {
     head->name = "model.embed_tokens";
     head->weight = model->embedding.data;
     head->dtype = model->embedding.dtype;
     return STATUS_OK;
   }
-  head->name = "lm_head";
+  head->name = loader->head;
   StoredTensor *tensor = hf_find(loader, head->name, ".weight");
   const StoredTensor *qweight = hf_find(loader, head->name, ".qweight"),
                      *bias = hf_find(loader, head->name, ".bias");
@@ -163,8 +182,26 @@ static Status take_everything(Loader *loader) {
   Model *model = loader->model;
   TRY(take_embedding(loader));
   for (int i = 0; i < model->config.n_layers; i++) TRY(take_layer(loader, i));
-  TRY(take_norm(loader, "model.norm.weight", "", model->config.hidden, &model->final_norm));
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%snorm.weight", loader->body);
+  TRY(take_norm(loader, name, "", model->config.hidden, &model->final_norm));
   return take_head(loader);
+}
+
+/* What the names of the text part begin with: by itself; beside other parts as transformers 4.51 saves it, and
+ * as later ones do. */
+static void find_names(Loader *loader) {
+  static const struct {
+    const char *body, *head;
+  } names[] = {{"model.", "lm_head"},
+               {"language_model.model.", "language_model.lm_head"},
+               {"model.language_model.", "lm_head"}};
+  size_t n = loader->model->config.text_part ? sizeof names / sizeof *names : 1;
+  for (size_t i = n; i-- > 0;) {
+    loader->body = names[i].body;
+    loader->head = names[i].head;
+    if (hf_find(loader, loader->body, "embed_tokens.weight")) return;
+  }
 }
 
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
@@ -179,7 +216,8 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   Loader loader = {.model = model, .files = &model->files->weights, .config_path = config_path, .err = err};
   Status status = weight_files_open(path, &model->files->weights, err);
   model->unused_tensors = model_tensor_count(model);
-  if (status == STATUS_OK) status = model_make_layers(model, err);
+  if (status == STATUS_OK) find_names(&loader);
+  if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = take_everything(&loader);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
   if (status == STATUS_OK && !model->tokenizer_path) status = sentencepiece_refuse(path, err);

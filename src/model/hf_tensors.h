@@ -9,6 +9,7 @@ typedef struct {
   Model *model;
   const WeightFiles *files;
   const char *config_path; /* for messages */
+  const char *body, *head; /* names begin so: "model.", and the output head's: "lm_head" */
   Error *err;
 } Loader;
 

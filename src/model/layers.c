@@ -7,7 +7,7 @@
 typedef enum { WIDTH_HIDDEN, WIDTH_HEADS, WIDTH_KV_HEADS, WIDTH_INTERMEDIATE } Width;
 
 static const struct {
-  const char *name; /* of its module in Hugging Face's Llama, Mistral, Qwen2 and Qwen3 */
+  const char *name; /* of its module in Hugging Face's models, which agree but for fused ones */
   size_t offset;    /* of its Linear in a ModelLayer */
   Width in, out;
 } linears[N_LAYER_LINEARS] = {
@@ -20,6 +20,15 @@ static const struct {
   [LAYER_DOWN] = { "mlp.down_proj",    offsetof(ModelLayer, down), WIDTH_INTERMEDIATE, WIDTH_HIDDEN       },
   [LAYER_UP]   = { "mlp.up_proj",      offsetof(ModelLayer, up),   WIDTH_HIDDEN,       WIDTH_INTERMEDIATE },
     /* clang-format on */
+};
+
+/* Layers that config->fused stores as one matrix, in the order of their outputs in it. */
+static const struct {
+  const char *name;
+  int n_parts, parts[3];
+} fused[] = {
+    {"self_attn.qkv_proj", 3, {LAYER_Q, LAYER_K, LAYER_V}},
+    {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
 };
 
 Linear *layer_linear(ModelLayer *layer, int which) {
@@ -49,6 +58,72 @@ void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_
   *n_out = width_of(config, linears[which].out);
 }
 
-void layer_linear_full_name(int layer, int which, char out[LINEAR_NAME_SIZE]) {
-  snprintf(out, LINEAR_NAME_SIZE, "model.layers.%d.%s", layer, linears[which].name);
+bool layer_linear_needs_bias(const ModelConfig *config, int which) {
+  switch (which) {
+  case LAYER_Q:
+  case LAYER_K:
+  case LAYER_V: return config->qkv_bias;
+  case LAYER_O: return config->o_bias;
+  default: return config->mlp_bias;
+  }
+}
+
+StoredLinear layer_linear_stored(const ModelConfig *config, int which) {
+  StoredLinear stored = {linears[which].name, which, 0, width_of(config, linears[which].out)};
+  for (size_t i = 0; config->fused && i < sizeof fused / sizeof *fused; i++) {
+    int n_out = 0, first = -1;
+    for (int part = 0; part < fused[i].n_parts; part++) {
+      if (fused[i].parts[part] == which) first = n_out;
+      n_out += width_of(config, linears[fused[i].parts[part]].out);
+    }
+    if (first >= 0) stored = (StoredLinear){fused[i].name, fused[i].parts[0], first, n_out};
+  }
+  return stored;
+}
+
+void layer_linear_full_name(const ModelConfig *config, const char *body, int layer, int which,
+                            char out[LINEAR_NAME_SIZE]) {
+  snprintf(out, LINEAR_NAME_SIZE, "%slayers.%d.%s", body, layer, layer_linear_stored(config, which).name);
+}
+
+/* --- norms */
+
+static const size_t norms[N_LAYER_NORMS] = {
+    [LAYER_ATTN_NORM] = offsetof(ModelLayer, attn_norm),
+    [LAYER_ATTN_POST_NORM] = offsetof(ModelLayer, attn_post_norm),
+    [LAYER_MLP_NORM] = offsetof(ModelLayer, mlp_norm),
+    [LAYER_MLP_POST_NORM] = offsetof(ModelLayer, mlp_post_norm),
+    [LAYER_Q_NORM] = offsetof(ModelLayer, q_norm),
+    [LAYER_K_NORM] = offsetof(ModelLayer, k_norm),
+};
+
+/* The same name is another norm where there are more of them. */
+static const char *const norm_names[][LAYER_Q_NORM] = {
+    [NORM_BEFORE] = {[LAYER_ATTN_NORM] = "input_layernorm", [LAYER_MLP_NORM] = "post_attention_layernorm"},
+    [NORM_AROUND] = {[LAYER_ATTN_NORM] = "input_layernorm",
+                     [LAYER_ATTN_POST_NORM] = "post_attention_layernorm",
+                     [LAYER_MLP_NORM] = "pre_feedforward_layernorm",
+                     [LAYER_MLP_POST_NORM] = "post_feedforward_layernorm"},
+    [NORM_AFTER] = {[LAYER_ATTN_POST_NORM] = "post_attention_layernorm",
+                    [LAYER_MLP_POST_NORM] = "post_feedforward_layernorm"},
+};
+
+Vector *layer_norm_of(ModelLayer *layer, int which) {
+  return (Vector *)((char *)layer + norms[which]);
+}
+
+const Vector *layer_norm_const(const ModelLayer *layer, int which) {
+  return (const Vector *)((const char *)layer + norms[which]);
+}
+
+const char *layer_norm_name(const ModelConfig *config, int which, int *width) {
+  if (which < LAYER_Q_NORM) {
+    *width = config->hidden;
+    return norm_names[config->norms][which];
+  }
+  if (config->qk_norm == QK_NORM_NONE) return NULL;
+  *width = config->head_dim;
+  if (config->qk_norm == QK_NORM_WHOLE)
+    *width *= which == LAYER_Q_NORM ? config->n_heads : config->n_kv_heads;
+  return which == LAYER_Q_NORM ? "self_attn.q_norm" : "self_attn.k_norm";
 }

@@ -22,7 +22,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 
 /* Allocates model->layers and names its Linears, for the n_layers of its config. */
-Status model_make_layers(Model *model, Error *err);
+Status model_make_layers(Model *model, const char *body, Error *err);
 
 /* Number `index` of a tensor of F32, F16 or BF16, at any alignment. */
 float stored_float(const void *data, Dtype dtype, size_t index);
@@ -34,6 +34,9 @@ Status check_norm(const Vector *norm, const char *name, const char *file, Error 
 /* Whether a layer of linear->n_in inputs and n_out outputs can be quantised in groups of this size. `file`
  * and `what` (a tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
+
+/* Leaves of a layer its outputs [first, first + n_out), as they lie. `file` is for the message. */
+Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err);
 
 /* model->tokenizer_path: the flag's, or DIRECTORY/tokenizer.json where that is. */
 Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err);

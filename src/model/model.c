@@ -69,7 +69,7 @@ void model_close(Model *model) {
   free(model);
 }
 
-Status model_make_layers(Model *model, Error *err) {
+Status model_make_layers(Model *model, const char *body, Error *err) {
   size_t n_layers = (size_t)model->config.n_layers;
   ModelFiles *files = model->files;
   model->layers = mem_alloc(n_layers, sizeof *model->layers, "layers", err);
@@ -78,7 +78,7 @@ Status model_make_layers(Model *model, Error *err) {
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];
-      layer_linear_full_name((int)i, which, name);
+      layer_linear_full_name(&model->config, body, (int)i, which, name);
       layer_linear(&model->layers[i], which)->name = name;
     }
   }
@@ -148,6 +148,27 @@ Status check_groups(const Linear *linear, int group, const char *file, const cha
       "%s: %s: a layer of %d inputs and %d outputs cannot be quantised in groups of %d: expected "
       "inputs in whole groups and outputs in eights",
       file, what, linear->n_in, linear->n_out, group);
+}
+
+Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err) {
+  const size_t at = (size_t)first;
+  if (linear->kind == LINEAR_AWQ) {
+    if (first % 8 != 0 || n_out % 8 != 0)
+      return error_set(err, STATUS_MODEL,
+                       "%s: %s holds several layers, of which one has the outputs %d to %d, expected eights",
+                       file, linear->name, first, first + n_out - 1);
+    linear->qweight = (const char *)linear->qweight + at / 2;
+    linear->qzeros = (const char *)linear->qzeros + at / 2;
+    linear->scales = (const char *)linear->scales + at * 2;
+    linear->skip = linear->n_out - n_out;
+  } else {
+    linear->weight = (const char *)linear->weight + at * (size_t)linear->n_in * dtype_bytes(linear->dtype);
+  }
+  if (linear->bias.data)
+    linear->bias.data = (const char *)linear->bias.data + at * dtype_bytes(linear->bias.dtype);
+  linear->bias.n = linear->bias.data ? n_out : 0;
+  linear->n_out = n_out;
+  return STATUS_OK;
 }
 
 /* --- what lies in the files */

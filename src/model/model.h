@@ -58,6 +58,8 @@ typedef struct {
   LinearKind kind;
   int n_in, n_out;     /* both > 0; for AWQ n_in % group == 0 and n_out % 8 == 0 */
   int group;           /* AWQ: inputs that share a scale; n_in when one serves a whole column */
+  int skip;            /* AWQ: columns of each stored row that belong to other layers (fused ones); rows of
+                        * qweight, qzeros and scales are n_out + skip columns apart; skip % 8 == 0 */
   const void *qweight; /* AWQ: u32 [n_in][n_out / 8] */
   const void *qzeros;  /* AWQ: u32 [n_in / group][n_out / 8] */
   const void *scales;  /* AWQ: f16 [n_in / group][n_out] */
@@ -68,11 +70,13 @@ typedef struct {
 } Linear;
 
 typedef struct {
-  Vector attn_norm;      /* [hidden] input_layernorm */
+  Vector attn_norm;      /* [hidden] of what goes into attention; data NULL with NORM_AFTER */
   Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back */
-  Vector q_norm, k_norm; /* [head_dim], data NULL unless config.qk_norm */
-  Vector mlp_norm;       /* [hidden] post_attention_layernorm */
+  Vector q_norm, k_norm; /* [head_dim], or of all heads together; data NULL unless config.qk_norm */
+  Vector attn_post_norm; /* [hidden] of what comes out of o; data NULL with NORM_BEFORE */
+  Vector mlp_norm;       /* [hidden] of what goes into gate and up; data NULL with NORM_AFTER */
   Linear gate, up, down; /* hidden -> intermediate twice, and back */
+  Vector mlp_post_norm;  /* [hidden] of what comes out of down; data NULL with NORM_BEFORE */
 } ModelLayer;
 
 typedef struct ModelFiles ModelFiles; /* the mappings behind the views, private to src/model */

@@ -294,7 +294,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
       {"+'rope_scaling': {'type': 'dynamic', 'factor': 2}",
        "rope_scaling: rope type dynamic is not supported"},
       {"+'rope_parameters': {'rope_type': 'longrope'}",
-       "rope_parameters: rope type longrope is not supported"},
+       "rope_parameters: short_factor is missing"},
       {"+'rope_scaling': {'type': 'linear'}", "rope_scaling: factor is missing"},
       {"+'rope_scaling': {'type': 'linear', 'factor': 0}", "rope_scaling: factor is 0"},
       {"+'rope_scaling': {'type': 'llama3', 'factor': 8, 'low_freq_factor': 1}",

@@ -1,0 +1,12 @@
+/* config_positions.h - how config.json says where tokens are: rotary positions and sliding windows, layer by layer.
+ * Private to src/model. */
+#ifndef AUK_MODEL_CONFIG_POSITIONS_H
+#define AUK_MODEL_CONFIG_POSITIONS_H
+
+#include "model/architectures.h"
+#include "model/config_reader.h"
+
+/* Fills rope, local_rope, rotary_dim, windows and layer_ropes. PRECOND sizes are filled. */
+Status config_parse_positions(const Reader *r, const Architecture *architecture, ModelConfig *config);
+
+#endif
