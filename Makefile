@@ -34,7 +34,7 @@ Q            = $(if $(V),,@echo "  $@";)
 MAKEFLAGS += --no-builtin-rules
 
 VERSION  := 0.1.0
-PACKAGES := libcjson libutf8proc libpcre2-8
+PACKAGES := libcjson libutf8proc libpcre2-8 libedit
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
 AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -Isrc -I. $(CPPFLAGS)
 # No contraction and no fast math: results depend on the source, not on the compiler's mood.
@@ -44,7 +44,9 @@ ifeq ($(STATIC),1)
 # What has an archive is linked in, what has none is put beside the program, where $$ORIGIN finds it.
 archive     = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a))
 BESIDE     := $(foreach lib,cjson cmocka,$(if $(call archive,$(lib)),,$(lib)))
-AUK_LDLIBS := $(foreach lib,cjson utf8proc pcre2-8 gomp,$(or $(call archive,$(lib)),-l$(lib))) -lm -ldl -lpthread $(LDLIBS)
+EDIT       := $(if $(call archive,edit),edit tinfo bsd md,edit) # libedit.a with what it needs
+AUK_LDLIBS := $(foreach lib,cjson utf8proc pcre2-8 $(EDIT) gomp,$(or $(call archive,$(lib)),-l$(lib))) \
+  -lm -ldl -lpthread $(LDLIBS)
 AUK_LDFLAGS = -Wl,--as-needed -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -static-libgcc
 endif
 # Warnings are off here: what sanitizers put into the code makes gcc warn of paths that are not there.

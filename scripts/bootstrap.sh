@@ -78,6 +78,7 @@ look() {
     need libcjson-dev cjson-devel cjson has_library libcjson
     need libutf8proc-dev utf8proc-devel libutf8proc has_library libutf8proc
     need libpcre2-dev pcre2-devel pcre2 has_library libpcre2-8
+    need libedit-dev libedit-devel libedit has_library libedit
     case $CC in
     *clang*) need 'clang libc6-dev libomp-dev' 'clang libomp-devel' 'clang openmp' compiles "$CC" ;;
     *) need 'gcc libc6-dev' gcc gcc compiles "$CC" ;;

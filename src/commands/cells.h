@@ -1,0 +1,67 @@
+/* cells.h - text as the cells a line editor moves over: one wide character each, also where a person sees one
+ * character but UTF-8 has several.
+ *
+ * libedit counts columns by wide characters and loses those that have no width of their own (a combining accent, a
+ * joiner). So what has no width is put together with the character before it, and the whole stands in the editor's
+ * line as one proxy: a code point of the same width that no text needs. What the editor writes is translated back on
+ * its way to the terminal, and so is the line when it is done. A proxy's own code point, where a text does hold it, is
+ * a proxy too: every text comes back as it was. A long block of text can stand as a label ("[120 lines]") of proxies,
+ * the first of which holds the text.
+ *
+ * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
+#ifndef AUK_COMMANDS_CELLS_H
+#define AUK_COMMANDS_CELLS_H
+
+#include <stdbool.h>
+#include <wchar.h>
+
+#include "base/buffer.h"
+
+typedef struct {
+  wchar_t *data; /* [size], followed by a 0 where anything was appended */
+  size_t size, capacity;
+} CellString;
+Status cell_string_append(CellString *string, wchar_t cell, Error *err);
+void cell_string_release(CellString *string);
+
+typedef struct {
+  char *text, *shown;           /* [text_size], [shown_size] what it stands for, what is written for it */
+  size_t text_size, shown_size; /* bytes */
+  int group;                    /* of a label's cells: their number from 1; else 0 */
+} Proxy;
+
+typedef struct {
+  Proxy *items; /* [count] */
+  size_t count, capacity;
+} ProxyList;
+
+typedef struct {
+  ProxyList narrow, wide; /* of one column, of two */
+  int n_groups;
+} Cells; /* starts zeroed */
+
+/* Sets LC_CTYPE to the environment's where that is UTF-8, else to C.UTF-8: false where there is neither. */
+bool cells_begin(void);
+void cells_release(Cells *cells);
+
+/* Appends the cells of text[0..size), valid UTF-8. Control characters but newline and tab are left as they are; a U+0000
+ * becomes U+FFFD, since the editor's lines end at it. */
+Status cells_of_text(Cells *cells, const char *text, size_t size, CellString *out, Error *err);
+/* One character behind `line`: its last cell grows where the character has no width, else a cell is appended. */
+Status cells_append(Cells *cells, uint32_t code, CellString *line, Error *err);
+/* Appends a label that stands for text[0..size). */
+Status cells_of_block(Cells *cells, const char *text, size_t size, const char *label, CellString *out,
+                      Error *err);
+
+/* Appends what cells[0..n) stand for, and what is to be written for them. */
+Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out, Error *err);
+Status cells_shown(const Cells *cells, const char *written, size_t size, Buffer *out, Error *err);
+
+bool cells_is_joined(uint32_t code);               /* it has no width of its own */
+int cells_group(const Cells *cells, wchar_t cell); /* of a label: its number; else 0 */
+
+/* Where the cursor stands behind line[0..n), written from column `indent` on: the row, from 0, as libedit breaks
+ * lines. */
+int cells_row(const wchar_t *line, size_t n, int indent, int columns);
+
+#endif

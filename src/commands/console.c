@@ -1,0 +1,197 @@
+/* console.c - see console.h.
+ *
+ * Called by: chat.c, line_editor.c.
+ * Always true: what changes here is changed by signal handlers or read by them, which have no other place; each handler
+ *              calls only what POSIX lists as safe in one. A handler may run in any thread, so what waits for a
+ *              signal waits at a pipe that handlers write to. */
+#include "commands/console.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+static const int taken[] = {SIGINT,  SIGTERM, SIGHUP,  SIGWINCH, SIGTSTP, SIGCONT,
+                            SIGQUIT, SIGABRT, SIGSEGV, SIGBUS,   SIGILL,  SIGFPE};
+enum { N_TAKEN = sizeof taken / sizeof *taken, PATIENCE = 3 /* interruptions */ };
+
+static struct {
+  bool open, ansi;
+  int screen, wake[2];
+  struct termios found, quiet;      /* as it was at first; the same without echo */
+  struct sigaction before[N_TAKEN]; /* of taken[i] */
+  volatile sig_atomic_t mode;
+  volatile int interrupted; /* SIGINTs that nobody attended to, or 1 for the others */
+  volatile sig_atomic_t interrupt, leaving, resized, resumed;
+} console;
+
+/* --- in handlers */
+
+static void wake(void) {
+  char byte = 0;
+  if (write(console.wake[1], &byte, 1) < 0) return; /* full: it wakes all the same */
+}
+
+static void put_back(void) {
+  static const char calm[] = "\033[?2004l\033[0m"; /* no marks around what is pasted, no colour */
+  if (console.mode == CONSOLE_IDLE) return;
+  tcsetattr(STDIN_FILENO, TCSANOW, &console.found);
+  if (console.ansi && write(console.screen, calm, sizeof calm - 1) < 0) return;
+}
+
+/* What would have become of the signal without us; a fault comes again by itself. */
+static void hand_on(int number, bool fault) {
+  put_back();
+  for (int i = 0; i < N_TAKEN; i++)
+    if (taken[i] == number) sigaction(number, &console.before[i], NULL);
+  if (fault) return;
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  raise(number);
+  pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+static void stop(void) {
+  struct termios now;
+  bool known = tcgetattr(STDIN_FILENO, &now) == 0;
+  put_back();
+  struct sigaction standard = {.sa_handler = SIG_DFL}, ours;
+  sigset_t one, before;
+  sigemptyset(&standard.sa_mask);
+  sigemptyset(&one);
+  sigaddset(&one, SIGTSTP);
+  sigaction(SIGTSTP, &standard, &ours);
+  raise(SIGTSTP);
+  pthread_sigmask(SIG_UNBLOCK, &one, &before); /* stands still here until it is resumed */
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  sigaction(SIGTSTP, &ours, NULL);
+  if (known) tcsetattr(STDIN_FILENO, TCSANOW, &now);
+  console.resumed = 1;
+  wake();
+}
+
+static void on_signal(int number, siginfo_t *from, void *context) {
+  (void)context;
+  int saved = errno;
+  switch (number) {
+  case SIGINT:
+    console.interrupt = 1;
+    if (++console.interrupted > PATIENCE) hand_on(number, false);
+    break;
+  case SIGTERM:
+  case SIGHUP:
+    if (console.leaving) hand_on(number, false);
+    console.leaving = 1;
+    console.interrupted = 1;
+    break;
+  case SIGWINCH: console.resized = 1; break;
+  case SIGTSTP: stop(); break;
+  case SIGCONT:
+    if (console.mode == CONSOLE_ANSWERING) tcsetattr(STDIN_FILENO, TCSANOW, &console.quiet);
+    console.resumed = 1;
+    break;
+  default: hand_on(number, from->si_code > 0 && number != SIGQUIT && number != SIGABRT);
+  }
+  wake();
+  errno = saved;
+}
+
+/* --- outside of them */
+
+Status console_begin(int screen, bool ansi, Error *err) {
+  if (tcgetattr(STDIN_FILENO, &console.found))
+    return error_set(err, STATUS_FAILED, "standard input: cannot read the terminal's settings: %s",
+                     strerror(errno));
+  if (pipe2(console.wake, O_NONBLOCK | O_CLOEXEC))
+    return error_set(err, STATUS_FAILED, "cannot open a pipe for signals: %s", strerror(errno));
+  console.quiet = console.found;
+  console.quiet.c_lflag &= (tcflag_t) ~(ECHO | ECHONL);
+  console.screen = screen;
+  console.ansi = ansi;
+  console.open = true;
+  struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
+  sigfillset(&action.sa_mask);
+  for (int i = 0; i < N_TAKEN; i++) {
+    sigaction(taken[i], NULL, &console.before[i]);
+    bool ignored = console.before[i].sa_handler == SIG_IGN;
+    if (ignored && (taken[i] == SIGHUP || taken[i] == SIGTSTP)) continue; /* nohup; a shell without jobs */
+    sigaction(taken[i], &action, NULL);
+  }
+  return STATUS_OK;
+}
+
+void console_end(void) {
+  if (!console.open) return;
+  put_back();
+  console.mode = CONSOLE_IDLE;
+  for (int i = 0; i < N_TAKEN; i++) sigaction(taken[i], &console.before[i], NULL);
+  close(console.wake[0]);
+  close(console.wake[1]);
+  console.open = false;
+}
+
+void console_mode(ConsoleMode mode) {
+  if (!console.open) return;
+  if (mode == CONSOLE_ANSWERING) tcsetattr(STDIN_FILENO, TCSADRAIN, &console.quiet);
+  if (mode == CONSOLE_IDLE) tcsetattr(STDIN_FILENO, TCSADRAIN, &console.found);
+  console.mode = mode;
+}
+
+const volatile int *console_interrupted(void) {
+  return &console.interrupted;
+}
+
+void console_attend(void) {
+  console.interrupt = 0;
+  console.interrupted = console.leaving;
+}
+
+bool console_leaving(void) {
+  return console.leaving;
+}
+
+static bool take(volatile sig_atomic_t *flag) {
+  bool was = *flag;
+  *flag = 0;
+  return was;
+}
+
+ConsoleEvent console_wait(void) {
+  for (;;) {
+    char bytes[64];
+    while (read(console.wake[0], bytes, sizeof bytes) > 0) continue;
+    if (console.leaving) return CONSOLE_LEAVE;
+    if (take(&console.interrupt)) {
+      console_attend();
+      return CONSOLE_INTERRUPT;
+    }
+    if (take(&console.resumed)) return CONSOLE_RESUMED;
+    if (take(&console.resized)) return CONSOLE_RESIZED;
+    struct pollfd ready[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                             {.fd = console.wake[0], .events = POLLIN}};
+    if (poll(ready, 2, -1) < 0 && errno != EINTR && errno != EAGAIN) return CONSOLE_LEAVE;
+    if (ready[0].revents && !ready[1].revents) return CONSOLE_KEYS;
+  }
+}
+
+static struct winsize window(void) {
+  struct winsize size = {0};
+  if (ioctl(console.screen, TIOCGWINSZ, &size)) size = (struct winsize){0};
+  return size;
+}
+
+int console_columns(void) {
+  int columns = window().ws_col;
+  return columns < 2 ? 80 : columns;
+}
+
+int console_rows(void) {
+  int rows = window().ws_row;
+  return rows < 1 ? 24 : rows;
+}

@@ -1,0 +1,538 @@
+/* line_editor.c - see line_editor.h: libedit, and what it does not know by itself.
+ *
+ * Called by: chat_input.c.   Calls: libedit, cells.c, console.c.
+ * Always true: libedit reads only through next_key(), so that signals and bracketed paste are seen here first, and
+ *              writes only through write_shown(), which puts characters in the place of proxies (cells.h). Keys
+ *              of our own making are C1 controls (U+0080..U+009F), which no terminal sends as UTF-8 and which are
+ *              dropped where one does. */
+#include "commands/line_editor.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/utf8.h"
+#include "commands/cells.h"
+#include "commands/console.h"
+
+enum {
+  KEY_JOIN = 0x81, /* a character without width was typed: `joined` */
+  KEY_CANCEL,      /* Ctrl-C */
+  KEY_TO_END,      /* to the end of the line */
+  KEY_OLDER,       /* history */
+  KEY_NEWER,       /* history */
+  HISTORY_LINES = 1000,
+  PASTE_LIMIT = 16 << 20, /* characters: more than any context holds */
+};
+
+struct LineEditor {
+  EditLine *line;
+  HistoryW *history;
+  FILE *screen, *drawn; /* the terminal; what libedit writes to */
+  bool ansi;
+  Cells cells;
+  wchar_t prompt[64];
+  int prompt_width, columns;
+  unsigned char input[4096]; /* [n_input], read up to at_input */
+  size_t n_input, at_input;
+  wchar_t queue[4]; /* keys to come before what is read */
+  int n_queued;
+  uint32_t joined;
+  char half[4]; /* [n_half] the beginning of a character that libedit has not written whole */
+  size_t n_half;
+  bool cancelled, left;
+  LineCompleter complete;
+  void *user;
+  Error *err; /* of the read that goes on; what fails in a callback is told there */
+  Status status;
+};
+
+static LineEditor *editor_of(EditLine *line) {
+  LineEditor *editor;
+  el_wget(line, EL_CLIENTDATA, &editor);
+  return editor;
+}
+
+/* A failure in a callback ends the read. */
+static bool failed(LineEditor *e, Status status) {
+  if (status && !e->status) e->status = status;
+  return status != STATUS_OK;
+}
+
+/* --- what libedit writes */
+
+static ssize_t write_shown(void *cookie, const char *bytes, size_t size) {
+  LineEditor *e = cookie;
+  Buffer text = {0}, shown = {0};
+  Error ignored;
+  Status status = buffer_append(&text, e->half, e->n_half, &ignored);
+  if (status == STATUS_OK) status = buffer_append(&text, bytes, size, &ignored);
+  size_t whole = text.size, start = whole ? utf8_before(text.data, whole) : 0;
+  uint32_t code;
+  if (whole && whole - start < sizeof e->half && utf8_decode(text.data + start, whole - start, &code) == 0)
+    whole = start;
+  e->n_half = text.size - whole;
+  if (e->n_half) memcpy(e->half, text.data + whole, e->n_half);
+  if (status == STATUS_OK) status = cells_shown(&e->cells, text.data, whole, &shown, &ignored);
+  if (status == STATUS_OK && shown.size) {
+    fwrite(shown.data, 1, shown.size, e->screen);
+    fflush(e->screen);
+  }
+  buffer_release(&text);
+  buffer_release(&shown);
+  return status ? 0 : (ssize_t)size;
+}
+
+static void put(LineEditor *e, const char *text) {
+  fflush(e->drawn);
+  fputs(text, e->screen);
+  fflush(e->screen);
+}
+
+/* --- what a person types */
+
+/* The terminal has another size: what the line takes on the screen is drawn anew. How the terminal itself breaks long
+ * lines anew differs; taking the least that the line may cover leaves at worst a part of it above, and never takes
+ * away what stood there before. */
+static void redraw(LineEditor *e) {
+  const LineInfoW *line = el_wline(e->line);
+  size_t n = (size_t)(line->cursor - line->buffer);
+  int columns = console_columns();
+  int before = cells_row(line->buffer, n, e->prompt_width, e->columns);
+  int now = cells_row(line->buffer, n, e->prompt_width, columns);
+  int up = before < now ? before : now;
+  fflush(e->drawn);
+  if (e->ansi) {
+    if (up > 0) fprintf(e->screen, "\033[%dA", up);
+    fputs("\r\033[J", e->screen);
+  } else {
+    fputc('\n', e->screen);
+  }
+  fflush(e->screen);
+  e->columns = columns;
+  el_resize(e->line);
+  el_wset(e->line, EL_REFRESH);
+}
+
+static void resume(LineEditor *e) {
+  el_wset(e->line, EL_PREP_TERM, 0);
+  el_wset(e->line, EL_PREP_TERM, 1);
+  put(e, e->ansi ? "\033[?2004h\r\033[J" : "\n");
+  e->columns = console_columns();
+  el_resize(e->line);
+  el_wset(e->line, EL_REFRESH);
+}
+
+typedef enum { BYTE_READ, BYTE_INTERRUPT, BYTE_END } ByteResult;
+
+static ByteResult next_byte(LineEditor *e, unsigned char *byte) {
+  while (e->at_input == e->n_input) {
+    switch (console_wait()) {
+    case CONSOLE_INTERRUPT: return BYTE_INTERRUPT;
+    case CONSOLE_LEAVE: return BYTE_END;
+    case CONSOLE_RESIZED: redraw(e); continue;
+    case CONSOLE_RESUMED: resume(e); continue;
+    case CONSOLE_KEYS: break;
+    }
+    ssize_t n = read(STDIN_FILENO, e->input, sizeof e->input);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return BYTE_END;
+    e->n_input = (size_t)n;
+    e->at_input = 0;
+  }
+  *byte = e->input[e->at_input++];
+  return BYTE_READ;
+}
+
+/* A whole character. Bytes that are none, U+0000 and C1 controls are passed over. */
+static ByteResult next_character(LineEditor *e, uint32_t *code) {
+  char bytes[4];
+  size_t n = 0;
+  for (;;) {
+    unsigned char byte;
+    ByteResult result = next_byte(e, &byte);
+    if (result != BYTE_READ) return result;
+    if (n == sizeof bytes) n = 0;
+    bytes[n++] = (char)byte;
+    int length = utf8_decode(bytes, n, code);
+    if (length < 0 && n > 1) { /* the last byte may begin a character */
+      bytes[0] = (char)byte;
+      n = 1;
+      length = utf8_decode(bytes, 1, code);
+    }
+    if (length < 0) n = 0;
+    if (length <= 0) continue;
+    if (*code != 0 && (*code < 0x80 || *code >= 0xA0)) return BYTE_READ;
+    n = 0;
+  }
+}
+
+static int next_key(EditLine *line, wchar_t *key) {
+  LineEditor *e = editor_of(line);
+  if (e->status) return -1;
+  if (e->n_queued) {
+    *key = e->queue[0];
+    memmove(e->queue, e->queue + 1, (size_t)--e->n_queued * sizeof *e->queue);
+    return 1;
+  }
+  uint32_t code;
+  switch (next_character(e, &code)) {
+  case BYTE_END: e->left = true; return 0;
+  case BYTE_INTERRUPT:
+    e->at_input = e->n_input = 0;
+    *key = KEY_TO_END;
+    e->queue[0] = KEY_CANCEL;
+    e->n_queued = 1;
+    return 1;
+  case BYTE_READ: break;
+  }
+  if (cells_is_joined(code)) {
+    e->joined = code;
+    *key = KEY_JOIN;
+    return 1;
+  }
+  CellString cell = {0};
+  bool good = !failed(e, cells_append(&e->cells, code, &cell, e->err));
+  if (good) *key = cell.data[0];
+  cell_string_release(&cell);
+  return good ? 1 : -1;
+}
+
+/* --- keys of our own */
+
+static unsigned char on_cancel(EditLine *line, wint_t key) {
+  (void)key;
+  LineEditor *e = editor_of(line);
+  e->cancelled = true;
+  put(e, "^C\n");
+  return CC_EOF;
+}
+
+static unsigned char on_join(EditLine *line, wint_t key) {
+  (void)key;
+  LineEditor *e = editor_of(line);
+  const LineInfoW *info = el_wline(line);
+  CellString cells = {0};
+  bool behind = info->cursor > info->buffer, good = true;
+  if (behind) good = !failed(e, cell_string_append(&cells, info->cursor[-1], e->err));
+  if (good) good = !failed(e, cells_append(&e->cells, e->joined, &cells, e->err));
+  if (good && behind) el_deletestr(line, 1);
+  if (good) el_winsertstr(line, cells.data);
+  cell_string_release(&cells);
+  return good ? CC_REFRESH : CC_ERROR;
+}
+
+static unsigned char on_newline(EditLine *line, wint_t key) {
+  (void)key;
+  return el_winsertstr(line, L"\n") ? CC_ERROR : CC_REFRESH;
+}
+
+/* A label goes as a whole. */
+static unsigned char on_backspace(EditLine *line, wint_t key) {
+  (void)key;
+  LineEditor *e = editor_of(line);
+  const LineInfoW *info = el_wline(line);
+  if (info->cursor == info->buffer) return CC_ERROR;
+  int group = cells_group(&e->cells, info->cursor[-1]), n = 1;
+  if (group) {
+    const wchar_t *end = info->cursor;
+    while (end < info->lastchar && cells_group(&e->cells, *end) == group) end++;
+    el_cursor(line, (int)(end - info->cursor));
+    for (n = 0; end - n > info->buffer && cells_group(&e->cells, end[-n - 1]) == group;) n++;
+  }
+  el_deletestr(line, n);
+  return CC_REFRESH;
+}
+
+/* How far the cursor moves to stand in the line before or after, as many characters from its beginning; 0: there is
+ * none. */
+static int line_up(const LineInfoW *info) {
+  const wchar_t *start = info->cursor;
+  while (start > info->buffer && start[-1] != L'\n') start--;
+  if (start == info->buffer) return 0;
+  const wchar_t *above = start - 1;
+  while (above > info->buffer && above[-1] != L'\n') above--;
+  ptrdiff_t column = info->cursor - start, length = start - 1 - above;
+  return (int)(above + (column < length ? column : length) - info->cursor);
+}
+
+static int line_down(const LineInfoW *info) {
+  const wchar_t *start = info->cursor, *end = info->cursor;
+  while (start > info->buffer && start[-1] != L'\n') start--;
+  while (end < info->lastchar && *end != L'\n') end++;
+  if (end == info->lastchar) return 0;
+  const wchar_t *below = end + 1, *stop = below;
+  while (stop < info->lastchar && *stop != L'\n') stop++;
+  ptrdiff_t column = info->cursor - start, length = stop - below;
+  return (int)(below + (column < length ? column : length) - info->cursor);
+}
+
+static unsigned char move_line(EditLine *line, int by, wchar_t otherwise) {
+  if (by) {
+    el_cursor(line, by);
+    return CC_CURSOR;
+  }
+  LineEditor *e = editor_of(line);
+  e->queue[0] = otherwise;
+  e->n_queued = 1;
+  return CC_NORM;
+}
+
+static unsigned char on_up(EditLine *line, wint_t key) {
+  (void)key;
+  return move_line(line, line_up(el_wline(line)), KEY_OLDER);
+}
+
+static unsigned char on_down(EditLine *line, wint_t key) {
+  (void)key;
+  return move_line(line, line_down(el_wline(line)), KEY_NEWER);
+}
+
+static unsigned char on_tab(EditLine *line, wint_t key) {
+  (void)key;
+  LineEditor *e = editor_of(line);
+  const LineInfoW *info = el_wline(line);
+  Buffer text = {0}, rest = {0};
+  CellString cells = {0};
+  Status status = cells_text(&e->cells, info->buffer, (size_t)(info->cursor - info->buffer), &text, e->err);
+  if (status == STATUS_OK && e->complete)
+    status = e->complete(e->user, text.data ? text.data : "", text.size, &rest, e->err);
+  if (status == STATUS_OK && rest.size)
+    status = cells_of_text(&e->cells, rest.data, rest.size, &cells, e->err);
+  bool found = !failed(e, status) && cells.size && el_winsertstr(line, cells.data) == 0;
+  cell_string_release(&cells);
+  buffer_release(&rest);
+  buffer_release(&text);
+  return found ? CC_REFRESH : CC_REFRESH_BEEP;
+}
+
+/* --- long texts */
+
+/* How many rows the line would take with `more` behind it. */
+static int rows_with(const LineEditor *e, const CellString *more) {
+  const LineInfoW *info = el_wline(e->line);
+  return 1 + cells_row(info->buffer, (size_t)(info->lastchar - info->buffer), e->prompt_width, e->columns) +
+         cells_row(more->data, more->size, 0, e->columns);
+}
+
+/* libedit cannot show a line that is higher than the screen, and nobody wants to see it. */
+static Status fold_text(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
+  size_t n_lines = 1, n_characters = 0;
+  for (size_t i = 0; i < size; i++) {
+    n_lines += text[i] == '\n' && i + 1 < size;
+    n_characters += ((unsigned char)text[i] & 0xC0) != 0x80;
+  }
+  char label[64];
+  if (n_lines > 1) {
+    snprintf(label, sizeof label, "[%zu lines]", n_lines);
+  } else {
+    snprintf(label, sizeof label, "[%zu characters]", n_characters);
+  }
+  return cells_of_block(&e->cells, text, size, label, out, err);
+}
+
+/* The cells of a text, or its label where it takes more than a third of the screen, or the line with it too much. */
+static Status cells_or_label(LineEditor *e, const char *text, size_t size, bool into_line, CellString *out,
+                             Error *err) {
+  TRY(cells_of_text(&e->cells, text, size, out, err));
+  if (out->size == 0) return STATUS_OK;
+  int rows = 1 + cells_row(out->data, out->size, e->prompt_width, e->columns), screen = console_rows();
+  bool fits = rows <= 3 || rows <= screen / 3;
+  if (fits && (!into_line || rows_with(e, out) < screen)) return STATUS_OK;
+  out->size = 0;
+  return fold_text(e, text, size, out, err);
+}
+
+/* Reads to the mark that ends a paste. */
+static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
+  static const char mark[] = "\033[201~";
+  enum { MARK = sizeof mark - 1 };
+  *whole = false;
+  for (size_t n = 0;; n++) {
+    uint32_t code;
+    ByteResult result = next_character(e, &code);
+    if (result == BYTE_END) e->left = true;
+    if (result != BYTE_READ) return STATUS_OK;
+    char bytes[4];
+    if (n < PASTE_LIMIT || text->size < MARK) {
+      TRY(buffer_append(text, bytes, (size_t)utf8_encode(code, bytes), e->err));
+    } else { /* only the mark is still looked for */
+      memmove(text->data + text->size - MARK, text->data + text->size - MARK + 1, MARK - 1);
+      text->data[text->size - 1] = code < 0x80 ? (char)code : '?';
+    }
+    if (text->size >= MARK && memcmp(text->data + text->size - MARK, mark, MARK) == 0) break;
+  }
+  text->size -= MARK;
+  *whole = true;
+  return STATUS_OK;
+}
+
+static unsigned char on_paste(EditLine *line, wint_t key) {
+  (void)key;
+  LineEditor *e = editor_of(line);
+  Buffer text = {0};
+  CellString cells = {0};
+  bool whole;
+  Status status = read_paste(e, &text, &whole);
+  for (size_t i = 0; i < text.size; i++)
+    if (text.data[i] == '\r') text.data[i] = '\n';
+  if (status == STATUS_OK && whole && text.size)
+    status = cells_or_label(e, text.data, text.size, true, &cells, e->err);
+  bool good = !failed(e, status) && whole;
+  if (good && cells.size) good = el_winsertstr(line, cells.data) == 0;
+  cell_string_release(&cells);
+  buffer_release(&text);
+  return good ? CC_REFRESH : CC_REFRESH_BEEP;
+}
+
+/* --- the editor */
+
+static wchar_t *prompt_of(EditLine *line) {
+  return editor_of(line)->prompt;
+}
+
+/* Keys as readline has them where libedit's differ; and our own. */
+static void bind_keys(EditLine *line) {
+  static const struct {
+    const wchar_t *name, *about;
+    unsigned char (*run)(EditLine *, wint_t);
+  } functions[] = {
+      {L"auk-join", L"a character without width", on_join},
+      {L"auk-cancel", L"drops the line", on_cancel},
+      {L"auk-newline", L"a newline in the line", on_newline},
+      {L"auk-backspace", L"deletes backwards", on_backspace},
+      {L"auk-up", L"a line up, or the entry before", on_up},
+      {L"auk-down", L"a line down, or the entry after", on_down},
+      {L"auk-tab", L"completes", on_tab},
+      {L"auk-paste", L"takes what is pasted", on_paste},
+  };
+  static const struct {
+    const wchar_t *keys, *function;
+  } bindings[] = {
+      {L"\x81", L"auk-join"},
+      {L"\x82", L"auk-cancel"},
+      {L"\x83", L"ed-move-to-end"},
+      {L"\x84", L"ed-prev-history"},
+      {L"\x85", L"ed-next-history"},
+      {L"\\e[200~", L"auk-paste"},
+      {L"\\e\n", L"auk-newline"},
+      {L"\\e\r", L"auk-newline"},
+      {L"\\e[A", L"auk-up"},
+      {L"\\e[B", L"auk-down"},
+      {L"\\eOA", L"auk-up"},
+      {L"\\eOB", L"auk-down"},
+      {L"\\e[3~", L"ed-delete-next-char"},
+      {L"\\e[1~", L"ed-move-to-beg"},
+      {L"\\e[4~", L"ed-move-to-end"},
+      {L"\\e[7~", L"ed-move-to-beg"},
+      {L"\\e[8~", L"ed-move-to-end"},
+      {L"\\e[H", L"ed-move-to-beg"},
+      {L"\\e[F", L"ed-move-to-end"},
+      {L"\\eOH", L"ed-move-to-beg"},
+      {L"\\eOF", L"ed-move-to-end"},
+      {L"\\e[1;5C", L"em-next-word"},
+      {L"\\e[1;5D", L"ed-prev-word"},
+      {L"\\e[1;3C", L"em-next-word"},
+      {L"\\e[1;3D", L"ed-prev-word"},
+      {L"^I", L"auk-tab"},
+      {L"^H", L"auk-backspace"},
+      {L"^?", L"auk-backspace"},
+      {L"^R", L"em-inc-search-prev"},
+      {L"^U", L"vi-kill-line-prev"},
+  };
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
+  for (size_t i = 0; i < sizeof bindings / sizeof *bindings; i++)
+    el_wset(line, EL_BIND, bindings[i].keys, bindings[i].function, NULL);
+  for (wchar_t c = 0xA0; c <= 0xFF; c++) el_wset(line, EL_BIND, (wchar_t[]){c, 0}, L"ed-insert", NULL);
+}
+
+Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *user, LineEditor **editor,
+                        Error *err) {
+  *editor = NULL;
+  LineEditor *e = mem_alloc(1, sizeof *e, "the line editor", err);
+  if (!e) return STATUS_FAILED;
+  e->screen = screen;
+  e->ansi = ansi;
+  e->complete = complete;
+  e->user = user;
+  e->columns = console_columns();
+  cells_begin();
+  e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = write_shown});
+  e->history = history_winit();
+  if (e->drawn)
+    e->line = el_init_fd("auk", stdin, e->drawn, stderr, STDIN_FILENO, fileno(screen), STDERR_FILENO);
+  if (!e->line || !e->history) {
+    line_editor_close(e);
+    return error_set(err, STATUS_FAILED, "the line editor cannot be set up");
+  }
+  HistEventW event;
+  history_w(e->history, &event, H_SETSIZE, HISTORY_LINES);
+  history_w(e->history, &event, H_SETUNIQUE, 1);
+  el_wset(e->line, EL_CLIENTDATA, e);
+  el_wset(e->line, EL_PROMPT, prompt_of);
+  el_wset(e->line, EL_HIST, history_w, e->history);
+  el_wset(e->line, EL_EDITOR, L"emacs");
+  el_source(e->line, NULL);
+  el_wset(e->line, EL_SIGNAL, 0);
+  el_wset(e->line, EL_GETCFN, next_key);
+  bind_keys(e->line);
+  /* Inserting and deleting in place goes wrong where characters are two columns wide: it writes the rest anew. */
+  static const wchar_t *const off[] = {L"ic", L"IC", L"im", L"ei", L"ip", L"dc", L"DC", L"dm", L"ed"};
+  for (size_t i = 0; i < sizeof off / sizeof *off; i++) el_wset(e->line, EL_SETTC, off[i], L"", NULL);
+  *editor = e;
+  return STATUS_OK;
+}
+
+void line_editor_close(LineEditor *e) {
+  if (!e) return;
+  if (e->line) el_end(e->line);
+  if (e->history) history_wend(e->history);
+  if (e->drawn) fclose(e->drawn);
+  cells_release(&e->cells);
+  free(e);
+}
+
+Status line_editor_remember(LineEditor *e, const char *text, size_t size, Error *err) {
+  CellString cells = {0};
+  Status status = cells_or_label(e, text, size, false, &cells, err);
+  HistEventW event;
+  if (status == STATUS_OK && cells.size) history_w(e->history, &event, H_ENTER, cells.data);
+  cell_string_release(&cells);
+  return status;
+}
+
+Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineResult *result, Error *err) {
+  size_t width = strlen(prompt), most = sizeof e->prompt / sizeof *e->prompt - 1;
+  if (width > most) width = most;
+  for (size_t i = 0; i < width; i++) e->prompt[i] = (wchar_t)(unsigned char)prompt[i];
+  e->prompt[width] = 0;
+  e->prompt_width = (int)width;
+  e->columns = console_columns();
+  e->cancelled = e->left = false;
+  e->status = STATUS_OK;
+  e->err = err;
+  e->n_queued = 0;
+  line->size = 0;
+  console_mode(CONSOLE_EDITING);
+  if (e->ansi) put(e, "\033[?2004h");
+  int n = 0;
+  const wchar_t *cells = el_wgets(e->line, &n);
+  put(e, e->ansi ? "\033[?2004l" : "");
+  Status status = e->status;
+  *result = LINE_END;
+  if (e->cancelled) {
+    *result = LINE_INTERRUPTED;
+  } else if (cells && n > 0 && !e->left) {
+    *result = LINE_ENTERED;
+    size_t size = (size_t)n - (cells[n - 1] == L'\n');
+    if (status == STATUS_OK) status = cells_text(&e->cells, cells, size, line, err);
+  } else {
+    put(e, "\n");
+  }
+  console_mode(CONSOLE_IDLE);
+  e->err = NULL;
+  return status;
+}
