@@ -112,6 +112,7 @@ static void settle(const RecordReader *reader, Record *record) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   record->text = reader->record.data ? reader->record.data : "";
   record->size = reader->record.size;
+  if (reader->rules.verbatim) return;
   if (reader->rules.end == '\n' && !record->cut && record->size && record->text[record->size - 1] == '\r')
     record->size--;
   if (record->index == 0 && record->size >= 3 && memcmp(record->text, byte_order_mark, 3) == 0) {

@@ -17,6 +17,7 @@
 typedef struct {
   char end;          /* '\n' or NUL */
   bool passes_blank; /* those of white space only are none (JSON Lines) */
+  bool verbatim;     /* neither CR nor mark is taken off */
   size_t limit;      /* bytes of one record that are kept */
   uint64_t hash;     /* where the hash of a record begins */
 } RecordRules;
