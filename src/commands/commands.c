@@ -7,6 +7,8 @@ const Command commands[] = {
     {"bench", command_bench, &bench_interface, "measure speed"},
     {"tokenize", command_tokenize, &tokenize_interface, "text to token ids and back"},
     {"inspect", command_inspect, &inspect_interface, "say what is in a checkpoint and what it will take"},
+    {"models", command_models, &models_interface,
+     "list the checkpoints that are here and whether they will run"},
     {"pack", command_pack, &pack_interface, "write a checkpoint as one packed file"},
 };
 const size_t n_commands = sizeof commands / sizeof *commands;

@@ -20,6 +20,7 @@ int command_eval(int argc, char **argv);     /* logits and perplexity of given t
 int command_bench(int argc, char **argv);    /* speed */
 int command_tokenize(int argc, char **argv); /* text to ids and back */
 int command_inspect(int argc, char **argv);  /* what is in a checkpoint */
+int command_models(int argc, char **argv);   /* the checkpoints that are here */
 int command_pack(int argc, char **argv);     /* a directory to one ak48 file */
 
 /* The flags of each. */
@@ -28,6 +29,7 @@ extern const Interface eval_interface;
 extern const Interface bench_interface;
 extern const Interface tokenize_interface;
 extern const Interface inspect_interface;
+extern const Interface models_interface;
 extern const Interface pack_interface;
 
 #endif

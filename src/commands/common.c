@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "commands/hub.h"
 
@@ -63,17 +64,23 @@ const Flag model_flags[] = {
                 "for a packed file, whose header does not hold it"),
 };
 
+static const char *model_name(const ModelFlags *values) {
+  const char *name = values->path ? values->path : getenv("AUK_MODEL");
+  return name && *name ? name : NULL;
+}
+
 Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
   *path = NULL;
-  const char *name = values->path ? values->path : getenv("AUK_MODEL");
-  if (name && *name) return hub_find(name, path, err);
+  const char *name = model_name(values);
+  if (name) return hub_find(name, path, err);
   return error_set(err, STATUS_USAGE, "no model: give -m MODEL or set AUK_MODEL");
 }
 
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
   char *path;
   TRY(model_flags_path(values, &path, err));
-  Status status = model_open(path, &values->overrides, model, err);
+  Status status = hub_check(model_name(values), path, err);
+  if (status == STATUS_OK) status = model_open(path, &values->overrides, model, err);
   free(path);
   return status;
 }
@@ -153,4 +160,12 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
   return error_set(err, from == IDS_GIVEN ? STATUS_USAGE : STATUS_MODEL,
                    "%s: token %zu has id %d, expected one below %d, the model's vocabulary%s", source, i,
                    (int)ids[i], n_known, from == IDS_GIVEN ? "" : ": is this the model's own tokenizer?");
+}
+
+Status append_escaped(Buffer *out, const char *text, Error *err) {
+  Buffer quoted = {0};
+  Status status = json_write_string(&quoted, text, strlen(text), err);
+  if (status == STATUS_OK) status = buffer_append(out, quoted.data + 1, quoted.size - 2, err);
+  buffer_release(&quoted);
+  return status;
 }

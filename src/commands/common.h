@@ -52,6 +52,9 @@ typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);
 
+/* Appends a text from a file with its control characters escaped: a terminal must not obey them. */
+Status append_escaped(Buffer *out, const char *text, Error *err);
+
 /* From the first call on the first SIGINT, SIGTERM or SIGHUP (unless that is ignored) sets the returned flag,
  * and a second one ends the program. */
 const volatile int *interrupt_catch(void);

@@ -1,18 +1,41 @@
 /* hub.h - models by the names that Hugging Face's site gives them, found in its local cache. No network.
  *
- * A name is ORG/NAME or ORG/NAME@REVISION. The cache is laid out as huggingface_hub does it:
- *     HUB/models--ORG--NAME/refs/main                 the revision (40 hex digits) that "main" stood for
- *     HUB/models--ORG--NAME/snapshots/REVISION/...    the checkpoint: links into blobs/
- * HUB: $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
- * ~/.cache/huggingface/hub: the first that the environment sets, as huggingface_hub has it. */
+ * A name is ORG/NAME or NAME, and @REVISION behind it or not. The cache is laid out as huggingface_hub does it
+ * (its guide "Understand caching"):
+ *     HUB/models--ORG--NAME/refs/main                   the commit that "main" stood for, 40 hex digits
+ *     HUB/models--ORG--NAME/snapshots/COMMIT/FILE       the checkpoint, each file a link into blobs/
+ *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; what is still being downloaded
+ * HUB is $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
+ * ~/.cache/huggingface/hub: the first of them that the environment sets. */
 #ifndef AUK_COMMANDS_HUB_H
 #define AUK_COMMANDS_HUB_H
 
 #include "base/status.h"
 
-/* Where the model called `name` lies, in new memory: `name` itself where something is there, else the snapshot
- * in the cache. Refused (STATUS_MODEL): a name that is found in neither place, with where it was looked for
- * and how to fetch it; a download that is not complete, with what is missing. */
+/* Where the model called `name` lies, in new memory: `name` itself where something is there or where it is no
+ * name of the site's kind, else the snapshot in the cache: the revision's, main's, or where there is no
+ * refs/main the newest complete one. STATUS_MODEL where neither has it, with where it was looked for and how
+ * to fetch it. */
 Status hub_find(const char *name, char **path, Error *err);
+
+/* Refuses (STATUS_MODEL) a snapshot that hub_find() gave for `name` and that is not completely there: says which
+ * file is missing. What lies elsewhere is not looked at. */
+Status hub_check(const char *name, const char *path, Error *err);
+
+typedef struct {
+  char *name, *path; /* "Qwen/Qwen3-8B-AWQ" and its snapshot */
+} HubModel;
+typedef struct {
+  HubModel *models; /* [count], by name */
+  size_t count, capacity;
+} HubModels;
+
+/* Appends what is in the cache, complete or not, whose snapshot hub_find() would give. Nothing where there is no
+ * cache. Release it also after a failure. */
+Status hub_list(HubModels *list, Error *err);
+void hub_models_release(HubModels *list);
+
+/* HUB in new memory; NULL in *path where the environment names no place. */
+Status hub_directory(char **path, Error *err);
 
 #endif

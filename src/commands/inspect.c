@@ -57,14 +57,6 @@ static Status begin_line(Buffer *out, const char *label, Error *err) {
   return buffer_printf(out, err, "%s%-14s ", out->size ? "\n" : "", label);
 }
 
-static Status print_escaped(Buffer *out, const char *text, Error *err) {
-  Buffer quoted = {0};
-  Status status = json_write_string(&quoted, text, strlen(text), err);
-  if (status == STATUS_OK) status = buffer_append(out, quoted.data + 1, quoted.size - 2, err);
-  buffer_release(&quoted);
-  return status;
-}
-
 /* "1234 bytes (1.2 KiB)" */
 static Status print_bytes(Buffer *out, size_t bytes, Error *err) {
   static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -78,7 +70,7 @@ static Status print_bytes(Buffer *out, size_t bytes, Error *err) {
 static Status print_layout(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;
   TRY(begin_line(out, "model", err));
-  TRY(print_escaped(out, inspection->path, err));
+  TRY(append_escaped(out, inspection->path, err));
   TRY(begin_line(out, "layout", err));
   if (model->layout == LAYOUT_AK48) return buffer_append_string(out, "packed file (ak48)", err);
   size_t n_files = count_files(model);
@@ -188,7 +180,7 @@ static Status print_tokens(Buffer *out, const Model *model, Error *err) {
   if (config->n_eos == 0) TRY(buffer_append_string(out, "none given", err));
   if (config->bos >= 0) TRY(buffer_printf(out, err, "; BOS %d", config->bos));
   TRY(begin_line(out, "tokenizer", err));
-  return print_escaped(out, model->tokenizer_path ? model->tokenizer_path : "none", err);
+  return append_escaped(out, model->tokenizer_path ? model->tokenizer_path : "none", err);
 }
 
 static Status print_generation(Buffer *out, const GenerationDefaults *generation, Error *err) {
@@ -227,7 +219,7 @@ static Status print_unused(Buffer *out, const Model *model, Error *err) {
   for (size_t i = 0; i < model_tensor_count(model) && shown < NAMES_SHOWN; i++) {
     if (model_tensor(model, i)->used) continue;
     if (shown++) TRY(buffer_append_string(out, ", ", err));
-    TRY(print_escaped(out, model_tensor(model, i)->name, err));
+    TRY(append_escaped(out, model_tensor(model, i)->name, err));
   }
   return model->unused_tensors > shown
              ? buffer_printf(out, err, " and %zu more", model->unused_tensors - shown)
@@ -240,9 +232,9 @@ static Status print_tensors(Buffer *out, const Model *model, Error *err) {
     const char *slash = strrchr(tensor->file, '/');
     TRY(buffer_printf(out, err, "\n%-8s %-18s %12zu  ", tensor->dtype_name,
                       shape_text(tensor->rank, tensor->shape).text, tensor->bytes));
-    TRY(print_escaped(out, tensor->name, err));
+    TRY(append_escaped(out, tensor->name, err));
     TRY(buffer_append_string(out, "  ", err));
-    TRY(print_escaped(out, slash ? slash + 1 : tensor->file, err));
+    TRY(append_escaped(out, slash ? slash + 1 : tensor->file, err));
     if (!tensor->used) TRY(buffer_append_string(out, "  unused", err));
   }
   return STATUS_OK;
@@ -298,7 +290,7 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
 }
 
 static Status run(const Options *options, const char *path, Model **model, Buffer *out, Error *err) {
-  TRY(model_open(path, &options->model.overrides, model, err));
+  TRY(model_flags_open(&options->model, model, err));
   Inspection inspection = inspect(*model, path);
   TRY(options->json ? print_json(out, &inspection, options->tensors, err)
                     : print_report(out, &inspection, options->tensors, err));

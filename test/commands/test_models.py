@@ -1,0 +1,338 @@
+"""Models by the names of Hugging Face's site, out of its cache, and the list that `auk models` makes."""
+import json
+import os
+import shutil
+import stat
+
+import pytest
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OTHER = "89abcdef0123456789abcdef0123456789abcdef"
+NAME = "karpathy/stories"
+HUB_VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME", "AUK_MODEL")
+
+
+class Hub:
+    """A cache as huggingface_hub lays it out: what it downloads is a blob, a snapshot holds links to blobs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def repository(self, name):
+        return self.folder / ("models--" + name.replace("/", "--"))
+
+    def add(self, source, name=NAME, commit=COMMIT, ref="main", leave_out=()):
+        repository = self.repository(name)
+        snapshot = repository / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        (repository / "blobs").mkdir(exist_ok=True)
+        for file in sorted(source.iterdir()):
+            if file.name in leave_out:
+                continue
+            blob = repository / "blobs" / f"{commit[:4]}{file.name}"
+            shutil.copy(file, blob)
+            (snapshot / file.name).symlink_to(os.path.relpath(blob, snapshot))
+        if ref:
+            path = repository / "refs" / ref
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(commit)
+        return snapshot
+
+
+@pytest.fixture
+def hub(tmp_path):
+    (tmp_path / "hub").mkdir()
+    return Hub(tmp_path / "hub")
+
+
+@pytest.fixture
+def clean(tmp_path):
+    """An environment that knows of no cache but the test's."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "here").mkdir()
+    return {**{k: v for k, v in os.environ.items() if k not in HUB_VARIABLES},
+            "HOME": str(tmp_path / "home"), "HF_HUB_CACHE": str(tmp_path / "hub")}
+
+
+@pytest.fixture
+def call(run, clean, tmp_path):
+    """call(*arguments, VARIABLE=value): run in an empty directory and that environment; a value of None removes."""
+
+    def call_it(*arguments, **changes):
+        environment = {k: str(v) for k, v in {**clean, **changes}.items() if v is not None}
+        return run(*arguments, cwd=tmp_path / "here", env=environment)
+
+    return call_it
+
+
+def path_of(process):
+    """The path that `auk inspect --json` opened."""
+    assert process.returncode == 0, process.stderr.decode()
+    return json.loads(process.stdout)["path"]
+
+
+def refused(process, *texts, status=3):
+    assert process.returncode == status and process.stdout == b""
+    said = process.stderr.decode()
+    for text in texts:
+        assert str(text) in said, said
+    assert len(said.splitlines()) == 1
+
+
+# --- names
+
+
+def test_a_name_is_found_in_the_cache_and_answers(hub, call, stories):
+    hub.add(stories)
+    answer = call("-m", NAME, "--raw", "-p", "Once upon a time", "-n", "8", "--temp", "0")
+    direct = call("-m", stories, "--raw", "-p", "Once upon a time", "-n", "8", "--temp", "0")
+    assert answer.returncode == 0 and answer.stdout and answer.stdout == direct.stdout
+
+
+def test_every_command_that_takes_a_model_takes_a_name(hub, call, stories, tmp_path):
+    snapshot = hub.add(stories)
+    assert path_of(call("inspect", "--json", NAME)) == str(snapshot)
+    assert call("tokenize", "-m", NAME, "Once").stdout == call("tokenize", "-m", stories, "Once").stdout
+    assert call("pack", NAME, "-o", tmp_path / "packed.ak48").returncode == 0
+    assert call("bench", "-m", NAME, "-p", "1", "-n", "1", "-r", "1").returncode == 0
+    (tmp_path / "text").write_text("Once upon a time")
+    assert b"ppl=" in call("eval", "-m", NAME, "-f", tmp_path / "text").stdout
+
+
+def test_the_environment_names_the_model(hub, call, stories):
+    snapshot = hub.add(stories)
+    assert path_of(call("inspect", "--json", AUK_MODEL=NAME)) == str(snapshot)
+
+
+PLACES = [  # in the order in which huggingface_hub looks
+    ("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub"),
+    ("HOME", ".cache/huggingface/hub"),
+]
+
+
+@pytest.mark.parametrize("first", range(len(PLACES)))
+def test_the_cache_lies_where_the_environment_says(call, stories, tmp_path, first):
+    settings = dict.fromkeys(HUB_VARIABLES)
+    for index, (variable, below) in enumerate(PLACES[first:]):
+        settings[variable] = tmp_path / f"place{index}"
+        if index == 0:
+            snapshot = Hub(settings[variable] / below).add(stories)
+        else:
+            Hub(settings[variable] / below).add(stories, commit=OTHER)
+    assert path_of(call("inspect", "--json", NAME, **settings)) == str(snapshot)
+    for variable, _ in PLACES[:first]:  # set to nothing is not set
+        settings[variable] = ""
+    assert path_of(call("inspect", "--json", NAME, **settings)) == str(snapshot)
+
+
+def test_a_tilde_in_the_environment_is_the_home(call, stories, tmp_path):
+    snapshot = Hub(tmp_path / "home" / "models").add(stories)
+    assert path_of(call("inspect", "--json", NAME, HF_HUB_CACHE="~/models")) == str(snapshot)
+
+
+def test_a_path_wins_over_a_name(hub, call, stories, tmp_path):
+    hub.add(stories)
+    here = tmp_path / "here" / NAME
+    shutil.copytree(stories, here)
+    assert path_of(call("inspect", "--json", NAME)) == NAME
+
+
+def test_a_name_without_an_organisation(hub, call, stories):
+    snapshot = hub.add(stories, name="gpt2")
+    assert path_of(call("inspect", "--json", "gpt2")) == str(snapshot)
+
+
+def test_revisions(hub, call, stories):
+    main = hub.add(stories)
+    tagged = hub.add(stories, commit=OTHER, ref="v1.0")
+    (hub.repository(NAME) / "refs" / "refs" / "pr").mkdir(parents=True)
+    (hub.repository(NAME) / "refs" / "refs" / "pr" / "7").write_text(OTHER + "\n")
+    assert path_of(call("inspect", "--json", NAME)) == str(main)
+    assert path_of(call("inspect", "--json", NAME + "@main")) == str(main)
+    assert path_of(call("inspect", "--json", NAME + "@v1.0")) == str(tagged)
+    assert path_of(call("inspect", "--json", NAME + "@refs/pr/7")) == str(tagged)
+    assert path_of(call("inspect", "--json", f"{NAME}@{OTHER}")) == str(tagged)
+    refused(call("inspect", NAME + "@v2"), "not revision v2", f"hf download {NAME} --revision v2")
+
+
+def test_without_a_ref_the_newest_complete_snapshot_counts(hub, call, stories):
+    old, new, newest = (hub.add(stories, commit=c * 40, ref=None, leave_out=without)
+                        for c, without in (("a", ()), ("b", ()), ("c", ("model.safetensors", "config.json"))))
+    for age, snapshot in enumerate((newest, new, old)):
+        os.utime(snapshot, (1e9 - age, 1e9 - age))
+    assert path_of(call("inspect", "--json", NAME)) == str(new)
+    os.utime(old, (1e9 + 1, 1e9 + 1))
+    assert path_of(call("inspect", "--json", NAME)) == str(old)
+
+
+def test_a_name_that_is_nowhere_says_where_it_looked_and_how_to_fetch_it(hub, call):
+    refused(call("-m", "Qwen/Qwen3-8B-AWQ", "-p", "x"), "no such file or directory", hub.folder,
+            "hf download Qwen/Qwen3-8B-AWQ")
+    refused(call("inspect", "a/b", HOME=None, HF_HUB_CACHE=None), "no such file or directory", "HOME is not set")
+
+
+@pytest.mark.parametrize("text", ["./a", "/a/b", "a/b/c", "../b", "a/..", "a/b@../../c", "a/b@", "a b/c", "a/b.",
+                                  "a" * 200, "a/b@" + "c" * 200, "-/-", "a/", "/"])
+def test_what_is_no_name_is_a_path(hub, call, stories, text):
+    hub.add(stories, name="a/b")
+    process = call("inspect", "-m", text)
+    assert process.returncode == 3 and b"hf download" not in process.stderr
+
+
+# --- downloads that are not complete
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+def test_a_file_that_is_missing_is_named(hub, call, stories, file):
+    hub.add(stories, leave_out=(file,))
+    (hub.repository(NAME) / "blobs" / "5a.incomplete").write_bytes(b"half")
+    refused(call("-m", NAME, "-p", "x"), "the download is not complete", f"{file} is missing", f"hf download {NAME}")
+
+
+def test_a_shard_that_is_missing_is_named(hub, call, root):
+    sharded = root / "test" / "data" / "miniatures" / "llama-sharded"
+    index = json.loads((sharded / "model.safetensors.index.json").read_text())
+    shards = sorted(set(index["weight_map"].values()))
+    assert len(shards) > 1
+    snapshot = hub.add(sharded)
+    assert path_of(call("inspect", "--json", NAME)) == str(snapshot)
+    (hub.repository(NAME) / "blobs" / (COMMIT[:4] + shards[-1])).unlink()  # the link stays
+    refused(call("inspect", NAME), "the download is not complete", f"{shards[-1]} is missing")
+
+
+def test_a_snapshot_of_a_tokenizer_alone_serves_tokenize(hub, call, stories):
+    hub.add(stories, leave_out=("config.json", "model.safetensors"))
+    assert call("tokenize", "-m", NAME, "Once").stdout == call("tokenize", "-m", stories, "Once").stdout
+
+
+@pytest.mark.parametrize("ref", [b"", b"../../..", b"\xff\xfe", b"x" * 5000, OTHER.encode(), b"a\nb"])
+def test_a_ref_that_means_nothing_is_refused_or_passed_over(hub, call, stories, ref):
+    snapshot = hub.add(stories)
+    (hub.repository(NAME) / "refs" / "main").write_bytes(ref)
+    process = call("inspect", "--json", NAME)
+    assert process.returncode in (0, 2, 3)
+    if process.returncode == 0:
+        assert path_of(process) == str(snapshot)
+    else:
+        assert len(process.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("index", [b"", b"{", b"[]", b'{"weight_map": 7}', b'{"weight_map": {"a": 7}}',
+                                   b'{"weight_map": {"a": "../../x"}}', b'{"weight_map": {"a": "\\u0000"}}'])
+def test_an_index_that_is_damaged_is_refused(hub, call, stories, index):
+    snapshot = hub.add(stories, leave_out=("model.safetensors",))
+    (snapshot / "model.safetensors.index.json").write_bytes(index)
+    process = call("inspect", NAME)
+    assert process.returncode == 3 and len(process.stderr.splitlines()) == 1
+
+
+# --- the list
+
+
+def listed(process):
+    assert process.returncode == 0, process.stderr.decode()
+    return json.loads(process.stdout)
+
+
+def test_the_list_has_the_cache_and_what_lies_below(hub, call, stories, tmp_path):
+    snapshot = hub.add(stories)
+    below = tmp_path / "below" / "a" / "b"
+    shutil.copytree(stories, below / "awq")
+    assert call("pack", stories, "-o", below / "packed").returncode == 0
+    shutil.copy(stories / "tokenizer.json", below)
+    (below / "other").mkdir()
+    (below / "other" / "config.json").write_text("{}")  # no checkpoint: no weights
+    cache, directory, packed = listed(call("models", "--json", tmp_path / "below"))
+    expected = {"runs": True, "reason": None, "architecture": "LlamaForCausalLM", "quantisation": "awq", "bits": 4,
+                "context": 512}
+    for entry in (cache, directory, packed):
+        assert {key: entry[key] for key in expected} == expected
+        assert entry["bytes"] > 100_000 and entry["group"] == 16
+    assert (cache["name"], cache["path"], cache["from_hub"]) == (NAME, str(snapshot), True)
+    assert (directory["name"], directory["path"], directory["from_hub"]) == (str(below / "awq"),) * 2 + (False,)
+    assert packed["name"] == str(below / "packed")
+
+
+def test_the_list_as_lines(hub, call, stories):
+    hub.add(stories)
+    head, line = call("models").stdout.decode().splitlines()
+    assert head.split() == ["NAME", "RUNS", "SIZE", "CONTEXT", "ARCHITECTURE", "QUANTISATION"]
+    assert line.split() == [NAME, "yes", "213", "KiB", "512", "LlamaForCausalLM", "awq,", "4", "bits,", "groups",
+                            "of", "16"]
+    assert line.index("yes") == head.index("RUNS")
+
+
+def test_names_are_what_m_takes(hub, call, stories, tmp_path):
+    hub.add(stories)
+    shutil.copytree(stories, tmp_path / "here" / "models" / "mine")  # ./models is looked at where none is named
+    names = call("models", "--names").stdout.decode().splitlines()
+    assert names == [NAME, "models/mine"]
+    for name in names:
+        assert call("inspect", name).returncode == 0
+
+
+def test_why_one_will_not_run_is_said_in_the_loaders_words(hub, call, variant, stories):
+    method = {"quantization_config": {"quant_method": "hqq", "bits": 3, "group_size": 8}}
+    model = variant(config=method)
+    loader = call("inspect", model)
+    assert loader.returncode == 3
+    entry, = listed(call("models", "--json", model))
+    assert entry["runs"] is False and f"auk: {entry['reason']}\n" == loader.stderr.decode()
+    assert (entry["architecture"], entry["quantisation"], entry["bits"]) == ("LlamaForCausalLM", "hqq", 3)
+    assert entry["context"] == 512 and entry["bytes"] > 100_000
+    lines = call("models", model).stdout.decode().splitlines()
+    assert " no " in lines[1] and lines[2] == "    " + entry["reason"]
+    hub.add(stories, leave_out=("config.json",))
+    entry, = listed(call("models", "--json"))
+    assert not entry["runs"] and "config.json is missing" in entry["reason"]
+
+
+def test_a_model_without_its_tokenizer_will_not_run(call, variant):
+    entry, = listed(call("models", "--json", variant(tokenizer=None)))
+    assert not entry["runs"] and "tokenizer" in entry["reason"]
+
+
+def test_links_in_circles_end(call, stories, tmp_path):
+    tree = tmp_path / "tree"
+    shutil.copytree(stories, tree / "one" / "model")
+    (tree / "one" / "up").symlink_to("..")
+    (tree / "self").symlink_to("self")
+    (tree / "again").symlink_to("one/model")
+    (tree / "gone").symlink_to("nowhere")
+    os.mkfifo(tree / "fifo")
+    entry, = listed(call("models", "--json", tree))
+    assert entry["path"] == str(tree / "again")
+
+
+def test_limits_of_depth_are_said(call, stories, tmp_path):
+    deep = tmp_path / "tree" / "/".join("abcdefghijklmnop")
+    shutil.copytree(stories, deep)
+    process = call("models", "--json", tmp_path / "tree")
+    assert listed(process) == [] and b"there may be more" in process.stderr
+    assert len(listed(call("models", "--json", deep.parent))) == 1
+
+
+def test_a_directory_inside_the_cache_is_listed_once(hub, call, stories):
+    hub.add(stories)
+    assert len(listed(call("models", "--json", hub.folder))) == 1
+
+
+def test_nothing_found_is_no_failure(call, tmp_path):
+    assert listed(call("models", "--json", HF_HUB_CACHE=tmp_path / "none")) == []
+    process = call("models")
+    assert process.returncode == 0 and process.stdout == b"" and b"no checkpoint" in process.stderr
+    refused(call("models", tmp_path / "none"), "none", "No such file", status=1)
+
+
+def test_control_bytes_in_names_do_not_reach_a_terminal(call, stories, tmp_path):
+    shutil.copytree(stories, tmp_path / "tree" / "a\x1b[2Jb")
+    out = call("models", tmp_path / "tree").stdout
+    assert b"\x1b" not in out and b"\\u001b[2Jb" in out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_what_cannot_be_read_is_passed_over(call, stories, tmp_path):
+    shutil.copytree(stories, tmp_path / "tree" / "fine")
+    (tmp_path / "tree" / "locked").mkdir(mode=0)
+    assert len(listed(call("models", "--json", tmp_path / "tree"))) == 1
+    (tmp_path / "tree" / "locked").chmod(stat.S_IRWXU)
