@@ -5,6 +5,7 @@
  * size state_plan() says beforehand; whatever a row is computed with (other rows, more or fewer threads), it
  * gets the same bits; rows of activations are padded with zeros that nothing overwrites. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,13 @@ static Status cpu_load(const Model *model, const BackendOptions *options, Backen
 failed:
   cpu_unload(loaded);
   return STATUS_FAILED;
+}
+
+/* Threads and chunks change nothing; sets of instructions round and add in orders of their own. */
+static Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  (void)err;
+  snprintf(out, size, "%s", loaded->kernels->name);
+  return STATUS_OK;
 }
 
 /* --- a session's state --- */
@@ -364,4 +372,7 @@ const Backend cpu_backend = {.name = "cpu",
                              .open = cpu_open,
                              .close = cpu_close,
                              .read_logits = cpu_read_logits,
+                             .kv_read = kv_rows_read,
+                             .kv_write = kv_rows_write,
+                             .arithmetic = cpu_arithmetic,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

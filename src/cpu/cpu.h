@@ -83,4 +83,8 @@ void run_products(const BackendModel *loaded, float *parts, const float *x, size
 /* state->q: from queries to attention's values. */
 void run_attention(BackendState *state, Span span, int layer);
 
+/* Backend's kv_read() and kv_write(). */
+Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error *err);
+Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err);
+
 #endif

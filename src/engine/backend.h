@@ -112,6 +112,15 @@ typedef struct Backend {
   /* Copies row `row` of the logits the last norm_logits left to out[vocab_size] on the host. */
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
+  /* Keys and values as bytes, the same on every device: of one layer, its keys and then its values, each
+   * [n_kv_heads][n][head_dim] in the cache's type. kv_read() copies those of a span to the host. kv_write()
+   * puts the first span.n_tokens of n_stored tokens into the cache; several threads may call it at once, for
+   * other layers or positions. The span is of any length within n_ctx. NULL: they are not handed out. */
+  Status (*kv_read)(BackendState *state, Span span, int layer, void *out, Error *err);
+  Status (*kv_write)(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err);
+  /* What decides their bits beside the model, the ids and the cache's type, in words, in out[size]. */
+  Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
+
   /* The brackets of a step, for a device that records steps; NULL: none. begin_step() comes before embed()
    * and may answer that it replayed the whole step; end_step() comes after the last operation, with the
    * status so far, which it returns where it has no failure of its own. */

@@ -114,10 +114,16 @@ static void truncate_to(Session *s, int n) {
   s->has_last = false;
 }
 
-Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
-  TRY(check_ids(s, ids, n, err));
+/* How many of ids[0 .. n - 1) the session holds: the last one's logits are made anew. */
+static int common_beginning(const Session *s, const int32_t *ids, int n) {
   int common = 0;
   while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
+  return common;
+}
+
+Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
+  TRY(check_ids(s, ids, n, err));
+  int common = common_beginning(s, ids, n);
   truncate_to(s, common);
   sampler_forget(s->sampler);
   for (int i = 0; i < common; i++) sampler_note(s->sampler, ids[i], false);
@@ -132,6 +138,46 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
   if (s->backend->settle) TRY(s->backend->settle(s->state, err));
   if (progress) progress(user, n, n); /* nothing is left to stop */
   return STATUS_OK;
+}
+
+size_t session_kv_bytes(const Session *s) {
+  if (!s->backend->kv_read || !s->backend->kv_write) return 0;
+  return 2 * (size_t)s->config->n_kv_heads * (size_t)s->config->head_dim * (s->sizes.kv == KV_F16 ? 2 : 4);
+}
+
+int session_layers(const Session *s) {
+  return s->config->n_layers;
+}
+
+Status session_kv_read(Session *s, Span span, int layer, void *out, Error *err) {
+  if (span.pos < 0 || span.n_tokens < 1 || span.n_tokens > s->n_past - span.pos)
+    return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", span.n_tokens,
+                     span.pos, s->n_past);
+  return s->backend->kv_read(s->state, span, layer, out, err);
+}
+
+Status session_kv_write(Session *s, Span span, int layer, int n_stored, const void *from, Error *err) {
+  if (span.pos < 0 || span.n_tokens < 1 || span.n_tokens > n_stored ||
+      span.n_tokens > s->sizes.n_ctx - span.pos)
+    return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, the context is %d",
+                     span.n_tokens, n_stored, span.pos, s->sizes.n_ctx);
+  return s->backend->kv_write(s->state, span, layer, n_stored, from, err);
+}
+
+Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, void *user, Error *err) {
+  TRY(check_ids(s, ids, n, err));
+  int common = common_beginning(s, ids, n), n_held = common;
+  truncate_to(s, common);
+  Status status = source(user, s, &n_held, err);
+  if (status == STATUS_OK && (n_held < common || n_held >= n))
+    status = error_set(err, STATUS_FAILED, "keys of %d tokens were restored, expected %d to %d", n_held,
+                       common, n - 1);
+  if (status) n_held = common;
+  for (int i = common; i < n_held; i++) s->ids[i] = ids[i];
+  s->n_past = n_held;
+  sampler_forget(s->sampler);
+  for (int i = 0; i < n_held; i++) sampler_note(s->sampler, ids[i], false);
+  return status;
 }
 
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {

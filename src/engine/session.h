@@ -41,6 +41,19 @@ typedef bool (*SessionProgress)(void *user, int done, int total);
 Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user,
                     Error *err);
 
+/* Keys and values that were computed before, for prefix_store.c. session_restore() calls `source` with the
+ * number of tokens that the session holds of ids[0..n) (all others are forgotten); the source hands keys and
+ * values of tokens behind them, or of the same again, to session_kv_write(), for every layer, and sets *n_held
+ * to the tokens that are there then, fewer than n: the last one's logits have to be computed. If it fails, the
+ * session holds what it held. session_sync() of the same ids goes on from there. */
+typedef Status (*KvSource)(void *user, Session *session, int *n_held, Error *err);
+Status session_restore(Session *session, const int32_t *ids, int n, KvSource source, void *user, Error *err);
+/* As Backend's kv_read() and kv_write() have it, the former of tokens that the session holds. */
+Status session_kv_read(Session *session, Span span, int layer, void *out, Error *err);
+Status session_kv_write(Session *session, Span span, int layer, int n_stored, const void *from, Error *err);
+size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: they are not handed out */
+int session_layers(const Session *session);
+
 /* Takes the logits of every token: sink(row, logits[vocab_size]) for rows 0 .. n-1 in order. For eval. Starts
  * a new timeline. */
 typedef Status (*LogitsSink)(void *user, int row, const float *logits, Error *err);

@@ -1,0 +1,80 @@
+/* kv_rows.c - keys and values of a session's cache as rows of tokens, and back (backend.h, kv_read).
+ *
+ * Called by: session.c through cpu_backend.
+ * The cache has V row by row with some padding, and K turned, in blocks of KEY_BLOCK keys (kernels.h):
+ *
+ *   rows    key 0: [d = 0 .. head_dim]   key 1: ...
+ *   cache   block 0: d = 0: [key 0 .. 15]   d = 1: [key 0 .. 15] ...   block 1: ...
+ *
+ * Numbers are moved and never converted: what comes back is what went out, to the bit. */
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Way;
+
+/* Between n keys of one block, from its key `first` on, and their rows. `size`, of a number, is a constant
+ * where this is called, so that a number is moved in one instruction. */
+static inline void turn_block(Way way, uint8_t *block, size_t first, size_t n, size_t dim, size_t size,
+                              uint8_t *rows) {
+  for (size_t d = 0; d < dim; d++) {
+    for (size_t key = 0; key < n; key++) {
+      uint8_t *in_cache = block + (d * KEY_BLOCK + first + key) * size;
+      uint8_t *in_rows = rows + (key * dim + d) * size;
+      if (way == CACHE_TO_ROWS)
+        memcpy(in_rows, in_cache, size);
+      else
+        memcpy(in_cache, in_rows, size);
+    }
+  }
+}
+
+static void turn_keys(Way way, const KvHead *kv, Span span, uint8_t *rows) {
+  size_t dim = (size_t)kv->head_dim, size = kv->type == KV_F16 ? 2 : 4, row_bytes = dim * size;
+  for (size_t at = (size_t)span.pos, end = at + (size_t)span.n_tokens; at < end;) {
+    size_t first = at % KEY_BLOCK, n = KEY_BLOCK - first < end - at ? KEY_BLOCK - first : end - at;
+    uint8_t *block = (uint8_t *)kv->k + at / KEY_BLOCK * KEY_BLOCK * row_bytes;
+    if (size == 2)
+      turn_block(way, block, first, n, dim, 2, rows);
+    else
+      turn_block(way, block, first, n, dim, 4, rows);
+    at += n;
+    rows += n * row_bytes;
+  }
+}
+
+static void move_values(Way way, const KvHead *kv, Span span, uint8_t *rows) {
+  size_t size = kv->type == KV_F16 ? 2 : 4, row_bytes = (size_t)kv->head_dim * size,
+         width = (size_t)kv->v_width * size;
+  uint8_t *cache = (uint8_t *)kv->v + (size_t)span.pos * width;
+  for (size_t i = 0; i < (size_t)span.n_tokens; i++) {
+    if (way == CACHE_TO_ROWS)
+      memcpy(rows + i * row_bytes, cache + i * width, row_bytes);
+    else
+      memcpy(cache + i * width, rows + i * row_bytes, row_bytes);
+  }
+}
+
+/* `bytes` are of n_stored tokens, of which the span takes the first. */
+static void move(Way way, BackendState *state, Span span, int layer, int n_stored, uint8_t *bytes) {
+  const ModelConfig *config = &state->loaded->model->config;
+  size_t head_bytes = (size_t)n_stored * (size_t)config->head_dim * (state->options.kv == KV_F16 ? 2 : 4);
+  for (int i = 0; i < config->n_kv_heads; i++) {
+    KvHead kv = state_kv_head(state, layer, i);
+    turn_keys(way, &kv, span, bytes + (size_t)i * head_bytes);
+    move_values(way, &kv, span, bytes + (size_t)(config->n_kv_heads + i) * head_bytes);
+  }
+}
+
+Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error *err) {
+  (void)err;
+  move(CACHE_TO_ROWS, state, span, layer, span.n_tokens, out);
+  return STATUS_OK;
+}
+
+/* `from` is only read: the one walk serves both ways. */
+Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err) {
+  (void)err;
+  move(ROWS_TO_CACHE, state, span, layer, n_stored, (uint8_t *)from);
+  return STATUS_OK;
+}

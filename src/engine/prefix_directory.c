@@ -1,0 +1,145 @@
+/* prefix_directory.c - see prefix_directory.h.
+ *
+ * Called by: prefix_store.c, commands/cache.c.
+ * Always true: a file is removed by its name alone, so that whoever has it open reads on; nobody waits for a
+ *              lock. */
+#include "engine/prefix_directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static const int64_t SECOND_NS = 1000000000;
+
+void prefix_block_name(uint64_t key, uint64_t before, uint64_t own, char out[PREFIX_NAME]) {
+  snprintf(out, PREFIX_NAME, "%016llx-%016llx-%016llx.kv", (unsigned long long)key,
+           (unsigned long long)before, (unsigned long long)own);
+}
+
+/* Whether `name` is `pattern`, in which x is a hexadecimal digit. */
+static bool is_like(const char *name, const char *pattern) {
+  for (; *pattern; name++, pattern++) {
+    bool digit = (*name >= '0' && *name <= '9') || (*name >= 'a' && *name <= 'f');
+    if (*pattern == 'x' ? !digit : *name != *pattern) return false;
+  }
+  return *name == 0;
+}
+
+static bool is_block(const char *name) {
+  return is_like(name, "xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx.kv");
+}
+
+static bool is_ours(const char *name) {
+  return is_block(name) || is_like(name, "known-xxxxxxxxxxxxxxxx");
+}
+
+/* What a process that was killed left of a file it was writing, where the file system knows no files without
+ * names (base/file.c). */
+static bool is_left_behind(const char *name, const struct stat *info) {
+  size_t length = strlen(name);
+  return strncmp(name, ".auk-", 5) == 0 && length > 4 && strcmp(name + length - 4, ".tmp") == 0 &&
+         time(NULL) - info->st_mtime > 24 * 60 * 60;
+}
+
+static Status add(PrefixList *list, const char *name, const struct stat *info, Error *err) {
+  void *items = list->items;
+  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "cached files", err));
+  list->items = items;
+  PrefixEntry *entry = &list->items[list->count++];
+  *entry = (PrefixEntry){.block = is_block(name),
+                         .bytes = (uint64_t)info->st_size,
+                         .used_ns = (int64_t)info->st_mtim.tv_sec * SECOND_NS + info->st_mtim.tv_nsec};
+  snprintf(entry->name, sizeof entry->name, "%s", name);
+  list->bytes += entry->bytes;
+  return STATUS_OK;
+}
+
+static int compare_use(const void *a, const void *b) {
+  const PrefixEntry *one = a, *other = b;
+  if (one->used_ns != other->used_ns) return one->used_ns < other->used_ns ? -1 : 1;
+  return strcmp(one->name, other->name);
+}
+
+/* Files whose names are ours and begin with `prefix`. */
+static Status list_names(const char *directory, const char *prefix, size_t most, bool clean, PrefixList *list,
+                         Error *err) {
+  *list = (PrefixList){0};
+  DIR *listing = opendir(directory);
+  if (!listing && errno == ENOENT) return STATUS_OK;
+  if (!listing) return error_set(err, STATUS_FAILED, "%s: cannot list: %s", directory, strerror(errno));
+  Status status = STATUS_OK;
+  const struct dirent *entry;
+  while (status == STATUS_OK && list->count < most && (entry = readdir(listing))) {
+    struct stat info;
+    bool ours = is_ours(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    if ((!ours && !(clean && entry->d_name[0] == '.')) ||
+        fstatat(dirfd(listing), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
+      continue;
+    if (ours)
+      status = add(list, entry->d_name, &info, err);
+    else if (is_left_behind(entry->d_name, &info))
+      unlinkat(dirfd(listing), entry->d_name, 0);
+  }
+  closedir(listing);
+  if (list->count > 1) qsort(list->items, list->count, sizeof *list->items, compare_use);
+  return status;
+}
+
+Status prefix_directory_list(const char *directory, PrefixList *list, Error *err) {
+  return list_names(directory, "", SIZE_MAX, false, list, err);
+}
+
+Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, size_t most,
+                               PrefixList *list, Error *err) {
+  char prefix[PREFIX_NAME];
+  snprintf(prefix, sizeof prefix, "%016llx-%016llx-", (unsigned long long)key, (unsigned long long)before);
+  return list_names(directory, prefix, most, false, list, err);
+}
+
+void prefix_list_release(PrefixList *list) {
+  free(list->items);
+  *list = (PrefixList){0};
+}
+
+void prefix_mark_used(const char *path, int64_t used_ns) {
+  struct timespec time = {.tv_sec = used_ns / SECOND_NS, .tv_nsec = used_ns % SECOND_NS};
+  utimensat(AT_FDCWD, path, (struct timespec[]){time, time}, AT_SYMLINK_NOFOLLOW);
+}
+
+static Status remove_oldest(const char *directory, uint64_t limit, int *n_removed, Error *err) {
+  PrefixList list;
+  Status status = list_names(directory, "", SIZE_MAX, true, &list, err);
+  for (size_t i = 0; status == STATUS_OK && i < list.count && list.bytes > limit; i++) {
+    char *path = path_join(directory, list.items[i].name, err);
+    if (!path) status = STATUS_FAILED;
+    if (path && unlink(path) == 0) ++*n_removed;
+    list.bytes -= list.items[i].bytes;
+    free(path);
+  }
+  prefix_list_release(&list);
+  return status;
+}
+
+Status prefix_directory_shrink(const char *directory, uint64_t limit, int *n_removed, Error *err) {
+  *n_removed = 0;
+  char *path = path_join(directory, "lock", err);
+  if (!path) return STATUS_FAILED;
+  int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, 0600);
+  Status status = STATUS_OK;
+  if (lock < 0)
+    status = error_set(err, STATUS_FAILED, "%s: cannot open: %s", path, strerror(errno));
+  else if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+    status = remove_oldest(directory, limit, n_removed, err);
+  if (lock >= 0) close(lock); /* and with it the lock */
+  free(path);
+  return status;
+}

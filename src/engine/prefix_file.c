@@ -1,0 +1,186 @@
+/* prefix_file.c - see prefix_file.h.
+ *
+ * Called by: prefix_store.c, prefix_directory.c.   Calls: base/kept.c, base/hash64.c.
+ * Always true: how much is read and allocated follows from what this program would have written, and from
+ *              nothing that the file says but its count of tokens, which has a range. */
+#include "engine/prefix_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash64.h"
+#include "base/kept.h"
+
+static const char MAGIC[8] = "aukpfx1\n";
+
+typedef struct {
+  char magic[8];
+  int32_t start, n, n_layers, key_size;
+  uint64_t layer_bytes, check;
+  char label[PREFIX_LABEL];
+} Header;
+_Static_assert(sizeof(Header) == PREFIX_HEADER && PREFIX_HEADER % 8 == 0, "a file's bytes: no padding");
+
+static size_t padded(size_t n) {
+  return (n + 7) / 8 * 8;
+}
+
+static size_t ids_offset(const PrefixKind *kind) {
+  return PREFIX_HEADER + padded(strlen(kind->key));
+}
+
+static size_t sums_offset(const PrefixKind *kind, int start, int n) {
+  return ids_offset(kind) + padded(((size_t)start + (size_t)n) * sizeof(int32_t));
+}
+
+static size_t head_bytes(const PrefixKind *kind, int start, int n) {
+  return sums_offset(kind, start, n) + (size_t)kind->n_layers * sizeof(uint64_t);
+}
+
+size_t prefix_file_bytes(const PrefixKind *kind, int start, int n) {
+  return head_bytes(kind, start, n) + (size_t)kind->n_layers * (size_t)n * kind->token_bytes;
+}
+
+static uint64_t check_of(const unsigned char *head, size_t size) {
+  const size_t behind = offsetof(Header, label);
+  return hash64(head + behind, size - behind, hash64(head, offsetof(Header, check), 0));
+}
+
+/* --- reading */
+
+static Status refuse(Error *err, const char *name, const char *what) {
+  return error_set(err, STATUS_FAILED, "%s: %s", name, what);
+}
+
+/* The fields that decide how long the rest is. */
+static Status check_header(const char *name, const Header *header, uint64_t file_size, const PrefixKind *kind,
+                           int start, Error *err) {
+  if (memcmp(header->magic, MAGIC, sizeof MAGIC) != 0)
+    return refuse(err, name, "no file of keys and values, or another version's");
+  if (header->start != start)
+    return error_set(err, STATUS_FAILED, "%s: begins at token %d, expected %d", name, (int)header->start,
+                     start);
+  if (header->n < 1 || header->n > PREFIX_BLOCK)
+    return error_set(err, STATUS_FAILED, "%s: %d tokens, expected 1 to %d", name, (int)header->n,
+                     PREFIX_BLOCK);
+  if (header->n_layers != kind->n_layers || header->key_size < 0 ||
+      (size_t)header->key_size != strlen(kind->key) ||
+      header->layer_bytes != (uint64_t)header->n * kind->token_bytes)
+    return refuse(err, name, "of another model, program or setting");
+  size_t expected = prefix_file_bytes(kind, start, header->n);
+  if (file_size == expected) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: %llu bytes, expected %zu", name, (unsigned long long)file_size,
+                   expected);
+}
+
+Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
+                         const PrefixKind *kind, int start, PrefixFile *file, Error *err) {
+  Header header;
+  if (head_size < sizeof header) return refuse(err, name, "ends within its header");
+  memcpy(&header, head, sizeof header);
+  TRY(check_header(name, &header, file_size, kind, start, err));
+  size_t needed = head_bytes(kind, start, header.n);
+  if (head_size < needed) return refuse(err, name, "ends before its data");
+  if (header.check != check_of(head, needed)) return refuse(err, name, "the head's checksum is wrong");
+  if (memcmp(head + PREFIX_HEADER, kind->key, strlen(kind->key)) != 0)
+    return refuse(err, name, "of another model, program or setting");
+  file->start = start;
+  file->n = header.n;
+  file->layer_bytes = header.layer_bytes;
+  file->data_offset = needed;
+  file->ids = (const int32_t *)(const void *)(head + ids_offset(kind));
+  file->sums = (const uint64_t *)(const void *)(head + sums_offset(kind, start, header.n));
+  return STATUS_OK;
+}
+
+static Status read_head(PrefixFile *file, uint64_t size, const PrefixKind *kind, int start, Error *err) {
+  Header header;
+  if (size < sizeof header) return refuse(err, file->path, "ends within its header");
+  TRY(kept_read(file->descriptor, file->path, 0, &header, sizeof header, err));
+  TRY(check_header(file->path, &header, size, kind, start, err));
+  size_t needed = head_bytes(kind, start, header.n);
+  if (!(file->head = mem_alloc(needed, 1, "a file's head", err))) return STATUS_FAILED;
+  TRY(kept_read(file->descriptor, file->path, 0, file->head, needed, err));
+  return prefix_head_check(file->path, file->head, needed, size, kind, start, file, err);
+}
+
+Status prefix_file_open(const char *path, const PrefixKind *kind, int start, PrefixFile *file, bool *found,
+                        Error *err) {
+  uint64_t size;
+  *found = false;
+  *file = (PrefixFile){.descriptor = -1};
+  TRY(kept_open(path, &file->descriptor, &size, err));
+  if (file->descriptor < 0) return STATUS_OK;
+  *found = true;
+  if (!(file->path = strdup(path))) return error_set(err, STATUS_FAILED, "out of memory: a path");
+  return read_head(file, size, kind, start, err);
+}
+
+void prefix_file_close(PrefixFile *file) {
+  if (file->descriptor >= 0) close(file->descriptor);
+  free(file->head);
+  free(file->path);
+  *file = (PrefixFile){.descriptor = -1};
+}
+
+Status prefix_file_layer(const PrefixFile *file, int layer, void *out, Error *err) {
+  uint64_t offset = file->data_offset + (uint64_t)layer * file->layer_bytes;
+  TRY(kept_read(file->descriptor, file->path, offset, out, file->layer_bytes, err));
+  if (hash64(out, file->layer_bytes, 0) == file->sums[layer]) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: the checksum of layer %d is wrong", file->path, layer);
+}
+
+bool prefix_file_summary(const char *path, PrefixSummary *summary) {
+  int descriptor = -1;
+  uint64_t size = 0;
+  Header header;
+  bool good = kept_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
+              kept_read(descriptor, path, 0, &header, sizeof header, NULL) == STATUS_OK &&
+              memcmp(header.magic, MAGIC, sizeof MAGIC) == 0 && header.start >= 0 && header.n >= 1 &&
+              header.n <= PREFIX_BLOCK;
+  if (descriptor >= 0) close(descriptor);
+  if (!good) return false;
+  *summary = (PrefixSummary){.start = header.start, .n = header.n};
+  memcpy(summary->label, header.label, PREFIX_LABEL - 1);
+  return true;
+}
+
+/* --- writing */
+
+static Status write_all(AtomicFile *file, const unsigned char *head, size_t size, const void *data,
+                        size_t data_bytes, Error *err) {
+  TRY(atomic_file_write(file, head, size, err));
+  return atomic_file_write(file, data, data_bytes, err);
+}
+
+Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
+                         int start, int n, const void *data, const uint64_t *sums, Error *err) {
+  size_t size = head_bytes(kind, start, n), key_size = strlen(kind->key), label_size = strlen(label);
+  unsigned char *head = mem_alloc(size, 1, "a file's head", err);
+  if (!head) return STATUS_FAILED;
+  Header header = {.start = start,
+                   .n = n,
+                   .n_layers = kind->n_layers,
+                   .key_size = (int32_t)key_size,
+                   .layer_bytes = (uint64_t)n * kind->token_bytes};
+  memcpy(header.magic, MAGIC, sizeof MAGIC);
+  memcpy(header.label, label, label_size < PREFIX_LABEL ? label_size : PREFIX_LABEL - 1);
+  memcpy(head, &header, sizeof header);
+  memcpy(head + PREFIX_HEADER, kind->key, key_size);
+  memcpy(head + ids_offset(kind), ids, ((size_t)start + (size_t)n) * sizeof *ids);
+  memcpy(head + sums_offset(kind, start, n), sums, (size_t)kind->n_layers * sizeof *sums);
+  header.check = check_of(head, size);
+  memcpy(head, &header, sizeof header);
+  AtomicFile file;
+  Status status = kept_create(path, &file, err);
+  if (status == STATUS_OK) {
+    status = write_all(&file, head, size, data, (size_t)kind->n_layers * header.layer_bytes, err);
+    if (status == STATUS_OK)
+      status = atomic_file_commit(&file, err);
+    else
+      atomic_file_abort(&file);
+  }
+  free(head);
+  return status;
+}

@@ -1,0 +1,350 @@
+/* prefix_store.c - see prefix_store.h.
+ *
+ * Called by: commands/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
+ * Always true: a hash finds a file, the ids in it decide whether it is the text's; a layer's bytes go into the
+ *              session's cache only after their checksum was right, and count only when all of their block
+ *              did. A block's files are marked as used in such an order that the end of a text goes before its
+ *              beginning. */
+#include "engine/prefix_store.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/content.h"
+#include "base/file.h"
+#include "base/hash64.h"
+#include "base/kept.h"
+#include "engine/prefix_directory.h"
+
+enum {
+  BATCH = 8,            /* blocks that are open at a time */
+  MOST_CANDIDATES = 64, /* files that are looked into for a common beginning */
+};
+
+struct PrefixStore {
+  PrefixStoreOptions options;
+  uint64_t key_hash;
+  uint64_t
+      damaged; /* the last block whose data were not what they should be, by its hash: it is written anew */
+};
+
+Status prefix_store_open(const PrefixStoreOptions *options, PrefixStore **out, Error *err) {
+  PrefixStore *store = *out = mem_alloc(1, sizeof *store, "a prefix store", err);
+  if (!store) return STATUS_FAILED;
+  store->options = *options;
+  store->key_hash = hash64(options->key, strlen(options->key), 0);
+  return STATUS_OK;
+}
+
+void prefix_store_close(PrefixStore *store) {
+  free(store);
+}
+
+static void note(const PrefixStore *store, const Error *reason) {
+  if (store->options.note && reason->text[0]) store->options.note(store->options.user, reason->text);
+}
+
+/* Of the ids up to the end of a block, from the hash of those before it. */
+static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
+  return hash64(ids, (size_t)n * sizeof *ids, before);
+}
+
+static PrefixKind kind_of(const PrefixStore *store, const Session *session) {
+  return (PrefixKind){store->options.key, session_layers(session), session_kv_bytes(session)};
+}
+
+/* A text on its way through the store. */
+typedef struct {
+  PrefixStore *store;
+  Session *session;
+  PrefixKind kind;
+  const int32_t *ids;
+  int n;
+  int64_t now_ns;
+  PrefixReport *report;
+  uint64_t superseded; /* by the first block that is saved: one with fewer of its tokens; 0: none */
+} Walk;
+
+/* The block's file at this name, if it is there and whole and of exactly these ids: of as many as it has, or
+ * (partly) of as many as agree, in *common. */
+static bool open_block(const Walk *walk, const char *name, int start, PrefixFile *file, int *common) {
+  Error err = {{0}};
+  bool found = false;
+  *file = (PrefixFile){.descriptor = -1};
+  *common = 0;
+  char *path = path_join(walk->store->options.directory, name, &err);
+  Status status = path ? prefix_file_open(path, &walk->kind, start, file, &found, &err) : STATUS_FAILED;
+  free(path);
+  if (status != STATUS_OK) note(walk->store, &err);
+  int most = walk->n - start;
+  if (status == STATUS_OK && found && memcmp(file->ids, walk->ids, (size_t)start * sizeof *walk->ids) == 0) {
+    while (*common < file->n && *common < most && file->ids[start + *common] == walk->ids[start + *common])
+      ++*common;
+  }
+  if (*common > 0) return true;
+  prefix_file_close(file);
+  return false;
+}
+
+static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint64_t *own, PrefixFile *file) {
+  if (walk->n - start < PREFIX_BLOCK) return false;
+  *own = chain(before, walk->ids + start, PREFIX_BLOCK);
+  char name[PREFIX_NAME];
+  prefix_block_name(walk->store->key_hash, before, *own, name);
+  int common;
+  if (!open_block(walk, name, start, file, &common)) return false;
+  if (common == PREFIX_BLOCK) return true;
+  prefix_file_close(file);
+  return false;
+}
+
+/* The file that begins at `start`, behind these ids, and has the most tokens in common with the text. */
+static int open_best_block(const Walk *walk, int start, uint64_t before, PrefixFile *best) {
+  PrefixList list;
+  Error err = {{0}};
+  int longest = 0;
+  *best = (PrefixFile){.descriptor = -1};
+  if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, MOST_CANDIDATES,
+                              &list, &err))
+    note(walk->store, &err);
+  for (size_t i = list.count; i-- > 0;) {
+    PrefixFile file;
+    int common;
+    if (!open_block(walk, list.items[i].name, start, &file, &common)) continue;
+    if (common > longest) {
+      prefix_file_close(best);
+      *best = file;
+      longest = common;
+    } else {
+      prefix_file_close(&file);
+    }
+  }
+  prefix_list_release(&list);
+  return longest;
+}
+
+/* --- restoring */
+
+/* Files whose tokens go into the session, each of its first n[i]. */
+typedef struct {
+  PrefixFile files[BATCH];
+  uint64_t own[BATCH];
+  int n[BATCH];
+  int count;
+  bool last; /* nothing comes behind it */
+} Batch;
+
+/* Layer by layer of file by file, shared by threads, each with memory for a layer of its own. *n_good is how
+ * many files from the first on are in the session now. */
+static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, int *n_good, Error *err) {
+  const size_t room = PREFIX_BLOCK * walk->kind.token_bytes;
+  const int n_layers = walk->kind.n_layers, n_pieces = batch->count * n_layers;
+  bool bad[BATCH] = {false};
+  Status status = STATUS_OK;
+#pragma omp parallel for schedule(dynamic) num_threads(walk->store->options.n_threads)
+  for (int piece = 0; piece < n_pieces; piece++) {
+    int i = piece / n_layers, layer = piece % n_layers;
+    const PrefixFile *file = &batch->files[i];
+    unsigned char *bytes = memory + (size_t)omp_get_thread_num() * room;
+    Span span = {.pos = file->start, .n_tokens = batch->n[i]};
+    Error reason = {{0}};
+    Status read = prefix_file_layer(file, layer, bytes, &reason), written = STATUS_OK;
+    if (read == STATUS_OK) written = session_kv_write(walk->session, span, layer, file->n, bytes, &reason);
+    if (read == STATUS_OK && written == STATUS_OK) continue;
+#pragma omp critical
+    {
+      if (read != STATUS_OK && !bad[i]) note(walk->store, &reason);
+      if (written != STATUS_OK) status = error_set(err, written, "%s", reason.text);
+      bad[i] = true;
+    }
+  }
+  for (*n_good = 0; *n_good < batch->count && !bad[*n_good];) ++*n_good;
+  if (*n_good < batch->count) walk->store->damaged = batch->own[*n_good];
+  return status;
+}
+
+/* Opens the next files of the text from *start on: whole blocks, and behind the last of them the best. */
+static void open_batch(const Walk *walk, int *start, uint64_t *before, Batch *batch) {
+  batch->count = 0;
+  batch->last = false;
+  while (batch->count < BATCH && !batch->last) {
+    PrefixFile *file = &batch->files[batch->count];
+    uint64_t own;
+    int n = PREFIX_BLOCK;
+    bool whole = open_whole_block(walk, *start, *before, &own, file);
+    if (!whole) n = open_best_block(walk, *start, *before, file);
+    batch->last = !whole;
+    if (n == 0) return;
+    if (!whole) own = chain(*before, file->ids + *start, file->n);
+    batch->n[batch->count] = n;
+    batch->own[batch->count++] = own;
+    *start += n;
+    *before = own;
+  }
+}
+
+static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held, Error *err) {
+  int start = *n_held / PREFIX_BLOCK * PREFIX_BLOCK, last = walk->n - 1;
+  uint64_t before = walk->store->key_hash;
+  for (int at = 0; at < start; at += PREFIX_BLOCK) before = chain(before, walk->ids + at, PREFIX_BLOCK);
+  for (bool more = true; more && start < last;) {
+    Batch batch;
+    int n_good;
+    open_batch(walk, &start, &before, &batch);
+    Status status = load_batch(walk, &batch, memory, &n_good, err);
+    more = n_good == batch.count && !batch.last;
+    for (int i = 0; i < batch.count; i++) {
+      PrefixFile *file = &batch.files[i];
+      int end = file->start + batch.n[i];
+      if (status == STATUS_OK && i < n_good && end > *n_held) {
+        *n_held = end < last ? end : last;
+        walk->report->n_files++;
+        walk->report->bytes += file->data_offset + (uint64_t)walk->kind.n_layers * file->layer_bytes;
+        prefix_mark_used(file->path, walk->now_ns - file->start);
+      }
+      prefix_file_close(file);
+    }
+    TRY(status);
+  }
+  return STATUS_OK;
+}
+
+static Status restore(void *user, Session *session, int *n_held, Error *err) {
+  Walk *walk = user;
+  (void)session;
+  size_t room = PREFIX_BLOCK * walk->kind.token_bytes;
+  unsigned char *memory = mem_alloc((size_t)walk->store->options.n_threads, room, "cached keys", err);
+  if (!memory) return STATUS_FAILED;
+  int before = *n_held;
+  Status status = restore_from(walk, memory, n_held, err);
+  walk->report->n_tokens = *n_held - before;
+  free(memory);
+  return status;
+}
+
+Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
+                            PrefixReport *report, Error *err) {
+  *report = (PrefixReport){0};
+  if (session_kv_bytes(session) == 0 || !file_is_directory(store->options.directory)) return STATUS_OK;
+  Walk walk = {store, session, kind_of(store, session), ids, n, content_clock_ns(), report, 0};
+  return session_restore(session, ids, n, restore, &walk, err);
+}
+
+/* --- saving */
+
+/* How many of the text's tokens the store has, and where the first block that is not whole there begins. */
+static int find_known(Walk *walk, int *start, uint64_t *before) {
+  PrefixFile file;
+  uint64_t own;
+  *start = 0;
+  *before = walk->store->key_hash;
+  while (open_whole_block(walk, *start, *before, &own, &file)) {
+    prefix_mark_used(file.path, walk->now_ns - *start);
+    walk->report->bytes += prefix_file_bytes(&walk->kind, *start, PREFIX_BLOCK);
+    prefix_file_close(&file);
+    if (own == walk->store->damaged) break;
+    *before = own;
+    *start += PREFIX_BLOCK;
+  }
+  int common = open_best_block(walk, *start, *before, &file);
+  if (common > 0) {
+    own = chain(*before, file.ids + *start, file.n);
+    if (own == walk->store->damaged) common = 0;
+    if (common == file.n) walk->superseded = own;
+  }
+  prefix_file_close(&file);
+  return *start + common;
+}
+
+static char *block_path(const Walk *walk, uint64_t before, uint64_t own, Error *err) {
+  char name[PREFIX_NAME];
+  prefix_block_name(walk->store->key_hash, before, own, name);
+  return path_join(walk->store->options.directory, name, err);
+}
+
+static void remove_superseded(Walk *walk, uint64_t before) {
+  char *path = walk->superseded ? block_path(walk, before, walk->superseded, NULL) : NULL;
+  if (path) unlink(path);
+  free(path);
+  walk->superseded = 0;
+}
+
+static Status save_block(Walk *walk, int start, int n, uint64_t before, uint64_t own, unsigned char *data,
+                         uint64_t *sums, Error *err) {
+  const size_t layer_bytes = (size_t)n * walk->kind.token_bytes;
+  for (int layer = 0; layer < walk->kind.n_layers; layer++) {
+    unsigned char *bytes = data + (size_t)layer * layer_bytes;
+    TRY(session_kv_read(walk->session, (Span){.pos = start, .n_tokens = n}, layer, bytes, err));
+    sums[layer] = hash64(bytes, layer_bytes, 0);
+  }
+  char *path = block_path(walk, before, own, err);
+  if (!path) return STATUS_FAILED;
+  Status status =
+      prefix_file_write(path, &walk->kind, walk->store->options.label, walk->ids, start, n, data, sums, err);
+  if (status == STATUS_OK) prefix_mark_used(path, walk->now_ns - start);
+  free(path);
+  return status;
+}
+
+/* Up to where the text's blocks from `start` on are worth saving and, beside those before, within the limit;
+ * *bytes is what they take. */
+static int worth_saving(const Walk *walk, int start, int known, uint64_t *bytes) {
+  const uint64_t limit = walk->store->options.limit_bytes;
+  uint64_t total = walk->report->bytes; /* of the blocks before */
+  int end = start;
+  *bytes = 0;
+  while (end < walk->n) {
+    int n = walk->n - end < PREFIX_BLOCK ? walk->n - end : PREFIX_BLOCK;
+    int n_new = walk->n - (known > end ? known : end);
+    if (n < PREFIX_BLOCK && n_new < PREFIX_MIN_NEW) break;
+    uint64_t size = prefix_file_bytes(&walk->kind, end, n);
+    if (size > limit || total > limit - size) break;
+    total += size;
+    *bytes += size;
+    end += n;
+  }
+  return end;
+}
+
+static Status save_blocks(Walk *walk, int start, int end, uint64_t before, Error *err) {
+  const size_t n_layers = (size_t)walk->kind.n_layers;
+  unsigned char *data =
+      mem_alloc(n_layers, PREFIX_BLOCK * walk->kind.token_bytes, "keys and values to be saved", err);
+  uint64_t *sums = mem_alloc(n_layers, sizeof *sums, "checksums", err);
+  Status status = data && sums ? STATUS_OK : STATUS_FAILED;
+  for (int n; status == STATUS_OK && start < end; start += n) {
+    n = end - start < PREFIX_BLOCK ? end - start : PREFIX_BLOCK;
+    uint64_t own = chain(before, walk->ids + start, n);
+    if ((status = save_block(walk, start, n, before, own, data, sums, err)) != STATUS_OK) break;
+    remove_superseded(walk, before);
+    if (own == walk->store->damaged) walk->store->damaged = 0;
+    walk->report->n_files++;
+    walk->report->bytes += prefix_file_bytes(&walk->kind, start, n);
+    before = own;
+  }
+  free(data);
+  free(sums);
+  return status;
+}
+
+Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err) {
+  *report = (PrefixReport){0};
+  if (n < PREFIX_MIN_TOKENS || n > session_length(session) || session_kv_bytes(session) == 0)
+    return STATUS_OK;
+  TRY(kept_directory(store->options.directory, err));
+  Walk walk = {store,  session, kind_of(store, session), session_ids(session), n, content_clock_ns(),
+               report, 0};
+  int start;
+  uint64_t before, bytes;
+  int known = find_known(&walk, &start, &before);
+  if (n - known < PREFIX_MIN_NEW) return STATUS_OK;
+  int end = worth_saving(&walk, start, known, &bytes);
+  report->bytes = 0;
+  if (end <= known) return STATUS_OK;
+  TRY(prefix_directory_shrink(store->options.directory, store->options.limit_bytes - bytes,
+                              &report->n_removed, err));
+  report->n_tokens = end - known;
+  return save_blocks(&walk, start, end, before, err);
+}
