@@ -192,7 +192,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(check_chat_flags(&flags->chat, err));
   TRY(model_flags_path(&flags->model, &a->model_path, err));
   TRY(device_choose(&flags->device, &a->device, err));
-  TRY(model_open(a->model_path, &flags->model.overrides, &a->model, err));
+  TRY(model_flags_open(&flags->model, &a->model, err));
   TRY(model_tokenizer_open(a->model, a->model_path, &a->tokenizer, err));
   TRY(open_chat(a, err));
   TRY(choose_ends(a, err));

@@ -51,11 +51,11 @@ Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
 
 /* --- an answer */
 
-Show show_standard(const Assistant *assistant) {
+Show show_to(const Assistant *assistant, int descriptor) {
   const ChatFlags *flags = &assistant->flags->chat;
-  bool terminal = output_is_terminal();
+  bool terminal = isatty(descriptor);
   return (Show){.terminal = terminal,
-                .dim = terminal && terminal_has_colours(STDOUT_FILENO),
+                .dim = terminal_has_colours(descriptor),
                 .thoughts = flags->show_thinking || (terminal && !flags->hide_thinking),
                 .open = assistant->thinking.open,
                 .close = assistant->thinking.close};

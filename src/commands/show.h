@@ -31,8 +31,8 @@ typedef struct {
   Buffer out;     /* of one write */
 } Show;           /* set the upper part, zero the lower one; release with show_release() */
 
-/* To standard output as the flags and the terminal say. */
-Show show_standard(const Assistant *assistant);
+/* To a descriptor as the flags say and what it is; `write` and `user` are the caller's, NULL: standard output. */
+Show show_to(const Assistant *assistant, int descriptor);
 
 /* Begins an answer, takes its texts, ends its last line on a terminal. */
 void show_begin(Show *show);
