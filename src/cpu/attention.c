@@ -15,6 +15,7 @@ typedef struct {
   Span span;
   int layer, window, group; /* group: query heads of a KV head */
   int head_dim, v_width;
+  float cap; /* of scores; 0: none */
 } Work;
 
 static int lowest(const Work *work, int position) {
@@ -29,7 +30,7 @@ static float *value_of(const Work *work, int kv_head, int query) {
 
 /* Queries [first, first + n) of a KV head; q is the caller's to set. */
 static QueryTile tile_of(const Work *work, int first, int n) {
-  QueryTile tile = {.n = n};
+  QueryTile tile = {.n = n, .cap = work->cap};
   for (int i = 0; i < n; i++) {
     tile.high[i] = work->span.pos + (first + i) / work->group;
     tile.low[i] = lowest(work, tile.high[i]);
@@ -121,7 +122,8 @@ void run_attention(BackendState *state, Span span, int layer) {
                config->windows[layer],
                config->n_heads / config->n_kv_heads,
                config->head_dim,
-               state->plan.v_width};
+               state->plan.v_width,
+               (float)config->attention_cap};
   if (span.n_tokens == 1)
     attend_row(&work, config->n_kv_heads);
   else

@@ -27,19 +27,31 @@ static const float *take_vector(const Vector *vector, float *place, size_t *next
   return out;
 }
 
+/* What a norm multiplies by. */
+static const float *take_norm(const Vector *norm, const ModelConfig *config, float *place, size_t *next) {
+  const float *taken = take_vector(norm, place, next);
+  if (!taken || !config->norm_plus_one) return taken;
+  float *out = place + (taken - place);
+  for (int i = 0; i < norm->n; i++) out[i] += 1;
+  return taken;
+}
+
 static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
   return (CpuLinear){linear, take_vector(&linear->bias, place, next)};
 }
 
 static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
+  const ModelConfig *config = &model->config;
   size_t next = 0;
-  for (int i = 0; i < model->config.n_layers; i++) {
+  for (int i = 0; i < config->n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     loaded->layers[i] = (CpuLayer){
-        .attn_norm = take_vector(&from->attn_norm, place, &next),
-        .mlp_norm = take_vector(&from->mlp_norm, place, &next),
-        .q_norm = take_vector(&from->q_norm, place, &next),
-        .k_norm = take_vector(&from->k_norm, place, &next),
+        .attn_norm = take_norm(&from->attn_norm, config, place, &next),
+        .attn_post_norm = take_norm(&from->attn_post_norm, config, place, &next),
+        .mlp_norm = take_norm(&from->mlp_norm, config, place, &next),
+        .mlp_post_norm = take_norm(&from->mlp_post_norm, config, place, &next),
+        .q_norm = take_norm(&from->q_norm, config, place, &next),
+        .k_norm = take_norm(&from->k_norm, config, place, &next),
         .q = take_linear(&from->q, place, &next),
         .k = take_linear(&from->k, place, &next),
         .v = take_linear(&from->v, place, &next),
@@ -50,7 +62,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
     };
   }
   loaded->head = take_linear(&model->head, place, &next);
-  loaded->final_norm = take_vector(&model->final_norm, place, &next);
+  loaded->final_norm = take_norm(&model->final_norm, config, place, &next);
   return next;
 }
 
@@ -58,8 +70,25 @@ static void cpu_unload(BackendModel *loaded) {
   if (!loaded) return;
   free(loaded->layers);
   free(loaded->vectors);
-  free(loaded->frequencies);
+  free(loaded->ropes[ROPE_GLOBAL].frequencies);
   free(loaded);
+}
+
+static CpuRope make_rope(const RopeConfig *rope, int rotary_dim, bool long_text, float *place) {
+  CpuRope made = {.frequencies = place};
+  rope_frequencies(rope, rotary_dim, long_text, place, &made.attention_factor);
+  return made;
+}
+
+/* Three ropes, most of them of no use to most models, in one piece of memory. */
+static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error *err) {
+  const size_t half = (size_t)config->rotary_dim / 2;
+  float *place = mem_alloc(3 * half, sizeof *place, "rotary frequencies", err);
+  if (!place) return STATUS_FAILED;
+  loaded->ropes[ROPE_GLOBAL] = make_rope(&config->rope, config->rotary_dim, false, place);
+  loaded->ropes[ROPE_LOCAL] = make_rope(&config->local_rope, config->rotary_dim, false, place + half);
+  loaded->long_rope = make_rope(&config->rope, config->rotary_dim, true, place + 2 * half);
+  return STATUS_OK;
 }
 
 static Status cpu_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
@@ -78,10 +107,7 @@ static Status cpu_load(const Model *model, const BackendOptions *options, Backen
       mem_alloc(take_vectors(model, NULL, loaded), sizeof *loaded->vectors, "norms and biases", err);
   if (!loaded->vectors) goto failed;
   take_vectors(model, loaded->vectors, loaded);
-  loaded->frequencies =
-      mem_alloc((size_t)config->head_dim / 2, sizeof *loaded->frequencies, "rotary frequencies", err);
-  if (!loaded->frequencies) goto failed;
-  rope_frequencies(&config->rope, config->rotary_dim, false, loaded->frequencies, &loaded->attention_factor);
+  if (make_ropes(config, loaded, err)) goto failed;
   *out = loaded;
   return STATUS_OK;
 failed:
@@ -121,7 +147,11 @@ static int padded(int64_t n) {
 static StatePlan state_plan(const ModelConfig *config, const StateOptions *options) {
   StatePlan plan = {0};
   size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
-  size_t half = (size_t)config->head_dim / 2;
+  size_t half = (size_t)config->rotary_dim / 2;
+  plan.n_ropes = 1;
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config_layer_rope(config, layer) == ROPE_LOCAL) plan.n_ropes = 2;
+  size_t angles = product_of((size_t)plan.n_ropes, product_of(rows, half));
   plan.hidden = padded(config->hidden);
   plan.heads = padded((int64_t)config->n_heads * config->head_dim);
   plan.kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim);
@@ -134,8 +164,8 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   plan.k = place(&plan, product_of(rows, (size_t)plan.kv_heads), sizeof(float));
   plan.v = place(&plan, product_of(rows, (size_t)plan.kv_heads), sizeof(float));
   plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
-  plan.cosines = place(&plan, product_of(rows, half), sizeof(float));
-  plan.sines = place(&plan, product_of(rows, half), sizeof(float));
+  plan.cosines = place(&plan, angles, sizeof(float));
+  plan.sines = place(&plan, angles, sizeof(float));
   /* Outputs of one run_products(); the head, being dense, needs no parts. */
   size_t widest = (size_t)plan.heads + 2 * (size_t)plan.kv_heads;
   if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
@@ -219,15 +249,22 @@ static Status cpu_read_logits(BackendState *state, int row, float *out, Error *e
 
 /* --- the operations --- */
 
+/* Where the angles of a row begin in state->cosines and sines. */
+static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
+  size_t rows = (size_t)rope * (size_t)state->options.max_chunk + (size_t)row;
+  return rows * ((size_t)state->loaded->model->config.rotary_dim / 2);
+}
+
 /* Angles as transformers has them: the product in fp32, then cos and sin of it, then the factor of yarn. */
-static void place_rotation(BackendState *state, int row, int position) {
+static void place_rotation(BackendState *state, LayerRope which, Span span, int row) {
   const BackendModel *loaded = state->loaded;
-  size_t half = (size_t)loaded->model->config.head_dim / 2;
-  float *cosines = state->cosines + (size_t)row * half, *sines = state->sines + (size_t)row * half;
-  for (size_t i = 0; i < half; i++) {
-    float angle = (float)position * loaded->frequencies[i];
-    cosines[i] = (float)cos((double)angle) * loaded->attention_factor;
-    sines[i] = (float)sin((double)angle) * loaded->attention_factor;
+  const CpuRope *rope = span.long_text && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
+  float *cosines = state->cosines + angles_at(state, which, row),
+        *sines = state->sines + angles_at(state, which, row);
+  for (int i = 0; i < loaded->model->config.rotary_dim / 2; i++) {
+    float angle = (float)(span.pos + row) * rope->frequencies[i];
+    cosines[i] = (float)cos((double)angle) * rope->attention_factor;
+    sines[i] = (float)sin((double)angle) * rope->attention_factor;
   }
 }
 
@@ -240,49 +277,88 @@ static Status cpu_embed(BackendState *state, Span span, const int32_t *ids, Erro
       return error_set(err, STATUS_FAILED, "token %d at position %d is outside the vocabulary of %d",
                        (int)ids[r], span.pos + r, embedding->n_rows);
   }
+  const float scale = (float)model->config.embedding_scale;
   for (int r = 0; r < span.n_tokens; r++) {
+    float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
     floats_read(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
-                (size_t)embedding->n_columns, state->x + (size_t)r * (size_t)state->plan.hidden);
-    place_rotation(state, r, span.pos + r);
+                (size_t)embedding->n_columns, x);
+    for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
+    for (int rope = 0; rope < state->plan.n_ropes; rope++) place_rotation(state, (LayerRope)rope, span, r);
   }
   return STATUS_OK;
 }
 
-/* h[r] = rmsnorm(x[first + r]) * weight */
-static void normalise(BackendState *state, int first, int n_rows, const float *weight) {
+/* h[r] = rmsnorm(from[r]) * weight; `from` may be h. */
+static void normalise(BackendState *state, const float *from, int n_rows, const float *weight) {
   const ModelConfig *config = &state->loaded->model->config;
   size_t stride = (size_t)state->plan.hidden;
 #pragma omp parallel for if (n_rows > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < n_rows; r++) {
-    state->loaded->kernels->rms_norm(state->x + (size_t)(first + r) * stride, weight, config->hidden,
-                                     config->norm_eps, state->h + (size_t)r * stride);
+    state->loaded->kernels->rms_norm(from + (size_t)r * stride, weight, config->hidden, config->norm_eps,
+                                     state->h + (size_t)r * stride);
   }
 }
 
-/* Normalises a head where the model does, and turns its pairs (i, i + head_dim / 2). */
-static void turn_head(const BackendState *state, const float *norm, int row, float scale, float *head) {
-  const ModelConfig *config = &state->loaded->model->config;
-  int half = config->head_dim / 2;
-  const float *cosines = state->cosines + (size_t)row * (size_t)half;
-  const float *sines = state->sines + (size_t)row * (size_t)half;
-  if (norm) state->loaded->kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
-  state->loaded->kernels->rotate(head, cosines, sines, half, scale);
+/* Rows of x as attention and the gated product take them: h, or x where they have no norm of their own. */
+static const float *normalised(BackendState *state, int n_rows, const float *weight) {
+  if (!weight) return state->x;
+  normalise(state, state->x, n_rows, weight);
+  return state->h;
+}
+
+/* x = x + residual_scale * (w from + bias), normalised before it is added where there is a weight for that. */
+static void add_product(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
+                        const float *post_norm) {
+  const BackendModel *loaded = state->loaded;
+  const float scale = (float)loaded->model->config.residual_scale;
+  size_t stride = (size_t)state->plan.hidden;
+  const Product product = {
+      .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
+  run_products(loaded, state->parts, from, (size_t)from_stride, n_rows, &product, 1);
+  if (!post_norm) return;
+  normalise(state, state->h, n_rows, post_norm);
+  for (int r = 0; r < n_rows; r++) {
+    float *x = state->x + (size_t)r * stride, *h = state->h + (size_t)r * stride;
+    for (int i = 0; i < loaded->model->config.hidden; i++) x[i] += scale * h[i];
+  }
+}
+
+/* How one layer treats q and k before they are compared. */
+typedef struct {
+  const BackendState *state;
+  const ModelConfig *config;
+  LayerRope rope;
+} Turning;
+
+/* Normalises the heads of a row where the model does, and turns their pairs (i, i + rotary_dim / 2). */
+static void turn_heads(const Turning *t, const float *norm, int row, int n_heads, float scale, float *heads) {
+  const ModelConfig *config = t->config;
+  const Kernels *kernels = t->state->loaded->kernels;
+  int half = t->rope == ROPE_NONE ? 0 : config->rotary_dim / 2;
+  size_t at = half ? angles_at(t->state, t->rope, row) : 0;
+  if (norm && config->qk_norm == QK_NORM_WHOLE)
+    kernels->rms_norm(heads, norm, n_heads * config->head_dim, config->norm_eps, heads);
+  for (int i = 0; i < n_heads; i++) {
+    float *head = heads + (size_t)i * (size_t)config->head_dim;
+    if (norm && config->qk_norm == QK_NORM_HEADS)
+      kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
+    kernels->rotate(head, t->state->cosines + at, t->state->sines + at, half, config->head_dim, scale);
+  }
 }
 
 static void rotate_append(BackendState *state, Span span, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  float scale = 1 / sqrtf((float)config->head_dim);
+  const Turning turning = {state, config, config_layer_rope(config, layer)};
   size_t dim = (size_t)config->head_dim;
 #pragma omp parallel for if (span.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < span.n_tokens; r++) {
-    float *q = state->q + (size_t)r * (size_t)state->plan.heads;
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    for (size_t i = 0; i < (size_t)config->n_heads; i++)
-      turn_head(state, weights->q_norm, r, scale, q + i * dim);
+    turn_heads(&turning, weights->q_norm, r, config->n_heads, (float)config->attention_scale,
+               state->q + (size_t)r * (size_t)state->plan.heads);
+    turn_heads(&turning, weights->k_norm, r, config->n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)config->n_kv_heads; i++) {
-      turn_head(state, weights->k_norm, r, 1, k + i * dim);
       KvHead kv = state_kv_head(state, layer, (int)i);
       state->loaded->kernels->append(&kv, span.pos + r, k + i * dim, v + i * dim);
     }
@@ -297,8 +373,8 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, Span span, int layer
       {.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
   };
-  normalise(state, 0, span.n_tokens, weights->attn_norm);
-  run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, span.n_tokens, products, 3);
+  const float *from = normalised(state, span.n_tokens, weights->attn_norm);
+  run_products(state->loaded, state->parts, from, (size_t)state->plan.hidden, span.n_tokens, products, 3);
   rotate_append(state, span, layer);
   return STATUS_OK;
 }
@@ -311,33 +387,45 @@ static Status cpu_attention(BackendState *state, Span span, int layer, Error *er
 
 static Status cpu_out_proj_residual(BackendState *state, Span span, int layer, Error *err) {
   (void)err;
-  const Product product = {.w = state->loaded->layers[layer].o,
-                           .add = true,
-                           .y = state->x,
-                           .y_stride = (size_t)state->plan.hidden};
-  run_products(state->loaded, state->parts, state->q, (size_t)state->plan.heads, span.n_tokens, &product, 1);
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  add_product(state, weights->o, state->q, state->plan.heads, span.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
 }
 
 static Status cpu_norm_gate_up(BackendState *state, Span span, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Product product = {
-      .w = weights->up, .gate = weights->gate, .y = state->g, .y_stride = (size_t)state->plan.intermediate};
-  normalise(state, 0, span.n_tokens, weights->mlp_norm);
-  run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
+  const Product product = {.w = weights->up,
+                           .gate = weights->gate,
+                           .activation = state->loaded->model->config.activation,
+                           .y = state->g,
+                           .y_stride = (size_t)state->plan.intermediate};
+  const float *from = normalised(state, span.n_tokens, weights->mlp_norm);
+  run_products(state->loaded, state->parts, from, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
   return STATUS_OK;
 }
 
 static Status cpu_down_residual(BackendState *state, Span span, int layer, Error *err) {
   (void)err;
-  const Product product = {.w = state->loaded->layers[layer].down,
-                           .add = true,
-                           .y = state->x,
-                           .y_stride = (size_t)state->plan.hidden};
-  run_products(state->loaded, state->parts, state->g, (size_t)state->plan.intermediate, span.n_tokens,
-               &product, 1);
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  add_product(state, weights->down, state->g, state->plan.intermediate, span.n_tokens,
+              weights->mlp_post_norm);
   return STATUS_OK;
+}
+
+/* What becomes of products with the head before they are logits. */
+static void finish_logits(BackendState *state, int n_rows) {
+  enum { BLOCK = 4096 };
+  const ModelConfig *config = &state->loaded->model->config;
+  const float divisor = (float)config->logit_divisor, cap = (float)config->logit_cap;
+  if (divisor == 1 && cap == 0) return;
+  const int64_t n = (int64_t)n_rows * config->vocab_size;
+#pragma omp parallel for num_threads(state->loaded->n_threads)
+  for (int64_t from = 0; from < n; from += BLOCK) {
+    int some = n - from < BLOCK ? (int)(n - from) : BLOCK;
+    for (int i = 0; i < some; i++) state->logits[from + i] /= divisor;
+    if (cap != 0) state->loaded->kernels->soft_cap(state->logits + from, some, cap);
+  }
 }
 
 static Status cpu_norm_logits(BackendState *state, Span span, int first_row, int n_rows, Error *err) {
@@ -348,8 +436,10 @@ static Status cpu_norm_logits(BackendState *state, Span span, int first_row, int
   const Product product = {.w = state->loaded->head,
                            .y = state->logits,
                            .y_stride = (size_t)state->loaded->model->config.vocab_size};
-  normalise(state, first_row, n_rows, state->loaded->final_norm);
+  normalise(state, state->x + (size_t)first_row * (size_t)state->plan.hidden, n_rows,
+            state->loaded->final_norm);
   run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
+  finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
   return STATUS_OK;
 }

@@ -15,10 +15,16 @@ typedef struct {
 } CpuLinear;
 
 typedef struct {
-  const float *attn_norm, *mlp_norm; /* [hidden] */
-  const float *q_norm, *k_norm;      /* [head_dim] or NULL */
+  /* What norms multiply by, NULL where there is no such norm. */
+  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
+  const float *q_norm, *k_norm; /* [head_dim], or of all heads together */
   CpuLinear q, k, v, o, gate, up, down;
 } CpuLayer;
+
+typedef struct {
+  float *frequencies; /* [rotary_dim / 2] rope_frequencies(); belongs to the model */
+  float attention_factor;
+} CpuRope;
 
 /* Matrices stay where the Model has them; what is here is small and fp32. */
 struct BackendModel {
@@ -27,22 +33,21 @@ struct BackendModel {
   int n_threads;
   CpuLayer *layers; /* [n_layers] */
   CpuLinear head;
-  const float *final_norm; /* [hidden] */
-  float *vectors;          /* owner of all norms and biases above */
-  float *frequencies;      /* [head_dim / 2] rope_frequencies() */
-  float attention_factor;
+  const float *final_norm;     /* [hidden] */
+  float *vectors;              /* owner of all norms and biases above */
+  CpuRope ropes[2], long_rope; /* by LayerRope; the global one of long texts */
 };
 
 /* Where things lie in a session's one piece of memory, in bytes; a total of SIZE_MAX: it is too much. */
 typedef struct {
   size_t x, h, q, k, v, g;     /* rows of activations */
-  size_t cosines, sines;       /* [max_chunk][head_dim / 2] */
+  size_t cosines, sines;       /* [n_ropes][max_chunk][rotary_dim / 2] */
   size_t parts;                /* products of one row, piece by piece */
   size_t part_sums, part_outs; /* attention of one row, segment by segment */
   size_t logits, kv, total;
   size_t head_k_bytes, head_bytes; /* of the cache of one KV head of one layer: its K, all of it */
   int hidden, heads, kv_heads, intermediate, v_width; /* widths, padded to ALIGN_FLOATS */
-  int n_segments;
+  int n_segments, n_ropes;
 } StatePlan;
 
 struct BackendState {
@@ -50,13 +55,13 @@ struct BackendState {
   StateOptions options;
   StatePlan plan;
   void *memory;
-  float *parts; /* run_products()'s */
-  float *x;     /* [max_chunk][plan.hidden] the residual stream */
-  float *h;     /* [max_chunk][plan.hidden] normalised */
-  float *q;     /* [max_chunk][plan.heads] queries scaled by 1 / sqrt(head_dim); then attention's values */
-  float *k, *v; /* [max_chunk][plan.kv_heads] */
-  float *g;     /* [max_chunk][plan.intermediate] */
-  float *cosines, *sines; /* [max_chunk][head_dim / 2] of the step's positions, made by embed */
+  float *parts;           /* run_products()'s */
+  float *x;               /* [max_chunk][plan.hidden] the residual stream */
+  float *h;               /* [max_chunk][plan.hidden] normalised */
+  float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's values */
+  float *k, *v;           /* [max_chunk][plan.kv_heads] */
+  float *g;               /* [max_chunk][plan.intermediate] */
+  float *cosines, *sines; /* [n_ropes][max_chunk][rotary_dim / 2] of the step's positions, made by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
@@ -68,10 +73,13 @@ struct BackendState {
 /* The cache of one KV head. PRECOND both are within the model's; valid until the session is closed */
 KvHead state_kv_head(const BackendState *state, int layer, int kv_head);
 
-/* y[r][o] = w x + bias; with add, added to what is there; with gate, y = silu(gate x) * (w x). */
+/* y[r][o] = w x + bias; with add, times `scale` and added to what is there; with gate, y =
+ * activation(gate x) * (w x). */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
+  Activation activation;
   bool add;
+  float scale;
   float *y;
   size_t y_stride;
 } Product;

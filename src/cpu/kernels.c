@@ -66,7 +66,36 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
-static void rotate(float *head, const float *cosines, const float *sines, int half, float scale) {
+/* x / 2 (1 + tanh(u)) = x / (1 + e^-2u): no difference of near numbers where u is far below zero. */
+INLINE vf gelu_exponent(vf x) {
+  return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);
+}
+
+static void gelu_multiply(float *gate, const float *up, int n) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) {
+    vf g = vf_load(gate + i);
+    vf_store(gate + i, g / (vf_exp(gelu_exponent(g)) + 1) * vf_load(up + i));
+  }
+  for (; i < n; i++) {
+    float lane[LANES];
+    vf g = vf_set(gate[i]);
+    vf_store(lane, g / (vf_exp(gelu_exponent(g)) + 1) * vf_set(up[i]));
+    gate[i] = lane[0];
+  }
+}
+
+static void soft_cap(float *x, int n, float cap) {
+  int i = 0;
+  for (; i + LANES <= n; i += LANES) vf_store(x + i, vf_tanh(vf_load(x + i) / cap) * cap);
+  for (; i < n; i++) {
+    float lane[LANES];
+    vf_store(lane, vf_tanh(vf_set(x[i]) / cap) * cap);
+    x[i] = lane[0];
+  }
+}
+
+static void rotate(float *head, const float *cosines, const float *sines, int half, int dim, float scale) {
   int i = 0;
   for (; i + LANES <= half; i += LANES) {
     vf a = vf_load(head + i), b = vf_load(head + half + i), c = vf_load(cosines + i), s = vf_load(sines + i);
@@ -78,6 +107,7 @@ static void rotate(float *head, const float *cosines, const float *sines, int ha
     head[i] = (a * cosines[i] - b * sines[i]) * scale;
     head[half + i] = (b * cosines[i] + a * sines[i]) * scale;
   }
+  for (i = 2 * half; i < dim; i++) head[i] *= scale;
 }
 
 #define TABLE_NAMED(isa) kernels_##isa
@@ -91,7 +121,8 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .join = join,
     .product_rows = product_rows,
     .rms_norm = rms_norm,
-    .silu_multiply = silu_multiply,
+    .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
+    .soft_cap = soft_cap,
     .rotate = rotate,
     .append = kv_append,
     .attend = attend_segment,

@@ -65,7 +65,8 @@ typedef struct {
   int n;                 /* 1 .. MAX_QUERIES */
   int low[MAX_QUERIES];  /* first position each may see */
   int high[MAX_QUERIES]; /* last one, its own */
-  const float *q;        /* [n][head_dim], scaled by 1 / sqrt(head_dim) */
+  float cap;             /* of scores; 0: none */
+  const float *q;        /* [n][head_dim], times what scales scores */
 } QueryTile;
 
 /* What a query has gathered: the largest score, and the sum of e^(score - max); beside it goes out[v_width],
@@ -96,11 +97,15 @@ typedef struct {
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);
 
-  /* gate[i] = gate[i] / (1 + e^-gate[i]) * up[i] */
-  void (*silu_multiply)(float *gate, const float *up, int n);
+  /* gate[i] = f(gate[i]) * up[i], f by Activation. */
+  void (*activate[2])(float *gate, const float *up, int n);
 
-  /* Turns the pairs (i, i + half) of a head by the angles of these cos and sin, and multiplies by scale. */
-  void (*rotate)(float *head, const float *cosines, const float *sines, int half, float scale);
+  /* x[i] = cap * tanh(x[i] / cap) */
+  void (*soft_cap)(float *x, int n, float cap);
+
+  /* Turns the pairs (i, i + half) of a head by the angles of these cos and sin, and multiplies all of its dim
+   * numbers by scale. half == 0: none is turned. */
+  void (*rotate)(float *head, const float *cosines, const float *sines, int half, int dim, float scale);
 
   /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);

@@ -59,7 +59,9 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
 }
 
 /* Scores to e^(score - max), 0 outside [low, high), n of them, a multiple of LANES. PRECOND low < high. */
-INLINE void attend_softmax(float *scores, int n, int low, int high, SoftmaxSum *sum) {
+INLINE void attend_softmax(float *scores, int n, int low, int high, float cap, SoftmaxSum *sum) {
+  for (int i = 0; cap != 0 && i < n; i += LANES)
+    vf_store(scores + i, vf_tanh(vf_load(scores + i) / cap) * cap);
   for (int i = 0; i < low; i++) scores[i] = -INFINITY;
   for (int i = high; i < n; i++) scores[i] = -INFINITY;
   vf largest = vf_set(-INFINITY), total = {0};
@@ -89,7 +91,7 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
     int low = tile->low[i] > from ? tile->low[i] - from : 0;
     int high = tile->high[i] < end ? tile->high[i] + 1 - from : end - from;
     if (low < high) {
-      attend_softmax(scores + i * SEGMENT, to - from, low, high, &sums[i]);
+      attend_softmax(scores + i * SEGMENT, to - from, low, high, tile->cap, &sums[i]);
     } else {
       memset(scores + i * SEGMENT, 0, (size_t)(to - from) * sizeof *scores);
       sums[i].sum = 0;

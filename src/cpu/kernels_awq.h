@@ -109,8 +109,8 @@ INLINE AwqColumns awq_columns(const Linear *w, int first) {
   return (AwqColumns){(const uint8_t *)w->qweight + at / 2,
                       (const uint8_t *)w->qzeros + at / 2,
                       (const uint8_t *)w->scales + at * 2,
-                      (size_t)w->n_out / 2,
-                      (size_t)w->n_out * 2,
+                      ((size_t)w->n_out + (size_t)w->skip) / 2,
+                      ((size_t)w->n_out + (size_t)w->skip) * 2,
                       w->n_in,
                       w->group};
 }

@@ -30,11 +30,11 @@ static void finish_row(const Kernels *kernels, const Product *product, int first
     if (product->gate.bias) {
       for (int c = 0; c < n; c++) gate[c] += product->gate.bias[first + c];
     }
-    kernels->silu_multiply(gate, up, n);
+    kernels->activate[product->activation](gate, up, n);
     up = gate;
   }
   if (product->add) {
-    for (int c = 0; c < n; c++) y[first + c] += up[c];
+    for (int c = 0; c < n; c++) y[first + c] += up[c] * product->scale;
   } else {
     for (int c = 0; c < n; c++) y[first + c] = up[c];
   }
@@ -103,7 +103,8 @@ static const void *start_of(const Stretch *stretch) {
   const Linear *w = stretch->w;
   if (w->kind == LINEAR_DENSE) return NULL;
   size_t row = (size_t)product_piece_begin(w, stretch->piece);
-  return (const uint8_t *)w->qweight + (row * (size_t)w->n_out + (size_t)stretch->first) / 2;
+  size_t width = (size_t)w->n_out + (size_t)w->skip;
+  return (const uint8_t *)w->qweight + (row * width + (size_t)stretch->first) / 2;
 }
 
 static void run_pieces(const RowWork *work, int me, int n_threads) {

@@ -31,6 +31,9 @@ typedef enum { KV_F16, KV_F32 } KvType;
 typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx */
   int n_tokens; /* 1 .. max_chunk */
+  /* The whole text is longer than rope_short_text(): all of its positions turn otherwise. The same in every
+   * step of a timeline, or its cache is of another text. */
+  bool long_text;
 } Span;
 
 /* Told of the bytes of the checkpoint that are on the device so far, of all; may be NULL. */
@@ -77,21 +80,25 @@ typedef struct {
 
 typedef Status (*KernelTimeSink)(void *user, const KernelTime *time, Error *err);
 
+/* Of each layer in this order. Norms multiply by 1 + weight where config.norm_plus_one says so. */
 #define BACKEND_OPERATIONS(X)                                                                                \
-  /* x = embedding[ids]; ids NULL: the token that `sample` put last (a loop on the device) */                \
+  /* x = embedding_scale * embedding[ids]; ids NULL: the token that `sample` put last (on the device) */     \
   X(embed, (BackendState * state, Span span, const int32_t *ids, Error *err))                                \
-  /* h = rmsnorm(x) * attn_norm; q, k, v = W h + bias; q, k = rmsnorm per head where the model has it */     \
-  /* q, k = rope(pos + row); the cache takes k and v */                                                      \
+  /* h = rmsnorm(x) * attn_norm, or x where there is no such norm; q, k, v = W h + bias; */                  \
+  /* q, k = rmsnorm of each head or of all together, where the model has it; */                              \
+  /* q, k = rope(pos + row) of the layer's kind (config_layer_rope); the cache takes k and v */              \
   X(norm_qkv_rope_append, (BackendState * state, Span span, int layer, Error *err))                          \
-  /* a = softmax(q k / sqrt(head_dim), causal, inside the layer's window) v */                               \
+  /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
+  /* cap(s) = attention_cap * tanh(s / attention_cap), where there is one */                                 \
   X(attention, (BackendState * state, Span span, int layer, Error *err))                                     \
-  /* x = x + Wo a + bias */                                                                                  \
+  /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm */                \
   X(out_proj_residual, (BackendState * state, Span span, int layer, Error *err))                             \
-  /* h = rmsnorm(x) * mlp_norm; g = silu(Wgate h) * (Wup h) */                                               \
+  /* h = rmsnorm(x) * mlp_norm, or x; g = activation(Wgate h) * (Wup h) */                                   \
   X(norm_gate_up, (BackendState * state, Span span, int layer, Error *err))                                  \
-  /* x = x + Wdown g + bias */                                                                               \
+  /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
   X(down_residual, (BackendState * state, Span span, int layer, Error *err))                                 \
-  /* logits[0 .. n_rows) = Whead (rmsnorm(x) * final_norm), of the rows first_row .. first_row + n_rows */   \
+  /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor), cap with logit_cap, */      \
+  /* of the rows from first_row on */                                                                        \
   X(norm_logits, (BackendState * state, Span span, int first_row, int n_rows, Error *err))                   \
   /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                \
   X(sample, (BackendState * state, Sampler * sampler, int32_t * id, Error * err))

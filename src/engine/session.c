@@ -20,7 +20,8 @@ struct Session {
   Sampler *sampler;
   int32_t *ids; /* [n_ctx], n_past of them in use */
   int n_past;
-  int n_pushed; /* tokens behind those that the device has picked and the host has not seen */
+  int n_pushed;   /* tokens behind those that the device has picked and the host has not seen */
+  bool long_text; /* the keys that are there are of a text longer than rope_short_text() */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
   float *last;   /* [vocab_size] for session_score(): those that its continuations begin from */
@@ -88,7 +89,7 @@ const int32_t *session_ids(const Session *s) {
 
 /* Appends ids[0..n), one step, and makes logits of its last n_logit_rows. PRECOND n <= max_chunk. */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
-  Span span = {.pos = s->n_past, .n_tokens = n};
+  Span span = {.pos = s->n_past, .n_tokens = n, .long_text = s->long_text};
   s->logits_row = -1;
   s->has_last = false;
   TRY(forward(s->backend, s->state, s->config, span, ids, n_logit_rows, err));
@@ -114,9 +115,29 @@ static void truncate_to(Session *s, int n) {
   s->has_last = false;
 }
 
+static bool is_long(const Session *s, int n) {
+  return n > rope_short_text(s->config);
+}
+
+/* Makes the keys that are there those of a text of n tokens: where the positions of longer texts turn otherwise
+ * (longrope), all are computed again when the text grows beyond that length, or ceases to be beyond it. A
+ * failure leaves fewer of them. Devices that run ahead do not take such models. */
+static Status suit_length(Session *s, int n, Error *err) {
+  if (is_long(s, n) == s->long_text) return STATUS_OK;
+  const int n_past = s->n_past;
+  truncate_to(s, 0);
+  s->long_text = is_long(s, n);
+  while (s->n_past < n_past) {
+    int left = n_past - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    TRY(step(s, s->ids + s->n_past, size, size == left, err));
+  }
+  return STATUS_OK;
+}
+
 /* How many of ids[0 .. n - 1) the session holds: the last one's logits are made anew. */
 static int common_beginning(const Session *s, const int32_t *ids, int n) {
   int common = 0;
+  if (is_long(s, n) != s->long_text) return 0;
   while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
   return common;
 }
@@ -125,6 +146,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
   TRY(check_ids(s, ids, n, err));
   int common = common_beginning(s, ids, n);
   truncate_to(s, common);
+  s->long_text = is_long(s, n);
   sampler_forget(s->sampler);
   for (int i = 0; i < common; i++) sampler_note(s->sampler, ids[i], false);
   while (s->n_past < n) {
@@ -142,6 +164,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 
 size_t session_kv_bytes(const Session *s) {
   if (!s->backend->kv_read || !s->backend->kv_write) return 0;
+  if (rope_short_text(s->config) < INT32_MAX) return 0; /* they are good for texts of one length only */
   return 2 * (size_t)s->config->n_kv_heads * (size_t)s->config->head_dim * (s->sizes.kv == KV_F16 ? 2 : 4);
 }
 
@@ -168,6 +191,7 @@ Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, v
   TRY(check_ids(s, ids, n, err));
   int common = common_beginning(s, ids, n), n_held = common;
   truncate_to(s, common);
+  s->long_text = is_long(s, n);
   Status status = source(user, s, &n_held, err);
   if (status == STATUS_OK && (n_held < common || n_held >= n))
     status = error_set(err, STATUS_FAILED, "keys of %d tokens were restored, expected %d to %d", n_held,
@@ -183,10 +207,11 @@ Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, v
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
   truncate_to(s, 0);
+  s->long_text = is_long(s, n);
   sampler_forget(s->sampler);
   while (s->n_past < n) {
     int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    Span span = {.pos = first, .n_tokens = size};
+    Span span = {.pos = first, .n_tokens = size, .long_text = s->long_text};
     TRY(step(s, ids + first, size, 0, err));
     for (int i = 0; i < size; i++) sampler_note(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
@@ -209,7 +234,7 @@ static Status need_logits(const Session *s, Error *err) {
 /* Appends ids[0..n), one step, and scores scored[i] behind ids[i]. */
 static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
                          Error *err) {
-  Span span = {.pos = s->n_past, .n_tokens = n};
+  Span span = {.pos = s->n_past, .n_tokens = n, .long_text = s->long_text};
   TRY(step(s, ids, n, 0, err));
   for (int row = 0; row < n; row++) {
     int kept = row % s->sizes.max_logit_rows, more = n - row;
@@ -227,6 +252,7 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
   if (n - 1 > s->sizes.n_ctx - before)
     return error_set(err, STATUS_USAGE, "%d tokens behind %d, more than the context of %d", n - 1, before,
                      s->sizes.n_ctx);
+  TRY(suit_length(s, before + n - 1, err));
   if (!s->has_last) TRY(session_logits(s, s->last, err));
   log_p[0] = log_probability(s->last, s->config->vocab_size, ids[0]);
   Status status = STATUS_OK;
@@ -253,6 +279,7 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   TRY(check_ids(s, &id, 1, err));
   if (s->n_past == s->sizes.n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
+  TRY(suit_length(s, s->n_past + 1, err));
   TRY(step(s, &id, 1, 1, err));
   sampler_note(s->sampler, id, true);
   return STATUS_OK;

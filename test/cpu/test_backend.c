@@ -263,7 +263,7 @@ static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float 
   assert_int_equal(cpu_backend.load(&t->model, &options, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &wanted, &state, &err), STATUS_OK);
   for (int pos = 0; pos < N_TOKENS; pos += chunk) {
-    Span span = {pos, N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk};
+    Span span = {.pos = pos, .n_tokens = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk};
     assert_int_equal(forward(&cpu_backend, state, &t->model.config, span, t->ids + pos, span.n_tokens, &err),
                      STATUS_OK);
     for (int r = 0; r < span.n_tokens; r++)
@@ -340,11 +340,12 @@ static void refusals(void **state) {
   assert_int_equal(cpu_backend.open(loaded, &wanted, &session, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, logits, &err), STATUS_FAILED);
   assert_int_equal(cpu_backend.sample(session, NULL, &id, &err), STATUS_FAILED);
-  assert_int_equal(cpu_backend.embed(session, (Span){3, 2}, bad, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.embed(session, (Span){.pos = 3, .n_tokens = 2}, bad, &err), STATUS_FAILED);
   assert_string_equal(err.text, "token 61 at position 4 is outside the vocabulary of 61");
   bad[1] = -1;
-  assert_int_equal(cpu_backend.embed(session, (Span){3, 2}, bad, &err), STATUS_FAILED);
-  assert_int_equal(cpu_backend.norm_logits(session, (Span){0, 4}, 1, 3, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.embed(session, (Span){.pos = 3, .n_tokens = 2}, bad, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.norm_logits(session, (Span){.pos = 0, .n_tokens = 4}, 1, 3, &err),
+                   STATUS_FAILED);
   cpu_backend.close(session);
   cpu_backend.close(NULL);
   cpu_backend.unload(loaded);
@@ -368,14 +369,17 @@ static void the_sampled_token_stays(void **state) {
       sampler_open(&(SamplerSettings){.top_p = 1, .repetition_penalty = 1}, VOCAB, &sampler, &err),
       STATUS_OK);
   const ModelConfig *config = &t->model.config;
-  assert_int_equal(forward(&cpu_backend, session, config, (Span){0, 3}, t->ids, 2, &err), STATUS_OK);
+  assert_int_equal(forward(&cpu_backend, session, config, (Span){.pos = 0, .n_tokens = 3}, t->ids, 2, &err),
+                   STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 1, given, &err), STATUS_OK);
   int32_t best = 0, id;
   for (int32_t i = 1; i < VOCAB; i++) best = given[i] > given[best] ? i : best;
   assert_int_equal(cpu_backend.sample(session, sampler, NULL, &err), STATUS_OK);
-  assert_int_equal(forward(&cpu_backend, session, config, (Span){3, 1}, NULL, 1, &err), STATUS_OK);
+  assert_int_equal(forward(&cpu_backend, session, config, (Span){.pos = 3, .n_tokens = 1}, NULL, 1, &err),
+                   STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, stayed, &err), STATUS_OK);
-  assert_int_equal(forward(&cpu_backend, session, config, (Span){3, 1}, &best, 1, &err), STATUS_OK);
+  assert_int_equal(forward(&cpu_backend, session, config, (Span){.pos = 3, .n_tokens = 1}, &best, 1, &err),
+                   STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, given, &err), STATUS_OK);
   assert_memory_equal(stayed, given, sizeof given);
   assert_int_equal(cpu_backend.sample(session, sampler, &id, &err), STATUS_OK);

@@ -59,7 +59,7 @@ static void silu_multiply(void **state) {
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
     memcpy(out, gate, sizeof out);
-    kernels->silu_multiply(out, up, N);
+    kernels->activate[ACTIVATION_SILU](out, up, N);
     for (int i = 0; i < N; i++) {
       double want = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
       /* Below -88 the quotient's divisor leaves fp32's range, and the result is 0. */
@@ -67,7 +67,7 @@ static void silu_multiply(void **state) {
       assert_near(kernels, out[i], want, bound);
     }
     float odd[3] = {NAN, INFINITY, -INFINITY}, ones[3] = {1, 1, 1};
-    kernels->silu_multiply(odd, ones, 3);
+    kernels->activate[ACTIVATION_SILU](odd, ones, 3);
     assert_true(isnan(odd[0]));
     assert_true(odd[1] == INFINITY);
     assert_true(isnan(odd[2])); /* -inf / (1 + inf) */
@@ -89,7 +89,7 @@ static void rotate(void **state) {
         cosines[i] = cosf((float)i);
         sines[i] = sinf((float)i);
       }
-      kernels->rotate(head, cosines, sines, half, 0.125f);
+      kernels->rotate(head, cosines, sines, half, 2 * half, 0.125f);
       for (int i = 0; i < half; i++) {
         double a = (double)before[i], b = (double)before[half + i], c = (double)cosines[i],
                s = (double)sines[i];
