@@ -18,6 +18,7 @@ typedef enum {
   STATUS_USAGE = 2,         /* flags, or a prompt that cannot be taken */
   STATUS_MODEL = 3,         /* a checkpoint or tokenizer that is refused */
   STATUS_CUT_SHORT = 4,     /* the answer was cut where a stop was required */
+  STATUS_CHOICE = 10,       /* the first of --choose with --exit-choice; 11 the second, and so on */
   STATUS_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP */
   STATUS_PIPE = 141,        /* the reader of our output went away: quiet */
 } Status;
