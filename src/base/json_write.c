@@ -2,8 +2,17 @@
  *
  * Called by: the commands that print JSON.
  * Always true: what is written is valid JSON and valid UTF-8, whatever the bytes were. */
+#include <string.h>
+
 #include "base/json.h"
 #include "base/utf8.h"
+
+/* The letter behind a backslash that stands for a control character, or 0. */
+static char letter_of(uint32_t code) {
+  static const char codes[] = "\b\t\n\f\r", letters[] = "btnfr";
+  const char *found = code && code < 0x20 ? strchr(codes, (int)code) : NULL;
+  return found ? letters[found - codes] : 0;
+}
 
 Status json_write_string(Buffer *out, const char *text, size_t size, Error *err) {
   TRY(buffer_append(out, "\"", 1, err));
@@ -21,6 +30,8 @@ Status json_write_string(Buffer *out, const char *text, size_t size, Error *err)
         TRY(buffer_append(out, "\xef\xbf\xbd", 3, err));
       else if (quoted)
         TRY(buffer_append(out, (char[]){'\\', (char)code}, 2, err));
+      else if (letter_of(code))
+        TRY(buffer_append(out, (char[]){'\\', letter_of(code)}, 2, err));
       else
         TRY(buffer_printf(out, err, "\\u%04x", (unsigned)code));
     }

@@ -91,8 +91,10 @@ static Status choose_sampler(const SamplingFlags *flags, const GenerationDefault
       .frequency_penalty = flags->frequency_penalty,
       .seed = flags->seed.value,
   };
-  if (!flags->seed.given && getrandom(&settings->seed, sizeof settings->seed, 0) != sizeof settings->seed)
+  if (flags->seed.given) return STATUS_OK;
+  if (getrandom(&settings->seed, sizeof settings->seed, 0) != sizeof settings->seed)
     return error_set(err, STATUS_FAILED, "cannot get a random seed (give one with --seed)");
+  settings->seed >>= 11; /* below 2^53, which every reader of JSON keeps exactly */
   return STATUS_OK;
 }
 
@@ -197,10 +199,14 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(open_chat(a, err));
   TRY(choose_ends(a, err));
   a->session_options.kv = (KvType)flags->device.kv;
+  const CacheUse use = {
+      a->model, a->model_path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
+  TRY(cache_open(&flags->cache, &use, &a->cache, err));
   return choose_sampler(&flags->sampling, &a->model->config.generation, &a->sampler, err);
 }
 
 void assistant_release(Assistant *a) {
+  cache_close(a->cache, a->session);
   session_close(a->session);
   device_release(&a->device);
   id_list_release(&a->ends);

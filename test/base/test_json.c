@@ -472,7 +472,7 @@ static void strings_are_written_so_that_they_can_be_read(void **state) {
   (void)state;
   assert_written(TEXT(""), "\"\"");
   assert_written(TEXT("a\"b\\c/"), "\"a\\\"b\\\\c/\"");
-  assert_written(TEXT("\0\n\x1f\x7f"), "\"\\u0000\\u000a\\u001f\\u007f\"");
+  assert_written(TEXT("\0\b\t\n\v\f\r\x1f\x7f"), "\"\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\\u007f\"");
   assert_written(TEXT("\xc2\x80\xc2\x9f\xc2\xa0"), "\"\\u0080\\u009f\xc2\xa0\"");
   assert_written(TEXT("\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa"), "\"\\u2028\\u2029\xe2\x80\xaa\"");
   assert_written(TEXT("\xf0\x9f\x98\x80"), "\"\xf0\x9f\x98\x80\"");
