@@ -1,0 +1,347 @@
+"""One shot among pipes, files and signals: what goes in, what comes out, and what is said where something is cut."""
+import errno
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+
+PROMPT = "Once upon a time"
+STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red "
+         "ball in the sky. It was a big, red ball. She")
+
+
+@pytest.fixture
+def ask(run, stories):
+    """ask(*flags): the finished process of a raw prompt to the tiny model."""
+
+    def get(*flags, model=stories, **options):
+        return run("-m", model, "--raw", *flags, **options)
+
+    return get
+
+
+@pytest.fixture
+def answer(ask):
+    """answer(*flags): the answer of a run that must succeed and say nothing."""
+
+    def get(*flags, **options):
+        process = ask(*flags, **options)
+        assert (process.returncode, process.stderr) == (0, b""), process.stderr
+        return process.stdout
+
+    return get
+
+
+def piped(script, auk, **options):
+    """A shell's pipeline, in which "$@" is the program."""
+    options = {"stdin": subprocess.DEVNULL, "timeout": 60, **options}
+    return subprocess.run(["sh", "-c", script, "sh", *auk], capture_output=True, **options)
+
+
+# --- text in
+
+
+def test_text_takes_the_place_of_braces(answer, tmp_path):
+    def same(want, *flags, **options):
+        assert answer("-n", 20, *flags, **options) == answer("-p", want, "-n", 20) != b""
+
+    same("The dog said hi to Tim and", "-p", "The dog said {} and", input=b"hi to Tim\n")
+    same("Tim and Tim", "-p", "{} and {}", input=b"Tim")
+    same("One\nThe dog {} ran", "-p", "The dog {{}} ran", input=b"One\n")  # {{}} is {} itself, and no place
+    same("a {} b", "-p", "{} {{}} b", input=b"a")
+    same("a {b} {", "-p", "{} {b} {", input=b"a")  # other braces are nothing
+    same("what is {} here", "-p", "what is {} here")  # nor are these, without a text that could go there
+    same("what is {} here", "-p", "what is {} here", input=b"")
+    (tmp_path / "a").write_text("Tim\n")
+    (tmp_path / "b").write_text("Sam\n")
+    (tmp_path / "none").write_text("")
+    same("so Tim\nSam ran", "-p", "so {} ran", "-f", tmp_path / "a", "-f", tmp_path / "b")
+    same("so Ann\nTim ran", "-p", "so {} ran", "-f", tmp_path / "a", input=b"Ann\n")  # input first
+    same("so Tim\nAnn ran", "-p", "so {} ran", "-f", tmp_path / "a", "-f", "-", input=b"Ann\n")
+    same("so  ran", "-p", "so {} ran", "-f", tmp_path / "none")  # a file that was named counts, even an empty one
+
+
+def test_only_the_newline_that_ends_an_input_is_dropped(answer):
+    assert answer("-n", 20, input=b"One day\n\n") == answer("-n", 20, "-p", "One day\n")
+    assert answer("-n", 20, "-p", "Tim", input=b"One day\n\n") == answer("-n", 20, "-p", "One day\n\nTim")
+    assert answer("-n", 20, "-p", "{}", input=b"One day\r\n") == answer("-n", 20, "-p", "One day")
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
+    (tmp_path / "bytes").write_bytes(b"abc\xffdef")
+    for flags, said in ((["-f", tmp_path / "nothing"], b"nothing"), (["-f", tmp_path], b"directory"),
+                        (["-f", tmp_path / "bytes"], b"offset 3"), (["-p", b"a\xff"], b"-p")):
+        command = [os.fsencode(part) if isinstance(part, os.PathLike) else part for part in flags]
+        process = ask(*[os.fsdecode(part) for part in command])
+        assert process.returncode in (1, 2) and said in process.stderr and process.stdout == b"", process.stderr
+    process = ask("-p", "x", input=b"\xc3")
+    assert process.returncode == 2 and b"standard input is not valid UTF-8" in process.stderr
+
+
+def test_an_unknown_operand_is_told_from_a_prompt(ask):
+    process = ask("hello")
+    assert process.returncode == 2 and b"-p" in process.stderr
+
+
+# --- text out
+
+
+def test_an_answer_in_a_pipe_is_the_answer_alone(auk, stories):
+    script = f'"$@" -m {stories} --raw -p "{PROMPT}" -n 60 | cat'
+    process = piped(script, auk, env={**os.environ, "TERM": "xterm-256color"})
+    assert (process.stdout.decode(), process.stderr) == (STORY, b"")
+
+
+def test_an_answer_goes_to_a_file(ask, answer, tmp_path):
+    out = tmp_path / "out"
+    out.write_text("something much longer than the answer " * 40)
+    process = ask("-p", PROMPT, "-n", 60, "-o", out)
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
+    assert out.read_text() == STORY
+    assert answer("-p", PROMPT, "-n", 60, "-o", "-").decode() == STORY
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
+        assert ask("-p", PROMPT, "-n", 60, "-o", fifo).returncode == 0
+        assert reader.stdout.read().decode() == STORY
+
+
+def test_what_is_refused_leaves_a_file_as_it_was(ask, run, tmp_path):
+    out = tmp_path / "out"
+    out.write_text("kept")
+    for flags in (["-p", PROMPT, "-c", 2], ["-p", PROMPT, "-c", 100000], [], ["-p", PROMPT, "--json", "--jsonl-stream"]):
+        assert ask(*flags, "-o", out).returncode == 2
+    assert run("-m", tmp_path, "-p", PROMPT, "-o", out).returncode == 3
+    assert out.read_text() == "kept"
+    process = ask("-p", PROMPT, "-o", tmp_path / "no" / "out")
+    assert process.returncode == 1 and b"No such file" in process.stderr and process.stdout == b""
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-stream"], ["--json"], ["--jsonl-stream"], ["-o", "/dev/full"]])
+def test_a_full_disk_is_an_error(ask, flags):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    with open("/dev/full", "wb") as full:
+        process = ask("-p", PROMPT, "-n", 5, *flags, stdout=full)
+    assert process.returncode == 1
+    assert os.strerror(errno.ENOSPC).encode() in process.stderr
+    assert process.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["--jsonl-stream"]])
+def test_a_reader_who_goes_away_ends_it_quietly(auk, endless, flags):
+    process = subprocess.run(["sh", "-c", '"$@" | head -c 20 >&2; wait', "sh", *auk, *endless, *flags],
+                             stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert len(process.stderr) == 20  # head's, and not a word beside it
+
+
+def test_a_closed_pipe_has_its_status(auk, start, endless):
+    process = start(*endless)
+    process.stdout.read(5)
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+
+
+def test_a_closed_standard_output_is_an_error(auk, stories):
+    process = piped(f'"$@" -m {stories} --raw -p "{PROMPT}" -n 5 >&-', auk)
+    assert process.returncode == 1 and b"standard output" in process.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_was_written(start, endless, number):
+    process = start(*endless)
+    first = process.stdout.read(10)
+    process.send_signal(number)
+    rest = process.stdout.read()
+    assert process.wait(60) == 130
+    (first + rest).decode()  # whole characters
+    assert process.stderr.read() == b""
+
+
+def test_an_interrupted_answer_is_still_given_whole(start, endless):
+    process = start(*endless, "--no-stream", "-v")
+    while b"context" not in process.stderr.readline():
+        pass
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout.read().decode()
+    assert b"end: interrupted" in process.stderr.read()
+
+
+def test_not_streaming_writes_once_at_the_end(ask, start, endless, answer):
+    assert answer("-p", PROMPT, "-n", 60, "--no-stream").decode() == STORY
+    process = start(*endless, "--no-stream", "-n", "3000")
+    os.set_blocking(process.stdout.fileno(), False)
+    time.sleep(0.3)
+    assert process.poll() is None and process.stdout.read() is None
+
+
+# --- terminals
+
+
+def drain(descriptor):
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # EIO: the other side is gone
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)
+
+
+def on_terminal(start, *arguments, **options):
+    """What a program writes to a terminal that is its standard output."""
+    main, terminal = pty.openpty()
+    process = start(*arguments, stdout=terminal, **options)
+    os.close(terminal)
+    seen = drain(main)
+    os.close(main)
+    process.wait(60)
+    return process, seen.replace(b"\r\n", b"\n")
+
+
+@pytest.fixture
+def steering(variant):
+    """The tiny model, whose token for "," is an escape sequence and whose "." is a bell and a CR."""
+
+    def change(it):
+        names = {",": "\x1b[2J\x9b5m", ".": "\x07\r\x7f"}
+        vocab = it["model"]["vocab"]
+        it["model"]["vocab"] = {names.get(word, word): i for word, i in vocab.items()}
+        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
+                                 if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
+        return it
+
+    return variant(tokenizer=change, name="steering")
+
+
+def test_a_model_cannot_steer_a_terminal(start, run, steering):
+    flags = ["-m", steering, "--raw", "-p", PROMPT, "-n", 12]
+    raw = run(*flags).stdout
+    assert raw.startswith(b"\x1b[2J\xc2\x9b5m there was") and b"\x07\r\x7f" in raw  # to a pipe as it is
+    process, seen = on_terminal(start, *map(str, flags))
+    assert process.returncode == 0
+    text = seen.decode()
+    assert text.startswith("\u241b[2J\ufffd5m there was") and "\u2407\u2421" in text
+    assert not [c for c in text if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160]
+
+
+def test_a_file_gets_what_a_pipe_gets(start, run, steering, tmp_path):
+    flags = ["-m", steering, "--raw", "-p", PROMPT, "-n", 12]
+    process, seen = on_terminal(start, *map(str, flags), "-o", str(tmp_path / "out"))
+    assert (process.returncode, seen) == (0, b"")
+    assert (tmp_path / "out").read_bytes() == run(*flags).stdout
+
+
+# --- prompts that are too long
+
+
+@pytest.fixture
+def long_text():
+    return "".join(f"The dog number {i} ran. " for i in range(200))
+
+
+def test_a_prompt_is_cut_only_where_that_is_asked_for(ask, long_text):
+    process = ask("-n", 5, input=long_text.encode())
+    assert process.returncode == 2 and process.stdout == b"" and b"the context 512" in process.stderr
+
+
+@pytest.mark.parametrize("where", ["start", "middle"])
+def test_a_cut_prompt_is_what_is_said(ask, answer, long_text, where):
+    """The bytes it names are gone, whole characters and the question are not, and the room for the answer is left."""
+    text = "Größe! " + long_text + " Ende ü"
+    process = ask("-p", "Then {} And so", "-n", 40, "--truncate", where, input=text.encode())
+    assert process.returncode == 0, process.stderr
+    words = process.stderr.decode().replace(",", "").split()
+    begin, end = (int(words[words.index("bytes") + i]) for i in (1, 3))
+    data = text.encode()
+    left = (data[:begin] + data[end:]).decode()  # on borders of characters
+    assert (begin == 0) == (where == "start")
+    if where == "middle":
+        assert left.startswith("Größe!") and left.endswith("Ende ü")
+    want = ask("-p", f"Then {left} And so", "-n", 40, "-u")
+    assert process.stdout == want.stdout
+    n_prompt = int(want.stderr.split(b"prompt ")[1].split()[0])
+    assert 512 - 40 - 3 <= n_prompt <= 512 - 40  # as much as fits is kept
+    unread = ask("-p", f"Then {left} And so", "-n", 40, "--truncate", where)
+    assert unread.stderr == b""  # what fits is left alone
+
+
+def test_a_quarter_is_left_for_an_answer_of_any_length(ask, long_text):
+    process = ask("--truncate", "start", "-u", "--ignore-eos", input=long_text.encode())
+    n_prompt = int(process.stderr.split(b"auk: prompt ")[1].split()[0])
+    assert 512 * 3 // 4 - 3 <= n_prompt <= 512 * 3 // 4
+    assert b"the context of 512 tokens is full" in process.stderr  # the answer's end is not silent either
+
+
+def test_a_prompt_that_cutting_cannot_help_is_refused(ask, long_text):
+    process = ask("-p", long_text + "{}", "--truncate", "start", input=b"some text")
+    assert process.returncode == 2 and b"even without its text" in process.stderr
+
+
+# --- ends
+
+
+def test_a_stop_can_be_required(ask, variant):
+    process = ask("-p", PROMPT, "-n", 5, "--require-stop")
+    assert process.returncode == 4 and b"-n" in process.stderr
+    assert process.stdout.decode() == STORY[:len(process.stdout)] != ""
+    process = ask("-p", PROMPT, "-c", 20, "--ignore-eos", "--require-stop")
+    assert process.returncode == 4 and b"context" in process.stderr
+    assert ask("-p", PROMPT, "-n", 60, "--stop", "Lily", "--require-stop").returncode == 0
+    ends = variant(generation={"eos_token_id": 432}, name="ends")
+    assert ask("-p", PROMPT, "--require-stop", model=ends).returncode == 0
+
+
+def test_usage_is_for_standard_error(ask):
+    process = ask("-p", PROMPT, "-n", 5, "-u")
+    assert process.stdout.decode() == STORY[:len(process.stdout)]
+    assert process.stderr.startswith(b"auk: prompt ") and process.stderr.count(b"\n") == 1
+
+
+# --- code blocks
+
+
+@pytest.fixture
+def fenced(variant):
+    """The tiny model, whose tokens for "," and "." hold fences: its story is code from the first to the third."""
+
+    def change(it):
+        names = {",": "\n```sh\n", ".": "\n```\n"}
+        it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
+        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
+                                 if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
+        return it
+
+    return variant(tokenizer=change, name="fenced")
+
+
+def test_the_first_code_block_is_extracted(ask, fenced, tmp_path):
+    process = ask("-p", PROMPT, "-n", 60, "-x", "-u", model=fenced)
+    assert process.stdout.decode() == " there was a little girl named Lily\n"
+    assert b"end: stop" in process.stderr  # what comes behind the block is not waited for
+    process = ask("-p", PROMPT, "-n", 60, "-x", "-o", tmp_path / "out", model=fenced)
+    assert (tmp_path / "out").read_text() == " there was a little girl named Lily\n"
+    process = ask("-p", PROMPT, "-n", 60, "-x", "--no-stream", model=fenced)
+    assert process.stdout.decode() == " there was a little girl named Lily\n"
+
+
+def test_no_code_block_is_an_error(ask):
+    process = ask("-p", PROMPT, "-n", 10, "-x")
+    assert (process.returncode, process.stdout) == (1, b"")
+    assert b"no fenced code block" in process.stderr
+
+
+def test_a_code_block_that_is_cut_is_told(ask, fenced):
+    process = ask("-p", PROMPT, "-n", 6, "-x", model=fenced)
+    assert process.returncode == 0 and process.stdout
+    assert b"within the code block" in process.stderr
+    assert ask("-p", PROMPT, "-n", 6, "-x", "--require-stop", model=fenced).returncode == 4
