@@ -144,9 +144,11 @@ static Status begin(Answer *answer, const int32_t *ids, size_t n, Error *err) {
 static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
   const Assistant *a = answer->assistant;
   double start = clock_ms();
+  cache_restore(a->cache, a->session, ids, n);
   answer->result->n_reused = count_reused(a->session, ids, n);
   TRY(session_set_sampler(a->session, &a->sampler, err));
   Status status = session_sync(a->session, ids, n, prefilling, answer, err);
+  if (status == STATUS_OK) cache_prefilled(a->cache, n);
   answer->result->prefill_ms = clock_ms() - start;
   return status;
 }

@@ -11,6 +11,7 @@
 
 #include <limits.h>
 
+#include "commands/cache.h"
 #include "commands/common.h"
 #include "commands/device.h"
 #include "engine/generate.h"
@@ -51,17 +52,18 @@ typedef struct {
   AnswerFlags answer;
   SamplingFlags sampling;
   DeviceFlags device;
+  CacheFlags cache;
 } AssistantFlags;
 extern const AssistantFlags assistant_defaults;
 void assistant_flags_release(AssistantFlags *flags);
 
 extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
-/* Their five groups, for the table of a command whose options hold an AssistantFlags as `member`. */
+/* Their six groups, for the table of a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
-      DEVICE_FLAG_GROUP(Struct, member.device)
+      DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
 
 typedef struct {
   const AssistantFlags *flags;
@@ -80,6 +82,7 @@ typedef struct {
   Device device;
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
+  Cache *cache;     /* or NULL */
   const volatile int *interrupted;
 } Assistant; /* starts zeroed */
 

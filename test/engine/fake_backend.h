@@ -29,6 +29,7 @@ typedef struct {
   int n_open;       /* states open */
   int largest_lead; /* picks that were dropped at once, at most */
   int32_t end_at;   /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
+  bool no_writes;   /* kv_write() fails */
 } FakeCounts;
 
 static FakeCounts fake;
@@ -175,6 +176,37 @@ static Status fake_settle(BackendState *state, Error *err) {
   return STATUS_OK;
 }
 
+/* Of one KV head of one number: the key is the token, the value says which layer and position it is of. */
+static uint16_t fake_tag(int layer, int pos) {
+  return (uint16_t)(layer * 20011 + pos * 7 + 1);
+}
+
+static Status fake_kv_read(BackendState *state, Span span, int layer, void *out, Error *err) {
+  (void)err;
+  uint16_t *keys = out, *values = keys + span.n_tokens;
+  for (int i = 0; i < span.n_tokens; i++) {
+    keys[i] = (uint16_t)state->cache[layer][span.pos + i];
+    values[i] = fake_tag(layer, span.pos + i);
+  }
+  return STATUS_OK;
+}
+
+/* Bytes of another layer or position become another token. */
+static Status fake_kv_write(BackendState *state, Span span, int layer, int n_stored, const void *from,
+                            Error *err) {
+  const uint16_t *keys = from, *values = keys + n_stored;
+  if (fake.no_writes) return error_set(err, STATUS_FAILED, "the device is gone");
+  for (int i = 0; i < span.n_tokens; i++)
+    state->cache[layer][span.pos + i] = keys[i] + values[i] - fake_tag(layer, span.pos + i);
+  return STATUS_OK;
+}
+
+static Status fake_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  (void)loaded, (void)err;
+  snprintf(out, size, "a hash");
+  return STATUS_OK;
+}
+
 static Status fake_load(const Model *model, const BackendOptions *options, BackendModel **loaded,
                         Error *err) {
   (void)options, (void)err;
@@ -201,6 +233,9 @@ static const Backend fake_backend = {.name = "fake",
                                      .open = fake_open,
                                      .close = fake_close,
                                      .read_logits = fake_read_logits,
+                                     .kv_read = fake_kv_read,
+                                     .kv_write = fake_kv_write,
+                                     .arithmetic = fake_arithmetic,
                                      BACKEND_OPERATIONS(FAKE_OPERATION)};
 
 /* The same, as a device that runs ahead of the host. */

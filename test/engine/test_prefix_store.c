@@ -1,0 +1,697 @@
+/* test_prefix_store.c - keys and values on disk: what comes back is what went out, for the tokens that two
+ * texts have in common and for no others, whatever has become of the files.
+ *
+ * The backend is a hash of its cache (fake_backend.h): logits after a restore are compared with those of the
+ * whole text, so that any number in a wrong place shows. Every test works in a directory of its own. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_backend.h"
+
+#include "base/file.h"
+#include "engine/prefix_directory.h"
+#include "engine/prefix_store.h"
+
+enum { CONTEXT = 4000, THREADS = 2 };
+
+static const Model model = {.config = {.n_layers = FAKE_LAYERS,
+                                       .vocab_size = FAKE_VOCAB,
+                                       .max_position = CONTEXT,
+                                       .n_kv_heads = 1,
+                                       .head_dim = 1}};
+
+static char directory[256];
+
+static int set_up(void **state) {
+  (void)state;
+  const char *base = getenv("TMPDIR");
+  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
+  return mkdtemp(directory) ? 0 : -1;
+}
+
+static void remove_all(const char *path) {
+  DIR *dir = opendir(path);
+  for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    if (unlinkat(dirfd(dir), entry->d_name, 0) != 0) unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
+  }
+  if (dir) closedir(dir);
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  remove_all(directory);
+  return rmdir(directory);
+}
+
+/* --- helpers */
+
+typedef struct {
+  int count;
+  char last[1024];
+} Notes;
+
+static void take_note(void *user, const char *text) {
+  Notes *notes = user;
+  notes->count++;
+  snprintf(notes->last, sizeof notes->last, "%s", text);
+}
+
+static Notes notes;
+
+static PrefixStore *open_store(const char *key, uint64_t limit) {
+  PrefixStoreOptions options = {.directory = directory,
+                                .key = key,
+                                .label = "a model",
+                                .limit_bytes = limit,
+                                .n_threads = THREADS,
+                                .note = take_note,
+                                .user = &notes};
+  PrefixStore *store;
+  notes = (Notes){0};
+  assert_int_equal(prefix_store_open(&options, &store, NULL), STATUS_OK);
+  return store;
+}
+
+static Session *open_session(int n_ctx, double penalty) {
+  fake = (FakeCounts){.end_at = -1};
+  SessionOptions options = {.n_ctx = n_ctx, .sampler = {.top_p = 1, .repetition_penalty = penalty}};
+  BackendModel loaded = {&model};
+  Session *session;
+  Error err = {{0}};
+  if (session_open(&fake_backend, &loaded, &model, &options, &session, &err)) fail_msg("%s", err.text);
+  return session;
+}
+
+/* A text: of two, the first `common` tokens agree, and the next does not. */
+static void make_text(int32_t *ids, int n, int common, int salt) {
+  for (int i = 0; i < n; i++) ids[i] = (i * 31 + i / 7 + (i < common ? 0 : 1 + salt)) % FAKE_VOCAB;
+}
+
+static void assert_holds(Session *session, const int32_t *ids, int n) {
+  static int32_t copy[CONTEXT];
+  int32_t *const cache[FAKE_LAYERS] = {copy, copy, copy};
+  float got[FAKE_VOCAB], want[FAKE_VOCAB];
+  assert_int_equal(session_length(session), n);
+  assert_memory_equal(session_ids(session), ids, (size_t)n * sizeof *ids);
+  assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
+  memcpy(copy, ids, (size_t)n * sizeof *ids);
+  fake_row(cache, n, want);
+  assert_memory_equal(got, want, sizeof got);
+}
+
+/* Prefills a text through a store: how many of its tokens came from there. */
+static int answer(const char *key, const int32_t *ids, int n) {
+  PrefixStore *store = open_store(key, UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  assert_int_equal(prefix_store_restore(store, session, ids, n, &report, NULL), STATUS_OK);
+  assert_int_equal(session_length(session), report.n_tokens);
+  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(fake.n_tokens, n - report.n_tokens);
+  assert_holds(session, ids, n);
+  session_close(session);
+  prefix_store_close(store);
+  return report.n_tokens;
+}
+
+static PrefixReport keep(const char *key, uint64_t limit, const int32_t *ids, int n) {
+  PrefixStore *store = open_store(key, limit);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  assert_int_equal(session_sync(session, ids, n, NULL, NULL, NULL), STATUS_OK);
+  Error err = {{0}};
+  if (prefix_store_save(store, session, n, &report, &err)) fail_msg("%s", err.text);
+  session_close(session);
+  prefix_store_close(store);
+  return report;
+}
+
+static PrefixList files(void) {
+  PrefixList list;
+  assert_int_equal(prefix_directory_list(directory, &list, NULL), STATUS_OK);
+  return list;
+}
+
+static int n_files(void) {
+  PrefixList list = files();
+  int n = (int)list.count;
+  prefix_list_release(&list);
+  return n;
+}
+
+/* The path of the file whose block begins at this token; it is the only one. */
+static const char *path_of_block(int start) {
+  static char path[512];
+  PrefixList list = files();
+  int n_found = 0;
+  for (size_t i = 0; i < list.count; i++) {
+    char candidate[512];
+    PrefixSummary summary;
+    snprintf(candidate, sizeof candidate, "%s/%s", directory, list.items[i].name);
+    if (!prefix_file_summary(candidate, &summary) || summary.start != start) continue;
+    strcpy(path, candidate);
+    n_found++;
+  }
+  prefix_list_release(&list);
+  assert_int_equal(n_found, 1);
+  return path;
+}
+
+/* --- what is shared */
+
+static void a_text_comes_back(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, CONTEXT, CONTEXT, 0);
+  assert_int_equal(answer("k", ids, 700), 0); /* and makes no files */
+  assert_int_equal(n_files(), 0);
+  PrefixReport kept = keep("k", UINT64_MAX, ids, 700);
+  assert_int_equal(kept.n_tokens, 700);
+  assert_int_equal(kept.n_files, 3);
+  assert_int_equal(n_files(), 3);
+  assert_int_equal(answer("k", ids, 700), 699); /* the last one's logits are made anew */
+  assert_int_equal(answer("k", ids, 701), 700);
+  assert_int_equal(answer("k", ids, 1500), 700);
+  assert_int_equal(answer("k", ids, 512), 511);
+  assert_int_equal(answer("k", ids, 513), 512);
+  assert_int_equal(answer("k", ids, 30), 29);
+  assert_int_equal(answer("k", ids, 1), 0);
+  assert_int_equal(notes.count, 0);
+}
+
+static void exactly_what_is_common_is_used(void **state) {
+  (void)state;
+  static const int lengths[] = {0, 1, 10, 255, 256, 257, 511, 512, 600, 699, 700};
+  int32_t ids[CONTEXT], other[CONTEXT];
+  make_text(ids, 700, 700, 0);
+  keep("k", UINT64_MAX, ids, 700);
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    make_text(other, 900, lengths[i], 1);
+    assert_int_equal(answer("k", other, 900), lengths[i]);
+  }
+}
+
+static void the_best_of_several_is_used(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  for (int salt = 1; salt <= 3; salt++) {
+    make_text(ids, 800, 400 + salt * 20, salt); /* all agree up to 420, with themselves for longer */
+    keep("k", UINT64_MAX, ids, 800);
+  }
+  assert_int_equal(n_files(), 1 + 3 * 2);
+  make_text(ids, 1000, 440, 2);
+  assert_int_equal(answer("k", ids, 1000), 768);
+  make_text(ids, 1000, 450, 7); /* like the third as far as that goes */
+  assert_int_equal(answer("k", ids, 1000), 450);
+}
+
+static void many_blocks_come_back(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, CONTEXT, CONTEXT, 0);
+  assert_int_equal(keep("k", UINT64_MAX, ids, 3999).n_files, 16);
+  assert_int_equal(answer("k", ids, CONTEXT), 3999);
+  assert_int_equal(answer("k", ids, 8 * PREFIX_BLOCK + 1),
+                   8 * PREFIX_BLOCK); /* as many as are open at once */
+}
+
+static void a_session_goes_on_from_what_it_holds(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT], other[CONTEXT];
+  make_text(ids, 1000, 1000, 0);
+  keep("k", UINT64_MAX, ids, 1000);
+  make_text(other, 900, 300, 1);
+  PrefixStore *store = open_store("k", UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(prefix_store_restore(store, session, ids, 1000, &report, NULL), STATUS_OK);
+  assert_int_equal(report.n_tokens, 699); /* 300 were there */
+  assert_int_equal(report.n_files, 3);    /* of 4: the first block was whole */
+  assert_int_equal(session_sync(session, ids, 1000, NULL, NULL, NULL), STATUS_OK);
+  assert_holds(session, ids, 1000);
+  /* Nothing in the store is of use: what the session holds stays. */
+  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(prefix_store_restore(store, session, other, 900, &report, NULL), STATUS_OK);
+  assert_int_equal(report.n_tokens, 0);
+  assert_int_equal(session_length(session), 899);
+  assert_int_equal(session_sync(session, other, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_holds(session, other, 900);
+  session_close(session);
+  prefix_store_close(store);
+}
+
+static void a_short_context_takes_part_of_a_block(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 700, 700, 0);
+  keep("k", UINT64_MAX, ids, 700);
+  PrefixStore *store = open_store("k", UINT64_MAX);
+  Session *session = open_session(300, 1);
+  PrefixReport report;
+  assert_int_equal(prefix_store_restore(store, session, ids, 300, &report, NULL), STATUS_OK);
+  assert_int_equal(report.n_tokens, 299);
+  assert_int_equal(session_sync(session, ids, 300, NULL, NULL, NULL), STATUS_OK);
+  assert_holds(session, ids, 300);
+  session_close(session);
+  prefix_store_close(store);
+}
+
+static void restored_tokens_count_for_penalties(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT], picks[2];
+  make_text(ids, 300, 300, 0);
+  for (int i = 0; i < 300; i++) ids[i] %= 40; /* tokens that are not in the text remain */
+  keep("k", UINT64_MAX, ids, 300);
+  for (int restored = 0; restored < 2; restored++) {
+    PrefixStore *store = open_store("k", UINT64_MAX);
+    Session *session = open_session(CONTEXT, 50);
+    PrefixReport report;
+    if (restored) assert_int_equal(prefix_store_restore(store, session, ids, 300, &report, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 300, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(session_sample(session, &picks[restored], NULL), STATUS_OK);
+    session_close(session);
+    prefix_store_close(store);
+  }
+  assert_int_equal(picks[0], picks[1]);
+  assert_true(picks[0] >= 40);
+}
+
+static void another_key_shares_nothing(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 700, 700, 0);
+  keep("model a, program 1", UINT64_MAX, ids, 700);
+  assert_int_equal(answer("model b, program 1", ids, 700), 0);
+  assert_int_equal(answer("model a, program 1", ids, 700), 699);
+}
+
+/* --- what is saved */
+
+static void only_what_is_new_is_written(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 1500, 1500, 0);
+  assert_int_equal(keep("k", UINT64_MAX, ids, 255).n_files, 0); /* too short */
+  PrefixReport kept = keep("k", UINT64_MAX, ids, 256 + PREFIX_MIN_NEW - 1);
+  assert_int_equal(kept.n_files, 1); /* the rest is too short */
+  assert_int_equal(kept.n_tokens, 256);
+  kept = keep("k", UINT64_MAX, ids, 256 + PREFIX_MIN_NEW);
+  assert_int_equal(kept.n_files, 1);
+  assert_int_equal(kept.n_tokens, PREFIX_MIN_NEW);
+  assert_int_equal(n_files(), 2);
+  assert_int_equal(keep("k", UINT64_MAX, ids, 256 + PREFIX_MIN_NEW).n_files, 0);
+  assert_int_equal(keep("k", UINT64_MAX, ids, 256 + 2 * PREFIX_MIN_NEW - 1).n_files, 0);
+  kept = keep("k", UINT64_MAX, ids, 700); /* a block with more of the same takes the short one's place */
+  assert_int_equal(kept.n_files, 2);
+  assert_int_equal(kept.n_tokens, 700 - 256 - PREFIX_MIN_NEW);
+  assert_int_equal(n_files(), 3);
+  assert_int_equal(answer("k", ids, 700), 699);
+}
+
+static void files_are_the_owners_alone(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 300, 300, 0);
+  char below[300];
+  snprintf(below, sizeof below, "%s/a/b", directory);
+  char above[256];
+  strcpy(above, directory);
+  strcpy(directory, below);
+  mode_t mask = umask(0);
+  keep("k", UINT64_MAX, ids, 300);
+  umask(mask);
+  struct stat info;
+  assert_int_equal(stat(directory, &info), 0);
+  assert_int_equal(info.st_mode & 07777, 0700);
+  assert_int_equal(stat(path_of_block(0), &info), 0);
+  assert_int_equal(info.st_mode & 07777, 0600);
+  remove_all(directory);
+  rmdir(directory);
+  strcpy(directory, above);
+}
+
+/* --- the limit */
+
+static uint64_t bytes_of(int n) {
+  int32_t ids[CONTEXT];
+  make_text(ids, n, n, 50);
+  uint64_t bytes = keep("measure", UINT64_MAX, ids, n).bytes;
+  remove_all(directory);
+  return bytes;
+}
+
+static void what_was_unused_the_longest_goes_first(void **state) {
+  (void)state;
+  int32_t a[CONTEXT], b[CONTEXT], c[CONTEXT];
+  const uint64_t limit = 2 * bytes_of(768) + 100;
+  make_text(a, 768, 0, 1);
+  make_text(b, 768, 0, 2);
+  make_text(c, 768, 0, 3);
+  keep("k", limit, a, 768);
+  keep("k", limit, b, 768);
+  assert_int_equal(answer("k", a, 768), 767); /* a is used again: now b is the older one */
+  PrefixReport kept = keep("k", limit, c, 768);
+  assert_int_equal(kept.n_removed, 3);
+  assert_int_equal(answer("k", a, 768), 767);
+  assert_int_equal(answer("k", b, 768), 0);
+  assert_int_equal(answer("k", c, 768), 767);
+}
+
+static void a_texts_end_goes_before_its_beginning(void **state) {
+  (void)state;
+  int32_t a[CONTEXT], b[CONTEXT];
+  make_text(a, 768, 0, 1);
+  make_text(b, 256, 0, 2);
+  const uint64_t limit = bytes_of(768) + 10;
+  keep("k", limit, a, 768);
+  assert_int_equal(keep("k", limit, b, 256).n_removed, 1);
+  assert_int_equal(answer("k", a, 768), 512);
+}
+
+static void a_text_over_the_limit_keeps_its_beginning(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 768, 768, 0);
+  const uint64_t limit = bytes_of(512) + 10;
+  PrefixReport kept = keep("k", limit, ids, 768);
+  assert_int_equal(kept.n_files, 2);
+  assert_int_equal(answer("k", ids, 768), 512);
+  assert_int_equal(keep("k", limit, ids, 768).n_files, 0);
+  PrefixList list = files();
+  assert_true(list.bytes <= limit);
+  prefix_list_release(&list);
+  assert_int_equal(keep("k", 10, ids, 768).n_files, 0);
+}
+
+static void others_files_are_not_touched(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 300, 300, 0);
+  char path[512];
+  snprintf(path, sizeof path, "%s/notes.txt", directory);
+  FILE *file = fopen(path, "w");
+  for (int i = 0; i < 100000; i++) fputc('x', file);
+  fclose(file);
+  assert_int_equal(keep("k", 50000, ids, 300).n_files, 1); /* nor counted */
+  int n_removed;
+  assert_int_equal(prefix_directory_shrink(directory, 0, &n_removed, NULL), STATUS_OK);
+  assert_int_equal(n_removed, 1);
+  assert_true(file_exists(path));
+}
+
+/* --- files that are not what they should be */
+
+/* Bytes of a file, to be damaged and put back. */
+typedef struct {
+  char path[512];
+  unsigned char bytes[20000];
+  size_t size;
+} Copy;
+
+static void copy_file(Copy *copy, const char *path) {
+  snprintf(copy->path, sizeof copy->path, "%s", path);
+  FILE *file = fopen(path, "rb");
+  copy->size = fread(copy->bytes, 1, sizeof copy->bytes, file);
+  assert_true(copy->size < sizeof copy->bytes);
+  fclose(file);
+}
+
+static void write_file(const char *path, const unsigned char *bytes, size_t size) {
+  unlink(path);
+  FILE *file = fopen(path, "wb");
+  assert_int_equal(fwrite(bytes, 1, size, file), size);
+  fclose(file);
+}
+
+static void damaged_files_are_not_used(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 600, 600, 0);
+  keep("the key", UINT64_MAX, ids, 600);
+  Copy copy;
+  copy_file(&copy, path_of_block(256));
+  for (size_t at = 0; at < copy.size; at += at < 1300 ? 1 : 37) { /* the head whole, then samples */
+    copy.bytes[at] ^= 0x41;
+    write_file(copy.path, copy.bytes, copy.size);
+    assert_int_equal(answer("the key", ids, 600), 256);
+    assert_true(notes.count > 0);
+    assert_non_null(strstr(notes.last, copy.path));
+    copy.bytes[at] ^= 0x41;
+  }
+  write_file(copy.path, copy.bytes, copy.size);
+  assert_int_equal(answer("the key", ids, 600), 599);
+}
+
+static void cut_files_are_not_used(void **state) {
+  (void)state;
+  static const size_t sizes[] = {0, 1, 39, 103, 104, 110, 1200, 2000};
+  int32_t ids[CONTEXT];
+  make_text(ids, 600, 600, 0);
+  keep("the key", UINT64_MAX, ids, 600);
+  Copy copy;
+  copy_file(&copy, path_of_block(256));
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    write_file(copy.path, copy.bytes, sizes[i]);
+    assert_int_equal(answer("the key", ids, 600), 256);
+    assert_int_equal(notes.count, 2); /* by its name, and among those that begin alike */
+  }
+  write_file(copy.path, copy.bytes, copy.size - 1);
+  assert_int_equal(answer("the key", ids, 600), 256);
+  write_file(copy.path, copy.bytes, copy.size + 1); /* a byte too many */
+  assert_int_equal(answer("the key", ids, 600), 256);
+}
+
+static void what_is_no_file_is_not_used(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 600, 600, 0);
+  keep("the key", UINT64_MAX, ids, 600);
+  Copy copy;
+  copy_file(&copy, path_of_block(256));
+  unlink(copy.path);
+  assert_int_equal(mkfifo(copy.path, 0600), 0);
+  assert_int_equal(answer("the key", ids, 600), 256); /* and does not wait for a writer */
+  keep("the key", UINT64_MAX, ids, 600);              /* the fifo gives way */
+  assert_int_equal(answer("the key", ids, 600), 599);
+
+  char elsewhere[520];
+  snprintf(elsewhere, sizeof elsewhere, "%s.kept", copy.path);
+  assert_int_equal(rename(copy.path, elsewhere), 0);
+  assert_int_equal(symlink(elsewhere, copy.path), 0);
+  assert_int_equal(answer("the key", ids, 600), 256);
+  keep("the key", UINT64_MAX, ids, 600); /* the link gives way, and what it led to stays */
+  assert_int_equal(answer("the key", ids, 600), 599);
+  assert_true(file_exists(elsewhere));
+
+  unlink(copy.path);
+  assert_int_equal(mkdir(copy.path, 0700), 0);
+  assert_int_equal(answer("the key", ids, 600), 256);
+  PrefixStore *store = open_store("the key", UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  Error err = {{0}};
+  assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(prefix_store_save(store, session, 600, &report, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, copy.path));
+  session_close(session);
+  prefix_store_close(store);
+
+  if (geteuid() == 0) { /* a file of somebody else's */
+    rmdir(copy.path);
+    write_file(copy.path, copy.bytes, copy.size);
+    assert_int_equal(answer("the key", ids, 600), 599);
+    assert_int_equal(chown(copy.path, 12345, 12345), 0);
+    assert_int_equal(answer("the key", ids, 600), 256);
+    assert_non_null(strstr(notes.last, "belongs to user 12345"));
+  }
+}
+
+/* A file under the name of another text's, as if two hashes were the same. */
+static void ids_decide_and_not_names(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT], other[CONTEXT];
+  make_text(ids, 512, 0, 1);
+  make_text(other, 512, 0, 2);
+  keep("k", UINT64_MAX, ids, 512);
+  Copy first, second;
+  copy_file(&first, path_of_block(0));
+  copy_file(&second, path_of_block(256));
+  remove_all(directory);
+  keep("k", UINT64_MAX, other, 512);
+  char other_first[512], other_second[512];
+  strcpy(other_first, path_of_block(0));
+  strcpy(other_second, path_of_block(256));
+  write_file(other_second, second.bytes,
+             second.size); /* its own 256 ids may be the same: those before count */
+  assert_int_equal(answer("k", other, 512), 256);
+  write_file(other_first, first.bytes, first.size);
+  assert_int_equal(answer("k", other, 512), 0);
+}
+
+static void a_damaged_file_is_written_anew(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 900, 900, 0);
+  keep("k", UINT64_MAX, ids, 900);
+  Copy copy;
+  copy_file(&copy, path_of_block(256));
+  copy.bytes[copy.size - 5] ^= 1;
+  write_file(copy.path, copy.bytes, copy.size);
+  PrefixStore *store = open_store("k", UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  assert_int_equal(prefix_store_restore(store, session, ids, 900, &report, NULL), STATUS_OK);
+  assert_int_equal(report.n_tokens, 256);
+  assert_int_equal(notes.count, 1);
+  assert_non_null(strstr(notes.last, "checksum of layer 2"));
+  assert_int_equal(session_sync(session, ids, 900, NULL, NULL, NULL), STATUS_OK);
+  assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
+  session_close(session);
+  prefix_store_close(store);
+  assert_int_equal(answer("k", ids, 900), 899);
+  assert_int_equal(notes.count, 0);
+}
+
+static void a_failing_device_leaves_the_session_whole(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 800, 800, 0);
+  keep("k", UINT64_MAX, ids, 800);
+  PrefixStore *store = open_store("k", UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  Error err = {{0}};
+  assert_int_equal(session_sync(session, ids, 100, NULL, NULL, NULL), STATUS_OK);
+  fake.no_writes = true;
+  assert_int_equal(prefix_store_restore(store, session, ids, 800, &report, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "the device is gone");
+  assert_int_equal(session_length(session), 100);
+  assert_int_equal(session_sync(session, ids, 800, NULL, NULL, NULL), STATUS_OK);
+  assert_holds(session, ids, 800);
+  session_close(session);
+  prefix_store_close(store);
+}
+
+/* --- the disk, and others at the same time */
+
+static void a_full_disk_is_told_and_leaves_nothing(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 800, 800, 0);
+  PrefixStore *store = open_store("k", UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  Error err = {{0}};
+  struct rlimit before, small = {1000, RLIM_INFINITY};
+  assert_int_equal(session_sync(session, ids, 800, NULL, NULL, NULL), STATUS_OK);
+  signal(SIGXFSZ, SIG_IGN); /* as base/output.c does */
+  getrlimit(RLIMIT_FSIZE, &before);
+  small.rlim_max = before.rlim_max;
+  setrlimit(RLIMIT_FSIZE, &small);
+  Status status = prefix_store_save(store, session, 800, &report, &err);
+  setrlimit(RLIMIT_FSIZE, &before);
+  assert_int_equal(status, STATUS_FAILED);
+  assert_non_null(strstr(err.text, "cannot write"));
+  assert_int_equal(n_files(), 0);
+  assert_holds(session, ids, 800);
+  assert_int_equal(prefix_store_save(store, session, 800, &report, NULL), STATUS_OK);
+  assert_int_equal(report.n_files, 3);
+  session_close(session);
+  prefix_store_close(store);
+}
+
+/* A process that saves and restores texts with others' beginnings, under a limit that all of them pass. */
+static void live(int salt, uint64_t limit) {
+  static int32_t ids[CONTEXT];
+  for (int round = 0; round < 60; round++) {
+    make_text(ids, 600, 300 + round % 3 * 100, (salt + round) % 4);
+    PrefixStore *store = open_store("k", limit);
+    Session *session = open_session(CONTEXT, 1);
+    PrefixReport report;
+    assert_int_equal(prefix_store_restore(store, session, ids, 600, &report, NULL), STATUS_OK);
+    assert_int_equal(session_sync(session, ids, 600, NULL, NULL, NULL), STATUS_OK);
+    assert_holds(session, ids, 600);
+    assert_int_equal(prefix_store_save(store, session, 600, &report, NULL), STATUS_OK);
+    assert_int_equal(notes.count, 0); /* nobody ever sees half a file */
+    session_close(session);
+    prefix_store_close(store);
+  }
+}
+
+static void processes_share_a_directory(void **state) {
+  (void)state;
+  enum { PROCESSES = 4 };
+  const uint64_t limit = 3 * bytes_of(600);
+  pid_t children[PROCESSES];
+  for (int i = 0; i < PROCESSES; i++) {
+    if ((children[i] = fork()) == 0) {
+      live(i, limit);
+      _exit(0);
+    }
+  }
+  for (int i = 0; i < PROCESSES; i++) {
+    int status;
+    waitpid(children[i], &status, 0);
+    assert_int_equal(status, 0);
+  }
+  PrefixList list = files();
+  assert_true(list.count > 0);
+  /* One who found the lock taken passed the limit by what it wrote; the next one makes that good. */
+  assert_true(list.bytes <= limit + PROCESSES * (limit / 3));
+  prefix_list_release(&list);
+}
+
+static void a_lock_that_is_taken_stops_nobody(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 600, 600, 0);
+  keep("k", UINT64_MAX, ids, 600);
+  char path[512];
+  snprintf(path, sizeof path, "%s/lock", directory);
+  int lock = open(path, O_RDWR);
+  assert_true(lock >= 0);
+  assert_int_equal(flock(lock, LOCK_EX), 0);
+  assert_int_equal(answer("k", ids, 600), 599);
+  make_text(ids, 600, 0, 1);
+  assert_int_equal(keep("k", 20000, ids, 600).n_files, 3);
+  close(lock);
+}
+
+int main(void) {
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      IN_DIRECTORY(processes_share_a_directory), /* first: OpenMP's threads do not survive fork() */
+      IN_DIRECTORY(a_text_comes_back),
+      IN_DIRECTORY(exactly_what_is_common_is_used),
+      IN_DIRECTORY(the_best_of_several_is_used),
+      IN_DIRECTORY(many_blocks_come_back),
+      IN_DIRECTORY(a_session_goes_on_from_what_it_holds),
+      IN_DIRECTORY(a_short_context_takes_part_of_a_block),
+      IN_DIRECTORY(restored_tokens_count_for_penalties),
+      IN_DIRECTORY(another_key_shares_nothing),
+      IN_DIRECTORY(only_what_is_new_is_written),
+      IN_DIRECTORY(files_are_the_owners_alone),
+      IN_DIRECTORY(what_was_unused_the_longest_goes_first),
+      IN_DIRECTORY(a_texts_end_goes_before_its_beginning),
+      IN_DIRECTORY(a_text_over_the_limit_keeps_its_beginning),
+      IN_DIRECTORY(others_files_are_not_touched),
+      IN_DIRECTORY(damaged_files_are_not_used),
+      IN_DIRECTORY(cut_files_are_not_used),
+      IN_DIRECTORY(what_is_no_file_is_not_used),
+      IN_DIRECTORY(ids_decide_and_not_names),
+      IN_DIRECTORY(a_damaged_file_is_written_anew),
+      IN_DIRECTORY(a_failing_device_leaves_the_session_whole),
+      IN_DIRECTORY(a_full_disk_is_told_and_leaves_nothing),
+      IN_DIRECTORY(a_lock_that_is_taken_stops_nobody),
+  };
+#undef IN_DIRECTORY
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
