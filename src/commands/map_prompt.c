@@ -47,6 +47,7 @@ static Status add_parts(PromptPattern *pattern, const char *text, bool *has_plac
     } else if (size) {
       TRY(add_part(pattern, PART_TEXT, from, (size_t)(at - from), err));
       TRY(add_part(pattern, size > 2 ? PART_MEMBER : PART_RECORD, at + 1, size - 2, err));
+      pattern->n_places += size == 2;
       *has_place = true;
       from = at += size;
     } else {
@@ -139,14 +140,16 @@ static Status append_content(JsonSpan content, size_t index, Buffer *text, Error
   return STATUS_OK;
 }
 
-/* Appends the role with a NUL behind it. */
+/* Appends the role with a NUL behind it. Templates trust it, so that it must not be able to hold a control token. */
 static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err) {
   size_t start = text->size;
   if (!is_string(role)) return error_set(err, STATUS_USAGE, "message %zu has no role", index);
   TRY(append_value(role, text, err));
   TRY(buffer_append(text, "", 1, err));
-  if (strlen(text->data + start) + 1 == text->size - start) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "message %zu has a NUL in its role", index);
+  const char *name = text->data + start;
+  for (const char *at = name; in_name(*at); at++) name = at + 1;
+  if (name == text->data + text->size - 1) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "message %zu has a role that is no name", index);
 }
 
 static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {

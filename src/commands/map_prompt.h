@@ -24,7 +24,8 @@ typedef struct {
   bool json;          /* records are JSON */
   PatternPart *parts; /* [n_parts] their texts belong to argv, but the first one's */
   size_t n_parts, capacity;
-} PromptPattern; /* starts zeroed */
+  size_t n_places; /* {} in -p */
+} PromptPattern;   /* starts zeroed */
 
 /* Adds what stands before it all, as it is: for files. The text must outlive the pattern. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);

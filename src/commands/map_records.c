@@ -132,6 +132,7 @@ Status record_reader_next(RecordReader *reader, Record *record, bool *found, Err
     TRY(read_record(reader, record, found, err));
     if (!*found) return STATUS_OK;
     record->index = reader->n_records;
+    record->line = ++reader->n_lines;
     settle(reader, record);
   } while (reader->rules.passes_blank && !record->cut && is_blank(record));
   reader->n_records++;

@@ -24,6 +24,7 @@ typedef struct {
 
 typedef struct {
   size_t index;     /* 0 ... */
+  size_t line;      /* 1 ...: of all that end as records do, those that were passed over too */
   const char *text; /* [size] until the next one is read; not checked, not even for UTF-8 */
   size_t size;
   bool ended;    /* its end was there: false for the last at most */
@@ -40,7 +41,7 @@ typedef struct {
   char *bytes;                     /* [capacity] read ahead: bytes[at .. size) are not used yet */
   size_t at, size;
   Buffer record;
-  size_t n_records;
+  size_t n_records, n_lines;
   uint64_t n_consumed, n_total; /* bytes of all records so far; of the file, 0 where that is not known */
 } RecordReader;                 /* starts zeroed */
 

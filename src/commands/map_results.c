@@ -296,5 +296,5 @@ Status result_error(ResultsFormat format, const char *message, Buffer *out, Erro
 }
 
 Status result_object(size_t index, uint64_t input, Buffer *out, Error *err) {
-  return buffer_printf(out, err, "{\"index\":%zu,\"input\":\"%016" PRIx64 "\"", index, input);
+  return buffer_printf(out, err, "{\"index\": %zu, \"input\": \"%016" PRIx64 "\"", index, input);
 }

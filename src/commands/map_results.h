@@ -64,7 +64,7 @@ Status results_close(Results *results, Error *err);
 /* Appends what a result is as text, and what an error is. */
 Status result_text(ResultsFormat format, const char *text, size_t size, Buffer *out, Error *err);
 Status result_error(ResultsFormat format, const char *message, Buffer *out, Error *err);
-/* Begins an object: {"index":N,"input":"HASH" */
+/* Begins an object: {"index": N, "input": "HASH" */
 Status result_object(size_t index, uint64_t input, Buffer *out, Error *err);
 
 #endif

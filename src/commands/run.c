@@ -1,12 +1,14 @@
 /* run.c - `auk -m MODEL -p TEXT`: a prompt in, the answer streamed out.
  *
- * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c.
+ * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c; map.c for many prompts, choose.c for given answers.
  * Always true: standard output carries the answer and nothing else; whatever can be refused is refused before a
  *              weight is touched, and before a file is made anew. */
 #include <string.h>
 
 #include "commands/assistant.h"
+#include "commands/choose.h"
 #include "commands/commands.h"
+#include "commands/map.h"
 #include "commands/prompt.h"
 #include "commands/reply.h"
 
@@ -14,6 +16,8 @@ typedef struct {
   AssistantFlags assistant;
   PromptFlags prompt;
   ReplyFlags reply;
+  MapFlags map;
+  ChooseFlags choose;
 } Options;
 
 /* --- the answer */
@@ -26,8 +30,7 @@ static Status answer(const Options *o, Assistant *assistant, const IdList *ids, 
   return status ? status : reply_end(reply, ids->ids, ids->count, &result, err);
 }
 
-static Status run(const Options *o, Assistant *assistant, Error *err) {
-  TRY(reply_check(&o->reply, err));
+static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   TRY(assistant_open(&o->assistant, assistant, err));
   Prompt prompt = {0};
   IdList ids = {0};
@@ -43,10 +46,21 @@ static Status run(const Options *o, Assistant *assistant, Error *err) {
   return status;
 }
 
+static Status run(const Options *o, Assistant *assistant, Error *err) {
+  const MapJob job = {&o->map, &o->choose, &o->prompt, &o->reply, &o->assistant};
+  TRY(reply_check(&o->reply, err));
+  TRY(map_check(&job, err));
+  if (o->map.input) return map_run(&job, assistant, err);
+  if (choose_is_given(&o->choose))
+    return choose_run(&o->choose, &o->prompt, &o->reply, &o->assistant, assistant, err);
+  return run_one(o, assistant, err);
+}
+
 /* --- the flags */
 
 static const char usage[] =
-    "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]";
+    "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
+    "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]";
 
 static const char about[] =
     "Answers a prompt. Text from standard input comes first (unless - stands among the files), then the\n"
@@ -62,6 +76,8 @@ static const char about[] =
 static const FlagGroup groups[] = {
     PROMPT_FLAG_GROUP(Options, prompt),
     REPLY_FLAG_GROUP(Options, reply),
+    MAP_FLAG_GROUP(Options, map),
+    CHOOSE_FLAG_GROUP(Options, choose),
     ASSISTANT_FLAG_GROUPS(Options, assistant),
 };
 
@@ -92,6 +108,8 @@ int command_run(int argc, char **argv) {
   if (status == STATUS_OK && !helped) status = run(&options, &assistant, &err);
   assistant_release(&assistant);
   string_list_release(&options.prompt.files);
+  string_list_release(&options.choose.lists);
+  string_list_release(&options.choose.answers);
   assistant_flags_release(&options.assistant);
   return command_finish(status, &err);
 }

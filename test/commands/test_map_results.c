@@ -168,9 +168,10 @@ static void files_of_others_stay_as_they_are(void **state) {
   remove_files();
   ASSERT_STAYS(RESULTS_JSON, "my thesis\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "my thesis", "line 1 is not"); /* torn, but not ours */
-  ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"inp\":", "line 1 is not");
+  ASSERT_STAYS(RESULTS_JSON, "{\"index\": 0, \"inp\":", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "\n", "line 1 is not");
-  ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":\"0123456789abcdef\"}\n{\"index\":0,", "line 2 is not");
+  ASSERT_STAYS(RESULTS_JSON, "{\"index\": 0, \"input\": \"0123456789abcdef\"}\n{\"index\": 0,",
+               "line 2 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":1,\"input\":\"0123456789abcdef\"}\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":\"0123456789abcdeg\"}\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":\"0123456789abcdef0\"}\n", "line 1 is not");

@@ -1,0 +1,37 @@
+/* map_answer.h - one record of --map to one result. */
+#ifndef AUK_COMMANDS_MAP_ANSWER_H
+#define AUK_COMMANDS_MAP_ANSWER_H
+
+#include "commands/map.h"
+#include "commands/map_prompt.h"
+#include "commands/map_results.h"
+
+/* What lies open while records are answered. */
+typedef struct {
+  const MapJob *job;
+  Assistant *assistant;
+  Choices choices; /* n is 0 where the model writes */
+  PromptPattern pattern;
+  uint64_t seed; /* of the first record */
+  ResultsFormat format;
+  bool to_terminal; /* results are read as they come */
+
+  MapPrompt prompt; /* of the record at hand, and what became of it */
+  IdList ids, answer_ids;
+  Buffer text, thinking, part;
+  CodeBlock block;
+  Show show;
+  AnswerResult result;
+
+  size_t n_answered, n_cut;                 /* cut by -n or the context */
+  uint64_t n_prompt, n_reused, n_generated; /* tokens of them all */
+} Mapping;                                  /* starts zeroed */
+
+/* Makes the prompt of a record, answers it, and puts the result into `line`, with its end. STATUS_USAGE and
+ * STATUS_MODEL are the record's fault; STATUS_INTERRUPTED: there is no result. PRECOND the assistant has started. */
+Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
+/* The result that an error is. */
+Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);
+void mapping_release(Mapping *mapping); /* not the assistant */
+
+#endif
