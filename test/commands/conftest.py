@@ -68,10 +68,10 @@ def start(auk):
 
 @pytest.fixture
 def variant(stories, tmp_path):
-    """variant(config={...}, generation={...}, tokenizer=function): the tiny model with other files beside the same
-    weights. A member of None is removed; a tokenizer of None leaves the file out."""
+    """variant(config={...}, generation={...}, tokenizer=function, files={name: text}): the tiny model with other files
+    beside the same weights. A member of None is removed; a tokenizer of None leaves the file out."""
 
-    def make(config=None, generation=None, tokenizer=lambda it: it, name="variant"):
+    def make(config=None, generation=None, tokenizer=lambda it: it, files=None, name="variant"):
         folder = tmp_path / name
         folder.mkdir()
         shutil.copy(stories / "model.safetensors", folder)
@@ -81,6 +81,8 @@ def variant(stories, tmp_path):
         if tokenizer:
             changed = tokenizer(json.loads((stories / "tokenizer.json").read_text()))
             (folder / "tokenizer.json").write_text(json.dumps(changed))
+        for file, text in (files or {}).items():
+            (folder / file).write_text(text)
         return folder
 
     return make
