@@ -16,6 +16,7 @@
 
 void output_begin(void) {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a file over the limit of its size is a failed write, like a full disk */
   /* A descriptor 0, 1 or 2 that was closed when we started would be given to the next file that is opened,
    * and the answer written into a checkpoint. Each is opened the wrong way round: to use it fails as if
    * closed. */
