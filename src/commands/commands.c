@@ -10,5 +10,6 @@ const Command commands[] = {
     {"models", command_models, &models_interface,
      "list the checkpoints that are here and whether they will run"},
     {"pack", command_pack, &pack_interface, "write a checkpoint as one packed file"},
+    {"cache", command_cache, &cache_interface, "list or clear what --cache has kept"},
 };
 const size_t n_commands = sizeof commands / sizeof *commands;

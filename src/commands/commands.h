@@ -22,6 +22,7 @@ int command_tokenize(int argc, char **argv); /* text to ids and back */
 int command_inspect(int argc, char **argv);  /* what is in a checkpoint */
 int command_models(int argc, char **argv);   /* the checkpoints that are here */
 int command_pack(int argc, char **argv);     /* a directory to one ak48 file */
+int command_cache(int argc, char **argv);    /* what --cache has kept */
 
 /* The flags of each. */
 extern const Interface run_interface;
@@ -31,5 +32,6 @@ extern const Interface tokenize_interface;
 extern const Interface inspect_interface;
 extern const Interface models_interface;
 extern const Interface pack_interface;
+extern const Interface cache_interface;
 
 #endif
