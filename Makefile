@@ -5,12 +5,13 @@
 #
 #   make CC=clang CFLAGS=-O3      another compiler, other flags: what they change is made anew
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
+#   make test-gpu EMULATE=1       the kernels as C++ for this processor (test/cuda/emulator), in a folder of its own
 #   make CUDA=1                   with the CUDA kernels (0 without; the default: see GPUS), for the chips in CUDA_ARCHS
 #   make STATIC=1                 library archives linked in; what has none, beside the program: for bare machines
 #   make BUILD=elsewhere          objects and programs elsewhere
 #   make V=1                      shows the commands
 
-BUILD        = build$(if $(filter 1,$(SANITIZE)),/sanitize)
+BUILD        = build$(if $(filter 1,$(EMULATE)),/emulated)$(if $(filter 1,$(SANITIZE)),/sanitize)
 PREFIX       = /usr/local
 PYTHON       = python3
 PKG_CONFIG   = pkg-config
@@ -34,9 +35,10 @@ Q            = $(if $(V),,@echo "  $@";)
 MAKEFLAGS += --no-builtin-rules
 
 VERSION  := 0.1.0
+RELEASED := 2026-11-20
 PACKAGES := libcjson libutf8proc libpcre2-8 libedit
 WARN     := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
-AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -Isrc -I. $(CPPFLAGS)
+AUK_CPPFLAGS := -D_GNU_SOURCE -DAUK_VERSION=\"$(VERSION)\" -DAUK_RELEASED=\"$(RELEASED)\" -Isrc -I. $(CPPFLAGS)
 # No contraction and no fast math: results depend on the source, not on the compiler's mood.
 AUK_CFLAGS := -std=c11 $(WARN) -fopenmp -ffp-contract=off $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>&-) $(CFLAGS)
 AUK_LDLIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>&-) -lm $(LDLIBS)
@@ -54,16 +56,21 @@ ifneq ($(filter 1,$(SANITIZE) $(FUZZ)),)
 AUK_CFLAGS += -w -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 AUK_CFLAGS += $(if $(filter 1,$(FUZZ)),-fsanitize=fuzzer-no-link)
 endif
-ifeq ($(CUDA),1)
+ifeq ($(EMULATE),1)
+override CUDA := 1
+CUDA_CPPFLAGS  = -DAUK_CUDA=1 -Itest/cuda/emulator
+EMULATED_ARCH ?= 80
+CUDA_LDLIBS    = -lstdc++
+else ifeq ($(CUDA),1)
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
 CUDA_ARCHS  = $(or $(subst 90,90a,$(GPUS)),$(patsubst compute_%,%,$(subst _90,_90a,$(shell $(NVCC) --list-gpu-arch))))
 AUK_NVCCFLAGS := -std=c++17 -O3 -Werror all-warnings $(NVCCFLAGS) \
   $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
   $(if $(filter 90a,$(CUDA_ARCHS)),-DAUK_HAS_SM90A)
 CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread
-AUK_LDLIBS += $(CUDA_LDLIBS)
 endif
-CUDA_CPPFLAGS = -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)
+AUK_LDLIBS += $(CUDA_LDLIBS)
+CUDA_CPPFLAGS ?= -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)
 
 # --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
 ROOMS           := commands engine cpu cuda model tokenizer base
@@ -95,6 +102,10 @@ OBJECTS_tokenizer := $(call objects,tokenizer)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only the table of kernels is built: host code, with tests that need no GPU
 OBJECTS_cuda := $(filter %/dispatch.o,$(OBJECTS_cuda))
+endif
+ifeq ($(EMULATE),1)
+OBJECTS_cuda := $(filter-out %/awq_wgmma.o %/cublas.o,$(OBJECTS_cuda)) \
+  $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard test/cuda/emulator/*.cpp))
 endif
 archives = $(BELOW_$(1):%=$(BUILD)/%.a)
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
@@ -131,7 +142,7 @@ $(foreach room,$(ROOMS),$(eval $(call rules_of_room,$(room))))
 # Every object also depends on $(BUILD)/flags, which is rewritten when the compiler or a flag is another than before;
 # those that know of CUDA on $(BUILD)/flags.cuda, so that with and without it the rest stays.
 FLAGS = $(shell command -v $(CC)) $(MACHINE) $(AUK_CPPFLAGS) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS)
-FLAGS.cuda = $(CUDA_CPPFLAGS) $(AUK_NVCCFLAGS) $(AUK_LDLIBS)
+FLAGS.cuda = $(CUDA_CPPFLAGS) $(AUK_NVCCFLAGS) $(EMULATED_FLAGS) $(EMULATED_CFLAGS) $(AUK_LDLIBS)
 $(BUILD)/flags $(BUILD)/flags.cuda: FORCE
 	@$(PKG_CONFIG) --exists $(PACKAGES) || { echo "missing libraries: sh scripts/bootstrap.sh $(MAKECMDGOALS)"; exit 1; }
 	@mkdir -p $(@D)
@@ -148,6 +159,24 @@ $(KNOW_CUDA): AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) $(if $(SANITIZE),-O1,-O3) $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
+
+ifeq ($(EMULATE),1)
+# Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.
+CXX = g++
+EMULATED_FLAGS = -std=c++17 -w -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
+  -DEMULATED_ARCH=$(EMULATED_ARCH) -include cuda_runtime.h -Itest/cuda/emulator -I$(BUILD)/emulated
+EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard cuda/*.cuh test/cuda/*.cuh))
+$(BUILD)/emulated/%: % scripts/emulate.sed
+	@mkdir -p $(@D)
+	@sed -E -f scripts/emulate.sed $< >$@
+$(BUILD)/%.o: $(BUILD)/emulated/%.cu $(EMULATED_HEADERS) $(BUILD)/flags.cuda
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -x c++ -c -o $@ $<
+$(BUILD)/%.o: %.cpp $(EMULATED_HEADERS) $(BUILD)/flags.cuda
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -c -o $@ $<
+EMULATED_CFLAGS = $(CFLAGS) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
+endif
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
@@ -208,9 +237,18 @@ lint:
 format:
 	clang-format -i $(filter %.c %.h %.cu %.cuh,$(shell git ls-files -co --exclude-standard))
 
+# What the program says of itself goes where man and the shells look for it; it is made by the program.
+SHARE        = $(DESTDIR)$(PREFIX)/share
+PAGES       := man/man1/auk.1 bash-completion/completions/auk zsh/site-functions/_auk fish/vendor_completions.d/auk.fish
+
 install: $(BUILD)/auk
-	install -d $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,$(dir $(PAGES)))
 	install -m 755 $(BUILD)/auk $(DESTDIR)$(PREFIX)/bin/auk
+	$(BUILD)/auk man >$(SHARE)/man/man1/auk.1
+	$(BUILD)/auk completions bash >$(SHARE)/bash-completion/completions/auk
+	$(BUILD)/auk completions zsh >$(SHARE)/zsh/site-functions/_auk
+	$(BUILD)/auk completions fish >$(SHARE)/fish/vendor_completions.d/auk.fish
+	chmod 644 $(addprefix $(SHARE)/,$(PAGES))
 	$(foreach lib,$(filter-out cmocka,$(BESIDE)),$(install_beside))
 
 clean:
@@ -226,6 +264,6 @@ help:
 	@echo "make format     let clang-format rewrite the sources"
 	@echo "make fuzz       feed the parsers hostile input, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs clang)"
 	@echo "make torture    let every allocation, read, write ... fail once (TORTURE='--every N': a sample)"
-	@echo "make install    install the program           (PREFIX=$(PREFIX), DESTDIR=)"
+	@echo "make install    install program, manual page, completions   (PREFIX=$(PREFIX), DESTDIR=)"
 	@echo "make clean      remove everything that was built"
 	@echo "Where a compiler or a library is missing: sh scripts/bootstrap.sh TARGET"

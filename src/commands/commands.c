@@ -11,5 +11,8 @@ const Command commands[] = {
      "list the checkpoints that are here and whether they will run"},
     {"pack", command_pack, &pack_interface, "write a checkpoint as one packed file"},
     {"cache", command_cache, &cache_interface, "list or clear what --cache has kept"},
+    {"completions", command_completions, &completions_interface,
+     "print a script that completes all this in a shell"},
+    {"man", command_man, &man_interface, "print the manual page"},
 };
 const size_t n_commands = sizeof commands / sizeof *commands;

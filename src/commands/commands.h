@@ -23,6 +23,8 @@ int command_inspect(int argc, char **argv);  /* what is in a checkpoint */
 int command_models(int argc, char **argv);   /* the checkpoints that are here */
 int command_pack(int argc, char **argv);     /* a directory to one ak48 file */
 int command_cache(int argc, char **argv);    /* what --cache has kept */
+int command_completions(int argc, char **argv); /* scripts for shells */
+int command_man(int argc, char **argv);         /* the manual page */
 
 /* The flags of each. */
 extern const Interface run_interface;
@@ -33,5 +35,7 @@ extern const Interface inspect_interface;
 extern const Interface models_interface;
 extern const Interface pack_interface;
 extern const Interface cache_interface;
+extern const Interface completions_interface;
+extern const Interface man_interface;
 
 #endif

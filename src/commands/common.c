@@ -54,8 +54,10 @@ const volatile int *interrupt_catch(void) {
 /* --- the model */
 
 const Flag model_flags[] = {
-    FLAG_MODEL("-m, --model", ModelFlags, path,
-               "a Hugging Face directory or a packed file (default: $AUK_MODEL)"),
+    FLAG_MODEL(
+        "-m, --model", ModelFlags, path,
+        "a Hugging Face directory, a packed file, or what Hugging Face's cache has under a name such as "
+        "Qwen/Qwen3-8B-AWQ (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", ModelFlags, overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),
     FLAG_DOUBLE("--rope-theta", "X", ModelFlags, overrides.rope_theta, 1, 1e12,

@@ -140,8 +140,9 @@ typedef struct {
   const char *examples;    /* or NULL; command lines with a comment behind them, one a line */
   const FlagGroup *groups; /* [n_groups] */
   size_t n_groups;
-  size_t max_operands; /* arguments that belong to no flag; more are refused */
-  ValueHint operands;  /* what they are */
+  size_t max_operands;       /* arguments that belong to no flag; more are refused */
+  ValueHint operands;        /* what they are */
+  const char *operand_words; /* where they are a choice its words, "bash|zsh|fish", else NULL */
 } Interface;
 
 /* The groups one after the other, and behind them one with --help, which every command has; then NULL. */

@@ -1,0 +1,306 @@
+/* man.c - `auk man`: the manual page auk(1), made of the command table.
+ *
+ * Called by: main.c, and `make install` through it.
+ * Always true: every flag of every table stands in it once: those of a table that several commands share in
+ * a section of their own. Written in man(7)'s macros, for groff and mandoc. */
+#include <string.h>
+
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+
+/* --- text that roff takes as it is meant */
+
+/* One character: what groff would draw as a typographic one is a key of the keyboard here. */
+static Status put_character(Buffer *out, char c, Error *err) {
+  static const struct {
+    char c;
+    const char *roff;
+  } special[] = {{'\\', "\\(rs"}, {'-', "\\-"},   {'\'', "\\(aq"},
+                 {'`', "\\(ga"},  {'^', "\\(ha"}, {'~', "\\(ti"}};
+  for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+    if (special[i].c == c) return buffer_append_string(out, special[i].roff, err);
+  return buffer_append(out, &c, 1, err);
+}
+
+static Status put_text(Buffer *out, const char *text, size_t size, Error *err) {
+  bool begins_line = out->size > 0 && out->data[out->size - 1] == '\n';
+  if (size && begins_line && text[0] == '.') TRY(buffer_append_string(out, "\\&", err));
+  for (size_t i = 0; i < size; i++) TRY(put_character(out, text[i], err));
+  return STATUS_OK;
+}
+
+static Status put_line(Buffer *out, const char *line, size_t size, Error *err) {
+  TRY(put_text(out, line, size, err));
+  return buffer_append(out, "\n", 1, err);
+}
+
+/* A line that roff fills: broken at spaces here, as roff's own tools want lines short. */
+static Status put_prose(Buffer *out, const char *text, size_t size, Error *err) {
+  enum { WIDTH = 76 };
+  while (size > WIDTH) {
+    size_t end = WIDTH;
+    while (end > 0 && text[end] != ' ') end--;
+    if (end == 0) break;
+    TRY(put_line(out, text, end, err));
+    text += end + 1;
+    size -= end + 1;
+  }
+  return put_line(out, text, size, err);
+}
+
+/* A new paragraph, which a section's title begins by itself. */
+static Status begin_paragraph(Buffer *out, Error *err) {
+  size_t line = out->size - 1; /* behind its newline the text ends */
+  while (line > 0 && out->data[line - 1] != '\n') line--;
+  bool titled = strncmp(out->data + line, ".S", 2) == 0;
+  return titled ? STATUS_OK : buffer_append_string(out, ".PP\n", err);
+}
+
+/* Lines as they stand: what a person types, or sees. */
+static Status put_verbatim(Buffer *out, const char *lines, Error *err) {
+  TRY(begin_paragraph(out, err));
+  TRY(buffer_append_string(out, ".nf\n", err));
+  for (const char *line = lines; *line;) {
+    size_t size = strcspn(line, "\n");
+    TRY(put_line(out, line, size, err));
+    line += size + (line[size] == '\n');
+  }
+  return buffer_append_string(out, ".fi\n", err);
+}
+
+/* Paragraphs, filled; an empty line ends one, a line that begins with a space stands as it is. */
+static Status put_paragraphs(Buffer *out, const char *text, Error *err) {
+  bool begun = false, verbatim = false;
+  for (const char *line = text; *line;) {
+    size_t size = strcspn(line, "\n");
+    bool indented = line[0] == ' ';
+    if (verbatim && !indented) TRY(buffer_append_string(out, ".fi\n", err));
+    if (size && (!begun || indented != verbatim)) TRY(begin_paragraph(out, err));
+    if (indented && !verbatim) TRY(buffer_append_string(out, ".nf\n", err));
+    if (size) TRY(indented ? put_line(out, line, size, err) : put_prose(out, line, size, err));
+    begun = size > 0;
+    verbatim = indented;
+    line += size + (line[size] == '\n');
+  }
+  return verbatim ? buffer_append_string(out, ".fi\n", err) : STATUS_OK;
+}
+
+/* A list's entry: its tag, and what it means. */
+static Status put_entry(Buffer *out, const char *tag, const char *text, Error *err) {
+  TRY(buffer_append_string(out, ".TP\n.B ", err));
+  TRY(put_line(out, tag, strlen(tag), err));
+  return put_prose(out, text, strlen(text), err);
+}
+
+/* --- flags */
+
+static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
+  TRY(buffer_append_string(out, ".TP\n\\fB", err));
+  TRY(put_text(out, flag->names, strlen(flag->names), err));
+  TRY(buffer_append_string(out, "\\fR", err));
+  if (flag->argument) {
+    TRY(buffer_append_string(out, " \\fI", err));
+    TRY(put_text(out, flag->argument, strlen(flag->argument), err));
+    TRY(buffer_append_string(out, "\\fR", err));
+  }
+  TRY(buffer_append_string(out, "\n", err));
+  return put_prose(out, flag->help, strlen(flag->help), err);
+}
+
+static Status put_flags(Buffer *out, const FlagGroup *group, Error *err) {
+  for (size_t f = 0; f < group->n_flags; f++) TRY(put_flag(out, &group->flags[f], err));
+  return STATUS_OK;
+}
+
+static Status put_group(Buffer *out, const FlagGroup *group, Error *err) {
+  TRY(begin_paragraph(out, err));
+  TRY(buffer_append_string(out, ".I ", err));
+  TRY(put_line(out, group->title, strlen(group->title), err));
+  return put_flags(out, group, err);
+}
+
+/* How many commands have this table, and whether `command` is the first of them. */
+static int count_users(const Flag *flags, size_t command, bool *first) {
+  int count = 0;
+  *first = false;
+  for (size_t c = 0; c < n_commands; c++) {
+    const FlagGroup *group;
+    for (size_t g = 0; (group = interface_group(commands[c].interface, g)); g++) {
+      if (group->flags != flags) continue;
+      if (count++ == 0) *first = c == command;
+    }
+  }
+  return count;
+}
+
+static bool is_shared(const FlagGroup *group, size_t command, bool *first) {
+  return count_users(group->flags, command, first) > 1;
+}
+
+/* --- sections */
+
+static Status put_synopsis(Buffer *out, Error *err) {
+  TRY(buffer_append_string(out, ".SH SYNOPSIS\n.nf\n", err));
+  for (size_t c = 0; c < n_commands; c++) {
+    const char *usage = commands[c].interface->usage;
+    for (const char *line = usage; *line;) {
+      size_t size = strcspn(line, "\n");
+      TRY(put_line(out, line, size, err));
+      line += size + (line[size] == '\n');
+    }
+  }
+  return buffer_append_string(out, ".fi\n", err);
+}
+
+/* Which flags a command has beside its own; --help, which every command has, needs no mention. */
+static Status put_references(Buffer *out, const Interface *interface, size_t command, Error *err) {
+  const char *before = "Also the flags, described below, of: ", *after = "";
+  TRY(begin_paragraph(out, err));
+  for (size_t g = 0; g < interface->n_groups; g++) {
+    const FlagGroup *group = &interface->groups[g];
+    bool first;
+    if (!is_shared(group, command, &first)) continue;
+    TRY(buffer_append_string(out, before, err));
+    TRY(put_text(out, group->title, strlen(group->title), err));
+    before = ", ", after = ".\n";
+  }
+  return buffer_append_string(out, after, err);
+}
+
+static Status put_command(Buffer *out, size_t command, Error *err) {
+  const Interface *interface = commands[command].interface;
+  TRY(buffer_printf(out, err, ".SS auk %s\n", commands[command].name));
+  TRY(put_paragraphs(out, interface->about, err));
+  if (interface->examples) TRY(put_verbatim(out, interface->examples, err));
+  const FlagGroup *group;
+  bool first, shared = false;
+  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
+    if (!is_shared(group, command, &first))
+      TRY(put_group(out, group, err));
+    else
+      shared |= g < interface->n_groups;
+  }
+  return shared ? put_references(out, interface, command, err) : STATUS_OK;
+}
+
+static Status put_shared_flags(Buffer *out, Error *err) {
+  TRY(buffer_append_string(out, ".SH FLAGS OF SEVERAL COMMANDS\n", err));
+  for (size_t c = 0; c < n_commands; c++) {
+    const FlagGroup *group;
+    for (size_t g = 0; (group = interface_group(commands[c].interface, g)); g++) {
+      bool first;
+      if (!is_shared(group, c, &first) || !first) continue;
+      TRY(buffer_append_string(out, ".SS ", err));
+      TRY(put_line(out, group->title, strlen(group->title), err));
+      TRY(put_flags(out, group, err));
+    }
+  }
+  return STATUS_OK;
+}
+
+typedef struct {
+  const char *tag, *text;
+} Entry;
+
+static Status put_entries(Buffer *out, const char *title, const Entry *entries, size_t n, Error *err) {
+  TRY(buffer_printf(out, err, ".SH %s\n", title));
+  for (size_t i = 0; i < n; i++) TRY(put_entry(out, entries[i].tag, entries[i].text, err));
+  return STATUS_OK;
+}
+
+static const Entry statuses[] = {
+    {"0", "Done."},
+    {"1", "Failed: a file, the memory, the device."},
+    {"2", "Usage: a flag, or a prompt that cannot be taken."},
+    {"3", "The model, its tokenizer or its chat template is refused."},
+    {"4", "The answer was cut where a stop was required."},
+    {"130", "Interrupted."},
+    {"141", "The reader of the output went away."},
+};
+
+static const Entry variables[] = {
+    {"AUK_MODEL", "The model where no flag names one."},
+    {"HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME",
+     "Where Hugging Face's cache lies, in which models are found by name: the first that is set of "
+     "$HF_HUB_CACHE, "
+     "$HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
+     "~/.cache/huggingface/hub."},
+    {"NO_COLOR", "Where it is set to anything, nothing is dim or coloured on a terminal."},
+    {"OMP_WAIT_POLICY",
+     "\"passive\" keeps threads from waiting for each other on a machine that is busy with other "
+     "things."},
+};
+
+static const Entry files[] = {
+    {"MODEL/config.json, *.safetensors, tokenizer.json",
+     "A checkpoint in Hugging Face's layout. chat_template.jinja, tokenizer_config.json, "
+     "generation_config.json and "
+     "special_tokens_map.json are read where they are."},
+    {"*.ak48", "A checkpoint packed by auk pack, with tokenizer.json beside it."},
+    {"~/.cache/huggingface/hub",
+     "Checkpoints that were downloaded by name, for example by: hf download NAME"},
+};
+
+static const char examples[] = "auk -m MODEL -p \"Why is the sky blue?\"\n"
+                               "git diff | auk -m Qwen/Qwen3-8B-AWQ -p \"Review this change.\"\n"
+                               "auk -m MODEL -f notes.txt -p \"What was decided?\" >decisions.txt\n"
+                               "auk models\n"
+                               "auk inspect MODEL";
+
+static const char description[] =
+    "auk runs AWQ-quantised language models from the shell, on an NVIDIA GPU or on a CPU. The answer goes to "
+    "standard output and nothing else does; everything else is said on standard error. MODEL is a Hugging "
+    "Face "
+    "directory, a packed file, or a name such as Qwen/Qwen3-8B-AWQ (with @REVISION behind it or not) that is "
+    "in "
+    "Hugging Face's local cache; the network is never used.\n"
+    "\n"
+    "Names of flags are matched whole; an underscore is as good as a dash. A value follows as the next "
+    "argument, "
+    "whatever it begins with, or behind = for names of two dashes. Where a flag is given twice, the last one "
+    "counts; "
+    "flags that may be repeated collect. -- ends the flags. Where no command is named, auk is auk run.";
+
+static Status put_page(Buffer *out, Error *err) {
+  TRY(buffer_append_string(
+      out, ".TH AUK 1 \"" AUK_RELEASED "\" \"auk " AUK_VERSION "\" \"User Commands\"\n.ad l\n.nh\n", err));
+  TRY(buffer_append_string(out, ".SH NAME\nauk \\- run AWQ\\-quantised language models from the shell\n",
+                           err));
+  TRY(put_synopsis(out, err));
+  TRY(buffer_append_string(out, ".SH DESCRIPTION\n", err));
+  TRY(put_paragraphs(out, description, err));
+  TRY(buffer_append_string(out, ".SH COMMANDS\n", err));
+  for (size_t c = 0; c < n_commands; c++) TRY(put_command(out, c, err));
+  TRY(put_shared_flags(out, err));
+  TRY(put_entries(out, "EXIT STATUS", statuses, sizeof statuses / sizeof *statuses, err));
+  TRY(put_entries(out, "ENVIRONMENT", variables, sizeof variables / sizeof *variables, err));
+  TRY(put_entries(out, "FILES", files, sizeof files / sizeof *files, err));
+  TRY(buffer_append_string(out, ".SH EXAMPLES\n", err));
+  return put_verbatim(out, examples, err);
+}
+
+/* --- the command */
+
+typedef struct {
+  bool helped;
+} Options;
+
+const Interface man_interface = {
+    .usage = "auk man",
+    .about = "Prints the manual page, auk(1), which `make install` puts where man looks for it.",
+    .examples = "auk man | man -l -      # to read it",
+};
+
+int command_man(int argc, char **argv) {
+  Options options = {0};
+  Buffer out = {0};
+  Error err = {{0}};
+  Status status = flags_parse(&man_interface, &options, argc, argv, NULL, NULL, &options.helped, &err);
+  if (status == STATUS_OK && !options.helped) {
+    status = put_page(&out, &err);
+    if (status == STATUS_OK) status = output_write(out.data, out.size, &err);
+  }
+  buffer_release(&out);
+  return command_finish(status, &err);
+}

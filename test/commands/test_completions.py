@@ -1,0 +1,231 @@
+"""`auk completions SHELL`: the scripts, driven in the shells themselves where those are installed."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+SHELLS = ("bash", "zsh", "fish")
+LIMIT_S = 30
+
+
+def shell(name):
+    return shutil.which(name) or pytest.skip(f"needs {name}")
+
+
+@pytest.fixture(scope="module")
+def commands(auk):
+    """Every command's help: its name, and its flags as lists of spellings."""
+    def text_of(*arguments):
+        return subprocess.run([*auk, *arguments], check=True, capture_output=True, timeout=LIMIT_S).stdout.decode()
+
+    listed = text_of("--help").split("Commands:\n")[1].split("\n\n")[0]
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert {"run", "models", "completions", "man"} <= set(names)
+    flags = {name: [found.split(", ") for found in re.findall(r"^  (-[\w-]+(?:, -[\w-]+)*)", text_of(name, "--help"),
+                                                              re.MULTILINE)] for name in names}
+    assert ["-n", "--n-predict", "--max-new-tokens"] in flags["run"] and ["-h", "--help"] in flags["man"]
+    return flags
+
+
+@pytest.fixture(scope="module")
+def scripts(auk, tmp_path_factory):
+    """The three scripts, and a folder for PATH in which `auk` is the program under test."""
+    folder = tmp_path_factory.mktemp("completions")
+    for name in SHELLS:
+        with open(folder / name, "wb") as file:
+            subprocess.run([*auk, "completions", name], check=True, stdout=file, timeout=LIMIT_S)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "auk").symlink_to(auk[-1])
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path, stories):
+    """A directory to complete in: a file, a folder, a model in it, and a model of the Hugging Face cache."""
+    here = tmp_path / "here"
+    (here / "folder" / "inner").mkdir(parents=True)
+    (here / "file one.txt").touch()
+    shutil.copytree(stories, here / "models" / "tiny")
+    snapshot = tmp_path / "hub" / "models--Qwen--Qwen3-8B-AWQ" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    return here
+
+
+@pytest.fixture
+def settings(scripts, place):
+    return {**os.environ, "PATH": f"{scripts}/bin:{os.environ['PATH']}", "HF_HUB_CACHE": str(place.parent / "hub"),
+            "TERM": "dumb"}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_shell_accepts_its_script(name, scripts):
+    done = subprocess.run([shell(name), "-n", scripts / name], capture_output=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0 and done.stderr == b""
+
+
+def test_shellcheck_finds_nothing_in_the_bash_script(scripts):
+    done = subprocess.run([shell("shellcheck"), "-s", "bash", scripts / "bash"], capture_output=True, timeout=LIMIT_S,
+                          check=False)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def test_a_shell_must_be_named(run):
+    process = run("completions", "tcsh")
+    assert process.returncode == 2 and b"expected bash|zsh|fish" in process.stderr
+    assert run("completions").returncode == 2
+    assert run("completions", "bash", "zsh").returncode == 2
+
+
+def test_every_flag_of_every_command_is_in_zsh(scripts, commands):
+    text = (scripts / "zsh").read_text()
+    for command, flags in commands.items():
+        body = re.search(rf"^_auk_{command}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL).group(1)
+        specified = re.findall(r"^    '(?:\*|\([^)]*\))?(-[\w-]+)=?\[(.+)\]", body, re.MULTILINE)
+        assert [name for name, _ in specified] == [name for flag in flags for name in flag]
+        assert f"'{command}:" in text
+
+
+def test_every_flag_of_every_command_is_in_fish(scripts, commands):
+    lines = (scripts / "fish").read_text().splitlines()
+    for command, flags in commands.items():
+        own = [line for line in lines if line.startswith(f"complete -c auk -n '__auk_is {command}' -")]
+        found = []
+        for line in own:
+            names = re.findall(r" -([slo]) ([\w-]+)", line.split(" -d '")[0])
+            if names:
+                assert re.search(r" -d '.+'$", line)
+                found.append(["--" + name if kind == "l" else "-" + name for kind, name in names])
+        assert found == flags
+
+
+# --- bash: the function, called as the shell calls it
+
+DRIVER = """
+source "$1"
+shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_auk "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def bash(scripts, place, settings):
+    program = shell("bash")
+
+    def complete(*words):
+        done = subprocess.run([program, "--norc", "-c", DRIVER, "bash", scripts / "bash", "auk", *words], cwd=place,
+                              env=settings, capture_output=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0 and done.stderr == b"", done.stderr.decode()
+        return sorted(done.stdout.decode().splitlines())
+
+    return complete
+
+
+def test_bash_completes_commands(bash, commands):
+    assert bash("") == sorted(commands)
+    assert bash("insp") == ["inspect"]
+    assert bash("--vers") == ["--version"]
+
+
+def test_bash_completes_every_flag_of_every_command(bash, commands):
+    for command, flags in commands.items():
+        names = sorted(name for flag in flags for name in flag)
+        assert bash(command, "-") == names
+    assert "--max-new-tokens" in bash("--max")  # no command is run
+    assert bash("eval", "--logits") == ["--logits-out"]
+
+
+def test_bash_completes_values(bash):
+    assert bash("--kv", "") == ["f16", "f32"]
+    assert bash("bench", "-m", "x", "--device", "c") == ["cpu", "cuda"]
+    assert bash("--kv", "=") == ["f16", "f32"]  # --kv= comes as words of their own
+    assert bash("--kv", "=", "f3") == ["f32"]
+    assert bash("completions", "") == ["bash", "fish", "zsh"]
+    assert bash("-p", "") == [""] and bash("-n", "") == [""]  # nothing to propose
+    assert bash("man", "") == [""]
+
+
+def test_bash_completes_paths(bash):
+    assert bash("-f", "") == ["file one.txt", "folder", "models"]
+    assert bash("-f", "file") == ["file one.txt"]
+    assert bash("models", "") == ["folder", "models"]
+    assert bash("tokenize", "--tokenizer", "=", "fi") == ["file one.txt"]
+
+
+def test_bash_completes_models(bash):
+    assert bash("-m", "Q") == ["Qwen/Qwen3-8B-AWQ"]
+    assert set(bash("-m", "")) == {"Qwen/Qwen3-8B-AWQ", "models/tiny", "file one.txt", "folder", "models"}
+    assert set(bash("inspect", "models/")) == {"models/tiny"}
+
+
+# --- the shells as a person uses them, on a terminal
+
+
+@pytest.mark.parametrize("name,flags,prepare", [
+    ("bash", ["--norc", "--noprofile", "-i"], ""),
+    ("zsh", ["-f", "-i"], "autoload -U compinit; compinit -u -D; "),
+])
+def test_a_tab_completes(scripts, place, settings, name, flags, prepare):
+    pexpect = pytest.importorskip("pexpect", reason="needs pexpect")
+    child = pexpect.spawn(shell(name), flags, cwd=place, env={**settings, "PS1": "> "}, encoding="utf-8",
+                          timeout=LIMIT_S, dimensions=(24, 200))
+    child.sendline(f"{prepare}source {scripts / name}; echo rea''dy")
+    child.expect("ready")
+    for text, line in (("auk insp", "auk inspect"),
+                       ("auk inspect --tens", "auk inspect --tensors"),
+                       ("auk --kv=f3", "auk --kv=f32"),
+                       ("auk run --kv f3", "auk run --kv f32"),
+                       ("auk -m Qw", "auk -m Qwen/Qwen3-8B-AWQ"),
+                       ("auk completions f", "auk completions fish")):
+        # What was made of the line is echoed, not run: Ctrl-A, echo ', Ctrl-E, '.
+        child.send(f"{text}\t\x01echo 'line: \x05'\r")
+        child.expect(r"\r\nline: ([^\r]*)\r\n")
+        assert child.match.group(1).rstrip() == line
+    child.close(force=True)
+
+
+def test_fish_completes(scripts, place, settings):
+    program = shell("fish")
+
+    def complete(line):
+        done = subprocess.run([program, "--no-config", "-c", f"source {scripts}/fish; complete -C '{line}'"],
+                              cwd=place, env={**settings, "HOME": str(place)}, capture_output=True, timeout=LIMIT_S,
+                              check=True)
+        return {candidate.split("\t")[0] for candidate in done.stdout.decode().splitlines()}
+
+    assert {"run", "models", "man"} <= complete("auk ")
+    assert complete("auk insp") == {"inspect"}
+    assert complete("auk inspect --tens") == {"--tensors"}
+    assert complete("auk --max-new") == {"--max-new-tokens"}
+    assert complete("auk bench --device c") == {"cpu", "cuda"}
+    assert complete("auk completions ") == {"bash", "fish", "zsh"}
+    assert complete("auk -m Qw") == {"Qwen/Qwen3-8B-AWQ"}
+    assert complete("auk models fol") == {"folder/"}
+    assert complete("auk -f fi") == {"file one.txt"}
+
+
+def test_installed_where_shells_and_man_look(root, auk, tmp_path):
+    """`make install` with the program as it was built: nothing but what it puts where."""
+    build = pathlib.Path(auk[-1]).parent
+    if not (root / "Makefile").exists() or len(auk) > 1:
+        pytest.skip("needs the program where it was built")
+    dry = subprocess.run(["make", "-n", "-C", str(root), f"BUILD={build}", "install", f"DESTDIR={tmp_path}",
+                          "PREFIX=/usr"], capture_output=True, timeout=LIMIT_S, check=True).stdout.decode()
+    lines = [line for line in dry.splitlines() if str(tmp_path) in line]
+    assert lines
+    for line in lines:
+        subprocess.run(["sh", "-e", "-c", line], cwd=root, check=True, timeout=LIMIT_S)
+    found = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*") if path.is_file()}
+    pages = {"usr/share/man/man1/auk.1": ("man",),
+             "usr/share/bash-completion/completions/auk": ("completions", "bash"),
+             "usr/share/zsh/site-functions/_auk": ("completions", "zsh"),
+             "usr/share/fish/vendor_completions.d/auk.fish": ("completions", "fish")}
+    assert set(found) >= {"usr/bin/auk", *pages}
+    for name, arguments in pages.items():
+        said = subprocess.run([*auk, *arguments], capture_output=True, check=True, timeout=LIMIT_S).stdout
+        assert found[name].read_bytes() == said and found[name].stat().st_mode & 0o777 == 0o644
+    assert found["usr/bin/auk"].stat().st_mode & 0o777 == 0o755
