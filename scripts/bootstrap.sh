@@ -88,8 +88,8 @@ look() {
   case $target in
   test | test-*)
     need libcmocka-dev libcmocka-devel cmocka has_library cmocka
-    need 'python3 python3-pytest python3-numpy' 'python3 python3-pytest python3-numpy' \
-      'python python-pytest python-numpy' has_python 'pytest, numpy'
+    need 'python3 python3-pytest python3-numpy python3-pexpect' 'python3 python3-pytest python3-numpy python3-pexpect' \
+      'python python-pytest python-numpy python-pexpect' has_python 'pytest, numpy, pexpect'
     ;;
   demo | bench)
     need 'python3 python3-numpy python3-pip' 'python3 python3-numpy python3-pip' 'python python-numpy python-pip' \

@@ -6,11 +6,11 @@ import subprocess
 import pytest
 
 NAMES = {
-    "apt-get": "make pkg-config libcjson-dev libutf8proc-dev libpcre2-dev gcc libc6-dev libcmocka-dev "
-               "python3 python3-pytest python3-numpy",
-    "dnf": "make pkgconf-pkg-config cjson-devel utf8proc-devel pcre2-devel gcc libcmocka-devel "
-           "python3 python3-pytest python3-numpy",
-    "pacman": "make pkgconf cjson libutf8proc pcre2 gcc cmocka python python-pytest python-numpy",
+    "apt-get": "make pkg-config libcjson-dev libutf8proc-dev libpcre2-dev libedit-dev gcc libc6-dev libcmocka-dev "
+               "python3 python3-pytest python3-numpy python3-pexpect",
+    "dnf": "make pkgconf-pkg-config cjson-devel utf8proc-devel pcre2-devel libedit-devel gcc libcmocka-devel "
+           "python3 python3-pytest python3-numpy python3-pexpect",
+    "pacman": "make pkgconf cjson libutf8proc pcre2 libedit gcc cmocka python python-pytest python-numpy python-pexpect",
 }
 
 
