@@ -122,13 +122,6 @@ static bool prefilling(void *user, int done, int total) {
   return !*answer->assistant->interrupted;
 }
 
-static int count_reused(const Session *session, const int32_t *ids, int n) {
-  const int32_t *held = session_ids(session);
-  int common = 0;
-  while (common < session_length(session) && common < n - 1 && held[common] == ids[common]) common++;
-  return common;
-}
-
 static Status begin(Answer *answer, const int32_t *ids, size_t n, Error *err) {
   const Assistant *a = answer->assistant;
   bool inside;
@@ -145,7 +138,7 @@ static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
   const Assistant *a = answer->assistant;
   double start = clock_ms();
   cache_restore(a->cache, a->session, ids, n);
-  answer->result->n_reused = count_reused(a->session, ids, n);
+  answer->result->n_reused = session_common(a->session, ids, n);
   TRY(session_set_sampler(a->session, &a->sampler, err));
   Status status = session_sync(a->session, ids, n, prefilling, answer, err);
   if (status == STATUS_OK) cache_prefilled(a->cache, n);

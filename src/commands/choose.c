@@ -240,14 +240,13 @@ Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages
   TRY(encode_messages(choices, a, messages, n_messages, err));
   TRY(check_lengths(choices, a, err));
   const int n = (int)choices->prompt.count;
-  const int32_t *ids = choices->prompt.ids, *held = session_ids(a->session);
-  choices->n_prompt = n;
-  choices->n_reused = 0;
-  while (choices->n_reused < n - 1 && choices->n_reused < session_length(a->session) &&
-         held[choices->n_reused] == ids[choices->n_reused])
-    choices->n_reused++;
+  const int32_t *ids = choices->prompt.ids;
   double start = clock_ms();
+  cache_restore(a->cache, a->session, ids, n);
+  choices->n_prompt = n;
+  choices->n_reused = session_common(a->session, ids, n);
   TRY(session_sync(a->session, ids, n, may_go_on, a, err));
+  cache_prefilled(a->cache, n);
   choices->prefill_ms = clock_ms() - start;
   for (size_t i = 0; i < choices->n; i++) TRY(score(choices, a, &choices->items[i], err));
   choices->score_ms = clock_ms() - start - choices->prefill_ms;

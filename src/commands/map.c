@@ -149,6 +149,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
   if (m->choices.n) TRY(choices_prepare(a, err));
+  cache_expect_many(a->cache);
   m->seed = a->sampler.seed;
   TRY(read_files(map, &job->prompt->files, err));
   TRY(prompt_pattern_parse(&m->pattern, job->prompt->text, err));

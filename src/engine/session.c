@@ -135,7 +135,7 @@ static Status suit_length(Session *s, int n, Error *err) {
 }
 
 /* How many of ids[0 .. n - 1) the session holds: the last one's logits are made anew. */
-static int common_beginning(const Session *s, const int32_t *ids, int n) {
+int session_common(const Session *s, const int32_t *ids, int n) {
   int common = 0;
   if (is_long(s, n) != s->long_text) return 0;
   while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
@@ -144,7 +144,7 @@ static int common_beginning(const Session *s, const int32_t *ids, int n) {
 
 Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  int common = common_beginning(s, ids, n);
+  int common = session_common(s, ids, n);
   truncate_to(s, common);
   s->long_text = is_long(s, n);
   sampler_forget(s->sampler);
@@ -189,7 +189,7 @@ Status session_kv_write(Session *s, Span span, int layer, int n_stored, const vo
 
 Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  int common = common_beginning(s, ids, n), n_held = common;
+  int common = session_common(s, ids, n), n_held = common;
   truncate_to(s, common);
   s->long_text = is_long(s, n);
   Status status = source(user, s, &n_held, err);
