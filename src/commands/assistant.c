@@ -30,24 +30,28 @@ const Flag chat_flags[] = {
                 "it does not: by its template, or its thought is closed as soon as it begins"),
     FLAG_INT("--think-budget, --reasoning-budget", "N", ChatFlags, think_budget, -1, INT_MAX,
              "a thought of N tokens is closed, and the answer begins (default -1: no limit)"),
-    FLAG_SWITCH("--hide-thinking", ChatFlags, hide_thinking, "no thoughts on a terminal, nor with --json"),
+    FLAG_SWITCH("--hide-thinking, --hidethinking", ChatFlags, hide_thinking,
+                "no thoughts on a terminal, nor with --json"),
     FLAG_SWITCH("--show-thinking", ChatFlags, show_thinking,
                 "thoughts also where standard output is no terminal, between the model's own marks"),
     FLAG_FILE(
-        "--chat-template", "NAME|FILE", ChatFlags, chat_template,
+        "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags, chat_template,
         "chatml, llama2, llama3, mistral, deepseek, gemma, phi, or a file with a Jinja template (default: "
         "the model's own)"),
-    FLAG_SWITCH("--raw, -no-cnv", ChatFlags, raw, "no chat format: the text as it is"),
+    FLAG_SWITCH("--raw, -no-cnv, --ignore-chat-template", ChatFlags, raw,
+                "no chat format: the text as it is"),
     FLAG_SWITCH("--parse-special", ChatFlags, parse_special,
                 "text like <|im_end|> in the prompt is the special token; without it, it is ordinary text"),
 };
 const Flag answer_flags[] = {
-    FLAG_INT("-n, --n-predict, --max-new-tokens", "N", AnswerFlags, max_tokens, -1, INT_MAX,
+    FLAG_INT("-n, --predict, --n-predict, --max-tokens, --max-new-tokens", "N", AnswerFlags, max_tokens, -1,
+             INT_MAX,
              "tokens to answer with at most (default -1: until the model ends or the context is full)"),
     FLAG_INT("-c, --ctx-size", "N", AnswerFlags, context, 0, INT_MAX,
              "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
              "the free memory holds)"),
-    FLAG_STRINGS("--stop", "TEXT", AnswerFlags, stops, "ends the answer before this text; may be repeated"),
+    FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
+                 "ends the answer before this text; may be repeated"),
     FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on behind end tokens"),
     FLAG_SWITCH("-v, --verbose", AnswerFlags, verbose, "settings and statistics to standard error"),
 };
@@ -195,6 +199,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(model_flags_path(&flags->model, &a->model_path, err));
   TRY(device_choose(&flags->device, &a->device, err));
   TRY(model_flags_open(&flags->model, &a->model, err));
+  TRY(device_fit(&a->device, a->model, err));
   TRY(model_tokenizer_open(a->model, a->model_path, &a->tokenizer, err));
   TRY(open_chat(a, err));
   TRY(choose_ends(a, err));

@@ -15,7 +15,7 @@
 #include "base/output.h"
 
 const Flag reply_flags[] = {
-    FLAG_FILE("-o, --output", "FILE", ReplyFlags, path,
+    FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,
               "the answer goes to this file, made anew, and nowhere else"),
     FLAG_SWITCH("--json", ReplyFlags, json,
                 "one JSON object at the end: text, thinking, finish_reason, usage, timings, seed"),

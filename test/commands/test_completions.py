@@ -26,7 +26,7 @@ def commands(auk):
     assert {"run", "models", "completions", "man"} <= set(names)
     flags = {name: [found.split(", ") for found in re.findall(r"^  (-[\w-]+(?:, -[\w-]+)*)", text_of(name, "--help"),
                                                               re.MULTILINE)] for name in names}
-    assert ["-n", "--n-predict", "--max-new-tokens"] in flags["run"] and ["-h", "--help"] in flags["man"]
+    assert ["-s", "--seed"] in flags["run"] and ["-h", "--help"] in flags["man"]
     return flags
 
 
