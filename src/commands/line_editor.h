@@ -27,8 +27,8 @@ typedef enum {
   LINE_INTERRUPTED /* Ctrl-C */,
   LINE_END /* Ctrl-D, or the terminal went away */
 } LineResult;
-/* Reads a line behind `prompt` (ASCII), without its newline, in place of what `line` held. *was_empty of an
- * interruption: there was nothing to drop. */
+/* Reads a line behind `prompt` (ASCII), without its newline, in place of what `line` held.
+ */
 Status line_editor_read(LineEditor *editor, const char *prompt, Buffer *line, LineResult *result, Error *err);
 
 /* Makes text[0..size) the latest of what was entered before. */
