@@ -8,15 +8,31 @@
 #include "commands/common.h"
 #include "commands/nearest.h"
 
+static const char beginning[] =
+    "auk runs AWQ-quantised language models from the shell.\n"
+    "\n"
+    "  auk -m MODEL -p \"Why is the sky blue?\"             an answer on standard output, nothing else\n"
+    "  auk -m MODEL                                       a conversation, on a terminal\n"
+    "  git diff | auk -m MODEL -p \"Review this.\"          what is piped in stands before the prompt\n"
+    "  auk -m MODEL -f notes.txt -p \"What was decided?\"   and so do files\n"
+    "  auk -m MODEL --map names.txt -p \"Greet {}.\"        a prompt for each line of a file\n"
+    "  auk models                                         the models that are here\n"
+    "\n"
+    "MODEL is a Hugging Face directory, a packed file, or a name such as Qwen/Qwen3-8B-AWQ that is in\n"
+    "Hugging Face's cache; without -m it is $AUK_MODEL.\n"
+    "\n"
+    "Commands:\n";
+
+static const char end[] =
+    "\n"
+    "`auk COMMAND --help` lists the flags of a command, `auk man | man -l -` shows all there is,\n"
+    "`auk --version` says which this is.\n";
+
 static Status print_help(Error *err) {
-  TRY(output_printf(
-      err, "usage: auk -m MODEL -p TEXT [FLAGS]\n       auk COMMAND [FLAGS]\n\n"
-           "Runs AWQ-quantised language models. MODEL is a Hugging Face directory or a packed file.\n\n"
-           "Commands:\n"));
+  TRY(output_printf(err, "%s", beginning));
   for (size_t i = 0; i < n_commands; i++)
-    TRY(output_printf(err, "  %-10s %s\n", commands[i].name, commands[i].about));
-  return output_printf(
-      err, "\n`auk COMMAND --help` lists the flags of a command, `auk --version` says which this is.\n");
+    TRY(output_printf(err, "  %-12s %s\n", commands[i].name, commands[i].about));
+  return output_printf(err, "%s", end);
 }
 
 /* What stands where a command would, and is none: a mistyped one, or a prompt or a model without its flag. */

@@ -78,6 +78,10 @@ Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
   return error_set(err, STATUS_USAGE, "no model: give -m MODEL or set AUK_MODEL");
 }
 
+Status model_flags_check(const ModelFlags *values, const char *path, Error *err) {
+  return hub_check_found(model_name(values), path, err);
+}
+
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
   char *path;
   TRY(model_flags_path(values, &path, err));

@@ -26,6 +26,8 @@ extern const Flag model_flags[4];
  * Face cache that the name stands for (hub.h). free() it; NULL after a failure. STATUS_USAGE where none is
  * named. */
 Status model_flags_path(const ModelFlags *values, char **path, Error *err);
+/* Refuses such a path where nothing is there, saying where the name was looked for; model_flags_open() does. */
+Status model_flags_check(const ModelFlags *values, const char *path, Error *err);
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
 
 /* The tokenizer that belongs to an open model, refused with what to do where it has none. */

@@ -291,38 +291,49 @@ static FetchText fetch_text(const HubName *name) {
   return out;
 }
 
-static Status refuse(const char *text, const HubName *name, const char *hub, bool has_repository,
-                     Error *err) {
-  if (!hub)
-    return error_set(err, STATUS_MODEL,
-                     "%s: no such file or directory (and no Hugging Face cache: HOME is not set)", text);
-  if (has_repository)
-    return error_set(err, STATUS_MODEL,
-                     "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text, hub,
-                     name->revision ? name->revision : "main", fetch_text(name).text);
-  return error_set(err, STATUS_MODEL,
-                   "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s; "
-                   "fetch it with:  %s",
-                   text, hub, fetch_text(name).text);
-}
-
-static Status look_up(const char *text, const HubName *name, const char *hub, char **path, Error *err) {
-  char *repository = NULL;
-  Status status = hub ? find_repository(hub, name, &repository, err) : STATUS_OK;
-  if (status == STATUS_OK && repository) status = find_snapshot(repository, name->revision, path, err);
-  if (status == STATUS_OK && !*path)
-    status = refuse(text, name, hub, repository && file_is_directory(repository), err);
+/* *path stays NULL where it is not there. */
+static Status look_up(const char *hub, const HubName *name, char **path, Error *err) {
+  char *repository;
+  TRY(find_repository(hub, name, &repository, err));
+  Status status = find_snapshot(repository, name->revision, path, err);
   free(repository);
   return status;
 }
 
 Status hub_find(const char *text, char **path, Error *err) {
   HubName name;
+  char *hub = NULL;
   *path = NULL;
-  if (file_exists(text) || !read_name(text, &name)) return path_print(path, err, "%s", text);
+  if (!file_exists(text) && read_name(text, &name)) TRY(hub_directory(&hub, err));
+  Status status = hub ? look_up(hub, &name, path, err) : STATUS_OK;
+  free(hub);
+  return status == STATUS_OK && !*path ? path_print(path, err, "%s", text) : status;
+}
+
+static Status refuse(const char *text, const HubName *name, const char *hub, Error *err) {
+  if (!hub)
+    return error_set(err, STATUS_MODEL,
+                     "%s: no such file or directory (and no Hugging Face cache: HOME is not set)", text);
+  char *repository;
+  TRY(find_repository(hub, name, &repository, err));
+  bool has_repository = file_is_directory(repository);
+  free(repository);
+  if (has_repository)
+    return error_set(err, STATUS_MODEL,
+                     "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
+                     hub, name->revision ? name->revision : "main", fetch_text(name).text);
+  return error_set(err, STATUS_MODEL,
+                   "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s; "
+                   "fetch it with:  %s",
+                   text, hub, fetch_text(name).text);
+}
+
+Status hub_check_found(const char *text, const char *path, Error *err) {
+  HubName name;
+  if (strcmp(text, path) != 0 || file_exists(text) || !read_name(text, &name)) return STATUS_OK;
   char *hub;
   TRY(hub_directory(&hub, err));
-  Status status = look_up(text, &name, hub, path, err);
+  Status status = refuse(text, &name, hub, err);
   free(hub);
   return status;
 }
@@ -330,6 +341,7 @@ Status hub_find(const char *text, char **path, Error *err) {
 Status hub_check(const char *text, const char *path, Error *err) {
   HubName name;
   char *missing;
+  TRY(hub_check_found(text, path, err));
   if (strcmp(text, path) == 0 || !read_name(text, &name)) return STATUS_OK;
   TRY(find_missing(path, &missing, err));
   if (!missing) return STATUS_OK;

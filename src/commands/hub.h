@@ -12,14 +12,16 @@
 
 #include "base/status.h"
 
-/* Where the model called `name` lies, in new memory: `name` itself where something is there or where it is no
- * name of the site's kind, else the snapshot in the cache: the revision's, main's, or where there is no
- * refs/main the newest complete one. STATUS_MODEL where neither has it, with where it was looked for and how
- * to fetch it. */
+/* Where the model called `name` lies, in new memory: `name` itself where something is there, else the snapshot
+ * in the cache: the revision's, main's, or where there is no refs/main the newest complete one. Where it is
+ * nowhere, it is `name` too, for what comes then to refuse. */
 Status hub_find(const char *name, char **path, Error *err);
 
-/* Refuses (STATUS_MODEL) a snapshot that hub_find() gave for `name` and that is not completely there: says which
- * file is missing. What lies elsewhere is not looked at. */
+/* Refuses (STATUS_MODEL) a name that hub_find() found nowhere, with where it was looked for and how to fetch
+ * it. A path that could be no name is not looked at. */
+Status hub_check_found(const char *name, const char *path, Error *err);
+
+/* Refuses that, and a snapshot that is not completely there: says which file is missing. */
 Status hub_check(const char *name, const char *path, Error *err);
 
 typedef struct {

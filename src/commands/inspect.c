@@ -1,6 +1,6 @@
 /* inspect.c - `auk inspect MODEL`: what is in a checkpoint, as lines for a person or as JSON for a script.
  *
- * Called by: main.c.   Calls: model/model.h, inspect_json.c.
+ * Called by: main.c.   Calls: model/model.h, inspect_arithmetic.c, inspect_json.c.
  * No weight is read, so that it is quick on any size. Names from the files are written with their control
  * characters escaped: a terminal must not obey them. */
 #include "commands/inspect.h"
@@ -19,6 +19,7 @@ static void count_linears(const Model *model, Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (!layer_linear_is_first(&model->config, which)) continue;
       if (linear->kind == LINEAR_AWQ)
         inspection->n_quantised++;
       else
@@ -53,7 +54,7 @@ size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
 
 /* --- lines for a person */
 
-static Status begin_line(Buffer *out, const char *label, Error *err) {
+Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
   return buffer_printf(out, err, "%s%-14s ", out->size ? "\n" : "", label);
 }
 
@@ -69,24 +70,27 @@ static Status print_bytes(Buffer *out, size_t bytes, Error *err) {
 
 static Status print_layout(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;
-  TRY(begin_line(out, "model", err));
+  TRY(inspect_begin_line(out, "model", err));
   TRY(append_escaped(out, inspection->path, err));
-  TRY(begin_line(out, "layout", err));
+  TRY(inspect_begin_line(out, "layout", err));
   if (model->layout == LAYOUT_AK48) return buffer_append_string(out, "packed file (ak48)", err);
   size_t n_files = count_files(model);
   return buffer_printf(out, err, "Hugging Face directory, %zu %s", n_files, n_files == 1 ? "file" : "files");
 }
 
 static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
-  TRY(begin_line(out, "architecture", err));
+  TRY(inspect_begin_line(out, "architecture", err));
   TRY(buffer_printf(out, err, "%s", config->architecture));
-  TRY(begin_line(out, "sizes", err));
+  TRY(inspect_begin_line(out, "sizes", err));
   TRY(buffer_printf(out, err, "%d layers, hidden %d, intermediate %d, vocabulary %d, context %d",
                     config->n_layers, config->hidden, config->intermediate, config->vocab_size,
                     config->max_position));
-  TRY(begin_line(out, "attention", err));
+  TRY(inspect_begin_line(out, "attention", err));
   return buffer_printf(out, err, "%d heads, %d for keys and values, head_dim %d%s", config->n_heads,
-                       config->n_kv_heads, config->head_dim, config->qk_norm ? ", q and k norms" : "");
+                       config->n_kv_heads, config->head_dim,
+                       config->qk_norm == QK_NORM_NONE    ? ""
+                       : config->qk_norm == QK_NORM_HEADS ? ", q and k norms"
+                                                          : ", q and k norms over all heads");
 }
 
 /* Runs of layers with one window: "4096 positions in layers 0 to 27". */
@@ -98,7 +102,7 @@ static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) 
     if (some)
       TRY(buffer_append_string(out, ", ", err));
     else
-      TRY(begin_line(out, "windows", err));
+      TRY(inspect_begin_line(out, "windows", err));
     some = true;
     TRY(buffer_printf(out, err, "%d positions in layers %d to %d", config->windows[from], from, to - 1));
   }
@@ -111,16 +115,16 @@ static Status print_number(Buffer *out, const char *before, double value, Error 
 
 static Status print_rope(Buffer *out, const Model *model, Error *err) {
   const RopeConfig *rope = &model->config.rope;
-  TRY(begin_line(out, "rope", err));
+  TRY(inspect_begin_line(out, "rope", err));
   TRY(print_number(out, "theta ", rope->theta, err));
   TRY(buffer_printf(out, err, " (%s)", model->theta_source));
   if (rope->kind != ROPE_PLAIN) {
     TRY(buffer_printf(out, err, ", scaling %s", rope_kind_name(rope->kind)));
     TRY(print_number(out, ", factor ", rope->factor, err));
   }
-  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN)
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONG)
     TRY(print_number(out, ", original context ", rope->original_max_position, err));
-  TRY(begin_line(out, "norm epsilon", err));
+  TRY(inspect_begin_line(out, "norm epsilon", err));
   return buffer_printf(out, err, "%s (%s)", decimal(model->config.norm_eps).text, model->eps_source);
 }
 
@@ -129,7 +133,7 @@ static Status print_doubt(Buffer *out, const Model *model, Error *err) {
   if (model->layout != LAYOUT_AK48 || model->config.qk_norm) return STATUS_OK;
   if (strncmp(model->theta_source, "Qwen3", 5) != 0 && strncmp(model->eps_source, "Qwen3", 5) != 0)
     return STATUS_OK;
-  TRY(begin_line(out, "note", err));
+  TRY(inspect_begin_line(out, "note", err));
   return buffer_append_string(out,
                               "without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or "
                               "put config.json beside the file",
@@ -144,7 +148,8 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear_const(&model->layers[i], which);
-      if (linear->kind != LINEAR_DENSE || n++ >= NAMES_SHOWN) continue;
+      if (linear->kind != LINEAR_DENSE || !layer_linear_is_first(&model->config, which)) continue;
+      if (n++ >= NAMES_SHOWN) continue;
       TRY(buffer_printf(out, err, "%s%s (%s)", n == 1 ? "; dense: " : ", ", linear->name,
                         dtype_name(linear->dtype)));
     }
@@ -155,7 +160,7 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
 static Status print_quantisation(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;
   size_t n = inspection->n_quantised + inspection->n_dense;
-  TRY(begin_line(out, "linear layers", err));
+  TRY(inspect_begin_line(out, "linear layers", err));
   if (inspection->n_quantised == 0) {
     TRY(buffer_printf(out, err, "%zu, not quantised: %s", n, dtype_name(model->layers[0].q.dtype)));
   } else {
@@ -168,23 +173,23 @@ static Status print_quantisation(Buffer *out, const Inspection *inspection, Erro
     TRY(print_dense_names(out, inspection, err));
   }
   if (inspection->n_biases) TRY(buffer_printf(out, err, "; %zu with a bias", inspection->n_biases));
-  TRY(begin_line(out, "embedding", err));
+  TRY(inspect_begin_line(out, "embedding", err));
   return buffer_printf(out, err, "%s, output head %s", dtype_name(model->embedding.dtype),
                        model->config.tied_embeddings ? "tied to it" : dtype_name(model->head.dtype));
 }
 
 static Status print_tokens(Buffer *out, const Model *model, Error *err) {
   const ModelConfig *config = &model->config;
-  TRY(begin_line(out, "end tokens", err));
+  TRY(inspect_begin_line(out, "end tokens", err));
   for (int i = 0; i < config->n_eos; i++) TRY(buffer_printf(out, err, "%s%d", i ? ", " : "", config->eos[i]));
   if (config->n_eos == 0) TRY(buffer_append_string(out, "none given", err));
   if (config->bos >= 0) TRY(buffer_printf(out, err, "; BOS %d", config->bos));
-  TRY(begin_line(out, "tokenizer", err));
+  TRY(inspect_begin_line(out, "tokenizer", err));
   return append_escaped(out, model->tokenizer_path ? model->tokenizer_path : "none", err);
 }
 
 static Status print_generation(Buffer *out, const GenerationDefaults *generation, Error *err) {
-  TRY(begin_line(out, "sampling", err));
+  TRY(inspect_begin_line(out, "sampling", err));
   if (!generation->do_sample) return buffer_append_string(out, "greedy", err);
   TRY(print_number(out, "temperature ", generation->temperature, err));
   TRY(buffer_printf(out, err, ", top-k %d", generation->top_k));
@@ -196,14 +201,14 @@ static Status print_generation(Buffer *out, const GenerationDefaults *generation
 static Status print_memory(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;
   size_t n_ctx = (size_t)model->config.max_position;
-  TRY(begin_line(out, "weights", err));
+  TRY(inspect_begin_line(out, "weights", err));
   TRY(print_bytes(out, model->weight_bytes, err));
   static const struct {
     const char *label;
     size_t size;
   } types[] = {{"kv cache f16", 2}, {"kv cache f32", 4}};
   for (int i = 0; i < 2; i++) {
-    TRY(begin_line(out, types[i].label, err));
+    TRY(inspect_begin_line(out, types[i].label, err));
     TRY(buffer_printf(out, err, "%zu bytes a token, ", kv_bytes(inspection, types[i].size, 1)));
     TRY(print_bytes(out, kv_bytes(inspection, types[i].size, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
@@ -214,7 +219,7 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
 static Status print_unused(Buffer *out, const Model *model, Error *err) {
   size_t shown = 0;
   if (model->unused_tensors == 0) return STATUS_OK;
-  TRY(begin_line(out, "unused", err));
+  TRY(inspect_begin_line(out, "unused", err));
   TRY(buffer_printf(out, err, "%zu of %zu tensors: ", model->unused_tensors, model_tensor_count(model)));
   for (size_t i = 0; i < model_tensor_count(model) && shown < NAMES_SHOWN; i++) {
     if (model_tensor(model, i)->used) continue;
@@ -246,10 +251,12 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
   TRY(print_sizes(out, &model->config, err));
   TRY(print_windows(out, &model->config, err));
   TRY(print_rope(out, model, err));
+  TRY(inspect_print_arithmetic(out, &model->config, err));
   TRY(print_quantisation(out, inspection, err));
   TRY(print_tokens(out, model, err));
   TRY(print_generation(out, &model->config.generation, err));
   TRY(print_memory(out, inspection, err));
+  TRY(inspect_print_devices(out, model, err));
   TRY(print_unused(out, model, err));
   TRY(print_doubt(out, model, err));
   if (tensors) TRY(buffer_append_string(out, "\n", err));
@@ -273,6 +280,8 @@ static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP(
 const Interface inspect_interface = {
     .usage = "auk inspect MODEL [FLAGS]",
     .about = "Says what is in a checkpoint and what it will take in memory. No weight is read.",
+    .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
+                "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,

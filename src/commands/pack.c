@@ -30,6 +30,7 @@ const Interface pack_interface = {
     .about = "Writes an AWQ checkpoint as one packed file (ak48). What such a file cannot hold is refused by "
              "name:\n"
              "biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot hold exactly.",
+    .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,

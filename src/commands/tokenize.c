@@ -55,7 +55,8 @@ static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Erro
   if (named) return tokenizer_open(named, tokenizer, err);
   char *path;
   TRY(model_flags_path(&options->model, &path, err));
-  Status status = open_tokenizer_of(path, tokenizer, err);
+  Status status = model_flags_check(&options->model, path, err);
+  if (status == STATUS_OK) status = open_tokenizer_of(path, tokenizer, err);
   free(path);
   return status;
 }
@@ -250,6 +251,9 @@ static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 const Interface tokenize_interface = {
     .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
     .about = about,
+    .examples = "auk tokenize -m MODEL \"some text\"                # its ids\n"
+                "auk tokenize -m MODEL -f book.txt | wc -w         # how many\n"
+                "auk tokenize -m MODEL --decode \"9707 11 1879\"     # their text",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,
