@@ -44,10 +44,11 @@ bool prompt_is_given(const PromptFlags *flags) {
 
 /* --- reading it */
 
-/* A pipe that somebody left open would look like a program that hangs. */
+/* A pipe that somebody left open would look like a program that hangs. A log is told later than a person: what
+ * feeds it may just be slow. */
 static void say_what_is_awaited(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
-  if (progress_is_terminal() && poll(&input, 1, 2000) == 0)
+  if (poll(&input, 1, progress_is_terminal() ? 2000 : 10000) == 0)
     fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
 }
 

@@ -307,6 +307,20 @@ def test_usage_is_for_standard_error(ask):
     assert process.stderr.startswith(b"auk: prompt ") and process.stderr.count(b"\n") == 1
 
 
+NAMES = ["--prompt x", "--file x", "--system-prompt x", "--system-prompt-file x", "--chat-template-file x", "-no-cnv",
+         "--ignore-chat-template", "--reasoning-budget 0", "--hidethinking", "--predict 1", "--n-predict 1",
+         "--max-tokens 1", "--max-new-tokens 1", "--ctx-size 1", "-r x", "--reverse-prompt x", "--seed 1",
+         "--temperature 1", "--repetition-penalty 1", "--output x", "--output-file x", "--usage", "--verbose",
+         "--threads 1", "--model x"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_tools_names_are_taken(run, tmp_path, name):
+    """README's table of names: none of them is an unknown flag."""
+    process = run(*name.split(), "-m", tmp_path / "nothing", "-p", "x")
+    assert process.returncode in (2, 3) and b"nothing" in process.stderr, process.stderr
+
+
 # --- code blocks
 
 
