@@ -147,7 +147,8 @@ static size_t memory_available(void) {
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err) {
   if (device->backend->memory)
     return device->backend->memory(model, &device->options, &memory->weights, &memory->free_bytes, err);
-  *memory = (DeviceMemory){.weights = model->weight_bytes, .free_bytes = memory_available()};
+  *memory = (DeviceMemory){.weights = model->weight_bytes + model->made_bytes - model->replaced_bytes,
+                           .free_bytes = memory_available()};
   return STATUS_OK;
 }
 
@@ -183,7 +184,8 @@ static void show_progress(void *user, size_t done, size_t total) {
   fprintf(stderr, "\rloading [%s] %3d%%", cells, permille / 10);
 }
 
-Status device_load(Device *device, const Model *model, Error *err) {
+Status device_load(Device *device, Model *model, Error *err) {
+  TRY(model_prepare(model, device->options.n_threads, err));
   Bar bar = {.shown = -1};
   if (progress_is_terminal()) {
     device->options.progress = show_progress;

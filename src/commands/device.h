@@ -45,7 +45,7 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
 Status device_check_memory(const Device *device, const Model *model, const StateOptions *options, Error *err);
 
 /* Loads the weights; a bar on standard error where that is a terminal and there is something to wait for. */
-Status device_load(Device *device, const Model *model, Error *err);
+Status device_load(Device *device, Model *model, Error *err);
 void device_release(Device *device); /* after the sessions on it; a zeroed one is fine */
 
 #endif

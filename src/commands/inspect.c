@@ -165,11 +165,11 @@ static Status print_quantisation(Buffer *out, const Inspection *inspection, Erro
     TRY(buffer_printf(out, err, "%zu, not quantised: %s", n, dtype_name(model->layers[0].q.dtype)));
   } else {
     TRY(buffer_printf(out, err, "%zu of %zu AWQ of %d bits, ", inspection->n_quantised, n,
-                      model->config.quant_bits));
-    if (model->config.quant_group == -1)
+                      model->config.quant.scheme.bits));
+    if (model->config.quant.scheme.group == -1)
       TRY(buffer_append_string(out, "one group for the whole input", err));
     else
-      TRY(buffer_printf(out, err, "groups of %d", model->config.quant_group));
+      TRY(buffer_printf(out, err, "groups of %d", model->config.quant.scheme.group));
     TRY(print_dense_names(out, inspection, err));
   }
   if (inspection->n_biases) TRY(buffer_printf(out, err, "; %zu with a bias", inspection->n_biases));

@@ -114,8 +114,8 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
   TRY(put_size(w, "dense", inspection->n_dense));
   TRY(put_size(w, "with_bias", inspection->n_biases));
   if (inspection->n_quantised) {
-    TRY(put_int(w, "bits", model->config.quant_bits));
-    TRY(put_int(w, "group_size", model->config.quant_group));
+    TRY(put_int(w, "bits", model->config.quant.scheme.bits));
+    TRY(put_int(w, "group_size", model->config.quant.scheme.group));
   }
   TRY(open_member(w, "dense_layers", "{"));
   for (int i = 0; i < model->config.n_layers; i++) {

@@ -131,8 +131,8 @@ static Status open_all(const Checkpoint *checkpoint, Model **model, Error *err) 
 static void look_at_packed(const Model *model, Facts *facts) {
   snprintf(facts->architecture, sizeof facts->architecture, "%s", model->config.architecture);
   strcpy(facts->method, "awq");
-  facts->bits = model->config.quant_bits;
-  facts->group = model->config.quant_group;
+  facts->bits = model->config.quant.scheme.bits;
+  facts->group = model->config.quant.scheme.group;
 }
 
 static void look_at(const Checkpoint *checkpoint, Facts *facts) {

@@ -68,6 +68,7 @@ static void tell_what_is_lost(const Model *model, const char *output) {
 static Status run(const Options *options, Model **model, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   TRY(model_flags_open(&options->model, model, err));
+  TRY(model_prepare(*model, 0, err));
   TRY(ak48_write(*model, options->output, interrupted, err));
   struct stat info;
   bool regular = stat(options->output, &info) == 0 && S_ISREG(info.st_mode); /* not /dev/stdout */

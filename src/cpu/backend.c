@@ -144,6 +144,13 @@ static int padded(int64_t n) {
   return n < INT32_MAX ? (int)n : INT32_MAX;
 }
 
+/* The longest row that a product takes. */
+static size_t widest_input(const StatePlan *plan) {
+  int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
+  if (widest < plan->intermediate) widest = plan->intermediate;
+  return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
+}
+
 static StatePlan state_plan(const ModelConfig *config, const StateOptions *options) {
   StatePlan plan = {0};
   size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
@@ -166,11 +173,15 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
   plan.cosines = place(&plan, angles, sizeof(float));
   plan.sines = place(&plan, angles, sizeof(float));
-  /* Outputs of one run_products(); the head, being dense, needs no parts. */
+  /* Outputs of one run_products(); a dense head needs no parts. */
   size_t widest = (size_t)plan.heads + 2 * (size_t)plan.kv_heads;
   if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
   if (widest < 2 * (size_t)plan.intermediate) widest = 2 * (size_t)plan.intermediate;
+  if (config->quant.head && widest < (size_t)config->vocab_size) widest = (size_t)config->vocab_size;
   plan.parts = place(&plan, product_of(widest, MAX_PIECES), sizeof(float));
+  plan.rounded_stride = config->quant.int8_activations ? widest_input(&plan) : 0;
+  plan.rounded = place(&plan, product_of(rows, plan.rounded_stride), sizeof(int16_t));
+  plan.row_scales = place(&plan, plan.rounded_stride ? rows : 0, sizeof(float));
   size_t parts = product_of((size_t)config->n_heads, (size_t)plan.n_segments);
   plan.part_sums = place(&plan, parts, sizeof(SoftmaxSum));
   plan.part_outs = place(&plan, product_of(parts, (size_t)plan.v_width), sizeof(float));
@@ -214,7 +225,10 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   }
   uint8_t *start = state->memory;
   start += (LINE - (uintptr_t)start % LINE) % LINE;
-  state->parts = (float *)(start + plan.parts);
+  state->products.parts = (float *)(start + plan.parts);
+  if (plan.rounded_stride)
+    state->products.rounded = (RoundedRows){(int16_t *)(start + plan.rounded),
+                                            (float *)(start + plan.row_scales), plan.rounded_stride};
   state->x = (float *)(start + plan.x);
   state->h = (float *)(start + plan.h);
   state->q = (float *)(start + plan.q);
@@ -314,7 +328,7 @@ static void add_product(BackendState *state, CpuLinear w, const float *from, int
   size_t stride = (size_t)state->plan.hidden;
   const Product product = {
       .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
-  run_products(loaded, state->parts, from, (size_t)from_stride, n_rows, &product, 1);
+  run_products(loaded, &state->products, from, (size_t)from_stride, n_rows, &product, 1);
   if (!post_norm) return;
   normalise(state, state->h, n_rows, post_norm);
   for (int r = 0; r < n_rows; r++) {
@@ -374,7 +388,7 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, Span span, int layer
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
   };
   const float *from = normalised(state, span.n_tokens, weights->attn_norm);
-  run_products(state->loaded, state->parts, from, (size_t)state->plan.hidden, span.n_tokens, products, 3);
+  run_products(state->loaded, &state->products, from, (size_t)state->plan.hidden, span.n_tokens, products, 3);
   rotate_append(state, span, layer);
   return STATUS_OK;
 }
@@ -401,7 +415,7 @@ static Status cpu_norm_gate_up(BackendState *state, Span span, int layer, Error 
                            .y = state->g,
                            .y_stride = (size_t)state->plan.intermediate};
   const float *from = normalised(state, span.n_tokens, weights->mlp_norm);
-  run_products(state->loaded, state->parts, from, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
+  run_products(state->loaded, &state->products, from, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
   return STATUS_OK;
 }
 
@@ -438,7 +452,7 @@ static Status cpu_norm_logits(BackendState *state, Span span, int first_row, int
                            .y_stride = (size_t)state->loaded->model->config.vocab_size};
   normalise(state, state->x + (size_t)first_row * (size_t)state->plan.hidden, n_rows,
             state->loaded->final_norm);
-  run_products(state->loaded, state->parts, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
+  run_products(state->loaded, &state->products, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
   return STATUS_OK;

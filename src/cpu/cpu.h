@@ -43,6 +43,8 @@ typedef struct {
   size_t x, h, q, k, v, g;     /* rows of activations */
   size_t cosines, sines;       /* [n_ropes][max_chunk][rotary_dim / 2] */
   size_t parts;                /* products of one row, piece by piece */
+  size_t rounded, row_scales;  /* rows of activations as int8, where the model has int8 products */
+  size_t rounded_stride;       /* their width; 0: it has none */
   size_t part_sums, part_outs; /* attention of one row, segment by segment */
   size_t logits, kv, total;
   size_t head_k_bytes, head_bytes; /* of the cache of one KV head of one layer: its K, all of it */
@@ -50,12 +52,18 @@ typedef struct {
   int n_segments, n_ropes;
 } StatePlan;
 
+/* What run_products() needs beside its inputs and outputs. */
+typedef struct {
+  float *parts;        /* MAX_PIECES for each output of all matrices of a call together */
+  RoundedRows rounded; /* for as many rows, of the widest input; numbers NULL: no product rounds its inputs */
+} ProductMemory;
+
 struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
   void *memory;
-  float *parts;           /* run_products()'s */
+  ProductMemory products; /* run_products()'s */
   float *x;               /* [max_chunk][plan.hidden] the residual stream */
   float *h;               /* [max_chunk][plan.hidden] normalised */
   float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's values */
@@ -84,9 +92,9 @@ typedef struct {
   size_t y_stride;
 } Product;
 
-/* All from the same rows of x. `parts` holds MAX_PIECES floats for each output of all matrices together. */
-void run_products(const BackendModel *loaded, float *parts, const float *x, size_t x_stride, int n_rows,
-                  const Product *products, int n_products);
+/* All from the same rows of x. */
+void run_products(const BackendModel *loaded, const ProductMemory *memory, const float *x, size_t x_stride,
+                  int n_rows, const Product *products, int n_products);
 
 /* state->q: from queries to attention's values. */
 void run_attention(BackendState *state, Span span, int layer);

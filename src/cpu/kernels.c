@@ -1,27 +1,28 @@
 /* kernels.c - the CPU's kernels for one instruction set (KERNELS_ISA), as the table that kernels.h declares.
  *
  * Compiled once for each set with its own flags, so that everything in the parts is static. The parts:
- * vector.h, outer.h, kernels_awq.h, kernels_dense.h, kernels_attention.h; the row-wise rest is here. */
+ * vector.h, outer.h, kernels_grouped.h, kernels_dense.h, kernels_attention.h; the row-wise rest is here. */
 #include "cpu/kernels.h"
 
 #include "base/half.h"
 #include "cpu/kernels_attention.h"
-#include "cpu/kernels_awq.h"
 #include "cpu/kernels_dense.h"
+#include "cpu/kernels_grouped.h"
+#include "cpu/kernels_int8.h"
 #include "cpu/vector.h"
 
 static void product_row(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
                         const void *next, float *y, size_t y_stride) {
-  if (w->kind == LINEAR_AWQ)
-    awq_product_row(w, x, piece, pieces_end, first, n, next, y, y_stride);
+  if (w->kind != LINEAR_DENSE)
+    grouped_product_row(w, x, piece, pieces_end, first, n, next, y, y_stride);
   else if (piece < pieces_end)
     dense_product_row(w, x, first, n, y);
 }
 
 static void product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
                          float *y, size_t y_stride) {
-  if (w->kind == LINEAR_AWQ)
-    awq_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
+  if (w->kind != LINEAR_DENSE)
+    grouped_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
   else
     dense_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
 }
@@ -120,6 +121,8 @@ const Kernels TABLE_OF(KERNELS_ISA) = {
     .product_row = product_row,
     .join = join,
     .product_rows = product_rows,
+    .round_row = round_row,
+    .product_int8 = product_int8,
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
     .soft_cap = soft_cap,

@@ -30,12 +30,12 @@ enum {
 };
 _Static_assert(PRODUCT_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* A row's products are summed piece by piece. Pieces of a matrix in AWQ's layout, where inputs are far apart,
- * are what threads share; a dense one is shared by its outputs and is one piece. They decide the order of
+/* A row's products are summed piece by piece. Pieces of a matrix in groups, where inputs are far apart, are what
+ * threads share; another is shared by its outputs and is one piece. They decide the order of
  * sums, so they depend on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole
  * PIECE_UNITs) where there can be. */
 static inline int product_pieces(const Linear *w) {
-  if (w->kind == LINEAR_DENSE) return 1;
+  if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return 1;
   int n_units = (w->n_in - 1) / PIECE_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
   n = n < 4 ? 4 : n > MAX_PIECES ? MAX_PIECES : n;
   return n < n_units ? n : n_units;
@@ -46,6 +46,15 @@ static inline int product_piece_begin(const Linear *w, int piece) {
   int64_t n_units = (w->n_in - 1) / PIECE_UNIT + 1, begin = n_units * piece / product_pieces(w) * PIECE_UNIT;
   return begin < w->n_in ? (int)begin : w->n_in;
 }
+
+/* Rows of activations rounded to int8, each with what its numbers were divided by. */
+typedef struct {
+  int16_t *numbers; /* [n_rows][stride], -128 .. 127; what lies behind a row up to `stride` is any number */
+  float *scales;    /* [n_rows] */
+  size_t stride;    /* a multiple of ROUNDED_ALIGN */
+} RoundedRows;
+
+enum { ROUNDED_ALIGN = 32 }; /* numbers */
 
 /* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which
  * makes scores without sums across lanes; V so that a vector holds several dimensions of one key:
@@ -78,7 +87,9 @@ typedef struct {
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
-  /* One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c]
+  /* Products with LINEAR_INT8 have their own two functions; those without take the other kinds.
+   *
+   * One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c]
    * x[i], for p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x. `next` is
    * where the weights lie that this thread reads then, or NULL: they are fetched ahead.
    * PRECOND first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of ALIGN_FLOATS. */
@@ -93,6 +104,16 @@ typedef struct {
    *         may be written to. */
   void (*product_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
                        float *y, size_t y_stride);
+
+  /* out[i] = x[i] rounded as model.h says of LINEAR_INT8, in steps of the scale that is returned: NaN where a
+   * number is not finite. PRECOND x is followed by zeros up to a multiple of ALIGN_FLOATS, as far as out is
+   * written to. */
+  float (*round_row)(const float *x, int n, int16_t *out);
+
+  /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i], without the bias. The sum is
+   * exact. */
+  void (*product_int8)(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
+                       size_t y_stride);
 
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);

@@ -40,14 +40,16 @@ static void finish_row(const Kernels *kernels, const Product *product, int first
   }
 }
 
-/* What there is to do with one row. */
+/* What there is to do. */
 typedef struct {
   const BackendModel *loaded;
+  const ProductMemory *memory;
   const float *x;
+  size_t x_stride;
+  int n_rows;
   const Product *products;
   int n_products;
-  float *parts;
-} RowWork;
+} Work;
 
 /* The matrices of a row's work in their order: w, then gate, of each product. */
 static const Linear *matrix_of(const Product *product, int which) {
@@ -84,8 +86,8 @@ static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, S
 }
 
 /* What thread `me` reads, in order. */
-static int cut_work(const RowWork *work, int me, int n_threads, Stretch *stretches) {
-  float *parts = work->parts;
+static int cut_work(const Work *work, int me, int n_threads, Stretch *stretches) {
+  float *parts = work->memory->parts;
   int n = 0;
   for (int p = 0; p < work->n_products; p++) {
     for (int which = 0; which < 2; which++) {
@@ -101,13 +103,13 @@ static int cut_work(const RowWork *work, int me, int n_threads, Stretch *stretch
 
 static const void *start_of(const Stretch *stretch) {
   const Linear *w = stretch->w;
-  if (w->kind == LINEAR_DENSE) return NULL;
+  if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return NULL;
   size_t row = (size_t)product_piece_begin(w, stretch->piece);
-  size_t width = (size_t)w->n_out + (size_t)w->skip;
-  return (const uint8_t *)w->qweight + (row * width + (size_t)stretch->first) / 2;
+  size_t width = (size_t)w->n_out + (size_t)w->skip, at = row * width + (size_t)stretch->first;
+  return (const uint8_t *)w->qweight + (w->kind == LINEAR_AWQ || w->bits == 4 ? at / 2 : at);
 }
 
-static void run_pieces(const RowWork *work, int me, int n_threads) {
+static void run_pieces(const Work *work, int me, int n_threads) {
   Stretch stretches[MAX_STRETCHES];
   int n = cut_work(work, me, n_threads, stretches);
   const char *start = n > 0 ? start_of(stretches) : NULL;
@@ -116,13 +118,17 @@ static void run_pieces(const RowWork *work, int me, int n_threads) {
   }
   for (int i = 0; i < n; i++) {
     const Stretch *s = &stretches[i];
-    work->loaded->kernels->product_row(s->w, work->x, s->piece, s->pieces_end, s->first, s->n,
-                                       i + 1 < n ? start_of(s + 1) : NULL, s->y, (size_t)s->w->n_out);
+    const Kernels *kernels = work->loaded->kernels;
+    if (s->w->kind == LINEAR_INT8)
+      kernels->product_int8(s->w, work->memory->rounded, 1, s->first, s->n, s->y, 0);
+    else
+      kernels->product_row(s->w, work->x, s->piece, s->pieces_end, s->first, s->n,
+                           i + 1 < n ? start_of(s + 1) : NULL, s->y, (size_t)s->w->n_out);
   }
 }
 
 /* Joins the pieces of columns [first, first + n) and finishes them. */
-static void finish_parts(const RowWork *work, const Product *product, const float *parts, int first, int n) {
+static void finish_parts(const Work *work, const Product *product, const float *parts, int first, int n) {
   float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
   for (int which = 0; which < 2; which++) {
     const Linear *w = matrix_of(product, which);
@@ -133,8 +139,8 @@ static void finish_parts(const RowWork *work, const Product *product, const floa
   finish_row(work->loaded->kernels, product, first, n, tiles[0], tiles[1], product->y);
 }
 
-static void finish_share(const RowWork *work, int me, int n_threads) {
-  const float *parts = work->parts;
+static void finish_share(const Work *work, int me, int n_threads) {
+  const float *parts = work->memory->parts;
   for (int p = 0; p < work->n_products; p++) {
     const Product *product = &work->products[p];
     int n_out = product->w.linear->n_out, n_units = blocks(n_out, PRODUCT_UNIT);
@@ -149,7 +155,7 @@ static void finish_share(const RowWork *work, int me, int n_threads) {
   }
 }
 
-static void run_row(const RowWork *work) {
+static void run_row(const Work *work) {
 #pragma omp parallel num_threads(work->loaded->n_threads)
   {
     int n = omp_get_num_threads(), me = omp_get_thread_num();
@@ -172,31 +178,43 @@ static void run_dense_row(const BackendModel *loaded, const float *x, const Prod
   }
 }
 
-static void run_tile(const Kernels *kernels, const Product *product, const float *x, size_t x_stride,
-                     int n_rows, int row, int first, int n) {
+/* Rows [row, row + n_rows) of x times outputs [first, first + n) of w. */
+static void multiply(const Work *work, const Linear *w, int row, int n_rows, int first, int n, float *y) {
+  const Kernels *kernels = work->loaded->kernels;
+  if (w->kind == LINEAR_INT8) {
+    RoundedRows x = work->memory->rounded;
+    x.numbers += (size_t)row * x.stride;
+    x.scales += row;
+    kernels->product_int8(w, x, n_rows, first, n, y, PRODUCT_COLUMNS);
+  } else {
+    kernels->product_rows(w, work->x + (size_t)row * work->x_stride, work->x_stride, n_rows, first, n, y,
+                          PRODUCT_COLUMNS);
+  }
+}
+
+static void run_tile(const Work *work, const Product *product, int row, int n_rows, int first, int n) {
   float up[PRODUCT_SIZE] __attribute__((aligned(64))), gate[PRODUCT_SIZE] __attribute__((aligned(64)));
-  const float *from = x + (size_t)row * x_stride;
-  kernels->product_rows(product->w.linear, from, x_stride, n_rows, first, n, up, PRODUCT_COLUMNS);
-  if (product->gate.linear)
-    kernels->product_rows(product->gate.linear, from, x_stride, n_rows, first, n, gate, PRODUCT_COLUMNS);
+  multiply(work, product->w.linear, row, n_rows, first, n, up);
+  if (product->gate.linear) multiply(work, product->gate.linear, row, n_rows, first, n, gate);
   for (int r = 0; r < n_rows; r++) {
     size_t at = (size_t)r * PRODUCT_COLUMNS;
-    finish_row(kernels, product, first, n, up + at, gate + at,
+    finish_row(work->loaded->kernels, product, first, n, up + at, gate + at,
                product->y + (size_t)(row + r) * product->y_stride);
   }
 }
 
-static void run_rows(const BackendModel *loaded, const float *x, size_t x_stride, int n_rows,
-                     const Product *products, int n_products) {
+static void run_rows(const Work *work) {
+  const Product *products = work->products;
+  const int n_threads = work->loaded->n_threads, n_rows = work->n_rows;
   int64_t n_columns = 0; /* in blocks */
-  for (int p = 0; p < n_products; p++) n_columns += blocks(products[p].w.linear->n_out, PRODUCT_COLUMNS);
+  for (int p = 0; p < work->n_products; p++)
+    n_columns += blocks(products[p].w.linear->n_out, PRODUCT_COLUMNS);
   int n_blocks = blocks(n_rows, PRODUCT_ROWS);
-  while (n_blocks * n_columns < TASKS_A_THREAD * loaded->n_threads &&
-         n_rows / (n_blocks + 1) >= MIN_TASK_ROWS)
+  while (n_blocks * n_columns < TASKS_A_THREAD * n_threads && n_rows / (n_blocks + 1) >= MIN_TASK_ROWS)
     n_blocks++;
   int task_rows = blocks(blocks(n_rows, n_blocks), TILE_ROWS) * TILE_ROWS;
   n_blocks = blocks(n_rows, task_rows);
-#pragma omp parallel for schedule(dynamic) num_threads(loaded->n_threads)
+#pragma omp parallel for schedule(dynamic) num_threads(n_threads)
   for (int64_t task = 0; task < n_blocks * n_columns; task++) {
     int row = (int)(task / n_columns) * task_rows, p = 0;
     int64_t column = task % n_columns;
@@ -206,16 +224,35 @@ static void run_rows(const BackendModel *loaded, const float *x, size_t x_stride
       column -= n;
     }
     int first = (int)column * PRODUCT_COLUMNS, left = products[p].w.linear->n_out - first;
-    run_tile(loaded->kernels, &products[p], x, x_stride, n_rows - row < task_rows ? n_rows - row : task_rows,
-             row, first, left < PRODUCT_COLUMNS ? left : PRODUCT_COLUMNS);
+    run_tile(work, &products[p], row, n_rows - row < task_rows ? n_rows - row : task_rows, first,
+             left < PRODUCT_COLUMNS ? left : PRODUCT_COLUMNS);
   }
 }
 
-void run_products(const BackendModel *loaded, float *parts, const float *x, size_t x_stride, int n_rows,
-                  const Product *products, int n_products) {
-  const RowWork work = {loaded, x, products, n_products, parts};
+/* All rows as int8, where a matrix of the work wants them. */
+static void round_rows(const Work *work) {
+  const RoundedRows *rounded = &work->memory->rounded;
+  const int n_in = work->products->w.linear->n_in;
+  bool wanted = false;
+  for (int p = 0; p < work->n_products; p++) {
+    for (int which = 0; which < 2; which++) {
+      const Linear *w = matrix_of(&work->products[p], which);
+      wanted = wanted || (w && w->kind == LINEAR_INT8);
+    }
+  }
+  if (!wanted) return;
+#pragma omp parallel for num_threads(work->n_rows > 1 ? work->loaded->n_threads : 1)
+  for (int r = 0; r < work->n_rows; r++)
+    rounded->scales[r] = work->loaded->kernels->round_row(work->x + (size_t)r * work->x_stride, n_in,
+                                                          rounded->numbers + (size_t)r * rounded->stride);
+}
+
+void run_products(const BackendModel *loaded, const ProductMemory *memory, const float *x, size_t x_stride,
+                  int n_rows, const Product *products, int n_products) {
+  const Work work = {loaded, memory, x, x_stride, n_rows, products, n_products};
+  round_rows(&work);
   if (n_rows > 1)
-    run_rows(loaded, x, x_stride, n_rows, products, n_products);
+    run_rows(&work);
   else if (n_products == 1 && !products->gate.linear && products->w.linear->kind == LINEAR_DENSE)
     run_dense_row(loaded, x, products);
   else

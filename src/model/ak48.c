@@ -147,9 +147,7 @@ void ak48_header_to_config(const Ak48Header *header, ModelConfig *config) {
   config->vocab_size = header->vocab_size;
   config->max_position = header->max_seq_len;
   config->tied_embeddings = header->shared_classifier != 0;
-  config->quant = QUANT_AWQ;
-  config->quant_bits = 4;
-  config->quant_group = header->group_size;
+  config->quant.scheme = (QuantScheme){.method = QUANT_AWQ, .bits = 4, .group = header->group_size};
 }
 
 /* --- the body */

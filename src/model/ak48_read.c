@@ -25,7 +25,8 @@ static void set_linear(Reader *reader, const Ak48Tensor *tensor, const void *dat
   Linear *linear = layer_linear(&reader->model->layers[tensor->layer], tensor->which);
   linear->kind = LINEAR_AWQ;
   layer_linear_sizes(&reader->model->config, tensor->which, &linear->n_in, &linear->n_out);
-  linear->group = reader->model->config.quant_group;
+  linear->bits = 4;
+  linear->group = reader->model->config.quant.scheme.group;
   if (tensor->part == AK48_QWEIGHT)
     linear->qweight = data;
   else if (tensor->part == AK48_QZEROS)
@@ -126,9 +127,10 @@ static Status check_beside(const char *config_path, const char *path, const Mode
     return error_set(err, STATUS_MODEL,
                      "%s: max_position_embeddings is %d, but the header of %s beside it has max_seq_len %d",
                      config_path, beside->max_position, path, header->max_seq_len);
-  if (beside->quant == QUANT_AWQ && beside->quant_group > 0 && beside->quant_group != header->group_size)
+  const QuantScheme *scheme = &beside->quant.scheme;
+  if (scheme->method != QUANT_NONE && scheme->group > 0 && scheme->group != header->group_size)
     return error_set(err, STATUS_MODEL, "%s: group_size is %d, but the header of %s beside it has %d",
-                     config_path, beside->quant_group, path, header->group_size);
+                     config_path, scheme->group, path, header->group_size);
   if (beside->qk_norm != qk_norm)
     return error_set(err, STATUS_MODEL, "%s: %s has %sq and k norms, but by its length %s beside it has %s",
                      config_path, beside->architecture, beside->qk_norm ? "" : "no ", path,

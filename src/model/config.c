@@ -257,7 +257,7 @@ static Status parse_config(const Reader *r, ModelConfig *config) {
   if (config->text_part) TRY(parse_beside_text(r, config));
   TRY(reader_object(r, "quantization_config", quant_name, &quant));
   if (!quant.object) TRY(reader_object(&text, "quantization_config", quant_name, &quant));
-  return quant.object ? quantization_parse(&quant, false, config) : STATUS_OK;
+  return quant.object ? quantization_parse(&quant, QUANT_IN_CONFIG, &config->quant) : STATUS_OK;
 }
 
 static Status parse_object(const char *name, const char *text, size_t size, Json **tree, Reader *r,
@@ -277,7 +277,7 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
   return status;
 }
 
-typedef enum { CONFIG_FILE, QUANT_FILE, GENERATION_FILE } ConfigFile;
+typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, GENERATION_FILE } ConfigFile;
 
 static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, Error *err) {
   MappedFile file;
@@ -286,9 +286,10 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
   TRY(file_map(path, STATUS_MODEL, &file, err));
   Status status = parse_object(path, (const char *)file.data, file.size, &tree, &r, err);
   if (status == STATUS_OK) {
-    status = kind == CONFIG_FILE  ? parse_config(&r, config)
-             : kind == QUANT_FILE ? quantization_parse(&r, true, config)
-                                  : parse_generation(&r, config);
+    status = kind == CONFIG_FILE ? parse_config(&r, config)
+             : kind == AWQ_FILE  ? quantization_parse(&r, QUANT_IN_AWQ_FILE, &config->quant)
+             : kind == GPTQ_FILE ? quantization_parse(&r, QUANT_IN_GPTQ_FILE, &config->quant)
+                                 : parse_generation(&r, config);
   }
   ContentHash content;
   if (status == STATUS_OK && kind != GENERATION_FILE &&
@@ -301,11 +302,13 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
 
 Status config_load(const char *directory, ModelConfig *config, Error *err) {
   static const char *const names[] = {[CONFIG_FILE] = "config.json",
-                                      [QUANT_FILE] = "quant_config.json",
+                                      [AWQ_FILE] = "quant_config.json",
+                                      [GPTQ_FILE] = "quantize_config.json",
                                       [GENERATION_FILE] = "generation_config.json"};
   *config = (ModelConfig){0};
   for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
-    if (kind == QUANT_FILE && config->quant != QUANT_NONE) continue; /* config.json has said it */
+    /* Unless config.json has said it. */
+    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.scheme.method != QUANT_NONE) continue;
     char *path = path_join(directory, names[kind], err);
     if (!path) return STATUS_FAILED;
     Status status = STATUS_OK;
@@ -317,7 +320,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
 }
 
 void config_release(ModelConfig *config) {
-  quantization_release(config);
+  quantization_release(&config->quant);
   free(config->windows);
   free(config->layer_ropes);
   *config = (ModelConfig){0};

@@ -10,6 +10,7 @@
 
 #include "base/content.h"
 #include "base/status.h"
+#include "model/quantization.h"
 
 typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } RopeKind;
 
@@ -60,8 +61,6 @@ typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
 
 const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
 
-typedef enum { QUANT_NONE, QUANT_AWQ } QuantMethod;
-
 #define MAX_EOS 64
 
 /* Sampling defaults of generation_config.json, as given there or neutral. */
@@ -107,11 +106,7 @@ typedef struct {
   bool text_part;                  /* of a model of several parts, under one of their names for it */
   int *windows; /* [n_layers] sliding window: a position sees itself and the window - 1 before; 0: all */
 
-  QuantMethod quant;
-  int quant_bits;       /* 4 */
-  int quant_group;      /* > 0, or -1: the whole input */
-  char **dense_modules; /* [n_dense_modules] modules_to_not_convert */
-  int n_dense_modules;
+  QuantConfig quant; /* how linear layers are stored */
 
   int32_t bos; /* -1: none */
   int32_t eos[MAX_EOS];

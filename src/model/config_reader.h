@@ -9,7 +9,7 @@
 #include "base/json.h"
 
 /* An object of a file, with the words for messages about its members. */
-typedef struct {
+typedef struct Reader {
   JsonSource source;
   const Json *object;
   Error *err;

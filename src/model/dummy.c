@@ -35,30 +35,34 @@ static Vector take_vector(Layout *layout, int n) {
   return (Vector){take(layout, (size_t)n, 2), DTYPE_F16, n};
 }
 
-/* As AutoAWQ and transformers decide: a layer stays dense where its name holds one of the listed words. */
-static bool is_quantised(const ModelConfig *config, const char *name) {
-  if (config->quant != QUANT_AWQ) return false;
-  for (int i = 0; i < config->n_dense_modules; i++)
-    if (strstr(name, config->dense_modules[i])) return false;
-  return true;
+/* Data of a quantised layer as model_prepare() leaves it. */
+static Status take_quantised(Layout *layout, const Model *model, const QuantScheme *scheme, Linear *linear,
+                             Error *err) {
+  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+  linear->bits = scheme->bits;
+  linear->group = scheme->group == -1 ? linear->n_in : scheme->group;
+  if (scheme->method == QUANT_INT8) {
+    linear->kind = LINEAR_INT8;
+    linear->weight = take(layout, n_in * n_out, 1);
+    linear->scales = take(layout, n_out, 4);
+    return STATUS_OK;
+  }
+  TRY(check_groups(linear, linear->group, model->files->path, linear->name, err));
+  const size_t groups = n_in / (size_t)linear->group;
+  linear->kind = scheme->bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
+  linear->qweight = take(layout, n_in * n_out * (size_t)scheme->bits / 8, 1);
+  linear->qzeros = take(layout, groups * n_out * (size_t)scheme->bits / 8, 1);
+  linear->scales = take(layout, groups * n_out, scheme->bits == 8 ? 4 : 2);
+  return STATUS_OK;
 }
 
 static Status take_matrix(Layout *layout, const Model *model, Linear *linear, Error *err) {
-  const ModelConfig *config = &model->config;
-  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
-  if (is_quantised(config, linear->name)) {
-    linear->kind = LINEAR_AWQ;
-    linear->group = config->quant_group == -1 ? linear->n_in : config->quant_group;
-    TRY(check_groups(linear, linear->group, model->files->path, linear->name, err));
-    const size_t groups = n_in / (size_t)linear->group;
-    linear->qweight = take(layout, n_in * (n_out / 8), 4);
-    linear->qzeros = take(layout, groups * (n_out / 8), 4);
-    linear->scales = take(layout, groups * n_out, 2);
-  } else {
-    linear->kind = LINEAR_DENSE;
-    linear->dtype = DTYPE_F16;
-    linear->weight = take(layout, n_in * n_out, 2);
-  }
+  QuantScheme scheme;
+  TRY(quantization_of(&model->config.quant, linear->name, model->files->path, &scheme, err));
+  if (scheme.method != QUANT_NONE) return take_quantised(layout, model, &scheme, linear, err);
+  linear->kind = LINEAR_DENSE;
+  linear->dtype = DTYPE_F16;
+  linear->weight = take(layout, (size_t)linear->n_in * (size_t)linear->n_out, 2);
   return STATUS_OK;
 }
 
@@ -190,18 +194,46 @@ static void fill_norm(const ModelConfig *config, const Vector *norm, Random *ran
   fill_vector(norm, weight, weight, random);
 }
 
-/* q - z of independent even nibbles has the variance 42.5; even numbers from -a to a have a^2 / 3. */
+/* n fp32 numbers near `middle`. */
+static void fill_floats(const void *place, size_t n, float middle, Random *random) {
+  float *floats = (float *)place;
+  for (size_t i = 0; i < n; i++)
+    floats[i] = middle * (0.9f + 0.2f * (float)(next_random(random) & 0xffff) * 0x1p-16f);
+}
+
+/* Of the difference of two independent numbers, even in 0 .. 2^bits - 1: 42.5 for 4 bits. */
+static float variance(int bits) {
+  const float n = (float)(1 << bits);
+  return (n * n - 1) / 6;
+}
+
+static void fill_quantised(const Linear *linear, Random *random) {
+  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
+  const size_t bits = (size_t)linear->bits;
+  const size_t groups = n_in / (size_t)linear->group;
+  const float scale = 1 / sqrtf(variance(linear->bits) * (float)linear->n_in);
+  fill_bytes(linear->qweight, n_in * n_out * bits / 8, random);
+  fill_bytes(linear->qzeros, groups * n_out * bits / 8, random);
+  if (linear->kind == LINEAR_GROUPED)
+    fill_floats(linear->scales, groups * n_out, scale, random);
+  else
+    fill_halves(linear->scales, groups * n_out, 0.9f * scale, 1.1f * scale, random);
+}
+
+/* Even numbers from -a to a have the variance a^2 / 3. */
 static void fill_matrix(const Linear *linear, Random *random) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
-  if (linear->kind == LINEAR_AWQ) {
-    const size_t groups = n_in / (size_t)linear->group;
-    const float scale = 1 / sqrtf(42.5f * (float)linear->n_in);
-    fill_bytes(linear->qweight, n_in * n_out / 2, random);
-    fill_bytes(linear->qzeros, groups * n_out / 2, random);
-    fill_halves(linear->scales, groups * n_out, 0.9f * scale, 1.1f * scale, random);
-  } else {
+  switch (linear->kind) {
+  case LINEAR_AWQ:
+  case LINEAR_GROUPED: fill_quantised(linear, random); break;
+  case LINEAR_INT8:
+    fill_bytes(linear->weight, n_in * n_out, random);
+    fill_floats(linear->scales, n_out, 1 / sqrtf(variance(8) / 2 * (float)linear->n_in), random);
+    break;
+  case LINEAR_DENSE: {
     const float most = sqrtf(3 / (float)linear->n_in);
     fill_halves(linear->weight, n_in * n_out, -most, most, random);
+  }
   }
 }
 

@@ -1,9 +1,9 @@
 /* hf_directory.c - a Hugging Face directory becomes a Model: which tensor is which, and whether it is what
  * the config says.
  *
- * Called by: model.c.   Calls: config.c, layers.c, weight_files.c.
- * Names are those of transformers, which its models agree in (layers.c). A linear layer is quantised where its qweight is there and dense where its
- * weight is: the tensors decide, not modules_to_not_convert. No weight is read here but the norms. */
+ * Called by: model.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
+ * Names are those of transformers, which its models agree in (layers.c). No weight is read here but the
+ * norms. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,86 +28,26 @@ static Status take_norm(Loader *loader, const char *base, const char *suffix, in
 
 /* --- linear layers */
 
-static Status take_dense(Loader *loader, StoredTensor *tensor, Linear *linear) {
-  TRY(hf_check_float(loader, tensor));
-  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){linear->n_out, linear->n_in}, ""));
-  linear->kind = LINEAR_DENSE;
-  linear->weight = hf_use(loader, tensor);
-  linear->dtype = tensor->dtype;
+/* Of the bias of the stored matrix what belongs to the layer. One that the config does not ask for is there or
+ * not, as the checkpoint was made. */
+static Status take_bias(Loader *loader, bool required, const StoredLinear *stored, Linear *linear) {
+  if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
+  Vector *bias = &linear->bias;
+  TRY(take_vector(loader, linear->name, ".bias", stored->n_out, bias));
+  bias->data = (const char *)bias->data + (size_t)stored->first * dtype_bytes(bias->dtype);
+  bias->n = linear->n_out;
   return STATUS_OK;
 }
 
-/* Tensors that give away another way to store a layer. */
-static const struct {
-  const char *suffix, *what;
-} foreign[] = {
-    {".g_idx", "GPTQ"},     {".weight_packed", "compressed-tensors"}, {".B", "Marlin"}, {".W_q", "HQQ"},
-    {".codebooks", "AQLM"},
-};
-
-/* Tensors beside a dense-looking weight which say that it is not the weight itself. */
-static const struct {
-  const char *suffix, *what;
-} scaled[] = {
-    {".weight_scale_inv", "FP8 in blocks"},
-    {".weight_scale", "FP8 or INT8 with a scale"},
-    {".weight.absmax", "bitsandbytes in 4 bits"},
-    {".SCB", "bitsandbytes in 8 bits"},
-};
-
-static Status refuse_foreign(const Loader *loader, const char *name) {
-  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
-    const StoredTensor *tensor = hf_find(loader, name, foreign[i].suffix);
-    if (tensor)
-      return error_set(
-          loader->err, STATUS_MODEL,
-          "%s: tensor %s: this layer looks like %s, expected AWQ (qweight, qzeros, scales) or a dense "
-          "weight",
-          tensor->file, tensor->name, foreign[i].what);
-  }
-  return hf_missing(loader, name, ".weight", " (and so is its qweight)");
-}
-
-static Status take_weight(Loader *loader, Linear *linear) {
-  StoredTensor *qweight = hf_find(loader, linear->name, ".qweight"),
-               *weight = hf_find(loader, linear->name, ".weight");
-  if (qweight && weight)
-    return error_set(loader->err, STATUS_MODEL, "%s: %s has a qweight and a weight, expected one of them",
-                     qweight->file, linear->name);
-  if (qweight) return hf_quantised_take(loader, qweight, linear);
-  if (!weight) return refuse_foreign(loader, linear->name);
-  for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
-    const StoredTensor *tensor = hf_find(loader, linear->name, scaled[i].suffix);
-    if (tensor)
-      return error_set(loader->err, STATUS_MODEL,
-                       "%s: tensor %s: this layer looks like %s, expected AWQ or dense", tensor->file,
-                       tensor->name, scaled[i].what);
-  }
-  return take_dense(loader, weight, linear);
-}
-
-/* A bias that the config does not ask for is there or not, as the checkpoint was made. */
-static Status take_bias(Loader *loader, bool required, Linear *linear) {
-  if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
-  return take_vector(loader, linear->name, ".bias", linear->n_out, &linear->bias);
-}
-
-/* All linear layers: the matrices that are stored, and of those that hold several layers their parts. */
+/* All linear layers, several of which may be parts of one matrix. */
 static Status take_linears(Loader *loader, ModelLayer *layer) {
   const ModelConfig *config = &loader->model->config;
-  Linear whole[N_LAYER_LINEARS];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const StoredLinear stored = layer_linear_stored(config, which);
     Linear *linear = layer_linear(layer, which);
-    int n_in, n_out;
-    layer_linear_sizes(config, which, &n_in, &n_out);
-    if (stored.first_part == which) {
-      whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
-      TRY(take_weight(loader, &whole[which]));
-      TRY(take_bias(loader, layer_linear_needs_bias(config, which), &whole[which]));
-    }
-    *linear = whole[stored.first_part];
-    if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, loader->files->path, loader->err));
+    layer_linear_sizes(config, which, &linear->n_in, &linear->n_out);
+    TRY(hf_weights_take(loader, (StoredPart){linear->name, stored.n_out, stored.first}, linear));
+    TRY(take_bias(loader, layer_linear_needs_bias(config, which), &stored, linear));
   }
   return STATUS_OK;
 }
@@ -159,23 +99,13 @@ static Status take_head(Loader *loader) {
     return STATUS_OK;
   }
   head->name = loader->head;
-  StoredTensor *tensor = hf_find(loader, head->name, ".weight");
-  const StoredTensor *qweight = hf_find(loader, head->name, ".qweight"),
-                     *bias = hf_find(loader, head->name, ".bias");
-  if (qweight)
-    return error_set(loader->err, STATUS_MODEL,
-                     "%s: tensor %s: a quantised output head is not known, expected a dense "
-                     "lm_head.weight",
-                     qweight->file, qweight->name);
+  const StoredTensor *bias = hf_find(loader, head->name, ".bias");
   if (bias)
     return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
                      bias->file, bias->name);
-  if (!tensor) {
-    char why[512];
-    snprintf(why, sizeof why, ", and %.400s does not say tie_word_embeddings: true", loader->config_path);
-    return hf_missing(loader, head->name, ".weight", why);
-  }
-  return take_dense(loader, tensor, head);
+  TRY(hf_weights_take(loader, (StoredPart){head->name, head->n_out, 0}, head));
+  model->config.quant.head = head->kind != LINEAR_DENSE;
+  return STATUS_OK;
 }
 
 static Status take_everything(Loader *loader) {

@@ -1,54 +1,348 @@
-/* hf_quantised.c - the quantised linear layers of a Hugging Face directory. Called by: hf_directory.c. */
+/* hf_quantised.c - the weights of one linear layer of a Hugging Face directory, dense or quantised: which
+ * tensors they are, whether their shapes are what the config's scheme gives, and what they become.
+ *
+ * Called by: hf_directory.c.   Calls: quant_rules.c, hf_tensors.c, prepare.c (sizes).
+ * The tensors decide whether a layer is quantised, the config how: what says otherwise is refused by name.
+ * Nothing is read but the order of inputs (g_idx) and weight_shape: a quantised layer has data when it is
+ * stored as a Linear has it, else it is left to model_prepare(). */
 #include <string.h>
 
 #include "model/hf_tensors.h"
 
-/* One part of a quantised layer: of this dtype, [rows][columns]. */
-static Status take_part(Loader *loader, const char *base, const char *suffix, Dtype dtype, int64_t rows,
-                        int64_t columns, const char *why, const void **out) {
-  StoredTensor *tensor = hf_find(loader, base, suffix);
-  if (!tensor) return hf_missing(loader, base, suffix, ", although its qweight is there");
-  if (tensor->dtype != dtype)
-    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s", tensor->file,
-                     tensor->name, tensor->dtype_name, dtype_name(dtype));
-  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
-  *out = hf_use(loader, tensor);
+/* The layer that is being taken. */
+typedef struct {
+  Loader *loader;
+  StoredPart part;
+  Linear *linear;
+  QuantScheme scheme;
+  int group; /* > 0 */
+  int64_t n_in, n_out, n_groups;
+  int per_word; /* weights in 32 bits */
+} Layer;
+
+/* --- dense */
+
+static Status take_dense(Loader *loader, StoredPart part, StoredTensor *tensor, Linear *linear) {
+  TRY(hf_check_float(loader, tensor));
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){part.n_out, linear->n_in}, ""));
+  linear->kind = LINEAR_DENSE;
+  linear->dtype = tensor->dtype;
+  const size_t row = (size_t)linear->n_in * dtype_bytes(tensor->dtype);
+  linear->weight = (const char *)hf_use(loader, tensor) + (size_t)part.first_out * row;
   return STATUS_OK;
 }
 
-/* Packed 4-bit weights whose shape is another format's are told apart by it; "" for no idea. */
-static const char *other_packing(const StoredTensor *qweight, int64_t n_in, int64_t n_out) {
-  if (qweight->rank != 2) return "";
-  int64_t rows = qweight->shape[0], columns = qweight->shape[1];
-  if (rows == n_in / 8 && columns == n_out) return " (packed along the input, as GPTQ does)";
-  if (rows == n_out && columns == n_in / 8)
-    return " (packed as AutoAWQ's \"gemv\" version does, not \"gemm\")";
-  if (rows == n_out / 4 && columns == n_in)
-    return " (packed as AutoAWQ's \"gemv_fast\" version does, not \"gemm\")";
-  if (rows == n_in && columns == n_out / 4) return " (8 bits a weight, expected 4)";
+/* --- parts of a quantised layer */
+
+/* The tensor of this name and dtype, [rows][columns]. */
+static Status take_part(const Layer *layer, const char *suffix, Dtype dtype, int64_t rows, int64_t columns,
+                        const char *why, const StoredTensor **out) {
+  Loader *loader = layer->loader;
+  StoredTensor *tensor = hf_find(loader, layer->part.name, suffix);
+  if (!tensor) return hf_missing(loader, layer->part.name, suffix, ", although its weights are there");
+  if (tensor->dtype != dtype)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s%s", tensor->file,
+                     tensor->name, tensor->dtype_name, dtype_name(dtype), why);
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
+  hf_use(loader, tensor);
+  *out = tensor;
+  return STATUS_OK;
+}
+
+/* Scales are numbers of any type, [rows][columns]. */
+static Status take_scales(const Layer *layer, const char *suffix, int64_t rows, int64_t columns,
+                          const StoredTensor **out) {
+  Loader *loader = layer->loader;
+  StoredTensor *tensor = hf_find(loader, layer->part.name, suffix);
+  if (!tensor) return hf_missing(loader, layer->part.name, suffix, ", although its weights are there");
+  TRY(hf_check_float(loader, tensor));
+  char why[64];
+  snprintf(why, sizeof why, " for groups of %d", layer->group);
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
+  hf_use(loader, tensor);
+  *out = tensor;
+  return STATUS_OK;
+}
+
+/* Packed weights whose shape is another layout's are told apart by it; "" for no idea. `expected` is in what
+ * words this layout packs them. */
+static const char *other_packing(const Layer *layer, const StoredTensor *tensor) {
+  if (tensor->rank != 2) return "";
+  const int64_t rows = tensor->shape[0], columns = tensor->shape[1], in = layer->n_in, out = layer->n_out;
+  const bool gptq = layer->scheme.method == QUANT_GPTQ;
+  if (gptq && rows == in && columns == out / 8) return " (packed along the output, as AWQ does)";
+  if (!gptq && rows == in / 8 && columns == out) return " (packed along the input, as GPTQ does)";
+  if (rows == out && columns == in / 8)
+    return " (packed as AutoAWQ's \"gemv\" version does: save the model again with \"version\": \"GEMM\")";
+  if (rows == out / 4 && columns == in)
+    return " (packed as AutoAWQ's \"gemv_fast\" version or llm-awq does: save the model again with AutoAWQ "
+           "and "
+           "\"version\": \"GEMM\")";
+  for (int bits = 2; bits <= 8; bits++) {
+    static const char *const names[] = {" (2 bits a weight)", " (3 bits a weight)", " (4 bits a weight)",
+                                        " (5 bits a weight)", " (6 bits a weight)", " (7 bits a weight)",
+                                        " (8 bits a weight)"};
+    if (gptq ? rows == in * bits / 32 && columns == out : rows == in && columns == out * bits / 32)
+      return bits == layer->scheme.bits ? "" : names[bits - 2];
+  }
   return "";
 }
 
-Status hf_quantised_take(Loader *loader, StoredTensor *qweight, Linear *linear) {
-  const ModelConfig *config = &loader->model->config;
-  const StoredTensor *g_idx = hf_find(loader, linear->name, ".g_idx");
+static Status take_packed(const Layer *layer, const char *suffix, int64_t rows, int64_t columns,
+                          const StoredTensor **out) {
+  const StoredTensor *tensor = hf_find(layer->loader, layer->part.name, suffix);
+  return take_part(layer, suffix, DTYPE_I32, rows, columns, tensor ? other_packing(layer, tensor) : "", out);
+}
+
+/* Zero points, which may be missing where all are the middle of the range. */
+static Status take_zeros(const Layer *layer, const char *suffix, int64_t rows, int64_t columns,
+                         const StoredTensor **out) {
+  if (layer->scheme.symmetric && !hf_find(layer->loader, layer->part.name, suffix)) return STATUS_OK;
+  char why[64];
+  snprintf(why, sizeof why, " for groups of %d", layer->group);
+  return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
+}
+
+/* Inputs have to lie in the order of their groups: number i in group i / group. */
+static Status check_order(const Layer *layer, const char *suffix, bool required) {
+  Loader *loader = layer->loader;
+  StoredTensor *order = hf_find(loader, layer->part.name, suffix);
+  if (!order && required)
+    return hf_missing(loader, layer->part.name, suffix, ", although config.json says desc_act");
+  if (!order) return STATUS_OK;
+  const int64_t n_in = layer->n_in;
+  TRY(hf_check_shape(loader, order, 1, &n_in, ""));
+  if (order->dtype != DTYPE_I32)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected I32", order->file, order->name,
+                     order->dtype_name);
+  hf_use(loader, order);
+  for (int64_t i = 0; i < n_in; i++) {
+    int32_t group;
+    memcpy(&group, order->data + (size_t)i * sizeof group, sizeof group);
+    if (group < 0 || group >= layer->n_groups)
+      return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: element %lld is %d, expected 0 to %lld",
+                       order->file, order->name, (long long)i, group, (long long)layer->n_groups - 1);
+    if (group != i / layer->group)
+      return error_set(loader->err, STATUS_MODEL,
+                       "%s: tensor %s: input %lld is in group %d, expected %lld: quantised in the order of "
+                       "activations (desc_act, actorder group), which is not supported; take a checkpoint "
+                       "without it",
+                       order->file, order->name, (long long)i, group, (long long)(i / layer->group));
+  }
+  return STATUS_OK;
+}
+
+/* --- the layouts */
+
+static Status take_awq(const Layer *layer, StoredWeights *stored) {
+  const StoredTensor *g_idx = hf_find(layer->loader, layer->part.name, ".g_idx");
   if (g_idx)
-    return error_set(loader->err, STATUS_MODEL,
-                     "%s: tensor %s: this layer is quantised as GPTQ does, expected AWQ", g_idx->file,
-                     g_idx->name);
-  if (config->quant != QUANT_AWQ)
+    return error_set(layer->loader->err, STATUS_MODEL,
+                     "%s: tensor %s: this layer is quantised as GPTQ does, but %s says AWQ", g_idx->file,
+                     g_idx->name, layer->loader->config_path);
+  TRY(take_packed(layer, ".qweight", layer->n_in, layer->n_out / 8, &stored->weights));
+  TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / 8, &stored->zeros));
+  return take_scales(layer, ".scales", layer->n_groups, layer->n_out, &stored->scales);
+}
+
+static Status take_gptq(const Layer *layer, StoredWeights *stored) {
+  TRY(take_packed(layer, ".qweight", layer->n_in / layer->per_word, layer->n_out, &stored->weights));
+  TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / layer->per_word, &stored->zeros));
+  TRY(take_scales(layer, ".scales", layer->n_groups, layer->n_out, &stored->scales));
+  stored->zeros_less_one = layer->loader->model->config.quant.zeros_less_one;
+  return check_order(layer, ".g_idx", layer->loader->model->config.quant.ordered);
+}
+
+/* weight_shape, where it is there, says what the layer's shape says. */
+static Status check_stated_shape(const Layer *layer) {
+  StoredTensor *tensor = hf_find(layer->loader, layer->part.name, ".weight_shape");
+  if (!tensor) return STATUS_OK;
+  const int64_t two = 2;
+  TRY(hf_check_shape(layer->loader, tensor, 1, &two, ""));
+  if (tensor->dtype != DTYPE_I64 && tensor->dtype != DTYPE_I32)
+    return error_set(layer->loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected I64", tensor->file,
+                     tensor->name, tensor->dtype_name);
+  hf_use(layer->loader, tensor);
+  int64_t shape[2] = {0};
+  const size_t size = dtype_bytes(tensor->dtype); /* little-endian: the lower half of what is positive */
+  for (size_t i = 0; i < 2; i++) memcpy(&shape[i], tensor->data + i * size, size);
+  if (shape[0] == layer->n_out && shape[1] == layer->n_in) return STATUS_OK;
+  return error_set(layer->loader->err, STATUS_MODEL, "%s: tensor %s says [%lld, %lld], expected [%lld, %lld]",
+                   tensor->file, tensor->name, (long long)shape[0], (long long)shape[1],
+                   (long long)layer->n_out, (long long)layer->n_in);
+}
+
+static Status take_compressed(const Layer *layer, StoredWeights *stored) {
+  TRY(check_stated_shape(layer));
+  TRY(take_packed(layer, ".weight_packed", layer->n_out, layer->n_in / layer->per_word, &stored->weights));
+  if (!layer->scheme.symmetric)
+    TRY(take_zeros(layer, ".weight_zero_point", layer->n_out / layer->per_word, layer->n_groups,
+                   &stored->zeros));
+  TRY(take_scales(layer, ".weight_scale", layer->n_out, layer->n_groups, &stored->scales));
+  return check_order(layer, ".weight_g_idx", false);
+}
+
+/* The sums of int8 products fit 32 bits up to here: 2^17 times 2^14 is 2^31. */
+enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
+
+static Status take_bytes(const Layer *layer, StoredWeights *stored) {
+  TRY(take_part(layer, ".weight", DTYPE_I8, layer->n_out, layer->n_in, "", &stored->weights));
+  TRY(take_scales(layer, ".weight_scale", layer->n_out, layer->n_groups, &stored->scales));
+  if (stored->method == QUANT_INT8 && layer->n_in > MAX_INT8_INPUTS)
+    return error_set(layer->loader->err, STATUS_MODEL,
+                     "%s: tensor %s: int8 products of %lld inputs are not supported, expected at most %d",
+                     stored->weights->file, stored->weights->name, (long long)layer->n_in, MAX_INT8_INPUTS);
+  return STATUS_OK;
+}
+
+/* --- any quantised layer */
+
+/* How the layer is stored, by the tensor that holds its weights. */
+static QuantMethod method_of(const StoredTensor *weights, QuantMethod configured) {
+  if (strstr(weights->name, ".weight_packed")) return QUANT_PACKED;
+  if (strstr(weights->name, ".qweight")) return configured == QUANT_GPTQ ? QUANT_GPTQ : QUANT_AWQ;
+  return configured == QUANT_INT8 ? QUANT_INT8 : QUANT_BYTES;
+}
+
+/* The scheme that the config gives the layer. One that it calls dense and that is quantised all the same is
+ * read as the others are. */
+static Status find_scheme(const Loader *loader, StoredPart part, const StoredTensor *weights,
+                          QuantScheme *scheme) {
+  const QuantConfig *quant = &loader->model->config.quant;
+  TRY(quantization_of(quant, part.name, loader->config_path, scheme, loader->err));
+  if (scheme->method == QUANT_NONE) *scheme = quant->scheme;
+  if (scheme->method == QUANT_NONE)
     return error_set(loader->err, STATUS_MODEL,
                      "%s: tensor %s is quantised, but %s has no quantization_config that says how",
-                     qweight->file, qweight->name, loader->config_path);
-  const int group = config->quant_group == -1 ? linear->n_in : config->quant_group;
-  TRY(check_groups(linear, group, qweight->file, qweight->name, loader->err));
-  linear->kind = LINEAR_AWQ;
+                     weights->file, weights->name, loader->config_path);
+  const QuantMethod method = method_of(weights, scheme->method);
+  if (method == scheme->method) return STATUS_OK;
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is stored as %s has it, but %s says %s",
+                   weights->file, weights->name, quant_method_name(method), loader->config_path,
+                   quant_method_name(scheme->method));
+}
+
+/* Words hold whole layers, in each direction that they are packed along, and whole parts of a layer. */
+static Status check_words(const Layer *layer, const StoredTensor *weights) {
+  TRY(check_groups(layer->linear, layer->group, weights->file, weights->name, layer->loader->err));
+  const bool parts = layer->n_out % 8 == 0 && layer->part.first_out % 8 == 0;
+  if (parts && layer->n_in % (layer->scheme.method == QUANT_AWQ ? 1 : layer->per_word) == 0) return STATUS_OK;
+  return error_set(layer->loader->err, STATUS_MODEL,
+                   "%s: %s: a layer of %lld inputs and %lld outputs cannot be stored in words of %d weights",
+                   weights->file, weights->name, (long long)layer->n_in, (long long)layer->n_out,
+                   layer->per_word);
+}
+
+/* What the Linear has without work. Its other data come from model_prepare(). */
+static void set_canonical(const StoredWeights *stored) {
+  Linear *linear = stored->linear;
+  const size_t first = (size_t)stored->first_out;
+  if (!stored_weights_are_canonical(stored)) return;
+  if (linear->kind == LINEAR_INT8) {
+    linear->weight = stored->weights->data + first * (size_t)linear->n_in;
+    return;
+  }
+  linear->skip = stored->n_out - linear->n_out;
+  linear->qweight = stored->weights->data + first / 2;
+  if (!stored_groups_are_canonical(stored)) return;
+  linear->qzeros = stored->zeros->data + first / 2;
+  linear->scales = stored->scales->data + first * 2;
+}
+
+static Status take_quantised(Loader *loader, StoredPart part, const StoredTensor *weights, Linear *linear) {
+  QuantScheme scheme;
+  TRY(find_scheme(loader, part, weights, &scheme));
+  const int group = scheme.group == -1 ? linear->n_in : scheme.group;
+  linear->kind = scheme.method == QUANT_INT8 ? LINEAR_INT8 : scheme.bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
+  linear->bits = scheme.bits;
   linear->group = group;
-  int64_t groups = linear->n_in / group, words = linear->n_out / 8;
-  char why[64];
-  snprintf(why, sizeof why, " for groups of %d", group);
-  TRY(take_part(loader, linear->name, ".qweight", DTYPE_I32, linear->n_in, words,
-                other_packing(qweight, linear->n_in, linear->n_out), &linear->qweight));
-  TRY(take_part(loader, linear->name, ".qzeros", DTYPE_I32, groups, words, why, &linear->qzeros));
-  return take_part(loader, linear->name, ".scales", DTYPE_F16, groups, linear->n_out, why, &linear->scales);
+  const Layer layer = {
+      loader, part, linear, scheme, group, linear->n_in, part.n_out, linear->n_in / group, 32 / scheme.bits};
+  if (scheme.method != QUANT_INT8) TRY(check_words(&layer, weights));
+  StoredWeights stored = {
+      .linear = linear, .method = scheme.method, .n_out = part.n_out, .first_out = part.first_out};
+  switch (scheme.method) {
+  case QUANT_AWQ: TRY(take_awq(&layer, &stored)); break;
+  case QUANT_GPTQ: TRY(take_gptq(&layer, &stored)); break;
+  case QUANT_PACKED: TRY(take_compressed(&layer, &stored)); break;
+  default: TRY(take_bytes(&layer, &stored)); break;
+  }
+  set_canonical(&stored);
+  ModelFiles *files = loader->model->files;
+  TRY(mem_grow((void **)&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
+               "quantised layers", loader->err));
+  files->stored[files->n_stored++] = stored;
+  loader->model->made_bytes += stored_made_bytes(&stored);
+  loader->model->replaced_bytes += stored_replaced_bytes(&stored);
+  return STATUS_OK;
+}
+
+/* --- what is refused by the tensors that are there */
+
+/* Tensors that give away another way to store a layer. */
+static const struct {
+  const char *suffix, *what;
+} foreign[] = {
+    {".B", "Marlin"},       {".W_q", "HQQ"},
+    {".codebooks", "AQLM"}, {".codes", "AQLM"},
+    {".q_weight", "EXL2"},  {".trellis", "EXL3"},
+    {".Qidxs", "QuIP#"},    {".centroids", "VPTQ"},
+    {".g_idx", "GPTQ"},     {".weight_blocks", "MXFP4"},
+};
+
+/* Tensors beside a dense-looking weight which say that it is not the weight itself. */
+static const struct {
+  const char *suffix, *what;
+} scaled[] = {
+    {".weight_scale_inv", "FP8 in blocks"},
+    {".weight_scale", "FP8 or INT8 with a scale"},
+    {".weight.absmax", "bitsandbytes in 4 bits (NF4 or FP4)"},
+    {".SCB", "bitsandbytes in 8 bits"},
+};
+
+static Status refuse_by(const Loader *loader, const StoredTensor *tensor, const char *what) {
+  return error_set(
+      loader->err, STATUS_MODEL,
+      "%s: tensor %s: this layer looks like %s, expected AWQ, GPTQ, compressed-tensors or a dense "
+      "weight: take such a checkpoint of the same model",
+      tensor->file, tensor->name, what);
+}
+
+static Status refuse_foreign(const Loader *loader, const char *name) {
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    const StoredTensor *tensor = hf_find(loader, name, foreign[i].suffix);
+    if (tensor) return refuse_by(loader, tensor, foreign[i].what);
+  }
+  char why[512] = " (and so is its qweight)";
+  if (strcmp(name, "lm_head") == 0)
+    snprintf(why, sizeof why, ", and %.400s does not say tie_word_embeddings: true", loader->config_path);
+  return hf_missing(loader, name, ".weight", why);
+}
+
+/* Whether `weight` are the bytes of compressed-tensors' int-quantized, as the config says. */
+static bool is_bytes(const Loader *loader, StoredPart part, const StoredTensor *weight) {
+  const QuantMethod method = loader->model->config.quant.scheme.method;
+  return weight->dtype == DTYPE_I8 && hf_find(loader, part.name, ".weight_scale") &&
+         (method == QUANT_BYTES || method == QUANT_INT8);
+}
+
+Status hf_weights_take(Loader *loader, StoredPart part, Linear *linear) {
+  StoredTensor *weight = hf_find(loader, part.name, ".weight"),
+               *packed = hf_find(loader, part.name, ".weight_packed"),
+               *qweight = hf_find(loader, part.name, ".qweight");
+  StoredTensor *found[] = {qweight, packed, weight}, *first = NULL;
+  for (int i = 0; i < 3; i++) {
+    if (first && found[i])
+      return error_set(loader->err, STATUS_MODEL, "%s: %s has a %s and a %s, expected one of them",
+                       first->file, part.name, strrchr(first->name, '.') + 1,
+                       strrchr(found[i]->name, '.') + 1);
+    if (!first) first = found[i];
+  }
+  if (!first) return refuse_foreign(loader, part.name);
+  if (first != weight || is_bytes(loader, part, weight)) return take_quantised(loader, part, first, linear);
+  for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
+    const StoredTensor *tensor = hf_find(loader, part.name, scaled[i].suffix);
+    if (tensor) return refuse_by(loader, tensor, scaled[i].what);
+  }
+  return take_dense(loader, part, weight, linear);
 }

@@ -28,7 +28,14 @@ Status hf_check_shape(const Loader *loader, const StoredTensor *tensor, int rank
                       const char *why);
 Status hf_check_float(const Loader *loader, const StoredTensor *tensor);
 
-/* linear->name's quantised weights, of which `qweight` was found. PRECOND linear's name and sizes are set. */
-Status hf_quantised_take(Loader *loader, StoredTensor *qweight, Linear *linear);
+/* Where a Linear lies in the files: it is outputs [first_out, first_out + n_out of the Linear) of the layer
+ * `name`, which has n_out. */
+typedef struct {
+  const char *name;
+  int n_out, first_out;
+} StoredPart;
+
+/* The weights of `linear`, dense or quantised. PRECOND its sizes are set. */
+Status hf_weights_take(Loader *loader, StoredPart part, Linear *linear);
 
 #endif

@@ -3,6 +3,7 @@
 #define AUK_MODEL_LOADERS_H
 
 #include "model/layers.h"
+#include "model/stored_weights.h"
 #include "model/weight_files.h"
 
 struct ModelFiles {
@@ -13,7 +14,12 @@ struct ModelFiles {
   size_t n_packed_tensors;
   char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
   char *packed_names;              /* what packed_tensors' names point into */
-  void *reserved;                  /* [reserved_bytes] addresses of a dummy's tensors, or NULL */
+  StoredWeights *stored;            /* [n_stored] quantised layers that model_prepare() has to look at */
+  size_t n_stored, stored_capacity;
+  void **made; /* [n_made] memory of what it made */
+  size_t n_made, made_capacity;
+  bool prepared;
+  void *reserved; /* [reserved_bytes] addresses of a dummy's tensors, or NULL */
   size_t reserved_bytes;
 };
 

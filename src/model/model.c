@@ -58,6 +58,9 @@ void model_close(Model *model) {
     file_unmap(&model->files->packed);
     if (model->files->reserved) munmap(model->files->reserved, model->files->reserved_bytes);
     free(model->files->packed_tensors);
+    for (size_t i = 0; i < model->files->n_made; i++) free(model->files->made[i]);
+    free(model->files->made);
+    free(model->files->stored);
     free(model->files->packed_names);
     free(model->files->names);
     free(model->files->path);
@@ -152,15 +155,19 @@ Status check_groups(const Linear *linear, int group, const char *file, const cha
 
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err) {
   const size_t at = (size_t)first;
-  if (linear->kind == LINEAR_AWQ) {
+  if (linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED) {
     if (first % 8 != 0 || n_out % 8 != 0)
       return error_set(err, STATUS_MODEL,
                        "%s: %s holds several layers, of which one has the outputs %d to %d, expected eights",
                        file, linear->name, first, first + n_out - 1);
-    linear->qweight = (const char *)linear->qweight + at / 2;
-    linear->qzeros = (const char *)linear->qzeros + at / 2;
-    linear->scales = (const char *)linear->scales + at * 2;
+    const bool bytes = linear->kind == LINEAR_GROUPED;
+    linear->qweight = (const char *)linear->qweight + at * (size_t)linear->bits / 8;
+    linear->qzeros = (const char *)linear->qzeros + (bytes ? at : at / 2);
+    linear->scales = (const char *)linear->scales + at * (bytes ? 4 : 2);
     linear->skip = linear->n_out - n_out;
+  } else if (linear->kind == LINEAR_INT8) {
+    linear->weight = (const char *)linear->weight + at * (size_t)linear->n_in;
+    linear->scales = (const char *)linear->scales + at * 4;
   } else {
     linear->weight = (const char *)linear->weight + at * (size_t)linear->n_in * dtype_bytes(linear->dtype);
   }

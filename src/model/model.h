@@ -45,25 +45,34 @@ typedef struct {
   int n_rows, n_columns;
 } Matrix;
 
-typedef enum { LINEAR_DENSE, LINEAR_AWQ } LinearKind;
+typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8 } LinearKind;
 
-/* A linear layer y = W x + bias, n_in inputs, n_out outputs.
+/* A linear layer y = W x + bias, n_in inputs, n_out outputs. Whatever the layout on disk, it is one of
  *
  * LINEAR_AWQ: 4-bit weights in groups along the input,
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
  *   where column 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of its row (models.md, "AutoAWQ
  *   gemm").
- * LINEAR_DENSE: weight[o][i] as stored. */
+ * LINEAR_GROUPED: the same formula where that layout cannot say it: weights of 8 bits, a byte each, or of 4
+ *   bits, packed as above, with zero points above 15 or scales that are no F16 numbers.
+ * LINEAR_INT8: w[i][o] = weight[o][i] * scales[o], and x is rounded to int8 before the product:
+ *     s = largest |x[i]| / 127.5,  p[i] = x[i] / s to the nearest integer, ties to even, in -128 .. 127,
+ *     y[o] = s * scales[o] * sum over i of weight[o][i] * p[i]
+ * LINEAR_DENSE: weight[o][i] as stored.
+ *
+ * model_open() says which of them a layer is; what lies in another layout has no data before model_prepare(),
+ * which may also find that what looked like LINEAR_AWQ is LINEAR_GROUPED. */
 typedef struct {
   LinearKind kind;
-  int n_in, n_out;     /* both > 0; for AWQ n_in % group == 0 and n_out % 8 == 0 */
-  int group;           /* AWQ: inputs that share a scale; n_in when one serves a whole column */
-  int skip;            /* AWQ: columns of each stored row that belong to other layers (fused ones); rows of
-                        * qweight, qzeros and scales are n_out + skip columns apart; skip % 8 == 0 */
-  const void *qweight; /* AWQ: u32 [n_in][n_out / 8] */
-  const void *qzeros;  /* AWQ: u32 [n_in / group][n_out / 8] */
-  const void *scales;  /* AWQ: f16 [n_in / group][n_out] */
-  const void *weight;  /* dense: [n_out][n_in] of `dtype` */
+  int n_in, n_out;     /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
+  int bits;            /* AWQ: 4, GROUPED: 4 or 8, INT8: 8 */
+  int group;           /* AWQ, GROUPED: inputs that share a scale; n_in when one serves a whole column */
+  int skip;            /* AWQ, GROUPED: columns of each stored row that belong to other layers (fused ones):
+                        * rows of qweight, qzeros and scales are n_out + skip columns apart; skip % 8 == 0 */
+  const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
+  const void *qzeros;  /* AWQ: u32 [n_in / group][n_out / 8]; GROUPED: u8 [n_in / group][n_out] */
+  const void *scales;  /* [n_in / group][n_out], AWQ: f16, GROUPED: f32; INT8: f32 [n_out] */
+  const void *weight;  /* dense: [n_out][n_in] of `dtype`; INT8: i8 [n_out][n_in] */
   Dtype dtype;         /* dense: F32, F16 or BF16 */
   Vector bias;         /* [n_out], or data NULL */
   const char *name;    /* "model.layers.3.self_attn.q_proj", for messages; belongs to the model */
@@ -90,8 +99,10 @@ typedef struct {
   Matrix embedding;      /* [vocab_size][hidden] */
   ModelLayer *layers;    /* [n_layers] */
   Vector final_norm;     /* [hidden] */
-  Linear head;           /* hidden -> vocab_size, dense, without bias; the embedding's own data when tied */
+  Linear head;           /* hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
+  size_t made_bytes;     /* memory that model_prepare() takes, and what of weight_bytes is not needed after it */
+  size_t replaced_bytes;
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
   char *tokenizer_path; /* tokenizer.json that belongs to it (not opened here), or NULL where there is none */
   /* Where what an ak48 header cannot say came from, for inspect; static strings: "flag", "config.json beside
@@ -112,6 +123,11 @@ typedef struct {
  * fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
+
+/* Makes what is not stored as a Linear wants it (models.md, "What is repacked"), once, with n_threads threads
+ * (0: as many as there are cores), and checks that no scale is infinite or NaN. To be called before weights are
+ * read; not needed to look at sizes. A second call does nothing. */
+Status model_prepare(Model *model, int n_threads, Error *err);
 
 /* Whether the file at `path` begins as an ak48 file does; refused (STATUS_MODEL) where it cannot be read. */
 Status ak48_is(const char *path, bool *packed, Error *err);

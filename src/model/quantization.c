@@ -1,75 +1,323 @@
-/* quantization.c - see quantization.h. Called by: config.c.   Calls: config_reader.c. */
+/* quantization.c - see quantization.h: which producer's config it is, and what AutoAWQ, GPTQModel, AutoGPTQ
+ * and AutoRound mean by theirs.
+ *
+ * Called by: config.c.   Calls: quant_compressed.c, quant_rules.c, config_reader.c.
+ * Sources: AutoAWQ 0.2.9 (awq/models/_config.py), GPTQModel 7.7 (quantization/config.py), AutoRound 0.16
+ * (export, inference/convert_model.py), transformers 5.23 (utils/quantization_config.py). */
 #include "model/quantization.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/file.h"
+#include "model/config.h"
+#include "model/quant_compressed.h"
+#include "model/quant_rules.h"
 
-static Status parse_dense_modules(const Reader *r, ModelConfig *config) {
-  const Json *list = json_member(r->object, "modules_to_not_convert");
-  if (!list) return STATUS_OK;
-  if (!json_is_array(list)) return reader_refuse(r, "modules_to_not_convert is no list");
-  config->dense_modules =
-      mem_alloc(json_count(list), sizeof *config->dense_modules, "names of modules", r->err);
-  if (!config->dense_modules) return STATUS_FAILED;
-  for (const Json *item = json_first(list); item; item = json_next(item)) {
-    if (!json_is_string(item)) return reader_refuse(r, "modules_to_not_convert holds what is no name");
-    size_t size;
-    const char *name = json_string(item, &size);
-    char *copy = mem_alloc(size + 1, 1, "the name of a module", r->err);
-    if (!copy) return STATUS_FAILED;
-    config->dense_modules[config->n_dense_modules++] = memcpy(copy, name, size);
-  }
-  return STATUS_OK;
+static const char *const method_names[] = {
+    [QUANT_NONE] = "dense",
+    [QUANT_AWQ] = "AutoAWQ gemm",
+    [QUANT_GPTQ] = "GPTQ",
+    [QUANT_PACKED] = "compressed-tensors pack-quantized",
+    [QUANT_BYTES] = "compressed-tensors int-quantized",
+    [QUANT_INT8] = "compressed-tensors int-quantized, int8 activations",
+};
+
+const char *quant_method_name(QuantMethod method) {
+  return method_names[method];
 }
 
-/* Of the two spellings of a size, transformers' and old AutoAWQ's, the one that is given. */
-static Status get_either(const Reader *r, const char *key, const char *old_key, int64_t low, int64_t high,
+static bool holds(const char *text, const char *part) {
+  return text && strcasestr(text, part);
+}
+
+/* --- members that several producers have */
+
+/* Of two spellings of a size the one that is given; both, where they agree. */
+static Status get_either(const Reader *r, const char *key, const char *other, int64_t low, int64_t high,
                          int fallback, int *out) {
-  return reader_int(r, json_member(r->object, key) ? key : old_key, low, high, fallback, out);
+  TRY(reader_int(r, other, low, high, fallback, out));
+  int first = *out;
+  TRY(reader_int(r, key, low, high, *out, out));
+  if (*out == first || !json_member(r->object, other)) return STATUS_OK;
+  return reader_refuse(r, "%s is %d and %s is %d, expected one of them", key, *out, other, first);
 }
 
-/* The arrangement of packed weights, under its three names. */
-static Status check_awq_layout(const Reader *r) {
-  static const char *const keys[] = {"version", "format", "backend"};
-  for (int i = 0; i < 3; i++) {
-    const char *layout;
-    TRY(reader_string(r, keys[i], &layout));
-    if (!layout || strcasecmp(layout, "gemm") == 0) continue;
-    if (i == 2 && strcmp(layout, "llm-awq") != 0)
-      continue; /* other backends say what shall compute, not what is stored */
-    return reader_refuse(
-        r,
-        "AWQ layout %s is not supported, expected gemm: save the model again with AutoAWQ and "
-        "\"version\": \"GEMM\"",
-        layout);
+static Status get_group(const Reader *r, int fallback, QuantScheme *scheme) {
+  TRY(get_either(r, "group_size", "q_group_size", -1, MAX_INTERMEDIATE, fallback, &scheme->group));
+  if (scheme->group == 0) return reader_refuse(r, "group_size is 0, expected -1 or more than 0");
+  return STATUS_OK;
+}
+
+static Status get_bits(const Reader *r, int fallback, QuantScheme *scheme) {
+  return get_either(r, "bits", "w_bit", 1, 64, fallback, &scheme->bits);
+}
+
+/* The arrangement of packed weights: `format`, or as it was called before. NULL where it is not said. */
+static Status get_format(const Reader *r, const char **format) {
+  const char *old;
+  TRY(reader_string(r, "checkpoint_format", &old));
+  TRY(reader_string(r, "format", format));
+  if (*format && old && strcasecmp(*format, old) != 0)
+    return reader_refuse(r, "format is %s and checkpoint_format is %s, expected one of them", *format, old);
+  if (!*format) *format = old;
+  return STATUS_OK;
+}
+
+/* What beside the weights would have to be computed. */
+static Status refuse_additions(const Reader *r) {
+  static const char *const keys[] = {"adapter", "rotation_config"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const Json *member = json_member(r->object, keys[i]);
+    if (member && (!json_is_object(member) || json_count(member) > 0))
+      return reader_refuse(
+          r, "%s is not supported: take a checkpoint of the same model that is quantised without it",
+          keys[i]);
   }
   return STATUS_OK;
 }
 
-Status quantization_parse(const Reader *r, bool own_file, ModelConfig *config) {
-  const char *method;
-  TRY(reader_string(r, "quant_method", &method));
-  if (!method && !own_file) return reader_refuse(r, "quant_method is missing, expected awq");
-  if (method && strcmp(method, "awq") != 0)
-    return reader_refuse(r, "quantisation method %s is not supported, expected awq", method);
-  TRY(check_awq_layout(r));
-  TRY(get_either(r, "bits", "w_bit", 1, 64, 4, &config->quant_bits));
-  if (config->quant_bits != 4)
-    return reader_refuse(r, "AWQ of %d bits is not supported, expected 4", config->quant_bits);
-  TRY(get_either(r, "group_size", "q_group_size", -1, MAX_INTERMEDIATE, 128, &config->quant_group));
-  if (config->quant_group == 0) return reader_refuse(r, "group_size is 0, expected -1 or more than 0");
-  bool zero_point;
-  TRY(reader_bool(r, "zero_point", true, &zero_point));
-  if (!zero_point)
-    return reader_refuse(r, "AWQ without zero points is not supported, expected zero_point true");
-  config->quant = QUANT_AWQ;
-  return parse_dense_modules(r, config);
+static Status check_gptq_bits(const Reader *r, const QuantScheme *scheme) {
+  if (scheme->bits == 4 || scheme->bits == 8) return STATUS_OK;
+  return reader_refuse(
+      r,
+      "GPTQ of %d bits is not supported, expected 4 or 8: take a checkpoint of the same model "
+      "with so many",
+      scheme->bits);
 }
 
-void quantization_release(ModelConfig *config) {
-  for (int i = 0; i < config->n_dense_modules; i++) free(config->dense_modules[i]);
-  free(config->dense_modules);
+/* --- rules for single layers */
+
+/* The scheme of a rule: the general one but for what `object` says. 16 bits or more: dense. */
+static Status rule_scheme(const Reader *r, const char *key, const Json *object, QuantScheme *scheme) {
+  if (!json_is_object(object)) return reader_refuse(r, "%s is no object", key);
+  const Reader rule = {r->source, object, r->err};
+  TRY(get_bits(&rule, scheme->bits, scheme));
+  TRY(get_group(&rule, scheme->group, scheme));
+  TRY(reader_bool(&rule, "sym", scheme->symmetric, &scheme->symmetric));
+  if (scheme->bits >= 16)
+    *scheme = (QuantScheme){.method = QUANT_NONE};
+  else if (scheme->method == QUANT_AWQ && scheme->bits != 4)
+    return reader_refuse(r, "%s: AWQ of %d bits is not supported, expected 4", key, scheme->bits);
+  else if (scheme->method == QUANT_GPTQ)
+    return check_gptq_bits(r, scheme);
+  return STATUS_OK;
+}
+
+/* GPTQModel's `dynamic`: an object of regular expressions, those that begin with "-:" for dense layers, others
+ * (also with "+:") with what is different there. They fit a name from its beginning, the first counts. */
+static Status parse_dynamic(const Reader *r, QuantConfig *quant) {
+  const Json *dynamic = json_member(r->object, "dynamic");
+  if (!dynamic || json_is_bool(dynamic)) return STATUS_OK;
+  if (!json_is_object(dynamic)) return reader_refuse(r, "dynamic is no object");
+  for (const Json *item = json_first(dynamic); item; item = json_next(item)) {
+    const char *key = json_key(item);
+    const bool dense = strncmp(key, "-:", 2) == 0, marked = dense || strncmp(key, "+:", 2) == 0;
+    QuantScheme scheme = quant->scheme;
+    if (dense)
+      scheme = (QuantScheme){.method = QUANT_NONE};
+    else
+      TRY(rule_scheme(r, key, item, &scheme));
+    TRY(quant_rule_add(r, quant, MATCH_BEGIN, key + (marked ? 2 : 0), scheme));
+  }
+  return STATUS_OK;
+}
+
+/* AutoRound's `extra_config`: names of layers, or regular expressions that fit anywhere in a name. A name
+ * counts more, and is no worse as a regular expression, so names are added first. */
+static Status parse_extra(const Reader *r, QuantConfig *quant) {
+  const Json *extra = json_member(r->object, "extra_config");
+  if (!extra) return STATUS_OK;
+  if (!json_is_object(extra)) return reader_refuse(r, "extra_config is no object");
+  for (int pass = 0; pass < 2; pass++) {
+    for (const Json *item = json_first(extra); item; item = json_next(item)) {
+      const char *key = json_key(item);
+      const bool name = !strpbrk(key, "*+?^$|()[]{}\\");
+      QuantScheme scheme = quant->scheme;
+      if (name != (pass == 0)) continue;
+      TRY(rule_scheme(r, key, item, &scheme));
+      TRY(quant_rule_add(r, quant, name ? MATCH_NAME : MATCH_SEARCH, key, scheme));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* AutoGPTQ's and optimum's way: the parts of a layer that are quantised, all others are dense. The tensors say
+ * so as well. */
+static Status parse_dense(const Reader *r, QuantConfig *quant) {
+  const QuantScheme dense = {.method = QUANT_NONE};
+  return quant_rules_add_list(r, "modules_to_not_convert", quant, true, MATCH_PART, dense);
+}
+
+/* --- AutoAWQ, and AWQ by GPTQModel and AutoRound */
+
+static Status check_awq_layout(const Reader *r) {
+  const char *format, *version, *backend;
+  TRY(get_format(r, &format));
+  TRY(reader_string(r, "version", &version));
+  TRY(reader_string(r, "backend", &backend));
+  /* Other backends say what shall compute, not what is stored. */
+  const char *layouts[] = {version, format, backend && strcmp(backend, "llm-awq") == 0 ? backend : NULL};
+  for (int i = 0; i < 3; i++) {
+    if (layouts[i] && strcasecmp(layouts[i], "gemm") != 0)
+      return reader_refuse(
+          r,
+          "AWQ layout %s is not supported, expected gemm: save the model again with AutoAWQ and "
+          "\"version\": \"GEMM\"",
+          layouts[i]);
+  }
+  return STATUS_OK;
+}
+
+/* Everything of AWQ but how the layout is named. */
+static Status parse_awq_scheme(const Reader *r, QuantConfig *quant) {
+  QuantScheme *scheme = &quant->scheme;
+  *scheme = (QuantScheme){.method = QUANT_AWQ};
+  TRY(get_bits(r, 4, scheme));
+  if (scheme->bits != 4)
+    return reader_refuse(r, "AWQ of %d bits is not supported, expected 4: quantise again with w_bit 4",
+                         scheme->bits);
+  TRY(get_group(r, 128, scheme));
+  bool symmetric, zero_point;
+  TRY(reader_bool(r, "sym", false, &symmetric));
+  TRY(reader_bool(r, "zero_point", !symmetric, &zero_point));
+  scheme->symmetric = !zero_point;
+  return STATUS_OK;
+}
+
+static Status parse_awq(const Reader *r, QuantConfig *quant) {
+  TRY(check_awq_layout(r));
+  TRY(parse_awq_scheme(r, quant));
+  TRY(parse_dynamic(r, quant));
+  return parse_dense(r, quant);
+}
+
+/* --- GPTQ */
+
+static Status parse_gptq_scheme(const Reader *r, QuantConfig *quant) {
+  QuantScheme *scheme = &quant->scheme;
+  *scheme = (QuantScheme){.method = QUANT_GPTQ};
+  const char *pack_dtype;
+  TRY(get_bits(r, 4, scheme));
+  TRY(check_gptq_bits(r, scheme));
+  TRY(get_group(r, 128, scheme));
+  TRY(reader_bool(r, "sym", true, &scheme->symmetric));
+  TRY(reader_bool(r, "desc_act", false, &quant->ordered));
+  TRY(reader_string(r, "pack_dtype", &pack_dtype));
+  if (pack_dtype && strcmp(pack_dtype, "int32") != 0)
+    return reader_refuse(r, "pack_dtype %s is not supported, expected int32", pack_dtype);
+  return STATUS_OK;
+}
+
+static Status parse_gptq(const Reader *r, QuantConfig *quant) {
+  const char *format;
+  bool marlin;
+  TRY(reader_bool(r, "is_marlin_format", false, &marlin));
+  TRY(get_format(r, &format));
+  if (marlin) format = "marlin";
+  quant->zeros_less_one = !format || strcasecmp(format, "gptq") == 0;
+  if (!quant->zeros_less_one && strcasecmp(format, "gptq_v2") != 0)
+    return reader_refuse(r,
+                         "GPTQ layout %s is not supported, expected gptq or gptq_v2: take the checkpoint "
+                         "that it was made from",
+                         format);
+  TRY(parse_gptq_scheme(r, quant));
+  TRY(parse_dynamic(r, quant));
+  return parse_dense(r, quant);
+}
+
+/* --- AutoRound: one of the two above under another name. Its own packing is GPTQ's with zero points as they
+ * are. */
+
+static Status check_autoround(const Reader *r) {
+  const char *type;
+  int act_bits;
+  TRY(reader_string(r, "data_type", &type));
+  if (type && strncmp(type, "int", 3) != 0)
+    return reader_refuse(r, "data_type %s is not supported, expected int", type);
+  TRY(reader_int(r, "act_bits", 0, 64, 16, &act_bits));
+  if (act_bits < 16)
+    return reader_refuse(r,
+                         "act_bits is %d, expected 16: quantised activations are known as compressed-tensors"
+                         " has them",
+                         act_bits);
+  return STATUS_OK;
+}
+
+static Status parse_autoround(const Reader *r, QuantConfig *quant) {
+  const char *format, *backend;
+  TRY(check_autoround(r));
+  TRY(reader_string(r, "backend", &backend));
+  TRY(reader_string(r, "packing_format", &format));
+  if (!format) format = backend ? backend : "auto_round:auto_gptq";
+  static const char *const others[] = {"llm_compressor", "fp8", "fp4", "mx", "gguf", "mlx", "fake"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    if (holds(format, others[i]))
+      return reader_refuse(r,
+                           "AutoRound's packing %s is not supported, expected auto_round:auto_awq or "
+                           "auto_round:auto_gptq: export the model again in one of these",
+                           format);
+  }
+  if (holds(format, "awq")) {
+    TRY(parse_awq_scheme(r, quant));
+  } else {
+    quant->zeros_less_one = holds(format, "gptq") && !holds(format, "gptqmodel");
+    TRY(parse_gptq_scheme(r, quant));
+  }
+  TRY(parse_extra(r, quant));
+  return parse_dense(r, quant);
+}
+
+/* --- which of them */
+
+typedef Status (*Parser)(const Reader *r, QuantConfig *quant);
+
+static const struct {
+  const char *method;
+  Parser parse;
+} parsers[] = {
+    {"awq", parse_awq},
+    {"gptq", parse_gptq},
+    {"auto-round", parse_autoround},
+    {"autoround", parse_autoround},
+    {"intel/auto-round", parse_autoround},
+    {"compressed-tensors", quant_compressed_parse},
+};
+
+/* What people call the methods that are refused, where the name does not say it. */
+static const struct {
+  const char *method, *what;
+} foreign[] = {
+    {"fp8", "8-bit floating point"},
+    {"fbgemm_fp8", "8-bit floating point"},
+    {"bitsandbytes", "NF4 or LLM.int8()"},
+    {"mxfp4", "4-bit floating point"},
+    {"exl2", "ExLlamaV2"},
+    {"exl3", "ExLlamaV3"},
+    {"marlin", "weights in a GPU's order"},
+};
+
+static Status refuse_method(const Reader *r, const char *method) {
+  const char *what = NULL;
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+    if (strcmp(method, foreign[i].method) == 0) what = foreign[i].what;
+  return reader_refuse(r,
+                       "quantisation method %s%s%s%s is not supported, expected awq, gptq, auto-round or "
+                       "compressed-tensors: take such a checkpoint of the same model, or an unquantised one",
+                       method, what ? " (" : "", what ? what : "", what ? ")" : "");
+}
+
+Status quantization_parse(const Reader *r, QuantSource source, QuantConfig *quant) {
+  static const char *const usual[] = {[QUANT_IN_AWQ_FILE] = "awq", [QUANT_IN_GPTQ_FILE] = "gptq"};
+  *quant = (QuantConfig){0};
+  const char *method, *other;
+  TRY(reader_string(r, "quant_method", &method));
+  TRY(reader_string(r, "method", &other)); /* GPTQModel's newer name for it */
+  if (!method) method = other;
+  if (!method && source != QUANT_IN_CONFIG) method = usual[source];
+  if (!method)
+    return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors");
+  TRY(refuse_additions(r));
+  for (size_t i = 0; i < sizeof parsers / sizeof *parsers; i++)
+    if (strcmp(method, parsers[i].method) == 0) return parsers[i].parse(r, quant);
+  return refuse_method(r, method);
 }

@@ -1,14 +1,63 @@
-/* quantization.h - what config.json says of how weights are stored: `quantization_config`, in every spelling
- * that is known, and what of it is refused. Private to src/model. */
+/* quantization.h - how a checkpoint's linear layers are stored: what config.json says of it under
+ * `quantization_config`, in every spelling that is known, and what of it is refused.
+ *
+ * One scheme holds for all layers but those that a rule names: layers left dense, or with other bits or
+ * groups. Rules are names, parts of names and regular expressions, as each producer has them. Whether a layer
+ * is quantised at all is decided by its tensors (hf_directory.c); the scheme says how to read them. */
 #ifndef AUK_MODEL_QUANTIZATION_H
 #define AUK_MODEL_QUANTIZATION_H
 
-#include "model/config.h"
-#include "model/config_reader.h"
+#include <stdbool.h>
+#include <stddef.h>
 
-/* Fills config->quant and what belongs to it from the object quantization_config. `own_file`: it is
- * quant_config.json, which only AutoAWQ wrote and which does not name the method. */
-Status quantization_parse(const Reader *r, bool own_file, ModelConfig *config);
-void quantization_release(ModelConfig *config);
+#include "base/status.h"
+
+struct Reader; /* config_reader.h */
+
+/* models.md has a section on each. */
+typedef enum {
+  QUANT_NONE,   /* dense */
+  QUANT_AWQ,    /* AutoAWQ gemm */
+  QUANT_GPTQ,   /* GPTQ */
+  QUANT_PACKED, /* compressed-tensors pack-quantized */
+  QUANT_BYTES,  /* compressed-tensors int-quantized: a byte a weight */
+  QUANT_INT8,   /* the same, and activations are rounded to int8 as well */
+} QuantMethod;
+
+const char *quant_method_name(QuantMethod method); /* "GPTQ": for people */
+
+typedef struct {
+  QuantMethod method;
+  int bits;       /* 4 or 8; 0 where method is QUANT_NONE */
+  int group;      /* inputs that share a scale, > 0; -1: all of them */
+  bool symmetric; /* zero points are the middle of the range, and need not be stored */
+} QuantScheme;
+
+typedef struct QuantRule QuantRule;
+
+typedef struct {
+  QuantScheme scheme;  /* of the layers that no rule names, or where named_only the usual one of the others */
+  bool named_only;     /* layers that no rule names are dense */
+  bool zeros_less_one; /* GPTQ, version 1: zero points are stored less one */
+  bool ordered;        /* GPTQ, desc_act: inputs may belong to groups in any order, which g_idx tells */
+  bool int8_activations; /* some layers may be QUANT_INT8 */
+  bool head;             /* the output head is quantised: set by who finds its tensors */
+  QuantRule *rules;      /* [n_rules], of which the first that fits a name counts */
+  size_t n_rules, rule_capacity;
+} QuantConfig;
+
+/* The files that say how a checkpoint is quantised; the latter two are looked at where config.json says
+ * nothing, and need not name the method. */
+typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSource;
+
+/* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json or AutoGPTQ's
+ * quantize_config.json. Zeroes *quant first; release it after failures too. */
+Status quantization_parse(const struct Reader *r, QuantSource source, QuantConfig *quant);
+void quantization_release(QuantConfig *quant);
+
+/* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refused: a regular
+ * expression that takes too long; `file` is for the message. */
+Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
+                       Error *err);
 
 #endif

@@ -25,8 +25,11 @@ static void check(const ModelConfig *c) {
   require(in_range(c->vocab_size, 1, 1 << 23) && in_range(c->max_position, 1, 1 << 30));
   require(c->norm_eps >= 0 && c->norm_eps <= 1 && c->rope.theta >= 1);
   for (int i = 0; i < c->n_layers; i++) require(c->windows[i] >= 0);
-  if (c->quant == QUANT_AWQ) require(c->quant_bits == 4 && (c->quant_group == -1 || c->quant_group > 0));
-  for (int i = 0; i < c->n_dense_modules; i++) require(c->dense_modules[i] != NULL);
+  const QuantScheme *scheme = &c->quant.scheme;
+  if (scheme->method != QUANT_NONE) {
+    require(scheme->bits == 4 || (scheme->bits == 8 && scheme->method != QUANT_AWQ));
+    require(scheme->group == -1 || scheme->group > 0);
+  }
   require(c->bos >= -1 && in_range(c->n_eos, 0, MAX_EOS));
   for (int i = 0; i < c->n_eos; i++) require(c->eos[i] >= 0);
 
@@ -40,10 +43,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   ModelConfig config;
   Error err = {{0}};
   Status status = config_parse("config.json", (const char *)data, size, &config, &err);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK) {
+    QuantScheme scheme;
     check(&config);
-  else
-    require(status == STATUS_MODEL && err.text[0]);
+    status = quantization_of(&config.quant, "model.layers.0.mlp.down_proj", "config.json", &scheme, &err);
+  }
+  if (status != STATUS_OK) require(status == STATUS_MODEL && err.text[0]);
   config_release(&config);
   return 0;
 }

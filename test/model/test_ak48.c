@@ -177,7 +177,7 @@ static void reads_what_the_specification_says(void **state) {
     assert_int_equal(model->config.head_dim, tiny.head_dim);
     assert_int_equal(model->config.max_position, tiny.max_position);
     assert_int_equal(model->config.qk_norm, tiny.qk_norm);
-    assert_int_equal(model->config.quant_group, tiny.group);
+    assert_int_equal(model->config.quant.scheme.group, tiny.group);
     assert_int_equal(model->config.n_eos, 0);
     assert_int_equal(model->config.bos, -1);
     for (int layer = 0; layer < tiny.n_layers; layer++) assert_int_equal(model->config.windows[layer], 0);

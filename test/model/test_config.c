@@ -73,7 +73,7 @@ static void what_a_config_leaves_out_is_as_in_transformers(void **state) {
     assert_false(c.tied_embeddings);
     assert_int_equal(c.qk_norm, cases[i % 4].qk_norm);
     for (int layer = 0; layer < 32; layer++) assert_int_equal(c.windows[layer], cases[i % 4].window);
-    assert_int_equal(c.quant, QUANT_NONE);
+    assert_int_equal(c.quant.scheme.method, QUANT_NONE);
     assert_int_equal(c.bos, cases[i % 4].bos);
     assert_int_equal(c.n_eos, cases[i % 4].n_eos);
     if (c.n_eos) assert_int_equal(c.eos[0], 2);
@@ -123,7 +123,7 @@ static void null_means_what_it_means_in_transformers(void **state) {
   assert_int_equal(c.windows[0], 0);
   assert_int_equal(c.n_eos, 0);
   assert_int_equal(c.bos, -1);
-  assert_int_equal(c.quant, QUANT_NONE);
+  assert_int_equal(c.quant.scheme.method, QUANT_NONE);
   config_release(&c);
 }
 
@@ -225,31 +225,6 @@ static void frequencies_are_those_of_transformers(void **state) {
   }
 }
 
-/* --- quantisation */
-
-static void awq_is_read_in_old_and_new_spellings(void **state) {
-  (void)state;
-  ModelConfig c = accepted("{'model_type': 'llama', 'quantization_config': {'quant_method': 'awq'}}");
-  assert_int_equal(c.quant, QUANT_AWQ);
-  assert_int_equal(c.quant_bits, 4);
-  assert_int_equal(c.quant_group, 128);
-  assert_int_equal(c.n_dense_modules, 0);
-  config_release(&c);
-  c = accepted(
-      "{'model_type': 'llama', 'quantization_config': {'quant_method': 'awq', 'w_bit': 4, 'q_group_size': -1,"
-      "'version': 'GEMM', 'zero_point': true, 'modules_to_not_convert': null}}");
-  assert_int_equal(c.quant_group, -1);
-  config_release(&c);
-  c = accepted(
-      "{'model_type': 'llama', 'quantization_config': {'quant_method': 'awq', 'bits': 4, 'group_size': 64,"
-      "'format': 'gemm', 'backend': 'autoawq', 'modules_to_not_convert': ['lm_head', 'layers.0.']}}");
-  assert_int_equal(c.quant_group, 64);
-  assert_int_equal(c.n_dense_modules, 2);
-  assert_string_equal(c.dense_modules[0], "lm_head");
-  assert_string_equal(c.dense_modules[1], "layers.0.");
-  config_release(&c);
-}
-
 /* --- refusals */
 
 static void what_is_not_known_is_refused_by_name(void **state) {
@@ -329,22 +304,6 @@ static void what_is_not_known_is_refused_by_name(void **state) {
        "eos_token_id has 65 ids, expected at most 64"},
       {"+'bos_token_id': 2147483648", "bos_token_id is 2147483648"},
       {"+'quantization_config': []", "quantization_config is no object"},
-      {"+'quantization_config': {}", "quant_method is missing"},
-      {"+'quantization_config': {'quant_method': 'gptq'}",
-       "quantisation method gptq is not supported, expected awq"},
-      {"+'quantization_config': {'quant_method': 'awq', 'bits': 8}", "AWQ of 8 bits is not supported"},
-      {"+'quantization_config': {'quant_method': 'awq', 'version': 'gemv'}",
-       "AWQ layout gemv is not supported"},
-      {"+'quantization_config': {'quant_method': 'awq', 'version': 'marlin'}",
-       "save the model again with AutoAWQ"},
-      {"+'quantization_config': {'quant_method': 'awq', 'format': 'gemv_fast'}", "AWQ layout gemv_fast"},
-      {"+'quantization_config': {'quant_method': 'awq', 'backend': 'llm-awq'}", "AWQ layout llm-awq"},
-      {"+'quantization_config': {'quant_method': 'awq', 'group_size': 0}", "group_size is 0"},
-      {"+'quantization_config': {'quant_method': 'awq', 'group_size': -2}", "group_size is -2"},
-      {"+'quantization_config': {'quant_method': 'awq', 'zero_point': false}", "AWQ without zero points"},
-      {"+'quantization_config': {'quant_method': 'awq', 'modules_to_not_convert': 'lm_head'}", "is no list"},
-      {"+'quantization_config': {'quant_method': 'awq', 'modules_to_not_convert': ['a', 5]}",
-       "holds what is no name"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[1000];
@@ -443,14 +402,14 @@ static void an_old_quant_config_counts_where_config_says_nothing(void **state) {
   Error err;
   const char *old = "{'zero_point': true, 'q_group_size': 64, 'w_bit': 4, 'version': 'GEMM'}";
   assert_int_equal(load("{'model_type': 'llama'}", old, NULL, &c, &err), STATUS_OK);
-  assert_int_equal(c.quant, QUANT_AWQ);
-  assert_int_equal(c.quant_group, 64);
+  assert_int_equal(c.quant.scheme.method, QUANT_AWQ);
+  assert_int_equal(c.quant.scheme.group, 64);
   config_release(&c);
   assert_int_equal(
       load("{'model_type': 'llama', 'quantization_config': {'quant_method': 'awq', 'group_size': 32}}", old,
            NULL, &c, &err),
       STATUS_OK);
-  assert_int_equal(c.quant_group, 32);
+  assert_int_equal(c.quant.scheme.group, 32);
   config_release(&c);
   assert_int_equal(load("{'model_type': 'llama'}", "{'version': 'GEMV', 'w_bit': 4}", NULL, &c, &err),
                    STATUS_MODEL);
@@ -478,7 +437,6 @@ int main(void) {
       cmocka_unit_test(sliding_windows_are_given_by_layer),
       cmocka_unit_test(rope_is_read_in_old_and_new_spellings),
       cmocka_unit_test(frequencies_are_those_of_transformers),
-      cmocka_unit_test(awq_is_read_in_old_and_new_spellings),
       cmocka_unit_test(what_is_not_known_is_refused_by_name),
       cmocka_unit_test_setup_teardown(end_tokens_and_sampling_come_from_generation_config, set_up, tear_down),
       cmocka_unit_test_setup_teardown(an_old_quant_config_counts_where_config_says_nothing, set_up,

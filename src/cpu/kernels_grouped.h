@@ -1,0 +1,408 @@
+/* kernels_grouped.h - products with weights of 4 or 8 bits in groups along the input.
+ *
+ * Part of kernels.c. A vector of 4-bit weights comes straight from AutoAWQ's layout, from the 2, 1 or half a
+ * word that hold its LANES columns: the word is copied to all lanes and each lane keeps its own nibble, where
+ * it is in the word:
+ *
+ *   nibble of a word      7 6 5 4 3 2 1 0      column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
+ *   holds column          7 5 3 1 6 4 2 0
+ *
+ * A nibble kept at bit b counts 2^b too much, which its scale takes back (exactly: powers of two). q s and z
+ * s have 20 significant bits at most where scales are F16 or bf16 numbers, so w = q s - z s is exact in fp32;
+ * with other scales it errs by the rounding of z s. A weight is the same number in every kernel.
+ *
+ * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused sums over the piece's
+ * inputs, in order. Pieces are what threads can share of one row; where there are several rows their chains
+ * go through memory, as they do here from one band of rows to the next, which loses nothing. */
+#ifndef AUK_CPU_KERNELS_GROUPED_H
+#define AUK_CPU_KERNELS_GROUPED_H
+
+#include "base/half.h"
+#include "cpu/outer.h"
+
+enum {
+  PANEL_INPUTS = 128,           /* rows of weights unpacked together for several rows of x: 32 KB */
+  BAND_INPUTS = 32,             /* most rows of weights that one row of x meets before their next columns */
+  UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
+  UNIT_VECTORS = UNIT / LANES,
+#if LANES > 4 || defined(__aarch64__)
+  RUN_VECTORS = 8, /* columns that one pass over a band takes: sums, scales and shifts in registers */
+#else
+  RUN_VECTORS = 4,
+#endif
+  RUN_UNITS = RUN_VECTORS / UNIT_VECTORS,
+};
+
+/* How a matrix is stored; a constant in every loop. */
+typedef enum { AWQ, GROUPED4, GROUPED8 } Form;
+
+INLINE Form form_of(const Linear *w) {
+  return w->kind == LINEAR_AWQ ? AWQ : w->bits == 4 ? GROUPED4 : GROUPED8;
+}
+
+INLINE size_t form_bytes(const Form form, size_t columns) {
+  return form == GROUPED8 ? columns : columns / 2;
+}
+
+/* With 16 lanes, lane l holds word l % 2, column l / 2 of it (one 64-bit broadcast copies both words). */
+INLINE vf awq_to_lanes(vf natural) {
+#if LANES == 16
+  const __m512i from = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  return (vf)_mm512_permutexvar_ps(from, (__m512)natural);
+#else
+  return natural;
+#endif
+}
+
+INLINE vf awq_to_natural(vf lanes) {
+#if LANES == 16
+  const __m512i from = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  return (vf)_mm512_permutexvar_ps(from, (__m512)lanes);
+#else
+  return lanes;
+#endif
+}
+
+/* The codes of vector v behind `words`, each times 1 / awq_unit() of its lane. last_half: only the first 8
+ * columns of a 16-lane vector are there. */
+INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
+#if LANES == 16
+  const __m512i mask =
+      _mm512_setr_epi32(0xf, 0xf, 0xf0000, 0xf0000, 0xf0, 0xf0, 0xf00000, 0xf00000, 0xf00, 0xf00, 0xf000000,
+                        0xf000000, 0xf000, 0xf000, (int)0xf0000000, (int)0xf0000000);
+  if (last_half) {
+    int32_t word;
+    memcpy(&word, words + 8 * v, sizeof word);
+    return (vf)_mm512_cvtepu32_ps(_mm512_and_si512(_mm512_set1_epi32(word), mask));
+  }
+  long long pair;
+  memcpy(&pair, words + 8 * v, sizeof pair);
+  return (vf)_mm512_cvtepu32_ps(_mm512_and_si512(_mm512_set1_epi64(pair), mask));
+#elif LANES == 8
+  (void)last_half;
+  int32_t word;
+  memcpy(&word, words + 4 * v, sizeof word);
+  const __m256i mask =
+      _mm256_setr_epi32(0xf, 0xf0000, 0xf0, 0xf00000, 0xf00, 0xf000000, 0xf000, (int)0xf0000000);
+  /* There is no conversion from unsigned: the top nibble becomes q - 8, of weights and of zeros, which is as
+   * good. */
+  const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
+  return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
+#else
+  /* The even vector has nibbles 0, 4, 1, 5, the odd one 2, 6, 3, 7: the same after a shift. */
+  (void)last_half;
+  uint32_t word;
+  memcpy(&word, words + 4 * (v / 2), sizeof word);
+  vi codes = ((vi){0} + (int32_t)(v % 2 ? word >> 8 : word)) & (vi){0xf, 0xf0000, 0xf0, 0xf00000};
+  return __builtin_convertvector(codes, vf);
+#endif
+}
+
+INLINE vf awq_unit(void) {
+#if LANES == 16
+  return (vf){1,       1,       0x1p-16f, 0x1p-16f, 0x1p-4f,  0x1p-4f,  0x1p-20f, 0x1p-20f,
+              0x1p-8f, 0x1p-8f, 0x1p-24f, 0x1p-24f, 0x1p-12f, 0x1p-12f, 0x1p-28f, 0x1p-28f};
+#elif LANES == 8
+  return (vf){1, 0x1p-16f, 0x1p-4f, 0x1p-20f, 0x1p-8f, 0x1p-24f, 0x1p-12f, 0x1p-28f};
+#else
+  return (vf){1, 0x1p-16f, 0x1p-4f, 0x1p-20f};
+#endif
+}
+
+/* LANES bytes as numbers; last_half: 8 of 16. */
+INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
+#if LANES == 16
+  uint64_t half;
+  if (last_half) {
+    memcpy(&half, bytes, sizeof half);
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_cvtsi64_si128((long long)half)));
+  }
+  return (vf)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)bytes)));
+#elif LANES == 8
+  (void)last_half;
+  long long eight;
+  memcpy(&eight, bytes, sizeof eight);
+  return (vf)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight)));
+#else
+  (void)last_half;
+  uint8_t four __attribute__((vector_size(LANES)));
+  memcpy(&four, bytes, sizeof four);
+  return __builtin_convertvector(__builtin_convertvector(four, vi), vf);
+#endif
+}
+
+/* The order in which a vector holds columns: that of memory, or for 4 bits awq_to_lanes()'s. */
+INLINE vf to_lanes(const Form form, vf natural) {
+  return form == GROUPED8 ? natural : awq_to_lanes(natural);
+}
+
+INLINE vf to_natural(const Form form, vf lanes) {
+  return form == GROUPED8 ? lanes : awq_to_natural(lanes);
+}
+
+INLINE vf codes_of(const Form form, const uint8_t *row, int v, bool last_half) {
+  return form == GROUPED8 ? bytes_load(row + v * LANES, last_half) : awq_codes(row, v, last_half);
+}
+
+/* Where column `first` of a matrix begins, and how far its rows are apart, in bytes. */
+typedef struct {
+  const uint8_t *words, *zeros, *scales;
+  size_t words_step, zeros_step, scales_step; /* bytes of a row of qweight, qzeros, scales */
+  int n_in, group;
+} Columns;
+
+INLINE Columns columns_of(const Form form, const Linear *w, int first) {
+  const size_t at = (size_t)first, width = (size_t)w->n_out + (size_t)w->skip, scale = form == AWQ ? 2 : 4;
+  return (Columns){(const uint8_t *)w->qweight + form_bytes(form, at),
+                   (const uint8_t *)w->qzeros + (form == AWQ ? at / 2 : at),
+                   (const uint8_t *)w->scales + at * scale,
+                   form_bytes(form, width),
+                   form == AWQ ? width / 2 : width,
+                   width * scale,
+                   w->n_in,
+                   w->group};
+}
+
+/* Scales, and zeros times scales, of group g for n_vectors vectors of columns. */
+INLINE void awq_group(const int n_vectors, const bool last_half, Columns w, int g, vf *scale, vf *shift) {
+  const uint8_t *scales = w.scales + (size_t)g * w.scales_step, *zeros = w.zeros + (size_t)g * w.zeros_step;
+  UNROLL for (int v = 0; v < n_vectors; v++) {
+    uint16_t some[UNIT] = {0};
+    if (last_half) memcpy(some, scales, 16);
+    vf natural = last_half ? vf_load_f16(some) : vf_load_f16(scales + (size_t)v * LANES * 2);
+    scale[v] = awq_to_lanes(natural) * awq_unit();
+    shift[v] = awq_codes(zeros, v, last_half) * scale[v];
+  }
+}
+
+/* The same from bytes and fp32. */
+INLINE void plain_group(const Form form, const int n_vectors, const bool last_half, Columns w, int g,
+                        vf *scale, vf *shift) {
+  const uint8_t *scales = w.scales + (size_t)g * w.scales_step, *zeros = w.zeros + (size_t)g * w.zeros_step;
+  UNROLL for (int v = 0; v < n_vectors; v++) {
+    float some[UNIT] = {0};
+    if (last_half) memcpy(some, scales, 32);
+    vf natural = vf_load(last_half ? (const uint8_t *)some : scales + (size_t)v * LANES * 4);
+    vf zero = bytes_load(zeros + v * LANES, last_half);
+    scale[v] = to_lanes(form, natural);
+    shift[v] = to_lanes(form, zero * natural);
+    if (form == GROUPED8) continue;
+#if LANES == 8
+    shift[v] -= (vf){0, 0, 0, 0, 0, 0, 0, 8} * scale[v]; /* as awq_codes() has the top nibble */
+#endif
+    scale[v] *= awq_unit();
+  }
+}
+
+INLINE void group_of(const Form form, const int n_vectors, const bool last_half, Columns w, int g, vf *scale,
+                     vf *shift) {
+  if (form == AWQ)
+    awq_group(n_vectors, last_half, w, g, scale, shift);
+  else
+    plain_group(form, n_vectors, last_half, w, g, scale, shift);
+}
+
+/* What is fetched FETCH_AHEAD bytes before its use: the rows of a stretch of weights, one behind the other,
+ * then what the thread reads next. Line by line in memory's order is what the hardware's own prefetching
+ * follows; column by column, as the words are used, it does not. */
+typedef struct {
+  uintptr_t at, row_end; /* row_end: behind the columns in use of the row that `at` is in */
+  uintptr_t last_end;    /* of the stretch's last row */
+  uintptr_t next;
+  size_t width, step; /* of those columns, and from row to row */
+} Ahead;
+
+/* A band is used column by column, so that all of it has to be there when it begins. */
+INLINE Ahead ahead_of(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
+  size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
+  if (!next) next = (const void *)start; /* there already, where nothing is to be fetched */
+  if (row >= rows) return (Ahead){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
+  uintptr_t at = start + row * step;
+  return (Ahead){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};
+}
+
+INLINE void ahead_fetch(Ahead *ahead, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += LINE_BYTES)
+    __builtin_prefetch((const void *)(ahead->at + line));
+  ahead->at += bytes;
+  if (ahead->at < ahead->row_end) return;
+  if (ahead->row_end == ahead->last_end) {
+    ahead->at = ahead->next;
+    ahead->row_end = UINTPTR_MAX;
+  } else {
+    ahead->at += ahead->step - ahead->width;
+    ahead->row_end += ahead->step;
+  }
+}
+
+/* The scales and zeros of the group behind this one. */
+INLINE void fetch_group(const Form form, const int n_vectors, Columns w, int g) {
+  const uint8_t *scales = w.scales + (size_t)g * w.scales_step;
+  const int bytes = n_vectors * LANES * (form == AWQ ? 2 : 4);
+  for (int byte = 0; byte < bytes; byte += LINE_BYTES) __builtin_prefetch(scales + byte);
+  __builtin_prefetch(w.zeros + (size_t)g * w.zeros_step);
+}
+
+/* sum[v] goes on as a chain over inputs [begin, end) of one row of x, which share a group. */
+INLINE void chain(const Form form, const int n_vectors, const bool last_half, Columns w, const float *x,
+                  int begin, int end, Ahead *ahead, vf *sum) {
+  vf scale[RUN_VECTORS], shift[RUN_VECTORS];
+  group_of(form, n_vectors, last_half, w, begin / w.group, scale, shift);
+  if (end < w.n_in && end % w.group == 0) fetch_group(form, n_vectors, w, end / w.group);
+  const uint8_t *row = w.words + (size_t)begin * w.words_step;
+  for (int i = begin; i < end; i++, row += w.words_step) {
+    ahead_fetch(ahead, form_bytes(form, (size_t)n_vectors * LANES));
+    vf input = vf_set(x[i]);
+    UNROLL for (int v = 0; v < n_vectors; v++) {
+      vf weight = vf_fma(codes_of(form, row, v, last_half), scale[v], -shift[v]);
+      sum[v] = vf_fma(input, weight, sum[v]);
+    }
+  }
+}
+
+/* y[c] goes on, or begins where `fresh`, as chains over inputs [begin, end), which share a group. */
+INLINE void run(const Form form, const int n_vectors, Columns w, const float *x, int begin, int end,
+                bool fresh, Ahead *ahead, float *y) {
+  vf sum[RUN_VECTORS];
+  UNROLL for (int v = 0; v < n_vectors; v++) sum[v] =
+      fresh ? (vf){0} : to_lanes(form, vf_load(y + v * LANES));
+  chain(form, n_vectors, false, w, x, begin, end, ahead, sum);
+  UNROLL for (int v = 0; v < n_vectors; v++) vf_store(y + v * LANES, to_natural(form, sum[v]));
+}
+
+/* The last 8 columns where they are no whole vector. */
+INLINE void run_half(const Form form, Columns w, const float *x, int begin, int end, bool fresh, Ahead *ahead,
+                     float *y) {
+  float natural[UNIT] = {0};
+  if (!fresh) memcpy(natural, y, 8 * sizeof *y);
+  vf sum[RUN_VECTORS] = {to_lanes(form, vf_load(natural))};
+  chain(form, 1, true, w, x, begin, end, ahead, sum);
+  vf_store(natural, to_natural(form, sum[0]));
+  memcpy(y, natural, 8 * sizeof *y);
+}
+
+INLINE void run_of(const Form form, int n_units, Columns w, const float *x, int begin, int end, bool fresh,
+                   Ahead *ahead, float *y) {
+  switch (n_units) {
+  case 1: run(form, 1 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 2: run(form, 2 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+#if LANES > 4 || defined(__aarch64__)
+  case 3: run(form, 3 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 4: run(form, 4 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+#endif
+#if LANES > 4
+  case 5: run(form, 5 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 6: run(form, 6 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 7: run(form, 7 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+  case 8: run(form, 8 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
+#endif
+  }
+}
+
+/* The first of [begin, end) that is in another group than begin, or end. */
+INLINE int group_end(int begin, int end, int group) {
+  int left = group - begin % group;
+  return end - begin < left ? end : begin + left;
+}
+
+/* A band of rows, all columns; they are cut into runs as even as can be, since a run's time hardly falls
+ * below that of four vectors. */
+INLINE void band(const Form form, const Linear *linear, const float *x, int begin, int end, bool fresh,
+                 int first, int n, Ahead *ahead, float *y) {
+  int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
+  for (int run = 0, from = 0; run < n_runs; run++) {
+    int to = from + (n_units - from) / (n_runs - run);
+    run_of(form, to - from, columns_of(form, linear, first + from * UNIT), x, begin, end, fresh, ahead,
+           y + from * UNIT);
+    from = to;
+  }
+  int c = n_units * UNIT;
+  if (c < n) run_half(form, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c);
+}
+
+/* One row of x, in bands of rows that are small enough for the first-level cache and stay in one group. */
+INLINE void grouped_row(const Form form, const Linear *linear, const float *x, int piece, int pieces_end,
+                        int first, int n, const void *next, float *y, size_t y_stride) {
+  Columns w = columns_of(form, linear, first);
+  int begin = product_piece_begin(linear, piece), last = product_piece_begin(linear, pieces_end);
+  uintptr_t from = (uintptr_t)w.words + (size_t)begin * w.words_step;
+  Ahead ahead = ahead_of(from, form_bytes(form, (size_t)n), w.words_step, last - begin, next);
+  for (; piece < pieces_end; piece++, y += y_stride) {
+    int start = begin, stop = product_piece_begin(linear, piece + 1);
+    while (begin < stop) {
+      int end = group_end(begin, stop - begin < BAND_INPUTS ? stop : begin + BAND_INPUTS, w.group);
+      band(form, linear, x, begin, end, begin == start, first, n, &ahead, y);
+      begin = end;
+    }
+  }
+}
+
+/* panel[i - begin][0 .. UNIT) = the weights of a unit of columns, inputs [begin, end); where only half of it
+ * is there the rest comes out as zeros, as its scales are. */
+INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, int end, float *panel) {
+  for (int i = begin; i < end;) {
+    vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];
+    int g = i / w.group, stop = group_end(i, end, w.group);
+    group_of(form, UNIT_VECTORS, half, w, g, scale, shift);
+    const uint8_t *row = w.words + (size_t)i * w.words_step;
+    for (; i < stop; i++, row += w.words_step, panel += PRODUCT_COLUMNS) {
+      UNROLL for (int v = 0; v < UNIT_VECTORS; v++) {
+        vf_store(panel + v * LANES,
+                 to_natural(form, vf_fma(codes_of(form, row, v, half), scale[v], -shift[v])));
+      }
+    }
+  }
+}
+
+/* The panel of columns [first, first + n), with zeros behind them. */
+INLINE void unpack(const Form form, const Linear *linear, int first, int n, int begin, int end,
+                   float *panel) {
+  if (n < PRODUCT_COLUMNS) memset(panel, 0, (size_t)(end - begin) * PRODUCT_COLUMNS * sizeof *panel);
+  int c = 0;
+  for (; c + UNIT <= n; c += UNIT)
+    unpack_unit(form, false, columns_of(form, linear, first + c), begin, end, panel + c);
+  if (c < n) unpack_unit(form, true, columns_of(form, linear, first + c), begin, end, panel + c);
+}
+
+/* Several rows: some rows of weights are unpacked to the first-level cache and serve all rows of x. */
+INLINE void grouped_rows(const Form form, const Linear *linear, const float *x, size_t x_stride, int n_rows,
+                         int first, int n, float *panel, float *chains, float *y, size_t y_stride) {
+  OuterB b = {.data = panel, .type = KV_F32, .step = PRODUCT_COLUMNS, .across = LANES};
+  for (int piece = 0; piece < product_pieces(linear); piece++) {
+    int start = product_piece_begin(linear, piece), stop = product_piece_begin(linear, piece + 1);
+    for (int begin = start, end; begin < stop; begin = end) {
+      end = stop - begin < PANEL_INPUTS ? stop : begin + PANEL_INPUTS;
+      unpack(form, linear, first, n, begin, end, panel);
+      OuterC c = {.from = begin > start ? chains : NULL,
+                  .to = chains,
+                  .from_stride = PRODUCT_COLUMNS,
+                  .stride = PRODUCT_COLUMNS};
+      if (end == stop) c = (OuterC){c.from, y, start > 0, PRODUCT_COLUMNS, y_stride};
+      outer_product(x + begin, x_stride, n_rows, b, PRODUCT_COLUMNS / LANES, end - begin, c);
+    }
+  }
+}
+
+static void grouped_product_row(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
+                                const void *next, float *y, size_t y_stride) {
+  switch (form_of(w)) {
+  case AWQ: grouped_row(AWQ, w, x, piece, pieces_end, first, n, next, y, y_stride); break;
+  case GROUPED4: grouped_row(GROUPED4, w, x, piece, pieces_end, first, n, next, y, y_stride); break;
+  case GROUPED8: grouped_row(GROUPED8, w, x, piece, pieces_end, first, n, next, y, y_stride); break;
+  }
+}
+
+static void grouped_product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first,
+                                 int n, float *y, size_t y_stride) {
+  float panel[PANEL_INPUTS * PRODUCT_COLUMNS] __attribute__((aligned(64)));
+  float chains[PRODUCT_SIZE] __attribute__((aligned(64)));
+  const Form form = form_of(w);
+  if (form == AWQ)
+    grouped_rows(AWQ, w, x, x_stride, n_rows, first, n, panel, chains, y, y_stride);
+  else if (form == GROUPED4)
+    grouped_rows(GROUPED4, w, x, x_stride, n_rows, first, n, panel, chains, y, y_stride);
+  else
+    grouped_rows(GROUPED8, w, x, x_stride, n_rows, first, n, panel, chains, y, y_stride);
+}
+
+#endif

@@ -1,0 +1,395 @@
+/* prepare.c - quantised layers as a Linear has them, made once from what the files hold.
+ *
+ * Called by: src/commands (model_prepare), hf_quantised.c (what will be made).
+ * What is stored as a Linear has it stays where it is mapped. Else weights are transposed in blocks from words
+ * along the inputs to words along the outputs, and zero points and scales are brought to one form; what they
+ * were made from is given back to the page cache. No number changes, but where bf16 or fp32 scales become
+ * F16: see fit_f16(). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/half.h"
+#include "model/loaders.h"
+
+#include <omp.h>
+
+typedef struct {
+  Model *model;
+  int n_threads;
+  Error *err;
+} Maker;
+
+/* Memory that belongs to the model. */
+static void *keep(const Maker *maker, size_t n, size_t size, const Linear *linear) {
+  ModelFiles *files = maker->model->files;
+  char what[LINEAR_NAME_SIZE + 16];
+  snprintf(what, sizeof what, "repacking %s", linear->name);
+  if (mem_grow((void **)&files->made, &files->made_capacity, files->n_made + 1, sizeof *files->made, what,
+               maker->err) != STATUS_OK)
+    return NULL;
+  void *memory = mem_alloc(n, size, what, maker->err);
+  if (memory) files->made[files->n_made++] = memory;
+  return memory;
+}
+
+/* --- what is where it should be */
+
+static bool is_whole(const StoredWeights *stored) {
+  return stored->first_out == 0 && stored->n_out == stored->linear->n_out;
+}
+
+bool stored_groups_are_canonical(const StoredWeights *stored) {
+  return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
+}
+
+/* Rows of a part are as far apart as those of what is stored, and so are its groups' then. */
+bool stored_weights_are_canonical(const StoredWeights *stored) {
+  if (stored->method == QUANT_INT8) return true;
+  return stored->method == QUANT_AWQ && (is_whole(stored) || stored_groups_are_canonical(stored));
+}
+
+static size_t n_groups(const Linear *linear) {
+  return (size_t)(linear->n_in / linear->group);
+}
+
+static size_t weight_bytes(const Linear *linear) {
+  return (size_t)linear->n_in * (size_t)linear->n_out * (size_t)linear->bits / 8;
+}
+
+size_t stored_replaced_bytes(const StoredWeights *stored) {
+  return stored_weights_are_canonical(stored) ? 0 : weight_bytes(stored->linear);
+}
+
+size_t stored_made_bytes(const StoredWeights *stored) {
+  const Linear *linear = stored->linear;
+  const size_t n_out = (size_t)linear->n_out, bytes = stored_replaced_bytes(stored);
+  if (linear->kind == LINEAR_INT8) return n_out * sizeof(float);
+  if (stored_groups_are_canonical(stored)) return bytes;
+  const size_t groups = n_groups(linear) * n_out;
+  return bytes + (linear->bits == 4 ? groups * 5 / 2 : groups * 5);
+}
+
+/* --- weights: from words along the inputs to words along the outputs */
+
+/* Word (o, i) holds weights per_word * i and following of output o, the first in its lowest bits. */
+typedef struct {
+  const unsigned char *data;
+  size_t out_step, in_step; /* bytes */
+} Words;
+
+static uint32_t load_word(Words words, size_t o, size_t i) {
+  uint32_t word;
+  memcpy(&word, words.data + o * words.out_step + i * words.in_step, sizeof word);
+  return word;
+}
+
+/* Swaps the parts of a that `mask` << shift covers with those of b that mask covers. */
+static inline void swap_parts(uint32_t *a, uint32_t *b, int shift, uint32_t mask) {
+  uint32_t differ = (*a >> shift ^ *b) & mask;
+  *b ^= differ;
+  *a ^= differ << shift;
+}
+
+/* Nibble i of word k becomes nibble k of word i: halves, quarters, single nibbles change sides. */
+static inline void transpose_nibbles(uint32_t w[8]) {
+  for (int k = 0; k < 4; k++) swap_parts(&w[k], &w[k + 4], 16, 0xffff);
+  for (int k = 0; k < 8; k += 4) {
+    swap_parts(&w[k], &w[k + 2], 8, 0xff00ff);
+    swap_parts(&w[k + 1], &w[k + 3], 8, 0xff00ff);
+  }
+  for (int k = 0; k < 8; k += 2) swap_parts(&w[k], &w[k + 1], 4, 0xf0f0f0f);
+}
+
+static inline void transpose_bytes(uint32_t w[4]) {
+  swap_parts(&w[0], &w[2], 16, 0xffff);
+  swap_parts(&w[1], &w[3], 16, 0xffff);
+  swap_parts(&w[0], &w[1], 8, 0xff00ff);
+  swap_parts(&w[2], &w[3], 8, 0xff00ff);
+}
+
+static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* columns of a word's nibbles */
+
+enum { TILE_OUT = 128, TILE_WORDS = 16 }; /* what one task turns: lines of the cache on either side */
+
+/* Outputs [o, end) of word i of the inputs; `to` is that word's first row, rows of n_out weights. */
+static void turn_nibbles(Words from, size_t o, size_t end, size_t i, unsigned char *to, size_t n_out) {
+  for (; o < end; o += 8) {
+    uint32_t w[8];
+    for (int k = 0; k < 8; k++) w[k] = load_word(from, o + awq_order[k], i);
+    transpose_nibbles(w);
+    for (size_t k = 0; k < 8; k++) memcpy(to + (k * n_out + o) / 2, &w[k], sizeof w[k]);
+  }
+}
+
+/* The same with bytes; `flip` is put over each word. */
+static void turn_bytes(Words from, size_t o, size_t end, size_t i, uint32_t flip, unsigned char *to,
+                       size_t n_out) {
+  for (; o < end; o += 4) {
+    uint32_t w[4];
+    for (size_t k = 0; k < 4; k++) w[k] = load_word(from, o + k, i) ^ flip;
+    transpose_bytes(w);
+    for (size_t k = 0; k < 4; k++) memcpy(to + k * n_out + o, &w[k], sizeof w[k]);
+  }
+}
+
+/* Where a layer's packed words lie: GPTQ has [inputs / per_word][outputs], the others [outputs][inputs /
+ * per_word]. */
+static Words words_of(const StoredWeights *stored) {
+  const size_t per_word = (size_t)(32 / stored->linear->bits);
+  const bool gptq = stored->method == QUANT_GPTQ;
+  Words words = {.data = stored->weights->data,
+                 .out_step = gptq ? 4 : (size_t)stored->linear->n_in / per_word * 4,
+                 .in_step = gptq ? (size_t)stored->n_out * 4 : 4};
+  words.data += (size_t)stored->first_out * words.out_step;
+  return words;
+}
+
+static void turn_weights(const Maker *maker, const StoredWeights *stored, unsigned char *to) {
+  const Linear *linear = stored->linear;
+  const Words from = words_of(stored);
+  const size_t n_out = (size_t)linear->n_out, per_word = (size_t)(32 / linear->bits);
+  const size_t n_words = (size_t)linear->n_in / per_word, row = n_out * (size_t)linear->bits / 8;
+  const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from signed to less 128 */
+#pragma omp parallel for collapse(2) schedule(static) num_threads(maker->n_threads)
+  for (size_t band = 0; band < n_words; band += TILE_WORDS) {
+    for (size_t tile = 0; tile < n_out; tile += TILE_OUT) {
+      const size_t end = n_out - tile < TILE_OUT ? n_out : tile + TILE_OUT;
+      for (size_t i = band; i < n_words && i < band + TILE_WORDS; i++) {
+        if (linear->bits == 4)
+          turn_nibbles(from, tile, end, i, to + i * per_word * row, n_out);
+        else
+          turn_bytes(from, tile, end, i, flip, to + i * per_word * row, n_out);
+      }
+    }
+  }
+}
+
+/* Some columns of AutoAWQ's layout. */
+static void cut_columns(const StoredWeights *stored, unsigned char *to) {
+  const size_t row = (size_t)stored->linear->n_out / 2, step = (size_t)stored->n_out / 2;
+  const unsigned char *from = stored->weights->data + (size_t)stored->first_out / 2;
+  for (int i = 0; i < stored->linear->n_in; i++, from += step, to += row) memcpy(to, from, row);
+}
+
+/* Whole pages of a tensor that is not needed any more; they were only mapped. */
+static void drop_pages(const StoredTensor *tensor) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = ((uintptr_t)tensor->data + page - 1) / page * page;
+  const uintptr_t end = ((uintptr_t)tensor->data + tensor->bytes) / page * page;
+  if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+static Status make_weights(const Maker *maker, const StoredWeights *stored) {
+  Linear *linear = stored->linear;
+  if (stored_weights_are_canonical(stored)) return STATUS_OK;
+  const size_t row = (size_t)linear->n_out * (size_t)linear->bits / 8;
+  unsigned char *to = keep(maker, (size_t)linear->n_in, row, linear);
+  if (!to) return STATUS_FAILED;
+  if (stored->method == QUANT_AWQ)
+    cut_columns(stored, to);
+  else
+    turn_weights(maker, stored, to);
+  linear->qweight = to;
+  drop_pages(stored->weights);
+  return STATUS_OK;
+}
+
+/* --- zero points */
+
+/* That of group g of stored output o, as it is subtracted. */
+static unsigned zero_of(const StoredWeights *stored, size_t g, size_t o) {
+  static const unsigned awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  const int bits = stored->linear->bits;
+  const size_t per_word = (size_t)(32 / bits), n_out = (size_t)stored->n_out;
+  const unsigned mask = (1u << bits) - 1;
+  if (!stored->zeros) return 1u << (bits - 1);
+  size_t at = g * (n_out / per_word) + o / per_word;
+  if (stored->method == QUANT_PACKED) at = o / per_word * n_groups(stored->linear) + g;
+  uint32_t word;
+  memcpy(&word, stored->zeros->data + at * sizeof word, sizeof word);
+  const unsigned place = stored->method == QUANT_AWQ ? awq_nibble[o % 8] : (unsigned)(o % per_word);
+  return (word >> (unsigned)bits * place & mask) + stored->zeros_less_one;
+}
+
+/* zeros[g][o], and the largest of them. */
+static unsigned read_zeros(const Maker *maker, const StoredWeights *stored, uint8_t *zeros) {
+  const size_t groups = n_groups(stored->linear), n_out = (size_t)stored->linear->n_out;
+  unsigned largest = 0;
+#pragma omp parallel for reduction(max : largest) num_threads(maker->n_threads)
+  for (size_t g = 0; g < groups; g++) {
+    for (size_t o = 0; o < n_out; o++) {
+      unsigned zero = zero_of(stored, g, o + (size_t)stored->first_out);
+      largest = zero > largest ? zero : largest;
+      zeros[g * n_out + o] = (uint8_t)zero;
+    }
+  }
+  return largest;
+}
+
+/* --- scales */
+
+/* The first number that is infinite or NaN, or SIZE_MAX. */
+static size_t first_not_finite(const Maker *maker, const void *data, Dtype dtype, size_t n) {
+  enum { CHUNK = 1024 };
+  size_t first = SIZE_MAX;
+#pragma omp parallel for reduction(min : first) num_threads(maker->n_threads)
+  for (size_t from = 0; from < n; from += CHUNK) {
+    float numbers[CHUNK];
+    const size_t some = n - from < CHUNK ? n - from : CHUNK;
+    bool all = true;
+    floats_read(data, dtype, from, some, numbers);
+    for (size_t i = 0; i < some; i++) all = all && isfinite(numbers[i]);
+    for (size_t i = 0; !all && i < some; i++)
+      if (!isfinite(numbers[i]) && from + i < first) first = from + i;
+  }
+  return first;
+}
+
+static Status check_finite(const Maker *maker, const void *data, Dtype dtype, size_t n, const char *file,
+                           const char *name, const char *suffix) {
+  const size_t at = first_not_finite(maker, data, dtype, n);
+  if (at == SIZE_MAX) return STATUS_OK;
+  return error_set(maker->err, STATUS_MODEL, "%s: tensor %s%s: element %zu is %f, expected a finite number",
+                   file, name, suffix, at, (double)stored_float(data, dtype, at));
+}
+
+/* scales[g][o] from the files' [g][o] or, as compressed-tensors has them, [o][g]. */
+static void read_scales(const Maker *maker, const StoredWeights *stored, float *scales) {
+  enum { CHUNK = 64 };
+  const StoredTensor *from = stored->scales;
+  const size_t groups = n_groups(stored->linear), n_out = (size_t)stored->linear->n_out;
+  const size_t first = (size_t)stored->first_out;
+  if (stored->method == QUANT_AWQ || stored->method == QUANT_GPTQ) {
+#pragma omp parallel for num_threads(maker->n_threads)
+    for (size_t g = 0; g < groups; g++)
+      floats_read(from->data, from->dtype, g * (size_t)stored->n_out + first, n_out, scales + g * n_out);
+    return;
+  }
+#pragma omp parallel for num_threads(maker->n_threads)
+  for (size_t o = 0; o < n_out; o++) {
+    for (size_t g = 0; g < groups; g += CHUNK) {
+      float some[CHUNK];
+      const size_t n = groups - g < CHUNK ? groups - g : CHUNK;
+      floats_read(from->data, from->dtype, (first + o) * groups + g, n, some);
+      for (size_t i = 0; i < n; i++) scales[(g + i) * n_out + o] = some[i];
+    }
+  }
+}
+
+/* Whether the scales may be held as F16: none is farther from its F16 number than 2^-14 of the largest. F16
+ * has the bits of every bf16 number that is not tiny, so that only tiny ones are rounded, to within 2^-25,
+ * which is nothing beside 4-bit weights with a larger scale. */
+static bool fit_f16(const Maker *maker, const float *scales, size_t n) {
+  float largest = 0, farthest = 0;
+#pragma omp parallel for reduction(max : largest, farthest) num_threads(maker->n_threads)
+  for (size_t i = 0; i < n; i++) {
+    float size = fabsf(scales[i]), lost = fabsf(f16_to_float(float_to_f16(scales[i])) - scales[i]);
+    largest = size > largest ? size : largest;
+    farthest = lost > farthest ? lost : farthest;
+  }
+  return farthest <= largest * 0x1p-14f;
+}
+
+/* --- a layer */
+
+/* Zero points and scales in AutoAWQ's layout. */
+static Status pack_groups(const Maker *maker, Linear *linear, const uint8_t *zeros, const float *scales) {
+  const size_t n = n_groups(linear) * (size_t)linear->n_out;
+  uint32_t *words = keep(maker, n / 8, sizeof *words, linear);
+  uint16_t *halves = words ? keep(maker, n, sizeof *halves, linear) : NULL;
+  if (!halves) return STATUS_FAILED;
+#pragma omp parallel for num_threads(maker->n_threads)
+  for (size_t at = 0; at < n / 8; at++) {
+    uint32_t word = 0;
+    for (size_t k = 0; k < 8; k++) word |= (uint32_t)zeros[at * 8 + awq_order[k]] << 4 * k;
+    words[at] = word;
+    for (size_t k = 0; k < 8; k++) halves[at * 8 + k] = float_to_f16(scales[at * 8 + k]);
+  }
+  linear->qzeros = words;
+  linear->scales = halves;
+  return STATUS_OK;
+}
+
+/* The same as bytes and fp32. */
+static Status copy_groups(const Maker *maker, Linear *linear, const uint8_t *zeros, const float *scales) {
+  const size_t n = n_groups(linear) * (size_t)linear->n_out;
+  uint8_t *bytes = keep(maker, n, sizeof *bytes, linear);
+  float *floats = bytes ? keep(maker, n, sizeof *floats, linear) : NULL;
+  if (!floats) return STATUS_FAILED;
+  memcpy(bytes, zeros, n);
+  memcpy(floats, scales, n * sizeof *floats);
+  linear->kind = LINEAR_GROUPED;
+  linear->qzeros = bytes;
+  linear->scales = floats;
+  return STATUS_OK;
+}
+
+static Status convert_groups(const Maker *maker, const StoredWeights *stored, uint8_t *zeros, float *scales) {
+  Linear *linear = stored->linear;
+  const unsigned largest = read_zeros(maker, stored, zeros);
+  if (largest > UINT8_MAX)
+    return error_set(
+        maker->err, STATUS_MODEL,
+        "%s: tensor %s: a zero point is %u, expected at most 255: save the model again as gptq_v2",
+        stored->zeros->file, stored->zeros->name, largest);
+  read_scales(maker, stored, scales);
+  if (linear->bits == 4 && largest < 16 && fit_f16(maker, scales, n_groups(linear) * (size_t)linear->n_out))
+    return pack_groups(maker, linear, zeros, scales);
+  return copy_groups(maker, linear, zeros, scales);
+}
+
+static Status make_groups(const Maker *maker, const StoredWeights *stored) {
+  if (stored_groups_are_canonical(stored)) return STATUS_OK;
+  const size_t n = n_groups(stored->linear) * (size_t)stored->linear->n_out;
+  uint8_t *zeros = mem_alloc(n, sizeof *zeros, "zero points", maker->err);
+  float *scales = zeros ? mem_alloc(n, sizeof *scales, "scales", maker->err) : NULL;
+  Status status = scales ? convert_groups(maker, stored, zeros, scales) : STATUS_FAILED;
+  free(zeros);
+  free(scales);
+  return status;
+}
+
+/* One scale an output. */
+static Status make_int8_scales(const Maker *maker, const StoredWeights *stored) {
+  Linear *linear = stored->linear;
+  float *scales = keep(maker, (size_t)linear->n_out, sizeof *scales, linear);
+  if (!scales) return STATUS_FAILED;
+  read_scales(maker, stored, scales);
+  linear->scales = scales;
+  return STATUS_OK;
+}
+
+static Status make_layer(const Maker *maker, const StoredWeights *stored) {
+  const StoredTensor *scales = stored->scales;
+  TRY(check_finite(maker, scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype),
+                   scales->file, scales->name, ""));
+  if (stored->linear->kind == LINEAR_INT8) return make_int8_scales(maker, stored);
+  TRY(make_weights(maker, stored));
+  return make_groups(maker, stored);
+}
+
+/* A packed file has everything in place. */
+static Status check_packed(const Maker *maker) {
+  const Model *model = maker->model;
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      TRY(check_finite(maker, linear->scales, DTYPE_F16, n_groups(linear) * (size_t)linear->n_out,
+                       model->files->path, linear->name, ".scales"));
+    }
+  }
+  return STATUS_OK;
+}
+
+Status model_prepare(Model *model, int n_threads, Error *err) {
+  const Maker maker = {model, n_threads > 0 ? n_threads : omp_get_num_procs(), err};
+  ModelFiles *files = model->files;
+  if (files->prepared || model->dummy) return STATUS_OK;
+  for (size_t i = 0; i < files->n_stored; i++) TRY(make_layer(&maker, &files->stored[i]));
+  if (model->layout == LAYOUT_AK48) TRY(check_packed(&maker));
+  files->prepared = true;
+  return STATUS_OK;
+}

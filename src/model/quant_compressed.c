@@ -1,0 +1,203 @@
+/* quant_compressed.c - see quant_compressed.h. Called by: quantization.c.   Calls: quant_rules.c.
+ *
+ *   config_groups: {"group_0": {targets: ["Linear"], weights: {num_bits, group_size, ...}, input_activations},
+ *                   ...}
+ *   ignore: ["lm_head", "re:.*down_proj"]
+ *
+ * A layer is dense where `ignore` names it, else it has the scheme of the group that names it: by its name,
+ * else by a regular expression ("re:"), else as a "Linear". Source: compressed-tensors 0.20
+ * (quantization/quant_config.py, quant_args.py, utils/match.py). */
+#include "model/quant_compressed.h"
+
+#include <string.h>
+
+#include "model/config.h"
+#include "model/quant_rules.h"
+
+enum { MAX_GROUPS = 1024 }; /* of config_groups; real ones have a handful */
+
+/* Of the numbers of one kind, weights or activations. */
+typedef struct {
+  bool given;
+  int bits, group; /* group: 0 where it is not given */
+  bool is_int, symmetric, dynamic;
+  const char *strategy;
+} Numbers;
+
+static Status parse_numbers(const Reader *r, const char *key, Numbers *n) {
+  char name[1024];
+  Reader in;
+  const char *type;
+  TRY(reader_object(r, key, name, &in));
+  *n = (Numbers){.given = in.object != NULL};
+  if (!n->given) return STATUS_OK;
+  TRY(reader_int(&in, "num_bits", 1, 64, 8, &n->bits));
+  TRY(reader_string(&in, "type", &type));
+  n->is_int = !type || strcmp(type, "int") == 0;
+  TRY(reader_bool(&in, "symmetric", true, &n->symmetric));
+  TRY(reader_int(&in, "group_size", -1, MAX_INTERMEDIATE, 0, &n->group));
+  TRY(reader_string(&in, "strategy", &n->strategy));
+  if (!n->strategy) n->strategy = n->group > 0 ? "group" : n->group == -1 ? "channel" : "tensor";
+  const Json *dynamic = json_member(in.object, "dynamic");
+  n->dynamic = false;
+  if (dynamic && !json_bool(dynamic, &n->dynamic))
+    return reader_refuse(&in, "dynamic is not supported but as true or false");
+  return STATUS_OK;
+}
+
+static Status weight_scheme(const Reader *r, const Numbers *weights, QuantScheme *scheme) {
+  if (!weights->is_int || (weights->bits != 4 && weights->bits != 8))
+    return reader_refuse(
+        r,
+        "weights of %d bits as %s are not supported, expected 4 or 8 bits as integers: take such a "
+        "checkpoint of the same model",
+        weights->bits, weights->is_int ? "integers" : "floating point");
+  const bool grouped = strcmp(weights->strategy, "group") == 0;
+  if (!grouped && strcmp(weights->strategy, "channel") != 0)
+    return reader_refuse(r, "weights by %s are not supported, expected strategy group or channel",
+                         weights->strategy);
+  if (grouped ? weights->group <= 0 : weights->group > 0)
+    return reader_refuse(r, "weights have strategy %s and group_size %d, expected %s", weights->strategy,
+                         weights->group, grouped ? "more than 0" : "-1 or none");
+  scheme->bits = weights->bits;
+  scheme->group = grouped ? weights->group : -1;
+  scheme->symmetric = weights->symmetric;
+  return STATUS_OK;
+}
+
+/* Whether activations are what int8 products take; `given` decides between QUANT_BYTES and QUANT_INT8. */
+static Status check_activations(const Reader *r, const Numbers *in, const QuantScheme *scheme) {
+  if (!in->given) return STATUS_OK;
+  if (!in->is_int || in->bits != 8 || !in->symmetric || !in->dynamic || strcmp(in->strategy, "token") != 0)
+    return reader_refuse(
+        r,
+        "input activations of %d bits as %s, %s, %s, by %s are not supported, expected int8, "
+        "symmetric, dynamic, by token: take a checkpoint with 4-bit or 8-bit weights alone",
+        in->bits, in->is_int ? "integers" : "floating point", in->symmetric ? "symmetric" : "asymmetric",
+        in->dynamic ? "dynamic" : "static", in->strategy);
+  if (scheme->method == QUANT_BYTES && scheme->group == -1 && scheme->symmetric) return STATUS_OK;
+  return reader_refuse(
+      r,
+      "int8 activations with %s weights of %d bits%s are not supported, expected int-quantized weights of 8 "
+      "bits, symmetric, one scale a channel",
+      quant_method_name(scheme->method), scheme->bits, scheme->group == -1 ? "" : " in groups");
+}
+
+/* "pack-quantized" and the like, of all groups or of one. */
+static Status parse_format(const Reader *r, const char *format, QuantMethod *method) {
+  if (strcmp(format, "dense") == 0)
+    *method = QUANT_NONE;
+  else if (strcmp(format, "pack-quantized") == 0)
+    *method = QUANT_PACKED;
+  else if (strcmp(format, "int-quantized") == 0)
+    *method = QUANT_BYTES;
+  else
+    return reader_refuse(r,
+                         "compressed-tensors' format %s is not supported, expected pack-quantized or "
+                         "int-quantized: take such a checkpoint of the same model, or an unquantised one",
+                         format);
+  return STATUS_OK;
+}
+
+static Status parse_group(const Reader *r, const char *general, QuantConfig *quant, QuantScheme *scheme) {
+  Numbers weights, in, out;
+  const char *format;
+  *scheme = (QuantScheme){.method = QUANT_NONE};
+  TRY(reader_string(r, "format", &format));
+  if (!format) format = general;
+  if (!format) return reader_refuse(r, "format is missing, expected pack-quantized or int-quantized");
+  TRY(parse_format(r, format, &scheme->method));
+  TRY(parse_numbers(r, "weights", &weights));
+  TRY(parse_numbers(r, "input_activations", &in));
+  TRY(parse_numbers(r, "output_activations", &out));
+  if (out.given) return reader_refuse(r, "output_activations is not supported, expected null");
+  if (scheme->method == QUANT_NONE || !weights.given) {
+    *scheme = (QuantScheme){.method = QUANT_NONE};
+    return STATUS_OK;
+  }
+  TRY(weight_scheme(r, &weights, scheme));
+  if (scheme->method == QUANT_BYTES && scheme->bits != 8)
+    return reader_refuse(r, "int-quantized weights of %d bits are not supported, expected 8", scheme->bits);
+  if (scheme->method == QUANT_BYTES && !scheme->symmetric)
+    return reader_refuse(r,
+                         "int-quantized weights that are asymmetric are not supported, expected symmetric");
+  TRY(check_activations(r, &in, scheme));
+  if (in.given) {
+    scheme->method = QUANT_INT8;
+    quant->int8_activations = true;
+  }
+  return STATUS_OK;
+}
+
+/* Names come before regular expressions, those before classes: each pass adds the rules of one kind. */
+typedef enum { PASS_NAMES, PASS_PATTERNS, PASS_CLASSES, N_PASSES } Pass;
+
+static Status add_target(const Reader *r, const char *target, Pass pass, const QuantScheme *scheme,
+                         QuantConfig *quant) {
+  const bool pattern = strncmp(target, "re:", 3) == 0, all = strcmp(target, "Linear") == 0;
+  if (pass != (pattern ? PASS_PATTERNS : all ? PASS_CLASSES : PASS_NAMES)) return STATUS_OK;
+  if (pattern) return quant_rule_add(r, quant, MATCH_BEGIN, target + 3, *scheme);
+  return quant_rule_add(r, quant, all ? MATCH_ALL : MATCH_NAME, target, *scheme);
+}
+
+static Status add_targets(const Reader *r, Pass pass, const QuantScheme *scheme, QuantConfig *quant) {
+  const Json *targets = json_member(r->object, "targets");
+  if (!json_is_array(targets)) return reader_refuse(r, "targets is no list of names");
+  for (const Json *item = json_first(targets); item; item = json_next(item)) {
+    size_t size;
+    const char *target = json_is_string(item) ? json_string(item, &size) : "";
+    if (!*target || strlen(target) != size) return reader_refuse(r, "targets holds what is no name");
+    TRY(add_target(r, target, pass, scheme, quant));
+  }
+  return STATUS_OK;
+}
+
+static Status parse_groups(const Reader *r, const char *general, QuantConfig *quant) {
+  char names[2][1024];
+  Reader groups;
+  TRY(reader_object(r, "config_groups", names[0], &groups));
+  const size_t n = json_count(groups.object);
+  if (n == 0 || n > MAX_GROUPS)
+    return reader_refuse(r, "config_groups has %zu groups, expected 1 to %d", n, MAX_GROUPS);
+  for (int pass = 0; pass < N_PASSES; pass++) {
+    for (const Json *item = json_first(groups.object); item; item = json_next(item)) {
+      Reader group;
+      QuantScheme scheme;
+      if (!json_is_object(item))
+        return reader_refuse(&groups, "%s is no object: presets are not supported", json_key(item));
+      TRY(reader_object(&groups, json_key(item), names[1], &group));
+      TRY(parse_group(&group, general, quant, &scheme));
+      if (quant->scheme.method == QUANT_NONE) quant->scheme = scheme;
+      TRY(add_targets(&group, (Pass)pass, &scheme, quant));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* What is computed beside weights and activations: rotations before products, sparse weights. */
+static Status refuse_additions(const Reader *r) {
+  char name[1024];
+  Reader part;
+  const char *format;
+  TRY(reader_object(r, "transform_config", name, &part));
+  if (json_count(json_member(part.object, "config_groups")) > 0)
+    return reader_refuse(r, "transform_config is not supported: take a checkpoint without rotations");
+  TRY(reader_object(r, "sparsity_config", name, &part));
+  if (!part.object) return STATUS_OK;
+  TRY(reader_string(&part, "format", &format));
+  if (!format || strcmp(format, "dense") == 0) return STATUS_OK;
+  return reader_refuse(&part, "format %s is not supported, expected dense", format);
+}
+
+Status quant_compressed_parse(const Reader *r, QuantConfig *quant) {
+  const char *format;
+  quant->named_only = true;
+  TRY(refuse_additions(r));
+  TRY(reader_string(r, "format", &format));
+  if (format && strcmp(format, "mixed-precision") == 0) format = NULL; /* each group has its own */
+  QuantMethod method;
+  if (format) TRY(parse_format(r, format, &method));
+  const QuantScheme dense = {.method = QUANT_NONE};
+  TRY(quant_rules_add_list(r, "ignore", quant, true, MATCH_NAME, dense));
+  return parse_groups(r, format, quant);
+}
