@@ -1,0 +1,497 @@
+"""`auk --map` on the tiny trained model: records of every form, errors in their places, results that go on after being
+cut, killed and interrupted, streams that are answered as they come."""
+import json
+import os
+import pathlib
+import pty
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
+PATTERN = "One day, {} went to"
+
+
+@pytest.fixture
+def map_run(run, stories):
+    """map_run(*flags, lines=..., input=...): a finished --map run over these lines (or bytes) on standard input."""
+
+    def go(*flags, lines=NAMES, status=0, model=stories, **options):
+        data = lines if isinstance(lines, bytes) else "".join(line + "\n" for line in lines).encode()
+        process = run("-m", model, "--raw", "-t", 1, "-n", 8, "--map", "-", *flags, input=data, **options)
+        assert process.returncode == status, process.stderr
+        return process
+
+    return go
+
+
+@pytest.fixture
+def one(run, stories):
+    """one(prompt, *flags): the answer of one shot."""
+
+    def get(prompt, *flags):
+        process = run("-m", stories, "--raw", "-n", 8, "-p", prompt, *flags)
+        assert process.returncode == 0, process.stderr
+        return process.stdout.decode()
+
+    return get
+
+
+def objects(process):
+    return [json.loads(line) for line in process.stdout.decode().splitlines()]
+
+
+def texts(process):
+    return [record.get("text") for record in objects(process)]
+
+
+# --- records and what becomes of them
+
+
+def test_each_line_has_the_answer_of_one_shot_in_order(map_run, one):
+    want = [one(PATTERN.replace("{}", name)) for name in NAMES]
+    process = map_run("-p", PATTERN)
+    assert process.stdout.decode() == "".join(text + "\n" for text in want)
+    assert process.stderr == b""
+    found = objects(map_run("-p", PATTERN, "--json"))
+    assert [record["text"] for record in found] == want
+    assert [record["index"] for record in found] == list(range(len(NAMES)))
+    assert all(record["finish_reason"] == "length" for record in found)
+
+
+def test_the_record_is_the_prompt_where_there_is_no_other(map_run, one):
+    assert map_run(lines=["One day, Tim", "The dog"]).stdout.decode() == one("One day, Tim") + "\n" + one("The dog") + "\n"
+
+
+def test_the_record_comes_first_where_it_has_no_place(map_run, one):
+    assert map_run("-p", "The dog", lines=["One day."]).stdout.decode() == one("One day.\nThe dog") + "\n"
+
+
+def test_files_come_before_it_all(map_run, one, tmp_path):
+    (tmp_path / "context").write_text("Tim was a {} dog.\n")
+    got = map_run("-f", tmp_path / "context", "-p", "He saw {}.", "--json", lines=["Lily", "Tom"])
+    assert texts(got) == [one("Tim was a {} dog.\nHe saw " + name + ".") for name in ("Lily", "Tom")]
+    first, second = (record["usage"] for record in objects(got))
+    assert first["reused_tokens"] == 0
+    assert second["reused_tokens"] >= second["prompt_tokens"] - 4  # the file is prefilled once
+
+
+def test_every_line_is_a_record_whatever_ends_it(map_run, one):
+    got = map_run("-p", "Once {}", lines=b"\xef\xbb\xbfupon\r\n\r\nthere\n\nwas")
+    assert got.stdout.decode().splitlines() == [one("Once " + text) for text in ["upon", "", "there", "", "was"]]
+
+
+def test_an_answer_keeps_to_its_line(map_run):
+    """Newlines come out as \\n, and a backslash as two, whatever the model writes."""
+    flags = ["-p", "{}", "--temp", 100, "--ignore-eos", "-s", 5, "-n", 60]  # every token is about as likely
+    lines = ["Once"] * 40
+    told = texts(map_run(*flags, "--json", lines=lines))
+    plain = map_run(*flags, lines=lines).stdout.decode("utf-8").split("\n")
+    assert plain.pop() == "" and len(plain) == len(lines)
+    assert plain == [text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r") for text in told]
+    assert any("\n" in text for text in told), "the model wrote no newline: the test looks at nothing"
+    between_nuls = map_run(*flags, "-0", lines=b"Once\0" * len(lines)).stdout
+    assert between_nuls.decode() == "".join(text.replace("\0", "\ufffd") + "\0" for text in told)
+
+
+def test_json_records_give_their_members(map_run, one):
+    lines = ['{"id": "a\\u00e9", "who": "Tim", "n": 2}', "", ' {"who": "Lily", "n": [1, "x"], "id": 7} ', '"word"']
+    got = map_run("--map-json", "-p", "{who} saw {n} {{who}}", "--json", lines=lines, status=1)
+    found = objects(got)
+    assert [record.get("id") for record in found] == ["a\u00e9", 7, None]
+    assert found[0]["text"] == one("Tim saw 2 {who}")
+    assert found[1]["text"] == one('Lily saw [1, "x"] {who}')
+    assert found[2]["error"] == "the record has no member who"
+    assert got.stderr.decode().splitlines() == [
+        "auk: standard input:4: the record has no member who",  # the empty line counts for whoever looks it up
+        "auk: 1 of 3 records are errors",
+    ]
+
+
+def test_json_records_can_be_prompts(map_run, one):
+    lines = ['{"prompt": "The dog"}', '"One day"',
+             '{"messages": [{"role": "user", "content": "no"}, {"role": "user", "content": "Tim"}]}']
+    assert texts(map_run("--map-json", "--json", lines=lines)) == [one("The dog"), one("One day"), one("Tim")]
+
+
+def test_an_error_stands_in_its_place_and_stops_nothing(map_run, one):
+    lines = b"Tim\n\xff\xfe\n" + b"so " * 1000 + b"\nLily\n"
+    want = [one("Tim"), None, None, one("Lily")]
+    process = map_run("-p", "{}", "--json", lines=lines, status=1)
+    found = objects(process)
+    assert [record.get("text") for record in found] == want
+    assert found[1]["error"] == "the record is not valid UTF-8: byte 0xff at offset 0"
+    assert "the context 512" in found[2]["error"]
+    assert [record["index"] for record in found] == [0, 1, 2, 3]
+    assert process.stderr.count(b"auk: standard input:") == 2
+    assert b"2 of 4 records are errors" in process.stderr
+    plain = map_run("-p", "{}", lines=lines, status=1).stdout.decode().splitlines()
+    assert [plain[0], plain[3]] == [want[0], want[3]]
+    assert [plain[1], plain[2]] == ["\\!" + found[1]["error"], "\\!" + found[2]["error"]]
+
+
+def test_json_that_is_broken_is_an_error_of_its_record(map_run, one):
+    lines = ['{"prompt": "Tim"}', '{"prompt": "Tim"', '{"prompt": 3}', '{"prompt": "Tim"} 4', '[]', '{"prompt": "Tim"}']
+    found = objects(map_run("--map-json", "--json", lines=lines, status=1))
+    assert [i for i, record in enumerate(found) if "error" in record] == [1, 2, 3, 4]
+    assert found[0]["text"] == found[5]["text"] == one("Tim")
+
+
+def test_no_records_are_no_error(map_run):
+    assert map_run("-p", PATTERN, lines=[]).stdout == b""
+
+
+def test_a_prompt_that_is_empty_is_an_error(map_run, run, stories):
+    got = map_run(lines=["", "Tim"], model=stories)
+    assert len(got.stdout.splitlines()) == 2  # this tokenizer puts a token before every text
+
+
+def test_options_of_one_shot_count_for_each_record(map_run, one):
+    assert map_run("-p", PATTERN, "--stop", "a").stdout.decode().splitlines() == [
+        one(PATTERN.replace("{}", name), "--stop", "a") for name in NAMES]
+    found = objects(map_run("-p", PATTERN, "--json", "--ids"))
+    assert all(len(record["ids"]) == 8 and record["prompt_ids"] for record in found)
+    process = map_run("-p", PATTERN, "--require-stop", status=4)
+    assert b"6 answers were cut short" in process.stderr
+    process = map_run("-p", PATTERN, "-x", "--json", status=1)
+    assert all("no fenced code block" in record["error"] for record in objects(process))
+    process = map_run("-p", "{} Tim saw", "--truncate", "start", lines=["so " * 1000, "He"])
+    assert process.stdout.decode().splitlines()[1] == one("He Tim saw")
+    assert b"were cut" in process.stderr
+
+
+def test_what_is_computed_once_stays(map_run):
+    """The beginning that records have in common is not prefilled again, long answers behind it or not."""
+    beginning = "One day, a little girl named Lily went to the park with her mom and her dog. "
+    found = objects(map_run("-p", beginning + "{}", "--json", "-n", "60", "--ignore-eos", lines=["She", "He", "A cat"]))
+    for record in found[1:]:
+        assert record["usage"]["prompt_tokens"] - record["usage"]["reused_tokens"] <= 4
+
+
+# --- seeds
+
+
+def test_a_record_is_answered_as_one_shot_with_its_own_seed(map_run, one):
+    flags = ["-p", "{}", "--temp", "1.5"]
+    found = objects(map_run(*flags, "--json", "-s", 100, lines=["Once"] * 5))
+    assert [record["seed"] for record in found] == [100, 101, 102, 103, 104]
+    assert [record["text"] for record in found] == [one("Once", "--temp", "1.5", "-s", 100 + i) for i in range(5)]
+    assert len({record["text"] for record in found}) > 1
+    assert texts(map_run(*flags, "--json", "-s", 102, lines=["Once"] * 3)) == [r["text"] for r in found[2:]]
+    first, second = (objects(map_run(*flags, "--json", lines=["Once"]))[0] for _ in range(2))
+    assert first["seed"] != second["seed"]
+    assert one("Once", "--temp", "1.5", "-s", first["seed"]) == first["text"]
+
+
+# --- streams
+
+
+def test_lines_are_answered_as_they_come(start, stories):
+    process = start("-m", stories, "--raw", "-n", "4", "--map", "-", stdin=subprocess.PIPE)
+    for name in NAMES:
+        process.stdin.write(name.encode() + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")  # before the next line is there
+    process.stdin.close()
+    assert process.stdout.read() == b""
+    assert process.wait() == 0
+
+
+def resident(pid):
+    fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0])
+
+
+def test_memory_does_not_grow_with_the_number_of_records(start, stories, tmp_path):
+    """What the second thousand of records adds, less than a page each four: nothing that is kept by record."""
+    process = start("-m", stories, "--raw", "-n", "2", "--map-json", "--map", "-", "--json", "-t", "1",
+                    "-p", "{who} went", stdin=subprocess.PIPE)
+    sizes = []
+    for _ in range(2):
+        for i in range(1000):
+            process.stdin.write(json.dumps({"who": NAMES[i % 6], "id": i}).encode() + b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
+        sizes.append(resident(process.pid))
+    process.stdin.close()
+    assert process.wait() == 0
+    if "AUK" not in os.environ or "sanitize" not in os.environ["AUK"]:  # which keeps freed memory aside
+        assert sizes[1] - sizes[0] < 1000, sizes
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(start, stories):
+    process = start("-m", stories, "--raw", "-n", "4", "--map", "-", stdin=subprocess.PIPE)
+    process.stdin.write(b"Tim\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write(b"Tim\n" * 100)
+    process.stdin.close()
+    assert process.wait() == 141
+    assert process.stderr.read() == b""
+
+
+def test_results_that_cannot_be_written_end_it(map_run):
+    process = map_run("-p", PATTERN, "-o", "/dev/full", status=1)
+    assert b"/dev/full: cannot write: No space left on device" in process.stderr
+
+
+def test_an_interruption_ends_between_results(start, stories):
+    process = start("-m", stories, "--raw", "-n", "4", "--map", "-", stdin=subprocess.PIPE)
+    process.stdin.write(b"Tim\n")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)  # while it waits for a line
+    assert process.wait() == 130
+    assert process.stdout.read() == b""
+
+
+def test_progress_is_for_terminals(auk, stories, tmp_path):
+    (tmp_path / "in").write_text("Once\n" * 2000)
+    main, terminal = pty.openpty()
+    process = subprocess.Popen([*auk, "-m", stories, "--raw", "-t", "1", "-n", "4", "--map", str(tmp_path / "in")],
+                               stdin=subprocess.DEVNULL, stdout=open(tmp_path / "out", "wb"), stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    try:
+        while piece := os.read(main, 1 << 16):
+            shown += piece
+    except OSError:
+        pass  # the other end is closed
+    os.close(main)
+    assert process.wait() == 0
+    assert b"records, " in shown and b"% of the input" in shown and b" left" in shown
+    assert b"2000 records answered" in shown
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 2000
+
+
+def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):
+    (tmp_path / "in").write_bytes(b"x\n")
+    main, terminal = pty.openpty()
+    process = subprocess.run([*auk, "-m", stories, "--raw", "-p", "{}", "--map", str(tmp_path / "in"),
+                              "--choice", "\x1b[2Jred"], stdin=subprocess.DEVNULL, stdout=terminal, timeout=60)
+    os.close(terminal)
+    shown = os.read(main, 1 << 16)
+    os.close(main)
+    assert process.returncode == 0
+    assert "\u241b[2Jred".encode() in shown and b"\x1b" not in shown
+
+
+# --- going on
+
+
+@pytest.fixture
+def job(tmp_path, stories):
+    """A job of many short records: its flags, and what becomes of it."""
+    lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(150)]
+    lines[7] = "so " * 1000
+    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
+    return ["-m", str(stories), "--raw", "-t", "1", "-n", "4", "-p", PATTERN, "--map", str(tmp_path / "in"),
+            "--temp", "1", "-s", "9"]
+
+
+def stable(text):
+    """Results without the times in them."""
+    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
+            for line in text.decode().splitlines()]
+
+
+def test_a_file_that_is_complete_is_left_alone(run, job, tmp_path):
+    out = tmp_path / "out"
+    assert run(*job, "--json", "--resume", out).returncode == 1  # there is an error
+    whole = out.read_bytes()
+    assert len(whole.splitlines()) == 150
+    again = run(*job, "--json", "--resume", out, "-u")
+    assert again.returncode == 1  # and there still is
+    assert out.read_bytes() == whole
+    assert b"0 records answered" in again.stderr and b"150 were there" in again.stderr
+    assert again.stdout == b""
+
+
+def test_cut_anywhere_it_goes_on_with_the_next(run, job, tmp_path):
+    out, told = tmp_path / "out", tmp_path / "out.resume"
+    for flags in (["--json"], [], ["--choose", "a,the"]):
+        out.unlink(missing_ok=True)
+        told.unlink(missing_ok=True)
+        run(*job, *flags, "--resume", out)
+        whole, inputs = out.read_bytes(), told.read_bytes() if told.exists() else None
+        for size in random.Random(1).sample(range(len(whole)), 4):
+            out.write_bytes(whole[:size])
+            assert run(*job, *flags, "--resume", out).returncode == 1
+            if "--json" in flags:
+                assert stable(out.read_bytes()) == stable(whole)
+            else:
+                assert out.read_bytes() == whole
+                assert told.read_bytes() == inputs
+
+
+def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, tmp_path):
+    """50 times SIGKILL at a random moment; each time the file holds whole results, and at most one torn one."""
+    out = tmp_path / "out"
+    rng = random.Random(20261120)
+    for flags in (["--json"], []):
+        want = run(*job, *flags).stdout
+        start = time.monotonic()
+        run(*job, *flags)
+        whole_s = time.monotonic() - start
+        want = stable(want) if flags else want.splitlines()
+        n_kills = n_inside = 0
+        while n_kills < 25:
+            process = subprocess.Popen([*auk, *job, *flags, "--resume", str(out)], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(rng.uniform(0, whole_s * 0.8))
+            process.kill()
+            killed = process.wait() == -signal.SIGKILL
+            n_kills += killed
+            data = out.read_bytes() if out.exists() else b""
+            got = data[:data.rfind(b"\n") + 1]
+            got = stable(got) if flags else got.splitlines()
+            assert got == want[:len(got)]
+            n_inside += killed and 0 < len(got) < len(want)
+            if not killed or len(got) == len(want):
+                assert got == want
+                out.unlink()
+        assert n_inside > 5, "no kill came while records were answered"
+        assert run(*job, *flags, "--resume", out).returncode == 1
+        got = out.read_bytes()
+        assert (stable(got) if flags else got.splitlines()) == want
+        out.unlink()
+
+
+def test_an_interrupted_run_goes_on(start, run, job, tmp_path):
+    out = tmp_path / "out"
+    process = start(*job, "--json", "--resume", str(out))
+    while not out.exists() or out.read_bytes().count(b"\n") < 5:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() in (130, 1)
+    assert out.read_bytes().endswith(b"\n")
+    run(*job, "--json", "--resume", out)
+    assert stable(out.read_bytes()) == stable(run(*job, "--json").stdout)
+
+
+def test_results_that_went_to_standard_output_can_be_gone_on_with(run, job, tmp_path):
+    """Their file was made by the shell: as JSON they say themselves what they belong to."""
+    out = tmp_path / "out"
+    whole = run(*job, "--json").stdout
+    out.write_bytes(whole[:len(whole) // 2])
+    run(*job, "--json", "--resume", out)
+    assert stable(out.read_bytes()) == stable(whole)
+    out.write_bytes(run(*job).stdout)
+    refused = run(*job, "--resume", out)
+    assert refused.returncode == 2
+    assert b"out.resume" in refused.stderr
+
+
+def test_another_input_or_prompt_is_refused(run, job, tmp_path):
+    out, given = tmp_path / "out", tmp_path / "in"
+    for flags in (["--json"], []):
+        run(*job, *flags, "--resume", out)
+        before, lines = out.read_bytes(), given.read_text().splitlines(keepends=True)
+        for changed in (lines[:100], ["another\n"] + lines, lines[:149] + ["another\n"], []):
+            given.write_text("".join(changed))
+            refused = run(*job, *flags, "--resume", out)
+            assert refused.returncode == 2, refused.stderr
+            assert out.read_bytes() == before
+        given.write_text("".join(lines) + "one more\n")
+        assert run(*job, *flags, "--resume", out).returncode == 1
+        assert out.read_bytes().startswith(before) and out.read_bytes().count(b"\n") == 151
+        before = out.read_bytes()
+        other = [flag.replace("One day", "One night") for flag in job]
+        refused = run(*other, *flags, "--resume", out)
+        assert refused.returncode == 2 and b"another prompt" in refused.stderr
+        assert out.read_bytes() == before
+        given.write_text("".join(lines))
+        out.unlink()
+
+
+def test_files_of_others_are_not_touched(run, job, tmp_path):
+    out = tmp_path / "thesis"
+    for text in ("my thesis\n", "my thesis"):
+        for flags in (["--json"], []):
+            out.write_text(text)
+            refused = run(*job, *flags, "--resume", out)
+            assert refused.returncode == 2, refused.stderr
+            assert out.read_text() == text
+    refused = run(*job, "--resume", tmp_path / "in")
+    assert refused.returncode == 2 and b"the input itself" in refused.stderr
+    refused = run(*job, "-o", tmp_path / "in")
+    assert refused.returncode == 2 and b"the input itself" in refused.stderr
+    assert (tmp_path / "in").read_text().count("\n") == 150
+
+
+def test_one_process_has_the_file(start, run, stories, job, tmp_path):
+    out = tmp_path / "out"
+    first = start("-m", stories, "--raw", "-n", "4", "--map", "-", "--json", "--resume", str(out), stdin=subprocess.PIPE)
+    first.stdin.write(b"Tim\n")
+    first.stdin.flush()
+    while not out.exists() or not out.read_bytes():
+        time.sleep(0.001)
+    before = out.read_bytes()
+    for flag in ("--resume", "-o"):
+        second = run(*job, "--json", flag, out)
+        assert second.returncode == 1 and b"another process" in second.stderr
+    assert out.read_bytes() == before
+    first.stdin.close()
+    assert first.wait() == 0
+
+
+def test_errors_count_as_done_unless_they_are_wanted_again(run, stories, tmp_path):
+    out = tmp_path / "out"
+    lines = ["Tim", "a longer one, " * 10, "Lily", "another longer one, " * 10]
+    given = "".join(line + "\n" for line in lines).encode()
+    for flags in (["--json"], []):
+        flags = ["-m", stories, "--raw", "-n", 4, "-s", 1, "-p", PATTERN, "--map", "-", *flags]
+        short = run(*flags, "-c", 20, "--resume", out, input=given)
+        assert short.returncode == 1 and short.stderr.count(b"the context 20") == 2
+        before = out.read_bytes()
+        again = run(*flags, "--resume", out, input=given)
+        assert again.returncode == 1 and b"2 of 4" in again.stderr
+        assert out.read_bytes() == before
+        given_more = given + b"Sam\n"
+        whole = run(*flags, input=given_more).stdout
+        retried = run(*flags, "--resume", out, "--retry-errors", input=given_more)
+        assert retried.returncode == 0, retried.stderr
+        got = out.read_bytes()
+        assert stable(got) == stable(whole) if "--json" in flags else got == whole
+        assert run(*flags, "--resume", out, "--retry-errors", input=given_more).returncode == 0
+        assert out.read_bytes() == got
+        out.unlink()
+
+
+def test_results_go_where_o_says(run, job, tmp_path):
+    out = tmp_path / "out"
+    out.write_text("what was there before, and is longer than nothing\n" * 1000)
+    process = run(*job, "-o", out)
+    assert process.stdout == b""
+    assert out.read_bytes() == run(*job).stdout == run(*job, "-o", "-").stdout
+
+
+# --- flags
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--map-json"], b"--map-json needs --map"),
+    (["-0"], b"-0 needs --map"),
+    (["--resume", "out"], b"--resume needs --map"),
+    (["--retry-errors"], b"--retry-errors needs --map"),
+    (["--map", "-", "--retry-errors"], b"--retry-errors needs --resume"),
+    (["--map", "-", "--resume", "a", "-o", "b"], b"does not go with -o"),
+    (["--map", "-", "--jsonl-stream"], b"--jsonl-stream does not go with --map"),
+    (["--map", "-", "--choose", "a,b", "--exit-choice"], b"--exit-choice does not go with --map"),
+    (["--map", "-", "-f", "-"], b"-f - does not go with --map -"),
+    (["--map", "-", "--map-json", "--truncate", "start"], b"--truncate does not go with --map-json"),
+    (["--map", "-", "--map-json", "-p", "no place"], b"-p has no {NAME}"),
+    (["--map", "-", "-p", b"\xff{}"], b"-p is not valid UTF-8"),
+    (["--map", "/nonexistent"], b"/nonexistent: cannot open"),
+    (["--map", "-", "--resume", "/dev/null"], b"only a regular file"),
+])
+def test_what_does_not_go_together_is_said(auk, stories, flags, words):
+    process = subprocess.run([*auk, "-m", stories, "--raw", *flags], stdin=subprocess.DEVNULL, capture_output=True,
+                             timeout=60)
+    assert process.returncode in (1, 2)
+    assert words in process.stderr
+    assert process.stdout == b""
