@@ -3,6 +3,7 @@
 
 const Command commands[] = {
     {"run", command_run, &run_interface, "answer a prompt; the command where none is named"},
+    {"chat", command_chat, &chat_interface, "talk with a model on a terminal"},
     {"eval", command_eval, &eval_interface, "logits and perplexity of given tokens"},
     {"bench", command_bench, &bench_interface, "measure speed"},
     {"tokenize", command_tokenize, &tokenize_interface, "text to token ids and back"},

@@ -16,6 +16,7 @@ extern const Command commands[];
 extern const size_t n_commands;
 
 int command_run(int argc, char **argv);      /* a prompt in, an answer out; also what no command word means */
+int command_chat(int argc, char **argv);     /* a conversation on a terminal */
 int command_eval(int argc, char **argv);     /* logits and perplexity of given tokens */
 int command_bench(int argc, char **argv);    /* speed */
 int command_tokenize(int argc, char **argv); /* text to ids and back */
@@ -28,6 +29,7 @@ int command_man(int argc, char **argv);         /* the manual page */
 
 /* The flags of each. */
 extern const Interface run_interface;
+extern const Interface chat_interface;
 extern const Interface eval_interface;
 extern const Interface bench_interface;
 extern const Interface tokenize_interface;
