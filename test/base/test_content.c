@@ -1,0 +1,273 @@
+/* test_content.c - hashes against the reference implementation's, what is remembered of files and when it is
+ * not believed, and files of a cache directory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/content.h"
+#include "base/hash64.h"
+#include "base/kept.h"
+
+/* Made with python-xxhash 3.6 (xxhash.xxh64) over bytes (i * 151 + i / 256 * 7 + 3) mod 256. */
+static void hashes_are_those_of_the_specification(void **state) {
+  (void)state;
+  static const struct {
+    size_t n;
+    uint64_t plain, seeded; /* with seed 0x9E3779B97F4A7C15 */
+  } cases[] = {
+      {0, 0xef46db3751d8e999, 0xc4349fc93c010000},   {1, 0x1f25c8d0bc1f4bb6, 0x79826bcd749d267a},
+      {3, 0x297d4677b265becd, 0x427dec79ea0b2c4e},   {4, 0x2d90a6de354edbaf, 0xc0dfe78f27f6e3c9},
+      {7, 0xfb1f7a3aa195a475, 0x732dba531db15027},   {8, 0xd698f193e9f13a75, 0x757ecd343d8ae9b3},
+      {11, 0x935fa9c0a36cc95b, 0xe5dc17d4e96276d5},  {12, 0xbec5085d65ae03a9, 0x5675738128632a22},
+      {31, 0xece92d22479f29fc, 0x634370ce33e9fcbd},  {32, 0x1ebf66e97a6d1e34, 0x4ae3c69856c11951},
+      {33, 0x8e63359d1e16c19c, 0x53fcca75ce46847c},  {63, 0xd8fe590d5014fb9d, 0xdbfd94da5e91d338},
+      {64, 0x343ba6b8abfff548, 0xb846eb709f4814fe},  {100, 0x9101b1dbcacb65a2, 0xd5d7338c9f2cfb39},
+      {999, 0x267a5c5aaa97ad56, 0x126248967469a491}, {1000, 0xe93454514fd1f612, 0xc3c6a5021ee3e92e},
+  };
+  unsigned char bytes[1001];
+  for (int i = 0; i < 1000; i++) bytes[i + 1] = (unsigned char)(i * 151 + i / 256 * 7 + 3);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    assert_int_equal(hash64(bytes + 1, cases[i].n, 0), cases[i].plain); /* at an odd address */
+    assert_int_equal(hash64(bytes + 1, cases[i].n, 0x9E3779B97F4A7C15), cases[i].seeded);
+  }
+}
+
+static bool same(ContentHash one, ContentHash other) {
+  return one.a == other.a && one.b == other.b;
+}
+
+static void every_byte_of_a_content_counts(void **state) {
+  (void)state;
+  const size_t size = 5 * CONTENT_PIECE + 77;
+  unsigned char *bytes = calloc(1, size);
+  ContentHash hash, again, other;
+  assert_int_equal(content_of_bytes(bytes, size, 2, NULL, &hash, NULL), STATUS_OK);
+  assert_int_equal(content_of_bytes(bytes, size, 1, NULL, &again, NULL), STATUS_OK);
+  assert_true(same(hash, again));
+  const size_t places[] = {0, CONTENT_PIECE - 1, CONTENT_PIECE, 3 * CONTENT_PIECE + 12345, size - 1};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    bytes[places[i]] = 1;
+    assert_int_equal(content_of_bytes(bytes, size, 2, NULL, &other, NULL), STATUS_OK);
+    assert_true(hash.a != other.a && hash.b != other.b);
+    bytes[places[i]] = 0;
+  }
+  assert_int_equal(content_of_bytes(bytes, size - 1, 2, NULL, &other, NULL), STATUS_OK);
+  assert_false(same(hash, other));
+  assert_int_equal(content_of_bytes(NULL, 0, 2, NULL, &other, NULL), STATUS_OK);
+  const volatile int interrupted = 1;
+  assert_int_equal(content_of_bytes(bytes, size, 2, &interrupted, &other, NULL), STATUS_INTERRUPTED);
+  ContentHash one_two = {0}, two_one = {0};
+  content_add(&one_two, hash), content_add(&one_two, again = (ContentHash){1, 2});
+  content_add(&two_one, again), content_add(&two_one, hash);
+  assert_false(same(one_two, two_one));
+  free(bytes);
+}
+
+/* --- in a directory */
+
+static char directory[256];
+
+static const char *in_directory(const char *name) {
+  static char paths[2][512];
+  static int next;
+  char *path = paths[next++ % 2];
+  snprintf(path, sizeof *paths, "%s/%s", directory, name);
+  return path;
+}
+
+static int set_up(void **state) {
+  (void)state;
+  const char *base = getenv("TMPDIR");
+  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
+  return mkdtemp(directory) ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  char command[300];
+  snprintf(command, sizeof command, "rm -rf '%s'", directory);
+  return system(command);
+}
+
+static FileStamp old_stamp(void) {
+  int64_t now = content_clock_ns();
+  return (FileStamp){1, 2, 3, now - 10000000000, now - 5000000000};
+}
+
+static void a_memory_is_of_one_stamp(void **state) {
+  (void)state;
+  FileStamp stamp = old_stamp(), other;
+  ContentHash hash = {11, 12}, recalled;
+  bool remembered;
+  const char *cache = in_directory("not/there/yet");
+  assert_false(content_recall(cache, &stamp, &recalled));
+  assert_int_equal(content_remember(cache, &stamp, content_clock_ns(), &hash, &remembered, NULL), STATUS_OK);
+  assert_true(remembered);
+  assert_true(content_recall(cache, &stamp, &recalled));
+  assert_true(same(hash, recalled));
+  for (int field = 0; field < 5; field++) {
+    other = stamp;
+    ((uint64_t *)&other)[field]++;
+    assert_false(content_recall(cache, &other, &recalled));
+  }
+}
+
+/* A change in the same moment as the last one, as a coarse clock has it, would leave the stamp as it is. */
+static void a_file_that_changed_just_now_is_not_remembered(void **state) {
+  (void)state;
+  int64_t now = content_clock_ns();
+  ContentHash hash = {11, 12}, recalled;
+  bool remembered = true;
+  for (int which = 0; which < 2; which++) {
+    FileStamp stamp = old_stamp();
+    *(which ? &stamp.changed_ns : &stamp.status_changed_ns) = now - 1000000000;
+    assert_int_equal(content_remember(directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
+    assert_false(remembered);
+    assert_false(content_recall(directory, &stamp, &recalled));
+  }
+}
+
+static void a_damaged_memory_is_none(void **state) {
+  (void)state;
+  FileStamp stamp = old_stamp();
+  ContentHash hash = {11, 12}, recalled;
+  bool remembered;
+  assert_int_equal(content_remember(directory, &stamp, content_clock_ns(), &hash, &remembered, NULL),
+                   STATUS_OK);
+  char name[64];
+  snprintf(name, sizeof name, "known-%016llx", (unsigned long long)hash64(&stamp, sizeof stamp, 0));
+  const char *path = in_directory(name);
+  int descriptor = open(path, O_RDWR);
+  assert_true(descriptor >= 0);
+  for (off_t at = 0; at < 72; at++) {
+    unsigned char byte;
+    assert_int_equal(pread(descriptor, &byte, 1, at), 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(descriptor, &byte, 1, at), 1);
+    assert_false(content_recall(directory, &stamp, &recalled));
+    byte ^= 4;
+    assert_int_equal(pwrite(descriptor, &byte, 1, at), 1);
+  }
+  assert_true(content_recall(directory, &stamp, &recalled));
+  assert_int_equal(ftruncate(descriptor, 71), 0);
+  assert_false(content_recall(directory, &stamp, &recalled));
+  assert_int_equal(ftruncate(descriptor, 73), 0);
+  assert_false(content_recall(directory, &stamp, &recalled));
+  close(descriptor);
+  unlink(path);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  assert_false(content_recall(directory, &stamp, &recalled)); /* at once */
+}
+
+static void large_files_are_read_once(void **state) {
+  (void)state;
+  char path[512], cache[512];
+  strcpy(path, in_directory("weights"));
+  strcpy(cache, in_directory("cache"));
+  ContentSearch look = {cache, false, 2, NULL}, read = {cache, true, 2, NULL};
+  MappedFile file;
+  ContentHash hash, again;
+  bool known;
+  for (int small = 1; small >= 0; small--) {
+    FILE *stream = fopen(path, "wb");
+    fputs("weights", stream);
+    assert_int_equal(fseek(stream, small ? 1000 : 20 << 20, SEEK_SET), 0);
+    fputs("end", stream);
+    fclose(stream);
+    assert_int_equal(file_map(path, STATUS_FAILED, &file, NULL), STATUS_OK);
+    assert_int_equal(content_of_file(&file, &look, &hash, &known, NULL), STATUS_OK);
+    assert_int_equal(known, small); /* what is small is read each time, however new it is */
+    assert_int_equal(content_of_file(&file, &read, &hash, &known, NULL), STATUS_OK);
+    assert_true(known);
+    assert_int_equal(content_of_bytes(file.data, file.size, 1, NULL, &again, NULL), STATUS_OK);
+    assert_true(same(hash, again));
+    file_unmap(&file);
+  }
+  /* It was too new to be remembered. One that seems older is, as long as it has its stamp. */
+  assert_int_equal(file_map(path, STATUS_FAILED, &file, NULL), STATUS_OK);
+  assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
+  assert_false(known);
+  bool remembered;
+  assert_int_equal(
+      content_remember(cache, &file.stamp, content_clock_ns() + 10000000000, &hash, &remembered, NULL),
+      STATUS_OK);
+  assert_true(remembered);
+  assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
+  assert_true(known && same(hash, again));
+  /* Another content of the same size, with the time of the change put back: only the inode's own time tells. */
+  struct stat before;
+  stat(path, &before);
+  int descriptor = open(path, O_WRONLY);
+  assert_int_equal(pwrite(descriptor, "other", 5, 100), 5);
+  assert_int_equal(futimens(descriptor, (struct timespec[]){before.st_atim, before.st_mtim}), 0);
+  close(descriptor);
+  assert_false(file_has_stamp(path, &file.stamp));
+  assert_int_equal(content_of_file(&file, &read, &again, &known, NULL), STATUS_OK);
+  assert_true(known); /* by the memory of what was mapped */
+  file_unmap(&file);
+  assert_int_equal(file_map(path, STATUS_FAILED, &file, NULL), STATUS_OK);
+  assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
+  assert_false(known);
+  unlink(path); /* what was mapped is not what is there: nobody may take this hash for that file's */
+  assert_int_equal(content_of_file(&file, &read, &again, &known, NULL), STATUS_OK);
+  assert_false(known);
+  file_unmap(&file);
+}
+
+static void kept_files_are_whole_and_private(void **state) {
+  (void)state;
+  char path[512];
+  strcpy(path, in_directory("kept"));
+  AtomicFile file;
+  struct stat info;
+  int descriptor;
+  uint64_t size;
+  Error err;
+  assert_int_equal(kept_open(path, &descriptor, &size, &err), STATUS_OK);
+  assert_int_equal(descriptor, -1);
+  assert_int_equal(kept_create(path, &file, &err), STATUS_OK);
+  assert_int_equal(atomic_file_write(&file, "whole", 5, &err), STATUS_OK);
+  assert_false(file_exists(path));
+  assert_int_equal(atomic_file_commit(&file, &err), STATUS_OK);
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_mode & 07777, 0600);
+  assert_int_equal(kept_open(path, &descriptor, &size, &err), STATUS_OK);
+  assert_int_equal(size, 5);
+  char bytes[6] = "";
+  assert_int_equal(kept_read(descriptor, path, 1, bytes, 4, &err), STATUS_OK);
+  assert_string_equal(bytes, "hole");
+  assert_int_equal(kept_read(descriptor, path, 1, bytes, 5, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "ends at byte 5"));
+  close(descriptor);
+  assert_int_equal(kept_directory(directory, &err), STATUS_OK);
+  char below[600];
+  snprintf(below, sizeof below, "%s/below", path);
+  assert_int_equal(kept_directory(below, &err), STATUS_FAILED); /* a file is in the way */
+  assert_non_null(strstr(err.text, "cannot make the directory"));
+  assert_int_equal(kept_directory("", &err), STATUS_USAGE);
+}
+
+int main(void) {
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(hashes_are_those_of_the_specification),
+      cmocka_unit_test(every_byte_of_a_content_counts),
+      IN_DIRECTORY(a_memory_is_of_one_stamp),
+      IN_DIRECTORY(a_file_that_changed_just_now_is_not_remembered),
+      IN_DIRECTORY(a_damaged_memory_is_none),
+      IN_DIRECTORY(large_files_are_read_once),
+      IN_DIRECTORY(kept_files_are_whole_and_private),
+  };
+#undef IN_DIRECTORY
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* test_kv_rows.c - keys and values that left one session's cache and came into another's give the same logits
+ * as if the second had computed them, to the bit: no tolerance. */
+#include "cpu_test.h"
+#include "engine/session.h"
+
+enum { N = 120, CUTS = 5 };
+
+/* Grouped queries, one KV head of 34 numbers (rows of V are padded), sliding windows, bfloat16. */
+static const char *const models[] = {
+    "test/data/miniatures/llama-head-34",
+    "test/data/miniatures/mistral-window",
+    "test/data/miniatures/qwen3-awq",
+};
+
+typedef struct {
+  Model *model;
+  BackendModel *loaded;
+  KvType kv;
+  int32_t ids[N];
+} World;
+
+static Session *open_session(const World *world, int n_ctx, int chunk) {
+  SessionOptions options = {
+      .n_ctx = n_ctx, .chunk = chunk, .kv = world->kv, .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  Session *session;
+  Error err = {{0}};
+  if (session_open(&cpu_backend, world->loaded, world->model, &options, &session, &err))
+    fail_msg("%s", err.text);
+  return session;
+}
+
+static void sync_ok(Session *session, const int32_t *ids, int n) {
+  Error err = {{0}};
+  if (session_sync(session, ids, n, NULL, NULL, &err)) fail_msg("%s", err.text);
+}
+
+typedef struct {
+  Session *from;
+  int cuts[CUTS]; /* where pieces begin and end: not at multiples of anything */
+  int n_more;     /* tokens that each piece holds behind those that are taken */
+} Pieces;
+
+/* A KvSource that takes the pieces out of another session. */
+static Status carry_over(void *user, Session *session, int *n_held, Error *err) {
+  const Pieces *pieces = user;
+  for (int layer = 0; layer < session_layers(session); layer++) {
+    for (int i = 0; i + 1 < CUTS; i++) {
+      Span span = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]}, stored = span;
+      stored.n_tokens += pieces->n_more;
+      void *bytes = need((size_t)stored.n_tokens, session_kv_bytes(session));
+      TRY(session_kv_read(pieces->from, stored, layer, bytes, err));
+      TRY(session_kv_write(session, span, layer, stored.n_tokens, bytes, err));
+      free(bytes);
+    }
+  }
+  *n_held = pieces->cuts[CUTS - 1];
+  return STATUS_OK;
+}
+
+static void check(const World *world) {
+  const int vocab = world->model->config.vocab_size;
+  float *want = need((size_t)vocab, sizeof *want), *got = need((size_t)vocab, sizeof *got);
+  Session *whole = open_session(world, N, 0);
+  sync_ok(whole, world->ids, N);
+  assert_int_equal(session_logits(whole, want, NULL), STATUS_OK);
+  const Pieces pieces[] = {
+      {whole, {0, 1, 17, 64, 100}, 0}, {whole, {0, 16, 32, 33, 90}, 7}, {whole, {0, 40, 41, 47, N - 1}, 1}};
+  const int contexts[] = {N, 121, 128};
+  for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+    Session *session = open_session(world, contexts[i], 1 + 9 * (int)i);
+    Pieces carried = pieces[i];
+    Error err = {{0}};
+    if (session_restore(session, world->ids, N, carry_over, &carried, &err)) fail_msg("%s", err.text);
+    assert_int_equal(session_length(session), pieces[i].cuts[CUTS - 1]);
+    sync_ok(session, world->ids, N);
+    assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
+    assert_memory_equal(got, want, (size_t)vocab * sizeof *got);
+    session_close(session);
+  }
+  session_close(whole);
+  free(want);
+  free(got);
+}
+
+static void logits_are_the_same_to_the_bit(void **state) {
+  (void)state;
+  uint64_t seed = 5;
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    for (int kv = KV_F16; kv <= KV_F32; kv++) {
+      World world = {.kv = (KvType)kv};
+      Error err = {{0}};
+      const BackendOptions options = {.n_threads = 1};
+      if (model_open(models[i], NULL, &world.model, &err)) fail_msg("%s", err.text);
+      if (cpu_backend.load(world.model, &options, &world.loaded, &err)) fail_msg("%s", err.text);
+      for (int t = 0; t < N; t++)
+        world.ids[t] = (int32_t)(next_random(&seed) % (uint32_t)world.model->config.vocab_size);
+      check(&world);
+      cpu_backend.unload(world.loaded);
+      model_close(world.model);
+    }
+  }
+}
+
+static void what_is_not_there_is_refused(void **state) {
+  (void)state;
+  World world = {.kv = KV_F16};
+  Error err = {{0}};
+  const BackendOptions options = {.n_threads = 1};
+  if (model_open(models[0], NULL, &world.model, &err)) fail_msg("%s", err.text);
+  if (cpu_backend.load(world.model, &options, &world.loaded, &err)) fail_msg("%s", err.text);
+  Session *session = open_session(&world, 50, 0);
+  sync_ok(session, world.ids, 30);
+  void *bytes = need(60, session_kv_bytes(session));
+  assert_int_equal(session_kv_read(session, (Span){.n_tokens = 30}, 0, bytes, &err), STATUS_OK);
+  assert_int_equal(session_kv_read(session, (Span){.n_tokens = 31}, 0, bytes, &err), STATUS_FAILED);
+  assert_int_equal(session_kv_read(session, (Span){.pos = 30, .n_tokens = 1}, 0, bytes, &err), STATUS_FAILED);
+  assert_int_equal(session_kv_read(session, (Span){.pos = -1, .n_tokens = 2}, 0, bytes, &err), STATUS_FAILED);
+  assert_int_equal(session_kv_write(session, (Span){.n_tokens = 50}, 1, 60, bytes, &err), STATUS_OK);
+  assert_int_equal(session_kv_write(session, (Span){.n_tokens = 51}, 1, 60, bytes, &err), STATUS_FAILED);
+  assert_int_equal(session_kv_write(session, (Span){.pos = 49, .n_tokens = 2}, 1, 60, bytes, &err),
+                   STATUS_FAILED);
+  assert_int_equal(session_kv_write(session, (Span){.n_tokens = 5}, 1, 4, bytes, &err), STATUS_FAILED);
+  free(bytes);
+  session_close(session);
+  cpu_backend.unload(world.loaded);
+  model_close(world.model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(logits_are_the_same_to_the_bit),
+      cmocka_unit_test(what_is_not_there_is_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
