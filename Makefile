@@ -101,7 +101,7 @@ OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only the table of kernels is built: host code, with tests that need no GPU
-OBJECTS_cuda := $(filter %/dispatch.o,$(OBJECTS_cuda))
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/awq_wgmma.o %/cublas.o,$(OBJECTS_cuda)) \

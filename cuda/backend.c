@@ -17,6 +17,7 @@
 #include "cuda/kernel_bench.h"
 #include "cuda/layer.h"
 #include "cuda/sample.h"
+#include "cuda/supported.h"
 #include "cuda/weights.h"
 
 enum {
@@ -90,6 +91,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 
 static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
+  TRY(cuda_check_model(model, err));
   BackendModel *loaded = mem_alloc(1, sizeof *loaded, "model", err);
   if (!loaded) return STATUS_FAILED;
   loaded->model = model;
@@ -478,6 +480,7 @@ static Status cuda_describe(const BackendOptions *options, char *out, size_t siz
 
 const Backend cuda_backend = {.name = "cuda",
                               .chunk = CHUNK,
+                              .check_model = cuda_check_model,
                               .load = cuda_load,
                               .unload = cuda_unload,
                               .memory = cuda_memory,

@@ -55,6 +55,60 @@ def qwen3(**config):
                     "attention_bias": False, **config})
 
 
+def smollm3(**config):
+    return llama(**{"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": 96,
+                    "attention_bias": False, "mlp_bias": False, "num_hidden_layers": 4, **config})
+
+
+def phi3(**config):
+    return llama(**{"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "pad_token_id": 96,
+                    "tie_word_embeddings": False, **config})
+
+
+def gemma(**config):
+    """What Gemma 2 and 3 have in common. Neither hidden / heads nor head_dim is the scale of scores."""
+    return llama(**{"hidden_activation": "gelu_pytorch_tanh", "head_dim": 32, "query_pre_attn_scalar": 24,
+                    "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
+                    "num_hidden_layers": 4, "sliding_window": 16, "attention_bias": False, **config})
+
+
+def gemma2(**config):
+    return gemma(**{"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "attn_logit_softcapping": 5.0,
+                    "final_logit_softcapping": 6.0, **config})
+
+
+def gemma3(**config):
+    return gemma(**{"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "attn_logit_softcapping": None,
+                    "final_logit_softcapping": None, **config})
+
+
+def granite(**config):
+    return llama(**{"architectures": ["GraniteForCausalLM"], "model_type": "granite", "attention_bias": False,
+                    "mlp_bias": False, "embedding_multiplier": 2.0, "attention_multiplier": 0.375,
+                    "residual_multiplier": 0.6, "logits_scaling": 2.0, **config})
+
+
+def olmo2(**config):
+    return llama(**{"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": False,
+                    "pad_token_id": 96, **config})
+
+
+def with_vision(architecture, model_type, text, vision, **config):
+    """A model of several parts, of which `text` is one: the others have a config and no weights but one tensor."""
+    moved = ("quantization_config", "torch_dtype", "bos_token_id", "eos_token_id")
+    text = {key: value for key, value in text.items() if key not in ("architectures", "tie_word_embeddings")}
+    outer = {key: text.pop(key) for key in moved if key in text}
+    return {"architectures": [architecture], "model_type": model_type, "text_config": text, "vision_config": vision,
+            **outer, **config}
+
+
+def longrope(**config):
+    """Factors for the 6 pairs of three quarters of 16 numbers."""
+    return phi3(**{"partial_rotary_factor": 0.75, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
+        "long_factor": [1.0, 1.5, 3.0, 6.0, 12.0, 20.0]}, "max_position_embeddings": 512, **config})
+
+
 def new_names(config):
     """The spellings of transformers 5: dtype, and rope_parameters that hold rope_theta."""
     config = dict(config)
@@ -76,6 +130,7 @@ PLAIN = {"rope_type": "default"}
 #   quant     "config": quantization_config lies in config.json; "file": in a quant_config.json with its old names
 #   bias      layers that have one
 #   shards    number of safetensors files
+#   names     what names of tensors begin with, and the output head's
 MINIATURES = {
     "llama-f16": dict(config=llama(), matters=[{"rope_theta": 100.0}]),
     "llama-bf16": dict(config=llama(torch_dtype="bfloat16", num_key_value_heads=4, tie_word_embeddings=False,
@@ -141,22 +196,127 @@ MINIATURES = {
 }
 
 
+def with_members(config, **members):
+    return {"rope_scaling": {**config["rope_scaling"], **members}}
+
+
+PHI4_MINI = longrope(original_max_position_embeddings=32, num_key_value_heads=1, tie_word_embeddings=True,
+                     quantization_config=AWQ32)
+GEMMA3_ROPES = {"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+          "image_size": 28, "patch_size": 14}
+# Of the architectures that are not Llama's children: rows of src/model/architectures.c.
+MINIATURES.update({
+    "llama-gelu": dict(config=llama(hidden_act="gelu_pytorch_tanh", quantization_config=AWQ32),
+                       matters=[{"hidden_act": "silu"}]),
+    "mistral-nemo": dict(config=mistral(head_dim=32, sliding_window=None, tie_word_embeddings=False,
+                                        quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "qwen3-biases": dict(config=qwen3(attention_bias=True, head_dim=24, quantization_config=AWQ32), bias="qkvo",
+                         matters=[]),
+    "smollm3-awq": dict(config=smollm3(quantization_config=AWQ32), matters=[
+        {"no_rope_layer_interval": 5}, {"no_rope_layer_interval": 2}]),
+    "smollm3-window": dict(config=smollm3(
+        num_hidden_layers=3, no_rope_layers=[0, 1, 0, 1], use_sliding_window=True, sliding_window=16,
+        torch_dtype="bfloat16", hidden_size=48, intermediate_size=64), matters=[
+            {"no_rope_layers": None}, {"no_rope_layers": [1, 1, 0]}, {"use_sliding_window": False}]),
+    "phi3-awq": dict(config=phi3(sliding_window=16, quantization_config=AWQ32), matters=[
+        {"sliding_window": None}, {"sliding_window": 17}]),
+    "phi3-longrope": dict(config=longrope(original_max_position_embeddings=64, torch_dtype="bfloat16",
+                                          hidden_size=32, intermediate_size=48, num_attention_heads=2), matters=[
+        {"original_max_position_embeddings": 63}, {"partial_rotary_factor": 0.7501, "rope_scaling": None}]),
+    "phi3-longrope-long": dict(config=PHI4_MINI, matters=[
+        {"original_max_position_embeddings": 64}, {"max_position_embeddings": 64},
+        with_members(PHI4_MINI, factor=1.0), with_members(PHI4_MINI, attention_factor=1.1)]),
+    "gemma2-awq": dict(config=gemma2(quantization_config=AWQ32), matters=[
+        {"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 32},
+        {"hidden_activation": "silu"}, {"sliding_window": 17}, {"sliding_window": 15},
+        {"layer_types": ["full_attention", "sliding_attention"] * 2}]),
+    "gemma3-awq": dict(config=gemma3(
+        num_hidden_layers=6, sliding_window_pattern=3, rope_theta=1000.0, rope_local_base_freq=50.0,
+        rope_scaling={"rope_type": "linear", "factor": 4.0}, quantization_config=AWQ32), matters=[
+            {"sliding_window_pattern": 6}, {"rope_theta": 10000.0}, {"rope_local_base_freq": 500.0},
+            {"rope_scaling": None}, {"query_pre_attn_scalar": 32}, {"sliding_window": 17}]),
+    "gemma3-layer-types": dict(config={key: value for key, value in gemma3(
+        num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        torch_dtype="bfloat16", final_logit_softcapping=6.0, rope_parameters=GEMMA3_ROPES).items()
+        if key != "rope_theta"}, matters=[
+            {"layer_types": ["sliding_attention"] * 3}, {"final_logit_softcapping": None},
+            {"rope_parameters": {**GEMMA3_ROPES, "full_attention": GEMMA3_ROPES["sliding_attention"]}},
+            {"rope_parameters": {**GEMMA3_ROPES, "sliding_attention": GEMMA3_ROPES["full_attention"]}}]),
+    "gemma3-text-part": dict(config=with_vision(
+        "Gemma3ForConditionalGeneration", "gemma3", gemma3(
+            num_hidden_layers=3, sliding_window_pattern=2, rope_theta=1000.0, rope_local_base_freq=50.0,
+            quantization_config=awq(32, modules_to_not_convert=["vision_tower", "multi_modal_projector", "lm_head"])),
+        {**VISION, "model_type": "siglip_vision_model"}, mm_tokens_per_image=4),
+        names=("language_model.model.", "language_model.lm_head"), matters=[]),
+    "granite-awq": dict(config=granite(quantization_config=AWQ32), matters=[
+        {"embedding_multiplier": 1.0}, {"attention_multiplier": 0.25}, {"residual_multiplier": 0.5},
+        {"logits_scaling": 1.0}]),
+    "granite-biases": dict(config=granite(attention_bias=True, mlp_bias=True, torch_dtype="bfloat16", hidden_size=48,
+                                          intermediate_size=64, tie_word_embeddings=False), bias="qkvogud",
+                           matters=[]),
+    "olmo2-awq": dict(config=olmo2(quantization_config=AWQ32), matters=[{"rope_theta": 100.0}]),
+    "mistral3-text-part": dict(config=with_vision(
+        "Mistral3ForConditionalGeneration", "mistral3", mistral(head_dim=32, sliding_window=None,
+                                                                quantization_config=AWQ32),
+        {**VISION, "head_dim": 8, "model_type": "pixtral"}, image_token_index=100),
+        names=("model.language_model.", "lm_head"), matters=[]),
+})
+
+
+def text_of(config):
+    """The config of the text part: the whole where there are no others."""
+    if "text_config" not in config:
+        return config
+    beside = {key: config[key] for key in ("torch_dtype", "quantization_config") if key in config}
+    return {**beside, **config["text_config"]}
+
+
 def linear_shapes(config):
     """name -> (letter, n_out, n_in) of a layer's linears"""
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head = config.get("head_dim") or hidden // heads
     q, kv = heads * head, config["num_key_value_heads"] * head
+    if config["model_type"] == "phi3":
+        return {"self_attn.qkv_proj": ("q", q + 2 * kv, hidden), "self_attn.o_proj": ("o", hidden, q),
+                "mlp.gate_up_proj": ("g", 2 * inner, hidden), "mlp.down_proj": ("d", hidden, inner)}
     return {"self_attn.q_proj": ("q", q, hidden), "self_attn.k_proj": ("k", kv, hidden),
             "self_attn.v_proj": ("v", kv, hidden), "self_attn.o_proj": ("o", hidden, q),
             "mlp.gate_proj": ("g", inner, hidden), "mlp.up_proj": ("u", inner, hidden),
             "mlp.down_proj": ("d", hidden, inner)}
 
 
-def make_tensors(name, config, bias=""):
+# Norms of Gemma that multiply by 2 and not by 1, or its scores would be flat and its embedding, which is scaled up,
+# all there is to it.
+LARGER = ["self_attn.q_norm", "self_attn.k_norm", "post_attention_layernorm", "post_feedforward_layernorm"]
+
+
+def norm_widths(config):
+    """name -> width of a layer's norms"""
+    kind, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    head = config.get("head_dim") or hidden // heads
+    norms = ["post_attention_layernorm"] if kind == "olmo2" else ["input_layernorm", "post_attention_layernorm"]
+    if kind in ("gemma2", "gemma3_text"):
+        norms.append("pre_feedforward_layernorm")
+    if kind in ("gemma2", "gemma3_text", "olmo2"):
+        norms.append("post_feedforward_layernorm")
+    widths = {norm: hidden for norm in norms}
+    if kind in ("qwen3", "gemma3_text"):
+        widths.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
+    if kind == "olmo2":
+        widths.update({"self_attn.q_norm": heads * head, "self_attn.k_norm": config["num_key_value_heads"] * head})
+    return widths
+
+
+def make_tensors(name, config, bias="", names=("model.", "lm_head")):
+    several, config = "text_config" in config, text_of(config)
+    body, head = names
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     dtype = config.get("torch_dtype") or config["dtype"]
     quant, hidden = config.get("quantization_config"), config["hidden_size"]
     dense = (quant or {}).get("modules_to_not_convert") or []
+    middle = 0 if "gemma" in config["model_type"] else 1  # Gemma's norms multiply by 1 + weight
     tensors = {}
 
     def put(tensor, values):
@@ -167,18 +327,16 @@ def make_tensors(name, config, bias=""):
         return (rng.standard_normal(shape) * std).astype(np.float32)
 
     # Tied heads: rows of this length make logits of a standard deviation near 3.
-    put("model.embed_tokens.weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
+    put(body + "embed_tokens.weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
     for layer in range(config["num_hidden_layers"]):
-        prefix = f"model.layers.{layer}."
-        norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden}
-        if config["model_type"] == "qwen3":
-            head = config.get("head_dim") or hidden // config["num_attention_heads"]
-            norms.update({"self_attn.q_norm": head, "self_attn.k_norm": head})
-        for norm, width in norms.items():
-            put(prefix + norm + ".weight", 1 + normal(width, std=0.25))
+        prefix = f"{body}layers.{layer}."
+        for norm, width in norm_widths(config).items():
+            more = 1 if "gemma" in config["model_type"] and norm in LARGER else 0
+            put(prefix + norm + ".weight", middle + more + normal(width, std=0.25))
         for linear, (letter, n_out, n_in) in linear_shapes(config).items():
             # Scores q k / sqrt(head_dim) of a standard deviation near 2.5: a few positions get the attention.
-            weight = normal(n_out, n_in, std=(1.6 if letter in "qk" else 1.0) / n_in**0.5)
+            sharp = 2.4 if config["model_type"] == "gemma2" else 1.6
+            weight = normal(n_out, n_in, std=(sharp if letter in "qk" else 1.0) / n_in**0.5)
             whole = prefix + linear
             if quant and not any(module in whole for module in dense):
                 tensors.update(checkpoint.awq_tensors(whole, *checkpoint.awq_quantise(weight, quant["group_size"])))
@@ -186,9 +344,11 @@ def make_tensors(name, config, bias=""):
                 put(whole + ".weight", weight)
             if letter in bias:
                 put(whole + ".bias", normal(n_out, std=0.5))
-    put("model.norm.weight", 1 + normal(hidden, std=0.25))
-    if not config["tie_word_embeddings"]:
-        put("lm_head.weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
+    put(body + "norm.weight", middle + normal(hidden, std=0.25))
+    if not config.get("tie_word_embeddings", config["model_type"] == "gemma3_text"):
+        put(head + ".weight", normal(config["vocab_size"], hidden, std=3 / hidden**0.5))
+    if several:  # what is no part of the text's
+        put("vision_tower.patch_embedding.bias", normal(16, std=1))
     return tensors
 
 
@@ -217,11 +377,11 @@ def write_config(directory, config, quant):
     checkpoint.write_json(os.path.join(directory, "config.json"), config)
 
 
-def make(out, name, config, matters, quant="config", bias="", shards=1):
+def make(out, name, config, matters, quant="config", bias="", shards=1, names=("model.", "lm_head")):
     directory = os.path.join(out, name)
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
-    tensors = make_tensors(name, config, bias)
+    tensors = make_tensors(name, config, bias, names)
     if shards > 1:
         checkpoint.write_shards(directory, tensors, shards)
     else:

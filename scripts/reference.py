@@ -21,13 +21,35 @@ def load(directory, **changes):
     config = {**checkpoint.read_json(os.path.join(directory, "config.json")), **copy.deepcopy(changes)}
     config.pop("quantization_config", None)
     kind = transformers.CONFIG_MAPPING[config["model_type"]]
+    several = "text_config" in config
     config = kind.from_dict(config, attn_implementation="eager")
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    tensors = checkpoint.dequantised(checkpoint.read_checkpoint(directory))
-    if config.tie_word_embeddings:
-        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
-    model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in tensors.items()})
+    tensors = {text_name(name): array for name, array in
+               checkpoint.dequantised(checkpoint.read_checkpoint(directory)).items()}
+    if several and "lm_head.weight" in tensors:
+        config.tie_word_embeddings = False  # as from_pretrained() decides where both are there
+    elif config.tie_word_embeddings:
+        body = "model.language_model." if several else "model."
+        tensors["lm_head.weight"] = tensors[body + "embed_tokens.weight"]
+    auto = transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
+    model = auto.from_config(config, dtype=torch.float32)
+    state = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items() if not is_other_part(name)}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing = [name for name in missing if not is_other_part(name)]
+    assert not missing and not unexpected, (missing, unexpected)
     return model.eval()
+
+
+def is_other_part(name):
+    """Of a model of several parts: not of the text's, and not needed for text."""
+    return "vision_tower." in name or "multi_modal_projector." in name
+
+
+def text_name(name):
+    """As the newest transformers calls what transformers 4.51 saved."""
+    for old, new in (("language_model.model.", "model.language_model."), ("language_model.lm_head.", "lm_head.")):
+        if name.startswith(old):
+            return new + name[len(old):]
+    return name
 
 
 def logits(model, ids):

@@ -314,6 +314,7 @@ static Status run_bench(Bench *bench, Error *err) {
   TRY(model_flags_path(&o->model, &bench->model_path, err));
   TRY(device_choose(&o->device, &bench->device, err));
   TRY(open_model(bench, err));
+  TRY(device_fit(&bench->device, bench->model, err));
   return o->kernels ? run_kernels(bench, err) : run_tests_of_model(bench, err);
 }
 

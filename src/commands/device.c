@@ -58,9 +58,11 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
   return error_set(err, STATUS_USAGE, "%s is for GPUs, but this would compute on the CPU", flag);
 }
 
+enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
-  enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
-  *device = (Device){.backend = &cpu_backend,
+  *device = (Device){.flags = values,
+                     .backend = &cpu_backend,
                      .options = {.n_threads = values->threads ? values->threads : cores_available(),
                                  .gpu = values->gpu,
                                  .int8_activations = values->act == 1,
@@ -85,6 +87,17 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
 #endif
+}
+
+Status device_fit(Device *device, const Model *model, Error *err) {
+  if (!device->backend->check_model) return STATUS_OK;
+  Error reason = {{0}};
+  Status status = device->backend->check_model(model, &reason);
+  if (status == STATUS_OK) return STATUS_OK;
+  if (device->flags->device != DEVICE_AUTO) return error_set(err, status, "%s: --device cpu", reason.text);
+  fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
+  device->backend = &cpu_backend;
+  return check_on_cpu(device->flags, true, err);
 }
 
 /* --- its name */

@@ -20,14 +20,19 @@ extern const Flag device_flags[7];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 
 typedef struct {
+  const DeviceFlags *flags;
   const Backend *backend;
   BackendOptions options;
   BackendModel *loaded; /* NULL until device_load() */
 } Device;
 
 /* Chooses. Where "auto" finds no usable GPU, a program built for GPUs says why on standard error, in one
- * line. Flags that mean something only on a GPU are STATUS_USAGE on the CPU. */
+ * line. Flags that mean something only on a GPU are STATUS_USAGE on the CPU. The flags outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
+
+/* The device has to compute this model: where it was chosen by "auto" and does not, the CPU does, which one line on
+ * standard error says; else the model is refused (STATUS_MODEL). */
+Status device_fit(Device *device, const Model *model, Error *err);
 
 /* What the device is called: the GPU's name, or the processor's, in out. */
 enum { DEVICE_NAME_SIZE = 256 };

@@ -124,6 +124,7 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(model_flags_path(&o->model, &eval->model_path, err));
   TRY(device_choose(&o->device, &eval->device, err));
   TRY(model_flags_open(&o->model, &eval->model, err));
+  TRY(device_fit(&eval->device, eval->model, err));
   if (eval->model->layout == LAYOUT_HF_DIRECTORY)
     TRY(model_tokenizer_check(eval->model, eval->model_path, err));
   TRY(read_ids(eval, err));

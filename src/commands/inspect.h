@@ -1,4 +1,4 @@
-/* inspect.h - private to inspect.c and inspect_json.c: what both of them report. */
+/* inspect.h - private to inspect*.c: what they report. */
 #ifndef AUK_COMMANDS_INSPECT_H
 #define AUK_COMMANDS_INSPECT_H
 
@@ -15,6 +15,12 @@ typedef struct {
 
 /* What n_tokens take in a KV cache of numbers of `size` bytes; SIZE_MAX where that is more. */
 size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
+
+/* A new line of the report for a person. */
+Status inspect_begin_line(Buffer *out, const char *label, Error *err);
+/* In what the model differs from Llama, and which devices compute it. */
+Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
+Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
 /* The whole report as one JSON object and a newline; `tensors`: with a list of all of them. */
 Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);

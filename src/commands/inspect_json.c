@@ -6,6 +6,7 @@
 
 #include "commands/decimal.h"
 #include "commands/inspect.h"
+#include "cuda/supported.h"
 
 /* An object or array being written. Every member begins with a comma but the first. */
 typedef struct {
@@ -76,17 +77,45 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   TRY(put_int(w, "head_dim", config->head_dim));
   TRY(put_int(w, "vocab_size", config->vocab_size));
   TRY(put_int(w, "max_position_embeddings", config->max_position));
-  TRY(put_bool(w, "qk_norm", config->qk_norm));
   TRY(put_bool(w, "tie_word_embeddings", config->tied_embeddings));
   TRY(put_double(w, "rms_norm_eps", config->norm_eps));
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-static Status put_positions(Writer *w, const Model *model) {
-  const RopeConfig *rope = &model->config.rope;
-  TRY(put_double(w, "rope_theta", rope->theta));
-  TRY(put_string(w, "rope_theta_source", model->theta_source));
-  TRY(open_member(w, "rope_scaling", "{"));
+/* What of the transformer differs between architectures (src/model/config.h). */
+static Status put_arithmetic(Writer *w, const Model *model) {
+  static const char *const placements[] = {
+      [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
+  static const char *const qk_norms[] = {
+      [QK_NORM_NONE] = NULL, [QK_NORM_HEADS] = "heads", [QK_NORM_WHOLE] = "whole"};
+  const ModelConfig *config = &model->config;
+  TRY(put_string(w, "norms", placements[config->norms]));
+  TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
+  TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
+  TRY(put_string(w, "activation", activation_name(config->activation)));
+  TRY(put_double(w, "embedding_scale", config->embedding_scale));
+  TRY(put_double(w, "attention_scale", config->attention_scale));
+  TRY(put_double(w, "residual_scale", config->residual_scale));
+  TRY(put_double(w, "logit_divisor", config->logit_divisor));
+  TRY(config->attention_cap != 0 ? put_double(w, "attention_cap", config->attention_cap)
+                                 : put_raw(w, "attention_cap", "null"));
+  TRY(config->logit_cap != 0 ? put_double(w, "logit_cap", config->logit_cap)
+                             : put_raw(w, "logit_cap", "null"));
+  TRY(put_bool(w, "fused", config->fused));
+  Error reason = {{0}};
+  bool cuda = cuda_check_model(model, &reason) == STATUS_OK;
+  TRY(put_raw(w, "runs_on", cuda ? "[\"cpu\", \"cuda\"]" : "[\"cpu\"]"));
+  return put_string(w, "cuda_refusal", cuda ? NULL : reason.text);
+}
+
+static Status put_factors(Writer *w, const char *name, const float *factors, int n) {
+  TRY(open_member(w, name, "["));
+  for (int i = 0; i < n; i++) TRY(put_double(w, NULL, factors[i]));
+  return close_member(w, "]");
+}
+
+static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope, int rotary_dim) {
+  TRY(open_member(w, name, "{"));
   TRY(put_string(w, "rope_type", rope_kind_name(rope->kind)));
   if (rope->kind != ROPE_PLAIN) TRY(put_double(w, "factor", rope->factor));
   if (rope->kind == ROPE_LLAMA3) {
@@ -97,11 +126,38 @@ static Status put_positions(Writer *w, const Model *model) {
     TRY(put_double(w, "beta_fast", rope->beta_fast));
     TRY(put_double(w, "beta_slow", rope->beta_slow));
   }
-  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN)
+  if (rope->kind == ROPE_LONG) {
+    TRY(put_factors(w, "short_factor", rope->short_factors, rotary_dim / 2));
+    TRY(put_factors(w, "long_factor", rope->long_factors, rotary_dim / 2));
+  }
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONG)
     TRY(put_double(w, "original_max_position_embeddings", rope->original_max_position));
-  TRY(close_member(w, "}"));
+  return close_member(w, "}");
+}
+
+static Status put_layer_ropes(Writer *w, const ModelConfig *config) {
+  static const char *const names[] = {[ROPE_GLOBAL] = "global", [ROPE_LOCAL] = "local", [ROPE_NONE] = "none"};
+  bool local = false;
+  TRY(open_member(w, "layer_ropes", "["));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    TRY(put_string(w, NULL, names[config_layer_rope(config, layer)]));
+    local = local || config_layer_rope(config, layer) == ROPE_LOCAL;
+  }
+  TRY(close_member(w, "]"));
+  if (!local) return STATUS_OK;
+  TRY(put_double(w, "local_rope_theta", config->local_rope.theta));
+  return put_scaling(w, "local_rope_scaling", &config->local_rope, config->rotary_dim);
+}
+
+static Status put_positions(Writer *w, const Model *model) {
+  const ModelConfig *config = &model->config;
+  TRY(put_double(w, "rope_theta", config->rope.theta));
+  TRY(put_string(w, "rope_theta_source", model->theta_source));
+  TRY(put_scaling(w, "rope_scaling", &config->rope, config->rotary_dim));
+  TRY(put_int(w, "rotary_dim", config->rotary_dim));
+  TRY(put_layer_ropes(w, config));
   TRY(open_member(w, "sliding_windows", "["));
-  for (int i = 0; i < model->config.n_layers; i++) TRY(put_int(w, NULL, model->config.windows[i]));
+  for (int i = 0; i < config->n_layers; i++) TRY(put_int(w, NULL, config->windows[i]));
   return close_member(w, "]");
 }
 
@@ -121,7 +177,8 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear_const(&model->layers[i], which);
-      if (linear->kind == LINEAR_DENSE) TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
+      if (linear->kind == LINEAR_DENSE && layer_linear_is_first(&model->config, which))
+        TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
     }
   }
   TRY(close_member(w, "}"));
@@ -187,6 +244,7 @@ Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error
   Writer writer = {.out = out, .err = err};
   TRY(buffer_append_string(out, "{", err));
   TRY(put_sizes(&writer, inspection));
+  TRY(put_arithmetic(&writer, model));
   TRY(put_positions(&writer, model));
   TRY(put_quantisation(&writer, inspection));
   TRY(put_generation(&writer, &model->config));

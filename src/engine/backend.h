@@ -106,6 +106,8 @@ typedef Status (*KernelTimeSink)(void *user, const KernelTime *time, Error *err)
 typedef struct Backend {
   const char *name; /* "cpu", "cuda" */
   int chunk;        /* tokens of one prefill step that serve it well */
+  /* Refuses (STATUS_MODEL), by its name, what of a model it does not compute. NULL: it computes all. */
+  Status (*check_model)(const Model *model, Error *err);
   /* Bytes that load() takes of the device's own memory, and what is free there, for refusing before loading.
    * NULL: the weights stay mapped, and memory is the host's. */
   Status (*memory)(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_bytes,

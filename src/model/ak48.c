@@ -150,6 +150,24 @@ void ak48_header_to_config(const Ak48Header *header, ModelConfig *config) {
   config->quant.scheme = (QuantScheme){.method = QUANT_AWQ, .bits = 4, .group = header->group_size};
 }
 
+const char *ak48_cannot_hold(const ModelConfig *config) {
+  if (config->text_part) return "the text part of a larger model";
+  if (config->fused) return "q, k and v as one matrix";
+  if (config->norms != NORM_BEFORE) return "norms of what comes out of attention";
+  if (config->norm_plus_one) return "norms that multiply by 1 + weight";
+  if (config->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
+  if (config->activation != ACTIVATION_SILU) return "an activation other than silu";
+  if (config->embedding_scale != 1) return "a factor of the embedding";
+  if (config->attention_scale != 1 / sqrt(config->head_dim)) return "a factor of attention's scores";
+  if (config->residual_scale != 1) return "a factor of what layers add";
+  if (config->logit_divisor != 1) return "a divisor of logits";
+  if (config->attention_cap != 0 || config->logit_cap != 0) return "a soft cap";
+  if (config->rotary_dim != config->head_dim) return "rotary positions of a part of each head";
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config_layer_rope(config, layer) != ROPE_GLOBAL) return "rotary positions that differ by layer";
+  return NULL;
+}
+
 /* --- the body */
 
 typedef struct {

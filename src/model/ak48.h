@@ -32,6 +32,9 @@ void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
                           Error *err);
 
+/* What of an architecture neither the header nor the body can say, in words ("a cap on logits"), or NULL. */
+const char *ak48_cannot_hold(const ModelConfig *config);
+
 /* What the body holds at one place. */
 typedef enum {
   AK48_ATTN_NORM,

@@ -131,14 +131,15 @@ static Status check_beside(const char *config_path, const char *path, const Mode
   if (scheme->method != QUANT_NONE && scheme->group > 0 && scheme->group != header->group_size)
     return error_set(err, STATUS_MODEL, "%s: group_size is %d, but the header of %s beside it has %d",
                      config_path, scheme->group, path, header->group_size);
-  if (beside->qk_norm != qk_norm)
+  const char *beyond =
+      beside->qkv_bias || beside->o_bias || beside->mlp_bias ? "biases" : ak48_cannot_hold(beside);
+  if (beyond)
+    return error_set(err, STATUS_MODEL, "%s: %s has %s, which a packed file cannot hold, but %s is beside it",
+                     config_path, beside->architecture, beyond, path);
+  if ((beside->qk_norm != QK_NORM_NONE) != qk_norm)
     return error_set(err, STATUS_MODEL, "%s: %s has %sq and k norms, but by its length %s beside it has %s",
                      config_path, beside->architecture, beside->qk_norm ? "" : "no ", path,
                      qk_norm ? "them" : "none");
-  if (beside->qkv_bias)
-    return error_set(err, STATUS_MODEL,
-                     "%s: %s has biases, which a packed file cannot hold, but %s is beside it", config_path,
-                     beside->architecture, path);
   return STATUS_OK;
 }
 

@@ -142,6 +142,10 @@ static Ak48Header header_of(const Model *model) {
 
 Status ak48_write(const Model *model, const char *path, const volatile int *interrupted, Error *err) {
   const char *source = model->files->path;
+  const char *beyond = ak48_cannot_hold(&model->config);
+  if (beyond)
+    return error_set(err, STATUS_MODEL, "%s: %s has %s, which cannot be written into a packed file", source,
+                     model->config.architecture, beyond);
   TRY(check_positions(model, source, err));
   TRY(check_layers(model, source, err));
   Ak48Header header = header_of(model);

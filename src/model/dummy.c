@@ -241,7 +241,7 @@ static void fill_matrix(const Linear *linear, Random *random) {
 static void fill_linears(const ModelConfig *config, const ModelLayer *layer, Random *random) {
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const Linear *linear = layer_linear_const(layer, which);
-    if (!linear->skip || layer_linear_stored(config, which).first_part == which) fill_matrix(linear, random);
+    if (!linear->skip || layer_linear_is_first(config, which)) fill_matrix(linear, random);
     fill_vector(&linear->bias, -0.1f, 0.1f, random);
   }
 }

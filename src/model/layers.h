@@ -27,6 +27,8 @@ typedef struct {
   int n_out;        /* all outputs there */
 } StoredLinear;
 StoredLinear layer_linear_stored(const ModelConfig *config, int which);
+/* Whether it is the first in it: true for one layer of each matrix. */
+bool layer_linear_is_first(const ModelConfig *config, int which);
 
 /* "model.layers.3.self_attn.q_proj" and the like: the name of the matrix that it is stored in, behind `body`
  * ("model."), in a slot of fixed size: the number has at most ten digits, body at most 21 letters. */

@@ -49,10 +49,13 @@ def test_says_what_the_files_say(run, directory):
     report = inspect(run, directory, "--tensors")
     assert report["layout"] == "huggingface"
     assert report["architecture"] == config["architectures"][0]
+    several = "text_config" in config
+    text = config["text_config"] if several else config
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps"):
-        assert report[key] == config[key], key
-    assert report["tie_word_embeddings"] == config.get("tie_word_embeddings", False)
+        assert report[key] == text[key], key
+    own_head = any(name.endswith("lm_head.weight") for name in stored)
+    assert report["tie_word_embeddings"] == (not own_head if several else config.get("tie_word_embeddings", False))
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "config.json"
     assert report["kv_bytes_per_token"]["f16"] == (
         4 * report["num_hidden_layers"] * report["num_key_value_heads"] * report["head_dim"])
@@ -66,10 +69,10 @@ def test_says_what_the_files_say(run, directory):
     assert report["weight_bytes"] == sum(tensor["bytes"] for tensor in used)
     assert sorted(report["unused_tensors"]) == sorted({*stored} - {tensor["name"] for tensor in used})
     linear = report["linear_layers"]
-    assert linear["awq"] + linear["dense"] == 7 * report["num_hidden_layers"]
+    assert linear["awq"] + linear["dense"] == (4 if report["fused"] else 7) * report["num_hidden_layers"]
     assert linear["awq"] == sum(name.endswith(".qweight") for name in stored)
     assert linear["dense"] == len(linear["dense_layers"])
-    assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored)
+    assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored if "vision" not in name)
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=lambda path: path.name)
@@ -85,6 +88,42 @@ def test_lines_hold_the_same(run, directory):
     assert ("windows" in lines) == any(report["sliding_windows"])
     tensor_lines = [line for line in done.stdout.decode().splitlines() if ".safetensors" in line]
     assert len(tensor_lines) == report["n_tensors"]
+
+
+# Of each architecture that is another transformer than Llama: members of the report, and lines for a person.
+ARITHMETIC = {
+    "qwen3-awq": ({"norms": "before", "qk_norm": "heads", "activation": "silu", "attention_cap": None,
+                   "runs_on": ["cpu", "cuda"], "cuda_refusal": None}, {"runs on": "CPU and GPU"}),
+    "smollm3-awq": ({"layer_ropes": ["global"] * 3 + ["none"]}, {
+        "no rope": "in layers 3", "runs on": "CPU; SmolLM3ForCausalLM has layers without rotary positions, which GPUs "
+                                             "do not compute yet"}),
+    "phi3-longrope-long": ({"fused": True, "rotary_dim": 12}, {
+        "rope": "theta 10000 (config.json), scaling longrope, factor 16, original context 32",
+        "arithmetic": "q, k and v stored as one matrix, gate and up too",
+        "turned": "the first 12 of 16 numbers of each head"}),
+    "gemma2-awq": ({"norms": "around", "norm_plus_one": True, "attention_cap": 5, "logit_cap": 6}, {
+        "arithmetic": "norms before and behind attention and the gated product, norms of 1 + weight, "
+                      "gelu_pytorch_tanh, embedding times 5.65685, scores times 0.204124, scores capped at 5, "
+                      "logits capped at 6"}),
+    "gemma3-layer-types": ({"layer_ropes": ["global", "local", "local"], "local_rope_theta": 50, "qk_norm": "heads"},
+                           {"local rope": "theta 50, in layers 1 to 2"}),
+    "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu"]}, {
+        "unused": "1 of 84 tensors: vision_tower.patch_embedding.bias"}),
+    "granite-awq": ({"embedding_scale": 2, "attention_scale": 0.375, "residual_scale": 0.6, "logit_divisor": 2}, {
+        "arithmetic": "embedding times 2, what layers add times 0.6, scores times 0.375, logits divided by 2"}),
+    "olmo2-awq": ({"norms": "after", "qk_norm": "whole"}, {
+        "arithmetic": "norms behind attention and the gated product only",
+        "attention": "4 heads, 2 for keys and values, head_dim 16, q and k norms over all heads"}),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_says_what_is_computed_and_where(run, name):
+    members, lines = ARITHMETIC[name]
+    report = inspect(run, DATA / "miniatures" / name)
+    assert {key: report[key] for key in members} == members
+    text = run("inspect", DATA / "miniatures" / name).stdout.decode().splitlines()
+    assert {label: rest for label, rest in ((line[:14].strip(), line[15:]) for line in text) if label in lines} == lines
 
 
 def test_takes_the_model_of_the_environment(run):

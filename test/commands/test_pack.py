@@ -30,7 +30,10 @@ def can_be_packed(report):
     """As models.md, "ak48", has it; all the miniatures' numbers are fp16 numbers where they are quantised."""
     linear = report["linear_layers"]
     return (linear["dense"] == linear["with_bias"] == 0 and linear["group_size"] > 0
-            and report["rope_scaling"]["rope_type"] == "default"
+            and report["rope_scaling"]["rope_type"] == "default" and not report["fused"]
+            and report["norms"] == "before" and report["activation"] == "silu" and report["qk_norm"] != "whole"
+            and report["embedding_scale"] == 1 and "language_model" not in report["tensors"][0]["name"]
+            and "none" not in report["layer_ropes"]
             and not any(0 < window < report["max_position_embeddings"] for window in report["sliding_windows"]))
 
 
