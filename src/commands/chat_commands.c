@@ -28,9 +28,8 @@ static Status help(Dialogue *d, Error *err) {
   if (status == STATUS_OK)
     status = buffer_append_string(
         &out,
-        "Enter sends. Alt-Enter, or lines between \"\"\" and \"\"\", for several lines. Tab "
-        "completes.\nCtrl-C stops an answer and keeps it. A line that begins with a blank "
-        "is text, whatever follows.\n",
+        "Enter sends; Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\".\n"
+        "Tab completes. Ctrl-C stops an answer and keeps it. Behind a blank all is text.\n",
         err);
   dialogue_print(d, &out);
   buffer_release(&out);
@@ -57,13 +56,13 @@ static Status stats(Dialogue *d) {
     dialogue_say(d, "Nothing was answered yet.");
     return STATUS_OK;
   }
-  dialogue_say(d,
-               "last answer: prompt %d tokens, %d of them known, %.0f ms (%.1f/s); first token after %.0f ms",
-               r->n_prompt, r->n_reused, r->prefill_ms, per_second(r->n_prompt - r->n_reused, r->prefill_ms),
-               r->prefill_ms + r->first_token_ms);
-  dialogue_say(d, "             %d tokens, %.1f/s; end: %s", r->n_generated,
-               per_second(r->n_generated - 1, r->decode_ms), finish_name(r->reason));
-  dialogue_say(d, "all %d: %lld tokens prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)", t->n_answers,
+  int n_new = r->n_prompt - r->n_reused;
+  dialogue_say(d, "prompt: %d tokens, %d of them known; %d prefilled in %.0f ms (%.1f/s)", r->n_prompt,
+               r->n_reused, n_new, r->prefill_ms, per_second(n_new, r->prefill_ms));
+  dialogue_say(d, "answer: %d tokens (%.1f/s), the first after %.0f ms; end: %s", r->n_generated,
+               per_second(r->n_generated - 1, r->decode_ms), r->prefill_ms + r->first_token_ms,
+               finish_name(r->reason));
+  dialogue_say(d, "all %d: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)", t->n_answers,
                t->n_prefilled, per_second(t->n_prefilled, t->prefill_ms), t->n_reused, t->n_generated,
                per_second(t->n_generated, t->decode_ms));
   return STATUS_OK;
@@ -98,13 +97,16 @@ static Status list_tokens(const Dialogue *d, Buffer *out, size_t *n_texts, Error
 
 static Status tokens(Dialogue *d, Error *err) {
   Buffer out = {0};
+  IdList ids = {0};
   size_t n_texts = 0;
   int n_ctx = session_context(d->assistant.session);
   Status status = list_tokens(d, &out, &n_texts, err);
+  if (status == STATUS_OK && d->conversation.count) status = dialogue_encode(d, 0, &ids, err);
   if (status == STATUS_OK)
     status = buffer_printf(&out, err, "%7zu  in all, without what the template puts around them\n", n_texts);
   if (status == STATUS_OK)
-    status = buffer_printf(&out, err, "%7zu  of the context's %d are in use\n", d->held.count, n_ctx);
+    status = buffer_printf(&out, err, "%7zu  with it, of the %d that the context has\n", ids.count, n_ctx);
+  id_list_release(&ids);
   dialogue_print(d, &out);
   buffer_release(&out);
   return status;

@@ -8,7 +8,7 @@
 
 const ChatCommand chat_commands[] = {
     [WORD_CLEAR] = {"clear", " new ", NULL, "forgets the conversation; the system message stays", false},
-    [WORD_EDIT] = {"edit", "", NULL, "your last message in $VISUAL or $EDITOR; it is answered anew", false},
+    [WORD_EDIT] = {"edit", "", NULL, "your last message in $EDITOR; it is answered anew", false},
     [WORD_EXIT] = {"exit", " quit bye ", NULL, "leaves (so does Ctrl-D)", false},
     [WORD_HELP] = {"help", " ? ", NULL, "this", false},
     [WORD_LOAD] = {"load", "", "FILE", "goes on with a conversation that was saved", true},

@@ -207,7 +207,9 @@ static void tell_end(const Dialogue *d) {
     dialogue_note(d, "the context of %d tokens is full: the answer ends here",
                   session_context(d->assistant.session));
     break;
-  case FINISH_LENGTH: dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens); break;
+  case FINISH_LENGTH:
+    if (d->interactive) dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens);
+    break;
   case FINISH_INTERRUPTED: dialogue_note(d, "interrupted"); break;
   default: break;
   }
