@@ -215,16 +215,38 @@ static Status start(Map *map, Error *err) {
   return STATUS_OK;
 }
 
+/* Before what is said of one record. */
+static void name_record(const Map *map) {
+  if (shows_progress(map)) progress_clear();
+  fprintf(stderr, "auk: %s:%zu: ", map->reader.name, map->record.line);
+}
+
+/* What a reader of the result could not see. */
+static void say_what_is_missing(const Map *map) {
+  const AnswerResult *result = &map->mapping.result;
+  if (result->in_thought) {
+    name_record(map);
+    fprintf(stderr, "the end came within the thought (%s), there is no answer\n",
+            finish_name(result->reason));
+  } else if (result->reason == FINISH_CONTEXT) {
+    name_record(map);
+    fprintf(stderr, "the answer is cut: the context of %d tokens is full\n",
+            map->mapping.assistant->session_options.n_ctx);
+  }
+}
+
 static Status answer_record(Map *map, Error *err) {
   const Record *record = &map->record;
   TRY(start(map, err));
   Status status = map_answer(&map->mapping, record, &map->line, err);
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
-    if (shows_progress(map)) progress_clear();
-    fprintf(stderr, "auk: %s:%zu: %s\n", map->reader.name, record->line, err->text);
+    name_record(map);
+    fprintf(stderr, "%s\n", err->text);
     const Error error = *err;
     map->n_errors++;
     status = map_error(&map->mapping, record, &error, &map->line, err);
+  } else if (status == STATUS_OK) {
+    say_what_is_missing(map);
   }
   TRY(status);
   TRY(results_add(&map->results, record->hash, &map->line, err));

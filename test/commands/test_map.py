@@ -163,6 +163,12 @@ def test_options_of_one_shot_count_for_each_record(map_run, one):
     assert b"were cut" in process.stderr
 
 
+def test_an_answer_that_the_context_cuts_is_told(map_run):
+    process = map_run("-p", PATTERN, "-c", 20, "-n", -1, "--ignore-eos", lines=["Tim", "Lily"])
+    assert process.stderr.decode().splitlines() == [
+        f"auk: standard input:{line}: the answer is cut: the context of 20 tokens is full" for line in (1, 2)]
+
+
 def test_what_is_computed_once_stays(map_run):
     """The beginning that records have in common is not prefilled again, long answers behind it or not."""
     beginning = "One day, a little girl named Lily went to the park with her mom and her dog. "
