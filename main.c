@@ -55,10 +55,14 @@ int main(int argc, char **argv) {
   Error err = {{0}};
   if (argc > 1 && strcmp(argv[1], "--version") == 0)
     return command_finish(output_printf(&err, "auk %s\n", AUK_VERSION), &err);
-  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+  bool help = argc > 1 && strcmp(argv[1], "help") == 0;
+  if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2)))
     return command_finish(print_help(&err), &err);
   if (argc < 2 || argv[1][0] == '-') return command_run(argc, argv);
+  const char *name = help ? argv[2] : argv[1]; /* `auk help COMMAND` is `auk COMMAND --help` */
+  char *with_help[] = {argv[0], (char *)"--help", NULL};
   for (size_t i = 0; i < n_commands; i++)
-    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-  return command_finish(refuse_command(argv[1], &err), &err);
+    if (strcmp(name, commands[i].name) == 0)
+      return help ? commands[i].run(2, with_help) : commands[i].run(argc - 1, argv + 1);
+  return command_finish(refuse_command(name, &err), &err);
 }

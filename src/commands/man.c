@@ -211,10 +211,11 @@ static Status put_entries(Buffer *out, const char *title, const Entry *entries, 
 
 static const Entry statuses[] = {
     {"0", "Done."},
-    {"1", "Failed: a file, the memory, the device."},
+    {"1", "Failed: a file, the memory, the device; records of --map; -x found no code."},
     {"2", "Usage: a flag, or a prompt that cannot be taken."},
     {"3", "The model, its tokenizer or its chat template is refused."},
-    {"4", "The answer was cut where a stop was required."},
+    {"4", "The answer was cut, and --require-stop was given."},
+    {"10, 11, ...", "With --exit-choice: the first, the second ... of --choose was chosen."},
     {"130", "Interrupted."},
     {"141", "The reader of the output went away."},
 };
@@ -225,8 +226,11 @@ static const Entry variables[] = {
      "Where Hugging Face's cache lies, in which models are found by name: the first that is set of "
      "$HF_HUB_CACHE, "
      "$HUGGINGFACE_HUB_CACHE, $HF_HOME/hub and $XDG_CACHE_HOME/huggingface/hub, else "
-     "~/.cache/huggingface/hub."},
-    {"NO_COLOR", "Where it is set to anything, nothing is dim or coloured on a terminal."},
+     "~/.cache/huggingface/hub. "
+     "$XDG_CACHE_HOME is also where --cache keeps its files."},
+    {"XDG_STATE_HOME", "Where a chat keeps what was entered, else ~/.local/state."},
+    {"VISUAL, EDITOR", "What /edit of a chat opens; vi where neither is set."},
+    {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal."},
     {"OMP_WAIT_POLICY",
      "\"passive\" keeps threads from waiting for each other on a machine that is busy with other "
      "things."},
@@ -240,9 +244,12 @@ static const Entry files[] = {
     {"*.ak48", "A checkpoint packed by auk pack, with tokenizer.json beside it."},
     {"~/.cache/huggingface/hub",
      "Checkpoints that were downloaded by name, for example by: hf download NAME"},
+    {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
+    {"~/.local/state/auk/history", "What was entered in chats."},
 };
 
 static const char examples[] = "auk -m MODEL -p \"Why is the sky blue?\"\n"
+                               "auk chat -m MODEL\n"
                                "git diff | auk -m Qwen/Qwen3-8B-AWQ -p \"Review this change.\"\n"
                                "auk -m MODEL -f notes.txt -p \"What was decided?\" >decisions.txt\n"
                                "auk models\n"

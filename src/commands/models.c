@@ -135,7 +135,8 @@ static void look_at_packed(const Model *model, Facts *facts) {
   facts->group = model->config.quant.scheme.group;
 }
 
-static void look_at(const Checkpoint *checkpoint, Facts *facts) {
+/* That a checkpoint is refused is a fact; what fails otherwise (memory) says nothing of it. */
+static Status look_at(const Checkpoint *checkpoint, Facts *facts, Error *err) {
   *facts = (Facts){0};
   Model *model = NULL;
   facts->status = open_all(checkpoint, &model, &facts->reason);
@@ -155,6 +156,8 @@ static void look_at(const Checkpoint *checkpoint, Facts *facts) {
     facts->bytes = model->weight_bytes;
   }
   model_close(model);
+  if (facts->status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", facts->reason.text);
+  return STATUS_OK;
 }
 
 /* --- as lines */
@@ -248,7 +251,7 @@ static Status write_names(const Checkpoints *list, Buffer *out, Error *err) {
 static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
   for (size_t i = 0; i < list->count; i++) {
     Facts facts;
-    look_at(&list->items[i], &facts);
+    TRY(look_at(&list->items[i], &facts, err));
     TRY(buffer_append_string(out, i ? ",\n " : "[", err));
     TRY(put_object(out, &list->items[i], &facts, err));
     TRY(write_out(out, err));
@@ -267,7 +270,7 @@ static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
                     "ARCHITECTURE", "QUANTISATION"));
   for (size_t i = 0; i < list->count; i++) {
     Facts facts;
-    look_at(&list->items[i], &facts);
+    TRY(look_at(&list->items[i], &facts, err));
     TRY(put_line(out, width, &list->items[i], &facts, err));
     TRY(write_out(out, err));
   }

@@ -1,0 +1,42 @@
+"""What auk says of itself, and to whom mistypes a word."""
+import re
+
+import pytest
+
+
+def test_the_help_begins_with_what_one_types(run):
+    text = run("--help").stdout.decode()
+    assert text.index("auk -m MODEL -p") < text.index("Commands:")
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert run("-h").stdout.decode() == text == run("help").stdout.decode()
+
+
+def test_every_command_has_help_in_columns(run):
+    names = re.findall(r"^  (\w+) +\w", run("--help").stdout.decode().split("Commands:\n")[1], re.MULTILINE)
+    assert {"run", "chat", "models", "inspect"} <= set(names)
+    for name in names:
+        process = run(name, "--help")
+        assert process.returncode == 0 and process.stderr == b""
+        text = process.stdout.decode()
+        assert text.startswith("usage: auk ") and "--help" in text
+        flags = text[text.index("\n\n", 8):]
+        assert max(len(line) for line in flags.splitlines()) <= 112, name
+        assert run("help", name).stdout == process.stdout
+
+
+@pytest.mark.parametrize("arguments,message", [
+    (["evl"], 'unknown command "evl": did you mean eval?'),
+    (["tokenise", "x"], 'unknown command "tokenise": did you mean tokenize?'),
+    (["help", "benhc"], 'unknown command "benhc": did you mean bench?'),
+    (["zzz"], 'unknown command "zzz" (auk --help lists them)'),
+    (["Why is the sky blue?"], 'unknown command "Why is the sky blue?" (a prompt is given with -p)'),
+    (["/"], 'unknown command "/" (a model is given with -m, a file with -f)'),
+    ([""], 'unknown command "" (auk --help lists them)'),
+    (["--temprature", "1"], "unknown flag --temprature: did you mean --temperature?"),
+    (["--device", "cdua"], '--device is "cdua", expected auto|cpu|cuda: did you mean cuda?'),
+    (["inspect", "--jsn"], "unknown flag --jsn: did you mean --json?"),
+])
+def test_the_nearest_word_is_named(run, arguments, message):
+    process = run(*arguments)
+    assert process.returncode == 2 and process.stdout == b""
+    assert process.stderr.decode() == f"auk: {message}\n"
