@@ -1,6 +1,6 @@
 /* assistant.c - see assistant.h: opening, prompts, context.
  *
- * Called by: run.c, map.c, choose.c, chat.c.   Calls: the model, the tokenizer, its chat, devices, sessions. */
+ * Called by: run.c, map.c, choose.c, chat.c.   Calls: model, tokenizer, chat template, device, session. */
 #include "commands/assistant.h"
 
 #include <math.h>

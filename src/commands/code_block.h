@@ -1,11 +1,11 @@
 /* code_block.h - the first fenced code block of a text that comes in pieces (-x).
  *
- * A fence is a line of at least three backticks or tildes, with any white space before it and anything behind it (but
- * no backtick behind backticks); one of the same character, at least as long and with nothing behind it, ends the
- * block, else the text's end does (CommonMark 0.31, section 4.5, but for the indentation, which it limits to three
- * columns: models indent the blocks in their lists at will). What comes out are the lines between, each with its
- * newline and without as much indentation as the first fence had; it does not depend on where the pieces were cut,
- * and each line comes out as far as it is known to be no fence. */
+ * A fence is a line of at least three backticks or tildes, with any white space before it and anything behind
+ * it (but no backtick behind backticks); one of the same character, at least as long and with nothing behind
+ * it, ends the block, else the text's end does (CommonMark 0.31, section 4.5, but for the indentation, which
+ * it limits to three columns: models indent the blocks in their lists at will). What comes out are the lines
+ * between, each with its newline and without as much indentation as the first fence had; it does not depend
+ * on where the pieces were cut, and each line comes out as far as it is known to be no fence. */
 #ifndef AUK_COMMANDS_CODE_BLOCK_H
 #define AUK_COMMANDS_CODE_BLOCK_H
 

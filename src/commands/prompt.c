@@ -44,8 +44,8 @@ bool prompt_is_given(const PromptFlags *flags) {
 
 /* --- reading it */
 
-/* A pipe that somebody left open would look like a program that hangs. A log is told later than a person: what
- * feeds it may just be slow. */
+/* A pipe that somebody left open would look like a program that hangs. A log is told later than a person:
+ * what feeds it may just be slow. */
 static void say_what_is_awaited(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
   if (poll(&input, 1, progress_is_terminal() ? 2000 : 10000) == 0)

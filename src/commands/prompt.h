@@ -1,4 +1,5 @@
-/* prompt.h - the text of a prompt, from -p, files and standard input, and what is cut where it is too long. */
+/* prompt.h - the text of a prompt, from -p, files and standard input, and what is cut where it is too long.
+ * */
 #ifndef AUK_COMMANDS_PROMPT_H
 #define AUK_COMMANDS_PROMPT_H
 
@@ -26,10 +27,10 @@ typedef struct {
   Buffer input;      /* standard input and files; -p where it is alone */
 } Prompt;            /* starts zeroed */
 
-/* Reads standard input, then the files: standard input where it was asked for or something is piped in (where "-" is
- * among the files: in its place there), each text beginning on a line of its own; the newline that ends the last one
- * is no part of the prompt. A pipe without a byte is none. STATUS_USAGE where there is no prompt at all. Never reads
- * a terminal that was not asked for. */
+/* Reads standard input, then the files: standard input where it was asked for or something is piped in (where
+ * "-" is among the files: in its place there), each text beginning on a line of its own; the newline that
+ * ends the last one is no part of the prompt. A pipe without a byte is none. STATUS_USAGE where there is no
+ * prompt at all. Never reads a terminal that was not asked for. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
@@ -39,9 +40,9 @@ bool prompt_is_given(const PromptFlags *flags);
 /* Appends the prompt with input[0..size) for its input. */
 Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err);
 
-/* Appends the ids of the prompt in the assistant's chat. Where --truncate allows it and they would leave less than
- * -n of the context for the answer (a quarter of it where -n does not say, never more than half), whole tokens of the
- * input are cut, and it says so on standard error. */
+/* Appends the ids of the prompt in the assistant's chat. Where --truncate allows it and they would leave less
+ * than -n of the context for the answer (a quarter of it where -n does not say, never more than half), whole
+ * tokens of the input are cut, and it says so on standard error. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);
 

@@ -1,7 +1,8 @@
-/* reply.c - see reply.h.   Called by: run.c; answer_json() also by map.c.   Calls: show.c, code_block.c, output.c.
+/* reply.c - see reply.h.   Called by: run.c; answer_json() also by map.c.   Calls: show.c, code_block.c,
+ * output.c.
  *
- * Always true: nothing but the answer goes to standard output, or to the file; what is said of it goes to standard
- *              error. */
+ * Always true: nothing but the answer goes to standard output, or to the file; what is said of it goes to
+ *              standard error. */
 #include "commands/reply.h"
 
 #include <errno.h>
@@ -104,16 +105,6 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
   return STATUS_OK;
 }
 
-void reply_release(Reply *reply) {
-  if (reply->flags && reply->file >= 0) close(reply->file);
-  show_release(&reply->show);
-  code_block_release(&reply->block);
-  buffer_release(&reply->text);
-  buffer_release(&reply->thinking);
-  buffer_release(&reply->part);
-  id_list_release(&reply->ids);
-}
-
 /* --- as it comes */
 
 /* A line of --jsonl-stream. */
@@ -168,13 +159,19 @@ static Status take_id(void *user, int32_t id, Error *err) {
   return id_list_append(&reply->ids, id, err);
 }
 
+static void end_progress(Reply *reply) {
+  if (reply->progress) progress_clear();
+  reply->progress = false;
+}
+
 static void show_progress(void *user, int done, int total) {
-  (void)user;
-  if (!progress_is_terminal() || total == 1) return;
-  if (done < total)
+  Reply *reply = user;
+  if (done == total) {
+    end_progress(reply);
+  } else if (progress_is_terminal() && total > 1) {
     fprintf(stderr, "\rprompt: %d of %d tokens", done, total);
-  else
-    progress_clear();
+    reply->progress = true;
+  }
 }
 
 AnswerSink reply_sink(Reply *reply) {
@@ -239,6 +236,7 @@ static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err) {
   const ReplyFlags *flags = reply->flags;
+  end_progress(reply); /* of a prefill that was interrupted */
   TRY(finish(reply, prompt, n_prompt, result, err));
   if (reply->file >= 0) {
     int file = reply->file;
@@ -254,4 +252,15 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
     return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",
                      result->reason == FINISH_LENGTH ? "-n" : "the context");
   return STATUS_OK;
+}
+
+void reply_release(Reply *reply) {
+  end_progress(reply);
+  if (reply->flags && reply->file >= 0) close(reply->file);
+  show_release(&reply->show);
+  code_block_release(&reply->block);
+  buffer_release(&reply->text);
+  buffer_release(&reply->thinking);
+  buffer_release(&reply->part);
+  id_list_release(&reply->ids);
 }

@@ -1,10 +1,10 @@
 /* reply.h - an answer in the form that the flags ask for, to standard output or a file.
  *
- *   text          as it comes; with --no-stream at once at the end; with -x the first fenced code block alone
- *   --json        one object on one line, at the end
- *   --jsonl-stream  {"thinking": ...} and {"text": ...} for each piece as it comes, at the end the object of --json
- * A file (-o) is made anew when the answer can begin, not before: whatever refuses the flags, the model or the prompt
- * leaves it as it was. What was written stays when the answer is interrupted. */
+ *   text             as it comes; with --no-stream at once at the end; with -x the first code block alone
+ *   --json           one object on one line, at the end
+ *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each piece as it comes, then the object of --json
+ * A file (-o) is made anew when the answer can begin, not before: whatever refuses the flags, the model or
+ * the prompt leaves it as it was. What was written stays when the answer is interrupted. */
 #ifndef AUK_COMMANDS_REPLY_H
 #define AUK_COMMANDS_REPLY_H
 
@@ -33,13 +33,14 @@ typedef struct {
   Buffer text, thinking; /* all of them, for the forms that need them at the end */
   Buffer part;           /* what one piece gives */
   IdList ids;            /* of the answer */
+  bool progress;         /* a line of it is on standard error */
 } Reply;                 /* starts zeroed; release with reply_release() */
 
 Status reply_check(const ReplyFlags *flags, Error *err); /* STATUS_USAGE where they contradict each other */
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
-/* Ends it: what was held back, the object, the last line on a terminal. STATUS_INTERRUPTED where the answer was;
- * STATUS_FAILED where -x found no block; STATUS_CUT_SHORT where --require-stop wants one. */
+/* Ends it: what was held back, the object, the last line on a terminal. STATUS_INTERRUPTED where the answer
+ * was; STATUS_FAILED where -x found no block; STATUS_CUT_SHORT where --require-stop wants one. */
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err);
 void reply_release(Reply *reply);

@@ -1,8 +1,9 @@
 /* run.c - `auk -m MODEL -p TEXT`: a prompt in, the answer streamed out.
  *
- * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c; map.c for many prompts, choose.c for given answers.
- * Always true: standard output carries the answer and nothing else; whatever can be refused is refused before a
- *              weight is touched, and before a file is made anew. */
+ * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c; map.c for many prompts, choose.c for given
+ *              answers.
+ * Always true: standard output carries the answer and nothing else; whatever can be refused is refused before
+ *              a weight is touched, and before a file is made anew. */
 #include <string.h>
 
 #include "commands/assistant.h"

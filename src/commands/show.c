@@ -23,7 +23,8 @@ static bool steers(uint32_t code) {
   return (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0);
 }
 
-/* The pictures of U+0000 to U+001F are U+2400 to U+241F, that of U+007F is U+2421; U+0080 to U+009F have none. */
+/* The pictures of U+0000 to U+001F are U+2400 to U+241F, that of U+007F is U+2421; U+0080 to U+009F have
+ * none. */
 static uint32_t picture(uint32_t code) {
   return code < 0x20 ? 0x2400 + code : code == 0x7f ? 0x2421 : 0xfffd;
 }

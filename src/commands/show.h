@@ -1,17 +1,17 @@
 /* show.h - thought and answer on their way to a reader: a terminal, a pipe or a file.
  *
- * To a pipe or a file the model's text goes as it is. On a terminal it can do nothing but be read: characters that steer
- * terminals (escape sequences begin with one) stand there as pictures of themselves, carriage returns are dropped,
- * only newlines and tabs remain. A thought is dim, or where the terminal has no colours (NO_COLOR, TERM=dumb) and on
- * the way to a pipe, between the marks that the model knows. Each write takes its dimness back itself: whatever ends
- * the program, the terminal is as it was. */
+ * To a pipe or a file the model's text goes as it is. On a terminal it can do nothing but be read: characters
+ * that steer terminals (escape sequences begin with one) stand there as pictures of themselves, carriage
+ * returns are dropped, only newlines and tabs remain. A thought is dim, or where the terminal has no colours
+ * (NO_COLOR, TERM=dumb) and on the way to a pipe, between the marks that the model knows. Each write takes
+ * its dimness back itself: whatever ends the program, the terminal is as it was. */
 #ifndef AUK_COMMANDS_SHOW_H
 #define AUK_COMMANDS_SHOW_H
 
 #include "commands/assistant.h"
 
-/* Whether the descriptor is a terminal that may be sent more than text: NO_COLOR is not set (or empty), TERM is not
- * "dumb" (https://no-color.org). */
+/* Whether the descriptor is a terminal that may be sent more than text: NO_COLOR is not set (or empty), TERM
+ * is not "dumb" (https://no-color.org). */
 bool terminal_has_colours(int descriptor);
 
 /* Appends text[0..size) as a terminal may be given it; whole characters. */
@@ -31,7 +31,8 @@ typedef struct {
   Buffer out;     /* of one write */
 } Show;           /* set the upper part, zero the lower one; release with show_release() */
 
-/* To a descriptor as the flags say and what it is; `write` and `user` are the caller's, NULL: standard output. */
+/* To a descriptor as the flags say and what it is; `write` and `user` are the caller's, NULL: standard
+ * output. */
 Show show_to(const Assistant *assistant, int descriptor);
 
 /* Begins an answer, takes its texts, ends its last line on a terminal. */

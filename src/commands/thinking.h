@@ -1,7 +1,7 @@
 /* thinking.h - a thought told from the answer behind it, in text that comes in pieces.
  *
- * A thought stands at the beginning, between two marks ("<think>" and "</think>"), or the prompt has opened it
- * and only the second mark comes. What it yields does not depend on where the pieces were cut:
+ * A thought stands at the beginning, between two marks ("<think>" and "</think>"), or the prompt has opened
+ * it and only the second mark comes. What it yields does not depend on where the pieces were cut:
  *   thought   without the marks and the white space at both its ends
  *   answer    what follows, without the white space behind the mark; where no thought comes first, all text
  * Marks that come later are the answer's own words: whoever asks about them must see them. */

@@ -1,8 +1,8 @@
 /* truncate.c - see truncate.h.   Called by: prompt.c.   Calls: the tokenizer.
  *
  * What a cut text is encoded to is known only when it has been: tokens merge across the seam, and with what
- * stands around the text. So as many tokens are cut as are too many, and while some still are, so many more: each
- * round cuts one at least, and in practice there are one or two. */
+ * stands around the text. So as many tokens are cut as are too many, and while some still are, so many more:
+ * each round cuts one at least, and in practice there are one or two. */
 #include "commands/truncate.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ typedef struct {
   size_t *ends; /* [ids.count] */
 } Tokens;
 
-/* Where the tokenizer changes a text (normalises it, puts a space before it), its tokens are taken to be of one
- * length. */
+/* Where the tokenizer changes a text (normalises it, puts a space before it), its tokens are taken to be of
+ * one length. */
 static void guess_ends(const char *text, size_t size, Tokens *tokens) {
   for (size_t i = 0; i < tokens->ids.count; i++) {
     size_t at = (size_t)((double)size * (double)(i + 1) / (double)tokens->ids.count);

@@ -20,9 +20,9 @@ typedef struct {
   size_t begin, end; /* its bytes [begin, end) */
 } TruncationResult;
 
-/* ids holds the whole prompt's, more than there is room for; afterwards those of the cut one. The cut lies between
- * tokens of the text as it is encoded alone, and never within a character. STATUS_USAGE, with the counts, where the
- * prompt has no room even without the text. */
+/* ids holds the whole prompt's, more than there is room for; afterwards those of the cut one. The cut lies
+ * between tokens of the text as it is encoded alone, and never within a character. STATUS_USAGE, with the
+ * counts, where the prompt has no room even without the text. */
 Status truncate_text(const Truncator *truncator, const char *text, size_t size, IdList *ids,
                      TruncationResult *result, Error *err);
 

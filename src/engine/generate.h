@@ -11,9 +11,9 @@ const char *finish_name(FinishReason reason); /* "eos", "stop", "length", "conte
 /* What is to happen behind a token. Zeroed before each call. */
 typedef struct {
   bool stop; /* the end, with FINISH_STOP */
-  const int32_t
-      *forced; /* [n_forced] tokens that come next in place of the model's own, which are dropped; valid until
-                            the last of them was handed out; another reply with some replaces what is left of them */
+  /* [n_forced] Tokens that come next in place of the model's own, which are dropped; valid until the last of
+   * them was handed out. Those of a later reply replace what is left of them. */
+  const int32_t *forced;
   int n_forced;
 } TokenReply;
 

@@ -1,5 +1,6 @@
 """One shot among pipes, files and signals: what goes in, what comes out, and what is said where something is cut."""
 import errno
+import json
 import os
 import pty
 import signal
@@ -239,6 +240,23 @@ def test_a_file_gets_what_a_pipe_gets(start, run, steering, tmp_path):
     process, seen = on_terminal(start, *map(str, flags), "-o", str(tmp_path / "out"))
     assert (process.returncode, seen) == (0, b"")
     assert (tmp_path / "out").read_bytes() == run(*flags).stdout
+
+
+def test_an_interrupted_prefill_takes_its_progress_back(start, variant, tmp_path):
+    model = variant(config={"max_position_embeddings": 200000}, name="long")
+    (tmp_path / "text").write_text("The dog ran. " * 20000)
+    main, terminal = pty.openpty()
+    process = start("-m", str(model), "--raw", "-f", str(tmp_path / "text"), "--json", stderr=terminal)
+    os.close(terminal)
+    seen = b""
+    while b"tokens" not in seen:
+        seen += os.read(main, 4096)
+    process.send_signal(signal.SIGINT)
+    seen += drain(main)
+    os.close(main)
+    assert process.wait(60) == 130
+    assert seen.rsplit(b" tokens\r\x1b[K", 1)[1].startswith(b"auk: prompt "), seen
+    assert json.loads(process.stdout.read())["finish_reason"] == "interrupted"
 
 
 # --- prompts that are too long

@@ -1,5 +1,5 @@
-/* test_thinking.c - thoughts told from answers: random texts in random pieces against a search of the whole text at
- * once, and what must be passed on at once. */
+/* test_thinking.c - thoughts told from answers: random texts in random pieces against a search of the whole
+ * text at once, and what must be passed on at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* test_generate.c - tokens that a sink forces, over the backend that is a hash of its cache (fake_backend.h): with a
- * device that waits and with one that runs ahead the same as a sampler that picks from logits made from the whole
- * text at once. */
+/* test_generate.c - tokens that a sink forces, over the backend that is a hash of its cache (fake_backend.h):
+ * with a device that waits and with one that runs ahead the same as a sampler that picks from logits made
+ * from the whole text at once. */
 #include "fake_backend.h"
 
 #include "engine/generate.h"
@@ -11,8 +11,8 @@ enum { N_PROMPT = 20, N_FORCED = 3, N_CTX = 90 };
 static const Model model = {
     .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
 static const int32_t forced_ids[N_FORCED] = {5, 90, 5};
-/* Warm, so that draws count. Penalties, so that what was seen does: not where the fake device runs ahead, which knows
- * nothing of what it has picked itself. */
+/* Warm, so that draws count. Penalties, so that what was seen does: not where the fake device runs ahead,
+ * which knows nothing of what it has picked itself. */
 static const SamplerSettings warm = {.temperature = 3, .top_p = 0.9, .repetition_penalty = 1, .seed = 11};
 static const SamplerSettings penalised = {.temperature = 3,
                                           .top_p = 0.9,
@@ -21,8 +21,8 @@ static const SamplerSettings penalised = {.temperature = 3,
                                           .frequency_penalty = 0.25,
                                           .seed = 11};
 
-/* Where a sink forces: behind token `every` - 1, 2 `every` - 1, ... of the model's own (0: nowhere), and first of
- * all where `first` is set. */
+/* Where a sink forces: behind token `every` - 1, 2 `every` - 1, ... of the model's own (0: nowhere), and
+ * first of all where `first` is set. */
 typedef struct {
   int every;
   bool first;
