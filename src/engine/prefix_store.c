@@ -100,11 +100,12 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   return false;
 }
 
-/* The file that begins at `start`, behind these ids, and has the most tokens in common with the text. */
+/* The file that begins at `start`, behind these ids, and has the most tokens in common with the text: how many,
+ * 0 where none has enough. */
 static int open_best_block(const Walk *walk, int start, uint64_t before, PrefixFile *best) {
   PrefixList list;
   Error err = {{0}};
-  int longest = 0;
+  int longest = PREFIX_MIN_USE - 1;
   *best = (PrefixFile){.descriptor = -1};
   if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, MOST_CANDIDATES,
                               &list, &err))
@@ -122,7 +123,7 @@ static int open_best_block(const Walk *walk, int start, uint64_t before, PrefixF
     }
   }
   prefix_list_release(&list);
-  return longest;
+  return best->descriptor >= 0 ? longest : 0;
 }
 
 /* --- restoring */

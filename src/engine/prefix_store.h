@@ -16,8 +16,9 @@
 #include "engine/prefix_file.h"
 #include "engine/session.h"
 
-/* Shorter texts are not worth a file, nor is a last block with fewer tokens that are not on disk already. */
-enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64 };
+/* Shorter texts are not worth a file, nor is a last block with fewer tokens that are not on disk already; and
+ * a file is not worth reading for fewer tokens than the last of these. */
+enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
   const char *directory; /* made where it is not there */

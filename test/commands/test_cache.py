@@ -1,0 +1,281 @@
+"""auk --cache: what comes from the disk changes no byte of an answer, and whatever happens to it never costs one."""
+import fcntl
+import json
+import os
+import re
+import resource
+import shutil
+import struct
+import subprocess
+import time
+
+import pytest
+
+WORDS = ("One day, a little girl named Lily went to the park with her mom. They saw a big red ball. "
+         "The ball was very pretty. Lily wanted to play with it. ")
+
+
+def story(n_repeats, end=""):
+    return WORDS * n_repeats + end
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache" / "auk"
+
+
+@pytest.fixture
+def ask(run, stories, cache):
+    """ask(prompt, *flags): the answer's bytes, how many tokens came from the cache and were saved, all of standard
+    error. The tiny model has 512 positions, and a story of 6 repeats about 330 tokens."""
+
+    def ask_it(prompt, *flags, model=stories, check=True, directory=cache, **options):
+        done = run("-m", model, "--raw", "-p", prompt, "-n", "24", "--temp", "1", "-s", "7", "--ignore-eos", "-v",
+                   *(["--cache-dir", directory] if directory else []), *flags, **options)
+        errors = done.stderr.decode()
+        if check:
+            assert done.returncode == 0, errors
+        hit = re.search(r"cache: (\d+) of \d+ tokens in", errors)
+        saved = re.search(r"cache: (\d+) tokens saved in", errors)
+        return done.stdout, int(hit[1]) if hit else 0, int(saved[1]) if saved else 0, errors
+
+    return ask_it
+
+
+def blocks(directory):
+    return sorted(directory.glob("*.kv"))
+
+
+def test_a_hit_gives_the_same_bytes(ask, cache):
+    plain, hit, saved, _ = ask(story(6), directory=None)
+    assert hit == saved == 0
+    first, hit, saved, errors = ask(story(6))
+    assert (first, hit) == (plain, 0) and saved >= 256, errors
+    again, hit, saved, errors = ask(story(6))
+    assert again == plain and hit >= 256 and saved == 0, errors
+    assert re.search(r"prompt \d+ tokens \(%d known\)" % hit, errors)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kv", ["f16", "f32"])
+def test_another_question_behind_the_same_text(ask, threads, kv):
+    flags = ("-t", threads, "--kv", kv)
+    ask(story(6, "What did Tom see?"), *flags)
+    other = story(6, "Where was the dog in the end?")
+    plain, *_ = ask(other, *flags, directory=None)
+    answer, hit, _, errors = ask(other, *flags)
+    assert answer == plain and hit >= 256, errors
+
+
+def test_what_changes_the_numbers_changes_the_key(ask):
+    ask(story(6))
+    assert ask(story(6))[1] >= 256
+    assert ask(story(6), "--kv", "f32")[1] == 0
+
+
+def test_short_prompts_are_not_kept(ask, cache):
+    assert ask(story(2))[2] == 0
+    assert not cache.exists() or not blocks(cache)
+
+
+def test_the_limit_is_kept(ask, cache):
+    _, _, saved, _ = ask(story(6))
+    size = sum(path.stat().st_size for path in blocks(cache))
+    for i in range(4):
+        _, _, saved, errors = ask("Tom %d. " % i + story(6), "--cache-limit", "%d" % (size * 2))
+        assert saved >= 256, errors
+    assert sum(path.stat().st_size for path in blocks(cache)) <= size * 2
+    assert "old files removed" in errors
+
+
+def test_flags(run, ask, cache, stories, tmp_path):
+    for limit in ("", "x", "5X", "-1", "1e400", "10GG", "nan", "M"):
+        done = run("-m", stories, "--raw", "-p", "x", "-n", "1", "--cache-dir", cache, "--cache-limit", limit)
+        assert done.returncode == 2 and b"--cache-limit" in done.stderr, limit
+    for limit in ("0", "500M", "1.5g", "2GiB", "10KB", "3T"):
+        assert run("-m", stories, "--raw", "-p", "x", "-n", "1", "--cache-dir", cache,
+                   "--cache-limit", limit).returncode == 0, limit
+    done = run("-m", stories, "--raw", "-p", "x", "-n", "1", "--cache-dir", "")
+    assert done.returncode == 2 and b"--cache-dir is empty" in done.stderr
+    assert ask(story(6), "--no-cache")[2] == 0
+    assert not blocks(cache)
+
+
+def test_where_it_lies(run, ask, tmp_path):
+    def environment(**changes):
+        base = {key: value for key, value in os.environ.items() if key not in ("XDG_CACHE_HOME", "HOME")}
+        return {**base, **changes}
+
+    home, xdg = tmp_path / "home", tmp_path / "xdg"
+    assert ask(story(6), "--cache", directory=None, env=environment(HOME=str(home), XDG_CACHE_HOME=str(xdg)))[2]
+    assert blocks(xdg / "auk") and not home.exists()
+    assert (xdg / "auk").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in blocks(xdg / "auk")} == {0o600}
+    assert ask(story(6), "--cache", directory=None, env=environment(HOME=str(home), XDG_CACHE_HOME="relative"))[2]
+    assert blocks(home / ".cache" / "auk")
+    *_, errors = ask(story(6), "--cache", directory=None, env=environment(), check=False)
+    assert "neither XDG_CACHE_HOME nor HOME" in errors
+
+
+def damage(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_a_damaged_file_is_noted_and_replaced(ask, cache):
+    plain, *_ = ask(story(6))
+    path = next(path for path in blocks(cache) if struct.unpack("<i", path.read_bytes()[8:12])[0] == 0)
+    for at in (3, 50, 120, 2000, -1):
+        damage(path, at)
+        answer, hit, saved, errors = ask(story(6))
+        assert (answer, hit) == (plain, 0)
+        assert str(path) in errors, errors
+        assert saved >= 256, errors  # and is written anew
+        assert ask(story(6))[:2] == (plain, ask(story(6))[1])
+        assert ask(story(6))[1] >= 256
+    assert "checksum" in errors
+
+
+def test_nothing_is_said_without_v(run, stories, cache):
+    for _ in range(2):
+        done = run("-m", stories, "--raw", "-p", story(6), "-n", "4", "--cache-dir", cache)
+        assert done.returncode == 0 and done.stderr == b""
+        for path in blocks(cache):
+            damage(path, -1)
+
+
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_something_else_in_its_place(ask, cache, what):
+    plain, *_ = ask(story(6), directory=None)
+    ask(story(6))
+    names = [path.name for path in blocks(cache)]
+    shutil.rmtree(cache)
+    if what == "file":
+        cache.write_text("no directory")
+    else:
+        cache.mkdir()
+        for name in names:
+            os.mkfifo(cache / name)
+        (cache / "lock").mkdir()
+    answer, hit, saved, errors = ask(story(6))
+    assert (answer, hit, saved) == (plain, 0, 0)
+    assert "auk: cache: " in errors
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written(ask, cache):
+    plain, *_ = ask(story(6), directory=None)
+    cache.mkdir(parents=True)
+    cache.chmod(0o500)
+    answer, _, saved, errors = ask(story(6))
+    cache.chmod(0o700)
+    assert (answer, saved) == (plain, 0) and "cannot" in errors
+
+
+def test_a_full_disk_costs_nothing_but_the_file(ask, cache):
+    """Files of at most 20,000 bytes stand for a disk that fills up within one."""
+    plain, *_ = ask(story(6), directory=None)
+    answer, _, saved, errors = ask(
+        story(6), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+    assert (answer, saved) == (plain, 0)
+    assert "File too large" in errors
+    assert [path.name for path in cache.iterdir()] in ([], ["lock"])
+
+
+def test_a_killed_process_leaves_no_half_file(start, ask, stories, cache):
+    plain, *_ = ask(story(6), directory=None)
+    for delay in (0.02, 0.04, 0.06, 0.08):
+        process = start("-m", stories, "--raw", "-p", story(6), "-n", "1", "--cache-dir", cache)
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        assert ask(story(6), "--cache-limit", "0")[0] == plain
+
+
+def test_many_processes_at_once(start, ask, stories, cache):
+    """All save and read the same and different texts under a limit that holds two of them."""
+    prompts = ["Tom %d. " % (i % 3) + story(6) for i in range(9)]
+    plain = [ask(prompt, directory=None)[0] for prompt in prompts[:3]]
+    ask(prompts[0])
+    limit = 2 * sum(path.stat().st_size for path in blocks(cache))
+    for _ in range(2):
+        processes = [start("-m", stories, "--raw", "-p", prompt, "-n", "24", "--temp", "1", "-s", "7", "--ignore-eos",
+                           "-v", "-t", "1", "--cache-dir", cache, "--cache-limit", limit) for prompt in prompts]
+        for i, process in enumerate(processes):
+            out, errors = process.communicate()
+            assert process.returncode == 0 and out == plain[i % 3]
+            assert b"checksum" not in errors and b"bytes, expected" not in errors
+
+
+def enlarged(stories, folder):
+    """The tiny model with 17 MB of numbers that it does not use: weights that are too large to be read each time."""
+    shutil.copytree(stories, folder)
+    weights = (stories / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", weights[:8])[0]
+    header = json.loads(weights[8:8 + size])
+    end = len(weights) - 8 - size
+    header["padding"] = {"dtype": "U8", "shape": [17 << 20], "data_offsets": [end, end + (17 << 20)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path = folder / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + weights[8 + size:] + bytes(17 << 20))
+    return path, 8 + len(text)
+
+
+def test_large_weights_are_read_once_and_known_by_their_content(ask, stories, cache, tmp_path):
+    model = tmp_path / "large"
+    path, data = enlarged(stories, model)
+    *_, saved, errors = ask(story(6), model=model)
+    assert saved >= 256 and "the weights were read once" in errors  # though too new to be remembered
+    assert ask(story(6), model=model)[1] == 0
+    time.sleep(2.1)  # what changed less than two seconds ago might change again without another time
+    plain, _, _, errors = ask(story(6), model=model)
+    assert "the weights were read once" in errors
+    answer, hit, _, errors = ask(story(6), model=model)
+    assert answer == plain and hit >= 256 and "read once" not in errors
+    moved = tmp_path / "moved"
+    model.rename(moved)
+    assert ask(story(6), model=moved)[1] >= 256
+    # Another content of the same size, and the time of its change put back.
+    before = path.stat() if path.exists() else (moved / "model.safetensors").stat()
+    with open(moved / "model.safetensors", "r+b") as file:
+        file.seek(data + 4000)
+        file.write(bytes(64))
+    os.utime(moved / "model.safetensors", ns=(before.st_atime_ns, before.st_mtime_ns))
+    plain, *_ = ask(story(6), model=moved, directory=None)
+    answer, hit, _, errors = ask(story(6), model=moved)
+    assert answer == plain and hit == 0
+    assert "the weights were read once" in errors
+
+
+def test_a_config_is_part_of_the_key_and_sampling_defaults_are_not(ask, variant):
+    assert ask(story(6), model=variant(name="one"))[2] >= 256
+    assert ask(story(6), model=variant(name="two", generation={"temperature": 0.5}))[1] >= 256
+    other = variant(name="three", config={"rope_theta": 10001.0})
+    plain, *_ = ask(story(6), model=other, directory=None)
+    answer, hit, saved, _ = ask(story(6), model=other)
+    assert (answer, hit) == (plain, 0) and saved >= 256
+
+
+def test_list_and_clear(run, ask, cache, stories):
+    done = run("cache", "--cache-dir", cache)
+    assert done.returncode == 0 and done.stdout == b""
+    _, _, saved, _ = ask(story(6))
+    done = run("cache", "--cache-dir", cache)
+    assert done.returncode == 0
+    header, line = done.stdout.decode().splitlines()
+    assert header.split() == ["TOKENS", "SIZE", "LAST", "USED", "MODEL"]
+    assert line.split()[0] == str(saved) and line.endswith(str(stories)[-20:])
+    (cache / "mine.txt").write_text("mine")
+    done = run("cache", "--clear", "--cache-dir", cache)
+    assert done.returncode == 0 and not blocks(cache) and (cache / "mine.txt").exists()
+    assert run("cache", "--cache-dir", cache).stdout == b""
+
+
+def test_clear_does_not_wait(run, ask, cache):
+    ask(story(6))
+    with open(cache / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run("cache", "--clear", "--cache-dir", cache)
+    assert done.returncode == 1 and b"are left" in done.stderr
