@@ -9,6 +9,7 @@
 #include "cuda/backend.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -465,6 +466,50 @@ static Status cuda_settle(BackendState *s, Error *err) {
   return status;
 }
 
+/* --- keys and values as rows */
+
+/* Of k or v: a run of rows for each KV head, n_ctx rows apart in the cache and n_stored apart on the host. */
+static Status copy_rows(BackendState *s, void *all, Span span, int layer, int n_stored, char *host,
+                        enum cudaMemcpyKind way, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  size_t row = (size_t)c->head_dim * (s->options.kv == KV_F32 ? 4 : 2), n = (size_t)span.n_tokens * row;
+  size_t host_pitch = (size_t)n_stored * row, cache_pitch = (size_t)s->options.n_ctx * row;
+  char *cache = (char *)kv_layer(s, all, layer) + (size_t)span.pos * row;
+  bool out = way == cudaMemcpyDeviceToHost;
+  return cuda_status(cudaMemcpy2DAsync(out ? host : cache, out ? host_pitch : cache_pitch, out ? cache : host,
+                                       out ? cache_pitch : host_pitch, n, (size_t)c->n_kv_heads, way,
+                                       s->loaded->stream),
+                     "cannot copy keys and values", err);
+}
+
+/* Any thread may call this: each has a current device of its own. Host memory is the caller's again after. */
+static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host,
+                         enum cudaMemcpyKind way, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  size_t keys = (size_t)c->n_kv_heads * (size_t)n_stored * (size_t)c->head_dim;
+  TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
+  TRY(copy_rows(s, s->k, span, layer, n_stored, host, way, err));
+  TRY(copy_rows(s, s->v, span, layer, n_stored, host + keys * (s->options.kv == KV_F32 ? 4 : 2), way, err));
+  return finished(s, err);
+}
+
+static Status cuda_kv_read(BackendState *s, Span span, int layer, void *out, Error *err) {
+  return copy_layer(s, span, layer, span.n_tokens, out, cudaMemcpyDeviceToHost, err);
+}
+
+static Status cuda_kv_write(BackendState *s, Span span, int layer, int n_stored, const void *from,
+                            Error *err) {
+  return copy_layer(s, span, layer, n_stored, (char *)from, cudaMemcpyHostToDevice, err);
+}
+
+static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
+  char name[256];
+  TRY(device_name(loaded->gpu, name, sizeof name, err));
+  snprintf(out, size, "%s, act %s, kernel %s", name, loaded->act == ACT_INT8 ? "int8" : "f16",
+           loaded->kernel ? loaded->kernel : "chosen");
+  return STATUS_OK;
+}
+
 /* --- what the device has */
 
 static Status cuda_memory(const Model *model, const BackendOptions *options, size_t *needed,
@@ -490,6 +535,9 @@ const Backend cuda_backend = {.name = "cuda",
                               .open = cuda_open,
                               .close = cuda_close,
                               .read_logits = cuda_read_logits,
+                              .kv_read = cuda_kv_read,
+                              .kv_write = cuda_kv_write,
+                              .arithmetic = cuda_arithmetic,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,
                               .take_token = cuda_take_token,
