@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "model/layers.h"
+
 /* Rotary positions: all dimensions of each head, the same in every layer. */
 static const char *beyond_positions(const ModelConfig *c) {
   if (c->rope.kind == ROPE_LONG) return "longrope";
@@ -32,8 +34,24 @@ const char *cuda_cannot_compute(const ModelConfig *c) {
   return beyond_positions(c);
 }
 
+/* Linear layers: dense, or 4 bits as AutoAWQ has them. */
+static const char *beyond_weights(const Model *model) {
+  if (model->head.kind != LINEAR_DENSE) return "a quantised output head";
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (linear->kind == LINEAR_INT8) return "layers that multiply int8 activations";
+      if (linear->kind != LINEAR_GROUPED) continue;
+      return linear->bits == 8 ? "weights of 8 bits"
+                               : "scales or zero points that AutoAWQ's layout cannot hold";
+    }
+  }
+  return NULL;
+}
+
 Status cuda_check_model(const Model *model, Error *err) {
   const char *beyond = cuda_cannot_compute(&model->config);
+  if (!beyond) beyond = beyond_weights(model);
   if (!beyond) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s has %s, which GPUs do not compute yet", model->config.architecture,
                    beyond);

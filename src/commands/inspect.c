@@ -20,10 +20,10 @@ static void count_linears(const Model *model, Inspection *inspection) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear_const(&model->layers[i], which);
       if (!layer_linear_is_first(&model->config, which)) continue;
-      if (linear->kind == LINEAR_AWQ)
-        inspection->n_quantised++;
-      else
-        inspection->n_dense++;
+      const bool quantised = linear->kind != LINEAR_DENSE;
+      inspection->n_quantised += quantised;
+      inspection->n_dense += !quantised;
+      inspection->n_8bit += quantised && linear->bits == 8;
       if (linear->bias.data) inspection->n_biases++;
     }
   }
@@ -50,6 +50,10 @@ static Inspection inspect(const Model *model, const char *path) {
 size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
   size_t bytes = inspection->kv_numbers * size; /* at most 2^37 in the ranges of config.h */
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
+}
+
+size_t prepared_bytes(const Model *model) {
+  return model->weight_bytes + model->made_bytes - model->replaced_bytes;
 }
 
 /* --- lines for a person */
@@ -157,6 +161,26 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   return n > NAMES_SHOWN ? buffer_printf(out, err, " and %zu more", n - NAMES_SHOWN) : STATUS_OK;
 }
 
+static Status print_scheme(Buffer *out, const Inspection *inspection, Error *err) {
+  const QuantScheme *scheme = &inspection->model->config.quant.scheme;
+  TRY(buffer_printf(out, err, "%s, %d bits, ", quant_method_name(scheme->method), scheme->bits));
+  if (scheme->group == -1)
+    TRY(buffer_append_string(out, "one group for the whole input", err));
+  else
+    TRY(buffer_printf(out, err, "groups of %d", scheme->group));
+  if (scheme->bits == 4 && inspection->n_8bit)
+    TRY(buffer_printf(out, err, ", %zu of 8 bits", inspection->n_8bit));
+  if (inspection->model->replaced_bytes) TRY(buffer_append_string(out, "; repacked when loaded", err));
+  return STATUS_OK;
+}
+
+static Status print_head(Buffer *out, const Model *model, Error *err) {
+  const Linear *head = &model->head;
+  if (head->kind != LINEAR_DENSE) return buffer_printf(out, err, ", output head of %d bits", head->bits);
+  return buffer_printf(out, err, ", output head %s",
+                       model->config.tied_embeddings ? "tied to it" : dtype_name(head->dtype));
+}
+
 static Status print_quantisation(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;
   size_t n = inspection->n_quantised + inspection->n_dense;
@@ -164,18 +188,14 @@ static Status print_quantisation(Buffer *out, const Inspection *inspection, Erro
   if (inspection->n_quantised == 0) {
     TRY(buffer_printf(out, err, "%zu, not quantised: %s", n, dtype_name(model->layers[0].q.dtype)));
   } else {
-    TRY(buffer_printf(out, err, "%zu of %zu AWQ of %d bits, ", inspection->n_quantised, n,
-                      model->config.quant.scheme.bits));
-    if (model->config.quant.scheme.group == -1)
-      TRY(buffer_append_string(out, "one group for the whole input", err));
-    else
-      TRY(buffer_printf(out, err, "groups of %d", model->config.quant.scheme.group));
+    TRY(buffer_printf(out, err, "%zu of %zu ", inspection->n_quantised, n));
+    TRY(print_scheme(out, inspection, err));
     TRY(print_dense_names(out, inspection, err));
   }
   if (inspection->n_biases) TRY(buffer_printf(out, err, "; %zu with a bias", inspection->n_biases));
   TRY(inspect_begin_line(out, "embedding", err));
-  return buffer_printf(out, err, "%s, output head %s", dtype_name(model->embedding.dtype),
-                       model->config.tied_embeddings ? "tied to it" : dtype_name(model->head.dtype));
+  TRY(buffer_append_string(out, dtype_name(model->embedding.dtype), err));
+  return print_head(out, model, err);
 }
 
 static Status print_tokens(Buffer *out, const Model *model, Error *err) {
@@ -203,6 +223,10 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(inspect_begin_line(out, "weights", err));
   TRY(print_bytes(out, model->weight_bytes, err));
+  if (prepared_bytes(model) != model->weight_bytes) {
+    TRY(buffer_append_string(out, ", loaded ", err));
+    TRY(print_bytes(out, prepared_bytes(model), err));
+  }
   static const struct {
     const char *label;
     size_t size;

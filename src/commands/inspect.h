@@ -10,11 +10,15 @@ typedef struct {
   const Model *model;
   const char *path;
   size_t n_quantised, n_dense, n_biases; /* of the layers' linear layers */
+  size_t n_8bit;                         /* of the quantised ones */
   size_t kv_numbers;                     /* that a token takes in the KV cache */
 } Inspection;
 
 /* What n_tokens take in a KV cache of numbers of `size` bytes; SIZE_MAX where that is more. */
 size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
+
+/* What model_prepare() leaves of the weights in memory. */
+size_t prepared_bytes(const Model *model);
 
 /* A new line of the report for a person. */
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);

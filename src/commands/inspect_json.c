@@ -164,12 +164,17 @@ static Status put_positions(Writer *w, const Model *model) {
 static Status put_quantisation(Writer *w, const Inspection *inspection) {
   const Model *model = inspection->model;
   TRY(put_string(w, "embedding_dtype", dtype_name(model->embedding.dtype)));
-  TRY(put_string(w, "head_dtype", dtype_name(model->head.dtype)));
+  const bool dense_head = model->head.kind == LINEAR_DENSE;
+  TRY(put_string(w, "head_dtype", dense_head ? dtype_name(model->head.dtype) : NULL));
+  TRY(dense_head ? put_raw(w, "head_bits", "null") : put_int(w, "head_bits", model->head.bits));
   TRY(open_member(w, "linear_layers", "{"));
-  TRY(put_size(w, "awq", inspection->n_quantised));
+  TRY(put_size(w, "quantised", inspection->n_quantised));
   TRY(put_size(w, "dense", inspection->n_dense));
   TRY(put_size(w, "with_bias", inspection->n_biases));
   if (inspection->n_quantised) {
+    TRY(put_string(w, "layout", quant_method_name(model->config.quant.scheme.method)));
+    TRY(put_size(w, "of_8_bits", inspection->n_8bit));
+    TRY(put_bool(w, "repacked", model->replaced_bytes > 0));
     TRY(put_int(w, "bits", model->config.quant.scheme.bits));
     TRY(put_int(w, "group_size", model->config.quant.scheme.group));
   }
@@ -205,6 +210,7 @@ static Status put_memory(Writer *w, const Inspection *inspection) {
   const Model *model = inspection->model;
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(put_size(w, "weight_bytes", model->weight_bytes));
+  TRY(put_size(w, "loaded_bytes", prepared_bytes(model)));
   TRY(open_member(w, "kv_bytes_per_token", "{"));
   TRY(put_size(w, "f16", kv_bytes(inspection, 2, 1)));
   TRY(put_size(w, "f32", kv_bytes(inspection, 4, 1)));

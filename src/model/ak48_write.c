@@ -36,10 +36,19 @@ static Status check_positions(const Model *model, const char *path, Error *err) 
   return STATUS_OK;
 }
 
+/* What a layer is that is not AutoAWQ's. */
+static const char *other_weights(const Linear *linear) {
+  if (linear->kind == LINEAR_DENSE) return "is not quantised";
+  if (linear->kind == LINEAR_INT8) return "multiplies int8 activations";
+  if (linear->bits == 8) return "has weights of 8 bits";
+  return "has scales or zero points that AutoAWQ's layout cannot hold";
+}
+
 static Status check_linear(const Linear *linear, int group, const char *path, Error *err) {
   if (linear->kind != LINEAR_AWQ)
-    return error_set(err, STATUS_MODEL, "%s: %s is not quantised; a packed file holds only AWQ layers", path,
-                     linear->name);
+    return error_set(err, STATUS_MODEL,
+                     "%s: %s %s; a packed file holds only 4-bit layers as AutoAWQ has them", path,
+                     linear->name, other_weights(linear));
   if (linear->bias.data)
     return error_set(err, STATUS_MODEL, "%s: %s has a bias, which a packed file cannot hold", path,
                      linear->name);
@@ -55,7 +64,9 @@ static Status check_layers(const Model *model, const char *path, Error *err) {
   for (int i = 0; i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)
       TRY(check_linear(layer_linear_const(&model->layers[i], which), group, path, err));
-  return STATUS_OK;
+  if (model->head.kind == LINEAR_DENSE) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: %s is quantised, which a packed file cannot hold", path,
+                   model->head.name);
 }
 
 /* --- numbers as fp16 */

@@ -267,6 +267,7 @@ static Status take_quantised(Loader *loader, StoredPart part, const StoredTensor
   case QUANT_PACKED: TRY(take_compressed(&layer, &stored)); break;
   default: TRY(take_bytes(&layer, &stored)); break;
   }
+  if (linear->kind == LINEAR_AWQ && stored.scales->dtype == DTYPE_F32) linear->kind = LINEAR_GROUPED;
   set_canonical(&stored);
   ModelFiles *files = loader->model->files;
   TRY(mem_grow((void **)&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,

@@ -61,7 +61,7 @@ typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8 } LinearKin
  * LINEAR_DENSE: weight[o][i] as stored.
  *
  * model_open() says which of them a layer is; what lies in another layout has no data before model_prepare(),
- * which may also find that what looked like LINEAR_AWQ is LINEAR_GROUPED. */
+ * which may also find, by the numbers, that 4 bits are LINEAR_GROUPED and not LINEAR_AWQ, or the reverse. */
 typedef struct {
   LinearKind kind;
   int n_in, n_out;     /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */

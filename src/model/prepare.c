@@ -308,6 +308,7 @@ static Status pack_groups(const Maker *maker, Linear *linear, const uint8_t *zer
     words[at] = word;
     for (size_t k = 0; k < 8; k++) halves[at * 8 + k] = float_to_f16(scales[at * 8 + k]);
   }
+  linear->kind = LINEAR_AWQ;
   linear->qzeros = words;
   linear->scales = halves;
   return STATUS_OK;

@@ -69,8 +69,10 @@ def test_says_what_the_files_say(run, directory):
     assert report["weight_bytes"] == sum(tensor["bytes"] for tensor in used)
     assert sorted(report["unused_tensors"]) == sorted({*stored} - {tensor["name"] for tensor in used})
     linear = report["linear_layers"]
-    assert linear["awq"] + linear["dense"] == (4 if report["fused"] else 7) * report["num_hidden_layers"]
-    assert linear["awq"] == sum(name.endswith(".qweight") for name in stored)
+    assert linear["quantised"] + linear["dense"] == (4 if report["fused"] else 7) * report["num_hidden_layers"]
+    quantised = {name.rsplit(".", 1)[0] for name in stored
+                 if name.endswith((".qweight", ".weight_packed")) or stored[name][0] == "I8"} - {"lm_head"}
+    assert linear["quantised"] == len(quantised)
     assert linear["dense"] == len(linear["dense_layers"])
     assert linear["with_bias"] == sum(name.endswith(".bias") for name in stored if "vision" not in name)
 

@@ -1,0 +1,188 @@
+"""Quantised layouts: logits against Hugging Face transformers in fp32 on the dequantised weights, what `auk inspect`
+says of each, and what a packed file makes of them.
+
+References (scripts/make_layouts.py) cover each layout of models.md with the groups, types of scales and mixtures that
+are published. The bounds are the project's own: mean KL 1e-6 with an fp32 KV cache and 1e-4 with fp16, the same top
+token wherever the reference's two best differ by 0.05 or more. Where activations are rounded to int8 one rounding may
+fall the other way and spread: then the mean KL is within twice what the rounding itself costs.
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+LIMIT_S = 60
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import compare  # noqa: E402  (from scripts/)
+
+LAYOUTS = ROOT / "test" / "data" / "layouts"
+NAMES = sorted(path.name for path in LAYOUTS.iterdir())
+ROUNDED = [name for name in NAMES if "activations" in name]
+GPTQ = [name for name in NAMES if name.startswith("gptq")]
+
+# What "linear layers" begins with and what runs them, of each directory.
+AWQ, GPTQ_4, GPTQ_8 = "AutoAWQ gemm, 4 bits", "GPTQ, 4 bits", "GPTQ, 8 bits"
+PACKED = "compressed-tensors pack-quantized, "
+BYTES = "compressed-tensors int-quantized"
+EVERYWHERE = "CPU and GPU"
+SAYS = {
+    "awq-symmetric": (f"14 of 14 {AWQ}, groups of 32", EVERYWHERE),
+    "awq-bf16-scales": (f"14 of 14 {AWQ}, groups of 64", EVERYWHERE),
+    "awq-head": (f"13 of 14 {AWQ}, groups of 32; dense: model.layers.0.mlp.down_proj (F16)",
+                 "CPU; LlamaForCausalLM has a quantised output head"),
+    "autoround-awq": (f"5 of 7 {AWQ}, groups of 128; dense: model.layers.0.self_attn.v_proj (F16), ", EVERYWHERE),
+    "autoround-gptq": (f"14 of 14 {GPTQ_4}, groups of 32; repacked when loaded", EVERYWHERE),
+    "autoround-own": (f"14 of 14 {GPTQ_4}, groups of 64; repacked when loaded", EVERYWHERE),
+    "gptq-symmetric": (f"7 of 7 {GPTQ_4}, groups of 128; repacked when loaded", EVERYWHERE),
+    "gptq-asymmetric": (f"14 of 14 {GPTQ_4}, groups of 32; repacked when loaded", EVERYWHERE),
+    "gptq-zero-16": (f"14 of 14 {GPTQ_4}, groups of 32; repacked when loaded", EVERYWHERE),  # its numbers say more
+    "gptq-v2": (f"14 of 14 {GPTQ_4}, groups of 64; repacked when loaded", EVERYWHERE),
+    "gptq-whole": (f"14 of 14 {GPTQ_4}, one group for the whole input; repacked when loaded", EVERYWHERE),
+    "gptq-8": (f"14 of 14 {GPTQ_8}, groups of 32; repacked when loaded", "CPU; LlamaForCausalLM has weights of 8 bits"),
+    "gptq-8-v2": (f"7 of 7 {GPTQ_8}, groups of 128; repacked when loaded",
+                  "CPU; Qwen3ForCausalLM has weights of 8 bits"),
+    "gptq-dynamic": (f"12 of 14 {GPTQ_4}, groups of 32, 2 of 8 bits; repacked when loaded; dense: "
+                     "model.layers.1.self_attn.q_proj (F16), model.layers.1.self_attn.k_proj (F16)",
+                     "CPU; LlamaForCausalLM has a quantised output head"),
+    "gptq-phi3": (f"8 of 8 {GPTQ_4}, groups of 32; repacked when loaded",
+                  "CPU; Phi3ForCausalLM has q, k and v as one matrix"),
+    "packed-4-32": (f"14 of 14 {PACKED}4 bits, groups of 32; repacked when loaded", EVERYWHERE),
+    "packed-4-64": (f"14 of 14 {PACKED}4 bits, groups of 64; repacked when loaded", EVERYWHERE),
+    "packed-4-128": (f"7 of 7 {PACKED}4 bits, groups of 128; repacked when loaded", EVERYWHERE),
+    "packed-4-channel": (f"14 of 14 {PACKED}4 bits, one group for the whole input; repacked when loaded", EVERYWHERE),
+    "packed-4-f32": (f"14 of 14 {PACKED}4 bits, groups of 32; repacked when loaded",
+                     "CPU; LlamaForCausalLM has scales or zero points that AutoAWQ's layout cannot hold"),
+    "packed-4-phi3": (f"8 of 8 {PACKED}4 bits, groups of 32; repacked when loaded",
+                      "CPU; Phi3ForCausalLM has q, k and v as one matrix"),
+    "packed-8-32": (f"14 of 14 {PACKED}8 bits, groups of 32; repacked when loaded",
+                    "CPU; LlamaForCausalLM has weights of 8 bits"),
+    "packed-8-128": (f"7 of 7 {PACKED}8 bits, groups of 128; repacked when loaded",
+                     "CPU; Qwen3ForCausalLM has weights of 8 bits"),
+    "packed-8-channel": (f"14 of 14 {PACKED}8 bits, one group for the whole input; repacked when loaded",
+                         "CPU; LlamaForCausalLM has weights of 8 bits"),
+    "packed-mixed": (f"12 of 14 {PACKED}4 bits, groups of 32, 2 of 8 bits; repacked when loaded; dense: "
+                     "model.layers.0.self_attn.o_proj (F16), model.layers.1.self_attn.v_proj (F16)",
+                     "CPU; LlamaForCausalLM has a quantised output head"),
+    "int8-weights": (f"14 of 14 {BYTES}, 8 bits, one group for the whole input; repacked when loaded",
+                     "CPU; LlamaForCausalLM has weights of 8 bits"),
+    "int8-activations": (f"14 of 14 {BYTES}, int8 activations, 8 bits, one group for the whole input",
+                         "CPU; LlamaForCausalLM has layers that multiply int8 activations"),
+    "int8-activations-qwen2": (f"14 of 14 {BYTES}, int8 activations, 8 bits, one group for the whole input",
+                               "CPU; Qwen2ForCausalLM has layers that multiply int8 activations"),
+}
+# What a packed file holds: 4 bits everywhere, as AutoAWQ has them, of architectures whose config it can say.
+PACKABLE = ["awq-symmetric", "autoround-own", "gptq-symmetric", "gptq-asymmetric", "gptq-v2", "packed-4-32",
+            "packed-4-128"]
+
+
+@pytest.fixture
+def evaluate(auk, tmp_path):
+    """evaluate(directory, name, *flags): the logits of the ids that layout `name` has a reference for."""
+
+    def run_it(directory, name, *flags):
+        ids = np.load(LAYOUTS / name / "reference.npz")["ids"]
+        (tmp_path / "ids").write_text(" ".join(map(str, ids)))
+        out = tmp_path / "logits.npy"
+        subprocess.run([*auk, "eval", "-m", directory, "--ids-file", tmp_path / "ids", "--logits-out", out,
+                        "--device", "cpu", "-t", "1", *flags], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+        return np.load(out)
+
+    return run_it
+
+
+def reference(name, which="logits"):
+    return np.load(LAYOUTS / name / "reference.npz")[which]
+
+
+def with_config(name, folder, change):
+    """A copy of layout `name` whose quantization_config change() has changed."""
+    shutil.copytree(LAYOUTS / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    change(config["quantization_config"])
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ROUNDED])
+@pytest.mark.parametrize("kv, bound", [("f32", 1e-6), ("f16", 1e-4)])
+def test_equals_transformers(evaluate, name, kv, bound):
+    mean, largest, agreeing, decided = compare.report(reference(name), evaluate(LAYOUTS / name, name, "--kv", kv))
+    print(f"mean KL {mean:.1e}, largest {largest:.1e}, top token {agreeing} of {decided}")
+    assert mean <= bound
+    assert decided >= 32, "a reference that decides nothing tests nothing"
+    assert agreeing == decided
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_activations_stay_near(evaluate, name):
+    """Without rounding the distance would be that of the references, and by any other rounding rule nearly so."""
+    cost = compare.kl(reference(name), reference(name, "exact")).mean()
+    assert cost > 1e-4, "a rounding that changes nothing tests nothing"
+    distance = compare.kl(reference(name), evaluate(LAYOUTS / name, name, "--kv", "f32")).mean()
+    print(f"mean KL {distance:.1e}, of the rounding {cost:.1e}")
+    assert distance <= 2 * cost
+    assert distance <= cost / 4, "what was measured is a twentieth: this is another rounding"
+
+
+@pytest.mark.parametrize("name", ["gptq-dynamic", "gptq-zero-16", "packed-mixed", "packed-8-32", "packed-4-phi3",
+                                  "int8-activations-qwen2"])
+def test_nothing_depends_on_chunks_or_threads(evaluate, name):
+    whole = evaluate(LAYOUTS / name, name, "--kv", "f32", "--chunk", "64")
+    for flags in (["--chunk", "1"], ["--chunk", "7"], ["--chunk", "1", "-t", "2"], ["--chunk", "64", "-t", "2"]):
+        assert np.array_equal(evaluate(LAYOUTS / name, name, "--kv", "f32", *flags), whole), flags
+
+
+@pytest.mark.parametrize("name, change", [
+    ("gptq-asymmetric", {"checkpoint_format": "gptq_v2"}), ("gptq-v2", {"format": "gptq", "checkpoint_format": "gptq"}),
+    ("gptq-8", {"checkpoint_format": "gptq_v2"}), ("gptq-zero-16", {"checkpoint_format": "gptq_v2"}),
+    ("autoround-own", {"packing_format": "auto_round:auto_gptq"}),
+], ids=str)
+def test_the_version_of_gptq_matters(evaluate, tmp_path, name, change):
+    """Zero points that are one off must not go unnoticed by these tests."""
+    other = with_config(name, tmp_path / "other", lambda quant: quant.update(change))
+    assert compare.kl(reference(name), evaluate(other, name, "--kv", "f32")).mean() > 1e-3
+
+
+def test_every_layout_is_described():
+    assert sorted(SAYS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inspect_says_what_it_is_and_what_runs_it(run, name):
+    done = run("inspect", LAYOUTS / name)
+    assert done.returncode == 0 and done.stderr == b""
+    lines = dict(line.split(None, 1) for line in done.stdout.decode().replace("linear layers", "linear_layers")
+                 .replace("runs on", "runs_on").splitlines())
+    layers, devices = SAYS[name]
+    assert lines["linear_layers"].startswith(layers)
+    assert lines["runs_on"].startswith(devices)
+    assert "unused" not in lines, "every tensor of a layout means something"
+
+
+@pytest.mark.parametrize("name", PACKABLE)
+def test_packing_changes_no_bit(run, evaluate, tmp_path, name):
+    """The file holds AutoAWQ's layout, which is what these were repacked to."""
+    packed = tmp_path / "packed" / "model.ak48"
+    packed.parent.mkdir()
+    done = run("pack", LAYOUTS / name, "-o", packed)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(LAYOUTS / name / "config.json", packed.parent)
+    assert np.array_equal(evaluate(packed, name), evaluate(LAYOUTS / name, name))
+
+
+@pytest.mark.parametrize("name, why", [
+    ("gptq-8", b"holds only 4-bit layers as AutoAWQ has them"), ("packed-8-32", b"8 bits"),
+    ("int8-activations", b"4-bit"), ("gptq-zero-16", b"scales or zero points"), ("packed-4-f32", b"scales or zero"),
+    ("awq-head", b"down_proj"), ("gptq-dynamic", b"8 bits"),
+])
+def test_what_a_packed_file_cannot_hold_is_refused(run, tmp_path, name, why):
+    done = run("pack", LAYOUTS / name, "-o", tmp_path / "model.ak48")
+    assert done.returncode == 3 and done.stderr.count(b"\n") == 1
+    assert why in done.stderr, done.stderr
+    assert list(tmp_path.iterdir()) == []
