@@ -47,6 +47,9 @@ Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messa
 Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,
                         Error *err);
 
+/* The present time as the clock on the wall shows it: what `now` is otherwise. */
+int64_t chat_now(void);
+
 /* Appends the ids of a rendered text: special tokens count in its trusted runs only, and the tokenizer adds nothing
  * (the template writes BOS itself, as transformers' apply_chat_template has it). */
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,

@@ -45,4 +45,7 @@ Status template_render(const Template *parsed, const TemplateInput *input, Trust
 /* Whether the template mentions a variable of this name anywhere ("enable_thinking"). */
 bool template_mentions(const Template *parsed, const char *variable);
 
+/* Whether its text holds this string anywhere ("<|im_end|>"). */
+bool template_writes(const Template *parsed, const char *string);
+
 #endif

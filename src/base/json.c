@@ -107,6 +107,11 @@ const char *json_string(const Json *value, size_t *size) {
   return value->valuestring;
 }
 
+const char *json_number(const Json *value, size_t *size) {
+  *size = (size_t)value->valueint - 1;
+  return value->valuestring + 1;
+}
+
 bool json_string_is(const Json *value, const char *expected) {
   if (!json_is_string(value)) return false;
   size_t size;

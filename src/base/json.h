@@ -51,6 +51,8 @@ const char *json_key(const Json *element);  /* of a member: its key; a U+0000 in
 /* The bytes of a string, with their number, which may hold NULs. PRECOND json_is_string(). */
 const char *json_string(const Json *value, size_t *size);
 bool json_string_is(const Json *value, const char *expected);
+/* The digits of a number as they stood in the text. PRECOND json_is_number(). */
+const char *json_number(const Json *value, size_t *size);
 /* An integer of any int64 exactly: false for fractions, exponents that are not whole, out of range,
  * non-numbers. */
 bool json_int64(const Json *value, int64_t *out);

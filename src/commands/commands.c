@@ -7,6 +7,7 @@ const Command commands[] = {
     {"eval", command_eval, &eval_interface, "logits and perplexity of given tokens"},
     {"bench", command_bench, &bench_interface, "measure speed"},
     {"tokenize", command_tokenize, &tokenize_interface, "text to token ids and back"},
+    {"template", command_template, &template_interface, "render conversations by a chat template"},
     {"inspect", command_inspect, &inspect_interface, "say what is in a checkpoint and what it will take"},
     {"models", command_models, &models_interface,
      "list the checkpoints that are here and whether they will run"},

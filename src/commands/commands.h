@@ -20,6 +20,7 @@ int command_chat(int argc, char **argv);     /* a conversation on a terminal */
 int command_eval(int argc, char **argv);     /* logits and perplexity of given tokens */
 int command_bench(int argc, char **argv);    /* speed */
 int command_tokenize(int argc, char **argv); /* text to ids and back */
+int command_template(int argc, char **argv); /* conversations as prompts */
 int command_inspect(int argc, char **argv);  /* what is in a checkpoint */
 int command_models(int argc, char **argv);   /* the checkpoints that are here */
 int command_pack(int argc, char **argv);     /* a directory to one ak48 file */
@@ -33,6 +34,7 @@ extern const Interface chat_interface;
 extern const Interface eval_interface;
 extern const Interface bench_interface;
 extern const Interface tokenize_interface;
+extern const Interface template_interface;
 extern const Interface inspect_interface;
 extern const Interface models_interface;
 extern const Interface pack_interface;

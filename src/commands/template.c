@@ -1,0 +1,180 @@
+/* template.c - `auk template`: conversations, a JSON object a line, as the prompts that a chat template makes of them.
+ *
+ * Called by: main.c.   Calls: chat.h.
+ * Always true: every line of input has one line of output; nothing but tokenizer_config.json and the template's own
+ *              file is read of a checkpoint. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "tokenizer/chat.h"
+
+typedef struct {
+  ModelFlags model;
+  const char *choice, *file;
+  bool helped;
+} Options;
+
+/* --- one line */
+
+/* "2024-07-26" as seconds since the epoch; false: it is no day. Days are counted from 1 March of year 0. */
+static bool parse_date(const char *text, int64_t *seconds) {
+  int year, month, day, end = 0;
+  static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &end) != 3 || end != 10 || text[end]) return false;
+  if (year < 1 || month < 1 || month > 12 || day < 1 || day > days[month - 1]) return false;
+  bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+  if (month == 2 && day == 29 && !leap) return false;
+  int64_t y = month <= 2 ? year - 1 : year, m = (month + 9) % 12;
+  *seconds = (365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468) * 86400;
+  return true;
+}
+
+static Status read_now(const Json *line, int64_t *now, Error *err) {
+  const Json *date = json_member(line, "now");
+  *now = chat_now();
+  if (!date) return STATUS_OK;
+  size_t size = 0;
+  if (json_is_string(date) && parse_date(json_string(date, &size), now) && size == 10) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "now is expected to be a day, \"YYYY-MM-DD\"");
+}
+
+/* What the template makes of it, or what it raises (*raised). */
+static Status render_line(const Chat *chat, const Json *line, TrustedText *text, bool *raised, Error *err) {
+  int64_t now;
+  *raised = false;
+  if (!json_is_object(line)) return error_set(err, STATUS_USAGE, "no JSON object");
+  TRY(read_now(line, &now, err));
+  return chat_render_json(chat, line, now, text, raised, err);
+}
+
+static Status write_member(const char *name, const char *text, size_t size, Error *err) {
+  Buffer out = {0};
+  Status status = buffer_printf(&out, err, "{\"%s\": ", name);
+  if (status == STATUS_OK) status = json_write_string(&out, text ? text : "", size, err);
+  if (status == STATUS_OK) status = buffer_append_string(&out, "}\n", err);
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&out);
+  return status;
+}
+
+/* Answers the line; *refused: it was none that a template could be asked about. */
+static Status take_line(const Chat *chat, const char *name, size_t number, const Buffer *line, bool *refused,
+                        Error *err) {
+  Json *json = NULL;
+  TrustedText text = {0};
+  Error wrong = {{0}};
+  bool raised = false;
+  char where[320];
+  snprintf(where, sizeof where, "%.280s: line %zu", name, number);
+  Status status =
+      json_parse(where, STATUS_USAGE, line->data ? line->data : "", line->size, NULL, 0, &json, &wrong);
+  if (status == STATUS_OK) status = render_line(chat, json, &text, &raised, &wrong);
+  *refused = status == STATUS_USAGE && !raised;
+  if (*refused && json) {
+    Error reason = wrong;
+    error_set(&wrong, status, "%s: %s", where, reason.text);
+  }
+  json_free(json);
+  if (status == STATUS_OK || raised)
+    status = write_member(raised ? "error" : "rendered", text.text.data, text.text.size, err);
+  else
+    status = write_member("error", wrong.text, strlen(wrong.text), err);
+  trusted_text_release(&text);
+  return status;
+}
+
+/* --- all of them */
+
+static Status take_lines(const Chat *chat, FILE *input, const char *name, Error *err) {
+  Buffer line = {0};
+  size_t n_lines = 0, n_refused = 0, first = 0;
+  Status status;
+  for (;;) {
+    bool found, refused = false;
+    status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
+    if (status != STATUS_OK || !found) break;
+    status = take_line(chat, name, ++n_lines, &line, &refused, err);
+    if (status != STATUS_OK) break;
+    if (refused && n_refused++ == 0) first = n_lines;
+  }
+  buffer_release(&line);
+  if (status == STATUS_OK && n_refused > 0)
+    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines are no conversations, line %zu first", name,
+                     n_refused, n_lines, first);
+  return status;
+}
+
+static Status take_input(const Chat *chat, const Options *options, Error *err) {
+  if (!options->file || strcmp(options->file, "-") == 0)
+    return take_lines(chat, stdin, "standard input", err);
+  FILE *input = fopen(options->file, "re");
+  if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", options->file, strerror(errno));
+  Status status = take_lines(chat, input, options->file, err);
+  fclose(input);
+  return status;
+}
+
+/* --- the command */
+
+static const char about[] =
+    "Renders conversations by a checkpoint's chat template, as Hugging Face's apply_chat_template() does. "
+    "Each\n"
+    "line of standard input is a JSON object with what the template is given:\n"
+    "  {\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"add_generation_prompt\": true}\n"
+    "and any other variable (tools, documents, enable_thinking, ...). \"now\": \"YYYY-MM-DD\" is the day "
+    "for\n"
+    "templates that ask for it. Each has one line of answer, {\"rendered\": \"...\"} or, where the template\n"
+    "raises an exception or fails, {\"error\": \"...\"}. A line that is no JSON object gets an error too; "
+    "then the\n"
+    "exit status is 1 in the end.\n"
+    "\n"
+    "MODEL is a directory; of it only chat_template.jinja, tokenizer_config.json, special_tokens_map.json "
+    "and\n"
+    "chat_template.json are read, of which none has to be there with --chat-template.";
+
+static const Flag flags[] = {
+    FLAG_MODEL("-m, --model", Options, model.path, "a checkpoint's directory (default: $AUK_MODEL)"),
+    FLAG_FILE("--chat-template", "NAME|FILE", Options, choice,
+              "chatml, llama2, llama3, mistral, deepseek, gemma or phi, a name in the checkpoint's own list, "
+              "or a file"),
+    FLAG_FILE("-f, --file", "FILE", Options, file, "where the lines are ('-': stdin)"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
+
+const Interface template_interface = {
+    .usage = "auk template -m MODEL [FLAGS] < LINES",
+    .about = about,
+    .examples = "echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | auk template -m MODEL",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+};
+
+static Status run_template(const Options *options, Chat **chat, Error *err) {
+  char *path = NULL;
+  Status status = model_flags_path(&options->model, &path, err);
+  if (status == STATUS_USAGE && options->choice) status = STATUS_OK; /* it needs no checkpoint */
+  if (status == STATUS_OK && path && !file_is_directory(path))
+    status = error_set(err, STATUS_MODEL, "%s is no directory", path);
+  if (status == STATUS_OK) status = chat_open(path, options->choice, NULL, chat, err);
+  if (status == STATUS_OK && !*chat)
+    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", path);
+  free(path);
+  return status == STATUS_OK ? take_input(*chat, options, err) : status;
+}
+
+int command_template(int argc, char **argv) {
+  Options options = {0};
+  Chat *chat = NULL;
+  Error err = {{0}};
+  Status status = flags_parse(&template_interface, &options, argc, argv, NULL, NULL, &options.helped, &err);
+  if (status == STATUS_OK && !options.helped) status = run_template(&options, &chat, &err);
+  chat_close(chat);
+  return command_finish(status, &err);
+}

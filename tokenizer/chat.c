@@ -1,0 +1,148 @@
+/* chat.c - renders conversations and encodes what comes out; see chat.h.
+ *
+ * Called by: the commands that talk to a model, `auk template`.   Calls: the template, the tokenizer.
+ * Always true: what a template is given is what transformers' apply_chat_template() gives it: messages, tools and
+ * documents (none where there are none), add_generation_prompt, the special tokens by name, and what else was said. */
+#include "tokenizer/chat.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tokenizer/chat_internal.h"
+
+/* --- rendering */
+
+static Status append_member(Buffer *json, const char *key, const char *text, size_t size, Error *err) {
+  TRY(buffer_printf(json, err, ",\"%s\":", key));
+  return json_write_string(json, text, size, err);
+}
+
+/* Reasoning under each name that templates know it by, as transformers does it. */
+static Status append_message(Buffer *json, const ChatMessage *message, Error *err) {
+  TRY(buffer_append_string(json, "{\"role\":", err));
+  TRY(json_write_string(json, message->role, strlen(message->role), err));
+  TRY(append_member(json, "content", message->text ? message->text : "", message->size, err));
+  if (message->thinking) {
+    TRY(append_member(json, "thinking", message->thinking, message->thinking_size, err));
+    TRY(append_member(json, "reasoning_content", message->thinking, message->thinking_size, err));
+  }
+  return buffer_append_string(json, "}", err);
+}
+
+static Status append_variables(Buffer *json, const ChatMessage *messages, size_t n, ChatOptions options,
+                               Error *err) {
+  TRY(buffer_append_string(json, "{\"messages\":[", err));
+  for (size_t i = 0; i < n; i++) {
+    if (i) TRY(buffer_append_string(json, ",", err));
+    TRY(append_message(json, &messages[i], err));
+  }
+  TRY(buffer_printf(json, err, "],\"add_generation_prompt\":%s",
+                    options.add_generation_prompt ? "true" : "false"));
+  if (options.think != THINK_UNSAID)
+    TRY(buffer_printf(json, err, ",\"enable_thinking\":%s", options.think == THINK_YES ? "true" : "false"));
+  return buffer_append_string(json, "}", err);
+}
+
+int64_t chat_now(void) {
+  struct tm parts;
+  time_t now = time(NULL);
+  return localtime_r(&now, &parts) ? (int64_t)now + parts.tm_gmtoff : (int64_t)now;
+}
+
+static Status say_raised(Status status, bool raised, Error *err) {
+  if (!raised || !err) return status;
+  Error message = *err;
+  return error_set(err, STATUS_USAGE, "the chat template says: %s", message.text);
+}
+
+Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
+                   TrustedText *out, Error *err) {
+  Buffer text = {0};
+  Json *variables = NULL;
+  bool raised = false;
+  Status status = append_variables(&text, messages, n_messages, options, err);
+  if (status == STATUS_OK)
+    status = json_parse("the conversation", STATUS_USAGE, text.data, text.size, NULL, 0, &variables, err);
+  buffer_release(&text);
+  if (status == STATUS_OK) status = chat_render_json(chat, variables, chat_now(), out, &raised, err);
+  json_free(variables);
+  return say_raised(status, raised, err);
+}
+
+Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,
+                        Error *err) {
+  const TemplateInput input = {.variables = variables, .specials = chat->specials, .now = now};
+  return template_render(chat->template, &input, out, raised, err);
+}
+
+/* --- encoding */
+
+Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
+                   Error *err) {
+  PromptPiece *pieces = mem_alloc(text->n_runs, sizeof *pieces, "a prompt", err);
+  if (!pieces) return STATUS_FAILED;
+  size_t from = 0;
+  for (size_t i = 0; i < text->n_runs; i++) {
+    size_t end = text->runs[i].end;
+    pieces[i] = (PromptPiece){text->text.data + from, end - from, trusted || text->runs[i].trusted};
+    from = end;
+  }
+  Status status = tokenizer_encode_pieces(tokenizer, pieces, text->n_runs, false, ids, err);
+  free(pieces);
+  return status;
+}
+
+/* --- what a model's template shows of it */
+
+static int32_t special_id(const Tokenizer *tokenizer, const char *content) {
+  int32_t id = tokenizer_find(tokenizer, content);
+  return id >= 0 && tokenizer_is_special(tokenizer, id) ? id : -1;
+}
+
+static Status append_new(IdList *ids, int32_t id, Error *err) {
+  for (size_t i = 0; i < ids->count; i++)
+    if (ids->ids[i] == id) return STATUS_OK;
+  return id < 0 ? STATUS_OK : id_list_append(ids, id, err);
+}
+
+Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err) {
+  static const char *const usual[] = {"<|im_end|>",
+                                      "<|eot_id|>",
+                                      "<|eom_id|>",
+                                      "<end_of_turn>",
+                                      "<|end|>",
+                                      "<|return|>",
+                                      "<|end_of_text|>",
+                                      "<|endoftext|>",
+                                      "<|eot|>",
+                                      "<|end_of_turn|>",
+                                      "<|END_OF_TURN_TOKEN|>",
+                                      "</s>",
+                                      "<｜end▁of▁sentence｜>",
+                                      "<|im_sep|>"};
+  const Json *eos = json_member(chat->specials, "eos_token");
+  if (json_is_string(eos)) {
+    size_t size;
+    TRY(append_new(ids, special_id(tokenizer, json_string(eos, &size)), err));
+  }
+  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    if (template_writes(chat->template, usual[i])) TRY(append_new(ids, special_id(tokenizer, usual[i]), err));
+  return STATUS_OK;
+}
+
+ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer) {
+  static const ChatThinking known[] = {
+      {"<think>", "</think>", false}, {"<thinking>", "</thinking>", false}, {"[THINK]", "[/THINK]", false}};
+  ChatThinking thinking = {.can_switch = template_mentions(chat->template, "enable_thinking")};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    bool written = template_writes(chat->template, known[i].close);
+    bool tokens = tokenizer && tokenizer_find(tokenizer, known[i].open) >= 0 &&
+                  tokenizer_find(tokenizer, known[i].close) >= 0;
+    if (!written && !tokens) continue;
+    thinking.open = known[i].open;
+    thinking.close = known[i].close;
+    break;
+  }
+  return thinking;
+}

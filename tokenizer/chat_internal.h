@@ -1,0 +1,15 @@
+/* chat_internal.h - private to chat*.c: what a Chat is made of. */
+#ifndef AUK_TOKENIZER_CHAT_INTERNAL_H
+#define AUK_TOKENIZER_CHAT_INTERNAL_H
+
+#include "tokenizer/chat.h"
+
+enum { TEMPLATE_FILE_LIMIT = 1 << 20 }; /* bytes: the longest in use have some 20,000 */
+
+struct Chat {
+  Template *template;
+  Json *specials; /* an object: the special tokens, and what every template is given */
+  char *source;
+};
+
+#endif

@@ -1,0 +1,208 @@
+/* chat_open.c - finds and parses a conversation's template, and the special tokens it is rendered with.
+ *
+ * Called by: the commands that talk to a model, `auk template`.   Calls: template_parse.c.
+ * Always true: an open chat needs none of the files any more. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/chat_builtins.h"
+#include "tokenizer/chat_internal.h"
+
+/* A JSON file of the checkpoint, or NULL where there is none. */
+static Status read_json(const char *directory, const char *name, Json **json, Error *err) {
+  *json = NULL;
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
+  MappedFile file = {0};
+  Status status = STATUS_OK;
+  if (file_exists(path)) {
+    status = file_map(path, STATUS_MODEL, &file, err);
+    if (status == STATUS_OK)
+      status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
+    if (status == STATUS_OK && !json_is_object(*json))
+      status = error_set(err, STATUS_MODEL, "%s: is no object", path);
+    file_unmap(&file);
+  }
+  free(path);
+  return status;
+}
+
+/* --- special tokens */
+
+static Status append_special(Buffer *object, const char *key, const Json *value, Error *err) {
+  const Json *content = json_is_object(value) ? json_member(value, "content") : value;
+  if (!json_is_string(content)) return STATUS_OK;
+  size_t size;
+  const char *text = json_string(content, &size);
+  TRY(buffer_append_string(object, ",", err));
+  TRY(json_write_string(object, key, strlen(key), err));
+  TRY(buffer_append_string(object, ":", err));
+  return json_write_string(object, text, size, err);
+}
+
+static bool is_special_name(const char *key) {
+  size_t n = strlen(key);
+  return n > 6 && strcmp(key + n - 6, "_token") == 0;
+}
+
+/* Every NAME_token of the two files, as {"bos_token": "...", ...}: tokenizer_config.json wins. And what transformers
+ * hands to every template, whether it is there or not. */
+static Status collect_specials(const Json *config, const Json *map, Buffer *object, Error *err) {
+  TRY(buffer_append_string(object, "{\"tools\":null,\"documents\":null,\"add_generation_prompt\":false",
+                           err));
+  for (const Json *member = json_first(config); member; member = json_next(member))
+    if (is_special_name(json_key(member))) TRY(append_special(object, json_key(member), member, err));
+  for (const Json *member = json_first(map); member; member = json_next(member)) {
+    const char *key = json_key(member);
+    const Json *other = json_member(config, key);
+    bool known = json_is_string(other) || json_is_string(json_member(other, "content"));
+    if (is_special_name(key) && !known) TRY(append_special(object, key, member, err));
+  }
+  return buffer_append_string(object, "}", err);
+}
+
+static Status read_specials(const char *directory, const Json *config, Chat *chat, Error *err) {
+  Json *map = NULL;
+  Buffer object = {0};
+  if (directory) TRY(read_json(directory, "special_tokens_map.json", &map, err));
+  Status status = collect_specials(config, map, &object, err);
+  if (status == STATUS_OK)
+    status =
+        json_parse("special tokens", STATUS_MODEL, object.data, object.size, NULL, 0, &chat->specials, err);
+  buffer_release(&object);
+  json_free(map);
+  return status;
+}
+
+/* --- templates */
+
+static Status parse_as(Chat *chat, const char *source, const char *text, size_t size, Error *err) {
+  chat->source = strdup(source);
+  if (!chat->source) return error_set(err, STATUS_FAILED, "out of memory: a chat template");
+  return template_parse(source, text, size, &chat->template, err);
+}
+
+static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) {
+  char source[64];
+  snprintf(source, sizeof source, "built-in %s", builtin->name);
+  return parse_as(chat, source, builtin->text, strlen(builtin->text), err);
+}
+
+static Status parse_file(Chat *chat, const char *path, const char *source, Error *err) {
+  Buffer text = {0};
+  Status status = file_read(path, TEMPLATE_FILE_LIMIT, &text, err);
+  if (status == STATUS_OK) status = parse_as(chat, source, text.data ? text.data : "", text.size, err);
+  buffer_release(&text);
+  return status;
+}
+
+/* The template `name` ("default" where it is NULL) of a member that is a string or a list of named ones. */
+static Status parse_member(Chat *chat, const Json *config, const char *source, const char *name, Error *err) {
+  const Json *templates = json_member(config, "chat_template"), *found = NULL;
+  if (json_is_string(templates) && !name) found = templates;
+  for (const Json *item = json_first(templates); json_is_array(templates) && item; item = json_next(item))
+    if (json_string_is(json_member(item, "name"), name ? name : "default"))
+      found = json_member(item, "template");
+  if (!json_is_string(found)) return STATUS_OK;
+  size_t size;
+  const char *text = json_string(found, &size);
+  return parse_as(chat, source, text, size, err);
+}
+
+/* Of the checkpoint, in the order in which transformers looks; chat->template stays NULL where there is none. */
+static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
+  char *path = path_join(directory, "chat_template.jinja", err);
+  if (!path) return STATUS_FAILED;
+  Status status = STATUS_OK;
+  if (!name && file_exists(path)) status = parse_file(chat, path, "chat_template.jinja", err);
+  free(path);
+  if (status == STATUS_OK && !chat->template)
+    status = parse_member(chat, config, "tokenizer_config.json", name, err);
+  if (status != STATUS_OK || chat->template) return status;
+  Json *own;
+  TRY(read_json(directory, "chat_template.json", &own, err));
+  status = parse_member(chat, own, "chat_template.json", name, err);
+  json_free(own);
+  return status;
+}
+
+/* NAME.jinja in additional_chat_templates/, where transformers keeps the further ones. */
+static Status parse_additional(Chat *chat, const char *directory, const char *name, Error *err) {
+  Buffer path = {0};
+  Status status = strchr(name, '/') ? STATUS_OK
+                                    : buffer_printf(&path, err, "%s/additional_chat_templates/%s.jinja%c",
+                                                    directory, name, 0);
+  if (status == STATUS_OK && path.size && file_exists(path.data))
+    status = parse_file(chat, path.data, name, err);
+  buffer_release(&path);
+  return status;
+}
+
+/* --- which one */
+
+static Status refuse_name(const char *name, const Json *config, Error *err) {
+  char known[512] = "";
+  size_t n = 0;
+  for (const ChatBuiltin *builtin = chat_builtins; builtin->name; builtin++)
+    n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", builtin->name);
+  const Json *templates = json_member(config, "chat_template");
+  for (const Json *item = json_is_array(templates) ? json_first(templates) : NULL; item;
+       item = json_next(item)) {
+    size_t size;
+    const Json *own = json_member(item, "name");
+    if (!json_is_string(own) || n > sizeof known - 64) continue;
+    const char *text = json_string(own, &size);
+    n += (size_t)snprintf(known + n, sizeof known - n, ", %.50s", text);
+  }
+  return error_set(err, STATUS_USAGE, "there is no chat template \"%s\": expected a file, or one of %s", name,
+                   known);
+}
+
+static Status choose(Chat *chat, const char *directory, const Json *config, const char *choice, Error *err) {
+  const ChatBuiltin *builtin = chat_builtin_named(choice);
+  if (directory) TRY(parse_own(chat, directory, config, choice, err));
+  if (directory && !chat->template) TRY(parse_additional(chat, directory, choice, err));
+  if (chat->template) return STATUS_OK;
+  if (builtin) return parse_builtin(chat, builtin, err);
+  if (strchr(choice, '/') || file_exists(choice)) return parse_file(chat, choice, choice, err);
+  return refuse_name(choice, config, err);
+}
+
+static Status open_into(Chat *chat, const char *directory, const char *choice, const Tokenizer *tokenizer,
+                        const Json *config, Error *err) {
+  TRY(read_specials(directory, config, chat, err));
+  if (choice) return choose(chat, directory, config, choice, err);
+  if (directory) TRY(parse_own(chat, directory, config, NULL, err));
+  const ChatBuiltin *builtin = tokenizer && !chat->template ? chat_builtin_of(tokenizer) : NULL;
+  return builtin ? parse_builtin(chat, builtin, err) : STATUS_OK;
+}
+
+Status chat_open(const char *directory, const char *choice, const Tokenizer *tokenizer, Chat **chat,
+                 Error *err) {
+  Json *config = NULL;
+  *chat = NULL;
+  Chat *opened = mem_alloc(1, sizeof *opened, "a chat template", err);
+  if (!opened) return STATUS_FAILED;
+  Status status = directory ? read_json(directory, "tokenizer_config.json", &config, err) : STATUS_OK;
+  if (status == STATUS_OK) status = open_into(opened, directory, choice, tokenizer, config, err);
+  json_free(config);
+  if (status == STATUS_OK && opened->template)
+    *chat = opened;
+  else
+    chat_close(opened);
+  return status;
+}
+
+void chat_close(Chat *chat) {
+  if (!chat) return;
+  template_close(chat->template);
+  json_free(chat->specials);
+  free(chat->source);
+  free(chat);
+}
+
+const char *chat_source(const Chat *chat) {
+  return chat->source;
+}

@@ -1,0 +1,16 @@
+/* template_run.h - private to template_eval.c, template_render.c and template_access.c: running nodes. */
+#ifndef AUK_TOKENIZER_TEMPLATE_RUN_H
+#define AUK_TOKENIZER_TEMPLATE_RUN_H
+
+#include "tokenizer/template_eval.h"
+
+Status eval(Render *render, const Node *node, Value *out);
+/* The filters `node` over a text, innermost first. */
+Status eval_block_filter(Render *render, const Node *node, Value text, Value *out);
+
+Status eval_arguments(Render *render, const Node *call, Args *args);
+
+/* Gives a failure its place in the template unless it has one. */
+Status render_placed(Render *render, const Node *node, Status status);
+
+#endif

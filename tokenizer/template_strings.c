@@ -1,0 +1,177 @@
+/* template_strings.c - what Python's strings can do, for methods and filters alike; see template_strings.h.
+ *
+ * Called by: template_methods.c, template_filters.c, template_sequences.c. */
+#include "tokenizer/template_strings.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tokenizer/unicode.h"
+
+/* Where `old` is empty, `new` comes before each character and at the end. */
+static Status put_between_characters(Render *render, Text text, Text new, int64_t count) {
+  size_t at = 0;
+  for (; count != 0; count -= count > 0) {
+    TRY(put_text(render, new));
+    if (at == text.size) return STATUS_OK;
+    size_t next = at + text_step(text, at);
+    TRY(put_text(render, text_slice(text, at, next)));
+    at = next;
+  }
+  return put_text(render, text_slice(text, at, text.size));
+}
+
+Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count, Value *out) {
+  size_t mark = put_mark(render), from = 0;
+  TRY(render_charge_bytes(render, text.size));
+  if (old.size == 0) {
+    TRY(put_between_characters(render, text, new, count));
+    return put_take(render, mark, out);
+  }
+  for (; count != 0; count -= count > 0) {
+    size_t at = text_find(text, old, from, text.size);
+    if (at == SIZE_MAX) break;
+    TRY(put_text(render, text_slice(text, from, at)));
+    TRY(put_text(render, new));
+    from = at + old.size;
+  }
+  if (from == 0) return value_text(render, text, out);
+  TRY(put_text(render, text_slice(text, from, text.size)));
+  return put_take(render, mark, out);
+}
+
+static Status put_times(Render *render, Text fill, size_t times) {
+  for (size_t i = 0; i < times; i++) TRY(put_text(render, fill));
+  return STATUS_OK;
+}
+
+Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out) {
+  TRY(render_charge_bytes(render, text.size));
+  size_t length = text_count(text),
+         missing = width > 0 && (uint64_t)width > length ? (size_t)width - length : 0;
+  size_t left = padding == PAD_LEFT ? missing : 0;
+  if (padding == PAD_BOTH) left = missing / 2 + (missing & (size_t)width & 1); /* as CPython rounds */
+  size_t mark = put_mark(render);
+  TRY(put_times(render, fill, left));
+  TRY(put_text(render, text));
+  TRY(put_times(render, fill, missing - left));
+  return put_take(render, mark, out);
+}
+
+/* What splitlines() ends a line at, besides \r\n. */
+static bool ends_line(uint32_t code) {
+  return (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 ||
+         code == 0x2029;
+}
+
+/* Behind the line that begins at `from`; *end is where its text ends. */
+static size_t pass_line(Text text, size_t from, size_t *end) {
+  size_t at = from;
+  while (at < text.size && !ends_line(text_code(text, at))) at += text_step(text, at);
+  *end = at;
+  if (at == text.size) return at;
+  bool both = text.data[at] == '\r' && at + 1 < text.size && text.data[at + 1] == '\n';
+  return at + (both ? 2 : text_step(text, at));
+}
+
+Status string_lines(Render *render, Text text, bool keep_ends, Value *out) {
+  Value *items;
+  size_t count = 0, end;
+  TRY(render_charge(render, text.size / 8));
+  for (size_t at = 0; at < text.size; at = pass_line(text, at, &end)) count++;
+  TRY(value_list(render, count, &items, out));
+  for (size_t at = 0, next; at < text.size; at = next) {
+    next = pass_line(text, at, &end);
+    TRY(value_text(render, text_slice(text, at, keep_ends ? next : end), items++));
+  }
+  return STATUS_OK;
+}
+
+Status string_capitalized(Render *render, Text text, Value *out) {
+  size_t mark = put_mark(render), first = text.size ? text_step(text, 0) : 0;
+  TRY(put_case(render, text_slice(text, 0, first), CASE_TITLE));
+  TRY(put_case(render, text_slice(text, first, text.size), CASE_LOWER));
+  return put_take(render, mark, out);
+}
+
+Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out) {
+  Cursor cursor;
+  size_t mark = put_mark(render);
+  TRY(cursor_begin(render, items, &cursor));
+  for (size_t i = 0;; i++) {
+    Value item;
+    bool more;
+    TRY(cursor_next(render, &cursor, &item, &more));
+    if (!more) return put_take(render, mark, out);
+    if (i) TRY(put_text(render, separator));
+    if (!convert && item.kind != VALUE_STRING)
+      return render_fail(render, "sequence item %zu: expected str instance, %s found", i, value_type(item));
+    TRY(put_string(render, item));
+  }
+}
+
+bool string_is_alnum(uint32_t code) {
+  const char *category = unicode_category_names[unicode_value(&unicode_categories, code)];
+  return category[0] == 'L' || category[0] == 'N';
+}
+
+/* --- numbers in text */
+
+/* The text without white space around it and without single '_' between digits, as a C string; false: it is empty,
+ * too long or not ASCII. */
+static bool copy_number(Text text, char *out, size_t size) {
+  text = text_strip(text, NULL, STRIP_LEFT | STRIP_RIGHT);
+  size_t n = 0;
+  for (size_t i = 0; i < text.size; i++) {
+    char c = text.data[i];
+    if (c == '_') {
+      bool between = i > 0 && i + 1 < text.size && string_is_alnum((unsigned char)text.data[i - 1] & 0x7f) &&
+                     string_is_alnum((unsigned char)text.data[i + 1] & 0x7f);
+      if (!between) return false;
+      continue;
+    }
+    if (c <= ' ' || c > '~' || n + 1 >= size) return false;
+    out[n++] = c;
+  }
+  out[n] = '\0';
+  return n > 0;
+}
+
+bool string_to_int(Text text, int base, int64_t *out) {
+  char copy[80];
+  if ((base != 0 && (base < 2 || base > 36)) || !copy_number(text, copy, sizeof copy)) return false;
+  const char *at = copy;
+  bool negative = *at == '-';
+  if (*at == '-' || *at == '+') at++;
+  char mark = at[0] == '0' ? (char)(at[1] | 0x20) : '\0';
+  int marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+  if (marked && (base == marked || base == 0)) {
+    at += 2;
+    base = marked;
+  } else if (base == 0) {
+    if (at[0] == '0' && at[strspn(at, "0")]) return false;
+    base = 10;
+  }
+  int64_t value = 0;
+  if (!*at) return false;
+  for (; *at; at++) {
+    int digit = *at >= '0' && *at <= '9' ? *at - '0' : (*at | 0x20) - 'a' + 10;
+    if (digit < 0 || digit >= base) return false;
+    if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
+        __builtin_sub_overflow(value, (int64_t)digit, &value))
+      return false;
+  }
+  return negative ? (*out = value, true) : !__builtin_sub_overflow((int64_t)0, value, out);
+}
+
+bool string_to_float(Text text, double *out) {
+  char copy[400];
+  if (!copy_number(text, copy, sizeof copy)) return false;
+  const char *at = copy + (copy[0] == '-' || copy[0] == '+');
+  bool word = strcasecmp(at, "inf") == 0 || strcasecmp(at, "infinity") == 0 || strcasecmp(at, "nan") == 0;
+  if (!word && strspn(at, "0123456789.eE+-") != strlen(at)) return false;
+  char *end;
+  *out = strtod(copy, &end);
+  return *end == '\0';
+}

@@ -1,0 +1,19 @@
+/* template_strings.h - private to template_*.c: what Python's strings can do, for methods and filters alike. */
+#ifndef AUK_TOKENIZER_TEMPLATE_STRINGS_H
+#define AUK_TOKENIZER_TEMPLATE_STRINGS_H
+
+#include "tokenizer/template_eval.h"
+
+typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
+
+Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
+                       Value *out); /* -1: all */
+Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out);
+Status string_lines(Render *render, Text text, bool keep_ends, Value *out); /* splitlines() */
+Status string_capitalized(Render *render, Text text, Value *out);
+Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out);
+bool string_is_alnum(uint32_t code);
+bool string_to_int(Text text, int base, int64_t *out);
+bool string_to_float(Text text, double *out);
+
+#endif
