@@ -163,10 +163,6 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
     cache->useless = true;
     return error_set(err, STATUS_FAILED, "not for this device or model");
   }
-  if (rope_short_text(&cache->use.model->config) != INT32_MAX) {
-    cache->useless = true;
-    return error_set(err, STATUS_FAILED, "the keys of this model depend on how long the text becomes");
-  }
   bool known;
   TRY(make_key(cache, may_read, &known, err));
   if (!known && may_read)

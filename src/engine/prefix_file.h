@@ -7,10 +7,12 @@
  *       12  i32                   n: these, 1 .. PREFIX_BLOCK
  *       16  i32                   n_layers
  *       20  i32                   key_size
- *       24  u64                   layer_bytes: of these tokens' keys and values in one layer
- *       32  u64                   hash64() of all other bytes before the data
- *       40  char[64]              label: what a person calls the model; no part of its identity
- *      104  char[key_size]        key: what the numbers depend on beside the ids, zeros to a multiple of 8
+ *       24  i32                   long_text: 1 for the keys of a long text (model/config.h, rope_short_text)
+ *       28                        zeros
+ *       32  u64                   layer_bytes: of these tokens' keys and values in one layer
+ *       40  u64                   hash64() of all other bytes before the data
+ *       48  char[64]              label: what a person calls the model; no part of its identity
+ *      112  char[key_size]        key: what the numbers depend on beside the ids, zeros to a multiple of 8
  *           i32[start + n]        ids of the whole text so far, zeros to a multiple of 8
  *           u64[n_layers]         hash64() of each layer's bytes
  *           [n_layers][layer_bytes]   as Backend's kv_read() has them
@@ -27,13 +29,14 @@
 
 #include "base/status.h"
 
-enum { PREFIX_BLOCK = 256, PREFIX_HEADER = 104, PREFIX_LABEL = 64 };
+enum { PREFIX_BLOCK = 256, PREFIX_HEADER = 112, PREFIX_LABEL = 64 };
 
 /* What the files that may be used have in common. */
 typedef struct {
   const char *key;
   int n_layers;
   size_t token_bytes; /* of one token in one layer */
+  bool long_text;
 } PrefixKind;
 
 typedef struct {

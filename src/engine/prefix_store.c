@@ -52,7 +52,8 @@ static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
 }
 
 static PrefixKind kind_of(const PrefixStore *store, const Session *session) {
-  return (PrefixKind){store->options.key, session_layers(session), session_kv_bytes(session)};
+  return (PrefixKind){store->options.key, session_layers(session), session_kv_bytes(session),
+                      session_is_long(session)};
 }
 
 /* A text on its way through the store. */
@@ -66,6 +67,11 @@ typedef struct {
   PrefixReport *report;
   uint64_t superseded; /* by the first block that is saved: one with fewer of its tokens; 0: none */
 } Walk;
+
+/* What the chain of a text's hashes begins with: its tokens have other keys in a long text. */
+static uint64_t chain_start(const Walk *walk) {
+  return walk->store->key_hash + walk->kind.long_text;
+}
 
 /* The block's file at this name, if it is there and whole and of exactly these ids: of as many as it has, or
  * (partly) of as many as agree, in *common. */
@@ -188,7 +194,7 @@ static void open_batch(const Walk *walk, int *start, uint64_t *before, Batch *ba
 
 static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held, Error *err) {
   int start = *n_held / PREFIX_BLOCK * PREFIX_BLOCK, last = walk->n - 1;
-  uint64_t before = walk->store->key_hash;
+  uint64_t before = chain_start(walk);
   for (int at = 0; at < start; at += PREFIX_BLOCK) before = chain(before, walk->ids + at, PREFIX_BLOCK);
   for (bool more = true; more && start < last;) {
     Batch batch;
@@ -214,7 +220,7 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
 
 static Status restore(void *user, Session *session, int *n_held, Error *err) {
   Walk *walk = user;
-  (void)session;
+  walk->kind = kind_of(walk->store, session); /* now it knows how long the text is */
   size_t room = PREFIX_BLOCK * walk->kind.token_bytes;
   unsigned char *memory = mem_alloc((size_t)walk->store->options.n_threads, room, "cached keys", err);
   if (!memory) return STATUS_FAILED;
@@ -240,7 +246,7 @@ static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;
   uint64_t own;
   *start = 0;
-  *before = walk->store->key_hash;
+  *before = chain_start(walk);
   while (open_whole_block(walk, *start, *before, &own, &file)) {
     prefix_mark_used(file.path, walk->now_ns - *start);
     walk->report->bytes += prefix_file_bytes(&walk->kind, *start, PREFIX_BLOCK);

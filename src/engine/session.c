@@ -172,6 +172,10 @@ int session_layers(const Session *s) {
   return s->config->n_layers;
 }
 
+bool session_is_long(const Session *s) {
+  return s->long_text;
+}
+
 Status session_kv_read(Session *s, Span span, int layer, void *out, Error *err) {
   if (span.pos < 0 || span.n_tokens < 1 || span.n_tokens > s->n_past - span.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", span.n_tokens,

@@ -20,11 +20,11 @@
 
 enum { CONTEXT = 4000, THREADS = 2 };
 
-static const Model model = {.config = {.n_layers = FAKE_LAYERS,
-                                       .vocab_size = FAKE_VOCAB,
-                                       .max_position = CONTEXT,
-                                       .n_kv_heads = 1,
-                                       .head_dim = 1}};
+static Model model = {.config = {.n_layers = FAKE_LAYERS,
+                                 .vocab_size = FAKE_VOCAB,
+                                 .max_position = CONTEXT,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 1}};
 
 static char directory[256];
 
@@ -294,6 +294,21 @@ static void another_key_shares_nothing(void **state) {
   assert_int_equal(answer("model a, program 1", ids, 700), 699);
 }
 
+/* The keys of a text of more tokens than longrope's original length are others, from its first token on. */
+static void long_texts_have_keys_of_their_own(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 700, 700, 0);
+  model.config.rope = (RopeConfig){.kind = ROPE_LONG, .original_max_position = 500};
+  keep("k", UINT64_MAX, ids, 700);
+  assert_int_equal(answer("k", ids, 500), 0);
+  assert_int_equal(answer("k", ids, 501), 500);
+  keep("k", UINT64_MAX, ids, 500);
+  assert_int_equal(answer("k", ids, 500), 499);
+  assert_int_equal(answer("k", ids, 700), 699);
+  model.config.rope = (RopeConfig){0};
+}
+
 /* --- what is saved */
 
 static void only_what_is_new_is_written(void **state) {
@@ -453,7 +468,7 @@ static void damaged_files_are_not_used(void **state) {
 
 static void cut_files_are_not_used(void **state) {
   (void)state;
-  static const size_t sizes[] = {0, 1, 39, 103, 104, 110, 1200, 2000};
+  static const size_t sizes[] = {0, 1, 39, 111, 112, 120, 1200, 2000};
   int32_t ids[CONTEXT];
   make_text(ids, 600, 600, 0);
   keep("the key", UINT64_MAX, ids, 600);
@@ -678,6 +693,7 @@ int main(void) {
       IN_DIRECTORY(a_short_context_takes_part_of_a_block),
       IN_DIRECTORY(restored_tokens_count_for_penalties),
       IN_DIRECTORY(another_key_shares_nothing),
+      IN_DIRECTORY(long_texts_have_keys_of_their_own),
       IN_DIRECTORY(only_what_is_new_is_written),
       IN_DIRECTORY(files_are_the_owners_alone),
       IN_DIRECTORY(what_was_unused_the_longest_goes_first),
