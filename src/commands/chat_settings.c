@@ -27,11 +27,17 @@ static const struct {
     {chat_flags, sizeof chat_flags / sizeof *chat_flags, offsetof(AssistantFlags, chat), "--think-budget,"},
 };
 
+static bool same_name(const char *name, const char *text, size_t size) {
+  for (size_t i = 0; i < size; i++)
+    if (name[i] != (text[i] == '_' ? '-' : text[i])) return false;
+  return true;
+}
+
 /* Whether `names` ("-s, --seed") holds the name without its dashes; copies the spelling into out. */
 static bool find_spelling(const char *names, const char *name, size_t size, char out[64]) {
   for (const char *at = names; *at;) {
     size_t length = strcspn(at, ","), dashes = strspn(at, "-");
-    if (length - dashes == size && strncmp(at + dashes, name, size) == 0 && length < 64) {
+    if (length - dashes == size && same_name(at + dashes, name, size) && length < 64) {
       memcpy(out, at, length);
       out[length] = 0;
       return true;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "commands/console.h"
 
@@ -179,9 +180,10 @@ static void clear_progress(Dialogue *d) {
 
 static void prefilling(void *user, int done, int total) {
   Dialogue *d = user;
+  enum { SHORT_MS = 300 }; /* nobody wants to read of less */
   if (!d->interactive || !d->ansi || d->talk->no_status) return;
   clear_progress(d);
-  if (done == total || total - done < 2) return;
+  if (done == total || clock_ms() - d->began_ms < SHORT_MS) return;
   fprintf(d->screen, "%sprompt: %d of %d tokens%s", d->dim ? "\033[2m" : "", done, total,
           d->dim ? "\033[22m" : "");
   fflush(d->screen);
@@ -190,7 +192,7 @@ static void prefilling(void *user, int done, int total) {
 
 static void tell_fullness(Dialogue *d) {
   static const int levels[] = {90, 75};
-  int n_ctx = session_context(d->assistant.session), used = (int)d->held.count;
+  int n_ctx = session_context(d->assistant.session), used = session_length(d->assistant.session);
   int full = (int)(100LL * used / n_ctx);
   if (full < levels[1]) d->told_full = 0;
   for (int i = 0; i < 2; i++) {
@@ -219,8 +221,8 @@ static void tell_status(const Dialogue *d) {
   const AnswerResult *r = &d->result;
   if (!d->interactive || d->talk->no_status) return;
   double rate = r->n_generated > 1 && r->decode_ms > 0 ? (r->n_generated - 1) * 1e3 / r->decode_ms : 0;
-  dialogue_note(d, "[%d tokens, %.1f/s; context %zu of %d]", r->n_generated, rate, d->held.count,
-                session_context(d->assistant.session));
+  dialogue_note(d, "[%d tokens, %.1f/s; context %d of %d]", r->n_generated, rate,
+                session_length(d->assistant.session), session_context(d->assistant.session));
 }
 
 static void count(Dialogue *d) {
@@ -251,10 +253,14 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
     console_mode(CONSOLE_ANSWERING);
   }
   show_begin(&d->show);
+  d->began_ms = clock_ms();
   Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
   clear_progress(d);
   if (status == STATUS_OK) status = end_line(d, err);
-  if (d->interactive) console_mode(CONSOLE_IDLE);
+  if (d->interactive) {
+    console_mode(CONSOLE_IDLE);
+    console_attend(); /* an interruption of the answer is none of the next line */
+  }
   return status;
 }
 

@@ -29,6 +29,7 @@ typedef struct {
   FILE *screen;          /* the terminal they see; of a pipe: standard error */
   bool ansi, dim;        /* it takes escape sequences; notes are dim */
   bool in_progress;      /* a line of progress stands there */
+  double began_ms;       /* of the answer */
   AnswerResult result;   /* of the last answer */
   Buffer text, thinking; /* likewise */
   bool has_result;
