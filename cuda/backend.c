@@ -470,36 +470,37 @@ static Status cuda_settle(BackendState *s, Error *err) {
 
 /* Of k or v: a run of rows for each KV head, n_ctx rows apart in the cache and n_stored apart on the host. */
 static Status copy_rows(BackendState *s, void *all, Span span, int layer, int n_stored, char *host,
-                        enum cudaMemcpyKind way, Error *err) {
+                        bool to_host, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   size_t row = (size_t)c->head_dim * (s->options.kv == KV_F32 ? 4 : 2), n = (size_t)span.n_tokens * row;
   size_t host_pitch = (size_t)n_stored * row, cache_pitch = (size_t)s->options.n_ctx * row;
   char *cache = (char *)kv_layer(s, all, layer) + (size_t)span.pos * row;
-  bool out = way == cudaMemcpyDeviceToHost;
-  return cuda_status(cudaMemcpy2DAsync(out ? host : cache, out ? host_pitch : cache_pitch, out ? cache : host,
-                                       out ? cache_pitch : host_pitch, n, (size_t)c->n_kv_heads, way,
-                                       s->loaded->stream),
-                     "cannot copy keys and values", err);
+  return cuda_status(
+      cudaMemcpy2DAsync(to_host ? host : cache, to_host ? host_pitch : cache_pitch, to_host ? cache : host,
+                        to_host ? cache_pitch : host_pitch, n, (size_t)c->n_kv_heads,
+                        to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, s->loaded->stream),
+      "cannot copy keys and values", err);
 }
 
 /* Any thread may call this: each has a current device of its own. Host memory is the caller's again after. */
-static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host,
-                         enum cudaMemcpyKind way, Error *err) {
+static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host, bool to_host,
+                         Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   size_t keys = (size_t)c->n_kv_heads * (size_t)n_stored * (size_t)c->head_dim;
   TRY(cuda_status(cudaSetDevice(s->loaded->gpu), "cannot use it", err));
-  TRY(copy_rows(s, s->k, span, layer, n_stored, host, way, err));
-  TRY(copy_rows(s, s->v, span, layer, n_stored, host + keys * (s->options.kv == KV_F32 ? 4 : 2), way, err));
+  TRY(copy_rows(s, s->k, span, layer, n_stored, host, to_host, err));
+  TRY(copy_rows(s, s->v, span, layer, n_stored, host + keys * (s->options.kv == KV_F32 ? 4 : 2), to_host,
+                err));
   return finished(s, err);
 }
 
 static Status cuda_kv_read(BackendState *s, Span span, int layer, void *out, Error *err) {
-  return copy_layer(s, span, layer, span.n_tokens, out, cudaMemcpyDeviceToHost, err);
+  return copy_layer(s, span, layer, span.n_tokens, out, true, err);
 }
 
 static Status cuda_kv_write(BackendState *s, Span span, int layer, int n_stored, const void *from,
                             Error *err) {
-  return copy_layer(s, span, layer, n_stored, (char *)from, cudaMemcpyHostToDevice, err);
+  return copy_layer(s, span, layer, n_stored, (char *)from, false, err);
 }
 
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {

@@ -164,7 +164,6 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
 
 size_t session_kv_bytes(const Session *s) {
   if (!s->backend->kv_read || !s->backend->kv_write) return 0;
-  if (rope_short_text(s->config) < INT32_MAX) return 0; /* they are good for texts of one length only */
   return 2 * (size_t)s->config->n_kv_heads * (size_t)s->config->head_dim * (s->sizes.kv == KV_F16 ? 2 : 4);
 }
 
