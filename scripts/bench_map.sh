@@ -17,8 +17,10 @@ import json, pathlib, statistics, subprocess, sys, time
 auk, model, threads, n_records = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 ANSWER = 8
 machine = ["-m", model, "--device", "cpu", "-t", threads]
-subjects = "the weather,a parcel,the waiter,our room,the train,his answer,the manual,a refund,the garden,her phone".split(",")
-states = "was late,came early,is broken,looks new,was rude,made us laugh,costs too much,works again,is lost,was fine".split(",")
+subjects = ["the weather", "a parcel", "the waiter", "our room", "the train", "his answer", "the manual", "a refund",
+            "the garden", "her phone"]
+states = ["was late", "came early", "is broken", "looks new", "was rude", "made us laugh", "costs too much",
+          "works again", "is lost", "was fine"]
 words = "today,again,at last,as ever,of course,for once,by far,it seems,they say,I think".split(",")
 records = [f"{subjects[i % 10]} {states[i // 10 % 10]} {words[i // 100 % 10]}" for i in range(n_records)]
 prompt = ("Sort what customers write into praise, complaint or question, and say in a few words why. "

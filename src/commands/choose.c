@@ -1,7 +1,7 @@
 /* choose.c - see choose.h.   Called by: commands/run.c, map.c.   Calls: assistant.c, chat.h, session_score().
  *
- * Always true: the common beginning of prompt and answers is computed once, and each answer's own tokens once, but for
- *              its last one, behind which nothing is asked. */
+ * Always true: the common beginning of prompt and answers is computed once, and each answer's own tokens
+ *              once, but for its last one, behind which nothing is asked. */
 #include "commands/choose.h"
 
 #include <math.h>

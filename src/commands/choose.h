@@ -1,10 +1,10 @@
 /* choose.h - which of some given answers the model finds likeliest (--choose).
  *
- * An answer's score is what the model gives its tokens behind the prompt, as the assistant's own words: the sum
- * of the natural logarithms of their probabilities, or the mean. Prompt and answer are encoded as one text, as
- * the tokenizer may join what meets at their border; scored is what follows the tokens that the prompt and all
- * of the answers have in common. No end token is scored, and no thought is made: a model that would think is
- * told not to. */
+ * An answer's score is what the model gives its tokens behind the prompt, as the assistant's own words: the
+ * sum of the natural logarithms of their probabilities, or the mean. Prompt and answer are encoded as one
+ * text, as the tokenizer may join what meets at their border; scored is what follows the tokens that the
+ * prompt and all of the answers have in common. No end token is scored, and no thought is made: a model that
+ * would think is told not to. */
 #ifndef AUK_COMMANDS_CHOOSE_H
 #define AUK_COMMANDS_CHOOSE_H
 
@@ -60,7 +60,8 @@ Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *
 /* Appends the members of an object, without braces: choice, choice_index, scores, usage, timings. */
 Status choices_json(const Choices *choices, Buffer *out, Error *err);
 
-/* `auk -m MODEL -p TEXT --choose a,b`: the assistant starts zeroed. With exit_choice the status is 10 and up. */
+/* `auk -m MODEL -p TEXT --choose a,b`: the assistant starts zeroed. The status is 10 and up where the
+ * flags ask for it. */
 Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
                   const AssistantFlags *assistant_flags, Assistant *assistant, Error *err);
 

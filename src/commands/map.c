@@ -1,10 +1,11 @@
 /* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: one answer after the other for many records.
  *
  * Called by: commands/run.c.   Calls: map_records.c, map_answer.c, map_results.c.
- * Always true: one record and its answer are held at a time; a record's result is written, or it has none; results
- *              are in the order of the records, and so many whole ones as records were read and settled.
- * The prompts' common beginning is computed once: the session keeps what a prompt has in common with what it holds,
- * and drops the answer behind it. */
+ * Always true: one record and its answer are held at a time; results are in the order of the records; what is
+ *              written of one is its whole result.
+ *
+ * The prompts' common beginning is computed once: the session keeps what a prompt has in common with what it
+ * holds, and drops the answer behind it. */
 #include "commands/map.h"
 
 #include <stdio.h>

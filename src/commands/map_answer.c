@@ -1,4 +1,6 @@
-/* map_answer.c - see map_answer.h.   Called by: commands/map.c.   Calls: map_prompt.c, assistant.c, choose.c, show.c. */
+/* map_answer.c - see map_answer.h.
+ *
+ * Called by: commands/map.c.   Calls: map_prompt.c, assistant.c, choose.c, show.c. */
 #include "commands/map_answer.h"
 
 #include <string.h>

@@ -28,7 +28,8 @@ typedef struct {
 } Mapping;                                  /* starts zeroed */
 
 /* Makes the prompt of a record, answers it, and puts the result into `line`, with its end. STATUS_USAGE and
- * STATUS_MODEL are the record's fault; STATUS_INTERRUPTED: there is no result. PRECOND the assistant has started. */
+ * STATUS_MODEL are the record's fault; STATUS_INTERRUPTED: there is no result. PRECOND the assistant has
+ * started. */
 Status map_answer(Mapping *mapping, const Record *record, Buffer *line, Error *err);
 /* The result that an error is. */
 Status map_error(Mapping *mapping, const Record *record, const Error *error, Buffer *line, Error *err);

@@ -140,7 +140,8 @@ static Status append_content(JsonSpan content, size_t index, Buffer *text, Error
   return STATUS_OK;
 }
 
-/* Appends the role with a NUL behind it. Templates trust it, so that it must not be able to hold a control token. */
+/* Appends the role with a NUL behind it. Templates trust it, so that it must not be able to hold a control
+ * token. */
 static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err) {
   size_t start = text->size;
   if (!is_string(role)) return error_set(err, STATUS_USAGE, "message %zu has no role", index);

@@ -2,8 +2,8 @@
  *
  * In a pattern {} is the record; where records are JSON, {NAME} is a member of the object and {} the whole of
  * it (a record that is a JSON string: that). A name is made of letters, digits, '_', '-', '.' and anything
- * beyond ASCII. Double braces around such a thing stand for single ones: {{}} is {}, {{NAME}} is {NAME}. Every
- * other brace is itself. */
+ * beyond ASCII. Double braces around such a thing stand for single ones: {{}} is {}, {{NAME}} is {NAME}.
+ * Every other brace is itself. */
 #ifndef AUK_COMMANDS_MAP_PROMPT_H
 #define AUK_COMMANDS_MAP_PROMPT_H
 
@@ -29,8 +29,9 @@ typedef struct {
 
 /* Adds what stands before it all, as it is: for files. The text must outlive the pattern. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);
-/* Adds -p (NULL: the record itself; a JSON one's member "prompt" or "messages"). Text without {} comes behind the record, on a line of its own, as it comes
- * behind standard input in one shot; where records are JSON it is refused (STATUS_USAGE). */
+/* Adds -p (NULL: the record itself; a JSON one's member "prompt" or "messages"). Text without {} comes behind
+ * the record, on a line of its own, as it comes behind standard input in one shot; where records are JSON it
+ * is refused (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
 void prompt_pattern_release(PromptPattern *pattern);
 

@@ -12,8 +12,8 @@
 /* A text that needs more bytes than this fits no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
-/* What a record is, beside its bytes. A line loses the CR before its LF, the first one a byte order mark. What
- * follows the last end is a record too, unless it is empty; an empty line is one. */
+/* What a record is, beside its bytes. A line loses the CR before its LF, the first one a byte order mark.
+ * What follows the last end is a record too, unless it is empty; an empty line is one. */
 typedef struct {
   char end;          /* '\n' or NUL */
   bool passes_blank; /* those of white space only are none (JSON Lines) */
@@ -57,8 +57,8 @@ Status record_reader_attach(int descriptor, const char *name, RecordRules rules,
                             Error *err);
 void record_reader_close(RecordReader *reader);
 
-/* The next record; *found is false where there is none. Waits for it; a signal that set *interrupted ends that
- * (STATUS_INTERRUPTED). */
+/* The next record; *found is false where there is none. Waits for it; a signal that set *interrupted ends
+ * that (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* map_results.c - see map_results.h.   Called by: commands/map.c.
  *
- * Always true: `end` is where the next result goes, and what lay behind it was cut off before one does; nothing
- * is written before what is there was found to be ours. */
+ * Always true: `end` is where the next result goes, and what lay behind it was cut off before one does;
+ * nothing is written before what is there was found to be ours. */
 #include "commands/map_results.h"
 
 #include <errno.h>

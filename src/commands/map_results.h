@@ -17,9 +17,9 @@
 #include "commands/map_records.h"
 
 typedef enum {
-  RESULTS_LINES, /* text: newlines, CRs and backslashes in it as \n, \r and \\; an error begins with \! */
-  RESULTS_NUL, /* text as it is, a NUL behind it, one in it as U+FFFD; what begins with \! counts as an error */
-  RESULTS_JSON /* an object a line, its first members "index" and "input"; an error has a member "error" */
+  RESULTS_LINES, /* text; \n, \r and \\ for newlines, CRs and backslashes in it; \! begins an error */
+  RESULTS_NUL,   /* text as it is, a NUL behind it, U+FFFD for one in it; what begins with \! is an error */
+  RESULTS_JSON   /* an object a line, its first members "index" and "input"; an error has a member "error" */
 } ResultsFormat;
 
 typedef struct {

@@ -1,4 +1,5 @@
-"""`auk --choose` on the tiny trained model: scores against the logits of `auk eval` over prompt and answer as one text."""
+"""`auk --choose` on the tiny trained model: scores against the logits of `auk eval` over prompt and answer as one
+text."""
 import json
 import os
 import pty
@@ -25,7 +26,7 @@ def choose(run, stories):
 
 @pytest.fixture
 def reference(run, stories, tmp_path):
-    """reference(prompt, answers): {answer: log-probabilities of its tokens}, as `auk eval` and `auk tokenize` have them."""
+    """reference(prompt, answers): {answer: log-probabilities of its tokens}, by `auk eval` and `auk tokenize`."""
 
     def ids_of(text):
         return [int(word) for word in run("tokenize", "-m", stories, "-p", text).stdout.split()]
@@ -36,7 +37,8 @@ def reference(run, stories, tmp_path):
         scores = {}
         for answer, ids in zip(answers, encoded[1:]):
             (tmp_path / "ids").write_text(" ".join(map(str, ids)))
-            process = run("eval", "-m", stories, "--ids-file", tmp_path / "ids", "--logits-out", tmp_path / "logits.npy")
+            process = run("eval", "-m", stories, "--ids-file", tmp_path / "ids", "--logits-out",
+                          tmp_path / "logits.npy")
             assert process.returncode == 0, process.stderr
             logits = np.load(tmp_path / "logits.npy").astype(np.float64)
             logits -= logits.max(axis=1, keepdims=True)
@@ -178,7 +180,8 @@ def test_records_are_sorted_by_the_best_answer(run, stories, reference):
 
 
 def test_a_record_that_cannot_be_scored_is_an_error_in_its_place(run, stories):
-    process = run("-m", stories, "--raw", "--map", "-", "--choose", "a,b", "--json", input=b"Tim\n\xff\n" + b"so " * 999)
+    process = run("-m", stories, "--raw", "--map", "-", "--choose", "a,b", "--json",
+                  input=b"Tim\n\xff\n" + b"so " * 999)
     assert process.returncode == 1
     found = [json.loads(line) for line in process.stdout.splitlines()]
     assert [set(record) & {"choice", "error"} for record in found] == [{"choice"}, {"error"}, {"error"}]

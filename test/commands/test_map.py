@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+# Each start of a program takes ten times as long there: fewer of them look at the same.
+SANITIZED = "sanitize" in os.environ.get("AUK", "")
 NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
 PATTERN = "One day, {} went to"
 
@@ -63,7 +65,8 @@ def test_each_line_has_the_answer_of_one_shot_in_order(map_run, one):
 
 
 def test_the_record_is_the_prompt_where_there_is_no_other(map_run, one):
-    assert map_run(lines=["One day, Tim", "The dog"]).stdout.decode() == one("One day, Tim") + "\n" + one("The dog") + "\n"
+    got = map_run(lines=["One day, Tim", "The dog"]).stdout.decode()
+    assert got == one("One day, Tim") + "\n" + one("The dog") + "\n"
 
 
 def test_the_record_comes_first_where_it_has_no_place(map_run, one):
@@ -87,7 +90,7 @@ def test_every_line_is_a_record_whatever_ends_it(map_run, one):
 def test_an_answer_keeps_to_its_line(map_run):
     """Newlines come out as \\n, and a backslash as two, whatever the model writes."""
     flags = ["-p", "{}", "--temp", 100, "--ignore-eos", "-s", 5, "-n", 60]  # every token is about as likely
-    lines = ["Once"] * 40
+    lines = ["Once"] * (10 if SANITIZED else 40)
     told = texts(map_run(*flags, "--json", lines=lines))
     plain = map_run(*flags, lines=lines).stdout.decode("utf-8").split("\n")
     assert plain.pop() == "" and len(plain) == len(lines)
@@ -217,14 +220,14 @@ def test_memory_does_not_grow_with_the_number_of_records(start, stories, tmp_pat
                     "-p", "{who} went", stdin=subprocess.PIPE)
     sizes = []
     for _ in range(2):
-        for i in range(1000):
+        for i in range(200 if SANITIZED else 1000):
             process.stdin.write(json.dumps({"who": NAMES[i % 6], "id": i}).encode() + b"\n")
             process.stdin.flush()
             process.stdout.readline()
         sizes.append(resident(process.pid))
     process.stdin.close()
     assert process.wait() == 0
-    if "AUK" not in os.environ or "sanitize" not in os.environ["AUK"]:  # which keeps freed memory aside
+    if not SANITIZED:  # it keeps freed memory aside
         assert sizes[1] - sizes[0] < 1000, sizes
 
 
@@ -256,7 +259,7 @@ def test_an_interruption_ends_between_results(start, stories):
 
 
 def test_progress_is_for_terminals(auk, stories, tmp_path):
-    (tmp_path / "in").write_text("Once\n" * 2000)
+    (tmp_path / "in").write_text("Once\n" * 500)
     main, terminal = pty.openpty()
     process = subprocess.Popen([*auk, "-m", stories, "--raw", "-t", "1", "-n", "4", "--map", str(tmp_path / "in")],
                                stdin=subprocess.DEVNULL, stdout=open(tmp_path / "out", "wb"), stderr=terminal)
@@ -270,8 +273,8 @@ def test_progress_is_for_terminals(auk, stories, tmp_path):
     os.close(main)
     assert process.wait() == 0
     assert b"records, " in shown and b"% of the input" in shown and b" left" in shown
-    assert b"2000 records answered" in shown
-    assert (tmp_path / "out").read_bytes().count(b"\n") == 2000
+    assert b"500 records answered" in shown
+    assert (tmp_path / "out").read_bytes().count(b"\n") == 500
 
 
 def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):
@@ -324,7 +327,7 @@ def test_cut_anywhere_it_goes_on_with_the_next(run, job, tmp_path):
         told.unlink(missing_ok=True)
         run(*job, *flags, "--resume", out)
         whole, inputs = out.read_bytes(), told.read_bytes() if told.exists() else None
-        for size in random.Random(1).sample(range(len(whole)), 4):
+        for size in random.Random(1).sample(range(len(whole)), 1 if SANITIZED else 4):
             out.write_bytes(whole[:size])
             assert run(*job, *flags, "--resume", out).returncode == 1
             if "--json" in flags:
@@ -345,7 +348,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, tmp_p
         whole_s = time.monotonic() - start
         want = stable(want) if flags else want.splitlines()
         n_kills = n_inside = 0
-        while n_kills < 25:
+        while n_kills < (5 if SANITIZED else 25):
             process = subprocess.Popen([*auk, *job, *flags, "--resume", str(out)], stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(rng.uniform(0, whole_s * 0.8))
@@ -360,7 +363,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, tmp_p
             if not killed or len(got) == len(want):
                 assert got == want
                 out.unlink()
-        assert n_inside > 5, "no kill came while records were answered"
+        assert n_inside > n_kills / 5, "no kill came while records were answered"
         assert run(*job, *flags, "--resume", out).returncode == 1
         got = out.read_bytes()
         assert (stable(got) if flags else got.splitlines()) == want
@@ -431,7 +434,8 @@ def test_files_of_others_are_not_touched(run, job, tmp_path):
 
 def test_one_process_has_the_file(start, run, stories, job, tmp_path):
     out = tmp_path / "out"
-    first = start("-m", stories, "--raw", "-n", "4", "--map", "-", "--json", "--resume", str(out), stdin=subprocess.PIPE)
+    first = start("-m", stories, "--raw", "-n", "4", "--map", "-", "--json", "--resume", str(out),
+                  stdin=subprocess.PIPE)
     first.stdin.write(b"Tim\n")
     first.stdin.flush()
     while not out.exists() or not out.read_bytes():

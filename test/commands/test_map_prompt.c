@@ -1,5 +1,5 @@
-/* test_map_prompt.c - patterns and records to prompts: what is a placeholder and what is text, members of every
- * kind, conversations, and what is wrong with a record said in words. */
+/* test_map_prompt.c - patterns and records to prompts: what is a placeholder and what is text, members of
+ * every kind, conversations, and what is wrong with a record said in words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_map_records.c - the records of a file and of a pipe, whatever is in them and wherever reads end, against
- * what their rules say. */
+/* test_map_records.c - the records of a file and of a pipe, whatever is in them and wherever reads end,
+ * against what their rules say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

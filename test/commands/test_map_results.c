@@ -1,5 +1,5 @@
-/* test_map_results.c - files of results: cut at every byte and gone on with, they are what they are when nothing
- * happened; files that are not ours stay as they are; one process at a time. */
+/* test_map_results.c - files of results: cut at every byte and gone on with, they are what they are when
+ * nothing happened; files that are not ours stay as they are; one process at a time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,7 +115,8 @@ static void cut_anywhere_it_goes_on_to_the_same(void **state) {
         make_result(format, n_whole % N, &result);
         next_end += result.size;
       }
-      /* The hash of the next one may be there, or not, or torn; but for one of those, it was written first. */
+      /* The hash of the next one may be there, or not, or torn; but for one of those, it was written first.
+       *  */
       for (size_t more = 0; more < 3; more++) {
         size_t told = 17 * (1 + n_whole) + (more == 1 ? 9 : more == 2 ? 17 : 0);
         ResultsOptions options = going_on(format);
