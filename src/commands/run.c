@@ -1,12 +1,13 @@
 /* run.c - `auk -m MODEL -p TEXT`: a prompt in, the answer streamed out.
  *
  * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c; map.c for many prompts, choose.c for given
- *              answers.
+ *              answers, chat.c where there is a person and no prompt.
  * Always true: standard output carries the answer and nothing else; whatever can be refused is refused before
  *              a weight is touched, and before a file is made anew. */
 #include <string.h>
 
 #include "commands/assistant.h"
+#include "commands/chat.h"
 #include "commands/choose.h"
 #include "commands/commands.h"
 #include "commands/map.h"
@@ -19,6 +20,7 @@ typedef struct {
   ReplyFlags reply;
   MapFlags map;
   ChooseFlags choose;
+  TalkFlags talk;
 } Options;
 
 /* --- the answer */
@@ -47,6 +49,13 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   return status;
 }
 
+/* Nothing to answer, nothing asked of an answer's form, and somebody is there. */
+static bool is_chat(const Options *o) {
+  const ReplyFlags *reply = &o->reply;
+  bool formed = reply->path || reply->json || reply->jsonl || reply->code || reply->require_stop;
+  return !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) && chat_has_person();
+}
+
 static Status run(const Options *o, Assistant *assistant, Error *err) {
   const MapJob job = {&o->map, &o->choose, &o->prompt, &o->reply, &o->assistant};
   TRY(reply_check(&o->reply, err));
@@ -54,25 +63,26 @@ static Status run(const Options *o, Assistant *assistant, Error *err) {
   if (o->map.input) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
     return choose_run(&o->choose, &o->prompt, &o->reply, &o->assistant, assistant, err);
-  return run_one(o, assistant, err);
+  return is_chat(o) ? chat_run(&o->assistant, &o->talk, err) : run_one(o, assistant, err);
 }
 
 /* --- the flags */
 
 static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
-    "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]";
+    "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]\n"
+    "auk -m MODEL [FLAGS]";
 
 static const char about[] =
     "Answers a prompt. Text from standard input comes first (unless - stands among the files), then the\n"
-    "files, then -p, each beginning on a line of its own; or text and files take the place of {} in -p "
-    "({{}}\n"
-    "is then {} itself). A pipe, a socket or a file on standard input is read to its end. The prompt is put\n"
-    "into the chat template of the model where it has one. Sampling is as the model's "
-    "generation_config.json\n"
-    "says, greedy where it says nothing; flags win. A thought is dim on a terminal, and nowhere else unless\n"
-    "asked for; --stop looks at the answer alone. Exit status: 0 done, 1 failed, 2 usage, 3 model refused,\n"
-    "4 cut short (--require-stop), 130 interrupted, 141 the reader of the output went away.";
+    "files, then -p, each beginning on a line of its own; or text and files take the place of {} in -p\n"
+    "({{}} is then {} itself). A pipe, a socket or a file on standard input is read to its end. The prompt\n"
+    "is put into the chat template of the model where it has one. Sampling is as the model's\n"
+    "generation_config.json says, greedy where it says nothing; flags win. A thought is dim on a terminal,\n"
+    "and nowhere else unless asked for; --stop looks at the answer alone. On a terminal and without a "
+    "prompt\n"
+    "this is auk chat. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 4 cut short\n"
+    "(--require-stop), 130 interrupted, 141 the reader of the output went away.";
 
 static const FlagGroup groups[] = {
     PROMPT_FLAG_GROUP(Options, prompt),
@@ -80,6 +90,7 @@ static const FlagGroup groups[] = {
     MAP_FLAG_GROUP(Options, map),
     CHOOSE_FLAG_GROUP(Options, choose),
     ASSISTANT_FLAG_GROUPS(Options, assistant),
+    TALK_FLAG_GROUP(Options, talk),
 };
 
 const Interface run_interface = {

@@ -90,6 +90,19 @@ def chat(auk, stories, template, tmp_path):
         terminal.child.close(force=True)
 
 
+def test_without_a_prompt_auk_on_a_terminal_is_a_chat(auk, stories, template, tmp_path):
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
+    for command in [[], ["run"]]:
+        terminal = Terminal([*auk, *command, "-m", str(stories), "--chat-template", str(template), "--no-history"], environment)
+        terminal.ready()
+        assert "/regen" in terminal.say("/help")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    terminal = Terminal([*auk, "-m", str(stories), "--json"], environment)
+    terminal.wait("no prompt")
+    assert terminal.end() == 2
+
+
 @pytest.fixture
 def saved(tmp_path):
     """saved(terminal): the messages of the chat."""
