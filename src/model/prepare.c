@@ -72,7 +72,23 @@ size_t stored_made_bytes(const StoredWeights *stored) {
   return bytes + (linear->bits == 4 ? groups * 5 / 2 : groups * 5);
 }
 
-/* --- weights: from words along the inputs to words along the outputs */
+/* --- weights: from words along the inputs to words along the outputs
+ *
+ * Sixteen blocks at a time, a block being the words of per_word outputs for per_word inputs: a square, which is
+ * transposed. Block c of a tile has outputs per_word c and following:
+ *
+ *     block 0                 block 1                ...      block 15
+ *     w[0] = word of output   w[0]                            w[0]
+ *     w[1]   ...              w[1]                            w[1]
+ *
+ * Each w[k] is a vector of sixteen words, and after transposing, a stretch of the row of input k. */
+
+enum {
+  LANES = 16,
+  TILE_WORDS = 16
+}; /* blocks and words of inputs of a tile: a line of the cache either way */
+
+typedef uint32_t Lanes __attribute__((vector_size(4 * LANES)));
 
 /* Word (o, i) holds weights per_word * i and following of output o, the first in its lowest bits. */
 typedef struct {
@@ -80,21 +96,15 @@ typedef struct {
   size_t out_step, in_step; /* bytes */
 } Words;
 
-static uint32_t load_word(Words words, size_t o, size_t i) {
-  uint32_t word;
-  memcpy(&word, words.data + o * words.out_step + i * words.in_step, sizeof word);
-  return word;
-}
-
 /* Swaps the parts of a that `mask` << shift covers with those of b that mask covers. */
-static inline void swap_parts(uint32_t *a, uint32_t *b, int shift, uint32_t mask) {
-  uint32_t differ = (*a >> shift ^ *b) & mask;
+static inline void swap_parts(Lanes *a, Lanes *b, int shift, uint32_t mask) {
+  Lanes differ = (*a >> shift ^ *b) & mask;
   *b ^= differ;
   *a ^= differ << shift;
 }
 
 /* Nibble i of word k becomes nibble k of word i: halves, quarters, single nibbles change sides. */
-static inline void transpose_nibbles(uint32_t w[8]) {
+static inline void transpose_nibbles(Lanes w[8]) {
   for (int k = 0; k < 4; k++) swap_parts(&w[k], &w[k + 4], 16, 0xffff);
   for (int k = 0; k < 8; k += 4) {
     swap_parts(&w[k], &w[k + 2], 8, 0xff00ff);
@@ -103,7 +113,7 @@ static inline void transpose_nibbles(uint32_t w[8]) {
   for (int k = 0; k < 8; k += 2) swap_parts(&w[k], &w[k + 1], 4, 0xf0f0f0f);
 }
 
-static inline void transpose_bytes(uint32_t w[4]) {
+static inline void transpose_bytes(Lanes w[8]) {
   swap_parts(&w[0], &w[2], 16, 0xffff);
   swap_parts(&w[1], &w[3], 16, 0xffff);
   swap_parts(&w[0], &w[1], 8, 0xff00ff);
@@ -111,28 +121,40 @@ static inline void transpose_bytes(uint32_t w[4]) {
 }
 
 static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* columns of a word's nibbles */
+static const size_t byte_order[4] = {0, 1, 2, 3};
 
-enum { TILE_OUT = 128, TILE_WORDS = 16 }; /* what one task turns: lines of the cache on either side */
+/* A tile of `from`, [outputs][TILE_WORDS]: n_out outputs from o on, n_in words from i on. Outputs are a line and a
+ * word apart, lest all fall into the same few places of the cache. */
+enum { TILE_STEP = TILE_WORDS + 1 };
 
-/* Outputs [o, end) of word i of the inputs; `to` is that word's first row, rows of n_out weights. */
-static void turn_nibbles(Words from, size_t o, size_t end, size_t i, unsigned char *to, size_t n_out) {
-  for (; o < end; o += 8) {
-    uint32_t w[8];
-    for (int k = 0; k < 8; k++) w[k] = load_word(from, o + awq_order[k], i);
-    transpose_nibbles(w);
-    for (size_t k = 0; k < 8; k++) memcpy(to + (k * n_out + o) / 2, &w[k], sizeof w[k]);
+static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in, uint32_t *tile) {
+  const unsigned char *at = from.data + o * from.out_step + i * from.in_step;
+  if (from.in_step == 4) {
+    for (size_t k = 0; k < n_out; k++) memcpy(tile + k * TILE_STEP, at + k * from.out_step, n_in * 4);
+    return;
+  }
+  for (size_t j = 0; j < n_in; j++) {
+    for (size_t k = 0; k < n_out; k++)
+      memcpy(tile + k * TILE_STEP + j, at + k * from.out_step + j * from.in_step, 4);
   }
 }
 
-/* The same with bytes; `flip` is put over each word. */
-static void turn_bytes(Words from, size_t o, size_t end, size_t i, uint32_t flip, unsigned char *to,
-                       size_t n_out) {
-  for (; o < end; o += 4) {
-    uint32_t w[4];
-    for (size_t k = 0; k < 4; k++) w[k] = load_word(from, o + k, i) ^ flip;
+/* Rows of word i of a tile, `row` bytes apart; `flip` is put over each word. */
+static inline void turn_word(const int bits, const uint32_t *tile, size_t n_out, size_t i, uint32_t flip,
+                             unsigned char *to, size_t row) {
+  const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
+  const size_t *order = bits == 4 ? awq_order : byte_order;
+  uint32_t words[8][LANES] = {{0}};
+  Lanes w[8];
+  for (size_t c = 0; c < blocks; c++)
+    for (size_t k = 0; k < per_word; k++)
+      words[k][c] = tile[(c * per_word + order[k]) * TILE_STEP + i] ^ flip;
+  memcpy(w, words, sizeof w);
+  if (bits == 4)
+    transpose_nibbles(w);
+  else
     transpose_bytes(w);
-    for (size_t k = 0; k < 4; k++) memcpy(to + k * n_out + o, &w[k], sizeof w[k]);
-  }
+  for (size_t k = 0; k < per_word; k++) memcpy(to + k * row, &w[k], blocks * 4);
 }
 
 /* Where a layer's packed words lie: GPTQ has [inputs / per_word][outputs], the others [outputs][inputs /
@@ -152,16 +174,21 @@ static void turn_weights(const Maker *maker, const StoredWeights *stored, unsign
   const Words from = words_of(stored);
   const size_t n_out = (size_t)linear->n_out, per_word = (size_t)(32 / linear->bits);
   const size_t n_words = (size_t)linear->n_in / per_word, row = n_out * (size_t)linear->bits / 8;
+  const size_t width = LANES * per_word;                                /* outputs of a tile */
   const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from signed to less 128 */
 #pragma omp parallel for collapse(2) schedule(static) num_threads(maker->n_threads)
   for (size_t band = 0; band < n_words; band += TILE_WORDS) {
-    for (size_t tile = 0; tile < n_out; tile += TILE_OUT) {
-      const size_t end = n_out - tile < TILE_OUT ? n_out : tile + TILE_OUT;
-      for (size_t i = band; i < n_words && i < band + TILE_WORDS; i++) {
+    for (size_t o = 0; o < n_out; o += width) {
+      uint32_t tile[LANES * 8 * TILE_STEP];
+      const size_t outputs = n_out - o < width ? n_out - o : width;
+      const size_t words = n_words - band < TILE_WORDS ? n_words - band : TILE_WORDS;
+      copy_tile(from, o, outputs, band, words, tile);
+      for (size_t i = 0; i < words; i++) {
+        unsigned char *rows = to + (band + i) * per_word * row + o * (size_t)linear->bits / 8;
         if (linear->bits == 4)
-          turn_nibbles(from, tile, end, i, to + i * per_word * row, n_out);
+          turn_word(4, tile, outputs, i, flip, rows, row);
         else
-          turn_bytes(from, tile, end, i, flip, to + i * per_word * row, n_out);
+          turn_word(8, tile, outputs, i, flip, rows, row);
       }
     }
   }
