@@ -42,11 +42,30 @@ static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, 
   return status;
 }
 
-/* The closing mark as templates write it, with its line to itself and an empty one behind it. */
+/* Appends the ids of the closing mark as templates write it, with its line to itself and an empty one behind
+ * it, behind `before`. */
+static Status encode_closing(const Assistant *a, const char *before, const char *mark, IdList *ids,
+                             Error *err) {
+  const PromptPiece pieces[] = {
+      {before, strlen(before), true}, {"\n", 1, true}, {mark, strlen(mark), true}, {"\n\n", 2, true}};
+  return tokenizer_encode_pieces(a->tokenizer, pieces, sizeof pieces / sizeof *pieces, false, ids, err);
+}
+
+/* What a tokenizer puts at the beginning of a text (a space) does not belong here: so the ids behind a letter
+ * are taken, where they are its own ids and others. */
 static Status make_closing(Answer *answer, Error *err) {
-  const char *mark = answer->assistant->thinking.close;
-  const PromptPiece pieces[] = {{"\n", 1, true}, {mark, strlen(mark), true}, {"\n\n", 2, true}};
-  return tokenizer_encode_pieces(answer->assistant->tokenizer, pieces, 3, false, &answer->closing, err);
+  const Assistant *a = answer->assistant;
+  IdList letter = {0}, whole = {0};
+  Status status = tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err);
+  if (status == STATUS_OK) status = encode_closing(a, "a", a->thinking.close, &whole, err);
+  size_t n = letter.count;
+  bool apart = n < whole.count && (n == 0 || memcmp(letter.ids, whole.ids, n * sizeof *whole.ids) == 0);
+  for (size_t i = n; apart && i < whole.count && status == STATUS_OK; i++)
+    status = id_list_append(&answer->closing, whole.ids[i], err);
+  if (!apart && status == STATUS_OK) status = encode_closing(a, "", a->thinking.close, &answer->closing, err);
+  id_list_release(&letter);
+  id_list_release(&whole);
+  return status;
 }
 
 /* Closes a thought whose budget is used up: `forced` come next. */

@@ -242,7 +242,7 @@ def chatml(variant):
 def test_the_chat_format_is_what_the_special_tokens_say(run, stories, chatml, variant):
     names = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
     llama3 = variant(tokenizer=chat_tokens(*names), name="llama3")
-    for model, name in ((stories, b"none"), (chatml, b"ChatML"), (llama3, b"Llama 3")):
+    for model, name in ((stories, b"none"), (chatml, b"built-in chatml"), (llama3, b"built-in llama3")):
         process = run("-m", model, "-p", "Hi", "-n", 2, "-v")
         assert process.returncode == 0, process.stderr
         assert b"chat format %s," % name in process.stderr
