@@ -1,0 +1,514 @@
+/* test_architectures.c - what each architecture means by its config, and what is refused in the members that
+ * only some of them have.
+ *
+ * The reference is transformers 5.23: defaults are those of its config classes, derived numbers what its models
+ * compute with. That the arithmetic is the same is for test/commands/test_logits.py, with a miniature of each. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/architectures.h"
+
+/* The configs here are written with ' for ", which none of them needs. */
+static Status parse(const char *text, ModelConfig *config, Error *err) {
+  char *copy = strdup(text);
+  for (char *p = copy; *p; p++)
+    if (*p == '\'') *p = '"';
+  Status status = config_parse("config.json", copy, strlen(copy), config, err);
+  free(copy);
+  return status;
+}
+
+static ModelConfig accepted(const char *text) {
+  ModelConfig config;
+  Error err;
+  if (parse(text, &config, &err) != STATUS_OK) fail_msg("refused %s: %s", text, err.text);
+  return config;
+}
+
+/* Layers as letters: g(lobal rope), l(ocal rope), n(o rope), in capitals where there is a window. */
+static void assert_layers(const ModelConfig *c, const char *expected) {
+  char found[64] = "";
+  for (int i = 0; i < c->n_layers && i < 63; i++) {
+    found[i] = "gln"[config_layer_rope(c, i)];
+    if (c->windows[i]) found[i] = (char)(found[i] - 'a' + 'A');
+  }
+  assert_string_equal(found, expected);
+}
+
+/* --- what is left out */
+
+static const struct {
+  const char *architecture, *model_type;
+  int vocab_size, hidden, intermediate, n_layers, n_heads, n_kv_heads, head_dim, max_position;
+  double norm_eps;
+  int bos, eos;
+  bool tied;
+  double rope_theta;
+  const char *activation;
+} defaults[] = {
+    /* clang-format off */
+  /* vocab, hidden, intermediate, layers, heads, kv heads, head_dim, positions, eps, bos, eos, tied, theta */
+  {"LlamaForCausalLM", "llama", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false, 1e4, "silu"},
+  {"MistralForCausalLM", "mistral", 32000, 4096, 14336, 32, 32, 8, 128, 131072, 1e-6, 1, 2, false, 1e4, "silu"},
+  {"Qwen2ForCausalLM", "qwen2", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false, 1e4, "silu"},
+  {"Qwen3ForCausalLM", "qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false, 1e4, "silu"},
+  {"SmolLM3ForCausalLM", "smollm3", 128256, 2048, 11008, 36, 16, 4, 128, 32768, 1e-6, 128000, 128001, true, 2e6,
+   "silu"},
+  {"Phi3ForCausalLM", "phi3", 32064, 3072, 8192, 32, 32, 32, 96, 4096, 1e-5, 1, 32000, false, 1e4, "silu"},
+  {"Gemma2ForCausalLM", "gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 2, 1, true, 1e4,
+   "gelu_pytorch_tanh"},
+  {"Gemma3ForCausalLM", "gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 2, 1, true, 1e6,
+   "gelu_pytorch_tanh"},
+  {"GraniteForCausalLM", "granite", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false, 1e4, "silu"},
+  {"Olmo2ForCausalLM", "olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false, 1e4, "silu"},
+    /* clang-format on */
+};
+
+static void what_is_left_out_is_as_in_transformers(void **state) {
+  (void)state;
+  const size_t n = sizeof defaults / sizeof *defaults;
+  assert_int_equal(n, n_architectures);
+  for (size_t i = 0; i < 2 * n; i++) {
+    char text[200];
+    const size_t at = i % n;
+    if (i < n)
+      snprintf(text, sizeof text, "{'architectures': ['%s']}", defaults[at].architecture);
+    else
+      snprintf(text, sizeof text, "{'model_type': '%s', 'architectures': null}", defaults[at].model_type);
+    ModelConfig c = accepted(text);
+    assert_string_equal(c.architecture, defaults[at].architecture);
+    assert_int_equal(c.vocab_size, defaults[at].vocab_size);
+    assert_int_equal(c.hidden, defaults[at].hidden);
+    assert_int_equal(c.intermediate, defaults[at].intermediate);
+    assert_int_equal(c.n_layers, defaults[at].n_layers);
+    assert_int_equal(c.n_heads, defaults[at].n_heads);
+    assert_int_equal(c.n_kv_heads, defaults[at].n_kv_heads);
+    assert_int_equal(c.head_dim, defaults[at].head_dim);
+    assert_int_equal(c.rotary_dim, defaults[at].head_dim);
+    assert_int_equal(c.max_position, defaults[at].max_position);
+    assert_true(c.norm_eps == defaults[at].norm_eps && c.rope.theta == defaults[at].rope_theta);
+    assert_int_equal(c.bos, defaults[at].bos);
+    assert_int_equal(c.n_eos ? c.eos[0] : -1, defaults[at].eos);
+    assert_int_equal(c.tied_embeddings, defaults[at].tied);
+    assert_string_equal(activation_name(c.activation), defaults[at].activation);
+    assert_false(c.o_bias || c.mlp_bias || c.text_part);
+    config_release(&c);
+    assert_true(c.windows == NULL && c.layer_ropes == NULL);
+  }
+}
+
+/* --- what is computed */
+
+static void only_what_an_architecture_has_is_taken(void **state) {
+  (void)state;
+  /* Members of others, which transformers does not look at in a Llama. */
+  ModelConfig c = accepted(
+      "{'model_type': 'llama', 'num_hidden_layers': 4, 'query_pre_attn_scalar': 7, 'attn_logit_softcapping': "
+      "5,"
+      "'final_logit_softcapping': 5, 'embedding_multiplier': 3, 'logits_scaling': 0, 'no_rope_layers': 7,"
+      "'hidden_activation': 'relu', 'sliding_window': 'x', 'sliding_window_pattern': 0, 'qkv_bias': true,"
+      "'residual_multiplier': 'x', 'use_bidirectional_attention': true, 'rope_local_base_freq': -1}");
+  assert_true(c.norms == NORM_BEFORE && !c.norm_plus_one && c.qk_norm == QK_NORM_NONE && !c.fused);
+  assert_true(c.embedding_scale == 1 && c.residual_scale == 1 && c.logit_divisor == 1);
+  assert_true(c.attention_scale == 1 / sqrt(128) && c.attention_cap == 0 && c.logit_cap == 0);
+  assert_false(c.qkv_bias);
+  assert_layers(&c, "gggg");
+  config_release(&c);
+}
+
+static void biases_are_asked_for_by_name(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    bool qkv, o, mlp;
+  } cases[] = {
+      {"{'model_type': 'llama', 'attention_bias': true, 'mlp_bias': true}", true, true, true},
+      {"{'model_type': 'llama', 'mlp_bias': true}", false, false, true},
+      {"{'model_type': 'qwen2'}", true, false, false},
+      {"{'model_type': 'qwen2', 'attention_bias': true}", true, false, false},
+      {"{'model_type': 'mistral', 'attention_bias': true}", false, false, false},
+      {"{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true}", true, true, true},
+      {"{'model_type': 'olmo2', 'attention_bias': true, 'mlp_bias': true}", true, true, false},
+      {"{'model_type': 'gemma2', 'attention_bias': true}", true, true, false},
+      {"{'model_type': 'smollm3', 'attention_bias': true, 'mlp_bias': true}", true, true, true},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ModelConfig c = accepted(cases[i].text);
+    if (c.qkv_bias != cases[i].qkv || c.o_bias != cases[i].o || c.mlp_bias != cases[i].mlp)
+      fail_msg("%s: biases %d %d %d", cases[i].text, c.qkv_bias, c.o_bias, c.mlp_bias);
+    config_release(&c);
+  }
+}
+
+/* As google/gemma-2-27b-it has it, whose scores are not scaled by its head_dim. */
+static void gemma2(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['Gemma2ForCausalLM'], 'model_type': 'gemma2', 'hidden_size': 4608, 'head_dim': 128,"
+      "'num_attention_heads': 32, 'num_key_value_heads': 16, 'num_hidden_layers': 6, 'intermediate_size': "
+      "36864,"
+      "'attn_logit_softcapping': 50.0, 'final_logit_softcapping': 30.0, 'query_pre_attn_scalar': 144,"
+      "'sliding_window': 4096, 'hidden_act': 'gelu_pytorch_tanh', 'hidden_activation': 'gelu_pytorch_tanh',"
+      "'cache_implementation': 'hybrid', 'sliding_window_size': 4096}");
+  assert_true(c.norms == NORM_AROUND && c.norm_plus_one && c.qk_norm == QK_NORM_NONE);
+  assert_true(c.activation == ACTIVATION_GELU_TANH && c.tied_embeddings);
+  assert_true(c.embedding_scale == sqrt(4608) && c.attention_scale == 1 / sqrt(144));
+  assert_true(c.attention_cap == 50 && c.logit_cap == 30);
+  assert_layers(&c, "GgGgGg");
+  assert_int_equal(c.windows[0], 4096);
+  config_release(&c);
+  c = accepted("{'model_type': 'gemma2', 'attn_logit_softcapping': null, 'final_logit_softcapping': null}");
+  assert_true(c.attention_cap == 0 && c.logit_cap == 0);
+  config_release(&c);
+}
+
+static void gemma3(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *layers;
+    double theta, local_theta, factor, local_factor;
+  } cases[] = {
+      {"'num_hidden_layers': 7", "LLLLLgL", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 4, 'sliding_window_pattern': 2", "LgLg", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 3, 'sliding_window_pattern': 1", "ggg", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 3, '_sliding_window_pattern': 1", "LLL", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 3, 'sliding_window_pattern': 1, 'layer_types': ['full_attention', "
+       "'full_attention',"
+       "'sliding_attention']",
+       "ggL", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 2, 'rope_theta': 5000, 'rope_local_base_freq': 70,"
+       "'rope_scaling': {'rope_type': 'linear', 'factor': 8.0}",
+       "LL", 5000, 70, 8, 0},
+      {"'num_hidden_layers': 2, 'rope_theta': 3, 'rope_parameters': {'full_attention': {'rope_type': "
+       "'linear',"
+       "'factor': 2, 'rope_theta': 60}, 'sliding_attention': {'rope_type': 'linear', 'factor': 3}}",
+       "LL", 60, 1e4, 2, 3},
+      {"'num_hidden_layers': 2, 'rope_parameters': {'full_attention': null, 'sliding_attention': "
+       "{'rope_type':"
+       "'default', 'rope_theta': 9}}",
+       "LL", 1e6, 9, 0, 0},
+      {"'num_hidden_layers': 2, 'rope_parameters': {}, 'rope_scaling': {}", "LL", 1e6, 1e4, 0, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[700];
+    snprintf(text, sizeof text, "{'model_type': 'gemma3_text', 'sliding_window': 512, %s}", cases[i].text);
+    ModelConfig c = accepted(text);
+    assert_layers(&c, cases[i].layers);
+    if (c.rope.theta != cases[i].theta || c.local_rope.theta != cases[i].local_theta ||
+        c.rope.factor != cases[i].factor || c.local_rope.factor != cases[i].local_factor)
+      fail_msg("%s: theta %g, %g, factor %g, %g", text, c.rope.theta, c.local_rope.theta, c.rope.factor,
+               c.local_rope.factor);
+    assert_true(c.qk_norm == QK_NORM_HEADS && c.norms == NORM_AROUND && c.norm_plus_one);
+    config_release(&c);
+  }
+}
+
+static void smollm3(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"'num_hidden_layers': 9", "gggngggng"},
+      {"'num_hidden_layers': 5, 'no_rope_layer_interval': 2", "gngng"},
+      {"'num_hidden_layers': 3, 'no_rope_layer_interval': 1", "nnn"},
+      {"'num_hidden_layers': 3, 'no_rope_layers': [0, 1, 0, 1], 'no_rope_layer_interval': 1", "ngn"},
+      {"'num_hidden_layers': 4, 'use_sliding_window': true, 'sliding_window': 8", "gggN"},
+      {"'num_hidden_layers': 4, 'use_sliding_window': true, 'sliding_window': null", "gggn"},
+      {"'num_hidden_layers': 4, 'use_sliding_window': false, 'sliding_window': 8", "gggn"},
+      {"'num_hidden_layers': 4, 'use_sliding_window': true, 'sliding_window': 8, 'layer_types': "
+       "['sliding_attention', 'full_attention', 'full_attention', 'full_attention']",
+       "Gggn"},
+      {"'num_hidden_layers': 4, 'layer_types': ['full_attention', 'full_attention', 'full_attention',"
+       "'full_attention'], 'max_window_layers': 28",
+       "gggn"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[500];
+    snprintf(text, sizeof text, "{'model_type': 'smollm3', %s}", cases[i][0]);
+    ModelConfig c = accepted(text);
+    assert_layers(&c, cases[i][1]);
+    config_release(&c);
+  }
+}
+
+#define FACTORS "'short_factor': [1, 1.5, 2], 'long_factor': [4, 5, 6.5]"
+
+/* As microsoft/Phi-4-mini-instruct has it, with fewer numbers. */
+static void phi3(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['Phi3ForCausalLM'], 'model_type': 'phi3', 'hidden_size': 64, "
+      "'num_attention_heads': 8,"
+      "'num_key_value_heads': 2, 'num_hidden_layers': 2, 'partial_rotary_factor': 0.75, 'attention_bias': "
+      "false,"
+      "'max_position_embeddings': 131072, 'original_max_position_embeddings': 4096, 'sliding_window': 262144,"
+      "'rope_scaling': {'type': 'longrope', " FACTORS
+      "}, 'tie_word_embeddings': true, 'rope_theta': 10000.0}");
+  assert_true(c.fused && c.rope.kind == ROPE_LONG && c.head_dim == 8 && c.rotary_dim == 6);
+  assert_true(c.rope.factor == 32 && c.rope.original_max_position == 4096 && c.rope.attention_factor == 0);
+  assert_true(c.rope.short_factors[1] == 1.5f && c.rope.long_factors[2] == 6.5f);
+  assert_int_equal(rope_short_text(&c), 4096);
+  assert_layers(&c, "GG");
+  float frequencies[3], factor;
+  rope_frequencies(&c.rope, c.rotary_dim, true, frequencies, &factor);
+  assert_true(factor == (float)sqrt(1 + log(32) / log(4096)) && frequencies[0] == 0.25f);
+  config_release(&c);
+
+  static const struct {
+    const char *text;
+    double original, factor;
+    bool longrope;
+  } cases[] = {
+      /* The class has a default of its own, which counts more than what is inside. */
+      {"'max_position_embeddings': 8192, 'rope_scaling': {'type': 'su', 'original_max_position_embeddings': "
+       "9,"
+       " " FACTORS "}",
+       4096, 2, true},
+      {"'rope_scaling': {'type': 'yarn', 'factor': 3, " FACTORS "}, 'original_max_position_embeddings': 1024",
+       1024, 3, true},
+      {"'rope_parameters': {'rope_type': 'longrope', 'rope_theta': 5, 'partial_rotary_factor': 0.8, " FACTORS
+       "}",
+       4096, 1, true},
+      {"'partial_rotary_factor': 0.5", 0, 0, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[700];
+    snprintf(text, sizeof text, "{'model_type': 'phi3', 'head_dim': 8, 'partial_rotary_factor': 0.75, %s}",
+             cases[i].text);
+    if (!cases[i].longrope)
+      snprintf(text, sizeof text, "{'model_type': 'phi3', 'head_dim': 8, %s}", cases[i].text);
+    c = accepted(text);
+    assert_int_equal(c.rope.kind, cases[i].longrope ? ROPE_LONG : ROPE_PLAIN);
+    assert_int_equal(c.rotary_dim, cases[i].longrope ? 6 : 4);
+    assert_true(c.rope.original_max_position == cases[i].original && c.rope.factor == cases[i].factor);
+    assert_layers(&c, "gggggggggggggggggggggggggggggggg");
+    config_release(&c);
+  }
+}
+
+/* As ibm-granite/granite-3.1-8b-instruct and allenai/OLMo-2-1124-7B have it. */
+static void granite_and_olmo2(void **state) {
+  (void)state;
+  ModelConfig c =
+      accepted("{'architectures': ['GraniteForCausalLM'], 'model_type': 'granite', 'num_key_value_heads': 8,"
+               "'attention_multiplier': 0.0078125, 'embedding_multiplier': 12.0, 'residual_multiplier': 0.22,"
+               "'logits_scaling': 16.0, 'rope_theta': 10000000.0, 'tie_word_embeddings': true}");
+  assert_true(c.attention_scale == 0.0078125 && c.embedding_scale == 12 && c.residual_scale == 0.22);
+  assert_true(c.logit_divisor == 16 && c.rope.theta == 1e7 && c.norms == NORM_BEFORE);
+  config_release(&c);
+  c = accepted("{'model_type': 'granite'}");
+  assert_true(c.attention_scale == 1 && c.embedding_scale == 1 && c.residual_scale == 1 &&
+              c.logit_divisor == 1);
+  config_release(&c);
+  c = accepted("{'architectures': ['Olmo2ForCausalLM'], 'model_type': 'olmo2', 'rope_theta': 500000}");
+  assert_true(c.norms == NORM_AFTER && c.qk_norm == QK_NORM_WHOLE && !c.norm_plus_one);
+  assert_true(c.rope.theta == 5e5 && c.attention_scale == 1 / sqrt(128));
+  config_release(&c);
+}
+
+/* --- a model of several parts */
+
+static void the_text_part_has_its_own_config(void **state) {
+  (void)state;
+  ModelConfig c = accepted(
+      "{'architectures': ['Gemma3ForConditionalGeneration'], 'model_type': 'gemma3', 'hidden_size': 7,"
+      "'eos_token_id': [1, 106], 'text_config': {'model_type': 'gemma3_text', 'hidden_size': 2560,"
+      "'num_hidden_layers': 3, 'sliding_window': 1024, 'rope_scaling': {'factor': 8.0, 'rope_type': "
+      "'linear'}},"
+      "'vision_config': {'model_type': 'siglip_vision_model', 'hidden_size': 1152},"
+      "'quantization_config': {'quant_method': 'awq', 'group_size': 64}}");
+  assert_string_equal(c.architecture, "Gemma3ForConditionalGeneration");
+  assert_true(c.text_part && c.hidden == 2560 && c.vocab_size == 262208 && c.head_dim == 256);
+  assert_true(c.tied_embeddings && c.n_eos == 2 && c.eos[1] == 106 && c.bos == 2);
+  assert_true(c.quant.scheme.method == QUANT_AWQ && c.quant.scheme.group == 64 && c.rope.factor == 8);
+  assert_layers(&c, "LLL");
+  config_release(&c);
+  c = accepted(
+      "{'model_type': 'mistral3', 'tie_word_embeddings': false, 'text_config': {'hidden_size': 5120, "
+      "'head_dim': 128,"
+      "'sliding_window': null, 'num_hidden_layers': 2, 'quantization_config': {'quant_method': 'awq'}}}");
+  assert_string_equal(c.architecture, "Mistral3ForConditionalGeneration");
+  assert_true(c.text_part && c.head_dim == 128 && !c.tied_embeddings && c.quant.scheme.method == QUANT_AWQ &&
+              c.eos[0] == 2);
+  assert_layers(&c, "gg");
+  config_release(&c);
+}
+
+/* --- refusals */
+
+static void contradictions_and_strange_numbers_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *model_type, *members, *message; /* model_type NULL: members are the whole config */
+  } cases[] = {
+      /* what it is */
+      {NULL, "{'architectures': ['MixtralForCausalLM'], 'model_type': 'mixtral', 'num_local_experts': 8}",
+       "architecture MixtralForCausalLM is not supported: it is a mixture of experts (num_local_experts)"},
+      {NULL, "{'model_type': 'qwen3_moe', 'num_experts': 128}",
+       "model_type qwen3_moe is not supported: it is a mixture of experts (num_experts)"},
+      {NULL, "{'architectures': ['DeepseekV3ForCausalLM'], 'n_routed_experts': 256}", "a mixture of experts"},
+      {NULL,
+       "{'architectures': ['Qwen2VLForConditionalGeneration'], 'model_type': 'qwen2_vl', 'text_config': {}}",
+       "architecture Qwen2VLForConditionalGeneration is not supported, expected LlamaForCausalLM, "},
+      {NULL, "{'architectures': ['Gemma3ForCausalLM'], 'model_type': 'gemma3'}",
+       "model_type is gemma3, expected gemma3_text with architecture Gemma3ForCausalLM"},
+      {NULL, "{'architectures': ['Gemma3ForConditionalGeneration'], 'model_type': 'gemma3_text'}",
+       "model_type is gemma3_text, expected gemma3 with architecture Gemma3ForConditionalGeneration"},
+      {NULL, "{'model_type': 'gemma3'}",
+       "text_config is missing, expected the config of Gemma3ForConditionalGeneration's text part"},
+      {NULL, "{'model_type': 'gemma3', 'text_config': [1]}", "text_config is no object"},
+      {NULL, "{'model_type': 'mistral3', 'text_config': {'model_type': 'ministral3'}}",
+       "text_config: model_type ministral3 is not supported, expected mistral"},
+      {NULL, "{'model_type': 'mistral3', 'text_config': {'head_dim': 63}}",
+       "config.json: text_config: head_dim is 63"},
+      {NULL,
+       "{'model_type': 'gemma3', 'text_config': {}, 'quantization_config': {'quant_method': 'awq', 'bits': "
+       "3}}",
+       "3 bits"},
+      /* activations and biases */
+      {"gemma2", "'hidden_activation': 'gelu'", "hidden_activation gelu is not supported, expected silu or"},
+      {"gemma2", "'hidden_activation': 5", "hidden_activation is 5"},
+      {"granite", "'hidden_act': 'relu'", "hidden_act relu is not supported"},
+      {"granite", "'attention_bias': 1", "attention_bias is 1, expected true or false"},
+      {"smollm3", "'mlp_bias': 'yes'", "mlp_bias is \"yes\""},
+      /* factors and caps */
+      {"gemma2", "'query_pre_attn_scalar': 0", "query_pre_attn_scalar is 0"},
+      {"gemma3_text", "'query_pre_attn_scalar': -256", "query_pre_attn_scalar is -256"},
+      {"gemma2", "'attn_logit_softcapping': 0", "attn_logit_softcapping is 0"},
+      {"gemma2", "'attn_logit_softcapping': -50.0", "attn_logit_softcapping is -50.0"},
+      {"gemma2", "'final_logit_softcapping': 1e7", "final_logit_softcapping is 1e7"},
+      {"gemma2", "'final_logit_softcapping': 'x'", "final_logit_softcapping is \"x\""},
+      {"gemma3_text", "'attn_logit_softcapping': 50.0",
+       "attn_logit_softcapping is not supported in Gemma3ForCausalLM, expected null"},
+      {"granite", "'embedding_multiplier': 0", "embedding_multiplier is 0"},
+      {"granite", "'embedding_multiplier': 1e999", "embedding_multiplier is 1e999"},
+      {"granite", "'attention_multiplier': -1", "attention_multiplier is -1"},
+      {"granite", "'residual_multiplier': 1e-9", "residual_multiplier is 1e-9"},
+      {"granite", "'logits_scaling': 0.0", "logits_scaling is 0.0"},
+      {"granite", "'logits_scaling': []", "logits_scaling is"},
+      /* layers */
+      {"smollm3", "'num_hidden_layers': 3, 'no_rope_layers': [1, 0]",
+       "no_rope_layers is no list of num_hidden_layers 3 numbers"},
+      {"smollm3", "'num_hidden_layers': 3, 'no_rope_layers': 5", "no_rope_layers is no list"},
+      {"smollm3", "'num_hidden_layers': 2, 'no_rope_layers': [1, 2]", "no_rope_layers[1] is not 0 or 1"},
+      {"smollm3", "'num_hidden_layers': 2, 'no_rope_layers': [true, 1]", "no_rope_layers[0] is not 0 or 1"},
+      {"smollm3", "'num_hidden_layers': 2, 'no_rope_layers': [1, -1]", "no_rope_layers[1] is not 0 or 1"},
+      {"smollm3", "'no_rope_layer_interval': 0", "no_rope_layer_interval is 0"},
+      {"smollm3", "'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
+       "layer_types[0] is sliding_attention, expected full_attention: there is no sliding window"},
+      {"gemma3_text", "'sliding_window_pattern': 0", "sliding_window_pattern is 0"},
+      {"gemma3_text", "'sliding_window_pattern': -6", "sliding_window_pattern is -6"},
+      {"gemma3_text", "'sliding_window': null", "sliding_window is null, expected a number of positions"},
+      {"gemma2", "'sliding_window': 0", "sliding_window is 0"},
+      {"gemma3_text", "'use_bidirectional_attention': true", "use_bidirectional_attention is not supported"},
+      {"gemma2", "'num_hidden_layers': 2, 'layer_types': ['full_attention', 'chunked_attention']",
+       "layer_types[1] is not supported"},
+      {"gemma2",
+       "'num_hidden_layers': 2, 'layer_types': ['full_attention', 'full_attention', 'full_attention']",
+       "layer_types is no list of num_hidden_layers 2"},
+      {"olmo2", "'num_hidden_layers': 1, 'layer_types': ['sliding_attention']",
+       "layer_types[0] is sliding_attention, expected full_attention: all layers are alike in "
+       "Olmo2ForCausalLM"},
+      {"phi3", "'sliding_window': -1", "sliding_window is -1"},
+      /* ropes by kind of layer */
+      {"gemma3_text", "'rope_parameters': {'rope_type': 'default', 'rope_theta': 5}",
+       "rope_parameters: rope_theta is in no object for a kind of layer"},
+      {"gemma3_text", "'rope_parameters': {'full_attention': 7, 'sliding_attention': {}}",
+       "rope_parameters: full_attention is no object"},
+      {"gemma3_text", "'rope_parameters': {'full_attention': {'rope_type': 'linear'}}",
+       "rope_parameters: full_attention: factor is missing"},
+      {"gemma3_text", "'rope_parameters': {'sliding_attention': {'rope_theta': 0}}",
+       "rope_parameters: sliding_attention: rope_theta is 0"},
+      {"gemma3_text",
+       "'rope_parameters': {'full_attention': {'rope_type': 'default'}}, 'rope_scaling': {'rope_type': "
+       "'linear',"
+       "'factor': 8}",
+       "rope_scaling and rope_parameters are both given"},
+      {"gemma3_text", "'rope_local_base_freq': 0.5", "rope_local_base_freq is 0.5"},
+      {"gemma3_text", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', " FACTORS "}",
+       "longrope is not supported where ropes differ by kind of layer"},
+      {"gemma2", "'num_hidden_layers': 1, 'rope_parameters': {'sliding_attention': {'rope_theta': 5}}",
+       "parameters by kind of layer (sliding_attention) are not supported"},
+      /* parts of heads, longrope */
+      {"phi3", "'head_dim': 8, 'partial_rotary_factor': 0.4",
+       "partial_rotary_factor 0.4 turns 3 of head_dim 8 numbers, expected an even number from 2"},
+      {"phi3", "'head_dim': 8, 'partial_rotary_factor': 0", "partial_rotary_factor 0 turns 0 of head_dim 8"},
+      {"phi3", "'partial_rotary_factor': 1.5", "partial_rotary_factor is 1.5"},
+      {"granite", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"phi3", "'rope_scaling': {'type': 'linear', 'factor': 2}",
+       "rope type linear is not supported, expected default or longrope"},
+      {"phi3", "'rope_scaling': {'type': 'llama3'}", "rope type llama3 is not supported"},
+      {"llama", "'rope_scaling': {'type': 'su'}",
+       "rope type su is not supported, expected default, linear, llama3"},
+      {"phi3", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1, 1]}",
+       "rope_scaling: long_factor is missing"},
+      {"phi3",
+       "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1], 'long_factor': [1, 1, "
+       "1]}",
+       "short_factor is no list of 3 numbers, one for each pair that is turned"},
+      {"phi3", "'head_dim': 8, 'rope_scaling': {'type': 'longrope', " FACTORS "}",
+       "short_factor is no list of 4"},
+      {"phi3",
+       "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': 1, 'long_factor': [1, 1, 1]}",
+       "short_factor is no list of 3"},
+      {"phi3",
+       "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1, 1], 'long_factor': [1, 0, "
+       "1]}",
+       "long_factor[1] is no number from 0.001"},
+      {"phi3",
+       "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1, 'x'], 'long_factor': [1, "
+       "1, 1]}",
+       "short_factor[2] is no number"},
+      {"phi3",
+       "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1, 1e999], 'long_factor': "
+       "[1, 1, 1]}",
+       "short_factor[2] is no number"},
+      {"phi3",
+       "'head_dim': 6, 'original_max_position_embeddings': 1, 'rope_scaling': {'type': 'longrope', " FACTORS
+       "}",
+       "original_max_position_embeddings is 1, expected at least 2 with longrope"},
+      {"phi3",
+       "'head_dim': 6, 'original_max_position_embeddings': 0, 'rope_scaling': {'type': 'longrope', " FACTORS
+       "}",
+       "original_max_position_embeddings is 0"},
+      {"phi3", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'factor': 0, " FACTORS "}",
+       "factor is 0"},
+      {"phi3", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'attention_factor': 1e4, " FACTORS "}",
+       "attention_factor is 1e4"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[1000];
+    if (cases[i].model_type)
+      snprintf(text, sizeof text, "{'model_type': '%s', %s}", cases[i].model_type, cases[i].members);
+    else
+      snprintf(text, sizeof text, "%s", cases[i].members);
+    ModelConfig config;
+    Error err;
+    Status status = parse(text, &config, &err);
+    if (status != STATUS_MODEL) fail_msg("%s: status %d", text, status);
+    if (strncmp(err.text, "config.json", 11) != 0 || !strstr(err.text, cases[i].message))
+      fail_msg("%s: \"%s\", expected \"%s\"", text, err.text, cases[i].message);
+    config_release(&config);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_left_out_is_as_in_transformers),
+      cmocka_unit_test(only_what_an_architecture_has_is_taken),
+      cmocka_unit_test(biases_are_asked_for_by_name),
+      cmocka_unit_test(gemma2),
+      cmocka_unit_test(gemma3),
+      cmocka_unit_test(smollm3),
+      cmocka_unit_test(phi3),
+      cmocka_unit_test(granite_and_olmo2),
+      cmocka_unit_test(the_text_part_has_its_own_config),
+      cmocka_unit_test(contradictions_and_strange_numbers_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
