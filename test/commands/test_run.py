@@ -258,6 +258,27 @@ def test_a_chat_is_the_format_rendered_as_trusted_text(run, chatml):
     assert statistics(chat)[0] == len(json.loads(tokens.stdout)["ids"])
 
 
+def test_another_template_can_be_named(run, stories, chatml, tmp_path):
+    def prompt_ids(model, *flags):
+        process = run("-m", model, "-p", "Hi", "-n", 1, "--json", "--ids", *flags)
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)["prompt_ids"]
+
+    (tmp_path / "chat.jinja").write_text("Say: {{ messages[-1].content }}!")
+    tokens = run("tokenize", "-m", stories, "--jsonl", input=b'{"text": "Say: Hi!", "add_special": false}\n')
+    assert prompt_ids(stories, "--chat-template", tmp_path / "chat.jinja") == json.loads(tokens.stdout)["ids"]
+    assert prompt_ids(stories, "--chat-template", "chatml") != prompt_ids(stories)
+    assert prompt_ids(chatml, "--chat-template", "chatml") == prompt_ids(chatml)
+    for name in ("llama2", "llama3", "mistral", "deepseek", "gemma", "phi"):
+        assert prompt_ids(chatml, "--chat-template", name) != prompt_ids(chatml)
+    for template, status in (("nonsense", 2), (str(tmp_path / "nothing.jinja"), 1)):
+        process = run("-m", stories, "-p", "Hi", "--chat-template", template)
+        assert process.returncode == status and template.encode() in process.stderr, process.stderr
+    (tmp_path / "broken.jinja").write_text("a\n{% if %}")
+    process = run("-m", stories, "-p", "Hi", "--chat-template", tmp_path / "broken.jinja")
+    assert process.returncode == 3 and b"line 2" in process.stderr
+
+
 def test_text_of_a_person_holds_no_special_tokens(run, chatml):
     def n_prompt(text, *flags):
         return statistics(run("-m", chatml, "-p", text, "-n", 1, "-v", *flags))[0]
