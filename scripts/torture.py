@@ -39,6 +39,10 @@ SCENARIOS = [
     ("eval", ["eval", "-m", MODEL, "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("pack", ["pack", MODEL, "-o", "{out}"], None),
     ("inspect", ["inspect", MODEL, "--json"], None),
+    ("name", ["tokenize", "-m", "auk/stories", "-p", "Once upon a time"], None),
+    ("models", ["models", "--names", MODEL], None),
+    ("completions", ["completions", "zsh"], None),
+    ("man", ["man"], None),
 ]
 
 
@@ -50,6 +54,9 @@ def command_of(scenario, folder):
 def prepare(folder):
     (folder / "out").mkdir(parents=True)
     (folder / "text").write_text("Once upon a time there was a dog.")
+    snapshot = folder / "cache" / "huggingface" / "hub" / "models--auk--stories" / "snapshots" / ("0" * 40)
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to(MODEL)
     return folder
 
 

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "commands/hub.h"
+#include "commands/names.h"
 #include "model/model.h"
 
 /* Takes name and path over, also after a failure. */
@@ -71,44 +72,12 @@ Status checkpoints_add_hub(Checkpoints *list, Error *err) {
 
 /* --- directories */
 
-static int compare_strings(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static void release_names(char **names, size_t count) {
-  for (size_t i = 0; i < count; i++) free(names[i]);
-  free(names);
-}
-
-/* The names in a directory, sorted; none where it cannot be read. */
-static Status read_names(const char *path, char ***names, size_t *count, Error *err) {
-  size_t capacity = 0;
-  *names = NULL;
-  *count = 0;
-  DIR *listing = opendir(path);
-  Status status = STATUS_OK;
-  for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));) {
-    if (entry->d_name[0] == '.') continue;
-    void *items = *names;
-    if ((status = mem_grow(&items, &capacity, *count + 1, sizeof **names, "a directory", err))) break;
-    *names = items;
-    char *name = path_join("", entry->d_name, err);
-    if (name)
-      (*names)[(*count)++] = name;
-    else
-      status = STATUS_FAILED;
-  }
-  if (listing) closedir(listing);
-  if (*count) qsort(*names, *count, sizeof **names, compare_strings);
-  return status;
-}
-
-static bool is_checkpoint(char *const *names, size_t count) {
+static bool is_checkpoint(const Names *names) {
   static const char *const weights[] = {".safetensors", ".bin", ".pt", ".pth", ".gguf"};
   bool has_config = false, has_weights = false;
-  for (size_t i = 0; i < count; i++) {
-    has_config |= strcmp(names[i], "config.json") == 0;
-    const char *ending = strrchr(names[i], '.');
+  for (size_t i = 0; i < names->count; i++) {
+    has_config |= strcmp(names->items[i], "config.json") == 0;
+    const char *ending = strrchr(names->items[i], '.');
     for (size_t w = 0; ending && w < sizeof weights / sizeof *weights; w++)
       has_weights |= strcmp(ending, weights[w]) == 0;
   }
@@ -117,10 +86,9 @@ static bool is_checkpoint(char *const *names, size_t count) {
 
 static Status visit(Checkpoints *list, const char *path, int depth, Error *err);
 
-static Status visit_names(Checkpoints *list, const char *path, char *const *names, size_t count, int depth,
-                          Error *err) {
-  for (size_t i = 0; i < count; i++) {
-    char *below = path_join(path, names[i], err);
+static Status visit_names(Checkpoints *list, const char *path, const Names *names, int depth, Error *err) {
+  for (size_t i = 0; i < names->count; i++) {
+    char *below = path_join(path, names->items[i], err);
     Status status = below ? visit(list, below, depth + 1, err) : STATUS_FAILED;
     free(below);
     TRY(status);
@@ -133,16 +101,15 @@ static Status visit_directory(Checkpoints *list, const char *path, const struct 
   bool first;
   TRY(see(list, info, &first, err));
   if (!first) return STATUS_OK;
-  char **names;
-  size_t count;
-  Status status = read_names(path, &names, &count, err);
-  if (status == STATUS_OK && is_checkpoint(names, count))
+  Names names = {0};
+  Status status = names_read(path, &names, err);
+  if (status == STATUS_OK && is_checkpoint(&names))
     status = add_path(list, path, err);
   else if (status == STATUS_OK && depth < CHECKPOINTS_MAX_DEPTH)
-    status = visit_names(list, path, names, count, depth, err);
+    status = visit_names(list, path, &names, depth, err);
   else
-    list->cut |= count > 0;
-  release_names(names, count);
+    list->cut |= names.count > 0;
+  names_release(&names);
   return status;
 }
 

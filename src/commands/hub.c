@@ -4,7 +4,6 @@
  * Always true: no path leaves the cache: parts of names are checked before they become parts of paths. */
 #include "commands/hub.h"
 
-#include <dirent.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "commands/names.h"
 
 #define REPOSITORY_PREFIX "models--"
 
@@ -146,16 +146,17 @@ static Status missing_shard(const char *snapshot, const char *index, char **miss
 static Status is_downloading(const char *snapshot, bool *downloading, Error *err) {
   static const char suffix[] = ".incomplete";
   char *blobs;
-  TRY(path_print(&blobs, err, "%s/../../blobs", snapshot));
-  DIR *listing = opendir(blobs);
-  free(blobs);
+  Names names = {0};
   *downloading = false;
-  for (struct dirent *entry; listing && !*downloading && (entry = readdir(listing));) {
-    size_t size = strlen(entry->d_name), n = sizeof suffix - 1;
-    *downloading = size > n && strcmp(entry->d_name + size - n, suffix) == 0;
+  TRY(path_print(&blobs, err, "%s/../../blobs", snapshot));
+  Status status = names_read(blobs, &names, err);
+  free(blobs);
+  for (size_t i = 0; i < names.count; i++) {
+    size_t size = strlen(names.items[i]), n = sizeof suffix - 1;
+    *downloading |= size > n && strcmp(names.items[i] + size - n, suffix) == 0;
   }
-  if (listing) closedir(listing);
-  return STATUS_OK;
+  names_release(&names);
+  return status;
 }
 
 /* *missing: what a checkpoint needs and the snapshot has not, in new memory, or NULL. Weights of another kind
@@ -230,26 +231,26 @@ static Status consider_snapshot(const char *repository, const char *commit, Snap
   struct stat info;
   if (stat(found.path, &info) == 0) found.changed = info.st_mtim;
   char *missing = NULL;
-  Error damaged; /* is not complete either */
-  found.complete = find_missing(found.path, &missing, &damaged) == STATUS_OK && !missing;
+  Status status = find_missing(found.path, &missing, err);
+  found.complete = status == STATUS_OK && !missing; /* a damaged index is not complete either */
   free(missing);
   Snapshot worse = found;
   if (is_better(&found, best)) worse = *best, *best = found;
   free(worse.path);
-  return STATUS_OK;
+  return status == STATUS_MODEL ? STATUS_OK : status;
 }
 
 static Status best_snapshot(const char *repository, char **path, Error *err) {
   char *directory;
+  Names names = {0};
   Snapshot best = {0};
   TRY(path_print(&directory, err, "%s/snapshots", repository));
-  DIR *listing = opendir(directory);
+  Status status = names_read(directory, &names, err);
   free(directory);
-  Status status = STATUS_OK;
-  for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));)
-    if (is_part(entry->d_name, strlen(entry->d_name)))
-      status = consider_snapshot(repository, entry->d_name, &best, err);
-  if (listing) closedir(listing);
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
+    if (is_part(names.items[i], strlen(names.items[i])))
+      status = consider_snapshot(repository, names.items[i], &best, err);
+  names_release(&names);
   *path = best.path;
   return status;
 }
@@ -307,7 +308,10 @@ Status hub_find(const char *text, char **path, Error *err) {
   if (!file_exists(text) && read_name(text, &name)) TRY(hub_directory(&hub, err));
   Status status = hub ? look_up(hub, &name, path, err) : STATUS_OK;
   free(hub);
-  return status == STATUS_OK && !*path ? path_print(path, err, "%s", text) : status;
+  if (status == STATUS_OK && *path) return STATUS_OK;
+  free(*path);
+  *path = NULL;
+  return status == STATUS_OK ? path_print(path, err, "%s", text) : status;
 }
 
 static Status refuse(const char *text, const HubName *name, const char *hub, Error *err) {
@@ -392,12 +396,12 @@ static int compare_models(const void *a, const void *b) {
 Status hub_list(HubModels *list, Error *err) {
   char *hub;
   TRY(hub_directory(&hub, err));
-  DIR *listing = hub ? opendir(hub) : NULL;
-  Status status = STATUS_OK;
-  for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));)
-    if (strncmp(entry->d_name, REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) == 0)
-      status = list_repository(hub, entry->d_name, list, err);
-  if (listing) closedir(listing);
+  Names names = {0};
+  Status status = hub ? names_read(hub, &names, err) : STATUS_OK;
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
+    if (strncmp(names.items[i], REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) == 0)
+      status = list_repository(hub, names.items[i], list, err);
+  names_release(&names);
   free(hub);
   if (list->count) qsort(list->models, list->count, sizeof *list->models, compare_models);
   return status;

@@ -14,7 +14,7 @@
 
 /* Where the model called `name` lies, in new memory: `name` itself where something is there, else the snapshot
  * in the cache: the revision's, main's, or where there is no refs/main the newest complete one. Where it is
- * nowhere, it is `name` too, for what comes then to refuse. */
+ * nowhere, it is `name` too, for what comes then to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 
 /* Refuses (STATUS_MODEL) a name that hub_find() found nowhere, with where it was looked for and how to fetch

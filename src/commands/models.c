@@ -4,7 +4,6 @@
  * Always true: no weight is read but norms: files are mapped and their headers checked, as for an answer. What a
  * checkpoint says of itself is shown also where it is refused, then from config.json as it stands. Each line is
  * written when its checkpoint was looked at. */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/hub.h"
+#include "commands/names.h"
 
 typedef struct {
   bool json, names, helped;
@@ -73,17 +73,29 @@ static void read_config(const Json *config, Facts *facts) {
   if (!facts->dtype[0]) copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "dtype"));
 }
 
-/* The tree of DIRECTORY/NAME, or NULL: what is wrong with it the loader says. */
-static Json *read_json(const char *directory, const char *name) {
-  Error unread;
+/* The tree of DIRECTORY/NAME; NULL where it is not there or wrong, which the loader says. */
+static Status read_json(const char *directory, const char *name, Json **tree, Error *err) {
+  *tree = NULL;
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
   MappedFile file = {0};
-  Json *tree = NULL;
-  char *path = path_join(directory, name, &unread);
-  if (path && file_map(path, STATUS_MODEL, &file, &unread) == STATUS_OK)
-    json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, &tree, &unread);
+  Status status = file_map(path, STATUS_MODEL, &file, err);
+  if (status == STATUS_OK)
+    status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, tree, err);
   file_unmap(&file);
   free(path);
-  return tree;
+  return status == STATUS_MODEL ? STATUS_OK : status;
+}
+
+static Status read_configs(const char *directory, Facts *facts, Error *err) {
+  Json *config, *quant = NULL;
+  Status status = read_json(directory, "config.json", &config, err);
+  if (status == STATUS_OK) status = read_json(directory, "quant_config.json", &quant, err);
+  read_config(config, facts);
+  if (!facts->method[0]) read_quantisation(quant, facts);
+  json_free(config);
+  json_free(quant);
+  return status;
 }
 
 /* --- the size of what cannot be opened */
@@ -99,21 +111,24 @@ static int weight_rank(const char *name) {
   return ends(name, ".bin") || ends(name, ".pt") || ends(name, ".pth") ? 2 : ends(name, ".gguf") ? 3 : -1;
 }
 
-static uint64_t weight_bytes(const char *directory) {
+static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
   uint64_t bytes[4] = {0};
-  Error unread;
-  DIR *listing = opendir(directory);
-  for (struct dirent *entry; listing && (entry = readdir(listing));) {
+  Names names = {0};
+  Status status = names_read(directory, &names, err);
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
     struct stat info;
-    int rank = weight_rank(entry->d_name);
-    char *path = rank < 0 ? NULL : path_join(directory, entry->d_name, &unread);
+    int rank = weight_rank(names.items[i]);
+    if (rank < 0) continue;
+    char *path = path_join(directory, names.items[i], err);
+    if (!path) status = STATUS_FAILED;
     if (path && stat(path, &info) == 0 && S_ISREG(info.st_mode)) bytes[rank] += (uint64_t)info.st_size;
     free(path);
   }
-  if (listing) closedir(listing);
+  names_release(&names);
   int rank = 0;
   while (rank < 3 && bytes[rank] == 0) rank++;
-  return bytes[rank];
+  *sum = bytes[rank];
+  return status;
 }
 
 /* --- one checkpoint */
@@ -135,29 +150,28 @@ static void look_at_packed(const Model *model, Facts *facts) {
   facts->group = model->config.quant.scheme.group;
 }
 
+static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts *facts, Error *err) {
+  if (facts->status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", facts->reason.text);
+  if (file_is_directory(checkpoint->path)) {
+    TRY(read_configs(checkpoint->path, facts, err));
+    TRY(weight_bytes(checkpoint->path, &facts->bytes, err));
+  } else if (facts->status == STATUS_OK) {
+    look_at_packed(model, facts);
+  }
+  if (facts->status != STATUS_OK) return STATUS_OK;
+  facts->context = model->config.max_position;
+  facts->bytes = model->weight_bytes;
+  return STATUS_OK;
+}
+
 /* That a checkpoint is refused is a fact; what fails otherwise (memory) says nothing of it. */
 static Status look_at(const Checkpoint *checkpoint, Facts *facts, Error *err) {
   *facts = (Facts){0};
   Model *model = NULL;
   facts->status = open_all(checkpoint, &model, &facts->reason);
-  if (file_is_directory(checkpoint->path)) {
-    Json *config = read_json(checkpoint->path, "config.json");
-    Json *quant = read_json(checkpoint->path, "quant_config.json");
-    read_config(config, facts);
-    if (!facts->method[0]) read_quantisation(quant, facts);
-    json_free(config);
-    json_free(quant);
-    facts->bytes = weight_bytes(checkpoint->path);
-  } else if (facts->status == STATUS_OK) {
-    look_at_packed(model, facts);
-  }
-  if (facts->status == STATUS_OK) {
-    facts->context = model->config.max_position;
-    facts->bytes = model->weight_bytes;
-  }
+  Status status = look_into(checkpoint, model, facts, err);
   model_close(model);
-  if (facts->status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", facts->reason.text);
-  return STATUS_OK;
+  return status;
 }
 
 /* --- as lines */

@@ -199,7 +199,8 @@ static void count_name(const Interface *of, Word wanted, int *count) {
 static void check_flag(const Command *command, const Flag *flag) {
   if (!flag->names || !flag->help || !flag->help[0])
     fail_msg("%s: a flag without names or help", command->name);
-  if (flag->help[strlen(flag->help) - 1] == '.')
+  size_t size = strlen(flag->help);
+  if (size < 3 || (flag->help[size - 1] == '.' && flag->help[size - 2] != '.'))
     fail_msg("%s %s: ends with a full stop", command->name, flag->names);
   assert_int_equal(flag->argument == NULL, flag->kind == KIND_SWITCH);
   const char *at = flag->names;
