@@ -58,17 +58,28 @@ static Status end_line(Buffer *text, Error *err) {
   return buffer_append(text, "\n", 1, err);
 }
 
+/* Appends a text, without the byte order mark that some systems' editors put before it. */
+static Status read_text(const char *path, Buffer *text, Error *err) {
+  static const char mark[] = "\xef\xbb\xbf";
+  const size_t start = text->size, length = sizeof mark - 1;
+  TRY(text_read(path, text, err));
+  if (text->size - start < length || memcmp(text->data + start, mark, length) != 0) return STATUS_OK;
+  text->size -= length;
+  memmove(text->data + start, text->data + start + length, text->size - start);
+  return STATUS_OK;
+}
+
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
   bool named = flags->text || flags->files.count;
   *given = flags->files.count > 0;
   if (!asks_for_input(&flags->files) && input_is_piped(named)) {
     say_what_is_awaited();
-    TRY(text_read("-", input, err));
+    TRY(read_text("-", input, err));
     *given = *given || input->size;
   }
   for (size_t i = 0; i < flags->files.count; i++) {
     TRY(end_line(input, err));
-    TRY(text_read(flags->files.items[i], input, err));
+    TRY(read_text(flags->files.items[i], input, err));
   }
   text_drop_newline(input);
   return STATUS_OK;

@@ -71,6 +71,13 @@ def test_only_the_newline_that_ends_an_input_is_dropped(answer):
     assert answer("-n", 20, "-p", "{}", input=b"One day\r\n") == answer("-n", 20, "-p", "One day")
 
 
+def test_a_byte_order_mark_is_no_text(answer, tmp_path):
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfTim\n")
+    assert answer("-n", 20, "-p", "{} ran", "-f", tmp_path / "marked") == answer("-n", 20, "-p", "Tim ran")
+    assert answer("-n", 20, input=b"\xef\xbb\xbfTim ran") == answer("-n", 20, "-p", "Tim ran")
+    assert answer("-n", 20, "-f", tmp_path / "marked", "-p", "ran") == answer("-n", 20, "-p", "Tim\nran")
+
+
 def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
     (tmp_path / "bytes").write_bytes(b"abc\xffdef")
     for flags, said in ((["-f", tmp_path / "nothing"], b"nothing"), (["-f", tmp_path], b"directory"),
