@@ -39,9 +39,10 @@ struct Cache {
   uint64_t limit;
   PrefixStore *store; /* NULL: not asked for yet, or what would be its key is not known */
   char key[512];
-  bool useless; /* nothing can be done, and that has been told */
-  bool many, many_done;
-  int n_prefilled; /* the session's first tokens that are not kept yet */
+  bool useless;    /* nothing can be done, and that has been told */
+  bool many;       /* prompts come by the thousand */
+  int n_shared;    /* of those: tokens that the first two begin with; 0: there were no two yet */
+  int n_prefilled; /* the session's first tokens that are to be kept */
 };
 
 /* --- what people write and read */
@@ -194,23 +195,14 @@ static void save(Cache *cache, Session *session, int n) {
   fprintf(stderr, "\n");
 }
 
-static int common_beginning(const Session *session, const int32_t *ids, int n) {
-  const int32_t *held = session_ids(session);
-  int common = 0;
-  while (common < n && common < session_length(session) && held[common] == ids[common]) common++;
-  return common;
-}
-
-/* A prompt that is still to be kept, and that the next one would push out of the session. */
+/* Where another text takes the place of one that is not kept yet: what both begin with is what others may begin
+ * with too. The rest is kept only at the end, or a chat that slides along would write all of it each time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
-  int common = common_beginning(session, ids, n), n_lost = cache->n_prefilled - common;
+  int common = session_common(session, ids, n);
+  bool second = cache->many && cache->n_shared == 0;
   if (cache->n_prefilled == 0) return;
-  if (cache->many && !cache->many_done) {
-    save(cache, session, common);
-    cache->many_done = true;
-  } else if (!cache->many && n_lost >= PREFIX_MIN_NEW) {
-    save(cache, session, cache->n_prefilled);
-  }
+  if (second || (!cache->many && cache->n_prefilled - common >= PREFIX_MIN_NEW)) save(cache, session, common);
+  if (second) cache->n_shared = common;
 }
 
 void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
@@ -221,7 +213,7 @@ void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
   if (first && open_store(cache, false, &err) != STATUS_OK) tell(cache, err.text);
   save_before(cache, session, ids, n);
   cache->n_prefilled = 0;
-  if (!cache->store || (cache->many && cache->many_done)) return;
+  if (!cache->store || cache->n_shared) return;
   double start = clock_ms();
   if (prefix_store_restore(cache->store, session, ids, n, &report, &err) != STATUS_OK) tell(cache, err.text);
   if (report.n_tokens && cache->use.verbose)
@@ -239,8 +231,8 @@ void cache_expect_many(Cache *cache) {
 
 /* What was never asked before is opened now: the weights may be read, for the next time. */
 static void save_at_end(Cache *cache, Session *session) {
-  int n = cache->n_prefilled;
-  if (!session || n < PREFIX_MIN_TOKENS || (cache->many && cache->many_done)) return;
+  int n = cache->n_shared ? cache->n_shared : cache->n_prefilled;
+  if (!session || n < PREFIX_MIN_TOKENS) return;
   Error err = {{0}};
   bool unknown = !cache->store && !cache->useless;
   double start = clock_ms();

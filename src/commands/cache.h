@@ -33,12 +33,12 @@ typedef struct Cache Cache; /* NULL: there is none, and every call does nothing 
  * STATUS_USAGE. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
-/* Before a prompt is prefilled: has the session hold what the cache knows of its beginning. Keeps on disk what
- * the session held before where that is about to be lost. */
+/* Before a prompt is prefilled: has the session hold what the cache knows of its beginning. Where it takes the
+ * place of another prompt, what both begin with is kept. */
 void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n);
 /* After it: the session's first n tokens are worth keeping. */
 void cache_prefilled(Cache *cache, int n);
-/* Prompts come by the thousand: only what two of them in a row begin with in common is kept, once. */
+/* Prompts come by the thousand: what two of them in a row begin with is kept once, and looked for once. */
 void cache_expect_many(Cache *cache);
 /* At the end, while the session is open: keeps the last prompt, and lets go of the cache. */
 void cache_close(Cache *cache, Session *session);

@@ -107,11 +107,11 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
 }
 
 /* The file that begins at `start`, behind these ids, and has the most tokens in common with the text: how many,
- * 0 where none has enough. */
-static int open_best_block(const Walk *walk, int start, uint64_t before, PrefixFile *best) {
+ * 0 where none has `least`. */
+static int open_best_block(const Walk *walk, int start, uint64_t before, int least, PrefixFile *best) {
   PrefixList list;
   Error err = {{0}};
-  int longest = PREFIX_MIN_USE - 1;
+  int longest = least - 1;
   *best = (PrefixFile){.descriptor = -1};
   if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, MOST_CANDIDATES,
                               &list, &err))
@@ -173,7 +173,7 @@ static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, 
 }
 
 /* Opens the next files of the text from *start on: whole blocks, and behind the last of them the best. */
-static void open_batch(const Walk *walk, int *start, uint64_t *before, Batch *batch) {
+static void open_batch(const Walk *walk, int n_held, int *start, uint64_t *before, Batch *batch) {
   batch->count = 0;
   batch->last = false;
   while (batch->count < BATCH && !batch->last) {
@@ -181,7 +181,8 @@ static void open_batch(const Walk *walk, int *start, uint64_t *before, Batch *ba
     uint64_t own;
     int n = PREFIX_BLOCK;
     bool whole = open_whole_block(walk, *start, *before, &own, file);
-    if (!whole) n = open_best_block(walk, *start, *before, file);
+    int held = n_held > *start ? n_held - *start : 0;
+    if (!whole) n = open_best_block(walk, *start, *before, held + PREFIX_MIN_USE, file);
     batch->last = !whole;
     if (n == 0) return;
     if (!whole) own = chain(*before, file->ids + *start, file->n);
@@ -199,7 +200,7 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
   for (bool more = true; more && start < last;) {
     Batch batch;
     int n_good;
-    open_batch(walk, &start, &before, &batch);
+    open_batch(walk, *n_held, &start, &before, &batch);
     Status status = load_batch(walk, &batch, memory, &n_good, err);
     more = n_good == batch.count && !batch.last;
     for (int i = 0; i < batch.count; i++) {
@@ -255,7 +256,7 @@ static int find_known(Walk *walk, int *start, uint64_t *before) {
     *before = own;
     *start += PREFIX_BLOCK;
   }
-  int common = open_best_block(walk, *start, *before, &file);
+  int common = open_best_block(walk, *start, *before, PREFIX_MIN_USE, &file);
   if (common > 0) {
     own = chain(*before, file.ids + *start, file.n);
     if (own == walk->store->damaged) common = 0;

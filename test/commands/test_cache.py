@@ -258,6 +258,38 @@ def test_a_config_is_part_of_the_key_and_sampling_defaults_are_not(ask, variant)
     assert (answer, hit) == (plain, 0) and saved >= 256
 
 
+def test_map_keeps_what_its_records_begin_with(run, stories, cache, tmp_path):
+    """Once, and nothing of the records themselves, which may be many and long."""
+    records = tmp_path / "records"
+    records.write_text("".join("Tom saw %d dogs and %d cats and %d cows.\n" % (i, i * 7, i * 31) for i in range(12)))
+
+    def answer(*flags):
+        done = run("-m", stories, "--raw", "-p", story(6) + "{}", "--map", records, "-n", "8", "--temp", "0", "-v", *flags)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, re.findall(r"cache: (\d+) .*", done.stderr.decode())
+
+    plain, _ = answer()
+    first, told = answer("--cache-dir", cache)
+    assert first == plain and len(told) == 1
+    again, told = answer("--cache-dir", cache)
+    assert again == plain and told == ["256"]
+    assert len(blocks(cache)) == 1
+
+
+def test_choose_takes_its_prompt_from_the_cache(run, stories, cache):
+    def choose(*flags):
+        done = run("-m", stories, "--raw", "-p", story(6, "They saw a big"), "--choose", " dog, cat, ball", "--json", "-v",
+                   *flags)
+        assert done.returncode == 0, done.stderr
+        scores = [choice["sum"] for choice in json.loads(done.stdout)["scores"]]
+        return scores, re.findall(r"cache: (\d+) of", done.stderr.decode())
+
+    plain, _ = choose()
+    assert choose("--cache-dir", cache) == (plain, [])
+    scores, hits = choose("--cache-dir", cache)
+    assert scores == plain and int(hits[0]) >= 256
+
+
 def test_list_and_clear(run, ask, cache, stories):
     done = run("cache", "--cache-dir", cache)
     assert done.returncode == 0 and done.stdout == b""
