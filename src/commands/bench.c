@@ -382,6 +382,9 @@ static const FlagGroup groups[] = {
 const Interface bench_interface = {
     .usage = usage,
     .about = about,
+    .examples = "auk bench -m MODEL -p 512 -n 128\n"
+                "auk bench -m MODEL -p 0 -n 64 -d 8192,32768        # generation behind long contexts\n"
+                "auk bench -m config.json --dummy-weights -o json",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
 };

@@ -195,6 +195,8 @@ static const FlagGroup groups[] = {
 const Interface eval_interface = {
     .usage = usage,
     .about = about,
+    .examples = "auk eval -m MODEL -f text.txt                      # perplexity\n"
+                "auk eval -m MODEL -f text.txt --logits-out x.npy   # and every logit",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
 };

@@ -96,6 +96,13 @@ static const FlagGroup groups[] = {
 const Interface run_interface = {
     .usage = usage,
     .about = about,
+    .examples =
+        "auk -m MODEL -p \"Why is the sky blue?\"\n"
+        "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
+        "auk -m MODEL -p \"A script that counts lines\" -x >c.sh   # the first fenced code block alone\n"
+        "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
+        "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"
+        "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,

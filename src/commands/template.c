@@ -160,6 +160,7 @@ static Status run_template(const Options *options, Chat **chat, Error *err) {
   char *path = NULL;
   Status status = model_flags_path(&options->model, &path, err);
   if (status == STATUS_USAGE && options->choice) status = STATUS_OK; /* it needs no checkpoint */
+  if (status == STATUS_OK && path) status = model_flags_check(&options->model, path, err);
   if (status == STATUS_OK && path && !file_is_directory(path))
     status = error_set(err, STATUS_MODEL, "%s is no directory", path);
   if (status == STATUS_OK) status = chat_open(path, options->choice, NULL, chat, err);
