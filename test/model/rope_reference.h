@@ -3,15 +3,16 @@
 /* clang-format off */
 static const struct {
   const char *config;
+  int long_text;
   float attention_factor;
   int n;
   float frequencies[128];
 } rope_references[] = {
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 2}",
-   0x1.0000000000000p+0, 1,
+   0, 0x1.0000000000000p+0, 1,
    {0x1.000000p+0}},
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 2048}",
-   0x1.0000000000000p+0, 32,
+   0, 0x1.0000000000000p+0, 32,
    {0x1.000000p+0, 0x1.7ff222p-1, 0x1.1feb34p-1, 0x1.afd136p-2, 0x1.43d136p-2,
     0x1.e5a846p-3, 0x1.6c310ep-3, 0x1.111aeep-3, 0x1.99999ap-4, 0x1.33281ap-4,
     0x1.ccab84p-5, 0x1.59742ap-5, 0x1.030dc6p-5, 0x1.84869ep-6, 0x1.235a72p-6,
@@ -21,7 +22,7 @@ static const struct {
     0x1.74eea6p-13, 0x1.17a8e4p-13}},
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 80, \"rope_thet"
    "a\": 12345.678}",
-   0x1.0000000000000p+0, 40,
+   0, 0x1.0000000000000p+0, 40,
    {0x1.000000p+0, 0x1.948f28p-1, 0x1.3faa12p-1, 0x1.f92b26p-2, 0x1.8f294cp-2,
     0x1.3b6632p-2, 0x1.f26da6p-3, 0x1.89d5e2p-3, 0x1.3730e2p-3, 0x1.ebc72cp-4,
     0x1.8494a8p-4, 0x1.3309f2p-4, 0x1.e53764p-5, 0x1.7f6562p-5, 0x1.2ef132p-5,
@@ -31,7 +32,7 @@ static const struct {
     0x1.bfa51cp-11, 0x1.61b578p-11, 0x1.177c10p-11, 0x1.b9ac1ap-12, 0x1.5cfd42p-12,
     0x1.13c16ep-12, 0x1.b3c77ep-13, 0x1.58553ap-13, 0x1.10138ap-13, 0x1.adf6f4p-14}},
   {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"rope_theta\": 1000000}",
-   0x1.0000000000000p+0, 64,
+   0, 0x1.0000000000000p+0, 64,
    {0x1.000000p+0, 0x1.9c975ap-1, 0x1.4c7bc0p-1, 0x1.0beddep-1, 0x1.afd136p-2,
     0x1.5bf9fep-2, 0x1.186a08p-2, 0x1.c3f06ap-3, 0x1.6c310ep-3, 0x1.257b22p-3,
     0x1.d8ffacp-4, 0x1.7d298cp-4, 0x1.33281ap-4, 0x1.ef0a26p-5, 0x1.8eec7ep-5,
@@ -47,7 +48,7 @@ static const struct {
     0x1.3e47c8p-19, 0x1.007bd8p-19, 0x1.9d5ef2p-20, 0x1.4d1c98p-20}},
   {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"head_dim\": 256, \"rope_par"
    "ameters\": {\"rope_type\": \"default\", \"rope_theta\": 5000000.0}}",
-   0x1.0000000000000p+0, 128,
+   0, 0x1.0000000000000p+0, 128,
    {0x1.000000p+0, 0x1.c5df78p-1, 0x1.925850p-1, 0x1.64aabcp-1, 0x1.3c2cbap-1,
     0x1.184792p-1, 0x1.f0eb4ep-2, 0x1.b88112p-2, 0x1.867e74p-2, 0x1.5a2950p-2,
     0x1.32dca4p-2, 0x1.100624p-2, 0x1.e24852p-3, 0x1.ab877cp-3, 0x1.7afdf8p-3,
@@ -76,7 +77,7 @@ static const struct {
     0x1.344628p-22, 0x1.11469ep-22, 0x1.e48084p-23}},
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 64, \"rope_scal"
    "ing\": {\"type\": \"linear\", \"factor\": 4.0}}",
-   0x1.0000000000000p+0, 32,
+   0, 0x1.0000000000000p+0, 32,
    {0x1.000000p-2, 0x1.7ff222p-3, 0x1.1feb34p-3, 0x1.afd136p-4, 0x1.43d136p-4,
     0x1.e5a846p-5, 0x1.6c310ep-5, 0x1.111aeep-5, 0x1.99999ap-6, 0x1.33281ap-6,
     0x1.ccab84p-7, 0x1.59742ap-7, 0x1.030dc6p-7, 0x1.84869ep-8, 0x1.235a72p-8,
@@ -86,7 +87,7 @@ static const struct {
     0x1.74eea6p-15, 0x1.17a8e4p-15}},
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 96, \"rope_scal"
    "ing\": {\"rope_type\": \"linear\", \"factor\": 2.7}, \"rope_theta\": 500000.0}",
-   0x1.0000000000000p+0, 48,
+   0, 0x1.0000000000000p+0, 48,
    {0x1.7b425ep-2, 0x1.208a82p-2, 0x1.b70b88p-3, 0x1.4e06b8p-3, 0x1.fc4160p-4,
     0x1.82ae7cp-4, 0x1.263020p-4, 0x1.bfa32ep-5, 0x1.549032p-5, 0x1.0319e4p-5,
     0x1.8a3fcap-6, 0x1.2bf206p-6, 0x1.c865dep-7, 0x1.5b3a70p-7, 0x1.082c02p-7,
@@ -101,7 +102,7 @@ static const struct {
    "ion_embeddings\": 131072, \"rope_theta\": 500000.0, \"rope_scaling\": {\"factor\": 32.0, \"high_freq"
    "_factor\": 4.0, \"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\":"
    " \"llama3\"}}",
-   0x1.0000000000000p+0, 32,
+   0, 0x1.0000000000000p+0, 32,
    {0x1.000000p+0, 0x1.53c38cp-1, 0x1.c2ef78p-2, 0x1.2b3dc6p-2, 0x1.8d2760p-3,
     0x1.078d40p-3, 0x1.5dc95ap-4, 0x1.d03ccep-5, 0x1.341190p-5, 0x1.98de92p-6,
     0x1.0f5386p-6, 0x1.681adap-7, 0x1.ddee9ep-8, 0x1.3d2804p-8, 0x1.a4ee40p-9,
@@ -113,7 +114,7 @@ static const struct {
    "tion_embeddings\": 131072, \"rope_parameters\": {\"factor\": 8.0, \"high_freq_factor\": 4.0, \"low_f"
    "req_factor\": 1.0, \"rope_type\": \"llama3\", \"original_max_position_embeddings\": 8192, \"rope_the"
    "ta\": 500000.0}}",
-   0x1.0000000000000p+0, 64,
+   0, 0x1.0000000000000p+0, 64,
    {0x1.000000p+0, 0x1.a11582p-1, 0x1.53c38cp-1, 0x1.14c708p-1, 0x1.c2ef78p-2,
     0x1.6f56fap-2, 0x1.2b3dc6p-2, 0x1.e788c2p-3, 0x1.8d2760p-3, 0x1.438740p-3,
     0x1.078d40p-3, 0x1.ad6338p-4, 0x1.5dc95ap-4, 0x1.1cf130p-4, 0x1.d03ccep-5,
@@ -130,7 +131,7 @@ static const struct {
   {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"max_position_embeddings\": "
    "131072, \"rope_theta\": 1000000.0, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, \"origina"
    "l_max_position_embeddings\": 32768}}",
-   0x1.237d37fe5d298p+0, 64,
+   0, 0x1.237d37fe5d298p+0, 64,
    {0x1.000000p+0, 0x1.9c975ap-1, 0x1.4c7bc0p-1, 0x1.0beddep-1, 0x1.afd136p-2,
     0x1.5bf9fep-2, 0x1.186a08p-2, 0x1.c3f06ap-3, 0x1.6c310ep-3, 0x1.257b22p-3,
     0x1.d8ffacp-4, 0x1.7d298cp-4, 0x1.33281ap-4, 0x1.ef0a26p-5, 0x1.8eec7ep-5,
@@ -147,7 +148,7 @@ static const struct {
   {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"head_dim\": 64, \"max_posit"
    "ion_embeddings\": 32768, \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 3.5, \"rope_thet"
    "a\": 1000000.0}}",
-   0x1.20121b7deec8ap+0, 32,
+   0, 0x1.20121b7deec8ap+0, 32,
    {0x1.000000p+0, 0x1.4c7bc0p-1, 0x1.afd136p-2, 0x1.186a08p-2, 0x1.6c310ep-3,
     0x1.d8ffacp-4, 0x1.33281ap-4, 0x1.8eec7ep-5, 0x1.030dc6p-5, 0x1.507316p-6,
     0x1.b4f7e4p-7, 0x1.1bc25ap-7, 0x1.534980p-8, 0x1.92aa90p-9, 0x1.d9a1acp-10,
@@ -158,7 +159,7 @@ static const struct {
   {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"head_dim\": 64, \"max_posit"
    "ion_embeddings\": 4096, \"original_max_position_embeddings\": 1024, \"rope_scaling\": {\"rope_type\""
    ": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 512}}",
-   0x1.237d37fe5d298p+0, 32,
+   0, 0x1.237d37fe5d298p+0, 32,
    {0x1.000000p+0, 0x1.7ff222p-1, 0x1.1feb34p-1, 0x1.afd136p-2, 0x1.43d136p-2,
     0x1.e5a846p-3, 0x1.572e3ap-3, 0x1.e32fa6p-4, 0x1.52b52cp-4, 0x1.d88c78p-5,
     0x1.47c8cep-5, 0x1.c3bf4cp-6, 0x1.34df30p-6, 0x1.a26996p-7, 0x1.1825bcp-7,
@@ -169,7 +170,7 @@ static const struct {
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 64, \"rope_scal"
    "ing\": {\"rope_type\": \"yarn\", \"factor\": 40, \"mscale\": 0.707, \"mscale_all_dim\": 0.5, \"origi"
    "nal_max_position_embeddings\": 4096, \"beta_fast\": 32, \"beta_slow\": 1}}",
-   0x1.108108ba09617p+0, 32,
+   0, 0x1.108108ba09617p+0, 32,
    {0x1.000000p+0, 0x1.7ff222p-1, 0x1.1feb34p-1, 0x1.afd136p-2, 0x1.43d136p-2,
     0x1.e5a846p-3, 0x1.6c310ep-3, 0x1.111aeep-3, 0x1.99999ap-4, 0x1.33281ap-4,
     0x1.ccab84p-5, 0x1.3f8b74p-5, 0x1.b86436p-6, 0x1.2d1b86p-6, 0x1.97e506p-7,
@@ -180,7 +181,7 @@ static const struct {
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 96, \"rope_scal"
    "ing\": {\"rope_type\": \"yarn\", \"factor\": 10.5, \"truncate\": false, \"attention_factor\": 1.3, "
    "\"original_max_position_embeddings\": 2000, \"beta_fast\": 24.5, \"beta_slow\": 2}}",
-   0x1.4cccccccccccdp+0, 48,
+   0, 0x1.4cccccccccccdp+0, 48,
    {0x1.000000p+0, 0x1.a69b60p-1, 0x1.5cd250p-1, 0x1.1feb34p-1, 0x1.db4c78p-2,
     0x1.885044p-2, 0x1.43d136p-2, 0x1.0b47b4p-2, 0x1.b93a6ap-3, 0x1.6c310ep-3,
     0x1.2c9af4p-3, 0x1.f03ddep-4, 0x1.99999ap-4, 0x1.5215e6p-4, 0x1.0ac380p-4,
@@ -193,14 +194,56 @@ static const struct {
     0x1.1c238cp-16, 0x1.d50f10p-17, 0x1.8329bcp-17}},
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 16, \"rope_scal"
    "ing\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 6}}",
-   0x1.237d37fe5d298p+0, 8,
+   0, 0x1.237d37fe5d298p+0, 8,
    {0x1.000000p+0, 0x1.43d136p-4, 0x1.99999ap-6, 0x1.030dc6p-7, 0x1.47ae14p-9,
     0x1.9e7c70p-11, 0x1.0624dep-12, 0x1.4b96c0p-14}},
   {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 16, \"rope_scal"
    "ing\": {\"rope_type\": \"yarn\", \"factor\": 0.5, \"beta_fast\": 1, \"beta_slow\": 64, \"original_ma"
    "x_position_embeddings\": 2048}}",
-   0x1.0000000000000p+0, 8,
+   0, 0x1.0000000000000p+0, 8,
    {0x1.000000p+1, 0x1.43d136p-1, 0x1.99999ap-3, 0x1.afc1a0p-5, 0x1.b4e81cp-7,
     0x1.9e7c70p-9, 0x1.0624dep-10, 0x1.4b96c0p-12}},
+  {"{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", \"hidden_size\": 96, \"num_atte"
+   "ntion_heads\": 6, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.75, \"max_position_embedd"
+   "ings\": 131072, \"pad_token_id\": 0, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1"
+   ".0, 1.05, 1.3, 1.9, 2.0, 2.2], \"long_factor\": [1.0, 1.1182, 4.7, 18.6, 31.1, 47.77]}}",
+   0, 0x1.30b3713738289p+0, 6,
+   {0x1.000000p+0, 0x1.a437a6p-3, 0x1.247dd2p-5, 0x1.58ed24p-8, 0x1.1a62d2p-10,
+    0x1.ba75bep-13}},
+  {"{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", \"hidden_size\": 96, \"num_atte"
+   "ntion_heads\": 6, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.75, \"max_position_embedd"
+   "ings\": 131072, \"pad_token_id\": 0, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1"
+   ".0, 1.05, 1.3, 1.9, 2.0, 2.2], \"long_factor\": [1.0, 1.1182, 4.7, 18.6, 31.1, 47.77]}}",
+   1, 0x1.30b3713738289p+0, 6,
+   {0x1.000000p+0, 0x1.8a9682p-3, 0x1.439b8cp-7, 0x1.19e012p-11, 0x1.228ed6p-14,
+    0x1.46086ap-17}},
+  {"{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", \"hidden_size\": 96, \"num_atte"
+   "ntion_heads\": 6, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.75, \"max_position_embedd"
+   "ings\": 131072, \"pad_token_id\": 0, \"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1.0, 1."
+   "05, 1.3, 1.9, 2.0, 2.2], \"long_factor\": [1.0, 1.1182, 4.7, 18.6, 31.1, 47.77], \"factor\": 7.5, \""
+   "original_max_position_embeddings\": 8192}, \"rope_theta\": 250000.0, \"original_max_position_embeddi"
+   "ngs\": 8192}",
+   1, 0x1.1b2dce58d00fdp+0, 6,
+   {0x1.000000p+0, 0x1.cd834ap-4, 0x1.bab05ep-9, 0x1.c3001cp-14, 0x1.0fdef2p-17,
+    0x1.64ce2ep-21}},
+  {"{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", \"hidden_size\": 72, \"num_atte"
+   "ntion_heads\": 6, \"num_key_value_heads\": 2, \"partial_rotary_factor\": null, \"max_position_embedd"
+   "ings\": 131072, \"pad_token_id\": 0, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1"
+   ".0, 1.05, 1.3, 1.9, 2.0, 2.2], \"long_factor\": [1.0, 1.1182, 4.7, 18.6, 31.1, 47.77], \"rope_type\""
+   ": \"longrope\", \"attention_factor\": 1.19}}",
+   0, 0x1.30a3d70a3d70ap+0, 6,
+   {0x1.000000p+0, 0x1.a437a6p-3, 0x1.247dd2p-5, 0x1.58ed24p-8, 0x1.1a62d2p-10,
+    0x1.ba75bep-13}},
+  {"{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", \"hidden_size\": 96, \"num_atte"
+   "ntion_heads\": 6, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.75, \"max_position_embedd"
+   "ings\": 131072, \"pad_token_id\": 0, \"rope_scaling\": {}}",
+   0, 0x1.0000000000000p+0, 6,
+   {0x1.000000p+0, 0x1.b93a6ap-3, 0x1.7c3d2ap-5, 0x1.47ae14p-7, 0x1.1a62d2p-9,
+    0x1.e6b4b8p-12}},
+  {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 4, \"max_positi"
+   "on_embeddings\": 65536, \"rope_parameters\": {\"rope_type\": \"longrope\", \"original_max_position_e"
+   "mbeddings\": 2048, \"short_factor\": [1, 2], \"long_factor\": [3, 4.5], \"rope_theta\": 500000.0}}",
+   1, 0x1.34bf63d156826p+0, 2,
+   {0x1.555556p-2, 0x1.49891ep-12}},
 };
 /* clang-format on */

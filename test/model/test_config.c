@@ -201,10 +201,11 @@ static void rope_is_read_in_old_and_new_spellings(void **state) {
  * 2 units. linear divides: one more. llama3's weight s = (original / wave - low) / (high - low) carries
  * wave's 3 units times high / (high - low) = 4/3 into s (1 - 1/factor) f, and its sum of products rounds four
  * times by half a unit of at most f: 2 + 4 + 2 = 8. yarn's weights are computed alike; its two terms, at most
- * 2 f where factor is 0.5, carry 2 units each and round: 8. */
+ * 2 f where factor is 0.5, carry 2 units each and round: 8. longrope multiplies the wave: one more. */
 static void frequencies_are_those_of_transformers(void **state) {
   (void)state;
-  static const double units[] = {[ROPE_PLAIN] = 2, [ROPE_LINEAR] = 3, [ROPE_LLAMA3] = 8, [ROPE_YARN] = 8};
+  static const double units[] = {
+      [ROPE_PLAIN] = 2, [ROPE_LINEAR] = 3, [ROPE_LLAMA3] = 8, [ROPE_YARN] = 8, [ROPE_LONG] = 3};
   for (size_t i = 0; i < sizeof rope_references / sizeof *rope_references; i++) {
     const char *text = rope_references[i].config;
     ModelConfig c;
@@ -212,12 +213,12 @@ static void frequencies_are_those_of_transformers(void **state) {
     float got[128], attention_factor;
     if (config_parse("config.json", text, strlen(text), &c, &err) != STATUS_OK)
       fail_msg("%s: %s", text, err.text);
-    assert_int_equal(c.head_dim, 2 * rope_references[i].n);
-    rope_frequencies(&c.rope, c.rotary_dim, false, got, &attention_factor);
+    assert_int_equal(c.rotary_dim, 2 * rope_references[i].n);
+    rope_frequencies(&c.rope, c.rotary_dim, rope_references[i].long_text, got, &attention_factor);
     assert_true(attention_factor == rope_references[i].attention_factor);
     for (int pair = 0; pair < rope_references[i].n; pair++) {
       double want = rope_references[i].frequencies[pair];
-      double unscaled = pow(c.rope.theta, -2.0 * pair / c.head_dim);
+      double unscaled = pow(c.rope.theta, -2.0 * pair / c.rotary_dim);
       if (!(fabs(got[pair] - want) <= units[c.rope.kind] * 0x1p-23 * unscaled))
         fail_msg("%s: frequency %d is %a, expected %a", text, pair, (double)got[pair], want);
     }
@@ -268,8 +269,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
       {"+'rope_scaling': 'linear'", "rope_scaling is no object"},
       {"+'rope_scaling': {'type': 'dynamic', 'factor': 2}",
        "rope_scaling: rope type dynamic is not supported"},
-      {"+'rope_parameters': {'rope_type': 'longrope'}",
-       "rope_parameters: short_factor is missing"},
+      {"+'rope_parameters': {'rope_type': 'longrope'}", "rope_parameters: short_factor is missing"},
       {"+'rope_scaling': {'type': 'linear'}", "rope_scaling: factor is missing"},
       {"+'rope_scaling': {'type': 'linear', 'factor': 0}", "rope_scaling: factor is 0"},
       {"+'rope_scaling': {'type': 'llama3', 'factor': 8, 'low_freq_factor': 1}",
