@@ -2,6 +2,7 @@
 #ifndef AUK_TEST_CPU_TEST_H
 #define AUK_TEST_CPU_TEST_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,6 +48,7 @@ typedef struct {
   Linear linear;
   void *owners[4];
   double *weights; /* [n_out][n_in] */
+  double shift;    /* the largest zero point times scale whose product fp32 rounds; 0: all are exact */
 } TestLinear;
 
 static inline void test_linear_free(TestLinear *t) {
@@ -82,6 +84,44 @@ static inline TestLinear test_awq(int n_in, int n_out, int group, uint64_t seed)
   t.linear.scales = misaligned(scales, groups * (size_t)n_out * 2, &t.owners[2]);
   free(qweight);
   free(qzeros);
+  free(scales);
+  return t;
+}
+
+/* LINEAR_GROUPED: fp32 scales of all their bits, zero points of a byte, also with 4 bits. */
+static inline TestLinear test_grouped(int bits, int n_in, int n_out, int group, uint64_t seed) {
+  static const int nibble_of[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* model.h, the other way */
+  TestLinear t = {.linear = {.kind = LINEAR_GROUPED,
+                             .bits = bits,
+                             .n_in = n_in,
+                             .n_out = n_out,
+                             .group = group,
+                             .name = "test"}};
+  size_t in = (size_t)n_in, out = (size_t)n_out, groups = (size_t)(n_in / group),
+         row = out * (size_t)bits / 8;
+  uint8_t *codes = need(in * row, 1), *zeros = need(groups * out, 1);
+  float *scales = need(groups * out, sizeof *scales);
+  for (size_t i = 0; i < in * row; i++) codes[i] = (uint8_t)next_random(&seed);
+  for (size_t i = 0; i < groups * out; i++) {
+    zeros[i] = (uint8_t)(next_random(&seed) % (bits == 4 ? 17 : 256));
+    scales[i] = next_float(&seed) * (bits == 4 ? 0.02f : 0.001f);
+    t.shift = fmax(t.shift, zeros[i] * fabs((double)scales[i]));
+  }
+  t.weights = need(in * out, sizeof *t.weights);
+  for (size_t i = 0; i < in; i++) {
+    for (size_t o = 0; o < out; o++) {
+      size_t at = i / (size_t)group * out + o;
+      int q = codes[i * row + o * (size_t)bits / 8];
+      if (bits == 4)
+        q = codes[i * row + o / 8 * 4 + (size_t)nibble_of[o % 8] / 2] >> nibble_of[o % 8] % 2 * 4 & 15;
+      t.weights[o * in + i] = (q - zeros[at]) * (double)scales[at];
+    }
+  }
+  t.linear.qweight = misaligned(codes, in * row, &t.owners[0]);
+  t.linear.qzeros = misaligned(zeros, groups * out, &t.owners[1]);
+  t.linear.scales = misaligned(scales, groups * out * sizeof *scales, &t.owners[2]);
+  free(codes);
+  free(zeros);
   free(scales);
   return t;
 }

@@ -28,9 +28,10 @@ static void whole_product(const Kernels *kernels, const Linear *w, const float *
 
 /* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products
  * round too); chains are as long as a piece (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 pieces or lanes
- * comes on top. A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
+ * comes on top. Where the product of zero point and scale is rounded, each weight is wrong by that much more.
+ * A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
 static double allowed(const Linear *w, double magnitude) {
-  int chain = w->kind == LINEAR_AWQ ? w->n_in / product_pieces(w) + PIECE_UNIT : 1024 / 4;
+  int chain = w->kind != LINEAR_DENSE ? w->n_in / product_pieces(w) + PIECE_UNIT : 1024 / 4;
   if (chain > w->n_in) chain = w->n_in;
   return (chain + 2 + 16) * EPSILON * magnitude;
 }
@@ -46,7 +47,7 @@ static void check(TestLinear t) {
       for (size_t i = 0; i < n_in; i++) {
         double term = t.weights[o * n_in + i] * (double)x[r * stride + i];
         want[r * n_out + o] += term;
-        size[r * n_out + o] += fabs(term);
+        size[r * n_out + o] += fabs(term) + t.shift * fabs((double)x[r * stride + i]) / w->n_in;
       }
     }
   }
@@ -96,6 +97,52 @@ static void awq_of_awkward_shapes(void **state) {
   check(test_awq(64, 1544, 32, 6));
 }
 
+static void grouped_in_bytes(void **state) {
+  (void)state;
+  for (int bits = 4; bits <= 8; bits += 4) {
+    static const int groups[] = {16, 64, 576};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+      check(test_grouped(bits, 576, 176, groups[i], i));
+    check(test_grouped(bits, 1536, 72, 128, 1));
+    check(test_grouped(bits, 40, 8, 20, 2));
+    check(test_grouped(bits, 7, 24, 7, 3));
+    check(test_grouped(bits, 129, 568, 43, 4));
+    check(test_grouped(bits, 64, 1544, 32, 5));
+  }
+}
+
+/* A matrix whose rows belong to others as well. */
+static void grouped_columns_of_a_wider_matrix(void **state) {
+  (void)state;
+  enum { N_IN = 96, N_OUT = 200, FIRST = 64, N = 72 };
+  for (int bits = 4; bits <= 8; bits += 4) {
+    TestLinear whole = test_grouped(bits, N_IN, N_OUT, 32, 1), part = whole;
+    Linear *w = &part.linear;
+    w->n_out = N;
+    w->skip = N_OUT - N;
+    w->qweight = (const uint8_t *)w->qweight + FIRST * bits / 8;
+    w->qzeros = (const uint8_t *)w->qzeros + FIRST;
+    w->scales = (const uint8_t *)w->scales + FIRST * 4;
+    size_t stride;
+    float *x = test_rows(MAX_ROWS, N_IN, &stride, 7);
+    float *all = need(MAX_ROWS * N_OUT, sizeof *all), *some = need(MAX_ROWS * N, sizeof *some);
+    int n_tables;
+    const Kernels *const *tables = kernels_usable(&n_tables);
+    for (int isa = 0; isa < n_tables; isa++) {
+      for (int n_rows = 1; n_rows <= 9; n_rows += 8) {
+        whole_product(tables[isa], &whole.linear, x, stride, n_rows, PRODUCT_COLUMNS, all);
+        whole_product(tables[isa], w, x, stride, n_rows, PRODUCT_COLUMNS, some);
+        for (int r = 0; r < n_rows; r++)
+          assert_memory_equal(some + r * N, all + r * N_OUT + FIRST, N * sizeof *some);
+      }
+    }
+    free(x);
+    free(all);
+    free(some);
+    test_linear_free(&whole);
+  }
+}
+
 static void dense_of_every_type(void **state) {
   (void)state;
   static const Dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
@@ -134,10 +181,9 @@ static void special_halves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(awq_of_every_group_size),
-      cmocka_unit_test(awq_of_awkward_shapes),
-      cmocka_unit_test(dense_of_every_type),
-      cmocka_unit_test(special_halves),
+      cmocka_unit_test(awq_of_every_group_size), cmocka_unit_test(awq_of_awkward_shapes),
+      cmocka_unit_test(grouped_in_bytes),        cmocka_unit_test(grouped_columns_of_a_wider_matrix),
+      cmocka_unit_test(dense_of_every_type),     cmocka_unit_test(special_halves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,392 @@
+/* test_quantization.c - quantization_config in the spellings of each producer: which scheme it gives which layer, and
+ * the message of every config that is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/config.h"
+
+/* A llama with this quantization_config, whose quotes are single ones. */
+static Status parse(const char *quant, ModelConfig *config, Error *err) {
+  size_t size = strlen(quant) + 200;
+  char *text = malloc(size);
+  int n = snprintf(text, size, "{'model_type': 'llama', 'quantization_config': %s}", quant);
+  for (int i = 0; i < n; i++)
+    if (text[i] == '\'') text[i] = '"';
+  Status status = config_parse("config.json", text, (size_t)n, config, err);
+  free(text);
+  return status;
+}
+
+static ModelConfig accepted(const char *quant) {
+  ModelConfig config;
+  Error err = {{0}};
+  if (parse(quant, &config, &err) != STATUS_OK) fail_msg("%s: %s", quant, err.text);
+  return config;
+}
+
+/* --- what is taken */
+
+#define CT_GROUP(bits, more)                                                                                 \
+  "{'targets': ['Linear'], 'weights': {'num_bits': " bits ", 'type': 'int'" more "}}"
+#define CT(format, group)                                                                                    \
+  "{'quant_method': 'compressed-tensors', 'format': '" format "', 'config_groups': {'group_0': " group "}}"
+#define INT8_INPUTS                                                                                          \
+  ", 'input_activations': {'num_bits': 8, 'type': 'int', 'symmetric': true, 'dynamic': true, 'strategy': "   \
+  "'token'}}"
+#define CT_INT8 "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'strategy': 'channel'}" INT8_INPUTS
+
+static void each_producer_is_understood(void **state) {
+  (void)state;
+  static const struct {
+    const char *quant;
+    QuantMethod method;
+    int bits, group;
+    bool symmetric, zeros_less_one;
+  } cases[] = {
+      {"{'quant_method': 'awq'}", QUANT_AWQ, 4, 128, false, false},
+      {"{'quant_method': 'awq', 'w_bit': 4, 'q_group_size': -1, 'version': 'GEMM', 'zero_point': true, "
+       "'modules_to_not_convert': null}",
+       QUANT_AWQ, 4, -1, false, false},
+      {"{'quant_method': 'awq', 'bits': 4, 'group_size': 64, 'format': 'gemm', 'backend': 'autoawq'}",
+       QUANT_AWQ, 4, 64, false, false},
+      {"{'quant_method': 'awq', 'zero_point': false}", QUANT_AWQ, 4, 128, true, false},
+      {"{'method': 'awq', 'checkpoint_format': 'gemm', 'sym': true, 'adapter': null}", QUANT_AWQ, 4, 128,
+       true, false},
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:auto_awq', 'bits': 4, 'group_size': 32, "
+       "'sym': true, 'data_type': 'int'}",
+       QUANT_AWQ, 4, 32, true, false},
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:auto_gptq', 'sym': true}", QUANT_GPTQ, 4,
+       128, true, true},
+      {"{'quant_method': 'intel/auto-round', 'backend': 'autoround:gptq:exllamav2', 'bits': 8}", QUANT_GPTQ,
+       8, 128, true, true},
+      {"{'quant_method': 'autoround', 'packing_format': 'auto_round', 'sym': false}", QUANT_GPTQ, 4, 128,
+       false, false},
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:gptqmodel', 'sym': false}", QUANT_GPTQ,
+       4, 128, false, false},
+      {"{'quant_method': 'gptq', 'bits': 4, 'group_size': 128, 'desc_act': false}", QUANT_GPTQ, 4, 128, true,
+       true},
+      {"{'quant_method': 'gptq', 'bits': 8, 'group_size': -1, 'sym': false, 'checkpoint_format': 'gptq'}",
+       QUANT_GPTQ, 8, -1, false, true},
+      {"{'quant_method': 'gptq', 'bits': 4, 'format': 'gptq_v2', 'checkpoint_format': 'GPTQ_V2', "
+       "'pack_dtype': "
+       "'int32', 'is_marlin_format': false}",
+       QUANT_GPTQ, 4, 128, true, false},
+      {CT("pack-quantized", CT_GROUP("4", ", 'group_size': 32, 'symmetric': false")), QUANT_PACKED, 4, 32,
+       false, false},
+      {CT("pack-quantized", CT_GROUP("8", ", 'strategy': 'channel', 'group_size': null, 'dynamic': false")),
+       QUANT_PACKED, 8, -1, true, false},
+      {CT("mixed-precision", "{'format': 'pack-quantized', 'targets': ['Linear'], 'weights': {'num_bits': 4, "
+                             "'group_size': 64}}"),
+       QUANT_PACKED, 4, 64, true, false},
+      {CT("int-quantized", CT_GROUP("8", ", 'group_size': -1")), QUANT_BYTES, 8, -1, true, false},
+      {CT("int-quantized", CT_INT8), QUANT_INT8, 8, -1, true, false},
+      {CT("dense", CT_GROUP("8", ", 'group_size': -1")), QUANT_NONE, 0, 0, false, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ModelConfig config = accepted(cases[i].quant);
+    const QuantConfig *quant = &config.quant;
+    assert_int_equal(quant->scheme.method, cases[i].method);
+    assert_int_equal(quant->scheme.bits, cases[i].bits);
+    assert_int_equal(quant->scheme.group, cases[i].group);
+    assert_int_equal(quant->scheme.symmetric, cases[i].symmetric);
+    assert_int_equal(quant->zeros_less_one, cases[i].zeros_less_one);
+    assert_int_equal(quant->int8_activations, cases[i].method == QUANT_INT8);
+    config_release(&config);
+  }
+}
+
+/* Bits that the layer of this name has by the config; 0: it is dense. */
+static int bits_of(const ModelConfig *config, const char *name) {
+  QuantScheme scheme;
+  Error err = {{0}};
+  if (quantization_of(&config->quant, name, "config.json", &scheme, &err) != STATUS_OK)
+    fail_msg("%s", err.text);
+  return scheme.bits;
+}
+
+#define DOWN "model.layers.1.mlp.down_proj"
+#define UP   "model.layers.10.mlp.up_proj"
+
+static void rules_name_layers(void **state) {
+  (void)state;
+  static const struct {
+    const char *quant;
+    int down, up, head;
+  } cases[] = {
+      /* AutoAWQ: parts of names. */
+      {"{'quant_method': 'awq', 'modules_to_not_convert': ['lm_head', 'layers.1.']}", 0, 4, 0},
+      {"{'quant_method': 'awq', 'modules_to_not_convert': ['visual', 're:.*up_proj$']}", 4, 0, 4},
+      /* GPTQModel: regular expressions from the beginning of a name, the first that fits. */
+      {"{'quant_method': 'gptq', 'dynamic': {'-:.*down_proj': {}, '+:.*(down|up)_proj': {'bits': 8}}}", 0, 8,
+       4},
+      {"{'quant_method': 'gptq', 'dynamic': {'model\\\\.layers\\\\.1\\\\.': {'bits': 8, 'group_size': 32}}}",
+       8, 4, 4},
+      {"{'quant_method': 'gptq', 'dynamic': {'layers': {'bits': 8}, '^lm_head$': {'bits': 8}}}", 4, 4, 8},
+      {"{'quant_method': 'gptq', 'dynamic': false}", 4, 4, 4},
+      /* AutoRound: names, then regular expressions anywhere. */
+      {"{'quant_method': 'auto-round', 'extra_config': {'.*mlp.*': {'bits': 8}, '" DOWN "': {'bits': 16}, "
+       "'lm_head': {'bits': 16, 'data_type': 'fp'}}}",
+       0, 8, 0},
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:auto_awq', 'extra_config': "
+       "{'10.mlp.(up|x)': "
+       "{'bits': 16}}}",
+       4, 0, 4},
+      /* compressed-tensors: ignore, then names, then regular expressions from the beginning, then classes. */
+      {"{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'ignore': ['lm_head', "
+       "'re:.*layers\\\\.1\\\\.'], 'config_groups': {'a': " CT_GROUP("4", ", 'group_size': 32") "}}",
+       0, 4, 0},
+      {"{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'config_groups': {'a': "
+       "{'targets': "
+       "['Linear'], 'weights': {'num_bits': 4, 'group_size': 32}}, 'b': {'targets': ['re:.*_proj', "
+       "'lm_head'], "
+       "'weights': {'num_bits': 8, 'group_size': -1}}, 'c': {'targets': ['" UP
+       "'], 'weights': {'num_bits': 4, "
+       "'group_size': 32}}}}",
+       8, 4, 8},
+      {"{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'ignore': ['down_proj', "
+       "'Embedding'], "
+       "'config_groups': {'a': {'targets': ['re:mlp', '" UP
+       "'], 'weights': {'num_bits': 4, 'group_size': 32}}}}",
+       0, 4, 0},
+      {"{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'config_groups': {'a': "
+       "{'targets': "
+       "['Linear'], 'weights': null}, 'b': {'targets': ['re:.*up'], 'weights': {'num_bits': 4, 'group_size': "
+       "8}}}}",
+       0, 4, 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ModelConfig config = accepted(cases[i].quant);
+    const int found[] = {bits_of(&config, DOWN), bits_of(&config, UP), bits_of(&config, "lm_head")};
+    if (found[0] != cases[i].down || found[1] != cases[i].up || found[2] != cases[i].head)
+      fail_msg("%s gives %d, %d, %d", cases[i].quant, found[0], found[1], found[2]);
+    config_release(&config);
+  }
+}
+
+/* --- what is refused */
+
+typedef struct {
+  const char *quant, *part;
+} Refusal;
+
+static void assert_refused(const Refusal *cases, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    ModelConfig config;
+    Error err = {{0}};
+    Status status = parse(cases[i].quant, &config, &err);
+    config_release(&config);
+    if (status != STATUS_MODEL) fail_msg("%s: status %d (%s)", cases[i].quant, status, err.text);
+    if (!strstr(err.text, "config.json: quantization_config") || !strstr(err.text, cases[i].part))
+      fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].quant, err.text, cases[i].part);
+  }
+}
+
+#define REFUSED(cases) assert_refused(cases, sizeof(cases) / sizeof *(cases))
+
+static void other_methods(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {"[]", "quantization_config is no object"},
+      {"{}", "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors"},
+      {"{'quant_method': 4}", "quant_method is 4"},
+      {"{'quant_method': 'bitsandbytes', 'load_in_4bit': true}",
+       "bitsandbytes (NF4 or LLM.int8()) is not supported, expected awq, gptq, auto-round or "
+       "compressed-tensors"},
+      {"{'quant_method': 'fp8'}", "fp8 (8-bit floating point) is not supported"},
+      {"{'quant_method': 'exl2'}", "exl2 (ExLlamaV2) is not supported"},
+      {"{'quant_method': 'exl3'}", "exl3 (ExLlamaV3) is not supported"},
+      {"{'quant_method': 'hqq'}", "take such a checkpoint of the same model, or an unquantised one"},
+      {"{'quant_method': 'aqlm'}", "aqlm is not supported"},
+      {"{'quant_method': 'mxfp4'}", "mxfp4 (4-bit floating point) is not supported"},
+  };
+  REFUSED(cases);
+}
+
+static void other_awq(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {"{'quant_method': 'awq', 'bits': 8}", "AWQ of 8 bits is not supported, expected 4: quantise again"},
+      {"{'quant_method': 'awq', 'version': 'gemv'}",
+       "AWQ layout gemv is not supported, expected gemm: save the model again with AutoAWQ and \"version\": "
+       "\"GEMM\""},
+      {"{'quant_method': 'awq', 'version': 'GEMV_FAST'}", "AWQ layout GEMV_FAST is not supported"},
+      {"{'quant_method': 'awq', 'version': 'marlin'}", "AWQ layout marlin"},
+      {"{'quant_method': 'awq', 'backend': 'llm-awq'}", "AWQ layout llm-awq"},
+      {"{'quant_method': 'awq', 'format': 'gptq'}", "AWQ layout gptq"},
+      {"{'quant_method': 'awq', 'group_size': 0}", "group_size is 0"},
+      {"{'quant_method': 'awq', 'group_size': -2}", "group_size is -2"},
+      {"{'quant_method': 'awq', 'zero_point': 'yes'}", "zero_point is \"yes\""},
+      {"{'quant_method': 'awq', 'adapter': {'name': 'lora'}}", "adapter is not supported"},
+  };
+  REFUSED(cases);
+}
+
+static void other_gptq(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {"{'quant_method': 'gptq', 'bits': 3}", "GPTQ of 3 bits is not supported, expected 4 or 8"},
+      {"{'quant_method': 'gptq', 'bits': 2}", "GPTQ of 2 bits is not supported, expected 4 or 8"},
+      {"{'quant_method': 'gptq', 'is_marlin_format': true}", "GPTQ layout marlin is not supported"},
+      {"{'quant_method': 'gptq', 'checkpoint_format': 'bitblas'}", "GPTQ layout bitblas is not supported"},
+      {"{'quant_method': 'gptq', 'checkpoint_format': 'gemm'}", "expected gptq or gptq_v2"},
+      {"{'quant_method': 'gptq', 'pack_dtype': 'int16'}",
+       "pack_dtype int16 is not supported, expected int32"},
+      {"{'quant_method': 'gptq', 'dynamic': {'+:.*q_proj': {'bits': 3}}}", "GPTQ of 3 bits"},
+      {"{'quant_method': 'gptq', 'dynamic': {'+:.*q_proj': 4}}", "+:.*q_proj is no object"},
+      {"{'quant_method': 'gptq', 'dynamic': ['x']}", "dynamic is no object"},
+      {"{'quant_method': 'gptq', 'dynamic': {'+:q_(proj': {}}}", "\"q_(proj\" is not valid: missing"},
+  };
+  REFUSED(cases);
+}
+
+static void other_autoround(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:llm_compressor'}",
+       "AutoRound's packing auto_round:llm_compressor is not supported, expected auto_round:auto_awq"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:fp8_static'}", "export the model again"},
+      {"{'quant_method': 'auto-round', 'data_type': 'mx_fp'}", "data_type mx_fp is not supported"},
+      {"{'quant_method': 'auto-round', 'act_bits': 8}", "act_bits is 8, expected 16"},
+      {"{'quant_method': 'auto-round', 'bits': 2}", "GPTQ of 2 bits"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:auto_awq', 'extra_config': {'lm_head': "
+       "{'bits': 8}}}",
+       "lm_head: AWQ of 8 bits is not supported"},
+      {"{'quant_method': 'auto-round', 'extra_config': []}", "extra_config is no object"},
+      {"{'quant_method': 'auto-round', 'rotation_config': {'kind': 'hadamard'}}",
+       "rotation_config is not supported"},
+  };
+  REFUSED(cases);
+}
+
+#define WITH(members) "{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', " members "}"
+
+static void other_compressed_formats(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {CT("float-quantized", CT_GROUP("8", "")),
+       "compressed-tensors' format float-quantized is not supported"},
+      {CT("marlin-24", CT_GROUP("4", "")), "expected pack-quantized or int-quantized"},
+      {CT("nvfp4-pack-quantized", CT_GROUP("4", "")), "format nvfp4-pack-quantized is not supported"},
+      {CT("mixed-precision", CT_GROUP("4", ", 'group_size': 32")), "format is missing"},
+      {WITH("'config_groups': {}"), "config_groups has 0 groups"},
+      {WITH("'config_groups': {'W4A16': ['Linear']}"), "W4A16 is no object: presets are not supported"},
+      {WITH("'config_groups': {'a': {'weights': {'num_bits': 4, 'group_size': 32}}}"), "targets is no list"},
+      {WITH("'config_groups': {'a': {'targets': [3], 'weights': {'num_bits': 4, 'group_size': 32}}}"),
+       "targets holds what is no name"},
+      {WITH("'transform_config': {'config_groups': {'u': {}}}, 'config_groups': {}"),
+       "transform_config is not supported: take a checkpoint without rotations"},
+      {WITH("'sparsity_config': {'format': 'sparse-24-bitmask'}, 'config_groups': {}"),
+       "sparsity_config: format sparse-24-bitmask is not supported"},
+  };
+  REFUSED(cases);
+}
+
+static void other_compressed_numbers(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {CT("pack-quantized", CT_GROUP("3", ", 'group_size': 32")),
+       "weights of 3 bits as integers are not supported"},
+      {CT("pack-quantized",
+          "{'targets': ['Linear'], 'weights': {'num_bits': 4, 'type': 'float', 'group_size': 16}}"),
+       "weights of 4 bits as floating point are not supported, expected 4 or 8 bits as integers"},
+      {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'tensor'")), "weights by tensor are not supported"},
+      {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'block'")), "expected strategy group or channel"},
+      {CT("int-quantized", CT_GROUP("4", ", 'group_size': -1")), "int-quantized weights of 4 bits"},
+      {CT("int-quantized", CT_GROUP("8", ", 'group_size': -1, 'symmetric': false")),
+       "asymmetric are not supported"},
+      {CT("pack-quantized", CT_INT8),
+       "int8 activations with compressed-tensors pack-quantized weights of 8 bits"},
+      {CT("int-quantized", "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'strategy': 'channel'}, "
+                           "'input_activations': {'num_bits': 8, 'strategy': 'tensor', 'dynamic': false}}"),
+       "input activations of 8 bits as integers, symmetric, static, by tensor are not supported"},
+      {CT("int-quantized",
+          "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'group_size': 32}" INT8_INPUTS),
+       "weights of 8 bits in groups are not supported, expected int-quantized weights of 8 bits, symmetric"},
+      {CT("pack-quantized", "{'targets': ['Linear'], 'weights': {'num_bits': 4, 'group_size': 32}, "
+                            "'output_activations': {'num_bits': 8}}"),
+       "output_activations is not supported"},
+  };
+  REFUSED(cases);
+}
+
+static void contradictions(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {"{'quant_method': 'awq', 'bits': 4, 'w_bit': 8}", "bits is 4 and w_bit is 8, expected one of them"},
+      {"{'quant_method': 'awq', 'group_size': 64, 'q_group_size': 32}",
+       "group_size is 64 and q_group_size is 32"},
+      {"{'quant_method': 'awq', 'format': 'gemm', 'checkpoint_format': 'gemv'}",
+       "format is gemm and checkpoint_format is gemv, expected one of them"},
+      {"{'quant_method': 'gptq', 'format': 'gptq', 'checkpoint_format': 'gptq_v2'}",
+       "format is gptq and checkpoint_format is gptq_v2"},
+      {"{'quant_method': 'awq', 'version': 'gemm', 'format': 'marlin'}", "AWQ layout marlin"},
+      {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'group'")), "strategy group and group_size 0"},
+      {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'channel', 'group_size': 128")),
+       "strategy channel and group_size 128"},
+      {CT("pack-quantized", CT_GROUP("4", ", 'group_size': 32, 'dynamic': 'local'")),
+       "dynamic is not supported"},
+  };
+  REFUSED(cases);
+}
+
+static void names_of_modules(void **state) {
+  (void)state;
+  static const Refusal cases[] = {
+      {"{'quant_method': 'awq', 'modules_to_not_convert': 'lm_head'}", "modules_to_not_convert is no list"},
+      {"{'quant_method': 'awq', 'modules_to_not_convert': ['a', 5]}", "holds what is no name"},
+      {"{'quant_method': 'awq', 'modules_to_not_convert': ['a\\u0000b']}", "holds a name with a NUL in it"},
+      {"{'quant_method': 'awq', 'modules_to_not_convert': ['re:[']}",
+       "the regular expression \"[\" is not valid: missing terminating ]"},
+      {WITH("'ignore': {}, 'config_groups': {'a': " CT_GROUP("4", "") "}"), "ignore is no list"},
+      {WITH("'ignore': ['re:(?<n'], 'config_groups': {'a': " CT_GROUP("4", "") "}"), "\"(?<n\" is not valid"},
+  };
+  REFUSED(cases);
+}
+
+static void rules_have_limits(void **state) {
+  (void)state;
+  enum { LONG = 5000, MANY = 16385 };
+  char *text = malloc(MANY * 8 + LONG);
+  size_t n = (size_t)sprintf(text, "{'quant_method': 'awq', 'modules_to_not_convert': ['");
+  memset(text + n, 'a', LONG);
+  strcpy(text + n + LONG, "']}");
+  assert_refused(&(Refusal){text, "has 5000 bytes, expected at most 4096"}, 1);
+  n = (size_t)sprintf(text, "{'quant_method': 'awq', 'modules_to_not_convert': ['x'");
+  for (int i = 1; i < MANY; i++) n += (size_t)sprintf(text + n, ",'x'");
+  strcpy(text + n, "]}");
+  assert_refused(&(Refusal){text, "more than 16384 rules for layers"}, 1);
+  free(text);
+
+  ModelConfig config = accepted("{'quant_method': 'gptq', 'dynamic': {'+:(.+)+(.+)+[0-9]$': {'bits': 8}}}");
+  QuantScheme scheme;
+  Error err;
+  assert_int_equal(quantization_of(&config.quant, "model.layers.0.mlp.gate_proj", "here", &scheme, &err),
+                   STATUS_MODEL);
+  assert_string_equal(err.text, "here: the regular expression \"(.+)+(.+)+[0-9]$\" takes too long to match "
+                                "model.layers.0.mlp.gate_proj");
+  config_release(&config);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(each_producer_is_understood),
+      cmocka_unit_test(rules_name_layers),
+      cmocka_unit_test(other_methods),
+      cmocka_unit_test(other_awq),
+      cmocka_unit_test(other_gptq),
+      cmocka_unit_test(other_autoround),
+      cmocka_unit_test(other_compressed_formats),
+      cmocka_unit_test(other_compressed_numbers),
+      cmocka_unit_test(contradictions),
+      cmocka_unit_test(names_of_modules),
+      cmocka_unit_test(rules_have_limits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
