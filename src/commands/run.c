@@ -79,9 +79,8 @@ static const char about[] =
     "({{}} is then {} itself). A pipe, a socket or a file on standard input is read to its end. The prompt\n"
     "is put into the chat template of the model where it has one. Sampling is as the model's\n"
     "generation_config.json says, greedy where it says nothing; flags win. A thought is dim on a terminal,\n"
-    "and nowhere else unless asked for; --stop looks at the answer alone. On a terminal and without a "
-    "prompt\n"
-    "this is auk chat. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 4 cut short\n"
+    "and nowhere else unless asked for; --stop looks at the answer alone. On a terminal and without a\n"
+    "prompt this is auk chat. Exit status: 0 done, 1 failed, 2 usage, 3 model refused, 4 cut short\n"
     "(--require-stop), 130 interrupted, 141 the reader of the output went away.";
 
 static const FlagGroup groups[] = {
