@@ -40,3 +40,16 @@ def test_the_nearest_word_is_named(run, arguments, message):
     process = run(*arguments)
     assert process.returncode == 2 and process.stdout == b""
     assert process.stderr.decode() == f"auk: {message}\n"
+
+
+def test_every_flag_is_used_by_a_test(root, run):
+    """One of its spellings at least stands in a test, other than the tests of what is made of the tables."""
+    made_of_tables = {"test_help.py", "test_completions.py", "test_man.py", "test_flags.c"}
+    sources = "\n".join(path.read_text() for path in sorted((root / "test").glob("*/test_*"))
+                        if path.suffix in (".py", ".c") and path.name not in made_of_tables)
+    used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*|(?<![\w-])-\d", sources))
+    names = re.findall(r"^  (\w+) +\w", run("--help").stdout.decode().split("Commands:\n")[1], re.MULTILINE)
+    untested = [f"{name} {flag}" for name in names
+                for flag in re.findall(r"^  (-[\w-]+(?:, -[\w-]+)*)", run(name, "--help").stdout.decode(), re.MULTILINE)
+                if not used & set(flag.split(", "))]
+    assert untested == []

@@ -168,7 +168,9 @@ def test_without_a_ref_the_newest_complete_snapshot_counts(hub, call, stories):
 def test_a_name_that_is_nowhere_says_where_it_looked_and_how_to_fetch_it(hub, call):
     refused(call("-m", "Qwen/Qwen3-8B-AWQ", "-p", "x"), "no such file or directory", hub.folder,
             "hf download Qwen/Qwen3-8B-AWQ")
-    refused(call("tokenize", "-m", "Qwen/Qwen3-8B-AWQ", "x"), hub.folder, "hf download Qwen/Qwen3-8B-AWQ")
+    for arguments in (["tokenize", "-m", "Qwen/Qwen3-8B-AWQ", "x"], ["template", "-m", "Qwen/Qwen3-8B-AWQ"],
+                      ["chat", "-m", "Qwen/Qwen3-8B-AWQ"], ["pack", "Qwen/Qwen3-8B-AWQ", "-o", "x"]):
+        refused(call(*arguments), hub.folder, "hf download Qwen/Qwen3-8B-AWQ")
     refused(call("inspect", "a/b", HOME=None, HF_HUB_CACHE=None), "no such file or directory", "HOME is not set")
 
 
