@@ -186,17 +186,18 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
 /* What refs/REVISION holds, in new memory; NULL where there is no such ref or it holds no name of a commit. */
 static Status read_ref(const char *repository, const char *revision, char **commit, Error *err) {
   char *path;
-  Buffer text = {0};
+  MappedFile file = {0};
   *commit = NULL;
   TRY(path_print(&path, err, "%s/refs/%s", repository, revision));
   Status status = STATUS_OK;
   if (file_exists(path) && !file_is_directory(path)) {
-    status = file_read(path, 2 * MAX_REVISION, &text, err);
-    while (text.size && strchr(" \t\r\n", text.data[text.size - 1])) text.size--;
-    if (status == STATUS_OK && text.size <= MAX_REVISION && is_part(text.data, text.size))
-      status = path_print(commit, err, "%.*s", (int)text.size, text.data);
+    status = file_map(path, STATUS_MODEL, &file, err);
+    size_t size = file.size;
+    while (size && strchr(" \t\r\n", file.data[size - 1])) size--;
+    if (size && size <= MAX_REVISION && is_part((const char *)file.data, size))
+      status = path_print(commit, err, "%.*s", (int)size, (const char *)file.data);
   }
-  buffer_release(&text);
+  file_unmap(&file);
   free(path);
   return status;
 }

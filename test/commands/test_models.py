@@ -220,6 +220,13 @@ def test_a_ref_that_means_nothing_is_refused_or_passed_over(hub, call, stories, 
         assert len(process.stderr.splitlines()) == 1
 
 
+def test_a_ref_that_is_a_fifo_is_refused(hub, call, stories):
+    hub.add(stories, ref=None)
+    (hub.repository(NAME) / "refs").mkdir()
+    os.mkfifo(hub.repository(NAME) / "refs" / "main")
+    refused(call("inspect", NAME), "refs/main is a fifo")
+
+
 @pytest.mark.parametrize("index", [b"", b"{", b"[]", b'{"weight_map": 7}', b'{"weight_map": {"a": 7}}',
                                    b'{"weight_map": {"a": "../../x"}}', b'{"weight_map": {"a": "\\u0000"}}'])
 def test_an_index_that_is_damaged_is_refused(hub, call, stories, index):
