@@ -30,9 +30,9 @@ enum {
 };
 _Static_assert(PRODUCT_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* A row's products are summed piece by piece. Pieces of a matrix in groups, where inputs are far apart, are what
- * threads share; another is shared by its outputs and is one piece. They decide the order of
- * sums, so they depend on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole
+/* A row's products are summed piece by piece. Pieces of a matrix in groups, where inputs are far apart, are
+ * what threads share; another is shared by its outputs and is one piece. They decide the order of sums, so
+ * they depend on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole
  * PIECE_UNITs) where there can be. */
 static inline int product_pieces(const Linear *w) {
   if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return 1;
@@ -110,8 +110,8 @@ typedef struct {
    * written to. */
   float (*round_row)(const float *x, int n, int16_t *out);
 
-  /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i], without the bias. The sum is
-   * exact. */
+  /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i], without the bias. The sum
+   * is exact. */
   void (*product_int8)(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
                        size_t y_stride);
 

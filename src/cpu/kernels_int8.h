@@ -70,8 +70,8 @@ INLINE void int8_step(const int n_rows, const int n_outputs, const int8_t *w, si
   }
 }
 
-/* y[r][o] of a few rows and outputs, whose rows of weights are n bytes apart. What lies behind the n inputs of
- * a row of x meets zeros. */
+/* y[r][o] of a few rows and outputs, whose rows of weights are n bytes apart. What lies behind the n inputs
+ * of a row of x meets zeros. */
 INLINE void int8_tile(const int n_rows, const int n_outputs, const int8_t *w, const int16_t *x,
                       size_t x_stride, int n, const float *x_scales, const float *w_scales, float *y,
                       size_t y_stride) {
@@ -124,8 +124,8 @@ static void product_int8(const Linear *w, RoundedRows x, int n_rows, int first, 
 /* Adding this leaves the nearest whole number, ties to even, in a float below 2^22. */
 #define ROUND 0x1.8p23f
 
-/* The scale of compressed-tensors' dynamic, symmetric int8: 127.5 steps to the largest number. A number that is
- * not finite makes the scale NaN, and so all products. */
+/* The scale of compressed-tensors' dynamic, symmetric int8: 127.5 steps to the largest number. A number that
+ * is not finite makes the scale NaN, and so all products. */
 static float round_row(const float *x, int n, int16_t *out) {
   vf largest = {0}, strange = {0};
   float lanes[LANES];

@@ -28,8 +28,8 @@ static Status take_norm(Loader *loader, const char *base, const char *suffix, in
 
 /* --- linear layers */
 
-/* Of the bias of the stored matrix what belongs to the layer. One that the config does not ask for is there or
- * not, as the checkpoint was made. */
+/* Of the bias of the stored matrix what belongs to the layer. One that the config does not ask for is there
+ * or not, as the checkpoint was made. */
 static Status take_bias(Loader *loader, bool required, const StoredLinear *stored, Linear *linear) {
   if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
   Vector *bias = &linear->bias;
@@ -83,9 +83,9 @@ static Status take_embedding(Loader *loader) {
   return STATUS_OK;
 }
 
-/* A tied head is the embedding, whatever else the file holds under its name: so transformers 4 has it. The text
- * part of several has a head of its own where there is one: configs of those say "tied" of themselves, or
- * nothing. */
+/* A tied head is the embedding, whatever else the file holds under its name: so transformers 4 has it. The
+ * text part of several has a head of its own where there is one: configs of those say "tied" of themselves,
+ * or nothing. */
 static Status take_head(Loader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
@@ -118,8 +118,8 @@ static Status take_everything(Loader *loader) {
   return take_head(loader);
 }
 
-/* What the names of the text part begin with: by itself; beside other parts as transformers 4.51 saves it, and
- * as later ones do. */
+/* What the names of the text part begin with: by itself; beside other parts as transformers 4.51 saves it,
+ * and as later ones do. */
 static void find_names(Loader *loader) {
   static const struct {
     const char *body, *head;

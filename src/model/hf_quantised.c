@@ -64,34 +64,44 @@ static Status take_scales(const Layer *layer, const char *suffix, int64_t rows, 
   return STATUS_OK;
 }
 
-/* Packed weights whose shape is another layout's are told apart by it; "" for no idea. `expected` is in what
- * words this layout packs them. */
-static const char *other_packing(const Layer *layer, const StoredTensor *tensor) {
-  if (tensor->rank != 2) return "";
-  const int64_t rows = tensor->shape[0], columns = tensor->shape[1], in = layer->n_in, out = layer->n_out;
+#define SAVE_AGAIN ": save the model again with AutoAWQ and \"version\": \"GEMM\")"
+
+/* How many bits a weight has by the shape of its words, packed as this layout has it; 0: no such number. */
+static int bits_by_shape(const Layer *layer, int64_t rows, int64_t columns) {
   const bool gptq = layer->scheme.method == QUANT_GPTQ;
-  if (gptq && rows == in && columns == out / 8) return " (packed along the output, as AWQ does)";
-  if (!gptq && rows == in / 8 && columns == out) return " (packed along the input, as GPTQ does)";
-  if (rows == out && columns == in / 8)
-    return " (packed as AutoAWQ's \"gemv\" version does: save the model again with \"version\": \"GEMM\")";
-  if (rows == out / 4 && columns == in)
-    return " (packed as AutoAWQ's \"gemv_fast\" version or llm-awq does: save the model again with AutoAWQ "
-           "and "
-           "\"version\": \"GEMM\")";
-  for (int bits = 2; bits <= 8; bits++) {
-    static const char *const names[] = {" (2 bits a weight)", " (3 bits a weight)", " (4 bits a weight)",
-                                        " (5 bits a weight)", " (6 bits a weight)", " (7 bits a weight)",
-                                        " (8 bits a weight)"};
-    if (gptq ? rows == in * bits / 32 && columns == out : rows == in && columns == out * bits / 32)
-      return bits == layer->scheme.bits ? "" : names[bits - 2];
-  }
-  return "";
+  for (int bits = 2; bits <= 8; bits++)
+    if (gptq ? rows == layer->n_in * bits / 32 && columns == layer->n_out
+             : rows == layer->n_in && columns == layer->n_out * bits / 32)
+      return bits;
+  return 0;
+}
+
+/* Packed weights whose shape is another layout's are told apart by it; an empty text for no idea. */
+static void other_packing(const Layer *layer, const StoredTensor *tensor, char *out, size_t size) {
+  const bool gptq = layer->scheme.method == QUANT_GPTQ;
+  const int64_t in = layer->n_in, n_out = layer->n_out;
+  *out = 0;
+  if (tensor->rank != 2) return;
+  const int64_t rows = tensor->shape[0], columns = tensor->shape[1];
+  const int bits = bits_by_shape(layer, rows, columns);
+  if (bits)
+    snprintf(out, size, " (%d bits a weight)", bits);
+  else if (gptq && rows == in && columns == n_out / 8)
+    snprintf(out, size, " (packed along the output, as AWQ does)");
+  else if (!gptq && rows == in / 8 && columns == n_out)
+    snprintf(out, size, " (packed along the input, as GPTQ does)");
+  else if (rows == n_out && columns == in / 8)
+    snprintf(out, size, " (packed as AutoAWQ's \"gemv\" version does" SAVE_AGAIN);
+  else if (rows == n_out / 4 && columns == in)
+    snprintf(out, size, " (packed as AutoAWQ's \"gemv_fast\" version or llm-awq does" SAVE_AGAIN);
 }
 
 static Status take_packed(const Layer *layer, const char *suffix, int64_t rows, int64_t columns,
                           const StoredTensor **out) {
   const StoredTensor *tensor = hf_find(layer->loader, layer->part.name, suffix);
-  return take_part(layer, suffix, DTYPE_I32, rows, columns, tensor ? other_packing(layer, tensor) : "", out);
+  char why[160] = "";
+  if (tensor) other_packing(layer, tensor, why, sizeof why);
+  return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
 }
 
 /* Zero points, which may be missing where all are the middle of the range. */

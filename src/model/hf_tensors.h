@@ -1,5 +1,6 @@
-/* hf_tensors.h - the tensors of a Hugging Face directory by name, with the messages about what is wrong with one.
- * Private to src/model: hf_directory.c says which tensors a model has, hf_quantised.c which a quantised layer. */
+/* hf_tensors.h - the tensors of a Hugging Face directory by name, with the messages about what is wrong with
+ * one. Private to src/model: hf_directory.c says which tensors a model has, hf_quantised.c which a quantised
+ * layer. */
 #ifndef AUK_MODEL_HF_TENSORS_H
 #define AUK_MODEL_HF_TENSORS_H
 
@@ -22,7 +23,7 @@ StoredTensor *hf_find(const Loader *loader, const char *base, const char *suffix
 /* Counts a tensor as a part of the model, once however often it serves. Gives its data. */
 const void *hf_use(Loader *loader, StoredTensor *tensor);
 
-/* Refusals: there is none ("... is missing" and `why`), it has another shape, it holds no F16, BF16 or F32. */
+/* Refusals: there is none ("... is missing", then `why`), another shape, no F16, BF16 or F32. */
 Status hf_missing(const Loader *loader, const char *base, const char *suffix, const char *why);
 Status hf_check_shape(const Loader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
                       const char *why);

@@ -101,8 +101,8 @@ typedef struct {
   Vector final_norm;     /* [hidden] */
   Linear head;           /* hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
-  size_t made_bytes;     /* memory that model_prepare() takes, and what of weight_bytes is not needed after it */
-  size_t replaced_bytes;
+  size_t made_bytes;     /* memory that model_prepare() takes */
+  size_t replaced_bytes; /* of weight_bytes, what is not needed after it */
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
   char *tokenizer_path; /* tokenizer.json that belongs to it (not opened here), or NULL where there is none */
   /* Where what an ak48 header cannot say came from, for inspect; static strings: "flag", "config.json beside
@@ -125,8 +125,8 @@ Status model_open(const char *path, const ModelOverrides *overrides, Model **mod
 void model_close(Model *model);
 
 /* Makes what is not stored as a Linear wants it (models.md, "What is repacked"), once, with n_threads threads
- * (0: as many as there are cores), and checks that no scale is infinite or NaN. To be called before weights are
- * read; not needed to look at sizes. A second call does nothing. */
+ * (0: as many as there are cores), and checks that no scale is infinite or NaN. To be called before weights
+ * are read; not needed to look at sizes. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
 
 /* Whether the file at `path` begins as an ak48 file does; refused (STATUS_MODEL) where it cannot be read. */

@@ -1,10 +1,10 @@
 /* prepare.c - quantised layers as a Linear has them, made once from what the files hold.
  *
  * Called by: src/commands (model_prepare), hf_quantised.c (what will be made).
- * What is stored as a Linear has it stays where it is mapped. Else weights are transposed in blocks from words
- * along the inputs to words along the outputs, and zero points and scales are brought to one form; what they
- * were made from is given back to the page cache. No number changes, but where bf16 or fp32 scales become
- * F16: see fit_f16(). */
+ * What is stored as a Linear has it stays where it is mapped. Else weights are transposed in blocks from
+ * words along the inputs to words along the outputs, and zero points and scales are brought to one form; what
+ * they were made from is given back to the page cache. No number changes, but where bf16 or fp32 scales
+ * become F16: see fit_f16(). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,8 +74,8 @@ size_t stored_made_bytes(const StoredWeights *stored) {
 
 /* --- weights: from words along the inputs to words along the outputs
  *
- * Sixteen blocks at a time, a block being the words of per_word outputs for per_word inputs: a square, which is
- * transposed. Block c of a tile has outputs per_word c and following:
+ * Sixteen blocks at a time, a block being the words of per_word outputs for per_word inputs: a square, which
+ * is transposed. Block c of a tile has outputs per_word c and following:
  *
  *     block 0                 block 1                ...      block 15
  *     w[0] = word of output   w[0]                            w[0]
@@ -123,8 +123,8 @@ static inline void transpose_bytes(Lanes w[8]) {
 static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* columns of a word's nibbles */
 static const size_t byte_order[4] = {0, 1, 2, 3};
 
-/* A tile of `from`, [outputs][TILE_WORDS]: n_out outputs from o on, n_in words from i on. Outputs are a line and a
- * word apart, lest all fall into the same few places of the cache. */
+/* A tile of `from`, [outputs][TILE_WORDS]: n_out outputs from o on, n_in words from i on. Outputs are a line
+ * and a word apart, lest all fall into the same few places of the cache. */
 enum { TILE_STEP = TILE_WORDS + 1 };
 
 static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in, uint32_t *tile) {

@@ -1,7 +1,7 @@
 /* quant_compressed.c - see quant_compressed.h. Called by: quantization.c.   Calls: quant_rules.c.
  *
- *   config_groups: {"group_0": {targets: ["Linear"], weights: {num_bits, group_size, ...}, input_activations},
- *                   ...}
+ *   config_groups: {"group_0": {targets: ["Linear"], weights: {num_bits, group_size, ...},
+ *                               input_activations: {...}}, ...}
  *   ignore: ["lm_head", "re:.*down_proj"]
  *
  * A layer is dense where `ignore` names it, else it has the scheme of the group that names it: by its name,

@@ -103,8 +103,8 @@ static Status rule_scheme(const Reader *r, const char *key, const Json *object, 
   return STATUS_OK;
 }
 
-/* GPTQModel's `dynamic`: an object of regular expressions, those that begin with "-:" for dense layers, others
- * (also with "+:") with what is different there. They fit a name from its beginning, the first counts. */
+/* GPTQModel's `dynamic`: an object of regular expressions, those that begin with "-:" for dense layers,
+ * others (also with "+:") with what is different there. Each fits a name from its beginning. */
 static Status parse_dynamic(const Reader *r, QuantConfig *quant) {
   const Json *dynamic = json_member(r->object, "dynamic");
   if (!dynamic || json_is_bool(dynamic)) return STATUS_OK;
@@ -141,8 +141,7 @@ static Status parse_extra(const Reader *r, QuantConfig *quant) {
   return STATUS_OK;
 }
 
-/* AutoGPTQ's and optimum's way: the parts of a layer that are quantised, all others are dense. The tensors say
- * so as well. */
+/* Layers left dense, by parts of their names, as transformers has it; the tensors say so as well. */
 static Status parse_dense(const Reader *r, QuantConfig *quant) {
   const QuantScheme dense = {.method = QUANT_NONE};
   return quant_rules_add_list(r, "modules_to_not_convert", quant, true, MATCH_PART, dense);

@@ -1,5 +1,5 @@
-/* stored_weights.h - a quantised linear layer as it lies in a checkpoint's files: what hf_quantised.c finds and
- * prepare.c turns into a Linear. Private to src/model. */
+/* stored_weights.h - a quantised linear layer as it lies in a checkpoint's files: what hf_quantised.c finds
+ * and prepare.c turns into a Linear. Private to src/model. */
 #ifndef AUK_MODEL_STORED_WEIGHTS_H
 #define AUK_MODEL_STORED_WEIGHTS_H
 

@@ -1,5 +1,5 @@
-/* test_int8.c - products of int8 weights and rounded activations: whole numbers, so that every instruction set has
- * to give the sums exactly; and the rounding, step by step as compressed-tensors does it. */
+/* test_int8.c - products of int8 weights and rounded activations: whole numbers, so that every instruction
+ * set has to give the sums exactly; and the rounding, step by step as compressed-tensors does it. */
 #include <float.h>
 #include <math.h>
 

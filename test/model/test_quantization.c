@@ -1,5 +1,5 @@
-/* test_quantization.c - quantization_config in the spellings of each producer: which scheme it gives which layer, and
- * the message of every config that is refused. */
+/* test_quantization.c - quantization_config in the spellings of each producer: which scheme it gives which
+ * layer, and the message of every config that is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -104,8 +104,11 @@ static inline uint32_t tiny_random(Tiny *tiny) {
 }
 
 static inline size_t dtype_size(const char *dtype) {
-  if (strcmp(dtype, "F32") == 0 || strcmp(dtype, "I32") == 0) return 4;
-  return strcmp(dtype, "F8_E4M3") == 0 || strcmp(dtype, "U8") == 0 ? 1 : 2;
+  static const char *const dtypes[] = {"F32", "I32", "I64", "F8_E4M3", "U8", "I8"};
+  static const size_t sizes[] = {4, 4, 8, 1, 1, 1};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (strcmp(dtype, dtypes[i]) == 0) return sizes[i];
+  return 2;
 }
 
 /* Numbers between -2 and 2 that fp16 and bf16 hold exactly; words at random. */
@@ -116,7 +119,7 @@ static inline void fill(Tiny *tiny, TinyTensor *tensor) {
     float value = ((int)(random % 255) - 127) / 64.0f;
     uint16_t half =
         strcmp(tensor->dtype, "BF16") == 0 ? (uint16_t)(float_bits(value) >> 16) : float_to_f16(value);
-    uint32_t word = random * 2654435761u;
+    uint64_t word = random * 2654435761u;
     const void *from = strcmp(tensor->dtype, "F32") == 0 ? (void *)&value
                        : size == 2                       ? (void *)&half
                                                          : (void *)&word;

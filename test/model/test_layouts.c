@@ -1,0 +1,426 @@
+/* test_layouts.c - quantised layers that are not stored as a Linear has them: what model_prepare() makes of
+ * their numbers, and the message of every one that is refused. Whole models of each layout:
+ * commands/test_layouts.py. */
+#include "tiny_checkpoint.h"
+
+#define Q "model.layers.0.self_attn.q_proj" /* 32 inputs, 32 outputs, groups of 16 */
+
+enum { IN = 32, OUT = 32, GROUP = 16, GROUPS = IN / GROUP };
+
+/* One dense llama whose first q_proj is to be replaced, with this quantization_config. */
+static void make_dense(Tiny *tiny, const char *quant) {
+  tiny_llama(tiny);
+  for (int layer = 0; layer < tiny->n_layers; layer++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      char name[96];
+      snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_linear_name(which));
+      tiny_make_dense(tiny, name, "F16");
+    }
+  }
+  tiny_remove(tiny, Q ".weight");
+  tiny->group = 0;
+  tiny->extra_config = quant;
+}
+
+static void set_words(TinyTensor *tensor, uint32_t word) {
+  for (size_t i = 0; i < tensor->bytes / 4; i++) memcpy(tensor->data + i * 4, &word, 4);
+}
+
+/* `rank` 2 unless b is 0. */
+static TinyTensor *add(Tiny *tiny, const char *suffix, const char *dtype, int64_t a, int64_t b) {
+  char name[96];
+  snprintf(name, sizeof name, Q "%s", suffix);
+  return tiny_add(tiny, name, dtype, b ? 2 : 1, a, b ? b : 1);
+}
+
+#define QUANT(members) ", \"quantization_config\": {" members "}"
+#define AWQ_CONFIG     QUANT("\"quant_method\": \"awq\", \"group_size\": 16")
+#define GPTQ_CONFIG(bits, more)                                                                              \
+  QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": false, \"bits\": " bits more)
+#define CT_CONFIG(format, weights, more)                                                                     \
+  QUANT("\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                    \
+        "\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}" more "}}")
+#define PACKED_4 CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16, \"symmetric\": false", "")
+#define INT8                                                                                                 \
+  CT_CONFIG("int-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"",                                   \
+            ", \"input_activations\": {\"dynamic\": true, \"strategy\": \"token\"}")
+
+static void add_awq(Tiny *tiny) {
+  make_dense(tiny, AWQ_CONFIG);
+  add(tiny, ".qweight", "I32", IN, OUT / 8);
+  add(tiny, ".qzeros", "I32", GROUPS, OUT / 8);
+  add(tiny, ".scales", "F16", GROUPS, OUT);
+}
+
+static void add_gptq(Tiny *tiny, int bits, const char *config) {
+  make_dense(tiny, config);
+  add(tiny, ".qweight", "I32", IN * bits / 32, OUT);
+  set_words(add(tiny, ".qzeros", "I32", GROUPS, OUT * bits / 32), 0x12345678);
+  add(tiny, ".scales", "F16", GROUPS, OUT);
+  TinyTensor *order = add(tiny, ".g_idx", "I32", IN, 0);
+  for (int32_t i = 0; i < IN; i++) memcpy(order->data + i * 4, &(int32_t){i / GROUP}, 4);
+}
+
+static void add_packed(Tiny *tiny) {
+  make_dense(tiny, PACKED_4);
+  add(tiny, ".weight_packed", "I32", OUT, IN / 8);
+  add(tiny, ".weight_scale", "BF16", OUT, GROUPS);
+  add(tiny, ".weight_zero_point", "I32", OUT / 8, GROUPS);
+  TinyTensor *shape = add(tiny, ".weight_shape", "I64", 2, 0);
+  memcpy(shape->data, (int64_t[]){OUT, IN}, 16);
+}
+
+static void add_int8(Tiny *tiny) {
+  make_dense(tiny, INT8);
+  add(tiny, ".weight", "I8", OUT, IN);
+  add(tiny, ".weight_scale", "BF16", OUT, 1);
+}
+
+/* --- what is made of them */
+
+typedef struct {
+  char *directory;
+  Model *model;
+  const Linear *q;
+} Opened;
+
+static Opened open_prepared(Tiny *tiny) {
+  Opened opened = {.directory = write_tiny(tiny)};
+  Error err = {{0}};
+  opened.model = open_fine(opened.directory, NULL);
+  opened.q = &opened.model->layers[0].q;
+  if (model_prepare(opened.model, 2, &err) != STATUS_OK) fail_msg("%s", err.text);
+  assert_int_equal(model_prepare(opened.model, 2, &err), STATUS_OK); /* nothing more to do */
+  return opened;
+}
+
+static void close_opened(Opened *opened, Tiny *tiny) {
+  model_close(opened->model);
+  remove_directory(opened->directory);
+  tiny_free(tiny);
+}
+
+static void what_lies_right_stays_where_it_is(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_awq(&tiny);
+  char *directory = write_tiny(&tiny);
+  Model *model = open_fine(directory, NULL);
+  const Linear before = model->layers[0].q;
+  Error err;
+  assert_int_equal(model_prepare(model, 0, &err), STATUS_OK);
+  assert_memory_equal(&model->layers[0].q, &before, sizeof before);
+  assert_int_equal(before.kind, LINEAR_AWQ);
+  assert_int_equal(model->made_bytes, 0);
+  assert_int_equal(model->replaced_bytes, 0);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+
+  add_int8(&tiny);
+  Opened opened = open_prepared(&tiny);
+  assert_int_equal(opened.q->kind, LINEAR_INT8);
+  assert_memory_equal(opened.q->weight, tiny_find(&tiny, Q ".weight")->data, IN * OUT);
+  assert_int_equal(opened.model->made_bytes, OUT * 4);
+  close_opened(&opened, &tiny);
+}
+
+/* bf16 scales become F16 where no more than tiny ones are rounded by it, else all of the layer is kept in
+ * fp32; fp32 scales that are F16 numbers are none the worse for it. */
+static void scales_are_f16_where_that_loses_nothing(void **state) {
+  (void)state;
+  static const struct {
+    const char *dtype;
+    float first, others;
+    LinearKind kind;
+    float held;
+  } cases[] = {
+      {"BF16", 0x1.8p-3f, 0.25f, LINEAR_AWQ, 0x1.8p-3f},
+      {"BF16", 0x1.02p-24f, 0.25f, LINEAR_AWQ, 0x1p-24f},
+      {"BF16", 0x1p-30f, 0.25f, LINEAR_AWQ, 0},
+      {"BF16", 0x1p-30f, 0x1p-28f, LINEAR_GROUPED, 0x1p-30f},
+      {"BF16", 0x1p17f, 0.25f, LINEAR_GROUPED, 0x1p17f},
+      {"F32", 0.25f, 0.5f, LINEAR_AWQ, 0.25f},
+      {"F32", 0.1f, 0.25f, LINEAR_GROUPED, 0.1f},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tiny tiny;
+    add_awq(&tiny);
+    TinyTensor *scales = tiny_replace(&tiny, Q ".scales", cases[i].dtype, 2, GROUPS, OUT);
+    const size_t size = scales->bytes / (GROUPS * OUT);
+    for (size_t at = 0; at < GROUPS * OUT; at++) {
+      uint32_t bits = float_bits(at ? cases[i].others : cases[i].first);
+      memcpy(scales->data + at * size, (const unsigned char *)&bits + 4 - size,
+             size); /* bf16: the upper half */
+    }
+    Opened opened = open_prepared(&tiny);
+    const Linear *q = opened.q;
+    float held;
+    assert_int_equal(q->kind, cases[i].kind);
+    floats_read(q->scales, q->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32, 0, 1, &held);
+    assert_true(held == cases[i].held);
+    assert_memory_equal(q->qweight, tiny_find(&tiny, Q ".qweight")->data, IN * OUT / 2);
+    const uint8_t *zeros = tiny_find(&tiny, Q ".qzeros")->data, *found = q->qzeros;
+    for (int at = 0; q->kind == LINEAR_GROUPED && at < GROUPS * OUT; at++) {
+      static const int nibble_of[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+      int nibble = nibble_of[at % 8], byte = at / 8 * 4 + nibble / 2;
+      assert_int_equal(found[at], zeros[byte] >> nibble % 2 * 4 & 15);
+    }
+    if (q->kind == LINEAR_AWQ) assert_memory_equal(found, zeros, GROUPS * OUT / 2);
+    close_opened(&opened, &tiny);
+  }
+}
+
+/* Version 1 of GPTQ stores one less, so that 15 means 16, which four bits do not hold. */
+static void zero_points_of_gptq(void **state) {
+  (void)state;
+  static const struct {
+    int bits;
+    const char *config;
+    uint32_t stored;
+    LinearKind kind;
+    int zero;
+  } cases[] = {
+      {4, GPTQ_CONFIG("4", ""), 0x77777777, LINEAR_AWQ, 8},
+      {4, GPTQ_CONFIG("4", ""), 0xffffffff, LINEAR_GROUPED, 16},
+      {4, GPTQ_CONFIG("4", ", \"format\": \"gptq_v2\""), 0xffffffff, LINEAR_AWQ, 15},
+      {4, GPTQ_CONFIG("4", ", \"format\": \"gptq_v2\""), 0, LINEAR_AWQ, 0},
+      {8, GPTQ_CONFIG("8", ""), 0xfefefefe, LINEAR_GROUPED, 255},
+      {8, GPTQ_CONFIG("8", ", \"format\": \"gptq_v2\""), 0xffffffff, LINEAR_GROUPED, 255},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tiny tiny;
+    add_gptq(&tiny, cases[i].bits, cases[i].config);
+    set_words(tiny_find(&tiny, Q ".qzeros"), cases[i].stored);
+    Opened opened = open_prepared(&tiny);
+    assert_int_equal(opened.q->kind, cases[i].kind);
+    assert_int_equal(opened.q->bits, cases[i].bits);
+    const uint8_t *zeros = opened.q->qzeros;
+    for (int at = 0; at < GROUPS * OUT; at++)
+      assert_int_equal(cases[i].kind == LINEAR_AWQ ? zeros[at / 2] >> at % 2 * 4 & 15 : zeros[at],
+                       cases[i].zero);
+    close_opened(&opened, &tiny);
+  }
+}
+
+/* Without zero points all are the middle. */
+static void symmetric_layers(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_awq(&tiny);
+  tiny_remove(&tiny, Q ".qzeros");
+  tiny.extra_config = QUANT("\"quant_method\": \"awq\", \"group_size\": 16, \"zero_point\": false");
+  Opened opened = open_prepared(&tiny);
+  assert_int_equal(opened.q->kind, LINEAR_AWQ);
+  for (int i = 0; i < GROUPS * OUT / 2; i++) assert_int_equal(((const uint8_t *)opened.q->qzeros)[i], 0x88);
+  close_opened(&opened, &tiny);
+}
+
+/* --- what is refused when a checkpoint is opened */
+
+static void parts_of_awq(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_awq(&tiny);
+  tiny_remove(&tiny, Q ".qzeros");
+  ASSERT_REFUSED(&tiny, Q ".qzeros is missing, although its weights are there");
+  add_awq(&tiny);
+  tiny_remove(&tiny, Q ".scales");
+  ASSERT_REFUSED(&tiny, Q ".scales is missing");
+  add_awq(&tiny);
+  tiny_replace(&tiny, Q ".scales", "U8", 2, GROUPS, OUT);
+  ASSERT_REFUSED(&tiny, Q ".scales is U8, expected F16, BF16 or F32");
+  add_awq(&tiny);
+  tiny_replace(&tiny, Q ".scales", "F16", 2, IN / 8, OUT);
+  ASSERT_REFUSED(&tiny, Q ".scales is [4, 32], expected [2, 32] for groups of 16");
+  add_awq(&tiny);
+  tiny_replace(&tiny, Q ".qzeros", "I32", 2, GROUPS, OUT);
+  ASSERT_REFUSED(&tiny, Q ".qzeros is [2, 32], expected [2, 4] for groups of 16");
+  add_awq(&tiny);
+  add(&tiny, ".weight_packed", "I32", OUT, IN / 8);
+  ASSERT_REFUSED(&tiny, Q " has a qweight and a weight_packed, expected one of them");
+}
+
+static void parts_of_gptq(void **state) {
+  (void)state;
+  const char *config = GPTQ_CONFIG("4", "");
+  Tiny tiny;
+  add_gptq(&tiny, 4, config);
+  tiny_replace(&tiny, Q ".qweight", "I32", 2, IN, OUT / 8);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [32, 4], expected [4, 32] (packed along the output, as AWQ does)");
+  add_gptq(&tiny, 4, config);
+  tiny_replace(&tiny, Q ".qweight", "I32", 2, IN * 3 / 32, OUT);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [3, 32], expected [4, 32] (3 bits a weight)");
+  add_gptq(&tiny, 8, config);
+  ASSERT_REFUSED(&tiny, Q ".qweight is [8, 32], expected [4, 32] (8 bits a weight)");
+  add_gptq(&tiny, 4, config);
+  memcpy(tiny_find(&tiny, Q ".g_idx")->data + 12, &(int32_t){1}, 4);
+  ASSERT_REFUSED(&tiny, Q ".g_idx: input 3 is in group 1, expected 0: quantised in the order of activations",
+                 "desc_act", "take a checkpoint without it");
+  add_gptq(&tiny, 4, config);
+  memcpy(tiny_find(&tiny, Q ".g_idx")->data, &(int32_t){-1}, 4);
+  ASSERT_REFUSED(&tiny, Q ".g_idx: element 0 is -1, expected 0 to 1");
+  add_gptq(&tiny, 4, config);
+  memcpy(tiny_find(&tiny, Q ".g_idx")->data + 124, &(int32_t){INT32_MAX}, 4);
+  ASSERT_REFUSED(&tiny, Q ".g_idx: element 31 is 2147483647, expected 0 to 1");
+  add_gptq(&tiny, 4, config);
+  tiny_replace(&tiny, Q ".g_idx", "I32", 1, IN + 1, 1);
+  ASSERT_REFUSED(&tiny, Q ".g_idx is [33], expected [32]");
+  add_gptq(&tiny, 4, config);
+  tiny_replace(&tiny, Q ".g_idx", "I64", 1, IN, 1);
+  ASSERT_REFUSED(&tiny, Q ".g_idx is I64, expected I32");
+  add_gptq(&tiny, 4, GPTQ_CONFIG("4", ", \"desc_act\": true"));
+  tiny_remove(&tiny, Q ".g_idx");
+  ASSERT_REFUSED(&tiny, Q ".g_idx is missing, although config.json says desc_act");
+  add_gptq(&tiny, 4, config);
+  tiny_remove(&tiny, Q ".qzeros");
+  ASSERT_REFUSED(&tiny, Q ".qzeros is missing");
+}
+
+static void parts_of_compressed(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_packed(&tiny);
+  memcpy(tiny_find(&tiny, Q ".weight_shape")->data + 8, &(int64_t){IN + 1}, 8);
+  ASSERT_REFUSED(&tiny, Q ".weight_shape says [32, 33], expected [32, 32]");
+  add_packed(&tiny);
+  memcpy(tiny_find(&tiny, Q ".weight_shape")->data, (int64_t[]){OUT + (1ll << 32), IN}, 16);
+  ASSERT_REFUSED(&tiny, Q ".weight_shape says [4294967328, 32], expected [32, 32]");
+  add_packed(&tiny);
+  tiny_replace(&tiny, Q ".weight_shape", "F32", 1, 2, 1);
+  ASSERT_REFUSED(&tiny, Q ".weight_shape is F32, expected I64");
+  add_packed(&tiny);
+  tiny_replace(&tiny, Q ".weight_shape", "I64", 1, 3, 1);
+  ASSERT_REFUSED(&tiny, Q ".weight_shape is [3], expected [2]");
+  add_packed(&tiny);
+  tiny_remove(&tiny, Q ".weight_zero_point");
+  ASSERT_REFUSED(&tiny, Q ".weight_zero_point is missing, although its weights are there");
+  add_packed(&tiny);
+  tiny_replace(&tiny, Q ".weight_packed", "I32", 2, OUT, IN / 4);
+  ASSERT_REFUSED(&tiny, Q ".weight_packed is [32, 8], expected [32, 4]");
+  add_packed(&tiny);
+  tiny_replace(&tiny, Q ".weight_scale", "BF16", 2, OUT, 1);
+  ASSERT_REFUSED(&tiny, Q ".weight_scale is [32, 1], expected [32, 2] for groups of 16");
+  add_packed(&tiny);
+  tiny_replace(&tiny, Q ".weight_packed", "U8", 2, OUT, IN / 2);
+  ASSERT_REFUSED(&tiny, Q ".weight_packed is U8, expected I32");
+  add_packed(&tiny);
+  memset(add(&tiny, ".weight_g_idx", "I32", IN, 0)->data, 0, IN * 4);
+  ASSERT_REFUSED(&tiny, Q ".weight_g_idx: input 16 is in group 0, expected 1");
+  add_packed(&tiny);
+  tiny.extra_config = "";
+  ASSERT_REFUSED(&tiny, Q ".weight_packed is quantised, but ", "has no quantization_config that says how");
+}
+
+static void parts_of_int8(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_int8(&tiny);
+  tiny_remove(&tiny, Q ".weight_scale");
+  ASSERT_REFUSED(&tiny, Q ".weight is I8, expected F16, BF16 or F32");
+  add_int8(&tiny);
+  tiny_replace(&tiny, Q ".weight_scale", "BF16", 1, 1, 1);
+  ASSERT_REFUSED(&tiny, Q ".weight_scale is [1], expected [32, 1] for groups of 32");
+  add_int8(&tiny);
+  tiny_replace(&tiny, Q ".weight", "I8", 2, OUT, IN / 2);
+  ASSERT_REFUSED(&tiny, Q ".weight is [32, 16], expected [32, 32]");
+  add_int8(&tiny);
+  tiny_replace(&tiny, Q ".weight", "F8_E4M3", 2, OUT, IN);
+  ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");
+}
+
+static void layouts_that_the_config_does_not_say(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_awq(&tiny);
+  tiny.extra_config = PACKED_4;
+  ASSERT_REFUSED(&tiny, Q ".qweight is stored as AutoAWQ gemm has it, but ",
+                 "config.json says compressed-tensors pack-quantized");
+  add_packed(&tiny);
+  tiny.extra_config = AWQ_CONFIG;
+  ASSERT_REFUSED(&tiny, Q ".weight_packed is stored as compressed-tensors pack-quantized has it, but ",
+                 "config.json says AutoAWQ gemm");
+  add_packed(&tiny);
+  tiny.extra_config = INT8;
+  ASSERT_REFUSED(&tiny, Q ".weight_packed is stored as compressed-tensors pack-quantized has it");
+  add_gptq(&tiny, 4, QUANT("\"quant_method\": \"gptq\", \"dynamic\": {\"(.+)+(.+)+[0-9]$\": {}}"));
+  ASSERT_REFUSED(&tiny,
+                 "config.json: the regular expression \"(.+)+(.+)+[0-9]$\" takes too long to match " Q);
+  add_gptq(&tiny, 4, QUANT("\"quant_method\": \"gptq\", \"group_size\": 24"));
+  ASSERT_REFUSED(&tiny,
+                 Q ".qweight: a layer of 32 inputs and 32 outputs cannot be quantised in groups of 24");
+}
+
+/* --- what is refused when its numbers are read */
+
+static void assert_unprepared(Tiny *tiny, const char *part) {
+  char *directory = write_tiny(tiny);
+  Model *model = open_fine(directory, NULL);
+  Error err = {{0}};
+  assert_int_equal(model_prepare(model, 2, &err), STATUS_MODEL);
+  assert_contains(err.text, directory);
+  assert_contains(err.text, part);
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(tiny);
+}
+
+static void numbers_that_are_none(void **state) {
+  (void)state;
+  Tiny tiny;
+  add_awq(&tiny);
+  memcpy(tiny_find(&tiny, Q ".scales")->data + 2 * 33, "\x00\x7c", 2);
+  assert_unprepared(&tiny,
+                    "model.safetensors: tensor " Q ".scales: element 33 is inf, expected a finite number");
+  add_awq(&tiny);
+  memcpy(tiny_find(&tiny, Q ".scales")->data + 2 * 63, "\x01\xfe", 2);
+  assert_unprepared(&tiny, Q ".scales: element 63 is -nan, expected a finite number");
+  add_gptq(&tiny, 4, GPTQ_CONFIG("4", ""));
+  memcpy(tiny_find(&tiny, Q ".scales")->data, "\x00\xfc", 2);
+  assert_unprepared(&tiny, Q ".scales: element 0 is -inf, expected a finite number");
+  add_packed(&tiny);
+  memcpy(tiny_find(&tiny, Q ".weight_scale")->data + 2, "\x80\x7f", 2);
+  assert_unprepared(&tiny, Q ".weight_scale: element 1 is inf, expected a finite number");
+  add_int8(&tiny);
+  memcpy(tiny_find(&tiny, Q ".weight_scale")->data + 62, "\xc0\x7f", 2);
+  assert_unprepared(&tiny, Q ".weight_scale: element 31 is nan, expected a finite number");
+  add_gptq(&tiny, 8, GPTQ_CONFIG("8", ""));
+  memset(tiny_find(&tiny, Q ".qzeros")->data + 5, 0xff, 1);
+  assert_unprepared(&tiny,
+                    Q ".qzeros: a zero point is 256, expected at most 255: save the model again as gptq_v2");
+}
+
+static void a_packed_file_has_finite_scales(void **state) {
+  (void)state;
+  Tiny tiny;
+  tiny_qwen3(&tiny);
+  memcpy(tiny_find(&tiny, "model.layers.1.mlp.up_proj.scales")->data + 10, "\x00\x7e", 2);
+  char *directory = write_tiny(&tiny), *packed = in_directory(directory, "packed");
+  Model *model = open_fine(directory, NULL);
+  Error err = {{0}};
+  assert_int_equal(ak48_write(model, packed, NULL, &err), STATUS_OK);
+  model_close(model);
+  model = open_fine(packed, NULL);
+  assert_int_equal(model_prepare(model, 1, &err), STATUS_MODEL);
+  assert_contains(err.text, "packed: tensor model.layers.1.mlp.up_proj.scales: element 5 is nan");
+  model_close(model);
+  remove_directory(directory);
+  tiny_free(&tiny);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_lies_right_stays_where_it_is),
+      cmocka_unit_test(scales_are_f16_where_that_loses_nothing),
+      cmocka_unit_test(zero_points_of_gptq),
+      cmocka_unit_test(symmetric_layers),
+      cmocka_unit_test(parts_of_awq),
+      cmocka_unit_test(parts_of_gptq),
+      cmocka_unit_test(parts_of_compressed),
+      cmocka_unit_test(parts_of_int8),
+      cmocka_unit_test(layouts_that_the_config_does_not_say),
+      cmocka_unit_test(numbers_that_are_none),
+      cmocka_unit_test(a_packed_file_has_finite_scales),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
