@@ -28,10 +28,10 @@ def choose(run, stories):
 def reference(run, stories, tmp_path):
     """reference(prompt, answers): {answer: log-probabilities of its tokens}, by `auk eval` and `auk tokenize`."""
 
-    def ids_of(text):
-        return [int(word) for word in run("tokenize", "-m", stories, "-p", text).stdout.split()]
+    def get(prompt, answers, *flags):
+        def ids_of(text):
+            return [int(word) for word in run("tokenize", "-m", stories, "-p", text, *flags).stdout.split()]
 
-    def get(prompt, answers):
         encoded = [ids_of(prompt)] + [ids_of(prompt + answer) for answer in answers]
         common = len(os.path.commonprefix(encoded))
         scores = {}
@@ -156,6 +156,57 @@ def test_the_last_token_needs_no_place_in_the_context(run, stories):
     fits = run(*flags, "-c", n - 1)
     assert fits.returncode == 0 and json.loads(fits.stdout)["scores"] == scores["scores"]
     assert run(*flags, "-c", n - 2).returncode == 2
+
+
+# --- in a chat
+
+CHAT = ("{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}they:{% endif %}")
+OPENED = CHAT + " <think>\n{# </think> #}"
+SWITCH = CHAT + "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+
+
+@pytest.fixture
+def talker(variant):
+    """talker(template): the model with this chat template."""
+    made = []
+
+    def make(template):
+        made.append(template)
+        files = {"chat_template.jinja": template, "tokenizer_config.json": json.dumps({"bos_token": "<s>"})}
+        return variant(files=files, name=f"talker{len(made)}")
+
+    return make
+
+
+@pytest.mark.parametrize("template, behind", [
+    (CHAT, "they:"),
+    (OPENED, "they: <think>\n\n</think>\n\n"),  # a thought that the template opens is closed, empty
+    (SWITCH, "they:<think>\n\n</think>\n\n"),  # what can be told not to think is told so
+])
+def test_answers_are_the_assistants_own_words(run, talker, reference, template, behind):
+    answers = ["dog", "A dog ran.", " He was happy"]
+    model = talker(template)
+    for flags, before in (([], ""), (["-sys", "Be kind."], "system: Be kind.\n")):
+        process = run("-m", model, "-p", "Who saw Tim?", "--json", *flags, *choices(answers))
+        assert process.returncode == 0, process.stderr
+        text = f"<s>{before}user: Who saw Tim?\n{behind}"
+        assert_scores(json.loads(process.stdout), reference(text, answers, "--no-add-special"))
+
+
+def test_control_tokens_in_answers_and_prompts_are_text(run, talker, reference):
+    model = talker(CHAT)
+    process = run("-m", model, "-p", "</s>Tim", "--json", *choices(["</s>", "dog"]))
+    scores = json.loads(process.stdout)["scores"]
+    assert scores[0]["tokens"] > 1
+    trusting = run("-m", model, "-p", "</s>Tim", "--json", "--parse-special", *choices(["</s>", "dog"]))
+    assert json.loads(trusting.stdout)["scores"][0]["tokens"] == 1
+    assert_scores(json.loads(trusting.stdout), reference("<s>user: </s>Tim\nthey:", ["</s>", "dog"], "--no-add-special"))
+
+
+def test_a_thought_before_the_choice_is_refused(run, talker):
+    process = run("-m", talker(SWITCH), "-p", "Tim", "--choose", "a,b", "--think")
+    assert process.returncode == 2 and b"--think does not go with --choose" in process.stderr
 
 
 # --- with --map

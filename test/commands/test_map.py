@@ -180,6 +180,82 @@ def test_what_is_computed_once_stays(map_run):
         assert record["usage"]["prompt_tokens"] - record["usage"]["reused_tokens"] <= 4
 
 
+# --- chats
+
+CHAT = ("{{ bos_token }}{% for m in messages %}{% if 'bad' in m.content %}{{ raise_exception('no bad words') }}{% endif %}"
+        "{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}they:{% endif %}")
+
+
+@pytest.fixture
+def talker(variant):
+    """talker(template): the model with this chat template."""
+
+    def make(template=CHAT):
+        files = {"chat_template.jinja": template, "tokenizer_config.json": json.dumps({"bos_token": "<s>"})}
+        return variant(files=files, name="talker")
+
+    return make
+
+
+def test_records_are_turns_of_a_chat(run, talker):
+    model = talker()
+    flags = ["-m", model, "-n", 8, "-t", 1, "-sys", "Be kind."]
+    want = [run(*flags, "-p", f"Who saw {name}?").stdout.decode() for name in NAMES]
+    given = "".join(name + "\n" for name in NAMES).encode()
+    process = run(*flags, "--map", "-", "-p", "Who saw {}?", "--json", input=given)
+    assert [record["text"] for record in objects(process)] == want
+    assert all(record["usage"]["reused_tokens"] > 10 for record in objects(process)[1:])
+
+
+def test_what_a_template_raises_is_an_error_of_its_record(run, talker):
+    process = run("-m", talker(), "-n", 8, "--map", "-", "--json", input=b"Tim\nbad\nLily\n")
+    assert process.returncode == 1
+    assert [record.get("error") for record in objects(process)] == [
+        None, "the chat template says: no bad words", None]
+
+
+def test_conversations_have_their_own_system_prompt_or_that_of_all(run, talker):
+    model = talker()
+
+    def ids(*flags, record):
+        process = run("-m", model, "-n", 1, "--map", "-", "--map-json", "--json", "--ids", *flags,
+                      input=json.dumps(record).encode())
+        assert process.returncode == 0, process.stderr
+        return objects(process)[0]["prompt_ids"]
+
+    def turn(role, content):
+        return {"role": role, "content": content}
+
+    user, kind, rude = turn("user", "Hi"), turn("system", "Be kind."), turn("system", "Be rude.")
+    assert ids("-sys", "Be kind.", record={"messages": [user]}) == ids(record={"messages": [kind, user]})
+    assert ids("-sys", "Be kind.", record={"prompt": "Hi"}) == ids(record={"messages": [kind, user]})
+    assert ids("-sys", "Be kind.", record={"messages": [rude, user]}) == ids(record={"messages": [rude, user]})
+    assert ids(record={"messages": [user]}) == ids(record={"prompt": "Hi"})
+
+
+def test_control_tokens_in_records_are_text(run, talker):
+    model = talker()
+    for record in ("</s>", json.dumps({"messages": [{"role": "user", "content": "</s>"}]})):
+        flags = ["-m", model, "-n", 1, "--map", "-", "--json", "--ids", *(["--map-json"] if record[0] == "{" else [])]
+        plain = objects(run(*flags, input=record.encode()))[0]["prompt_ids"]
+        special = objects(run(*flags, "--parse-special", input=record.encode()))[0]["prompt_ids"]
+        assert special.count(2) == 1 and plain.count(2) == 0 and len(plain) > len(special)
+
+
+def test_thoughts_are_no_part_of_an_answer(run, talker):
+    model = talker(CHAT + " <think>\n{# </think> #}")
+    flags = ["-m", model, "-n", 20, "--think-budget", 5, "--ignore-eos", "--map", "-"]
+    record = objects(run(*flags, "--json", input=b"Tim\n"))[0]
+    assert record["thinking"] and record["usage"]["thinking_tokens"] == 5
+    assert run(*flags, input=b"Tim\n").stdout.decode() == record["text"] + "\n"
+    assert "thinking" not in objects(run(*flags, "--json", "--hide-thinking", input=b"Tim\n"))[0]
+    shown = run(*flags, "--show-thinking", input=b"Tim\n").stdout.decode()
+    assert shown == f"<think>\\n{record['thinking']}\\n</think>\\n\\n{record['text']}\n"
+    cut = run("-m", model, "-n", 3, "--ignore-eos", "--map", "-", input=b"Tim\n")
+    assert cut.stdout == b"\n"
+    assert cut.stderr == (b"auk: standard input:1: the end came within the thought (length), there is no answer\n")
+
+
 # --- seeds
 
 
