@@ -1,0 +1,48 @@
+"""The prefix cache of a GPU: keys and values leave its memory and come back to the same places.
+
+Prefilled in other chunks, the same tokens round otherwise on a GPU, so that a hit need not give a miss's bits. Two hits
+give the same ones, and a greedy answer begins as the miss's does: a head, layer or position in a wrong place would show
+in its first word. Needs a GPU: skipped by name where `auk` finds none.
+"""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+STORIES = pathlib.Path(__file__).resolve().parents[2] / "test" / "data" / "stories260K-awq"
+FEW = os.environ.get("AUK_TEST_SIZE") == "few"  # an emulated GPU
+STORY = ("One day, a little girl named Lily went to the park with her mom. They saw a big red ball. "
+         "The ball was very pretty. Lily wanted to play with it. ") * 6
+
+
+@pytest.fixture
+def ask(auk, tmp_path):
+    def ask_it(prompt, *flags):
+        done = subprocess.run([*auk, "-m", STORIES, "--raw", "-p", prompt, "-n", "6", "--temp", "0", "-v", "--device",
+                               "cuda", "--cache-dir", tmp_path / "cache", *flags], capture_output=True)
+        if b"GPU" in done.stderr and done.returncode == 1 or b"no CUDA" in done.stderr:
+            pytest.skip(f"needs a GPU: {done.stderr.decode().strip()}")
+        assert done.returncode == 0, done.stderr
+        hit = re.search(rb"cache: (\d+) of \d+ tokens in", done.stderr)
+        return done.stdout, int(hit[1]) if hit else 0
+
+    return ask_it
+
+
+@pytest.mark.parametrize("kv", ["f16"] if FEW else ["f16", "f32"])
+def test_a_hit_goes_on_as_the_miss_did(ask, kv):
+    miss, n_miss = ask(STORY, "--kv", kv)
+    hit, n_hit = ask(STORY, "--kv", kv)
+    again, _ = ask(STORY, "--kv", kv)
+    assert n_miss == 0 and n_hit >= 256
+    assert hit == again
+    assert hit[:8] == miss[:8]
+    if FEW:
+        return
+    other = STORY + "Then Tom came and said:"
+    alone, n_alone = ask(other, "--kv", kv, "--no-cache")
+    shared, n_shared = ask(other, "--kv", kv)
+    assert n_alone == 0 and n_shared >= 256
+    assert shared[:8] == alone[:8]
