@@ -59,7 +59,8 @@ static inline void test_linear_free(TestLinear *t) {
 static inline TestLinear test_awq(int n_in, int n_out, int group, uint64_t seed) {
   static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* model.h */
   TestLinear t = {
-      .linear = {.kind = LINEAR_AWQ, .n_in = n_in, .n_out = n_out, .group = group, .name = "test"}};
+      .linear = {
+          .kind = LINEAR_AWQ, .n_in = n_in, .n_out = n_out, .bits = 4, .group = group, .name = "test"}};
   size_t words = (size_t)n_in * (size_t)n_out / 8, groups = (size_t)(n_in / group), row = (size_t)n_out / 8;
   uint32_t *qweight = need(words, 4), *qzeros = need(groups * row, 4);
   uint16_t *scales = need(groups * (size_t)n_out, 2);

@@ -3,6 +3,7 @@
 
 #include "cpu_test.h"
 #include "engine/forward.h"
+#include "model/layers.h"
 
 enum {
   N_LAYERS = 2,
@@ -17,16 +18,27 @@ enum {
 enum { LINEARS = 7 * N_LAYERS + 1 };
 
 typedef struct {
-  bool awq, biases, qk_norm, tied;
+  bool awq, biases, tied;
   int window; /* of the second layer */
   RopeKind rope;
   KvType kv;
+  /* As in ModelConfig; a scale of 0 is the usual one. */
+  QkNorm qk_norm;
+  NormPlacement norms;
+  bool norm_plus_one;
+  Activation activation;
+  double embedding_scale, attention_scale, residual_scale, logit_divisor, attention_cap, logit_cap;
+  int rotary_dim;
+  LayerRope second_rope; /* of the second layer */
+  bool long_text;
 } Shape;
 
 typedef struct {
   Model model;
   ModelLayer layers[N_LAYERS];
   int windows[N_LAYERS];
+  uint8_t ropes[N_LAYERS];
+  bool long_text;
   TestLinear linears[LINEARS];
   int n_linears;
   float vectors[8192];
@@ -52,6 +64,15 @@ static Linear linear_of(TestModel *t, const Shape *shape, int n_in, int n_out) {
   return linear->linear;
 }
 
+/* What a norm's weights are about: with norm_plus_one, what they multiply by is one more. */
+static Vector norm_of(TestModel *t, int n) {
+  return vector_of(t, n, t->model.config.norm_plus_one ? 0 : 1, 0.5f);
+}
+
+static double scale_or(double scale, double usual) {
+  return scale != 0 ? scale : usual;
+}
+
 static TestModel *model_of(const Shape *shape) {
   TestModel *t = need(1, sizeof *t);
   t->seed = 11;
@@ -67,11 +88,18 @@ static TestModel *model_of(const Shape *shape) {
                                   .tied_embeddings = shape->tied,
                                   .qk_norm = shape->qk_norm,
                                   .windows = t->windows,
-                                  .rotary_dim = HEAD_DIM,
-                                  .embedding_scale = 1,
-                                  .attention_scale = 1 / sqrt(HEAD_DIM),
-                                  .residual_scale = 1,
-                                  .logit_divisor = 1,
+                                  .norms = shape->norms,
+                                  .norm_plus_one = shape->norm_plus_one,
+                                  .activation = shape->activation,
+                                  .embedding_scale = scale_or(shape->embedding_scale, 1),
+                                  .attention_scale = scale_or(shape->attention_scale, 1 / sqrt(HEAD_DIM)),
+                                  .residual_scale = scale_or(shape->residual_scale, 1),
+                                  .logit_divisor = scale_or(shape->logit_divisor, 1),
+                                  .attention_cap = shape->attention_cap,
+                                  .logit_cap = shape->logit_cap,
+                                  .rotary_dim = shape->rotary_dim ? shape->rotary_dim : HEAD_DIM,
+                                  .layer_ropes = t->ropes,
+                                  .local_rope = {.kind = ROPE_PLAIN, .theta = 7},
                                   .rope = {.kind = shape->rope,
                                            .theta = 100,
                                            .factor = 4,
@@ -80,13 +108,19 @@ static TestModel *model_of(const Shape *shape) {
                                            .beta_slow = 1,
                                            .truncate = true}};
   t->windows[1] = shape->window;
+  t->ropes[1] = shape->second_rope;
+  t->long_text = shape->long_text;
+  for (int i = 0; i < HEAD_DIM / 2; i++) {
+    t->model.config.rope.short_factors[i] = 1 + 0.1f * (float)i;
+    t->model.config.rope.long_factors[i] = 2 + 0.5f * (float)i;
+  }
   t->model.layers = t->layers;
   for (int i = 0; i < N_LAYERS; i++) {
     ModelLayer *layer = &t->layers[i];
-    layer->attn_norm = vector_of(t, HIDDEN, 1, 0.5f);
-    layer->mlp_norm = vector_of(t, HIDDEN, 1, 0.5f);
-    if (shape->qk_norm) layer->q_norm = vector_of(t, HEAD_DIM, 1, 0.5f);
-    if (shape->qk_norm) layer->k_norm = vector_of(t, HEAD_DIM, 1, 0.5f);
+    for (int which = 0; which < N_LAYER_NORMS; which++) {
+      int width;
+      if (layer_norm_name(&t->model.config, which, &width)) *layer_norm_of(layer, which) = norm_of(t, width);
+    }
     layer->q = linear_of(t, shape, HIDDEN, HEADS * HEAD_DIM);
     layer->k = linear_of(t, shape, HIDDEN, KV_HEADS * HEAD_DIM);
     layer->v = linear_of(t, shape, HIDDEN, KV_HEADS * HEAD_DIM);
@@ -95,7 +129,7 @@ static TestModel *model_of(const Shape *shape) {
     layer->up = linear_of(t, shape, HIDDEN, INTER);
     layer->down = linear_of(t, shape, INTER, HIDDEN);
   }
-  t->model.final_norm = vector_of(t, HIDDEN, 1, 0.5f);
+  t->model.final_norm = norm_of(t, HIDDEN);
   t->linears[t->n_linears] = test_dense(HIDDEN, VOCAB, DTYPE_F16, 5);
   t->model.head = t->linears[t->n_linears++].linear;
   t->model.embedding = (Matrix){t->model.head.weight, DTYPE_F16, VOCAB, HIDDEN};
@@ -122,14 +156,39 @@ static double inexact(Errors *errors, double value, double units, double size) {
   return value + errors->unit * units * size * (double)next_float(&errors->seed);
 }
 
-static void exact_norm(Errors *errors, const double *x, const Vector *weight, double *out) {
-  double squares = 0;
+/* Of as many numbers as there are weights; out may be x. */
+static void exact_norm(Errors *errors, const TestModel *t, const double *x, const Vector *weight,
+                       double *out) {
+  double squares = 0, more = t->model.config.norm_plus_one ? 1 : 0;
   for (int i = 0; i < weight->n; i++) squares += x[i] * x[i];
   double factor = 1 / sqrt(squares / weight->n + 1e-5);
   for (int i = 0; i < weight->n; i++) {
-    double value = x[i] * factor * (double)((const float *)weight->data)[i];
-    out[i] = inexact(errors, value, 3, fabs(value));
+    double value = x[i] * factor * (more + (double)((const float *)weight->data)[i]);
+    out[i] = inexact(errors, value, 3 + more, fabs(value));
   }
+}
+
+/* x itself where there is no such norm. */
+static const double *exact_input(Errors *errors, const TestModel *t, const double *x, const Vector *norm,
+                                 double *h) {
+  if (!norm->data) return x;
+  exact_norm(errors, t, x, norm, h);
+  return h;
+}
+
+/* x = x + residual_scale * y, y normalised before where there is a norm for that. */
+static void exact_add(Errors *errors, const TestModel *t, const Vector *post_norm, double *y, double *x) {
+  if (post_norm->data) exact_norm(errors, t, y, post_norm, y);
+  for (int i = 0; i < HIDDEN; i++) {
+    double more = t->model.config.residual_scale * y[i];
+    x[i] = inexact(errors, x[i] + more, 1, fabs(x[i]) + fabs(more));
+  }
+}
+
+static double capped(Errors *errors, double value, double cap) {
+  if (cap == 0) return value;
+  double result = cap * tanh(value / cap);
+  return inexact(errors, result, 7, fabs(result));
 }
 
 static void exact_product(Errors *errors, const TestModel *t, const Linear *linear, const double *x,
@@ -154,15 +213,27 @@ static void exact_product(Errors *errors, const TestModel *t, const Linear *line
 }
 
 /* The angle is a product in fp32 (rope_frequencies), all else in double. */
-static void exact_turn(Errors *errors, const TestModel *t, const Vector *norm, int position, double *head) {
+static void exact_turn(Errors *errors, const TestModel *t, int layer, int position, double *head) {
+  const ModelConfig *config = &t->model.config;
+  const LayerRope which = config_layer_rope(config, layer);
+  const RopeConfig *rope = which == ROPE_LOCAL ? &config->local_rope : &config->rope;
   float frequencies[HEAD_DIM / 2], factor;
-  rope_frequencies(&t->model.config.rope, HEAD_DIM, false, frequencies, &factor);
-  if (norm->data) exact_norm(errors, head, norm, head);
-  for (int i = 0; i < HEAD_DIM / 2; i++) {
-    double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + HEAD_DIM / 2];
+  int half = which == ROPE_NONE ? 0 : config->rotary_dim / 2;
+  rope_frequencies(rope, config->rotary_dim, t->long_text, frequencies, &factor);
+  for (int i = 0; i < half; i++) {
+    double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + half];
     double size = (fabs(a) + fabs(b)) * (double)factor;
     head[i] = inexact(errors, (a * cos(angle) - b * sin(angle)) * (double)factor, 5, size);
-    head[i + HEAD_DIM / 2] = inexact(errors, (b * cos(angle) + a * sin(angle)) * (double)factor, 5, size);
+    head[i + half] = inexact(errors, (b * cos(angle) + a * sin(angle)) * (double)factor, 5, size);
+  }
+}
+
+static void exact_heads(Errors *errors, const TestModel *t, const Vector *norm, int layer, int position,
+                        int n, double heads[][HEAD_DIM]) {
+  if (t->model.config.qk_norm == QK_NORM_WHOLE) exact_norm(errors, t, heads[0], norm, heads[0]);
+  for (int i = 0; i < n; i++) {
+    if (t->model.config.qk_norm == QK_NORM_HEADS) exact_norm(errors, t, heads[i], norm, heads[i]);
+    exact_turn(errors, t, layer, position, heads[i]);
   }
 }
 
@@ -185,11 +256,11 @@ static void exact_attention(Errors *errors, const TestModel *t, const ExactCache
       double size = 0;
       p[key] = 0;
       for (int d = 0; d < HEAD_DIM; d++) {
-        double product = q[head][d] * cache->k[layer][key][kv_head][d] / sqrt(HEAD_DIM);
+        double product = q[head][d] * cache->k[layer][key][kv_head][d] * t->model.config.attention_scale;
         p[key] += product;
         size += fabs(product);
       }
-      p[key] = inexact(errors, p[key], HEAD_DIM + 2, size);
+      p[key] = capped(errors, inexact(errors, p[key], HEAD_DIM + 2, size), t->model.config.attention_cap);
       largest = fmax(largest, p[key]);
     }
     for (int key = low; key <= position; key++) {
@@ -208,18 +279,27 @@ static void exact_attention(Errors *errors, const TestModel *t, const ExactCache
   }
 }
 
+/* Errors of the two activations: test_rows.c derives them. */
+static double exact_gated(Errors *errors, const TestModel *t, double gate, double up) {
+  double u = sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+  double tanh_value = gate / (1 + exp(-2 * u)) * up, silu_value = gate / (1 + exp(-gate)) * up;
+  return t->model.config.activation == ACTIVATION_GELU_TANH
+             ? inexact(errors, tanh_value, 6 * fabs(2 * u) + 6, fabs(tanh_value))
+             : inexact(errors, silu_value, 6, fabs(silu_value));
+}
+
 static void exact_layer(Errors *errors, const TestModel *t, KvType type, ExactCache *cache, int layer,
                         int position, double *x) {
   const ModelLayer *w = &t->layers[layer];
   double h[HIDDEN], q[HEADS][HEAD_DIM], out[HEADS][HEAD_DIM], gate[INTER], up[INTER], y[HIDDEN];
   double(*k)[HEAD_DIM] = cache->k[layer][position], (*v)[HEAD_DIM] = cache->v[layer][position];
-  exact_norm(errors, x, &w->attn_norm, h);
-  exact_product(errors, t, &w->q, h, q[0]);
-  exact_product(errors, t, &w->k, h, k[0]);
-  exact_product(errors, t, &w->v, h, v[0]);
-  for (int i = 0; i < HEADS; i++) exact_turn(errors, t, &w->q_norm, position, q[i]);
+  const double *in = exact_input(errors, t, x, &w->attn_norm, h);
+  exact_product(errors, t, &w->q, in, q[0]);
+  exact_product(errors, t, &w->k, in, k[0]);
+  exact_product(errors, t, &w->v, in, v[0]);
+  exact_heads(errors, t, &w->q_norm, layer, position, HEADS, q);
+  exact_heads(errors, t, &w->k_norm, layer, position, KV_HEADS, k);
   for (int i = 0; i < KV_HEADS; i++) {
-    exact_turn(errors, t, &w->k_norm, position, k[i]);
     for (int d = 0; d < HEAD_DIM; d++) {
       k[i][d] = held(type, k[i][d]);
       v[i][d] = held(type, v[i][d]);
@@ -227,16 +307,13 @@ static void exact_layer(Errors *errors, const TestModel *t, KvType type, ExactCa
   }
   exact_attention(errors, t, cache, layer, position, q, out);
   exact_product(errors, t, &w->o, out[0], y);
-  for (int i = 0; i < HIDDEN; i++) x[i] += y[i];
-  exact_norm(errors, x, &w->mlp_norm, h);
-  exact_product(errors, t, &w->gate, h, gate);
-  exact_product(errors, t, &w->up, h, up);
-  for (int i = 0; i < INTER; i++) {
-    double value = gate[i] / (1 + exp(-gate[i])) * up[i];
-    gate[i] = inexact(errors, value, 6, fabs(value));
-  }
+  exact_add(errors, t, &w->attn_post_norm, y, x);
+  in = exact_input(errors, t, x, &w->mlp_norm, h);
+  exact_product(errors, t, &w->gate, in, gate);
+  exact_product(errors, t, &w->up, in, up);
+  for (int i = 0; i < INTER; i++) gate[i] = exact_gated(errors, t, gate[i], up[i]);
   exact_product(errors, t, &w->down, gate, y);
-  for (int i = 0; i < HIDDEN; i++) x[i] += y[i];
+  exact_add(errors, t, &w->mlp_post_norm, y, x);
 }
 
 static void exact_logits(Errors errors, const TestModel *t, KvType type, double *logits) {
@@ -244,10 +321,18 @@ static void exact_logits(Errors errors, const TestModel *t, KvType type, double 
   const double *embedding = t->linears[t->n_linears - 1].weights;
   for (int position = 0; position < N_TOKENS; position++) {
     double x[HIDDEN], h[HIDDEN];
-    memcpy(x, embedding + t->ids[position] * HIDDEN, sizeof x);
+    for (int i = 0; i < HIDDEN; i++) {
+      x[i] = embedding[t->ids[position] * HIDDEN + i] * t->model.config.embedding_scale;
+      x[i] = inexact(&errors, x[i], 1, fabs(x[i]));
+    }
     for (int layer = 0; layer < N_LAYERS; layer++) exact_layer(&errors, t, type, cache, layer, position, x);
-    exact_norm(&errors, x, &t->model.final_norm, h);
-    exact_product(&errors, t, &t->model.head, h, logits + position * VOCAB);
+    exact_norm(&errors, t, x, &t->model.final_norm, h);
+    double *row = logits + position * VOCAB;
+    exact_product(&errors, t, &t->model.head, h, row);
+    for (int i = 0; i < VOCAB; i++) {
+      double value = row[i] / t->model.config.logit_divisor;
+      row[i] = capped(&errors, inexact(&errors, value, 1, fabs(value)), t->model.config.logit_cap);
+    }
   }
   free(cache);
 }
@@ -263,7 +348,8 @@ static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float 
   assert_int_equal(cpu_backend.load(&t->model, &options, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &wanted, &state, &err), STATUS_OK);
   for (int pos = 0; pos < N_TOKENS; pos += chunk) {
-    Span span = {.pos = pos, .n_tokens = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk};
+    Span span = {
+        .pos = pos, .n_tokens = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk, .long_text = t->long_text};
     assert_int_equal(forward(&cpu_backend, state, &t->model.config, span, t->ids + pos, span.n_tokens, &err),
                      STATUS_OK);
     for (int r = 0; r < span.n_tokens; r++)
@@ -321,8 +407,49 @@ static void dense_model_with_biases_and_windows(void **state) {
 
 static void packed_model_with_everything(void **state) {
   (void)state;
-  check_model(
-      (Shape){.awq = true, .biases = true, .qk_norm = true, .window = 1, .rope = ROPE_YARN, .kv = KV_F32});
+  check_model((Shape){
+      .awq = true, .biases = true, .qk_norm = QK_NORM_HEADS, .window = 1, .rope = ROPE_YARN, .kv = KV_F32});
+}
+
+/* As Gemma, Granite, OLMo-2, SmolLM3 and Phi-3 combine them. */
+static void norms_around_caps_and_two_ropes(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true,
+                      .tied = true,
+                      .kv = KV_F32,
+                      .window = 37,
+                      .norms = NORM_AROUND,
+                      .norm_plus_one = true,
+                      .qk_norm = QK_NORM_HEADS,
+                      .activation = ACTIVATION_GELU_TANH,
+                      .embedding_scale = sqrt(HIDDEN),
+                      .attention_scale = 0.3,
+                      .attention_cap = 2,
+                      .logit_cap = 0.5,
+                      .second_rope = ROPE_LOCAL});
+}
+
+static void factors_of_everything(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true,
+                      .biases = true,
+                      .kv = KV_F32,
+                      .embedding_scale = 12,
+                      .attention_scale = 0.5,
+                      .residual_scale = 0.22,
+                      .logit_divisor = 16});
+}
+
+static void norms_behind_only(void **state) {
+  (void)state;
+  check_model((Shape){.kv = KV_F32, .norms = NORM_AFTER, .qk_norm = QK_NORM_WHOLE, .residual_scale = 0.7});
+}
+
+static void a_layer_without_positions_and_a_part_turned(void **state) {
+  (void)state;
+  check_model((Shape){.awq = true, .kv = KV_F32, .second_rope = ROPE_NONE, .rotary_dim = 10});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .rotary_dim = 14});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .rotary_dim = 14, .long_text = true});
 }
 
 /* --- what a caller can get wrong, and sizes --- */
@@ -417,6 +544,10 @@ int main(void) {
       cmocka_unit_test(packed_model),
       cmocka_unit_test(dense_model_with_biases_and_windows),
       cmocka_unit_test(packed_model_with_everything),
+      cmocka_unit_test(norms_around_caps_and_two_ropes),
+      cmocka_unit_test(factors_of_everything),
+      cmocka_unit_test(norms_behind_only),
+      cmocka_unit_test(a_layer_without_positions_and_a_part_turned),
       cmocka_unit_test(refusals),
       cmocka_unit_test(the_sampled_token_stays),
       cmocka_unit_test(sizes_are_known_beforehand),

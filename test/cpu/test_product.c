@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "cpu_test.h"
+#include "model/loaders.h"
 
 enum { MAX_ROWS = 100 };
 static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33, 64, 100};
@@ -143,6 +144,34 @@ static void grouped_columns_of_a_wider_matrix(void **state) {
   }
 }
 
+/* Outputs [first, first + n_out) of a matrix that holds more, where they lie. */
+static TestLinear part_of(TestLinear whole, int first, int n_out) {
+  Error err;
+  size_t n_in = (size_t)whole.linear.n_in, size = (size_t)n_out * n_in * sizeof *whole.weights;
+  double *weights = need(1, size);
+  memcpy(weights, whole.weights + (size_t)first * n_in, size);
+  free(whole.weights);
+  whole.weights = weights;
+  assert_int_equal(linear_cut(&whole.linear, first, n_out, "a file", &err), STATUS_OK);
+  return whole;
+}
+
+static void layers_that_are_stored_as_one_matrix(void **state) {
+  (void)state;
+  check(part_of(test_awq(576, 176, 32, 1), 0, 64));
+  check(part_of(test_awq(576, 176, 576, 2), 64, 40));
+  check(part_of(test_awq(192, 176, 64, 3), 104, 72));
+  check(part_of(test_awq(40, 24, 20, 4), 16, 8));
+  check(part_of(test_grouped(8, 192, 176, 64, 5), 104, 72));
+  check(part_of(test_dense(172, 97, DTYPE_F16, 6), 31, 50));
+  TestLinear t = test_awq(32, 24, 32, 7);
+  Error err;
+  assert_int_equal(linear_cut(&t.linear, 4, 8, "a file", &err), STATUS_MODEL);
+  assert_string_equal(
+      err.text, "a file: test holds several layers, of which one has the outputs 4 to 11, expected eights");
+  test_linear_free(&t);
+}
+
 static void dense_of_every_type(void **state) {
   (void)state;
   static const Dtype types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32};
@@ -181,9 +210,13 @@ static void special_halves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(awq_of_every_group_size), cmocka_unit_test(awq_of_awkward_shapes),
-      cmocka_unit_test(grouped_in_bytes),        cmocka_unit_test(grouped_columns_of_a_wider_matrix),
-      cmocka_unit_test(dense_of_every_type),     cmocka_unit_test(special_halves),
+      cmocka_unit_test(awq_of_every_group_size),
+      cmocka_unit_test(awq_of_awkward_shapes),
+      cmocka_unit_test(grouped_in_bytes),
+      cmocka_unit_test(grouped_columns_of_a_wider_matrix),
+      cmocka_unit_test(layers_that_are_stored_as_one_matrix),
+      cmocka_unit_test(dense_of_every_type),
+      cmocka_unit_test(special_halves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

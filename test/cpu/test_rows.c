@@ -74,22 +74,74 @@ static void silu_multiply(void **state) {
   }
 }
 
+/* The exponent -2u is a product of five roundings, which e^-2u carries times |2u|; then as above. */
+static void gelu_multiply(void **state) {
+  (void)state;
+  enum { N = 4003 };
+  static float gate[N], up[N], out[N];
+  uint64_t seed = 8;
+  for (int i = 0; i < N; i++) {
+    gate[i] = (float)(i - N / 2) * 0.005f + 0.001f * next_float(&seed);
+    up[i] = next_float(&seed);
+  }
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    memcpy(out, gate, sizeof out);
+    kernels->activate[ACTIVATION_GELU_TANH](out, up, N);
+    for (int i = 0; i < N; i++) {
+      double x = (double)gate[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+      double want = 0.5 * x * (1 + tanh(u)) * (double)up[i];
+      if (u < -5) want = x / (1 + exp(-2 * u)) * (double)up[i]; /* where 1 + tanh(u) loses digits */
+      double bound = u < -44 ? 1e-36 : (6 * fabs(2 * u) + 6) * EPSILON * fabs(want) + 1e-44;
+      assert_near(kernels, out[i], want, bound);
+    }
+    float odd[4] = {NAN, INFINITY, 1e20f, -1e20f}, ones[4] = {1, 1, 1, 1};
+    kernels->activate[ACTIVATION_GELU_TANH](odd, ones, 4);
+    assert_true(isnan(odd[0]) && odd[1] == INFINITY && odd[2] == 1e20f && odd[3] == 0);
+  }
+}
+
+/* The quotient and the product round once each, and tanh errs by 4 eps (vector.h: 2 ulp); its result depends on
+ * its argument at most in proportion: 6 eps. */
+static void soft_cap(void **state) {
+  (void)state;
+  enum { N = 4003 };
+  static float x[N], out[N];
+  for (int i = 0; i < N; i++) x[i] = ldexpf((float)(i - N / 2) / (N / 8), i % 5 ? 5 : -20 * (i % 3));
+  int n_tables;
+  for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
+    const Kernels *kernels = tables(&n_tables)[isa];
+    for (float cap = 0.5f; cap < 100; cap *= 10) {
+      memcpy(out, x, sizeof out);
+      kernels->soft_cap(out, N, cap);
+      for (int i = 0; i < N; i++) {
+        double want = (double)cap * tanh((double)x[i] / (double)cap);
+        assert_near(kernels, out[i], want, 6.5 * EPSILON * fabs(want));
+      }
+    }
+    float odd[5] = {NAN, INFINITY, -INFINITY, 0, -0.0f};
+    kernels->soft_cap(odd, 5, 30);
+    assert_true(isnan(odd[0]) && odd[1] == 30 && odd[2] == -30 && odd[3] == 0 && odd[4] == 0);
+  }
+}
+
 static void rotate(void **state) {
   (void)state;
-  static const int halves[] = {1, 17, 32, 40, 64, 128};
+  static const int halves[] = {0, 1, 17, 32, 40, 64, 128};
   int n_tables;
   for (int isa = 0; isa < (tables(&n_tables), n_tables); isa++) {
     const Kernels *kernels = tables(&n_tables)[isa];
     for (size_t h = 0; h < sizeof halves / sizeof *halves; h++) {
-      int half = halves[h];
+      int half = halves[h], dim = half < 100 ? 2 * half + 6 : 2 * half;
       float head[MAX_HEAD_DIM], before[MAX_HEAD_DIM], cosines[MAX_HEAD_DIM / 2], sines[MAX_HEAD_DIM / 2];
       uint64_t seed = 6;
-      for (int i = 0; i < 2 * half; i++) head[i] = before[i] = next_float(&seed);
+      for (int i = 0; i < dim; i++) head[i] = before[i] = next_float(&seed);
       for (int i = 0; i < half; i++) {
         cosines[i] = cosf((float)i);
         sines[i] = sinf((float)i);
       }
-      kernels->rotate(head, cosines, sines, half, 2 * half, 0.125f);
+      kernels->rotate(head, cosines, sines, half, dim, 0.125f);
       for (int i = 0; i < half; i++) {
         double a = (double)before[i], b = (double)before[half + i], c = (double)cosines[i],
                s = (double)sines[i];
@@ -97,6 +149,7 @@ static void rotate(void **state) {
         assert_near(kernels, head[i], (a * c - b * s) / 8, 4 * EPSILON / 8);
         assert_near(kernels, head[half + i], (b * c + a * s) / 8, 4 * EPSILON / 8);
       }
+      for (int i = 2 * half; i < dim; i++) assert_true(head[i] == before[i] / 8);
     }
   }
 }
@@ -147,6 +200,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rms_norm),
       cmocka_unit_test(silu_multiply),
+      cmocka_unit_test(gelu_multiply),
+      cmocka_unit_test(soft_cap),
       cmocka_unit_test(rotate),
       cmocka_unit_test(join_in_order),
       cmocka_unit_test(merge_of_nothing_and_something),
