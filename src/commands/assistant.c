@@ -187,7 +187,7 @@ static Status open_chat(Assistant *a, Error *err) {
                      a->model_path);
   }
   if (flags->think && !a->thinking.open)
-    return error_set(err, STATUS_USAGE, "--think: the chat template of %s knows no thinking", a->model_path);
+    fprintf(stderr, "auk: --think: the chat template of this model knows no thinking\n");
   return read_system(a, err);
 }
 

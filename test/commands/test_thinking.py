@@ -252,16 +252,21 @@ def test_stop_strings_are_for_the_answer(ask):
     assert ask("--stop", "outside").stdout.decode() == "She loved to play "
 
 
-def test_flags_that_cannot_be_are_refused(ask, run, stories):
+def test_flags_that_cannot_be_are_refused(ask):
     for flags, said in ((["--think", "--no-think"], b"--no-think"),
                         (["--hide-thinking", "--show-thinking"], b"--show-thinking"),
                         (["--raw", "--think"], b"--raw"), (["--raw", "--no-think"], b"--raw"),
                         (["--think-budget", "-2"], b"-2")):
         process = ask(*flags)
         assert process.returncode == 2 and said in process.stderr
-    process = ask("--think", template=SYSTEM, tokenizer=lambda it: it)
-    assert process.returncode == 2 and b"no thinking" in process.stderr
-    assert run("-m", stories, "-p", PROMPT, "-n", 2, "--no-think").returncode == 0  # it does not
+
+
+def test_a_model_that_does_not_think_answers_all_the_same(run, stories):
+    want = run("-m", stories, "-p", PROMPT, "-n", 5).stdout
+    for flags, said in ((["--think"], b"knows no thinking"), (["--no-think"], b""), (["--think-budget", "0"], b"")):
+        process = run("-m", stories, "-p", PROMPT, "-n", 5, *flags)
+        assert (process.returncode, process.stdout) == (0, want)
+        assert said in process.stderr and bool(process.stderr) == bool(said)
 
 
 # --- system prompts
