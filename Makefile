@@ -100,7 +100,7 @@ OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcar
 OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer)
 OBJECTS_base      := $(call objects,src/base)
-ifneq ($(CUDA),1) # without nvcc only the table of kernels is built: host code, with tests that need no GPU
+ifneq ($(CUDA),1) # without nvcc only what says which kernel runs and what none does: host code, tested without a GPU
 OBJECTS_cuda := $(filter %/dispatch.o %/supported.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
@@ -176,11 +176,11 @@ $(BUILD)/%.o: %.cpp $(EMULATED_HEADERS) $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -c -o $@ $<
 EMULATED_CFLAGS = $(CFLAGS) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
-endif
-
+else
 $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(AUK_CPPFLAGS) $(AUK_NVCCFLAGS) -MMD -MP -c -o $@ $<
+endif
 
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
 $(BUILD)/cuda/sample.o: AUK_NVCCFLAGS += -fmad=false
@@ -202,7 +202,7 @@ $(BUILD)/test/cuda/%: $(BUILD)/test/cuda/%.o $(call archives,cuda)
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,cuda)
 
 test-gpu: gpu-programs
-	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD)
+	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD) $(if $(filter 1,$(EMULATE)),few)
 
 # libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with the rooms that read files, built by clang in build/fuzz.
 fuzz:

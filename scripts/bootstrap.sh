@@ -15,13 +15,14 @@ case ${1:-} in
 *) target=$1 && shift ;;
 esac
 
-CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' # the Makefile's variables that change what is looked for
+CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' # the Makefile's variables that change what is looked for
 for setting in "$@"; do
   case $setting in
   CC=*) CC=${setting#*=} ;;
   PKG_CONFIG=*) PKG_CONFIG=${setting#*=} ;;
   PYTHON=*) PYTHON=${setting#*=} ;;
   SANITIZE=*) SANITIZE=${setting#*=} ;;
+  EMULATE=*) EMULATE=${setting#*=} ;;
   *=*) ;;
   *) echo "bootstrap.sh: '$setting' is no VARIABLE=VALUE" >&2 && exit 2 ;;
   esac
@@ -83,6 +84,7 @@ look() {
     *clang*) need 'clang libc6-dev libomp-dev' 'clang libomp-devel' 'clang openmp' compiles "$CC" ;;
     *) need 'gcc libc6-dev' gcc gcc compiles "$CC" ;;
     esac
+    [ "$EMULATE" != 1 ] || need g++ gcc-c++ gcc command -v g++
     [ "$SANITIZE" != 1 ] || need - 'libasan libubsan' - compiles "$CC" -fsanitize=address,undefined
   fi
   case $target in

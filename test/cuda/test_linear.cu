@@ -27,7 +27,7 @@
 
 #include "test/cuda/random_linear.cuh"
 
-static int failures;
+static int failures, cases_run;
 static const char *only = ""; /* rows to try, or after a '-' not to try */
 
 static bool wanted(const char *row) {
@@ -285,6 +285,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     Worst *worst_of = &worst[limit - limits];
     double nmse = g[0] / g[1];
     worst_of->cases++;
+    cases_run++;
     if (!(nmse <= worst_of->nmse))
       *worst_of = {nmse, worst_of->cases, w.n_in, w.n_out, w.group, cases[i].tokens};
     if (nmse <= limit->nmse && g[2] == 0 && g[3] == 0) continue;
@@ -501,12 +502,30 @@ static const int models[][2] = {
     {3584, 4608},  {3584, 3584},  {3584, 37888}, {18944, 3584}, {4096, 28672}, {14336, 4096},
 };
 
-int main(int argc, char **argv) {
-  bool sweep = argc > 1 && !strcmp(argv[1], "sweep");
-  if (argc > 2) only = argv[2];
-  CUDA_OK(cudaStreamCreate(&stream));
-  MUST(linear_open(0, stream, &context, &error));
-  setvbuf(stdout, NULL, _IOLBF, 0);
+/* `test_linear few`: for where kernels are emulated, some 100,000 times slower. Every row of the table,
+ * shapes that reach padding, several groups and splits, both sides of the thresholds between rows of small
+ * counts. */
+static void check_few(void) {
+  const int counts[] = {1, 2, 5, 9, 17, 40}, n_counts = sizeof counts / sizeof *counts;
+  const int shapes[][3] = {{192, 72, 64}, {172, 24, 172}, {320, 40, 32}, {1024, 16, 128}};
+  for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8}) {
+    check_reference(type, 32);
+    check_dequantise(type, 192, 48, 32);
+    for (const int *s : shapes) check_shape(type, s[0], s[1], s[2], counts, n_counts, 0);
+  }
+  for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
+    check_shape(type, 172, 24, 0, counts, n_counts, 0);
+  const int stacked[] = {24, 16, 8}, paired[] = {24, 24};
+  for (int tokens : {1, 3, 40})
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_F16}) {
+      for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
+        check_outputs(type, 192, stacked, 3, false, output, true, tokens);
+      check_outputs(type, 192, paired, 2, true, LINEAR_SWIGLU_F16, true, tokens);
+    }
+}
+
+/* The shapes of real layers: with `sweep` all of them, groups and counts; it takes minutes. */
+static void check_all(bool sweep) {
   for (int group : {16, 32, 64, 192})
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8}) {
       check_reference(type, group);
@@ -544,11 +563,22 @@ int main(int argc, char **argv) {
     for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
       check_shape(type, 4096, 6144, 0, all, n_all, 0);
   }
+}
+
+int main(int argc, char **argv) {
+  if (argc > 2) only = argv[2];
+  CUDA_OK(cudaStreamCreate(&stream));
+  MUST(linear_open(0, stream, &context, &error));
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  if (argc > 1 && !strcmp(argv[1], "few"))
+    check_few();
+  else
+    check_all(argc > 1 && !strcmp(argv[1], "sweep"));
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
     printf("%-18s %6d cases, worst NMSE %.2e of %.0e at %d -> %d group %d, %d rows\n", limits[i].row,
            worst[i].cases, worst[i].nmse, limits[i].nmse, worst[i].n_in, worst[i].n_out, worst[i].group,
            worst[i].tokens);
-  printf("%d failures\n", failures);
+  printf("%d passed, %d failed\n", cases_run > failures ? cases_run - failures : 0, failures);
   linear_close(context);
   return failures != 0;
 }

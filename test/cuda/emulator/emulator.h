@@ -1,0 +1,92 @@
+/* emulator.h - CUDA kernels as ordinary C++, run by the processor: for testing them where there is no GPU.
+ *
+ * The headers in this folder stand in for CUDA's (cuda_runtime.h, cuda_fp16.h, ...) and for the project's own
+ * headers of PTX (cuda/ptx.cuh, ...), so that every .cu file compiles with g++ as it is, but for two
+ * spellings that scripts/emulate.sed rewrites. What a kernel then does:
+ *
+ *   thread   a fiber with a stack of its own
+ *   warp     32 fibers that meet where the instruction says so: shuffles, ldmatrix, mma; the last to come does the work
+ *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own
+ *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for each other
+ *            hangs here (and is told: see `yield`)
+ *   stream   everything is done when the call returns; while a graph is captured it is only written down
+ *
+ * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that nobody may touch,
+ * device memory begins as NaN and is malloc'ed (ASan sees every byte past it), cp.async copies when it is
+ * waited for and not before, a warp that does not meet ends the program by name.
+ * Not here: timing, memory order between blocks other than through atomics, what only sm_90a has. */
+#ifndef EMULATOR_H
+#define EMULATOR_H
+
+#include <functional>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cuda_runtime_api.h"
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+namespace emulator {
+
+/* What a fiber knows of its place. */
+struct Place {
+  uint3 thread, block;
+  dim3 block_size, grid_size;
+};
+const Place &here();
+
+/* The dynamic shared memory of the block that runs on this thread of the host. */
+unsigned char *dynamic_shared();
+/* A 32-bit address of shared memory back to what it points at. */
+void *shared_pointer(uint32_t address);
+
+/* Lets the other threads of the block go on; a fiber that waits calls it until what it waits for is there.
+ * Ends the program, naming `what`, once nobody in the block has gone anywhere for a long time. */
+void yield(const char *what);
+
+/* Waits for all threads of the block that have not ended. */
+void sync_block();
+/* Waits for `threads` threads at barrier `id` of the block (bar.sync). */
+void sync_some(int id, int threads);
+
+/* Waits for all lanes of `mask`, each of which brings a value of `size` bytes (at most 64); the values of all
+ * lanes, 64 bytes each, are there until the caller meets with the same mask again. The last to arrive runs
+ * `work`, if any, before anybody goes on. */
+typedef void (*WarpWork)(unsigned char (*values)[64]);
+unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork work, const char *what))[64];
+
+/* A copy that is made when this thread waits for it. */
+void copy_later(void *to, const void *from, int bytes, int total);
+void copies_commit();
+void copies_wait(int newest);
+
+struct Launch {
+  dim3 grid, block;
+  size_t shared;
+  cudaStream_t stream;
+};
+/* Runs, or writes down, one kernel: `thread` is what each of its threads does. */
+cudaError_t run(const Launch &launch, const char *name, std::function<void()> thread);
+
+/* kernel<<<grid, block, shared, stream>>>(arguments), as scripts/emulate.sed has it: `kernel` calls it. */
+struct Launcher {
+  Launch launch;
+  template <class Kernel, class... Arguments>
+  void operator()(const char *name, Kernel kernel, Arguments... arguments) {
+    run(launch, name, [=]() { kernel(arguments...); });
+  }
+};
+inline Launcher launcher(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) {
+  return Launcher{{grid, block, shared, stream}};
+}
+
+} // namespace emulator
+
+#endif

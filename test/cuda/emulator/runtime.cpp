@@ -1,0 +1,359 @@
+/* runtime.cpp - CUDA's runtime for the emulator: device memory is the host's, and everything is done at once.
+ *
+ * Called by: cuda/ and its tests.   Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and every one
+ * after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
+ * (test/torture/faults.c). */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include <vector>
+
+#include "emulator.h"
+
+#ifndef EMULATED_ARCH
+#define EMULATED_ARCH 80
+#endif
+
+struct CUstream_st {
+  bool capturing;
+  std::vector<std::function<void()>> written; /* while capturing */
+};
+struct CUevent_st {
+  double ms;
+};
+struct CUgraph_st {
+  std::vector<std::function<void()>> steps;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> steps;
+};
+
+namespace emulator {
+void run_grid(const Launch &launch, const char *name, const std::function<void()> &thread);
+}
+
+namespace {
+
+constexpr int kSms = 6;
+constexpr size_t kSharedBytes = EMULATED_ARCH < 80 ? 64 << 10 : 163 << 10, kMemory = (size_t)4 << 30;
+
+struct Fault {
+  long which = 0, calls = 0;
+  Fault() {
+    const char *fault = getenv("AUK_FAULT");
+    if (fault && strncmp(fault, "cuda:", 5) == 0) which = atol(fault + 5);
+  }
+  bool came() {
+    if (!which || ++calls < which) return false;
+    const char *told = getenv("AUK_FAULT_TOLD");
+    int file = told && calls == which ? open(told, O_CREAT | O_WRONLY, 0600) : -1;
+    if (file >= 0) close(file);
+    return true;
+  }
+};
+Fault fault;
+cudaError_t last = cudaSuccess;
+size_t used;
+
+cudaError_t answer(cudaError_t error) {
+  if (error != cudaSuccess) last = error;
+  return error;
+}
+
+CUstream_st *stream_of(cudaStream_t stream) {
+  static CUstream_st first;
+  return stream ? stream : &first;
+}
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+  CUstream_st *s = stream_of(stream);
+  if (s->capturing)
+    s->written.push_back(std::move(work));
+  else
+    work();
+  return cudaSuccess;
+}
+
+double now_ms() {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Memory with its size before it, all NaN. */
+void *allocate(size_t bytes) {
+  size_t *memory = (size_t *)aligned_alloc(256, (bytes + 511) / 256 * 256);
+  if (!memory) return nullptr;
+  memory[0] = bytes;
+  memset((char *)memory + 256, 0xff, bytes);
+  used += bytes;
+  return (char *)memory + 256;
+}
+
+void release(void *memory) {
+  if (!memory) return;
+  size_t *start = (size_t *)((char *)memory - 256);
+  used -= start[0];
+  free(start);
+}
+
+} // namespace
+
+#define FAIL_IF(kind)                                                                                        \
+  if (fault.came()) return answer(kind)
+
+cudaError_t emulator::run(const Launch &launch, const char *name, std::function<void()> thread) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  unsigned threads = launch.block.x * launch.block.y * launch.block.z;
+  bool fits = threads > 0 && threads <= 1024 && launch.grid.x > 0 && launch.grid.y > 0 && launch.grid.z > 0 &&
+              launch.grid.y <= 65535 && launch.grid.z <= 65535 && launch.shared <= kSharedBytes;
+  if (!fits) return answer(cudaErrorInvalidValue);
+  return enqueue(launch.stream, [=]() { run_grid(launch, name, thread); });
+}
+
+extern "C" {
+
+const char *cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+  case cudaSuccess: return "no error";
+  case cudaErrorMemoryAllocation: return "out of memory";
+  case cudaErrorLaunchFailure: return "unspecified launch failure";
+  case cudaErrorInvalidValue: return "invalid argument";
+  case cudaErrorInvalidDevice: return "invalid device ordinal";
+  default: return "some error";
+  }
+}
+
+const char *cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+  case cudaSuccess: return "cudaSuccess";
+  case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+  case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+  case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+  default: return "cudaError";
+  }
+}
+
+cudaError_t cudaGetLastError(void) {
+  cudaError_t error = last;
+  last = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaPeekAtLastError(void) {
+  return last;
+}
+
+/* --- the device */
+
+cudaError_t cudaGetDeviceCount(int *count) {
+  FAIL_IF(cudaErrorNoDevice);
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int gpu) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return gpu == 0 ? cudaSuccess : answer(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  strcpy(properties->name, "emulated GPU");
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  switch (attribute) {
+  case cudaDevAttrMultiProcessorCount: *value = kSms; return cudaSuccess;
+  case cudaDevAttrL2CacheSize: *value = 1 << 20; return cudaSuccess;
+  case cudaDevAttrComputeCapabilityMajor: *value = EMULATED_ARCH / 10; return cudaSuccess;
+  case cudaDevAttrComputeCapabilityMinor: *value = EMULATED_ARCH % 10; return cudaSuccess;
+  case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)kSharedBytes; return cudaSuccess;
+  }
+  return answer(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
+/* --- memory */
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  *total = kMemory;
+  *free_bytes = kMemory - used;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes) {
+  *memory = nullptr;
+  FAIL_IF(cudaErrorMemoryAllocation);
+  if (bytes > kMemory - used) return answer(cudaErrorMemoryAllocation);
+  *memory = allocate(bytes);
+  return *memory ? cudaSuccess : answer(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void *memory) {
+  release(memory); /* also on a lost device: what it held is gone */
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
+  return cudaMalloc(memory, bytes);
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory) {
+  return cudaFree(memory);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return enqueue(stream, [=]() { memcpy(to, from, bytes); });
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                              size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return enqueue(stream, [=]() {
+    for (size_t row = 0; row < height; row++)
+      memcpy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
+  });
+}
+
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                         size_t height, cudaMemcpyKind kind) {
+  return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return enqueue(stream, [=]() { memset(to, value, bytes); });
+}
+
+/* --- streams, graphs, events */
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+  return cudaStreamCreateWithFlags(stream, 0);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  *stream = nullptr;
+  FAIL_IF(cudaErrorMemoryAllocation);
+  *stream = new CUstream_st();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  if (stream->capturing) return answer(cudaErrorInvalidValue);
+  stream->capturing = true;
+  stream->written.clear();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+  *graph = nullptr;
+  stream->capturing = false;
+  FAIL_IF(cudaErrorLaunchFailure);
+  *graph = new CUgraph_st{std::move(stream->written)};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *step, cudaGraph_t graph, unsigned long long) {
+  *step = nullptr;
+  FAIL_IF(cudaErrorMemoryAllocation);
+  *step = new CUgraphExec_st{graph->steps};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t step, cudaStream_t) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  for (const std::function<void()> &work : step->steps) work();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t step) {
+  delete step;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) {
+  return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
+  *event = nullptr;
+  FAIL_IF(cudaErrorMemoryAllocation);
+  *event = new CUevent_st();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  event->ms = now_ms();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  *ms = (float)(to->ms - from->ms);
+  return cudaSuccess;
+}
+
+} /* extern "C" */
