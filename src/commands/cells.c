@@ -1,11 +1,12 @@
 /* cells.c - see cells.h.
  *
- * Called by: line_editor.c.
+ * Called by: line_editor.c, line_display.c.
  * Always true: a cell in one of the two ranges of proxies is an index into its list. */
 #include "commands/cells.h"
 
 #include <langinfo.h>
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +73,8 @@ static char *copy_bytes(const char *bytes, size_t size, Error *err) {
   return copy;
 }
 
-/* A proxy of 1 or 2 columns; where there is one for the same text, that one (but for labels). *cell is 0 where all are
- * taken. */
+/* A proxy of 1 or 2 columns; where there is one for the same text, that one (but for labels). *cell is 0
+ * where all are taken. */
 static Status take_proxy(Cells *cells, int width, const Buffer *text, const Buffer *shown, int group,
                          wchar_t *cell, Error *err) {
   ProxyList *list = width == 2 ? &cells->wide : &cells->narrow;
@@ -203,43 +204,26 @@ Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out
   return STATUS_OK;
 }
 
-Status cells_shown(const Cells *cells, const char *written, size_t size, Buffer *out, Error *err) {
-  for (size_t at = 0; at < size;) {
-    uint32_t code;
-    int length = utf8_decode(written + at, size - at, &code);
-    if (length > 2) { /* proxies have four bytes */
-      TRY(append_cell(cells, (wchar_t)code, true, out, err));
-      at += (size_t)length;
-    } else {
-      TRY(buffer_append(out, written + at, 1, err));
-      at++;
-    }
-  }
-  return STATUS_OK;
+/* --- on the screen */
+
+/* Pictures that are newer than the C library: terminals give them two columns. */
+static bool is_new_picture(wchar_t cell) {
+  return cell >= 0x1F000 && cell < 0x1FC00;
 }
 
-/* --- where things stand on the screen */
+int cells_width(wchar_t cell, int column) {
+  if (cell == L'\n') return 0;
+  if (cell == L'\t') return 8 - column % 8;
+  int width = wcwidth(cell);
+  if (width >= 0) return width;
+  if (cell < 0x20 || cell == 0x7F) return 2;
+  return is_new_picture(cell) ? 2 : snprintf(NULL, 0, "<U+%04X>", (unsigned)cell);
+}
 
-int cells_row(const wchar_t *line, size_t n, int indent, int columns) {
-  int row = indent / columns, column = indent % columns;
-  for (size_t i = 0; i < n; i++) {
-    if (line[i] == L'\n') {
-      row++;
-      column = 0;
-      continue;
-    }
-    int width = wcwidth(line[i]);
-    if (line[i] == L'\t') width = 8 - column % 8;
-    if (width < 0) width = line[i] < 0x80 ? 2 : 8; /* ^A, and \U+12345 */
-    if (column + width > columns) {
-      row++;
-      column = 0;
-    }
-    column += width;
-    if (column >= columns) {
-      row++;
-      column = 0;
-    }
-  }
-  return row;
+Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err) {
+  if (cell == L'\n') return STATUS_OK;
+  if (cell == L'\t') return buffer_printf(out, err, "%*s", cells_width(cell, column), "");
+  if (cell < 0x20 || cell == 0x7F) return buffer_printf(out, err, "^%c", (char)(cell ^ 0x40));
+  if (wcwidth(cell) < 0 && !is_new_picture(cell)) return buffer_printf(out, err, "<U+%04X>", (unsigned)cell);
+  return append_cell(cells, cell, true, out, err);
 }

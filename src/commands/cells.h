@@ -1,12 +1,11 @@
 /* cells.h - text as the cells a line editor moves over: one wide character each, also where a person sees one
  * character but UTF-8 has several.
  *
- * libedit counts columns by wide characters and loses those that have no width of their own (a combining accent, a
- * joiner). So what has no width is put together with the character before it, and the whole stands in the editor's
- * line as one proxy: a code point of the same width that no text needs. What the editor writes is translated back on
- * its way to the terminal, and so is the line when it is done. A proxy's own code point, where a text does hold it, is
- * a proxy too: every text comes back as it was. A long block of text can stand as a label ("[120 lines]") of proxies,
- * the first of which holds the text.
+ * libedit moves and deletes by wide characters. So what has no width of its own (a combining accent, a
+ * joiner) is put together with the character before it, and the whole stands in the editor's line as one
+ * proxy: a code point of the same width that no text needs. A proxy's own code point, where a text does hold
+ * it, is a proxy too: every text comes back as it was. A long block of text can stand as a label ("[120
+ * lines]") of proxies, the first of which holds the text.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #ifndef AUK_COMMANDS_CELLS_H
@@ -44,24 +43,25 @@ typedef struct {
 bool cells_begin(void);
 void cells_release(Cells *cells);
 
-/* Appends the cells of text[0..size), valid UTF-8. Control characters but newline and tab are left as they are; a U+0000
- * becomes U+FFFD, since the editor's lines end at it. */
+/* Appends the cells of text[0..size), valid UTF-8. Control characters but newline and tab are left as they
+ * are; a U+0000 becomes U+FFFD, since the editor's lines end at it. */
 Status cells_of_text(Cells *cells, const char *text, size_t size, CellString *out, Error *err);
-/* One character behind `line`: its last cell grows where the character has no width, else a cell is appended. */
+/* One character behind `line`: its last cell grows where the character has no width, else it is a cell. */
 Status cells_append(Cells *cells, uint32_t code, CellString *line, Error *err);
 /* Appends a label that stands for text[0..size). */
 Status cells_of_block(Cells *cells, const char *text, size_t size, const char *label, CellString *out,
                       Error *err);
 
-/* Appends what cells[0..n) stand for, and what is to be written for them. */
+/* Appends what line[0..n) stands for. */
 Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out, Error *err);
-Status cells_shown(const Cells *cells, const char *written, size_t size, Buffer *out, Error *err);
+
+/* The columns of a cell that begins at this one: a tab goes to the next eighth, a control character stands as
+ * ^A, what the C library does not know as <U+12345>. A newline has none. */
+int cells_width(wchar_t cell, int column);
+/* Appends what a terminal is to be given for it; nothing for a newline. */
+Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);
 
 bool cells_is_joined(uint32_t code);               /* it has no width of its own */
 int cells_group(const Cells *cells, wchar_t cell); /* of a label: its number; else 0 */
-
-/* Where the cursor stands behind line[0..n), written from column `indent` on: the row, from 0, as libedit breaks
- * lines. */
-int cells_row(const wchar_t *line, size_t n, int indent, int columns);
 
 #endif

@@ -1,6 +1,7 @@
 /* chat.c - `auk chat`: a person and a model, in turns.
  *
- * Called by: main.c through the command table, run.c.   Calls: dialogue.c, chat_commands.c, chat_input.c, console.c.
+ * Called by: main.c through the command table, run.c.   Calls: dialogue.c, chat_commands.c, chat_input.c,
+ *            console.c.
  * Always true: the terminal is given back as it was found, whatever ends the chat. */
 #include "commands/chat.h"
 
@@ -150,6 +151,9 @@ const Interface chat_interface = {
         "its lines is a message or a command, answers go to standard output, and the first error ends the\n"
         "chat: text of strangers is for auk run. Exit status: 0 done, 1 failed, 2 usage, 3 model refused,\n"
         "130 interrupted, 141 the reader of the output went away.",
+    .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"
+                "auk chat -m MODEL --context-overflow slide        # forgets the oldest turns, and says so\n"
+                "auk chat -m MODEL < lines.txt                     # each line a message",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
 };

@@ -17,8 +17,8 @@ extern const Flag talk_flags[3];
 /* Whether a person sits at both ends: standard input is a terminal, and standard output is. */
 bool chat_has_person(void);
 
-/* Chats until the person leaves, or standard input ends. Where chat_has_person() does not hold, standard input's lines
- * are messages and commands, and standard output takes the answers alone. */
+/* Chats until the person leaves, or standard input ends. Where chat_has_person() does not hold, standard
+ * input's lines are messages and commands, and standard output takes the answers alone. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, Error *err);
 
 #endif

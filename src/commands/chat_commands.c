@@ -143,8 +143,8 @@ static Status undo(Dialogue *d, Error *err) {
   return status;
 }
 
-/* Answers the turn again, with a changed message where there is one. The old conversation stays where nothing comes of
- * it. */
+/* Answers the turn again, with a changed message where there is one. The old conversation stays where nothing
+ * comes of it. */
 static Status answer_anew(Dialogue *d, size_t turn, const Buffer *changed, Error *err) {
   Conversation old = d->conversation, fresh = {0};
   const Buffer *text = changed ? changed : &old.messages[turn].text;

@@ -1,4 +1,6 @@
-/* chat_input.c - see chat_input.h.   Called by: chat.c, chat_commands.c.   Calls: line_editor.c, history.c. */
+/* chat_input.c - see chat_input.h.
+ *
+ * Called by: chat.c, chat_commands.c, dialogue.c.   Calls: line_editor.c, history.c. */
 #include "commands/chat_input.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* chat_input.h - what a person sends: lines from the editor on a terminal, or lines of a pipe; a block between """ as
- * one; and what was sent before, remembered. */
+/* chat_input.h - what a person sends: lines from the editor on a terminal, or lines of a pipe; a block
+ * between """ as one; and what was sent before, remembered. */
 #ifndef AUK_COMMANDS_CHAT_INPUT_H
 #define AUK_COMMANDS_CHAT_INPUT_H
 
@@ -29,8 +29,8 @@ typedef enum {
 /* Reads the next message or command in place of what `text` held. */
 Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err);
 
-/* Adds to what the arrow keys bring back, and to the file. A file that cannot be written is told once, on standard
- * error. */
+/* Adds to what the arrow keys bring back, and to the file. A file that cannot be written is told once, on
+ * standard error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 
 /* Asks a question that is answered by y or n; anything else, and where nobody can be asked, is a no. */

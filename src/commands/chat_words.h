@@ -39,8 +39,9 @@ typedef struct {
   const char *nearest; /* of WORD_UNKNOWN: the command that was meant, probably */
 } ChatLine;
 
-/* A command is a slash, its name, and for those that take one an argument, on one line (/system takes more). Other lines
- * are text: "/usr/bin/env is what?", " /help", "/foo bar". Only a single word that is nearly a command is neither. */
+/* A command is a slash, its name, and for those that take one an argument, on one line (/system takes more).
+ * Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". Only a single word that is nearly a
+ * command is neither. */
 ChatLine chat_parse(const char *line, size_t size);
 
 #endif

@@ -1,11 +1,12 @@
-/* console.h - the terminal while a person chats: its settings, which always come back, and its signals as events.
+/* console.h - the terminal while a person chats: its settings, which always come back, and its signals as
+ * events.
  *
- * While the line editor reads, it owns the terminal's settings; while an answer comes, what is typed is not echoed into
- * it (the editor finds it afterwards). Whatever ends or stops the program (an end, SIGTERM, SIGHUP, SIGQUIT, Ctrl-Z, a
- * crash) puts the settings back that were there at console_begin().
+ * While the line editor reads, it owns the terminal's settings; while an answer comes, what is typed is not
+ * echoed into it (the editor finds it afterwards). Whatever ends or stops the program (an end, SIGTERM,
+ * SIGHUP, SIGQUIT, Ctrl-Z, a crash) puts the settings back that were there at console_begin().
  *
- * SIGINT sets the flag that stops answers and is an event for the editor; three that nobody attends to end the
- * program. SIGTERM and SIGHUP stop the answer, too, and end the chat; a second one ends the program. */
+ * SIGINT sets the flag that stops answers and is an event for the editor; three that nobody attends to end
+ * the program. SIGTERM and SIGHUP stop the answer, too, and end the chat; a second one ends the program. */
 #ifndef AUK_COMMANDS_CONSOLE_H
 #define AUK_COMMANDS_CONSOLE_H
 
@@ -13,8 +14,8 @@
 
 #include "base/status.h"
 
-/* Takes descriptor 0, a terminal, and the signals. `screen` is the descriptor of the terminal that is written to; `ansi`
- * whether it takes escape sequences. */
+/* Takes descriptor 0, a terminal, and the signals. `screen` is the descriptor of the terminal that is written
+ * to; `ansi` whether it takes escape sequences. */
 Status console_begin(int screen, bool ansi, Error *err);
 void console_end(void); /* gives all of it back; nothing happens where it was not taken */
 

@@ -121,9 +121,9 @@ Status conversation_view(const Conversation *c, size_t first, ChatMessage **view
 
 /* --- splicing */
 
-/* A list of ids whose text is walked through. A token's text is compared as it stands in the vocabulary: whatever the
- * alphabet is there, equal sequences of contents are equal texts. Not so for tokens that stand for one byte by their
- * name; these are the same as nothing but themselves, as special ones are. */
+/* A list of ids whose text is walked through. A token's text is compared as it stands in the vocabulary:
+ * whatever the alphabet is there, equal sequences of contents are equal texts. Not so for tokens that stand
+ * for one byte by their name; these are the same as nothing but themselves, as special ones are. */
 typedef struct {
   const Tokenizer *tokenizer;
   const IdList *list;

@@ -71,7 +71,8 @@ Status dialogue_encode(const Dialogue *d, size_t first, IdList *ids, Error *err)
   return status;
 }
 
-/* The turn with which a conversation of at most `most` tokens begins, the last one where none is short enough. */
+/* The turn with which a conversation of at most `most` tokens begins, the last one where none is short
+ * enough. */
 static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
   const Conversation *c = &d->conversation;
   size_t low = 1, high = conversation_n_turns(c) - 1; /* turns to drop: more make it shorter */
@@ -94,8 +95,8 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
   return status;
 }
 
-/* Tokens that are to be free for an answer: where nobody minds that turns are dropped, a good part, so that not every
- * message drops one and is prefilled anew; else what makes an answer worth while. */
+/* Tokens that are to be free for an answer: where nobody minds that turns are dropped, a good part, so that
+ * not every message drops one and is prefilled anew; else what makes an answer worth while. */
 static size_t wanted_room(const Dialogue *d) {
   size_t n_ctx = (size_t)session_context(d->assistant.session);
   size_t room = d->talk->overflow == OVERFLOW_SLIDE ? n_ctx / 4 : n_ctx / 16;
@@ -124,8 +125,8 @@ static Status may_drop(Dialogue *d, size_t n_ids, int n_turns, bool *may, Error 
       n_ids, n_ctx);
 }
 
-/* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut; *fits is false
- * where the person said no. */
+/* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut; *fits is
+ * false where the person said no. */
 static Status make_room(Dialogue *d, IdList *ids, bool *fits, Error *err) {
   Conversation *c = &d->conversation;
   size_t n_ctx = (size_t)session_context(d->assistant.session), room = wanted_room(d);

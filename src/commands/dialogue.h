@@ -1,5 +1,5 @@
-/* dialogue.h - a chat while it goes on: what was said, what the session holds of it, and how an answer is made.
- * Private to chat.c, chat_commands.c and dialogue.c. */
+/* dialogue.h - a chat while it goes on: what was said, what the session holds of it, and how an answer is
+ * made. Private to chat.c, chat_commands.c and dialogue.c. */
 #ifndef AUK_COMMANDS_DIALOGUE_H
 #define AUK_COMMANDS_DIALOGUE_H
 
@@ -38,7 +38,7 @@ typedef struct {
   bool leaves;
 } Dialogue; /* starts zeroed */
 
-/* A line to the person: as it is; as a note beside the talk; where nobody sits there, both to standard error. */
+/* A line to the person: as it is; as a note beside the talk. Where nobody sits there, to standard error. */
 void dialogue_say(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void dialogue_note(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Lines that are done. */
@@ -49,12 +49,12 @@ Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out,
 /* The ids of the conversation from its turn at message `first` on. */
 Status dialogue_encode(const Dialogue *dialogue, size_t first, IdList *ids, Error *err);
 
-/* Answers the conversation, which ends with a message of the user's or a tool's. *answered is false where there was no
- * room for it, or nothing came: the conversation is as it was. */
+/* Answers the conversation, which ends with a message of the user's or a tool's. *answered is false where
+ * there was no room for it, or nothing came: the conversation is as it was. */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
-/* Adds a message, behind the files that were read for it, and answers it. Where there is no answer the message is not
- * kept either. */
+/* Adds a message, behind the files that were read for it, and answers it. Where there is no answer the
+ * message is not kept either. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
 /* Carries out a command. */

@@ -1,8 +1,8 @@
 /* history.c - see history.h.
  *
  * Called by: chat_input.c.
- * Always true: the file is only written under an exclusive lock of it, by one write or by a rename; whoever waited for
- *              the lock of a file that was renamed away opens the new one. */
+ * Always true: the file is only written under an exclusive lock of it, by one write or by a rename; whoever
+ *              waited for the lock of a file that was renamed away opens the new one. */
 #include "commands/history.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* line_editor.c - see line_editor.h: libedit, and what it does not know by itself.
  *
- * Called by: chat_input.c.   Calls: libedit, cells.c, console.c.
- * Always true: libedit reads only through next_key(), so that signals and bracketed paste are seen here first, and
- *              writes only through write_shown(), which puts characters in the place of proxies (cells.h). Keys
- *              of our own making are C1 controls (U+0080..U+009F), which no terminal sends as UTF-8 and which are
+ * Called by: chat_input.c.   Calls: libedit, cells.c, line_display.c, console.c.
+ * Always true: libedit reads only through next_key(), so that signals and bracketed paste are seen here
+ *              first; what it draws goes nowhere, line_display.c draws the line before each key. Keys of our
+ *              own making are C1 controls (U+0080..U+009F), which no terminal sends as UTF-8 and which are
  *              dropped where one does. */
 #include "commands/line_editor.h"
 
@@ -14,13 +14,12 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
-#include "commands/cells.h"
 #include "commands/console.h"
+#include "commands/line_display.h"
 
 enum {
   KEY_JOIN = 0x81, /* a character without width was typed: `joined` */
   KEY_CANCEL,      /* Ctrl-C */
-  KEY_TO_END,      /* to the end of the line */
   KEY_OLDER,       /* history */
   KEY_NEWER,       /* history */
   HISTORY_LINES = 1000,
@@ -33,15 +32,12 @@ struct LineEditor {
   FILE *screen, *drawn; /* the terminal; what libedit writes to */
   bool ansi;
   Cells cells;
-  wchar_t prompt[64];
-  int prompt_width, columns;
+  LineDisplay display;
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
   wchar_t queue[4]; /* keys to come before what is read */
   int n_queued;
   uint32_t joined;
-  char half[4]; /* [n_half] the beginning of a character that libedit has not written whole */
-  size_t n_half;
   bool cancelled, left;
   LineCompleter complete;
   void *user;
@@ -61,69 +57,42 @@ static bool failed(LineEditor *e, Status status) {
   return status != STATUS_OK;
 }
 
-/* --- what libedit writes */
+/* --- the screen */
 
-static ssize_t write_shown(void *cookie, const char *bytes, size_t size) {
+/* Of what libedit writes only the bell is heard. */
+static ssize_t hear_bell(void *cookie, const char *bytes, size_t size) {
   LineEditor *e = cookie;
-  Buffer text = {0}, shown = {0};
-  Error ignored;
-  Status status = buffer_append(&text, e->half, e->n_half, &ignored);
-  if (status == STATUS_OK) status = buffer_append(&text, bytes, size, &ignored);
-  size_t whole = text.size, start = whole ? utf8_before(text.data, whole) : 0;
-  uint32_t code;
-  if (whole && whole - start < sizeof e->half && utf8_decode(text.data + start, whole - start, &code) == 0)
-    whole = start;
-  e->n_half = text.size - whole;
-  if (e->n_half) memcpy(e->half, text.data + whole, e->n_half);
-  if (status == STATUS_OK) status = cells_shown(&e->cells, text.data, whole, &shown, &ignored);
-  if (status == STATUS_OK && shown.size) {
-    fwrite(shown.data, 1, shown.size, e->screen);
+  if (memchr(bytes, '\a', size)) {
+    fputc('\a', e->screen);
     fflush(e->screen);
   }
-  buffer_release(&text);
-  buffer_release(&shown);
-  return status ? 0 : (ssize_t)size;
+  return (ssize_t)size;
 }
 
 static void put(LineEditor *e, const char *text) {
-  fflush(e->drawn);
   fputs(text, e->screen);
   fflush(e->screen);
 }
 
-/* --- what a person types */
-
-/* The terminal has another size: what the line takes on the screen is drawn anew. How the terminal itself breaks long
- * lines anew differs; taking the least that the line may cover leaves at worst a part of it above, and never takes
- * away what stood there before. */
-static void redraw(LineEditor *e) {
+static void show_line(LineEditor *e) {
   const LineInfoW *line = el_wline(e->line);
-  size_t n = (size_t)(line->cursor - line->buffer);
-  int columns = console_columns();
-  int before = cells_row(line->buffer, n, e->prompt_width, e->columns);
-  int now = cells_row(line->buffer, n, e->prompt_width, columns);
-  int up = before < now ? before : now;
-  fflush(e->drawn);
-  if (e->ansi) {
-    if (up > 0) fprintf(e->screen, "\033[%dA", up);
-    fputs("\r\033[J", e->screen);
-  } else {
-    fputc('\n', e->screen);
-  }
-  fflush(e->screen);
-  e->columns = columns;
-  el_resize(e->line);
-  el_wset(e->line, EL_REFRESH);
+  size_t n = (size_t)(line->lastchar - line->buffer), cursor = (size_t)(line->cursor - line->buffer);
+  failed(e, line_display_show(&e->display, line->buffer, n, cursor, e->err));
 }
 
+static void redraw(LineEditor *e, Redraw why) {
+  failed(e, line_display_redraw(&e->display, why, console_columns(), console_rows(), e->err));
+}
+
+/* The program was stopped, and the terminal was others' meanwhile. */
 static void resume(LineEditor *e) {
   el_wset(e->line, EL_PREP_TERM, 0);
   el_wset(e->line, EL_PREP_TERM, 1);
-  put(e, e->ansi ? "\033[?2004h\r\033[J" : "\n");
-  e->columns = console_columns();
-  el_resize(e->line);
-  el_wset(e->line, EL_REFRESH);
+  put(e, e->ansi ? "\033[?2004h" : "");
+  redraw(e, REDRAW_HERE);
 }
+
+/* --- what a person types */
 
 typedef enum { BYTE_READ, BYTE_INTERRUPT, BYTE_END } ByteResult;
 
@@ -132,7 +101,7 @@ static ByteResult next_byte(LineEditor *e, unsigned char *byte) {
     switch (console_wait()) {
     case CONSOLE_INTERRUPT: return BYTE_INTERRUPT;
     case CONSOLE_LEAVE: return BYTE_END;
-    case CONSOLE_RESIZED: redraw(e); continue;
+    case CONSOLE_RESIZED: redraw(e, REDRAW_RESIZED); continue;
     case CONSOLE_RESUMED: resume(e); continue;
     case CONSOLE_KEYS: break;
     }
@@ -177,14 +146,13 @@ static int next_key(EditLine *line, wchar_t *key) {
     memmove(e->queue, e->queue + 1, (size_t)--e->n_queued * sizeof *e->queue);
     return 1;
   }
+  if (e->at_input == e->n_input) show_line(e); /* not between keys that came together */
   uint32_t code;
   switch (next_character(e, &code)) {
   case BYTE_END: e->left = true; return 0;
   case BYTE_INTERRUPT:
     e->at_input = e->n_input = 0;
-    *key = KEY_TO_END;
-    e->queue[0] = KEY_CANCEL;
-    e->n_queued = 1;
+    *key = KEY_CANCEL;
     return 1;
   case BYTE_READ: break;
   }
@@ -206,7 +174,6 @@ static unsigned char on_cancel(EditLine *line, wint_t key) {
   (void)key;
   LineEditor *e = editor_of(line);
   e->cancelled = true;
-  put(e, "^C\n");
   return CC_EOF;
 }
 
@@ -222,6 +189,12 @@ static unsigned char on_join(EditLine *line, wint_t key) {
   if (good) el_winsertstr(line, cells.data);
   cell_string_release(&cells);
   return good ? CC_REFRESH : CC_ERROR;
+}
+
+static unsigned char on_clear(EditLine *line, wint_t key) {
+  (void)key;
+  redraw(editor_of(line), REDRAW_CLEARED);
+  return CC_NORM;
 }
 
 static unsigned char on_newline(EditLine *line, wint_t key) {
@@ -246,8 +219,8 @@ static unsigned char on_backspace(EditLine *line, wint_t key) {
   return CC_REFRESH;
 }
 
-/* How far the cursor moves to stand in the line before or after, as many characters from its beginning; 0: there is
- * none. */
+/* How far the cursor moves to stand in the line before or after, as many characters from its beginning; 0:
+ * there is none. */
 static int line_up(const LineInfoW *info) {
   const wchar_t *start = info->cursor;
   while (start > info->buffer && start[-1] != L'\n') start--;
@@ -310,14 +283,7 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
 
 /* --- long texts */
 
-/* How many rows the line would take with `more` behind it. */
-static int rows_with(const LineEditor *e, const CellString *more) {
-  const LineInfoW *info = el_wline(e->line);
-  return 1 + cells_row(info->buffer, (size_t)(info->lastchar - info->buffer), e->prompt_width, e->columns) +
-         cells_row(more->data, more->size, 0, e->columns);
-}
-
-/* libedit cannot show a line that is higher than the screen, and nobody wants to see it. */
+/* Nobody wants to see a line that is higher than the screen. */
 static Status fold_text(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   size_t n_lines = 1, n_characters = 0;
   for (size_t i = 0; i < size; i++) {
@@ -333,14 +299,12 @@ static Status fold_text(LineEditor *e, const char *text, size_t size, CellString
   return cells_of_block(&e->cells, text, size, label, out, err);
 }
 
-/* The cells of a text, or its label where it takes more than a third of the screen, or the line with it too much. */
-static Status cells_or_label(LineEditor *e, const char *text, size_t size, bool into_line, CellString *out,
-                             Error *err) {
+/* The cells of a text, or its label where it takes more than a third of the screen. */
+static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   TRY(cells_of_text(&e->cells, text, size, out, err));
   if (out->size == 0) return STATUS_OK;
-  int rows = 1 + cells_row(out->data, out->size, e->prompt_width, e->columns), screen = console_rows();
-  bool fits = rows <= 3 || rows <= screen / 3;
-  if (fits && (!into_line || rows_with(e, out) < screen)) return STATUS_OK;
+  int height = line_display_height(&e->display, out->data, out->size);
+  if (height <= 3 || height <= e->display.rows / 3) return STATUS_OK;
   out->size = 0;
   return fold_text(e, text, size, out, err);
 }
@@ -379,7 +343,7 @@ static unsigned char on_paste(EditLine *line, wint_t key) {
   for (size_t i = 0; i < text.size; i++)
     if (text.data[i] == '\r') text.data[i] = '\n';
   if (status == STATUS_OK && whole && text.size)
-    status = cells_or_label(e, text.data, text.size, true, &cells, e->err);
+    status = cells_or_label(e, text.data, text.size, &cells, e->err);
   bool good = !failed(e, status) && whole;
   if (good && cells.size) good = el_winsertstr(line, cells.data) == 0;
   cell_string_release(&cells);
@@ -389,8 +353,10 @@ static unsigned char on_paste(EditLine *line, wint_t key) {
 
 /* --- the editor */
 
-static wchar_t *prompt_of(EditLine *line) {
-  return editor_of(line)->prompt;
+static wchar_t *no_prompt(EditLine *line) {
+  static wchar_t empty[1];
+  (void)line;
+  return empty;
 }
 
 /* Keys as readline has them where libedit's differ; and our own. */
@@ -401,6 +367,7 @@ static void bind_keys(EditLine *line) {
   } functions[] = {
       {L"auk-join", L"a character without width", on_join},
       {L"auk-cancel", L"drops the line", on_cancel},
+      {L"auk-clear", L"clears the screen", on_clear},
       {L"auk-newline", L"a newline in the line", on_newline},
       {L"auk-backspace", L"deletes backwards", on_backspace},
       {L"auk-up", L"a line up, or the entry before", on_up},
@@ -411,36 +378,21 @@ static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *keys, *function;
   } bindings[] = {
-      {L"\x81", L"auk-join"},
-      {L"\x82", L"auk-cancel"},
-      {L"\x83", L"ed-move-to-end"},
-      {L"\x84", L"ed-prev-history"},
-      {L"\x85", L"ed-next-history"},
-      {L"\\e[200~", L"auk-paste"},
-      {L"\\e\n", L"auk-newline"},
-      {L"\\e\r", L"auk-newline"},
-      {L"\\e[A", L"auk-up"},
-      {L"\\e[B", L"auk-down"},
-      {L"\\eOA", L"auk-up"},
-      {L"\\eOB", L"auk-down"},
-      {L"\\e[3~", L"ed-delete-next-char"},
-      {L"\\e[1~", L"ed-move-to-beg"},
-      {L"\\e[4~", L"ed-move-to-end"},
-      {L"\\e[7~", L"ed-move-to-beg"},
-      {L"\\e[8~", L"ed-move-to-end"},
-      {L"\\e[H", L"ed-move-to-beg"},
-      {L"\\e[F", L"ed-move-to-end"},
-      {L"\\eOH", L"ed-move-to-beg"},
-      {L"\\eOF", L"ed-move-to-end"},
-      {L"\\e[1;5C", L"em-next-word"},
-      {L"\\e[1;5D", L"ed-prev-word"},
-      {L"\\e[1;3C", L"em-next-word"},
-      {L"\\e[1;3D", L"ed-prev-word"},
-      {L"^I", L"auk-tab"},
-      {L"^H", L"auk-backspace"},
-      {L"^?", L"auk-backspace"},
-      {L"^R", L"em-inc-search-prev"},
-      {L"^U", L"vi-kill-line-prev"},
+      {L"\x81", L"auk-join"},         {L"\x82", L"auk-cancel"},
+      {L"\x83", L"ed-prev-history"},  {L"\x84", L"ed-next-history"},
+      {L"\\e[200~", L"auk-paste"},    {L"\\e\n", L"auk-newline"},
+      {L"\\e\r", L"auk-newline"},     {L"\\e[A", L"auk-up"},
+      {L"\\e[B", L"auk-down"},        {L"\\eOA", L"auk-up"},
+      {L"\\eOB", L"auk-down"},        {L"\\e[3~", L"ed-delete-next-char"},
+      {L"\\e[1~", L"ed-move-to-beg"}, {L"\\e[4~", L"ed-move-to-end"},
+      {L"\\e[7~", L"ed-move-to-beg"}, {L"\\e[8~", L"ed-move-to-end"},
+      {L"\\e[H", L"ed-move-to-beg"},  {L"\\e[F", L"ed-move-to-end"},
+      {L"\\eOH", L"ed-move-to-beg"},  {L"\\eOF", L"ed-move-to-end"},
+      {L"\\e[1;5C", L"em-next-word"}, {L"\\e[1;5D", L"ed-prev-word"},
+      {L"\\e[1;3C", L"em-next-word"}, {L"\\e[1;3D", L"ed-prev-word"},
+      {L"^L", L"auk-clear"},          {L"^I", L"auk-tab"},
+      {L"^H", L"auk-backspace"},      {L"^?", L"auk-backspace"},
+      {L"^R", L"em-inc-search-prev"}, {L"^U", L"vi-kill-line-prev"},
   };
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
@@ -458,9 +410,11 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   e->ansi = ansi;
   e->complete = complete;
   e->user = user;
-  e->columns = console_columns();
   cells_begin();
-  e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = write_shown});
+  e->display = (LineDisplay){.cells = &e->cells, .screen = screen, .ansi = ansi, .prompt = ""};
+  e->display.columns = console_columns();
+  e->display.rows = console_rows();
+  e->drawn = fopencookie(e, "w", (cookie_io_functions_t){.write = hear_bell});
   e->history = history_winit();
   if (e->drawn)
     e->line = el_init_fd("auk", stdin, e->drawn, stderr, STDIN_FILENO, fileno(screen), STDERR_FILENO);
@@ -472,16 +426,13 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   history_w(e->history, &event, H_SETSIZE, HISTORY_LINES);
   history_w(e->history, &event, H_SETUNIQUE, 1);
   el_wset(e->line, EL_CLIENTDATA, e);
-  el_wset(e->line, EL_PROMPT, prompt_of);
+  el_wset(e->line, EL_PROMPT, no_prompt);
   el_wset(e->line, EL_HIST, history_w, e->history);
   el_wset(e->line, EL_EDITOR, L"emacs");
   el_source(e->line, NULL);
   el_wset(e->line, EL_SIGNAL, 0);
   el_wset(e->line, EL_GETCFN, next_key);
   bind_keys(e->line);
-  /* Inserting and deleting in place goes wrong where characters are two columns wide: it writes the rest anew. */
-  static const wchar_t *const off[] = {L"ic", L"IC", L"im", L"ei", L"ip", L"dc", L"DC", L"dm", L"ed"};
-  for (size_t i = 0; i < sizeof off / sizeof *off; i++) el_wset(e->line, EL_SETTC, off[i], L"", NULL);
   *editor = e;
   return STATUS_OK;
 }
@@ -491,13 +442,14 @@ void line_editor_close(LineEditor *e) {
   if (e->line) el_end(e->line);
   if (e->history) history_wend(e->history);
   if (e->drawn) fclose(e->drawn);
+  line_display_release(&e->display);
   cells_release(&e->cells);
   free(e);
 }
 
 Status line_editor_remember(LineEditor *e, const char *text, size_t size, Error *err) {
   CellString cells = {0};
-  Status status = cells_or_label(e, text, size, false, &cells, err);
+  Status status = cells_or_label(e, text, size, &cells, err);
   HistEventW event;
   if (status == STATUS_OK && cells.size) history_w(e->history, &event, H_ENTER, cells.data);
   cell_string_release(&cells);
@@ -505,12 +457,6 @@ Status line_editor_remember(LineEditor *e, const char *text, size_t size, Error 
 }
 
 Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineResult *result, Error *err) {
-  size_t width = strlen(prompt), most = sizeof e->prompt / sizeof *e->prompt - 1;
-  if (width > most) width = most;
-  for (size_t i = 0; i < width; i++) e->prompt[i] = (wchar_t)(unsigned char)prompt[i];
-  e->prompt[width] = 0;
-  e->prompt_width = (int)width;
-  e->columns = console_columns();
   e->cancelled = e->left = false;
   e->status = STATUS_OK;
   e->err = err;
@@ -518,21 +464,21 @@ Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineRes
   line->size = 0;
   console_mode(CONSOLE_EDITING);
   if (e->ansi) put(e, "\033[?2004h");
+  e->display.columns = console_columns();
+  e->display.rows = console_rows();
+  line_display_begin(&e->display, prompt);
   int n = 0;
   const wchar_t *cells = el_wgets(e->line, &n);
-  put(e, e->ansi ? "\033[?2004l" : "");
-  Status status = e->status;
-  *result = LINE_END;
-  if (e->cancelled) {
-    *result = LINE_INTERRUPTED;
-  } else if (cells && n > 0 && !e->left) {
-    *result = LINE_ENTERED;
-    size_t size = (size_t)n - (cells[n - 1] == L'\n');
-    if (status == STATUS_OK) status = cells_text(&e->cells, cells, size, line, err);
-  } else {
-    put(e, "\n");
-  }
+  fflush(e->drawn);
+  bool entered = cells && n > 0 && !e->left && !e->cancelled;
+  *result = e->cancelled ? LINE_INTERRUPTED : entered ? LINE_ENTERED : LINE_END;
+  size_t size = entered ? (size_t)n - (cells[n - 1] == L'\n') : 0;
+  if (entered) failed(e, line_display_show(&e->display, cells, size, size, err));
+  failed(e, line_display_end(&e->display, e->cancelled ? "^C" : "", err));
+  if (entered) failed(e, cells_text(&e->cells, cells, size, line, err));
+  if (e->ansi) put(e, "\033[?2004l");
   console_mode(CONSOLE_IDLE);
+  e->display.prompt = ""; /* the caller's may go */
   e->err = NULL;
-  return status;
+  return e->status;
 }

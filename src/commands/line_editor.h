@@ -1,8 +1,9 @@
-/* line_editor.h - a line from a person at a terminal, edited as readline's users expect; libedit stays behind this.
+/* line_editor.h - a line from a person at a terminal, edited as readline's users expect; libedit stays behind
+ * this.
  *
- * What is pasted comes in as it is, newlines too, and waits for Enter; where it is longer than a few lines the editor
- * shows "[120 lines]" for it. Alt-Enter puts a newline in, Ctrl-R searches, the arrows move through several lines and
- * then through what was entered before, Tab completes. ~/.editrc is heeded. */
+ * What is pasted comes in as it is, newlines too, and waits for Enter; where it is longer than a few lines
+ * the editor shows "[120 lines]" for it. Alt-Enter puts a newline in, Ctrl-R searches, the arrows move
+ * through several lines and then through what was entered before, Tab completes. ~/.editrc is heeded. */
 #ifndef AUK_COMMANDS_LINE_EDITOR_H
 #define AUK_COMMANDS_LINE_EDITOR_H
 
@@ -13,8 +14,8 @@
 
 typedef struct LineEditor LineEditor;
 
-/* What could stand for the word that ends the line[0..size): appends to `word` what is still missing of the only one,
- * or of all that there are. Prints nothing. */
+/* What could stand for the word that ends the line[0..size): appends to `word` what is still missing of the
+ * only one, or of all that there are. Prints nothing. */
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Error *err);
 
 /* PRECOND console_begin(). `screen` is where it draws (the stream of a terminal). */

@@ -6,8 +6,9 @@
 
 #include "base/status.h"
 
-/* The path that text[0..size) names, in new memory: "~/" is the home directory, quotes around it all (as terminals put
- * them around a file that is dropped there) are taken off. STATUS_USAGE where it is empty or holds a NUL. */
+/* The path that text[0..size) names, in new memory: "~/" is the home directory, quotes around it all (as
+ * terminals put them around a file that is dropped there) are taken off. STATUS_USAGE where it is empty or
+ * holds a NUL. */
 Status person_path(const char *text, size_t size, char **path, Error *err);
 
 #endif

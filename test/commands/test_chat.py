@@ -11,8 +11,10 @@ import subprocess
 
 import termios
 import time
+from random import Random
 
 import pytest
+from screen import Screen, columns_of
 
 pexpect = pytest.importorskip("pexpect", reason="needs pexpect")
 
@@ -34,8 +36,8 @@ class Terminal:
     """A chat on a terminal. What it writes is text here, escape sequences included."""
 
     def __init__(self, command, environment, rows=24, columns=80):
-        self.child = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(rows, columns), timeout=LIMIT_S,
-                                   encoding="utf-8", codec_errors="replace", echo=True)
+        self.child = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(rows, columns),
+                                   timeout=LIMIT_S, encoding="utf-8", codec_errors="replace")
         self.child.delaybeforesend = None
         self.seen = ""
 
@@ -93,7 +95,8 @@ def chat(auk, stories, template, tmp_path):
 def test_without_a_prompt_auk_on_a_terminal_is_a_chat(auk, stories, template, tmp_path):
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
     for command in [[], ["run"]]:
-        terminal = Terminal([*auk, *command, "-m", str(stories), "--chat-template", str(template), "--no-history"], environment)
+        flags = ["-m", str(stories), "--chat-template", str(template), "--no-history"]
+        terminal = Terminal([*auk, *command, *flags], environment)
         terminal.ready()
         assert "/regen" in terminal.say("/help")
         terminal.type("\x04")
@@ -228,7 +231,7 @@ def test_control_c_drops_the_line_and_control_d_leaves(chat, saved):
     assert terminal.echoes() is False  # the editor has the terminal
     terminal.type("\x04")
     assert terminal.end() == 0
-    assert terminal.seen.endswith(PASTE_OFF + "\r\n")
+    assert terminal.seen.endswith("\r\n" + PASTE_OFF)
 
 
 @pytest.mark.parametrize("command", ["/exit", "/quit", "/bye"])
@@ -329,52 +332,116 @@ def test_tab_completes(chat, tmp_path):
 # --- the screen
 
 
-@pytest.fixture
-def screen():
-    """screen(terminal): what stands on it; needs a terminal emulator."""
-    pyte = pytest.importorskip("pyte", reason="needs pyte, a terminal emulator")
+class View:
+    """A terminal's screen, looked at."""
 
-    class Screen:
-        def __init__(self, terminal, rows, columns):
-            self.terminal, self.screen = terminal, pyte.Screen(columns, rows)
-            self.stream = pyte.Stream(self.screen)
-            self.fed = 0
+    def __init__(self, terminal, rows, columns):
+        self.terminal, self.screen, self.fed = terminal, Screen(rows, columns), 0
 
-        def look(self, until):
-            terminal, end = self.terminal, time.monotonic() + LIMIT_S
-            while True:
-                try:
-                    terminal.seen += terminal.child.read_nonblocking(65536, 0.05)
-                except pexpect.TIMEOUT:
-                    pass
-                self.stream.feed(terminal.seen[self.fed:])
-                self.fed = len(terminal.seen)
-                lines = [line.rstrip() for line in self.screen.display]
-                if until(lines) or time.monotonic() > end:
-                    return [line for line in lines if line]
+    def look(self, until):
+        """The lines that are not empty, as soon as `until` holds of them all."""
+        terminal, end = self.terminal, time.monotonic() + LIMIT_S
+        while True:
+            try:
+                terminal.seen += terminal.child.read_nonblocking(65536, 0.05)
+            except pexpect.TIMEOUT:
+                pass
+            self.fed += self.screen.feed(terminal.seen[self.fed:])
+            lines = self.screen.lines()
+            if until(lines) or time.monotonic() > end:
+                return [line for line in lines if line]
 
-        def resize(self, rows, columns):
-            self.screen.resize(rows, columns)
-            self.terminal.child.setwinsize(rows, columns)
-
-    return Screen
+    def resize(self, rows, columns):
+        self.screen.resize(rows, columns)
+        self.terminal.child.setwinsize(rows, columns)
 
 
-def test_wide_characters_stand_where_they_should(chat, screen):
+def test_wide_characters_stand_where_they_should(chat):
     terminal = chat(rows=12, columns=30)
-    view = screen(terminal, 12, 30)
+    view = View(terminal, 12, 30)
     terminal.type("中文字符" * 4 + "\x01a")
-    assert view.look(lambda lines: any("> a" in line for line in lines))[-2:] == ["> a" + "中文字符" * 3 + "中", "文字符"]
+    want = ["> a" + "中文字符" * 3 + "中", "文字符"]
+    assert view.look(lambda lines: want[0] in lines)[-2:] == want
     terminal.type("\x05e\u0301x\x1b[D\x1b[DQ")
-    assert view.look(lambda lines: any("Q" in line for line in lines))[-1] == "文字符Q\u00e9x"
-    assert view.screen.cursor.x == 7
+    assert view.look(lambda lines: any("Q" in line for line in lines))[-1] == "文字符Qe\u0301x"
+    assert view.screen.column == 7
     terminal.type("\x7f\x7f\x7f")
-    assert view.look(lambda lines: lines.count("文\u00e9x"))[-1] == "文\u00e9x"
+    assert view.look(lambda lines: lines.count("文e\u0301x"))[-1] == "文e\u0301x"
 
 
-def test_the_line_is_drawn_anew_where_the_window_changes(chat, screen, saved):
+def rows_of(cells, columns):
+    """How cells are broken into rows behind the prompt; and the row and column behind them."""
+    rows, column = ["> "], 2
+    for cell in cells:
+        width = columns_of(cell[0])
+        if column + width > columns:
+            rows, column = [*rows, ""], 0
+        rows[-1] += cell
+        column += width
+        if column == columns:
+            rows, column = [*rows, ""], 0
+    return rows, len(rows) - 1, column
+
+
+@pytest.mark.parametrize("rows", [12, 4])
+def test_any_editing_leaves_on_the_screen_what_is_in_the_line(chat, rows):
+    """Random keys against a list of cells: after each few, every character stands where it should, and the cursor. A
+    line that is higher than the screen shows the rows around the cursor."""
+    random = Random(1)
+    columns = 20
+    terminal = chat("--no-history", rows=rows, columns=columns)
+    view = View(terminal, rows, columns)
+    view.look(lambda lines: ">" in lines)
+    letters = ["a", "b", " ", "中", "文", "é", "e\u0301", "か\u3099", "👩", "x\u0302\u0301"]
+    cells, at, n_high = [], 0, 0
+    for _ in range(80):
+        for _ in range(random.randrange(1, 6)):
+            key = random.choice(["insert"] * 12 + ["left"] * 5 + ["right"] * 2 + ["rub"] * 3 + ["home", "end", "kill"])
+            if key == "insert" and len(cells) < 80:
+                letter = random.choice(letters)
+                cells, at = [*cells[:at], letter, *cells[at:]], at + 1
+                terminal.type(letter)
+            elif key == "left" and at > 0:
+                at -= 1
+                terminal.type("\x1b[D")
+            elif key == "right" and at < len(cells):
+                at += 1
+                terminal.type("\x1b[C")
+            elif key == "rub" and at > 0:
+                cells, at = [*cells[:at - 1], *cells[at:]], at - 1
+                terminal.type("\x7f")
+            elif key == "home":
+                at = 0
+                terminal.type("\x01")
+            elif key == "end":
+                at = len(cells)
+                terminal.type("\x05")
+            elif key == "kill" and random.random() < 0.1:
+                cells = cells[:at]
+                terminal.type("\x0b")
+        want = [row.rstrip() for row in rows_of(cells, columns)[0]]
+        _, row, column = rows_of(cells[:at], columns)
+        if at < len(cells) and column + columns_of(cells[at][0]) > columns:
+            row, column = row + 1, 0  # before a wide character that stands in the next row
+        n_high += len(want) > rows
+
+        def is_right(lines):
+            """Whether the line's rows stand from `first` on, those from `top` on."""
+            first = 0 if len(want) > rows else next((i for i, line in enumerate(lines) if line.startswith(">")), 0)
+            top = row - (view.screen.row - first)
+            if top < 0 or view.screen.column != column:
+                return False
+            seen, due = lines[first:], want[top:][:rows]
+            return seen[:len(due)] == due and not any(seen[len(due):])
+
+        view.look(is_right)
+        assert is_right(view.screen.lines()), (view.screen.lines(), want, row, column)
+    assert n_high > 20 or rows > 4  # that it was higher than the screen was tried
+
+
+def test_the_line_is_drawn_anew_where_the_window_changes(chat, saved):
     terminal = chat("-n", 2, rows=12, columns=60)
-    view = screen(terminal, 12, 60)
+    view = View(terminal, 12, 60)
     terminal.type("中文字符" * 5)
     view.look(lambda lines: any("中文字符" * 5 in line for line in lines))
     view.resize(12, 25)
@@ -621,8 +688,10 @@ def test_settings_have_the_names_and_ranges_of_the_flags(chat, saved):
         assert terminal.say(f"/set {change}") == ""
         assert f"  {line}\n" in terminal.say("/set"), change
     for mistake, told in [("temp -1", "expected a number from 0 to 1000"), ("top-k 1.5", "expected a whole number"),
-                          ("n x", "expected a whole number"), ("top-p", "/set NAME VALUE"), ("device cpu", "no setting"),
-                          ("ctx-size 5", "no setting"), ("think on", "knows no thoughts"), ("seed", "/set NAME VALUE")]:
+                          ("n x", "expected a whole number"), ("top-p", "/set NAME VALUE"),
+                          ("device cpu", "no setting"),
+                          ("ctx-size 5", "no setting"), ("think on", "knows no thoughts"),
+                          ("seed", "/set NAME VALUE")]:
         assert told in terminal.say(f"/set {mistake}"), mistake
     terminal.say("/set n 6")
     terminal.say("Hello.")
@@ -715,11 +784,11 @@ HOSTILE = {
     "no role": ('{"messages": [{"content": "x"}]}', "message 0 has no role"),
     "a role with a control token": ('{"messages": [{"role": "user</s>a", "content": "x"}]}', 'the role "user</s>a"'),
     "a role of another kind": ('{"messages": [{"role": ["user"], "content": "x"}]}', "message 0 has no role"),
-    "an unknown role": ('[{"role": "user", "content": "a"}, {"role": "root", "content": "x"}]', 'message 1 has the role "root"'),
+    "an unknown role": ('[{"role": "user", "content": "a"}, {"role": "root", "content": "x"}]', 'the role "root"'),
     "a content of another kind": ('[{"role": "user", "content": 7}]', "neither a string nor a list"),
-    "an image": ('[{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]', 'another type than "text"'),
+    "an image": ('[{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]', "another type"),
     "calls of tools": ('[{"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]}]', "tool_calls"),
-    "a thought of another kind": ('[{"role": "assistant", "content": "x", "reasoning_content": 1}]', "reasoning_content"),
+    "a thought of another kind": ('[{"role": "assistant", "reasoning_content": 1}]', "reasoning_content"),
     "a key twice": ('{"messages": [], "messages": []}', "messages"),
     "deep nesting": ("[" * 100000, "open.json"),
 }
@@ -737,7 +806,8 @@ def test_files_that_hold_no_chat_are_refused_and_change_nothing(chat, saved, tmp
 
 
 def test_what_the_template_refuses_is_told_and_taken_back(chat, saved, template, tmp_path):
-    template.write_text("{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}" + TEMPLATE)
+    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
+    template.write_text(refusal + TEMPLATE)
     terminal = chat("-n", 2)
     terminal.say("Hello.")
     terminal.say("/system Be kind.")
@@ -747,6 +817,35 @@ def test_what_the_template_refuses_is_told_and_taken_back(chat, saved, template,
     terminal.say('/system ""')
     assert "no system here" in terminal.say(f"/load {tmp_path}/open.json")
     assert len(saved(terminal)) == 2
+
+
+# --- thoughts
+
+
+@pytest.fixture
+def thinker(variant, template):
+    """A model whose template opens a thought, which the chat closes after five tokens."""
+    template.write_text(TEMPLATE.replace("a: {% endif %}", "a: <think>\n{% endif %}") + "{# </think> #}")
+    return variant(name="thinker")
+
+
+def test_thoughts_are_dim_kept_and_can_be_hidden(chat, saved, thinker):
+    flags = ["-n", 20, "--think-budget", 5, "--ignore-eos"]
+    terminal = chat(*flags, model=thinker, environment={"NO_COLOR": ""})
+    told = terminal.say("Hello.")
+    _, answer = saved(terminal)
+    assert answer["reasoning_content"].strip() and answer["content"]
+    dim = "".join(re.findall("\x1b\\[2m(.*?)\x1b\\[22m", told, re.DOTALL))
+    assert dim.startswith(answer["reasoning_content"].strip())
+    assert answer["content"] in told.replace("\x1b[2m", "")
+    terminal.say("/set show-thinking off")
+    told = terminal.say("/regen")
+    _, answer = saved(terminal)
+    assert told.startswith(answer["content"]) and answer["reasoning_content"]
+    terminal.say("/set think-budget 2")
+    assert "think-budget 2" in terminal.say("/set")
+    told = terminal.say("/tokens")
+    assert re.search(r"\(and \d+ of thought\)", told)
 
 
 # --- without a person
@@ -786,9 +885,10 @@ def test_bytes_that_are_no_text_are_refused(run, stories, template):
 
 
 def test_a_full_context_asks_nobody_in_a_script(pipe):
-    done = pipe(*["Go on with the story, please."] * 9, flags=["-c", "100", "--ignore-eos"])
+    lines, flags = ["Go on with the story, please."] * 9, ["-c", "100", "--ignore-eos"]
+    done = pipe(*lines, flags=flags)
     assert done.returncode == 2 and b"the context 100" in done.stderr
-    done = pipe(*["Go on with the story, please."] * 9, flags=["-c", "100", "--ignore-eos", "--context-overflow", "slide"])
+    done = pipe(*lines, flags=[*flags, "--context-overflow", "slide"])
     assert done.returncode == 0 and b"forgotten" in done.stderr
 
 

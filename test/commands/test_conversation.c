@@ -165,8 +165,8 @@ static void cut_otherwise(const Tokenizer *t, const IdList *ids, IdList *out) {
   }
 }
 
-/* A model may cut its text in any way, which is not the tokenizer's. What was held is kept whole where the text goes on
- * behind it with a special token, and the text is never another one. */
+/* A model may cut its text in any way, which is not the tokenizer's. What was held is kept whole where the
+ * text goes on behind it with a special token, and the text is never another one. */
 static void generated_ids_are_kept(void **state) {
   const Kind *kind = *state;
   const Tokenizer *t = kind->tokenizer;

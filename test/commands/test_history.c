@@ -111,8 +111,8 @@ static void the_directories_are_private(void **state) {
   assert_int_equal(kind.st_mode & 0777, 0700);
 }
 
-/* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice, and the
- * last entry of each is there. */
+/* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice,
+ * and the last entry of each is there. */
 static void several_processes_lose_nothing(void **state) {
   (void)state;
   enum { PROCESSES = 3, ENTRIES = 200, FILL = 4000 };

@@ -1,0 +1,232 @@
+/* line_display.c - see line_display.h.
+ *
+ * Called by: line_editor.c.   Calls: cells.c.
+ * Always true: between two calls the terminal's cursor stands where `line`, `cursor` and `top` say; what is
+ *              written for one call goes out in one write. */
+#include "commands/line_display.h"
+
+#include <string.h>
+
+/* A place on the screen, counted from the beginning of the line. */
+typedef struct {
+  int row, column;
+} Place;
+
+static int prompt_width(const LineDisplay *d) {
+  return (int)strlen(d->prompt);
+}
+
+/* Where the cell stands if the one before it ended at `at`: what does not fit goes to the next row. */
+static Place place_of(const LineDisplay *d, wchar_t cell, Place at) {
+  if (at.column + (cell == L'\n' ? 0 : cells_width(cell, at.column)) > d->columns)
+    at = (Place){at.row + 1, 0};
+  return at;
+}
+
+/* Where it ends; in a full row that is the beginning of the next one. */
+static Place place_behind(const LineDisplay *d, wchar_t cell, Place at) {
+  if (cell == L'\n') return (Place){at.row + 1, 0};
+  at.column += cells_width(cell, at.column);
+  return at.column >= d->columns ? (Place){at.row + 1, 0} : at;
+}
+
+static Place place_after(const LineDisplay *d, const wchar_t *line, size_t n) {
+  Place at = {prompt_width(d) / d->columns, prompt_width(d) % d->columns};
+  for (size_t i = 0; i < n; i++) at = place_behind(d, line[i], place_of(d, line[i], at));
+  return at;
+}
+
+/* Where the cursor stands before the cell of that number. */
+static Place cursor_place(const LineDisplay *d, const wchar_t *line, size_t n, size_t cursor) {
+  Place at = place_after(d, line, cursor);
+  return cursor < n ? place_of(d, line[cursor], at) : at;
+}
+
+int line_display_height(const LineDisplay *d, const wchar_t *line, size_t n) {
+  return place_after(d, line, n).row + 1;
+}
+
+/* --- writing */
+
+static Status put(LineDisplay *d, const char *text, Error *err) {
+  return buffer_append_string(&d->out, text, err);
+}
+
+static Status send(LineDisplay *d) {
+  if (d->out.size) fwrite(d->out.data, 1, d->out.size, d->screen);
+  fflush(d->screen);
+  d->out.size = 0;
+  return STATUS_OK;
+}
+
+/* Moves from one place of the line to another on the screen. */
+static Status move(LineDisplay *d, Place from, Place to, Error *err) {
+  if (to.row < from.row) TRY(buffer_printf(&d->out, err, "\033[%dA", from.row - to.row));
+  if (to.row > from.row) TRY(buffer_printf(&d->out, err, "\033[%dB", to.row - from.row));
+  if (to.row == from.row && to.column == from.column) return STATUS_OK;
+  TRY(put(d, "\r", err));
+  return to.column ? buffer_printf(&d->out, err, "\033[%dC", to.column) : STATUS_OK;
+}
+
+/* Writes line[first..n) from `at` on, as far as it lies in the rows [top, top + height). A row that ends
+ * early is erased to its end; the terminal itself goes to the next row where one is full, so that it knows
+ * them for one line. */
+static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place *at, Error *err) {
+  const int end = d->top + d->height;
+  const char *erase = d->ansi ? "\033[K" : "";
+  for (size_t i = first; i < n; i++) {
+    Place place = place_of(d, line[i], *at), behind = place_behind(d, line[i], place);
+    bool seen = place.row >= d->top && place.row < end, last_row = place.row + 1 == end;
+    if (seen && place.row > at->row && at->row >= d->top) TRY(put(d, erase, err)); /* it did not fit there */
+    if (seen && line[i] == L'\n') TRY(put(d, erase, err));
+    if (seen && line[i] == L'\n' && !last_row) TRY(put(d, "\r\n", err));
+    if (seen && line[i] != L'\n') TRY(cells_show(d->cells, line[i], place.column, &d->out, err));
+    *at = behind;
+  }
+  /* A row that is full to its end keeps the cursor until something follows. */
+  bool full = n > first && line[n - 1] != L'\n' && at->column == 0 && at->row > d->top && at->row < end;
+  return full ? put(d, " \r", err) : STATUS_OK;
+}
+
+static Status keep(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
+  d->line.size = 0;
+  for (size_t i = 0; i < n; i++) TRY(cell_string_append(&d->line, line[i], err));
+  d->cursor = cursor;
+  d->drawn = true;
+  return STATUS_OK;
+}
+
+/* --- a terminal that takes escape sequences */
+
+/* Draws everything; the terminal's cursor stands at the beginning of the first row. */
+static Status draw(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
+  Place at = {prompt_width(d) / d->columns, prompt_width(d) % d->columns};
+  const Place place = cursor_place(d, line, n, cursor);
+  const int total = line_display_height(d, line, n);
+  d->height = total < d->rows ? total : d->rows;
+  d->top = place.row - d->height / 2;
+  if (d->top > total - d->height) d->top = total - d->height;
+  if (d->top < 0) d->top = 0;
+  if (d->top == 0) TRY(put(d, d->prompt, err));
+  TRY(put_cells(d, line, 0, n, &at, err));
+  Place end = at;
+  if (end.row >= d->top + d->height)
+    end = (Place){d->top + d->height - 1, 0}; /* its rows go on below the screen */
+  TRY(end.row == at.row ? put(d, "\033[J", err) : put(d, "\r", err));
+  TRY(move(d, end, place, err));
+  return keep(d, line, n, cursor, err);
+}
+
+static Place drawn_place(const LineDisplay *d) {
+  return cursor_place(d, d->line.data, d->line.size, d->cursor);
+}
+
+static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
+  if (!d->drawn) return draw(d, line, n, cursor, err);
+  size_t old = d->line.size;
+  bool begins = n >= old && (old == 0 || wmemcmp(line, d->line.data, old) == 0);
+  const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);
+  bool in_view = d->top == 0 && line_display_height(d, line, n) <= d->rows;
+  if (begins && n == old && to.row >= d->top && to.row < d->top + d->height) { /* only the cursor moves */
+    TRY(move(d, from, to, err));
+    d->cursor = cursor;
+    return STATUS_OK;
+  }
+  if (begins && in_view && d->cursor == old && cursor == n) { /* something was added behind it all */
+    Place at = from;
+    d->height = line_display_height(d, line, n);
+    TRY(put_cells(d, line, old, n, &at, err));
+    return keep(d, line, n, cursor, err);
+  }
+  TRY(move(d, from, (Place){d->top, 0}, err));
+  if (from.row == d->top && from.column == 0) TRY(put(d, "\r", err));
+  return draw(d, line, n, cursor, err);
+}
+
+/* --- one that takes none: a row can be written over, and no more */
+
+static Status put_plain(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Error *err) {
+  Place at = place_after(d, line, first);
+  d->top = 0;
+  d->height = line_display_height(d, line, n);
+  return put_cells(d, line, first, n, &at, err);
+}
+
+static Status show_plain(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
+  size_t old = d->line.size;
+  bool begins = d->drawn && n >= old && (old == 0 || wmemcmp(line, d->line.data, old) == 0);
+  if (begins && n == old && cursor == d->cursor) return STATUS_OK;
+  if (begins && d->cursor == old && cursor == n) {
+    TRY(put_plain(d, line, old, n, err));
+    return keep(d, line, n, cursor, err);
+  }
+  Place end = place_after(d, line, n), old_end = place_after(d, d->line.data, old);
+  bool one_row = end.row == 0 && old_end.row == 0;
+  if (d->drawn) TRY(put(d, one_row ? "\r" : "\r\n", err));
+  TRY(put(d, d->prompt, err));
+  TRY(put_plain(d, line, 0, n, err));
+  if (one_row) {
+    for (int i = end.column; i < old_end.column; i++) TRY(put(d, " ", err));
+    if (d->drawn || cursor < n) {
+      TRY(put(d, "\r", err));
+      TRY(put(d, d->prompt, err));
+      TRY(put_plain(d, line, 0, cursor, err));
+    }
+  }
+  return keep(d, line, n, cursor, err);
+}
+
+/* --- */
+
+void line_display_begin(LineDisplay *d, const char *prompt) {
+  d->prompt = prompt;
+  d->drawn = false;
+  d->line.size = d->cursor = 0;
+  d->top = d->height = 0;
+}
+
+Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
+  TRY(d->ansi ? show_ansi(d, line, n, cursor, err) : show_plain(d, line, n, cursor, err));
+  return send(d);
+}
+
+/* How the terminal breaks rows anew when it is resized differs; going up by the least that the line may cover
+ * leaves at worst a part of it above, and never takes away what stood there before. */
+Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
+  CellString line = d->line;
+  d->line = (CellString){0};
+  LineDisplay wider = *d;
+  wider.columns = columns;
+  int before = cursor_place(d, line.data, line.size, d->cursor).row - d->top;
+  int now = cursor_place(&wider, line.data, line.size, d->cursor).row;
+  int up = why != REDRAW_RESIZED ? 0 : before < now ? before : now;
+  d->columns = columns;
+  d->rows = rows;
+  d->drawn = false;
+  Status status = STATUS_OK;
+  if (!d->ansi) {
+    status = put(d, "\r\n", err);
+    if (status == STATUS_OK) status = show_plain(d, line.data, line.size, d->cursor, err);
+  } else {
+    if (up) status = buffer_printf(&d->out, err, "\033[%dA", up);
+    if (status == STATUS_OK) status = put(d, why == REDRAW_CLEARED ? "\033[H\033[2J" : "\r\033[J", err);
+    if (status == STATUS_OK) status = draw(d, line.data, line.size, d->cursor, err);
+  }
+  cell_string_release(&line);
+  return status ? status : send(d);
+}
+
+Status line_display_end(LineDisplay *d, const char *mark, Error *err) {
+  Place end = place_after(d, d->line.data, d->line.size);
+  if (end.row >= d->top + d->height) end = (Place){d->top + d->height - 1, 0};
+  if (d->ansi && d->drawn) TRY(move(d, drawn_place(d), end, err));
+  TRY(put(d, mark, err));
+  TRY(put(d, "\n", err));
+  d->drawn = false;
+  return send(d);
+}
+
+void line_display_release(LineDisplay *d) {
+  cell_string_release(&d->line);
+  buffer_release(&d->out);
+}
