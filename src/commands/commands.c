@@ -1,4 +1,5 @@
-/* commands.c - the command table: what main.c calls, and what help, completions and the man page are made of. */
+/* commands.c - the command table: what main.c calls, and what help, completions and the manual page are
+ * made of. */
 #include "commands/commands.h"
 
 const Command commands[] = {

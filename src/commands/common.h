@@ -22,11 +22,12 @@ typedef struct {
 extern const Flag model_flags[4];
 #define MODEL_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Model", model_flags, Struct, member, ModelFlags)
 
-/* Where the model lies that the flags name, else the environment: the path itself, or the place in the Hugging
- * Face cache that the name stands for (hub.h). free() it; NULL after a failure. STATUS_USAGE where none is
- * named. */
+/* Where the model lies that the flags name, else the environment: the path itself, or the place in the
+ * Hugging Face cache that the name stands for (hub.h). free() it; NULL after a failure. STATUS_USAGE where
+ * none is named. */
 Status model_flags_path(const ModelFlags *values, char **path, Error *err);
-/* Refuses such a path where nothing is there, saying where the name was looked for; model_flags_open() does. */
+/* Refuses such a path where nothing is there, saying where the name was looked for, as model_flags_open()
+ * does. */
 Status model_flags_check(const ModelFlags *values, const char *path, Error *err);
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
 

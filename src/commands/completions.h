@@ -19,7 +19,8 @@ ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING
 /* Appends the words of a choice with spaces between them. */
 Status completions_put_words(Buffer *out, const char *choice, Error *err);
 
-/* Appends the beginning of a flag's help, up to its first aside, with a backslash before each of `escaped`. */
+/* Appends the beginning of a flag's help, up to its first aside, with a backslash before each of
+ * `escaped`. */
 Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* completions_fish.c - the script for fish: a line for each flag, which counts where its command is the one typed.
+/* completions_fish.c - the script for fish: a line for each flag, which counts where its command is the one
+ * typed.
  *
  * Called by: completions.c. */
 #include "commands/commands.h"

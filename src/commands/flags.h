@@ -3,7 +3,7 @@
  *
  *   typedef struct { ModelFlags model; int n; bool raw; } Options;
  *   static const Flag flags[] = {
- *       FLAG_INT("-n, --n-predict, --max-new-tokens", "N", Options, n, -1, INT_MAX, "tokens to make at most"),
+ *       FLAG_INT("-n, --n-predict", "N", Options, n, -1, INT_MAX, "tokens to make at most"),
  *       FLAG_SWITCH("--raw", Options, raw, "no chat format"),
  *   };
  *   static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Answer", flags)};
@@ -130,7 +130,8 @@ typedef struct {
   const char *text; /* [size] */
   size_t size;
 } Word;
-/* The next spelling, *at being flag->names at first; false behind the last. Likewise the words of a choice. */
+/* The next spelling, *at being flag->names at first; false behind the last. Likewise the words of a
+ * choice. */
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
@@ -149,9 +150,9 @@ typedef struct {
 const FlagGroup *interface_group(const Interface *interface, size_t index);
 
 /* Parses argv[1 .. argc) into `options`, the struct that the groups were made for, and
- * operands[0 .. *n_operands) (room for max_operands; both may be NULL when that is 0). --help and -h print the
- * help to standard output and set *helped: the command then ends with STATUS_OK. Mistakes are STATUS_USAGE.
- * Lists are released by the caller, also after a failure. */
+ * operands[0 .. *n_operands) (room for max_operands; both may be NULL when that is 0). --help and -h print
+ * the help to standard output and set *helped: the command then ends with STATUS_OK. Mistakes are
+ * STATUS_USAGE. Lists are released by the caller, also after a failure. */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 

@@ -183,7 +183,7 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
 
 /* --- which snapshot */
 
-/* What refs/REVISION holds, in new memory; NULL where there is no such ref or it holds no name of a commit. */
+/* What refs/REVISION holds, in new memory; NULL where there is no such ref or it names no commit. */
 static Status read_ref(const char *repository, const char *revision, char **commit, Error *err) {
   char *path;
   MappedFile file = {0};

@@ -1,7 +1,7 @@
 /* hub.h - models by the names that Hugging Face's site gives them, found in its local cache. No network.
  *
- * A name is ORG/NAME or NAME, and @REVISION behind it or not. The cache is laid out as huggingface_hub does it
- * (its guide "Understand caching"):
+ * A name is ORG/NAME or NAME, and @REVISION behind it or not. The cache is laid out as huggingface_hub does
+ * it (its guide "Understand caching"):
  *     HUB/models--ORG--NAME/refs/main                   the commit that "main" stood for, 40 hex digits
  *     HUB/models--ORG--NAME/snapshots/COMMIT/FILE       the checkpoint, each file a link into blobs/
  *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; what is still being downloaded
@@ -12,9 +12,9 @@
 
 #include "base/status.h"
 
-/* Where the model called `name` lies, in new memory: `name` itself where something is there, else the snapshot
- * in the cache: the revision's, main's, or where there is no refs/main the newest complete one. Where it is
- * nowhere, it is `name` too, for what comes then to refuse. NULL after a failure. */
+/* Where the model called `name` lies, in new memory: `name` itself where something is there, else the
+ * snapshot in the cache: the revision's, main's, or where there is no refs/main the newest complete one.
+ * Where it is nowhere, it is `name` too, for what comes then to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 
 /* Refuses (STATUS_MODEL) a name that hub_find() found nowhere, with where it was looked for and how to fetch
@@ -32,8 +32,8 @@ typedef struct {
   size_t count, capacity;
 } HubModels;
 
-/* Appends what is in the cache, complete or not, whose snapshot hub_find() would give. Nothing where there is no
- * cache. Release it also after a failure. */
+/* Appends what is in the cache, complete or not, whose snapshot hub_find() would give. Nothing where there is
+ * no cache. Release it also after a failure. */
 Status hub_list(HubModels *list, Error *err);
 void hub_models_release(HubModels *list);
 

@@ -1,9 +1,9 @@
 /* models.c - `auk models [DIR...]`: the checkpoints that are here, and whether each will run.
  *
  * Called by: main.c.   Calls: checkpoints.c, hub.c, model/model.h, the tokenizer.
- * Always true: no weight is read but norms: files are mapped and their headers checked, as for an answer. What a
- * checkpoint says of itself is shown also where it is refused, then from config.json as it stands. Each line is
- * written when its checkpoint was looked at. */
+ * Always true: no weight is read but norms: files are mapped and their headers checked, as for an answer.
+ * What a checkpoint says of itself is shown also where it is refused, then from config.json as it stands. Each
+ * line is written when its checkpoint was looked at. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,8 @@ typedef struct {
   size_t count, capacity;
 } Names; /* starts zeroed */
 
-/* Empty where the directory cannot be read, or is none; fails only where memory or descriptors are short. Release
- * it also after a failure. */
+/* Empty where the directory cannot be read, or is none; fails only where memory or descriptors are short.
+ * Release it also after a failure. */
 Status names_read(const char *directory, Names *names, Error *err);
 void names_release(Names *names);
 

@@ -10,7 +10,8 @@ NAMES = {
                "python3 python3-pytest python3-numpy python3-pexpect",
     "dnf": "make pkgconf-pkg-config cjson-devel utf8proc-devel pcre2-devel libedit-devel gcc libcmocka-devel "
            "python3 python3-pytest python3-numpy python3-pexpect",
-    "pacman": "make pkgconf cjson libutf8proc pcre2 libedit gcc cmocka python python-pytest python-numpy python-pexpect",
+    "pacman": "make pkgconf cjson libutf8proc pcre2 libedit gcc cmocka "
+              "python python-pytest python-numpy python-pexpect",
 }
 
 
