@@ -2,8 +2,8 @@
  *
  * Called by: main.c.   Calls: checkpoints.c, hub.c, model/model.h, the tokenizer.
  * Always true: no weight is read but norms: files are mapped and their headers checked, as for an answer.
- * What a checkpoint says of itself is shown also where it is refused, then from config.json as it stands. Each
- * line is written when its checkpoint was looked at. */
+ * What a checkpoint says of itself is shown also where it is refused, then from config.json as it stands.
+ * Each line is written when its checkpoint was looked at. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
