@@ -28,6 +28,7 @@ typedef struct {
   int fail_at;      /* the step (1 ...) whose last operation fails; 0: none */
   int n_open;       /* states open */
   int largest_lead; /* picks that were dropped at once, at most */
+  int32_t turn;     /* what tokens of long texts (Span) are more by in the cache */
   int32_t end_at;   /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
   bool no_writes;   /* kv_write() fails */
 } FakeCounts;
@@ -77,7 +78,7 @@ static Status fake_embed(BackendState *state, Span span, const int32_t *ids, Err
   assert_true(span.pos + span.n_tokens <= state->sizes.n_ctx);
   assert_true(span.n_tokens <= state->sizes.max_chunk);
   if (ids) {
-    memcpy(state->x, ids, (size_t)span.n_tokens * sizeof *ids);
+    for (int i = 0; i < span.n_tokens; i++) state->x[i] = ids[i] + (span.long_text ? fake.turn : 0);
   } else { /* the token picked last, which the host has not seen */
     assert_true(span.n_tokens == 1 && state->n_picked > state->n_taken);
     state->x[0] = state->picks[state->n_picked - 1];

@@ -8,6 +8,13 @@
 
 static const Model model = {
     .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
+/* Whose texts of more than SHORT_TEXT tokens have other positions, by LONG_TURN. */
+enum { SHORT_TEXT = 40, LONG_TURN = 1000 };
+static const Model long_model = {
+    .config = {.n_layers = FAKE_LAYERS,
+               .vocab_size = FAKE_VOCAB,
+               .max_position = FAKE_POSITIONS,
+               .rope = {.kind = ROPE_LONG, .original_max_position = SHORT_TEXT}}};
 static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
 
 static const Backend *backend = &fake_backend; /* the one under test: set before a group of tests */
@@ -356,6 +363,122 @@ static void the_sampler_knows_prompt_from_answer(void **state) {
   session_close(session);
 }
 
+/* --- texts that grow long */
+
+static Session *open_long(SessionOptions options) {
+  BackendModel loaded = {&long_model};
+  Session *session;
+  Error err = {{0}};
+  fake = (FakeCounts){.end_at = -1, .turn = LONG_TURN};
+  options.sampler = greedy;
+  if (session_open(backend, &loaded, &long_model, &options, &session, &err) != STATUS_OK)
+    fail_msg("%s", err.text);
+  return session;
+}
+
+/* What long_model says behind ids[0 .. n) of a text of n_all tokens. */
+static void long_logits(const int32_t *ids, int n, int n_all, float *out) {
+  int32_t copy[FAKE_POSITIONS];
+  for (int i = 0; i < n; i++) copy[i] = ids[i] + (n_all > SHORT_TEXT ? LONG_TURN : 0);
+  whole_logits(copy, n, out);
+}
+
+static void assert_holds_long(Session *session, const int32_t *ids, int n) {
+  float got[FAKE_VOCAB], want[FAKE_VOCAB];
+  assert_int_equal(session_length(session), n);
+  assert_memory_equal(session_ids(session), ids, (size_t)n * sizeof *ids);
+  assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
+  long_logits(ids, n, n, want);
+  assert_memory_equal(got, want, sizeof got);
+}
+
+typedef struct {
+  const int32_t *ids;
+  int n;
+} Text;
+
+static Status check_row(void *user, int row, const float *logits, Error *err) {
+  (void)err;
+  const Text *text = user;
+  float want[FAKE_VOCAB];
+  long_logits(text->ids, row + 1, text->n, want);
+  assert_memory_equal(logits, want, sizeof want);
+  return STATUS_OK;
+}
+
+/* However a text came to its length, its logits are those of a text that always had it. */
+static void a_text_that_grows_long_is_computed_again(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 100, 5);
+  Error err;
+  const int chunks[] = {1, 7, 0};
+  for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+    Session *session = open_long((SessionOptions){.chunk = chunks[c], .max_logit_rows = 3});
+    sync_ok(session, ids, SHORT_TEXT - 3);
+    for (int n = SHORT_TEXT - 2; n < SHORT_TEXT + 4; n++) {
+      fake.n_tokens = 0;
+      assert_int_equal(session_decode(session, ids[n - 1], &err), STATUS_OK);
+      assert_holds_long(session, ids, n);
+      assert_int_equal(fake.n_tokens, n == SHORT_TEXT + 1 ? n : 1);
+    }
+    sync_ok(session, ids, 60); /* long, and longer */
+    assert_holds_long(session, ids, 60);
+    sync_ok(session, ids, SHORT_TEXT); /* short again */
+    assert_holds_long(session, ids, SHORT_TEXT);
+    fake.n_tokens = 0;
+    sync_ok(session, ids, 30); /* and shorter: its beginning is there */
+    assert_holds_long(session, ids, 30);
+    assert_int_equal(fake.n_tokens, 1);
+    sync_ok(session, ids, 70);
+    assert_holds_long(session, ids, 70);
+    for (int n = SHORT_TEXT - 1; n < SHORT_TEXT + 2; n++)
+      assert_int_equal(session_evaluate(session, ids, n, check_row, &(Text){ids, n}, &err), STATUS_OK);
+    session_close(session);
+  }
+}
+
+/* A continuation is scored as a part of the text that it makes. */
+static void scores_of_long_texts_are_theirs(void **state) {
+  (void)state;
+  const int n = 30, lengths[] = {5, 11, 12, 40, 3};
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, n, 5);
+  Error err;
+  Session *session = open_long((SessionOptions){.chunk = 8});
+  sync_ok(session, ids, n);
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+    double log_p[40];
+    make_ids(ids + n, lengths[l], 11 + (int)l);
+    assert_int_equal(session_score(session, ids + n, lengths[l], log_p, &err), STATUS_OK);
+    for (int i = 0; i < lengths[l]; i++) {
+      float logits[FAKE_VOCAB];
+      long_logits(ids, n + i, n + lengths[l] - 1, logits);
+      assert_true(log_p[i] == log_probability(logits, FAKE_VOCAB, ids[n + i]));
+    }
+  }
+  session_close(session);
+}
+
+/* A failure on the way leaves fewer tokens, and no wrong ones. */
+static void a_failure_while_a_text_grows_long(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 100, 5);
+  Error err;
+  Session *session = open_long((SessionOptions){.chunk = 16});
+  sync_ok(session, ids, SHORT_TEXT);
+  fake.fail_at = fake.n_steps + 2;
+  assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_FAILED);
+  assert_int_equal(session_length(session), 16);
+  fake.fail_at = 0;
+  sync_ok(session, ids, SHORT_TEXT);
+  assert_holds_long(session, ids, SHORT_TEXT);
+  assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_OK);
+  assert_holds_long(session, ids, SHORT_TEXT + 1);
+  session_close(session);
+}
+
 /* --- the loop */
 
 typedef struct {
@@ -494,6 +617,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_do_not_matter),
       cmocka_unit_test(a_common_beginning_is_kept),
+      cmocka_unit_test(a_text_that_grows_long_is_computed_again),
+      cmocka_unit_test(scores_of_long_texts_are_theirs),
+      cmocka_unit_test(a_failure_while_a_text_grows_long),
       cmocka_unit_test(an_interrupted_prefill_can_go_on),
       cmocka_unit_test(a_failed_step_leaves_what_was_there),
       cmocka_unit_test(ids_and_lengths_are_checked),
