@@ -137,17 +137,17 @@ static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   }
 }
 
-Status put_case(Render *render, Text text, CaseKind kind) {
-  TRY(render_charge(render, text.size / 8));
+Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind) {
+  TRY(render_charge(render, (to - from) / 8));
   char mapped[512];
   size_t n = 0;
-  for (size_t at = 0; at < text.size;) {
+  for (size_t at = from; at < to;) {
     uint32_t codes[3];
     bool trusted = text_trusted_at(text, at);
     map(text, at, kind, codes);
     for (int i = 0; i < 3 && (i == 0 || codes[i]); i++) n += (size_t)utf8_encode(codes[i], mapped + n);
     at += text_step(text, at);
-    bool flush = at == text.size || n > sizeof mapped - 16 || text_trusted_at(text, at) != trusted;
+    bool flush = at == to || n > sizeof mapped - 16 || text_trusted_at(text, at) != trusted;
     if (!flush) continue;
     TRY(put_text(render, text_of(mapped, n, trusted)));
     n = 0;

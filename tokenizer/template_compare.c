@@ -57,6 +57,7 @@ bool value_same(Value a, Value b) {
   case VALUE_BOOL: return a.boolean == b.boolean;
   case VALUE_INT: return a.integer == b.integer;
   case VALUE_FLOAT: return a.number == b.number;
+  case VALUE_HUGE:
   case VALUE_STRING: return text_equal(*a.text, *b.text);
   case VALUE_LIST:
   case VALUE_TUPLE: return a.list == b.list;

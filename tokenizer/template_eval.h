@@ -127,7 +127,8 @@ Status argument_text(Render *render, const char *what, Value value, Text *out);
 Status put_escaped(Render *render, Text text);               /* for HTML */
 Status text_escaped(Render *render, Value value, Text *out); /* of a string that is not Markup */
 typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE } CaseKind;
-Status put_case(Render *render, Text text, CaseKind kind);
+/* text[from, to) in a case; what stands around it in the text counts. */
+Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind);
 /* islower(), isupper(): a letter of this case (CHAR_LOWERCASE, CHAR_UPPERCASE) and none of another. */
 bool text_has_case(Text text, int wanted);
 Status iterator_make(Render *render, const char *type_name, Value source,

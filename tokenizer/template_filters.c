@@ -90,7 +90,7 @@ static Status filter_case(Render *render, Value self, CaseKind kind, Value *out)
   Text text;
   TRY(value_string(render, self, &text));
   size_t mark = put_mark(render);
-  TRY(put_case(render, text, kind));
+  TRY(put_case(render, text, 0, text.size, kind));
   TRY(put_take(render, mark, out));
   out->is_safe = self.kind == VALUE_STRING && self.is_safe;
   return STATUS_OK;
@@ -122,19 +122,15 @@ static Status filter_title(Render *render, Value self, const Args *args, Value *
   (void)args;
   Text text;
   TRY(value_string(render, self, &text));
-  size_t mark = put_mark(render), word = 0;
-  for (size_t at = 0; at < text.size;) {
+  size_t mark = put_mark(render);
+  for (size_t at = 0, end; at < text.size; at = end) {
     size_t next = at + text_step(text, at);
     bool between = begins_word(text_code(text, at));
-    if (!between && word == at) {
-      TRY(put_case(render, text_slice(text, at, next), CASE_UPPER));
-      word = next;
-    }
-    at = next;
-    bool ends = at == text.size || begins_word(text_code(text, at)) || between;
-    if (!ends) continue;
-    TRY(put_case(render, text_slice(text, word, at), CASE_LOWER));
-    word = at;
+    for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
+      end += text_step(text, end);
+    Text word = text_slice(text, at, end);
+    TRY(put_case(render, word, 0, next - at, CASE_UPPER));
+    TRY(put_case(render, word, next - at, word.size, CASE_LOWER));
   }
   return put_take(render, mark, out);
 }

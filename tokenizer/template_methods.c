@@ -294,7 +294,7 @@ static Status split_words(Render *render, Text text, int64_t most, Pieces *piece
   text = text_strip(text, NULL, STRIP_LEFT);
   while (text.size > 0) {
     size_t at = 0;
-    if (most == 0) return add_piece(render, pieces, text_strip(text, NULL, STRIP_RIGHT));
+    if (most == 0) return add_piece(render, pieces, text);
     while (at < text.size && !code_is_space(text_code(text, at))) at += text_step(text, at);
     TRY(add_piece(render, pieces, text_slice(text, 0, at)));
     text = text_strip(text_slice(text, at, text.size), NULL, STRIP_LEFT);
@@ -307,7 +307,7 @@ static Status split_words_from_end(Render *render, Text text, int64_t most, Piec
   text = text_strip(text, NULL, STRIP_RIGHT);
   while (text.size > 0) {
     size_t at = text.size;
-    if (most == 0) return add_piece(render, pieces, text_strip(text, NULL, STRIP_LEFT));
+    if (most == 0) return add_piece(render, pieces, text);
     for (size_t before; at > 0; at = before) {
       before = utf8_before(text.data, at);
       if (code_is_space(text_code(text, before))) break;
@@ -379,7 +379,7 @@ static Status string_rpartition(Render *render, Value self, const Args *args, Va
 
 static Status in_case(Render *render, Value self, CaseKind kind, Value *out) {
   size_t mark = put_mark(render);
-  TRY(put_case(render, *self.text, kind));
+  TRY(put_case(render, *self.text, 0, self.text->size, kind));
   return put_take(render, mark, out);
 }
 
@@ -413,7 +413,7 @@ static Status string_title(Render *render, Value self, const Args *args, Value *
     bool cased = is_cased(text_code(text, at));
     while (inside && cased && next < text.size && is_cased(text_code(text, next)))
       next += text_step(text, next);
-    TRY(put_case(render, text_slice(text, at, next), inside ? CASE_LOWER : CASE_TITLE));
+    TRY(put_case(render, text, at, next, inside ? CASE_LOWER : CASE_TITLE));
     inside = cased;
   }
   return put_take(render, mark, out);
@@ -426,7 +426,7 @@ static Status string_swapcase(Render *render, Value self, const Args *args, Valu
   for (size_t at = 0, next; at < text.size; at = next) {
     next = at + text_step(text, at);
     bool upper = unicode_value(&unicode_flags, text_code(text, at)) & CHAR_UPPERCASE;
-    TRY(put_case(render, text_slice(text, at, next), upper ? CASE_LOWER : CASE_UPPER));
+    TRY(put_case(render, text, at, next, upper ? CASE_LOWER : CASE_UPPER));
   }
   return put_take(render, mark, out);
 }

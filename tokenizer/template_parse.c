@@ -180,7 +180,7 @@ static bool at_end(const Parser *parser, const Ends *ends) {
   return false;
 }
 
-static Status parse_statement(Parser *parser, Node **node);
+static Status parse_statement(Parser *parser, size_t begin, Node **node);
 
 /* Text and tags up to a tag of `ends`, at whose word the parser then is, or without them to the end. */
 static Status parse_body(Parser *parser, const Ends *ends, NodeList *body) {
@@ -199,12 +199,13 @@ static Status parse_body(Parser *parser, const Ends *ends, NodeList *body) {
       TRY(parser_close(parser, node));
       TRY(expect_kind(parser, TOKEN_VARIABLE_END, "}}"));
     } else {
+      size_t begin = parser->token.at;
       TRY(parser_advance(parser));
       if (at_end(parser, ends)) {
         parser->nesting--;
         return STATUS_OK;
       }
-      TRY(parse_statement(parser, &node));
+      TRY(parse_statement(parser, begin, &node));
       TRY(expect_kind(parser, TOKEN_BLOCK_END, "%}"));
     }
     TRY(parser_append(parser, body, &capacity, node));
@@ -375,36 +376,71 @@ static Status parse_leave(Parser *parser, Node *node) {
 static const struct {
   const char *word;
   NodeKind kind;
-  bool is_soft; /* of its body, see Parser */
   Status (*parse)(Parser *parser, Node *node);
 } tags[] = {
-    {"set", NODE_SET, false, parse_set},
-    {"for", NODE_FOR, false, parse_for},
-    {"if", NODE_IF, true, parse_if},
-    {"with", NODE_WITH, false, parse_with},
-    {"macro", NODE_MACRO, false, parse_macro},
-    {"call", NODE_CALL_BLOCK, false, parse_call_block},
-    {"filter", NODE_FILTERED, false, parse_filtered},
-    {"generation", NODE_WITH, false, parse_generation},
-    {"print", NODE_OUTPUT, false, parse_print},
-    {"break", NODE_BREAK, false, parse_leave},
-    {"continue", NODE_CONTINUE, false, parse_leave},
+    {"set", NODE_SET, parse_set},
+    {"for", NODE_FOR, parse_for},
+    {"if", NODE_IF, parse_if},
+    {"with", NODE_WITH, parse_with},
+    {"macro", NODE_MACRO, parse_macro},
+    {"call", NODE_CALL_BLOCK, parse_call_block},
+    {"filter", NODE_FILTERED, parse_filtered},
+    {"generation", NODE_WITH, parse_generation},
+    {"print", NODE_OUTPUT, parse_print},
+    {"break", NODE_BREAK, parse_leave},
+    {"continue", NODE_CONTINUE, parse_leave},
 };
 
-static Status parse_statement(Parser *parser, Node **node) {
+/* Messages about a tag show it from its {% to its %}. */
+static void show_tag(const Parser *parser, size_t begin, Node *node) {
+  Text source = parser->lexer.source;
+  size_t end = text_find(source, text_literal("%}"), begin, source.size);
+  node->at = begin;
+  node->end = end == SIZE_MAX ? begin : end + 2;
+}
+
+static Status parse_statement(Parser *parser, size_t begin, Node **node) {
   for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
     if (!parser_at_name(parser, tags[i].word)) continue;
-    bool was_soft = parser->is_soft;
-    parser->is_soft = tags[i].is_soft || (was_soft && tags[i].kind != NODE_FOR && tags[i].kind != NODE_MACRO);
     TRY(parser_node(parser, tags[i].kind, node));
     TRY(parser_advance(parser));
     TRY(tags[i].parse(parser, *node));
-    parser->is_soft = was_soft;
-    return parser_close(parser, *node);
+    TRY(parser_close(parser, *node));
+    show_tag(parser, begin, *node);
+    return STATUS_OK;
   }
   if (parser->token.kind != TOKEN_NAME) return parse_unexpected(parser, "the name of a tag");
   return parse_fail(parser, "the tag {%% %.*s %%} is not supported here", (int)parser->token.text.size,
                     parser->token.text.data);
+}
+
+/* --- what is named and not there */
+
+static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
+
+/* A filter or test that there is none of is refused, unless an if or a condition may keep it from being reached
+ * (`soft`): then reaching it fails. As jinja2 has it, the body of a for or a macro inside such an if is asked again. */
+static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
+  if (!node) return STATUS_OK;
+  bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;
+  if (is_named && !node->builtin && !soft)
+    return error_set(err, STATUS_MODEL, "%s: line %d: there is no %s \"%.*s\"", template->name, node->line,
+                     node->kind == NODE_FILTER ? "filter" : "test", (int)node->text.size, node->text.data);
+  bool inside = soft || node->kind == NODE_IF || node->kind == NODE_COND;
+  TRY(check_names(template, node->a, inside, err));
+  TRY(check_names(template, node->b, inside, err));
+  TRY(check_names(template, node->c, inside, err));
+  for (size_t i = 0; i < node->n_args; i++) TRY(check_names(template, node->args[i].value, inside, err));
+  TRY(check_list(template, &node->params, inside, err));
+  bool is_scope = node->kind == NODE_FOR || node->kind == NODE_MACRO || node->kind == NODE_CALL_BLOCK ||
+                  node->kind == NODE_CAPTURE || node->kind == NODE_FILTERED || node->kind == NODE_WITH;
+  TRY(check_list(template, &node->items, inside && !is_scope, err));
+  return check_list(template, &node->others, inside && !is_scope, err);
+}
+
+static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err) {
+  for (size_t i = 0; i < list->count; i++) TRY(check_names(template, list->nodes[i], soft, err));
+  return STATUS_OK;
 }
 
 /* --- the template */
@@ -429,7 +465,8 @@ static Status parse_into(Template *template, const char *text, size_t size, Erro
   template->source = parser.lexer.source;
   TRY(lexer_next(&parser.lexer, &parser.next, err));
   TRY(parser_advance(&parser));
-  return parse_body(&parser, NULL, &template->body);
+  TRY(parse_body(&parser, NULL, &template->body));
+  return check_list(template, &template->body, false, err);
 }
 
 Status template_parse(const char *name, const char *text, size_t size, Template **parsed, Error *err) {

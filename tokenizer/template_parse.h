@@ -7,11 +7,10 @@
 typedef struct {
   Template *template;
   Lexer lexer;
-  Token token, next; /* the current one and the one behind it */
-  size_t last_end;   /* where the token before the current one ends */
-  int nesting;       /* of the functions that parse, by their recursion */
-  int n_loops;       /* for tags around this one, within the macro around it */
-  bool is_soft; /* inside an if: an unknown filter or test fails only where it is reached, as in jinja2 */
+  Token token, next;                           /* the current one and the one behind it */
+  size_t last_end;                             /* where the token before the current one ends */
+  int nesting;                                 /* of the functions that parse, by their recursion */
+  int n_loops;                                 /* for tags around this one, within the macro around it */
   bool uses_caller, uses_varargs, uses_kwargs; /* these names were read */
   Error *err;
 } Parser;

@@ -129,9 +129,13 @@ static Status parse_elements(Parser *parser, ElementKind kind, bool in_parenthes
 }
 
 static Status parse_parentheses(Parser *parser, Node **node) {
+  size_t begin = parser->token.at;
   TRY(parser_advance(parser));
   TRY(parse_elements(parser, ELEMENT_FULL, true, node));
-  return parser_expect(parser, OP_RPAREN, ")");
+  TRY(parser_expect(parser, OP_RPAREN, ")"));
+  (*node)->at = begin; /* messages show it with its parentheses */
+  (*node)->end = parser->last_end;
+  return STATUS_OK;
 }
 
 static Status parse_primary(Parser *parser, Node **node) {
@@ -279,7 +283,7 @@ static Status parse_postfix(Parser *parser, Node **node) {
 }
 
 /* The name of a filter or test, which may hold dots, and what is built in under it. */
-static Status parse_builtin(Parser *parser, const Builtin *table, const char *what, Node *node) {
+static Status parse_builtin(Parser *parser, const Builtin *table, Node *node) {
   TRY(parser_expect_name(parser, &node->text));
   while (parser_at(parser, OP_DOT)) {
     TRY(parser_advance(parser));
@@ -288,8 +292,7 @@ static Status parse_builtin(Parser *parser, const Builtin *table, const char *wh
     node->text.size = (size_t)(part.data + part.size - node->text.data);
   }
   node->builtin = builtin_find(table, node->text);
-  if (node->builtin || parser->is_soft) return STATUS_OK;
-  return parse_fail(parser, "there is no %s \"%.*s\"", what, (int)node->text.size, node->text.data);
+  return STATUS_OK;
 }
 
 static Status parse_filter(Parser *parser, Node **node) {
@@ -297,7 +300,7 @@ static Status parse_filter(Parser *parser, Node **node) {
   TRY(parser_node(parser, NODE_FILTER, &filter));
   filter->a = *node;
   if (*node) filter->at = (*node)->at;
-  TRY(parse_builtin(parser, template_filters, "filter", filter));
+  TRY(parse_builtin(parser, template_filters, filter));
   if (parser_at(parser, OP_LPAREN)) TRY(parse_arguments(parser, filter));
   *node = filter;
   return parser_close(parser, filter);
@@ -333,7 +336,7 @@ static Status parse_test(Parser *parser, Node **node) {
   test->a = *node;
   bool negated;
   TRY(parser_skip_name(parser, "not", &negated));
-  TRY(parse_builtin(parser, template_tests, "test", test));
+  TRY(parse_builtin(parser, template_tests, test));
   if (parser_at(parser, OP_LPAREN)) {
     TRY(parse_arguments(parser, test));
   } else if (begins_test_argument(parser)) {

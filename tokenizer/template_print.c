@@ -215,6 +215,7 @@ static Status put_repr_inside(Render *render, Value value) {
   case VALUE_BOOL: return put_trusted(render, value.boolean ? "True" : "False");
   case VALUE_INT:
   case VALUE_FLOAT: return put_number(render, value);
+  case VALUE_HUGE: return put_text(render, *value.text);
   case VALUE_STRING:
     if (!value.is_safe) return put_string_repr(render, *value.text);
     TRY(put_trusted(render, "Markup("));
@@ -363,6 +364,7 @@ static Status put_json_inside(Render *render, Value value, const JsonStyle *styl
   case VALUE_BOOL: return put_trusted(render, value.boolean ? "true" : "false");
   case VALUE_INT:
   case VALUE_FLOAT: return put_json_number(render, value);
+  case VALUE_HUGE: return put_text(render, *value.text);
   case VALUE_STRING: return put_json_string(render, *value.text, style->ascii);
   case VALUE_LIST:
   case VALUE_TUPLE: return put_json_list(render, value.list, style, level);

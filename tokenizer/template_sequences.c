@@ -76,60 +76,48 @@ static Status path_follow(Render *render, const Path *path, Value item, Value fa
 static Status fold(Render *render, bool case_sensitive, Value *value) {
   if (case_sensitive || value->kind != VALUE_STRING) return STATUS_OK;
   size_t mark = put_mark(render);
-  TRY(put_case(render, *value->text, CASE_LOWER));
+  TRY(put_case(render, *value->text, 0, value->text->size, CASE_LOWER));
   return put_take(render, mark, value);
 }
 
 /* --- map, select, reject */
 
+typedef enum { CALL_MAP, CALL_SELECT, CALL_REJECT } CallKind;
+
+/* A generator of these, which looks at its arguments when its first element is asked for. */
 typedef struct {
+  CallKind kind;
+  bool by_attribute, prepared;
+  Args args;              /* as given, then those of the filter or test */
   const Builtin *builtin; /* a filter or test; NULL: none */
-  Args args;              /* its further ones */
   Path path;              /* of what it is called with; for map without a filter, of the result */
   Value fallback;
-  bool negates;
 } Calling;
 
-static Status copy_args(Render *render, const Args *args, size_t skip, Args *out) {
-  *out = (Args){0};
-  if (args->count > skip) {
-    Value *items = render_alloc(render, args->count - skip, sizeof *items);
-    if (!items) return render_no_memory(render);
-    memcpy(items, args->items + skip, (args->count - skip) * sizeof *items);
-    out->items = items;
-    out->count = args->count - skip;
-  }
-  if (args->n_keywords) {
-    Keyword *keywords = render_alloc(render, args->n_keywords, sizeof *keywords);
-    if (!keywords) return render_no_memory(render);
-    memcpy(keywords, args->keywords, args->n_keywords * sizeof *keywords);
-    out->keywords = keywords;
-    out->n_keywords = args->n_keywords;
-  }
+static Status copy_args(Render *render, const Args *args, Args *out) {
+  Value *items = render_alloc(render, args->count, sizeof *items);
+  Keyword *keywords = render_alloc(render, args->n_keywords, sizeof *keywords);
+  if (!items || !keywords) return render_no_memory(render);
+  if (args->count) memcpy(items, args->items, args->count * sizeof *items);
+  if (args->n_keywords) memcpy(keywords, args->keywords, args->n_keywords * sizeof *keywords);
+  *out = (Args){items, args->count, keywords, args->n_keywords};
   return STATUS_OK;
 }
 
-static Status find_builtin(Render *render, const Builtin *table, const char *what, Value name,
-                           const Builtin **out) {
-  Text text = text_literal("");
-  if (name.kind == VALUE_STRING) text = *name.text;
-  *out = builtin_find(table, text);
-  return *out ? STATUS_OK : render_fail(render, "No %s named %s.", what, render_shown(render, name));
+/* Takes the first argument off, which names a filter or test. */
+static Status take_builtin(Render *render, Calling *calling, const Builtin *table, const char *what) {
+  Value name = calling->args.items[0];
+  calling->builtin = builtin_find(table, name.kind == VALUE_STRING ? *name.text : text_literal(""));
+  calling->args.items++;
+  calling->args.count--;
+  return calling->builtin ? STATUS_OK
+                          : render_fail(render, "No %s named %s.", what, render_shown(render, name));
 }
 
-static Status next_mapped(Render *render, Iterator *iterator, Value *out, bool *more) {
-  const Calling *calling = iterator->state;
-  Value item;
-  TRY(cursor_next(render, &iterator->cursor, &item, more));
-  if (!*more) return STATUS_OK;
-  if (calling->builtin) return builtin_call(render, calling->builtin, item, &calling->args, out);
-  return path_follow(render, &calling->path, item, calling->fallback, out);
-}
-
-static Status prepare_attribute_map(Render *render, const Args *args, Calling *calling) {
-  for (size_t i = 0; i < args->n_keywords; i++) {
-    Text name = args->keywords[i].name;
-    Value value = args->keywords[i].value;
+static Status prepare_attribute_map(Render *render, Calling *calling) {
+  for (size_t i = 0; i < calling->args.n_keywords; i++) {
+    Text name = calling->args.keywords[i].name;
+    Value value = calling->args.keywords[i].value;
     if (text_is(name, "attribute"))
       TRY(path_make(render, value, &calling->path));
     else if (text_is(name, "default"))
@@ -146,72 +134,65 @@ static bool has_keyword(const Args *args, const char *name) {
   return false;
 }
 
+static Status prepare(Render *render, Calling *calling) {
+  if (calling->prepared) return STATUS_OK;
+  calling->prepared = true;
+  Args *args = &calling->args;
+  if (calling->kind == CALL_MAP) {
+    if (args->count) return take_builtin(render, calling, template_filters, "filter");
+    if (has_keyword(args, "attribute")) return prepare_attribute_map(render, calling);
+    return render_fail(render, "map requires a filter argument");
+  }
+  if (calling->by_attribute) {
+    if (args->count == 0) return render_fail(render, "Missing parameter for attribute name");
+    TRY(path_make(render, args->items[0], &calling->path));
+    args->items++;
+    args->count--;
+  }
+  return args->count ? take_builtin(render, calling, template_tests, "test") : STATUS_OK;
+}
+
+static Status next_called(Render *render, Iterator *iterator, Value *out, bool *more) {
+  Calling *calling = iterator->state;
+  for (;;) {
+    Value item, result;
+    TRY(prepare(render, calling));
+    TRY(cursor_next(render, &iterator->cursor, &item, more));
+    if (!*more) return STATUS_OK;
+    TRY(path_follow(render, &calling->path, item, calling->fallback, &result));
+    if (calling->builtin) TRY(builtin_call(render, calling->builtin, result, &calling->args, &result));
+    *out = calling->kind == CALL_MAP ? result : item;
+    if (calling->kind == CALL_MAP || value_truth(result) == (calling->kind == CALL_SELECT)) return STATUS_OK;
+  }
+}
+
 /* An empty or undefined value gives nothing before the arguments are looked at. */
-static Status make_calling(Render *render, Value self, Calling **calling, Value *source) {
-  *calling = render_alloc(render, 1, sizeof **calling);
-  if (!*calling) return render_no_memory(render);
-  **calling = (Calling){.fallback = {.kind = VALUE_MISSING}};
-  Value *items;
-  *source = self;
-  return value_truth(self) ? STATUS_OK : value_list(render, 0, &items, source);
+static Status call_each(Render *render, Value self, const Args *args, CallKind kind, bool by_attribute,
+                        Value *out) {
+  Value source = self, *items;
+  Calling *calling = render_alloc(render, 1, sizeof *calling);
+  if (!calling) return render_no_memory(render);
+  *calling = (Calling){.kind = kind, .by_attribute = by_attribute, .fallback = {.kind = VALUE_MISSING}};
+  TRY(copy_args(render, args, &calling->args));
+  if (value_truth(self)) return iterator_make(render, "generator", source, next_called, calling, out);
+  TRY(value_list(render, 0, &items, &source));
+  return iterator_make(render, "generator", source, next_plain, NULL, out);
 }
 
 Status filter_map(Render *render, Value self, const Args *args, Value *out) {
-  Calling *calling;
-  Value source;
-  TRY(make_calling(render, self, &calling, &source));
-  if (!value_truth(self)) return iterator_make(render, "generator", source, next_plain, NULL, out);
-  if (args->count == 0 && has_keyword(args, "attribute")) {
-    TRY(prepare_attribute_map(render, args, calling));
-  } else if (args->count == 0) {
-    return render_fail(render, "map requires a filter argument");
-  } else {
-    TRY(find_builtin(render, template_filters, "filter", args->items[0], &calling->builtin));
-    TRY(copy_args(render, args, 1, &calling->args));
-  }
-  return iterator_make(render, "generator", source, next_mapped, calling, out);
+  return call_each(render, self, args, CALL_MAP, false, out);
 }
-
-static Status next_selected(Render *render, Iterator *iterator, Value *out, bool *more) {
-  const Calling *calling = iterator->state;
-  for (;;) {
-    Value tested;
-    TRY(cursor_next(render, &iterator->cursor, out, more));
-    if (!*more) return STATUS_OK;
-    TRY(path_follow(render, &calling->path, *out, calling->fallback, &tested));
-    if (calling->builtin) TRY(builtin_call(render, calling->builtin, tested, &calling->args, &tested));
-    if (value_truth(tested) != calling->negates) return STATUS_OK;
-  }
-}
-
-static Status select(Render *render, Value self, const Args *args, bool by_attribute, bool negates,
-                     Value *out) {
-  Calling *calling;
-  Value source;
-  TRY(make_calling(render, self, &calling, &source));
-  if (!value_truth(self)) return iterator_make(render, "generator", source, next_plain, NULL, out);
-  calling->negates = negates;
-  if (by_attribute && args->count == 0) return render_fail(render, "Missing parameter for attribute name");
-  if (by_attribute) TRY(path_make(render, args->items[0], &calling->path));
-  size_t skip = by_attribute + 1u;
-  if (args->count >= skip) {
-    TRY(find_builtin(render, template_tests, "test", args->items[skip - 1], &calling->builtin));
-    TRY(copy_args(render, args, skip, &calling->args));
-  }
-  return iterator_make(render, "generator", source, next_selected, calling, out);
-}
-
 Status filter_select(Render *render, Value self, const Args *args, Value *out) {
-  return select(render, self, args, false, false, out);
+  return call_each(render, self, args, CALL_SELECT, false, out);
 }
 Status filter_reject(Render *render, Value self, const Args *args, Value *out) {
-  return select(render, self, args, false, true, out);
+  return call_each(render, self, args, CALL_REJECT, false, out);
 }
 Status filter_selectattr(Render *render, Value self, const Args *args, Value *out) {
-  return select(render, self, args, true, false, out);
+  return call_each(render, self, args, CALL_SELECT, true, out);
 }
 Status filter_rejectattr(Render *render, Value self, const Args *args, Value *out) {
-  return select(render, self, args, true, true, out);
+  return call_each(render, self, args, CALL_REJECT, true, out);
 }
 
 /* --- some of them */
@@ -228,7 +209,7 @@ Status filter_first(Render *render, Value self, const Args *args, Value *out) {
 Status filter_last(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
   size_t length;
-  if (self.kind == VALUE_UNDEFINED || !value_length(self, &length))
+  if (!value_length(self, &length))
     return render_fail(render, "'%s' object is not reversible", value_type(self));
   if (length == 0) return value_undefined(render, "No last item, sequence was empty.", out);
   if (self.kind == VALUE_VIEW) return view_at(render, self.view, length - 1, out);
@@ -305,11 +286,11 @@ Status filter_items(Render *render, Value self, const Args *args, Value *out) {
 
 Status filter_join(Render *render, Value self, const Args *args, Value *out) {
   Text separator = text_literal("");
-  Calling calling = {.fallback = {.kind = VALUE_MISSING}};
+  Calling calling = {.kind = CALL_MAP, .prepared = true, .fallback = {.kind = VALUE_MISSING}};
   if (is_given(args->items[0])) TRY(value_string(render, args->items[0], &separator));
   if (is_given(args->items[1]) && args->items[1].kind != VALUE_NONE) {
     TRY(path_make(render, args->items[1], &calling.path));
-    TRY(iterator_make(render, "map", self, next_mapped, &calling, &self));
+    TRY(iterator_make(render, "map", self, next_called, &calling, &self));
   }
   return string_joined(render, separator, self, true, out);
 }

@@ -90,8 +90,8 @@ Status string_lines(Render *render, Text text, bool keep_ends, Value *out) {
 
 Status string_capitalized(Render *render, Text text, Value *out) {
   size_t mark = put_mark(render), first = text.size ? text_step(text, 0) : 0;
-  TRY(put_case(render, text_slice(text, 0, first), CASE_TITLE));
-  TRY(put_case(render, text_slice(text, first, text.size), CASE_LOWER));
+  TRY(put_case(render, text, 0, first, CASE_TITLE));
+  TRY(put_case(render, text, first, text.size, CASE_LOWER));
   return put_take(render, mark, out);
 }
 

@@ -15,7 +15,8 @@ const char *value_type(Value value) {
   case VALUE_UNDEFINED: return "Undefined";
   case VALUE_NONE: return "NoneType";
   case VALUE_BOOL: return "bool";
-  case VALUE_INT: return "int";
+  case VALUE_INT:
+  case VALUE_HUGE: return "int";
   case VALUE_FLOAT: return "float";
   case VALUE_STRING: return value.is_safe ? "Markup" : "str";
   case VALUE_LIST: return "list";
@@ -111,9 +112,12 @@ static Status json_number_value(Render *render, const Json *json, Value *out) {
     return STATUS_OK;
   }
   int64_t integer;
-  if (!json_int64(json, &integer))
-    return render_fail(render, "the variables have the integer %.40s, which is beyond 64 bits", text);
-  *out = value_int(integer);
+  if (json_int64(json, &integer)) {
+    *out = value_int(integer);
+    return STATUS_OK;
+  }
+  TRY(value_text(render, text_of(text, size, true), out));
+  out->kind = VALUE_HUGE;
   return STATUS_OK;
 }
 

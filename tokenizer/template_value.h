@@ -13,6 +13,7 @@ typedef enum {
   VALUE_NONE,
   VALUE_BOOL,
   VALUE_INT,
+  VALUE_HUGE, /* an integer of the variables beyond 64 bits: it can be printed, not reckoned with */
   VALUE_FLOAT,
   VALUE_STRING,
   VALUE_LIST,
@@ -51,7 +52,7 @@ struct Value {
     bool boolean;
     int64_t integer;
     double number;
-    const Text *text;
+    const Text *text; /* STRING; HUGE: its digits */
     const List *list; /* LIST, TUPLE */
     Dict *dict;       /* DICT, NAMESPACE */
     const View *view;
