@@ -1,9 +1,11 @@
 """`auk inspect`: what it says of a checkpoint is what the checkpoint's own files say."""
 import json
+import math
 import os
 import pathlib
 import shutil
 import struct
+import subprocess
 
 import pytest
 
@@ -126,6 +128,66 @@ def test_says_what_is_computed_and_where(run, name):
     assert {key: report[key] for key in members} == members
     text = run("inspect", DATA / "miniatures" / name).stdout.decode().splitlines()
     assert {label: rest for label, rest in ((line[:14].strip(), line[15:]) for line in text) if label in lines} == lines
+
+
+def large_checkpoint(folder):
+    """Qwen3-8B in AutoAWQ's layout, with biases: 1,047 tensors in two files that are holes, all of them zero."""
+    hidden, inner, layers, vocab, group = 4096, 12288, 36, 151936, 128
+    tensors = {"model.embed_tokens.weight": ("F16", [vocab, hidden])}
+    linears = {"self_attn.q_proj": (hidden, 4096), "self_attn.k_proj": (hidden, 1024),
+               "self_attn.v_proj": (hidden, 1024), "self_attn.o_proj": (4096, hidden),
+               "mlp.gate_proj": (hidden, inner), "mlp.up_proj": (hidden, inner), "mlp.down_proj": (inner, hidden)}
+    norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden, "self_attn.q_norm": 128,
+             "self_attn.k_norm": 128}
+    for layer in range(layers):
+        for name, (n_in, n_out) in linears.items():
+            base = f"model.layers.{layer}.{name}"
+            tensors[base + ".qweight"] = ("I32", [n_in, n_out // 8])
+            tensors[base + ".qzeros"] = ("I32", [n_in // group, n_out // 8])
+            tensors[base + ".scales"] = ("F16", [n_in // group, n_out])
+            if name.startswith("self_attn"):
+                tensors[base + ".bias"] = ("F16", [n_out])
+        for name, width in norms.items():
+            tensors[f"model.layers.{layer}.{name}.weight"] = ("F16", [width])
+    tensors["model.norm.weight"] = ("F16", [hidden])
+    tensors["lm_head.weight"] = ("F16", [vocab, hidden])
+    names, weight_map = list(tensors), {}
+    for half, mine in enumerate((names[:len(names) // 2], names[len(names) // 2:])):
+        file, header, at = f"model-{half + 1:05d}-of-00002.safetensors", {}, 0
+        for name in mine:
+            dtype, shape = tensors[name]
+            end = at + {"I32": 4, "F16": 2}[dtype] * math.prod(shape)
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, end]}
+            weight_map[name], at = file, end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        with open(folder / file, "wb") as out:
+            out.write(struct.pack("<Q", len(text)) + text)
+            out.truncate(8 + len(text) + at)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": hidden, "intermediate_size": inner,
+        "num_hidden_layers": layers, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": vocab, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000,
+        "attention_bias": True, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": group}}))
+    return len(tensors)
+
+
+def processor_seconds(command):
+    """Of a process that is waited for: what it used itself, however busy the machine is."""
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_a_thousand_tensors_open_in_30_ms(auk, tmp_path):
+    """Of processor time beyond that of a program that opens nothing; the best of some runs."""
+    assert large_checkpoint(tmp_path) == 1047
+    start = min(processor_seconds([*auk, "inspect", "--help"]) for _ in range(5))
+    opened = min(processor_seconds([*auk, "inspect", tmp_path]) for _ in range(5))
+    print(f"{1000 * (opened - start):.1f} ms")
+    assert opened - start < 0.03
 
 
 def test_takes_the_model_of_the_environment(run):

@@ -7,7 +7,9 @@ more, which for less than 1000 rows means all of them. A wrongly read config or 
 1e-3 at least (make_miniatures.py checks it).
 """
 import hashlib
+import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -72,6 +74,22 @@ def checkpoint(request, auk, tmp_path):
 
 def over(models):
     return pytest.mark.parametrize("checkpoint", models, indirect=True)
+
+
+def test_every_architecture_has_a_miniature(run):
+    """models.md, "Architectures": its rows are those of src/model/architectures.c, and name all miniatures."""
+    page = (ROOT / "models.md").read_text().split("## Architectures")[1].split("\n## ")[0]
+    rows = [row.split("|") for row in page.splitlines() if row.startswith("| ") and "tested by" not in row]
+    named = {name for row in rows for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0])}
+    assert named == {path.name for path in MINIATURES.iterdir()}
+    table = (ROOT / "src" / "model" / "architectures.c").read_text()
+    written = re.findall(r'\.architecture = "(\w+)"|\{"(\w+ForConditionalGeneration)"', table)
+    assert set(re.findall(r"`(\w+For\w+)`", page)) == {name or wrapper for name, wrapper in written}
+    for row in rows:  # and what runs them is what inspect says
+        for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0]):
+            report = json.loads(run("inspect", MINIATURES / name, "--json").stdout)
+            assert report["runs_on"] == ["cpu"] + ["cuda"] * ("GPU" in row[4]), name
+            assert row[1].strip() in ("the same with f = gelu", f"`{report['architecture']}`"), name
 
 
 def test_every_miniature_has_a_reference():
