@@ -38,7 +38,8 @@ class Terminal:
     def __init__(self, command, environment, rows=24, columns=80):
         self.child = pexpect.spawn(command[0], command[1:], env=environment, dimensions=(rows, columns),
                                    timeout=LIMIT_S, encoding="utf-8", codec_errors="replace")
-        self.child.delaybeforesend = None
+        self.child.delaybeforesend = self.child.delayafterread = None
+        self.child.delayafterclose = self.child.ptyproc.delayafterclose = 0
         self.seen = ""
 
     def wait(self, *texts):
@@ -60,6 +61,12 @@ class Terminal:
 
     def echoes(self):
         return bool(termios.tcgetattr(self.child.child_fd)[3] & termios.ECHO)
+
+    def drop(self):
+        if self.child.isalive():
+            self.child.kill(signal.SIGKILL)
+            self.child.wait()
+        self.child.close()
 
     def end(self):
         self.child.expect(pexpect.EOF)
@@ -89,7 +96,7 @@ def chat(auk, stories, template, tmp_path):
 
     yield open_one
     for terminal in open_ones:
-        terminal.child.close(force=True)
+        terminal.drop()
 
 
 def test_without_a_prompt_auk_on_a_terminal_is_a_chat(auk, stories, template, tmp_path):
@@ -521,7 +528,7 @@ def test_the_terminal_is_as_it_was_after_an_end(auk, chat, stories, template, tm
             terminal.type(keys)
         terminal.wait(f"status {status}")
         terminal.wait("the same")
-        terminal.child.close(force=True)
+        terminal.drop()
 
 
 # --- history
