@@ -273,12 +273,13 @@ Status value_attribute(Render *render, Value owner, Text name, Value *out) {
 
 /* --- slices */
 
-/* An end of a slice; false: it is none. */
-static bool slice_index(Value value, int64_t fallback, int64_t *out) {
+static Status slice_index(Render *render, Value value, int64_t fallback, int64_t *out) {
   *out = fallback;
-  if (value.kind == VALUE_MISSING || value.kind == VALUE_NONE) return true;
-  if (value_is_integer(value)) *out = value_integer(value);
-  return value_is_integer(value);
+  if (value.kind == VALUE_MISSING || value.kind == VALUE_NONE) return STATUS_OK;
+  if (!value_is_integer(value))
+    return render_fail(render, "slice indices must be integers or None or have an __index__ method");
+  *out = value_integer(value);
+  return STATUS_OK;
 }
 
 /* Python's slice.indices(): where it begins and how many elements it has. */
@@ -335,17 +336,14 @@ static Status slice_range(Render *render, const Range *range, int64_t first, int
 
 Status value_slice(Render *render, Value owner, Value start, Value stop, Value step, Value *out) {
   if (owner.kind == VALUE_UNDEFINED) return render_undefined(render, owner);
+  if (owner.kind == VALUE_DICT) return render_fail(render, "unhashable type: 'slice'");
+  if (!is_sequence(owner)) return render_fail(render, "'%s' object is not subscriptable", value_type(owner));
   int64_t stride, from, to, first;
   size_t count = 0, n;
-  bool fits = is_sequence(owner) && slice_index(step, 1, &stride) &&
-              slice_index(start, stride > 0 ? 0 : INT64_MAX, &from) &&
-              slice_index(stop, stride > 0 ? INT64_MAX : INT64_MIN, &to);
-  if (!fits) {
-    Value key;
-    TRY(value_text(render, text_literal("slice"), &key));
-    return make_undefined(render, owner, key, out);
-  }
+  TRY(slice_index(render, step, 1, &stride));
   if (stride == 0) return render_fail(render, "slice step cannot be zero");
+  TRY(slice_index(render, start, stride > 0 ? 0 : INT64_MAX, &from));
+  TRY(slice_index(render, stop, stride > 0 ? INT64_MAX : INT64_MIN, &to));
   value_length(owner, &count);
   slice_bounds((int64_t)count, from, to, stride, &first, &n);
   if (owner.kind == VALUE_STRING) return slice_text(render, owner, first, stride, n, out);

@@ -4,7 +4,7 @@
  * Always true: integers have 64 bits; a result beyond them fails, nothing wraps. */
 #include <math.h>
 
-#include "tokenizer/template_eval.h"
+#include "tokenizer/template_strings.h"
 
 static const char *const signs[] = {[OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",
                                     [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**"};
@@ -139,9 +139,9 @@ Status value_concat(Render *render, Value a, Value b, Value *out) {
 static Status repeat(Render *render, Value what, int64_t times, Value *out) {
   if (times < 0) times = 0;
   if (what.kind == VALUE_STRING) {
-    size_t mark = put_mark(render);
-    for (int64_t i = 0; i < times && what.text->size; i++) TRY(put_text(render, *what.text));
-    TRY(put_take(render, mark, out));
+    Text repeated;
+    TRY(string_repeated(render, *what.text, (size_t)times, &repeated));
+    TRY(value_text(render, repeated, out));
     out->is_safe = what.is_safe;
     return STATUS_OK;
   }
@@ -175,6 +175,8 @@ Status value_binary(Render *render, Operator op, Value a, Value b, Value *out) {
   if (a.kind == VALUE_STRING && op == OP_MOD) return format_percent(render, *a.text, b, out);
   if (a.kind == VALUE_UNDEFINED) return render_undefined(render, a);
   if (b.kind == VALUE_UNDEFINED) return render_undefined(render, b);
+  if (a.kind == VALUE_HUGE || b.kind == VALUE_HUGE)
+    return render_fail(render, "an integer of the variables is beyond 64 bits");
   if (value_is_integer(a) && value_is_integer(b))
     return integer_binary(render, op, value_integer(a), value_integer(b), out);
   if (value_is_number(a) && value_is_number(b))

@@ -133,8 +133,9 @@ static void group_digits(const Spec *spec, char digits[MAX_DIGITS]) {
 }
 
 static Status put_fill(Render *render, Text fill, int64_t count) {
-  for (int64_t i = 0; i < count; i++) TRY(put_text(render, fill));
-  return STATUS_OK;
+  Text all;
+  TRY(string_repeated(render, fill, count > 0 ? (size_t)count : 0, &all));
+  return put_text(render, all);
 }
 
 /* How many zeros make digits of the width, and the separators between them. */

@@ -480,6 +480,12 @@ static Status string_zfill(Render *render, Value self, const Args *args, Value *
   return put_take(render, mark, out);
 }
 
+static Status put_spaces(Render *render, size_t count) {
+  Text spaces;
+  TRY(string_repeated(render, text_literal(" "), count, &spaces));
+  return put_text(render, spaces);
+}
+
 /* Tabs as spaces up to the next multiple of a width, counted in characters from the line's beginning. */
 static Status string_expandtabs(Render *render, Value self, const Args *args, Value *out) {
   Text text = *self.text;
@@ -490,7 +496,7 @@ static Status string_expandtabs(Render *render, Value self, const Args *args, Va
     next = at + text_step(text, at);
     char c = text.data[at];
     size_t spaces = c == '\t' && width > 0 ? (size_t)width - column % (size_t)width : 0;
-    for (size_t i = 0; i < spaces; i++) TRY(put_trusted(render, " "));
+    TRY(put_spaces(render, spaces));
     if (c != '\t') TRY(put_text(render, text_slice(text, at, next)));
     column = c == '\n' || c == '\r' ? 0 : c == '\t' ? column + spaces : column + 1;
   }

@@ -127,12 +127,7 @@ Status parser_node(Parser *parser, NodeKind kind, Node **node) {
   *node = arena_alloc(&parser->template->arena, 1, sizeof **node, parser->err);
   if (!*node) return STATUS_FAILED;
   const Token *token = &parser->token;
-  **node = (Node){.kind = kind,
-                  .line = token->line,
-                  .at = token->at,
-                  .end = token->at + token->size,
-                  .depth = 1,
-                  .symbol = -1};
+  **node = (Node){.kind = kind, .at = token->at, .end = token->at + token->size, .depth = 1, .symbol = -1};
   return STATUS_OK;
 }
 
@@ -424,8 +419,9 @@ static Status check_names(const Template *template, const Node *node, bool soft,
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;
   if (is_named && !node->builtin && !soft)
-    return error_set(err, STATUS_MODEL, "%s: line %d: there is no %s \"%.*s\"", template->name, node->line,
-                     node->kind == NODE_FILTER ? "filter" : "test", (int)node->text.size, node->text.data);
+    return error_set(err, STATUS_MODEL, "%s: line %d: there is no %s \"%.*s\"", template->name,
+                     template_line(template, node->at), node->kind == NODE_FILTER ? "filter" : "test",
+                     (int)node->text.size, node->text.data);
   bool inside = soft || node->kind == NODE_IF || node->kind == NODE_COND;
   TRY(check_names(template, node->a, inside, err));
   TRY(check_names(template, node->b, inside, err));
@@ -490,6 +486,12 @@ void template_close(Template *parsed) {
   free(parsed->symbols.slots);
   free(parsed->name);
   free(parsed);
+}
+
+int template_line(const Template *template, size_t at) {
+  int line = 1;
+  for (size_t i = 0; i < at; i++) line += template->source.data[i] == '\n';
+  return line;
 }
 
 bool template_mentions(const Template *parsed, const char *variable) {

@@ -67,8 +67,9 @@ Status render_placed(Render *render, const Node *node, Status status) {
   while (shown < size && shown < 60 && source.data[node->at + shown] != '\n')
     shown += text_step(source, node->at + shown);
   Error reason = *render->err;
-  return error_set(render->err, status, "%s: line %d: %.*s%s: %s", render->template->name, node->line,
-                   (int)shown, source.data + node->at, shown < size ? "..." : "", reason.text);
+  return error_set(render->err, status, "%s: line %d: %.*s%s: %s", render->template->name,
+                   template_line(render->template, node->at), (int)shown, source.data + node->at,
+                   shown < size ? "..." : "", reason.text);
 }
 
 const char *render_shown(Render *render, Value value) {

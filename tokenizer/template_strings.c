@@ -41,9 +41,32 @@ Status string_replaced(Render *render, Text text, Text old, Text new, int64_t co
   return put_take(render, mark, out);
 }
 
-static Status put_times(Render *render, Text fill, size_t times) {
-  for (size_t i = 0; i < times; i++) TRY(put_text(render, fill));
+Status string_repeated(Render *render, Text text, size_t times, Text *out) {
+  size_t size;
+  *out = text_literal("");
+  if (text.size == 0 || times == 0) return STATUS_OK;
+  if (__builtin_mul_overflow(text.size, times, &size) || size > RENDER_MAX_TEXT)
+    return render_fail(render, "a text would have more than %zu MB", RENDER_MAX_TEXT >> 20);
+  TRY(render_charge_bytes(render, size));
+  char *copies = render_alloc(render, size, 1);
+  if (!copies) return render_no_memory(render);
+  memcpy(copies, text.data, text.size);
+  for (size_t done = text.size; done < size; done += done <= size - done ? done : size - done)
+    memcpy(copies + done, copies, done <= size - done ? done : size - done);
+  *out = text_of(copies, size, text.runs[0].trusted);
+  if (text.n_runs == 1) return STATUS_OK;
+  size_t mark = put_mark(render); /* of several runs: one by one */
+  Value repeated;
+  for (size_t i = 0; i < times; i++) TRY(put_text(render, text));
+  TRY(put_take(render, mark, &repeated));
+  *out = *repeated.text;
   return STATUS_OK;
+}
+
+static Status put_times(Render *render, Text fill, size_t times) {
+  Text all;
+  TRY(string_repeated(render, fill, times, &all));
+  return put_text(render, all);
 }
 
 Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out) {

@@ -6,6 +6,8 @@
 
 typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
 
+/* The text that often; what it takes is the size of the result. */
+Status string_repeated(Render *render, Text text, size_t times, Text *out);
 Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
                        Value *out); /* -1: all */
 Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out);

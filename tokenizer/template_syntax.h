@@ -144,7 +144,6 @@ typedef struct {
 struct Node {
   NodeKind kind;
   Operator op;
-  int line;
   size_t at, end; /* in the source, for messages */
   int depth;      /* of the tree below it */
   int symbol;     /* a variable's number */
@@ -176,6 +175,9 @@ struct Template {
   NodeList body;
   int loop, caller, varargs, kwargs; /* symbols */
 };
+
+/* The line of a place in the source, from 1. */
+int template_line(const Template *template, size_t at);
 
 Status symbols_add(Symbols *symbols, Text name, int *symbol, Error *err);
 int symbols_find(const Symbols *symbols, Text name); /* -1: not there */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/frame.h"
 #include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -39,7 +38,6 @@ static void use(const Tokenizer *tokenizer) {
     buffer_release(&decoded);
     id_list_release(&ids);
   }
-  chat_format_of(tokenizer);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -1,0 +1,432 @@
+/* test_template.c - templates make of their variables what jinja2 makes of them, say whose text is whose, and end.
+ *
+ * test/data/templates/cases.jsonl is the reference's (make_template_cases.py). What the reference refuses is refused
+ * here; its wording is jinja2's where a template's author may look for it, which a list of its own holds. */
+#include <time.h>
+
+#include "small.h"
+#include "tokenizer/template.h"
+
+static const int64_t july = 1721952000; /* 26 July 2024 */
+
+typedef struct {
+  Status status;
+  bool raised;
+  TrustedText text;
+  Error err;
+} Result;
+
+static Result render(const char *text, size_t size, const Json *variables, const Json *specials) {
+  Result result = {.status = STATUS_OK};
+  Template *template;
+  result.status = template_parse("t", text, size, &template, &result.err);
+  const TemplateInput input = {variables, specials, july};
+  if (result.status == STATUS_OK)
+    result.status = template_render(template, &input, &result.text, &result.raised, &result.err);
+  template_close(template);
+  return result;
+}
+
+static Json *parse(const char *text) {
+  Json *json;
+  Error err;
+  if (json_parse("test", STATUS_FAILED, text, strlen(text), NULL, 0, &json, &err)) fail_msg("%s", err.text);
+  return json;
+}
+
+static void check_text(const Result *result, const Json *expected, const char *template) {
+  size_t size;
+  const char *text = json_string(expected, &size);
+  if (result->text.text.size != size || (size && memcmp(result->text.text.data, text, size) != 0))
+    fail_msg("%s\n gives    %.*s\n expected %.*s\n %s", template, (int)result->text.text.size,
+             result->text.text.data ? result->text.text.data : "", (int)size, text, result->err.text);
+}
+
+/* The runs cover the text and differ from their neighbours. */
+static void check_runs(const TrustedText *text) {
+  size_t at = 0;
+  for (size_t i = 0; i < text->n_runs; i++) {
+    assert_true(text->runs[i].end > at);
+    assert_true(i == 0 || text->runs[i].trusted != text->runs[i - 1].trusted);
+    assert_int_equal(utf8_valid_prefix(text->text.data + at, text->runs[i].end - at), text->runs[i].end - at);
+    at = text->runs[i].end;
+  }
+  assert_int_equal(at, text->text.size);
+}
+
+static void check_case(const Json *line, const Json *variables) {
+  size_t size;
+  const char *template = json_string(json_member(line, "template"), &size);
+  Result result = render(template, size, variables, NULL);
+  check_runs(&result.text);
+  if (json_member(line, "rendered")) {
+    if (result.status != STATUS_OK) fail_msg("%s\n fails: %s", template, result.err.text);
+    check_text(&result, json_member(line, "rendered"), template);
+  } else if (json_member(line, "error")) {
+    assert_int_equal(result.status, STATUS_USAGE);
+    assert_true(result.raised);
+    check_text(&result, json_member(line, "error"), template);
+  } else if (result.status != STATUS_MODEL || result.raised || strncmp(result.err.text, "t: line ", 8) != 0) {
+    fail_msg("%s\n status %d: %s", template, result.status, result.err.text);
+  }
+  trusted_text_release(&result.text);
+}
+
+static void cases_are_rendered_as_jinja2_does(void **state) {
+  (void)state;
+  MappedFile file;
+  Error err;
+  assert_int_equal(file_map("test/data/templates/cases.jsonl", STATUS_FAILED, &file, &err), STATUS_OK);
+  Json *variables = NULL;
+  int n = 0;
+  const char *at = (const char *)file.data, *end = at + file.size;
+  for (const char *newline; at < end && (newline = memchr(at, '\n', (size_t)(end - at))); at = newline + 1) {
+    Json *line;
+    assert_int_equal(json_parse("cases", STATUS_FAILED, at, (size_t)(newline - at), NULL, 0, &line, &err),
+                     STATUS_OK);
+    if (!variables) {
+      variables = line;
+      continue;
+    }
+    check_case(line, json_member(variables, "variables"));
+    json_free(line);
+    n++;
+  }
+  json_free(variables);
+  file_unmap(&file);
+  assert_true(n > 800);
+}
+
+/* --- messages */
+
+typedef struct {
+  const char *template, *expected;
+} Pair;
+
+static void failures_name_line_and_construct(void **state) {
+  (void)state;
+  static const Pair pairs[] = {
+      {"a\n{{ x.y }}", "t: line 2: x.y: 'x' is undefined"},
+      {"{{ d.a.b }}", "t: line 1: d.a.b: 'dict object' has no attribute 'a'"},
+      {"{{ l[7].x }}", "t: line 1: l[7].x: list object has no element 7"},
+      {"{{ l.append(1) }}",
+       "t: line 1: l.append(1): access to attribute 'append' of 'list' object is unsafe."},
+      {"\n\n{% for x in 5 %}\n{% endfor %}", "t: line 3: {% for x in 5 %}: 'int' object is not iterable"},
+      {"{{ 1 + (2\n - 'a') }}", "t: line 1: (2...: unsupported operand type(s) for -: 'int' and 'str'"},
+      {"{{ 1 |", "t: line 1: the template ends, expected a name"},
+      {"{% if 1 %}", "t: line 1: the template ends, expected {% endif %}"},
+      {"{% if 1 %}\n{% endfor %}", "t: line 2: the tag {% endfor %} is not supported here"},
+      {"{% include 'x' %}", "t: line 1: the tag {% include %} is not supported here"},
+      {"{{ 1|nosuch }}", "t: line 1: there is no filter \"nosuch\""},
+      {"{{ 9223372036854775807 + 1 }}",
+       "t: line 1: 9223372036854775807 + 1: the result of + is beyond 64 bits"},
+      {"\xff", "t: is not valid UTF-8: byte 0xff at offset 0"},
+      {"{{ '\\ud800' }}", "t: line 1: a string has an escape that is not supported"},
+  };
+  Json *variables = parse("{\"d\": {}, \"l\": [1]}");
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    Result result = render(pairs[i].template, strlen(pairs[i].template), variables, NULL);
+    assert_int_equal(result.status, STATUS_MODEL);
+    assert_string_equal(result.err.text, pairs[i].expected);
+    assert_int_equal(result.text.text.size, 0);
+    trusted_text_release(&result.text);
+  }
+  json_free(variables);
+}
+
+static void an_exception_of_the_template_is_told_exactly(void **state) {
+  (void)state;
+  const char *text = "before {{ raise_exception('no ' ~ m.role ~ '\\nhere') }}";
+  Json *variables = parse("{\"m\": {\"role\": \"wizard\"}}");
+  Result result = render(text, strlen(text), variables, NULL);
+  assert_int_equal(result.status, STATUS_USAGE);
+  assert_true(result.raised);
+  assert_string_equal(result.err.text, "no wizard?here"); /* a message is one line; the text is not */
+  assert_int_equal(result.text.text.size, 14);
+  assert_memory_equal(result.text.text.data, "no wizard\nhere", 14);
+  trusted_text_release(&result.text);
+  json_free(variables);
+}
+
+/* --- whose text it is */
+
+/* The text with what is not trusted between brackets. */
+static void mark(const TrustedText *text, char *out, size_t size) {
+  size_t n = 0, at = 0;
+  for (size_t i = 0; i < text->n_runs; i++) {
+    const char *open = text->runs[i].trusted ? "" : "[", *close = text->runs[i].trusted ? "" : "]";
+    n += (size_t)snprintf(out + n, size - n, "%s%.*s%s", open, (int)(text->runs[i].end - at),
+                          text->text.data + at, close);
+    at = text->runs[i].end;
+  }
+  out[n] = '\0';
+}
+
+static void text_keeps_whose_it_is(void **state) {
+  (void)state;
+  static const Pair pairs[] = {
+      {"<a>{{ c }}<b>", "<a>[Hi there]<b>"},
+      {"{{ '<a>' + c + '<b>' }}", "<a>[Hi there]<b>"},
+      {"{{ '<a>' ~ c ~ '<b>' }}", "<a>[Hi there]<b>"},
+      {"{{ bos_token ~ m.role ~ m.content }}", "<s>user[ <x> ]"},
+      {"{{ m['content']|trim }}", "[<x>]"},
+      {"{{ ('<a>' + c)[1:6] }}", "a>[Hi ]"},
+      {"{{ ('<a>' + c)[::-1] }}", "[ereht iH]>a<"},
+      {"{{ ('<a>' + c)[-1] ~ ('<a>' + c)[0] }}", "[e]<"},
+      {"{{ c.replace('Hi', '<eos>') }}", "<eos>[ there]"},
+      {"{{ '<x>|<y>'.replace('|', c) }}", "<x>[Hi there]<y>"},
+      {"{{ c.replace('there', m.content) }}", "[Hi  <x> ]"},
+      {"{{ ('<a>' ~ c).split(' ')[0] }}", "<a>[Hi]"},
+      {"{{ ['<a>', c, '<b>']|join('+') }}", "<a>+[Hi there]+<b>"},
+      {"{{ c.split(' ')|join('<sep>') }}", "[Hi]<sep>[there]"},
+      {"{{ ('<a>' ~ c)|upper ~ ('<A>' ~ c)|lower ~ ('<a>' ~ c)|title }}",
+       "<A>[HI THERE]<a>[hi there]<A>[hi There]"},
+      {"{{ m|tojson }}", "{\"[role]\": \"user\", \"[content]\": \"[ <x> ]\"}"},
+      {"{{ {'k': c + '\"'}|tojson }}", "{\"k\": \"[Hi there]\\\"\"}"},
+      {"{{ {'k': c} }}", "{'k': '[Hi there]'}"},
+      {"{{ '<%s>' % c ~ '<{}>'.format(c) ~ '<%s|%5s>'|format(c, 'x') }}",
+       "<[Hi there]><[Hi there]><[Hi there]|    x>"},
+      {"{{ '{:>10}|'.format(c) }}", "  [Hi there]|"},
+      {"{% set x %}<a>{{ c }}<b>{% endset %}{{ x }}{{ x|length }}", "<a>[Hi there]<b>14"},
+      {"{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(c) }}{{ f('y') }}", "<[Hi there]><y>"},
+      {"{% filter upper %}<a>{{ c }}{% endfilter %}", "<A>[HI THERE]"},
+      {"{% set ns = namespace(t='') %}{% for x in c.split() %}{% set ns.t = ns.t ~ x ~ '/' %}{% endfor %}{{ "
+       "ns.t }}",
+       "[Hi]/[there]/"},
+      {"{% for x in 'a' ~ c[:2] %}{{ x }}.{% endfor %}", "a.[H].[i]."},
+      {"{{ [c, '<a>']|map('upper')|list|first }}{{ [c, '<a>']|last }}", "[HI THERE]<a>"},
+      {"{{ ('<a>' ~ c ~ '<b>').strip('<ab>') }}", "[Hi there]"},
+      {"{{ c|indent(2, true) ~ c|e ~ ('<' ~ c)|e }}", "  [Hi thereHi there]&lt;[Hi there]"},
+      {"{{ (c ~ '\\n<a>')|indent(2) }}", "[Hi there]\n  <a>"},
+      {"{{ c|truncate(6, true, '<e>', 0) }}", "[Hi ]<e>"},
+      {"{{ ('a' ~ c).partition(' ')|join('|') }}", "a[Hi]|[ ]|[there]"},
+      {"{{ c.center(12, '*') ~ '7'.zfill(3) }}", "**[Hi there]**007"},
+      {"{{ c * 2 ~ '<a>' * 2 }}", "[Hi thereHi there]<a><a>"},
+      {"{{ tools[0].name }}{{ role }}", "[f]outer"},
+      {"{{ n ~ f ~ none ~ true }}", "52.5NoneTrue"},
+      {"{{ m.keys()|list|first ~ m.items()|first|last }}", "[role]user"},
+      {"{{ strftime_now('%Y') ~ c|length }}", "20248"},
+  };
+  Json *variables =
+      parse("{\"c\": \"Hi there\", \"m\": {\"role\": \"user\", \"content\": \" <x> \"}, \"n\": 5, \"f\": 2.5,"
+            "\"tools\": [{\"name\": \"f\"}], \"role\": \"outer\"}");
+  Json *specials = parse("{\"bos_token\": \"<s>\"}");
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    Result result = render(pairs[i].template, strlen(pairs[i].template), variables, specials);
+    char found[512];
+    if (result.status != STATUS_OK) fail_msg("%s: %s", pairs[i].template, result.err.text);
+    check_runs(&result.text);
+    mark(&result.text, found, sizeof found);
+    assert_string_equal(found, pairs[i].expected);
+    trusted_text_release(&result.text);
+  }
+  json_free(specials);
+  json_free(variables);
+}
+
+static void a_role_that_is_no_string_is_not_trusted(void **state) {
+  (void)state;
+  const char *text = "{{ messages[0].role.x }}{{ messages[0].role.role }}{{ role }}";
+  Json *variables =
+      parse("{\"messages\": [{\"role\": {\"x\": \"<a>\", \"role\": \"<b>\"}}], \"role\": [\"<c>\"]}");
+  Result result = render(text, strlen(text), variables, NULL);
+  char found[64];
+  mark(&result.text, found, sizeof found);
+  assert_string_equal(found, "[<a>]<b>['[<c>]']");
+  trusted_text_release(&result.text);
+  json_free(variables);
+}
+
+/* --- limits */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* None may take long: the bound is some ten times what the slowest takes, for sanitizers and slow machines. */
+static void what_does_not_end_is_ended(void **state) {
+  (void)state;
+  static const Pair pairs[] = {
+      {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "steps"},
+      {"{% for i in range(100000) %}{% for j in range(100000) %}{% set x = i ~ j %}{% endfor %}{% endfor %}",
+       ""},
+      {"{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+       "MB"},
+      {"{% set ns = namespace(s=[1]) %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+       ""},
+      {"{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}", "writes more than 64 MB"},
+      {"{{ 'x' * 9999999999 }}", "MB"},
+      {"{{ [1] * 9999999999 }}", "elements"},
+      {"{{ '%999999999s' % 1 }}", "MB"},
+      {"{{ '{:>999999999}'.format(1) }}", ""},
+      {"{{ '%.999999999f' % 1.5 }}", "precision"},
+      {"{{ 'x'.center(9999999999) }}", ""},
+      {"{{ 'x'|indent(9999999999) }}", ""},
+      {"{{ [1]|tojson(indent=999999999) }}", ""},
+      {"{% for i in range(99) %}{{ [1]|batch(9000000, 2)|list|length }}{% endfor %}", ""},
+      {"{{ [1]|slice(9000000)|list|length }}{{ [1]|slice(9000000)|list|length }}", ""},
+      {"{{ ('a' * 1000000).rfind('b' ~ 'a' * 500000) }}", "steps"},
+      {"{% for i in range(1000) %}{{ ('a' * 1000000).count('aa') and '' }}{% endfor %}", "steps"},
+      {"{% for i in range(100000) %}{{ ('ab' * 100000).replace('a', 'b') and '' }}{% endfor %}", ""},
+      {"{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "nested too deep"},
+      {"{% macro f(n) %}{{ f(n ~ n) }}{% endmacro %}{{ f('ab') }}", ""},
+      {"{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}", "nested too deep"},
+      {"{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns }}", "nested too deep"},
+      {"{% set ns = namespace() %}{% set ns.a = ns %}{{ ns.a.a == ns }}{{ [ns] }}", "nested too deep"},
+      {"{% set ns = namespace(a=[]) %}{% for i in range(5000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a "
+       "}}",
+       "deep"},
+      {"{% set ns = namespace(a=[], b=[]) %}{% for i in range(5000) %}{% set ns.a, ns.b = [ns.a], [ns.b] "
+       "%}{% endfor %}"
+       "{{ ns.a == ns.b }}{{ ns.a < ns.b }}",
+       "deep"},
+      {"{{ dict(range(100000)|map('string')|map('list')) }}", ""},
+      {"{% for i in range(100000) %}{% for j in range(99) if false %}{% endfor %}{{ loop.length }}{% endfor "
+       "%}",
+       ""},
+  };
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    double begin = seconds();
+    Result result = render(pairs[i].template, strlen(pairs[i].template), NULL, NULL);
+    double took = seconds() - begin;
+    if (result.status != STATUS_MODEL || !strstr(result.err.text, pairs[i].expected))
+      fail_msg("%s: status %d: %s", pairs[i].template, result.status, result.err.text);
+    if (took > 5) fail_msg("%s: takes %.1f s", pairs[i].template, took);
+    trusted_text_release(&result.text);
+  }
+}
+
+static void what_is_nested_too_deep_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *before, *inside, *after;
+    bool refused;
+  } kinds[] = {{"{{ ", "(", "1", true},
+               {"{{ ", "[", "1", true},
+               {"{{ ", "-", "1 }}", true},
+               {"{{ ", "not ", "1 }}", true},
+               {"{{ 1", "+1", " }}", true},
+               {"{{ 1", "|abs", " }}", true},
+               {"{{ x", ".a", " }}", true},
+               {"{{ x", "()", " }}", true},
+               {"{{ 1", " if 1 else 1", " }}", true},
+               {"", "{% if 1 %}", "", true},
+               {"", "{% for x in y %}", "", true},
+               {"{{ ", "{1:", "1", true},
+               {"{% if 1 %}", "{% elif 1 %}", "{% endif %}", true},
+               {"{{ 1", " ~ 1", " }}", false},
+               {"{{ 1", " < 2", " }}", false},
+               {"{{ 'a'", " 'a'", " }}", false},
+               {"", "{{ 1 }}", "", false},
+               {"", "{# x #}", "", false},
+               {"{% set x = 1", ", 1", " %}", false}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    Buffer text = {0};
+    buffer_append_string(&text, kinds[i].before, NULL);
+    for (int k = 0; k < 20000; k++) buffer_append_string(&text, kinds[i].inside, NULL);
+    buffer_append_string(&text, kinds[i].after, NULL);
+    Result result = render(text.data, text.size, NULL, NULL);
+    if ((result.status == STATUS_MODEL) != kinds[i].refused)
+      fail_msg("%s: %s", kinds[i].inside, result.err.text);
+    trusted_text_release(&result.text);
+    buffer_release(&text);
+  }
+}
+
+/* Values as deep as JSON may be, and evaluation as deep as it may go, on the stack there is. */
+static void the_deepest_that_is_allowed_works(void **state) {
+  (void)state;
+  Buffer text = {0};
+  for (int i = 0; i < 500; i++) buffer_append_string(&text, "[", NULL);
+  for (int i = 0; i < 500; i++) buffer_append_string(&text, "]", NULL);
+  Json *variables;
+  Error err;
+  Buffer json = {0};
+  buffer_printf(&json, NULL, "{\"a\": %.*s, \"b\": %.*s}", (int)text.size, text.data, (int)text.size,
+                text.data);
+  assert_int_equal(json_parse("deep", STATUS_FAILED, json.data, json.size, NULL, 0, &variables, &err),
+                   STATUS_OK);
+  const char *template = "{{ a }}{{ a|tojson }}{{ a == b }}"
+                         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(100) }}";
+  Result result = render(template, strlen(template), variables, NULL);
+  if (result.status != STATUS_OK) fail_msg("%s", result.err.text);
+  assert_int_equal(result.text.text.size, 2004);
+  trusted_text_release(&result.text);
+  json_free(variables);
+  buffer_release(&json);
+  buffer_release(&text);
+}
+
+/* --- the rest of the interface */
+
+static void a_template_says_what_it_mentions(void **state) {
+  (void)state;
+  const char *text = "{% if enable_thinking is defined %}<think>{% endif %}{{ d.documents }}";
+  Template *template;
+  Error err;
+  assert_int_equal(template_parse("t", text, strlen(text), &template, &err), STATUS_OK);
+  assert_true(template_mentions(template, "enable_thinking"));
+  assert_true(template_mentions(template, "d"));
+  assert_false(template_mentions(template, "documents"));
+  assert_false(template_mentions(template, "messages"));
+  assert_true(template_writes(template, "<think>"));
+  assert_false(template_writes(template, "</think>"));
+  template_close(template);
+}
+
+static void variables_win_over_specials_and_what_is_built_in(void **state) {
+  (void)state;
+  const char *text =
+      "{{ bos_token }}{{ eos_token }}{{ range }}{{ pad_token is defined }}{{ pad_token is none }}";
+  Json *variables = parse("{\"bos_token\": \"mine\", \"range\": 3, \"pad_token\": null}");
+  Json *specials = parse("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\"}");
+  Result result = render(text, strlen(text), variables, specials);
+  char found[64];
+  mark(&result.text, found, sizeof found);
+  assert_string_equal(found, "[mine]</s>3TrueTrue");
+  trusted_text_release(&result.text);
+  json_free(specials);
+  json_free(variables);
+}
+
+static void renderings_are_appended(void **state) {
+  (void)state;
+  Template *template;
+  Error err;
+  bool raised;
+  TrustedText out = {0};
+  Json *variables = parse("{\"x\": \"u\"}");
+  const TemplateInput input = {variables, NULL, july};
+  assert_int_equal(template_parse("t", "a{{ x }}", 8, &template, &err), STATUS_OK);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(template_render(template, &input, &out, &raised, &err), STATUS_OK);
+  template_close(template);
+  assert_int_equal(template_parse("t", "b{{ x }}{{ x.y.z }}", 19, &template, &err), STATUS_OK);
+  assert_int_equal(template_render(template, &input, &out, &raised, &err), STATUS_MODEL);
+  template_close(template);
+  char found[64];
+  check_runs(&out);
+  mark(&out, found, sizeof found);
+  assert_string_equal(found, "a[u]a[u]");
+  trusted_text_release(&out);
+  json_free(variables);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(cases_are_rendered_as_jinja2_does),
+      cmocka_unit_test(failures_name_line_and_construct),
+      cmocka_unit_test(an_exception_of_the_template_is_told_exactly),
+      cmocka_unit_test(text_keeps_whose_it_is),
+      cmocka_unit_test(a_role_that_is_no_string_is_not_trusted),
+      cmocka_unit_test(what_does_not_end_is_ended),
+      cmocka_unit_test(what_is_nested_too_deep_is_refused),
+      cmocka_unit_test(the_deepest_that_is_allowed_works),
+      cmocka_unit_test(a_template_says_what_it_mentions),
+      cmocka_unit_test(variables_win_over_specials_and_what_is_built_in),
+      cmocka_unit_test(renderings_are_appended),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
