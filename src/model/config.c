@@ -251,8 +251,7 @@ static Status parse_config(const Reader *r, ModelConfig *config) {
   TRY(parse_sizes(&text, architecture, config));
   TRY(parse_arithmetic(&text, architecture, config));
   TRY(config_parse_positions(&text, architecture, config));
-  TRY(reader_bool(&text, "tie_word_embeddings", architecture->tied || config->text_part,
-                  &config->tied_embeddings));
+  TRY(reader_bool(&text, "tie_word_embeddings", architecture->tied, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, architecture->bos, architecture->eos, config));
   if (config->text_part) TRY(parse_beside_text(r, config));
   TRY(reader_object(r, "quantization_config", quant_name, &quant));

@@ -83,15 +83,21 @@ static Status take_embedding(Loader *loader) {
   return STATUS_OK;
 }
 
+static bool has_head(const Loader *loader) {
+  static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (hf_find(loader, loader->head, parts[i])) return true;
+  return false;
+}
+
 /* A tied head is the embedding, whatever else the file holds under its name: so transformers 4 has it. The
- * text part of several has a head of its own where there is one: configs of those say "tied" of themselves,
- * or nothing. */
+ * text part of several has a head of its own where there is one, whatever the config says: published ones
+ * say "tied" of themselves, or nothing. */
 static Status take_head(Loader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
   *head = (Linear){.kind = LINEAR_DENSE, .n_in = model->config.hidden, .n_out = model->config.vocab_size};
-  if (model->config.text_part && hf_find(loader, loader->head, ".weight"))
-    model->config.tied_embeddings = false;
+  if (model->config.text_part) model->config.tied_embeddings = !has_head(loader);
   if (model->config.tied_embeddings) {
     head->name = "model.embed_tokens";
     head->weight = model->embedding.data;
