@@ -5,6 +5,7 @@ The model is the tiny one, which writes stories whatever it is told; what is tes
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -111,6 +112,19 @@ def test_without_a_prompt_auk_on_a_terminal_is_a_chat(auk, stories, template, tm
     terminal = Terminal([*auk, "-m", str(stories), "--json"], environment)
     terminal.wait("no prompt")
     assert terminal.end() == 2
+
+
+def test_answers_alone_go_into_a_pipe_while_a_person_types(auk, stories, template, tmp_path):
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
+    command = f"{shlex.join(auk)} chat -m '{stories}' --chat-template '{template}' -n 10 | cat > '{tmp_path}/answers'"
+    terminal = Terminal(["sh", "-c", command], environment)
+    terminal.ready()
+    terminal.say("One.")
+    terminal.say(f"/save {tmp_path}/talk.json")
+    terminal.type("\x04")
+    terminal.end()
+    answer = json.loads((tmp_path / "talk.json").read_text())["messages"][1]["content"]
+    assert (tmp_path / "answers").read_text() == answer + "\n"
 
 
 @pytest.fixture
