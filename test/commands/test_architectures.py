@@ -1,0 +1,194 @@
+"""Checkpoints of the architectures that are not Llama's children: other spellings of the same are the same to the bit,
+and a part that is missing, too much or of another shape is named."""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import checkpoint  # noqa: E402  (from scripts/)
+
+MINIATURES = ROOT / "test" / "data" / "miniatures"
+IDS = " ".join(str(i * 7 % 104) for i in range(60))  # longer than any window of them
+LIMIT_S = 60
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """changed(name, config=..., tensors=...): the miniature with what these functions make of its config.json and of
+    its tensors by name."""
+
+    def make(name, config=None, tensors=None, folder="changed"):
+        folder = tmp_path / folder
+        shutil.copytree(MINIATURES / name, folder)
+        if config:
+            members = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps(config(members) or members))
+        if tensors:
+            stored = {key: value.copy()
+                      for key, value in checkpoint.read_safetensors(folder / "model.safetensors").items()}
+            checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors(stored) or stored)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def logits(auk, tmp_path):
+    (tmp_path / "ids").write_text(IDS)
+
+    def of(model, *flags):
+        out = tmp_path / "logits.npy"
+        subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out, "--device",
+                        "cpu", "-t", "1", *flags], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S)
+        return np.load(out)
+
+    return of
+
+
+def renamed(old, new):
+    return lambda tensors: {name.replace(old, new, 1): array for name, array in tensors.items()}
+
+
+def without(*names):
+    return lambda tensors: {name: array for name, array in tensors.items() if name not in names}
+
+
+def with_config(**members):
+    def change(config):
+        config.update(members)
+        return {key: value for key, value in config.items() if value is not None}
+    return change
+
+
+# --- other spellings
+
+SAME = {
+    "gemma 3 by transformers 5": ("gemma3-awq", with_config(
+        rope_theta=None, rope_local_base_freq=None, rope_scaling=None, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}), None),
+    "gemma 3 layer by layer": ("gemma3-awq", with_config(
+        sliding_window_pattern=None, layer_types=(["sliding_attention"] * 2 + ["full_attention"]) * 2), None),
+    "gemma 2 layer by layer": ("gemma2-awq", with_config(
+        layer_types=["sliding_attention", "full_attention"] * 2, hidden_act="gelu_pytorch_tanh"), None),
+    "a text part alone": ("gemma3-text-part", None, renamed("language_model.", "")),
+    "a text part by new transformers": (
+        "gemma3-text-part", None, renamed("language_model.model.", "model.language_model.")),
+    "a text part by old transformers": ("mistral3-text-part", None, lambda tensors: {
+        ("language_model." + name if name.startswith("lm_head")
+         else name.replace("model.language_model.", "language_model.model.")): array
+        for name, array in tensors.items()}),
+    "a text part that says it is tied": ("mistral3-text-part", with_config(tie_word_embeddings=True), None),
+    "smollm3 by its list": ("smollm3-awq", with_config(
+        no_rope_layers=[1, 1, 1, 0, 0], no_rope_layer_interval=2, layer_types=["full_attention"] * 4), None),
+    "phi-3 by transformers 5": ("phi3-longrope-long", lambda config: {
+        **{key: value for key, value in config.items() if key not in ("rope_scaling", "rope_theta",
+                                                                     "partial_rotary_factor")},
+        "rope_parameters": {**config["rope_scaling"], "rope_type": "longrope", "type": "longrope",
+                            "rope_theta": config["rope_theta"], "partial_rotary_factor": 0.75}}, None),
+    "phi-3 by its first name for longrope": ("phi3-longrope", lambda config: {
+        **config, "rope_scaling": {**config["rope_scaling"], "type": "su"}}, None),
+    "granite's tensors of others": ("granite-awq", None, lambda tensors: {
+        **tensors, "model.rotary_emb.inv_freq": np.zeros(8, np.float32)}),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_another_spelling_is_the_same(case, changed, logits):
+    name, config, tensors = SAME[case]
+    assert np.array_equal(logits(changed(name, config, tensors)), logits(MINIATURES / name))
+
+
+def test_a_text_part_without_a_head_is_tied(changed, logits):
+    """As transformers ties it; its own head is another matrix."""
+    tied = changed("mistral3-text-part", None, without("lm_head.weight"))
+    assert not np.array_equal(logits(tied), logits(MINIATURES / "mistral3-text-part"))
+    own = changed("mistral3-text-part", None, lambda tensors: {
+        **tensors, "lm_head.weight": tensors["model.language_model.embed_tokens.weight"]}, folder="own")
+    assert np.array_equal(logits(tied), logits(own))
+
+
+def test_longrope_is_of_the_whole_text(logits):
+    """Texts up to the original length have one set of positions, longer ones another, in all of their tokens: cut into
+    any steps, and not what a shorter text has for its beginning."""
+    model = MINIATURES / "phi3-longrope-long"  # 32 tokens
+    short, longer = (logits(model, "--kv", "f32", "--max-tokens", str(n)) for n in (32, 33))
+    assert not np.allclose(longer[:32], short)
+    assert np.array_equal(logits(model, "--kv", "f32", "--max-tokens", "33", "--chunk", "5"), longer)
+    assert np.array_equal(logits(model, "--kv", "f32", "--max-tokens", "20"), short[:20])
+
+
+# --- what is wrong with a part
+
+def cut(name, *shape):
+    def change(tensors):
+        tensors[name] = tensors[name][tuple(slice(side) for side in shape)].copy()
+    return change
+
+
+def not_a_number(name):
+    def change(tensors):
+        tensors[name][3] = np.nan
+    return change
+
+
+PHI, LAYER = "model.layers.1.self_attn.qkv_proj", "model.layers.1."
+WRONG = {
+    "a fused matrix is missing": (
+        "phi3-awq", None, without(PHI + ".qweight"), f"tensor {PHI}.weight is missing (and so is its qweight)"),
+    "matrices are not fused": (
+        "phi3-awq", None, renamed("qkv_proj", "q_proj"), "tensor model.layers.0.self_attn.qkv_proj.weight is missing"),
+    "a fused matrix is too narrow": (
+        "phi3-awq", None, cut(PHI + ".qweight", 64, 8), f"tensor {PHI}.qweight is [64, 8], expected [64, 16]"),
+    "its scales are": (
+        "phi3-awq", None, cut(PHI + ".scales", 2, 64), f"tensor {PHI}.scales is [2, 64], expected [2, 128]"),
+    "more heads than a fused matrix has": (
+        "phi3-awq", with_config(num_key_value_heads=4), None, "qkv_proj.qweight is [64, 16], expected [64, 24]"),
+    "a dense fused matrix is too short": (
+        "phi3-longrope", None, cut("model.layers.0.mlp.gate_up_proj.weight", 48),
+        "gate_up_proj.weight is [48, 32], expected [96, 32]"),
+    "a norm before the gated product is missing": (
+        "gemma2-awq", None, without(LAYER + "pre_feedforward_layernorm.weight"),
+        f"tensor {LAYER}pre_feedforward_layernorm.weight is missing"),
+    "a norm behind it is": (
+        "olmo2-awq", None, without(LAYER + "post_feedforward_layernorm.weight"),
+        f"tensor {LAYER}post_feedforward_layernorm.weight is missing"),
+    "a norm behind attention is no number": (
+        "olmo2-awq", None, not_a_number(LAYER + "post_attention_layernorm.weight"),
+        f"tensor {LAYER}post_attention_layernorm.weight: element 3 is nan"),
+    "a norm over all heads is of one": (
+        "olmo2-awq", None, cut(LAYER + "self_attn.q_norm.weight", 16), "q_norm.weight is [16], expected [64]"),
+    "a norm of one head is wider": (
+        "gemma3-awq", None, lambda tensors: {**tensors, LAYER + "self_attn.k_norm.weight": np.ones(64, np.float16)},
+        "k_norm.weight is [64], expected [32]"),
+    "a bias that the config promises is missing": (
+        "granite-biases", None, without(LAYER + "mlp.down_proj.bias"),
+        f"tensor {LAYER}mlp.down_proj.bias is missing"),
+    "another one": (
+        "qwen3-biases", None, without(LAYER + "self_attn.o_proj.bias"), "self_attn.o_proj.bias is missing"),
+    "a text part has a name that nobody gives": (
+        "gemma3-text-part", None, renamed("language_model.model.", "text_model."),
+        "tensor model.embed_tokens.weight is missing"),
+    "a head alone is of several parts": (
+        "mistral-nemo", None, renamed("lm_head", "language_model.lm_head"), "tensor lm_head.weight is missing"),
+    "longrope has fewer factors than pairs": (
+        "phi3-longrope", with_config(partial_rotary_factor=1.0), None,
+        "rope_scaling: short_factor is no list of 8 numbers, one for each pair that is turned"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named(case, changed, run):
+    name, config, tensors, message = WRONG[case]
+    folder = changed(name, config, tensors)
+    done = run("inspect", folder)
+    assert done.returncode == 3 and done.stdout == b""
+    assert done.stderr.startswith(f"auk: {folder}".encode()) and done.stderr.count(b"\n") == 1
+    assert message in done.stderr.decode()
