@@ -15,6 +15,7 @@
 /* Private use (plane 15) has one column, CJK's extension B two, in every C library that knows widths. */
 enum { NARROW_FIRST = 0xF0000, NARROW_COUNT = 0xFFFE, WIDE_FIRST = 0x20000, WIDE_COUNT = 0xA6E0 };
 enum { DOTTED_CIRCLE = 0x25CC }; /* carries an accent that has nothing to stand on */
+enum { JOINED_BYTES = 64 };      /* of one cell: what is longer is no character, and begins another cell */
 
 bool cells_begin(void) {
   if (setlocale(LC_CTYPE, "") && strcmp(nl_langinfo(CODESET), "UTF-8") == 0) return true;
@@ -59,6 +60,7 @@ static void release_list(ProxyList *list) {
     free(list->items[i].shown);
   }
   free(list->items);
+  free(list->slots);
 }
 
 void cells_release(Cells *cells) {
@@ -73,23 +75,37 @@ static char *copy_bytes(const char *bytes, size_t size, Error *err) {
   return copy;
 }
 
-/* A proxy of 1 or 2 columns; where there is one for the same text, that one (but for labels). *cell is 0
- * where all are taken. */
-static Status take_proxy(Cells *cells, int width, const Buffer *text, const Buffer *shown, int group,
-                         wchar_t *cell, Error *err) {
-  ProxyList *list = width == 2 ? &cells->wide : &cells->narrow;
-  const uint32_t first = width == 2 ? WIDE_FIRST : NARROW_FIRST,
-                 most = width == 2 ? WIDE_COUNT : NARROW_COUNT;
-  for (size_t i = 0; i < list->count && group == 0; i++) {
-    const Proxy *known = &list->items[i];
-    if (known->group == 0 && known->text_size == text->size &&
-        memcmp(known->text, text->data, text->size) == 0) {
-      *cell = (wchar_t)(first + i);
-      return STATUS_OK;
-    }
+static uint64_t hash_of(const char *text, size_t size) {
+  uint64_t hash = 0xcbf29ce484222325; /* FNV-1a */
+  for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3;
+  return hash;
+}
+
+/* The slot of the item with this text, or the free one where it belongs. PRECOND there are free slots */
+static uint32_t *find_slot(const ProxyList *list, const char *text, size_t size) {
+  for (size_t at = hash_of(text, size);; at++) {
+    uint32_t *slot = &list->slots[at & (list->n_slots - 1)];
+    if (*slot == 0) return slot;
+    const Proxy *item = &list->items[*slot - 1];
+    if (item->text_size == size && memcmp(item->text, text, size) == 0) return slot;
   }
-  *cell = 0;
-  if (list->count == most) return STATUS_OK;
+}
+
+static Status grow_slots(ProxyList *list, Error *err) {
+  if (2 * (list->count + 1) <= list->n_slots) return STATUS_OK;
+  ProxyList larger = *list;
+  larger.n_slots = list->n_slots ? 2 * list->n_slots : 64;
+  larger.slots = mem_alloc(larger.n_slots, sizeof *larger.slots, "a line", err);
+  if (!larger.slots) return STATUS_FAILED;
+  for (size_t i = 0; i < list->count; i++)
+    if (list->items[i].group == 0)
+      *find_slot(&larger, list->items[i].text, list->items[i].text_size) = (uint32_t)i + 1;
+  free(list->slots);
+  *list = larger;
+  return STATUS_OK;
+}
+
+static Status append_proxy(ProxyList *list, const Buffer *text, const Buffer *shown, int group, Error *err) {
   void *items = list->items;
   TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "a line", err));
   list->items = items;
@@ -100,8 +116,26 @@ static Status take_proxy(Cells *cells, int width, const Buffer *text, const Buff
     free(proxy.text);
     return STATUS_FAILED;
   }
-  *cell = (wchar_t)(first + list->count);
   list->items[list->count++] = proxy;
+  return STATUS_OK;
+}
+
+/* A proxy of 1 or 2 columns; where there is one for the same text, that one (but for labels). *cell is 0
+ * where all are taken. */
+static Status take_proxy(Cells *cells, int width, const Buffer *text, const Buffer *shown, int group,
+                         wchar_t *cell, Error *err) {
+  ProxyList *list = width == 2 ? &cells->wide : &cells->narrow;
+  const size_t first = width == 2 ? WIDE_FIRST : NARROW_FIRST, most = width == 2 ? WIDE_COUNT : NARROW_COUNT;
+  *cell = 0;
+  TRY(grow_slots(list, err));
+  uint32_t *slot = group ? NULL : find_slot(list, text->data, text->size);
+  size_t index = slot && *slot ? *slot - 1 : list->count;
+  if (index == most) return STATUS_OK;
+  if (index == list->count) {
+    TRY(append_proxy(list, text, shown, group, err));
+    if (slot) *slot = (uint32_t)list->count;
+  }
+  *cell = (wchar_t)(first + index);
   return STATUS_OK;
 }
 
@@ -147,8 +181,10 @@ static Status join(Cells *cells, wchar_t before, uint32_t code, wchar_t *cell, E
 }
 
 static bool can_carry(const Cells *cells, wchar_t cell) {
+  const Proxy *proxy = proxy_of(cells, (uint32_t)cell);
   int width = wcwidth(cell);
-  return (width == 1 || width == 2) && cells_group(cells, cell) == 0;
+  if (proxy && (proxy->group || proxy->text_size >= JOINED_BYTES)) return false;
+  return width == 1 || width == 2;
 }
 
 Status cells_append(Cells *cells, uint32_t code, CellString *line, Error *err) {

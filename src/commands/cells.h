@@ -32,6 +32,10 @@ typedef struct {
 typedef struct {
   Proxy *items; /* [count] */
   size_t count, capacity;
+  uint32_t *
+      slots; /* [n_slots] items by their text, one more than their number; 0: free. A power of two, at most half
+                      of them taken */
+  size_t n_slots;
 } ProxyList;
 
 typedef struct {

@@ -143,14 +143,13 @@ static Status undo(Dialogue *d, Error *err) {
   return status;
 }
 
-/* Answers the turn again, with a changed message where there is one. The old conversation stays where nothing
- * comes of it. */
-static Status answer_anew(Dialogue *d, size_t turn, const Buffer *changed, Error *err) {
+/* Answers what is left of the conversation with its first `keep` messages and a new one of the user's behind
+ * them (NULL: none). The old conversation stays where nothing comes of it. */
+static Status answer_anew(Dialogue *d, size_t keep, const Buffer *text, Error *err) {
   Conversation old = d->conversation, fresh = {0};
-  const Buffer *text = changed ? changed : &old.messages[turn].text;
   bool answered = false;
-  Status status = conversation_copy(&fresh, &old, turn, err);
-  if (status == STATUS_OK) status = conversation_add(&fresh, ROLE_USER, text->data, text->size, err);
+  Status status = conversation_copy(&fresh, &old, keep, err);
+  if (status == STATUS_OK && text) status = conversation_add(&fresh, ROLE_USER, text->data, text->size, err);
   if (status == STATUS_OK) {
     d->conversation = fresh;
     status = dialogue_answer(d, &answered, err);
@@ -162,9 +161,11 @@ static Status answer_anew(Dialogue *d, size_t turn, const Buffer *changed, Error
 }
 
 static Status regen(Dialogue *d, Error *err) {
-  size_t turn;
+  const Conversation *c = &d->conversation;
+  size_t turn, keep = c->count;
   TRY(need_turn(d, &turn, err));
-  return answer_anew(d, turn, NULL, err);
+  while (keep > turn + 1 && c->messages[keep - 1].role == ROLE_ASSISTANT) keep--;
+  return answer_anew(d, keep, NULL, err);
 }
 
 static Status edit(Dialogue *d, Error *err) {

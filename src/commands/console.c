@@ -44,11 +44,13 @@ static void put_back(void) {
   if (console.ansi && write(console.screen, calm, sizeof calm - 1) < 0) return;
 }
 
-/* What would have become of the signal without us; a fault comes again by itself. */
+/* What becomes of a signal that we leave alone: who asked the program to end and was not heard gets what they
+ * want, the rest is as it was before us. A fault comes again by itself. */
 static void hand_on(int number, bool fault) {
   put_back();
   for (int i = 0; i < N_TAKEN; i++)
     if (taken[i] == number) sigaction(number, &console.before[i], NULL);
+  if (number == SIGINT || number == SIGTERM || number == SIGHUP) signal(number, SIG_DFL);
   if (fault) return;
   sigset_t one;
   sigemptyset(&one);

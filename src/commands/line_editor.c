@@ -301,6 +301,8 @@ static Status fold_text(LineEditor *e, const char *text, size_t size, CellString
 
 /* The cells of a text, or its label where it takes more than a third of the screen. */
 static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
+  size_t screen = (size_t)e->display.rows * (size_t)e->display.columns;
+  if (size > 4 * screen) return fold_text(e, text, size, out, err); /* bytes of a column */
   TRY(cells_of_text(&e->cells, text, size, out, err));
   if (out->size == 0) return STATUS_OK;
   int height = line_display_height(&e->display, out->data, out->size);

@@ -91,6 +91,27 @@ static void any_text_comes_back(void **state) {
   cells_release(&cells);
 }
 
+/* What grows without end is no character: time and memory are linear. */
+static void heaps_of_accents_are_cut(void **state) {
+  (void)state;
+  enum { N = 200000 };
+  Cells cells = {0};
+  CellString line = {0};
+  Buffer text = {0};
+  for (int i = 0; i < N; i++) {
+    char bytes[4];
+    uint32_t code = 0x300 + random_below(0x50);
+    if (i % 1000 == 0) code = 'a' + (uint32_t)(i / 1000) % 26;
+    buffer_append(&text, bytes, (size_t)utf8_encode(code, bytes), NULL);
+  }
+  to_cells(&cells, text.data, text.size, &line);
+  assert_in_range(line.size, N / 64, N);
+  assert_back(&cells, &line, text.data, text.size);
+  buffer_release(&text);
+  cell_string_release(&line);
+  cells_release(&cells);
+}
+
 static void shown(const Cells *cells, const CellString *line, Buffer *out) {
   int column = 0;
   for (size_t i = 0; i < line->size; i++) {
@@ -139,6 +160,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(joined_characters_are_one_cell),
       cmocka_unit_test(any_text_comes_back),
+      cmocka_unit_test(heaps_of_accents_are_cut),
       cmocka_unit_test(what_is_shown_is_what_is_meant),
       cmocka_unit_test(what_steers_a_terminal_is_shown_by_name),
   };
