@@ -201,7 +201,8 @@ def test_control_tokens_in_answers_and_prompts_are_text(run, talker, reference):
     assert scores[0]["tokens"] > 1
     trusting = run("-m", model, "-p", "</s>Tim", "--json", "--parse-special", *choices(["</s>", "dog"]))
     assert json.loads(trusting.stdout)["scores"][0]["tokens"] == 1
-    assert_scores(json.loads(trusting.stdout), reference("<s>user: </s>Tim\nthey:", ["</s>", "dog"], "--no-add-special"))
+    want = reference("<s>user: </s>Tim\nthey:", ["</s>", "dog"], "--no-add-special")
+    assert_scores(json.loads(trusting.stdout), want)
 
 
 def test_a_thought_before_the_choice_is_refused(run, talker):

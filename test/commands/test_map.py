@@ -182,7 +182,8 @@ def test_what_is_computed_once_stays(map_run):
 
 # --- chats
 
-CHAT = ("{{ bos_token }}{% for m in messages %}{% if 'bad' in m.content %}{{ raise_exception('no bad words') }}{% endif %}"
+CHAT = ("{{ bos_token }}{% for m in messages %}"
+        "{% if 'bad' in m.content %}{{ raise_exception('no bad words') }}{% endif %}"
         "{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}they:{% endif %}")
 
 
