@@ -3,9 +3,9 @@
  * Called by: generate.c, commands/run.c, bench.c, eval.c.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              the sampler has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or
- *              -1 where the state holds none; `last` holds the last token's too where has_last is set; nothing
- *              here allocates after session_open(). A step that fails leaves n_past as it was: what it wrote
- *              to the cache lies behind it. */
+ *              -1 where the state holds none; `last` holds the last token's too where has_last is set;
+ *              nothing here allocates after session_open(). A step that fails leaves n_past as it was: what
+ *              it wrote to the cache lies behind it. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -119,9 +119,9 @@ static bool is_long(const Session *s, int n) {
   return n > rope_short_text(s->config);
 }
 
-/* Makes the keys that are there those of a text of n tokens: where the positions of longer texts turn otherwise
- * (longrope), all are computed again when the text grows beyond that length, or ceases to be beyond it. A
- * failure leaves fewer of them. Devices that run ahead do not take such models. */
+/* Makes the keys that are there those of a text of n tokens: where the positions of longer texts turn
+ * otherwise (longrope), all are computed again when the text grows beyond that length, or ceases to be beyond
+ * it. A failure leaves fewer of them. Devices that run ahead do not take such models. */
 static Status suit_length(Session *s, int n, Error *err) {
   if (is_long(s, n) == s->long_text) return STATUS_OK;
   const int n_past = s->n_past;

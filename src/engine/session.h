@@ -46,9 +46,9 @@ int session_common(const Session *session, const int32_t *ids, int n);
 
 /* Keys and values that were computed before, for prefix_store.c. session_restore() calls `source` with the
  * number of tokens that the session holds of ids[0..n) (all others are forgotten); the source hands keys and
- * values of tokens behind them, or of the same again, to session_kv_write(), for every layer, and sets *n_held
- * to the tokens that are there then, fewer than n: the last one's logits have to be computed. If it fails, the
- * session holds what it held. session_sync() of the same ids goes on from there. */
+ * values of tokens behind them, or of the same again, to session_kv_write(), for every layer, and sets
+ * *n_held to the tokens that are there then, fewer than n: the last one's logits have to be computed. If it
+ * fails, the session holds what it held. session_sync() of the same ids goes on from there. */
 typedef Status (*KvSource)(void *user, Session *session, int *n_held, Error *err);
 Status session_restore(Session *session, const int32_t *ids, int n, KvSource source, void *user, Error *err);
 /* As Backend's kv_read() and kv_write() have it, the former of tokens that the session holds. */

@@ -245,8 +245,8 @@ static void evaluation_gives_the_logits_of_every_token(void **state) {
     }
 }
 
-/* The same numbers as log_probability() of the logits that the whole text gives, whatever the chunks and rows,
- * and any number of continuations of one beginning, which stays in the cache. */
+/* The same numbers as log_probability() of the logits that the whole text gives, whatever the chunks and
+ * rows, and any number of continuations of one beginning, which stays in the cache. */
 static void continuations_are_scored_behind_what_is_held(void **state) {
   (void)state;
   const int chunks[] = {1, 7, 64, 0}, rows[] = {0, 1, 5, 64}, lengths[] = {1, 2, 9, 40, 1};
