@@ -213,10 +213,11 @@ fuzz-programs: $(FUZZERS)
 $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz)
 	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)
 
-# auk with calls of the C library that fail when told to (test/torture/faults.c): every failure once, with sanitizers.
+# auk with calls of the C library that fail when told to (test/torture/faults.c): every failure once, with sanitizers
+# (SANITIZE=0: without). With EMULATE=1 the calls are CUDA's.
 torture:
-	@$(MAKE) SANITIZE=1 torture-program
-	@$(PYTHON) scripts/torture.py $(BUILD)/sanitize/torture $(TORTURE)
+	@$(MAKE) SANITIZE=$(or $(SANITIZE),1) torture-program
+	@$(PYTHON) scripts/torture.py $(BUILD)$(if $(SANITIZE),,/sanitize)/torture $(if $(filter 1,$(EMULATE)),--cuda) $(TORTURE)
 
 torture-program: $(BUILD)/torture
 

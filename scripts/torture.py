@@ -1,7 +1,7 @@
 """make torture: every allocation, open, read, mmap, write, fsync and rename of short runs fails once, each in a run of
 its own, and every such run must end as the program promises.
 
-    torture.py PROGRAM [--every N] [--only WORD] [--jobs N]
+    torture.py PROGRAM [--cuda] [--every N] [--only WORD] [--jobs N]
 
 PROGRAM is an auk that test/torture/faults.c is linked into, built with sanitizers. For each scenario below and each kind
 of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left (--every N: only each Nth
@@ -12,6 +12,9 @@ of them, begun at another place for each scenario; the whole takes minutes, CI t
     without the fault, or shorter (text that streams cannot be taken back), never other bytes;
   - a file that was to be written is whole or not there, and nothing else is left beside it;
   - the same command without a fault then gives what it always gave.
+
+--cuda is for a PROGRAM on the emulated GPU (make EMULATE=1): calls of CUDA fail there, the Nth and all after it, as on a
+device that is lost.
 """
 import argparse
 import concurrent.futures
@@ -43,6 +46,10 @@ SCENARIOS = [
     ("models", ["models", "--names", MODEL], None),
     ("completions", ["completions", "zsh"], None),
     ("man", ["man"], None),
+]
+CUDA_SCENARIOS = [
+    ("gpu", ["-m", MODEL, "--device", "cuda", "-p", "Once upon a time", "-n", "3", "--temp", "0.7", "--seed", "1"], None),
+    ("gpu eval", ["eval", "-m", MODEL, "--device", "cuda", "-f", "{dir}/text", "--logits-out", "{out}"], None),
 ]
 
 
@@ -116,7 +123,7 @@ def one(program, scenario, kind, n, whole, whole_files, home):
         shutil.rmtree(folder)
 
 
-def torture(program, scenario, every, jobs, home):
+def torture(program, scenario, kinds, every, jobs, home):
     """Runs all faults of one scenario: how many came about, and what was wrong."""
     folder = prepare(pathlib.Path(tempfile.mkdtemp(dir=home)))
     whole, _ = run(program, scenario, folder)
@@ -125,7 +132,7 @@ def torture(program, scenario, every, jobs, home):
     whole_files = written(folder)
     total, wrong, counts = 0, [], {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for index, kind in enumerate(KINDS):
+        for index, kind in enumerate(kinds):
             n, more = 1 + index % every, True
             while more:
                 batch = range(n, n + every * jobs * 8, every)
@@ -148,16 +155,18 @@ def torture(program, scenario, every, jobs, home):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
+    parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--only")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     passed = failed = 0
     with tempfile.TemporaryDirectory() as home:
-        for scenario in SCENARIOS:
+        for scenario in CUDA_SCENARIOS if options.cuda else SCENARIOS:
             if options.only and options.only not in scenario[0]:
                 continue
-            total, counts, wrong = torture(options.program, scenario, options.every, options.jobs, pathlib.Path(home))
+            total, counts, wrong = torture(options.program, scenario, ("cuda",) if options.cuda else KINDS, options.every, options.jobs,
+                                           pathlib.Path(home))
             print(f"{scenario[0]}: {total} faults {json.dumps(counts)}, {len(wrong)} wrong", flush=True)
             for kind, n, what, errors in wrong[:20]:
                 print(f"  {kind}:{n}: {what}\n    " + "\n    ".join(errors.splitlines()[:30]))

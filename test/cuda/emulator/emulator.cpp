@@ -13,6 +13,7 @@
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -45,7 +46,7 @@ struct Meeting {
   unsigned mask;
   int arrived;
   unsigned generation;
-  unsigned char values[2][32][64];
+  alignas(64) unsigned char values[2][32][64];
 };
 
 struct Warp {
@@ -229,6 +230,9 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   f.copies.clear();
   f.groups = 0;
   f.fake_stack = nullptr;
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(f.stack, kStack); /* the last fiber on it ended without returning */
+#endif
   void **top = (void **)(f.stack + kStack);
 #if defined __x86_64__
   top -= 2; /* emulator_start calls: the stack is then as a function expects it */
