@@ -9,27 +9,35 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "tokenizer/chat_internal.h"
+#include "tokenizer/template_text.h"
 
 /* --- rendering */
 
-static Status append_member(Buffer *json, const char *key, const char *text, size_t size, Error *err) {
+static Status append_member(Buffer *json, const char *key, const char *role, const char *text, size_t size,
+                            Error *err) {
+  size_t valid = size ? utf8_valid_prefix(text, size) : 0;
+  if (valid < size)
+    return error_set(err, STATUS_USAGE, "the %s message is not valid UTF-8: byte 0x%02x at offset %zu", role,
+                     (unsigned char)text[valid], valid);
   TRY(buffer_printf(json, err, ",\"%s\":", key));
-  return json_write_string(json, text, size, err);
+  return json_write_string(json, text ? text : "", size, err);
 }
 
 /* Reasoning under each name that templates know it by, as transformers does it. */
-static Status append_message(Buffer *json, const ChatMessage *message, Error *err) {
+static Status append_message(Buffer *json, const ChatMessage *m, Error *err) {
   TRY(buffer_append_string(json, "{\"role\":", err));
-  TRY(json_write_string(json, message->role, strlen(message->role), err));
-  TRY(append_member(json, "content", message->text ? message->text : "", message->size, err));
-  if (message->thinking) {
-    TRY(append_member(json, "thinking", message->thinking, message->thinking_size, err));
-    TRY(append_member(json, "reasoning_content", message->thinking, message->thinking_size, err));
+  TRY(json_write_string(json, m->role, strlen(m->role), err));
+  TRY(append_member(json, "content", m->role, m->text, m->size, err));
+  if (m->thinking) {
+    TRY(append_member(json, "thinking", m->role, m->thinking, m->thinking_size, err));
+    TRY(append_member(json, "reasoning_content", m->role, m->thinking, m->thinking_size, err));
   }
   return buffer_append_string(json, "}", err);
 }
 
+/* Most templates know the switch as enable_thinking, some as thinking. */
 static Status append_variables(Buffer *json, const ChatMessage *messages, size_t n, ChatOptions options,
                                Error *err) {
   TRY(buffer_append_string(json, "{\"messages\":[", err));
@@ -39,8 +47,10 @@ static Status append_variables(Buffer *json, const ChatMessage *messages, size_t
   }
   TRY(buffer_printf(json, err, "],\"add_generation_prompt\":%s",
                     options.add_generation_prompt ? "true" : "false"));
-  if (options.think != THINK_UNSAID)
-    TRY(buffer_printf(json, err, ",\"enable_thinking\":%s", options.think == THINK_YES ? "true" : "false"));
+  if (options.think != THINK_UNSAID) {
+    const char *think = options.think == THINK_YES ? "true" : "false";
+    TRY(buffer_printf(json, err, ",\"enable_thinking\":%s,\"thinking\":%s", think, think));
+  }
   return buffer_append_string(json, "}", err);
 }
 
@@ -56,6 +66,15 @@ static Status say_raised(Status status, bool raised, Error *err) {
   return error_set(err, STATUS_USAGE, "the chat template says: %s", message.text);
 }
 
+static Status append_rendered(TrustedText *out, const TrustedText *rendered, bool trusted, Error *err) {
+  Text text = text_of(rendered->text.data, rendered->text.size, true);
+  if (!trusted && rendered->n_runs) {
+    text.runs = rendered->runs;
+    text.n_runs = rendered->n_runs;
+  }
+  return trusted_text_append(out, text, err);
+}
+
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err) {
   Buffer text = {0};
@@ -65,8 +84,11 @@ Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messa
   if (status == STATUS_OK)
     status = json_parse("the conversation", STATUS_USAGE, text.data, text.size, NULL, 0, &variables, err);
   buffer_release(&text);
-  if (status == STATUS_OK) status = chat_render_json(chat, variables, chat_now(), out, &raised, err);
+  TrustedText rendered = {0};
+  if (status == STATUS_OK) status = chat_render_json(chat, variables, chat_now(), &rendered, &raised, err);
   json_free(variables);
+  if (status == STATUS_OK) status = append_rendered(out, &rendered, options.trusted, err);
+  trusted_text_release(&rendered);
   return say_raised(status, raised, err);
 }
 
@@ -134,7 +156,9 @@ Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Erro
 ChatThinking chat_thinking(const Chat *chat, const Tokenizer *tokenizer) {
   static const ChatThinking known[] = {
       {"<think>", "</think>", false}, {"<thinking>", "</thinking>", false}, {"[THINK]", "[/THINK]", false}};
-  ChatThinking thinking = {.can_switch = template_mentions(chat->template, "enable_thinking")};
+  bool can_switch =
+      template_mentions(chat->template, "enable_thinking") || template_mentions(chat->template, "thinking");
+  ChatThinking thinking = {.can_switch = can_switch};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     bool written = template_writes(chat->template, known[i].close);
     bool tokens = tokenizer && tokenizer_find(tokenizer, known[i].open) >= 0 &&

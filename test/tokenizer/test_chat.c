@@ -1,0 +1,354 @@
+/* test_chat.c - conversations become what their formats say, and the ids of that; a person's text stays a person's.
+ *
+ * test/data/tokenizers/formats/ holds conversations with what the templates of SmolLM2 (ChatML) and Llama 3 make of
+ * them. The ids of a byte-level tokenizer without merges are the text's bytes and the control tokens, so equal ids are
+ * equal renderings. What chat_open() finds in a checkpoint: test/commands/test_template.py. */
+#include <unistd.h>
+
+#include "small.h"
+#include "tokenizer/chat.h"
+
+static Tokenizer *with_controls(const char *const *controls, size_t n) {
+  Buffer json = {0};
+  for (size_t i = 0; i < n; i++) {
+    char token[TOKEN_SIZE];
+    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(token, controls[i], "s"));
+  }
+  buffer_append(&json, "]", 2, NULL);
+  Tokenizer *tokenizer = make_bytes(json.data);
+  buffer_release(&json);
+  return tokenizer;
+}
+
+static const char *const chatml_controls[] = {"<|im_start|>", "<|im_end|>"};
+static const char *const llama3_controls[] = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+                                              "<|eot_id|>"};
+
+static Chat *open_named(const char *name, const Tokenizer *tokenizer) {
+  Chat *chat;
+  Error err;
+  if (chat_open(NULL, name, tokenizer, &chat, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
+  return chat;
+}
+
+/* --- formats */
+
+/* A conversation that the built-in format covers: plain texts, and, where the model's own template would add a system
+ * turn, one that is there. */
+static bool is_plain(const Json *line, bool needs_system) {
+  const Json *messages = json_member(line, "messages");
+  bool plain = json_member(line, "rendered") && json_count(messages) > 0;
+  for (const Json *m = json_first(messages); m; m = json_next(m))
+    plain &= json_count(m) == 2 && json_is_string(json_member(m, "content")) &&
+             json_is_string(json_member(m, "role"));
+  return plain && (!needs_system || json_string_is(json_member(json_first(messages), "role"), "system"));
+}
+
+static void check_conversation(const Tokenizer *t, const Chat *chat, const Json *line) {
+  ChatMessage messages[64] = {0};
+  ChatOptions options = {.add_generation_prompt = false};
+  size_t n = 0, size;
+  for (const Json *m = json_first(json_member(line, "messages")); m; m = json_next(m)) {
+    assert_true(n < 64);
+    messages[n].role = json_string(json_member(m, "role"), &size);
+    messages[n].text = json_string(json_member(m, "content"), &messages[n].size);
+    n++;
+  }
+  json_bool(json_member(json_member(line, "options"), "add_generation_prompt"),
+            &options.add_generation_prompt);
+  const char *rendered = json_string(json_member(line, "rendered"), &size);
+  IdList expected = {0}, ids = {0};
+  TrustedText text = {0};
+  Error err;
+  assert_int_equal(chat_render(chat, messages, n, options, &text, &err), STATUS_OK);
+  if (text.text.size != size || memcmp(text.text.data, rendered, size) != 0)
+    fail_msg("%.*s\n differs from %s", (int)text.text.size, text.text.data, rendered);
+  assert_int_equal(tokenizer_encode(t, rendered, size, PLAIN, &expected, &err), STATUS_OK);
+  assert_int_equal(chat_encode(t, &text, true, &ids, &err), STATUS_OK);
+  assert_int_equal(ids.count, expected.count);
+  assert_memory_equal(ids.ids, expected.ids, ids.count * sizeof *ids.ids);
+  trusted_text_release(&text);
+  id_list_release(&expected);
+  id_list_release(&ids);
+}
+
+static int check_file(const char *path, const Tokenizer *t, const Chat *chat, bool needs_system) {
+  MappedFile file;
+  Error err;
+  assert_int_equal(file_map(path, STATUS_FAILED, &file, &err), STATUS_OK);
+  int n = 0;
+  const char *at = (const char *)file.data, *end = at + file.size;
+  for (const char *newline; at < end && (newline = memchr(at, '\n', (size_t)(end - at))); at = newline + 1) {
+    Json *line;
+    assert_int_equal(json_parse(path, STATUS_FAILED, at, (size_t)(newline - at), NULL, 0, &line, &err),
+                     STATUS_OK);
+    if (is_plain(line, needs_system)) {
+      check_conversation(t, chat, line);
+      n++;
+    }
+    json_free(line);
+  }
+  file_unmap(&file);
+  return n;
+}
+
+static void conversations_are_rendered_as_the_models_templates_do(void **state) {
+  (void)state;
+  Tokenizer *t = with_controls(chatml_controls, 2);
+  Chat *chat = open_named(NULL, t);
+  assert_string_equal(chat_source(chat), "built-in chatml");
+  assert_true(check_file("test/data/tokenizers/formats/chatml_chat.jsonl", t, chat, true) >= 9);
+  chat_close(chat);
+  tokenizer_close(t);
+  t = with_controls(llama3_controls, 4);
+  chat = open_named(NULL, t);
+  assert_string_equal(chat_source(chat), "built-in llama3");
+  assert_true(check_file("test/data/tokenizers/formats/llama3_chat.jsonl", t, chat, false) >= 20);
+  chat_close(chat);
+  tokenizer_close(t);
+}
+
+/* Each from its documentation. */
+static void every_built_in_format_is_what_is_documented(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *expected;
+  } formats[] = {
+      {"chatml",
+       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n"
+       "<|im_start|>user\nC<|im_end|>\n<|im_start|>assistant\n"},
+      {"llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B </s><s>[INST] C [/INST]"},
+      {"llama3",
+       "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
+       "<|end_header_id|>\n\nA<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|>"
+       "<|start_header_id|>user<|end_header_id|>\n\nC<|eot_id|>"
+       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"mistral", "<s>[INST] S\n\nA [/INST] B</s>[INST] C [/INST]"},
+      {"deepseek",
+       "<｜begin▁of▁sentence｜>S<｜User｜>A<｜Assistant｜>B<｜end▁of▁sentence｜><｜User｜>C<｜Assistant｜>"},
+      {"gemma", "<bos><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n"
+                "<start_of_turn>user\nC<end_of_turn>\n<start_of_turn>model\n"},
+      {"phi", "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|"
+              "assistant|>\n"},
+  };
+  const ChatMessage messages[] = {{.role = "system", .text = "S", .size = 1},
+                                  {.role = "user", .text = "A", .size = 1},
+                                  {.role = "assistant", .text = "B", .size = 1},
+                                  {.role = "user", .text = "C", .size = 1}};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    Chat *chat = open_named(formats[i].name, NULL);
+    TrustedText text = {0};
+    Error err;
+    ChatOptions options = {.add_generation_prompt = true};
+    if (chat_render(chat, messages, 4, options, &text, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_int_equal(buffer_append(&text.text, "", 1, &err), STATUS_OK);
+    assert_string_equal(text.text.data, formats[i].expected);
+    trusted_text_release(&text);
+    chat_close(chat);
+  }
+}
+
+static void which_template_is_taken(void **state) {
+  (void)state;
+  Chat *chat;
+  Error err;
+  Tokenizer *none = with_controls(chatml_controls, 1), *chatml = with_controls(chatml_controls, 2);
+  assert_int_equal(chat_open(NULL, NULL, none, &chat, &err), STATUS_OK);
+  assert_null(chat);
+  assert_int_equal(chat_open(NULL, NULL, NULL, &chat, &err), STATUS_OK);
+  assert_null(chat);
+  chat = open_named("gemma", chatml);
+  assert_string_equal(chat_source(chat), "built-in gemma");
+  chat_close(chat);
+  assert_int_equal(chat_open(NULL, "nonsense", chatml, &chat, &err), STATUS_USAGE);
+  assert_null(chat);
+  assert_string_equal(err.text,
+                      "there is no chat template \"nonsense\": expected a file, or one of chatml, llama3, "
+                      "gemma, phi, deepseek, mistral, llama2");
+  tokenizer_close(chatml);
+  tokenizer_close(none);
+  char one[TOKEN_SIZE], two[TOKEN_SIZE],
+      added[2 * TOKEN_SIZE + 8]; /* not special: any text could hold them */
+  snprintf(added, sizeof added, "[%s,%s]", token_json(one, "<|im_start|>", ""),
+           token_json(two, "<|im_end|>", ""));
+  none = make_bytes(added);
+  assert_int_equal(chat_open(NULL, NULL, none, &chat, &err), STATUS_OK);
+  assert_null(chat);
+  tokenizer_close(none);
+}
+
+/* --- a person's text */
+
+static const char *ids_of(const Tokenizer *t, const Chat *chat, const char *role, const char *text,
+                          bool trusted, char found[512]) {
+  const ChatMessage message = {.role = role, .text = text, .size = strlen(text)};
+  ChatOptions options = {.add_generation_prompt = true, .trusted = trusted};
+  TrustedText rendered = {0};
+  IdList ids = {0};
+  Error err;
+  if (chat_render(chat, &message, 1, options, &rendered, &err) != STATUS_OK) fail_msg("%s", err.text);
+  assert_int_equal(chat_encode(t, &rendered, false, &ids, &err), STATUS_OK);
+  ids_text(&ids, found, 512);
+  id_list_release(&ids);
+  trusted_text_release(&rendered);
+  return found;
+}
+
+/* The control tokens of a person's text are text; the template's are not. */
+static void a_person_cannot_end_a_turn(void **state) {
+  (void)state;
+  Tokenizer *t = with_controls(chatml_controls, 2);
+  Chat *chat = open_named("chatml", t);
+  char found[512];
+  assert_string_equal(ids_of(t, chat, "user", "<|im_end|>", false, found),
+                      "256 117 115 101 114 10 60 124 105 109 95 101 110 100 124 62 257 10 "
+                      "256 97 115 115 105 115 116 97 110 116 10");
+  assert_string_equal(ids_of(t, chat, "user", "<|im_end|>", true, found),
+                      "256 117 115 101 114 10 257 257 10 256 97 115 115 105 115 116 97 110 116 10");
+  chat_close(chat);
+  tokenizer_close(t);
+}
+
+static void broken_text_is_refused(void **state) {
+  (void)state;
+  Chat *chat = open_named("llama3", NULL);
+  const ChatMessage messages[] = {
+      {.role = "user", .text = " \xc3", .size = 2},
+      {.role = "assistant", .text = "a", .size = 1, .thinking = "b\xff", .thinking_size = 2},
+      {.role = "user", .text = NULL, .size = 0}};
+  static const char *const expected[] = {"the user message is not valid UTF-8: byte 0xc3 at offset 1",
+                                         "the assistant message is not valid UTF-8: byte 0xff at offset 1",
+                                         NULL};
+  for (int i = 0; i < 3; i++) {
+    TrustedText text = {0};
+    Error err = {{0}};
+    Status status =
+        chat_render(chat, &messages[i], 1, (ChatOptions){.add_generation_prompt = true}, &text, &err);
+    assert_int_equal(status, expected[i] ? STATUS_USAGE : STATUS_OK);
+    if (expected[i]) assert_string_equal(err.text, expected[i]);
+    trusted_text_release(&text);
+  }
+  chat_close(chat);
+}
+
+/* --- templates of the test's own, from a file */
+
+static Chat *open_text(const char *text, const Tokenizer *tokenizer) {
+  char path[] = "/tmp/auk-test-chat-XXXXXX";
+  int descriptor = mkstemp(path);
+  Error err;
+  Chat *chat;
+  assert_true(descriptor >= 0);
+  assert_int_equal(descriptor_write(descriptor, path, text, strlen(text), &err), STATUS_OK);
+  close(descriptor);
+  Status status = chat_open(NULL, path, tokenizer, &chat, &err);
+  if (status != STATUS_OK) fail_msg("%s", err.text);
+  assert_string_equal(chat_source(chat), path);
+  remove(path);
+  return chat;
+}
+
+static void what_a_template_raises_is_told(void **state) {
+  (void)state;
+  Chat *chat = open_text("{{ raise_exception('no ' ~ messages[0].role) }}", NULL);
+  const ChatMessage message = {.role = "wizard", .text = "", .size = 0};
+  TrustedText text = {0};
+  Error err;
+  assert_int_equal(chat_render(chat, &message, 1, (ChatOptions){0}, &text, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "the chat template says: no wizard");
+  assert_int_equal(text.text.size, 0);
+  chat_close(chat);
+}
+
+static void a_template_is_given_what_transformers_gives(void **state) {
+  (void)state;
+  Chat *chat =
+      open_text("{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ enable_thinking is defined }}"
+                "{{ enable_thinking }}|{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}|"
+                "{{ messages[0]|length }}{{ strftime_now('%Y')|int >= 2024 }}",
+                NULL);
+  static const char *const expected[] = {"NoneNoneFalseFalse|||2True", "NoneNoneFalseTrueFalse|why|why|4True",
+                                         "NoneNoneFalseTrueTrue|||2True"};
+  const ThinkChoice choices[] = {THINK_UNSAID, THINK_NO, THINK_YES};
+  for (int i = 0; i < 3; i++) {
+    const ChatMessage message = {.role = "assistant",
+                                 .text = "x",
+                                 .size = 1,
+                                 .thinking = i == 1 ? "why" : NULL,
+                                 .thinking_size = i == 1 ? 3 : 0};
+    TrustedText text = {0};
+    Error err;
+    if (chat_render(chat, &message, 1, (ChatOptions){.think = choices[i]}, &text, &err))
+      fail_msg("%s", err.text);
+    assert_int_equal(buffer_append(&text.text, "", 1, &err), STATUS_OK);
+    assert_string_equal(text.text.data, expected[i]);
+    trusted_text_release(&text);
+  }
+  chat_close(chat);
+}
+
+static void turns_end_where_the_template_ends_them(void **state) {
+  (void)state;
+  static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>"};
+  Tokenizer *t = with_controls(controls, 4);
+  Chat *chat = open_named("chatml", t), *other = open_text("{{ messages }}</s><|end|><|im_end|>", t);
+  IdList ids = {0};
+  Error err;
+  char found[64];
+  assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK);
+  assert_string_equal(ids_text(&ids, found, sizeof found), "257");
+  assert_int_equal(chat_ends(other, t, &ids, &err), STATUS_OK); /* each once; <|end|> is no token here */
+  assert_string_equal(ids_text(&ids, found, sizeof found), "257 259");
+  id_list_release(&ids);
+  chat_close(other);
+  chat_close(chat);
+  tokenizer_close(t);
+}
+
+static void how_a_model_thinks_is_seen(void **state) {
+  (void)state;
+  static const char *const controls[] = {"<think>", "</think>"};
+  Tokenizer *plain = with_controls(chatml_controls, 2), *thinks = with_controls(controls, 2);
+  static const struct {
+    const char *text, *open;
+    bool can_switch;
+  } cases[] = {
+      {"{{ messages }}", NULL, false},
+      {"{% if enable_thinking is false %}<think></think>{% endif %}", "<think>", true},
+      {"{{ content.split('</think>')[-1] }}", "<think>", false},
+      {"{{ '[/THINK]' if thinking }}", "[THINK]", true},
+      {"{{ messages[0].thinking }}", NULL, false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Chat *chat = open_text(cases[i].text, NULL);
+    ChatThinking thinking = chat_thinking(chat, plain);
+    if (cases[i].open)
+      assert_string_equal(thinking.open, cases[i].open);
+    else
+      assert_null(thinking.open);
+    assert_int_equal(thinking.can_switch, cases[i].can_switch);
+    assert_int_equal(!!thinking.open, !!thinking.close);
+    chat_close(chat);
+  }
+  Chat *chat = open_named("chatml", thinks);
+  assert_string_equal(chat_thinking(chat, thinks).close, "</think>");
+  assert_null(chat_thinking(chat, NULL).open);
+  chat_close(chat);
+  tokenizer_close(thinks);
+  tokenizer_close(plain);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(conversations_are_rendered_as_the_models_templates_do),
+      cmocka_unit_test(every_built_in_format_is_what_is_documented),
+      cmocka_unit_test(which_template_is_taken),
+      cmocka_unit_test(a_person_cannot_end_a_turn),
+      cmocka_unit_test(broken_text_is_refused),
+      cmocka_unit_test(what_a_template_raises_is_told),
+      cmocka_unit_test(a_template_is_given_what_transformers_gives),
+      cmocka_unit_test(turns_end_where_the_template_ends_them),
+      cmocka_unit_test(how_a_model_thinks_is_seen),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
