@@ -15,7 +15,8 @@ import time
 
 def measure(command):
     start = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as process:
         first = os.read(process.stdout.fileno(), 1)
         elapsed = time.perf_counter() - start
         process.kill()

@@ -120,7 +120,8 @@ def test_an_answer_goes_to_a_file(ask, answer, tmp_path):
 def test_what_is_refused_leaves_a_file_as_it_was(ask, run, tmp_path):
     out = tmp_path / "out"
     out.write_text("kept")
-    for flags in (["-p", PROMPT, "-c", 2], ["-p", PROMPT, "-c", 100000], [], ["-p", PROMPT, "--json", "--jsonl-stream"]):
+    both = ["--json", "--jsonl-stream"]
+    for flags in (["-p", PROMPT, "-c", 2], ["-p", PROMPT, "-c", 100000], [], ["-p", PROMPT, *both]):
         assert ask(*flags, "-o", out).returncode == 2
     assert run("-m", tmp_path, "-p", PROMPT, "-o", out).returncode == 3
     assert out.read_text() == "kept"
