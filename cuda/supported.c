@@ -1,5 +1,5 @@
-/* supported.c - see supported.h. A feature leaves the list with the kernel that computes it, and not before that
- * kernel was compared with the CPU.
+/* supported.c - see supported.h. A feature leaves the list with the kernel that computes it, and not before
+ * that kernel was compared with the CPU.
  *
  * Called by: backend.c, commands/inspect.c. */
 #include "cuda/supported.h"

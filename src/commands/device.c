@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 
 #include "base/output.h"
+#include "cuda/supported.h"
 
 #if AUK_CUDA
 #include "cuda/backend.h"
@@ -87,6 +88,10 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");
 #endif
+}
+
+bool device_gpu_computes(const Model *model, Error *reason) {
+  return cuda_check_model(model, reason) == STATUS_OK;
 }
 
 Status device_fit(Device *device, const Model *model, Error *err) {

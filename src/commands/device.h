@@ -30,8 +30,11 @@ typedef struct {
  * line. Flags that mean something only on a GPU are STATUS_USAGE on the CPU. The flags outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
-/* The device has to compute this model: where it was chosen by "auto" and does not, the CPU does, which one line on
- * standard error says; else the model is refused (STATUS_MODEL). */
+/* Whether GPUs compute this model, also where there is none; where they do not, `reason` says why. */
+bool device_gpu_computes(const Model *model, Error *reason);
+
+/* The device has to compute this model: where it was chosen by "auto" and does not, the CPU does, which one
+ * line on standard error says; else the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
 /* What the device is called: the GPU's name, or the processor's, in out. */

@@ -1,12 +1,13 @@
-/* inspect_arithmetic.c - `auk inspect`: in what a model is another transformer than Llama, and what computes it.
+/* inspect_arithmetic.c - `auk inspect`: in what a model is another transformer than Llama, and what computes
+ * it.
  *
- * Called by: inspect.c.   Calls: cuda/supported.h. A line appears only where there is something to say, but for
- * the last: models that are like Llama in all of this get that one alone. */
+ * Called by: inspect.c.   Calls: device.c. A line appears only where there is something to say, but for the
+ * last: models that are like Llama in all of this get that one alone. */
 #include <math.h>
 
 #include "commands/decimal.h"
+#include "commands/device.h"
 #include "commands/inspect.h"
-#include "cuda/supported.h"
 
 /* One more item of a line: "LABEL  item, item". */
 static Status add_item(Buffer *out, const char *label, bool *begun, const char *words, double number,
@@ -91,6 +92,6 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err) {
   Error reason = {{0}};
   TRY(inspect_begin_line(out, "runs on", err));
-  if (cuda_check_model(model, &reason) == STATUS_OK) return buffer_append_string(out, "CPU and GPU", err);
+  if (device_gpu_computes(model, &reason)) return buffer_append_string(out, "CPU and GPU", err);
   return buffer_printf(out, err, "CPU; %s", reason.text);
 }

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "commands/decimal.h"
+#include "commands/device.h"
 #include "commands/inspect.h"
-#include "cuda/supported.h"
 
 /* An object or array being written. Every member begins with a comma but the first. */
 typedef struct {
@@ -103,7 +103,7 @@ static Status put_arithmetic(Writer *w, const Model *model) {
                              : put_raw(w, "logit_cap", "null"));
   TRY(put_bool(w, "fused", config->fused));
   Error reason = {{0}};
-  bool cuda = cuda_check_model(model, &reason) == STATUS_OK;
+  bool cuda = device_gpu_computes(model, &reason);
   TRY(put_raw(w, "runs_on", cuda ? "[\"cpu\", \"cuda\"]" : "[\"cpu\"]"));
   return put_string(w, "cuda_refusal", cuda ? NULL : reason.text);
 }

@@ -320,7 +320,7 @@ static const float *normalised(BackendState *state, int n_rows, const float *wei
   return state->h;
 }
 
-/* x = x + residual_scale * (w from + bias), normalised before it is added where there is a weight for that. */
+/* x = x + residual_scale * (w from + bias), normalised before it is added where there is such a norm. */
 static void add_product(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
                         const float *post_norm) {
   const BackendModel *loaded = state->loaded;

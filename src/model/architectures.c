@@ -1,8 +1,9 @@
-/* architectures.c - the table of architectures. See architectures.h; models.md, "Architectures", says it in words.
+/* architectures.c - the table of architectures. See architectures.h; models.md, "Architectures", says it in
+ * words.
  *
- * Called by: config.c and the parts of it. Always true: what a member means, and what it is where it is absent,
- * is as in transformers 5.23 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has
- * every row at work. */
+ * Called by: config.c and the parts of it. Always true: what a member means, and what it is where it is
+ * absent, is as in transformers 5.23 (models/NAME/configuration_NAME.py, modeling_NAME.py);
+ * test/data/miniatures has every row at work. */
 #include "model/architectures.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* architectures.h - what each architecture does differently, and what its config means where it says nothing.
+/* architectures.h - what each architecture does differently, and what its config means where it says
+ * nothing.
  *
- * architectures.c is the one place where a model has a name: config.c turns a row of it and a config.json into
- * the fields of ModelConfig, which loaders and backends go by. A model family that needs nothing new is one
- * row more. */
+ * architectures.c is the one place where a model has a name: config.c turns a row of it and a config.json
+ * into the fields of ModelConfig, which loaders and backends go by. A model family that needs nothing new is
+ * one row more. */
 #ifndef AUK_MODEL_ARCHITECTURES_H
 #define AUK_MODEL_ARCHITECTURES_H
 

@@ -125,11 +125,11 @@ void config_release(ModelConfig *config);
 
 LayerRope config_layer_rope(const ModelConfig *config, int layer);
 
-/* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32 as
- * transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
+/* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32
+ * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
  * yarn and longrope). long_text: the text is longer than longrope's original_max_position, which changes all
- * of its positions. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071); Ding et
- * al., LongRoPE (arXiv:2402.13753). */
+ * of its positions. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071); Ding
+ * et al., LongRoPE (arXiv:2402.13753). */
 void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_text, float *out,
                       float *attention_factor);
 

@@ -1,5 +1,5 @@
-/* config_positions.h - how config.json says where tokens are: rotary positions and sliding windows, layer by layer.
- * Private to src/model. */
+/* config_positions.h - how config.json says where tokens are: rotary positions and sliding windows, layer by
+ * layer. Private to src/model. */
 #ifndef AUK_MODEL_CONFIG_POSITIONS_H
 #define AUK_MODEL_CONFIG_POSITIONS_H
 

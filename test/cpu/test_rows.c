@@ -102,8 +102,8 @@ static void gelu_multiply(void **state) {
   }
 }
 
-/* The quotient and the product round once each, and tanh errs by 4 eps (vector.h: 2 ulp); its result depends on
- * its argument at most in proportion: 6 eps. */
+/* The quotient and the product round once each, and tanh errs by 4 eps (vector.h: 2 ulp); its result depends
+ * on its argument at most in proportion: 6 eps. */
 static void soft_cap(void **state) {
   (void)state;
   enum { N = 4003 };

@@ -1,8 +1,9 @@
 /* test_architectures.c - what each architecture means by its config, and what is refused in the members that
  * only some of them have.
  *
- * The reference is transformers 5.23: defaults are those of its config classes, derived numbers what its models
- * compute with. That the arithmetic is the same is for test/commands/test_logits.py, with a miniature of each. */
+ * The reference is transformers 5.23: defaults are those of its config classes, derived numbers what its
+ * models compute with. That the arithmetic is the same is for test/commands/test_logits.py, with a miniature
+ * of each. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,18 +57,24 @@ static const struct {
     /* clang-format off */
   /* vocab, hidden, intermediate, layers, heads, kv heads, head_dim, positions, eps, bos, eos, tied, theta */
   {"LlamaForCausalLM", "llama", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false, 1e4, "silu"},
-  {"MistralForCausalLM", "mistral", 32000, 4096, 14336, 32, 32, 8, 128, 131072, 1e-6, 1, 2, false, 1e4, "silu"},
-  {"Qwen2ForCausalLM", "qwen2", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false, 1e4, "silu"},
-  {"Qwen3ForCausalLM", "qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false, 1e4, "silu"},
-  {"SmolLM3ForCausalLM", "smollm3", 128256, 2048, 11008, 36, 16, 4, 128, 32768, 1e-6, 128000, 128001, true, 2e6,
+  {"MistralForCausalLM", "mistral", 32000, 4096, 14336, 32, 32, 8, 128, 131072, 1e-6, 1, 2, false,
+   1e4, "silu"},
+  {"Qwen2ForCausalLM", "qwen2", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false,
+   1e4, "silu"},
+  {"Qwen3ForCausalLM", "qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768, 1e-6, -1, -1, false,
+   1e4, "silu"},
+  {"SmolLM3ForCausalLM", "smollm3", 128256, 2048, 11008, 36, 16, 4, 128, 32768, 1e-6, 128000,
+   128001, true, 2e6,
    "silu"},
   {"Phi3ForCausalLM", "phi3", 32064, 3072, 8192, 32, 32, 32, 96, 4096, 1e-5, 1, 32000, false, 1e4, "silu"},
   {"Gemma2ForCausalLM", "gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 2, 1, true, 1e4,
    "gelu_pytorch_tanh"},
   {"Gemma3ForCausalLM", "gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 2, 1, true, 1e6,
    "gelu_pytorch_tanh"},
-  {"GraniteForCausalLM", "granite", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false, 1e4, "silu"},
-  {"Olmo2ForCausalLM", "olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false, 1e4, "silu"},
+  {"GraniteForCausalLM", "granite", 32000, 4096, 11008, 32, 32, 32, 128, 2048, 1e-6, 1, 2, false,
+   1e4, "silu"},
+  {"Olmo2ForCausalLM", "olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 2048, 1e-5, -1, 50279, false,
+   1e4, "silu"},
     /* clang-format on */
 };
 
