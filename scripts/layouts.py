@@ -8,7 +8,6 @@ Used by: make_layouts.py, check_layouts.py. Layouts: models.md. Weights are q [n
 AutoAWQ's layout is in checkpoint.py.
 """
 
-import fnmatch
 import re
 
 import numpy as np
@@ -16,8 +15,8 @@ import numpy as np
 import checkpoint
 
 
-def quantise(weight, bits, group, symmetric, floor=0):
-    """Dense fp32 [n_out][n_in] -> q, zeros, scales. group -1: the whole input. Zero points are at least `floor`."""
+def quantise(weight, bits, group, symmetric, least=0):
+    """Dense fp32 [n_out][n_in] -> zero points of at least `least`, scales, group. group -1: the whole input."""
     n_out, n_in = weight.shape
     group = n_in if group == -1 else group
     parts = weight.reshape(n_out, -1, group).astype(np.float64)
@@ -28,7 +27,7 @@ def quantise(weight, bits, group, symmetric, floor=0):
     else:
         low, high = np.minimum(parts.min(axis=2), 0), np.maximum(parts.max(axis=2), 0)
         scales = (high - low) / top
-        zeros = np.clip(np.rint(-low / scales), floor, top)
+        zeros = np.clip(np.rint(-low / scales), least, top)
     return zeros.astype(np.int64), scales.astype(np.float32), group
 
 
@@ -101,5 +100,5 @@ def transposed(array):
 
 
 def matches(name, patterns):
-    """As compressed-tensors' `ignore`: names and "re:..." from their beginning."""
-    return any(re.match(p[3:], name) if p.startswith("re:") else fnmatch.fnmatchcase(name, p) for p in patterns)
+    """As compressed-tensors' `ignore`: names, and regular expressions behind "re:" that fit from the beginning."""
+    return any(re.match(p[3:], name) if p.startswith("re:") else name == p for p in patterns)

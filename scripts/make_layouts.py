@@ -26,8 +26,6 @@ import make_miniatures
 import reference
 from make_miniatures import llama, mistral, phi3, qwen2, qwen3
 
-FLOOR = 1e-3  # least mean KL by which the layers left dense, or in more bits, must tell themselves from the others
-
 
 def ct(bits, group, symmetric=True, activations=None, **more):
     """A group of compressed-tensors' config_groups."""
@@ -148,7 +146,8 @@ def stored(values, dtype):
 
 def convert(name, weight, layout, bits, group, symmetric, scales, zeros):
     """-> the layer's tensors, and its weights as they mean"""
-    zero_points, steps, group = layouts.quantise(weight, bits, group, symmetric, floor=layout == "gptq")
+    least = 1 if layout == "gptq" else 0  # what version 1 can store
+    zero_points, steps, group = layouts.quantise(weight, bits, group, symmetric, least)
     if zeros:  # every zero point in some columns
         zero_points[::3] = zeros
     steps = stored(steps, scales)

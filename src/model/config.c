@@ -266,6 +266,11 @@ static Status parse_object(const char *name, const char *text, size_t size, Json
   return json_is_object(*tree) ? STATUS_OK : error_set(err, STATUS_MODEL, "%s: no JSON object", name);
 }
 
+/* Seven linear layers in each layer, and the head. */
+static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
+  return quantization_limit(&config->quant, 7 * (size_t)config->n_layers + 1, file, err);
+}
+
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {
   *config = (ModelConfig){0};
   Json *tree = NULL;
@@ -273,7 +278,7 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
   Status status = parse_object(name, text, size, &tree, &r, err);
   if (status == STATUS_OK) status = parse_config(&r, config);
   json_free(tree);
-  return status;
+  return status == STATUS_OK ? limit_rules(name, config, err) : status;
 }
 
 typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, GENERATION_FILE } ConfigFile;
@@ -306,8 +311,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
                                       [GENERATION_FILE] = "generation_config.json"};
   *config = (ModelConfig){0};
   for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
-    /* Unless config.json has said it. */
-    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.scheme.method != QUANT_NONE) continue;
+    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.given) continue; /* it has been said */
     char *path = path_join(directory, names[kind], err);
     if (!path) return STATUS_FAILED;
     Status status = STATUS_OK;
@@ -315,7 +319,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
     free(path);
     TRY(status);
   }
-  return STATUS_OK;
+  return limit_rules(directory, config, err);
 }
 
 void config_release(ModelConfig *config) {

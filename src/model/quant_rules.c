@@ -11,9 +11,12 @@
 #include <pcre2.h>
 
 enum {
-  MAX_RULES = 16384,  /* a checkpoint of 128 layers whose every linear layer has a rule: 896 */
-  MAX_PATTERN = 4096, /* bytes; the longest seen list ten names of modules */
-  MAX_STEPS = 10000,
+  MAX_RULES = 16384,   /* a checkpoint of 128 layers whose every linear layer has a rule: 896 */
+  MAX_PATTERN = 4096,  /* bytes; the longest seen list ten names of modules */
+  MAX_STEPS = 10000,   /* of PCRE2, for a name; real patterns take a hundred */
+  LEAST_STEPS = 250,   /* what they get in any case */
+  MAX_TESTS = 1 << 24, /* of a name against a rule, for all layers */
+  ALL_STEPS = 1 << 28, /* of all regular expressions, for all layers */
 };
 
 struct QuantRule {
@@ -84,26 +87,36 @@ void quantization_release(QuantConfig *quant) {
   *quant = (QuantConfig){0};
 }
 
+Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err) {
+  size_t n_patterns = 0;
+  for (size_t i = 0; i < quant->n_rules; i++) n_patterns += quant->rules[i].code != NULL;
+  quant->max_steps = MAX_STEPS;
+  if (n_patterns > ALL_STEPS / MAX_STEPS / n_layers)
+    quant->max_steps = ALL_STEPS / (uint32_t)n_patterns / (uint32_t)n_layers;
+  if (quant->n_rules <= MAX_TESTS / n_layers && quant->max_steps >= LEAST_STEPS) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: %zu rules of quantisation for %zu layers are too many", file,
+                   quant->n_rules, n_layers);
+}
+
 /* What one look-up needs for its regular expressions. */
 typedef struct {
   pcre2_match_data *data;
   pcre2_match_context *context;
 } Scratch;
 
-static Status make_scratch(Scratch *scratch, Error *err) {
+static Status make_scratch(uint32_t max_steps, Scratch *scratch, Error *err) {
   if (scratch->data) return STATUS_OK;
   scratch->data = pcre2_match_data_create(1, NULL);
   scratch->context = pcre2_match_context_create(NULL);
   if (!scratch->data || !scratch->context)
     return error_set(err, STATUS_FAILED, "no memory for a regular expression");
-  pcre2_set_match_limit(scratch->context, MAX_STEPS);
-  pcre2_set_depth_limit(scratch->context, MAX_STEPS);
+  pcre2_set_match_limit(scratch->context, max_steps);
+  pcre2_set_depth_limit(scratch->context, max_steps);
   return STATUS_OK;
 }
 
 static Status run_pattern(const QuantRule *rule, const char *name, const char *file, Scratch *scratch,
                           bool *fits, Error *err) {
-  TRY(make_scratch(scratch, err));
   int found =
       pcre2_match(rule->code, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0, scratch->data, scratch->context);
   *fits = found >= 0;
@@ -129,7 +142,8 @@ Status quantization_of(const QuantConfig *quant, const char *name, const char *f
   bool fits = false;
   size_t i = 0;
   for (; i < quant->n_rules; i++) {
-    status = rule_fits(&quant->rules[i], name, file, &scratch, &fits, err);
+    if (quant->rules[i].code) status = make_scratch(quant->max_steps, &scratch, err);
+    if (status == STATUS_OK) status = rule_fits(&quant->rules[i], name, file, &scratch, &fits, err);
     if (status != STATUS_OK || fits) break;
   }
   const QuantScheme dense = {.method = QUANT_NONE};

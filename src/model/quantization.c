@@ -307,7 +307,7 @@ static Status refuse_method(const Reader *r, const char *method) {
 
 Status quantization_parse(const Reader *r, QuantSource source, QuantConfig *quant) {
   static const char *const usual[] = {[QUANT_IN_AWQ_FILE] = "awq", [QUANT_IN_GPTQ_FILE] = "gptq"};
-  *quant = (QuantConfig){0};
+  *quant = (QuantConfig){.given = true};
   const char *method, *other;
   TRY(reader_string(r, "quant_method", &method));
   TRY(reader_string(r, "method", &other)); /* GPTQModel's newer name for it */

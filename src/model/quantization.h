@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -36,12 +37,14 @@ typedef struct {
 typedef struct QuantRule QuantRule;
 
 typedef struct {
+  bool given;          /* the checkpoint says something of quantisation */
   QuantScheme scheme;  /* of the layers that no rule names, or where named_only the usual one of the others */
   bool named_only;     /* layers that no rule names are dense */
   bool zeros_less_one; /* GPTQ, version 1: zero points are stored less one */
   bool ordered;        /* GPTQ, desc_act: inputs may belong to groups in any order, which g_idx tells */
   bool int8_activations; /* some layers may be QUANT_INT8 */
   bool head;             /* the output head is quantised: set by who finds its tensors */
+  uint32_t max_steps;    /* of PCRE2, for a regular expression and a name */
   QuantRule *rules;      /* [n_rules], of which the first that fits a name counts */
   size_t n_rules, rule_capacity;
 } QuantConfig;
@@ -54,6 +57,10 @@ typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSou
  * quantize_config.json. Zeroes *quant first; release it after failures too. */
 Status quantization_parse(const struct Reader *r, QuantSource source, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
+
+/* Holds the work of finding the schemes of n layers to a second or so, whatever the rules: refuses what is more.
+ * To be called before quantization_of(). `file` is for the message. */
+Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
 
 /* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refused: a regular
  * expression that takes too long; `file` is for the message. */

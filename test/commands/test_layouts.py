@@ -165,6 +165,15 @@ def test_inspect_says_what_it_is_and_what_runs_it(run, name):
     assert "unused" not in lines, "every tensor of a layout means something"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_random_weights_of_each_config_run(run, name):
+    """`auk bench --dummy-weights` makes layers of the same kinds from the config alone."""
+    done = run("bench", "-m", LAYOUTS / name, "--dummy-weights", "-p", "5", "-n", "2", "-r", "1", "-o", "json",
+               "--device", "cpu", "-t", "1")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) == 2
+
+
 @pytest.mark.parametrize("name", PACKABLE)
 def test_packing_changes_no_bit(run, evaluate, tmp_path, name):
     """The file holds AutoAWQ's layout, which is what these were repacked to."""

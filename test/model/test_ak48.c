@@ -259,7 +259,7 @@ static void refuses_what_the_file_cannot_hold(void **state) {
   pack_refused(&tiny, "model.layers.0.self_attn.q_proj has a bias", "packed file cannot hold");
   tiny_qwen3(&tiny);
   tiny_make_dense(&tiny, "model.layers.1.mlp.up_proj", "F16");
-  pack_refused(&tiny, "model.layers.1.mlp.up_proj is not quantised", "only AWQ layers");
+  pack_refused(&tiny, "model.layers.1.mlp.up_proj is not quantised", "only 4-bit layers as AutoAWQ has them");
   tiny_qwen3(&tiny);
   tiny_free(&tiny);
   tiny.group = -1;

@@ -362,11 +362,18 @@ static void rules_have_limits(void **state) {
   for (int i = 1; i < MANY; i++) n += (size_t)sprintf(text + n, ",'x'");
   strcpy(text + n, "]}");
   assert_refused(&(Refusal){text, "more than 16384 rules for layers"}, 1);
+  n = (size_t)sprintf(text, "{'quant_method': 'gptq', 'dynamic': {'0': {}");
+  for (int i = 1; i < 3000; i++) n += (size_t)sprintf(text + n, ",'%d': {}", i);
+  strcpy(text + n, "}}");
+  ModelConfig few = accepted(text); /* 32 layers */
+  Error err;
+  assert_int_equal(quantization_limit(&few.quant, 4096 * 7 + 1, "here", &err), STATUS_MODEL);
+  assert_string_equal(err.text, "here: 3000 rules of quantisation for 28673 layers are too many");
+  config_release(&few);
   free(text);
 
   ModelConfig config = accepted("{'quant_method': 'gptq', 'dynamic': {'+:(.+)+(.+)+[0-9]$': {'bits': 8}}}");
   QuantScheme scheme;
-  Error err;
   assert_int_equal(quantization_of(&config.quant, "model.layers.0.mlp.gate_proj", "here", &scheme, &err),
                    STATUS_MODEL);
   assert_string_equal(err.text, "here: the regular expression \"(.+)+(.+)+[0-9]$\" takes too long to match "
