@@ -2,7 +2,7 @@
 # bench_cache.sh - how soon a long text is ready when it comes from the prefix cache, beside prefilling it: README.md's
 # figures.
 #
-# usage: sh scripts/bench_cache.sh TEXT [TOKENS]      the first 4,000 tokens of a text file by default; `make demo` first
+# usage: sh scripts/bench_cache.sh TEXT [TOKENS]      the first 4,000 tokens of a file by default; `make demo` first
 #
 # Each run asks another question behind the text. The files of the cache are in the page cache: they were just written.
 set -eu
@@ -13,7 +13,8 @@ text=${1:?usage: bench_cache.sh TEXT [TOKENS]} tokens=${2:-4000}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-"$auk" tokenize -m "$model" -f "$text" | tr ' ' '\n' | head -n "$tokens" | "$auk" tokenize -m "$model" --decode >"$folder/text"
+"$auk" tokenize -m "$model" -f "$text" | tr ' ' '\n' | head -n "$tokens" |
+  "$auk" tokenize -m "$model" --decode >"$folder/text"
 ask() {
   "$auk" -m "$model" --device cpu -t "$threads" --raw -f "$folder/text" -n 1 --temp 0 -v "$@" 2>&1 >/dev/null |
     sed -n 's/^auk: \(cache: \|prompt \)/\1/p'

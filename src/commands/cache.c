@@ -195,8 +195,9 @@ static void save(Cache *cache, Session *session, int n) {
   fprintf(stderr, "\n");
 }
 
-/* Where another text takes the place of one that is not kept yet: what both begin with is what others may begin
- * with too. The rest is kept only at the end, or a chat that slides along would write all of it each time. */
+/* Where another text takes the place of one that is not kept yet: what both begin with is what others may
+ * begin with too. The rest is kept only at the end, or a chat that slides along would write all of it each
+ * time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
   int common = session_common(session, ids, n);
   bool second = cache->many && cache->n_shared == 0;

@@ -1,4 +1,5 @@
-/* cache.h - the prefix cache of a command: where it lies, what its files are for, when it is asked and filled.
+/* cache.h - the prefix cache of a command: where it lies, what its files are for, when it is asked and
+ * filled.
  *
  * Environment: XDG_CACHE_HOME, else HOME/.cache, holds the directory auk/ where no flag names one.
  * Whatever is wrong with the cache, it never costs the answer: it is told under -v, and the prompt is
@@ -29,12 +30,12 @@ typedef struct {
 
 typedef struct Cache Cache; /* NULL: there is none, and every call does nothing */
 
-/* *cache stays NULL where the flags ask for none. A limit that is no size, or no place for the directory, is
- * STATUS_USAGE. */
+/* *cache stays NULL where the flags ask for none. A limit that is no size, or no place for the directory,
+ * is STATUS_USAGE. */
 Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **cache, Error *err);
 
-/* Before a prompt is prefilled: has the session hold what the cache knows of its beginning. Where it takes the
- * place of another prompt, what both begin with is kept. */
+/* Before a prompt is prefilled: has the session hold what the cache knows of its beginning. Where it takes
+ * the place of another prompt, what both begin with is kept. */
 void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n);
 /* After it: the session's first n tokens are worth keeping. */
 void cache_prefilled(Cache *cache, int n);

@@ -1,9 +1,9 @@
 /* prefix_directory.h - the directory of a prefix store: which files in it are the store's, and which go when
  * they take too much.
  *
- *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.kv   a block: hashes of the key, of the ids before it, of
- *                                                           those up to its end (prefix_file.h, prefix_store.c)
- *   known-SSSSSSSSSSSSSSSS                                  what is remembered of a large file (base/content.h)
+ *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.kv   a block (prefix_file.h): hashes of its key, of
+ *                                                           the ids before it, of those up to its end
+ *   known-SSSSSSSSSSSSSSSS                                  of a large file's content (base/content.h)
  *   lock                                                    held by the one who removes files
  *
  * Any other name is somebody else's and never touched. */

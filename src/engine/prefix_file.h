@@ -17,8 +17,8 @@
  *           u64[n_layers]         hash64() of each layer's bytes
  *           [n_layers][layer_bytes]   as Backend's kv_read() has them
  *
- * In the machine's byte order, which the key's hash tells apart. The file is used where every field is what it
- * would be if this program had written it for this text, and each layer where its hash is right. Files are
+ * In the machine's byte order: another's numbers are out of range. The file is used where every field is what
+ * it would be if this program had written it for this text, and each layer where its hash is right. Files are
  * read and never mapped: one that is cut meanwhile ends a read and not the program. */
 #ifndef AUK_ENGINE_PREFIX_FILE_H
 #define AUK_ENGINE_PREFIX_FILE_H

@@ -1,9 +1,9 @@
 /* prefix_store.c - see prefix_store.h.
  *
  * Called by: commands/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
- * Always true: a hash finds a file, the ids in it decide whether it is the text's; a layer's bytes go into the
- *              session's cache only after their checksum was right, and count only when all of their block
- *              did. A block's files are marked as used in such an order that the end of a text goes before its
+ * Always true: a hash finds a file, the ids in it decide whether it is the text's; a layer's bytes go into
+ *              the session's cache only after their checksum was right, and count only when all of their
+ *              block did. Blocks are marked as used in such an order that the end of a text goes before its
  *              beginning. */
 #include "engine/prefix_store.h"
 
@@ -106,8 +106,8 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   return false;
 }
 
-/* The file that begins at `start`, behind these ids, and has the most tokens in common with the text: how many,
- * 0 where none has `least`. */
+/* The file that begins at `start`, behind these ids, and has the most tokens in common with the text: how
+ * many, 0 where none has `least`. */
 static int open_best_block(const Walk *walk, int start, uint64_t before, int least, PrefixFile *best) {
   PrefixList list;
   Error err = {{0}};

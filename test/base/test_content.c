@@ -204,7 +204,7 @@ static void large_files_are_read_once(void **state) {
   assert_true(remembered);
   assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
   assert_true(known && same(hash, again));
-  /* Another content of the same size, with the time of the change put back: only the inode's own time tells. */
+  /* Another content of the same size, the time of its change put back: only the inode's own time tells. */
   struct stat before;
   stat(path, &before);
   int descriptor = open(path, O_WRONLY);

@@ -264,7 +264,8 @@ def test_map_keeps_what_its_records_begin_with(run, stories, cache, tmp_path):
     records.write_text("".join("Tom saw %d dogs and %d cats and %d cows.\n" % (i, i * 7, i * 31) for i in range(12)))
 
     def answer(*flags):
-        done = run("-m", stories, "--raw", "-p", story(6) + "{}", "--map", records, "-n", "8", "--temp", "0", "-v", *flags)
+        done = run("-m", stories, "--raw", "-p", story(6) + "{}", "--map", records, "-n", "8", "--temp", "0", "-v",
+                   *flags)
         assert done.returncode == 0, done.stderr
         return done.stdout, re.findall(r"cache: (\d+) .*", done.stderr.decode())
 
@@ -278,8 +279,8 @@ def test_map_keeps_what_its_records_begin_with(run, stories, cache, tmp_path):
 
 def test_choose_takes_its_prompt_from_the_cache(run, stories, cache):
     def choose(*flags):
-        done = run("-m", stories, "--raw", "-p", story(6, "They saw a big"), "--choose", " dog, cat, ball", "--json", "-v",
-                   *flags)
+        done = run("-m", stories, "--raw", "-p", story(6, "They saw a big"), "--choose", " dog, cat, ball", "--json",
+                   "-v", *flags)
         assert done.returncode == 0, done.stderr
         scores = [choice["sum"] for choice in json.loads(done.stdout)["scores"]]
         return scores, re.findall(r"cache: (\d+) of", done.stderr.decode())

@@ -1,5 +1,5 @@
-/* fuzz_prefix.c - the head of a file of keys and values, as damaged or foreign as it may be: it is refused, or
- * every field is what this program would have written, and nothing behind its end is read. */
+/* fuzz_prefix.c - the head of a file of keys and values, as damaged or foreign as it may be: it is refused,
+ * or every field is what this program would have written, and nothing behind its end is read. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
