@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/nearest.h"
+#include "commands/threads.h"
 
 static const char beginning[] =
     "auk runs AWQ-quantised language models from the shell.\n"
@@ -51,6 +52,7 @@ static Status refuse_command(const char *text, Error *err) {
 }
 
 int main(int argc, char **argv) {
+  threads_begin(argv);
   output_begin();
   Error err = {{0}};
   if (argc > 1 && strcmp(argv[1], "--version") == 0)

@@ -213,6 +213,34 @@ def test_flags_stand_over_the_checkpoint_which_stands_over_nothing(run, stories,
     assert settings(variant(generation={**given, "do_sample": False}, name="warm"), "--temp", 0.5)[0] == 0.5
 
 
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "passive"}, {"GOMP_SPINCOUNT": "7"}])
+def test_waiting_threads_do_not_spin_for_long(start, endless, given):
+    """What the environment says of it counts; where it says nothing, the program does."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    process = start(*endless, env={**{k: v for k, v in os.environ.items() if k not in names}, **given})
+    assert process.stdout.read(1)
+    with open(f"/proc/{process.pid}/environ", "rb") as file:
+        found = dict(part.split("=", 1) for part in file.read().decode(errors="replace").split("\0") if "=" in part)
+    found = {name: found[name] for name in names if name in found}
+    if not given and not found:
+        pytest.skip("built by clang, whose OpenMP library waits otherwise")
+    assert found == given if given else int(found["GOMP_SPINCOUNT"]) < 300000
+
+
+def test_an_answer_is_the_same_however_the_program_was_found(auk, stories, answer, tmp_path):
+    """By its path, by PATH, by another name, without an argv[0] of its own."""
+    want = answer("-p", PROMPT, "-n", 10)
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    (tmp_path / "other").symlink_to(auk[-1])
+    flags = ["-m", str(stories), "--raw", "-p", PROMPT, "-n", "10"]
+    for executable in (auk[-1], str(tmp_path / "other"), "other"):
+        environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+        for name in ("auk", "", "-auk"):
+            process = subprocess.run([name, *flags], executable=executable, env=environment, capture_output=True,
+                                     stdin=subprocess.DEVNULL, timeout=60)
+            assert (process.returncode, process.stdout) == (0, want), process.stderr
+
+
 # --- chat formats
 
 
