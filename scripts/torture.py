@@ -38,6 +38,10 @@ LIMIT_S = 60
 SCENARIOS = [
     ("run", ["-m", MODEL, "-p", "Once upon a time", "-n", "4", "--seed", "1"], None),
     ("pipe", ["-m", MODEL, "-n", "3", "--raw", "-"], "One day"),
+    ("map", ["-m", MODEL, "--raw", "--map", "-", "-p", "Once {{}}", "-n", "2", "--seed", "1"], "Tim\nLily\n"),
+    ("map json", ["-m", MODEL, "--chat-template", "chatml", "--map", "-", "--map-json", "--choose", "a,b"],
+     '{"prompt": "Tim"}\n{"messages": [{"role": "user", "content": "Lily"}]}\n'),
+    ("choose", ["-m", MODEL, "-p", "Once", "--choose", "a,the dog"], None),
     ("tokenize", ["tokenize", "-m", MODEL, "-p", "Once upon a time"], None),
     ("eval", ["eval", "-m", MODEL, "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("pack", ["pack", MODEL, "-o", "{out}"], None),

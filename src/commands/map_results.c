@@ -18,7 +18,8 @@
 #include "base/output.h"
 
 enum { INPUT_LINE = 17 }; /* bytes: a hash and its newline */
-static const char inputs_head[INPUT_LINE + 1] = "auk --map inputs\n";
+static const char inputs_heads[][INPUT_LINE + 1] = {
+    [RESULTS_LINES] = "auk --map lines:\n", [RESULTS_NUL] = "auk --map texts:\n"};
 static const size_t result_limit = (size_t)256 << 20;
 
 static Status system_error(const char *path, const char *what, Error *err) {
@@ -54,8 +55,10 @@ static Status open_inputs(Results *results, bool has_results, Error *err) {
   if (results->inputs < 0) return system_error(path.data, "open", err);
   ssize_t n = pread(results->inputs, head, sizeof head, 0);
   if (n < 0) return system_error(path.data, "read", err);
-  bool ours = memcmp(head, inputs_head, (size_t)n) == 0 && (n == INPUT_LINE || !has_results);
-  return ours ? STATUS_OK : refuse(path.data, "this is not a file that --map has made", err);
+  const char *expected = inputs_heads[results->options.format];
+  bool ours = memcmp(head, expected, (size_t)n) == 0 && (n == INPUT_LINE || !has_results);
+  return ours ? STATUS_OK
+              : refuse(path.data, "this is not what --map has made beside results of this form", err);
 }
 
 static Status read_input(const Results *results, size_t index, uint64_t *input, Error *err) {
@@ -80,7 +83,7 @@ static Status write_input(const Results *results, size_t index, uint64_t input, 
 /* What it tells of results that are not there any more goes. */
 static Status cut_inputs(const Results *results, Error *err) {
   if (ftruncate(results->inputs, input_place(results->n_results)) != 0 ||
-      pwrite(results->inputs, inputs_head, INPUT_LINE, 0) != INPUT_LINE)
+      pwrite(results->inputs, inputs_heads[results->options.format], INPUT_LINE, 0) != INPUT_LINE)
     return system_error(results->inputs_path, "write", err);
   return STATUS_OK;
 }

@@ -5,7 +5,7 @@
  * belongs to a record is told by the record's hash: in JSON it is the result's "input"; beside results that
  * are text it stands in a file of its own, OUT.resume,
  *
- *     auk --map inputs\n          17 bytes, as every line of it
+ *     auk --map lines:\n          17 bytes, as every line of it; "texts" where results are between NULs
  *     0123456789abcdef\n          of the first record
  *     ...
  *

@@ -182,15 +182,17 @@ static void files_of_others_stay_as_they_are(void **state) {
   ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "there is no ");
   ASSERT_STAYS(RESULTS_LINES, "my thesis", "there is no ");
   put_file(inputs_path, "my notes, longer than a line\n", 29);
-  ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not a file that --map has made");
+  ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not what --map has made");
   put_file(inputs_path, "auk --map", 9);
-  ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not a file that --map has made");
-  put_file(inputs_path, "auk --map inputs\n", 17);
+  ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not what --map has made");
+  put_file(inputs_path, "auk --map lines:\n", 17);
   ASSERT_STAYS(RESULTS_LINES, "one\n", "line 2 is no hash");
-  put_file(inputs_path, "auk --map inputs\n0123456789abcdef\n", 34);
+  put_file(inputs_path, "auk --map lines:\n0123456789abcdef\n", 34);
   ASSERT_STAYS(RESULTS_LINES, "one\ntwo\n", "line 3 is no hash");
-  put_file(inputs_path, "auk --map inputs\n0123456789abcde \n", 34);
+  put_file(inputs_path, "auk --map lines:\n0123456789abcde \n", 34);
   ASSERT_STAYS(RESULTS_LINES, "one\n", "line 2 is no hash");
+  put_file(inputs_path, "auk --map lines:\n0123456789abcdef\n", 34);
+  ASSERT_STAYS(RESULTS_NUL, "one\n", "not what --map has made"); /* else all of it were torn */
   remove_files();
 
   put_file(inputs_path, "my notes, longer than a line\n", 29); /* where there are no results yet */
