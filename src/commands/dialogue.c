@@ -196,6 +196,7 @@ static void tell_fullness(Dialogue *d) {
   int n_ctx = session_context(d->assistant.session), used = session_length(d->assistant.session);
   int full = (int)(100LL * used / n_ctx);
   if (full < levels[1]) d->told_full = 0;
+  if (d->result.reason == FINISH_CONTEXT) d->told_full = levels[0]; /* that was told, too */
   for (int i = 0; i < 2; i++) {
     if (full < levels[i] || d->told_full >= levels[i]) continue;
     d->told_full = levels[i];

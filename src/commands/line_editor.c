@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <histedit.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +23,8 @@ enum {
   KEY_CANCEL,      /* Ctrl-C */
   KEY_OLDER,       /* history */
   KEY_NEWER,       /* history */
+  KEY_ESCAPE,      /* Esc alone, in vi's manner: the keys behind it are no sequence */
+  ESCAPE_MS = 50,  /* a terminal sends a sequence in less */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters: more than any context holds */
 };
@@ -30,7 +33,7 @@ struct LineEditor {
   EditLine *line;
   HistoryW *history;
   FILE *screen, *drawn; /* the terminal; what libedit writes to */
-  bool ansi;
+  bool ansi, vi;        /* vi: by ~/.editrc */
   Cells cells;
   LineDisplay display;
   unsigned char input[4096]; /* [n_input], read up to at_input */
@@ -138,6 +141,11 @@ static ByteResult next_character(LineEditor *e, uint32_t *code) {
   }
 }
 
+static bool nothing_follows(const LineEditor *e) {
+  struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+  return e->at_input == e->n_input && poll(&keys, 1, ESCAPE_MS) == 0;
+}
+
 static int next_key(EditLine *line, wchar_t *key) {
   LineEditor *e = editor_of(line);
   if (e->status) return -1;
@@ -155,6 +163,10 @@ static int next_key(EditLine *line, wchar_t *key) {
     *key = KEY_CANCEL;
     return 1;
   case BYTE_READ: break;
+  }
+  if (code == 0x1B && e->vi && nothing_follows(e)) {
+    *key = KEY_ESCAPE;
+    return 1;
   }
   if (cells_is_joined(code)) {
     e->joined = code;
@@ -361,8 +373,8 @@ static wchar_t *no_prompt(EditLine *line) {
   return empty;
 }
 
-/* Keys as readline has them where libedit's differ; and our own. */
-static void bind_keys(EditLine *line) {
+/* Functions of our own, to be bound. */
+static void add_functions(EditLine *line) {
   static const struct {
     const wchar_t *name, *about;
     unsigned char (*run)(EditLine *, wint_t);
@@ -377,29 +389,56 @@ static void bind_keys(EditLine *line) {
       {L"auk-tab", L"completes", on_tab},
       {L"auk-paste", L"takes what is pasted", on_paste},
   };
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
+}
+
+/* Keys as readline has them where libedit's differ; and our own, those at the top in vi's command mode, too. */
+static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *keys, *function;
   } bindings[] = {
-      {L"\x81", L"auk-join"},         {L"\x82", L"auk-cancel"},
-      {L"\x83", L"ed-prev-history"},  {L"\x84", L"ed-next-history"},
-      {L"\\e[200~", L"auk-paste"},    {L"\\e\n", L"auk-newline"},
-      {L"\\e\r", L"auk-newline"},     {L"\\e[A", L"auk-up"},
-      {L"\\e[B", L"auk-down"},        {L"\\eOA", L"auk-up"},
-      {L"\\eOB", L"auk-down"},        {L"\\e[3~", L"ed-delete-next-char"},
-      {L"\\e[1~", L"ed-move-to-beg"}, {L"\\e[4~", L"ed-move-to-end"},
-      {L"\\e[7~", L"ed-move-to-beg"}, {L"\\e[8~", L"ed-move-to-end"},
-      {L"\\e[H", L"ed-move-to-beg"},  {L"\\e[F", L"ed-move-to-end"},
-      {L"\\eOH", L"ed-move-to-beg"},  {L"\\eOF", L"ed-move-to-end"},
-      {L"\\e[1;5C", L"em-next-word"}, {L"\\e[1;5D", L"ed-prev-word"},
-      {L"\\e[1;3C", L"em-next-word"}, {L"\\e[1;3D", L"ed-prev-word"},
-      {L"^L", L"auk-clear"},          {L"^I", L"auk-tab"},
-      {L"^H", L"auk-backspace"},      {L"^?", L"auk-backspace"},
-      {L"^R", L"em-inc-search-prev"}, {L"^U", L"vi-kill-line-prev"},
+      {L"\x81", L"auk-join"},
+      {L"\x82", L"auk-cancel"},
+      {L"\x83", L"ed-prev-history"},
+      {L"\x84", L"ed-next-history"},
+      {L"\x85", L"vi-command-mode"},
+      {L"\\e[200~", L"auk-paste"},
+      {L"\\e[A", L"auk-up"},
+      {L"\\e[B", L"auk-down"},
+      {L"\\eOA", L"auk-up"},
+      {L"\\eOB", L"auk-down"},
+      {L"\\e[C", L"ed-next-char"},
+      {L"\\e[D", L"ed-prev-char"},
+      {L"\\eOC", L"ed-next-char"},
+      {L"\\eOD", L"ed-prev-char"},
+      {L"\\e[3~", L"ed-delete-next-char"},
+      {L"\\e[1~", L"ed-move-to-beg"},
+      {L"\\e[4~", L"ed-move-to-end"},
+      {L"\\e[7~", L"ed-move-to-beg"},
+      {L"\\e[8~", L"ed-move-to-end"},
+      {L"\\e[H", L"ed-move-to-beg"},
+      {L"\\e[F", L"ed-move-to-end"},
+      {L"\\eOH", L"ed-move-to-beg"},
+      {L"\\eOF", L"ed-move-to-end"},
+      {L"\\e[1;5C", L"em-next-word"},
+      {L"\\e[1;5D", L"ed-prev-word"},
+      {L"\\e[1;3C", L"em-next-word"},
+      {L"\\e[1;3D", L"ed-prev-word"},
+      {L"^L", L"auk-clear"},
+      {L"^R", L"em-inc-search-prev"},
+      {L"\\e\n", L"auk-newline"},
+      {L"\\e\r", L"auk-newline"},
+      {L"^I", L"auk-tab"},
+      {L"^U", L"vi-kill-line-prev"},
+      {L"^H", L"auk-backspace"},
+      {L"^?", L"auk-backspace"},
   };
-  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-    el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
-  for (size_t i = 0; i < sizeof bindings / sizeof *bindings; i++)
+  const size_t n = sizeof bindings / sizeof *bindings, n_command_mode = n - 6;
+  for (size_t i = 0; i < n; i++) {
     el_wset(line, EL_BIND, bindings[i].keys, bindings[i].function, NULL);
+    if (i < n_command_mode) el_wset(line, EL_BIND, L"-a", bindings[i].keys, bindings[i].function, NULL);
+  }
   for (wchar_t c = 0xA0; c <= 0xFF; c++) el_wset(line, EL_BIND, (wchar_t[]){c, 0}, L"ed-insert", NULL);
 }
 
@@ -431,10 +470,15 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   el_wset(e->line, EL_PROMPT, no_prompt);
   el_wset(e->line, EL_HIST, history_w, e->history);
   el_wset(e->line, EL_EDITOR, L"emacs");
+  add_functions(e->line);
+  bind_keys(e->line);
   el_source(e->line, NULL);
+  const wchar_t *manner = L"emacs";
+  el_wget(e->line, EL_EDITOR, &manner);
+  e->vi = wcscmp(manner, L"vi") == 0;
+  if (e->vi) bind_keys(e->line); /* choosing it forgot them */
   el_wset(e->line, EL_SIGNAL, 0);
   el_wset(e->line, EL_GETCFN, next_key);
-  bind_keys(e->line);
   *editor = e;
   return STATUS_OK;
 }

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
 import time
@@ -117,6 +118,26 @@ def test_the_line_is_edited_by_characters(chat, saved, typed, text):
     terminal = chat("-n", 2)
     terminal.say(typed)
     assert saved(terminal)[0]["content"] == text
+
+
+def test_the_manner_of_vi(chat, saved, tmp_path):
+    (tmp_path / ".editrc").write_text("bind -v\n")
+    terminal = chat("-n", 2)
+    terminal.type("hello wrld")
+    terminal.wait("wrld")
+    terminal.type("\x1b")
+    time.sleep(0.2)  # Esc alone
+    terminal.type("bi")
+    terminal.type("my \x1b[C\x1b[Do\x1b")  # sequences are sequences still
+    time.sleep(0.2)
+    terminal.type("x\x03")
+    terminal.ready()
+    terminal.type("one")
+    terminal.wait("one")
+    terminal.type("\x1b")
+    time.sleep(0.2)
+    terminal.say("0itwo ")
+    assert saved(terminal)[0]["content"] == "two one"
 
 
 def test_a_block_is_one_message(chat, saved):
@@ -326,6 +347,31 @@ def test_the_terminal_is_as_it_was_after_an_end(auk, chat, stories, template, tm
         terminal.wait(f"status {status}")
         terminal.wait("the same")
         terminal.drop()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, for its jobs")
+def test_a_chat_that_is_stopped_gives_the_terminal_to_the_shell(auk, stories, template, tmp_path):
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PS1": "$ "}
+    terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], environment, columns=200)
+    terminal.wait("$ ")
+    command = f"{shlex.join(auk)} chat -m '{stories}' --chat-template '{template}' -n 5; echo status $?"
+    terminal.type(f"before=$(stty -g); {command}\r")
+    terminal.ready()
+    terminal.type("half a line")
+    terminal.wait("half a line")
+    terminal.type("\x1a")
+    terminal.wait("Stopped")
+    terminal.type('[ "$before" = "$(stty -g)" ] && echo as it "was"\r')
+    terminal.wait("as it was")
+    terminal.type("fg\r")
+    terminal.wait(PASTE_ON, "> half a line")
+    terminal.type(" and more\r")
+    terminal.wait("5 tokens")
+    terminal.ready()
+    terminal.type(f"/save {tmp_path}/talk.json\r")
+    terminal.ready()
+    assert json.loads((tmp_path / "talk.json").read_text())["messages"][0]["content"] == "half a line and more"
+    terminal.drop()
 
 
 # --- history
