@@ -120,20 +120,19 @@ static Status join_strings(Render *render, Value a, Value b, Value *out) {
   bool safe = a.is_safe || b.is_safe;
   if (safe) TRY(text_escaped(render, a, &left));
   if (safe) TRY(text_escaped(render, b, &right));
-  size_t mark = put_mark(render);
-  TRY(put_text(render, left));
-  TRY(put_text(render, right));
-  TRY(put_take(render, mark, out));
+  TRY(string_appended(render, left, right, &left));
+  TRY(value_text(render, left, out));
   out->is_safe = safe;
   return STATUS_OK;
 }
 
 /* Markup escapes nothing here, as without autoescaping. */
 Status value_concat(Render *render, Value a, Value b, Value *out) {
-  size_t mark = put_mark(render);
-  TRY(put_string(render, a));
-  TRY(put_string(render, b));
-  return put_take(render, mark, out);
+  Text left, right;
+  TRY(value_string(render, a, &left));
+  TRY(value_string(render, b, &right));
+  TRY(string_appended(render, left, right, &left));
+  return value_text(render, left, out);
 }
 
 static Status repeat(Render *render, Value what, int64_t times, Value *out) {

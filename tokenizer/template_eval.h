@@ -10,7 +10,8 @@ enum {
   RENDER_MAX_STEPS = 10000000,
   RENDER_MAX_DEPTH = 1000, /* of evaluation: nodes in nodes, macros in macros, values in values */
   RENDER_MAX_RANGE = 100000,
-  BYTES_OF_STEP = 64,
+  BYTES_OF_STEP = 128,
+  APPENDED_IN_PLACE = 4096, /* bytes from which on a text gets room to grow */
 };
 #define RENDER_MAX_TEXT   ((size_t)64 << 20) /* of the output, and of any string */
 #define RENDER_MAX_MEMORY ((size_t)512 << 20)
@@ -28,12 +29,22 @@ struct Scope {
   bool kept; /* a macro remembers it */
 };
 
+/* The text that was made by joining two last, with room behind it: joining it with a third one then copies only that,
+ * so that a template may build its prompt piece by piece. Texts that are its beginnings stay as they are. */
+typedef struct {
+  char *data; /* [capacity] */
+  size_t size, capacity;
+  TextRun *runs; /* [run_capacity] */
+  size_t n_runs, run_capacity;
+} Tail;
+
 typedef enum { SIGNAL_NONE, SIGNAL_BREAK, SIGNAL_CONTINUE } Signal;
 
 struct Render {
   const Template *template;
   const TemplateInput *input;
   Arena arena;
+  Tail tail;
   TrustedText *out;
   size_t begin; /* of what this rendering appends */
   Scope *scope;

@@ -9,6 +9,65 @@
 
 #include "tokenizer/unicode.h"
 
+/* --- joining */
+
+static Status tail_run(Render *render, size_t end, bool trusted) {
+  Tail *tail = &render->tail;
+  if (tail->n_runs && tail->runs[tail->n_runs - 1].trusted == trusted) {
+    tail->runs[tail->n_runs - 1].end = end;
+    return STATUS_OK;
+  }
+  if (tail->n_runs == tail->run_capacity) { /* texts that share them go on with the old ones */
+    size_t wanted = 2 * tail->run_capacity + 8;
+    TextRun *grown = render_alloc(render, wanted, sizeof *grown);
+    if (!grown) return render_no_memory(render);
+    if (tail->n_runs) memcpy(grown, tail->runs, tail->n_runs * sizeof *grown);
+    tail->runs = grown;
+    tail->run_capacity = wanted;
+  }
+  tail->runs[tail->n_runs++] = (TextRun){end, trusted};
+  return STATUS_OK;
+}
+
+/* PRECOND there is room. `text` may be a part of the tail. */
+static Status tail_append(Render *render, Text text) {
+  Tail *tail = &render->tail;
+  size_t at = 0, before = tail->size;
+  TRY(render_charge_bytes(render, text.size));
+  if (text.size) memcpy(tail->data + before, text.data, text.size);
+  tail->size += text.size;
+  for (size_t i = 0; at < text.size; i++) {
+    size_t end = text.runs[i].end - text.shift;
+    at = end < text.size ? end : text.size;
+    TRY(tail_run(render, before + at, text.runs[i].trusted));
+    if (i % 16 == 15) TRY(render_charge(render, 1));
+  }
+  return STATUS_OK;
+}
+
+Status string_appended(Render *render, Text a, Text b, Text *out) {
+  Tail *tail = &render->tail;
+  if (b.size > RENDER_MAX_TEXT - a.size)
+    return render_fail(render, "a text would have more than %zu MB", RENDER_MAX_TEXT >> 20);
+  size_t size = a.size + b.size;
+  bool grows = tail->data && a.data == tail->data && a.size == tail->size && size <= tail->capacity;
+  if (!grows) {
+    size_t capacity = size < APPENDED_IN_PLACE ? size : 2 * size;
+    char *data = render_alloc(render, capacity, 1);
+    if (!data) return render_no_memory(render);
+    *tail = (Tail){.data = data, .capacity = capacity};
+    TRY(tail_append(render, a));
+  }
+  TRY(tail_append(render, b));
+  *out = text_of(tail->data, size, tail->n_runs == 0 || tail->runs[0].trusted);
+  if (tail->n_runs < 2) return STATUS_OK;
+  out->runs = tail->runs;
+  out->n_runs = tail->n_runs;
+  return STATUS_OK;
+}
+
+/* --- replacing, padding, lines */
+
 /* Where `old` is empty, `new` comes before each character and at the end. */
 static Status put_between_characters(Render *render, Text text, Text new, int64_t count) {
   size_t at = 0;

@@ -6,6 +6,8 @@
 
 typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
 
+/* One behind the other. */
+Status string_appended(Render *render, Text a, Text b, Text *out);
 /* The text that often; what it takes is the size of the result. */
 Status string_repeated(Render *render, Text text, size_t times, Text *out);
 Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
