@@ -17,6 +17,7 @@ enum { N_LAYERS = 3 };
 
 static int windows[N_LAYERS];
 static uint8_t ropes[N_LAYERS];
+static ModelLayer layers[N_LAYERS]; /* dense, but where a test says otherwise */
 
 /* Qwen3's, with a window and yarn, both of which GPUs compute. */
 static ModelConfig like_qwen3(void) {
@@ -39,7 +40,7 @@ static ModelConfig like_qwen3(void) {
 static void what_kernels_compute_is_taken(void **state) {
   (void)state;
   Error err;
-  Model model = {.config = like_qwen3()};
+  Model model = {.config = like_qwen3(), .layers = layers};
   assert_null(cuda_cannot_compute(&model.config));
   assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
   model.config.qk_norm = QK_NORM_NONE;
@@ -50,7 +51,7 @@ static void what_kernels_compute_is_taken(void **state) {
 
 static void refused(ModelConfig config, const char *words) {
   Error err;
-  Model model = {.config = config};
+  Model model = {.config = config, .layers = layers};
   if (cuda_check_model(&model, &err) != STATUS_MODEL) fail_msg("taken, expected: %s", words);
   char expected[200];
   snprintf(expected, sizeof expected, "Qwen3ForCausalLM has %s, which GPUs do not compute yet", words);
@@ -87,10 +88,27 @@ static void what_they_do_not_is_refused_by_name(void **state) {
   refused(config, "rotary positions that differ by layer");
 }
 
+static void weights_without_a_kernel_are_refused(void **state) {
+  (void)state;
+  Linear *last = &layers[N_LAYERS - 1].up;
+  *last = (Linear){.kind = LINEAR_AWQ, .bits = 4};
+  Error err;
+  Model model = {.config = like_qwen3(), .layers = layers};
+  assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+  *last = (Linear){.kind = LINEAR_GROUPED, .bits = 8};
+  refused(like_qwen3(), "weights of 8 bits");
+  *last = (Linear){.kind = LINEAR_GROUPED, .bits = 4};
+  refused(like_qwen3(), "scales or zero points that AutoAWQ's layout cannot hold");
+  *last = (Linear){.kind = LINEAR_INT8, .bits = 8};
+  refused(like_qwen3(), "layers that multiply int8 activations");
+  *last = (Linear){0};
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_kernels_compute_is_taken),
       cmocka_unit_test(what_they_do_not_is_refused_by_name),
+      cmocka_unit_test(weights_without_a_kernel_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
