@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -457,6 +458,26 @@ def test_an_interrupted_run_goes_on(start, run, job, tmp_path):
     assert out.read_bytes().endswith(b"\n")
     run(*job, "--json", "--resume", out)
     assert stable(out.read_bytes()) == stable(run(*job, "--json").stdout)
+
+
+def test_a_disk_that_is_full_leaves_whole_results(run, job, tmp_path):
+    """A limit on the size of files takes a part of a write, as a full disk does."""
+    out = tmp_path / "out"
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    for flags in (["--json"], []):
+        want = run(*job, *flags).stdout
+        process = run(*job, *flags, "--resume", out, preexec_fn=limit)
+        assert process.returncode == 1 and b": cannot write: " in process.stderr
+        kept = out.read_bytes()
+        assert 300 < len(kept) <= 1000 and kept.endswith(b"\n")
+        assert run(*job, *flags, "--resume", out).returncode == 1  # one record is an error
+        assert out.read_bytes().startswith(kept)
+        assert stable(out.read_bytes()) == stable(want) if flags else out.read_bytes() == want
+        out.unlink()
 
 
 def test_results_that_went_to_standard_output_can_be_gone_on_with(run, job, tmp_path):
