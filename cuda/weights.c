@@ -276,7 +276,8 @@ static size_t longest_vector(const ModelConfig *c) {
 static Status fill_from_checkpoint(BackendModel *loaded, const BackendOptions *options, size_t slot_bytes,
                                    Error *err) {
   const Model *model = loaded->model;
-  Filler filler = {.options = options, .total = model->weight_bytes};
+  Filler filler = {.options = options,
+                   .total = model->weight_bytes + model->made_bytes - model->replaced_bytes};
   filler.floats = mem_alloc(longest_vector(&model->config), sizeof *filler.floats, "vectors", err);
   Status status = filler.floats ? STATUS_OK : STATUS_FAILED;
   if (!status) status = upload_open(&filler.uploader, loaded->stream, options->n_threads, slot_bytes, err);

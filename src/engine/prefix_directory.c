@@ -70,7 +70,7 @@ static int compare_use(const void *a, const void *b) {
 }
 
 /* Files whose names are ours and begin with `prefix`. */
-static Status list_names(const char *directory, const char *prefix, bool clean, PrefixList *list,
+static Status list_names(const char *directory, const char *prefix, size_t most, bool clean, PrefixList *list,
                          Error *err) {
   *list = (PrefixList){0};
   DIR *listing = opendir(directory);
@@ -78,7 +78,7 @@ static Status list_names(const char *directory, const char *prefix, bool clean, 
   if (!listing) return error_set(err, STATUS_FAILED, "%s: cannot list: %s", directory, strerror(errno));
   Status status = STATUS_OK;
   const struct dirent *entry;
-  while (status == STATUS_OK && (entry = readdir(listing))) {
+  while (status == STATUS_OK && list->count < most && (entry = readdir(listing))) {
     struct stat info;
     bool ours = is_ours(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
     if ((!ours && !(clean && entry->d_name[0] == '.')) ||
@@ -95,14 +95,14 @@ static Status list_names(const char *directory, const char *prefix, bool clean, 
 }
 
 Status prefix_directory_list(const char *directory, PrefixList *list, Error *err) {
-  return list_names(directory, "", false, list, err);
+  return list_names(directory, "", SIZE_MAX, false, list, err);
 }
 
-Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, PrefixList *list,
-                               Error *err) {
+Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, size_t most,
+                               PrefixList *list, Error *err) {
   char prefix[PREFIX_NAME];
   snprintf(prefix, sizeof prefix, "%016llx-%016llx-", (unsigned long long)key, (unsigned long long)before);
-  return list_names(directory, prefix, false, list, err);
+  return list_names(directory, prefix, most, false, list, err);
 }
 
 void prefix_list_release(PrefixList *list) {
@@ -117,7 +117,7 @@ void prefix_mark_used(const char *path, int64_t used_ns) {
 
 static Status remove_oldest(const char *directory, uint64_t limit, int *n_removed, Error *err) {
   PrefixList list;
-  Status status = list_names(directory, "", true, &list, err);
+  Status status = list_names(directory, "", SIZE_MAX, true, &list, err);
   for (size_t i = 0; status == STATUS_OK && i < list.count && list.bytes > limit; i++) {
     char *path = path_join(directory, list.items[i].name, err);
     if (!path) status = STATUS_FAILED;

@@ -37,9 +37,9 @@ typedef struct {
 Status prefix_directory_list(const char *directory, PrefixList *list, Error *err);
 void prefix_list_release(PrefixList *list);
 
-/* Blocks behind these ids: names that begin alike. */
-Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, PrefixList *list,
-                               Error *err);
+/* Paths of the blocks behind these ids, up to `most` of them: names that begin alike. */
+Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, size_t most,
+                               PrefixList *list, Error *err);
 
 /* Marks a file as used at this time. */
 void prefix_mark_used(const char *path, int64_t used_ns);

@@ -20,7 +20,7 @@
 
 enum {
   BATCH = 8,            /* blocks that are open at a time */
-  MOST_CANDIDATES = 64, /* files that are looked into for a common beginning: those used last */
+  MOST_CANDIDATES = 64, /* files that are looked into for a common beginning */
 };
 
 struct PrefixStore {
@@ -73,8 +73,8 @@ static uint64_t chain_start(const Walk *walk) {
   return walk->store->key_hash + walk->kind.long_text;
 }
 
-/* The file of this name, if it is what it should be and the text's: all ids before `start` agree, and the
- * first *common of its own, at least one. */
+/* The block's file at this name, if it is there and whole and of exactly these ids: of as many as it has, or
+ * (partly) of as many as agree, in *common. */
 static bool open_block(const Walk *walk, const char *name, int start, PrefixFile *file, int *common) {
   Error err = {{0}};
   bool found = false;
@@ -113,10 +113,10 @@ static int open_best_block(const Walk *walk, int start, uint64_t before, int lea
   Error err = {{0}};
   int longest = least - 1;
   *best = (PrefixFile){.descriptor = -1};
-  if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, &list, &err))
+  if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, MOST_CANDIDATES,
+                              &list, &err))
     note(walk->store, &err);
-  size_t last = list.count > MOST_CANDIDATES ? list.count - MOST_CANDIDATES : 0;
-  for (size_t i = list.count; i-- > last;) {
+  for (size_t i = list.count; i-- > 0;) {
     PrefixFile file;
     int common;
     if (!open_block(walk, list.items[i].name, start, &file, &common)) continue;

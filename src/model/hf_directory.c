@@ -72,10 +72,12 @@ static Status take_layer(Loader *loader, int index) {
 static Status take_embedding(Loader *loader) {
   Model *model = loader->model;
   char name[NAME_SIZE];
-  snprintf(name, sizeof name, "%sembed_tokens.weight", loader->body);
+  snprintf(name, sizeof name, "%sembed_tokens", loader->body);
   const int64_t shape[] = {model->config.vocab_size, model->config.hidden};
-  StoredTensor *tensor = hf_find(loader, name, "");
-  if (!tensor) return hf_missing(loader, name, "", "");
+  StoredTensor *tensor = hf_find(loader, name, ".weight");
+  if (!tensor && (hf_find(loader, name, ".qweight") || hf_find(loader, name, ".weight_packed")))
+    return hf_missing(loader, name, ".weight", ": a quantised embedding is not supported");
+  if (!tensor) return hf_missing(loader, name, ".weight", "");
   TRY(hf_check_shape(loader, tensor, 2, shape, ""));
   TRY(hf_check_float(loader, tensor));
   model->embedding =

@@ -58,8 +58,8 @@ typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSou
 Status quantization_parse(const struct Reader *r, QuantSource source, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
 
-/* Holds the work of finding the schemes of n layers to a second or so, whatever the rules: refuses what is more.
- * To be called before quantization_of(). `file` is for the message. */
+/* Holds the work of finding the schemes of n layers to a second or so, whatever the rules: refuses what is
+ * more. To be called before quantization_of(). `file` is for the message. */
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
 
 /* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refused: a regular

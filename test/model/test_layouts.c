@@ -351,6 +351,18 @@ static void layouts_that_the_config_does_not_say(void **state) {
                  Q ".qweight: a layer of 32 inputs and 32 outputs cannot be quantised in groups of 24");
 }
 
+static void embeddings(void **state) {
+  (void)state;
+  static const char *const names[] = {"model.embed_tokens.qweight", "model.embed_tokens.weight_packed"};
+  for (size_t i = 0; i < 2; i++) {
+    Tiny tiny;
+    tiny_llama(&tiny);
+    tiny_remove(&tiny, "model.embed_tokens.weight");
+    tiny_add(&tiny, names[i], "I32", 2, 40, 4);
+    ASSERT_REFUSED(&tiny, "model.embed_tokens.weight is missing: a quantised embedding is not supported");
+  }
+}
+
 /* --- what is refused when its numbers are read */
 
 static void assert_unprepared(Tiny *tiny, const char *part) {
@@ -419,6 +431,7 @@ int main(void) {
       cmocka_unit_test(parts_of_compressed),
       cmocka_unit_test(parts_of_int8),
       cmocka_unit_test(layouts_that_the_config_does_not_say),
+      cmocka_unit_test(embeddings),
       cmocka_unit_test(numbers_that_are_none),
       cmocka_unit_test(a_packed_file_has_finite_scales),
   };
