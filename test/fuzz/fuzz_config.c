@@ -15,6 +15,24 @@ static bool in_range(int value, int low, int high) {
   return value >= low && value <= high;
 }
 
+static void check_rope(const RopeConfig *rope, int rotary_dim, bool long_text) {
+  float frequencies[MAX_HEAD_DIM / 2], attention_factor;
+  rope_frequencies(rope, rotary_dim, long_text, frequencies, &attention_factor);
+  require(isfinite(attention_factor));
+  for (int i = 0; i < rotary_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
+}
+
+static void check_ropes(const ModelConfig *c) {
+  require(in_range(c->rotary_dim, 2, c->head_dim) && c->rotary_dim % 2 == 0 && rope_short_text(c) >= 1);
+  check_rope(&c->rope, c->rotary_dim, false);
+  if (c->rope.kind == ROPE_LONG) check_rope(&c->rope, c->rotary_dim, true);
+  for (int i = 0; i < c->n_layers; i++) {
+    LayerRope rope = config_layer_rope(c, i);
+    require(rope == ROPE_GLOBAL || rope == ROPE_NONE || (rope == ROPE_LOCAL && c->windows[i] > 0));
+    if (rope == ROPE_LOCAL && i < 8) check_rope(&c->local_rope, c->rotary_dim, false);
+  }
+}
+
 static void check(const ModelConfig *c) {
   require(c->architecture[0] && c->architecture[sizeof c->architecture - 1] == 0);
   require(in_range(c->hidden, 1, 1 << 20) && in_range(c->intermediate, 1, 1 << 22));
@@ -33,10 +51,12 @@ static void check(const ModelConfig *c) {
   require(c->bos >= -1 && in_range(c->n_eos, 0, MAX_EOS));
   for (int i = 0; i < c->n_eos; i++) require(c->eos[i] >= 0);
 
-  float frequencies[128], attention_factor;
-  rope_frequencies(&c->rope, c->rotary_dim, false, frequencies, &attention_factor);
-  require(isfinite(attention_factor));
-  for (int i = 0; i < c->head_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
+  const double factors[] = {c->embedding_scale, c->attention_scale, c->residual_scale, c->logit_divisor};
+  for (int i = 0; i < 4; i++) require(factors[i] >= 1e-6 && factors[i] <= 1e6);
+  require(c->attention_cap >= 0 && c->attention_cap <= 1e6 && c->logit_cap >= 0 && c->logit_cap <= 1e6);
+  require(in_range(c->norms, NORM_BEFORE, NORM_AFTER) && in_range(c->qk_norm, QK_NORM_NONE, QK_NORM_WHOLE));
+  require(activation_name(c->activation) && rope_kind_name(c->rope.kind));
+  check_ropes(c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
