@@ -212,6 +212,7 @@ static Status start(Map *map, Error *err) {
   if (a->session) return STATUS_OK;
   TRY(assistant_start(a, 0, err));
   cache_expect_many(a->cache);
+  TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
   map->start_bytes = map->reader.n_consumed;
   return STATUS_OK;

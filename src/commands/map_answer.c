@@ -55,6 +55,59 @@ static Status make_prompt(Mapping *m, const Record *record, Error *err) {
   return assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err);
 }
 
+/* --- what all prompts begin with */
+
+/* The ids of the prompt of a record that says `filling`; none where the template takes no such prompt. */
+static Status encode_outline(Mapping *m, const char *filling, IdList *ids, Error *err) {
+  TRY(map_prompt_outline(&m->pattern, filling, &m->prompt, err));
+  TRY(add_user(&m->prompt, err));
+  TRY(add_system(m, err));
+  Status status = assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, ids, err);
+  if (status != STATUS_USAGE && status != STATUS_MODEL) return status;
+  ids->count = 0;
+  return STATUS_OK;
+}
+
+static size_t common_beginning(const IdList *a, const IdList *b) {
+  size_t n = 0;
+  while (n < a->count && n < b->count && a->ids[n] == b->ids[n]) n++;
+  return n;
+}
+
+Status map_begin(Mapping *m, Error *err) {
+  const MapJob *job = m->job;
+  m->steady = job->assistant->sampling.seed.given && job->prompt->text && !m->choices.n &&
+              m->assistant->device.backend != &cpu_backend;
+  if (!m->steady) return STATUS_OK;
+  m->ids.count = 0;
+  TRY(encode_outline(m, "a", &m->beginning, err));
+  TRY(encode_outline(m, "0", &m->ids, err));
+  m->beginning.count = common_beginning(&m->beginning, &m->ids);
+  return STATUS_OK;
+}
+
+static bool may_go_on(void *user, int done, int total) {
+  (void)done, (void)total;
+  const Assistant *a = user;
+  return !*a->interrupted;
+}
+
+/* Has the session hold what the prompt at hand has in common with the beginning of all, and nothing else. */
+static Status hold_beginning(Mapping *m, Error *err) {
+  Assistant *a = m->assistant;
+  const IdList *all = &m->beginning;
+  TRY(assistant_check_prompt(a, m->ids.count, session_context(a->session), err));
+  bool held = (size_t)session_length(a->session) >= all->count;
+  held = held &&
+         (all->count == 0 || memcmp(session_ids(a->session), all->ids, all->count * sizeof *all->ids) == 0);
+  if (!held) {
+    session_keep(a->session, 0);
+    TRY(session_sync(a->session, all->ids, (int)all->count, may_go_on, a, err));
+  }
+  session_keep(a->session, (int)common_beginning(all, &m->ids));
+  return STATUS_OK;
+}
+
 /* --- the answer */
 
 static Status take_shown(void *user, const char *bytes, size_t size, Error *err) {
@@ -105,6 +158,7 @@ static void count(Mapping *m) {
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
   const AnswerSink sink = {.text = take_text, .token = m->job->reply->ids ? take_id : NULL, .user = m};
   begin_answer(m, record->index);
+  if (m->steady) TRY(hold_beginning(m, err));
   TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
   if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   count(m);
@@ -183,6 +237,7 @@ void mapping_release(Mapping *m) {
   choices_release(&m->choices);
   prompt_pattern_release(&m->pattern);
   map_prompt_release(&m->prompt);
+  id_list_release(&m->beginning);
   id_list_release(&m->ids);
   id_list_release(&m->answer_ids);
   buffer_release(&m->text);

@@ -248,11 +248,25 @@ static Status check_record(const PromptPattern *pattern, const Record *record, E
                    (unsigned char)record->text[valid], valid);
 }
 
-Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err) {
-  JsonSpan whole = {0};
+static void begin(MapPrompt *prompt) {
   prompt->is_chat = false;
   prompt->text.size = prompt->n_messages = 0;
   prompt->id = (JsonSpan){0};
+}
+
+Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err) {
+  begin(prompt);
+  for (size_t i = 0; i < pattern->n_parts; i++) {
+    const PatternPart *part = &pattern->parts[i];
+    bool own = part->kind == PART_TEXT;
+    TRY(buffer_append(&prompt->text, own ? part->text : filling, own ? part->size : strlen(filling), err));
+  }
+  return STATUS_OK;
+}
+
+Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err) {
+  JsonSpan whole = {0};
+  begin(prompt);
   TRY(check_record(pattern, record, err));
   if (pattern->json) {
     whole = whole_record(record);

@@ -142,6 +142,10 @@ int session_common(const Session *s, const int32_t *ids, int n) {
   return common;
 }
 
+void session_keep(Session *s, int n) {
+  truncate_to(s, n);
+}
+
 Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
   int common = session_common(s, ids, n);

@@ -44,6 +44,9 @@ Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress
 /* How many of ids[0..n), from the first on, session_sync() would not prefill: fewer than n. */
 int session_common(const Session *session, const int32_t *ids, int n);
 
+/* Forgets all tokens but the first n, of which there are as many. */
+void session_keep(Session *session, int n);
+
 /* Keys and values that were computed before, for prefix_store.c. session_restore() calls `source` with the
  * number of tokens that the session holds of ids[0..n) (all others are forgotten); the source hands keys and
  * values of tokens behind them, or of the same again, to session_kv_write(), for every layer, and sets

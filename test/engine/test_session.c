@@ -105,6 +105,28 @@ static void a_common_beginning_is_kept(void **state) {
   session_close(session);
 }
 
+static void no_more_is_kept_than_is_said(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  float logits[FAKE_VOCAB];
+  make_ids(ids, 60, 1);
+  Session *session = open_session((SessionOptions){.chunk = 16});
+  sync_ok(session, ids, 60);
+  session_keep(session, 25);
+  assert_int_equal(session_length(session), 25);
+  assert_int_equal(session_common(session, ids, 60), 25);
+  assert_int_equal(session_logits(session, logits, NULL), STATUS_FAILED);
+  fake.n_tokens = 0;
+  sync_ok(session, ids, 60);
+  assert_int_equal(fake.n_tokens, 35);
+  assert_holds(session, ids, 60);
+  session_keep(session, 0);
+  fake.n_tokens = 0;
+  sync_ok(session, ids, 60);
+  assert_int_equal(fake.n_tokens, 60);
+  session_close(session);
+}
+
 typedef struct {
   int calls, stop_at, last_done, total;
 } Watcher;
@@ -617,6 +639,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_do_not_matter),
       cmocka_unit_test(a_common_beginning_is_kept),
+      cmocka_unit_test(no_more_is_kept_than_is_said),
       cmocka_unit_test(a_text_that_grows_long_is_computed_again),
       cmocka_unit_test(scores_of_long_texts_are_theirs),
       cmocka_unit_test(a_failure_while_a_text_grows_long),
