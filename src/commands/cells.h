@@ -32,10 +32,8 @@ typedef struct {
 typedef struct {
   Proxy *items; /* [count] */
   size_t count, capacity;
-  uint32_t *
-      slots; /* [n_slots] items by their text, one more than their number; 0: free. A power of two, at most half
-                      of them taken */
-  size_t n_slots;
+  uint32_t *slots; /* [n_slots] by the text: one more than the item's number; 0: free */
+  size_t n_slots;  /* a power of two; at most half are taken */
 } ProxyList;
 
 typedef struct {

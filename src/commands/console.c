@@ -84,7 +84,7 @@ static void on_signal(int number, siginfo_t *from, void *context) {
   switch (number) {
   case SIGINT:
     console.interrupt = 1;
-    if (++console.interrupted > PATIENCE) hand_on(number, false);
+    if (++console.interrupted >= PATIENCE) hand_on(number, false);
     break;
   case SIGTERM:
   case SIGHUP:
