@@ -167,7 +167,8 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
   bool known;
   TRY(make_key(cache, may_read, &known, err));
   if (!known && may_read)
-    return error_set(err, STATUS_FAILED, "%s has changed since it was opened", cache->use.model_path);
+    return error_set(err, STATUS_FAILED, "%s has changed since it was opened: nothing is kept",
+                     cache->use.model_path);
   if (!known) return STATUS_OK;
   const PrefixStoreOptions options = {.directory = cache->directory,
                                       .key = cache->key,
@@ -181,17 +182,25 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
 
 /* --- keeping */
 
+static const char *plural(int n) {
+  return n == 1 ? "" : "s";
+}
+
 static void save(Cache *cache, Session *session, int n) {
-  if (!cache->store || n > session_length(session)) return;
+  if (!cache->store || n < PREFIX_MIN_TOKENS || n > session_length(session)) return;
   Error err = {{0}};
-  PrefixReport report;
+  PrefixReport report = {0};
   double start = clock_ms();
-  Status status = prefix_store_save(cache->store, session, n, &report, &err);
+  Status status = model_is_unchanged(cache->use.model)
+                      ? prefix_store_save(cache->store, session, n, &report, &err)
+                      : error_set(&err, STATUS_FAILED, "%s has changed since it was opened: nothing is kept",
+                                  cache->use.model_path);
   if (status != STATUS_OK) tell(cache, err.text);
   if (report.n_files == 0 || !cache->use.verbose) return;
-  fprintf(stderr, "auk: cache: %d tokens saved in %.1f ms (%d files, %s)", report.n_tokens,
-          clock_ms() - start, report.n_files, cache_size_text(report.bytes).text);
-  if (report.n_removed) fprintf(stderr, ", %d old files removed", report.n_removed);
+  fprintf(stderr, "auk: cache: %d tokens saved in %.1f ms (%d file%s, %s)", report.n_tokens,
+          clock_ms() - start, report.n_files, plural(report.n_files), cache_size_text(report.bytes).text);
+  if (report.n_removed)
+    fprintf(stderr, ", %d old file%s removed", report.n_removed, plural(report.n_removed));
   fprintf(stderr, "\n");
 }
 
@@ -218,8 +227,8 @@ void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
   double start = clock_ms();
   if (prefix_store_restore(cache->store, session, ids, n, &report, &err) != STATUS_OK) tell(cache, err.text);
   if (report.n_tokens && cache->use.verbose)
-    fprintf(stderr, "auk: cache: %d of %d tokens in %.1f ms (%d files, %s)\n", report.n_tokens, n,
-            clock_ms() - start, report.n_files, cache_size_text(report.bytes).text);
+    fprintf(stderr, "auk: cache: %d of %d tokens in %.1f ms (%d file%s, %s)\n", report.n_tokens, n,
+            clock_ms() - start, report.n_files, plural(report.n_files), cache_size_text(report.bytes).text);
 }
 
 void cache_prefilled(Cache *cache, int n) {

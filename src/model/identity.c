@@ -45,3 +45,15 @@ Status model_content(const Model *model, const ContentSearch *search, ContentHas
   if (*known && model->layout == LAYOUT_AK48) TRY(add_file(&model->files->packed, search, hash, known, err));
   return STATUS_OK;
 }
+
+static bool is_unchanged(const MappedFile *file) {
+  return file_has_stamp(file->path, &file->stamp);
+}
+
+bool model_is_unchanged(const Model *model) {
+  const WeightFiles *weights = &model->files->weights;
+  bool unchanged = model->layout != LAYOUT_AK48 || is_unchanged(&model->files->packed);
+  for (size_t i = 0; i < weights->n_shards; i++)
+    unchanged = unchanged && is_unchanged(&weights->shards[i]->file);
+  return unchanged;
+}

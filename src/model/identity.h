@@ -12,4 +12,8 @@
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
+/* Whether its files still are what was opened: what was computed with others in their place is no part of this
+ * content. */
+bool model_is_unchanged(const Model *model);
+
 #endif
