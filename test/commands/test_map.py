@@ -98,6 +98,7 @@ def test_an_answer_keeps_to_its_line(map_run):
     assert plain == [text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r") for text in told]
     assert any("\n" in text for text in told), "the model wrote no newline: the test looks at nothing"
     between_nuls = map_run(*flags, "-0", lines=b"Once\0" * len(lines)).stdout
+    assert map_run(*flags, "--map-nul", lines=b"Once\0" * len(lines)).stdout == between_nuls
     assert between_nuls.decode() == "".join(text.replace("\0", "\ufffd") + "\0" for text in told)
 
 
