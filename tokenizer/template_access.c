@@ -172,6 +172,7 @@ static const Builtin *methods_of(Value owner) {
   switch ((ValueKind)owner.kind) {
   case VALUE_STRING: return template_string_methods;
   case VALUE_LIST: return template_list_methods;
+  case VALUE_RANGE:
   case VALUE_TUPLE: return template_tuple_methods;
   case VALUE_DICT: return template_dict_methods;
   case VALUE_CYCLER: return template_cycler_methods;

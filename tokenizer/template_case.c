@@ -125,7 +125,12 @@ static void map(Text text, size_t at, CaseKind kind, uint32_t out[3]) {
   uint32_t code = text_code(text, at);
   out[1] = out[2] = 0;
   const Special *special = code < 0x80 ? NULL : find_special(code);
-  if (special && kind != CASE_LOWER) {
+  if (kind == CASE_FOLDED) {
+    utf8proc_int32_t folded[4] = {0};
+    utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)code, folded, 4, UTF8PROC_CASEFOLD, NULL);
+    out[0] = n > 0 ? (uint32_t)folded[0] : code;
+    for (int i = 1; i < 3 && i < n; i++) out[i] = (uint32_t)folded[i];
+  } else if (special && kind != CASE_LOWER) {
     memcpy(out, kind == CASE_UPPER ? special->upper : special->title, sizeof special->upper);
   } else if (kind == CASE_LOWER) {
     out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)code);

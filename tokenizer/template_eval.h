@@ -137,7 +137,7 @@ Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out)
 Status argument_text(Render *render, const char *what, Value value, Text *out);
 Status put_escaped(Render *render, Text text);               /* for HTML */
 Status text_escaped(Render *render, Value value, Text *out); /* of a string that is not Markup */
-typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE } CaseKind;
+typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;
 /* text[from, to) in a case; what stands around it in the text counts. */
 Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind);
 /* islower(), isupper(): a letter of this case (CHAR_LOWERCASE, CHAR_UPPERCASE) and none of another. */

@@ -196,21 +196,37 @@ static Status filter_indent(Render *render, Value self, const Args *args, Value 
   return put_take(render, mark, out);
 }
 
-static Status filter_truncate(Render *render, Value self, const Args *args, Value *out) {
-  Text text, end = text_literal("...");
-  int64_t length, leeway;
-  TRY(argument_text(render, "the text to truncate", self, &text));
-  TRY(argument_int(render, args->items[0], 255, &length));
-  if (is_given(args->items[2])) TRY(argument_text(render, "end", args->items[2], &end));
+/* The numbers of truncate(), held to what they may be. */
+static Status truncate_lengths(Render *render, const Args *args, Text *end, int64_t *length, uint64_t *most) {
+  int64_t leeway;
   Value given = args->items[3].kind == VALUE_NONE ? (Value){.kind = VALUE_MISSING} : args->items[3];
+  *end = text_literal("...");
+  TRY(argument_int(render, args->items[0], 255, length));
+  if (is_given(args->items[2])) TRY(argument_text(render, "end", args->items[2], end));
   TRY(argument_int(render, given, 5, &leeway));
-  int64_t end_length = (int64_t)text_count(end);
-  if (length < end_length)
-    return render_fail(render, "expected length >= %lld, got %lld", (long long)end_length, (long long)length);
+  int64_t end_length = (int64_t)text_count(*end);
+  if (*length < end_length)
+    return render_fail(render, "expected length >= %lld, got %lld", (long long)end_length,
+                       (long long)*length);
   if (leeway < 0) return render_fail(render, "expected leeway >= 0, got %lld", (long long)leeway);
+  *most = (uint64_t)*length + (uint64_t)leeway;
+  *length -= end_length;
+  return STATUS_OK;
+}
+
+static Status filter_truncate(Render *render, Value self, const Args *args, Value *out) {
+  Text text, end;
+  int64_t length;
+  uint64_t most = 0;
+  size_t count;
+  TRY(truncate_lengths(render, args, &end, &length, &most));
+  if (!value_length(self, &count))
+    return render_fail(render, "object of type '%s' has no len()", value_type(self));
+  *out = self;
+  if (count <= most) return STATUS_OK;
+  TRY(argument_text(render, "the text to truncate", self, &text));
   TRY(render_charge_bytes(render, text.size));
-  if ((uint64_t)text_count(text) <= (uint64_t)length + (uint64_t)leeway) return value_text(render, text, out);
-  Text kept = text_slice(text, 0, text_offset(text, (size_t)(length - end_length)));
+  Text kept = text_slice(text, 0, text_offset(text, (size_t)length));
   size_t space =
       given_truth(args->items[1]) ? SIZE_MAX : text_find_last(kept, text_literal(" "), 0, kept.size);
   size_t mark = put_mark(render);
@@ -337,7 +353,8 @@ static Status filter_int(Render *render, Value self, const Args *args, Value *ou
     if (string_to_int(*self.text, (int)base, &integer) ||
         (string_to_float(*self.text, &number) && truncated(number, &integer)))
       *out = value_int(integer);
-  } else if (self.kind == VALUE_FLOAT && truncated(self.number, &integer)) {
+  } else if (self.kind == VALUE_FLOAT && isfinite(self.number)) {
+    if (!truncated(self.number, &integer)) return render_fail(render, "the result of int is beyond 64 bits");
     *out = value_int(integer);
   }
   return STATUS_OK;

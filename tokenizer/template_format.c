@@ -407,9 +407,9 @@ Status format_percent(Render *render, Text format, Value args, Value *out) {
     TRY(put_conversion(render, &percent, format, &at));
   }
   TRY(put_text(render, text_slice(format, from, format.size)));
-  size_t given = args.kind == VALUE_TUPLE                             ? args.list->count
-                 : args.kind == VALUE_DICT || args.kind == VALUE_LIST ? 0
-                                                                      : 1;
+  bool has_items = args.kind == VALUE_DICT || args.kind == VALUE_LIST || args.kind == VALUE_RANGE ||
+                   args.kind == VALUE_UNDEFINED; /* Python takes it for a mapping, which may be left alone */
+  size_t given = args.kind == VALUE_TUPLE ? args.list->count : !has_items;
   if (percent.used < given)
     return render_fail(render, "not all arguments converted during string formatting");
   return put_take(render, mark, out);

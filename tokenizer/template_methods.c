@@ -392,6 +392,11 @@ static Status string_lower(Render *render, Value self, const Args *args, Value *
   return in_case(render, self, CASE_LOWER, out);
 }
 
+static Status string_casefold(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  return in_case(render, self, CASE_FOLDED, out);
+}
+
 static Status string_capitalize(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
   return string_capitalized(render, *self.text, out);
@@ -509,7 +514,7 @@ static Status string_format(Render *render, Value self, const Args *args, Value 
 
 const Builtin template_string_methods[] = {
     {"capitalize", "/", 0, string_capitalize},
-    {"casefold", "/", 0, string_lower},
+    {"casefold", "/", 0, string_casefold},
     {"center", "/width fillchar", 1, string_center},
     {"count", "/sub start end", 1, string_count},
     {"endswith", "/suffix start end", 1, string_endswith},
@@ -554,9 +559,11 @@ const Builtin template_string_methods[] = {
 /* --- lists, tuples */
 
 static Status list_index(Render *render, Value self, const Args *args, Value *out) {
-  for (size_t i = 0; i < self.list->count; i++) {
+  const List *list;
+  TRY(value_elements(render, self, &list));
+  for (size_t i = 0; i < list->count; i++) {
     bool equal;
-    TRY(value_equal(render, self.list->items[i], args->items[0], &equal));
+    TRY(value_equal(render, list->items[i], args->items[0], &equal));
     if (!equal) continue;
     *out = value_int((int64_t)i);
     return STATUS_OK;
@@ -566,10 +573,12 @@ static Status list_index(Render *render, Value self, const Args *args, Value *ou
 }
 
 static Status list_count(Render *render, Value self, const Args *args, Value *out) {
+  const List *list;
   int64_t count = 0;
-  for (size_t i = 0; i < self.list->count; i++) {
+  TRY(value_elements(render, self, &list));
+  for (size_t i = 0; i < list->count; i++) {
     bool equal;
-    TRY(value_equal(render, self.list->items[i], args->items[0], &equal));
+    TRY(value_equal(render, list->items[i], args->items[0], &equal));
     count += equal;
   }
   *out = value_int(count);

@@ -379,15 +379,17 @@ static Status run_loop(Render *render, const Node *node, Scope *scope, Value ite
   *loop = (Loop){.node = node, .filter = node->c, .scope = scope, .index = -1, .depth = depth};
   TRY(cursor_begin(render, items, &loop->cursor));
   Scope *round = NULL;
+  bool completed = false; /* a round, to its end: jinja2 asks for that, not for elements */
   for (bool more = true;;) {
     TRY(loop_step(render, loop, &more));
     if (!more) break;
     TRY(run_round(render, node, loop, &round));
     Signal signal = render->signal;
     render->signal = SIGNAL_NONE;
+    completed |= signal == SIGNAL_NONE;
     if (signal == SIGNAL_BREAK) break;
   }
-  return loop->index < 0 ? run_inside(render, scope, &node->others) : STATUS_OK;
+  return !completed ? run_inside(render, scope, &node->others) : STATUS_OK;
 }
 
 static Status run_for(Render *render, const Node *node) {

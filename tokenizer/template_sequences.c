@@ -11,8 +11,7 @@ Status iterator_make(Render *render, const char *type_name, Value source,
                      Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out) {
   Iterator *iterator = render_alloc(render, 1, sizeof *iterator);
   if (!iterator) return render_no_memory(render);
-  *iterator = (Iterator){.type_name = type_name, .next = next, .state = state};
-  TRY(cursor_begin(render, source, &iterator->cursor));
+  *iterator = (Iterator){.type_name = type_name, .next = next, .cursor = {.source = source}, .state = state};
   *out = (Value){.kind = VALUE_ITERATOR, .iterator = iterator};
   return STATUS_OK;
 }
@@ -270,18 +269,26 @@ Status filter_reverse(Render *render, Value self, const Args *args, Value *out) 
                        next_plain, NULL, out);
 }
 
+/* Begins its walk when its first element is asked for. */
+static Status next_item(Render *render, Iterator *iterator, Value *out, bool *more) {
+  View *view = iterator->state;
+  if (!view) {
+    Value self = iterator->cursor.source;
+    Value *items;
+    if (self.kind != VALUE_DICT && self.kind != VALUE_UNDEFINED)
+      return render_fail(render, "Can only get item pairs from a mapping.");
+    iterator->state = view = render_alloc(render, 1, sizeof *view);
+    if (!view) return render_no_memory(render);
+    *view = (View){VIEW_ITEMS, self.dict};
+    iterator->cursor.source = (Value){.kind = VALUE_VIEW, .view = view};
+    if (self.kind == VALUE_UNDEFINED) TRY(value_list(render, 0, &items, &iterator->cursor.source));
+  }
+  return cursor_next(render, &iterator->cursor, out, more);
+}
+
 Status filter_items(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
-  Value list, *items;
-  if (self.kind == VALUE_UNDEFINED) {
-    TRY(value_list(render, 0, &items, &list));
-    return iterator_make(render, "generator", list, next_plain, NULL, out);
-  }
-  if (self.kind != VALUE_DICT) return render_fail(render, "Can only get item pairs from a mapping.");
-  View *view = render_alloc(render, 1, sizeof *view);
-  if (!view) return render_no_memory(render);
-  *view = (View){VIEW_ITEMS, self.dict};
-  return iterator_make(render, "generator", (Value){.kind = VALUE_VIEW, .view = view}, next_plain, NULL, out);
+  return iterator_make(render, "generator", self, next_item, NULL, out);
 }
 
 Status filter_join(Render *render, Value self, const Args *args, Value *out) {

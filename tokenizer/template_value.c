@@ -190,7 +190,8 @@ static Status value_hash(Render *render, Value value, uint64_t *hash) {
       *hash = hash_word(*hash, item);
     }
     return render_charge(render, value.list->count);
-  } else if (value.kind == VALUE_LIST || value.kind == VALUE_DICT || value.kind == VALUE_NAMESPACE) {
+  } else if (value.kind == VALUE_LIST || value.kind == VALUE_DICT ||
+             (value.kind == VALUE_VIEW && value.view->kind != VIEW_VALUES)) {
     return render_fail(render, "unhashable type: '%s'", value_type(value));
   } else {
     *hash = hash_word(seed, value.kind);
@@ -318,7 +319,6 @@ static Status next_character(Render *render, Cursor *cursor, Value *out) {
   const Text *text = cursor->source.text;
   size_t end = cursor->at + text_step(*text, cursor->at);
   TRY(value_text(render, text_slice(*text, cursor->at, end), out));
-  out->is_safe = cursor->source.is_safe;
   cursor->at = end;
   return STATUS_OK;
 }
@@ -332,7 +332,8 @@ Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more) {
     *more = cursor->at < source.text->size;
     return *more ? next_character(render, cursor, out) : STATUS_OK;
   }
-  value_length(source, &count);
+  if (!value_length(source, &count))
+    return render_fail(render, "'%s' object is not iterable", value_type(source));
   *more = cursor->at < count;
   if (!*more) return STATUS_OK;
   size_t at = cursor->at++;

@@ -620,6 +620,15 @@ d[1:2]
 n[1:2]
 messages[2].content[:1]
 x[1:]
+range(4).count(2) ~ range(4).index(3)
+'STRASSE ß ﬁ'.casefold()
+(5|items) is string
+(5|unique) is defined
+messages|truncate(9)|length
+{d.items(): 1}
+'' % range(4) ~ '' % []
+'%s' % x
+('<a>'|e)|list
 'ab'.title() ~ 'ΑΣ'.title() ~ 'ΑΣ'.capitalize() ~ 'ΑΣ Α'.lower()
 """
 
@@ -804,6 +813,9 @@ x {% if true %}⏎  y{% endif %}⏎⏎
 {{ '%s' % x }}{{ '{}'.format(x) }}
 {{ 1 is sameas 1 }}{{ 'a' is sameas 'a' }}{{ none is sameas none }}{{ [] is sameas [] }}
 {{ "é"|urlencode }}{{ 5|urlencode }}
+{% for x in l %}{% break %}{% else %}e{% endfor %}
+{% for x in l %}{% continue %}{% else %}e{% endfor %}
+{% for x in l %}{% if loop.first %}{% continue %}{% endif %}{{ x }}{% else %}e{% endfor %}
 {{ 'x' is in 'xyz' }}{{ 'x' is in('xyz') }}
 {% set a = 'x' if false %}{{ a is defined }}{{ a }}
 {{ [a for a in l] }}
