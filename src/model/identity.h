@@ -7,12 +7,12 @@
 
 /* The content of everything that decides what the model computes: its weights' files, which tensors in them
  * are used, its configuration as read, and what flags have set in it. Sampling defaults and the tokenizer are
- * no part of it. *known is false where `search` does not let it find out, where
- * a file is another by now, and for a dummy. */
+ * no part of it. *known is false where `search` does not let it find out, where a file is another by now, and
+ * for a dummy. */
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
-/* Whether its files still are what was opened: what was computed with others in their place is no part of this
+/* Whether its files still are what was opened: what is computed with others in their place belongs to neither
  * content. */
 bool model_is_unchanged(const Model *model);
 
