@@ -117,7 +117,8 @@ def check_awq(name, parts, dequantize_gemm):
 def check_rounding():
     x = torch.randn(64, 96) * torch.logspace(-3, 3, 64)[:, None]
     x[0] = 0
-    scheme = QuantizationScheme(**LAYOUTS["int8-activations"]["config"]["quantization_config"]["config_groups"]["group_0"])
+    groups = LAYOUTS["int8-activations"]["config"]["quantization_config"]["config_groups"]
+    scheme = QuantizationScheme(**groups["group_0"])
     args = scheme.input_activations
     scale, zero = compute_dynamic_scales_and_zp(x[None], args, None)
     same("rounding of activations", round_activations(None, (x[None],))[0], fake_quantize(x[None], scale, zero, args))

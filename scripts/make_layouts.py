@@ -176,7 +176,8 @@ def make_tensors(name, config, layout, group, symmetric, bits=4, scales=None, de
             tensors[tensor] = stored(values, dtype)
             meant[tensor] = checkpoint.to_f32(tensors[tensor])
             continue
-        own = next((b for pattern, b in (more or {}).items() if layouts.matches(layer, ["re:(" + pattern + ")$"])), bits)
+        own = next((other for pattern, other in (more or {}).items()
+                    if layouts.matches(layer, ["re:(" + pattern + ")$"])), bits)
         parts, meant[tensor] = convert(layer, values, layout, own, group, symmetric, scales or "float16", zeros)
         tensors.update(parts)
     return tensors, meant

@@ -14,7 +14,7 @@ struct ModelFiles {
   size_t n_packed_tensors;
   char (*names)[LINEAR_NAME_SIZE]; /* [n_layers][N_LAYER_LINEARS] of the layers' Linears */
   char *packed_names;              /* what packed_tensors' names point into */
-  StoredWeights *stored;            /* [n_stored] quantised layers that model_prepare() has to look at */
+  StoredWeights *stored;           /* [n_stored] quantised layers that model_prepare() has to look at */
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] memory of what it made */
   size_t n_made, made_capacity;
