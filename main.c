@@ -6,6 +6,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/lost_file.h"
 #include "commands/nearest.h"
 #include "commands/threads.h"
 
@@ -54,6 +55,7 @@ static Status refuse_command(const char *text, Error *err) {
 int main(int argc, char **argv) {
   threads_begin(argv);
   output_begin();
+  lost_file_catch();
   Error err = {{0}};
   if (argc > 1 && strcmp(argv[1], "--version") == 0)
     return command_finish(output_printf(&err, "auk %s\n", AUK_VERSION), &err);

@@ -190,6 +190,15 @@ char *path_directory(const char *path, Error *err) {
 
 /* --- writing */
 
+/* Bytes that the kernel could not read are those of a mapped file that was cut: whoever reads them here gets the
+ * signal that every other reader of it gets. */
+static void touch(const char *bytes, size_t size) {
+  static const size_t page = 4096; /* or a multiple of it */
+  const volatile char *at = bytes;
+  for (size_t i = 0; i < size; i += page) (void)at[i];
+  (void)at[size - 1];
+}
+
 Status descriptor_write(int descriptor, const char *name, const void *bytes, size_t size, Error *err) {
   const char *at = bytes;
   while (size > 0) {
@@ -203,6 +212,7 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
     } else if (errno == EPIPE) {
       return error_set(err, STATUS_PIPE, "%s", "");
     } else if (errno != EINTR) {
+      if (errno == EFAULT) touch(at, size);
       return system_error(err, STATUS_FAILED, name, "write");
     }
   }
