@@ -258,21 +258,35 @@ static unsigned read_zeros(const Maker *maker, const StoredWeights *stored, uint
 
 /* --- scales */
 
+enum { FINITE_CHUNK = 1024 };
+
+/* Whether n <= FINITE_CHUNK numbers are finite: those of 16 bits are not converted for it. */
+static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
+  if (dtype == DTYPE_F32) {
+    float numbers[FINITE_CHUNK];
+    bool all = true;
+    floats_read(data, dtype, first, n, numbers);
+    for (size_t i = 0; i < n; i++) all = all && isfinite(numbers[i]);
+    return all;
+  }
+  const uint16_t exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+  uint16_t halves[FINITE_CHUNK] = {0}, strange = 0;
+  memcpy(halves, (const char *)data + first * 2, n * 2);
+  for (size_t i = 0; i < FINITE_CHUNK; i++) strange |= (halves[i] & exponent) == exponent;
+  return !strange;
+}
+
 /* The first number that is infinite or NaN, or SIZE_MAX. */
 static size_t first_not_finite(const Maker *maker, const void *data, Dtype dtype, size_t n) {
-  enum { CHUNK = 1024 };
-  size_t first = SIZE_MAX;
-#pragma omp parallel for reduction(min : first) num_threads(maker->n_threads)
-  for (size_t from = 0; from < n; from += CHUNK) {
-    float numbers[CHUNK];
-    const size_t some = n - from < CHUNK ? n - from : CHUNK;
-    bool all = true;
-    floats_read(data, dtype, from, some, numbers);
-    for (size_t i = 0; i < some; i++) all = all && isfinite(numbers[i]);
-    for (size_t i = 0; !all && i < some; i++)
-      if (!isfinite(numbers[i]) && from + i < first) first = from + i;
+  size_t chunk = SIZE_MAX;
+#pragma omp parallel for reduction(min : chunk) num_threads(maker->n_threads)
+  for (size_t from = 0; from < n; from += FINITE_CHUNK) {
+    const size_t some = n - from < FINITE_CHUNK ? n - from : FINITE_CHUNK;
+    if (from < chunk && !are_finite(data, dtype, from, some)) chunk = from;
   }
-  return first;
+  if (chunk == SIZE_MAX) return SIZE_MAX;
+  while (are_finite(data, dtype, chunk, 1)) chunk++;
+  return chunk;
 }
 
 static Status check_finite(const Maker *maker, const void *data, Dtype dtype, size_t n, const char *file,

@@ -9,6 +9,7 @@ fall the other way and spread: then the mean KL is within twice what the roundin
 import json
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -163,6 +164,39 @@ def test_inspect_says_what_it_is_and_what_runs_it(run, name):
     assert lines["linear_layers"].startswith(layers)
     assert lines["runs_on"].startswith(devices)
     assert "unused" not in lines, "every tensor of a layout means something"
+
+
+@pytest.mark.parametrize("name, change, said", [
+    ("awq-symmetric", {"version": "gemv"}, "AWQ layout gemv is not supported, expected gemm: save the model again"),
+    ("awq-symmetric", {"version": "gemv_fast"}, "AWQ layout gemv_fast is not supported"),
+    ("awq-symmetric", {"backend": "llm-awq"}, "AWQ layout llm-awq is not supported"),
+    ("awq-symmetric", {"quant_method": "bitsandbytes"}, "bitsandbytes (NF4 or LLM.int8()) is not supported"),
+    ("awq-symmetric", {"quant_method": "exl3"}, "exl3 (ExLlamaV3) is not supported"),
+    ("gptq-symmetric", {"is_marlin_format": True}, "GPTQ layout marlin is not supported"),
+    ("gptq-symmetric", {"bits": 3}, "GPTQ of 3 bits is not supported, expected 4 or 8"),
+    ("gptq-symmetric", {"group_size": 64}, "qzeros is [1, 16], expected [2, 16] for groups of 64"),
+    ("packed-4-128", {"format": "float-quantized"}, "format float-quantized is not supported"),
+    ("packed-4-128", {"quant_method": "fp8"}, "fp8 (8-bit floating point) is not supported"),
+], ids=str)
+def test_inspect_says_why_not(run, tmp_path, name, change, said):
+    done = run("inspect", with_config(name, tmp_path / "other", lambda quant: quant.update(change)))
+    assert done.returncode == 3 and not done.stdout
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("auk: ") and said in lines[0], lines
+
+
+def test_order_of_activations_is_refused_by_name(run, tmp_path):
+    """Inputs that are in the groups of others: no reordering happens here."""
+    other = with_config("gptq-v2", tmp_path / "other", lambda quant: None)
+    raw = bytearray((other / "model.safetensors").read_bytes())
+    size = struct.unpack("<Q", raw[:8])[0]
+    begin, _ = json.loads(raw[8:8 + size])["model.layers.1.mlp.down_proj.g_idx"]["data_offsets"]
+    raw[8 + size + begin:8 + size + begin + 4] = struct.pack("<i", 1)
+    (other / "model.safetensors").write_bytes(raw)
+    done = run("inspect", other)
+    assert done.returncode == 3
+    assert b"model.layers.1.mlp.down_proj.g_idx: input 0 is in group 1, expected 0: quantised in the order of " \
+           b"activations (desc_act, actorder group), which is not supported" in done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
