@@ -73,8 +73,9 @@ AUK_LDLIBS += $(CUDA_LDLIBS)
 CUDA_CPPFLAGS ?= -DAUK_CUDA=$(CUDA) $(if $(CUDA_HOME),-I$(CUDA_HOME)/include)
 
 # --- rooms, highest first; each may know those after it (cpu and cuda implement the engine's backend.h)
-ROOMS           := commands engine cpu cuda model tokenizer base
-BELOW_commands  := commands cpu cuda engine model tokenizer base
+ROOMS           := commands terminal engine cpu cuda model tokenizer base
+BELOW_commands  := commands terminal cpu cuda engine model tokenizer base
+BELOW_terminal  := terminal base
 BELOW_engine    := engine cpu model base
 BELOW_cpu       := cpu engine model base
 BELOW_cuda      := cuda cpu engine model base
@@ -94,6 +95,7 @@ ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf1
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard $(1)/*.c)))
 OBJECTS_commands  := $(call objects,src/commands)
+OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
 OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard cuda/*.cu))

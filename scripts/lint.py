@@ -27,7 +27,9 @@ KNOWS = {
     "engine": {"engine", "model", "base"},
     "cpu": {"cpu"} | BACKEND,
     "cuda": {"cuda"} | BACKEND,
-    "commands": {"commands", "engine", "cuda/backend.h", "cuda/device.h", "cuda/supported.h", "tokenizer", "model", "base"},
+    "terminal": {"terminal", "base"},
+    "commands": {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "cuda/supported.h", "tokenizer",
+                 "model", "base"},
     "main": {"commands", "base"},
 }
 # Tests also see what their programs are linked with, and may share helpers.

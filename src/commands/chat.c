@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "commands/commands.h"
-#include "commands/console.h"
+#include "terminal/console.h"
 #include "commands/dialogue.h"
 
 const Flag talk_flags[] = {

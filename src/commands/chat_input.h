@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "base/buffer.h"
-#include "commands/line_editor.h"
+#include "terminal/line_editor.h"
 
 typedef struct {
   LineEditor *editor; /* NULL: lines of standard input */

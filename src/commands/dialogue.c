@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "commands/console.h"
+#include "terminal/console.h"
 
 /* --- words to the person */
 

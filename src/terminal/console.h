@@ -7,8 +7,8 @@
  *
  * SIGINT sets the flag that stops answers and is an event for the editor; three that nobody attends to end
  * the program. SIGTERM and SIGHUP stop the answer, too, and end the chat; a second one ends the program. */
-#ifndef AUK_COMMANDS_CONSOLE_H
-#define AUK_COMMANDS_CONSOLE_H
+#ifndef AUK_TERMINAL_CONSOLE_H
+#define AUK_TERMINAL_CONSOLE_H
 
 #include <stdbool.h>
 

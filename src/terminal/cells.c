@@ -2,7 +2,7 @@
  *
  * Called by: line_editor.c, line_display.c.
  * Always true: a cell in one of the two ranges of proxies is an index into its list. */
-#include "commands/cells.h"
+#include "terminal/cells.h"
 
 #include <langinfo.h>
 #include <locale.h>

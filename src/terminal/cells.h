@@ -8,8 +8,8 @@
  * lines]") of proxies, the first of which holds the text.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
-#ifndef AUK_COMMANDS_CELLS_H
-#define AUK_COMMANDS_CELLS_H
+#ifndef AUK_TERMINAL_CELLS_H
+#define AUK_TERMINAL_CELLS_H
 
 #include <stdbool.h>
 #include <wchar.h>

@@ -4,8 +4,8 @@
  * What is pasted comes in as it is, newlines too, and waits for Enter; where it is longer than a few lines
  * the editor shows "[120 lines]" for it. Alt-Enter puts a newline in, Ctrl-R searches, the arrows move
  * through several lines and then through what was entered before, Tab completes. ~/.editrc is heeded. */
-#ifndef AUK_COMMANDS_LINE_EDITOR_H
-#define AUK_COMMANDS_LINE_EDITOR_H
+#ifndef AUK_TERMINAL_LINE_EDITOR_H
+#define AUK_TERMINAL_LINE_EDITOR_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Called by: line_editor.c.   Calls: cells.c.
  * Always true: between two calls the terminal's cursor stands where `line`, `cursor` and `top` say; what is
  *              written for one call goes out in one write. */
-#include "commands/line_display.h"
+#include "terminal/line_display.h"
 
 #include <string.h>
 

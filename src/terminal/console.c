@@ -4,7 +4,7 @@
  * Always true: what changes here is changed by signal handlers or read by them, which have no other place;
  *              each handler calls only what POSIX lists as safe in one. A handler may run in any thread, so
  *              what waits for a signal waits at a pipe that handlers write to. */
-#include "commands/console.h"
+#include "terminal/console.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,12 +4,12 @@
  * higher than the screen, it loses its place. So this draws what libedit edits: the prompt and the cells,
  * broken at the screen's width where the terminal itself breaks them, of a line higher than the screen the
  * part around the cursor. */
-#ifndef AUK_COMMANDS_LINE_DISPLAY_H
-#define AUK_COMMANDS_LINE_DISPLAY_H
+#ifndef AUK_TERMINAL_LINE_DISPLAY_H
+#define AUK_TERMINAL_LINE_DISPLAY_H
 
 #include <stdio.h>
 
-#include "commands/cells.h"
+#include "terminal/cells.h"
 
 typedef struct {
   const Cells *cells;

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/utf8.h"
-#include "commands/cells.h"
+#include "terminal/cells.h"
 
 static int begin(void **state) {
   (void)state;

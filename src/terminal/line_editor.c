@@ -5,7 +5,7 @@
  *              first; what it draws goes nowhere, line_display.c draws the line before each key. Keys of our
  *              own making are C1 controls (U+0080..U+009F), which no terminal sends as UTF-8 and which are
  *              dropped where one does. */
-#include "commands/line_editor.h"
+#include "terminal/line_editor.h"
 
 #include <errno.h>
 #include <histedit.h>
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
-#include "commands/console.h"
-#include "commands/line_display.h"
+#include "terminal/console.h"
+#include "terminal/line_display.h"
 
 enum {
   KEY_JOIN = 0x81, /* a character without width was typed: `joined` */
