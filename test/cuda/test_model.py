@@ -5,6 +5,7 @@ relative error of 2^-12 (rms 2^-11 / sqrt(12)): over some hundred products that 
 size 10 move by about 1e-3, which is a KL divergence of some 1e-6; 2e-5 is the project's bound.
 Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -20,9 +21,21 @@ import compare  # noqa: E402  (from scripts/)
 
 DATA = ROOT / "test" / "data"
 DEMO = ROOT / "models" / "smollm2-135m-awq"
-MODELS = sorted([*(DATA / "miniatures").iterdir(), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
+# What GPUs compute of the architectures, and of those with silu alone (cuda/supported.c).
+ON_GPUS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+           "Mistral3ForConditionalGeneration"}
+
+
+def on_gpus(directory):
+    config = json.loads((directory / "config.json").read_text())
+    return config["architectures"][0] in ON_GPUS and config.get("hidden_act", "silu") == "silu"
+
+
+MINIATURES = sorted((DATA / "miniatures").iterdir())
+REFUSED = [path for path in MINIATURES if not on_gpus(path)]
+MODELS = sorted([*filter(on_gpus, MINIATURES), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
 if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU
-    MODELS = [DATA / "stories260K-awq", *sorted((DATA / "miniatures").iterdir())[:2]]
+    MODELS = [DATA / "stories260K-awq", *filter(on_gpus, MINIATURES[:8])][:3]
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes
 BOUND = 2e-5
 
@@ -137,6 +150,24 @@ def refused(auk, *arguments, environment=None):
     return done.returncode, done.stdout, done.stderr.decode()
 
 
+def test_records_do_not_depend_on_those_before(auk, tmp_path):
+    """With a seed --map goes on to the same texts wherever it was cut, though steps of other sizes give other bits."""
+    (tmp_path / "in").write_text("".join(f"a {word} that was {word}\n" * 2 for word in ("dog", "big red ball", "cat")))
+    out = tmp_path / "out"
+    flags = ["--raw", "--device", "cuda", "--map", tmp_path / "in", "-n", "40", "--temp", "1.5", "-s", "3", "--json",
+             "-p", "Once upon a time there was a little girl named Lily. She saw {}. She", "--resume", out]
+
+    def texts():
+        subprocess.run([*auk, "-m", DATA / "stories260K-awq", *flags], stdin=subprocess.DEVNULL, check=True)
+        return [json.loads(line)["text"] for line in out.read_text().splitlines()]
+
+    whole = texts()
+    lines = out.read_text().splitlines(keepends=True)
+    for n in (1, 4, 5):
+        out.write_text("".join(lines[:n]))
+        assert texts() == whole
+
+
 def test_a_gpu_that_is_not_there_is_named(auk):
     status, out, err = refused(auk, "--device", "cuda", "--gpu", "977")
     assert status == 1 and out == b"" and "--gpu is 977" in err and err.count("\n") == 1
@@ -152,3 +183,21 @@ def test_hidden_gpus_mean_the_cpu_and_one_line(auk):
 def test_an_unknown_kernel_is_named(auk):
     status, out, err = refused(auk, "--device", "cuda", "--kernel", "no_such")
     assert status != 0 and out == b"" and "no_such" in err
+
+
+@pytest.mark.parametrize("directory", REFUSED, ids=lambda path: path.name)
+def test_what_gpus_do_not_compute_is_named_or_computed_by_the_cpu(auk, directory, tmp_path):
+    """Refused with --device cuda; with auto the CPU computes it, which one line says."""
+    def evaluate(device):
+        out = tmp_path / f"{device}.npy"
+        command = [*auk, "eval", "-m", directory, "--ids-file", "-", "--logits-out", out, "--device", device]
+        done = subprocess.run(command, input=b"1 2 3 5 8 13", capture_output=True)
+        return done.returncode, done.stderr.decode(), np.load(out) if out.exists() else None
+
+    status, err, logits = evaluate("cuda")
+    assert (status, logits) == (3, None)
+    assert "which GPUs do not compute yet: --device cpu" in err and err.count("\n") == 1
+    status, err, logits = evaluate("auto")
+    assert status == 0 and "which GPUs do not compute yet: computing on the CPU" in err and err.count("\n") == 1
+    status, err, expected = evaluate("cpu")
+    assert (status, err) == (0, "") and np.array_equal(logits, expected)
