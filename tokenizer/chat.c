@@ -1,8 +1,9 @@
 /* chat.c - renders conversations and encodes what comes out; see chat.h.
  *
  * Called by: the commands that talk to a model, `auk template`.   Calls: the template, the tokenizer.
- * Always true: what a template is given is what transformers' apply_chat_template() gives it: messages, tools and
- * documents (none where there are none), add_generation_prompt, the special tokens by name, and what else was said. */
+ * Always true: what a template is given is what transformers' apply_chat_template() gives it: messages, tools
+ * and documents (none where there are none), add_generation_prompt, the special tokens by name, and what else
+ * was said. */
 #include "tokenizer/chat.h"
 
 #include <stdlib.h>

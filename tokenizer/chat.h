@@ -8,21 +8,23 @@
 typedef struct Chat Chat; /* a parsed template and what it is rendered with; read-only */
 
 /* The template of a conversation.
- *   choice NULL    the checkpoint's own: DIRECTORY/chat_template.jinja, else chat_template of tokenizer_config.json (a
- *                  string, or a list of named ones: "default"), else chat_template.json; where there is none, the
- *                  built-in whose control tokens the tokenizer has as special tokens (ChatML, Llama 3, ...); where
- *                  there is none of those either, *chat is NULL and STATUS_OK
- *   choice NAME    chatml, llama2, llama3, mistral, deepseek, gemma, phi; or a name in the checkpoint's list
- *   choice FILE    a path (it has a '/' or exists): its text is the template
+ *   choice NULL   the checkpoint's own: DIRECTORY/chat_template.jinja, else the chat_template of
+ *                 tokenizer_config.json (a string, or of a list of named ones "default"), else that of
+ *                 chat_template.json; where there is none, the built-in whose control tokens the tokenizer
+ *                 has as special tokens (ChatML, Llama 3, ...); where there is none of those either, *chat is
+ *                 NULL and the status STATUS_OK
+ *   choice NAME   one of the checkpoint's list or of its additional_chat_templates/, or a built-in: chatml,
+ *                 llama2, llama3, mistral, deepseek, gemma, phi
+ *   choice FILE   a path (it has a '/' or exists): its text is the template
  * Special tokens (bos_token, ...: strings or objects with "content") are those of tokenizer_config.json and
- * special_tokens_map.json in DIRECTORY. directory may be NULL (only NAME and FILE then); tokenizer may be NULL (auk
- * template: no falling back on built-ins then). An unknown NAME is STATUS_USAGE naming those there are. */
+ * special_tokens_map.json in DIRECTORY. directory may be NULL (only NAME and FILE then); tokenizer may be
+ * NULL: no falling back on built-ins then. An unknown NAME is STATUS_USAGE naming those there are. */
 Status chat_open(const char *directory, const char *choice, const Tokenizer *tokenizer, Chat **chat,
                  Error *err);
 void chat_close(Chat *chat); /* NULL is fine */
 
-const char *
-chat_source(const Chat *chat); /* for -v: "chat_template.jinja", "tokenizer_config.json", "built-in chatml" */
+/* For -v: "chat_template.jinja", "tokenizer_config.json", "built-in chatml", a path. */
+const char *chat_source(const Chat *chat);
 
 typedef struct {
   const char *role; /* "system", "user", "assistant", "tool": the caller's own word, trusted */
@@ -36,11 +38,12 @@ typedef enum { THINK_UNSAID, THINK_NO, THINK_YES } ThinkChoice;
 
 typedef struct {
   bool add_generation_prompt; /* the opening of the assistant's turn behind it all */
-  ThinkChoice think;          /* enable_thinking, undefined where it is unsaid */
+  ThinkChoice think;          /* enable_thinking and thinking, undefined where it is unsaid */
   bool trusted;               /* --parse-special: control tokens in the messages count */
 } ChatOptions;
 
-/* Renders the conversation. What the template raises is STATUS_USAGE "the chat template says: MESSAGE". */
+/* Appends the rendered conversation. What the template raises is STATUS_USAGE "the chat template says:
+ * MESSAGE"; so is text that is not valid UTF-8, with its place. */
 Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messages, ChatOptions options,
                    TrustedText *out, Error *err);
 /* Renders any variables (auk template; specials and time are the chat's own). `now`: see template.h. */
@@ -50,14 +53,14 @@ Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, Tr
 /* The present time as the clock on the wall shows it: what `now` is otherwise. */
 int64_t chat_now(void);
 
-/* Appends the ids of a rendered text: special tokens count in its trusted runs only, and the tokenizer adds nothing
- * (the template writes BOS itself, as transformers' apply_chat_template has it). */
+/* Appends the ids of a rendered text: special tokens count in its trusted runs only, and the tokenizer adds
+ * nothing (the template writes BOS itself, as transformers' apply_chat_template has it). */
 Status chat_encode(const Tokenizer *tokenizer, const TrustedText *text, bool trusted, IdList *ids,
                    Error *err);
 
-/* The tokens that end a turn of this chat, beside the checkpoint's own end tokens: eos_token of the specials and, of
- * the usual ones (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...), those that the template mentions and the tokenizer has as special
- * tokens. Appends to `ids`. */
+/* The tokens that end a turn of this chat, beside the checkpoint's own end tokens: eos_token of the specials
+ * and, of the usual ones (<|im_end|>, <|eot_id|>, <end_of_turn>, <|end|>, ...), those that the template
+ * mentions and the tokenizer has as special tokens. Appends to `ids`. */
 Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err);
 
 /* How a model thinks, as its template and tokenizer show it. */

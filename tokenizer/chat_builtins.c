@@ -1,9 +1,9 @@
-/* chat_builtins.c - chat templates of well-known formats, for checkpoints that bring none and for --chat-template.
+/* chat_builtins.c - chat templates of well-known formats, for checkpoints without one and --chat-template.
  *
- * Called by: chat.c.
- * Written from the formats' documentation (the model cards, Meta's and Mistral's prompt format pages, OpenAI's ChatML
- * notes), as plainly as each can be said. They write BOS only where the tokenizer's own name for it is known, and take
- * a content that is a list of parts by joining its texts. */
+ * Called by: chat_open.c.
+ * Written from the formats' documentation (model cards, Meta's and Mistral's pages on prompt formats,
+ * OpenAI's notes on ChatML), each as plainly as it can be said. BOS and EOS are the checkpoint's own where it
+ * names them, else the format's; of a content that is a list of parts the texts are taken. */
 #include "tokenizer/chat_builtins.h"
 
 #include <string.h>

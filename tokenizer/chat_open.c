@@ -17,7 +17,7 @@ static Status read_json(const char *directory, const char *name, Json **json, Er
   if (!path) return STATUS_FAILED;
   MappedFile file = {0};
   Status status = STATUS_OK;
-  if (file_exists(path)) {
+  if (file_is_named(path)) {
     status = file_map(path, STATUS_MODEL, &file, err);
     if (status == STATUS_OK)
       status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
@@ -47,8 +47,8 @@ static bool is_special_name(const char *key) {
   return n > 6 && strcmp(key + n - 6, "_token") == 0;
 }
 
-/* Every NAME_token of the two files, as {"bos_token": "...", ...}: tokenizer_config.json wins. And what transformers
- * hands to every template, whether it is there or not. */
+/* Every NAME_token of the two files, as {"bos_token": "...", ...}: tokenizer_config.json wins. And what
+ * transformers hands to every template, whether it is there or not. */
 static Status collect_specials(const Json *config, const Json *map, Buffer *object, Error *err) {
   TRY(buffer_append_string(object, "{\"tools\":null,\"documents\":null,\"add_generation_prompt\":false",
                            err));
@@ -111,12 +111,13 @@ static Status parse_member(Chat *chat, const Json *config, const char *source, c
   return parse_as(chat, source, text, size, err);
 }
 
-/* Of the checkpoint, in the order in which transformers looks; chat->template stays NULL where there is none. */
+/* Of the checkpoint, in the order in which transformers looks; chat->template stays NULL where there is
+ * none. */
 static Status parse_own(Chat *chat, const char *directory, const Json *config, const char *name, Error *err) {
   char *path = path_join(directory, "chat_template.jinja", err);
   if (!path) return STATUS_FAILED;
   Status status = STATUS_OK;
-  if (!name && file_exists(path)) status = parse_file(chat, path, "chat_template.jinja", err);
+  if (!name && file_is_named(path)) status = parse_file(chat, path, "chat_template.jinja", err);
   free(path);
   if (status == STATUS_OK && !chat->template)
     status = parse_member(chat, config, "tokenizer_config.json", name, err);
@@ -134,7 +135,7 @@ static Status parse_additional(Chat *chat, const char *directory, const char *na
   Status status = strchr(name, '/') ? STATUS_OK
                                     : buffer_printf(&path, err, "%s/additional_chat_templates/%s.jinja%c",
                                                     directory, name, 0);
-  if (status == STATUS_OK && path.size && file_exists(path.data))
+  if (status == STATUS_OK && path.size && file_is_named(path.data))
     status = parse_file(chat, path.data, name, err);
   buffer_release(&path);
   return status;

@@ -1,8 +1,15 @@
 /* template.h - Jinja, as the chat templates of checkpoints use it: variables in, a prompt out.
  *
- * The reference is jinja2 3.1 set up as Hugging Face transformers does it (trim_blocks, lstrip_blocks, loop
- * controls, raise_exception, strftime_now, tojson that does not escape HTML). A template is hostile input like any
- * file: its nesting, its steps and what it writes are limited. */
+ * The reference is jinja2 3.1.6 set up as Hugging Face's transformers does it: an immutable sandbox,
+ * trim_blocks, lstrip_blocks, loop controls, {% generation %}, raise_exception, strftime_now, and a tojson
+ * that does not escape HTML. What differs: integers have 64 bits, and going beyond them fails; tags that
+ * read other templates (include, import, extends, block), autoescape, and the filters random, pprint,
+ * striptags, urlize, wordwrap and xmlattr are refused by name; what Python prints with an address is printed
+ * without.
+ *
+ * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a rendering
+ * to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which together end
+ * whatever does not end by itself within a second. */
 #ifndef AUK_TOKENIZER_TEMPLATE_H
 #define AUK_TOKENIZER_TEMPLATE_H
 
@@ -10,8 +17,8 @@
 
 typedef struct Template Template; /* parsed; read-only from then on */
 
-/* Parses a template's text. `name` begins the messages ("NAME: line 3: ..."); failures are STATUS_MODEL. NULL after a
- * failure; close with template_close() (NULL is fine). */
+/* Parses a template's text. `name` begins the messages ("NAME: line 3: ..."); failures are STATUS_MODEL. NULL
+ * after a failure; close with template_close() (NULL is fine). */
 Status template_parse(const char *name, const char *text, size_t size, Template **parsed, Error *err);
 void template_close(Template *parsed);
 
@@ -28,17 +35,18 @@ typedef struct {
 void trusted_text_release(TrustedText *text);
 
 typedef struct {
-  const Json
-      *variables; /* an object: messages, add_generation_prompt, tools, ...; its strings are not trusted, but
-                            those of members named "role" */
-  const Json *
-      specials; /* an object: bos_token, eos_token, ...; its strings are trusted; variables win; may be NULL */
-  int64_t now;  /* seconds since the epoch, in local time of the caller's choice: for strftime_now */
+  const Json *variables; /* an object or NULL: messages, add_generation_prompt, tools, ... Its strings are not
+                            trusted, but those that are members named "role" */
+  const Json *specials;  /* an object or NULL: bos_token, eos_token, ... Its strings are trusted; variables of
+                            the same name win */
+  int64_t now;           /* seconds since the epoch as a clock on the wall counts them: for strftime_now */
 } TemplateInput;
 
-/* Appends what the template makes of the input. A string keeps, through every operation of the language, which of its
- * parts are trusted: literals of the template are, what comes from the variables is not. raise_exception() is STATUS_USAGE
- * with exactly its message (*raised true); every other failure is STATUS_MODEL with name, line and construct. */
+/* Appends what the template makes of the input. A string keeps, through every operation of the language,
+ * which of its parts are trusted: literals of the template are, and digits and structure that it makes; what
+ * comes from the variables is not. raise_exception() is STATUS_USAGE with its message (*raised true), which
+ * is then also what is appended, in full; every other failure is STATUS_MODEL with name, line and construct
+ * ("NAME: line 3: message.x.y: 'dict object' has no attribute 'x'"), and nothing is appended. */
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,
                        Error *err);
 

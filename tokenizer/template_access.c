@@ -1,7 +1,8 @@
 /* template_access.c - a.b, a[b], a[b:c:d] and calls, as jinja2's immutable sandbox has them.
  *
  * Called by: template_eval.c, filters and tests that look into elements.
- * Always true: nothing that would change a list or a dict, and nothing that begins with '_', can be reached. */
+ * Always true: nothing can be reached that would change a list or a dict, nor what Python keeps in names like
+ *              __class__. */
 #include <stdio.h>
 
 #include "base/utf8.h"
@@ -294,12 +295,10 @@ static void slice_bounds(int64_t count, int64_t start, int64_t stop, int64_t ste
   if (stop < low) stop = low;
   if (stop > high) stop = high;
   *first = start;
-  uint64_t span = step > 0       ? (stop > start ? (uint64_t)(stop - start) : 0)
-                  : start > stop ? (uint64_t)(start - stop)
-                                 : 0;
-  uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
-  *n = (size_t)((span + stride - 1) / stride);
-  if (span == 0) *n = 0;
+  uint64_t span = 0, stride = step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
+  if (step > 0 && stop > start) span = (uint64_t)(stop - start);
+  if (step < 0 && start > stop) span = (uint64_t)(start - stop);
+  *n = span && stride ? (size_t)((span - 1) / stride + 1) : 0;
 }
 
 static Status slice_text(Render *render, Value owner, int64_t first, int64_t step, size_t n, Value *out) {

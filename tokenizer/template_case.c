@@ -1,8 +1,8 @@
-/* template_case.c - upper, lower and title case, as Python has them.
+/* template_case.c - upper, lower, title and folded case, as Python has them.
  *
- * Called by: template_strings.c, template_methods.c, template_filters.c.
- * The simple mappings are utf8proc's; characters that become several are in a table here (SpecialCasing.txt of
- * Unicode 14, what holds in any language), and a sigma at the end of a word is lower in its own way. */
+ * Called by: template_strings.c, template_methods.c, template_filters.c, template_sequences.c.
+ * The simple mappings are utf8proc's. Characters that become several are in a table here (SpecialCasing.txt
+ * of Unicode 14, what holds in any language); a sigma at the end of a word is lower in its own way. */
 #include <utf8proc.h>
 
 #include "base/utf8.h"
@@ -91,7 +91,8 @@ static bool is_cased(uint32_t code) {
          strcmp(category, "Lt") == 0;
 }
 
-/* What stands between letters without ending a word: marks, modifiers, format characters, apostrophes and dots. */
+/* What stands between letters without ending a word: marks, modifiers, format characters, apostrophes and
+ * dots. */
 static bool is_ignored(uint32_t code) {
   const char *category = unicode_category_names[unicode_value(&unicode_categories, code)];
   static const uint32_t others[] = {'\'',   '.',    ':',    0xb7,   0x387,  0x55f,  0x5f4,  0x2018, 0x2019,

@@ -25,7 +25,8 @@ static bool ranges_equal(const Range *a, const Range *b) {
          (a->count < 2 || a->step == b->step);
 }
 
-/* a < b, a == b, a > b of numbers as -1, 0, 1; 2 where one is not a number. Exact: an int64 is not rounded. */
+/* a < b, a == b, a > b of numbers as -1, 0, 1; 2 where one is not a number. Exact: an int64 is not
+ * rounded. */
 static int compare_numbers(Value a, Value b) {
   if (value_is_integer(a) && value_is_integer(b)) {
     int64_t x = value_integer(a), y = value_integer(b);

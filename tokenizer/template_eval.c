@@ -1,7 +1,7 @@
 /* template_eval.c - evaluates expressions.
  *
  * Called by: template_render.c, filters that call back.
- * Always true: a failure is placed by the innermost expression that has a line: "NAME: line 3: EXPRESSION: MESSAGE". */
+ * Always true: a failure is placed by the innermost expression: "NAME: line 3: EXPRESSION: MESSAGE". */
 #include "tokenizer/template_eval.h"
 
 #include <stdio.h>

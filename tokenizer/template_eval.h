@@ -1,11 +1,11 @@
-/* template_eval.h - private to template_*.c: a rendering while it goes on, and what the language has built in. */
+/* template_eval.h - private to template_*.c: a rendering while it goes on, and what is built in. */
 #ifndef AUK_TOKENIZER_TEMPLATE_EVAL_H
 #define AUK_TOKENIZER_TEMPLATE_EVAL_H
 
 #include "tokenizer/template_syntax.h"
 
-/* Limits of what a rendering may take. A step is a node that is evaluated, an element that is looked at, or some bytes
- * that are copied; all together end a template that does not end within a fraction of a second. */
+/* Limits of what a rendering may take. A step is a node that is evaluated, an element that is looked at, or
+ * some bytes that are copied; all together end a template that does not end within a fraction of a second. */
 enum {
   RENDER_MAX_STEPS = 10000000,
   RENDER_MAX_DEPTH = 1000, /* of evaluation: nodes in nodes, macros in macros, values in values */
@@ -29,8 +29,9 @@ struct Scope {
   bool kept; /* a macro remembers it */
 };
 
-/* The text that was made by joining two last, with room behind it: joining it with a third one then copies only that,
- * so that a template may build its prompt piece by piece. Texts that are its beginnings stay as they are. */
+/* The text that was made by joining two last, with room behind it: joining it with a third one then copies
+ * only that, so that a template may build its prompt piece by piece. Texts that are its beginnings stay as
+ * they are. */
 typedef struct {
   char *data; /* [capacity] */
   size_t size, capacity;
@@ -86,8 +87,9 @@ typedef struct {
 /* A filter, test, method or function. A test's result is a bool. */
 struct Builtin {
   const char *name;
-  /* Names of its parameters with blanks between, "old new count"; the call gets one item each, VALUE_MISSING where it
-   * was not given. A '/' in front: by position only. NULL: the call gets the arguments as they are. */
+  /* Names of its parameters with blanks between, "old new count"; the call gets one item each, VALUE_MISSING
+   * where it was not given. A '/' in front: by position only. NULL: the call gets the arguments as they
+   * are. */
   const char *parameters;
   int n_required;
   Status (*call)(Render *render, Value self, const Args *args, Value *out);

@@ -1,7 +1,8 @@
-/* template_format.c - "%s" % values, "{}".format(values) and what they say about one value, as Python has them.
+/* template_format.c - "%s" % values and "{:>5}".format(values), as Python has them.
  *
  * Called by: template_arithmetic.c (%), template_methods.c (format), template_filters.c (format).
- * Always true: the format's own text and the values' texts keep whose they are; digits and padding are trusted. */
+ * Always true: the format's own text and the values' texts keep whose they are; digits and padding are
+ *              trusted. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* template_lex.c - a template's text as tokens, by the rules of jinja2's lexer with trim_blocks and lstrip_blocks.
+/* template_lex.c - a template's text as tokens, as jinja2 has them with trim_blocks and lstrip_blocks.
  *
  * Called by: template_parse.c.
- * What those rules are: a newline behind a block or a comment goes, and so does white space between the beginning of
- * a line and a block or a comment; '-' inside a tag takes all white space on its side, '+' leaves it. */
+ * What those two say: the newline behind a block or a comment goes, and so does white space between the
+ * beginning of a line and a block or a comment. '-' inside a tag takes all white space on its side, '+'
+ * leaves it. */
 #include "base/utf8.h"
 #include "tokenizer/template_syntax.h"
 #include "tokenizer/unicode.h"
@@ -281,9 +282,9 @@ static Status lex_name(Lexer *lexer, Token *token) {
   return STATUS_OK;
 }
 
-/* One escape behind a backslash at text[at]: what it stands for goes to out, *at moves behind it. False: it is wrong.
- * An unknown one is the backslash and the character, as in Python; of a character beyond ASCII, its \x or \u form,
- * which is how jinja2 hands strings to Python's decoder. */
+/* One escape behind a backslash at text[at]: what it stands for goes to out, *at moves behind it. False: it
+ * is wrong. An unknown one is the backslash and the character, as in Python; of a character beyond ASCII, its
+ * \x or \u form, which is how jinja2 hands strings to Python's decoder. */
 static bool unescape(const char *text, size_t size, size_t *at, char *out, size_t *n) {
   static const char letters[] = "abfnrtv\\'\"", meant[] = "\a\b\f\n\r\t\v\\'\"";
   unsigned char c = (unsigned char)text[*at];

@@ -12,8 +12,8 @@ static bool is_none(Value value) {
   return value.kind == VALUE_MISSING || value.kind == VALUE_NONE;
 }
 
-/* The part [start, end) of the text that a method is to look at, in bytes; counts from the end where negative. False:
- * it begins behind the end. */
+/* The part [start, end) of the text that a method is to look at, in bytes; counts from the end where
+ * negative. False: it begins behind the end. */
 static Status look_at(Render *render, Text text, Value start, Value end, size_t *from, size_t *to,
                       bool *inside) {
   int64_t bounds[2] = {0, INT64_MAX};
@@ -140,8 +140,8 @@ bool text_has_case(Text text, int wanted) {
   return found;
 }
 
-/* Digits of one kind or another that are not decimal: superscripts, subscripts, circled ones (Numeric_Type=Digit of
- * Unicode's UnicodeData.txt). */
+/* Digits of one kind or another that are not decimal: superscripts, subscripts, circled ones
+ * (Numeric_Type=Digit of Unicode's UnicodeData.txt). */
 static bool is_other_digit(uint32_t code) {
   static const uint32_t ranges[][2] = {
       {0xb2, 0xb3},     {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},   {0x2070, 0x2070},

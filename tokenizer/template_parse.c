@@ -413,8 +413,9 @@ static Status parse_statement(Parser *parser, size_t begin, Node **node) {
 
 static Status check_list(const Template *template, const NodeList *list, bool soft, Error *err);
 
-/* A filter or test that there is none of is refused, unless an if or a condition may keep it from being reached
- * (`soft`): then reaching it fails. As jinja2 has it, the body of a for or a macro inside such an if is asked again. */
+/* A filter or test that there is none of is refused, unless an if or a condition may keep it from being
+ * reached (`soft`): then reaching it fails. As jinja2 has it, the body of a for or a macro inside such an if
+ * is asked again. */
 static Status check_names(const Template *template, const Node *node, bool soft, Error *err) {
   if (!node) return STATUS_OK;
   bool is_named = node->kind == NODE_FILTER || node->kind == NODE_TEST;

@@ -27,7 +27,8 @@ Status parser_expect(Parser *parser, Operator op, const char *shown);
 Status parser_expect_name(Parser *parser, Text *name);
 
 Status parser_node(Parser *parser, NodeKind kind, Node **node); /* at the current token */
-/* The node ends before the current token and is as deep as its deepest child and one more; too deep is refused. */
+/* The node ends before the current token and is as deep as its deepest child and one more; too deep is
+ * refused. */
 Status parser_close(Parser *parser, Node *node);
 Status parser_append(Parser *parser, NodeList *list, size_t *capacity, Node *node);
 

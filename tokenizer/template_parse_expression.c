@@ -1,8 +1,8 @@
 /* template_parse_expression.c - expressions, with jinja2's precedence.
  *
- * Called by: template_parse.c.   Calls: the table of filters and tests, to know which there are.
- * From weakest to strongest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, then what stands behind
- * an operand: .name [key] (arguments) |filter and "is test". */
+ * Called by: template_parse.c.   Calls: the tables of filters and tests, to know which there are.
+ * From weakest to strongest: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, then what
+ * stands behind an operand: .name, [key], (arguments), |filter and "is test". */
 #include "tokenizer/template_eval.h"
 #include "tokenizer/template_parse.h"
 

@@ -1,8 +1,8 @@
 /* template_print.c - what values look like: str(), repr() and json.dumps() of Python, appended to the output.
  *
  * Called by: template_eval.c, filters.
- * Always true: what is written about a value's structure is trusted, what is in its strings is as they are. Whatever
- * a rendering builds, it builds at the end of the one output and takes it from there (put_take()). */
+ * Always true: what is written about a value's structure is trusted, what is in its strings is as they are.
+ * Whatever a rendering builds, it builds at the end of the one output and takes it from there: put_take(). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* template_render.c - runs the tags of a template over its variables.
  *
  * Called by: chat.c.   Calls: template_eval.c.
- * Scopes are jinja2's: the bodies of for (anew each time round), macro, call, with, filter and block set have one of
- * their own, which ends with them; an if has none. Names are looked up from the innermost scope outwards, of a macro
- * from where it was defined, then among the variables, then what is built in. */
+ * Scopes are jinja2's: the bodies of for (anew each time round), macro, call, with, filter and block set have
+ * one of their own, which ends with them; an if has none. Names are looked up from the innermost scope
+ * outwards, of a macro from where it was defined; then among the variables, the specials, what is built in.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@ struct Macro {
   Scope *scope; /* where it was defined */
 };
 
-/* A for that goes on. Elements are taken as they are needed: one ahead where `last` or `nextitem` is asked for. */
+/* A for that goes on. Elements are taken as they are needed: one ahead where `last` or `nextitem` is asked
+ * for. */
 struct Loop {
   const Node *node;
   const Node *filter; /* the condition that elements of the cursor still have to meet, or NULL */
@@ -655,7 +657,7 @@ static Status render_all(Render *render) {
 
 Status template_render(const Template *parsed, const TemplateInput *input, TrustedText *out, bool *raised,
                        Error *err) {
-  Error own;
+  Error own = {{0}};
   Render render = {
       .template = parsed,
       .input = input,

@@ -1,7 +1,8 @@
 /* template_sequences.c - filters over the elements of something.
  *
  * Called by: template_filters.c (the table).
- * Always true: what is a generator in Python is one here: elements are made as they are asked for, and once. */
+ * Always true: what is a generator in Python is one here: its elements are made as they are asked for, and
+ *              once. */
 #include "tokenizer/template_filters.h"
 #include "tokenizer/template_strings.h"
 

@@ -200,8 +200,8 @@ bool string_is_alnum(uint32_t code) {
 
 /* --- numbers in text */
 
-/* The text without white space around it and without single '_' between digits, as a C string; false: it is empty,
- * too long or not ASCII. */
+/* The text without white space around it and without single '_' between digits, as a C string; false: it is
+ * empty, too long or not ASCII. */
 static bool copy_number(Text text, char *out, size_t size) {
   text = text_strip(text, NULL, STRIP_LEFT | STRIP_RIGHT);
   size_t n = 0;

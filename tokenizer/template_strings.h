@@ -1,4 +1,4 @@
-/* template_strings.h - private to template_*.c: what Python's strings can do, for methods and filters alike. */
+/* template_strings.h - private to template_*.c: what Python's strings can do, for methods and filters. */
 #ifndef AUK_TOKENIZER_TEMPLATE_STRINGS_H
 #define AUK_TOKENIZER_TEMPLATE_STRINGS_H
 

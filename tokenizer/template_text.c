@@ -34,7 +34,8 @@ static ArenaBlock *add_block(Arena *arena, size_t need, Error *err) {
   }
   *block = (ArenaBlock){.next = arena->blocks, .size = size};
   arena->total += size;
-  return arena->blocks = block;
+  arena->blocks = block;
+  return block;
 }
 
 void *arena_alloc(Arena *arena, size_t n, size_t size, Error *err) {

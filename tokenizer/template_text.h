@@ -1,7 +1,7 @@
 /* template_text.h - private to template_*.c: memory that goes all at once, and text that knows whose it is.
  *
- * Text is a view: what it points at lives in an arena, in the input or in a literal, and never changes. Its runs say
- * of every byte whether it is the template's own (trusted) or came from outside. */
+ * Text is a view: what it points at lives in an arena, in the input or in a literal, and never changes. Its
+ * runs say of every byte whether it is the template's own (trusted) or came from outside. */
 #ifndef AUK_TOKENIZER_TEMPLATE_TEXT_H
 #define AUK_TOKENIZER_TEMPLATE_TEXT_H
 
@@ -44,7 +44,8 @@ static inline bool text_is(Text a, const char *string) {
 }
 int text_compare(Text a, Text b);           /* by code points: negative, 0, positive */
 bool text_trusted_at(Text text, size_t at); /* of the byte at `at`. PRECOND at < size */
-/* Offset of the first (last) occurrence in text[from, to), or SIZE_MAX; an empty needle is at `from` (`to`). */
+/* Offset of the first (last) occurrence in text[from, to), or SIZE_MAX; an empty needle is at `from`
+ * (`to`). */
 size_t text_find(Text text, Text needle, size_t from, size_t to);
 size_t text_find_last(Text text, Text needle, size_t from, size_t to);
 

@@ -1,7 +1,8 @@
 /* template_value.h - private to template_*.c: the values of the template language, which are Python's.
  *
- * A value is two words; what it points at lives in the arena of the template or of the rendering, or belongs to the
- * input, and does not change, except for what a template may change: a namespace's members, how far an iterator came. */
+ * A value is two words; what it points at lives in the arena of the template or of the rendering, or belongs
+ * to the input, and does not change, except for what a template may change: a namespace's members, how far an
+ * iterator came. */
 #ifndef AUK_TOKENIZER_TEMPLATE_VALUE_H
 #define AUK_TOKENIZER_TEMPLATE_VALUE_H
 

@@ -1,8 +1,8 @@
-/* template.c - `auk template`: conversations, a JSON object a line, as the prompts that a chat template makes of them.
+/* template.c - `auk template`: what a chat template makes of conversations, a JSON object a line.
  *
  * Called by: main.c.   Calls: chat.h.
- * Always true: every line of input has one line of output; nothing but tokenizer_config.json and the template's own
- *              file is read of a checkpoint. */
+ * Always true: every line of input has one line of output; of a checkpoint nothing is read but the files that
+ *              may hold its template and its special tokens. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* fuzz_template.c - hostile chat templates over hostile variables: they end, and what they write is whole.
  *
- * The input is a template, a NUL, and the variables as JSON (where that is none: some of our own). Checked: a template
- * is refused with a message or rendered; what is rendered has runs that cover it, each valid UTF-8; a second rendering
- * gives the same; and nothing of the variables is trusted: their texts have an X, which this template language makes of
- * nothing else, as long as the template has neither an X nor a backslash nor a lower-case x. */
+ * The input is a template, a NUL, and the variables as JSON (where that is none: some of our own). Checked: a
+ * template is refused with a message or rendered; what is rendered has runs that cover it, each valid UTF-8;
+ * a second rendering gives the same; and nothing of the variables is trusted: their texts have an X, which
+ * this template language makes of nothing else, as long as the template has neither an X nor a backslash nor
+ * a lower-case x. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

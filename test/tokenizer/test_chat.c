@@ -1,8 +1,9 @@
-/* test_chat.c - conversations become what their formats say, and the ids of that; a person's text stays a person's.
+/* test_chat.c - conversations become what their formats say, and its ids; a person's text stays a person's.
  *
- * test/data/tokenizers/formats/ holds conversations with what the templates of SmolLM2 (ChatML) and Llama 3 make of
- * them. The ids of a byte-level tokenizer without merges are the text's bytes and the control tokens, so equal ids are
- * equal renderings. What chat_open() finds in a checkpoint: test/commands/test_template.py. */
+ * test/data/tokenizers/formats/ holds conversations with what the templates of SmolLM2 (ChatML) and Llama 3
+ * make of them. The ids of a byte-level tokenizer without merges are the text's bytes and the control tokens,
+ * so equal ids are equal renderings. What chat_open() finds in a checkpoint is tested by
+ * test/commands/test_template.py. */
 #include <unistd.h>
 
 #include "small.h"
@@ -33,8 +34,8 @@ static Chat *open_named(const char *name, const Tokenizer *tokenizer) {
 
 /* --- formats */
 
-/* A conversation that the built-in format covers: plain texts, and, where the model's own template would add a system
- * turn, one that is there. */
+/* A conversation that the built-in format covers: plain texts, and, where the model's own template would add
+ * a system turn, one that is there. */
 static bool is_plain(const Json *line, bool needs_system) {
   const Json *messages = json_member(line, "messages");
   bool plain = json_member(line, "rendered") && json_count(messages) > 0;

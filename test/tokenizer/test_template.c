@@ -1,7 +1,7 @@
-/* test_template.c - templates make of their variables what jinja2 makes of them, say whose text is whose, and end.
+/* test_template.c - templates make of variables what jinja2 makes of them, keep whose text is whose, and end.
  *
- * test/data/templates/cases.jsonl is the reference's (make_template_cases.py). What the reference refuses is refused
- * here; its wording is jinja2's where a template's author may look for it, which a list of its own holds. */
+ * test/data/templates/cases.jsonl is the reference's (make_template_cases.py). What the reference refuses is
+ * refused here; its wording is jinja2's where a template's author may look for it: that is a list here. */
 #include <time.h>
 
 #include "small.h"
@@ -287,7 +287,8 @@ static double seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* None may take long: the bound is some ten times what the slowest takes, for sanitizers and slow machines. */
+/* None may take long: the bound is some ten times what the slowest takes, for sanitizers and slow
+ * machines. */
 static void what_does_not_end_is_ended(void **state) {
   (void)state;
   static const Pair pairs[] = {
