@@ -28,6 +28,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "test" / "data" / "stories260K-awq"
+LAYOUTS = ROOT / "test" / "data" / "layouts"
 KINDS = ("alloc", "open", "read", "map", "write", "sync", "rename")
 SANITIZER = 99  # exit status of a sanitizer's finding, which is no status of ours
 DOCUMENTED = {1, 2, 3, 4, 130, 141}
@@ -45,6 +46,8 @@ SCENARIOS = [
     ("tokenize", ["tokenize", "-m", MODEL, "-p", "Once upon a time"], None),
     ("eval", ["eval", "-m", MODEL, "-f", "{dir}/text", "--logits-out", "{out}"], None),
     ("pack", ["pack", MODEL, "-o", "{out}"], None),
+    ("rules", ["eval", "-m", LAYOUTS / "packed-mixed", "-f", "{dir}/text", "--logits-out", "{out}"], None),
+    ("repack", ["pack", LAYOUTS / "gptq-asymmetric", "-o", "{out}"], None),
     ("inspect", ["inspect", MODEL, "--json"], None),
     ("name", ["tokenize", "-m", "auk/stories", "-p", "Once upon a time"], None),
     ("models", ["models", "--names", MODEL], None),
