@@ -166,6 +166,11 @@ bool file_exists(const char *path) {
   return stat(path, &info) == 0;
 }
 
+bool file_is_named(const char *path) {
+  struct stat info;
+  return lstat(path, &info) == 0;
+}
+
 bool file_is_directory(const char *path) {
   struct stat info;
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

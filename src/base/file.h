@@ -40,7 +40,8 @@ Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Er
  * and failures as above. */
 Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *line, bool *found, Error *err);
 
-bool file_exists(const char *path); /* something is there, whatever it is */
+bool file_exists(const char *path);   /* something is there, whatever it is, and a link leads to something */
+bool file_is_named(const char *path); /* likewise, or a link that leads nowhere: opening it says so */
 bool file_is_directory(const char *path);
 
 /* "directory/name" in new memory, NULL with err set when out of memory. */

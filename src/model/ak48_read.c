@@ -162,7 +162,7 @@ static Status find_config(const char *path, const char *directory, const Ak48Hea
   char *config_path = path_join(directory, "config.json", err);
   if (!config_path) return STATUS_FAILED;
   Status status;
-  if (!file_exists(config_path)) {
+  if (!file_is_named(config_path)) {
     status = make_config(header, qk_norm, &model->config, err);
   } else if ((status = config_load(directory, &model->config, err)) == STATUS_OK) {
     model->theta_source = model->eps_source = "config.json beside the file";

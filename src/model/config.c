@@ -315,7 +315,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
     char *path = path_join(directory, names[kind], err);
     if (!path) return STATUS_FAILED;
     Status status = STATUS_OK;
-    if (kind == CONFIG_FILE || file_exists(path)) status = load_file(path, (ConfigFile)kind, config, err);
+    if (kind == CONFIG_FILE || file_is_named(path)) status = load_file(path, (ConfigFile)kind, config, err);
     free(path);
     TRY(status);
   }

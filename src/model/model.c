@@ -92,7 +92,7 @@ Status find_tokenizer(Model *model, const char *directory, const ModelOverrides 
   char *path = overrides->tokenizer ? path_join("", overrides->tokenizer, err)
                                     : path_join(directory, "tokenizer.json", err);
   if (!path) return STATUS_FAILED;
-  if (overrides->tokenizer || file_exists(path))
+  if (overrides->tokenizer || file_is_named(path))
     model->tokenizer_path = path;
   else
     free(path);
@@ -102,7 +102,7 @@ Status find_tokenizer(Model *model, const char *directory, const ModelOverrides 
 Status sentencepiece_refuse(const char *directory, Error *err) {
   char *wanted = path_join(directory, "tokenizer.json", err);
   char *path = wanted ? path_join(directory, "tokenizer.model", err) : NULL;
-  bool refused = path && !file_exists(wanted) && file_exists(path);
+  bool refused = path && !file_is_named(wanted) && file_is_named(path);
   Status status = wanted && path ? STATUS_OK : STATUS_FAILED;
   free(wanted);
   free(path);

@@ -54,7 +54,7 @@ static Status shard_named(Opener *opener, const char *name, const char *tensor, 
   char *path = path_join(opener->directory, name, opener->err);
   if (!path) return STATUS_FAILED;
   Status status = STATUS_OK;
-  if (!file_exists(path))
+  if (!file_is_named(path))
     status = error_set(opener->err, STATUS_MODEL, "%s is missing; %s names it for tensor %s", path,
                        INDEX_NAME, tensor);
   if (status == STATUS_OK) status = open_shard(opener, path, out);
@@ -191,13 +191,13 @@ Status weight_files_open(const char *directory, WeightFiles *files, Error *err) 
   *files = (WeightFiles){0};
   Opener opener = {.directory = directory, .files = files, .err = err};
   if (!(files->path = path_join(directory, SINGLE_NAME, err))) return STATUS_FAILED;
-  if (file_exists(files->path)) {
+  if (file_is_named(files->path)) {
     Safetensors *single;
     return open_shard(&opener, files->path, &single);
   }
   free(files->path);
   if (!(files->path = path_join(directory, INDEX_NAME, err))) return STATUS_FAILED;
-  if (file_exists(files->path)) return open_index(&opener);
+  if (file_is_named(files->path)) return open_index(&opener);
   return refuse_without_safetensors(directory, err);
 }
 
