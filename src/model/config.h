@@ -91,9 +91,8 @@ typedef struct {
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
   double residual_scale;  /* x = x + this * what attention or the gated product makes; 1 but for Granite */
   double logit_divisor;   /* logits are divided by this; 1 but for Granite */
-  double
-      attention_cap; /* scores become cap * tanh(score / cap), logits likewise (Gemma 2 and 3); 0: no cap */
-  double logit_cap;
+  double attention_cap;   /* scores become cap * tanh(score / cap) (Gemma 2); 0: there is no cap */
+  double logit_cap;       /* logits likewise (Gemma 2) */
 
   RopeConfig rope;
   RopeConfig local_rope; /* of the layers that are ROPE_LOCAL (Gemma 3) */
