@@ -269,7 +269,8 @@ static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
   return rows * ((size_t)state->loaded->model->config.rotary_dim / 2);
 }
 
-/* Angles as transformers has them: the product in fp32, then cos and sin of it, then the factor of yarn. */
+/* Angles as transformers has them: the product in fp32, then cos and sin of it, then the factor of
+ * yarn and longrope. */
 static void place_rotation(BackendState *state, LayerRope which, Span span, int row) {
   const BackendModel *loaded = state->loaded;
   const CpuRope *rope = span.long_text && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
