@@ -129,28 +129,25 @@ static Status append_new(IdList *ids, int32_t id, Error *err) {
   return id < 0 ? STATUS_OK : id_list_append(ids, id, err);
 }
 
+/* Where a turn has several channels, <|end|> ends one of them: an answer follows a thought behind it. */
+static bool ends_turns(const Template *template, const char *token) {
+  if (strcmp(token, "<|end|>") == 0 && template_writes(template, "<|channel|>")) return false;
+  return template_writes(template, token);
+}
+
 Status chat_ends(const Chat *chat, const Tokenizer *tokenizer, IdList *ids, Error *err) {
-  static const char *const usual[] = {"<|im_end|>",
-                                      "<|eot_id|>",
-                                      "<|eom_id|>",
-                                      "<end_of_turn>",
-                                      "<|end|>",
-                                      "<|return|>",
-                                      "<|end_of_text|>",
-                                      "<|endoftext|>",
-                                      "<|eot|>",
-                                      "<|end_of_turn|>",
-                                      "<|END_OF_TURN_TOKEN|>",
-                                      "</s>",
-                                      "<｜end▁of▁sentence｜>",
-                                      "<|im_sep|>"};
+  static const char *const usual[] = {
+      "<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<end_of_turn>",         "<|return|>",
+      "<|call|>",   "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>",       "<|END_OF_TURN_TOKEN|>",
+      "<|eot|>",    "</s>",          "[|endofturn|]",   "<｜end▁of▁sentence｜>", "<|end|>",
+  };
   const Json *eos = json_member(chat->specials, "eos_token");
   if (json_is_string(eos)) {
     size_t size;
     TRY(append_new(ids, special_id(tokenizer, json_string(eos, &size)), err));
   }
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-    if (template_writes(chat->template, usual[i])) TRY(append_new(ids, special_id(tokenizer, usual[i]), err));
+    if (ends_turns(chat->template, usual[i])) TRY(append_new(ids, special_id(tokenizer, usual[i]), err));
   return STATUS_OK;
 }
 

@@ -290,19 +290,28 @@ static void a_template_is_given_what_transformers_gives(void **state) {
 
 static void turns_end_where_the_template_ends_them(void **state) {
   (void)state;
-  static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>"};
-  Tokenizer *t = with_controls(controls, 4);
-  Chat *chat = open_named("chatml", t), *other = open_text("{{ messages }}</s><|end|><|im_end|>", t);
-  IdList ids = {0};
-  Error err;
-  char found[64];
-  assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK);
-  assert_string_equal(ids_text(&ids, found, sizeof found), "257");
-  assert_int_equal(chat_ends(other, t, &ids, &err), STATUS_OK); /* each once; <|end|> is no token here */
-  assert_string_equal(ids_text(&ids, found, sizeof found), "257 259");
-  id_list_release(&ids);
-  chat_close(other);
-  chat_close(chat);
+  static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "</s>", "<|end|>"};
+  static const struct {
+    const char *text, *ends;
+  } cases[] = {
+      {"{{ '<|im_start|>' ~ messages ~ '<|im_end|>' }}", "257"},
+      {"{{ messages }}</s><|eom_id|><|im_end|>", "257 259"}, /* <|eom_id|> is no token here */
+      {"{{ messages }}<|end|>", "260"},
+      {"<|channel|>{{ messages }}<|end|><|im_end|>", "257"},
+      {"{{ messages }}", ""},
+  };
+  Tokenizer *t = with_controls(controls, 5);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Chat *chat = open_text(cases[i].text, t);
+    IdList ids = {0};
+    Error err;
+    char found[64] = "";
+    assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK);
+    assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK); /* each once */
+    assert_string_equal(ids_text(&ids, found, sizeof found), cases[i].ends);
+    id_list_release(&ids);
+    chat_close(chat);
+  }
   tokenizer_close(t);
 }
 
