@@ -125,6 +125,22 @@ def test_longrope_is_of_the_whole_text(logits):
     assert np.array_equal(logits(model, "--kv", "f32", "--max-tokens", "20"), short[:20])
 
 
+@pytest.mark.parametrize("salt", [0, 4, 10])
+def test_an_answer_goes_on_as_its_text_grows_long(salt, auk, run, tmp_path):
+    """28 characters and 9 more pass the original length of 32 on the way: each is the best of the text so far, taken
+    as a whole."""
+    model, alphabet = MINIATURES / "phi3-longrope-long", "\n" + "".join(map(chr, range(32, 127)))
+    ids, out = [(i * 31 + salt * 7) % 95 + 1 for i in range(28)], tmp_path / "logits.npy"
+    prompt = "".join(alphabet[i] for i in ids)
+    for _ in range(9):
+        subprocess.run([*auk, "eval", "-m", model, "--ids-file", "-", "--logits-out", out, "--device", "cpu", "-t", "1",
+                        "--kv", "f32"], input=" ".join(map(str, ids)).encode(), check=True, stdout=subprocess.DEVNULL)
+        ids.append(int(np.load(out)[-1].argmax()))
+    answer = run("-m", model, "--raw", "-p", prompt, "-n", 9, "--temp", 0, "--kv", "f32", "--device", "cpu", "-t", 1)
+    assert answer.returncode == 0
+    assert answer.stdout.decode() == "".join(alphabet[i] for i in ids[28:])
+
+
 # --- what is wrong with a part
 
 def cut(name, *shape):
