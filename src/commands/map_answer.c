@@ -76,7 +76,7 @@ static size_t common_beginning(const IdList *a, const IdList *b) {
 
 Status map_begin(Mapping *m, Error *err) {
   const MapJob *job = m->job;
-  m->steady = job->assistant->sampling.seed.given && job->prompt->text && !m->choices.n &&
+  m->steady = job->assistant->sampling.seed.given && job->prompt->text &&
               m->assistant->device.backend != &cpu_backend;
   if (!m->steady) return STATUS_OK;
   m->ids.count = 0;
@@ -169,6 +169,10 @@ static Status write_answer(Mapping *m, const Record *record, Error *err) {
 }
 
 static Status choose_answer(Mapping *m, Error *err) {
+  if (m->steady) {
+    TRY(assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err));
+    TRY(hold_beginning(m, err));
+  }
   TRY(choices_score(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
   m->result =
       (AnswerResult){.reason = FINISH_STOP, .n_prompt = m->choices.n_prompt, .n_reused = m->choices.n_reused};
