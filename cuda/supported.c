@@ -35,18 +35,18 @@ const char *cuda_cannot_compute(const ModelConfig *c) {
 }
 
 /* Linear layers: dense, or 4 bits as AutoAWQ has them. */
+static const char *beyond_linear(const Linear *linear) {
+  if (linear->kind == LINEAR_INT8) return "layers that multiply int8 activations";
+  if (linear->kind != LINEAR_GROUPED) return NULL;
+  return linear->bits == 8 ? "weights of 8 bits" : "scales or zero points that AutoAWQ's layout cannot hold";
+}
+
 static const char *beyond_weights(const Model *model) {
-  if (model->head.kind != LINEAR_DENSE) return "a quantised output head";
-  for (int i = 0; i < model->config.n_layers; i++) {
-    for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
-      if (linear->kind == LINEAR_INT8) return "layers that multiply int8 activations";
-      if (linear->kind != LINEAR_GROUPED) continue;
-      return linear->bits == 8 ? "weights of 8 bits"
-                               : "scales or zero points that AutoAWQ's layout cannot hold";
-    }
-  }
-  return NULL;
+  const char *beyond = beyond_linear(&model->head);
+  for (int i = 0; !beyond && i < model->config.n_layers; i++)
+    for (int which = 0; !beyond && which < N_LAYER_LINEARS; which++)
+      beyond = beyond_linear(layer_linear_const(&model->layers[i], which));
+  return beyond;
 }
 
 Status cuda_check_model(const Model *model, Error *err) {

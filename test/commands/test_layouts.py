@@ -35,8 +35,7 @@ EVERYWHERE = "CPU and GPU"
 SAYS = {
     "awq-symmetric": (f"14 of 14 {AWQ}, groups of 32", EVERYWHERE),
     "awq-bf16-scales": (f"14 of 14 {AWQ}, groups of 64", EVERYWHERE),
-    "awq-head": (f"13 of 14 {AWQ}, groups of 32; dense: model.layers.0.mlp.down_proj (F16)",
-                 "CPU; LlamaForCausalLM has a quantised output head"),
+    "awq-head": (f"13 of 14 {AWQ}, groups of 32; dense: model.layers.0.mlp.down_proj (F16)", EVERYWHERE),
     "autoround-awq": (f"5 of 7 {AWQ}, groups of 128; dense: model.layers.0.self_attn.v_proj (F16), ", EVERYWHERE),
     "autoround-gptq": (f"14 of 14 {GPTQ_4}, groups of 32; repacked when loaded", EVERYWHERE),
     "autoround-own": (f"14 of 14 {GPTQ_4}, groups of 64; repacked when loaded", EVERYWHERE),
@@ -50,7 +49,7 @@ SAYS = {
                   "CPU; Qwen3ForCausalLM has weights of 8 bits"),
     "gptq-dynamic": (f"12 of 14 {GPTQ_4}, groups of 32, 2 of 8 bits; repacked when loaded; dense: "
                      "model.layers.1.self_attn.q_proj (F16), model.layers.1.self_attn.k_proj (F16)",
-                     "CPU; LlamaForCausalLM has a quantised output head"),
+                     "CPU; LlamaForCausalLM has weights of 8 bits"),
     "gptq-phi3": (f"8 of 8 {GPTQ_4}, groups of 32; repacked when loaded",
                   "CPU; Phi3ForCausalLM has q, k and v as one matrix"),
     "packed-4-32": (f"14 of 14 {PACKED}4 bits, groups of 32; repacked when loaded", EVERYWHERE),
@@ -69,7 +68,7 @@ SAYS = {
                          "CPU; LlamaForCausalLM has weights of 8 bits"),
     "packed-mixed": (f"12 of 14 {PACKED}4 bits, groups of 32, 2 of 8 bits; repacked when loaded; dense: "
                      "model.layers.0.self_attn.o_proj (F16), model.layers.1.self_attn.v_proj (F16)",
-                     "CPU; LlamaForCausalLM has a quantised output head"),
+                     "CPU; LlamaForCausalLM has weights of 8 bits"),
     "int8-weights": (f"14 of 14 {BYTES}, 8 bits, one group for the whole input; repacked when loaded",
                      "CPU; LlamaForCausalLM has weights of 8 bits"),
     "int8-activations": (f"14 of 14 {BYTES}, int8 activations, 8 bits, one group for the whole input",
