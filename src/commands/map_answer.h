@@ -29,10 +29,10 @@ typedef struct {
   uint64_t n_prompt, n_reused, n_generated; /* tokens of them all */
 } Mapping;                                  /* starts zeroed */
 
-/* Once, before the first record. Where a seed was given and the device's arithmetic depends on how many tokens a
- * step has (a GPU picks its kernels by that), of a prompt before only what -p and the chat begin every prompt
- * with is kept, computed in the same steps always: no answer depends on the records before its own, to the
- * bit. Elsewhere all is kept that a prompt has in common with the one before. */
+/* Once, before the first record. Where a seed was given and the device's arithmetic depends on how many
+ * tokens a step has (a GPU picks its kernels by that), of a prompt before only what -p and the chat begin
+ * every prompt with is kept, computed in the same steps always: no answer depends on the records before its
+ * own, to the bit. Elsewhere all is kept that a prompt has in common with the one before. */
 Status map_begin(Mapping *mapping, Error *err);
 
 /* Makes the prompt of a record, answers it, and puts the result into `line`, with its end. STATUS_USAGE and

@@ -45,7 +45,8 @@ typedef struct {
 
 /* Makes the prompt of a record. What is wrong with the record is STATUS_USAGE. */
 Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err);
-/* The same with `filling` for whatever a record gives: what is the same of any two of them is the pattern's. */
+/* The same with `filling` for whatever a record gives: what is the same of any two of them is the pattern's.
+ *  */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
 void map_prompt_release(MapPrompt *prompt);
 
