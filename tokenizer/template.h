@@ -5,7 +5,8 @@
  * that does not escape HTML. What differs: integers have 64 bits, and going beyond them fails; tags that
  * read other templates (include, import, extends, block), autoescape, and the filters random, pprint,
  * striptags, urlize, wordwrap and xmlattr are refused by name; what Python prints with an address is printed
- * without.
+ * without; a variable that is given, read in a loop or macro, and only behind that set at the top level, is
+ * read as it was given (jinja2 finds nothing).
  *
  * A template is hostile input like any file. Its text is limited to 1 MB and 100 open brackets; a rendering
  * to 10 million steps, 64 MB of text, 512 MB of memory and 1,000 levels of evaluation, which together end

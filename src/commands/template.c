@@ -124,23 +124,20 @@ static Status take_input(const Chat *chat, const Options *options, Error *err) {
 /* --- the command */
 
 static const char about[] =
-    "Renders conversations by a checkpoint's chat template, as Hugging Face's apply_chat_template() does. "
-    "Each\n"
-    "line of standard input is a JSON object with what the template is given:\n"
+    "Renders conversations by a checkpoint's chat template, as Hugging Face's apply_chat_template() does.\n"
+    "Each line of standard input is a JSON object with what the template is given:\n"
     "  {\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"add_generation_prompt\": true}\n"
-    "and any other variable (tools, documents, enable_thinking, ...). \"now\": \"YYYY-MM-DD\" is the day "
-    "for\n"
-    "templates that ask for it. Each has one line of answer, {\"rendered\": \"...\"} or, where the template\n"
-    "raises an exception or fails, {\"error\": \"...\"}. A line that is no JSON object gets an error too; "
-    "then the\n"
-    "exit status is 1 in the end.\n"
+    "and any other variable (tools, documents, enable_thinking, ...). \"now\": \"YYYY-MM-DD\" is the day\n"
+    "for templates that ask for it. Each has one line of answer, {\"rendered\": \"...\"} or, where the\n"
+    "template raises an exception or fails, {\"error\": \"...\"}. A line that is no JSON object gets an\n"
+    "error too; then the exit status is 1 in the end.\n"
     "\n"
-    "MODEL is a directory; of it only chat_template.jinja, tokenizer_config.json, special_tokens_map.json "
-    "and\n"
+    "Of MODEL only chat_template.jinja, tokenizer_config.json, special_tokens_map.json and\n"
     "chat_template.json are read, of which none has to be there with --chat-template.";
 
 static const Flag flags[] = {
-    FLAG_MODEL("-m, --model", Options, model.path, "a checkpoint's directory (default: $AUK_MODEL)"),
+    FLAG_MODEL("-m, --model", Options, model.path,
+               "a directory, or a packed file with these beside it (default: $AUK_MODEL)"),
     FLAG_FILE("--chat-template", "NAME|FILE", Options, choice,
               "chatml, llama2, llama3, mistral, deepseek, gemma or phi, a name in the checkpoint's own list, "
               "or a file"),
@@ -156,17 +153,34 @@ const Interface template_interface = {
     .n_groups = sizeof groups / sizeof *groups,
 };
 
-static Status run_template(const Options *options, Chat **chat, Error *err) {
-  char *path = NULL;
+/* The folder of the checkpoint: of a packed file the one that it lies in. NULL where none is named. */
+static Status find_folder(const Options *options, char **folder, Error *err) {
+  char *path;
   Status status = model_flags_path(&options->model, &path, err);
-  if (status == STATUS_USAGE && options->choice) status = STATUS_OK; /* it needs no checkpoint */
-  if (status == STATUS_OK && path) status = model_flags_check(&options->model, path, err);
-  if (status == STATUS_OK && path && !file_is_directory(path))
-    status = error_set(err, STATUS_MODEL, "%s is no directory", path);
-  if (status == STATUS_OK) status = chat_open(path, options->choice, NULL, chat, err);
-  if (status == STATUS_OK && !*chat)
-    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", path);
+  if (status == STATUS_USAGE && options->choice)
+    return STATUS_OK; /* a template by name needs no checkpoint */
+  if (status == STATUS_OK) status = model_flags_check(&options->model, path, err);
+  if (status == STATUS_OK && !file_exists(path))
+    status = error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", path);
+  if (status == STATUS_OK && file_is_directory(path)) {
+    *folder = path;
+    return STATUS_OK;
+  }
+  if (status == STATUS_OK) {
+    *folder = path_directory(path, err);
+    status = *folder ? STATUS_OK : STATUS_FAILED;
+  }
   free(path);
+  return status;
+}
+
+static Status run_template(const Options *options, Chat **chat, Error *err) {
+  char *folder = NULL;
+  Status status = find_folder(options, &folder, err);
+  if (status == STATUS_OK) status = chat_open(folder, options->choice, NULL, chat, err);
+  if (status == STATUS_OK && !*chat)
+    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", folder);
+  free(folder);
   return status == STATUS_OK ? take_input(*chat, options, err) : status;
 }
 

@@ -166,8 +166,13 @@ def test_text_comes_through_as_it_is(ask):
         {"rendered": f"<|im_start|>user\n{content}<|im_end|>\n"}]
 
 
-def test_a_directory_is_needed(run, stories):
-    process = run("template", "-m", stories / "config.json", input=b"")
-    assert process.returncode == 3 and b"is no directory" in process.stderr
+def test_a_packed_file_has_its_template_beside_it(ask, run, checkpoint):
+    model = checkpoint({"chat_template.jinja": "J", "model.ak48": ""})
+    assert ask([HI], "-m", model / "model.ak48") == [{"rendered": "J"}]
+
+
+def test_a_model_is_needed(run, tmp_path):
+    process = run("template", "-m", tmp_path / "nothing", input=b"")
+    assert process.returncode != 0 and b"nothing" in process.stderr
     process = run("template", input=b"")
-    assert process.returncode == 2
+    assert process.returncode == 2 and b"-m" in process.stderr
