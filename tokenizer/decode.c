@@ -93,8 +93,8 @@ static Status metaspace(Decoding *d, size_t i, const char *text, size_t size, Bu
 static Status replace_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer token = {0};
-  Status status =
-      pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size, &token, err);
+  Status status = pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size,
+                                  growth_limit(d->came), &token, err);
   if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
   buffer_release(&token);
   return status;
@@ -251,6 +251,9 @@ static Status run_token(Decoding *d, size_t i, const char *text, size_t size, Bu
 }
 
 static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
+  size_t limit = growth_limit(d->came);
+  d->work += size + 1;
+  if (d->work / (d->decoder->count + 1) > limit) return growth_refused(limit, err);
   if (i == d->decoder->count) return buffer_append(out, text, size, err);
   const DecodeStep *step = &d->decoder->steps[i];
   if (waits(step)) return buffer_append(&d->states[i].held, text, size, err);
@@ -281,6 +284,7 @@ static Status finish(Decoding *d, size_t i, Buffer *out, Error *err) {
 Status decoding_push(Decoding *d, const char *token, size_t size, Buffer *out, Error *err) {
   if (d->decoder->absent && d->seen) TRY(buffer_append(out, " ", 1, err));
   d->seen = true;
+  d->came += size + 1;
   return feed(d, 0, token, size, out, err);
 }
 
@@ -292,6 +296,7 @@ Status decoding_end(Decoding *d, Buffer *out, Error *err) {
     d->states[i] = (DecodeState){.held = held};
   }
   d->seen = false;
+  d->came = d->work = 0;
   return STATUS_OK;
 }
 

@@ -54,11 +54,12 @@ typedef struct {
   const Decoder *decoder;
   DecodeState states[MAX_DECODERS];
   RegexScratch regex;
-  bool seen; /* a token, where there is no decoder */
+  bool seen;         /* a token, where there is no decoder */
+  size_t came, work; /* bytes of tokens, and bytes that were handed from step to step for them */
 } Decoding;
 
 /* Appends what is certain once the next token has come, token[0 .. size) as in the vocabulary: whole
- * characters. */
+ * characters. STATUS_MODEL where the steps make more of it than growth_limit() allows each of them. */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);
 /* Appends what is left; ready for a new text then. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);

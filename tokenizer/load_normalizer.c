@@ -8,7 +8,10 @@
 static Status add_normalizer(const char *where, const Json *json, int depth, Normalizer *normalizer,
                              Error *err);
 
-static Status add_step(Normalizer *normalizer, NormalKind kind, NormalStep **step, Error *err) {
+static Status add_step(const char *where, Normalizer *normalizer, NormalKind kind, NormalStep **step,
+                       Error *err) {
+  if (normalizer->count == MAX_NORMALIZERS)
+    return error_set(err, STATUS_MODEL, "%s: more than %d normalizers", where, MAX_NORMALIZERS);
   void *steps = normalizer->steps;
   TRY(mem_grow(&steps, &normalizer->capacity, normalizer->count + 1, sizeof **step, "normalizers", err));
   normalizer->steps = steps;
@@ -86,8 +89,8 @@ static Status add_normalizer(const char *where, const Json *json, int depth, Nor
   if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, normalizer, err);
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].type, type) != 0) continue;
-    NormalStep *step;
-    TRY(add_step(normalizer, types[i].kind, &step, err));
+    NormalStep *step = NULL;
+    TRY(add_step(where, normalizer, types[i].kind, &step, err));
     return types[i].load(here.text, json, step, err);
   }
   return field_unknown_type(where, type, err);

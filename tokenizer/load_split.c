@@ -137,6 +137,8 @@ static Status add_pre_tokenizer(const char *where, const Json *json, int depth, 
   if (strcmp(type, "Sequence") == 0) return load_sequence(here.text, json, depth, p, err);
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     if (strcmp(types[i].type, type) != 0) continue;
+    if (p->count == MAX_PRE_TOKENIZERS)
+      return error_set(err, STATUS_MODEL, "%s: more than %d pre-tokenizers", where, MAX_PRE_TOKENIZERS);
     void *steps = p->steps;
     TRY(mem_grow(&steps, &p->capacity, p->count + 1, sizeof *p->steps, "pre-tokenizers", err));
     p->steps = steps;

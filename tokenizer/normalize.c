@@ -20,6 +20,7 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
                   bool each, Error *err) {
   if (size == 0) return STATUS_OK;
   if (size > UINT32_MAX - out->text.size) return error_set(err, STATUS_USAGE, "a text grows beyond 4 GiB");
+  if (size > out->limit - out->text.size) return growth_refused(out->limit, err);
   if (from->origin) {
     void *origin = out->origin;
     TRY(mem_grow(&origin, &out->capacity, out->text.size + size, sizeof *out->origin, "a text's origin",
@@ -35,8 +36,9 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
   return buffer_append(&out->text, bytes, size, err);
 }
 
-void traced_clear(TracedBuffer *buffer) {
+void traced_clear(TracedBuffer *buffer, size_t size) {
   buffer->text.size = 0;
+  buffer->limit = growth_limit(size);
 }
 
 void traced_release(TracedBuffer *buffer) {
@@ -77,7 +79,7 @@ static Status replace(const NormalStep *step, RegexScratch *regex, const Traced 
                       Error *err) {
   if (!text->origin)
     return pattern_replace(&step->pattern, regex, text->text, text->size, step->content, step->content_size,
-                           &out->text, err);
+                           out->limit, &out->text, err);
   SpanList spans = {0};
   Status status = pattern_spans(&step->pattern, regex, text->text, text->size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
@@ -130,7 +132,7 @@ static Status run_step(const NormalStep *step, NormalScratch *scratch, RegexScra
 
 Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScratch *regex, Traced *text,
                  Error *err) {
-  size_t which = 0;
+  size_t which = 0, size = text->size;
   for (size_t i = 0; i < normalizer->count; i++) {
     const NormalStep *step = &normalizer->steps[i];
     if (step->kind == NORMAL_STRIP) {
@@ -139,7 +141,7 @@ Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScra
     }
     TracedBuffer *out = &scratch->buffers[which];
     bool changed;
-    traced_clear(out);
+    traced_clear(out, size);
     TRY(run_step(step, scratch, regex, text, out, &changed, err));
     if (!changed) continue;
     *text = (Traced){out->text.data ? out->text.data : "", out->text.size, text->origin ? out->origin : NULL};

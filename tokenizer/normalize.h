@@ -5,6 +5,8 @@
 #include "tokenizer/kinds.h"
 #include "tokenizer/pattern.h"
 
+#define MAX_NORMALIZERS 64
+
 typedef enum {
   NORMAL_NFC,
   NORMAL_NFD,
@@ -28,7 +30,7 @@ typedef struct {
 
 /* A Sequence of them, nested ones laid flat; no steps: text stays as it is. Read-only once loaded. */
 typedef struct {
-  NormalStep *steps; /* [count] */
+  NormalStep *steps; /* [count], at most MAX_NORMALIZERS */
   size_t count, capacity;
 } Normalizer;
 
@@ -46,16 +48,18 @@ typedef struct {
 /* Where a new text is written. */
 typedef struct {
   Buffer text;
+  size_t limit;     /* of its size */
   uint32_t *origin; /* [text.size] where traced */
   size_t capacity;
 } TracedBuffer;
 
 /* Appends bytes[0 .. size), whole characters. Where `from` is traced, their origin is
  * from->origin[origin_at], or with `each`, byte by byte, from->origin[origin_at .. origin_at + size).
- * STATUS_USAGE beyond 4 GiB. */
+ * STATUS_USAGE beyond 4 GiB, STATUS_MODEL beyond the buffer's limit. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
-void traced_clear(TracedBuffer *buffer);   /* empty, its memory kept */
+/* Empty, its memory kept, for a text that is made of one of this size. */
+void traced_clear(TracedBuffer *buffer, size_t size);
 void traced_release(TracedBuffer *buffer); /* and empty again */
 
 /* A character of a run that is decomposed and composed (compose.c). */

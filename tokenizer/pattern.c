@@ -53,14 +53,24 @@ Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *
   return STATUS_OK;
 }
 
+size_t growth_limit(size_t size) {
+  return size < SIZE_MAX / 64 ? 256 + 32 * size : SIZE_MAX;
+}
+
+Status growth_refused(size_t limit, Error *err) {
+  return error_set(err, STATUS_MODEL, "the tokenizer makes more than %zu bytes of a text", limit);
+}
+
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
-                       const char *content, size_t content_size, Buffer *out, Error *err) {
+                       const char *content, size_t content_size, size_t limit, Buffer *out, Error *err) {
   SpanList spans = {0};
   Status status = pattern_spans(pattern, scratch, text, size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
     Span span = spans.items[i];
-    status = span.match ? buffer_append(out, content, content_size, err)
-                        : buffer_append(out, text + span.start, span.end - span.start, err);
+    size_t more = span.match ? content_size : span.end - span.start;
+    status = more > limit || out->size > limit - more
+                 ? growth_refused(limit, err)
+                 : buffer_append(out, span.match ? content : text + span.start, more, err);
   }
   span_list_release(&spans);
   return status;

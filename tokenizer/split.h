@@ -5,6 +5,8 @@
 
 #include "tokenizer/normalize.h"
 
+#define MAX_PRE_TOKENIZERS 64
+
 /* What becomes of a match (reference: SplitDelimiterBehavior). */
 typedef enum {
   BEHAVIOR_REMOVED,
@@ -38,7 +40,7 @@ typedef struct {
 
 /* Read-only once loaded. */
 typedef struct {
-  SplitStep *steps; /* [count] */
+  SplitStep *steps; /* [count], at most MAX_PRE_TOKENIZERS */
   size_t count, capacity;
   bool bytes;        /* the last step is ByteLevel: pieces stay bytes, the model maps them to its alphabet */
   bool needs_origin; /* a step looks at where in the original text a piece begins */
