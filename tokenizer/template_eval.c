@@ -11,12 +11,12 @@
 /* --- names */
 
 static Status find_name(Render *render, const Node *node, Value *out) {
-  for (const Scope *scope = render->scope; scope; scope = scope->parent)
-    for (size_t i = 0; i < scope->count; i++)
-      if (scope->variables[i].symbol == node->symbol) {
-        *out = scope->variables[i].value;
-        return STATUS_OK;
-      }
+  const Variable *variable;
+  TRY(scope_find(render, node->symbol, &variable));
+  if (variable) {
+    *out = variable->value;
+    return STATUS_OK;
+  }
   *out = render->globals[node->symbol];
   if (out->kind != VALUE_MISSING) return STATUS_OK;
   TRY(value_undefined(render, NULL, out));

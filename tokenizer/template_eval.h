@@ -122,10 +122,9 @@ Status loop_call(Render *render, Loop *loop, Value items, Value *out);
 Status macro_call(Render *render, const Macro *macro, const Args *args, Value *out);
 Text macro_name(const Macro *macro);
 
-/* Python's "%" on strings, str.format(), format(). */
+/* Python's "%" on strings, and str.format(). */
 Status format_percent(Render *render, Text format, Value args, Value *out);
 Status format_braces(Render *render, Text format, const Args *args, Value *out);
-Status format_value(Render *render, Value value, Text spec, Value *out);
 /* "json.dumps": appends. `indent` NULL: on one line. */
 typedef struct {
   const Text *indent;

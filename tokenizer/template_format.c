@@ -267,12 +267,6 @@ static Status put_formatted(Render *render, Value value, Text text) {
   return put_number_as(render, value, &spec);
 }
 
-Status format_value(Render *render, Value value, Text spec, Value *out) {
-  size_t mark = put_mark(render);
-  TRY(put_formatted(render, value, spec));
-  return put_take(render, mark, out);
-}
-
 /* --- "%(name)5s" % values */
 
 typedef struct {

@@ -124,6 +124,17 @@ static Status scope_set(Render *render, Scope *scope, int symbol, Value value) {
   return STATUS_OK;
 }
 
+Status scope_find(Render *render, int symbol, const Variable **variable) {
+  size_t passed = 0;
+  *variable = NULL;
+  for (const Scope *scope = render->scope; scope && !*variable; scope = scope->parent) {
+    passed += scope->count + 1;
+    for (size_t i = 0; i < scope->count && !*variable; i++)
+      if (scope->variables[i].symbol == symbol) *variable = &scope->variables[i];
+  }
+  return passed < 32 ? STATUS_OK : render_charge(render, passed / 32);
+}
+
 static void scope_keep(Scope *scope) {
   for (; scope && !scope->kept; scope = scope->parent) scope->kept = true;
 }
@@ -131,17 +142,13 @@ static void scope_keep(Scope *scope) {
 /* --- assignment */
 
 static Status assign_member(Render *render, const Node *target, Value value) {
-  for (const Scope *scope = render->scope; scope; scope = scope->parent)
-    for (size_t i = 0; i < scope->count; i++) {
-      const Variable *variable = &scope->variables[i];
-      if (variable->symbol != target->symbol) continue;
-      if (variable->value.kind != VALUE_NAMESPACE)
-        return render_fail(render, "cannot assign attribute on non-namespace object");
-      Value key;
-      TRY(value_text(render, target->text, &key));
-      return dict_set(render, variable->value.dict, key, value);
-    }
-  return render_fail(render, "cannot assign attribute on non-namespace object");
+  const Variable *variable;
+  Value key;
+  TRY(scope_find(render, target->symbol, &variable));
+  if (!variable || variable->value.kind != VALUE_NAMESPACE)
+    return render_fail(render, "cannot assign attribute on non-namespace object");
+  TRY(value_text(render, target->text, &key));
+  return dict_set(render, variable->value.dict, key, value);
 }
 
 static Status assign(Render *render, const Node *target, Value value);

@@ -341,6 +341,22 @@ static void what_does_not_end_is_ended(void **state) {
   }
 }
 
+/* 40,000 variables, the last of which is read over and over. */
+static void many_variables_take_their_steps(void **state) {
+  (void)state;
+  Buffer text = {0};
+  for (int i = 0; i < 40000; i++) buffer_printf(&text, NULL, "{%% set a%d = 1 %%}", i);
+  buffer_append_string(&text, "{% for i in range(100000) %}{{ a39999 }}{{ nosuch }}{% endfor %}", NULL);
+  double begin = seconds();
+  Result result = render(text.data, text.size, NULL, NULL);
+  double took = seconds() - begin;
+  assert_int_equal(result.status, STATUS_MODEL);
+  assert_non_null(strstr(result.err.text, "steps"));
+  if (took > 5) fail_msg("takes %.1f s", took);
+  trusted_text_release(&result.text);
+  buffer_release(&text);
+}
+
 static void what_is_nested_too_deep_is_refused(void **state) {
   (void)state;
   static const struct {
@@ -467,6 +483,7 @@ int main(void) {
       cmocka_unit_test(a_long_text_can_be_built_piece_by_piece),
       cmocka_unit_test(a_role_that_is_no_string_is_not_trusted),
       cmocka_unit_test(what_does_not_end_is_ended),
+      cmocka_unit_test(many_variables_take_their_steps),
       cmocka_unit_test(what_is_nested_too_deep_is_refused),
       cmocka_unit_test(the_deepest_that_is_allowed_works),
       cmocka_unit_test(a_template_says_what_it_mentions),
