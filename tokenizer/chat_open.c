@@ -90,11 +90,21 @@ static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) 
   return parse_as(chat, source, builtin->text, strlen(builtin->text), err);
 }
 
+/* What a person names: a fifo is fine. */
 static Status parse_file(Chat *chat, const char *path, const char *source, Error *err) {
   Buffer text = {0};
   Status status = file_read(path, TEMPLATE_FILE_LIMIT, &text, err);
   if (status == STATUS_OK) status = parse_as(chat, source, text.data ? text.data : "", text.size, err);
   buffer_release(&text);
+  return status;
+}
+
+/* A part of the checkpoint: a regular file, whose length template_parse() checks. */
+static Status parse_part(Chat *chat, const char *path, const char *source, Error *err) {
+  MappedFile file;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  Status status = parse_as(chat, source, file.data ? (const char *)file.data : "", file.size, err);
+  file_unmap(&file);
   return status;
 }
 
@@ -117,7 +127,7 @@ static Status parse_own(Chat *chat, const char *directory, const Json *config, c
   char *path = path_join(directory, "chat_template.jinja", err);
   if (!path) return STATUS_FAILED;
   Status status = STATUS_OK;
-  if (!name && file_is_named(path)) status = parse_file(chat, path, "chat_template.jinja", err);
+  if (!name && file_is_named(path)) status = parse_part(chat, path, "chat_template.jinja", err);
   free(path);
   if (status == STATUS_OK && !chat->template)
     status = parse_member(chat, config, "tokenizer_config.json", name, err);
@@ -136,7 +146,7 @@ static Status parse_additional(Chat *chat, const char *directory, const char *na
                                     : buffer_printf(&path, err, "%s/additional_chat_templates/%s.jinja%c",
                                                     directory, name, 0);
   if (status == STATUS_OK && path.size && file_is_named(path.data))
-    status = parse_file(chat, path.data, name, err);
+    status = parse_part(chat, path.data, name, err);
   buffer_release(&path);
   return status;
 }
