@@ -1,10 +1,11 @@
 /* lost_file.c - see lost_file.h.
  *
  * Called by: main.c.   Calls: base/status.h.
- * Weights are read through mappings, and a page behind the end that a file has by then is a SIGBUS and no failed
- * read. Checking sizes beforehand leaves the time between the check and the read; so it is the signal that is
- * told of. Which file it was the kernel says (proc(5), /proc/PID/maps), so that nobody here keeps a list.
- * Always true: a fault that is no mapped file's, and a signal that somebody sent, end the program as they did. */
+ * Weights are read through mappings, and a page behind the end that a file has by then is a SIGBUS and no
+ * failed read. Checking sizes beforehand leaves the time between the check and the read; so it is the signal
+ * that is told of. Which file it was the kernel says (proc(5), /proc/PID/maps), so that nobody here keeps a
+ * list. Always true: a fault that is no mapped file's, and a signal that somebody sent, end the program as they
+ * did. */
 #include "commands/lost_file.h"
 
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 
 #include "base/status.h"
 
-/* A line of maps: "START-END PERMISSIONS OFFSET DEVICE INODE   PATH", the first three numbers in hexadecimal. */
+/* A line of maps: "START-END PERMISSIONS OFFSET DEVICE INODE   PATH", the first three numbers hexadecimal. */
 enum { LONGEST_LINE = 4096 + 128 };
 
 static uint64_t take_hex(const char **at) {
@@ -88,9 +89,9 @@ static void tell(const char *path, uint64_t byte) {
   if (write(STDERR_FILENO, message, strlen(message)) < 0) return;
 }
 
-/* It is raised by an instruction that reads a file's bytes, in any thread, and never in the midst of a call that
- * must not be interrupted: of what is called here only error_set() is not on POSIX's list, which formats into
- * memory of its own. */
+/* It is raised by an instruction that reads a file's bytes, in any thread, and never in the midst of a call
+ * that must not be interrupted: of what is called here only error_set() is not on POSIX's list, which formats
+ * into memory of its own. */
 static void on_bus_error(int number, siginfo_t *fault, void *context) {
   (void)context;
   static atomic_flag told = ATOMIC_FLAG_INIT;
