@@ -195,8 +195,8 @@ char *path_directory(const char *path, Error *err) {
 
 /* --- writing */
 
-/* Bytes that the kernel could not read are those of a mapped file that was cut: whoever reads them here gets the
- * signal that every other reader of it gets. */
+/* Bytes that the kernel could not read are those of a mapped file that was cut: whoever reads them here gets
+ * the signal that every other reader of it gets. */
 static void touch(const char *bytes, size_t size) {
   static const size_t page = 4096; /* or a multiple of it */
   const volatile char *at = bytes;

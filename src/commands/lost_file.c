@@ -4,8 +4,9 @@
  * Weights are read through mappings, and a page behind the end that a file has by then is a SIGBUS and no
  * failed read. Checking sizes beforehand leaves the time between the check and the read; so it is the signal
  * that is told of. Which file it was the kernel says (proc(5), /proc/PID/maps), so that nobody here keeps a
- * list. Always true: a fault that is no mapped file's, and a signal that somebody sent, end the program as they
- * did. */
+ * list.
+ * Always true: a fault that is no mapped file's, and a signal that somebody sent, end the program as they
+ *              did. */
 #include "commands/lost_file.h"
 
 #include <fcntl.h>
