@@ -100,7 +100,7 @@ OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
 OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard cuda/*.cu))
 OBJECTS_model     := $(call objects,src/model)
-OBJECTS_tokenizer := $(call objects,tokenizer)
+OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/jinja)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs and what none does: host code, tested without a GPU
 OBJECTS_cuda := $(filter %/dispatch.o %/supported.o,$(OBJECTS_cuda))

@@ -12,7 +12,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/chat_internal.h"
-#include "tokenizer/template_text.h"
+#include "tokenizer/jinja/text.h"
 
 /* --- rendering */
 

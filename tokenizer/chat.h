@@ -2,7 +2,7 @@
 #ifndef AUK_TOKENIZER_CHAT_H
 #define AUK_TOKENIZER_CHAT_H
 
-#include "tokenizer/template.h"
+#include "tokenizer/jinja/template.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct Chat Chat; /* a parsed template and what it is rendered with; read-only */

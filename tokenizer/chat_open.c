@@ -1,6 +1,6 @@
 /* chat_open.c - finds and parses a conversation's template, and the special tokens it is rendered with.
  *
- * Called by: the commands that talk to a model, `auk template`.   Calls: template_parse.c.
+ * Called by: the commands that talk to a model, `auk template`.   Calls: parse.c.
  * Always true: an open chat needs none of the files any more. */
 #include <stdio.h>
 #include <stdlib.h>

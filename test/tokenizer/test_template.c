@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "small.h"
-#include "tokenizer/template.h"
+#include "tokenizer/jinja/template.h"
 
 static const int64_t july = 1721952000; /* 26 July 2024 */
 

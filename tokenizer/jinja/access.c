@@ -1,0 +1,356 @@
+/* access.c - a.b, a[b], a[b:c:d] and calls, as jinja2's immutable sandbox has them.
+ *
+ * Called by: eval.c, filters and tests that look into elements.
+ * Always true: nothing can be reached that would change a list or a dict, nor what Python keeps in names like
+ *              __class__. */
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "tokenizer/jinja/run.h"
+
+/* --- what is built in */
+
+const Builtin *builtin_find(const Builtin *table, Text name) {
+  for (; table->name; table++)
+    if (text_is(name, table->name)) return table;
+  return NULL;
+}
+
+Status value_method(Render *render, const Builtin *builtin, Value self, Value *out) {
+  Function *function = render_alloc(render, 1, sizeof *function);
+  if (!function) return render_no_memory(render);
+  *function = (Function){builtin, self};
+  *out = (Value){.kind = VALUE_FUNCTION, .function = function};
+  return STATUS_OK;
+}
+
+/* The number of the parameter of this name, or -1. */
+static int parameter_of(const char *parameters, Text name) {
+  int i = 0;
+  for (const char *at = parameters; *at; i++) {
+    size_t n = strcspn(at, " ");
+    if (text_equal(text_of(at, n, true), name)) return i;
+    at += n + (at[n] == ' ');
+  }
+  return -1;
+}
+
+static int count_parameters(const char *parameters) {
+  int n = *parameters ? 1 : 0;
+  for (const char *at = parameters; *at; at++) n += *at == ' ';
+  return n;
+}
+
+enum { MAX_PARAMETERS = 8 };
+
+static Status bind(Render *render, const Builtin *builtin, const Args *args, Value *bound, int n) {
+  const char *parameters = builtin->parameters + (builtin->parameters[0] == '/');
+  if (args->count > (size_t)n)
+    return render_fail(render, "%s() takes at most %d argument%s (%zu given)", builtin->name, n,
+                       n == 1 ? "" : "s", args->count);
+  for (int i = 0; i < n; i++)
+    bound[i] = (size_t)i < args->count ? args->items[i] : (Value){.kind = VALUE_MISSING};
+  for (size_t i = 0; i < args->n_keywords; i++) {
+    Text name = args->keywords[i].name;
+    int parameter = builtin->parameters[0] == '/' ? -1 : parameter_of(parameters, name);
+    if (parameter < 0)
+      return render_fail(render, "%s() got an unexpected keyword argument '%.*s'", builtin->name,
+                         (int)name.size, name.data);
+    if (bound[parameter].kind != VALUE_MISSING)
+      return render_fail(render, "%s() got multiple values for argument '%.*s'", builtin->name,
+                         (int)name.size, name.data);
+    bound[parameter] = args->keywords[i].value;
+  }
+  for (int i = 0; i < builtin->n_required; i++)
+    if (bound[i].kind == VALUE_MISSING)
+      return render_fail(render, "%s() is missing its argument %d", builtin->name, i + 1);
+  return STATUS_OK;
+}
+
+Status builtin_call(Render *render, const Builtin *builtin, Value self, const Args *args, Value *out) {
+  TRY(render_charge(render, 1));
+  if (!builtin->parameters) return builtin->call(render, self, args, out);
+  Value bound[MAX_PARAMETERS];
+  int n = count_parameters(builtin->parameters + (builtin->parameters[0] == '/'));
+  TRY(bind(render, builtin, args, bound, n));
+  const Args all = {.items = bound, .count = (size_t)n};
+  return builtin->call(render, self, &all, out);
+}
+
+/* Nothing at first, the separator from then on. */
+static Status call_joiner(Render *render, Joiner *joiner, Value *out) {
+  bool first = !joiner->called;
+  joiner->called = true;
+  return first ? value_text(render, text_literal(""), out) : value_text(render, joiner->separator, out);
+}
+
+Status value_call(Render *render, Value callee, const Args *args, Value *out) {
+  switch ((ValueKind)callee.kind) {
+  case VALUE_FUNCTION:
+    return builtin_call(render, callee.function->builtin, callee.function->self, args, out);
+  case VALUE_MACRO: return macro_call(render, callee.macro, args, out);
+  case VALUE_UNDEFINED: return render_undefined(render, callee);
+  case VALUE_LOOP:
+    if (args->count != 1) return render_fail(render, "loop() takes 1 argument (%zu given)", args->count);
+    return loop_call(render, callee.loop, args->items[0], out);
+  case VALUE_JOINER: return call_joiner(render, callee.joiner, out);
+  default: return render_fail(render, "'%s' object is not callable", value_type(callee));
+  }
+}
+
+/* --- attributes */
+
+/* Undefined, which remembers what was asked for. */
+static Status make_undefined(Render *render, Value owner, Value name, Value *out) {
+  char label[64];
+  if (owner.kind == VALUE_NONE)
+    strcpy(label, "None");
+  else
+    snprintf(label, sizeof label, "%s object", value_type(owner));
+  char *kept = render_alloc(render, strlen(label) + 1, 1);
+  if (!kept) return render_no_memory(render);
+  TRY(value_undefined(render, NULL, out));
+  Undefined *undefined = (Undefined *)out->undefined;
+  undefined->owner = strcpy(kept, label);
+  undefined->name = name;
+  return STATUS_OK;
+}
+
+static Status make_unsafe(Render *render, Value owner, Text name, Value *out) {
+  char *hint = render_alloc(render, 200, 1);
+  if (!hint) return render_no_memory(render);
+  snprintf(hint, 200, "access to attribute '%.*s' of '%s' object is unsafe.",
+           name.size > 80 ? 80 : (int)name.size, name.data, value_type(owner));
+  return value_undefined(render, hint, out);
+}
+
+static bool is_listed(Text name, const char *const *words) {
+  for (; *words; words++)
+    if (text_is(name, *words)) return true;
+  return false;
+}
+
+/* Methods that change what they belong to. */
+static bool is_forbidden(Value owner, Text name) {
+  static const char *const of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
+                                         "sort",   "extend", "remove", NULL};
+  static const char *const of_dicts[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+  return owner.kind == VALUE_LIST ? is_listed(name, of_lists)
+                                  : owner.kind == VALUE_DICT && is_listed(name, of_dicts);
+}
+
+/* What every object of Python has. */
+static bool is_internal(Text name) {
+  static const char *const words[] = {"__class__",
+                                      "__doc__",
+                                      "__dir__",
+                                      "__init__",
+                                      "__eq__",
+                                      "__ne__",
+                                      "__lt__",
+                                      "__le__",
+                                      "__gt__",
+                                      "__ge__",
+                                      "__hash__",
+                                      "__str__",
+                                      "__repr__",
+                                      "__reduce__",
+                                      "__reduce_ex__",
+                                      "__new__",
+                                      "__format__",
+                                      "__getattribute__",
+                                      "__setattr__",
+                                      "__delattr__",
+                                      "__sizeof__",
+                                      "__subclasshook__",
+                                      "__init_subclass__",
+                                      NULL};
+  return is_listed(name, words);
+}
+
+static const Builtin *methods_of(Value owner) {
+  static const Builtin none[] = {{NULL, NULL, 0, NULL}};
+  switch ((ValueKind)owner.kind) {
+  case VALUE_STRING: return template_string_methods;
+  case VALUE_LIST: return template_list_methods;
+  case VALUE_RANGE:
+  case VALUE_TUPLE: return template_tuple_methods;
+  case VALUE_DICT: return template_dict_methods;
+  case VALUE_CYCLER: return template_cycler_methods;
+  default: return none;
+  }
+}
+
+static Status macro_attribute(Render *render, const Macro *macro, Text name, Value *out) {
+  return text_is(name, "name") ? value_text(render, macro_name(macro), out) : STATUS_OK;
+}
+
+/* Python's getattr(); MISSING where there is none. */
+static Status find_attribute(Render *render, Value owner, Text name, Value *out) {
+  *out = (Value){.kind = VALUE_MISSING};
+  if (is_internal(name) || is_forbidden(owner, name)) return make_unsafe(render, owner, name, out);
+  const Builtin *method = builtin_find(methods_of(owner), name);
+  if (method) return value_method(render, method, owner, out);
+  if (owner.kind == VALUE_LOOP) return loop_attribute(render, owner.loop, name, out);
+  if (owner.kind == VALUE_MACRO) return macro_attribute(render, owner.macro, name, out);
+  if (owner.kind == VALUE_CYCLER && text_is(name, "current"))
+    *out = owner.cycler->items->items[owner.cycler->at];
+  if (owner.is_group && text_is(name, "grouper")) *out = owner.list->items[0];
+  if (owner.is_group && text_is(name, "list")) *out = owner.list->items[1];
+  if (owner.kind == VALUE_RANGE) {
+    if (text_is(name, "start")) *out = value_int(owner.range->start);
+    if (text_is(name, "stop")) *out = value_int(owner.range->stop);
+    if (text_is(name, "step")) *out = value_int(owner.range->step);
+  }
+  if (owner.kind != VALUE_NAMESPACE) return STATUS_OK;
+  const Value *member;
+  TRY(dict_find_text(render, owner.dict, name, &member));
+  if (member) *out = *member;
+  return STATUS_OK;
+}
+
+/* --- items */
+
+static Status sequence_at(Render *render, Value owner, int64_t index, Value *out) {
+  size_t count = 0;
+  *out = (Value){.kind = VALUE_MISSING};
+  value_length(owner, &count);
+  if (index < 0) index += (int64_t)count;
+  if (index < 0 || (uint64_t)index >= count) return STATUS_OK;
+  if (owner.kind == VALUE_RANGE) {
+    *out = range_at(owner.range, (size_t)index);
+  } else if (owner.kind == VALUE_STRING) {
+    size_t at = text_offset(*owner.text, (size_t)index);
+    TRY(render_charge_bytes(render, owner.text->size));
+    TRY(value_text(render, text_slice(*owner.text, at, at + text_step(*owner.text, at)), out));
+    out->is_safe = owner.is_safe;
+  } else {
+    *out = owner.list->items[index];
+  }
+  return STATUS_OK;
+}
+
+static bool is_sequence(Value value) {
+  return value.kind == VALUE_LIST || value.kind == VALUE_TUPLE || value.kind == VALUE_STRING ||
+         value.kind == VALUE_RANGE;
+}
+
+/* Python's owner[key]; MISSING where that fails in a way that jinja2 goes on from. */
+static Status find_item(Render *render, Value owner, Value key, Value *out) {
+  *out = (Value){.kind = VALUE_MISSING};
+  if (is_sequence(owner))
+    return value_is_integer(key) ? sequence_at(render, owner, value_integer(key), out) : STATUS_OK;
+  if (owner.kind == VALUE_UNDEFINED) return render_undefined(render, owner);
+  if (owner.kind != VALUE_DICT || key.kind == VALUE_LIST || key.kind == VALUE_DICT) return STATUS_OK;
+  const Value *found;
+  TRY(dict_find(render, owner.dict, key, &found));
+  if (found) *out = *found;
+  return STATUS_OK;
+}
+
+Status value_item(Render *render, Value owner, Value key, Value *out) {
+  TRY(find_item(render, owner, key, out));
+  if (out->kind != VALUE_MISSING) return STATUS_OK;
+  if (key.kind == VALUE_STRING) TRY(find_attribute(render, owner, *key.text, out));
+  return out->kind != VALUE_MISSING ? STATUS_OK : make_undefined(render, owner, key, out);
+}
+
+Status value_attribute(Render *render, Value owner, Text name, Value *out) {
+  TRY(render_charge(render, 1));
+  if (owner.kind == VALUE_UNDEFINED && !is_internal(name)) return render_undefined(render, owner);
+  TRY(find_attribute(render, owner, name, out));
+  if (out->kind != VALUE_MISSING) return STATUS_OK;
+  if (owner.kind == VALUE_DICT) {
+    const Value *found;
+    TRY(dict_find_text(render, owner.dict, name, &found));
+    if (found) {
+      *out = *found;
+      return STATUS_OK;
+    }
+  }
+  Value key;
+  TRY(value_text(render, name, &key));
+  return make_undefined(render, owner, key, out);
+}
+
+/* --- slices */
+
+static Status slice_index(Render *render, Value value, int64_t fallback, int64_t *out) {
+  *out = fallback;
+  if (value.kind == VALUE_MISSING || value.kind == VALUE_NONE) return STATUS_OK;
+  if (!value_is_integer(value))
+    return render_fail(render, "slice indices must be integers or None or have an __index__ method");
+  *out = value_integer(value);
+  return STATUS_OK;
+}
+
+/* Python's slice.indices(): where it begins and how many elements it has. */
+static void slice_bounds(int64_t count, int64_t start, int64_t stop, int64_t step, int64_t *first,
+                         size_t *n) {
+  int64_t low = step > 0 ? 0 : -1, high = step > 0 ? count : count - 1;
+  if (start < 0) start = start < -count ? low : start + count;
+  if (stop < 0) stop = stop < -count ? low : stop + count;
+  if (start < low) start = low;
+  if (start > high) start = high;
+  if (stop < low) stop = low;
+  if (stop > high) stop = high;
+  *first = start;
+  uint64_t span = 0, stride = step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
+  if (step > 0 && stop > start) span = (uint64_t)(stop - start);
+  if (step < 0 && start > stop) span = (uint64_t)(start - stop);
+  *n = span && stride ? (size_t)((span - 1) / stride + 1) : 0;
+}
+
+static Status slice_text(Render *render, Value owner, int64_t first, int64_t step, size_t n, Value *out) {
+  const Text *text = owner.text;
+  TRY(render_charge_bytes(render, text->size));
+  if (step == 1 || n == 0) {
+    size_t from = n ? text_offset(*text, (size_t)first) : 0;
+    Text rest = text_slice(*text, from, text->size);
+    TRY(value_text(render, text_slice(rest, 0, text_offset(rest, n)), out));
+    out->is_safe = owner.is_safe;
+    return STATUS_OK;
+  }
+  size_t mark = put_mark(render), at = text_offset(*text, (size_t)first);
+  for (size_t i = 0; i < n; i++) {
+    TRY(put_text(render, text_slice(*text, at, at + text_step(*text, at))));
+    for (int64_t k = 0; i + 1 < n && k < (step < 0 ? -step : step); k++)
+      at = step < 0 ? utf8_before(text->data, at) : at + text_step(*text, at);
+  }
+  TRY(put_take(render, mark, out));
+  out->is_safe = owner.is_safe;
+  return STATUS_OK;
+}
+
+static Status slice_range(Render *render, const Range *range, int64_t first, int64_t step, size_t n,
+                          Value *out) {
+  Range *slice = render_alloc(render, 1, sizeof *slice);
+  if (!slice) return render_no_memory(render);
+  int64_t start = range->start + first * range->step, stride = range->step;
+  if (__builtin_mul_overflow(stride, step, &stride)) stride = 1;
+  int64_t stop = (int64_t)((uint64_t)start + n * (uint64_t)stride); /* only shown */
+  *slice = (Range){.start = start, .step = stride, .stop = stop, .count = n};
+  *out = (Value){.kind = VALUE_RANGE, .range = slice};
+  return STATUS_OK;
+}
+
+Status value_slice(Render *render, Value owner, Value start, Value stop, Value step, Value *out) {
+  if (owner.kind == VALUE_UNDEFINED) return render_undefined(render, owner);
+  if (owner.kind == VALUE_DICT) return render_fail(render, "unhashable type: 'slice'");
+  if (!is_sequence(owner)) return render_fail(render, "'%s' object is not subscriptable", value_type(owner));
+  int64_t stride, from, to, first;
+  size_t count = 0, n;
+  TRY(slice_index(render, step, 1, &stride));
+  if (stride == 0) return render_fail(render, "slice step cannot be zero");
+  TRY(slice_index(render, start, stride > 0 ? 0 : INT64_MAX, &from));
+  TRY(slice_index(render, stop, stride > 0 ? INT64_MAX : INT64_MIN, &to));
+  value_length(owner, &count);
+  slice_bounds((int64_t)count, from, to, stride, &first, &n);
+  if (owner.kind == VALUE_STRING) return slice_text(render, owner, first, stride, n, out);
+  if (owner.kind == VALUE_RANGE) return slice_range(render, owner.range, first, stride, n, out);
+  Value *items;
+  TRY(value_list(render, n, &items, out));
+  out->kind = owner.kind;
+  for (size_t i = 0; i < n; i++) items[i] = owner.list->items[first + (int64_t)i * stride];
+  return STATUS_OK;
+}

@@ -1,0 +1,176 @@
+/* compare.c - equality, order and `in`, as Python has them.
+ *
+ * Called by: value.c (keys), eval.c, filters and tests. */
+#include "tokenizer/jinja/eval.h"
+
+static Status lists_equal(Render *render, const List *a, const List *b, bool *out) {
+  *out = a->count == b->count;
+  for (size_t i = 0; *out && i < a->count; i++) TRY(value_equal(render, a->items[i], b->items[i], out));
+  return STATUS_OK;
+}
+
+static Status dicts_equal(Render *render, const Dict *a, const Dict *b, bool *out) {
+  *out = a->count == b->count;
+  for (size_t i = 0; *out && i < a->count; i++) {
+    const Value *other;
+    TRY(dict_find(render, b, a->entries[i].key, &other));
+    *out = other;
+    if (other) TRY(value_equal(render, a->entries[i].value, *other, out));
+  }
+  return STATUS_OK;
+}
+
+static bool ranges_equal(const Range *a, const Range *b) {
+  return a->count == b->count && (a->count == 0 || a->start == b->start) &&
+         (a->count < 2 || a->step == b->step);
+}
+
+/* a < b, a == b, a > b of numbers as -1, 0, 1; 2 where one is not a number. Exact: an int64 is not
+ * rounded. */
+static int compare_numbers(Value a, Value b) {
+  if (value_is_integer(a) && value_is_integer(b)) {
+    int64_t x = value_integer(a), y = value_integer(b);
+    return (x > y) - (x < y);
+  }
+  if (a.kind == VALUE_FLOAT && b.kind == VALUE_FLOAT)
+    return a.number < b.number ? -1 : a.number > b.number ? 1 : a.number == b.number ? 0 : 2;
+  if (a.kind == VALUE_FLOAT) {
+    int order = compare_numbers(b, a);
+    return order == 2 ? 2 : -order;
+  }
+  int64_t x = value_integer(a);
+  double y = b.number;
+  if (y != y) return 2;
+  if (y >= 0x1p63) return -1;
+  if (y < -0x1p63) return 1;
+  int64_t whole = (int64_t)y;
+  if (x != whole) return x < whole ? -1 : 1;
+  double rest = y - (double)whole;
+  return rest > 0 ? -1 : rest < 0 ? 1 : 0;
+}
+
+bool value_same(Value a, Value b) {
+  if (a.kind != b.kind) return false;
+  switch ((ValueKind)a.kind) {
+  case VALUE_MISSING:
+  case VALUE_UNDEFINED:
+  case VALUE_NONE: return true;
+  case VALUE_BOOL: return a.boolean == b.boolean;
+  case VALUE_INT: return a.integer == b.integer;
+  case VALUE_FLOAT: return a.number == b.number;
+  case VALUE_HUGE:
+  case VALUE_STRING: return text_equal(*a.text, *b.text);
+  case VALUE_LIST:
+  case VALUE_TUPLE: return a.list == b.list;
+  case VALUE_DICT:
+  case VALUE_NAMESPACE: return a.dict == b.dict;
+  case VALUE_VIEW: return a.view == b.view;
+  case VALUE_RANGE: return a.range == b.range;
+  case VALUE_ITERATOR: return a.iterator == b.iterator;
+  case VALUE_LOOP: return a.loop == b.loop;
+  case VALUE_MACRO: return a.macro == b.macro;
+  case VALUE_FUNCTION:
+    return a.function->builtin == b.function->builtin && value_same(a.function->self, b.function->self);
+  case VALUE_CYCLER: return a.cycler == b.cycler;
+  case VALUE_JOINER: return a.joiner == b.joiner;
+  }
+  return false;
+}
+
+static Status equal_inside(Render *render, Value a, Value b, bool *out) {
+  if (value_is_number(a) && value_is_number(b)) {
+    *out = compare_numbers(a, b) == 0;
+    return STATUS_OK;
+  }
+  *out = false;
+  if (a.kind != b.kind) return STATUS_OK;
+  if (a.kind == VALUE_STRING)
+    TRY(render_charge_bytes(render, a.text->size == b.text->size ? a.text->size : 0));
+  if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE) return lists_equal(render, a.list, b.list, out);
+  if (a.kind == VALUE_DICT) return dicts_equal(render, a.dict, b.dict, out);
+  *out = a.kind == VALUE_RANGE ? ranges_equal(a.range, b.range) : value_same(a, b);
+  return STATUS_OK;
+}
+
+Status value_equal(Render *render, Value a, Value b, bool *out) {
+  TRY(render_charge(render, 1));
+  if (++render->depth > RENDER_MAX_DEPTH) return render_fail(render, "values are nested too deep to compare");
+  TRY(equal_inside(render, a, b, out));
+  render->depth--;
+  return STATUS_OK;
+}
+
+static const char *const order_signs[] = {
+    [ORDER_LT] = "<", [ORDER_LE] = "<=", [ORDER_GT] = ">", [ORDER_GE] = ">="};
+
+static bool order_holds(Order order, int compared) {
+  switch (order) {
+  case ORDER_LT: return compared < 0;
+  case ORDER_LE: return compared <= 0;
+  case ORDER_GT: return compared == 1;
+  case ORDER_GE: return compared == 0 || compared == 1;
+  }
+  return false;
+}
+
+static Status order_lists(Render *render, const List *a, const List *b, Order order, bool *out) {
+  for (size_t i = 0; i < a->count && i < b->count; i++) {
+    bool equal;
+    TRY(value_equal(render, a->items[i], b->items[i], &equal));
+    if (!equal) return value_order(render, a->items[i], b->items[i], order, out);
+  }
+  *out = order_holds(order, (a->count > b->count) - (a->count < b->count));
+  return STATUS_OK;
+}
+
+Status value_order(Render *render, Value a, Value b, Order order, bool *out) {
+  TRY(render_charge(render, 1));
+  if (a.kind == VALUE_UNDEFINED) return render_undefined(render, a);
+  if (b.kind == VALUE_UNDEFINED) return render_undefined(render, b);
+  if (value_is_number(a) && value_is_number(b)) {
+    int compared = compare_numbers(a, b);
+    *out = compared != 2 && order_holds(order, compared);
+    return STATUS_OK;
+  }
+  if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
+    TRY(render_charge_bytes(render, a.text->size < b.text->size ? a.text->size : b.text->size));
+    int compared = text_compare(*a.text, *b.text);
+    *out = order_holds(order, (compared > 0) - (compared < 0));
+    return STATUS_OK;
+  }
+  if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
+    return render_fail(render, "'%s' not supported between instances of '%s' and '%s'", order_signs[order],
+                       value_type(a), value_type(b));
+  if (++render->depth > RENDER_MAX_DEPTH) return render_fail(render, "values are nested too deep to compare");
+  TRY(order_lists(render, a.list, b.list, order, out));
+  render->depth--;
+  return STATUS_OK;
+}
+
+Status value_contains(Render *render, Value whole, Value part, bool *out) {
+  *out = false;
+  if (whole.kind == VALUE_STRING) {
+    if (part.kind != VALUE_STRING)
+      return render_fail(render, "'in <string>' requires string as left operand, not %s", value_type(part));
+    TRY(render_charge_bytes(render, whole.text->size));
+    *out = text_find(*whole.text, *part.text, 0, whole.text->size) != SIZE_MAX;
+    return STATUS_OK;
+  }
+  if (whole.kind == VALUE_DICT || (whole.kind == VALUE_VIEW && whole.view->kind == VIEW_KEYS)) {
+    const Value *found;
+    TRY(dict_find(render, whole.kind == VALUE_DICT ? whole.dict : whole.view->dict, part, &found));
+    *out = found;
+    return STATUS_OK;
+  }
+  if (!value_is_iterable(whole))
+    return render_fail(render, "argument of type '%s' is not iterable", value_type(whole));
+  Cursor cursor;
+  TRY(cursor_begin(render, whole, &cursor));
+  for (bool more = true; !*out;) {
+    Value element;
+    TRY(cursor_next(render, &cursor, &element, &more));
+    if (!more) break;
+    TRY(value_equal(render, element, part, out));
+  }
+  return STATUS_OK;
+}

@@ -1,0 +1,149 @@
+/* eval.h - private to this folder: a rendering while it goes on, and what is built in. */
+#ifndef AUK_JINJA_EVAL_H
+#define AUK_JINJA_EVAL_H
+
+#include "tokenizer/jinja/syntax.h"
+
+/* Limits of what a rendering may take. A step is a node that is evaluated, an element that is looked at, or
+ * some bytes that are copied; all together end a template that does not end within a fraction of a second. */
+enum {
+  RENDER_MAX_STEPS = 10000000,
+  RENDER_MAX_DEPTH = 1000, /* of evaluation: nodes in nodes, macros in macros, values in values */
+  RENDER_MAX_RANGE = 100000,
+  BYTES_OF_STEP = 128,
+  APPENDED_IN_PLACE = 4096, /* bytes from which on a text gets room to grow */
+};
+#define RENDER_MAX_TEXT   ((size_t)64 << 20) /* of the output, and of any string */
+#define RENDER_MAX_MEMORY ((size_t)512 << 20)
+
+typedef struct {
+  int symbol;
+  Value value;
+} Variable;
+
+typedef struct Scope Scope;
+struct Scope {
+  Scope *parent;
+  Variable *variables; /* [capacity] */
+  size_t count, capacity;
+  bool kept; /* a macro remembers it */
+};
+
+/* The text that was made by joining two last, with room behind it: joining it with a third one then copies
+ * only that, so that a template may build its prompt piece by piece. Texts that are its beginnings stay as
+ * they are. */
+typedef struct {
+  char *data; /* [capacity] */
+  size_t size, capacity;
+  TextRun *runs; /* [run_capacity] */
+  size_t n_runs, run_capacity;
+} Tail;
+
+typedef enum { SIGNAL_NONE, SIGNAL_BREAK, SIGNAL_CONTINUE } Signal;
+
+struct Render {
+  const Template *template;
+  const TemplateInput *input;
+  Arena arena;
+  Tail tail;
+  TrustedText *out;
+  size_t begin; /* of what this rendering appends */
+  Scope *scope;
+  Value
+      *globals; /* [symbols.count] what is not in a scope: the input's, else what is built in, else MISSING */
+  uint64_t hash_seed;
+  size_t steps; /* that are left */
+  int depth;
+  Signal signal;
+  bool placed, raised; /* the error names line and construct; it is raise_exception()'s */
+  Error *err;
+};
+
+/* Sets the error (STATUS_MODEL), which gets its place where the evaluation of a node ends. */
+Status render_fail(Render *render, const char *format, ...) __attribute__((format(printf, 2, 3)));
+Status render_charge(Render *render, size_t steps);
+static inline Status render_charge_bytes(Render *render, size_t bytes) {
+  return render_charge(render, bytes / BYTES_OF_STEP + 1);
+}
+void *render_alloc(Render *render, size_t n,
+                   size_t size); /* NULL with the error set: return render_no_memory() */
+Status render_no_memory(const Render *render);
+/* repr(value) for a message, cut to a few words. */
+const char *render_shown(Render *render, Value value);
+Status render_undefined(Render *render, Value undefined); /* fails with the message of an undefined value */
+
+/* Arguments of a call. */
+typedef struct {
+  Text name;
+  Value value;
+} Keyword;
+typedef struct {
+  const Value *items; /* [count] by position */
+  size_t count;
+  const Keyword *keywords; /* [n_keywords] */
+  size_t n_keywords;
+} Args;
+
+/* A filter, test, method or function. A test's result is a bool. */
+struct Builtin {
+  const char *name;
+  /* Names of its parameters with blanks between, "old new count"; the call gets one item each, VALUE_MISSING
+   * where it was not given. A '/' in front: by position only. NULL: the call gets the arguments as they
+   * are. */
+  const char *parameters;
+  int n_required;
+  Status (*call)(Render *render, Value self, const Args *args, Value *out);
+};
+struct Function {
+  const Builtin *builtin;
+  Value self; /* of a method, else MISSING */
+};
+
+extern const Builtin template_filters[], template_tests[], template_functions[]; /* end with a NULL name */
+extern const Builtin template_string_methods[], template_list_methods[], template_tuple_methods[],
+    template_dict_methods[], template_cycler_methods[];
+const Builtin *builtin_find(const Builtin *table, Text name);
+Status builtin_call(Render *render, const Builtin *builtin, Value self, const Args *args, Value *out);
+
+/* A function or, with `self`, a method as a value. */
+Status value_method(Render *render, const Builtin *builtin, Value self, Value *out);
+/* Calls a value. */
+Status value_call(Render *render, Value callee, const Args *args, Value *out);
+/* a.name and a[key], each with what the other finds where it finds nothing itself. */
+Status value_attribute(Render *render, Value owner, Text name, Value *out);
+Status value_item(Render *render, Value owner, Value key, Value *out);
+Status value_slice(Render *render, Value owner, Value start, Value stop, Value step, Value *out);
+Status value_binary(Render *render, Operator op, Value a, Value b, Value *out);
+Status value_concat(Render *render, Value a, Value b, Value *out); /* a ~ b */
+Status loop_attribute(Render *render, Loop *loop, Text name, Value *out);
+Status loop_length(Render *render, Loop *loop, size_t *length);
+/* `loop(items)` in a recursive for, and a macro. */
+Status loop_call(Render *render, Loop *loop, Value items, Value *out);
+Status macro_call(Render *render, const Macro *macro, const Args *args, Value *out);
+Text macro_name(const Macro *macro);
+
+/* Python's "%" on strings, and str.format(). */
+Status format_percent(Render *render, Text format, Value args, Value *out);
+Status format_braces(Render *render, Text format, const Args *args, Value *out);
+/* "json.dumps": appends. `indent` NULL: on one line. */
+typedef struct {
+  const Text *indent;
+  Text between, behind_key;
+  bool ascii, sorted;
+} JsonStyle;
+Status put_json(Render *render, Value value, const JsonStyle *style);
+
+/* Helpers for what is built in: an argument of a type, or a failure naming it. */
+Status argument_int(Render *render, Value value, int64_t fallback, int64_t *out);
+Status argument_text(Render *render, const char *what, Value value, Text *out);
+Status put_escaped(Render *render, Text text);               /* for HTML */
+Status text_escaped(Render *render, Value value, Text *out); /* of a string that is not Markup */
+typedef enum { CASE_LOWER, CASE_UPPER, CASE_TITLE, CASE_FOLDED } CaseKind;
+/* text[from, to) in a case; what stands around it in the text counts. */
+Status put_case(Render *render, Text text, size_t from, size_t to, CaseKind kind);
+/* islower(), isupper(): a letter of this case (CHAR_LOWERCASE, CHAR_UPPERCASE) and none of another. */
+bool text_has_case(Text text, int wanted);
+Status iterator_make(Render *render, const char *type_name, Value source,
+                     Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out);
+
+#endif

@@ -1,0 +1,538 @@
+/* filters.c - filters over texts and single values, and the table of all filters.
+ *
+ * Called by: eval.c, map (the table). Filters over several elements: sequences.c. */
+#include "tokenizer/jinja/filters.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tokenizer/jinja/strings.h"
+#include "tokenizer/unicode.h"
+
+bool is_given(Value value) {
+  return value.kind != VALUE_MISSING;
+}
+
+bool given_truth(Value value) {
+  return is_given(value) && value_truth(value);
+}
+
+/* --- HTML */
+
+Status put_escaped(Render *render, Text text) {
+  size_t done = 0;
+  for (size_t at = 0; at < text.size; at++) {
+    char c = text.data[at];
+    const char *instead = c == '&'    ? "&amp;"
+                          : c == '<'  ? "&lt;"
+                          : c == '>'  ? "&gt;"
+                          : c == '\'' ? "&#39;"
+                          : c == '"'  ? "&#34;"
+                                      : NULL;
+    if (!instead) continue;
+    TRY(put_text(render, text_slice(text, done, at)));
+    TRY(put_text(render, text_of(instead, strlen(instead), text_trusted_at(text, at))));
+    done = at + 1;
+  }
+  return put_text(render, text_slice(text, done, text.size));
+}
+
+Status text_escaped(Render *render, Value value, Text *out) {
+  TRY(value_string(render, value, out));
+  if (value.kind == VALUE_STRING && value.is_safe) return STATUS_OK;
+  size_t mark = put_mark(render);
+  Value escaped;
+  TRY(put_escaped(render, *out));
+  TRY(put_take(render, mark, &escaped));
+  *out = *escaped.text;
+  return STATUS_OK;
+}
+
+static Status filter_escape(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Text text;
+  TRY(text_escaped(render, self, &text));
+  TRY(value_text(render, text, out));
+  out->is_safe = true;
+  return STATUS_OK;
+}
+
+static Status filter_forceescape(Render *render, Value self, const Args *args, Value *out) {
+  self.is_safe = false;
+  return filter_escape(render, self, args, out);
+}
+
+static Status filter_safe(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Text text;
+  TRY(value_string(render, self, &text));
+  TRY(value_text(render, text, out));
+  out->is_safe = true;
+  return STATUS_OK;
+}
+
+/* --- texts */
+
+static Status filter_string(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Text text;
+  if (self.kind == VALUE_STRING) {
+    *out = self;
+    return STATUS_OK;
+  }
+  TRY(value_string(render, self, &text));
+  return value_text(render, text, out);
+}
+
+static Status filter_case(Render *render, Value self, CaseKind kind, Value *out) {
+  Text text;
+  TRY(value_string(render, self, &text));
+  size_t mark = put_mark(render);
+  TRY(put_case(render, text, 0, text.size, kind));
+  TRY(put_take(render, mark, out));
+  out->is_safe = self.kind == VALUE_STRING && self.is_safe;
+  return STATUS_OK;
+}
+
+static Status filter_upper(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  return filter_case(render, self, CASE_UPPER, out);
+}
+
+static Status filter_lower(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  return filter_case(render, self, CASE_LOWER, out);
+}
+
+static Status filter_capitalize(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Text text;
+  TRY(value_string(render, self, &text));
+  return string_capitalized(render, text, out);
+}
+
+/* A word begins behind white space and any of - ( { [ <. */
+static bool begins_word(uint32_t before) {
+  return code_is_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
+}
+
+static Status filter_title(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Text text;
+  TRY(value_string(render, self, &text));
+  size_t mark = put_mark(render);
+  for (size_t at = 0, end; at < text.size; at = end) {
+    size_t next = at + text_step(text, at);
+    bool between = begins_word(text_code(text, at));
+    for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
+      end += text_step(text, end);
+    Text word = text_slice(text, at, end);
+    TRY(put_case(render, word, 0, next - at, CASE_UPPER));
+    TRY(put_case(render, word, next - at, word.size, CASE_LOWER));
+  }
+  return put_take(render, mark, out);
+}
+
+static Status filter_trim(Render *render, Value self, const Args *args, Value *out) {
+  Text text, characters;
+  TRY(value_string(render, self, &text));
+  TRY(render_charge_bytes(render, text.size));
+  bool given = is_given(args->items[0]) && args->items[0].kind != VALUE_NONE;
+  if (given) TRY(argument_text(render, "strip arg", args->items[0], &characters));
+  TRY(value_text(render, text_strip(text, given ? &characters : NULL, STRIP_LEFT | STRIP_RIGHT), out));
+  out->is_safe = self.kind == VALUE_STRING && self.is_safe;
+  return STATUS_OK;
+}
+
+static Status filter_replace(Render *render, Value self, const Args *args, Value *out) {
+  Text text, old, new;
+  int64_t count = -1;
+  TRY(value_string(render, self, &text));
+  TRY(value_string(render, args->items[0], &old));
+  TRY(value_string(render, args->items[1], &new));
+  if (args->items[2].kind != VALUE_NONE) TRY(argument_int(render, args->items[2], -1, &count));
+  return string_replaced(render, text, old, new, count, out);
+}
+
+static Status filter_center(Render *render, Value self, const Args *args, Value *out) {
+  Text text;
+  int64_t width;
+  TRY(value_string(render, self, &text));
+  TRY(argument_int(render, args->items[0], 80, &width));
+  return string_padded(render, text, width, text_literal(" "), PAD_BOTH, out);
+}
+
+static Status put_lines(Render *render, const List *lines, Text indent, bool blank) {
+  for (size_t i = 0; i < lines->count; i++) {
+    Text line = *lines->items[i].text;
+    if (i) TRY(put_trusted(render, "\n"));
+    if (i && (blank || line.size)) TRY(put_text(render, indent));
+    TRY(put_text(render, line));
+  }
+  return STATUS_OK;
+}
+
+static Status filter_indent(Render *render, Value self, const Args *args, Value *out) {
+  Text text, indent;
+  Value spaces, newline, lines;
+  TRY(argument_text(render, "the text to indent", self, &text));
+  if (args->items[0].kind == VALUE_STRING) {
+    indent = *args->items[0].text;
+  } else {
+    int64_t width;
+    TRY(argument_int(render, args->items[0], 4, &width));
+    TRY(string_padded(render, text_literal(""), width, text_literal(" "), PAD_RIGHT, &spaces));
+    indent = *spaces.text;
+  }
+  size_t mark = put_mark(render); /* one newline more, so that a last empty line counts */
+  TRY(put_text(render, text));
+  TRY(put_trusted(render, "\n"));
+  TRY(put_take(render, mark, &newline));
+  TRY(string_lines(render, *newline.text, false, &lines));
+  if (given_truth(args->items[1])) TRY(put_text(render, indent));
+  TRY(put_lines(render, lines.list, indent, given_truth(args->items[2])));
+  return put_take(render, mark, out);
+}
+
+/* The numbers of truncate(), held to what they may be. */
+static Status truncate_lengths(Render *render, const Args *args, Text *end, int64_t *length, uint64_t *most) {
+  int64_t leeway;
+  Value given = args->items[3].kind == VALUE_NONE ? (Value){.kind = VALUE_MISSING} : args->items[3];
+  *end = text_literal("...");
+  TRY(argument_int(render, args->items[0], 255, length));
+  if (is_given(args->items[2])) TRY(argument_text(render, "end", args->items[2], end));
+  TRY(argument_int(render, given, 5, &leeway));
+  int64_t end_length = (int64_t)text_count(*end);
+  if (*length < end_length)
+    return render_fail(render, "expected length >= %lld, got %lld", (long long)end_length,
+                       (long long)*length);
+  if (leeway < 0) return render_fail(render, "expected leeway >= 0, got %lld", (long long)leeway);
+  *most = (uint64_t)*length + (uint64_t)leeway;
+  *length -= end_length;
+  return STATUS_OK;
+}
+
+static Status filter_truncate(Render *render, Value self, const Args *args, Value *out) {
+  Text text, end;
+  int64_t length;
+  uint64_t most = 0;
+  size_t count;
+  TRY(truncate_lengths(render, args, &end, &length, &most));
+  if (!value_length(self, &count))
+    return render_fail(render, "object of type '%s' has no len()", value_type(self));
+  *out = self;
+  if (count <= most) return STATUS_OK;
+  TRY(argument_text(render, "the text to truncate", self, &text));
+  TRY(render_charge_bytes(render, text.size));
+  Text kept = text_slice(text, 0, text_offset(text, (size_t)length));
+  size_t space =
+      given_truth(args->items[1]) ? SIZE_MAX : text_find_last(kept, text_literal(" "), 0, kept.size);
+  size_t mark = put_mark(render);
+  TRY(put_text(render, space == SIZE_MAX ? kept : text_slice(kept, 0, space)));
+  TRY(put_text(render, end));
+  return put_take(render, mark, out);
+}
+
+static Status filter_wordcount(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Text text;
+  TRY(value_string(render, self, &text));
+  TRY(render_charge(render, text.size / 8));
+  int64_t count = 0;
+  bool inside = false;
+  for (size_t at = 0; at < text.size; at += text_step(text, at)) {
+    uint32_t code = text_code(text, at);
+    bool is_word = code == '_' || string_is_alnum(code);
+    count += is_word && !inside;
+    inside = is_word;
+  }
+  *out = value_int(count);
+  return STATUS_OK;
+}
+
+static Status filter_format(Render *render, Value self, const Args *args, Value *out) {
+  Text format;
+  TRY(value_string(render, self, &format));
+  if (args->count && args->n_keywords)
+    return render_fail(render, "can't handle positional and keyword arguments at the same time");
+  Value values;
+  if (args->n_keywords) {
+    TRY(value_dict(render, args->n_keywords, &values));
+    for (size_t i = 0; i < args->n_keywords; i++) {
+      Value key;
+      TRY(value_text(render, args->keywords[i].name, &key));
+      TRY(dict_set(render, values.dict, key, args->keywords[i].value));
+    }
+  } else {
+    Value *items;
+    TRY(value_list(render, args->count, &items, &values));
+    values.kind = VALUE_TUPLE;
+    for (size_t i = 0; i < args->count; i++) items[i] = args->items[i];
+  }
+  return format_percent(render, format, values, out);
+}
+
+/* --- URLs */
+
+static Status put_quoted(Render *render, Value value, bool query) {
+  Text text;
+  TRY(value_string(render, value, &text));
+  for (size_t at = 0; at < text.size; at++) {
+    unsigned char c = (unsigned char)text.data[at];
+    bool plain = c && (strchr("_.-~", c) || (c == '/' && !query) || (c < 0x80 && string_is_alnum(c)));
+    char quoted[4];
+    snprintf(quoted, sizeof quoted, plain ? "%c" : "%%%02X", c);
+    if (query && c == ' ') strcpy(quoted, "+");
+    TRY(put_text(render, text_of(quoted, strlen(quoted), text_trusted_at(text, at))));
+  }
+  return STATUS_OK;
+}
+
+static Status filter_urlencode(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  size_t mark = put_mark(render);
+  if (self.kind == VALUE_STRING || !value_is_iterable(self)) {
+    TRY(put_quoted(render, self, false));
+    return put_take(render, mark, out);
+  }
+  View view = {VIEW_ITEMS, self.dict};
+  Cursor cursor;
+  TRY(cursor_begin(render, self.kind == VALUE_DICT ? (Value){.kind = VALUE_VIEW, .view = &view} : self,
+                   &cursor));
+  for (bool first = true;; first = false) {
+    Value pair;
+    const List *parts;
+    bool more;
+    TRY(cursor_next(render, &cursor, &pair, &more));
+    if (!more) return put_take(render, mark, out);
+    TRY(value_elements(render, pair, &parts));
+    if (parts->count != 2)
+      return render_fail(render, "not enough values to unpack (expected 2, got %zu)", parts->count);
+    if (!first) TRY(put_trusted(render, "&"));
+    TRY(put_quoted(render, parts->items[0], true));
+    TRY(put_trusted(render, "="));
+    TRY(put_quoted(render, parts->items[1], true));
+  }
+}
+
+/* --- numbers */
+
+static Status filter_abs(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
+  if (self.kind == VALUE_FLOAT)
+    *out = value_float(fabs(self.number));
+  else if (!value_is_integer(self))
+    return render_fail(render, "bad operand type for abs(): '%s'", value_type(self));
+  else if (value_integer(self) < 0)
+    return value_binary(render, OP_SUB, value_int(0), self, out);
+  else
+    *out = value_int(value_integer(self));
+  return STATUS_OK;
+}
+
+/* int(number) of Python; false where it is no number or beyond 64 bits. */
+static bool truncated(double number, int64_t *out) {
+  if (!(number >= -0x1p63 && number < 0x1p63)) return false;
+  *out = (int64_t)number;
+  return true;
+}
+
+static Status filter_int(Render *render, Value self, const Args *args, Value *out) {
+  int64_t base, integer;
+  double number;
+  *out = is_given(args->items[0]) ? args->items[0] : value_int(0);
+  TRY(argument_int(render, args->items[1], 10, &base));
+  if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
+  if (value_is_integer(self)) {
+    *out = value_int(value_integer(self));
+  } else if (self.kind == VALUE_STRING) {
+    TRY(render_charge_bytes(render, self.text->size));
+    if (string_to_int(*self.text, (int)base, &integer) ||
+        (string_to_float(*self.text, &number) && truncated(number, &integer)))
+      *out = value_int(integer);
+  } else if (self.kind == VALUE_FLOAT && isfinite(self.number)) {
+    if (!truncated(self.number, &integer)) return render_fail(render, "the result of int is beyond 64 bits");
+    *out = value_int(integer);
+  }
+  return STATUS_OK;
+}
+
+static Status filter_float(Render *render, Value self, const Args *args, Value *out) {
+  double number;
+  *out = is_given(args->items[0]) ? args->items[0] : value_float(0);
+  if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
+  if (value_is_number(self))
+    *out = value_float(value_number(self));
+  else if (self.kind == VALUE_STRING && string_to_float(*self.text, &number))
+    *out = value_float(number);
+  return STATUS_OK;
+}
+
+/* Python's round(): to the nearest, ties to even, as the exact binary value has it. */
+static Status round_common(Render *render, Value self, int64_t precision, Value *out) {
+  if (value_is_integer(self) && precision >= 0) {
+    *out = value_int(value_integer(self));
+    return STATUS_OK;
+  }
+  double number = value_number(self), scale = pow(10, (double)-precision);
+  if (precision >= 0) {
+    char text[512];
+    int digits =
+        precision > 340 ? 340 : (int)precision; /* a double has no digits behind that make a difference */
+    snprintf(text, sizeof text, fabs(number) < 1e100 ? "%.*f" : "%.*e", fabs(number) < 1e100 ? digits : 20,
+             number);
+    *out = value_float(strtod(text, NULL));
+    return STATUS_OK;
+  }
+  double rounded = precision < -308 ? 0 : nearbyint(number / scale) * scale;
+  int64_t integer;
+  if (!value_is_integer(self))
+    *out = value_float(rounded);
+  else if (truncated(rounded, &integer))
+    *out = value_int(integer);
+  else
+    return render_fail(render, "the result of round is beyond 64 bits");
+  return STATUS_OK;
+}
+
+static Status filter_round(Render *render, Value self, const Args *args, Value *out) {
+  int64_t precision;
+  Text method = text_literal("common");
+  TRY(argument_int(render, args->items[0], 0, &precision));
+  if (is_given(args->items[1])) TRY(argument_text(render, "method", args->items[1], &method));
+  if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
+  bool ceils = text_is(method, "ceil"), floors = text_is(method, "floor");
+  if (!ceils && !floors && !text_is(method, "common"))
+    return render_fail(render, "method must be common, ceil or floor");
+  if (!value_is_number(self))
+    return render_fail(render, "type %s doesn't define __round__ method", value_type(self));
+  if (!ceils && !floors) return round_common(render, self, precision, out);
+  double scale = pow(10, (double)precision), scaled = value_number(self) * scale;
+  *out = value_float((ceils ? ceil(scaled) : floor(scaled)) / scale);
+  return STATUS_OK;
+}
+
+static Status filter_filesizeformat(Render *render, Value self, const Args *args, Value *out) {
+  static const char prefixes[] = "kMGTPEZY";
+  bool binary = given_truth(args->items[0]);
+  double base = binary ? 1024 : 1000, bytes, unit = base;
+  if (value_is_number(self))
+    bytes = value_number(self);
+  else if (self.kind != VALUE_STRING || !string_to_float(*self.text, &bytes))
+    return render_fail(render, "could not convert to float: %s", render_shown(render, self));
+  char text[64];
+  if (bytes == 1) {
+    snprintf(text, sizeof text, "1 Byte");
+  } else if (bytes < base) {
+    snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
+  } else {
+    int i = 0;
+    for (unit *= base; i < 7 && bytes >= unit; i++) unit *= base;
+    char prefix = prefixes[i] == 'k' && binary ? 'K' : prefixes[i];
+    snprintf(text, sizeof text, "%.1f %c%sB", fmin(base * bytes / unit, 1e30), prefix, binary ? "i" : "");
+  }
+  size_t mark = put_mark(render);
+  TRY(put_trusted(render, text));
+  return put_take(render, mark, out);
+}
+
+/* --- any value */
+
+static Status filter_default(Render *render, Value self, const Args *args, Value *out) {
+  bool falls_back = self.kind == VALUE_UNDEFINED || (given_truth(args->items[1]) && !value_truth(self));
+  *out = self;
+  if (!falls_back) return STATUS_OK;
+  if (!is_given(args->items[0])) return value_text(render, text_literal(""), out);
+  *out = args->items[0];
+  return STATUS_OK;
+}
+
+static Status filter_attr(Render *render, Value self, const Args *args, Value *out) {
+  Text name;
+  TRY(argument_text(render, "attribute name", args->items[0], &name));
+  if (self.kind != VALUE_DICT) return value_attribute(render, self, name, out);
+  Value method = self; /* a dict's members are no attributes */
+  Dict none = {0};
+  method.dict = builtin_find(template_dict_methods, name) ? self.dict : &none;
+  return value_attribute(render, method, name, out);
+}
+
+static Status filter_tojson(Render *render, Value self, const Args *args, Value *out) {
+  Value indent = args->items[1], separators = args->items[2], spaces;
+  JsonStyle style = {.ascii = given_truth(args->items[0]), .sorted = given_truth(args->items[3])};
+  if (indent.kind == VALUE_STRING) {
+    style.indent = indent.text;
+  } else if (is_given(indent) && indent.kind != VALUE_NONE) {
+    int64_t width;
+    TRY(argument_int(render, indent, 0, &width));
+    TRY(string_padded(render, text_literal(""), width, text_literal(" "), PAD_RIGHT, &spaces));
+    style.indent = spaces.text;
+  }
+  style.between = text_literal(style.indent ? "," : ", ");
+  style.behind_key = text_literal(": ");
+  if (is_given(separators) && separators.kind != VALUE_NONE) {
+    const List *pair;
+    TRY(value_elements(render, separators, &pair));
+    if (pair->count != 2) return render_fail(render, "separators must be two strings");
+    TRY(argument_text(render, "a separator", pair->items[0], &style.between));
+    TRY(argument_text(render, "a separator", pair->items[1], &style.behind_key));
+  }
+  size_t mark = put_mark(render);
+  TRY(put_json(render, self, &style));
+  return put_take(render, mark, out);
+}
+
+const Builtin template_filters[] = {
+    {"abs", "", 0, filter_abs},
+    {"attr", "name", 1, filter_attr},
+    {"batch", "linecount fill_with", 1, filter_batch},
+    {"capitalize", "", 0, filter_capitalize},
+    {"center", "width", 0, filter_center},
+    {"count", "", 0, filter_length},
+    {"d", "default_value boolean", 0, filter_default},
+    {"default", "default_value boolean", 0, filter_default},
+    {"dictsort", "case_sensitive by reverse", 0, filter_dictsort},
+    {"e", "", 0, filter_escape},
+    {"escape", "", 0, filter_escape},
+    {"filesizeformat", "binary", 0, filter_filesizeformat},
+    {"first", "", 0, filter_first},
+    {"float", "default", 0, filter_float},
+    {"forceescape", "", 0, filter_forceescape},
+    {"format", NULL, 0, filter_format},
+    {"groupby", "attribute default case_sensitive", 1, filter_groupby},
+    {"indent", "width first blank", 0, filter_indent},
+    {"int", "default base", 0, filter_int},
+    {"items", "", 0, filter_items},
+    {"join", "d attribute", 0, filter_join},
+    {"last", "", 0, filter_last},
+    {"length", "", 0, filter_length},
+    {"list", "", 0, filter_list},
+    {"lower", "", 0, filter_lower},
+    {"map", NULL, 0, filter_map},
+    {"max", "case_sensitive attribute", 0, filter_max},
+    {"min", "case_sensitive attribute", 0, filter_min},
+    {"reject", NULL, 0, filter_reject},
+    {"rejectattr", NULL, 0, filter_rejectattr},
+    {"replace", "old new count", 2, filter_replace},
+    {"reverse", "", 0, filter_reverse},
+    {"round", "precision method", 0, filter_round},
+    {"safe", "", 0, filter_safe},
+    {"select", NULL, 0, filter_select},
+    {"selectattr", NULL, 0, filter_selectattr},
+    {"slice", "slices fill_with", 1, filter_slice},
+    {"sort", "reverse case_sensitive attribute", 0, filter_sort},
+    {"string", "", 0, filter_string},
+    {"sum", "attribute start", 0, filter_sum},
+    {"title", "", 0, filter_title},
+    {"tojson", "ensure_ascii indent separators sort_keys", 0, filter_tojson},
+    {"trim", "chars", 0, filter_trim},
+    {"truncate", "length killwords end leeway", 0, filter_truncate},
+    {"unique", "case_sensitive attribute", 0, filter_unique},
+    {"upper", "", 0, filter_upper},
+    {"urlencode", "", 0, filter_urlencode},
+    {"wordcount", "", 0, filter_wordcount},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,567 @@
+/* sequences.c - filters over the elements of something.
+ *
+ * Called by: filters.c (the table).
+ * Always true: what is a generator in Python is one here: its elements are made as they are asked for, and
+ *              once. */
+#include "tokenizer/jinja/filters.h"
+#include "tokenizer/jinja/strings.h"
+
+/* --- iterators */
+
+Status iterator_make(Render *render, const char *type_name, Value source,
+                     Status (*next)(Render *, Iterator *, Value *, bool *), void *state, Value *out) {
+  Iterator *iterator = render_alloc(render, 1, sizeof *iterator);
+  if (!iterator) return render_no_memory(render);
+  *iterator = (Iterator){.type_name = type_name, .next = next, .cursor = {.source = source}, .state = state};
+  *out = (Value){.kind = VALUE_ITERATOR, .iterator = iterator};
+  return STATUS_OK;
+}
+
+static Status next_plain(Render *render, Iterator *iterator, Value *out, bool *more) {
+  return cursor_next(render, &iterator->cursor, out, more);
+}
+
+/* --- attributes of elements */
+
+/* The path "a.b.0": names and numbers. */
+typedef struct {
+  Value *parts; /* [count] */
+  size_t count;
+} Path;
+
+static bool all_digits(Text text) {
+  for (size_t i = 0; i < text.size; i++)
+    if (text.data[i] < '0' || text.data[i] > '9') return false;
+  return text.size > 0;
+}
+
+static Status path_part(Render *render, Text part, Value *out) {
+  int64_t index;
+  if (all_digits(part) && string_to_int(part, 10, &index)) {
+    *out = value_int(index);
+    return STATUS_OK;
+  }
+  return value_text(render, part, out);
+}
+
+static Status path_make(Render *render, Value attribute, Path *path) {
+  *path = (Path){0};
+  if (!is_given(attribute) || attribute.kind == VALUE_NONE) return STATUS_OK;
+  bool is_text = attribute.kind == VALUE_STRING;
+  size_t n = 1;
+  for (size_t i = 0; is_text && i < attribute.text->size; i++) n += attribute.text->data[i] == '.';
+  path->parts = render_alloc(render, n, sizeof *path->parts);
+  if (!path->parts) return render_no_memory(render);
+  path->count = n;
+  path->parts[0] = attribute;
+  for (size_t from = 0, i = 0; is_text && i < n; i++) {
+    size_t to = text_find(*attribute.text, text_literal("."), from, attribute.text->size);
+    if (to == SIZE_MAX) to = attribute.text->size;
+    TRY(path_part(render, text_slice(*attribute.text, from, to), &path->parts[i]));
+    from = to + 1;
+  }
+  return STATUS_OK;
+}
+
+static Status path_follow(Render *render, const Path *path, Value item, Value fallback, Value *out) {
+  *out = item;
+  for (size_t i = 0; i < path->count; i++) {
+    TRY(value_item(render, *out, path->parts[i], out));
+    if (out->kind == VALUE_UNDEFINED && is_given(fallback) && fallback.kind != VALUE_NONE) *out = fallback;
+  }
+  return STATUS_OK;
+}
+
+/* Strings in lower case, so that case does not count. */
+static Status fold(Render *render, bool case_sensitive, Value *value) {
+  if (case_sensitive || value->kind != VALUE_STRING) return STATUS_OK;
+  size_t mark = put_mark(render);
+  TRY(put_case(render, *value->text, 0, value->text->size, CASE_LOWER));
+  return put_take(render, mark, value);
+}
+
+/* --- map, select, reject */
+
+typedef enum { CALL_MAP, CALL_SELECT, CALL_REJECT } CallKind;
+
+/* A generator of these, which looks at its arguments when its first element is asked for. */
+typedef struct {
+  CallKind kind;
+  bool by_attribute, prepared;
+  Args args;              /* as given, then those of the filter or test */
+  const Builtin *builtin; /* a filter or test; NULL: none */
+  Path path;              /* of what it is called with; for map without a filter, of the result */
+  Value fallback;
+} Calling;
+
+static Status copy_args(Render *render, const Args *args, Args *out) {
+  Value *items = render_alloc(render, args->count, sizeof *items);
+  Keyword *keywords = render_alloc(render, args->n_keywords, sizeof *keywords);
+  if (!items || !keywords) return render_no_memory(render);
+  if (args->count) memcpy(items, args->items, args->count * sizeof *items);
+  if (args->n_keywords) memcpy(keywords, args->keywords, args->n_keywords * sizeof *keywords);
+  *out = (Args){items, args->count, keywords, args->n_keywords};
+  return STATUS_OK;
+}
+
+/* Takes the first argument off, which names a filter or test. */
+static Status take_builtin(Render *render, Calling *calling, const Builtin *table, const char *what) {
+  Value name = calling->args.items[0];
+  calling->builtin = builtin_find(table, name.kind == VALUE_STRING ? *name.text : text_literal(""));
+  calling->args.items++;
+  calling->args.count--;
+  return calling->builtin ? STATUS_OK
+                          : render_fail(render, "No %s named %s.", what, render_shown(render, name));
+}
+
+static Status prepare_attribute_map(Render *render, Calling *calling) {
+  for (size_t i = 0; i < calling->args.n_keywords; i++) {
+    Text name = calling->args.keywords[i].name;
+    Value value = calling->args.keywords[i].value;
+    if (text_is(name, "attribute"))
+      TRY(path_make(render, value, &calling->path));
+    else if (text_is(name, "default"))
+      calling->fallback = value;
+    else
+      return render_fail(render, "Unexpected keyword argument '%.*s'", (int)name.size, name.data);
+  }
+  return STATUS_OK;
+}
+
+static bool has_keyword(const Args *args, const char *name) {
+  for (size_t i = 0; i < args->n_keywords; i++)
+    if (text_is(args->keywords[i].name, name)) return true;
+  return false;
+}
+
+static Status prepare(Render *render, Calling *calling) {
+  if (calling->prepared) return STATUS_OK;
+  calling->prepared = true;
+  Args *args = &calling->args;
+  if (calling->kind == CALL_MAP) {
+    if (args->count) return take_builtin(render, calling, template_filters, "filter");
+    if (has_keyword(args, "attribute")) return prepare_attribute_map(render, calling);
+    return render_fail(render, "map requires a filter argument");
+  }
+  if (calling->by_attribute) {
+    if (args->count == 0) return render_fail(render, "Missing parameter for attribute name");
+    TRY(path_make(render, args->items[0], &calling->path));
+    args->items++;
+    args->count--;
+  }
+  return args->count ? take_builtin(render, calling, template_tests, "test") : STATUS_OK;
+}
+
+static Status next_called(Render *render, Iterator *iterator, Value *out, bool *more) {
+  Calling *calling = iterator->state;
+  for (;;) {
+    Value item, result;
+    TRY(prepare(render, calling));
+    TRY(cursor_next(render, &iterator->cursor, &item, more));
+    if (!*more) return STATUS_OK;
+    TRY(path_follow(render, &calling->path, item, calling->fallback, &result));
+    if (calling->builtin) TRY(builtin_call(render, calling->builtin, result, &calling->args, &result));
+    *out = calling->kind == CALL_MAP ? result : item;
+    if (calling->kind == CALL_MAP || value_truth(result) == (calling->kind == CALL_SELECT)) return STATUS_OK;
+  }
+}
+
+/* An empty or undefined value gives nothing before the arguments are looked at. */
+static Status call_each(Render *render, Value self, const Args *args, CallKind kind, bool by_attribute,
+                        Value *out) {
+  Value source = self, *items;
+  Calling *calling = render_alloc(render, 1, sizeof *calling);
+  if (!calling) return render_no_memory(render);
+  *calling = (Calling){.kind = kind, .by_attribute = by_attribute, .fallback = {.kind = VALUE_MISSING}};
+  TRY(copy_args(render, args, &calling->args));
+  if (value_truth(self)) return iterator_make(render, "generator", source, next_called, calling, out);
+  TRY(value_list(render, 0, &items, &source));
+  return iterator_make(render, "generator", source, next_plain, NULL, out);
+}
+
+Status filter_map(Render *render, Value self, const Args *args, Value *out) {
+  return call_each(render, self, args, CALL_MAP, false, out);
+}
+Status filter_select(Render *render, Value self, const Args *args, Value *out) {
+  return call_each(render, self, args, CALL_SELECT, false, out);
+}
+Status filter_reject(Render *render, Value self, const Args *args, Value *out) {
+  return call_each(render, self, args, CALL_REJECT, false, out);
+}
+Status filter_selectattr(Render *render, Value self, const Args *args, Value *out) {
+  return call_each(render, self, args, CALL_SELECT, true, out);
+}
+Status filter_rejectattr(Render *render, Value self, const Args *args, Value *out) {
+  return call_each(render, self, args, CALL_REJECT, true, out);
+}
+
+/* --- some of them */
+
+Status filter_first(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Cursor cursor;
+  bool more;
+  TRY(cursor_begin(render, self, &cursor));
+  TRY(cursor_next(render, &cursor, out, &more));
+  return more ? STATUS_OK : value_undefined(render, "No first item, sequence was empty.", out);
+}
+
+Status filter_last(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  size_t length;
+  if (!value_length(self, &length))
+    return render_fail(render, "'%s' object is not reversible", value_type(self));
+  if (length == 0) return value_undefined(render, "No last item, sequence was empty.", out);
+  if (self.kind == VALUE_VIEW) return view_at(render, self.view, length - 1, out);
+  if (self.kind != VALUE_DICT) return value_item(render, self, value_int(-1), out);
+  *out = self.dict->entries[length - 1].key;
+  return STATUS_OK;
+}
+
+Status filter_length(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  size_t length;
+  if (self.kind == VALUE_STRING) TRY(render_charge_bytes(render, self.text->size));
+  if (self.kind == VALUE_LOOP)
+    TRY(loop_length(render, self.loop, &length));
+  else if (!value_length(self, &length))
+    return render_fail(render, "object of type '%s' has no len()", value_type(self));
+  *out = value_int((int64_t)length);
+  return STATUS_OK;
+}
+
+/* A list of its own, so that no two are the same object. */
+static Status elements_value(Render *render, Value self, Value *out, Value **items, size_t *count) {
+  const List *list;
+  TRY(value_elements(render, self, &list));
+  TRY(value_list(render, list->count, items, out));
+  if (list->count) memcpy(*items, list->items, list->count * sizeof **items);
+  *count = list->count;
+  return STATUS_OK;
+}
+
+Status filter_list(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  Value *items;
+  size_t count;
+  return elements_value(render, self, out, &items, &count);
+}
+
+Status filter_reverse(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  if (self.kind == VALUE_STRING) {
+    Value missing = {.kind = VALUE_MISSING};
+    return value_slice(render, self, missing, missing, value_int(-1), out);
+  }
+  Value list, *items;
+  size_t count, length;
+  if (!value_is_iterable(self)) return render_fail(render, "argument must be iterable");
+  TRY(elements_value(render, self, &list, &items, &count));
+  for (size_t i = 0; i < count / 2; i++) {
+    Value other = items[i];
+    items[i] = items[count - 1 - i];
+    items[count - 1 - i] = other;
+  }
+  if (!value_length(self, &length)) {
+    *out = list;
+    return STATUS_OK;
+  }
+  return iterator_make(render, self.kind == VALUE_LIST ? "list_reverseiterator" : "reversed", list,
+                       next_plain, NULL, out);
+}
+
+/* Begins its walk when its first element is asked for. */
+static Status next_item(Render *render, Iterator *iterator, Value *out, bool *more) {
+  View *view = iterator->state;
+  if (!view) {
+    Value self = iterator->cursor.source;
+    Value *items;
+    if (self.kind != VALUE_DICT && self.kind != VALUE_UNDEFINED)
+      return render_fail(render, "Can only get item pairs from a mapping.");
+    iterator->state = view = render_alloc(render, 1, sizeof *view);
+    if (!view) return render_no_memory(render);
+    *view = (View){VIEW_ITEMS, self.dict};
+    iterator->cursor.source = (Value){.kind = VALUE_VIEW, .view = view};
+    if (self.kind == VALUE_UNDEFINED) TRY(value_list(render, 0, &items, &iterator->cursor.source));
+  }
+  return cursor_next(render, &iterator->cursor, out, more);
+}
+
+Status filter_items(Render *render, Value self, const Args *args, Value *out) {
+  (void)args;
+  return iterator_make(render, "generator", self, next_item, NULL, out);
+}
+
+Status filter_join(Render *render, Value self, const Args *args, Value *out) {
+  Text separator = text_literal("");
+  Calling calling = {.kind = CALL_MAP, .prepared = true, .fallback = {.kind = VALUE_MISSING}};
+  if (is_given(args->items[0])) TRY(value_string(render, args->items[0], &separator));
+  if (is_given(args->items[1]) && args->items[1].kind != VALUE_NONE) {
+    TRY(path_make(render, args->items[1], &calling.path));
+    TRY(iterator_make(render, "map", self, next_called, &calling, &self));
+  }
+  return string_joined(render, separator, self, true, out);
+}
+
+Status filter_sum(Render *render, Value self, const Args *args, Value *out) {
+  Path path;
+  Cursor cursor;
+  *out = is_given(args->items[1]) ? args->items[1] : value_int(0);
+  if (out->kind == VALUE_STRING)
+    return render_fail(render, "sum() can't sum strings [use ''.join(seq) instead]");
+  TRY(path_make(render, args->items[0], &path));
+  TRY(cursor_begin(render, self, &cursor));
+  for (;;) {
+    Value item, missing = {.kind = VALUE_MISSING};
+    bool more;
+    TRY(cursor_next(render, &cursor, &item, &more));
+    if (!more) return STATUS_OK;
+    TRY(path_follow(render, &path, item, missing, &item));
+    TRY(value_binary(render, OP_ADD, *out, item, out));
+  }
+}
+
+static Status extreme(Render *render, Value self, const Args *args, Order order, Value *out) {
+  Path path;
+  Cursor cursor;
+  Value best = {.kind = VALUE_MISSING}, missing = best;
+  TRY(path_make(render, args->items[1], &path));
+  TRY(cursor_begin(render, self, &cursor));
+  for (;;) {
+    Value item, key;
+    bool more, better = true;
+    TRY(cursor_next(render, &cursor, &item, &more));
+    if (!more) break;
+    TRY(path_follow(render, &path, item, missing, &key));
+    TRY(fold(render, given_truth(args->items[0]), &key));
+    if (is_given(best)) TRY(value_order(render, key, best, order, &better));
+    if (!better) continue;
+    best = key;
+    *out = item;
+  }
+  return is_given(best) ? STATUS_OK : value_undefined(render, "No aggregated item, sequence was empty.", out);
+}
+
+Status filter_min(Render *render, Value self, const Args *args, Value *out) {
+  return extreme(render, self, args, ORDER_LT, out);
+}
+Status filter_max(Render *render, Value self, const Args *args, Value *out) {
+  return extreme(render, self, args, ORDER_GT, out);
+}
+
+typedef struct {
+  Path path;
+  bool case_sensitive;
+  Dict seen;
+} Uniqueness;
+
+static Status next_unique(Render *render, Iterator *iterator, Value *out, bool *more) {
+  Uniqueness *state = iterator->state;
+  for (;;) {
+    Value key, missing = {.kind = VALUE_MISSING};
+    const Value *found;
+    TRY(cursor_next(render, &iterator->cursor, out, more));
+    if (!*more) return STATUS_OK;
+    TRY(path_follow(render, &state->path, *out, missing, &key));
+    TRY(fold(render, state->case_sensitive, &key));
+    TRY(dict_find(render, &state->seen, key, &found));
+    if (found) continue;
+    return dict_set(render, &state->seen, key, key);
+  }
+}
+
+Status filter_unique(Render *render, Value self, const Args *args, Value *out) {
+  Uniqueness *state = render_alloc(render, 1, sizeof *state);
+  if (!state) return render_no_memory(render);
+  *state = (Uniqueness){.case_sensitive = given_truth(args->items[0])};
+  TRY(path_make(render, args->items[1], &state->path));
+  return iterator_make(render, "generator", self, next_unique, state, out);
+}
+
+/* --- sorting */
+
+typedef struct {
+  Value key, value;
+} Sorted;
+
+/* A merge sort: stable, also in reverse. */
+static Status sort(Render *render, Sorted *items, Sorted *scratch, size_t n, bool reverse) {
+  if (n < 2) return STATUS_OK;
+  size_t half = n / 2, a = 0, b = half;
+  TRY(sort(render, items, scratch, half, reverse));
+  TRY(sort(render, items + half, scratch, n - half, reverse));
+  for (size_t i = 0; i < n; i++) {
+    bool second = a == half;
+    if (a < half && b < n)
+      TRY(reverse ? value_order(render, items[a].key, items[b].key, ORDER_LT, &second)
+                  : value_order(render, items[b].key, items[a].key, ORDER_LT, &second));
+    scratch[i] = second ? items[b++] : items[a++];
+  }
+  memcpy(items, scratch, n * sizeof *items);
+  return STATUS_OK;
+}
+
+static Status sorted_alloc(Render *render, size_t n, Sorted **items) {
+  *items = render_alloc(render, n, 2 * sizeof **items);
+  return *items ? STATUS_OK : render_no_memory(render);
+}
+
+static Status sorted_value(Render *render, Sorted *items, size_t n, bool reverse, Value *out) {
+  Value *sorted;
+  TRY(sort(render, items, items + n, n, reverse));
+  TRY(value_list(render, n, &sorted, out));
+  for (size_t i = 0; i < n; i++) sorted[i] = items[i].value;
+  return STATUS_OK;
+}
+
+/* "name,age": several paths, whose keys are compared one after the other. */
+static Status paths_make(Render *render, Value attribute, Path **paths, size_t *count) {
+  *count = 1;
+  bool is_text = attribute.kind == VALUE_STRING;
+  for (size_t i = 0; is_text && i < attribute.text->size; i++) *count += attribute.text->data[i] == ',';
+  *paths = render_alloc(render, *count, sizeof **paths);
+  if (!*paths) return render_no_memory(render);
+  if (!is_text) return path_make(render, attribute, *paths);
+  for (size_t i = 0, from = 0; i < *count; i++) {
+    size_t to = text_find(*attribute.text, text_literal(","), from, attribute.text->size);
+    if (to == SIZE_MAX) to = attribute.text->size;
+    Value part;
+    TRY(value_text(render, text_slice(*attribute.text, from, to), &part));
+    TRY(path_make(render, part, &(*paths)[i]));
+    from = to + 1;
+  }
+  return STATUS_OK;
+}
+
+Status filter_sort(Render *render, Value self, const Args *args, Value *out) {
+  const List *list;
+  Sorted *items;
+  Path *paths;
+  size_t n_paths;
+  Value missing = {.kind = VALUE_MISSING};
+  TRY(paths_make(render, args->items[2], &paths, &n_paths));
+  TRY(value_elements(render, self, &list));
+  TRY(sorted_alloc(render, list->count, &items));
+  for (size_t i = 0; i < list->count; i++) {
+    Value *keys;
+    items[i].value = list->items[i];
+    TRY(value_list(render, n_paths, &keys, &items[i].key));
+    for (size_t k = 0; k < n_paths; k++) {
+      TRY(path_follow(render, &paths[k], list->items[i], missing, &keys[k]));
+      TRY(fold(render, given_truth(args->items[1]), &keys[k]));
+    }
+  }
+  return sorted_value(render, items, list->count, given_truth(args->items[0]), out);
+}
+
+Status filter_dictsort(Render *render, Value self, const Args *args, Value *out) {
+  bool by_value = false;
+  Sorted *items;
+  if (is_given(args->items[1])) {
+    Text by;
+    TRY(argument_text(render, "by", args->items[1], &by));
+    by_value = text_is(by, "value");
+    if (!by_value && !text_is(by, "key"))
+      return render_fail(render, "You can only sort by either \"key\" or \"value\"");
+  }
+  if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
+  if (self.kind != VALUE_DICT)
+    return render_fail(render, "'%s' object has no attribute 'items'", value_type(self));
+  const Dict *dict = self.dict;
+  TRY(sorted_alloc(render, dict->count, &items));
+  for (size_t i = 0; i < dict->count; i++) {
+    items[i].key = by_value ? dict->entries[i].value : dict->entries[i].key;
+    TRY(fold(render, given_truth(args->items[0]), &items[i].key));
+    TRY(value_tuple2(render, dict->entries[i].key, dict->entries[i].value, &items[i].value));
+  }
+  return sorted_value(render, items, dict->count, given_truth(args->items[2]), out);
+}
+
+/* The group of sorted items[from, to). */
+static Status group(Render *render, const Sorted *items, size_t from, size_t to, Value grouper, Value *out) {
+  Value members, *values;
+  TRY(value_list(render, to - from, &values, &members));
+  for (size_t i = from; i < to; i++) values[i - from] = items[i].value;
+  TRY(value_tuple2(render, grouper, members, out));
+  out->is_group = true;
+  return STATUS_OK;
+}
+
+Status filter_groupby(Render *render, Value self, const Args *args, Value *out) {
+  const List *list;
+  Sorted *items;
+  Path path;
+  Value *groups, all;
+  size_t n_groups = 0;
+  bool case_sensitive = given_truth(args->items[2]);
+  TRY(path_make(render, args->items[0], &path));
+  TRY(value_elements(render, self, &list));
+  TRY(sorted_alloc(render, list->count, &items));
+  for (size_t i = 0; i < list->count; i++) {
+    items[i].value = list->items[i];
+    TRY(path_follow(render, &path, list->items[i], args->items[1], &items[i].key));
+    TRY(fold(render, case_sensitive, &items[i].key));
+  }
+  TRY(sort(render, items, items + list->count, list->count, false));
+  TRY(value_list(render, list->count, &groups, &all));
+  for (size_t from = 0, to; from < list->count; from = to) {
+    bool equal = true;
+    for (to = from + 1; to < list->count; to++) {
+      TRY(value_equal(render, items[from].key, items[to].key, &equal));
+      if (!equal) break;
+    }
+    Value grouper; /* as the first one has it */
+    TRY(path_follow(render, &path, items[from].value, args->items[1], &grouper));
+    TRY(group(render, items, from, to, grouper, &groups[n_groups++]));
+  }
+  return value_slice(render, all, value_int(0), value_int((int64_t)n_groups), value_int(1), out);
+}
+
+/* --- in parts */
+
+/* items[from, to) and, where `filler` is given, that `n_fill` times. */
+static Status part(Render *render, const List *list, size_t from, size_t to, Value filler, size_t n_fill,
+                   Value *out) {
+  Value *items;
+  if (!is_given(filler) || filler.kind == VALUE_NONE) n_fill = 0;
+  TRY(value_list(render, to - from + n_fill, &items, out));
+  for (size_t i = from; i < to; i++) *items++ = list->items[i];
+  for (size_t i = 0; i < n_fill; i++) *items++ = filler;
+  return STATUS_OK;
+}
+
+Status filter_batch(Render *render, Value self, const Args *args, Value *out) {
+  const List *list;
+  int64_t size;
+  Value parts, *items;
+  TRY(argument_int(render, args->items[0], 1, &size));
+  TRY(value_elements(render, self, &list));
+  if (size < 1 || size > RENDER_MAX_STEPS)
+    return render_fail(render, "a batch cannot have %lld items", (long long)size);
+  size_t n = (size_t)size, count = list->count;
+  TRY(value_list(render, (count + n - 1) / n, &items, &parts));
+  for (size_t from = 0; from < count; from += n) {
+    size_t to = count - from < n ? count : from + n;
+    TRY(part(render, list, from, to, args->items[1], n - (to - from), items++));
+  }
+  return iterator_make(render, "generator", parts, next_plain, NULL, out);
+}
+
+Status filter_slice(Render *render, Value self, const Args *args, Value *out) {
+  const List *list;
+  int64_t slices;
+  Value parts, *items;
+  TRY(argument_int(render, args->items[0], 1, &slices));
+  TRY(value_elements(render, self, &list));
+  if (slices == 0) return render_fail(render, "integer division or modulo by zero");
+  if (slices < 0 || slices > RENDER_MAX_STEPS)
+    return render_fail(render, "there cannot be %lld slices", (long long)slices);
+  size_t n = (size_t)slices, each = list->count / n, extra = list->count % n, from = 0;
+  TRY(value_list(render, n, &items, &parts));
+  for (size_t i = 0; i < n; i++) {
+    size_t to = from + each + (i < extra);
+    TRY(part(render, list, from, to, args->items[1], i >= extra, &items[i]));
+    from = to;
+  }
+  return iterator_make(render, "generator", parts, next_plain, NULL, out);
+}

@@ -1,0 +1,23 @@
+/* strings.h - private to this folder: what Python's strings can do, for methods and filters. */
+#ifndef AUK_JINJA_STRINGS_H
+#define AUK_JINJA_STRINGS_H
+
+#include "tokenizer/jinja/eval.h"
+
+typedef enum { PAD_LEFT, PAD_RIGHT, PAD_BOTH } Padding;
+
+/* One behind the other. */
+Status string_appended(Render *render, Text a, Text b, Text *out);
+/* The text that often; what it takes is the size of the result. */
+Status string_repeated(Render *render, Text text, size_t times, Text *out);
+Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
+                       Value *out); /* -1: all */
+Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out);
+Status string_lines(Render *render, Text text, bool keep_ends, Value *out); /* splitlines() */
+Status string_capitalized(Render *render, Text text, Value *out);
+Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out);
+bool string_is_alnum(uint32_t code);
+bool string_to_int(Text text, int base, int64_t *out);
+bool string_to_float(Text text, double *out);
+
+#endif

@@ -1,0 +1,185 @@
+/* syntax.h - private to this folder: a template as it was parsed. */
+#ifndef AUK_JINJA_SYNTAX_H
+#define AUK_JINJA_SYNTAX_H
+
+#include "tokenizer/jinja/value.h"
+
+/* Limits of what a template's text may ask for. */
+enum {
+  TEMPLATE_MAX_SIZE = 1 << 20, /* bytes; the longest that are in use have some 20,000 */
+  TEMPLATE_MAX_BRACKETS = 100, /* that are open at once */
+  TEMPLATE_MAX_NESTING = 200,  /* of the parser's functions: a bracket is two deep, a tag one */
+};
+
+typedef enum {
+  TOKEN_END, /* of the template */
+  TOKEN_DATA,
+  TOKEN_BLOCK_BEGIN,
+  TOKEN_BLOCK_END,
+  TOKEN_VARIABLE_BEGIN,
+  TOKEN_VARIABLE_END,
+  TOKEN_NAME,
+  TOKEN_STRING,
+  TOKEN_INTEGER,
+  TOKEN_FLOAT,
+  TOKEN_OPERATOR,
+} TokenKind;
+
+typedef enum {
+  OP_NONE,
+  OP_ADD,
+  OP_SUB,
+  OP_MUL,
+  OP_DIV,
+  OP_FLOORDIV,
+  OP_MOD,
+  OP_POW,
+  OP_TILDE,
+  OP_EQ,
+  OP_NE,
+  OP_LT,
+  OP_LE,
+  OP_GT,
+  OP_GE,
+  OP_IN,
+  OP_NOT_IN,
+  OP_ASSIGN,
+  OP_DOT,
+  OP_COLON,
+  OP_COMMA,
+  OP_SEMICOLON,
+  OP_PIPE,
+  OP_LPAREN,
+  OP_RPAREN,
+  OP_LBRACKET,
+  OP_RBRACKET,
+  OP_LBRACE,
+  OP_RBRACE,
+} Operator;
+
+typedef struct {
+  TokenKind kind;
+  Operator op;     /* OPERATOR */
+  int line;        /* from 1 */
+  size_t at, size; /* in the source */
+  Text text;       /* DATA, NAME, STRING (what it stands for) */
+  int64_t integer;
+  double number;
+} Token;
+
+typedef enum { LEX_DATA, LEX_BLOCK, LEX_VARIABLE } LexState;
+
+typedef struct {
+  const char *name; /* of the template, for messages */
+  Arena *arena;
+  Text source; /* with \n at the end of lines only */
+  size_t at;
+  int line;
+  LexState state;
+  bool at_line_start;                  /* the tag before ended with a newline */
+  bool begins_tag;                     /* data was handed out, the tag behind it not yet */
+  char closing[TEMPLATE_MAX_BRACKETS]; /* of the brackets that are open */
+  int n_open;
+} Lexer;
+
+/* Begins with a template's text, which is copied. */
+Status lexer_open(const char *name, const char *text, size_t size, Arena *arena, Lexer *lexer, Error *err);
+Status lexer_next(Lexer *lexer, Token *token, Error *err);
+
+/* --- the tree */
+
+typedef struct Node Node;
+typedef struct Builtin Builtin;
+
+typedef struct {
+  Text name; /* of a keyword argument; data NULL: it has none */
+  int stars; /* 1: *value, 2: **value */
+  Node *value;
+} Argument;
+
+typedef enum {
+  /* expressions */
+  NODE_CONST,     /* value */
+  NODE_NAME,      /* symbol */
+  NODE_LIST,      /* items */
+  NODE_TUPLE,     /* items; also as a target */
+  NODE_DICT,      /* items: key, value, key, value, ... */
+  NODE_COND,      /* b if a else c (or NULL) */
+  NODE_OR,        /* a or b */
+  NODE_AND,       /* a and b */
+  NODE_NOT,       /* not a */
+  NODE_COMPARE,   /* a, compared with the operands in items, each with the one before it */
+  NODE_OPERAND,   /* op a */
+  NODE_BINARY,    /* a op b */
+  NODE_NEGATE,    /* -a */
+  NODE_PLUS,      /* +a */
+  NODE_CONCAT,    /* items, joined by ~ */
+  NODE_ATTRIBUTE, /* a.text */
+  NODE_ITEM,      /* a[b] */
+  NODE_SLICE,     /* a:b:c, any NULL; as b of ITEM */
+  NODE_CALL,      /* a(args) */
+  NODE_FILTER,    /* a | text(args); a NULL: of a block, whose text it gets */
+  NODE_TEST,      /* a is text(args) */
+  NODE_MEMBER,    /* as a target: symbol.text, of a namespace */
+  /* statements */
+  NODE_DATA,       /* text */
+  NODE_OUTPUT,     /* {{ a }} */
+  NODE_IF,         /* if a: items, else: others (an elif is an IF alone in others) */
+  NODE_FOR,        /* for a in b if c: items, else: others; flag: recursive */
+  NODE_SET,        /* a = b */
+  NODE_CAPTURE,    /* a = what items write, through the filters b (or NULL) */
+  NODE_MACRO,      /* symbol, params, items */
+  NODE_CALL_BLOCK, /* call a: with params and items as its caller() */
+  NODE_FILTERED,   /* what items write, through the filters b */
+  NODE_WITH,       /* params: NAME nodes with their values in b; items in a scope of their own */
+  NODE_BREAK,
+  NODE_CONTINUE,
+} NodeKind;
+
+typedef struct {
+  Node **nodes; /* [count] */
+  size_t count;
+} NodeList;
+
+struct Node {
+  NodeKind kind;
+  Operator op;
+  size_t at, end; /* in the source, for messages */
+  int depth;      /* of the tree below it */
+  int symbol;     /* a variable's number */
+  bool flag;
+  Text text;
+  Value value;
+  Node *a, *b, *c;
+  NodeList items, others, params;
+  Argument *args; /* [n_args] */
+  size_t n_args;
+  const Builtin *builtin;                      /* FILTER, TEST: NULL where there is none of this name */
+  bool uses_caller, uses_varargs, uses_kwargs; /* MACRO, CALL_BLOCK: of names in it */
+};
+
+/* Names of variables, each once. */
+typedef struct {
+  Text *names; /* [count] */
+  size_t count, capacity;
+  uint32_t *slots; /* [n_slots] a name's number + 1, 0: free */
+  size_t n_slots;
+  uint64_t seed;
+} Symbols;
+
+struct Template {
+  Arena arena;
+  char *name;
+  Text source;
+  Symbols symbols;
+  NodeList body;
+  int loop, caller, varargs, kwargs; /* symbols */
+};
+
+/* The line of a place in the source, from 1. */
+int template_line(const Template *template, size_t at);
+
+Status symbols_add(Symbols *symbols, Text name, int *symbol, Error *err);
+int symbols_find(const Symbols *symbols, Text name); /* -1: not there */
+
+#endif

@@ -1,0 +1,70 @@
+/* text.h - private to this folder: memory that goes all at once, and text that knows whose it is.
+ *
+ * Text is a view: what it points at lives in an arena, in the input or in a literal, and never changes. Its
+ * runs say of every byte whether it is the template's own (trusted) or came from outside. */
+#ifndef AUK_JINJA_TEXT_H
+#define AUK_JINJA_TEXT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tokenizer/jinja/template.h"
+
+typedef struct ArenaBlock ArenaBlock;
+typedef struct {
+  ArenaBlock *blocks;  /* the first one is the one that is filled */
+  size_t total, limit; /* bytes of all blocks; `limit` 0: none */
+} Arena;
+/* n items of `size` bytes, aligned for any type, not zeroed; NULL with err set. */
+void *arena_alloc(Arena *arena, size_t n, size_t size, Error *err);
+void arena_release(Arena *arena);
+
+typedef struct {
+  const char *data; /* [size] valid UTF-8 */
+  size_t size;
+  const TextRun
+      *runs; /* [n_runs] their ends count from `shift` bytes before data; the last one may end behind size */
+  size_t n_runs, shift;
+} Text;
+
+extern const TextRun text_trusted[1], text_foreign[1]; /* a run without end */
+
+static inline Text text_of(const char *data, size_t size, bool trusted) {
+  return (Text){data, size, trusted ? text_trusted : text_foreign, 1, 0};
+}
+static inline Text text_literal(const char *string) {
+  return text_of(string, strlen(string), true);
+}
+/* Bytes [from, to) of it. PRECOND from <= to <= size, both where characters begin. */
+Text text_slice(Text text, size_t from, size_t to);
+bool text_equal(Text a, Text b);
+static inline bool text_is(Text a, const char *string) {
+  return a.size == strlen(string) && memcmp(a.data, string, a.size) == 0;
+}
+int text_compare(Text a, Text b);           /* by code points: negative, 0, positive */
+bool text_trusted_at(Text text, size_t at); /* of the byte at `at`. PRECOND at < size */
+/* Offset of the first (last) occurrence in text[from, to), or SIZE_MAX; an empty needle is at `from`
+ * (`to`). */
+size_t text_find(Text text, Text needle, size_t from, size_t to);
+size_t text_find_last(Text text, Text needle, size_t from, size_t to);
+
+size_t text_count(Text text);                          /* of characters */
+size_t text_offset(Text text, size_t characters);      /* of that many characters, at most size */
+static inline size_t text_step(Text text, size_t at) { /* bytes of the character at `at`. PRECOND at < size */
+  unsigned char lead = (unsigned char)text.data[at];
+  return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+uint32_t text_code(Text text, size_t at); /* the character at `at` */
+
+/* What Python's str.isspace(), str.strip() and the \s of its regular expressions take for white space. */
+bool code_is_space(uint32_t code);
+/* Takes white space, or where `characters` is not NULL those in it, off the left or the right. */
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
+Text text_strip(Text text, const Text *characters, int sides);
+
+/* Appends to a TrustedText. */
+Status trusted_text_append(TrustedText *out, Text text, Error *err);
+void trusted_text_truncate(TrustedText *out, size_t size);
+
+#endif
