@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "commands/commands.h"
-#include "terminal/console.h"
 #include "commands/dialogue.h"
+#include "terminal/console.h"
 
 const Flag talk_flags[] = {
     FLAG_SWITCH("--no-history", TalkFlags, no_history,
@@ -93,22 +93,19 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
   return STATUS_OK;
 }
 
-static bool takes_escapes(void) {
-  const char *terminal = getenv("TERM");
-  return terminal && *terminal && strcmp(terminal, "dumb") != 0;
-}
-
 static Status open_terminal(Dialogue *d, Error *err) {
   d->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
   d->interactive = isatty(STDIN_FILENO) && isatty(fileno(d->screen));
-  d->ansi = d->interactive && takes_escapes();
+  d->ansi = d->interactive && terminal_takes_escapes(fileno(d->screen));
   d->dim = d->interactive && terminal_has_colours(fileno(d->screen));
   d->show = show_to(&d->assistant, STDOUT_FILENO);
   chat_settings_begin(&d->settings, &d->assistant, d->show.thoughts);
   if (!d->interactive) return STATUS_OK;
+  const volatile int *loading = d->assistant.interrupted;
   TRY(console_begin(fileno(d->screen), d->ansi, err));
   d->assistant.interrupted = console_interrupted();
   TRY(chat_input_open(&d->input, d->screen, d->ansi, !d->talk->no_history, err));
+  if (*loading || *console_interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   dialogue_note(d, "%s, context %d; /help lists commands, Ctrl-D leaves",
                 d->assistant.model->config.architecture, session_context(d->assistant.session));
   return STATUS_OK;

@@ -346,8 +346,7 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
   Status status = choices_open(flags, &choices, err);
   if (status == STATUS_OK) status = run(&choices, prompt, assistant_flags, a, err);
   if (status == STATUS_OK) status = print(&choices, reply, err);
-  if (status == STATUS_OK && (reply->usage || assistant_flags->answer.verbose || progress_is_terminal()))
-    print_usage(&choices);
+  if (status == STATUS_OK && reply_tells_usage(reply, assistant_flags)) print_usage(&choices);
   if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
   choices_release(&choices);
   return status;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -166,6 +167,11 @@ Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *s
   return error_set(err, from == IDS_GIVEN ? STATUS_USAGE : STATUS_MODEL,
                    "%s: token %zu has id %d, expected one below %d, the model's vocabulary%s", source, i,
                    (int)ids[i], n_known, from == IDS_GIVEN ? "" : ": is this the model's own tokenizer?");
+}
+
+bool terminal_takes_escapes(int descriptor) {
+  const char *terminal = getenv("TERM");
+  return isatty(descriptor) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
 }
 
 Status append_escaped(Buffer *out, const char *text, Error *err) {

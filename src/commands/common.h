@@ -55,6 +55,10 @@ typedef enum { IDS_ENCODED, IDS_GIVEN } IdSource;
 Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
                  Error *err);
 
+/* Whether the descriptor is a terminal that may be sent more than lines of text: TERM is set, and not "dumb".
+ * Only such a one is shown progress, which is taken off it again. */
+bool terminal_takes_escapes(int descriptor);
+
 /* Appends a text from a file with its control characters escaped: a terminal must not obey them. */
 Status append_escaped(Buffer *out, const char *text, Error *err);
 

@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/output.h"
+#include "commands/common.h"
 #include "cuda/supported.h"
 
 #if AUK_CUDA
@@ -205,12 +207,12 @@ static void show_progress(void *user, size_t done, size_t total) {
 Status device_load(Device *device, Model *model, Error *err) {
   TRY(model_prepare(model, device->options.n_threads, err));
   Bar bar = {.shown = -1};
-  if (progress_is_terminal()) {
+  if (terminal_takes_escapes(STDERR_FILENO)) {
     device->options.progress = show_progress;
     device->options.progress_user = &bar;
   }
   Status status = device->backend->load(model, &device->options, &device->loaded, err);
-  progress_clear();
+  if (bar.shown >= 0) progress_clear();
   return status;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/output.h"
 #include "commands/commands.h"
@@ -35,6 +36,7 @@ typedef struct {
   Session *session;
   NpyFile npy;
   const volatile int *interrupted;
+  bool shows_progress;
 
   size_t window_start; /* of the window being evaluated, in ids */
   int window_size;
@@ -87,7 +89,7 @@ static Status take_logits(void *user, int row, const float *logits, Error *err) 
     eval->nll -= log_p;
     eval->n_scored++;
   }
-  if (progress_is_terminal() && row % LOGIT_ROWS == 0)
+  if (eval->shows_progress && row % LOGIT_ROWS == 0)
     fprintf(stderr, "\r%zu of %zu tokens", eval->window_start + (size_t)row, eval->ids.count);
   return STATUS_OK;
 }
@@ -121,6 +123,7 @@ static Status run_eval(Eval *eval, Error *err) {
   if (!o->ids_file == !o->text_file)
     return error_set(err, STATUS_USAGE, "give one of --ids-file FILE and -f FILE (--help lists the flags)");
   eval->interrupted = interrupt_catch();
+  eval->shows_progress = terminal_takes_escapes(STDERR_FILENO);
   TRY(model_flags_path(&o->model, &eval->model_path, err));
   TRY(device_choose(&o->device, &eval->device, err));
   TRY(model_flags_open(&o->model, &eval->model, err));
@@ -142,7 +145,7 @@ static Status run_eval(Eval *eval, Error *err) {
   if (o->logits_out)
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   Status status = evaluate(eval, window, err);
-  progress_clear();
+  if (eval->shows_progress) progress_clear();
   TRY(status);
   if (o->logits_out) TRY(npy_commit(&eval->npy, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;

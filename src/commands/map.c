@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/output.h"
@@ -94,6 +95,7 @@ typedef struct {
   bool resuming; /* there may be a result of this record already */
   size_t n_found, n_errors;
   double start_ms, shown_ms;
+  bool on_screen;       /* a line of progress is on standard error */
   uint64_t start_bytes; /* of the input, when the first record was answered */
 } Map;
 
@@ -176,6 +178,8 @@ static void show_progress(Map *map) {
   const RecordReader *reader = &map->reader;
   double now = clock_ms(), seconds = (now - map->start_ms) / 1e3;
   if (!shows_progress(map) || now - map->shown_ms < EVERY_MS) return;
+  if (!terminal_takes_escapes(STDERR_FILENO)) return;
+  map->on_screen = true;
   map->shown_ms = now;
   fprintf(stderr, "\r\033[K%zu records", map->record.index + 1);
   if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
@@ -187,6 +191,11 @@ static void show_progress(Map *map) {
     print_time(done < all ? seconds * (all - done) / done : 0);
     fprintf(stderr, " left");
   }
+}
+
+static void clear_progress(Map *map) {
+  if (map->on_screen) progress_clear();
+  map->on_screen = false;
 }
 
 static void print_summary(const Map *map) {
@@ -219,13 +228,13 @@ static Status start(Map *map, Error *err) {
 }
 
 /* Before what is said of one record. */
-static void name_record(const Map *map) {
-  if (shows_progress(map)) progress_clear();
+static void name_record(Map *map) {
+  clear_progress(map);
   fprintf(stderr, "auk: %s:%zu: ", map->reader.name, map->record.line);
 }
 
 /* What a reader of the result could not see. */
-static void say_what_is_missing(const Map *map) {
+static void say_what_is_missing(Map *map) {
   const AnswerResult *result = &map->mapping.result;
   if (result->in_thought) {
     name_record(map);
@@ -308,7 +317,7 @@ Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
   Status status = open_map(&map, job, assistant, err);
   if (status == STATUS_OK) {
     status = run_records(&map, err);
-    if (shows_progress(&map)) progress_clear();
+    clear_progress(&map);
     if (status == STATUS_OK || status == STATUS_INTERRUPTED) print_summary(&map);
   }
   if (status == STATUS_OK) status = finish(&map, err);

@@ -144,7 +144,11 @@ static Status open_file(Results *results, Error *err) {
 Status results_open(const ResultsOptions *options, Results *results, Error *err) {
   *results = (Results){
       .is_open = true, .options = *options, .descriptor = -1, .inputs = -1, .rewritten = {.descriptor = -1}};
-  return options->path ? open_file(results, err) : STATUS_OK;
+  if (options->path) return open_file(results, err);
+  struct stat info; /* of results behind the records: each would be a record in turn, for ever */
+  if (fstat(STDOUT_FILENO, &info) == 0 && S_ISREG(info.st_mode) && same_file(options->input, &info))
+    return refuse("standard output", "this is the input itself", err);
+  return STATUS_OK;
 }
 
 /* --- what was there */

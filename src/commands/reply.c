@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
@@ -28,10 +29,14 @@ const Flag reply_flags[] = {
                 "only the first fenced code block, which then ends the answer; it fails where there is none"),
     FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "the answer at once, when it is complete"),
     FLAG_SWITCH("-u, --usage", ReplyFlags, usage,
-                "tokens and times to standard error (by default only where that is a terminal)"),
+                "tokens and times to standard error (by default only where both outputs are a terminal)"),
     FLAG_SWITCH("--require-stop", ReplyFlags, require_stop,
                 "exit status 4 where -n or the context cut the answer"),
 };
+
+bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {
+  return flags->usage || assistant->answer.verbose || (progress_is_terminal() && output_is_terminal());
+}
 
 Status reply_check(const ReplyFlags *flags, Error *err) {
   if (flags->json && flags->jsonl)
@@ -166,9 +171,11 @@ static void end_progress(Reply *reply) {
 
 static void show_progress(void *user, int done, int total) {
   Reply *reply = user;
+  enum { SHORT_MS = 300 }; /* nobody wants to read of less */
+  if (reply->began_ms == 0) reply->began_ms = clock_ms();
   if (done == total) {
     end_progress(reply);
-  } else if (progress_is_terminal() && total > 1) {
+  } else if (clock_ms() - reply->began_ms >= SHORT_MS && terminal_takes_escapes(STDERR_FILENO)) {
     fprintf(stderr, "\rprompt: %d of %d tokens", done, total);
     reply->progress = true;
   }
@@ -245,8 +252,7 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
       return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
   }
   say_what_is_missing(reply, result);
-  if (progress_is_terminal() || reply->assistant->flags->answer.verbose || flags->usage)
-    answer_print_usage(result);
+  if (reply_tells_usage(flags, reply->assistant->flags)) answer_print_usage(result);
   if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;
   if (flags->require_stop && (result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT))
     return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",

@@ -7,14 +7,14 @@
 
 #include "base/output.h"
 #include "base/utf8.h"
+#include "commands/common.h"
 
 #define DIM     "\033[2m"
 #define NOT_DIM "\033[22m"
 
 bool terminal_has_colours(int descriptor) {
-  const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
-  if (no_colour && *no_colour) return false;
-  return isatty(descriptor) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+  const char *no_colour = getenv("NO_COLOR");
+  return !(no_colour && *no_colour) && terminal_takes_escapes(descriptor);
 }
 
 /* --- what a terminal may be given */

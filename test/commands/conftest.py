@@ -12,6 +12,7 @@ LIMIT_S = 60  # nothing here takes seconds; what takes a minute hangs
 
 # Threads that wait asleep: many small steps are slow where spinning threads share their cores with others.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ["TERM"] = "xterm"  # what terminals of the tests are, whatever this one is
 
 
 @pytest.fixture(scope="session")

@@ -579,6 +579,18 @@ def test_results_go_where_o_says(run, job, tmp_path):
     assert out.read_bytes() == run(*job).stdout == run(*job, "-o", "-").stdout
 
 
+def test_results_do_not_go_behind_their_own_input(auk, stories, tmp_path):
+    """Each would be a record in turn, for ever."""
+    records = tmp_path / "in"
+    for source in (str(records), "-"):
+        records.write_text("Once\nTwice\n")
+        process = subprocess.run([*auk, "-m", stories, "--raw", "-n", "2", "--map", source], stdin=open(records),
+                                 stdout=open(records, "a"), stderr=subprocess.PIPE, timeout=60)
+        assert process.returncode == 2
+        assert b"standard output: this is the input itself" in process.stderr
+        assert records.read_text() == "Once\nTwice\n"
+
+
 # --- flags
 
 

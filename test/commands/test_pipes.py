@@ -254,7 +254,8 @@ def test_an_interrupted_prefill_takes_its_progress_back(start, variant, tmp_path
     model = variant(config={"max_position_embeddings": 200000}, name="long")
     (tmp_path / "text").write_text("The dog ran. " * 20000)
     main, terminal = pty.openpty()
-    process = start("-m", str(model), "--raw", "-f", str(tmp_path / "text"), "--json", stderr=terminal)
+    process = start("-m", str(model), "--raw", "-f", str(tmp_path / "text"), "--json", "-u",
+                    stderr=terminal)
     os.close(terminal)
     seen = b""
     while b"tokens" not in seen:
@@ -265,6 +266,19 @@ def test_an_interrupted_prefill_takes_its_progress_back(start, variant, tmp_path
     assert process.wait(60) == 130
     assert seen.rsplit(b" tokens\r\x1b[K", 1)[1].startswith(b"auk: prompt "), seen
     assert json.loads(process.stdout.read())["finish_reason"] == "interrupted"
+
+
+def test_a_terminal_that_takes_nothing_back_is_shown_no_progress(start, variant, tmp_path):
+    model = variant(config={"max_position_embeddings": 20000}, name="long")
+    (tmp_path / "text").write_text("The dog ran. " * 1500)
+    main, terminal = pty.openpty()
+    process = start("-m", str(model), "--raw", "-f", str(tmp_path / "text"), "-n", "2", "-u", stderr=terminal,
+                    env={**os.environ, "TERM": "dumb"})
+    os.close(terminal)
+    seen = drain(main)
+    os.close(main)
+    assert process.wait(60) == 0
+    assert seen.startswith(b"auk: prompt ") and b"\x1b" not in seen
 
 
 # --- prompts that are too long

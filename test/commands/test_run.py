@@ -348,10 +348,10 @@ def read_all(descriptor):
     return b"".join(parts)
 
 
-def on_terminal(start, arguments, which):
+def on_terminal(start, arguments, which, **options):
     """Runs with standard output or error on a terminal: (terminal's bytes, the other's bytes)."""
     main, terminal = pty.openpty()
-    process = start(*arguments, **{which: terminal})
+    process = start(*arguments, **{which: terminal}, **options)
     os.close(terminal)
     seen = read_all(main)
     other = process.stderr if which == "stdout" else process.stdout
@@ -377,11 +377,17 @@ def test_on_a_terminal_the_answer_ends_its_line(start, stories, answer):
     assert rest == b""
 
 
-def test_statistics_show_on_a_terminal(start, stories, answer):
+def test_statistics_show_where_a_person_reads_both(start, stories, answer):
     flags = ["-m", stories, "--raw", "-p", PROMPT, "-n", "20"]
-    seen, rest = on_terminal(start, flags, "stderr")
-    assert b"answer 20 tokens" in seen
-    assert rest == answer("-p", PROMPT, "-n", 20)
+    main, terminal = pty.openpty()
+    process = start(*flags, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    seen = read_all(main)
+    os.close(main)
+    assert process.wait(60) == 0
+    assert seen.startswith(answer("-p", PROMPT, "-n", 20) + b"\r\nauk: prompt ") and b"answer 20 tokens" in seen
+    # Beside a pipe they would stand within what its reader writes, and a short prompt has no progress to show.
+    assert on_terminal(start, flags, "stderr") == (b"", answer("-p", PROMPT, "-n", 20))
 
 
 def test_text_streams_as_it_is_made(start, endless):
