@@ -82,7 +82,7 @@ BELOW_cuda      := cuda cpu engine model base
 BELOW_model     := model base
 BELOW_tokenizer := tokenizer base
 BELOW_base      := base
-BELOW_fuzz      := engine model tokenizer base
+BELOW_fuzz      := $(BELOW_commands)
 
 # src/cpu/kernels.c is compiled once for each instruction set; the program picks one when it starts.
 MACHINE := $(shell $(CC) -dumpmachine)
@@ -206,7 +206,7 @@ $(BUILD)/test/cuda/%: $(BUILD)/test/cuda/%.o $(call archives,cuda)
 test-gpu: gpu-programs
 	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD) $(if $(filter 1,$(EMULATE)),few)
 
-# libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with the rooms that read files, built by clang in build/fuzz.
+# libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with what it uses of all rooms, built by clang in build/fuzz.
 fuzz:
 	@MAKE="$(MAKE)" sh scripts/fuzz.sh $(FUZZ_SECONDS)
 

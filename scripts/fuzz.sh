@@ -1,15 +1,18 @@
 #!/bin/sh
-# fuzz.sh SECONDS - feeds every parser hostile input for that long; called by `make fuzz`.
+# fuzz.sh SECONDS [JOBS] - feeds every parser and writer hostile input for that long, JOBS (2) of them at a time;
+# called by `make fuzz`.
 #
 # test/fuzz/fuzz_NAME.c is a libFuzzer program; what it finds new is kept in build/fuzz/corpus/NAME, and what is in
-# test/fuzz/corpus/NAME (if anything) is where it starts from. An input that makes one fail is left in build/fuzz.
-# The last line is "N passed, N failed, N skipped", where without clang or its fuzzing runtime all are skipped.
+# test/fuzz/corpus/NAME (if anything) is where it starts from. It fails by a crash, a leak, a finding of a sanitizer,
+# or an input that takes longer than FUZZ_LIMIT seconds (5; 1 is what none takes on a machine that is not busy). Such
+# an input is left in build/fuzz. The last line is "N passed, N failed, N skipped", where without clang or its fuzzing
+# runtime all are skipped.
 set -u
-seconds=$1
+seconds=$1 jobs=${2:-2}
 build=build/fuzz
-all=$(find test/fuzz -name 'fuzz_*.c' 2>/dev/null | sort)
+names=$(find test/fuzz -name 'fuzz_*.c' 2>/dev/null | sort | sed 's|.*/||; s|\.c$||')
 # shellcheck disable=SC2086
-set -- $all
+set -- $names
 
 if ! printf '#include <stddef.h>\n%s\n' 'int LLVMFuzzerTestOneInput(char *p, size_t n) { return n && *p == 1; }' |
   clang -w -fsanitize=fuzzer,address,undefined -fopenmp -x c -o /dev/null - 2>/dev/null; then
@@ -20,21 +23,24 @@ fi
 
 "${MAKE:-make}" --no-print-directory BUILD=$build CC=clang FUZZ=1 SANITIZE= CUDA=0 fuzz-programs || exit 1
 
-passed=0 failed=0
-for source in "$@"; do
-  name=$(basename "$source" .c)
+# shellcheck disable=SC2016
+one='
+  name=$1 build=$2 seconds=$3
   corpus=$build/corpus/$name
   mkdir -p "$corpus"
   [ ! -d "test/fuzz/corpus/$name" ] || cp -n "test/fuzz/corpus/$name"/* "$corpus"
-  if ASAN_OPTIONS=detect_leaks=1 "$build/test/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-    -print_final_stats=1 -artifact_prefix="$build/$name-" "$corpus" >"$build/$name.log" 2>&1; then
-    passed=$((passed + 1))
-    echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$name.log") inputs in $seconds s"
+  if ASAN_OPTIONS=detect_leaks=1 "$build/test/fuzz/$name" -max_total_time="$seconds" -timeout="${FUZZ_LIMIT:-5}" \
+    -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/$name-" "$corpus" >"$build/$name.log" 2>&1; then
+    echo "$name: $(sed -n "s/^stat::number_of_executed_units: *//p" "$build/$name.log") inputs in $seconds s"
   else
-    failed=$((failed + 1))
     tail -n 40 "$build/$name.log"
     echo "FAILED: $name; the input is the newest of $build/$name-*"
-  fi
-done
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed = 0 ]
+    exit 1
+  fi'
+rm -f $build/failed
+printf '%s\n' "$@" |
+  xargs -P "$jobs" -I NAME sh -c "($one) || echo NAME >>$build/failed" fuzz NAME $build "$seconds"
+failed=0
+[ ! -f $build/failed ] || failed=$(wc -l <$build/failed)
+echo "$(($# - failed)) passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]

@@ -21,8 +21,11 @@ static Status read_json(const char *directory, const char *name, Json **json, Er
     status = file_map(path, STATUS_MODEL, &file, err);
     if (status == STATUS_OK)
       status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
-    if (status == STATUS_OK && !json_is_object(*json))
+    if (status == STATUS_OK && !json_is_object(*json)) {
+      json_free(*json);
+      *json = NULL;
       status = error_set(err, STATUS_MODEL, "%s: is no object", path);
+    }
     file_unmap(&file);
   }
   free(path);
