@@ -14,7 +14,8 @@ MINIATURES = ["gemma3-layer-types", "granite-biases", "llama-bf16"]
 
 HI = '{"role": "user", "content": "Hi"}'
 REGEXES = [r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-           r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}\p{M}]+(?i:'s|'t)?", r"(?:a|b){2,5}?(c++|d*+)(?=e)(?<!f)\b", r"[[:alpha:]&&[^a-f]]+|\x{41}|\h\R\X", r"(?<n>a)(?>b|bc)\Ac\z", "a|"]
+           r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*[\p{Ll}\p{M}]+(?i:'s|'t)?", r"(?:a|b){2,5}?(c++|d*+)(?=e)(?<!f)\b",
+           r"[[:alpha:]&&[^a-f]]+|\x{41}|\h\R\X", r"(?<n>a)(?>b|bc)\Ac\z", "a|"]
 TEXT = "It's 12 o'clock,\n\n  \u00c9t\u00e9 \u4e2d\u6587 abcabc \U0001f600"
 
 

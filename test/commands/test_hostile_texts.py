@@ -520,6 +520,27 @@ def test_it_is_refused(auk, stories, tmp_path, command, status, damage, message)
     check(auk, stories, tmp_path / "model", command, status, damage, message)
 
 
+LETTERS = ["", "a", "b", "c", "ab", "bc", "abc", "aa", "aaa", "aaaa", "##", "##a", "##b"]
+
+
+@pytest.mark.parametrize("merges, options, expected", [
+    pytest.param(merges, options, expected, id=name) for name, merges, options, expected in [
+        ("a rule twice", ["a b", "b c", "a b", "ab c"], {}, "1 5 1 4 5 3 1 5 1 1 1 1"),
+        ("a rule before those that it needs", ["ab c", "a b", "b c", "a bc"], {}, "6 1 4 5 3 6 1 1 1 1"),
+        ("two ways to one token", ["a b", "b c", "a bc", "ab c"], {}, "6 1 4 5 3 6 1 1 1 1"),
+        ("tokens of nothing", [["", "a"], ["a", ""], ["a", "b"]], {}, "4 3 1 4 2 3 3 4 3 1 1 1 1"),
+        ("rules that give what they take", ["a ##", "a ##b", "## ##"], {"continuing_subword_prefix": "##"},
+         "4 11 11 12 12 11 12 11 11 11 11"),
+        ("the longest first", ["aa aa", "a aaa", "aaa a", "a aa", "aa a", "a a"], {}, "1 2 3 7 2 2 3 3 1 2 3 9"),
+    ]])
+def test_merges_that_contradict_each_other_end(run, tmp_path, merges, options, expected):
+    """They are taken as Hugging Face's tokenizers 0.23.3 takes them."""
+    tree = {"model": {"vocab": {token: i for i, token in enumerate(LETTERS)}, "merges": merges, **options}}
+    put(NAME, tree)(tmp_path)
+    process = run("tokenize", "-m", tmp_path / NAME, "abcaabbccabcaaaa")
+    assert (process.returncode, process.stdout.decode().strip(), process.stderr) == (0, expected, b"")
+
+
 def test_there_are_enough_of_them_and_of_many_kinds():
     kinds = [case.id.split(":")[0] for case in CASES + test_hostile_weights.CASES]
     assert len(kinds) >= 200 and max(map(kinds.count, kinds)) <= MOST_OF_A_KIND

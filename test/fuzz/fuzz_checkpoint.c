@@ -1,5 +1,5 @@
-/* fuzz_checkpoint.c - a hostile directory: whatever config and weights say of each other, it is refused, or every
- * layer has all the numbers that it says it has.
+/* fuzz_checkpoint.c - a hostile directory: whatever config and weights say of each other, it is refused, or
+ * every layer has all the numbers that it says it has.
  *
  * The input is a config.json, a NUL, the header of a safetensors file, a NUL, and what its data hold beside
  * zeros: six bytes a number, where it is (u32) and what (u16, written as an I64 is). So most of an input is

@@ -1,6 +1,5 @@
-/* fuzz_map.c - hostile records, prompts and files of results of --map: a record is an error or a prompt of whole
- * characters; a result keeps to its line whatever is in it; and a file is refused and left as it was, or gone on
- * with.
+/* fuzz_map.c - hostile records, prompts and files of results of --map: a record is an error or a prompt of
+ * whole characters; a result keeps to its line whatever is in it; and a file is refused, or gone on with.
  *
  * The input is a byte of options, the text of -p, a NUL, and the records, which are taken for results too. */
 #include "memory_files.h"

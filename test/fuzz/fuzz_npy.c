@@ -1,5 +1,5 @@
-/* fuzz_npy.c - the NumPy writer: any numbers in any shape are a file whose header says that shape, and whose data
- * are those numbers.
+/* fuzz_npy.c - the NumPy writer: any numbers in any shape are a file whose header says that shape, and whose
+ * data are those numbers.
  *
  * The first two bytes are the shape, the rest the numbers, over and over. */
 #include "memory_files.h"

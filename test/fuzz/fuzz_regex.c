@@ -1,5 +1,5 @@
-/* fuzz_regex.c - hostile regular expressions over hostile texts: an expression is refused with a message, or its
- * matches and what lies between them cover the text, each of whole characters, in little time.
+/* fuzz_regex.c - hostile regular expressions over hostile texts: an expression is refused with a message, or
+ * its matches and what lies between them cover the text, each of whole characters, in little time.
  *
  * The input is an expression, a NUL, and the text. */
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* memory_files.h - files of a fuzz target that live in memory, in a directory whose names are links to them: what
- * opens files by name is fed some thousand times a second, and no disk is written. */
+/* memory_files.h - files of a fuzz target that live in memory, in a directory whose names are links to them:
+ * what opens files by name is fed some thousand times a second, and no disk is written. */
 #ifndef AUK_TEST_FUZZ_MEMORY_FILES_H
 #define AUK_TEST_FUZZ_MEMORY_FILES_H
 
