@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "commands/assistant.h"
+#include "commands/repetition.h"
 #include "commands/stop.h"
 #include "commands/thinking.h"
 
@@ -24,6 +25,8 @@ typedef struct {
   size_t n_closing;                    /* of these: still to come */
   int budget;                          /* tokens of thought; -1: no limit, or it was closed */
   bool stopped;                        /* by the sink */
+  Repetition repetition;
+  bool circles; /* that ends it */
 } Answer;
 
 /* --- thoughts */
@@ -110,6 +113,11 @@ static bool has_text(const Assistant *a, int32_t id) {
                               id == tokenizer_find(a->tokenizer, a->thinking.close));
 }
 
+/* Who says how long an answer may be means it. */
+static bool obeys_repetition(const Assistant *a) {
+  return a->max_tokens < 0 && !a->flags->answer.ignore_eos;
+}
+
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
   Answer *answer = user;
   if (answer->sink->token) TRY(answer->sink->token(answer->sink->user, id, err));
@@ -122,7 +130,8 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
     answer->result->n_thought++;
   }
   if (answer->splitter.state == THINKING_INSIDE) answer->result->thought = true;
-  reply->stop = answer->stop.stopped || answer->stopped;
+  answer->circles = obeys_repetition(answer->assistant) && repetition_push(&answer->repetition, id);
+  reply->stop = answer->stop.stopped || answer->stopped || answer->circles;
   return reply->stop ? STATUS_OK : limit_thought(answer, &reply->forced, &reply->n_forced, err);
 }
 
@@ -177,7 +186,7 @@ static Status generate_answer(Answer *answer, Error *err) {
   TRY(limit_thought(answer, &options.forced, &options.n_forced, err));
   GenerateResult generated = {0};
   Status status = generate(a->session, &options, take_token, answer, &generated, err);
-  answer->result->reason = generated.reason;
+  answer->result->reason = answer->circles ? FINISH_REPETITION : generated.reason;
   answer->result->n_generated = generated.n_generated;
   answer->result->first_token_ms = generated.first_token_ms;
   answer->result->decode_ms = generated.decode_ms;
@@ -211,6 +220,11 @@ Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const Answer
 
 static double per_second(int n, double ms) {
   return n > 0 && ms > 0 ? n * 1e3 / ms : 0;
+}
+
+bool answer_was_cut(const AnswerResult *result) {
+  return result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT ||
+         result->reason == FINISH_REPETITION;
 }
 
 void answer_print_usage(const AnswerResult *result) {

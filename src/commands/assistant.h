@@ -131,11 +131,13 @@ typedef struct {
 } AnswerResult;
 
 /* Prefills what the session does not hold of ids[0..n), generates, splits thought from answer (a prompt that
- * ends in an open thought begins inside it), obeys end tokens, --stop (in the answer), the limits above. An
- * interruption is no failure: reason FINISH_INTERRUPTED. The session then holds prompt and answer (but
- * perhaps its last token). */
+ * ends in an open thought begins inside it), obeys end tokens, --stop (in the answer), the limits above;
+ * without -n an answer that goes in circles ends, too (repetition.h). An interruption is no failure: reason
+ * FINISH_INTERRUPTED. The session then holds prompt and answer (but perhaps its last token). */
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
+
+bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or because it went in circles */
 
 /* For -v and -u, to standard error: the settings; what an answer took. */
 void assistant_print_settings(const Assistant *assistant);

@@ -5,7 +5,6 @@
  * Always true: the terminal is given back as it was found, whatever ends the chat. */
 #include "commands/chat.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

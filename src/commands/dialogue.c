@@ -214,6 +214,7 @@ static void tell_end(const Dialogue *d) {
   case FINISH_LENGTH:
     if (d->interactive) dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens);
     break;
+  case FINISH_REPETITION: dialogue_note(d, "cut: it goes in circles (/set n N lets it)"); break;
   case FINISH_INTERRUPTED: dialogue_note(d, "interrupted"); break;
   default: break;
   }

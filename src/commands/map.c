@@ -244,6 +244,9 @@ static void say_what_is_missing(Map *map) {
     name_record(map);
     fprintf(stderr, "the answer is cut: the context of %d tokens is full\n",
             map->mapping.assistant->session_options.n_ctx);
+  } else if (result->reason == FINISH_REPETITION) {
+    name_record(map);
+    fprintf(stderr, "the answer is cut: it goes in circles (-n N lets it)\n");
   }
 }
 

@@ -152,7 +152,7 @@ static void count(Mapping *m) {
   m->n_prompt += (uint64_t)result->n_prompt;
   m->n_reused += (uint64_t)result->n_reused;
   m->n_generated += (uint64_t)result->n_generated;
-  if (result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT) m->n_cut++;
+  if (answer_was_cut(result)) m->n_cut++;
 }
 
 static Status write_answer(Mapping *m, const Record *record, Error *err) {

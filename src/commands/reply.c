@@ -217,6 +217,8 @@ static void say_what_is_missing(const Reply *reply, const AnswerResult *result) 
   if (result->reason == FINISH_CONTEXT)
     fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",
             reply->assistant->session_options.n_ctx);
+  if (result->reason == FINISH_REPETITION)
+    fprintf(stderr, "auk: the answer is cut: it goes in circles (-n N lets it)\n");
   if (result->in_thought && result->reason != FINISH_INTERRUPTED)
     fprintf(stderr, "auk: the end came within the thought (%s), there is no answer\n",
             finish_name(result->reason));
@@ -254,9 +256,11 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
   say_what_is_missing(reply, result);
   if (reply_tells_usage(flags, reply->assistant->flags)) answer_print_usage(result);
   if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;
-  if (flags->require_stop && (result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT))
+  if (flags->require_stop && answer_was_cut(result))
     return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",
-                     result->reason == FINISH_LENGTH ? "-n" : "the context");
+                     result->reason == FINISH_LENGTH    ? "-n"
+                     : result->reason == FINISH_CONTEXT ? "the context"
+                                                        : "going in circles");
   return STATUS_OK;
 }
 

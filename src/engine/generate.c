@@ -12,6 +12,7 @@ const char *finish_name(FinishReason reason) {
       [FINISH_LENGTH] = "length",
       [FINISH_CONTEXT] = "context",
       [FINISH_INTERRUPTED] = "interrupted",
+      [FINISH_REPETITION] = "repetition",
   };
   return names[reason];
 }

@@ -5,8 +5,15 @@
 
 #include "engine/session.h"
 
-typedef enum { FINISH_EOS, FINISH_STOP, FINISH_LENGTH, FINISH_CONTEXT, FINISH_INTERRUPTED } FinishReason;
-const char *finish_name(FinishReason reason); /* "eos", "stop", "length", "context", "interrupted" */
+typedef enum {
+  FINISH_EOS,
+  FINISH_STOP,
+  FINISH_LENGTH,
+  FINISH_CONTEXT,
+  FINISH_INTERRUPTED,
+  FINISH_REPETITION, /* said by who looks at the tokens; generate() says FINISH_STOP */
+} FinishReason;
+const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
 /* What is to happen behind a token. Zeroed before each call. */
 typedef struct {

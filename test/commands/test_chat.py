@@ -174,6 +174,14 @@ def test_an_answer_that_the_context_cuts_is_told(chat):
     assert "the context of 60 tokens is full" in terminal.say("Go on.")
 
 
+def test_an_answer_that_goes_in_circles_ends(chat, variant):
+    model = variant(config={"max_position_embeddings": 20000}, generation={"eos_token_id": None}, name="circles")
+    terminal = chat("--repeat-penalty", "0.01", model=model)
+    assert "cut: it goes in circles (/set n N lets it)" in terminal.say("Once")
+    terminal.say("/set n 1200")
+    assert "cut after 1200 tokens (/set n)" in terminal.say("Once")
+
+
 def test_a_message_that_fits_nowhere_is_refused_with_both_counts(chat, saved):
     terminal = chat("-n", 5, "-c", 100)
     terminal.say("Hello.")
