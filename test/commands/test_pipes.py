@@ -341,7 +341,8 @@ def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     assert not any(ids[-1025:-1] == ids[-1025 - n:-1 - n] for n in range(1, 257))  # as soon as it does
     assert process.returncode == 4
     assert process.stderr.decode().splitlines() == ["auk: the answer is cut: it goes in circles (-n N lets it)",
-                                                    "auk: the answer was cut short by going in circles (--require-stop)"]
+                                                    "auk: the answer was cut short by going in circles "
+                                                    "(--require-stop)"]
     asked = json.loads(run(*flags, "--json", "-n", 2000).stdout)
     assert asked["finish_reason"] == "length" and asked["usage"]["completion_tokens"] == 2000
     ignoring = run(*flags, "--json", "--ignore-eos", "-c", 2000)
