@@ -10,6 +10,8 @@
 #define JSON_MAX_DEPTH 512
 #define JSON_MAX_SIZE  ((size_t)1 << 30)
 #define JSON_MAX_SKIPS 32
+/* Of a tree: a value that takes two bytes of text takes a hundred of memory. */
+#define JSON_MAX_VALUES ((size_t)1 << 20)
 
 /* The first byte of a string that stands for a number: no UTF-8 has it. */
 #define JSON_NUMBER_MARK '\xff'

@@ -17,7 +17,8 @@ typedef struct {
   const char *name; /* of the text, for messages */
   Status refused;
   const char *text, *at, *end;
-  int depth; /* objects and arrays that are open */
+  int depth;       /* objects and arrays that are open */
+  size_t n_values; /* that the tree has so far */
   JsonSkip *skips;
   size_t n_skips;
   Buffer *copy; /* NULL: none is wanted */
@@ -325,6 +326,8 @@ static Status container(Validator *v, uint32_t below) {
 /* `below`: the skips whose path has led to this value. */
 static Status value(Validator *v, uint32_t below) {
   bool escaped;
+  if (v->copy && !v->muted && ++v->n_values > JSON_MAX_VALUES)
+    return refuse(v, v->at, "more than %zu values", JSON_MAX_VALUES);
   switch (v->at < v->end ? *v->at : 0) {
   case '"': return string(v, &escaped);
   case '{':
