@@ -165,7 +165,11 @@ static Status regen(Dialogue *d, Error *err) {
   size_t turn, keep = c->count;
   TRY(need_turn(d, &turn, err));
   while (keep > turn + 1 && c->messages[keep - 1].role == ROLE_ASSISTANT) keep--;
-  return answer_anew(d, keep, NULL, err);
+  bool again = keep < c->count;
+  TRY(answer_anew(d, keep, NULL, err));
+  if (again && d->interactive && !(d->assistant.sampler.temperature > 0))
+    dialogue_note(d, "temp is 0: the same settings give the same answer (/set temp 0.8)");
+  return STATUS_OK;
 }
 
 static Status edit(Dialogue *d, Error *err) {

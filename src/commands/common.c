@@ -76,7 +76,9 @@ Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
   *path = NULL;
   const char *name = model_name(values);
   if (name) return hub_find(name, path, err);
-  return error_set(err, STATUS_USAGE, "no model: give -m MODEL or set AUK_MODEL");
+  return error_set(err, STATUS_USAGE,
+                   "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, auk "
+                   "--help shows how to begin)");
 }
 
 Status model_flags_check(const ModelFlags *values, const char *path, Error *err) {

@@ -327,6 +327,11 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
     return error_set(err, STATUS_MODEL,
                      "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
+  if (!name->organisation_size) /* a folder that was meant, more often than a repository */
+    return error_set(err, STATUS_MODEL,
+                     "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
+                     "(auk models lists what is there)",
+                     text, hub);
   return error_set(err, STATUS_MODEL,
                    "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s; "
                    "fetch it with:  %s",

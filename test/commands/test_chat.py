@@ -67,6 +67,15 @@ def test_undo_and_regen_keep_what_is_known(chat, saved):
     assert "no message yet" in terminal.say("/regen")
 
 
+def test_regen_says_why_the_likeliest_answer_comes_again(chat):
+    terminal = chat("-n", 5, "--temp", 0)
+    answer = terminal.say("One.")
+    assert "temp is 0" not in answer
+    assert "temp is 0: the same settings give the same answer" in terminal.say("/regen")
+    terminal.say("/set temp 1")
+    assert "temp is 0" not in terminal.say("/regen")
+
+
 def test_the_first_answer_is_the_one_of_auk_run(chat, saved, run, stories, template):
     terminal = chat("-n", 25, "--temp", 1)
     terminal.say("Once upon a time")
