@@ -113,9 +113,11 @@ static bool has_text(const Assistant *a, int32_t id) {
                               id == tokenizer_find(a->tokenizer, a->thinking.close));
 }
 
-/* Who says how long an answer may be means it. */
-static bool obeys_repetition(const Assistant *a) {
-  return a->max_tokens < 0 && !a->flags->answer.ignore_eos;
+/* Who says how long an answer, or its thought, may be means it. */
+static bool obeys_repetition(const Answer *answer) {
+  const Assistant *a = answer->assistant;
+  bool thought_will_close = answer->splitter.state == THINKING_INSIDE && answer->budget >= 0;
+  return a->max_tokens < 0 && !a->flags->answer.ignore_eos && !thought_will_close;
 }
 
 static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
@@ -130,7 +132,7 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
     answer->result->n_thought++;
   }
   if (answer->splitter.state == THINKING_INSIDE) answer->result->thought = true;
-  answer->circles = obeys_repetition(answer->assistant) && repetition_push(&answer->repetition, id);
+  answer->circles = obeys_repetition(answer) && repetition_push(&answer->repetition, id);
   reply->stop = answer->stop.stopped || answer->stopped || answer->circles;
   return reply->stop ? STATUS_OK : limit_thought(answer, &reply->forced, &reply->n_forced, err);
 }

@@ -230,7 +230,8 @@ static const Entry variables[] = {
      "$XDG_CACHE_HOME is also where --cache keeps its files."},
     {"XDG_STATE_HOME", "Where a chat keeps what was entered, else ~/.local/state."},
     {"VISUAL, EDITOR", "What /edit of a chat opens; vi where neither is set."},
-    {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal."},
+    {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "
+                       "dumb one is shown no progress."},
     {"OMP_WAIT_POLICY",
      "\"passive\" keeps threads from waiting for each other on a machine that is busy with other "
      "things."},

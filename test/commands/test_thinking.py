@@ -236,6 +236,18 @@ def test_a_budget_holds_where_the_prompt_opened_the_thought(tell):
     assert it["usage"]["thinking_tokens"] == 3
 
 
+def test_a_thought_in_circles_ends_it_where_no_budget_closes_it(run, thinker):
+    model = thinker(OPENED, config={"max_position_embeddings": 20000}, generation={"eos_token_id": None})
+    flags = ["-m", model, "-p", PROMPT, "--json", "--repeat-penalty", "0.01"]  # what was said is likelier each time
+    process = run(*flags)
+    free = json.loads(process.stdout)
+    assert free["finish_reason"] == "repetition" and free["usage"]["thinking_tokens"] < 2000
+    assert b"the end came within the thought (repetition)" in process.stderr
+    process = run(*flags, "--think-budget", 2500)
+    assert json.loads(process.stdout)["usage"]["thinking_tokens"] == 2500
+    assert b"within the thought" not in process.stderr
+
+
 def test_an_end_within_the_thought_is_told(ask, tell):
     process = ask("-n", 5)
     assert (process.returncode, process.stdout) == (0, b"")
