@@ -11,14 +11,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/utf8.h"
 #include "tokenizer/kinds.h"
 #include "tokenizer/regex_parse.h"
 
-/* An expression that backtracks more often than this for one match is given up: some seconds of work.
- * Splitting patterns stay below a few steps a character. */
-static const uint32_t match_limit = 1000000000;
+/* An expression that backtracks more often than this for one match is given up: some hundredths of a second for
+ * a short text, as in the reference, some seconds for the longest. Splitting patterns stay below a few steps a
+ * character. */
+static uint32_t match_limit(size_t size) {
+  if (size > 1000000) return 1000000000;
+  return size > 10000 ? 1000 * (uint32_t)size : 10000000;
+}
 
 struct Regex {
   char *where;
@@ -60,8 +65,8 @@ static Status write_pattern(const RegexParser *p, KindMap *map, Buffer *pattern,
 static Status compile_pattern(Regex *regex, const Buffer *pattern, Error *err) {
   int error;
   PCRE2_SIZE offset;
-  regex->code = pcre2_compile((PCRE2_SPTR)(pattern->data ? pattern->data : ""), pattern->size, 0, &error,
-                              &offset, NULL);
+  regex->code = pcre2_compile((PCRE2_SPTR)(pattern->data ? pattern->data : ""), pattern->size,
+                              PCRE2_USE_OFFSET_LIMIT, &error, &offset, NULL);
   if (!regex->code) {
     char message[160];
     if (pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof message) < 0)
@@ -132,7 +137,7 @@ static Status prepare(RegexScratch *scratch, size_t size, Error *err) {
   if (!scratch->match_context) scratch->match_context = pcre2_match_context_create(NULL);
   if (!scratch->match_data || !scratch->match_context)
     return error_set(err, STATUS_FAILED, "out of memory: regular expressions");
-  pcre2_set_match_limit(scratch->match_context, match_limit);
+  pcre2_set_match_limit(scratch->match_context, match_limit(size));
   pcre2_set_depth_limit(scratch->match_context, UINT32_MAX);
   pcre2_set_heap_limit(scratch->match_context, UINT32_MAX);
   return STATUS_OK;
@@ -157,12 +162,39 @@ static int match_once(const Regex *regex, RegexScratch *scratch, size_t n, size_
   return result;
 }
 
-/* Finds the next match at or behind *from; false in *found where there is none. */
-static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, bool *found,
-                   size_t *start, size_t *end, Error *err) {
-  int result = match_once(regex, scratch, n, from);
+/* What all matches of a text may take together, in time of this thread: each may look at all that follows, as
+ * /a(?=a*b)/ does, which no limit of a single match sees. Splitting takes some ten nanoseconds a byte. */
+typedef struct {
+  size_t size;    /* bytes of the text */
+  int64_t at_ns;  /* 0: not begun */
+  unsigned tries; /* the clock is looked at for every 16th */
+} Deadline;
+
+static Status check_time(const Regex *regex, Deadline *deadline, Error *err) {
+  if (++deadline->tries % 16 != 0) return STATUS_OK;
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  if (deadline->at_ns == 0) deadline->at_ns = now_ns + 1000000000 + 10000 * (int64_t)deadline->size;
+  if (now_ns <= deadline->at_ns) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: regular expression: matching takes too long", regex->where);
+}
+
+/* Finds the next match at or behind `from`, looking for its beginning in a thousand characters at a time: false
+ * in *found where there is none. */
+static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, Deadline *deadline,
+                   bool *found, size_t *start, size_t *end, Error *err) {
+  int result;
+  for (size_t until = from + 1000;; until += 1000, from = until - 999) {
+    pcre2_set_offset_limit(scratch->match_context, until < n ? until : n);
+    result = match_once(regex, scratch, n, from);
+    if (result != PCRE2_ERROR_NOMATCH || until >= n) break;
+    TRY(check_time(regex, deadline, err));
+  }
   *found = result >= 0;
   if (result == PCRE2_ERROR_NOMATCH) return STATUS_OK;
+  if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_JIT_STACKLIMIT)
+    return error_set(err, STATUS_MODEL, "%s: regular expression: a match takes too many steps", regex->where);
   if (result < 0)
     return error_set(err, STATUS_FAILED, "%s: regular expression: matching ended with PCRE2 error %d",
                      regex->where, result);
@@ -189,10 +221,12 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
   bool ascii = n == size, matched = false; /* matched: done is the end of a match */
   const char *at = text;                   /* the byte of character `done` */
   size_t done = 0, from = 0;
+  Deadline deadline = {.size = size};
   while (from <= n) {
+    TRY(check_time(regex, &deadline, err));
     bool found;
     size_t start = n, end = n;
-    TRY(find(regex, scratch, n, from, &found, &start, &end, err));
+    TRY(find(regex, scratch, n, from, &deadline, &found, &start, &end, err));
     if (!found) break;
     if (start == end && matched && end == done) { /* an empty match right behind a match */
       from = end + 1;

@@ -50,7 +50,7 @@ bool regex_matches_empty(const Regex *regex);
 /* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they
  * cover the text; matches may be empty, what is between them is not. An empty match right behind a match
  * does not count (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift`
- * added. */
+ * added. An expression that takes too long is refused (STATUS_MODEL). */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    SpanList *spans, Error *err);
 
