@@ -332,7 +332,7 @@ def test_a_prompt_that_cutting_cannot_help_is_refused(ask, long_text):
 
 def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     model = variant(config={"max_position_embeddings": 20000}, generation={"eos_token_id": None}, name="long")
-    flags = ["-m", model, "--raw", "-p", PROMPT, "--repeat-penalty", "0.01"]  # what was said is likelier each time
+    flags = ["-m", model, "-t", 1, "--raw", "-p", PROMPT, "--repeat-penalty", "0.01"]  # its own words are likelier
     process = run(*flags, "--json", "--ids", "--require-stop")
     answer = json.loads(process.stdout)
     ids = answer["ids"]
@@ -343,12 +343,12 @@ def test_an_answer_that_goes_in_circles_ends(run, variant, tmp_path):
     assert process.stderr.decode().splitlines() == ["auk: the answer is cut: it goes in circles (-n N lets it)",
                                                     "auk: the answer was cut short by going in circles "
                                                     "(--require-stop)"]
-    asked = json.loads(run(*flags, "--json", "-n", 2000).stdout)
-    assert asked["finish_reason"] == "length" and asked["usage"]["completion_tokens"] == 2000
-    ignoring = run(*flags, "--json", "--ignore-eos", "-c", 2000)
+    asked = json.loads(run(*flags, "--json", "-n", 1700).stdout)
+    assert asked["finish_reason"] == "length" and asked["usage"]["completion_tokens"] == 1700 > len(ids)
+    ignoring = run(*flags, "--json", "--ignore-eos", "-c", 1700)
     assert json.loads(ignoring.stdout)["finish_reason"] == "context"
     (tmp_path / "in").write_text(PROMPT + "\n")
-    process = run(*flags[:3], *flags[5:], "--map", tmp_path / "in", "--json", "--require-stop")
+    process = run(*flags[:5], *flags[7:], "--map", tmp_path / "in", "--json", "--require-stop")
     assert json.loads(process.stdout)["text"] == answer["text"] and process.returncode == 4
     assert b"in:1: the answer is cut: it goes in circles (-n N lets it)\n" in process.stderr
 
