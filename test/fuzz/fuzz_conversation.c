@@ -16,7 +16,7 @@ static void same_text(const Buffer *a, const Buffer *b) {
 static void check_saving(const Conversation *first) {
   Conversation second = {0};
   Error err = {{0}};
-  char path[256];
+  char path[512];
   snprintf(path, sizeof path, "%s", memory_path("written"));
   require(conversation_save(first, "a \"model\"\n", path, &err) == STATUS_OK);
   require(conversation_load(path, &second, &err) == STATUS_OK && first->count == second.count);

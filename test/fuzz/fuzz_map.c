@@ -80,7 +80,7 @@ static Status go_on(const ResultsOptions *options, Error *err) {
 
 /* Files of results are renamed and cut: no link to one in memory is as good. */
 static void take_results(uint8_t options, const char *bytes, size_t size) {
-  char path[128], inputs[160];
+  char path[512], inputs[560];
   snprintf(path, sizeof path, "%s", memory_path("results"));
   snprintf(inputs, sizeof inputs, "%s.resume", path);
   FILE *file = fopen(path, "wb");

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   NpyFile npy = {0};
   Error err = {{0}};
   memory_begin();
-  char path[256];
+  char path[512];
   snprintf(path, sizeof path, "%s", memory_path("matrix"));
   require(npy_open(path, n_rows, n_columns, &npy, &err) == STATUS_OK);
   for (size_t i = 0; i < n_rows; i++)

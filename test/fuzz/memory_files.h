@@ -22,7 +22,7 @@ static inline void require(bool condition) {
 
 /* The path of the name in the directory; it is overwritten by the next call. */
 static inline const char *memory_path(const char *name) {
-  static char path[256];
+  static char path[512];
   snprintf(path, sizeof path, "%s/%s", memory_directory, name);
   return path;
 }
