@@ -14,6 +14,7 @@
 #define AWQ4  (1u << WEIGHT_AWQ4)
 #define AWQ8  (1u << WEIGHT_AWQ8)
 #define QUANT (AWQ4 | AWQ8)
+#define INT8  (1u << WEIGHT_INT8)
 #define F16   (1u << WEIGHT_F16)
 #define DENSE (F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32)
 #define ANY   INT_MAX
@@ -41,6 +42,7 @@ static const LinearRow rows[] = {
   {QUANT, ACT_INT8,  1,   4,   4,   8, 32, X_INT8,    SINCE_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {QUANT, ACT_INT8,  1, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_INT8_MMA, "int8_mma"},
   {QUANT, ACT_INT8,  1, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {INT8,  ACT_INT8,  1, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   ACT_F16,   3, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
   {DENSE, ACT_F16,   1,   8,   8,   8,  0, X_HALVES,  SINCE_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, ACT_F16,   1, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
@@ -48,7 +50,7 @@ static const LinearRow rows[] = {
 /* clang-format on */
 
 const char *weight_type_name(WeightType type) {
-  static const char *const names[] = {"4-bit", "8-bit", "fp16", "bf16", "fp32"};
+  static const char *const names[] = {"4-bit", "8-bit", "int8", "fp16", "bf16", "fp32"};
   return names[type];
 }
 

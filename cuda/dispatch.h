@@ -12,13 +12,13 @@
 
 #include "base/status.h"
 
-typedef enum { WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32 } WeightType;
+typedef enum { WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32 } WeightType;
 typedef enum {
   ACT_F16,
   ACT_INT8
-} ActType; /* what activations are multiplied as; int8 is the user's choice */
+} ActType; /* what activations are multiplied as; int8 is the user's choice, and always WEIGHT_INT8's */
 
-const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "fp16", "bf16", "fp32" */
+const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "int8", "fp16", "bf16", "fp32" */
 
 /* Compute capability as one number: 8.6 is SM(8, 6). The last digit is 1 where the program holds code for the
  * instructions that only this one chip has (sm_90a). */
@@ -40,6 +40,7 @@ typedef enum {
   LAUNCH_INT8_GEMV,
   LAUNCH_INT8_MMA,
   LAUNCH_INT8_DP4A,
+  LAUNCH_INT8_TOKEN,
   LAUNCH_DENSE_ROWS,
   LAUNCH_DENSE_CUBLAS,
   LAUNCH_COUNT

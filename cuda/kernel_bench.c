@@ -128,6 +128,7 @@ static double stored_bytes(const DeviceLinear *w) {
   switch (w->type) {
   case WEIGHT_AWQ4: return cells / 2 + cells / given_group(w) * 2.5;
   case WEIGHT_AWQ8: return cells + cells / given_group(w) * 3;
+  case WEIGHT_INT8: return cells + w->n_out * 4.0;
   case WEIGHT_F32: return cells * 4;
   case WEIGHT_F16:
   case WEIGHT_BF16: break;

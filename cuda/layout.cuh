@@ -13,6 +13,10 @@
  *   scales [n_out / 16][n_groups][8] u32: fp16 of row g below, of row g + 8 above
  *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high (8 bits: u16, two bytes)
  *
+ * int8 weights with a scale an output lie as 8 bits do, signed, with neither groups nor zeros:
+ *
+ *   scales [n_out, to 16] fp32
+ *
  * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and
  * groups have scale 0, and for padded inputs x is taken as 0 by every kernel. Bytes are ordered so that a
  * word masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the

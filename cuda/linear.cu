@@ -20,10 +20,10 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,  &awq_pipelined_kernel,
-    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel, &awq_dequant_plain_kernel,
-    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,    &int8_dp4a_kernel,
-    &dense_rows_kernel,     &dense_cublas_kernel,
+    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,   &awq_pipelined_kernel,
+    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel,  &awq_dequant_plain_kernel,
+    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,     &int8_dp4a_kernel,
+    &int8_token_kernel,     &dense_rows_kernel,      &dense_cublas_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -58,7 +58,7 @@ void linear_close(LinearContext *c) {
 Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
                      const char *kernel, const LinearRow **row, Error *err) {
   LinearQuery query = {w->type,
-                       act,
+                       w->type == WEIGHT_INT8 ? ACT_INT8 : act,
                        w->n_in,
                        w->n_out,
                        w->group,

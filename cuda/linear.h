@@ -28,12 +28,12 @@ extern "C" {
 
 typedef struct {
   WeightType type;
-  int n_in, n_out; /* n_out counts all parts; n_out % 8 == 0 but for a dense matrix of one part */
-  int group;       /* quantised: as laid out, a single group counting the padding to 128 in */
+  int n_in, n_out; /* n_out counts all parts; n_out % 8 == 0 but for a dense or int8 matrix of one part */
+  int group;       /* 4 and 8 bits: as laid out, a single group counting the padding to 128 in; else 0 */
   int n_groups;
   bool paired, has_bias;
   size_t stride;     /* dense: elements from row to row, a multiple of 8 */
-  const void *tiles; /* quantised: layout.cuh */
+  const void *tiles; /* 4 and 8 bits, int8: layout.cuh */
   const void *scales;
   const void *zeros;
   const void *dense; /* dense: [n_out rounded up to 16][stride], rows in slab order */
@@ -49,7 +49,7 @@ typedef struct {
 } LinearPart;
 
 /* Fills type, sizes and group of `linear` (pointers cleared) and *bytes of device memory that it takes;
- * checks what the layout needs (groups that divide n_in, rows by 8). group is 0 for dense weights. */
+ * checks what the layout needs (groups that divide n_in, rows by 8). group is 0 for dense and int8 ones. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
                       bool paired, bool bias, size_t *bytes, Error *err);
 
@@ -62,10 +62,25 @@ Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Err
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            const void *staged, cudaStream_t stream, Error *err);
 
+/* The same into a matrix of 8 bits from what has 4: u32 [n_in][n_out / 8]. */
+Status linear_fill_widened(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
+                           const void *staged, cudaStream_t stream, Error *err);
+
 /* All groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (u8 [n_groups][n_out] for 8
  * bits; NULL: every zero is 8, or 128), scales f16 [n_groups][n_out], both in device staging memory. */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           cudaStream_t stream, Error *err);
+
+/* 8 bits: the same with scales f32 [n_groups][n_out], which are rounded to fp16. */
+Status linear_fill_groups_f32(const DeviceLinear *linear, LinearPart part, const void *zeros,
+                              const float *scales, cudaStream_t stream, Error *err);
+
+/* Rows [first_row, first_row + n_rows) of one int8 part, i8 [n_rows][n_in], and the scales of all its rows,
+ * f32 [n_out], from device staging memory. */
+Status linear_fill_int8(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
+                        const void *staged, cudaStream_t stream, Error *err);
+Status linear_fill_int8_scales(const DeviceLinear *linear, LinearPart part, const float *staged,
+                               cudaStream_t stream, Error *err);
 
 /* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the linear's type, from device
  * staging memory. first_row % 8 == 0. */
@@ -91,7 +106,7 @@ typedef struct {
   LinearOutput output;
   void *y; /* [n_tokens][y_stride] of what output says */
   int y_stride;
-  ActType act;
+  ActType act;    /* of int8 weights: ACT_INT8, whatever it says */
   bool dependent; /* launch with programmatic dependent launch: may overlap the end of the kernel before */
   const char *kernel; /* forces a row of the table, or NULL */
   int variant; /* forces the n-th tile shape of a row that has several, for measuring; 0: its own choice */

@@ -71,6 +71,22 @@ __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&
 #endif
 }
 
+/* The same of signed bytes on both sides. */
+__device__ __forceinline__ void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  for (int i = 0; i < 4; i++)
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+r"(c[i % 2 * 2]), "+r"(c[i % 2 * 2 + 1])
+                 : "r"(a[i]), "r"(i < 2 ? b0 : b1));
+#endif
+}
+
 /* Four 8x8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8. 9.7.15 "ldmatrix". */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

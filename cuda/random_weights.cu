@@ -50,11 +50,10 @@ Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Argum
 
 /* What a checkpoint would hold of a matrix. All its parts are taken as one: slabs in their order. */
 struct Stored {
-  bool quantised;
+  bool quantised;   /* 4 or 8 bits in groups */
   size_t row_bytes; /* of a row of weights: of all outputs where quantised, else of all inputs */
   size_t n_groups;  /* quantised: as stored, without padding */
   size_t zero_bytes, scale_bytes; /* of all groups, each rounded up to kAlign */
-  size_t bias_bytes;
 };
 
 size_t aligned(size_t bytes) {
@@ -65,9 +64,8 @@ Stored stored_of(const DeviceLinear *w) {
   Stored s = {};
   const size_t in = (size_t)w->n_in, out = (size_t)w->n_out;
   s.quantised = w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
-  s.bias_bytes = w->has_bias ? out * 4 : 0;
   if (!s.quantised) {
-    s.row_bytes = in * (w->type == WEIGHT_F32 ? 4 : 2);
+    s.row_bytes = in * (w->type == WEIGHT_F32 ? 4 : w->type == WEIGHT_INT8 ? 1 : 2);
     return s;
   }
   const size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
@@ -114,6 +112,21 @@ Status fill_dense(const DeviceLinear *w, const Stored &s, char *staging, size_t 
   return STATUS_OK;
 }
 
+/* Even numbers of -128 .. 127 have the variance (256^2 - 1) / 12. */
+Status fill_int8(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
+                 cudaStream_t stream, Error *err) {
+  const float scale = 1 / sqrtf(5461.25f * (float)w->n_in);
+  const int rows = (int)std::min(staging_bytes / s.row_bytes / 8 * 8, (size_t)1 << 20);
+  for (int first = 0; first < w->n_out; first += rows) {
+    const int n = std::min(rows, w->n_out - first);
+    TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
+            seed + (uint64_t)first));
+    TRY(linear_fill_int8(w, all_rows(w), first, n, staging, stream, err));
+  }
+  TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed, stream, err));
+  return linear_fill_int8_scales(w, all_rows(w), (const float *)staging, stream, err);
+}
+
 } // namespace
 
 Status random_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed,
@@ -124,7 +137,8 @@ Status random_numbers(void *to, WeightType type, size_t n, float low, float high
 size_t random_staging_bytes(const DeviceLinear *w) {
   const Stored s = stored_of(w);
   const size_t piece = aligned(s.row_bytes * (s.quantised ? 64 : 8));
-  return std::max({piece, s.zero_bytes + s.scale_bytes, aligned(s.bias_bytes)});
+  const size_t floats = w->has_bias || w->type == WEIGHT_INT8 ? (size_t)w->n_out * 4 : 0;
+  return std::max({piece, s.zero_bytes + s.scale_bytes, aligned(floats)});
 }
 
 Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes, uint64_t seed,
@@ -134,7 +148,8 @@ Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes,
     return error_set(err, STATUS_FAILED, "%s: %zu bytes are too few to make random weights in", w->name,
                      staging_bytes);
   seed <<= 32; /* room for the pieces' own */
-  TRY((s.quantised ? fill_quantised : fill_dense)(w, s, (char *)staging, staging_bytes, seed, stream, err));
+  const auto fill = s.quantised ? fill_quantised : w->type == WEIGHT_INT8 ? fill_int8 : fill_dense;
+  TRY(fill(w, s, (char *)staging, staging_bytes, seed, stream, err));
   if (!w->has_bias) return STATUS_OK;
   TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, -0.1f, 0.1f, ~seed + 2, stream, err));
   return linear_fill_bias(w, all_rows(w), (const float *)staging, stream, err);

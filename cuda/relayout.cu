@@ -15,6 +15,11 @@ static bool quantised(WeightType type) {
   return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
 }
 
+/* Groups are of quantised matrices alone; tiles of int8 ones, too. */
+static bool tiled(WeightType type) {
+  return quantised(type) || type == WEIGHT_INT8;
+}
+
 static size_t element_bytes(WeightType type) {
   return type == WEIGHT_F32 ? 4 : 2;
 }
@@ -32,6 +37,9 @@ static Areas areas_of(const DeviceLinear *w) {
     a.weights = rows * align_up((size_t)w->n_in, kPadIn) * bits / 8;
     a.scales = align_up(groups * 2, 256);
     a.zeros = align_up(groups * bits / 8, 256);
+  } else if (w->type == WEIGHT_INT8) {
+    a.weights = rows * align_up((size_t)w->n_in, kPadIn);
+    a.scales = align_up(rows * 4, 256);
   } else {
     a.weights = rows * w->stride * element_bytes(w->type);
   }
@@ -47,8 +55,10 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
   if (quantised(type) && (group <= 0 || n_in % group != 0))
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
-  if (quantised(type) && n_in > 65408) /* group_of() */
+  if (tiled(type) && n_in > 65408) /* group_of(); sums of int8 products */
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
+  if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: tiles of 128 outputs at least */
+    return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
   if ((quantised(type) || paired) && n_out % (paired ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
                      paired ? 16 : 8);
@@ -62,7 +72,7 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     int padded = (int)align_up((size_t)n_in, kPadIn);
     w->group = n_in == group ? padded : group;
     w->n_groups = ceil_div(padded, w->group);
-  } else {
+  } else if (!tiled(type)) {
     w->stride = align_up((size_t)n_in, 8);
   }
   Areas a = areas_of(w);
@@ -73,10 +83,10 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
 Status linear_place(DeviceLinear *w, void *memory, cudaStream_t stream, Error *err) {
   Areas a = areas_of(w);
   unsigned char *p = (unsigned char *)memory;
-  if (quantised(w->type)) {
+  if (tiled(w->type)) {
     w->tiles = p;
     w->scales = p + a.weights;
-    w->zeros = p + a.weights + a.scales;
+    if (a.zeros) w->zeros = p + a.weights + a.scales;
   } else {
     w->dense = p;
   }
@@ -129,9 +139,25 @@ __global__ void fill_tiles_4bit(uint4 *tiles, int n_tiles_in, LinearPart part, i
   *at = make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* The same for 8 bits from bytes [n_in][n_out]: a thread makes one lane of both vectors. */
+/* The weight of column g of a slab as 8 bits: from bytes [n_in][n_out], or from words as above. */
+struct FromBytes {
+  const uint8_t *staged;
+  __device__ __forceinline__ uint32_t at(int k, int n_out, int slab, int g) const {
+    return staged[(size_t)k * n_out + slab * 8 + g];
+  }
+};
+
+struct FromWords {
+  const uint32_t *staged;
+  __device__ __forceinline__ uint32_t at(int k, int n_out, int slab, int g) const {
+    return staged[(size_t)k * (n_out / 8) + slab] >> (4 * awq_nibble(g)) & 15;
+  }
+};
+
+/* The same for 8 bits: a thread makes one lane of both vectors. */
+template <class From>
 __global__ void fill_tiles_8bit(uint4 *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
-                                const uint8_t *staged, int n_tiles_out) {
+                                From from, int n_tiles_out) {
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   int tile_out = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, tile_in = blockIdx.y;
   if (tile_out >= n_tiles_out) return;
@@ -143,7 +169,7 @@ __global__ void fill_tiles_8bit(uint4 *tiles, int n_tiles_in, LinearPart part, i
       uint32_t bytes = 0;
       for (int i = 0; i < 4; i++) {
         int k = tile_in * kTileIn + tile_k(j, t, i);
-        uint32_t q = k < n_in ? staged[(size_t)k * part.n_out + slab * 8 + g] : 0;
+        uint32_t q = k < n_in ? from.at(k, part.n_out, slab, g) : 0;
         bytes |= q << (8 * i);
       }
       at[j / 2 * 128 + j % 2 * 2 + half] = bytes; /* vector j / 2, word 2 (j % 2) + half */
@@ -151,21 +177,43 @@ __global__ void fill_tiles_8bit(uint4 *tiles, int n_tiles_in, LinearPart part, i
   }
 }
 
-Status linear_fill_weights(const DeviceLinear *w, LinearPart part, int first_in, int n_in, const void *staged,
-                           cudaStream_t stream, Error *err) {
+template <class From>
+static Status fill_8bit(const DeviceLinear *w, LinearPart part, int first_in, int n_in, From from,
+                        cudaStream_t stream, Error *err) {
   int tiles_out = ceil_div(w->n_out, kTileOut), tiles_in = quant_view(*w).n_tiles_in;
   dim3 grid((unsigned)ceil_div(tiles_out, 8), (unsigned)ceil_div(n_in, kTileIn));
-  if (w->type == WEIGHT_AWQ4)
-    return launch(fill_tiles_4bit, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in,
-                  part, first_in / kTileIn, n_in, (const uint32_t *)staged, tiles_out);
-  return launch(fill_tiles_8bit, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in, part,
-                first_in / kTileIn, n_in, (const uint8_t *)staged, tiles_out);
+  return launch(fill_tiles_8bit<From>, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in,
+                part, first_in / kTileIn, n_in, from, tiles_out);
+}
+
+Status linear_fill_widened(const DeviceLinear *w, LinearPart part, int first_in, int n_in, const void *staged,
+                           cudaStream_t stream, Error *err) {
+  return fill_8bit(w, part, first_in, n_in, FromWords{(const uint32_t *)staged}, stream, err);
+}
+
+Status linear_fill_weights(const DeviceLinear *w, LinearPart part, int first_in, int n_in, const void *staged,
+                           cudaStream_t stream, Error *err) {
+  if (w->type == WEIGHT_AWQ8)
+    return fill_8bit(w, part, first_in, n_in, FromBytes{(const uint8_t *)staged}, stream, err);
+  int tiles_out = ceil_div(w->n_out, kTileOut), tiles_in = quant_view(*w).n_tiles_in;
+  dim3 grid((unsigned)ceil_div(tiles_out, 8), (unsigned)ceil_div(n_in, kTileIn));
+  return launch(fill_tiles_4bit, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in, part,
+                first_in / kTileIn, n_in, (const uint32_t *)staged, tiles_out);
+}
+
+__device__ __forceinline__ uint16_t half_bits(uint16_t half) {
+  return half;
+}
+
+__device__ __forceinline__ uint16_t half_bits(float value) {
+  return __half_as_ushort(__float2half_rn(value));
 }
 
 /* A thread takes rows g and g + 8 of one tile and group; n_groups are laid out, n_stored of them come. */
+template <class Scale>
 __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_groups, int n_stored,
                             int n_tiles_out, LinearPart part, const uint8_t *staged_zeros,
-                            const uint16_t *staged_scales) {
+                            const Scale *staged_scales) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, g = i % 8, group = i / 8 % n_groups, tile = i / 8 / n_groups;
   if (tile >= n_tiles_out || group >= n_stored) return;
   size_t at = ((size_t)tile * n_groups + group) * 8 + g;
@@ -173,7 +221,7 @@ __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_gr
     int slab = slab_of_part(part, 2 * tile + half);
     if (slab < 0) continue;
     int columns = part.n_out / 8;
-    scales[2 * at + half] = staged_scales[(size_t)group * part.n_out + slab * 8 + g];
+    scales[2 * at + half] = half_bits(staged_scales[(size_t)group * part.n_out + slab * 8 + g]);
     if (bits == 8) {
       zeros[2 * at + half] = staged_zeros ? staged_zeros[(size_t)group * part.n_out + slab * 8 + g] : 128;
       continue;
@@ -184,18 +232,55 @@ __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_gr
   }
 }
 
-Status linear_fill_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const void *scales,
-                          cudaStream_t stream, Error *err) {
+template <class Scale>
+static Status fill_all_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const Scale *scales,
+                              cudaStream_t stream, Error *err) {
   int tiles_out = ceil_div(w->n_out, kTileOut), n_stored = w->n_in < w->group ? 1 : w->n_in / w->group;
   dim3 grid((unsigned)ceil_div((long)tiles_out * w->n_groups * 8, 256));
-  return launch(fill_groups, grid, 256, 0, stream, false, w->name, err, (uint16_t *)w->scales,
+  return launch(fill_groups<Scale>, grid, 256, 0, stream, false, w->name, err, (uint16_t *)w->scales,
                 (uint8_t *)w->zeros, w->type == WEIGHT_AWQ4 ? 4 : 8, w->n_groups, n_stored, tiles_out, part,
-                (const uint8_t *)zeros, (const uint16_t *)scales);
+                (const uint8_t *)zeros, scales);
+}
+
+Status linear_fill_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const void *scales,
+                          cudaStream_t stream, Error *err) {
+  return fill_all_groups(w, part, zeros, (const uint16_t *)scales, stream, err);
+}
+
+Status linear_fill_groups_f32(const DeviceLinear *w, LinearPart part, const void *zeros, const float *scales,
+                              cudaStream_t stream, Error *err) {
+  return fill_all_groups(w, part, zeros, scales, stream, err);
 }
 
 /* Row of the matrix for row `row` of the part. A dense matrix of one part keeps its rows as they are. */
 __device__ __forceinline__ int row_of_part(const LinearPart &part, int row) {
   return 8 * (part.first_slab + row / 8 * part.slab_step) + row % 8;
+}
+
+/* A thread makes one word of a tile, four inputs of one row; a block of 256 makes 16 tiles of it. */
+__global__ void fill_tiles_int8(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int n_in,
+                                const uint8_t *staged) {
+  int word = threadIdx.x % 16, t = word / 4, j = word % 4, tile_in = blockIdx.y * 16 + threadIdx.x / 16;
+  if (tile_in >= n_tiles_in) return;
+  const uint8_t *from = staged + (size_t)blockIdx.x * n_in;
+  int row = row_of_part(part, first_row + blockIdx.x), lane = row % 8 * 4 + t;
+  uint32_t bytes = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int k = tile_in * kTileIn + tile_k(j, t, i);
+    bytes |= (k < n_in ? (uint32_t)from[k] : 0) << (8 * i);
+  }
+  /* vector j / 2 of the lane, word 2 (j % 2), of row g + 8 the next */
+  size_t tile = (size_t)(row / kTileOut) * n_tiles_in + tile_in;
+  tiles[(tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
+}
+
+Status linear_fill_int8(const DeviceLinear *w, LinearPart part, int first_row, int n_rows, const void *staged,
+                        cudaStream_t stream, Error *err) {
+  int tiles_in = (int)align_up((size_t)w->n_in, kPadIn) / kTileIn;
+  dim3 grid((unsigned)n_rows, (unsigned)ceil_div(tiles_in, 16));
+  return launch(fill_tiles_int8, grid, 256, 0, stream, false, w->name, err, (uint32_t *)w->tiles, tiles_in,
+                part, first_row, w->n_in, (const uint8_t *)staged);
 }
 
 template <class T>
@@ -215,13 +300,19 @@ Status linear_fill_dense(const DeviceLinear *w, LinearPart part, int first_row, 
                 (uint16_t *)w->dense, w->stride, part, first_row, w->n_in, (const uint16_t *)staged);
 }
 
-__global__ void fill_bias(float *bias, LinearPart part, const float *staged) {
+__global__ void fill_by_row(float *to, LinearPart part, const float *staged) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row < part.n_out) bias[row_of_part(part, row)] = staged[row];
+  if (row < part.n_out) to[row_of_part(part, row)] = staged[row];
+}
+
+Status linear_fill_int8_scales(const DeviceLinear *w, LinearPart part, const float *staged,
+                               cudaStream_t stream, Error *err) {
+  return launch(fill_by_row, dim3((unsigned)ceil_div(part.n_out, 256)), 256, 0, stream, false, w->name, err,
+                (float *)w->scales, part, staged);
 }
 
 Status linear_fill_bias(const DeviceLinear *w, LinearPart part, const float *staged, cudaStream_t stream,
                         Error *err) {
-  return launch(fill_bias, dim3((unsigned)ceil_div(part.n_out, 256)), 256, 0, stream, false, w->name, err,
+  return launch(fill_by_row, dim3((unsigned)ceil_div(part.n_out, 256)), 256, 0, stream, false, w->name, err,
                 (float *)w->bias, part, staged);
 }

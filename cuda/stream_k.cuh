@@ -67,25 +67,31 @@ inline size_t partial_bytes(int n_blocks, int threads, int floats) {
   return (size_t)n_blocks * 2 * (size_t)threads * (size_t)floats * sizeof(float);
 }
 
+/* Sums are fp32 or int32; four move as one vector. */
+template <class Sum> struct Four;
+template <> struct Four<float> { typedef float4 Vector; };
+template <> struct Four<int> { typedef int4 Vector; };
+
 /* The block of kThreads threads that calls has summed steps [begin, end) of `tile` in acc. Returns whether
  * acc now holds the whole tile, in every thread alike. `sync` is a barrier of exactly those threads, `last`
  * shared memory. */
-template <int kFloats, int kThreads, class Sync>
-__device__ __forceinline__ bool combine(float (&acc)[kFloats], const Work &w, int block, int tile, int begin,
-                                        int end, int thread, float *partial, unsigned *counters, int *last,
+template <int kFloats, int kThreads, class Sum, class Sync>
+__device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int block, int tile, int begin,
+                                        int end, int thread, Sum *partial, unsigned *counters, int *last,
                                         Sync sync) {
   static_assert(kFloats % 4 == 0, "parts move as vectors of 16 bytes");
   if (begin == tile * w.n_steps && end == (tile + 1) * w.n_steps) return true;
   int first = block_of(w, tile * w.n_steps), final = block_of(w, (tile + 1) * w.n_steps - 1);
-  float4 *parts = (float4 *)partial + thread;
+  typedef typename Four<Sum>::Vector Vector;
+  Vector *parts = (Vector *)partial + thread;
   auto part = [&](int b) { /* a block's first tile is its part 0, any other its part 1 */
                            int which = first_step(w, b) / w.n_steps == tile ? 0 : 1;
                            return parts + (size_t)(2 * b + which) * (kFloats / 4) * kThreads;
   };
-  float4 *mine = part(block);
+  Vector *mine = part(block);
 #pragma unroll
   for (int i = 0; i < kFloats / 4; i++)
-    __stcg(mine + i * kThreads, make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]));
+    __stcg(mine + i * kThreads, Vector{acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]});
   sync();
   if (thread == 0) {
     *last = count_up(counters + tile) == (unsigned)(final - first);
@@ -98,10 +104,10 @@ __device__ __forceinline__ bool combine(float (&acc)[kFloats], const Work &w, in
 #pragma unroll
   for (int i = 0; i < kFloats; i++) acc[i] = 0;
   for (int b = first; b <= final; b++) {
-    const float4 *from = part(b);
+    const Vector *from = part(b);
 #pragma unroll
     for (int i = 0; i < kFloats / 4; i++) {
-      float4 v = __ldcg(from + i * kThreads);
+      Vector v = __ldcg(from + i * kThreads);
       acc[4 * i] += v.x;
       acc[4 * i + 1] += v.y;
       acc[4 * i + 2] += v.z;

@@ -5,7 +5,9 @@
 #include "cuda/supported.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/half.h"
 #include "model/layers.h"
 
 /* Rotary positions: all dimensions of each head, the same in every layer. */
@@ -34,18 +36,39 @@ const char *cuda_cannot_compute(const ModelConfig *c) {
   return beyond_positions(c);
 }
 
-/* Linear layers: dense, or 4 bits as AutoAWQ has them. */
-static const char *beyond_linear(const Linear *linear) {
-  if (linear->kind == LINEAR_INT8) return "layers that multiply int8 activations";
-  if (linear->kind != LINEAR_GROUPED) return NULL;
-  return linear->bits == 8 ? "weights of 8 bits" : "scales or zero points that AutoAWQ's layout cannot hold";
+/* Of a Linear's fp32 scales, that kernels read as fp16. Rounded, a number of fp16's usual range errs as
+ * rounding weights to fp16 does, in the square by 4.3e-8 of it; smaller ones err more, larger ones have none.
+ * Together they may err by 1e-7 of all scales' squares, a fifth of what products of fp16 are allowed. */
+static bool fp16_holds(const Linear *linear) {
+  const double most = 1e-7;
+  const int n_groups = linear->n_in / linear->group;
+  const size_t width = (size_t)linear->n_out + (size_t)linear->skip;
+  double lost = 0, all = 0;
+#pragma omp parallel for reduction(+ : lost, all)
+  for (int g = 0; g < n_groups; g++) {
+    const char *row = (const char *)linear->scales + (size_t)g * width * sizeof(float);
+    for (int o = 0; o < linear->n_out; o++) {
+      float scale;
+      memcpy(&scale, row + (size_t)o * sizeof scale, sizeof scale);
+      const double error = f16_to_float(float_to_f16(scale)) - scale;
+      lost += error * error;
+      all += (double)scale * scale;
+    }
+  }
+  return lost <= most * all;
+}
+
+/* Scales are looked at where they are made already (model_prepare()). */
+static const char *beyond_linear(const Model *model, const Linear *linear) {
+  if (linear->kind != LINEAR_GROUPED || !linear->scales || model->dummy || fp16_holds(linear)) return NULL;
+  return "scales that fp16 cannot hold";
 }
 
 static const char *beyond_weights(const Model *model) {
-  const char *beyond = beyond_linear(&model->head);
+  const char *beyond = beyond_linear(model, &model->head);
   for (int i = 0; !beyond && i < model->config.n_layers; i++)
     for (int which = 0; !beyond && which < N_LAYER_LINEARS; which++)
-      beyond = beyond_linear(layer_linear_const(&model->layers[i], which));
+      beyond = beyond_linear(model, layer_linear_const(&model->layers[i], which));
   return beyond;
 }
 

@@ -44,12 +44,27 @@ static void copy_with_threads(char *to, const char *from, size_t bytes, int n_th
   }
 }
 
+static void copy_rows_with_threads(char *to, const char *from, size_t n, size_t bytes, size_t step,
+                                   int n_threads) {
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+  for (size_t i = 0; i < n; i++) memcpy(to + i * bytes, from + i * step, bytes);
+}
+
 Status upload_add(Uploader *u, const void *from, size_t bytes, void **staged, Error *err) {
+  return upload_add_rows(u, from, 1, bytes, bytes, staged, err);
+}
+
+Status upload_add_rows(Uploader *u, const void *from, size_t n, size_t row_bytes, size_t step, void **staged,
+                       Error *err) {
+  const size_t bytes = n * row_bytes;
   if (bytes > u->slot_bytes - u->used)
     return error_set(err, STATUS_FAILED, "a piece of %zu bytes does not fit a loading buffer of %zu", bytes,
                      u->slot_bytes);
   size_t at = (size_t)u->next * u->slot_bytes + u->used;
-  copy_with_threads(u->pinned + at, from, bytes, u->n_threads);
+  if (step == row_bytes)
+    copy_with_threads(u->pinned + at, from, bytes, u->n_threads);
+  else
+    copy_rows_with_threads(u->pinned + at, from, n, row_bytes, step, u->n_threads);
   *staged = u->staged + at;
   u->used = (u->used + bytes + 255) / 256 * 256;
   return cuda_status(cudaMemcpyAsync(*staged, u->pinned + at, bytes, cudaMemcpyHostToDevice, u->stream),

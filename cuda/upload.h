@@ -33,6 +33,9 @@ void upload_close(Uploader *uploader);
  * the device (256-byte aligned). The sum over a piece, each rounded up to 256, is at most slot_bytes. */
 Status upload_begin(Uploader *uploader, Error *err);
 Status upload_add(Uploader *uploader, const void *from, size_t bytes, void **staged, Error *err);
+/* The same of n rows of row_bytes each, which are `step` bytes apart where they come from. */
+Status upload_add_rows(Uploader *uploader, const void *from, size_t n, size_t row_bytes, size_t step,
+                       void **staged, Error *err);
 /* Ends it, after the kernels that read it were enqueued on the stream. */
 Status upload_end(Uploader *uploader, Error *err);
 

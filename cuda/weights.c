@@ -13,13 +13,32 @@
 #include "cuda/random_weights.h"
 #include "cuda/upload.h"
 
+/* 4 bits whose zero points or scales AutoAWQ's layout cannot hold are 8 bits here. */
 static WeightType weight_type(const Linear *linear) {
-  if (linear->kind == LINEAR_AWQ) return WEIGHT_AWQ4;
+  switch (linear->kind) {
+  case LINEAR_AWQ: return WEIGHT_AWQ4;
+  case LINEAR_GROUPED: return WEIGHT_AWQ8;
+  case LINEAR_INT8: return WEIGHT_INT8;
+  case LINEAR_DENSE: break;
+  }
   return linear->dtype == DTYPE_F16 ? WEIGHT_F16 : linear->dtype == DTYPE_BF16 ? WEIGHT_BF16 : WEIGHT_F32;
 }
 
+static bool has_groups(const Linear *linear) {
+  return linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
+}
+
 static int linear_group(const Linear *linear) {
-  return linear->kind == LINEAR_AWQ ? linear->group : 0;
+  return has_groups(linear) ? linear->group : 0;
+}
+
+/* Bytes of n zero points, and of n scales, as a Linear has them. */
+static size_t zero_bytes(const Linear *linear, size_t n) {
+  return linear->kind == LINEAR_AWQ ? n / 2 : n;
+}
+
+static size_t scale_bytes(const Linear *linear, size_t n) {
+  return linear->kind == LINEAR_AWQ ? n * 2 : n * 4;
 }
 
 /* Whether both can be one matrix of the kernels: the same kind of weights, rows in whole slabs. */
@@ -38,13 +57,14 @@ typedef struct {
 
 static void need_slot(Layout *layout, const Linear *l) {
   size_t in = (size_t)l->n_in, out = (size_t)l->n_out, piece;
-  if (l->kind == LINEAR_AWQ) {
-    size_t groups = in / (size_t)l->group * out, rows = 64 * (out / 2);
-    piece = groups / 2 + groups * 2 + 512 > rows ? groups / 2 + groups * 2 + 512 : rows;
+  if (has_groups(l)) {
+    size_t n = in / (size_t)l->group * out, rows = 64 * out * (size_t)l->bits / 8;
+    size_t groups = zero_bytes(l, n) + scale_bytes(l, n) + 512;
+    piece = groups > rows ? groups : rows;
   } else {
-    piece = 8 * in * dtype_bytes(l->dtype);
+    piece = 8 * in * (l->kind == LINEAR_INT8 ? 1 : dtype_bytes(l->dtype));
   }
-  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias */
+  if (piece < out * sizeof(float)) piece = out * sizeof(float); /* a bias, scales of int8 */
   if (layout->slot_bytes < piece) layout->slot_bytes = piece;
 }
 
@@ -160,35 +180,49 @@ static Status fill_vector(Filler *f, const Vector *from, const float *to, Error 
   return STATUS_OK;
 }
 
+static Status fill_groups(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
+                          Error *err) {
+  Uploader *u = &f->uploader;
+  const size_t n_out = (size_t)from->n_out, width = n_out + (size_t)from->skip;
+  const size_t n = (size_t)(from->n_in / from->group);
+  void *zeros, *scales;
+  TRY(upload_begin(u, err));
+  TRY(upload_add_rows(u, from->qzeros, n, zero_bytes(from, n_out), zero_bytes(from, width), &zeros, err));
+  TRY(upload_add_rows(u, from->scales, n, scale_bytes(from, n_out), scale_bytes(from, width), &scales, err));
+  if (from->kind == LINEAR_AWQ)
+    TRY(linear_fill_groups(to, part, zeros, scales, u->stream, err));
+  else
+    TRY(linear_fill_groups_f32(to, part, zeros, scales, u->stream, err));
+  TRY(upload_end(u, err));
+  advance(f, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out));
+  return STATUS_OK;
+}
+
 static Status fill_quantised(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
                              Error *err) {
   Uploader *u = &f->uploader;
-  size_t row_bytes = (size_t)from->n_out / 2,
-         words = (size_t)(from->n_in / from->group) * (size_t)from->n_out / 8;
+  const bool widened = from->kind == LINEAR_GROUPED && from->bits == 4;
+  const size_t bits = (size_t)from->bits, row_bytes = (size_t)from->n_out * bits / 8,
+               step = row_bytes + (size_t)from->skip * bits / 8;
   int rows = (int)(u->slot_bytes / row_bytes / 64 * 64);
   for (int first = 0; first < from->n_in; first += rows) {
     int n = from->n_in - first < rows ? from->n_in - first : rows;
     void *staged;
     TRY(upload_begin(u, err));
-    TRY(upload_add(u, (const char *)from->qweight + (size_t)first * row_bytes, (size_t)n * row_bytes, &staged,
-                   err));
-    TRY(linear_fill_weights(to, part, first, n, staged, u->stream, err));
+    TRY(upload_add_rows(u, (const char *)from->qweight + (size_t)first * step, (size_t)n, row_bytes, step,
+                        &staged, err));
+    TRY((widened ? linear_fill_widened : linear_fill_weights)(to, part, first, n, staged, u->stream, err));
     TRY(upload_end(u, err));
     advance(f, (size_t)n * row_bytes);
   }
-  void *zeros, *scales;
-  TRY(upload_begin(u, err));
-  TRY(upload_add(u, from->qzeros, words * 4, &zeros, err));
-  TRY(upload_add(u, from->scales, words * 16, &scales, err));
-  TRY(linear_fill_groups(to, part, zeros, scales, u->stream, err));
-  TRY(upload_end(u, err));
-  advance(f, words * 20);
-  return STATUS_OK;
+  return fill_groups(f, to, part, from, err);
 }
 
-static Status fill_dense(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
+/* Dense and int8 matrices come row by row, in whole slabs. */
+static Status fill_rows(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from, Error *err) {
   Uploader *u = &f->uploader;
-  size_t row_bytes = (size_t)from->n_in * dtype_bytes(from->dtype),
+  const bool int8 = from->kind == LINEAR_INT8;
+  size_t row_bytes = (size_t)from->n_in * (int8 ? 1 : dtype_bytes(from->dtype)),
          rows_fit = u->slot_bytes / row_bytes / 8 * 8;
   int rows = rows_fit < (size_t)from->n_out ? (int)rows_fit : from->n_out;
   for (int first = 0; first < from->n_out; first += rows) {
@@ -197,16 +231,29 @@ static Status fill_dense(Filler *f, const DeviceLinear *to, LinearPart part, con
     TRY(upload_begin(u, err));
     TRY(upload_add(u, (const char *)from->weight + (size_t)first * row_bytes, (size_t)n * row_bytes, &staged,
                    err));
-    TRY(linear_fill_dense(to, part, first, n, staged, u->stream, err));
+    TRY((int8 ? linear_fill_int8 : linear_fill_dense)(to, part, first, n, staged, u->stream, err));
     TRY(upload_end(u, err));
     advance(f, (size_t)n * row_bytes);
   }
   return STATUS_OK;
 }
 
+static Status fill_int8_scales(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
+                               Error *err) {
+  const size_t bytes = (size_t)from->n_out * sizeof(float);
+  void *staged;
+  TRY(upload_begin(&f->uploader, err));
+  TRY(upload_add(&f->uploader, from->scales, bytes, &staged, err));
+  TRY(linear_fill_int8_scales(to, part, staged, f->uploader.stream, err));
+  TRY(upload_end(&f->uploader, err));
+  advance(f, bytes);
+  return STATUS_OK;
+}
+
 static Status fill_linear(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
                           Error *err) {
-  TRY(from->kind == LINEAR_AWQ ? fill_quantised(f, to, part, from, err) : fill_dense(f, to, part, from, err));
+  TRY(has_groups(from) ? fill_quantised(f, to, part, from, err) : fill_rows(f, to, part, from, err));
+  if (from->kind == LINEAR_INT8) TRY(fill_int8_scales(f, to, part, from, err));
   if (!from->bias.data) return STATUS_OK;
   Uploader *u = &f->uploader;
   void *staged;

@@ -8,6 +8,7 @@
 #include "commands/decimal.h"
 #include "commands/device.h"
 #include "commands/inspect.h"
+#include "model/layers.h"
 
 /* One more item of a line: "LABEL  item, item". */
 static Status add_item(Buffer *out, const char *label, bool *begun, const char *words, double number,
@@ -89,9 +90,23 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
   return print_other_ropes(out, config, err);
 }
 
+/* 4 bits that are no AWQ before their numbers were looked at: those with fp32 scales. */
+static bool has_wide_scales(const Model *model) {
+  const Linear *head = &model->head;
+  bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;
+  for (int i = 0; i < model->config.n_layers; i++)
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      wide = wide || (linear->kind == LINEAR_GROUPED && linear->bits == 4);
+    }
+  return wide;
+}
+
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err) {
   Error reason = {{0}};
   TRY(inspect_begin_line(out, "runs on", err));
-  if (device_gpu_computes(model, &reason)) return buffer_append_string(out, "CPU and GPU", err);
+  if (device_gpu_computes(model, &reason))
+    return buffer_printf(out, err, "CPU and GPU%s",
+                         has_wide_scales(model) ? ", there as 8 bits where scales are no F16 numbers" : "");
   return buffer_printf(out, err, "CPU; %s", reason.text);
 }

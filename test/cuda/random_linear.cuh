@@ -58,6 +58,11 @@ static __global__ void random_scales(__half *to, size_t n, uint64_t seed) {
     to[i] = __float2half_rn(0.002f + 0.02f * uniform(seed, i));
 }
 
+static __global__ void random_float_scales(float *to, size_t n, uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+    to[i] = 0.0002f + 0.002f * uniform(seed, i);
+}
+
 static __global__ void random_activations(__half *to, int n_tokens, int n_in, int stride, uint64_t seed) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)n_tokens * stride;
        i += (size_t)gridDim.x * blockDim.x) {
@@ -83,9 +88,9 @@ static __global__ void random_dense(void *to, WeightType type, size_t n, uint64_
 struct Stored {
   WeightType type;
   int n_in, n_out, group;
-  uint32_t *weights; /* u32 [n_in][n_out / 8], u8 [n_in][n_out], or the dense matrix */
+  uint32_t *weights; /* u32 [n_in][n_out / 8], u8 [n_in][n_out], i8 [n_out][n_in], or the dense matrix */
   uint32_t *zeros;
-  __half *scales;
+  __half *scales; /* of int8 weights: float [n_out] */
 };
 
 inline bool is_quantised(WeightType type) {
@@ -93,16 +98,23 @@ inline bool is_quantised(WeightType type) {
 }
 
 inline size_t stored_weight_bytes(WeightType type, size_t weights) {
-  return type == WEIGHT_AWQ4   ? weights / 2
-         : type == WEIGHT_AWQ8 ? weights
-         : type == WEIGHT_F32  ? 4 * weights
-                               : 2 * weights;
+  return type == WEIGHT_AWQ4                          ? weights / 2
+         : type == WEIGHT_AWQ8 || type == WEIGHT_INT8 ? weights
+         : type == WEIGHT_F32                         ? 4 * weights
+                                                      : 2 * weights;
 }
 
 inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uint64_t seed) {
   Stored s = {type, n_in, n_out, group, nullptr, nullptr, nullptr};
   size_t bytes = stored_weight_bytes(type, (size_t)n_in * n_out);
   CUDA_OK(cudaMalloc((void **)&s.weights, bytes + 16));
+  if (type == WEIGHT_INT8) {
+    CUDA_OK(cudaMalloc((void **)&s.scales, (size_t)n_out * 4));
+    random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
+    random_float_scales<<<64, 256>>>((float *)s.scales, (size_t)n_out, seed + 2);
+    CUDA_OK(cudaGetLastError());
+    return s;
+  }
   if (!is_quantised(type)) {
     random_dense<<<1024, 256>>>(s.weights, type, (size_t)n_in * n_out, seed);
     return s;
@@ -148,6 +160,13 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paire
         MUST(linear_fill_weights(w, part, half, s->n_in - half, (char *)s->weights + row * half, stream,
                                  &error));
       MUST(linear_fill_groups(w, part, s->zeros, s->scales, stream, &error));
+    } else if (s->type == WEIGHT_INT8) {
+      int half = s->n_out > 24 ? 24 : s->n_out;
+      MUST(linear_fill_int8(w, part, 0, half, s->weights, stream, &error));
+      if (half < s->n_out)
+        MUST(linear_fill_int8(w, part, half, s->n_out - half, (char *)s->weights + (size_t)half * s->n_in,
+                              stream, &error));
+      MUST(linear_fill_int8_scales(w, part, (const float *)s->scales, stream, &error));
     } else {
       MUST(linear_fill_dense(w, part, 0, s->n_out, s->weights, stream, &error));
     }

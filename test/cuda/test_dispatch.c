@@ -127,6 +127,14 @@ static void int8_activations_are_asked_for(void **state) {
   assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_INT8), "none");
 }
 
+/* linear.cu asks for int8 activations where weights are int8, whatever the user says. */
+static void int8_weights_have_a_row_of_their_own(void **state) {
+  (void)state;
+  assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
+  assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 4096), WEIGHT_INT8, 0, ACT_INT8), "int8_token");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_F16), "none");
+}
+
 static void dense_weights_choose_by_type(void **state) {
   (void)state;
   assert_string_equal(chosen_for(h200(2), WEIGHT_F16, 0, ACT_F16), "dense_rows");
@@ -245,6 +253,7 @@ int main(void) {
       cmocka_unit_test(eight_bits_take_what_there_is_for_them),
       cmocka_unit_test(odd_groups_are_never_refused),
       cmocka_unit_test(int8_activations_are_asked_for),
+      cmocka_unit_test(int8_weights_have_a_row_of_their_own),
       cmocka_unit_test(dense_weights_choose_by_type),
       cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
       cmocka_unit_test(a_row_can_be_forced_beyond_its_range),

@@ -19,6 +19,8 @@
  *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
  *     < 1e-9 too, values below 2^-14 (of +-0.05) losing at most 2^-25.
  *   int8 rows: against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
+ *   int8_token: the same with one sum of all inputs, which is rounded to fp32 once, as are the product of the
+ *     scales and that of both: (3 * 2^-24)^2 = 3.2e-14 at most.
  * All are inside the 5e-7 that fp16 activations are allowed. Two runs, the second with dependent launch, must
  * agree to the bit, and nothing past the outputs may be written. */
 #include <math.h>
@@ -74,6 +76,8 @@ __global__ void expand(Stored s, double *w, int n_rows, int row0) {
       v = ((const float *)s.weights)[dense];
     else if (s.type == WEIGHT_F16)
       v = __half2float(((const __half *)s.weights)[dense]);
+    else if (s.type == WEIGHT_INT8)
+      v = ((const int8_t *)s.weights)[dense] * (double)((const float *)s.scales)[o];
     else if (s.type == WEIGHT_BF16)
       v = __uint_as_float((uint32_t)((const uint16_t *)s.weights)[dense] << 16);
     else
@@ -108,19 +112,28 @@ __global__ void multiply_double(const double *w, const double *x, double *y, int
         y[(size_t)(m0 + ty + 16 * a) * n_out + o0 + tx + 16 * b] = sum[a][b];
 }
 
-/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, by the definition in
- * int8_act.cu. */
+/* The definitions of int8_act.cu, for blocks of inputs, and of int8_token.cu, for whole rows. */
+__device__ static float int8_step(float top, bool whole) {
+  return whole ? top > 0 ? top / 127.5f : 0x1p-23f : top / 127.0f;
+}
+
+__device__ static float int8_rounded(float v, float top, bool whole) {
+  return whole ? fminf(rintf(v / int8_step(top, true)), 127.0f) : top > 0 ? rintf(v * (127.0f / top)) : 0.0f;
+}
+
+/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, in whole rows where block < 0.
+ */
 __global__ void expand_x(const __half *x, int stride, double *to, int n_in, int n_tokens, int block) {
-  int width = block ? block : 128, n_blocks = (n_in + width - 1) / width;
+  int width = block > 0 ? block : block ? n_in : 128, n_blocks = (n_in + width - 1) / width;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_blocks * n_tokens; i += gridDim.x * blockDim.x) {
     int token = i / n_blocks, k0 = i % n_blocks * width, k1 = min(n_in, k0 + width);
     const __half *row = x + (size_t)token * stride;
     float top = 0;
     for (int k = k0; k < k1; k++) top = fmaxf(top, fabsf(__half2float(row[k])));
-    float inverse = top > 0 ? 127.0f / top : 0, d = top / 127.0f;
+    float d = int8_step(top, block < 0);
     for (int k = k0; k < k1; k++) {
       float v = __half2float(row[k]);
-      to[(size_t)token * n_in + k] = block ? (double)d * rintf(v * inverse) : v;
+      to[(size_t)token * n_in + k] = block ? (double)d * int8_rounded(v, top, block < 0) : v;
     }
   }
 }
@@ -158,11 +171,12 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},        {"awq_small_batch", 1e-7, 1e18},
-    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},     {"awq_dequant", 2.5e-7, 1e18},
-    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10},   {"awq_plain", 1e-9, 2e9},
-    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},       {"int8_dp4a", 1e-10, 5e10},
-    {"dense_rows", 1e-9, 1e18},          {"dense_converted", 1e-9, 1e18}, {"dense_cublas", 1e-9, 1e18},
+    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},      {"awq_small_batch", 1e-7, 1e18},
+    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},
+    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10}, {"awq_plain", 1e-9, 2e9},
+    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
+    {"int8_token", 3.2e-14, 1e18},       {"dense_rows", 1e-9, 1e18},    {"dense_converted", 1e-9, 1e18},
+    {"dense_cublas", 1e-9, 1e18},
 };
 
 static const Limit *limit_of(const char *row) {
@@ -178,8 +192,9 @@ struct Worst {
 
 static Worst worst[sizeof limits / sizeof *limits];
 
-static int int8_block(int group) {
-  return group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
+static int int8_block(const DeviceLinear &w) {
+  int group = w.group;
+  return w.type == WEIGHT_INT8 ? -1 : group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
 }
 
 /* Runs the matrix of the stored parts, stacked, under every row that can, for all token counts. */
@@ -204,8 +219,8 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
   for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
     expand<<<4096, 256, 0, stream>>>(parts[i], wd, w.n_out, row);
   dim3 grid((unsigned)(w.n_out + 63) / 64, (unsigned)(most + 63) / 64);
-  for (int i = 0; i < (is_quantised(w.type) ? 2 : 1); i++) {
-    expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w.group) : 0);
+  for (int i = 0; i < (is_quantised(w.type) || w.type == WEIGHT_INT8 ? 2 : 1); i++) {
+    expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
     multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
   }
   CUDA_OK(cudaGetLastError());
@@ -428,7 +443,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   random_activations<<<64, 256, 0, stream>>>(x, n_tokens, n_in, n_in, 13);
   for (int i = 0, row = 0; i < n_parts; row += n_out[i++])
     expand<<<64, 256, 0, stream>>>(parts[i], wd, total, row);
-  expand_x<<<64, 128, 0, stream>>>(x, n_in, xd, n_in, n_tokens, 0);
+  expand_x<<<64, 128, 0, stream>>>(x, n_in, xd, n_in, n_tokens, type == WEIGHT_INT8 ? -1 : 0);
   multiply_double<<<dim3((unsigned)(total + 63) / 64, (unsigned)(n_tokens + 63) / 64), 256, 0, stream>>>(
       wd, xd, yd, n_in, total, n_tokens);
   std::vector<double> ref((size_t)total * n_tokens);
@@ -438,7 +453,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   const LinearRow *rows = linear_rows(&n_rows);
   for (int r = 0; r < n_rows; r++) {
     const LinearRow *chosen;
-    if (!wanted(rows[r].name) || rows[r].act == ACT_INT8 ||
+    if (!wanted(rows[r].name) || (rows[r].act == ACT_INT8 && type != WEIGHT_INT8) ||
         linear_choice(context, &w, ACT_F16, n_tokens, rows[r].name, &chosen, &error) != STATUS_OK)
       continue;
     MUST(linear_prepare(context, &w, ACT_F16, n_tokens, rows[r].name, &error));
@@ -480,9 +495,52 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   cudaFree(y);
 }
 
+/* Rows of x that are all zeros, hold an infinity or a NaN: their products are 0 and NaN, no others'. */
+static void check_strange_rows(void) {
+  const int n_in = 200, n_out = 24, n_tokens = 5;
+  Stored s = stored_random(WEIGHT_INT8, n_in, n_out, 1, 8);
+  DeviceLinear w;
+  void *memory = place(&w, &s, 1, false, NULL, "strange", stream);
+  std::vector<__half> x((size_t)n_tokens * n_in);
+  for (size_t i = 0; i < x.size(); i++) x[i] = __float2half_rn(activation(3, (int)i / n_in, (int)i % n_in));
+  __half *xd;
+  float *yd;
+  std::vector<float> y[2];
+  CUDA_OK(cudaMalloc((void **)&xd, x.size() * 2));
+  CUDA_OK(cudaMalloc((void **)&yd, (size_t)n_tokens * n_out * 4));
+  MUST(linear_prepare(context, &w, ACT_INT8, n_tokens, NULL, &error));
+  for (int strange = 0; strange < 2; strange++) {
+    if (strange) {
+      for (int k = 0; k < n_in; k++) x[(size_t)k] = __float2half_rn(0.0f);
+      x[(size_t)2 * n_in + 150] = __float2half_rn(-INFINITY);
+      x[(size_t)4 * n_in + 7] = __float2half_rn(NAN);
+    }
+    CUDA_OK(cudaMemcpyAsync(xd, x.data(), x.size() * 2, cudaMemcpyHostToDevice, stream));
+    LinearCall call = {&w, xd, n_in, n_tokens, LINEAR_TO_F32, yd, n_out, ACT_F16, false, NULL, 0};
+    MUST(linear_run(context, &call, &error));
+    y[strange].resize((size_t)n_tokens * n_out);
+    CUDA_OK(cudaMemcpyAsync(y[strange].data(), yd, y[strange].size() * 4, cudaMemcpyDeviceToHost, stream));
+    CUDA_OK(cudaStreamSynchronize(stream));
+  }
+  int wrong = 0;
+  for (int i = 0; i < n_tokens * n_out; i++) {
+    float before = y[0][(size_t)i], after = y[1][(size_t)i];
+    int row = i / n_out;
+    wrong += row == 0 ? after != 0 : row == 2 || row == 4 ? !isnan(after) : after != before || after == 0;
+  }
+  if (wrong) {
+    printf("FAIL int8_token: %d products of rows of zeros, infinities and NaN are wrong\n", wrong);
+    failures++;
+  }
+  stored_free(&s);
+  cudaFree(memory);
+  cudaFree(xd);
+  cudaFree(yd);
+}
+
 static void check_all_outputs(void) {
   const int stacked[] = {136, 24, 40}, paired[] = {200, 200};
-  const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
+  const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
   for (WeightType type : types)
     for (int tokens : {1, 3, 7, 16, 40, 130, 300})
       for (int bias = 0; bias < 2; bias++) {
@@ -513,11 +571,15 @@ static void check_few(void) {
     check_dequantise(type, 192, 48, 32);
     for (const int *s : shapes) check_shape(type, s[0], s[1], s[2], counts, n_counts, 0);
   }
+  for (const int *s : shapes) check_shape(WEIGHT_INT8, s[0], s[1], 0, counts, n_counts, 0);
+  check_shape(WEIGHT_INT8, 77, 21, 0, counts, n_counts, 0); /* rows of bytes and of outputs at odd places */
+  check_shape(WEIGHT_INT8, 320, 40, 0, counts + 4, 2, 3);
+  check_strange_rows();
   for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
     check_shape(type, 172, 24, 0, counts, n_counts, 0);
   const int stacked[] = {24, 16, 8}, paired[] = {24, 24};
   for (int tokens : {1, 3, 40})
-    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_F16}) {
+    for (WeightType type : {WEIGHT_AWQ4, WEIGHT_INT8, WEIGHT_F16}) {
       for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
         check_outputs(type, 192, stacked, 3, false, output, true, tokens);
       check_outputs(type, 192, paired, 2, true, LINEAR_SWIGLU_F16, true, tokens);
@@ -539,6 +601,7 @@ static void check_all(bool sweep) {
   const int few[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100, 129, 300, 513};
   const int n_few = sizeof few / sizeof *few;
   printf("outputs\n");
+  check_strange_rows();
   check_all_outputs();
   printf("awkward shapes\n");
   const int awkward[][3] = {{576, 1000, 64},  {576, 1000, 32}, {576, 1000, 96}, {576, 1000, 576},
@@ -547,12 +610,13 @@ static void check_all(bool sweep) {
                             {448, 24, 224},   {4096, 8, 32}};
   for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
     for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], few, n_few, 0);
-  for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
+  for (WeightType type : {WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
     for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], few, n_few, 0);
   printf("layers\n");
   if (!sweep) {
     check_shape(WEIGHT_AWQ4, 4096, 4096, 128, few, n_few, 20);
     check_shape(WEIGHT_AWQ8, 4096, 1024, 128, few, n_few, 20);
+    check_shape(WEIGHT_INT8, 4096, 4096, 0, few, n_few, 20);
     check_shape(WEIGHT_AWQ4, 2560, 6144, 64, few, n_few, 20);
     check_shape(WEIGHT_AWQ4, 12288, 4096, 32, few, n_few, 20);
   } else {
@@ -560,7 +624,7 @@ static void check_all(bool sweep) {
       for (int group : {32, 64, 128, s[0]})
         if (s[0] % group == 0) check_shape(WEIGHT_AWQ4, s[0], s[1], group, all, n_all, 0);
     for (int group : {32, 128}) check_shape(WEIGHT_AWQ8, 4096, 6144, group, all, n_all, 0);
-    for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
+    for (WeightType type : {WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
       check_shape(type, 4096, 6144, 0, all, n_all, 0);
   }
 }

@@ -1,8 +1,11 @@
-"""Quantised layouts on the GPU: those that become 4 bits as AutoAWQ has them run there, near Hugging Face's logits on
-the dequantised weights; the others are refused by name.
+"""Quantised layouts on the GPU: all that the CPU runs, near Hugging Face's logits on the dequantised weights, but of
+architectures that GPUs do not compute, which are refused by name.
 
-test/commands/test_layouts.py has all of them on the CPU. The bound is the project's: a mean KL of 1e-4, the same top
-token wherever the reference's two best differ by 0.05 or more; fp16 activations alone cost some 1e-6.
+test/commands/test_layouts.py has the same on the CPU. The bound is the project's: a mean KL of 1e-4, the same top
+token wherever the reference's two best differ by 0.05 or more; fp16 activations alone cost some 1e-6. Where they are
+rounded to int8, what fp16 rounds before falls the other way now and then, and spreads: the same in fp32 by torch, with
+only x rounded to fp16 first, is as far from the reference (1.9e-3, of a rounding that costs 2.8e-3). Then the mean KL is
+within twice what the rounding itself costs, and test_linear.cu holds each product to its definition.
 Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 """
 import json
@@ -21,13 +24,11 @@ import compare  # noqa: E402  (from scripts/)
 
 DATA = ROOT / "test" / "data"
 LAYOUTS = sorted(path for path in (DATA / "layouts").iterdir())
-RUN = ["autoround-awq", "autoround-gptq", "autoround-own", "awq-bf16-scales", "awq-head", "awq-symmetric",
-       "gptq-asymmetric", "gptq-symmetric", "gptq-v2", "gptq-whole", "packed-4-128", "packed-4-32", "packed-4-64",
-       "packed-4-channel"]
-REFUSED = [path.name for path in LAYOUTS if path.name not in RUN]
-if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU
-    RUN = ["awq-head", "gptq-asymmetric", "packed-4-channel"]
+REFUSED = ["gptq-phi3", "packed-4-phi3"]
+RUN = [path.name for path in LAYOUTS if path.name not in REFUSED]
+ALL = os.environ.get("AUK_TEST_SIZE") != "few"  # few: an emulated GPU
 BOUND = 1e-4
+ROUNDED = [name for name in RUN if "activations" in name]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,8 +54,8 @@ def evaluate(auk, tmp_path):
     return run_it
 
 
-@pytest.mark.parametrize("name", RUN)
-@pytest.mark.parametrize("chunk", ["64", "1"])  # many rows at a time, and one: other kernels
+@pytest.mark.parametrize("name", [name for name in RUN if name not in ROUNDED])
+@pytest.mark.parametrize("chunk", ["64", "1"] if ALL else ["64"])  # many rows at a time, and one: other kernels
 def test_equals_transformers(evaluate, tmp_path, name, chunk):
     done = evaluate(name, "--kv", "f32", "--chunk", chunk)
     assert done.returncode == 0, done.stderr
@@ -65,6 +66,20 @@ def test_equals_transformers(evaluate, tmp_path, name, chunk):
     assert agreeing == decided
 
 
+@pytest.mark.parametrize("name", ROUNDED)
+@pytest.mark.parametrize("chunk", ["64", "1"] if ALL else ["1"])
+def test_rounded_activations_stay_near(evaluate, tmp_path, name, chunk):
+    done = evaluate(name, "--kv", "f32", "--chunk", chunk)
+    assert done.returncode == 0, done.stderr
+    reference = np.load(DATA / "layouts" / name / "reference.npz")
+    logits = np.load(tmp_path / "logits.npy")
+    cost = compare.kl(reference["logits"], reference["exact"]).mean()
+    distance = compare.kl(reference["logits"], logits).mean()
+    print(f"mean KL {distance:.1e}, of the rounding {cost:.1e}")
+    assert distance <= 2 * cost
+    assert compare.kl(reference["exact"], logits).mean() >= cost / 2, "activations that are not rounded"
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_kernel_computes_is_refused_by_name(evaluate, tmp_path, name):
     done = evaluate(name)
@@ -73,7 +88,6 @@ def test_what_no_kernel_computes_is_refused_by_name(evaluate, tmp_path, name):
 
 
 def test_inspect_agrees(auk):
-    """But for what only the numbers tell: a zero point that is too large."""
     for path in LAYOUTS:
         report = json.loads(subprocess.run([*auk, "inspect", path, "--json"], capture_output=True, check=True).stdout)
-        assert ("cuda" in report["runs_on"]) == (path.name not in REFUSED or path.name == "gptq-zero-16"), path.name
+        assert ("cuda" in report["runs_on"]) == (path.name not in REFUSED), path.name

@@ -88,27 +88,63 @@ static void what_they_do_not_is_refused_by_name(void **state) {
   refused(config, "rotary positions that differ by layer");
 }
 
-static void weights_without_a_kernel_are_refused(void **state) {
+/* One layer's scales, of which the last is as given and the others are 0.01. */
+static Status with_scales(float last, bool dummy, Error *err) {
+  float scales[2][8];
+  for (int i = 0; i < 16; i++) scales[i / 8][i % 8] = 0.01f;
+  scales[1][7] = last;
+  Linear *linear = &layers[N_LAYERS - 1].up;
+  *linear =
+      (Linear){.kind = LINEAR_GROUPED, .bits = 8, .n_in = 64, .n_out = 8, .group = 32, .scales = scales};
+  const Model model = {.config = like_qwen3(), .layers = layers, .dummy = dummy};
+  const Status status = cuda_check_model(&model, err);
+  *linear = (Linear){0};
+  return status;
+}
+
+/* Kernels have them as fp16: numbers of its usual range, and smaller ones where larger ones are. */
+static void scales_beyond_fp16_are_refused(void **state) {
   (void)state;
-  Linear *last = &layers[N_LAYERS - 1].up;
-  *last = (Linear){.kind = LINEAR_AWQ, .bits = 4};
   Error err;
-  Model model = {.config = like_qwen3(), .layers = layers};
+  assert_int_equal(with_scales(0.02f, false, &err), STATUS_OK);
+  assert_int_equal(with_scales(-65504, false, &err), STATUS_OK);
+  assert_int_equal(with_scales(1e-7f, false, &err), STATUS_OK);
+  assert_int_equal(with_scales(65536, false, &err), STATUS_MODEL);
+  assert_string_equal(err.text,
+                      "Qwen3ForCausalLM has scales that fp16 cannot hold, which GPUs do not compute yet");
+  assert_int_equal(with_scales(65536, true, &err), STATUS_OK); /* there is nothing to look at */
+  float tiny[16];
+  for (int i = 0; i < 16; i++) tiny[i] = 1e-6f;
+  Linear *linear = &layers[0].q;
+  *linear = (Linear){.kind = LINEAR_GROUPED, .bits = 8, .n_in = 64, .n_out = 8, .group = 32, .scales = tiny};
+  refused(like_qwen3(), "scales that fp16 cannot hold");
+  linear->scales = NULL; /* before model_prepare() */
+  const Model model = {.config = like_qwen3(), .layers = layers};
   assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
-  *last = (Linear){.kind = LINEAR_GROUPED, .bits = 8};
-  refused(like_qwen3(), "weights of 8 bits");
-  *last = (Linear){.kind = LINEAR_GROUPED, .bits = 4};
-  refused(like_qwen3(), "scales or zero points that AutoAWQ's layout cannot hold");
-  *last = (Linear){.kind = LINEAR_INT8, .bits = 8};
-  refused(like_qwen3(), "layers that multiply int8 activations");
-  *last = (Linear){0};
+  *linear = (Linear){0};
+}
+
+static void every_kind_of_weights_has_a_kernel(void **state) {
+  (void)state;
+  static const Linear kinds[] = {{.kind = LINEAR_AWQ, .bits = 4},
+                                 {.kind = LINEAR_GROUPED, .bits = 4},
+                                 {.kind = LINEAR_GROUPED, .bits = 8},
+                                 {.kind = LINEAR_INT8, .bits = 8}};
+  Error err;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    layers[N_LAYERS - 1].up = kinds[i];
+    const Model model = {.config = like_qwen3(), .layers = layers};
+    assert_int_equal(cuda_check_model(&model, &err), STATUS_OK);
+  }
+  layers[N_LAYERS - 1].up = (Linear){0};
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_kernels_compute_is_taken),
       cmocka_unit_test(what_they_do_not_is_refused_by_name),
-      cmocka_unit_test(weights_without_a_kernel_are_refused),
+      cmocka_unit_test(every_kind_of_weights_has_a_kernel),
+      cmocka_unit_test(scales_beyond_fp16_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,15 +64,15 @@ inline void multiply_halves(unsigned char (*values)[64]) {
   }
 }
 
-/* c[16][8] += a[16][32] b[32][8] of bytes. */
-inline void multiply_bytes(unsigned char (*values)[64]) {
-  uint8_t a[16][32];
+/* c[16][8] += a[16][32] b[32][8] of bytes: those of a are Byte, signed or not, those of b signed. */
+template <class Byte> void multiply_bytes(unsigned char (*values)[64]) {
+  Byte a[16][32];
   int8_t b[32][8];
   for (int lane = 0; lane < 32; lane++) {
     const Fragments<int> *f = (const Fragments<int> *)values[lane];
     int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 4; i++)
-      for (int e = 0; e < 4; e++) a[g + i % 2 * 8][4 * t + e + i / 2 * 16] = (uint8_t)(f->a[i] >> 8 * e);
+      for (int e = 0; e < 4; e++) a[g + i % 2 * 8][4 * t + e + i / 2 * 16] = (Byte)(f->a[i] >> 8 * e);
     for (int i = 0; i < 2; i++)
       for (int e = 0; e < 4; e++) b[4 * t + e + i * 16][g] = (int8_t)(f->b[i] >> 8 * e);
   }
@@ -92,7 +92,12 @@ inline void mma_f16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
 
 inline void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   emulator::Fragments<int> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
-  emulator::meet(~0u, &f, sizeof f, emulator::multiply_bytes, "mma m16n8k32");
+  emulator::meet(~0u, &f, sizeof f, emulator::multiply_bytes<uint8_t>, "mma m16n8k32");
+}
+
+inline void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::Fragments<int> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  emulator::meet(~0u, &f, sizeof f, emulator::multiply_bytes<int8_t>, "mma m16n8k32");
 }
 
 /* Lane l gets row l / 4, halves 2 (l % 4) and the next, of each of the four matrices. */
