@@ -37,8 +37,8 @@ typedef struct {
 } Attention;
 
 /* The family for n_tokens rows: decode while its columns (rows x query heads of a KV head) fit in 32 and
- * head_dim is 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else, and where
- * a block of the others has not enough shared memory. */
+ * head_dim is 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else, and
+ * where a block of the others has not enough shared memory. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 const char *attention_family_name(AttentionFamily family);

@@ -15,7 +15,7 @@ case ${1:-} in
 *) target=$1 && shift ;;
 esac
 
-CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' # the Makefile's variables that change what is looked for
+CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' # the Makefile's, that change what is needed
 for setting in "$@"; do
   case $setting in
   CC=*) CC=${setting#*=} ;;

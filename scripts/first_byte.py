@@ -1,9 +1,9 @@
 """first_byte.py - how long a program takes from its start to the first byte on its standard output.
 
-usage: first_byte.py [-r RUNS] PROGRAM [ARGUMENT ...]     e.g. first_byte.py build/auk -m MODEL -p "Why is the sky blue?"
+usage: first_byte.py [-r RUNS] PROGRAM [ARGUMENT ...]   e.g. first_byte.py build/auk -m MODEL -p "Why is the sky blue?"
 
-Starts the program RUNS times (11 unless said), reads one byte of each, ends it, and prints the median, the least and the
-most in milliseconds. The first run only warms the page cache and is not counted.
+Starts the program RUNS times (11 unless said), reads one byte of each, ends it, and prints the median, the least and
+the most in milliseconds. The first run only warms the page cache and is not counted.
 """
 import argparse
 import os

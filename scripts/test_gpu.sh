@@ -1,7 +1,9 @@
 #!/bin/sh
 # test_gpu.sh - runs the tests that need a GPU, from what `make gpu-programs` built (here, or elsewhere with STATIC=1).
 #
-# usage: test_gpu.sh BUILD [few]      (few: what an emulated GPU does in a minute.) Needs python3 with pytest and numpy. Ends with "N passed, N failed".
+# usage: test_gpu.sh BUILD [few]      few: what an emulated GPU does in a minute
+#
+# Needs python3 with pytest and numpy. Ends with "N passed, N failed".
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?usage: test_gpu.sh BUILD [few]} size=${2:-}
 passed=0 failed=0
@@ -23,7 +25,8 @@ for program in "$build"/test/cuda/test_*; do
   fi
 done
 echo "== test/cuda/test_*.py"
-AUK=${AUK:-$build/auk} AUK_TEST_SIZE=$size "${PYTHON:-python3}" -m pytest -q -rs -p no:cacheprovider test/cuda >"$build/test_gpu.log" 2>&1
+AUK=${AUK:-$build/auk} AUK_TEST_SIZE=$size \
+  "${PYTHON:-python3}" -m pytest -q -rs -p no:cacheprovider test/cuda >"$build/test_gpu.log" 2>&1
 status=$?
 cat "$build/test_gpu.log"
 summary=$(tail -n 1 "$build/test_gpu.log")

@@ -3,9 +3,9 @@ its own, and every such run must end as the program promises.
 
     torture.py PROGRAM [--cuda] [--every N] [--only WORD] [--jobs N]
 
-PROGRAM is an auk that test/torture/faults.c is linked into, built with sanitizers. For each scenario below and each kind
-of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left (--every N: only each Nth
-of them, begun at another place for each scenario; the whole takes minutes, CI takes a sample). What must hold:
+PROGRAM is an auk that test/torture/faults.c is linked into, built with sanitizers. For each scenario below and each
+kind of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing until there is none left (--every N: only
+each Nth of them, begun at another place for each kind; the whole takes minutes, CI takes a sample). What must hold:
 
   - the exit status is a documented one, and not that of a signal or a sanitizer;
   - a failure is told in one line on standard error that begins with "auk: "; no failure leaves standard output as it is
@@ -13,8 +13,8 @@ of them, begun at another place for each scenario; the whole takes minutes, CI t
   - a file that was to be written is whole or not there, and nothing else is left beside it;
   - the same command without a fault then gives what it always gave.
 
---cuda is for a PROGRAM on the emulated GPU (make EMULATE=1): calls of CUDA fail there, the Nth and all after it, as on a
-device that is lost.
+--cuda is for a PROGRAM on the emulated GPU (make EMULATE=1): calls of CUDA fail there, the Nth and all after it, as on
+a device that is lost.
 """
 import argparse
 import concurrent.futures
@@ -55,7 +55,7 @@ SCENARIOS = [
     ("man", ["man"], None),
 ]
 CUDA_SCENARIOS = [
-    ("gpu", ["-m", MODEL, "--device", "cuda", "-p", "Once upon a time", "-n", "3", "--temp", "0.7", "--seed", "1"], None),
+    ("gpu", ["-m", MODEL, "--device", "cuda", "-p", "Once upon", "-n", "3", "--temp", "0.7", "--seed", "1"], None),
     ("gpu eval", ["eval", "-m", MODEL, "--device", "cuda", "-f", "{dir}/text", "--logits-out", "{out}"], None),
 ]
 
@@ -91,7 +91,8 @@ def run(program, scenario, folder, fault=None):
 
 
 def written(folder):
-    return {str(p.relative_to(folder / "out")): p.read_bytes() for p in sorted((folder / "out").rglob("*")) if p.is_file()}
+    out = folder / "out"
+    return {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
 
 
 def complaint(process, files, whole, whole_files):
@@ -172,7 +173,8 @@ def main():
         for scenario in CUDA_SCENARIOS if options.cuda else SCENARIOS:
             if options.only and options.only not in scenario[0]:
                 continue
-            total, counts, wrong = torture(options.program, scenario, ("cuda",) if options.cuda else KINDS, options.every, options.jobs,
+            kinds = ("cuda",) if options.cuda else KINDS
+            total, counts, wrong = torture(options.program, scenario, kinds, options.every, options.jobs,
                                            pathlib.Path(home))
             print(f"{scenario[0]}: {total} faults {json.dumps(counts)}, {len(wrong)} wrong", flush=True)
             for kind, n, what, errors in wrong[:20]:

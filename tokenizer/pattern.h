@@ -24,8 +24,8 @@ bool pattern_matches_empty(const Pattern *pattern);
 Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
                      size_t shift, SpanList *spans, Error *err);
 
-/* So long may a tokenizer's steps make a text of this size: sixty of them that double it fill no memory. Those
- * in use make three bytes of one, and a compatibility form at most eleven. */
+/* So long may a tokenizer's steps make a text of this size: sixty of them that double it fill no memory.
+ * Those in use make three bytes of one, and a compatibility form at most eleven. */
 size_t growth_limit(size_t size);
 Status growth_refused(size_t limit, Error *err); /* STATUS_MODEL */
 

@@ -17,9 +17,9 @@
 #include "tokenizer/kinds.h"
 #include "tokenizer/regex_parse.h"
 
-/* An expression that backtracks more often than this for one match is given up: some hundredths of a second for
- * a short text, as in the reference, some seconds for the longest. Splitting patterns stay below a few steps a
- * character. */
+/* An expression that backtracks more often than this for one match is given up: some hundredths of a second
+ * for a short text, as in the reference, some seconds for the longest. Splitting patterns stay below a few
+ * steps a character. */
 static uint32_t match_limit(size_t size) {
   if (size > 1000000) return 1000000000;
   return size > 10000 ? 1000 * (uint32_t)size : 10000000;
@@ -180,8 +180,8 @@ static Status check_time(const Regex *regex, Deadline *deadline, Error *err) {
   return error_set(err, STATUS_MODEL, "%s: regular expression: matching takes too long", regex->where);
 }
 
-/* Finds the next match at or behind `from`, looking for its beginning in a thousand characters at a time: false
- * in *found where there is none. */
+/* Finds the next match at or behind `from`, looking for its beginning in a thousand characters at a time:
+ * false in *found where there is none. */
 static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, Deadline *deadline,
                    bool *found, size_t *start, size_t *end, Error *err) {
   int result;

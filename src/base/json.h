@@ -93,7 +93,8 @@ bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer t
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* passes over any value and gives its text */
 
 /* Appends text[0..size) as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; control characters,
- * U+007F..U+009F, U+2028 and U+2029 are written as \n, \t and the like or as \uXXXX, everything else as it is. */
+ * U+007F..U+009F, U+2028 and U+2029 are written as \n, \t and the like or as \uXXXX, everything else as it
+ * is. */
 Status json_write_string(Buffer *out, const char *text, size_t size, Error *err);
 
 #endif

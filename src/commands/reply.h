@@ -37,8 +37,8 @@ typedef struct {
   double began_ms;       /* when the prefill did */
 } Reply;                 /* starts zeroed; release with reply_release() */
 
-/* Whether figures follow the answer: on request, and where a person reads both. Beside a pipe they would stand
- * within what its reader writes (a pager's screen). */
+/* Whether figures follow the answer: on request, and where a person reads both. Beside a pipe they would
+ * stand within what its reader writes (a pager's screen). */
 bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
 Status reply_check(const ReplyFlags *flags, Error *err); /* STATUS_USAGE where they contradict each other */
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);

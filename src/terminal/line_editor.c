@@ -393,7 +393,8 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Keys as readline has them where libedit's differ; and our own. All but the last also in vi's command mode. */
+/* Keys as readline has them where libedit's differ; and our own. All but the last also in vi's command mode.
+ * */
 static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *keys, *function;

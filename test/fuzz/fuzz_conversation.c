@@ -1,5 +1,5 @@
-/* fuzz_conversation.c - a file that is no conversation, or a strange one: it is refused with a message, or what
- * is saved of it says the same once it is read again. */
+/* fuzz_conversation.c - a file that is no conversation, or a strange one: it is refused with a message, or
+ * what is saved of it says the same once it is read again. */
 #include "memory_files.h"
 
 #include "base/file.h"

@@ -5,16 +5,17 @@
  * spellings that scripts/emulate.sed rewrites. What a kernel then does:
  *
  *   thread   a fiber with a stack of its own
- *   warp     32 fibers that meet where the instruction says so: shuffles, ldmatrix, mma; the last to come does the work
+ *   warp     32 fibers that meet where the instruction says so (shuffles, ldmatrix, mma); the last to come
+ *            does the work
  *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own
- *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for each other
- *            hangs here (and is told: see `yield`)
+ *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for
+ *            each other hangs here (and is told: see `yield`)
  *   stream   everything is done when the call returns; while a graph is captured it is only written down
  *
  * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that nobody may touch,
  * device memory begins as NaN and is malloc'ed (ASan sees every byte past it), cp.async copies when it is
- * waited for and not before, a warp that does not meet ends the program by name.
- * Not here: timing, memory order between blocks other than through atomics, what only sm_90a has. */
+ * waited for and not before, a warp that does not meet ends the program by name. Not here: timing, memory
+ * order between blocks other than through atomics, what only sm_90a has. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
