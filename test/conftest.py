@@ -5,10 +5,17 @@
 import os
 import pathlib
 import shlex
+import signal
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# The tests may run under nohup, or behind a shell that ignores interrupts: programs they start must not.
+for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP):
+    signal.signal(number, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import threading
 
@@ -37,20 +36,13 @@ def run(auk):
     return run_it
 
 
-def heed_signals():
-    """The tests may run under nohup, or behind a shell that ignores interrupts: programs they start must not."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-
-
 @pytest.fixture
 def start(auk):
     """start(*arguments, ...): the running process, which neither LIMIT_S nor the end of the test lets live on."""
     started = []
 
     def start_it(*arguments, **options):
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
-                   "preexec_fn": heed_signals, **options}
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         process = subprocess.Popen([*auk, *map(str, arguments)], **options)
         timer = threading.Timer(LIMIT_S, process.kill)
         timer.start()
