@@ -2,14 +2,15 @@
  * */
 #include "cuda/attention_kernels.cuh"
 
-#include <math.h>
-
 /* Blocks of the decode family in all: two for each of 132 SMs, the largest part this was measured on; a
  * smaller GPU runs them in waves. Constant, so that results do not depend on the device. */
 static const int DECODE_BLOCKS = 264;
 static const int MAX_COLUMNS = 32;
+static const double LOG2_E = 1.4426950408889634;
 
-static bool has_tiles(int head_dim) {
+/* A form for caps is compiled for the sizes of models that have them (Gemma 2). */
+static bool has_tiles(int head_dim, bool capped) {
+  if (capped) return head_dim == 128 || head_dim == 256;
   return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
@@ -27,7 +28,11 @@ static AttentionKernel kernel_of(const Attention *a) {
   AttentionKernel kernel = {};
   kernel.n_heads = a->n_heads, kernel.n_kv_heads = a->n_kv_heads, kernel.head_dim = a->head_dim;
   kernel.n_ctx = a->n_ctx, kernel.window = a->window;
-  kernel.scale_log2 = (float)(1.4426950408889634 / sqrt((double)a->head_dim));
+  kernel.scale_log2 = (float)(LOG2_E * a->scale);
+  if (a->cap != 0) {
+    kernel.cap_log2 = (float)(LOG2_E * a->cap);
+    kernel.scale_log2 = (float)(2 * LOG2_E * a->scale / a->cap);
+  }
   kernel.pos = a->pos, kernel.q = a->q, kernel.k = a->k, kernel.v = a->v, kernel.out = (__half *)a->out;
   kernel.tickets = (int *)a->workspace;
   kernel.partials = (char *)a->workspace + tickets_bytes(a->n_kv_heads);
@@ -38,7 +43,7 @@ static AttentionKernel kernel_of(const Attention *a) {
 bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens) {
   if (n_tokens < 1) return false;
   if (family == ATTENTION_PLAIN) return a->head_dim <= 256 && n_tokens <= 65535;
-  if (a->kv != KV_F16 || !has_tiles(a->head_dim)) return false;
+  if (a->kv != KV_F16 || !has_tiles(a->head_dim, a->cap != 0)) return false;
   AttentionKernel kernel = kernel_of(a);
   if (family == ATTENTION_PREFILL)
     return a->n_heads <= 65535 && attention_prefill_shared(kernel) <= a->shared_bytes;

@@ -1,4 +1,5 @@
-/* attention.h - causal attention over the KV cache on a GPU: a[row] = softmax(q k / sqrt(head_dim)) v.
+/* attention.h - causal attention over the KV cache on a GPU: a[row] = softmax(cap(scale * q k)) v, where
+ * cap(s) = cap * tanh(s / cap), or s.
  *
  * Three families, chosen by attention_choose() (host only, no GPU needed) and forced by number for tests:
  *   decode   few rows of queries, tensor cores, the keys split over the whole GPU, combined in the same
@@ -34,11 +35,13 @@ typedef struct {
   const void *k, *v; /* device: fp16 or fp32 [n_kv_heads][n_ctx][head_dim], one layer, rows 16-byte aligned */
   void *out;         /* device: fp16 [n_tokens][n_heads][head_dim] */
   void *workspace;   /* device: attention_workspace_bytes(), zeroed once when it was allocated */
+  double scale;      /* > 0 */
+  double cap;        /* of scores; 0: none */
 } Attention;
 
 /* The family for n_tokens rows: decode while its columns (rows x query heads of a KV head) fit in 32 and
- * head_dim is 64, 80, 96, 128 or 256 with an fp16 cache; prefill above that; plain for everything else, and
- * where a block of the others has not enough shared memory. */
+ * head_dim is 64, 80, 96, 128 or 256 (128 or 256 where scores are capped) with an fp16 cache; prefill above
+ * that; plain for everything else, and where a block of the others has not enough shared memory. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 const char *attention_family_name(AttentionFamily family);

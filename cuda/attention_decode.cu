@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_output(const AttentionKernel &a, int colum
 /* One run of keys for one KV head. N_TILES * 8 columns: column c is row c / group, query head c % group. With
  * two STAGES the next tile is on its way while one is multiplied; one stage is for chips with little shared
  * memory. */
-template <int HEAD_DIM, int N_TILES, int STAGES>
+template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
 __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionKernel a, int n_tokens) {
   begin_overlapping();
   constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, COLUMNS = N_TILES * 8;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
 #pragma unroll
         for (int h = 0; h < 2; h++) {
           int key = position + 8 * h;
-          float score = key <= limit && key > oldest ? s[n][2 * h + c] * a.scale_log2 : -INFINITY;
+          float score = key <= limit && key > oldest ? score_log2<CAPPED>(a, s[n][2 * h + c]) : -INFINITY;
           p[2 * h + c] = score;
           high = fmaxf(high, score);
         }
@@ -268,31 +268,31 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
   }
 }
 
-template <int HEAD_DIM, int N_TILES, int STAGES>
+template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
 cudaError_t launch(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
   constexpr size_t bytes = shared_bytes(HEAD_DIM, N_TILES, STAGES);
-  auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES, STAGES>;
+  auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES, STAGES, CAPPED>;
   cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (failed != cudaSuccess) return failed;
   return launch_overlapping(kernel, dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream, a, n_tokens);
 }
 
 /* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
-template <int HEAD_DIM, int N_TILES>
+template <int HEAD_DIM, int N_TILES, bool CAPPED>
 cudaError_t launch_stages(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
   if constexpr (shared_bytes(HEAD_DIM, N_TILES, 2) > ATTENTION_LEAST_SHARED)
     if (shared_bytes(HEAD_DIM, N_TILES, 2) > a.shared_limit)
-      return launch<HEAD_DIM, N_TILES, 1>(a, n_tokens, n_splits, stream);
-  return launch<HEAD_DIM, N_TILES, 2>(a, n_tokens, n_splits, stream);
+      return launch<HEAD_DIM, N_TILES, 1, CAPPED>(a, n_tokens, n_splits, stream);
+  return launch<HEAD_DIM, N_TILES, 2, CAPPED>(a, n_tokens, n_splits, stream);
 }
 
-template <int HEAD_DIM>
+template <int HEAD_DIM, bool CAPPED>
 cudaError_t launch_columns(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
   switch (tiles_of(a, n_tokens)) {
-  case 1: return launch_stages<HEAD_DIM, 1>(a, n_tokens, n_splits, stream);
-  case 2: return launch_stages<HEAD_DIM, 2>(a, n_tokens, n_splits, stream);
+  case 1: return launch_stages<HEAD_DIM, 1, CAPPED>(a, n_tokens, n_splits, stream);
+  case 2: return launch_stages<HEAD_DIM, 2, CAPPED>(a, n_tokens, n_splits, stream);
   }
-  if constexpr (HEAD_DIM <= 128) return launch_stages<HEAD_DIM, 4>(a, n_tokens, n_splits, stream);
+  if constexpr (HEAD_DIM <= 128) return launch_stages<HEAD_DIM, 4, CAPPED>(a, n_tokens, n_splits, stream);
   return cudaErrorInvalidValue;
 }
 
@@ -303,12 +303,19 @@ size_t attention_decode_shared(const AttentionKernel &a, int n_tokens) {
 }
 
 cudaError_t attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
+  if (a.cap_log2 != 0) {
+    switch (a.head_dim) {
+    case 128: return launch_columns<128, true>(a, n_tokens, n_splits, stream);
+    case 256: return launch_columns<256, true>(a, n_tokens, n_splits, stream);
+    default: return cudaErrorInvalidValue;
+    }
+  }
   switch (a.head_dim) {
-  case 64: return launch_columns<64>(a, n_tokens, n_splits, stream);
-  case 80: return launch_columns<80>(a, n_tokens, n_splits, stream);
-  case 96: return launch_columns<96>(a, n_tokens, n_splits, stream);
-  case 128: return launch_columns<128>(a, n_tokens, n_splits, stream);
-  case 256: return launch_columns<256>(a, n_tokens, n_splits, stream);
+  case 64: return launch_columns<64, false>(a, n_tokens, n_splits, stream);
+  case 80: return launch_columns<80, false>(a, n_tokens, n_splits, stream);
+  case 96: return launch_columns<96, false>(a, n_tokens, n_splits, stream);
+  case 128: return launch_columns<128, false>(a, n_tokens, n_splits, stream);
+  case 256: return launch_columns<256, false>(a, n_tokens, n_splits, stream);
   default: return cudaErrorInvalidValue;
   }
 }

@@ -9,14 +9,22 @@
 /* Attention of attention.h as kernels take it, by value. */
 struct AttentionKernel {
   int n_heads, n_kv_heads, head_dim, n_ctx, window;
-  float scale_log2; /* log2(e) / sqrt(head_dim): scores are exponents of two */
+  float scale_log2; /* from q k to a score as an exponent of two, or score_log2()'s */
   const int *pos;
   const void *q, *k, *v;
   __half *out;
   int *tickets;        /* [n_kv_heads] zero between launches */
   void *partials;      /* decode: see there */
   size_t shared_limit; /* bytes a block may take: which of its forms a family launches */
+  float cap_log2;      /* of scores as exponents of two; 0: none */
 };
+
+/* A score from q k as an exponent of two. CAPPED: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with
+ * u = 2 scale q k / cap = ln(2) scale_log2 q k; near 0 it errs by cap_log2 2^-24, some 1e-5 at Gemma's 50. */
+template <bool CAPPED> __device__ __forceinline__ float score_log2(const AttentionKernel &a, float q_k) {
+  if (!CAPPED) return q_k * a.scale_log2;
+  return a.cap_log2 - __fdividef(2 * a.cap_log2, 1 + exp2f(q_k * a.scale_log2));
+}
 
 constexpr int ATTENTION_MAX_SPLITS = 64; /* runs of keys that the decode family can join */
 

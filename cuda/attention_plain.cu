@@ -18,7 +18,7 @@ __device__ __forceinline__ float load(const float *from) {
   return *from;
 }
 
-template <typename T>
+template <typename T, bool CAPPED>
 __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKernel a) {
   begin_overlapping();
   int head = blockIdx.x, row = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
 #pragma unroll
   for (int i = 0; i < MAX_PER_LANE; i++) {
     int dim = lane + 32 * i;
-    query[i] = dim < a.head_dim ? __half2float(q[dim]) * a.scale_log2 : 0;
+    query[i] = dim < a.head_dim ? __half2float(q[dim]) * (CAPPED ? 1 : a.scale_log2) : 0;
     o[i] = 0;
   }
   for (int key = oldest + warp; key <= limit; key += WARPS) {
@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
       if (dim < a.head_dim) score += query[i] * load(k + (size_t)key * a.head_dim + dim);
     }
     for (int step = 16; step; step /= 2) score += __shfl_xor_sync(~0u, score, step);
+    if (CAPPED) score = score_log2<CAPPED>(a, score);
     float now = fmaxf(maximum, score), keep = exp2f(maximum - now), p = exp2f(score - now);
     maximum = now;
     sum = sum * keep + p;
@@ -73,6 +74,10 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
 
 cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream) {
   dim3 grid(a.n_heads, n_tokens);
-  if (kv == KV_F32) return launch_overlapping(attention_plain_kernel<float>, grid, WARPS * 32, 0, stream, a);
-  return launch_overlapping(attention_plain_kernel<__half>, grid, WARPS * 32, 0, stream, a);
+  const bool capped = a.cap_log2 != 0;
+  auto kernel = kv == KV_F32
+                    ? capped ? attention_plain_kernel<float, true> : attention_plain_kernel<float, false>
+                : capped ? attention_plain_kernel<__half, true>
+                         : attention_plain_kernel<__half, false>;
+  return launch_overlapping(kernel, grid, WARPS * 32, 0, stream, a);
 }

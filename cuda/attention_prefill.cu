@@ -42,7 +42,7 @@ __device__ void load_rows(__half *shared, const __half *from, size_t from_stride
 
 /* With two STAGES the next tile is on its way while one is multiplied; one stage is for chips with little
  * shared memory. */
-template <int HEAD_DIM, int STAGES>
+template <int HEAD_DIM, int STAGES, bool CAPPED>
 __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(AttentionKernel a, int n_tokens) {
   begin_overlapping();
   constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, KEYS = Tile<HEAD_DIM>::KEYS;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 #pragma unroll
         for (int c = 0; c < 2; c++) {
           int key = tile + n * 8 + 2 * t + c;
-          float score = s[n][2 * h + c] * a.scale_log2;
+          float score = score_log2<CAPPED>(a, s[n][2 * h + c]);
           if (edge && (key > limit || key <= oldest)) score = -INFINITY;
           s[n][2 * h + c] = score;
           high = fmaxf(high, score);
@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
   }
 }
 
-template <int HEAD_DIM, int STAGES>
+template <int HEAD_DIM, int STAGES, bool CAPPED>
 cudaError_t launch(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
-  auto kernel = attention_prefill_kernel<HEAD_DIM, STAGES>;
+  auto kernel = attention_prefill_kernel<HEAD_DIM, STAGES, CAPPED>;
   constexpr size_t bytes = shared_bytes(HEAD_DIM, STAGES);
   cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
   if (failed != cudaSuccess) return failed;
@@ -176,11 +176,11 @@ cudaError_t launch(const AttentionKernel &a, int n_tokens, cudaStream_t stream) 
 }
 
 /* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
-template <int HEAD_DIM>
+template <int HEAD_DIM, bool CAPPED>
 cudaError_t launch_stages(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
   if constexpr (shared_bytes(HEAD_DIM, 2) > ATTENTION_LEAST_SHARED)
-    if (shared_bytes(HEAD_DIM, 2) > a.shared_limit) return launch<HEAD_DIM, 1>(a, n_tokens, stream);
-  return launch<HEAD_DIM, 2>(a, n_tokens, stream);
+    if (shared_bytes(HEAD_DIM, 2) > a.shared_limit) return launch<HEAD_DIM, 1, CAPPED>(a, n_tokens, stream);
+  return launch<HEAD_DIM, 2, CAPPED>(a, n_tokens, stream);
 }
 
 } // namespace
@@ -190,12 +190,19 @@ size_t attention_prefill_shared(const AttentionKernel &a) {
 }
 
 cudaError_t attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
+  if (a.cap_log2 != 0) {
+    switch (a.head_dim) {
+    case 128: return launch_stages<128, true>(a, n_tokens, stream);
+    case 256: return launch_stages<256, true>(a, n_tokens, stream);
+    default: return cudaErrorInvalidValue;
+    }
+  }
   switch (a.head_dim) {
-  case 64: return launch_stages<64>(a, n_tokens, stream);
-  case 80: return launch_stages<80>(a, n_tokens, stream);
-  case 96: return launch_stages<96>(a, n_tokens, stream);
-  case 128: return launch_stages<128>(a, n_tokens, stream);
-  case 256: return launch_stages<256>(a, n_tokens, stream);
+  case 64: return launch_stages<64, false>(a, n_tokens, stream);
+  case 80: return launch_stages<80, false>(a, n_tokens, stream);
+  case 96: return launch_stages<96, false>(a, n_tokens, stream);
+  case 128: return launch_stages<128, false>(a, n_tokens, stream);
+  case 256: return launch_stages<256, false>(a, n_tokens, stream);
   default: return cudaErrorInvalidValue;
   }
 }

@@ -5,7 +5,8 @@
  * Calls: linear.h, attention.h, layer.h, sample.h.
  * Always true: every operation only enqueues; position and ids of a step lie in device memory. The first
  *              step of one row is captured as a graph (begin_step .. end_step) and every later one replays
- *              it, whatever its position. What the host waits for: logits it reads, a token it takes. */
+ *              it, whatever its position; long texts of longrope have a graph of their own. What the host
+ *              waits for: logits it reads, a token it takes. */
 #include "cuda/backend.h"
 
 #include <stdint.h>
@@ -32,21 +33,23 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   void *memory;
-  float *x;           /* [max_chunk][hidden] the residual stream */
-  void *h;            /* f16 [max_chunk][h_stride] normalised x */
-  float *projections; /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
-  void *q, *a;        /* f16 [max_chunk][a_stride] queries; attention's values */
-  float *gate_up;     /* [max_chunk][2 * intermediate], where gate and up are not one matrix */
-  void *g;            /* f16 [max_chunk][g_stride] the gated product */
-  void *head_in;      /* f16 [max_logit_rows][h_stride] */
-  float *logits;      /* [max_logit_rows][vocab_size] */
-  void *rope_table;   /* float2 [max_chunk][head_dim / 2] of the step's positions */
-  int *pos;           /* position of the step's first row */
-  int *ids;           /* [max_chunk]; ids[0] is also where a picked token goes */
-  void *k, *v;        /* [n_layers][n_kv_heads][n_ctx][head_dim] */
-  void *workspace;    /* attention's */
+  float *x;             /* [max_chunk][hidden] the residual stream over residual_scale */
+  void *h;              /* f16 [max_chunk][h_stride] normalised x */
+  float *projections;   /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
+  float *product;       /* [max_chunk][hidden] of o or down, where it is normalised before it is added to x */
+  void *q, *a;          /* f16 [max_chunk][a_stride] queries; attention's values */
+  float *gate_up;       /* [max_chunk][2 * intermediate], where gate and up are not paired */
+  void *g;              /* f16 [max_chunk][g_stride] the gated product */
+  void *head_in;        /* f16 [max_logit_rows][h_stride] */
+  float *logits;        /* [max_logit_rows][vocab_size] */
+  void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][rotary_dim / 2] of the step's positions */
+  int *pos;             /* position of the step's first row */
+  int *ids;             /* [max_chunk]; ids[0] is also where a picked token goes */
+  void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
+  void *workspace;      /* attention's */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
+  bool has_local_rope; /* some layer of the model */
 
   DeviceSampler *sampler;
   uint64_t notes_version; /* of the host sampler's notes that the device holds */
@@ -56,9 +59,9 @@ struct BackendState {
   float *row;      /* [vocab_size] pinned: logits on their way to the host */
   uint32_t *notes; /* [vocab_size] pinned, where penalties are on */
 
-  cudaGraphExec_t step; /* one row with logits; NULL: not captured yet */
-  bool capturing;
-  int n_logit_rows; /* that the last norm_logits left */
+  cudaGraphExec_t steps[2];  /* one row with logits, of a long text: [1]; NULL: not captured yet */
+  cudaGraphExec_t *captured; /* which of them is being captured, or NULL */
+  int n_logit_rows;          /* that the last norm_logits left */
 };
 
 /* --- the model */
@@ -117,27 +120,42 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
 
 /* --- a session's state */
 
+/* Whether one product makes the gated product; else it makes gate and up, which another kernel multiplies. */
+static bool is_paired(const DeviceProjections *gate_up) {
+  return gate_up->parts[0].paired;
+}
+
 static int padded(int n) {
   return (n + 7) / 8 * 8;
+}
+
+static bool has_local_rope(const ModelConfig *c) {
+  for (int layer = 0; layer < c->n_layers; layer++)
+    if (config_layer_rope(c, layer) == ROPE_LOCAL) return true;
+  return false;
 }
 
 static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, Carver *m) {
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   size_t heads = (size_t)c->n_heads + 2 * (size_t)c->n_kv_heads, dim = (size_t)c->head_dim;
+  s->has_local_rope = has_local_rope(c);
   s->h_stride = padded(c->hidden);
   s->a_stride = padded(c->n_heads * c->head_dim);
   s->g_stride = padded(c->intermediate);
   s->x = carve(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = carve(m, chunk * (size_t)s->h_stride, 2);
   s->projections = carve(m, chunk * heads * dim, sizeof(float));
+  s->product = carve(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
   s->q = carve(m, chunk * (size_t)s->a_stride, 2);
   s->a = carve(m, chunk * (size_t)s->a_stride, 2);
   s->gate_up = carve(m, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
   s->g = carve(m, chunk * (size_t)s->g_stride, 2);
   s->head_in = carve(m, rows * (size_t)s->h_stride, 2);
   s->logits = carve(m, rows * (size_t)c->vocab_size, sizeof(float));
-  s->rope_table = carve(m, chunk * (dim / 2), 2 * sizeof(float));
+  const size_t angles = chunk * ((size_t)c->rotary_dim / 2);
+  s->rope_tables[ROPE_GLOBAL] = carve(m, angles, 2 * sizeof(float));
+  s->rope_tables[ROPE_LOCAL] = carve(m, s->has_local_rope ? angles : 0, 2 * sizeof(float));
   s->pos = carve(m, 1, sizeof(int));
   s->ids = carve(m, chunk, sizeof(int));
   s->workspace = carve(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
@@ -146,7 +164,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* With what gate and up take where they are not one matrix, which only the weights tell: never too little. */
+/* With what gate and up take where they are not paired, which only the weights tell: never too little. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Carver carver = {0};
@@ -157,7 +175,8 @@ static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *op
 static void cuda_close(BackendState *s) {
   if (!s) return;
   cudaStreamSynchronize(s->loaded->stream);
-  if (s->step) cudaGraphExecDestroy(s->step);
+  for (int i = 0; i < 2; i++)
+    if (s->steps[i]) cudaGraphExecDestroy(s->steps[i]);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
   cudaFreeHost(s->row);
@@ -176,7 +195,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   s->options = *options;
   s->notes_version = UINT64_MAX;
   bool separate = false;
-  for (int i = 0; i < config->n_layers; i++) separate = separate || loaded->layers[i].gate_up.n_parts > 1;
+  for (int i = 0; i < config->n_layers; i++) separate = separate || !is_paired(&loaded->layers[i].gate_up);
   Carver carver = {0};
   place(s, config, separate, &carver);
   const size_t bytes = carver.used, vocab = (size_t)config->vocab_size;
@@ -227,46 +246,63 @@ static Status cuda_begin_step(BackendState *s, Span span, const int32_t *ids, in
   *replayed = false;
   TRY(set_step(s, span, ids, err));
   if (span.n_tokens != 1 || n_logit_rows != 1 || !s->loaded->graphs) return STATUS_OK;
-  if (s->step) {
+  cudaGraphExec_t *step = &s->steps[span.long_text];
+  if (*step) {
     *replayed = true;
     s->n_logit_rows = 1;
-    return cuda_status(cudaGraphLaunch(s->step, s->loaded->stream), "cannot launch a step", err);
+    return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   }
-  s->capturing = true;
+  s->captured = step;
   return cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
                      "cannot capture a step", err);
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
-  if (!s->capturing) return so_far;
-  s->capturing = false;
+  cudaGraphExec_t *step = s->captured;
+  if (!step) return so_far;
+  s->captured = NULL;
   cudaGraph_t graph = NULL;
   cudaError_t ended = cudaStreamEndCapture(s->loaded->stream, &graph);
   Status status = so_far ? so_far : cuda_status(ended, "cannot capture a step", err);
   if (!status)
-    status = cuda_status(cudaGraphInstantiate(&s->step, graph, 0), "cannot make a graph of a step", err);
-  if (!status) status = cuda_status(cudaGraphLaunch(s->step, s->loaded->stream), "cannot launch a step", err);
+    status = cuda_status(cudaGraphInstantiate(step, graph, 0), "cannot make a graph of a step", err);
+  if (!status) status = cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   if (graph) cudaGraphDestroy(graph);
   return status;
 }
 
+static Status fill_rope_table(BackendState *s, Span span, const DeviceRope *rope, void *table, Error *err) {
+  const BackendModel *m = s->loaded;
+  return cuda_status(layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2,
+                                      rope->attention_factor, s->pos, span.n_tokens, table, m->stream),
+                     "rope", err);
+}
+
+/* x is the residual stream divided by residual_scale, so that what layers add needs no factor. */
 static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
   (void)ids; /* set_step put them into device memory */
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
+  const float scale = (float)(c->embedding_scale / c->residual_scale);
   TRY(cuda_status(layer_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
-                              span.n_tokens, s->x, m->stream),
+                              span.n_tokens, scale, s->x, m->stream),
                   "embedding", err));
-  return cuda_status(layer_rope_table(m->frequencies, c->head_dim / 2, m->attention_factor, s->pos,
-                                      span.n_tokens, s->rope_table, m->stream),
-                     "rope", err);
+  TRY(fill_rope_table(s, span, &m->ropes[span.long_text ? ROPE_OF_LONG_TEXTS : ROPE_GLOBAL],
+                      s->rope_tables[ROPE_GLOBAL], err));
+  if (!s->has_local_rope) return STATUS_OK;
+  return fill_rope_table(s, span, &m->ropes[ROPE_LOCAL], s->rope_tables[ROPE_LOCAL], err);
 }
 
+/* out = rmsnorm(rows of x) * weight, or those rows where there is no norm. */
 static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
-  return cuda_status(
-      layer_norm(x, weight, (float)c->norm_eps, c->hidden, n_rows, out, s->h_stride, s->loaded->stream),
-      "norm", err);
+  const double r = c->residual_scale;
+  cudaStream_t stream = s->loaded->stream;
+  if (!weight)
+    return cuda_status(layer_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream), "rounding",
+                       err);
+  const float eps = (float)(c->norm_eps / (r * r));
+  return cuda_status(layer_norm(x, weight, eps, c->hidden, n_rows, out, s->h_stride, stream), "norm", err);
 }
 
 static LinearCall product(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
@@ -297,6 +333,15 @@ static void *kv_layer(const BackendState *s, void *all, int layer) {
   return (char *)all + (size_t)layer * s->kv_layer_bytes;
 }
 
+/* q and k over all of their heads together. */
+static Status norm_q_k(BackendState *s, const DeviceLayer *l, int n_tokens, Error *err) {
+  const ModelConfig *c = &s->loaded->model->config;
+  const int n_q = c->n_heads * c->head_dim, n_k = c->n_kv_heads * c->head_dim;
+  return cuda_status(layer_norm_q_k(s->projections, (size_t)n_q + 2 * (size_t)n_k, n_q, n_k, l->q_norm,
+                                    l->k_norm, (float)c->norm_eps, n_tokens, s->loaded->stream),
+                     "norm of q and k", err);
+}
+
 static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -304,6 +349,9 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, E
   TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
   TRY(run_projections(s, &l->qkv, span.n_tokens, s->projections,
                       (c->n_heads + 2 * c->n_kv_heads) * c->head_dim, err));
+  const bool whole = c->qk_norm == QK_NORM_WHOLE;
+  if (whole) TRY(norm_q_k(s, l, span.n_tokens, err));
+  const LayerRope rope = config_layer_rope(c, layer);
   const LayerHeads heads = {
       .n_heads = c->n_heads,
       .n_kv_heads = c->n_kv_heads,
@@ -311,14 +359,15 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, E
       .n_ctx = s->options.n_ctx,
       .eps = (float)c->norm_eps,
       .kv = s->options.kv,
-      .q_norm = l->q_norm,
-      .k_norm = l->k_norm,
-      .rope_table = s->rope_table,
+      .q_norm = whole ? NULL : l->q_norm,
+      .k_norm = whole ? NULL : l->k_norm,
+      .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
       .pos = s->pos,
       .projections = s->projections,
       .q = s->q,
       .k_cache = kv_layer(s, s->k, layer),
       .v_cache = kv_layer(s, s->v, layer),
+      .rotary_dim = rope == ROPE_NONE ? 0 : c->rotary_dim,
   };
   return cuda_status(layer_heads(&heads, span.n_tokens, m->stream), "heads", err);
 }
@@ -339,23 +388,33 @@ static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) 
       .v = kv_layer(s, s->v, layer),
       .out = s->a,
       .workspace = s->workspace,
+      .scale = c->attention_scale,
+      .cap = c->attention_cap,
   };
   return cuda_status(attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
                                    s->loaded->stream),
                      "attention", err);
 }
 
-static Status add_product(BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
-                          int n_tokens, Error *err) {
-  LinearCall call = product(s, weights, x, x_stride, n_tokens);
-  call.output = LINEAR_ADD_F32;
-  call.y = s->x;
-  call.y_stride = s->loaded->model->config.hidden;
-  return linear_run(s->loaded->linear, &call, err);
+/* x = x + weights from, normalised before it is added where there is such a norm. */
+static Status add_product(BackendState *s, const DeviceLinear *weights, const void *from, int from_stride,
+                          int n_tokens, const float *post_norm, Error *err) {
+  const BackendModel *m = s->loaded;
+  const ModelConfig *c = &m->model->config;
+  LinearCall call = product(s, weights, from, from_stride, n_tokens);
+  call.output = post_norm ? LINEAR_TO_F32 : LINEAR_ADD_F32;
+  call.y = post_norm ? s->product : s->x;
+  call.y_stride = c->hidden;
+  TRY(linear_run(m->linear, &call, err));
+  if (!post_norm) return STATUS_OK;
+  return cuda_status(
+      layer_add_norm(s->product, post_norm, (float)c->norm_eps, c->hidden, n_tokens, s->x, m->stream), "norm",
+      err);
 }
 
 static Status cuda_out_proj_residual(BackendState *s, Span span, int layer, Error *err) {
-  return add_product(s, &s->loaded->layers[layer].o, s->a, s->a_stride, span.n_tokens, err);
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  return add_product(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);
 }
 
 static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *err) {
@@ -363,7 +422,7 @@ static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *er
   const DeviceLayer *l = &m->layers[layer];
   const int n = m->model->config.intermediate;
   TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, s->h, err));
-  if (l->gate_up.n_parts == 1) {
+  if (is_paired(&l->gate_up)) {
     LinearCall call = product(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens);
     call.output = LINEAR_SWIGLU_F16;
     call.y = s->g;
@@ -371,12 +430,14 @@ static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *er
     return linear_run(m->linear, &call, err);
   }
   TRY(run_projections(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
-  return cuda_status(layer_swiglu(s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream),
-                     "gated product", err);
+  return cuda_status(
+      layer_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream),
+      "gated product", err);
 }
 
 static Status cuda_down_residual(BackendState *s, Span span, int layer, Error *err) {
-  return add_product(s, &s->loaded->layers[layer].down, s->g, s->g_stride, span.n_tokens, err);
+  const DeviceLayer *l = &s->loaded->layers[layer];
+  return add_product(s, &l->down, s->g, s->g_stride, span.n_tokens, l->mlp_post_norm, err);
 }
 
 static Status cuda_norm_logits(BackendState *s, Span span, int first_row, int n_rows, Error *err) {
@@ -391,7 +452,11 @@ static Status cuda_norm_logits(BackendState *s, Span span, int first_row, int n_
   call.y = s->logits;
   call.y_stride = c->vocab_size;
   s->n_logit_rows = n_rows;
-  return linear_run(m->linear, &call, err);
+  TRY(linear_run(m->linear, &call, err));
+  if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
+  return cuda_status(layer_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor,
+                                         (float)c->logit_cap, m->stream),
+                     "logits", err);
 }
 
 /* --- tokens */

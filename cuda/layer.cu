@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "cuda/epilogue.cuh"
 #include "cuda/overlap.cuh"
 
 namespace {
@@ -19,12 +20,14 @@ __global__ void set_step_kernel(int *pos, int at, int *ids, int id) {
   if (id >= 0) ids[0] = id;
 }
 
-template <typename T>
-__global__ void embed_kernel(const T *table, int hidden, size_t stride, const int *ids, float *x) {
+template <typename T, bool SCALED>
+__global__ void embed_kernel(const T *table, int hidden, size_t stride, const int *ids, float *x,
+                             float scale) {
   begin_overlapping();
   const T *from = table + ids[blockIdx.x] * stride;
   float *to = x + (size_t)blockIdx.x * hidden;
-  for (int i = threadIdx.x; i < hidden; i += blockDim.x) to[i] = number(from[i]);
+  for (int i = threadIdx.x; i < hidden; i += blockDim.x)
+    to[i] = SCALED ? number(from[i]) * scale : number(from[i]);
 }
 
 __global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos,
@@ -96,6 +99,38 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
+__global__ void round_kernel(const float *x, float scale, int n, __half *out, int out_stride) {
+  begin_overlapping();
+  const float *from = x + (size_t)blockIdx.x * n;
+  __half *to = out + (size_t)blockIdx.x * out_stride;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = clamp_half(from[i] * scale);
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    add_norm_kernel(const float *y, const float *weight, float eps, int n, float *x) {
+  begin_overlapping();
+  const float *from = y + (size_t)blockIdx.x * n;
+  float *to = x + (size_t)blockIdx.x * n, squares = 0;
+  for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  for (int i = threadIdx.x; i < n; i += THREADS) to[i] += from[i] * scale * weight[i];
+}
+
+/* Blocks (row, 0) take q, blocks (row, 1) k. */
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    norm_q_k_kernel(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                    float eps) {
+  begin_overlapping();
+  float *row = rows + (size_t)blockIdx.x * stride + (blockIdx.y ? n_q : 0), squares = 0;
+  const float *weight = blockIdx.y ? k_norm : q_norm;
+  const int n = blockIdx.y ? n_k : n_q;
+  for (int i = threadIdx.x; i < n; i += THREADS) squares += row[i] * row[i];
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  for (int i = threadIdx.x; i < n; i += THREADS) row[i] *= scale * weight[i];
+}
+
 __device__ __forceinline__ void store(__half *to, float value) {
   *to = __float2half_rn(value);
 }
@@ -105,21 +140,31 @@ __device__ __forceinline__ void store(float *to, float value) {
 
 constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
 
+/* How far behind `pair` its two dimensions lie. All of a head turns: pair i is (i, i + half), half being that
+ * of head_dim. A PART of it, or nothing: pair i is (i, i + turned), turned being half of rotary_dim; then
+ * those that do not turn follow likewise, by halves of what is left. */
+template <bool PART> struct Pairs {
+  int half, turned;
+  __device__ __forceinline__ int low(int pair) const { return PART && pair >= turned ? turned : 0; }
+  __device__ __forceinline__ int high(int pair) const { return PART && pair < turned ? turned : half; }
+};
+
 /* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
-template <typename T> __global__ void heads_kernel(LayerHeads a) {
+template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
       half = a.head_dim / 2;
   int n_all = a.n_heads + 2 * a.n_kv_heads;
   if (head >= n_all) return;
+  const Pairs<PART> pairs = {half, PART ? a.rotary_dim / 2 : half};
   bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
   const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
   float low_weight[MAX_PAIRS], high_weight[MAX_PAIRS]; /* constant: fetched while the kernel before ends */
 #pragma unroll
   for (int i = 0; i < MAX_PAIRS; i++) {
     int pair = lane + 32 * i;
-    low_weight[i] = weight && pair < half ? weight[pair] : 1;
-    high_weight[i] = weight && pair < half ? weight[pair + half] : 1;
+    low_weight[i] = weight && pair < half ? weight[pair + pairs.low(pair)] : 1;
+    high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
   }
   wait_for_previous();
   const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
@@ -127,8 +172,8 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
 #pragma unroll
   for (int i = 0; i < MAX_PAIRS; i++) {
     int pair = lane + 32 * i;
-    low[i] = pair < half ? from[pair] : 0;
-    high[i] = pair < half ? from[pair + half] : 0;
+    low[i] = pair < half ? from[pair + pairs.low(pair)] : 0;
+    high[i] = pair < half ? from[pair + pairs.high(pair)] : 0;
   }
   if (!is_value) {
     if (weight) {
@@ -143,11 +188,11 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
         if (pair < half) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
       }
     }
-    const float2 *table = (const float2 *)a.rope_table + (size_t)row * half;
+    const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.turned;
 #pragma unroll
     for (int i = 0; i < MAX_PAIRS; i++) {
       int pair = lane + 32 * i;
-      if (pair >= half) continue;
+      if (pair >= pairs.turned) continue;
       float2 turn = table[pair];
       float turned = low[i] * turn.x - high[i] * turn.y;
       high[i] = high[i] * turn.x + low[i] * turn.y;
@@ -159,7 +204,8 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
 #pragma unroll
     for (int i = 0; i < MAX_PAIRS; i++) {
       int pair = lane + 32 * i;
-      if (pair < half) store(to + pair, low[i]), store(to + pair + half, high[i]);
+      if (pair < half)
+        store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
     }
     return;
   }
@@ -168,17 +214,28 @@ template <typename T> __global__ void heads_kernel(LayerHeads a) {
 #pragma unroll
   for (int i = 0; i < MAX_PAIRS; i++) {
     int pair = lane + 32 * i;
-    if (pair < half) store(to + pair, low[i]), store(to + pair + half, high[i]);
+    if (pair < half) store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
   }
 }
 
-__global__ void swiglu_kernel(const float *gate_up, int n, __half *out, int out_stride) {
+template <Activation ACTIVATION>
+__global__ void gated_kernel(const float *gate_up, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  float value = gate[i] / (1 + expf(-gate[i])) * up[i];
-  out[(size_t)blockIdx.y * out_stride + i] = __float2half_rn(fminf(fmaxf(value, -65504.0f), 65504.0f));
+  float exponent = -gate[i];
+  if (ACTIVATION == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
+    exponent *= (1 + gate[i] * gate[i] * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
+  out[(size_t)blockIdx.y * out_stride + i] = clamp_half(gate[i] / (1 + expf(exponent)) * up[i]);
+}
+
+__global__ void finish_logits_kernel(float *logits, size_t n, float divisor, float cap) {
+  begin_overlapping();
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    float value = logits[i] / divisor;
+    logits[i] = cap != 0 ? cap * tanhf(value / cap) : value;
+  }
 }
 
 } // namespace
@@ -187,16 +244,20 @@ cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stre
   return launch_overlapping(set_step_kernel, 1, 1, 0, stream, pos, at, ids, id);
 }
 
+template <typename T>
+static cudaError_t embed(const void *table, int hidden, size_t stride, const int *ids, int n_tokens,
+                         float scale, float *x, cudaStream_t stream) {
+  auto kernel = scale == 1 ? embed_kernel<T, false> : embed_kernel<T, true>;
+  return launch_overlapping(kernel, n_tokens, 256, 0, stream, (const T *)table, hidden, stride, ids, x,
+                            scale);
+}
+
 cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids,
-                        int n_tokens, float *x, cudaStream_t stream) {
-  if (dtype == DTYPE_F32)
-    return launch_overlapping(embed_kernel<float>, n_tokens, 256, 0, stream, (const float *)table, hidden,
-                              stride, ids, x);
-  if (dtype == DTYPE_F16)
-    return launch_overlapping(embed_kernel<__half>, n_tokens, 256, 0, stream, (const __half *)table, hidden,
-                              stride, ids, x);
-  return launch_overlapping(embed_kernel<__nv_bfloat16>, n_tokens, 256, 0, stream,
-                            (const __nv_bfloat16 *)table, hidden, stride, ids, x);
+                        int n_tokens, float scale, float *x, cudaStream_t stream) {
+  auto of_type = dtype == DTYPE_F32   ? embed<float>
+                 : dtype == DTYPE_F16 ? embed<__half>
+                                      : embed<__nv_bfloat16>;
+  return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream);
 }
 
 cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
@@ -218,15 +279,43 @@ cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, in
                             out_stride);
 }
 
+cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                        cudaStream_t stream) {
+  return launch_overlapping(round_kernel, n_tokens, 256, 0, stream, x, scale, n, (__half *)out, out_stride);
+}
+
+cudaError_t layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
+                           cudaStream_t stream) {
+  return launch_overlapping(add_norm_kernel<512>, n_tokens, 512, 0, stream, y, weight, eps, n, x);
+}
+
+cudaError_t layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm,
+                           const float *k_norm, float eps, int n_tokens, cudaStream_t stream) {
+  return launch_overlapping(norm_q_k_kernel<512>, dim3(n_tokens, 2), 512, 0, stream, rows, stride, n_q, n_k,
+                            q_norm, k_norm, eps);
+}
+
 cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
-  if (heads->kv == KV_F32) return launch_overlapping(heads_kernel<float>, grid, block, 0, stream, *heads);
-  return launch_overlapping(heads_kernel<__half>, grid, block, 0, stream, *heads);
+  const bool part = heads->rotary_dim != heads->head_dim;
+  auto kernel = heads->kv == KV_F32 ? part ? heads_kernel<float, true> : heads_kernel<float, false>
+                : part ? heads_kernel<__half, true>
+                                    : heads_kernel<__half, false>;
+  return launch_overlapping(kernel, grid, block, 0, stream, *heads);
 }
 
-cudaError_t layer_swiglu(const float *gate_up, int n, int n_tokens, void *out, int out_stride,
-                         cudaStream_t stream) {
-  return launch_overlapping(swiglu_kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, gate_up, n,
+cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
+                        int out_stride, cudaStream_t stream) {
+  auto kernel =
+      activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
+  return launch_overlapping(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, gate_up, n,
                             (__half *)out, out_stride);
+}
+
+cudaError_t layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                                cudaStream_t stream) {
+  const size_t n = (size_t)n_rows * (size_t)vocab_size, blocks = (n + 1023) / 1024;
+  return launch_overlapping(finish_logits_kernel, (unsigned)(blocks < 65536 ? blocks : 65536), 256, 0, stream,
+                            logits, n, divisor, cap);
 }

@@ -4,37 +4,10 @@
  * Called by: backend.c, commands/inspect.c. */
 #include "cuda/supported.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/half.h"
 #include "model/layers.h"
-
-/* Rotary positions: all dimensions of each head, the same in every layer. */
-static const char *beyond_positions(const ModelConfig *c) {
-  if (c->rope.kind == ROPE_LONG) return "longrope";
-  if (c->rotary_dim != c->head_dim) return "rotary positions of a part of each head";
-  for (int layer = 0; layer < c->n_layers; layer++) {
-    if (config_layer_rope(c, layer) == ROPE_NONE) return "layers without rotary positions";
-    if (config_layer_rope(c, layer) == ROPE_LOCAL) return "rotary positions that differ by layer";
-  }
-  return NULL;
-}
-
-const char *cuda_cannot_compute(const ModelConfig *c) {
-  if (c->attention_cap != 0) return "a soft cap of attention's scores";
-  if (c->logit_cap != 0) return "a soft cap of logits";
-  if (c->norms != NORM_BEFORE) return "norms of what comes out of attention";
-  if (c->norm_plus_one) return "norms that multiply by 1 + weight";
-  if (c->qk_norm == QK_NORM_WHOLE) return "q and k norms over all heads";
-  if (c->activation != ACTIVATION_SILU) return "an activation other than silu";
-  if (c->embedding_scale != 1) return "a factor of the embedding";
-  if (c->attention_scale != 1 / sqrt(c->head_dim)) return "a factor of attention's scores";
-  if (c->residual_scale != 1) return "a factor of what layers add";
-  if (c->logit_divisor != 1) return "a divisor of logits";
-  if (c->fused) return "q, k and v as one matrix";
-  return beyond_positions(c);
-}
 
 /* Of a Linear's fp32 scales, that kernels read as fp16. Rounded, a number of fp16's usual range errs as
  * rounding weights to fp16 does, in the square by 4.3e-8 of it; smaller ones err more, larger ones have none.
@@ -73,8 +46,7 @@ static const char *beyond_weights(const Model *model) {
 }
 
 Status cuda_check_model(const Model *model, Error *err) {
-  const char *beyond = cuda_cannot_compute(&model->config);
-  if (!beyond) beyond = beyond_weights(model);
+  const char *beyond = beyond_weights(model);
   if (!beyond) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s has %s, which GPUs do not compute yet", model->config.architecture,
                    beyond);

@@ -4,10 +4,8 @@
 
 #include "model/model.h"
 
-/* What of the config no kernel computes, in words ("a soft cap of attention's scores"), or NULL. */
-const char *cuda_cannot_compute(const ModelConfig *config);
-
-/* Refuses (STATUS_MODEL) a model that has such a thing, by its name. */
+/* Refuses (STATUS_MODEL) a model with what no kernel computes, by its name. Every architecture is computed;
+ * what may not be is a linear layer. */
 Status cuda_check_model(const Model *model, Error *err);
 
 #endif

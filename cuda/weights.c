@@ -104,21 +104,26 @@ static const float *lay_out_vector(Layout *layout, const Vector *vector) {
 }
 
 static Status lay_out(BackendModel *loaded, const Model *model, Layout *layout, Error *err) {
+  const bool pair = model->config.activation == ACTIVATION_SILU; /* LINEAR_SWIGLU_F16 */
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     DeviceLayer *to = &loaded->layers[i];
     to->attn_norm = lay_out_vector(layout, &from->attn_norm);
+    to->attn_post_norm = lay_out_vector(layout, &from->attn_post_norm);
     to->mlp_norm = lay_out_vector(layout, &from->mlp_norm);
+    to->mlp_post_norm = lay_out_vector(layout, &from->mlp_post_norm);
     to->q_norm = lay_out_vector(layout, &from->q_norm);
     to->k_norm = lay_out_vector(layout, &from->k_norm);
     TRY(lay_out_projections(layout, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, false,
                             err));
     TRY(lay_out_linear(layout, &to->o, (const Linear *[]){&from->o}, 1, false, err));
-    TRY(lay_out_projections(layout, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, true, err));
+    TRY(lay_out_projections(layout, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, pair, err));
     TRY(lay_out_linear(layout, &to->down, (const Linear *[]){&from->down}, 1, false, err));
   }
   loaded->final_norm = lay_out_vector(layout, &model->final_norm);
-  loaded->frequencies = carve(&layout->carver, (size_t)model->config.head_dim / 2, sizeof(float));
+  for (int i = 0; i < N_ROPES; i++)
+    loaded->ropes[i].frequencies =
+        carve(&layout->carver, (size_t)model->config.rotary_dim / 2, sizeof(float));
   TRY(lay_out_linear(layout, &loaded->head, (const Linear *[]){&model->head}, 1, false, err));
   if (model->head.kind == LINEAR_DENSE && model->head.weight == model->embedding.data) {
     loaded->embedding = loaded->head.dense;
@@ -165,6 +170,7 @@ typedef struct {
   const BackendOptions *options;
   size_t done, total; /* bytes of the checkpoint */
   float *floats;      /* host memory for the longest vector, as fp32 */
+  bool plus_one;      /* of the model's norms */
 } Filler;
 
 static void advance(Filler *f, size_t bytes) {
@@ -172,9 +178,11 @@ static void advance(Filler *f, size_t bytes) {
   if (f->options->progress) f->options->progress(f->options->progress_user, f->done, f->total);
 }
 
-static Status fill_vector(Filler *f, const Vector *from, const float *to, Error *err) {
+/* What a norm multiplies by. */
+static Status fill_norm(Filler *f, const Vector *from, const float *to, Error *err) {
   if (!from->data) return STATUS_OK;
   floats_read(from->data, from->dtype, 0, (size_t)from->n, f->floats);
+  for (int i = 0; f->plus_one && i < from->n; i++) f->floats[i] += 1;
   TRY(upload_array(&f->uploader, f->floats, (size_t)from->n * sizeof(float), (void *)to, err));
   advance(f, (size_t)from->n * dtype_bytes(from->dtype));
   return STATUS_OK;
@@ -289,20 +297,18 @@ static Status fill(BackendModel *loaded, Filler *f, Error *err) {
   for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     const DeviceLayer *to = &loaded->layers[i];
-    TRY(fill_vector(f, &from->attn_norm, to->attn_norm, err));
-    TRY(fill_vector(f, &from->mlp_norm, to->mlp_norm, err));
-    TRY(fill_vector(f, &from->q_norm, to->q_norm, err));
-    TRY(fill_vector(f, &from->k_norm, to->k_norm, err));
+    TRY(fill_norm(f, &from->attn_norm, to->attn_norm, err));
+    TRY(fill_norm(f, &from->attn_post_norm, to->attn_post_norm, err));
+    TRY(fill_norm(f, &from->mlp_norm, to->mlp_norm, err));
+    TRY(fill_norm(f, &from->mlp_post_norm, to->mlp_post_norm, err));
+    TRY(fill_norm(f, &from->q_norm, to->q_norm, err));
+    TRY(fill_norm(f, &from->k_norm, to->k_norm, err));
     TRY(fill_projections(f, &to->qkv, (const Linear *[]){&from->q, &from->k, &from->v}, 3, err));
     TRY(fill_single(f, &to->o, &from->o, err));
     TRY(fill_projections(f, &to->gate_up, (const Linear *[]){&from->gate, &from->up}, 2, err));
     TRY(fill_single(f, &to->down, &from->down, err));
   }
-  TRY(fill_vector(f, &model->final_norm, loaded->final_norm, err));
-  rope_frequencies(&model->config.rope, model->config.rotary_dim, false, f->floats,
-                   &loaded->attention_factor);
-  TRY(upload_array(&f->uploader, f->floats, (size_t)model->config.head_dim / 2 * sizeof(float),
-                   (void *)loaded->frequencies, err));
+  TRY(fill_norm(f, &model->final_norm, loaded->final_norm, err));
   TRY(fill_single(f, &loaded->head, &model->head, err));
   if (loaded->embedding == loaded->head.dense) return STATUS_OK;
   const Matrix *table = &model->embedding;
@@ -312,7 +318,7 @@ static Status fill(BackendModel *loaded, Filler *f, Error *err) {
   return STATUS_OK;
 }
 
-/* The longest vector that goes through host memory as fp32: a norm, a bias, the rope's frequencies. */
+/* The longest vector that goes through host memory as fp32: a norm or a bias. */
 static size_t longest_vector(const ModelConfig *c) {
   size_t longest = (size_t)c->hidden, heads = (size_t)c->n_heads * (size_t)c->head_dim;
   if (longest < heads) longest = heads;
@@ -324,6 +330,7 @@ static Status fill_from_checkpoint(BackendModel *loaded, const BackendOptions *o
                                    Error *err) {
   const Model *model = loaded->model;
   Filler filler = {.options = options,
+                   .plus_one = model->config.norm_plus_one,
                    .total = model->weight_bytes + model->made_bytes - model->replaced_bytes};
   filler.floats = mem_alloc(longest_vector(&model->config), sizeof *filler.floats, "vectors", err);
   Status status = filler.floats ? STATUS_OK : STATUS_FAILED;
@@ -355,28 +362,18 @@ static Status make(Maker *m, const DeviceLinear *to, Error *err) {
 
 static Status make_layer(Maker *m, const DeviceLayer *to, Error *err) {
   const ModelConfig *c = &m->loaded->model->config;
+  const int heads = c->qk_norm == QK_NORM_WHOLE ? c->n_heads : 1,
+            kv_heads = c->qk_norm == QK_NORM_WHOLE ? c->n_kv_heads : 1;
   TRY(fill_ones(m->loaded, to->attn_norm, c->hidden, err));
+  TRY(fill_ones(m->loaded, to->attn_post_norm, c->hidden, err));
   TRY(fill_ones(m->loaded, to->mlp_norm, c->hidden, err));
-  TRY(fill_ones(m->loaded, to->q_norm, c->head_dim, err));
-  TRY(fill_ones(m->loaded, to->k_norm, c->head_dim, err));
+  TRY(fill_ones(m->loaded, to->mlp_post_norm, c->hidden, err));
+  TRY(fill_ones(m->loaded, to->q_norm, heads * c->head_dim, err));
+  TRY(fill_ones(m->loaded, to->k_norm, kv_heads * c->head_dim, err));
   for (int i = 0; i < to->qkv.n_parts; i++) TRY(make(m, &to->qkv.parts[i], err));
   for (int i = 0; i < to->gate_up.n_parts; i++) TRY(make(m, &to->gate_up.parts[i], err));
   TRY(make(m, &to->o, err));
   return make(m, &to->down, err);
-}
-
-/* The rope's frequencies are no weights: they are computed. */
-static Status copy_frequencies(BackendModel *loaded, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
-  const size_t half = (size_t)c->head_dim / 2;
-  float *frequencies = mem_alloc(half, sizeof *frequencies, "rotary frequencies", err);
-  if (!frequencies) return STATUS_FAILED;
-  rope_frequencies(&c->rope, c->rotary_dim, false, frequencies, &loaded->attention_factor);
-  cudaError_t copied = cudaMemcpyAsync((void *)loaded->frequencies, frequencies, half * sizeof *frequencies,
-                                       cudaMemcpyHostToDevice, loaded->stream);
-  if (!copied) copied = cudaStreamSynchronize(loaded->stream);
-  free(frequencies);
-  return cuda_status(copied, "making weights failed", err);
 }
 
 static Status make_all(Maker *m, Error *err) {
@@ -386,10 +383,9 @@ static Status make_all(Maker *m, Error *err) {
   for (int i = 0; i < c->n_layers; i++) TRY(make_layer(m, &loaded->layers[i], err));
   TRY(fill_ones(loaded, loaded->final_norm, c->hidden, err));
   TRY(make(m, &loaded->head, err));
-  if (loaded->embedding != loaded->head.dense)
-    TRY(random_numbers((void *)loaded->embedding, WEIGHT_F16,
-                       (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, 0, loaded->stream, err));
-  return copy_frequencies(loaded, err);
+  if (loaded->embedding == loaded->head.dense) return STATUS_OK;
+  return random_numbers((void *)loaded->embedding, WEIGHT_F16,
+                        (size_t)table->n_rows * (size_t)table->n_columns, -1, 1, 0, loaded->stream, err);
 }
 
 /* At most three layers of a checkpoint are one matrix here: the loader's slots together are enough. */
@@ -398,6 +394,31 @@ static Status fill_at_random(BackendModel *loaded, size_t slot_bytes, Error *err
   TRY(cuda_status(cudaMalloc(&maker.staging, maker.bytes), "no memory for loading", err));
   Status status = make_all(&maker, err);
   cudaFree(maker.staging);
+  return status;
+}
+
+/* --- what is computed from the config */
+
+static Status copy_rope(const BackendModel *loaded, const RopeConfig *rope, bool long_text, float *host,
+                        DeviceRope *to, Error *err) {
+  const int rotary_dim = loaded->model->config.rotary_dim;
+  rope_frequencies(rope, rotary_dim, long_text, host, &to->attention_factor);
+  TRY(cuda_status(cudaMemcpyAsync((void *)to->frequencies, host, (size_t)rotary_dim / 2 * sizeof *host,
+                                  cudaMemcpyHostToDevice, loaded->stream),
+                  "cannot copy rotary frequencies", err));
+  return cuda_status(cudaStreamSynchronize(loaded->stream), "cannot copy rotary frequencies", err);
+}
+
+/* Three ropes, most of them of no use to most models. */
+static Status copy_ropes(BackendModel *loaded, Error *err) {
+  const ModelConfig *c = &loaded->model->config;
+  float *host = mem_alloc((size_t)c->rotary_dim / 2, sizeof *host, "rotary frequencies", err);
+  if (!host) return STATUS_FAILED;
+  DeviceRope *ropes = loaded->ropes;
+  Status status = copy_rope(loaded, &c->rope, false, host, &ropes[ROPE_GLOBAL], err);
+  if (!status) status = copy_rope(loaded, &c->local_rope, false, host, &ropes[ROPE_LOCAL], err);
+  if (!status) status = copy_rope(loaded, &c->rope, true, host, &ropes[ROPE_OF_LONG_TEXTS], err);
+  free(host);
   return status;
 }
 
@@ -410,6 +431,7 @@ Status weights_load(BackendModel *loaded, const BackendOptions *options, Error *
   TRY(cuda_status(cudaMalloc(&loaded->memory, bytes), "no memory for the weights", err));
   layout.carver.base = loaded->memory;
   TRY(lay_out(loaded, model, &layout, err));
+  TRY(copy_ropes(loaded, err));
   return model->dummy ? fill_at_random(loaded, layout.slot_bytes, err)
                       : fill_from_checkpoint(loaded, options, layout.slot_bytes, err);
 }

@@ -1,7 +1,8 @@
 /* weights.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
  * Called by: backend.c. Projections that read the same input are one matrix where their kinds allow (q, k, v
- * stacked; gate and up paired), else one matrix each. */
+ * stacked; gate and up paired, or stacked where the products' epilogue has not their activation), else one
+ * matrix each. */
 #ifndef AUK_CUDA_WEIGHTS_H
 #define AUK_CUDA_WEIGHTS_H
 
@@ -16,12 +17,20 @@ typedef struct {
 } DeviceProjections;
 
 typedef struct {
-  const float *attn_norm, *mlp_norm; /* [hidden] */
-  const float *q_norm, *k_norm;      /* [head_dim] or NULL */
+  /* What norms multiply by, NULL where there is no such norm. */
+  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
+  const float *q_norm, *k_norm; /* [head_dim], or of all heads together */
   DeviceProjections qkv;
   DeviceLinear o, down;
-  DeviceProjections gate_up; /* one part: paired; two: gate, up */
+  DeviceProjections gate_up; /* one part: paired, or gate over up; two: gate, up */
 } DeviceLayer;
+
+typedef struct {
+  const float *frequencies; /* [rotary_dim / 2] rope_frequencies() */
+  float attention_factor;
+} DeviceRope;
+
+enum { N_ROPES = 3, ROPE_OF_LONG_TEXTS = 2 }; /* by LayerRope; behind them the global one of long texts */
 
 struct BackendModel {
   const Model *model;
@@ -35,11 +44,10 @@ struct BackendModel {
   void *memory;        /* all weights, one piece */
   DeviceLayer *layers; /* [n_layers] */
   DeviceLinear head;
-  const void *embedding;    /* [vocab_size][embedding_stride] of the checkpoint's type */
-  size_t embedding_stride;  /* in elements; the head's own rows when tied */
-  const float *final_norm;  /* [hidden] */
-  const float *frequencies; /* [head_dim / 2] */
-  float attention_factor;
+  const void *embedding;   /* [vocab_size][embedding_stride] of the checkpoint's type */
+  size_t embedding_stride; /* in elements; the head's own rows when tied */
+  const float *final_norm; /* [hidden] */
+  DeviceRope ropes[N_ROPES];
 };
 
 /* Bytes of device memory that weights_load() takes, staging included; refuses layers that no kernel takes, by

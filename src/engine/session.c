@@ -121,7 +121,7 @@ static bool is_long(const Session *s, int n) {
 
 /* Makes the keys that are there those of a text of n tokens: where the positions of longer texts turn
  * otherwise (longrope), all are computed again when the text grows beyond that length, or ceases to be beyond
- * it. A failure leaves fewer of them. Devices that run ahead do not take such models. */
+ * it. A failure leaves fewer of them. */
 static Status suit_length(Session *s, int n, Error *err) {
   if (is_long(s, n) == s->long_text) return STATUS_OK;
   const int n_past = s->n_past;
@@ -292,8 +292,9 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   return STATUS_OK;
 }
 
+/* Not where a text may yet grow beyond longrope's original length, which suit_length() sees to. */
 bool session_runs_ahead(const Session *s) {
-  return s->backend->take_token != NULL;
+  return s->backend->take_token && (s->long_text || !is_long(s, s->sizes.n_ctx));
 }
 
 int session_pushed(const Session *s) {
@@ -302,7 +303,7 @@ int session_pushed(const Session *s) {
 
 Status session_push(Session *s, Error *err) {
   TRY(need_logits(s, err));
-  Span span = {.pos = s->n_past + s->n_pushed, .n_tokens = 1};
+  Span span = {.pos = s->n_past + s->n_pushed, .n_tokens = 1, .long_text = s->long_text};
   if (span.pos == s->sizes.n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
   TRY(s->backend->sample(s->state, s->sampler, NULL, err));

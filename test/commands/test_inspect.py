@@ -99,8 +99,7 @@ ARITHMETIC = {
     "qwen3-awq": ({"norms": "before", "qk_norm": "heads", "activation": "silu", "attention_cap": None,
                    "runs_on": ["cpu", "cuda"], "cuda_refusal": None}, {"runs on": "CPU and GPU"}),
     "smollm3-awq": ({"layer_ropes": ["global"] * 3 + ["none"]}, {
-        "no rope": "in layers 3", "runs on": "CPU; SmolLM3ForCausalLM has layers without rotary positions, which GPUs "
-                                             "do not compute yet"}),
+        "no rope": "in layers 3", "runs on": "CPU and GPU"}),
     "phi3-longrope-long": ({"fused": True, "rotary_dim": 12}, {
         "rope": "theta 10000 (config.json), scaling longrope, factor 16, original context 32",
         "arithmetic": "q, k and v stored as one matrix, gate and up too",
@@ -111,7 +110,7 @@ ARITHMETIC = {
                       "logits capped at 6"}),
     "gemma3-layer-types": ({"layer_ropes": ["global", "local", "local"], "local_rope_theta": 50, "qk_norm": "heads"},
                            {"local rope": "theta 50, in layers 1 to 2"}),
-    "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu"]}, {
+    "gemma3-text-part": ({"architecture": "Gemma3ForConditionalGeneration", "runs_on": ["cpu", "cuda"]}, {
         "unused": "1 of 84 tensors: vision_tower.patch_embedding.bias"}),
     "granite-awq": ({"embedding_scale": 2, "attention_scale": 0.375, "residual_scale": 0.6, "logit_divisor": 2}, {
         "arithmetic": "embedding times 2, what layers add times 0.6, scores times 0.375, logits divided by 2"}),

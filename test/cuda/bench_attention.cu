@@ -43,8 +43,8 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
-  Attention probe = {HEADS,      KV_HEADS, HEAD_DIM, n_ctx, 0,   KV_F16,   SIZE_MAX,
-                     pos_device, q,        k,        v,     out, workspace};
+  Attention probe = {HEADS,      KV_HEADS, HEAD_DIM, n_ctx, 0,   KV_F16,    SIZE_MAX,
+                     pos_device, q,        k,        v,     out, workspace, 0.0884};
   if (!attention_can_run(family, &probe, n_tokens)) return;
   cudaGraph_t graph;
   cudaGraphExec_t exec;

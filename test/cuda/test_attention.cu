@@ -33,7 +33,8 @@ template <typename T> __device__ double number(T value) {
 
 template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
-                          int n_kv_heads, int head_dim, int n_ctx, int window, int pos) {
+                          int n_kv_heads, int head_dim, int n_ctx, int window, int pos, double scale,
+                          double cap) {
   int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= n_tokens * n_heads) return;
   int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
@@ -46,7 +47,8 @@ __global__ void reference(const __half *q, const T *k, const T *v, double *out, 
   for (int key = first; key <= last; key++) {
     double score = 0;
     for (int d = 0; d < head_dim; d++) score += number(query[d]) * number(keys[(size_t)key * head_dim + d]);
-    score /= sqrt((double)head_dim);
+    score *= scale;
+    if (cap != 0) score = cap * tanh(score / cap);
     double now = score > high ? score : high, keep = exp(high - now), p = exp(score - now);
     high = now, total = total * keep + p;
     for (int d = 0; d < head_dim; d++) o[d] = o[d] * keep + p * number(values[(size_t)key * head_dim + d]);
@@ -75,7 +77,9 @@ struct Shape {
 static int passed, failed;
 static bool few; /* of the settings: `test_attention few`, for where kernels are emulated */
 
-template <typename T> static void run_shape(Shape s, KvType kv, size_t shared_bytes) {
+template <typename T>
+static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0) {
+  if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
   const int n_ctx = few ? 80 : 2304, max_tokens = few ? 3 : 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
          rows = (size_t)max_tokens * s.n_heads * s.head_dim;
@@ -103,11 +107,11 @@ template <typename T> static void run_shape(Shape s, KvType kv, size_t shared_by
     for (int pos : few ? std::vector<int>{0, 70} : std::vector<int>{0, 1, 15, 63, 64, 500, 1023, 2000})
       for (int window : few ? std::vector<int>{0, 100} : std::vector<int>{0, 1, 16, 100, 1024}) {
         Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, shared_bytes, pos_device, q, k,
-                       v,         out,          workspace};
+                       v,         out,          workspace,  scale, cap};
         CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
         int outputs = n_tokens * s.n_heads;
         reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads,
-                                                  s.head_dim, n_ctx, window, pos);
+                                                  s.head_dim, n_ctx, window, pos, scale, cap);
         size_t n = (size_t)outputs * s.head_dim;
         CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
         for (int family = 0; family < ATTENTION_FAMILIES; family++) {
@@ -145,10 +149,15 @@ int main(int argc, char **argv) {
                   Shape{4, 2, 250}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32, (size_t)shared);
+  /* Scores of some 30, of which a cap of 20 leaves little; widths that prefill and decode have, and others. */
+  for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
+    run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);
+  run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 1.0, 20.0);
+  run_shape<__half>(Shape{32, 16, 128}, KV_F16, (size_t)shared, 0.03, 0);
   /* What smaller chips run: sm_75 has 64 KB of shared memory for a block, sm_86 and sm_89 have 99 KB. */
   for (size_t kilobytes : {64, 99})
     for (Shape s : {Shape{28, 4, 128}, Shape{6, 2, 96}, Shape{8, 4, 256}})
-      run_shape<__half>(s, KV_F16, kilobytes << 10);
+      for (double cap : {0.0, 20.0}) run_shape<__half>(s, KV_F16, kilobytes << 10, 0, cap);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -8,6 +8,7 @@ Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -21,23 +22,16 @@ import compare  # noqa: E402  (from scripts/)
 
 DATA = ROOT / "test" / "data"
 DEMO = ROOT / "models" / "smollm2-135m-awq"
-# What GPUs compute of the architectures, and of those with silu alone (cuda/supported.c).
-ON_GPUS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
-           "Mistral3ForConditionalGeneration"}
-
-
-def on_gpus(directory):
-    config = json.loads((directory / "config.json").read_text())
-    return config["architectures"][0] in ON_GPUS and config.get("hidden_act", "silu") == "silu"
-
-
-MINIATURES = sorted((DATA / "miniatures").iterdir())
-REFUSED = [path for path in MINIATURES if not on_gpus(path)]
-MODELS = sorted([*filter(on_gpus, MINIATURES), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
-if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU
-    MODELS = [DATA / "stories260K-awq", *filter(on_gpus, MINIATURES[:8])][:3]
+MINIATURES = DATA / "miniatures"
+MODELS = sorted([*MINIATURES.iterdir(), DATA / "stories260K-awq", DATA / "stories260K-f32", DEMO])
+if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU: each kind of arithmetic once
+    MODELS = [DATA / "stories260K-awq", *(MINIATURES / name for name in (
+        "gemma2-awq", "gemma3-layer-types", "granite-biases", "olmo2-awq", "phi3-longrope-long", "smollm3-awq"))]
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes
 BOUND = 2e-5
+# Random models whose attention is sharp: fp16 costs more there (an fp16 cache alone, on the CPU, up to 8.8e-6).
+# Theirs is the bound of all layouts and architectures on GPUs.
+SHARP = dict.fromkeys(["gemma3-awq", "phi3-longrope-long", "smollm3-awq"], 1e-4)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,6 +48,7 @@ class Model:
         if not directory.is_dir():
             pytest.skip(f"needs {directory.relative_to(ROOT)}: make demo")
         self.directory, self.auk, self.folder = directory, auk, folder
+        self.bound = SHARP.get(directory.name, BOUND)
         reference = directory / "reference.npz"
         if reference.exists():
             self.ids = compare.load_reference(reference)[0]
@@ -84,7 +79,7 @@ def test_gpu_equals_cpu(model, kv):
     gpu = model.logits("--device", "cuda", "--kv", kv)
     mean, worst, same, decided = compare.report(cpu, gpu)
     print(f"{model.directory.name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
-    assert mean <= BOUND
+    assert mean <= model.bound
     assert same >= 0.995 * decided
 
 
@@ -105,7 +100,7 @@ def test_single_tokens_equal_chunks(model):
     """Other kernels serve one row than many: both within the bound of each other."""
     flags = ["--device", "cuda", "--max-tokens", "200"]
     mean, _, same, decided = compare.report(model.logits(*flags), model.logits(*flags, "--chunk", "1"))
-    assert mean <= BOUND and same >= 0.995 * decided
+    assert mean <= model.bound and same >= 0.995 * decided
 
 
 @over([DEMO])
@@ -142,6 +137,15 @@ def test_the_greedy_answer_is_the_cpus(auk):
     flags = ["-p", "Once upon a time", "-n", "60", "--temp", "0"]
     assert answer(auk, DATA / "stories260K-awq", *flags, "--device", "cuda") == answer(
         auk, DATA / "stories260K-awq", *flags, "--device", "cpu")
+
+
+def test_an_answer_that_grows_beyond_longropes_length_is_the_cpus(auk):
+    """All positions are computed again at that token, and another graph replays from there (32 tokens)."""
+    flags = ["--raw", "-p", "one two three four", "-n", "24", "--ignore-eos", "--temp", "0"]
+    model = MINIATURES / "phi3-longrope-long"
+    text = answer(auk, model, *flags, "--device", "cuda")
+    assert text == answer(auk, model, *flags, "--device", "cpu")
+    assert text == answer(auk, model, *flags, "--device", "cuda", "--no-graphs")
 
 
 def refused(auk, *arguments, environment=None):
@@ -186,9 +190,24 @@ def test_an_unknown_kernel_is_named(auk):
     assert status != 0 and out == b"" and "no_such" in err
 
 
-@pytest.mark.parametrize("directory", REFUSED, ids=lambda path: path.name)
-def test_what_gpus_do_not_compute_is_named_or_computed_by_the_cpu(auk, directory, tmp_path):
+def with_a_large_scale(original, directory):
+    """A copy of a checkpoint, in which one scale is too large for fp16."""
+    shutil.copytree(original, directory)
+    file = directory / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    name = next(name for name in header if name.endswith("weight_scale") and header[name]["dtype"] == "F32")
+    begin = 8 + size + header[name]["data_offsets"][0]
+    data[begin:begin + 4] = np.float32(1e5).tobytes()
+    file.write_bytes(data)
+    return directory
+
+
+def test_what_gpus_do_not_compute_is_named_or_computed_by_the_cpu(auk, tmp_path):
     """Refused with --device cuda; with auto the CPU computes it, which one line says."""
+    directory = with_a_large_scale(DATA / "layouts" / "packed-4-f32", tmp_path / "model")
+
     def evaluate(device):
         out = tmp_path / f"{device}.npy"
         command = [*auk, "eval", "-m", directory, "--ids-file", "-", "--logits-out", out, "--device", device]

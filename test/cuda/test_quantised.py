@@ -1,5 +1,4 @@
-"""Quantised layouts on the GPU: all that the CPU runs, near Hugging Face's logits on the dequantised weights, but of
-architectures that GPUs do not compute, which are refused by name.
+"""Quantised layouts on the GPU: all that the CPU runs, near Hugging Face's logits on the dequantised weights.
 
 test/commands/test_layouts.py has the same on the CPU. The bound is the project's: a mean KL of 1e-4, the same top
 token wherever the reference's two best differ by 0.05 or more; fp16 activations alone cost some 1e-6. Where they are
@@ -24,8 +23,7 @@ import compare  # noqa: E402  (from scripts/)
 
 DATA = ROOT / "test" / "data"
 LAYOUTS = sorted(path for path in (DATA / "layouts").iterdir())
-REFUSED = ["gptq-phi3", "packed-4-phi3"]
-RUN = [path.name for path in LAYOUTS if path.name not in REFUSED]
+RUN = [path.name for path in LAYOUTS]
 ALL = os.environ.get("AUK_TEST_SIZE") != "few"  # few: an emulated GPU
 BOUND = 1e-4
 ROUNDED = [name for name in RUN if "activations" in name]
@@ -80,14 +78,7 @@ def test_rounded_activations_stay_near(evaluate, tmp_path, name, chunk):
     assert compare.kl(reference["exact"], logits).mean() >= cost / 2, "activations that are not rounded"
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_no_kernel_computes_is_refused_by_name(evaluate, tmp_path, name):
-    done = evaluate(name)
-    assert done.returncode == 3 and b"which GPUs do not compute yet" in done.stderr
-    assert not (tmp_path / "logits.npy").exists()
-
-
 def test_inspect_agrees(auk):
     for path in LAYOUTS:
         report = json.loads(subprocess.run([*auk, "inspect", path, "--json"], capture_output=True, check=True).stdout)
-        assert ("cuda" in report["runs_on"]) == (path.name not in REFUSED), path.name
+        assert "cuda" in report["runs_on"], path.name
