@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
                   Shape{4, 2, 250}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32, (size_t)shared);
-  /* Scores of some 30, of which a cap of 20 leaves little; widths that prefill and decode have, and others. */
+  /* Scores of some 30, of which a cap of 20 leaves little; widths of prefill and decode, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);
   run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 1.0, 20.0);
