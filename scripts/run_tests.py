@@ -3,8 +3,8 @@
 usage: run_tests.py BUILD [--only-c] PROGRAM...
 
 Called by `make test`. PROGRAMs are cmocka programs, run one after the other and read in their TAP form; then
-pytest runs over test/ with AUK=BUILD/auk (unless AUK already names another program). Skipped tests are named,
-failed ones shown whole, and the last line is "N passed, N failed, N skipped". A program that crashes, that runs
+pytest runs over test/, on every core, with AUK=BUILD/auk (unless AUK already names another program). Skipped tests are
+named, failed ones shown whole, and the last line is "N passed, N failed, N skipped". A program that crashes, that runs
 fewer tests than it announced, or that leaves a sanitizer's report behind (see Reports) is a failure even where
 every test in it passed.
 """
@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree
 
@@ -90,23 +91,40 @@ def run_c(program, environment, totals):
     totals.skipped += len(skipped)
 
 
+def shares_of(files, n):
+    """The files in n shares of about the same size, which is about how long they take."""
+    shares = [[0, []] for _ in range(n)]
+    for file in sorted(files, key=lambda file: -file.stat().st_size):
+        least = min(shares, key=lambda share: share[0])
+        least[0] += file.stat().st_size
+        least[1].append(str(file))
+    return [sorted(share) for _, share in shares if share]
+
+
 def run_pytest(build, environment, totals):
-    report = build / "pytest.xml"
-    report.unlink(missing_ok=True)
+    """One pytest for each core, each over its share of the files; what they say is shown one after the other."""
     environment = {"AUK": shlex.quote(str(build / "auk"))} | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
-    status = subprocess.run([sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", "test"],
-                            env=environment, stdin=subprocess.DEVNULL, check=False).returncode
-    failed = 0
-    if report.exists():
-        for suite in xml.etree.ElementTree.parse(report).iter("testsuite"):
-            count = {name: int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
-            failed += count["failures"] + count["errors"]
-            totals.skipped += count["skipped"]
-            totals.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
-    if status and not failed:
-        print(f"FAILED: pytest, exit status {status}")
-        failed = 1
-    totals.failed += failed
+    runs = []
+    for i, files in enumerate(shares_of(pathlib.Path("test").rglob("test_*.py"), os.cpu_count() or 1)):
+        report, log = build / f"pytest-{i}.xml", tempfile.TemporaryFile()
+        report.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *files]
+        runs.append((report, log, subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                                                   stderr=subprocess.STDOUT)))
+    for report, log, process in runs:
+        status, failed = process.wait(), 0
+        log.seek(0)
+        print(log.read().decode(errors="replace"), end="")
+        if report.exists():
+            for suite in xml.etree.ElementTree.parse(report).iter("testsuite"):
+                count = {name: int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
+                failed += count["failures"] + count["errors"]
+                totals.skipped += count["skipped"]
+                totals.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
+        if status and not failed:
+            print(f"FAILED: pytest, exit status {status}")
+            failed = 1
+        totals.failed += failed
 
 
 def main():

@@ -128,15 +128,12 @@ static void product_int8(const Linear *w, RoundedRows x, int n_rows, int first, 
  * is not finite makes the scale NaN, and so all products. */
 static float round_row(const float *x, int n, int16_t *out) {
   vf largest = {0}, strange = {0};
-  float lanes[LANES];
   for (int i = 0; i < n; i += LANES) { /* zeros behind the row change nothing */
     vf number = vf_load(x + i), size = (vf)((vi)number & INT32_MAX);
     largest = vf_max(size, largest);
     strange += number - number;
   }
-  vf_store(lanes, strange);
-  bool finite = true;
-  for (int l = 0; l < LANES; l++) finite = finite && lanes[l] == 0;
+  const bool finite = vf_sum(strange) == 0; /* each lane is 0 or NaN */
   float scale = vf_largest(largest) / 127.5f;
   if (scale == 0) scale = FLT_EPSILON;
   for (int i = 0; i < n; i += LANES) {

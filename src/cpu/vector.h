@@ -119,10 +119,20 @@ INLINE float vf_sum(vf v) {
 }
 
 INLINE float vf_largest(vf v) {
-  float lane[LANES];
-  vf_store(lane, v);
-  float largest = lane[0];
-  for (int i = 1; i < LANES; i++) largest = lane[i] > largest ? lane[i] : largest;
+#if LANES == 16
+  const vf half = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+  v = vf_max(half, v);
+#endif
+#if LANES > 4
+  v8 eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+  v4 low = __builtin_shufflevector(eight, eight, 0, 1, 2, 3);
+  v4 high = __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+#else
+  v4 low = v, high = v;
+#endif
+  float largest = low[0];
+  for (int i = 1; i < 4; i++) largest = low[i] > largest ? low[i] : largest;
+  for (int i = 0; i < 4; i++) largest = high[i] > largest ? high[i] : largest;
   return largest;
 }
 

@@ -149,8 +149,9 @@ cudaError_t cudaPeekAtLastError(void) {
 
 cudaError_t cudaGetDeviceCount(int *count) {
   FAIL_IF(cudaErrorNoDevice);
-  *count = 1;
-  return cudaSuccess;
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  *count = visible && !*visible ? 0 : 1;
+  return *count ? cudaSuccess : answer(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int gpu) {
