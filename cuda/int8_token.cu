@@ -216,10 +216,6 @@ struct Scratch {
   size_t x, scales, partial;
 };
 
-size_t align_up(size_t n) {
-  return (n + 255) / 256 * 256;
-}
-
 template <class S> Scratch scratch_of(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   size_t padded = (size_t)ceil_div(n_tokens, kTokenPad) * kTokenPad,
          units = (size_t)ceil_div(w->n_in, kPadIn);

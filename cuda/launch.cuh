@@ -51,6 +51,11 @@ inline int ceil_div(long a, long b) {
   return (int)((a + b - 1) / b);
 }
 
+/* Where the next piece of a scratch may begin. */
+inline size_t align_up(size_t n, size_t to = 256) {
+  return (n + to - 1) / to * to;
+}
+
 inline Status cuda_check(cudaError_t result, const char *what, Error *err) {
   if (result == cudaSuccess) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "CUDA: %s: %s", what, cudaGetErrorString(result));

@@ -7,10 +7,6 @@
 
 #include "cuda/launch.cuh"
 
-static size_t align_up(size_t n, size_t to) {
-  return (n + to - 1) / to * to;
-}
-
 static bool quantised(WeightType type) {
   return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
 }

@@ -1,6 +1,6 @@
 /* kept.c - see kept.h.
  *
- * Called by: content.c, engine/prefix_store.c.   Calls: file.c.
+ * Called by: content.c, engine/prefix_store.c, commands/history.c.   Calls: file.c.
  * Always true: no open() waits for anybody, and no read goes through a mapping: a file that is cut while it
  *              is read is a failed read and no signal. */
 #include "base/kept.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 Status kept_directory(const char *path, Error *err) {
-  if (!*path) return error_set(err, STATUS_USAGE, "the name of the cache directory is empty");
+  if (!*path) return error_set(err, STATUS_USAGE, "the name of a directory is empty");
   char *partial = path_join("", path, err); /* a copy */
   if (!partial) return STATUS_FAILED;
   for (char *at = partial + 1;; at++) {

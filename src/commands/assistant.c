@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/output.h"
 #include "base/utf8.h"
@@ -96,11 +95,7 @@ static Status choose_sampler(const SamplingFlags *flags, const GenerationDefault
       .frequency_penalty = flags->frequency_penalty,
       .seed = flags->seed.value,
   };
-  if (flags->seed.given) return STATUS_OK;
-  if (getrandom(&settings->seed, sizeof settings->seed, 0) != sizeof settings->seed)
-    return error_set(err, STATUS_FAILED, "cannot get a random seed (give one with --seed)");
-  settings->seed >>= 11; /* below 2^53, which every reader of JSON keeps exactly */
-  return STATUS_OK;
+  return flags->seed.given ? STATUS_OK : random_seed(&settings->seed, err);
 }
 
 static Status add_end(Assistant *a, const char *content, Error *err) {

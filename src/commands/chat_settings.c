@@ -4,7 +4,6 @@
 #include "commands/chat_settings.h"
 
 #include <string.h>
-#include <sys/random.h>
 
 /* As the list has them; each is a flag without its dashes, but for the last two. */
 const char *const chat_setting_names[] = {
@@ -115,11 +114,8 @@ static void reset(ChatSettings *settings) {
 
 Status chat_settings_seed(ChatSettings *settings, Error *err) {
   uint64_t *seed = &settings->assistant->sampler.seed;
-  if (settings->seed.given) {
-    *seed = settings->seed.value + settings->n_seeded++;
-  } else if (getrandom(seed, sizeof *seed, 0) != sizeof *seed) {
-    return error_set(err, STATUS_FAILED, "cannot get a random seed (give one with --seed)");
-  }
+  if (!settings->seed.given) return random_seed(seed, err);
+  *seed = settings->seed.value + settings->n_seeded++;
   return STATUS_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -105,6 +106,15 @@ Status model_tokenizer_open(const Model *model, const char *model_path, Tokenize
   return tokenizer_open(model->tokenizer_path, tokenizer, err);
 }
 
+/* --- seeds */
+
+Status random_seed(uint64_t *seed, Error *err) {
+  if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+    return error_set(err, STATUS_FAILED, "cannot get a random seed (give one with --seed)");
+  *seed >>= 11;
+  return STATUS_OK;
+}
+
 /* --- text and ids */
 
 Status text_read(const char *path, Buffer *out, Error *err) {
@@ -181,5 +191,36 @@ Status append_escaped(Buffer *out, const char *text, Error *err) {
   Status status = json_write_string(&quoted, text, strlen(text), err);
   if (status == STATUS_OK) status = buffer_append(out, quoted.data + 1, quoted.size - 2, err);
   buffer_release(&quoted);
+  return status;
+}
+
+/* --- lines */
+
+static Status take_lines(FILE *input, const char *name, LineSink take, void *user, const char *what,
+                         Error *err) {
+  Buffer line = {0};
+  size_t n_lines = 0, n_failed = 0, first_failed = 0;
+  Status status;
+  for (;;) {
+    bool found, failed = false;
+    status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
+    if (status != STATUS_OK || !found) break;
+    status = take(user, name, ++n_lines, &line, &failed, err);
+    if (status != STATUS_OK) break;
+    if (failed && n_failed++ == 0) first_failed = n_lines;
+  }
+  buffer_release(&line);
+  if (status == STATUS_OK && n_failed > 0)
+    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines %s, line %zu first", name, n_failed, n_lines,
+                     what, first_failed);
+  return status;
+}
+
+Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err) {
+  if (!path || strcmp(path, "-") == 0) return take_lines(stdin, "standard input", take, user, what, err);
+  FILE *input = fopen(path, "re");
+  if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
+  Status status = take_lines(input, path, take, user, what, err);
+  fclose(input);
   return status;
 }

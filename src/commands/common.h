@@ -45,6 +45,16 @@ Status text_read(const char *path, Buffer *out, Error *err);
 Status text_check(const char *what, const char *text, Error *err);
 void text_drop_newline(Buffer *text); /* the one that ends a file is no part of its text */
 
+/* Answers each line of a file (NULL or "-": of standard input) as it comes: take(user, NAME, number from 1, line,
+ * &failed). Lines that failed stop nothing; in the end they are STATUS_FAILED, "NAME: 2 of 9 lines WHAT, line 3
+ * first". */
+typedef Status (*LineSink)(void *user, const char *name, size_t number, const Buffer *line, bool *failed,
+                           Error *err);
+Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err);
+
+/* A seed nobody gave: below 2^53, which every reader of JSON keeps exactly. */
+Status random_seed(uint64_t *seed, Error *err);
+
 /* Appends the ids of a text: numbers with white space, commas or brackets between them. `name` is for
  * messages (STATUS_USAGE). */
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/kept.h"
 #include "base/utf8.h"
 
 static Status fail(const char *path, const char *what, Error *err) {
@@ -22,22 +23,6 @@ static Status fail(const char *path, const char *what, Error *err) {
 }
 
 /* --- where it is */
-
-static Status make_directory(const char *path, mode_t mode, Error *err) {
-  if (mkdir(path, mode) == 0 || errno == EEXIST) return STATUS_OK;
-  return fail(path, "make the directory", err);
-}
-
-/* Makes `path` and what is missing above it; private, all that it makes. */
-static Status make_directories(char *path, Error *err) {
-  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = 0;
-    Status status = make_directory(path, 0700, err);
-    *slash = '/';
-    TRY(status);
-  }
-  return make_directory(path, 0700, err);
-}
 
 Status history_path(char **path, Error *err) {
   const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -52,7 +37,7 @@ Status history_path(char **path, Error *err) {
     return STATUS_OK;
   }
   if (status == STATUS_OK) status = buffer_append(&name, "/auk", sizeof "/auk", err);
-  if (status == STATUS_OK) status = make_directories(name.data, err);
+  if (status == STATUS_OK) status = kept_directory(name.data, err);
   if (status == STATUS_OK) *path = path_join(name.data, "history", err);
   buffer_release(&name);
   return status ? status : *path ? STATUS_OK : STATUS_FAILED;

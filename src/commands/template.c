@@ -65,8 +65,9 @@ static Status write_member(const char *name, const char *text, size_t size, Erro
 }
 
 /* Answers the line; *refused: it was none that a template could be asked about. */
-static Status take_line(const Chat *chat, const char *name, size_t number, const Buffer *line, bool *refused,
+static Status take_line(void *user, const char *name, size_t number, const Buffer *line, bool *refused,
                         Error *err) {
+  const Chat *chat = user;
   Json *json = NULL;
   TrustedText text = {0};
   Error wrong = {{0}};
@@ -87,37 +88,6 @@ static Status take_line(const Chat *chat, const char *name, size_t number, const
   else
     status = write_member("error", wrong.text, strlen(wrong.text), err);
   trusted_text_release(&text);
-  return status;
-}
-
-/* --- all of them */
-
-static Status take_lines(const Chat *chat, FILE *input, const char *name, Error *err) {
-  Buffer line = {0};
-  size_t n_lines = 0, n_refused = 0, first = 0;
-  Status status;
-  for (;;) {
-    bool found, refused = false;
-    status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
-    if (status != STATUS_OK || !found) break;
-    status = take_line(chat, name, ++n_lines, &line, &refused, err);
-    if (status != STATUS_OK) break;
-    if (refused && n_refused++ == 0) first = n_lines;
-  }
-  buffer_release(&line);
-  if (status == STATUS_OK && n_refused > 0)
-    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines are no conversations, line %zu first", name,
-                     n_refused, n_lines, first);
-  return status;
-}
-
-static Status take_input(const Chat *chat, const Options *options, Error *err) {
-  if (!options->file || strcmp(options->file, "-") == 0)
-    return take_lines(chat, stdin, "standard input", err);
-  FILE *input = fopen(options->file, "re");
-  if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", options->file, strerror(errno));
-  Status status = take_lines(chat, input, options->file, err);
-  fclose(input);
   return status;
 }
 
@@ -181,7 +151,8 @@ static Status run_template(const Options *options, Chat **chat, Error *err) {
   if (status == STATUS_OK && !*chat)
     status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", folder);
   free(folder);
-  return status == STATUS_OK ? take_input(*chat, options, err) : status;
+  return status == STATUS_OK ? lines_take(options->file, take_line, *chat, "are no conversations", err)
+                             : status;
 }
 
 int command_template(int argc, char **argv) {

@@ -163,11 +163,15 @@ static Status answer_line(const Tokenizer *tokenizer, const Json *line, Buffer *
 }
 
 /* Writes the answer to one line: what is wrong with it is an answer too, and is told in *failed. */
-static Status take_line(const Tokenizer *tokenizer, const char *text, size_t size, bool *failed, Error *err) {
+static Status take_line(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
+                        Error *err) {
+  (void)name, (void)number;
+  const Tokenizer *tokenizer = user;
   Json *line = NULL;
   Buffer out = {0};
   Error wrong = {{0}};
-  Status status = json_parse("line", STATUS_USAGE, text, size, NULL, 0, &line, &wrong);
+  Status status =
+      json_parse("line", STATUS_USAGE, text->data ? text->data : "", text->size, NULL, 0, &line, &wrong);
   if (status == STATUS_OK) status = answer_line(tokenizer, line, &out, &wrong);
   json_free(line);
   *failed = status != STATUS_OK;
@@ -179,38 +183,6 @@ static Status take_line(const Tokenizer *tokenizer, const char *text, size_t siz
   }
   if (status == STATUS_OK) status = output_write(out.data, out.size, err);
   buffer_release(&out);
-  return status;
-}
-
-static Status take_lines(const Tokenizer *tokenizer, FILE *input, const char *name, Error *err) {
-  Buffer line = {0};
-  size_t n_lines = 0, n_failed = 0, first_failed = 0;
-  for (;;) {
-    bool found, failed;
-    Status status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
-    if (status == STATUS_OK && found)
-      status = take_line(tokenizer, line.data ? line.data : "", line.size, &failed, err);
-    if (status != STATUS_OK || !found) {
-      buffer_release(&line);
-      TRY(status);
-      break;
-    }
-    n_lines++;
-    if (failed && n_failed++ == 0) first_failed = n_lines;
-  }
-  if (n_failed > 0)
-    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines failed, line %zu first", name, n_failed,
-                     n_lines, first_failed);
-  return STATUS_OK;
-}
-
-static Status run_lines(const Tokenizer *tokenizer, const Options *options, Error *err) {
-  if (!options->file || strcmp(options->file, "-") == 0)
-    return take_lines(tokenizer, stdin, "standard input", err);
-  FILE *input = fopen(options->file, "re");
-  if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", options->file, strerror(errno));
-  Status status = take_lines(tokenizer, input, options->file, err);
-  fclose(input);
   return status;
 }
 
@@ -280,7 +252,8 @@ int command_tokenize(int argc, char **argv) {
   Status status = parse(argc, argv, &options, &err);
   if (status == STATUS_OK && !options.helped) status = open_tokenizer(&options, &tokenizer, &err);
   if (tokenizer)
-    status = options.jsonl ? run_lines(tokenizer, &options, &err) : run_text(tokenizer, &options, &err);
+    status = options.jsonl ? lines_take(options.file, take_line, tokenizer, "failed", &err)
+                           : run_text(tokenizer, &options, &err);
   tokenizer_close(tokenizer);
   return command_finish(status, &err);
 }

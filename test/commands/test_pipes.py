@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from terminals import read_all
 
 PROMPT = "Once upon a time"
 STORY = (", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red "
@@ -193,25 +194,12 @@ def test_not_streaming_writes_once_at_the_end(ask, start, endless, answer):
 # --- terminals
 
 
-def drain(descriptor):
-    parts = []
-    while True:
-        try:
-            part = os.read(descriptor, 65536)
-        except OSError:  # EIO: the other side is gone
-            break
-        if not part:
-            break
-        parts.append(part)
-    return b"".join(parts)
-
-
 def on_terminal(start, *arguments, **options):
     """What a program writes to a terminal that is its standard output."""
     main, terminal = pty.openpty()
     process = start(*arguments, stdout=terminal, **options)
     os.close(terminal)
-    seen = drain(main)
+    seen = read_all(main)
     os.close(main)
     process.wait(60)
     return process, seen.replace(b"\r\n", b"\n")
@@ -261,7 +249,7 @@ def test_an_interrupted_prefill_takes_its_progress_back(start, variant, tmp_path
     while b"tokens" not in seen:
         seen += os.read(main, 4096)
     process.send_signal(signal.SIGINT)
-    seen += drain(main)
+    seen += read_all(main)
     os.close(main)
     assert process.wait(60) == 130
     assert seen.rsplit(b" tokens\r\x1b[K", 1)[1].startswith(b"auk: prompt "), seen
@@ -275,7 +263,7 @@ def test_a_terminal_that_takes_nothing_back_is_shown_no_progress(start, variant,
     process = start("-m", str(model), "--raw", "-f", str(tmp_path / "text"), "-n", "2", "-u", stderr=terminal,
                     env={**os.environ, "TERM": "dumb"})
     os.close(terminal)
-    seen = drain(main)
+    seen = read_all(main)
     os.close(main)
     assert process.wait(60) == 0
     assert seen.startswith(b"auk: prompt ") and b"\x1b" not in seen

@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+from terminals import read_all
 
 PROMPT = "Once upon a time"
 
@@ -332,20 +333,6 @@ def test_a_system_text_needs_a_chat_format(run, stories, chatml):
 
 
 # --- where the output goes
-
-
-def read_all(descriptor):
-    """What comes out of a terminal until its other side is closed."""
-    parts = []
-    while True:
-        try:
-            part = os.read(descriptor, 65536)
-        except OSError:  # EIO: the other side is gone
-            break
-        if not part:
-            break
-        parts.append(part)
-    return b"".join(parts)
 
 
 def on_terminal(start, arguments, which, **options):

@@ -10,15 +10,7 @@
 #include <vector>
 
 #include "cuda/attention.h"
-
-#define CHECK(call)                                                                                          \
-  do {                                                                                                       \
-    cudaError_t failed_ = (call);                                                                            \
-    if (failed_ != cudaSuccess) {                                                                            \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                \
-      exit(1);                                                                                               \
-    }                                                                                                        \
-  } while (0)
+#include "test/cuda/check.cuh"
 
 static const int HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128;
 

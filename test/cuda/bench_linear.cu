@@ -65,8 +65,8 @@ static double time_calls(std::vector<DeviceLinear> &copies, LinearCall call) {
   call.weights = &copies[0];
   Status status = linear_run(context, &call, &error); /* loads the code, and finds out whether it runs */
   if (status != STATUS_OK) return -(double)status;
-  CUDA_OK(cudaStreamSynchronize(stream));
-  CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  CHECK(cudaStreamSynchronize(stream));
+  CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   for (DeviceLinear &w : copies) {
     call.weights = &w;
     status = linear_run(context, &call, &error);
@@ -75,19 +75,19 @@ static double time_calls(std::vector<DeviceLinear> &copies, LinearCall call) {
       exit(1);
     }
   }
-  CUDA_OK(cudaStreamEndCapture(stream, &graph));
-  CUDA_OK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaStreamEndCapture(stream, &graph));
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
   cudaEvent_t a, b;
-  CUDA_OK(cudaEventCreate(&a));
-  CUDA_OK(cudaEventCreate(&b));
+  CHECK(cudaEventCreate(&a));
+  CHECK(cudaEventCreate(&b));
   std::vector<float> times;
   for (int i = 0; i < 9; i++) {
-    CUDA_OK(cudaEventRecord(a, stream));
-    CUDA_OK(cudaGraphLaunch(exec, stream));
-    CUDA_OK(cudaEventRecord(b, stream));
-    CUDA_OK(cudaEventSynchronize(b));
+    CHECK(cudaEventRecord(a, stream));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaEventRecord(b, stream));
+    CHECK(cudaEventSynchronize(b));
     float ms;
-    CUDA_OK(cudaEventElapsedTime(&ms, a, b));
+    CHECK(cudaEventElapsedTime(&ms, a, b));
     if (i > 1) times.push_back(ms);
   }
   std::sort(times.begin(), times.end());
@@ -110,7 +110,7 @@ static void make_copies(std::vector<DeviceLinear> &out, WeightType type, const L
   int n = (int)(total_bytes / bytes) + 2;
   out.resize((size_t)n);
   for (DeviceLinear &w : out) place(&w, parts, n_parts, paired, NULL, l.name, stream);
-  CUDA_OK(cudaStreamSynchronize(stream));
+  CHECK(cudaStreamSynchronize(stream));
   for (int i = 0; i < n_parts; i++) stored_free(&parts[i]);
 }
 
@@ -154,13 +154,13 @@ int main(int argc, char **argv) {
       return printf("bench_linear: no key %s\n", key.c_str()), 2;
     }
   }
-  CUDA_OK(cudaStreamCreate(&stream));
+  CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
   int most = *std::max_element(counts.begin(), counts.end());
   __half *x;
   void *y;
-  CUDA_OK(cudaMalloc((void **)&x, (size_t)most * 12288 * 2));
-  CUDA_OK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
+  CHECK(cudaMalloc((void **)&x, (size_t)most * 12288 * 2));
+  CHECK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
   std::vector<Result> results;
   FILE *out = out_path ? fopen(out_path, "w") : NULL;
   int n_rows;

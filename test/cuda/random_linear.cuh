@@ -8,15 +8,7 @@
 #include <stdlib.h>
 
 #include "cuda/launch.cuh"
-
-#define CUDA_OK(call)                                                                                        \
-  do {                                                                                                       \
-    cudaError_t e_ = (call);                                                                                 \
-    if (e_ != cudaSuccess) {                                                                                 \
-      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));                          \
-      exit(1);                                                                                               \
-    }                                                                                                        \
-  } while (0)
+#include "test/cuda/check.cuh"
 
 #define MUST(call)                                                                                           \
   do {                                                                                                       \
@@ -107,12 +99,12 @@ inline size_t stored_weight_bytes(WeightType type, size_t weights) {
 inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uint64_t seed) {
   Stored s = {type, n_in, n_out, group, nullptr, nullptr, nullptr};
   size_t bytes = stored_weight_bytes(type, (size_t)n_in * n_out);
-  CUDA_OK(cudaMalloc((void **)&s.weights, bytes + 16));
+  CHECK(cudaMalloc((void **)&s.weights, bytes + 16));
   if (type == WEIGHT_INT8) {
-    CUDA_OK(cudaMalloc((void **)&s.scales, (size_t)n_out * 4));
+    CHECK(cudaMalloc((void **)&s.scales, (size_t)n_out * 4));
     random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
     random_float_scales<<<64, 256>>>((float *)s.scales, (size_t)n_out, seed + 2);
-    CUDA_OK(cudaGetLastError());
+    CHECK(cudaGetLastError());
     return s;
   }
   if (!is_quantised(type)) {
@@ -120,12 +112,12 @@ inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uin
     return s;
   }
   size_t groups = (size_t)(n_in / group) * n_out, zero_bytes = type == WEIGHT_AWQ4 ? groups / 2 : groups;
-  CUDA_OK(cudaMalloc((void **)&s.zeros, zero_bytes + 16));
-  CUDA_OK(cudaMalloc((void **)&s.scales, groups * 2));
+  CHECK(cudaMalloc((void **)&s.zeros, zero_bytes + 16));
+  CHECK(cudaMalloc((void **)&s.scales, groups * 2));
   random_words<<<1024, 256>>>(s.weights, (bytes + 3) / 4, seed);
   random_words<<<1024, 256>>>(s.zeros, (zero_bytes + 3) / 4, seed + 1);
   random_scales<<<1024, 256>>>(s.scales, groups, seed + 2);
-  CUDA_OK(cudaGetLastError());
+  CHECK(cudaGetLastError());
   return s;
 }
 
@@ -146,7 +138,7 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paire
   MUST(linear_lay_out(w, name, parts[0].type, parts[0].n_in, n_out,
                       is_quantised(parts[0].type) ? parts[0].group : 0, paired, bias != NULL, &bytes,
                       &error));
-  CUDA_OK(cudaMalloc(&memory, bytes));
+  CHECK(cudaMalloc(&memory, bytes));
   MUST(linear_place(w, memory, stream, &error));
   for (int i = 0; i < n_parts; i++) {
     const Stored *s = &parts[i];

@@ -18,14 +18,6 @@ def bench(auk, *arguments):
                           stdin=subprocess.DEVNULL)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def gpu(auk):
-    """Skips everything here where there is no GPU that this program can use."""
-    done = bench(auk, "-m", DATA / "stories260K-awq", "-p", 1, "-n", 0, "--device", "cuda")
-    if done.returncode:
-        pytest.skip(f"needs a GPU: {done.stderr.decode().strip()}")
-
-
 @pytest.mark.parametrize("config", sorted((DATA / "miniatures").glob("*/config.json")), ids=lambda it: it.parent.name)
 def test_every_architecture_goes_without_weights(auk, config):
     """A logit that is not finite would end the run."""

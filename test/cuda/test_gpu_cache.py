@@ -17,14 +17,6 @@ STORY = ("One day, a little girl named Lily went to the park with her mom. They 
          "The ball was very pretty. Lily wanted to play with it. ") * 6
 
 
-@pytest.fixture(scope="module", autouse=True)
-def gpu(auk):
-    done = subprocess.run([*auk, "eval", "-m", STORIES, "--ids-file", "-", "--device", "cuda"], input=b"1 2 3",
-                          capture_output=True)
-    if done.returncode:
-        pytest.skip(f"needs a GPU: {done.stderr.decode().strip()}")
-
-
 @pytest.fixture
 def ask(auk, tmp_path):
     def ask_it(prompt, *flags):

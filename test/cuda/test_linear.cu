@@ -208,12 +208,12 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
   double *wd, *xd, *ref[2], *result;
   float *y[2];
   size_t y_bytes = (size_t)(most + 1) * y_stride * sizeof(float);
-  CUDA_OK(cudaMalloc((void **)&x, (size_t)most * x_stride * 2));
-  CUDA_OK(cudaMalloc((void **)&wd, (size_t)w.n_in * w.n_out * 8));
-  CUDA_OK(cudaMalloc((void **)&xd, (size_t)w.n_in * most * 8));
+  CHECK(cudaMalloc((void **)&x, (size_t)most * x_stride * 2));
+  CHECK(cudaMalloc((void **)&wd, (size_t)w.n_in * w.n_out * 8));
+  CHECK(cudaMalloc((void **)&xd, (size_t)w.n_in * most * 8));
   for (int i = 0; i < 2; i++) {
-    CUDA_OK(cudaMalloc((void **)&ref[i], (size_t)w.n_out * most * 8));
-    CUDA_OK(cudaMalloc((void **)&y[i], y_bytes));
+    CHECK(cudaMalloc((void **)&ref[i], (size_t)w.n_out * most * 8));
+    CHECK(cudaMalloc((void **)&y[i], y_bytes));
   }
   random_activations<<<1024, 256, 0, stream>>>(x, most, w.n_in, x_stride, 77);
   for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
@@ -223,7 +223,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
     multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
   }
-  CUDA_OK(cudaGetLastError());
+  CHECK(cudaGetLastError());
   int n_rows;
   const LinearRow *rows = linear_rows(&n_rows);
   struct Case {
@@ -231,9 +231,9 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     int tokens, variant;
   };
   std::vector<Case> cases;
-  CUDA_OK(cudaMalloc((void **)&result,
-                     sizeof(double) * 4 * (size_t)n_rows * (size_t)n_counts * (size_t)(variants + 1)));
-  CUDA_OK(cudaMemsetAsync(
+  CHECK(cudaMalloc((void **)&result,
+                   sizeof(double) * 4 * (size_t)n_rows * (size_t)n_counts * (size_t)(variants + 1)));
+  CHECK(cudaMemsetAsync(
       result, 0, sizeof(double) * 4 * (size_t)n_rows * (size_t)n_counts * (size_t)(variants + 1), stream));
   for (int r = 0; r < n_rows; r++) {
     const Limit *limit = limit_of(rows[r].name);
@@ -247,8 +247,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
       for (int v = 0; v <= variants; v++) {
         bool ran = true;
         for (int again = 0; again < 2; again++) {
-          CUDA_OK(
-              cudaMemsetAsync(y[again], 0xff, (size_t)(tokens[i] + 1) * y_stride * sizeof(float), stream));
+          CHECK(cudaMemsetAsync(y[again], 0xff, (size_t)(tokens[i] + 1) * y_stride * sizeof(float), stream));
           LinearCall call = {};
           call.weights = &w;
           call.x = x;
@@ -292,8 +291,8 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     }
   }
   std::vector<double> got(4 * cases.size());
-  CUDA_OK(cudaMemcpyAsync(got.data(), result, got.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
-  CUDA_OK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpyAsync(got.data(), result, got.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
+  CHECK(cudaStreamSynchronize(stream));
   for (size_t i = 0; i < cases.size(); i++) {
     const double *g = &got[4 * i];
     const Limit *limit = limit_of(cases[i].row->name);
@@ -336,21 +335,20 @@ static void check_reference(WeightType type, int group) {
   std::vector<uint32_t> weights(bytes / 4 + 1), zeros(groups / 4 + 1);
   std::vector<__half> scales(groups);
   double *wd, *xd, *yd;
-  CUDA_OK(cudaMalloc((void **)&wd, n_in * n_out * 8));
-  CUDA_OK(cudaMalloc((void **)&xd, n_in * n_tokens * 8));
-  CUDA_OK(cudaMalloc((void **)&yd, n_out * n_tokens * 8));
+  CHECK(cudaMalloc((void **)&wd, n_in * n_out * 8));
+  CHECK(cudaMalloc((void **)&xd, n_in * n_tokens * 8));
+  CHECK(cudaMalloc((void **)&yd, n_out * n_tokens * 8));
   __half *x;
-  CUDA_OK(cudaMalloc((void **)&x, n_tokens * n_in * 2));
+  CHECK(cudaMalloc((void **)&x, n_tokens * n_in * 2));
   random_activations<<<8, 256>>>(x, n_tokens, n_in, n_in, 9);
   expand<<<8, 256>>>(s, wd, n_out, 0);
   expand_x<<<8, 128>>>(x, n_in, xd, n_in, n_tokens, 0);
   multiply_double<<<dim3(1, 1), 256>>>(wd, xd, yd, n_in, n_out, n_tokens);
   std::vector<double> y(n_out * n_tokens);
-  CUDA_OK(cudaMemcpy(y.data(), yd, y.size() * 8, cudaMemcpyDeviceToHost));
-  CUDA_OK(cudaMemcpy(weights.data(), s.weights, bytes, cudaMemcpyDeviceToHost));
-  CUDA_OK(
-      cudaMemcpy(zeros.data(), s.zeros, type == WEIGHT_AWQ4 ? groups / 2 : groups, cudaMemcpyDeviceToHost));
-  CUDA_OK(cudaMemcpy(scales.data(), s.scales, groups * 2, cudaMemcpyDeviceToHost));
+  CHECK(cudaMemcpy(y.data(), yd, y.size() * 8, cudaMemcpyDeviceToHost));
+  CHECK(cudaMemcpy(weights.data(), s.weights, bytes, cudaMemcpyDeviceToHost));
+  CHECK(cudaMemcpy(zeros.data(), s.zeros, type == WEIGHT_AWQ4 ? groups / 2 : groups, cudaMemcpyDeviceToHost));
+  CHECK(cudaMemcpy(scales.data(), s.scales, groups * 2, cudaMemcpyDeviceToHost));
   double worst_error = 0;
   for (int m = 0; m < n_tokens; m++)
     for (int o = 0; o < n_out; o++) {
@@ -382,18 +380,18 @@ static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
   void *memory = place(&w, &s, 1, false, NULL, "dequantise", stream);
   double *wd;
   __half *out[2];
-  CUDA_OK(cudaMalloc((void **)&wd, (size_t)n_in * n_out * 8));
+  CHECK(cudaMalloc((void **)&wd, (size_t)n_in * n_out * 8));
   expand<<<64, 256, 0, stream>>>(s, wd, n_out, 0);
   std::vector<double> want((size_t)n_in * n_out);
   std::vector<__half> got[2];
   for (int plain = 0; plain < 2; plain++) {
-    CUDA_OK(cudaMalloc((void **)&out[plain], (size_t)n_in * n_out * 2));
+    CHECK(cudaMalloc((void **)&out[plain], (size_t)n_in * n_out * 2));
     MUST(linear_dequantise(&w, 0, n_out, plain, out[plain], stream, &error));
     got[plain].resize(want.size());
-    CUDA_OK(cudaMemcpyAsync(got[plain].data(), out[plain], want.size() * 2, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaMemcpyAsync(got[plain].data(), out[plain], want.size() * 2, cudaMemcpyDeviceToHost, stream));
   }
-  CUDA_OK(cudaMemcpyAsync(want.data(), wd, want.size() * 8, cudaMemcpyDeviceToHost, stream));
-  CUDA_OK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpyAsync(want.data(), wd, want.size() * 8, cudaMemcpyDeviceToHost, stream));
+  CHECK(cudaStreamSynchronize(stream));
   int wrong = 0;
   for (int o = 0; o < n_out; o++)
     for (int k = 0; k < n_in; k++) {
@@ -428,18 +426,18 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   for (int i = 0; i < total; i++) bias[(size_t)i] = uniform(3, (uint64_t)i) - 0.5f;
   for (size_t i = 0; i < residual.size(); i++) residual[i] = uniform(4, i);
   float *bias_d;
-  CUDA_OK(cudaMalloc((void **)&bias_d, (size_t)total * 4));
-  CUDA_OK(cudaMemcpy(bias_d, bias.data(), (size_t)total * 4, cudaMemcpyHostToDevice));
+  CHECK(cudaMalloc((void **)&bias_d, (size_t)total * 4));
+  CHECK(cudaMemcpy(bias_d, bias.data(), (size_t)total * 4, cudaMemcpyHostToDevice));
   DeviceLinear w;
   void *memory = place(&w, parts, n_parts, paired, with_bias ? bias_d : NULL, "outputs", stream);
   double *wd, *xd, *yd;
   __half *x;
   float *y;
-  CUDA_OK(cudaMalloc((void **)&wd, (size_t)n_in * total * 8));
-  CUDA_OK(cudaMalloc((void **)&xd, (size_t)n_in * n_tokens * 8));
-  CUDA_OK(cudaMalloc((void **)&yd, (size_t)total * n_tokens * 8));
-  CUDA_OK(cudaMalloc((void **)&x, (size_t)n_tokens * n_in * 2));
-  CUDA_OK(cudaMalloc((void **)&y, (size_t)n_tokens * total * 4));
+  CHECK(cudaMalloc((void **)&wd, (size_t)n_in * total * 8));
+  CHECK(cudaMalloc((void **)&xd, (size_t)n_in * n_tokens * 8));
+  CHECK(cudaMalloc((void **)&yd, (size_t)total * n_tokens * 8));
+  CHECK(cudaMalloc((void **)&x, (size_t)n_tokens * n_in * 2));
+  CHECK(cudaMalloc((void **)&y, (size_t)n_tokens * total * 4));
   random_activations<<<64, 256, 0, stream>>>(x, n_tokens, n_in, n_in, 13);
   for (int i = 0, row = 0; i < n_parts; row += n_out[i++])
     expand<<<64, 256, 0, stream>>>(parts[i], wd, total, row);
@@ -447,8 +445,8 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   multiply_double<<<dim3((unsigned)(total + 63) / 64, (unsigned)(n_tokens + 63) / 64), 256, 0, stream>>>(
       wd, xd, yd, n_in, total, n_tokens);
   std::vector<double> ref((size_t)total * n_tokens);
-  CUDA_OK(cudaMemcpyAsync(ref.data(), yd, ref.size() * 8, cudaMemcpyDeviceToHost, stream));
-  CUDA_OK(cudaStreamSynchronize(stream));
+  CHECK(cudaMemcpyAsync(ref.data(), yd, ref.size() * 8, cudaMemcpyDeviceToHost, stream));
+  CHECK(cudaStreamSynchronize(stream));
   int n_rows, width = output == LINEAR_SWIGLU_F16 ? total / 2 : total;
   const LinearRow *rows = linear_rows(&n_rows);
   for (int r = 0; r < n_rows; r++) {
@@ -457,12 +455,12 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
         linear_choice(context, &w, ACT_F16, n_tokens, rows[r].name, &chosen, &error) != STATUS_OK)
       continue;
     MUST(linear_prepare(context, &w, ACT_F16, n_tokens, rows[r].name, &error));
-    CUDA_OK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
     LinearCall call = {&w, x, n_in, n_tokens, output, y, width, ACT_F16, false, rows[r].name, 0};
     MUST(linear_run(context, &call, &error));
     std::vector<float> got((size_t)total * n_tokens);
-    CUDA_OK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
-    CUDA_OK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
     double num = 0, den = 0;
     for (int m = 0; m < n_tokens; m++)
       for (int o = 0; o < width; o++) {
@@ -506,8 +504,8 @@ static void check_strange_rows(void) {
   __half *xd;
   float *yd;
   std::vector<float> y[2];
-  CUDA_OK(cudaMalloc((void **)&xd, x.size() * 2));
-  CUDA_OK(cudaMalloc((void **)&yd, (size_t)n_tokens * n_out * 4));
+  CHECK(cudaMalloc((void **)&xd, x.size() * 2));
+  CHECK(cudaMalloc((void **)&yd, (size_t)n_tokens * n_out * 4));
   MUST(linear_prepare(context, &w, ACT_INT8, n_tokens, NULL, &error));
   for (int strange = 0; strange < 2; strange++) {
     if (strange) {
@@ -515,12 +513,12 @@ static void check_strange_rows(void) {
       x[(size_t)2 * n_in + 150] = __float2half_rn(-INFINITY);
       x[(size_t)4 * n_in + 7] = __float2half_rn(NAN);
     }
-    CUDA_OK(cudaMemcpyAsync(xd, x.data(), x.size() * 2, cudaMemcpyHostToDevice, stream));
+    CHECK(cudaMemcpyAsync(xd, x.data(), x.size() * 2, cudaMemcpyHostToDevice, stream));
     LinearCall call = {&w, xd, n_in, n_tokens, LINEAR_TO_F32, yd, n_out, ACT_F16, false, NULL, 0};
     MUST(linear_run(context, &call, &error));
     y[strange].resize((size_t)n_tokens * n_out);
-    CUDA_OK(cudaMemcpyAsync(y[strange].data(), yd, y[strange].size() * 4, cudaMemcpyDeviceToHost, stream));
-    CUDA_OK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpyAsync(y[strange].data(), yd, y[strange].size() * 4, cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
   }
   int wrong = 0;
   for (int i = 0; i < n_tokens * n_out; i++) {
@@ -631,7 +629,7 @@ static void check_all(bool sweep) {
 
 int main(int argc, char **argv) {
   if (argc > 2) only = argv[2];
-  CUDA_OK(cudaStreamCreate(&stream));
+  CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc > 1 && !strcmp(argv[1], "few"))

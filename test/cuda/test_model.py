@@ -34,15 +34,6 @@ BOUND = 2e-5
 SHARP = dict.fromkeys(["gemma3-awq", "phi3-longrope-long", "smollm3-awq"], 1e-4)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def gpu(auk):
-    """Skips everything here where there is no GPU that this program can use."""
-    done = subprocess.run([*auk, "eval", "-m", DATA / "stories260K-awq", "--ids-file", "-", "--device", "cuda"],
-                          input=b"1 2 3", capture_output=True)
-    if done.returncode:
-        pytest.skip(f"needs a GPU: {done.stderr.decode().strip()}")
-
-
 class Model:
     def __init__(self, directory, auk, folder):
         if not directory.is_dir():

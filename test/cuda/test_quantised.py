@@ -29,15 +29,6 @@ BOUND = 1e-4
 ROUNDED = [name for name in RUN if "activations" in name]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def gpu(auk):
-    """Skips everything here where there is no GPU that this program can use."""
-    done = subprocess.run([*auk, "eval", "-m", DATA / "stories260K-awq", "--ids-file", "-", "--device", "cuda"],
-                          input=b"1 2 3", capture_output=True)
-    if done.returncode:
-        pytest.skip(f"needs a GPU: {done.stderr.decode().strip()}")
-
-
 @pytest.fixture
 def evaluate(auk, tmp_path):
     """evaluate(name, *flags): the finished process, which has written logits to tmp_path."""

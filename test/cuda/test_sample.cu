@@ -13,15 +13,7 @@
 
 #include "cuda/sample.h"
 #include "engine/sampler.h"
-
-#define CHECK(call)                                                                                          \
-  do {                                                                                                       \
-    cudaError_t failed_ = (call);                                                                            \
-    if (failed_ != cudaSuccess) {                                                                            \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(failed_));                                \
-      exit(1);                                                                                               \
-    }                                                                                                        \
-  } while (0)
+#include "test/cuda/check.cuh"
 
 static int passed, failed;
 static unsigned long long state = 88172645463325252ull;

@@ -1,0 +1,16 @@
+"""Terminals that a test holds the other side of."""
+import os
+
+
+def read_all(descriptor):
+    """What comes out of a terminal until its other side is closed."""
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # EIO: the other side is gone
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)
