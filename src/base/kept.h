@@ -1,4 +1,4 @@
-/* kept.h - files that a program keeps for itself, a cache say: written whole or not at all, read with distrust. */
+/* kept.h - files that a program keeps for itself: written whole or not at all, read with distrust. */
 #ifndef AUK_BASE_KEPT_H
 #define AUK_BASE_KEPT_H
 
