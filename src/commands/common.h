@@ -46,8 +46,8 @@ Status text_check(const char *what, const char *text, Error *err);
 void text_drop_newline(Buffer *text); /* the one that ends a file is no part of its text */
 
 /* Answers each line of a file (NULL or "-": of standard input) as it comes: take(user, NAME, number from 1,
- * line, &failed). Lines that failed stop nothing; in the end they are STATUS_FAILED, "NAME: 2 of 9 lines WHAT,
- * line 3 first". */
+ * line, &failed). Lines that failed stop nothing; in the end they are STATUS_FAILED, "NAME: 2 of 9 lines
+ * WHAT, line 3 first". */
 typedef Status (*LineSink)(void *user, const char *name, size_t number, const Buffer *line, bool *failed,
                            Error *err);
 Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err);
