@@ -33,14 +33,28 @@ static Status read_names(const Reader *r, const char **architecture, const char 
   return STATUS_OK;
 }
 
+/* The first member of this object, or of the text part in it, that gives away what kind of model it is. */
+static const char *sign_of(const Json *object, const char *const *keys) {
+  const Json *text = json_member(object, "text_config");
+  for (; *keys; keys++)
+    if (json_member(object, *keys) || (json_is_object(text) && json_member(text, *keys))) return *keys;
+  return NULL;
+}
+
 static Status refuse_architecture(const Reader *r, const char *architecture, const char *model_type) {
-  static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
+  static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts",
+                                        "moe_num_experts", NULL},
+                           *const towers[] = {"vision_config", "audio_config", "speech_config", NULL};
   const char *kind = architecture ? "architecture" : "model_type",
-             *name = architecture ? architecture : model_type;
-  for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
-    if (json_member(r->object, experts[i]))
-      return reader_refuse(r, "%s %s is not supported: it is a mixture of experts (%s)", kind, name,
-                           experts[i]);
+             *name = architecture ? architecture : model_type, *sign;
+  if ((sign = sign_of(r->object, experts)))
+    return reader_refuse(r, "%s %.60s is not supported: it is a mixture of experts (%s); take a dense model",
+                         kind, name, sign);
+  if ((sign = sign_of(r->object, towers)))
+    return reader_refuse(r,
+                         "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
+                         "text alone",
+                         kind, name, sign);
   char names[400];
   architecture_names(names, sizeof names);
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
@@ -241,6 +255,18 @@ static Status parse_beside_text(const Reader *r, ModelConfig *config) {
   return parse_eos(r, config);
 }
 
+/* Where the config says how it is quantised: beside the text part, in it, or under the name that
+ * compressed-tensors had for it in 2024. MLX has one of its own, and tensors of its own. */
+static Status find_quantization(const Reader *r, const Reader *text, char name[1024], Reader *quant) {
+  TRY(reader_object(r, "quantization_config", name, quant));
+  if (!quant->object) TRY(reader_object(text, "quantization_config", name, quant));
+  if (!quant->object) TRY(reader_object(r, "compression_config", name, quant));
+  const Json *other = json_member(r->object, "quantization");
+  if (quant->object || !json_is_object(other) || !json_member(other, "bits")) return STATUS_OK;
+  TRY(reader_object(r, "quantization", name, quant));
+  return quantization_refuse_nameless(quant);
+}
+
 static Status parse_config(const Reader *r, ModelConfig *config) {
   const Architecture *architecture = NULL;
   char text_name[1024], quant_name[1024];
@@ -254,8 +280,7 @@ static Status parse_config(const Reader *r, ModelConfig *config) {
   TRY(reader_bool(&text, "tie_word_embeddings", architecture->tied, &config->tied_embeddings));
   TRY(parse_special_tokens(&text, architecture->bos, architecture->eos, config));
   if (config->text_part) TRY(parse_beside_text(r, config));
-  TRY(reader_object(r, "quantization_config", quant_name, &quant));
-  if (!quant.object) TRY(reader_object(&text, "quantization_config", quant_name, &quant));
+  TRY(find_quantization(r, &text, quant_name, &quant));
   return quant.object ? quantization_parse(&quant, QUANT_IN_CONFIG, &config->quant) : STATUS_OK;
 }
 

@@ -26,13 +26,15 @@ static Status rope_kind(const Reader *r, const Architecture *architecture, RopeK
   if (!name) name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
   if (architecture->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONG);
+  /* It changes texts that are longer than max_position_embeddings, and there are none here. */
+  if (!architecture->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
   for (int i = ROPE_PLAIN; i <= ROPE_LONG; i++) {
     *kind = (RopeKind)i;
     if (architecture->longrope_only && *kind != ROPE_PLAIN && *kind != ROPE_LONG) continue;
     if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
   }
   return reader_refuse(r, "rope type %s is not supported, expected default%s or longrope", name,
-                       architecture->longrope_only ? "" : ", linear, llama3, yarn");
+                       architecture->longrope_only ? "" : ", linear, dynamic, llama3, yarn");
 }
 
 static Status rope_required(const Reader *r, const char *key, double low, double high, double *out) {

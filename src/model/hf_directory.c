@@ -148,11 +148,12 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
                      path, overrides->rope_theta != 0 ? "--rope-theta" : "--norm-eps");
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
-  TRY(config_load(path, &model->config, err));
   char *config_path = path_join(path, "config.json", err);
   if (!config_path) return STATUS_FAILED;
+  Status status = file_is_named(config_path) ? STATUS_OK : weight_files_refuse_without_config(path, err);
+  if (status == STATUS_OK) status = config_load(path, &model->config, err);
   Loader loader = {.model = model, .files = &model->files->weights, .config_path = config_path, .err = err};
-  Status status = weight_files_open(path, &model->files->weights, err);
+  if (status == STATUS_OK) status = weight_files_open(path, &model->files->weights, err);
   model->unused_tensors = model_tensor_count(model);
   if (status == STATUS_OK) find_names(&loader);
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);

@@ -330,11 +330,11 @@ static Status refuse_foreign(const Loader *loader, const char *name) {
   return hf_missing(loader, name, ".weight", why);
 }
 
-/* Whether `weight` are the bytes of compressed-tensors' int-quantized, as the config says. */
+/* Whether `weight` are the bytes of compressed-tensors' int-quantized. That the config says so of this very
+ * layer is looked at when it is taken. */
 static bool is_bytes(const Loader *loader, StoredPart part, const StoredTensor *weight) {
-  const QuantMethod method = loader->model->config.quant.scheme.method;
   return weight->dtype == DTYPE_I8 && hf_find(loader, part.name, ".weight_scale") &&
-         (method == QUANT_BYTES || method == QUANT_INT8);
+         loader->model->config.quant.scheme.method != QUANT_NONE;
 }
 
 Status hf_weights_take(Loader *loader, StoredPart part, Linear *linear) {

@@ -290,6 +290,7 @@ static const struct {
     {"fbgemm_fp8", "8-bit floating point"},
     {"bitsandbytes", "NF4 or LLM.int8()"},
     {"mxfp4", "4-bit floating point"},
+    {"mlx", "Apple's layout"},
     {"exl2", "ExLlamaV2"},
     {"exl3", "ExLlamaV3"},
     {"marlin", "weights in a GPU's order"},
@@ -305,6 +306,21 @@ static Status refuse_method(const Reader *r, const char *method) {
                        method, what ? " (" : "", what ? what : "", what ? ")" : "");
 }
 
+static bool has_any(const Json *object, const char *const *keys) {
+  for (; *keys; keys++)
+    if (json_member(object, *keys)) return true;
+  return false;
+}
+
+Status quantization_refuse_nameless(const Reader *r) {
+  static const char *const of_bitsandbytes[] = {"load_in_4bit", "load_in_8bit", NULL},
+                           *const of_mlx[] = {"bits", NULL},
+                           *const of_others[] = {"sym", "desc_act", "zero_point", NULL};
+  if (has_any(r->object, of_bitsandbytes)) return refuse_method(r, "bitsandbytes");
+  if (has_any(r->object, of_mlx) && !has_any(r->object, of_others)) return refuse_method(r, "mlx");
+  return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors");
+}
+
 Status quantization_parse(const Reader *r, QuantSource source, QuantConfig *quant) {
   static const char *const usual[] = {[QUANT_IN_AWQ_FILE] = "awq", [QUANT_IN_GPTQ_FILE] = "gptq"};
   *quant = (QuantConfig){.given = true};
@@ -313,8 +329,7 @@ Status quantization_parse(const Reader *r, QuantSource source, QuantConfig *quan
   TRY(reader_string(r, "method", &other)); /* GPTQModel's newer name for it */
   if (!method) method = other;
   if (!method && source != QUANT_IN_CONFIG) method = usual[source];
-  if (!method)
-    return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors");
+  if (!method) return quantization_refuse_nameless(r);
   TRY(refuse_additions(r));
   for (size_t i = 0; i < sizeof parsers / sizeof *parsers; i++)
     if (strcmp(method, parsers[i].method) == 0) return parsers[i].parse(r, quant);

@@ -58,6 +58,10 @@ typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSou
 Status quantization_parse(const struct Reader *r, QuantSource source, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
 
+/* Refuses an object that does not say whose it is, by the name that its members give away: those of MLX, and
+ * of bitsandbytes before it had a quant_method. */
+Status quantization_refuse_nameless(const struct Reader *r);
+
 /* Holds the work of finding the schemes of n layers to a second or so, whatever the rules: refuses what is
  * more. To be called before quantization_of(). `file` is for the message. */
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);

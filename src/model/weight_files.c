@@ -138,9 +138,10 @@ static bool ends(const char *name, const char *suffix) {
   return n >= m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* What a directory without safetensors holds instead; the first that is there is named. */
+/* What a directory holds that is no checkpoint as it stands; the first that is there is named. */
 static const struct {
   const char *prefix, *suffix, *advice;
+  bool without_config; /* explains a missing config.json, too */
 } instead[] = {
     {"pytorch_model", ".bin",
      "a PyTorch pickle, which can run code when it is loaded; convert it once, in that directory, with:  "
@@ -148,16 +149,22 @@ static const struct {
      "in "
      "glob.glob('pytorch_model*.bin') for k, v in torch.load(f, map_location='cpu', weights_only=True)"
      ".items()}, "
-     "'model.safetensors')\""},
+     "'model.safetensors')\"",
+     false},
     {"", ".pt",
-     "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)"},
+     "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)",
+     true},
     {"", ".pth",
-     "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)"},
+     "a PyTorch pickle, which can run code when it is loaded; convert it to model.safetensors (models.md)",
+     true},
     {"consolidated", ".safetensors",
-     "weights under Mistral's own names; expected Hugging Face's layout of them"},
-    {"", ".safetensors",
-     "expected it under the name " SINGLE_NAME ", or with a " INDEX_NAME " that names it"},
-    {"", ".gguf", "a GGUF file; expected the Hugging Face checkpoint that it was made from"},
+     "weights under Mistral's own names; expected Hugging Face's layout of them", true},
+    {"adapter_model", ".safetensors",
+     "an adapter (LoRA); merge it into the model that it was made for, and save that", true},
+    {"", ".safetensors", "expected it under the name " SINGLE_NAME ", or with a " INDEX_NAME " that names it",
+     false},
+    {"", ".gguf", "a GGUF file; expected the Hugging Face checkpoint that it was made from", true},
+    {"", ".onnx", "an ONNX model; expected the Hugging Face checkpoint that it was made from", true},
 };
 #define N_INSTEAD (sizeof instead / sizeof *instead)
 
@@ -169,22 +176,38 @@ static size_t kind_of(const char *name) {
   return kind;
 }
 
-static Status refuse_without_safetensors(const char *directory, Error *err) {
-  char found[256] = "";
+/* The first kind that lies in the directory, N_INSTEAD where there is none, and the name of a file of it: the
+ * first by name, as a directory has no order. */
+static size_t find_instead(const char *directory, char found[256]) {
   size_t best = N_INSTEAD;
+  found[0] = 0;
   DIR *listing = opendir(directory);
   for (struct dirent *entry; listing && (entry = readdir(listing));) {
     size_t kind = kind_of(entry->d_name);
     if (kind == N_INSTEAD || kind > best || (kind == best && strcmp(entry->d_name, found) > 0)) continue;
-    best = kind; /* the first of its kind by name: a directory has no order */
-    snprintf(found, sizeof found, "%s", entry->d_name);
+    best = kind;
+    snprintf(found, 256, "%s", entry->d_name);
   }
   if (listing) closedir(listing);
-  if (best < N_INSTEAD)
+  return best;
+}
+
+static Status refuse_without_safetensors(const char *directory, Error *err) {
+  char found[256];
+  const size_t kind = find_instead(directory, found);
+  if (kind < N_INSTEAD)
     return error_set(err, STATUS_MODEL, "%s has no " SINGLE_NAME ", only %s: %s", directory, found,
-                     instead[best].advice);
+                     instead[kind].advice);
   return error_set(err, STATUS_MODEL, "%s has no weights: expected " SINGLE_NAME " or " INDEX_NAME,
                    directory);
+}
+
+Status weight_files_refuse_without_config(const char *directory, Error *err) {
+  char found[256];
+  const size_t kind = find_instead(directory, found);
+  if (kind == N_INSTEAD || !instead[kind].without_config) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s has no config.json, only %s: %s", directory, found,
+                   instead[kind].advice);
 }
 
 Status weight_files_open(const char *directory, WeightFiles *files, Error *err) {

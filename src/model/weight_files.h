@@ -24,6 +24,10 @@ typedef struct {
 Status weight_files_open(const char *directory, WeightFiles *files, Error *err);
 void weight_files_close(WeightFiles *files);
 
+/* A directory without a config.json: refuses it with what to do about what it has instead, where its files'
+ * names tell what that is. */
+Status weight_files_refuse_without_config(const char *directory, Error *err);
+
 StoredTensor *weight_files_find(const WeightFiles *files, const char *name); /* NULL: there is none */
 
 #endif

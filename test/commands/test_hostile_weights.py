@@ -331,6 +331,29 @@ CASES = [
           ("a shard that is a link to itself",
            both(index({EMBEDDING: "b.safetensors"}), became("b.safetensors", "loop")),
            "DIR/b.safetensors: cannot open: Too many levels of symbolic links")),
+    *kind("what is no checkpoint",
+          ("GGUF", both(gone("config.json"), gone(WEIGHTS), put("Qwen3-8B-Q4_K_M.gguf", b"GGUF\x03\0\0\0")),
+           "DIR has no config.json, only Qwen3-8B-Q4_K_M.gguf: a GGUF file; expected the Hugging Face checkpoint that "
+           "it was made from"),
+          ("GGUF beside a config", both(gone(WEIGHTS), put("model-Q8_0.gguf", b"GGUF\x03\0\0\0")),
+           "DIR has no model.safetensors, only model-Q8_0.gguf: a GGUF file; expected the Hugging Face checkpoint "
+           "that it was made from"),
+          ("an adapter", both(gone("config.json"), gone(WEIGHTS), put("adapter_model.safetensors", b"")),
+           "DIR has no config.json, only adapter_model.safetensors: an adapter (LoRA); merge it into the model that "
+           "it was made for, and save that"),
+          ("an adapter beside a config", both(gone(WEIGHTS), put("adapter_model.safetensors", b"")),
+           "DIR has no model.safetensors, only adapter_model.safetensors: an adapter (LoRA); merge it into the model "
+           "that it was made for, and save that"),
+          ("Mistral's own names", both(gone("config.json"), gone(WEIGHTS), put("consolidated.safetensors", b""),
+                                       put("params.json", "{}")),
+           "DIR has no config.json, only consolidated.safetensors: weights under Mistral's own names; expected Hugging "
+           "Face's layout of them"),
+          ("ONNX", both(gone("config.json"), gone(WEIGHTS), put("model.onnx", b"")),
+           "DIR has no config.json, only model.onnx: an ONNX model; expected the Hugging Face checkpoint that it was "
+           "made from"),
+          ("llm-awq's pickle", both(gone("config.json"), gone(WEIGHTS), put("w4-g128-awq-v2.pt", b"")),
+           "DIR has no config.json, only w4-g128-awq-v2.pt: a PyTorch pickle, which can run code when it is loaded; "
+           "convert it to model.safetensors (models.md)")),
     *kind("in place of the config",
           ("nothing", gone("config.json"), "DIR/config.json: cannot open: No such file or directory"),
           ("a directory", became("config.json", "directory"),
@@ -421,7 +444,7 @@ CASES = [
            "DIR/config.json: rope_theta is 1e999, expected a number from 1 to 1e+18"),
           ("a kind nobody knows", config(rope_scaling={"rope_type": "spiral", "factor": 2}),
            "DIR/config.json: rope_scaling: rope type spiral is not supported, expected default, linear, "
-           "llama3, yarn or longrope"),
+           "dynamic, llama3, yarn or longrope"),
           ("a factor of 0", config(rope_scaling={"rope_type": "linear", "factor": 0}),
            "DIR/config.json: rope_scaling: factor is 0, expected a number from 0.001 to 1e+06"),
           ("no factor", config(rope_scaling={"rope_type": "linear"}),

@@ -355,13 +355,21 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
   } cases[] = {
       /* what it is */
       {NULL, "{'architectures': ['MixtralForCausalLM'], 'model_type': 'mixtral', 'num_local_experts': 8}",
-       "architecture MixtralForCausalLM is not supported: it is a mixture of experts (num_local_experts)"},
+       "architecture MixtralForCausalLM is not supported: it is a mixture of experts (num_local_experts); "
+       "take a "
+       "dense model"},
       {NULL, "{'model_type': 'qwen3_moe', 'num_experts': 128}",
        "model_type qwen3_moe is not supported: it is a mixture of experts (num_experts)"},
       {NULL, "{'architectures': ['DeepseekV3ForCausalLM'], 'n_routed_experts': 256}", "a mixture of experts"},
       {NULL,
        "{'architectures': ['Qwen2VLForConditionalGeneration'], 'model_type': 'qwen2_vl', 'text_config': {}}",
        "architecture Qwen2VLForConditionalGeneration is not supported, expected LlamaForCausalLM, "},
+      {NULL, "{'model_type': 'qwen2_5_vl', 'vision_config': {}}",
+       "model_type qwen2_5_vl is not supported: it is a model of several parts (vision_config); take a model "
+       "of "
+       "text alone"},
+      {NULL, "{'model_type': 'llama4', 'text_config': {'num_local_experts': 16}, 'vision_config': {}}",
+       "model_type llama4 is not supported: it is a mixture of experts (num_local_experts)"},
       {NULL, "{'architectures': ['Gemma3ForCausalLM'], 'model_type': 'gemma3'}",
        "model_type is gemma3, expected gemma3_text with architecture Gemma3ForCausalLM"},
       {NULL, "{'architectures': ['Gemma3ForConditionalGeneration'], 'model_type': 'gemma3_text'}",
@@ -450,8 +458,9 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"phi3", "'rope_scaling': {'type': 'linear', 'factor': 2}",
        "rope type linear is not supported, expected default or longrope"},
       {"phi3", "'rope_scaling': {'type': 'llama3'}", "rope type llama3 is not supported"},
+      {"phi3", "'rope_scaling': {'type': 'dynamic', 'factor': 2}", "rope type dynamic is not supported"},
       {"llama", "'rope_scaling': {'type': 'su'}",
-       "rope type su is not supported, expected default, linear, llama3"},
+       "rope type su is not supported, expected default, linear, dynamic, llama3"},
       {"phi3", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1, 1]}",
        "rope_scaling: long_factor is missing"},
       {"phi3",

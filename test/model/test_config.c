@@ -194,6 +194,11 @@ static void rope_is_read_in_old_and_new_spellings(void **state) {
       accepted("{'model_type': 'llama', 'rope_scaling': {}, 'rope_parameters': {'rope_theta': 77}}");
   assert_true(c.rope.kind == ROPE_PLAIN && c.rope.theta == 77);
   config_release(&c);
+  /* It scales what is longer than the longest context. */
+  c = accepted(
+      "{'model_type': 'llama', 'rope_scaling': {'type': 'dynamic', 'factor': 2}, 'quantization': {}}");
+  assert_true(c.rope.kind == ROPE_PLAIN && c.rope.theta == 10000);
+  config_release(&c);
 }
 
 /* Errors are counted in 2^-23 of the frequency without scaling, f. Both sides compute theta^e to within 1 ulp
@@ -267,8 +272,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
       {"+'hidden_act': 'gelu'", "hidden_act gelu is not supported"},
       {"+'rope_theta': 0", "rope_theta is 0"},
       {"+'rope_scaling': 'linear'", "rope_scaling is no object"},
-      {"+'rope_scaling': {'type': 'dynamic', 'factor': 2}",
-       "rope_scaling: rope type dynamic is not supported"},
+      {"+'rope_scaling': {'type': 'ntk', 'factor': 2}", "rope_scaling: rope type ntk is not supported"},
       {"+'rope_parameters': {'rope_type': 'longrope'}", "rope_parameters: short_factor is missing"},
       {"+'rope_scaling': {'type': 'linear'}", "rope_scaling: factor is missing"},
       {"+'rope_scaling': {'type': 'linear', 'factor': 0}", "rope_scaling: factor is 0"},
@@ -304,6 +308,10 @@ static void what_is_not_known_is_refused_by_name(void **state) {
        "eos_token_id has 65 ids, expected at most 64"},
       {"+'bos_token_id': 2147483648", "bos_token_id is 2147483648"},
       {"+'quantization_config': []", "quantization_config is no object"},
+      {"+'compression_config': 5", "compression_config is no object"},
+      {"+'compression_config': {'format': 'x'}", "compression_config: quant_method is missing"},
+      {"+'quantization': {'group_size': 64, 'bits': 4}",
+       "quantization: quantisation method mlx (Apple's layout) is not supported"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[1000];

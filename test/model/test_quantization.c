@@ -195,6 +195,9 @@ static void other_methods(void **state) {
   static const Refusal cases[] = {
       {"[]", "quantization_config is no object"},
       {"{}", "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors"},
+      {"{'bits': 4, 'desc_act': false}", "quant_method is missing, expected awq"},
+      {"{'bits': 4, 'group_size': 64, 'mode': 'affine'}", "mlx (Apple's layout) is not supported"},
+      {"{'load_in_8bit': true, 'bits': 8}", "bitsandbytes (NF4 or LLM.int8()) is not supported"},
       {"{'quant_method': 4}", "quant_method is 4"},
       {"{'quant_method': 'bitsandbytes', 'load_in_4bit': true}",
        "bitsandbytes (NF4 or LLM.int8()) is not supported, expected awq, gptq, auto-round or "

@@ -1,0 +1,205 @@
+"""Every architecture in every quantised layout: its miniature in AWQ, stored again as others store the same numbers.
+
+What becomes AWQ's form is the same to the bit; what becomes another has the miniature's own reference (transformers in
+fp32) for its bound, the project's. int8 weights are others than the miniature's, and are compared with the dense
+checkpoint of the numbers that they mean, in fp32. Layouts with references of their own, and groups: test_layouts.py.
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+LIMIT_S = 60
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import checkpoint  # noqa: E402  (from scripts/)
+import compare  # noqa: E402
+import layouts  # noqa: E402
+
+DATA = ROOT / "test" / "data"
+NAMES = ["gemma2-awq", "gemma3-awq", "gemma3-text-part", "granite-awq", "llama3-awq", "mistral-awq-128",
+         "mistral3-text-part", "olmo2-awq", "phi3-awq", "qwen2-awq", "qwen3-awq", "smollm3-awq"]
+PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+BYTES = {**PACKED, "format": "int-quantized"}
+ROUNDED = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
+
+
+def weights(bits, group):
+    """The weights of a group of compressed-tensors' config_groups; group -1: one scale a channel."""
+    return {"num_bits": bits, "type": "int", "symmetric": group == -1, "dynamic": False,
+            "strategy": "group" if group > 0 else "channel", "group_size": group if group > 0 else None}
+
+
+def one_group(config, its_weights, **more):
+    return {**config, "config_groups": {"group_0": {"targets": ["Linear"], "weights": its_weights, **more}},
+            "ignore": ["lm_head"]}
+
+
+def gptq(bits, group):
+    return {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": False, "checkpoint_format": "gptq_v2"}
+
+
+def awq_layers(tensors):
+    """{name: (q [n_out][n_in], zeros [n_out][n_groups], scales F16 likewise)} of each quantised layer."""
+    return {name[:-len(".qweight")]: (checkpoint.awq_unpack(words).T, checkpoint.awq_unpack(tensors[
+        name[:-len("qweight")] + "qzeros"]).T, layouts.transposed(tensors[name[:-len("qweight")] + "scales"]))
+        for name, words in tensors.items() if name.endswith(".qweight")}
+
+
+def others(tensors):
+    """What is no part of a quantised layer's weights."""
+    return {name: array for name, array in tensors.items() if name.rpartition(".")[2] not in
+            ("qweight", "qzeros", "scales")}
+
+
+def write(folder, config, tensors):
+    folder.mkdir()
+    checkpoint.write_json(str(folder / "config.json"), config)
+    checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors)
+    shutil.copy(DATA / "miniatures" / "llama-f16" / "tokenizer.json", folder)
+    return folder
+
+
+@pytest.fixture
+def logits(auk, tmp_path):
+    """logits(model, ids): with keys and values in fp32."""
+
+    def of(model, ids):
+        (tmp_path / "ids").write_text(" ".join(map(str, ids)))
+        out = tmp_path / "logits.npy"
+        done = subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out,
+                               "--device", "cpu", "-t", "1", "--kv", "f32"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return np.load(out)
+
+    return of
+
+
+def read(directory):
+    return json.loads((directory / "config.json").read_text()), checkpoint.read_checkpoint(directory)
+
+
+def close(expected, got, rows):
+    mean, _, agreeing, decided = compare.report(expected, got[rows])
+    assert mean <= 1e-6
+    assert agreeing == decided > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", ["gptq-4", "packed-4", "gptq-8", "packed-8"])
+def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
+    directory, bits = DATA / "miniatures" / name, int(layout[-1])
+    config, tensors = read(directory)
+    group = config["quantization_config"]["group_size"]
+    stored = others(tensors)
+    for layer, (q, zeros, scales) in awq_layers(tensors).items():
+        if layout.startswith("gptq"):
+            stored.update(layouts.gptq_tensors(layer, q, zeros, scales, bits, False, group))
+        else:
+            stored.update(layouts.packed_tensors(layer, q, zeros, scales, bits, False))
+    config["quantization_config"] = gptq(bits, group) if layout.startswith("gptq") else one_group(
+        PACKED, weights(bits, group))
+    ids, rows, expected, _ = compare.load_reference(directory / "reference.npz")
+    got = logits(write(tmp_path / "other", config, stored), ids)
+    close(expected, got, rows)
+    if bits == 4:
+        assert np.array_equal(got, logits(directory, ids))
+
+
+def as_bytes(weight):
+    """int8 weights [n_out][n_in], a scale in F16 for each output, and what they mean in fp32."""
+    scales = (np.abs(weight).max(axis=1, keepdims=True) / 127).astype(np.float16)
+    q = np.clip(np.rint(weight / scales.astype(np.float32)), -127, 127).astype(np.int8)
+    return q, scales, q.astype(np.float32) * scales.astype(np.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bytes(logits, tmp_path, name):
+    """int-quantized weights with activations as they are."""
+    directory = DATA / "miniatures" / name
+    config, tensors = read(directory)
+    plain = checkpoint.dequantised(tensors)
+    stored, meant = others(tensors), dict(plain)
+    for layer in awq_layers(tensors):
+        q, scales, meant[layer + ".weight"] = as_bytes(plain[layer + ".weight"])
+        stored.update({layer + ".weight": q, layer + ".weight_scale": scales})
+    dense = {key: value for key, value in config.items() if key != "quantization_config"}
+    config["quantization_config"] = one_group(BYTES, weights(8, -1))
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    close(logits(write(tmp_path / "dense", dense, meant), ids)[rows],
+          logits(write(tmp_path / "bytes", config, stored), ids), rows)
+
+
+def fused(tensors, config):
+    """Phi-3's matrices: those of q, k and v one behind the other, and those of gate and up."""
+    stored = dict(tensors)
+    for layer in range(config["num_hidden_layers"]):
+        for whole, parts in (("self_attn.qkv_proj", "qkv"), ("mlp.gate_up_proj", ("gate", "up"))):
+            room = f"model.layers.{layer}.{whole.partition('.')[0]}."
+            for suffix in (".weight", ".weight_scale"):
+                stored[f"model.layers.{layer}.{whole}{suffix}"] = np.concatenate(
+                    [np.asarray(stored.pop(f"{room}{part}_proj{suffix}")) for part in parts])
+    return stored
+
+
+@pytest.mark.parametrize("name", ["int8-weights", "int8-activations"])
+def test_bytes_of_several_layers_in_one_matrix(logits, tmp_path, name):
+    """A Phi-3 without windows and longrope is a Llama whose matrices lie together."""
+    config, tensors = read(DATA / "layouts" / name)
+    ids = np.load(DATA / "layouts" / name / "reference.npz")["ids"]
+    phi3 = {**config, "architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
+    assert np.array_equal(logits(write(tmp_path / "phi3", phi3, fused(tensors, config)), ids),
+                          logits(DATA / "layouts" / name, ids))
+
+
+def meaning(tensors):
+    """The dense tensors, in fp32, of a checkpoint of words in groups of 32 and bytes."""
+    dense = {}
+    for name, array in tensors.items():
+        layer, _, part = name.rpartition(".")
+        if part == "weight_packed":
+            zeros = layouts.unpack(tensors[layer + ".weight_zero_point"].T, 4).T
+            dense[layer + ".weight"] = layouts.values(layouts.unpack(array, 4), zeros, tensors[layer + ".weight_scale"],
+                                                      32)
+        elif part == "weight":
+            scales = tensors.get(layer + ".weight_scale", np.ones(1))
+            dense[name] = checkpoint.to_f32(array) * checkpoint.to_f32(scales)
+    return dense
+
+
+@pytest.mark.parametrize("activations", [None, ROUNDED], ids=["weights", "activations"])
+def test_words_and_bytes_in_one_checkpoint(logits, run, tmp_path, activations):
+    """compressed-tensors' format "mixed-precision": each group has its own, and which is the first says nothing."""
+    config, tensors = read(DATA / "layouts" / "packed-4-32")
+    stored = {name: array for name, array in tensors.items() if ".self_attn." not in name}
+    stored.update({name: array for name, array in read(DATA / "layouts" / "int8-weights")[1].items()
+                   if ".self_attn." in name})
+    words = {"targets": ["re:.*mlp.*"], "format": "pack-quantized", "weights": weights(4, 32)}
+    attention = {"targets": ["re:.*self_attn.*"], "format": "int-quantized", "weights": weights(8, -1),
+                 "input_activations": activations}
+    dense = {key: value for key, value in config.items() if key != "quantization_config"}
+    got = []
+    for order in ((words, attention), (attention, words)):
+        config["quantization_config"] = {**PACKED, "format": "mixed-precision", "ignore": ["lm_head"], "config_groups":
+                                         {f"group_{i}": group for i, group in enumerate(order)}}
+        folder = write(tmp_path / f"from {len(got)}", config, stored)
+        assert run("inspect", folder).returncode == 0
+        got.append(logits(folder, range(60)))
+    assert np.array_equal(*got)
+    if not activations:
+        close(logits(write(tmp_path / "dense", dense, meaning(stored)), range(60)), got[0], slice(None))
+
+
+def test_an_old_name_of_the_config(logits, tmp_path):
+    """compressed-tensors' of 2024."""
+    for name in ("packed-4-32", "int8-activations"):
+        config, tensors = read(DATA / "layouts" / name)
+        config["compression_config"] = config.pop("quantization_config")
+        assert np.array_equal(logits(write(tmp_path / name, config, tensors), range(60)),
+                              logits(DATA / "layouts" / name, range(60)))
