@@ -105,6 +105,26 @@ static void a_common_beginning_is_kept(void **state) {
   session_close(session);
 }
 
+/* What `auk bench -p 2,4,8 -d N` times: rows behind a context are one step, with the logits of the last. */
+static void a_few_tokens_are_one_step(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  const int depth = 70;
+  Session *session = open_session((SessionOptions){.chunk = 32});
+  make_ids(ids, depth, 1);
+  for (int n = 1; n <= 32; n *= 2) {
+    make_ids(ids + depth, n, n);
+    sync_ok(session, ids, depth);
+    fake.n_steps = fake.n_tokens = fake.n_rows = 0;
+    sync_ok(session, ids, depth + n);
+    assert_holds(session, ids, depth + n);
+    assert_int_equal(fake.n_steps, 1);
+    assert_int_equal(fake.n_tokens, n);
+    assert_int_equal(fake.n_rows, 1);
+  }
+  session_close(session);
+}
+
 static void no_more_is_kept_than_is_said(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];
@@ -639,6 +659,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_do_not_matter),
       cmocka_unit_test(a_common_beginning_is_kept),
+      cmocka_unit_test(a_few_tokens_are_one_step),
       cmocka_unit_test(no_more_is_kept_than_is_said),
       cmocka_unit_test(a_text_that_grows_long_is_computed_again),
       cmocka_unit_test(scores_of_long_texts_are_theirs),

@@ -1,0 +1,68 @@
+/* step_cost.c - see step_cost.h.   Calls: model/layers.c for what is in a layer. */
+#include "engine/step_cost.h"
+
+#include "model/layers.h"
+
+static double vector_bytes(const Vector *vector) {
+  return vector->data ? (double)vector->n * (double)dtype_bytes(vector->dtype) : 0;
+}
+
+/* Of a matrix and its bias; in groups of weights an fp16 scale and a zero point of as many bits as a
+ * weight. */
+static double linear_bytes(const Linear *l) {
+  const double cells = (double)l->n_in * l->n_out, bias = vector_bytes(&l->bias);
+  switch (l->kind) {
+  case LINEAR_AWQ:
+  case LINEAR_GROUPED: return bias + cells * l->bits / 8 + cells / l->group * (l->bits / 8.0 + 2);
+  case LINEAR_INT8: return bias + cells + l->n_out * 4.0;
+  case LINEAR_DENSE: break;
+  }
+  return bias + cells * (double)dtype_bytes(l->dtype);
+}
+
+static double linear_flop(const Linear *l, int n_rows) {
+  return 2.0 * l->n_in * l->n_out * n_rows;
+}
+
+/* Of the n_past tokens before a position, those that it sees in this layer; a window counts itself. */
+static int seen_before(const ModelConfig *config, int layer, int n_past) {
+  int window = config->windows ? config->windows[layer] : 0;
+  return window > 0 && window - 1 < n_past ? window - 1 : n_past;
+}
+
+static double kv_token_bytes(const ModelConfig *c, KvType kv) {
+  return 2.0 * c->n_kv_heads * c->head_dim * (kv == KV_F32 ? 4 : 2);
+}
+
+/* q k and the sum of v, for each head of each row. */
+static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
+  double seen = 0;
+  for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;
+  return 4.0 * c->n_heads * c->head_dim * seen;
+}
+
+StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows) {
+  const ModelConfig *c = &model->config;
+  const Matrix *embedding = &model->embedding;
+  StepCost cost = {.bytes = (double)n_rows * embedding->n_columns * (double)dtype_bytes(embedding->dtype)};
+  for (int i = 0; i < c->n_layers; i++) {
+    const ModelLayer *layer = &model->layers[i];
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(layer, which);
+      cost.bytes += linear_bytes(linear);
+      cost.flop += linear_flop(linear, n_rows);
+    }
+    for (int which = 0; which < N_LAYER_NORMS; which++)
+      cost.bytes += vector_bytes(layer_norm_const(layer, which));
+    cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, kv);
+    cost.flop += attention_flop(c, i, n_past, n_rows);
+  }
+  if (n_logit_rows == 0) return cost;
+  cost.bytes += vector_bytes(&model->final_norm) + linear_bytes(&model->head);
+  cost.flop += linear_flop(&model->head, n_logit_rows);
+  return cost;
+}
+
+double kv_cache_bytes(const ModelConfig *config, KvType kv, int n) {
+  return (double)config->n_layers * n * kv_token_bytes(config, kv);
+}

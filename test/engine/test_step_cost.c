@@ -1,0 +1,115 @@
+/* test_step_cost.c - bytes and operations of steps, by numbers worked out by hand from the authors'
+ * config.json (test/data/configs) and on a model of a few weights. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "engine/step_cost.h"
+
+static Model *open_config(const char *folder) {
+  Model *model;
+  Error err = {{0}};
+  if (model_open_dummy(folder, &model, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return model;
+}
+
+static void assert_equal(double got, double want) {
+  if (got != want) fail_msg("%.0f, expected %.0f", got, want);
+}
+
+/* Weights of a layer: qkv 4096 * 6144, o 4096 * 4096, gate and up 2 * 4096 * 12288, down 12288 * 4096. */
+static const double qwen3_8b_weights = 25165824.0 + 16777216.0 + 100663296.0 + 50331648.0; /* 192,937,984 */
+
+static void qwen3_8b_reads_4_85_gb(void **state) {
+  (void)state;
+  Model *model = open_config("test/data/configs/Qwen3-8B-AWQ");
+  /* Half a byte a weight; in each 128 an fp16 scale and half a byte of zero point; norms of 4096, 4096, 128
+   * and 128 fp16 numbers. 3.61 GB. */
+  const double layer = qwen3_8b_weights / 2 + qwen3_8b_weights / 128 * 2.5 + 2 * (4096 + 4096 + 128 + 128);
+  assert_equal(layer, 100254208);
+  const double head = 151936.0 * 4096 * 2; /* 1.245 GB */
+  const double row = 4096 * 2;             /* of the embedding; the final norm is as large */
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).bytes, 36 * layer + head + row + row);
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).bytes, 4853827584.0);
+
+  /* More rows read their rows of the embedding, and nothing else again; without logits the head rests. */
+  assert_equal(step_cost(model, KV_F16, 0, 8, 1).bytes, 4853827584.0 + 7 * row);
+  assert_equal(step_cost(model, KV_F16, 0, 512, 0).bytes, 36 * layer + 512 * row);
+
+  /* A token's keys and values: 36 layers, 8 heads of 128 each, fp16. */
+  const double kv = 36 * 2 * 8 * 128 * 2;
+  assert_equal(kv, 147456);
+  assert_equal(step_cost(model, KV_F16, 8192, 1, 1).bytes, 4853827584.0 + 8192 * kv);
+  assert_equal(step_cost(model, KV_F32, 8192, 1, 1).bytes, 4853827584.0 + 8192 * 2 * kv);
+  assert_equal(kv_cache_bytes(&model->config, KV_F16, 32768), 32768 * kv);
+  model_close(model);
+}
+
+static void qwen3_8b_computes(void **state) {
+  (void)state;
+  Model *model = open_config("test/data/configs/Qwen3-8B-AWQ");
+  const double layers = 36 * 2 * qwen3_8b_weights, head = 2 * 151936.0 * 4096;
+  const double seen = 36 * 4.0 * 32 * 128; /* operations for a position that a row sees */
+  assert_equal(step_cost(model, KV_F16, 0, 1, 1).flop, layers + head + seen);
+  assert_equal(step_cost(model, KV_F16, 100, 1, 1).flop, layers + head + 101 * seen);
+  /* Rows see 1, 2, 3 and 4 positions. */
+  assert_equal(step_cost(model, KV_F16, 0, 4, 1).flop, 4 * layers + head + 10 * seen);
+  assert_equal(step_cost(model, KV_F16, 0, 4, 0).flop, 4 * layers + 10 * seen);
+  model_close(model);
+}
+
+/* All that is stored is read in a step that makes logits, but of an embedding that is not the head too. */
+static void all_stored_weights_are_read(void **state) {
+  (void)state;
+  static const char *const names[] = {
+      "Qwen3-0.6B-AWQ",          "Qwen3-1.7B-AWQ",           "Qwen3-4B-AWQ", "Qwen3-14B-AWQ", "Qwen3-32B-AWQ",
+      "Qwen2.5-7B-Instruct-AWQ", "Llama-3.1-8B-Instruct-AWQ"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[128];
+    snprintf(path, sizeof path, "test/data/configs/%s", names[i]);
+    Model *model = open_config(path);
+    const ModelConfig *c = &model->config;
+    const double row = 2.0 * c->hidden, unread = c->tied_embeddings ? 0 : row * c->vocab_size;
+    assert_equal(step_cost(model, KV_F16, 0, 1, 1).bytes, (double)model->weight_bytes - unread + row);
+    model_close(model);
+  }
+}
+
+/* One layer without a window, one with a window of 4: a position sees itself and three before it. Each
+ * matrix is of one weight. */
+static void windows_hide_what_is_far(void **state) {
+  (void)state;
+  static const float one = 1;
+  int windows[] = {0, 4};
+  const Linear matrix = {.kind = LINEAR_DENSE, .n_in = 1, .n_out = 1, .dtype = DTYPE_F32, .weight = &one};
+  ModelLayer layers[2];
+  for (int i = 0; i < 2; i++)
+    layers[i] = (ModelLayer){
+        .q = matrix, .k = matrix, .v = matrix, .o = matrix, .gate = matrix, .up = matrix, .down = matrix};
+  const Model model = {
+      .config = {.n_layers = 2, .n_heads = 3, .n_kv_heads = 1, .head_dim = 2, .windows = windows},
+      .embedding = {&one, DTYPE_F32, 1, 1},
+      .layers = layers,
+      .head = matrix};
+  const double weights = 2 * 7 * 4 + 4 + 4; /* and head, and a row of the embedding */
+  const double kv = 2 * 1 * 2 * 2, products = 2 * 7 * 2, seen = 4 * 3 * 2;
+  assert_equal(step_cost(&model, KV_F16, 2, 1, 1).bytes, weights + (2 + 2) * kv);
+  assert_equal(step_cost(&model, KV_F16, 10, 1, 1).bytes, weights + (10 + 3) * kv);
+  assert_equal(step_cost(&model, KV_F16, 10, 1, 1).flop, products + 2 + (11 + 4) * seen);
+  /* Two rows behind two: 3 and 4 positions in both layers, then 4 and no more in the second. */
+  assert_equal(step_cost(&model, KV_F16, 2, 2, 0).flop, 2 * products + (3 + 4 + 3 + 4) * seen);
+  assert_equal(step_cost(&model, KV_F16, 2, 3, 0).flop, 3 * products + (3 + 4 + 5 + 3 + 4 + 4) * seen);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(qwen3_8b_reads_4_85_gb),
+      cmocka_unit_test(qwen3_8b_computes),
+      cmocka_unit_test(all_stored_weights_are_read),
+      cmocka_unit_test(windows_hide_what_is_far),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
