@@ -585,6 +585,12 @@ static Status cuda_memory(const Model *model, const BackendOptions *options, siz
   return device_free_bytes(free_bytes, err);
 }
 
+static Status cuda_memory_now(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes,
+                              Error *err) {
+  TRY(device_use(options->gpu, err));
+  return device_bytes(free_bytes, all_bytes, err);
+}
+
 static Status cuda_describe(const BackendOptions *options, char *out, size_t size, Error *err) {
   return device_name(options->gpu, out, size, err);
 }
@@ -595,8 +601,10 @@ const Backend cuda_backend = {.name = "cuda",
                               .load = cuda_load,
                               .unload = cuda_unload,
                               .memory = cuda_memory,
+                              .memory_now = cuda_memory_now,
                               .describe = cuda_describe,
                               .time_kernels = kernel_bench,
+                              .measure_machine = kernel_bench_machine,
                               .state_bytes = cuda_state_bytes,
                               .open = cuda_open,
                               .close = cuda_close,

@@ -58,9 +58,13 @@ Status device_shared_bytes(int gpu, size_t *bytes, Error *err) {
   return STATUS_OK;
 }
 
+Status device_bytes(size_t *free_bytes, size_t *all_bytes, Error *err) {
+  return cuda_status(cudaMemGetInfo(free_bytes, all_bytes), "cannot ask for its free memory", err);
+}
+
 Status device_free_bytes(size_t *bytes, Error *err) {
-  size_t total;
-  return cuda_status(cudaMemGetInfo(bytes, &total), "cannot ask for its free memory", err);
+  size_t all;
+  return device_bytes(bytes, &all, err);
 }
 
 void *carve(Carver *carver, size_t n, size_t size) {

@@ -24,7 +24,9 @@ Status device_name(int gpu, char *out, size_t size, Error *err);
 /* Bytes of shared memory that one block may take, where it asks for them. */
 Status device_shared_bytes(int gpu, size_t *bytes, Error *err);
 
-/* Free bytes of the current GPU. */
+/* Bytes of the current GPU's memory: free ones, and all that programs can have (contexts, too, are taken of
+ * it). */
+Status device_bytes(size_t *free_bytes, size_t *all_bytes, Error *err);
 Status device_free_bytes(size_t *bytes, Error *err);
 
 /* All of device memory that one thing needs, taken at once and cut into pieces: run the same cuts twice,

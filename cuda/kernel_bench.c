@@ -13,11 +13,12 @@
 #include "cuda/streaming_read.h"
 #include "cuda/weights.h"
 
-enum { MAX_COPIES = 512, MAX_CALLS = 2000, PEAK_SIZE = 8192 };
+enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 256, PEAK_SIZE = 8192 };
 
 static const double shortest_graph_us = 2e3,
-                    longest_graph_us = 50e3; /* so many calls that launching is nothing */
-static const size_t read_bytes = (size_t)1 << 30, good_staging = (size_t)32 << 20;
+                    longest_graph_us = 50e3, /* so many calls that launching is nothing */
+    long_product_us = 1e3;
+static const size_t good_staging = (size_t)32 << 20;
 static const char library_row[] = "dense_cublas", library_name[] = "cublas fp16";
 
 typedef struct {
@@ -30,8 +31,8 @@ typedef struct {
   cudaEvent_t *events; /* [repetitions + 1] */
   double *launches_us; /* [repetitions] */
   int n_sms, most_tokens;
-  size_t cold_bytes;             /* so much together is not in the L2 cache */
-  double read_gbps, fp16_tflops; /* the ceilings */
+  size_t cold_bytes;  /* so much together is not in the L2 cache */
+  MachineRates rates; /* the ceilings */
 } Bench;
 
 /* --- time */
@@ -204,7 +205,7 @@ static Status time_product(Bench *b, const Matrices *m, LinearOutput output, int
 static Status tell(Bench *b, const DeviceLinear *w, const char *layer, const char *kernel, int n_tokens,
                    bool chosen, double us, Error *err) {
   const double bytes = stored_bytes(w), flop = 2.0 * w->n_in * w->n_out * n_tokens;
-  const double needed_us = fmax(bytes / b->read_gbps * 1e-3, flop / b->fp16_tflops * 1e-6);
+  const double needed_us = fmax(bytes / b->rates.read_gbps * 1e-3, flop / b->rates.fp16_tflops * 1e-6);
   const KernelTime time = {.layer = layer,
                            .weights = weight_type_name(w->type),
                            .n_in = w->n_in,
@@ -361,38 +362,48 @@ static Status enqueue_read(Bench *b, void *what, int n, Error *err) {
 }
 
 /* A streaming read of far more than the cache holds. */
-static Status measure_read(Bench *b, Error *err) {
+static Status measure_read(Bench *b, double *us, Error *err) {
   size_t free_bytes;
-  double us = 0;
   TRY(device_free_bytes(&free_bytes, err));
-  Reading r = {NULL, read_bytes < free_bytes / 4 ? read_bytes : free_bytes / 4 / 256 * 256};
+  const size_t far_more = 4 * b->cold_bytes;
+  Reading r = {NULL, (far_more < free_bytes / 4 ? far_more : free_bytes / 4) / 256 * 256};
   TRY(cuda_status(cudaMalloc(&r.memory, r.bytes), "no memory to read", err));
   Status status = random_numbers(r.memory, WEIGHT_F32, r.bytes / 4, -1, 1, 1, b->stream, err);
-  if (!status) status = time_calls(b, enqueue_read, &r, 1, &us, err);
+  if (!status) status = time_calls(b, enqueue_read, &r, 1, us, err);
   cudaFree(r.memory);
-  TRY(status);
-  b->read_gbps = (double)r.bytes / us * 1e-3;
+  if (!status) b->rates.read_gbps = (double)r.bytes / *us * 1e-3;
+  return status;
+}
+
+/* A square product by cuBLAS, so large that it takes a while. */
+static Status measure_product(Bench *b, DeviceLinear *like, double *us, Error *err) {
+  *us = 0;
+  for (int n = LEAST_PEAK_SIZE; n <= PEAK_SIZE && *us < long_product_us; n *= 2) {
+    Matrices m = {0};
+    TRY(dense_like("a square matrix", n, n, like, err));
+    Status status = matrices_make(b, like, n, &m, err);
+    if (!status) status = time_product(b, &m, LINEAR_TO_F16, n, library(), us, err);
+    matrices_free(&m);
+    TRY(status);
+    b->rates.fp16_tflops = 2.0 * n * n * n / *us * 1e-6;
+  }
+  return STATUS_OK;
+}
+
+/* Both, as the first two rows of the table. */
+static Status time_machine(Bench *b, Error *err) {
+  DeviceLinear like;
+  double us = 0;
+  TRY(measure_read(b, &us, err));
   const KernelTime time = {.layer = "machine",
                            .weights = "any",
                            .kernel = "streaming read",
                            .us = us,
-                           .gbps = b->read_gbps,
+                           .gbps = b->rates.read_gbps,
                            .of_ceiling = 1};
-  return b->sink(b->user, &time, err);
-}
-
-/* A large square product by cuBLAS. */
-static Status measure_product(Bench *b, Error *err) {
-  DeviceLinear like;
-  Matrices m = {0};
-  double us = 0;
-  TRY(dense_like("a square matrix", PEAK_SIZE, PEAK_SIZE, &like, err));
-  Status status = matrices_make(b, &like, PEAK_SIZE, &m, err);
-  if (!status) status = time_product(b, &m, LINEAR_TO_F16, PEAK_SIZE, library(), &us, err);
-  matrices_free(&m);
-  TRY(status);
-  b->fp16_tflops = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE / us * 1e-6;
-  return tell(b, &like, "machine", library_name, PEAK_SIZE, false, us, err);
+  TRY(b->sink(b->user, &time, err));
+  TRY(measure_product(b, &like, &us, err));
+  return tell(b, &like, "machine", library_name, like.n_in, false, us, err);
 }
 
 /* --- all of it */
@@ -441,10 +452,22 @@ Status kernel_bench(const Model *model, const BackendOptions *options, const Ker
   TRY(check_kernel(options->kernel, err));
   Status status = open_bench(&bench, err);
   if (!status) status = weights_plan(model, &planned, err);
-  if (!status) status = measure_read(&bench, err);
-  if (!status) status = measure_product(&bench, err);
+  if (!status) status = time_machine(&bench, err);
   if (!status) status = time_model(&bench, &planned, err);
   weights_release(&planned);
+  close_bench(&bench);
+  return status;
+}
+
+Status kernel_bench_machine(const BackendOptions *options, MachineRates *rates, Error *err) {
+  const KernelTimesOptions times = {.repetitions = 5};
+  Bench bench = {.options = options, .times = &times};
+  DeviceLinear like;
+  double us;
+  Status status = open_bench(&bench, err);
+  if (!status) status = measure_read(&bench, &us, err);
+  if (!status) status = measure_product(&bench, &like, &us, err);
+  *rates = bench.rates;
   close_bench(&bench);
   return status;
 }

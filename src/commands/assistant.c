@@ -3,7 +3,6 @@
  * Called by: run.c, map.c, choose.c, chat.c.   Calls: model, tokenizer, chat template, device, session. */
 #include "commands/assistant.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,7 @@
 const AssistantFlags assistant_defaults = {
     .chat = {.think_budget = -1},
     .answer = {.max_tokens = -1, .context = NOT_GIVEN},
-    .sampling =
-        {.temperature = NAN, .top_k = NOT_GIVEN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN},
+    .sampling = SAMPLING_NOT_GIVEN,
 };
 
 const Flag chat_flags[] = {
@@ -83,9 +81,8 @@ static double given_or(double flag, double otherwise) {
   return isnan(flag) ? otherwise : flag;
 }
 
-static Status choose_sampler(const SamplingFlags *flags, const GenerationDefaults *defaults,
-                             SamplerSettings *settings, Error *err) {
-  *settings = (SamplerSettings){
+SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults) {
+  return (SamplerSettings){
       .temperature = given_or(flags->temperature, defaults->do_sample ? defaults->temperature : 0),
       .top_k = flags->top_k == NOT_GIVEN ? defaults->top_k : flags->top_k,
       .top_p = given_or(flags->top_p, defaults->top_p),
@@ -95,7 +92,12 @@ static Status choose_sampler(const SamplingFlags *flags, const GenerationDefault
       .frequency_penalty = flags->frequency_penalty,
       .seed = flags->seed.value,
   };
-  return flags->seed.given ? STATUS_OK : random_seed(&settings->seed, err);
+}
+
+static Status choose_sampler(Assistant *a, Error *err) {
+  const SamplingFlags *flags = &a->flags->sampling;
+  a->sampler = sampling_settings(flags, &a->model->config.generation);
+  return flags->seed.given ? STATUS_OK : random_seed(&a->sampler.seed, err);
 }
 
 static Status add_end(Assistant *a, const char *content, Error *err) {
@@ -203,7 +205,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   const CacheUse use = {
       a->model, a->model_path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
   TRY(cache_open(&flags->cache, &use, &a->cache, err));
-  return choose_sampler(&flags->sampling, &a->model->config.generation, &a->sampler, err);
+  return choose_sampler(a, err);
 }
 
 void assistant_release(Assistant *a) {

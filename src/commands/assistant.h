@@ -10,6 +10,7 @@
 #define AUK_COMMANDS_ASSISTANT_H
 
 #include <limits.h>
+#include <math.h>
 
 #include "commands/cache.h"
 #include "commands/common.h"
@@ -25,6 +26,13 @@ typedef struct {
   int top_k;                                            /* NOT_GIVEN: likewise */
   double presence_penalty, frequency_penalty;
 } SamplingFlags;
+
+/* What to sample with: as the flags say, else as the checkpoint does. The seed is the flag's, 0 where none
+ * is given. */
+SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
+/* SamplingFlags of which none is given. */
+#define SAMPLING_NOT_GIVEN                                                                                   \
+  { .temperature = NAN, .top_k = NOT_GIVEN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN }
 
 typedef struct {
   const char *chat_template; /* NAME|FILE, or NULL: the checkpoint's own */

@@ -1,9 +1,11 @@
 /* bench.c - `auk bench`: how fast a model is, in the manner of llama.cpp's llama-bench.
  *
- * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_table.c to print.
+ * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_wall.c for what the
+ * machine would allow, bench_memory.c for -v, bench_table.c to print.
  * Always true: a test's tokens are the same in every run; what is timed computes every token anew; one run
- *              of each test comes before the timed ones. A decoded token is sampled (greedily) and
- *              appended. */
+ *              of each test comes before the timed ones. A decoded token is sampled (greedily unless flags
+ *              say otherwise) and appended; up to a chunk of tokens is prefilled in one step, with logits of
+ *              the last. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +14,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "commands/assistant.h"
 #include "commands/bench_kernels.h"
+#include "commands/bench_memory.h"
 #include "commands/bench_table.h"
+#include "commands/bench_wall.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
@@ -22,9 +27,10 @@
 typedef struct {
   ModelFlags model;
   DeviceFlags device;
+  SamplingFlags sampling;
   IntList prompts, answers, depths; /* tokens; a 0 among the first two is no test */
   int repetitions, form;            /* form: TableForm */
-  bool dummy_weights, kernels;
+  bool dummy_weights, kernels, verbose;
 } Options;
 
 /* One row: n tokens prefilled at once, or decoded one by one, behind `depth` others. */
@@ -44,14 +50,18 @@ typedef struct {
   Device device;
   char device_name[DEVICE_NAME_SIZE];
   Session *session;
+  SamplerSettings sampler;
+  int max_chunk; /* tokens of the session's largest step */
   int32_t *ids;  /* [n_ctx] */
   double *rates; /* [repetitions] tokens per second of one test */
+  MachineRates machine;
   Table table;
   double start_ms; /* when the process began */
   double load_ms,
       first_token_ms; /* from there until the weights and the session are ready; until the first token */
   int n_first;        /* tokens of the prompt before the first token */
   int n_ctx;
+  double taken_before; /* bytes of the device's memory when there were no weights yet */
   const volatile int *interrupted;
 } Bench;
 
@@ -80,12 +90,16 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
   return STATUS_OK;
 }
 
+/* What the session holds when a test begins: the first token to decode needs one before it. */
+static int tokens_before(const Test *test) {
+  return test->decode && test->depth == 0 ? 1 : test->depth;
+}
+
 /* One run of a test, in milliseconds. Decoding is timed from the first token, which the prompt's logits give,
  * to the last: as many steps as tokens, by the loop that `auk -p` runs. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
-  int behind = test->depth;
-  fill_ids(bench, bench->ids + behind, test->n, salt);
-  if (test->decode && behind == 0) behind = 1; /* the first token to decode needs one before it */
+  const int behind = tokens_before(test);
+  fill_ids(bench, bench->ids + test->depth, test->n, salt);
   if (behind) TRY(make_session_hold(bench, behind, err));
   if (!test->decode) {
     double start = clock_ms();
@@ -126,7 +140,9 @@ static const Column columns[] = {
     {"device", "device", false},
     {"threads", "threads", true},
     {"kv", "kv", false},
-    {"test", "test", false},
+    {"test", NULL, false},
+    {"sampling", NULL, false},
+    {NULL, "test", false}, /* both */
     {"n_prompt", NULL, true},
     {"n_gen", NULL, true},
     {"n_depth", NULL, true},
@@ -134,6 +150,13 @@ static const Column columns[] = {
     {NULL, "t/s", true},
     {"avg_ts", NULL, true},
     {"stddev_ts", NULL, true},
+    {"steps", NULL, true},
+    {"bytes", NULL, true},
+    {NULL, "MB/step", true},
+    {"gbps", "GB/s", true},
+    {"of_wall", "of wall", true},
+    {"machine_gbps", NULL, true},
+    {"machine_tflops", NULL, true},
     {"load_ms", "load ms", true},
     {"first_token_ms", "first token ms", true},
     {"first_token_prompt", NULL, true},
@@ -144,11 +167,65 @@ static void name_test(const Test *test, char name[48]) {
   if (test->depth) snprintf(name + length, (size_t)(48 - length), " @ d%d", test->depth);
 }
 
+/* "greedy", or the settings that are not neutral by their flags' names: "temp 0.7, top-k 20". */
+static void name_sampling(const SamplerSettings *s, char name[160]) {
+  const struct {
+    const char *flag;
+    double value, neutral;
+  } settings[] = {
+      {"temp", s->temperature, 0},
+      {"top-k", s->top_k, 0},
+      {"top-p", s->top_p, 1},
+      {"min-p", s->min_p, 0},
+      {"repeat-penalty", s->repetition_penalty, 1},
+      {"presence-penalty", s->presence_penalty, 0},
+      {"frequency-penalty", s->frequency_penalty, 0},
+  };
+  int length = s->temperature == 0 ? snprintf(name, 160, "greedy") : 0;
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+    if (settings[i].value != settings[i].neutral)
+      length += snprintf(name + length, (size_t)(160 - length), "%s%s %.6g", length ? ", " : "",
+                         settings[i].flag, settings[i].value);
+}
+
+static Status put_test(Bench *bench, const Test *test, Error *err) {
+  Table *table = &bench->table;
+  char name[48], sampling[160] = "none", both[224];
+  name_test(test, name);
+  if (test->decode) name_sampling(&bench->sampler, sampling);
+  const bool plain = !test->decode || strcmp(sampling, "greedy") == 0;
+  snprintf(both, sizeof both, plain ? "%s" : "%s (%s)", name, sampling);
+  TRY(table_text(table, name, err));
+  TRY(table_text(table, sampling, err));
+  TRY(table_text(table, both, err));
+  TRY(table_integer(table, test->decode ? 0 : test->n, err));
+  TRY(table_integer(table, test->decode ? test->n : 0, err));
+  return table_integer(table, test->depth, err);
+}
+
+/* What the test must read, and how far that is from what the machine allows. */
+static Status put_wall(Bench *bench, const Test *test, const Speed *speed, Error *err) {
+  const Model *model = bench->model;
+  const MachineRates *machine = &bench->machine;
+  const KvType kv = (KvType)bench->options->device.kv;
+  const TestWall wall = test->decode
+                            ? wall_of_decode(model, kv, machine, tokens_before(test), test->n)
+                            : wall_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
+  const double ms = test->n * 1e3 / speed->mean, step_bytes = wall.bytes / wall.n_steps;
+  Table *table = &bench->table;
+  TRY(table_integer(table, wall.n_steps, err));
+  TRY(table_integer(table, (long long)(step_bytes + 0.5), err));
+  TRY(table_number(table, step_bytes * 1e-6, 1, err));
+  TRY(table_number(table, wall.bytes / ms * 1e-6, 1, err));
+  TRY(table_number(table, wall.ideal_ms / ms, 3, err));
+  TRY(table_number(table, machine->read_gbps > 0 ? machine->read_gbps : NAN, 0, err));
+  return table_number(table, machine->fp16_tflops > 0 ? machine->fp16_tflops : NAN, 0, err);
+}
+
 static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error *err) {
   const Options *o = bench->options;
   Table *table = &bench->table;
-  char name[48], speeds[64];
-  name_test(test, name);
+  char speeds[64];
   snprintf(speeds, sizeof speeds, "%.2f ± %.2f", speed->mean, speed->deviation);
   TRY(table_text(table, bench->model_name, err));
   TRY(table_number(table, (double)bench->model->weight_bytes / 0x1p20, 2, err));
@@ -157,14 +234,12 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
   TRY(table_text(table, bench->device_name, err));
   TRY(table_integer(table, bench->device.options.n_threads, err));
   TRY(table_text(table, o->device.kv == KV_F32 ? "f32" : "f16", err));
-  TRY(table_text(table, name, err));
-  TRY(table_integer(table, test->decode ? 0 : test->n, err));
-  TRY(table_integer(table, test->decode ? test->n : 0, err));
-  TRY(table_integer(table, test->depth, err));
+  TRY(put_test(bench, test, err));
   TRY(table_integer(table, o->repetitions, err));
   TRY(table_text(table, speeds, err));
   TRY(table_number(table, speed->mean, 2, err));
   TRY(table_number(table, speed->deviation, 2, err));
+  TRY(put_wall(bench, test, speed, err));
   TRY(table_number(table, bench->load_ms, 1, err));
   TRY(table_number(table, bench->first_token_ms, 1, err));
   TRY(table_integer(table, bench->n_first, err));
@@ -240,7 +315,10 @@ static Status time_first_token(Bench *bench, Error *err) {
   TRY(make_session_hold(bench, bench->n_first, err));
   TRY(session_sample(bench->session, &id, err));
   bench->first_token_ms = clock_ms() - bench->start_ms;
-  return STATUS_OK;
+  if (!bench->options->verbose) return STATUS_OK;
+  if (session_length(bench->session) < bench->n_ctx) TRY(session_decode(bench->session, id, err));
+  TRY(session_settle(bench->session, err));
+  return memory_tell(&bench->device, bench->model, bench->session, bench->taken_before, err);
 }
 
 /* --- the model */
@@ -279,22 +357,35 @@ static Status open_model(Bench *bench, Error *err) {
 static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   const Backend *backend = bench->device.backend;
   StateOptions sizes = session_sizes(session, backend, &bench->model->config);
+  bench->max_chunk = sizes.max_chunk;
+  TRY(memory_taken(&bench->device, &bench->taken_before, err));
   TRY(device_check_memory(&bench->device, bench->model, &sizes, err));
   if (bench->model->dummy && !backend->memory) TRY(model_fill_dummy(bench->model, err));
   TRY(device_load(&bench->device, bench->model, err));
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
+/* Not where memory is so short that measuring might take what others need. */
+static Status measure_machine(Bench *bench, Error *err) {
+  const Backend *backend = bench->device.backend;
+  DeviceMemory memory;
+  TRY(device_memory(&bench->device, bench->model, &memory, err));
+  if (memory.free_bytes < (size_t)2 << 30) return STATUS_OK;
+  return backend->measure_machine(&bench->device.options, &bench->machine, err);
+}
+
 static Status run_tests_of_model(Bench *bench, Error *err) {
   const Options *o = bench->options;
   TRY(choose_context(bench, err));
-  SessionOptions session = {
-      .n_ctx = bench->n_ctx, .kv = (KvType)o->device.kv, .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  static const GenerationDefaults greedy = {.top_p = 1, .repetition_penalty = 1};
+  bench->sampler = sampling_settings(&o->sampling, &greedy);
+  SessionOptions session = {.n_ctx = bench->n_ctx, .kv = (KvType)o->device.kv, .sampler = bench->sampler};
   TRY(load(bench, &session, err));
   bench->ids = mem_alloc((size_t)bench->n_ctx, sizeof *bench->ids, "tokens", err);
   bench->rates = mem_alloc((size_t)o->repetitions, sizeof *bench->rates, "repetitions", err);
   if (!bench->ids || !bench->rates) return STATUS_FAILED;
   TRY(time_first_token(bench, err));
+  TRY(measure_machine(bench, err));
   device_describe(&bench->device, bench->device_name);
   return run_tests(bench, err);
 }
@@ -341,6 +432,10 @@ static const char about[] =
     "test's) count from the start of the process.\n"
     "With --dummy-weights a config.json is enough: speed hardly depends on what the weights are. Its\n"
     "load time is that of making them.\n"
+    "Beside it stands what a step must read at least, every weight and every key and value once (for tgN\n"
+    "the mean over its steps), as bytes and as bytes a second, and what fraction of the test's time the\n"
+    "machine would have needed by its own rates, measured just before (the larger of reading and fp16\n"
+    "products). Caches can make it more than 1; a CPU's arithmetic is not measured.\n"
     "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself,\n"
     "for each count of rows in -p (default 1, 2, 4 .. 4096): the median of the repetitions, bytes of\n"
     "the matrix and operations per second, and what fraction that is of what the machine did just before\n"
@@ -371,11 +466,14 @@ static const Flag flags[] = {
     FLAG_CHOICE("-o, --output", "md|csv|json", Options, form, "how to print it (default md)"),
     FLAG_SWITCH("--dummy-weights", Options, dummy_weights,
                 "random weights: MODEL is a config.json, or a directory with one"),
+    FLAG_SWITCH("-v, --verbose", Options, verbose, "what memory is taken, to standard error"),
     FLAG_SWITCH("--kernels", Options, kernels, "GPU: time every kernel on every matrix of the model"),
 };
 static const FlagGroup groups[] = {
     MODEL_FLAG_GROUP(Options, model),
     FLAG_GROUP("Tests", flags),
+    FLAG_GROUP_IN("Sampling (greedy where nothing is given)", sampling_flags, Options, sampling,
+                  SamplingFlags),
     DEVICE_FLAG_GROUP(Options, device),
 };
 
@@ -399,7 +497,7 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
 }
 
 int command_bench(int argc, char **argv) {
-  Options options = {.repetitions = 5};
+  Options options = {.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN};
   Bench bench = {.options = &options, .start_ms = process_start_ms()};
   Error err = {{0}};
   bool helped;

@@ -111,12 +111,12 @@ Status table_number(Table *table, double value, int decimals, Error *err) {
   bool shown;
   TRY(begin_cell(table, &shown, err));
   if (!shown) return STATUS_OK;
-  if (table->form == FORM_MARKDOWN)
-    TRY(buffer_printf(&table->out, err, "%.*f", decimals, value));
-  else if (isfinite(value))
-    TRY(buffer_printf(&table->out, err, "%.9g", value));
-  else
+  if (!isfinite(value))
     TRY(put(table, table->form == FORM_JSON ? "null" : "", err));
+  else if (table->form == FORM_MARKDOWN)
+    TRY(buffer_printf(&table->out, err, "%.*f", decimals, value));
+  else
+    TRY(buffer_printf(&table->out, err, "%.9g", value));
   return end_cell(table, err);
 }
 

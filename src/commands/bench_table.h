@@ -34,7 +34,7 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
 
 Status table_text(Table *table, const char *text, Error *err);
 Status table_integer(Table *table, long long value, Error *err);
-/* `decimals` are for people; programs get nine digits, and null (nothing in CSV) where it is not finite. */
+/* `decimals` are for people, programs get nine digits; what is not finite is nothing, null in JSON. */
 Status table_number(Table *table, double value, int decimals, Error *err);
 Status table_mark(Table *table, bool value, Error *err); /* "*" for people */
 

@@ -480,4 +480,5 @@ const Backend cpu_backend = {.name = "cpu",
                              .kv_read = kv_rows_read,
                              .kv_write = kv_rows_write,
                              .arithmetic = cpu_arithmetic,
+                             .measure_machine = cpu_measure_machine,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

@@ -80,6 +80,12 @@ typedef struct {
 
 typedef Status (*KernelTimeSink)(void *user, const KernelTime *time, Error *err);
 
+/* What the machine does at most, by the clock, a moment ago. */
+typedef struct {
+  double read_gbps;   /* reading far more than its caches hold; 0: not measured */
+  double fp16_tflops; /* a large product of fp16 matrices; 0: not measured */
+} MachineRates;
+
 /* Of each layer in this order. Norms multiply by 1 + weight where config.norm_plus_one says so. */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that `sample` put last (on the device) */     \
@@ -112,6 +118,8 @@ typedef struct Backend {
    * NULL: the weights stay mapped, and memory is the host's. */
   Status (*memory)(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_bytes,
                    Error *err);
+  /* Bytes of the device's own memory that are free now, and all there are. NULL: its memory is the host's. */
+  Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes open() will take for these options, KV cache included, for refusing before loading. */
@@ -143,6 +151,9 @@ typedef struct Backend {
    * the sink; options->kernel: that one alone. NULL: there is no choice of kernels. Needs no load(). */
   Status (*time_kernels)(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                          KernelTimeSink sink, void *user, Error *err);
+
+  /* Takes some 100 ms, and up to 2 GiB of the device's memory meanwhile. */
+  Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
 
   /* For a device that runs ahead of the host; NULL: it does not, and sample() is never given id NULL. */
   Status (*take_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unseen pick */

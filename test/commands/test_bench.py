@@ -8,7 +8,7 @@ import subprocess
 from unittest.mock import ANY
 
 FLAGS = ["-p", "16,32", "-n", "8", "-d", "0,20", "-r", "2", "-t", "1", "--device", "cpu"]
-TIMES = ["avg_ts", "stddev_ts", "load_ms", "first_token_ms"]
+TIMES = ["avg_ts", "stddev_ts", "load_ms", "first_token_ms", "gbps", "of_wall", "machine_gbps"]
 TESTS = ["pp16", "pp32", "tg8", "pp16 @ d20", "pp32 @ d20", "tg8 @ d20"]
 
 
@@ -29,6 +29,8 @@ def test_markdown_has_a_row_a_test(run, stories):
         assert float(re.fullmatch(r"(\S+) ± (\S+)", row[head.index("t/s")])[1]) > 0
         assert row[head.index("threads")] == "1" and row[head.index("device")]
         assert 0 < float(row[head.index("load ms")]) <= float(row[head.index("first token ms")])
+        # A CPU's arithmetic is not measured: what bounds many rows is not known.
+        assert bool(row[head.index("of wall")]) == ("tg" in row[head.index("test")])
 
 
 def check(rows):
@@ -47,6 +49,58 @@ def test_csv_and_json_say_the_same(run, stories):
     table = run("bench", "-m", stories, *FLAGS, "-o", "csv").stdout.decode()
     check(list(csv.DictReader(io.StringIO(table))))
     check(json.loads(run("bench", "-m", stories, *FLAGS, "-o", "json").stdout))
+
+
+def bench_json(run, *flags):
+    process = run("bench", *flags, "-o", "json", "--device", "cpu")
+    assert (process.returncode, process.stderr) == (0, b"")
+    return json.loads(process.stdout)
+
+
+def test_the_bytes_of_a_step_are_those_that_it_must_read(run, stories):
+    """Of the weights all (the head is the embedding), a row of the embedding for each token, and the keys and values
+    that are there: on average those before the middle of an answer."""
+    said = json.loads(run("inspect", stories, "--json").stdout)
+    weights, row, kv = said["weight_bytes"], 64 * 2, said["kv_bytes_per_token"]["f16"]
+    flags = ["-m", stories, "-p", "1,4,400", "-n", 9, "-d", "0,20", "-r", 2]
+    rows = {row["test"]: row for row in bench_json(run, *flags)}
+    assert {name: row["steps"] for name, row in rows.items()} == {
+        "pp1": 1, "pp4": 1, "pp400": 2, "tg9": 9, "pp1 @ d20": 1, "pp4 @ d20": 1, "pp400 @ d20": 2, "tg9 @ d20": 9}
+    assert rows["pp4"]["bytes"] == weights + 4 * row
+    assert rows["pp4 @ d20"]["bytes"] == weights + 4 * row + 20 * kv
+    assert rows["tg9"]["bytes"] == weights + row + (1 + 4) * kv
+    assert rows["tg9 @ d20"]["bytes"] == weights + row + (20 + 4) * kv
+    assert bench_json(run, *flags, "--kv", "f32")[-1]["bytes"] == weights + row + (20 + 4) * 2 * kv
+    for row in rows.values():
+        rate = row["bytes"] * row["steps"] * row["avg_ts"] / (row["n_prompt"] + row["n_gen"])
+        assert abs(row["gbps"] * 1e9 / rate - 1) < 1e-3
+        if row["n_gen"]:
+            assert abs(row["of_wall"] / (row["gbps"] / row["machine_gbps"]) - 1) < 1e-3
+
+
+def test_what_is_sampled_is_said(run, stories):
+    flags = ["-m", stories, "-p", 4, "-n", 4, "-r", 1]
+    assert [row["sampling"] for row in bench_json(run, *flags)] == ["none", "greedy"]
+    # The checkpoint's own settings are not asked.
+    sampled = [*flags, "--temp", "0.7", "--top-k", "20", "--top-p", "0.95", "--repeat-penalty", "1.1"]
+    rows = bench_json(run, *sampled)
+    assert [(row["test"], row["sampling"]) for row in rows] == [
+        ("pp4", "none"), ("tg4", "temp 0.7, top-k 20, top-p 0.95, repeat-penalty 1.1")]
+    assert "| tg4 (temp 0.7, top-k 20, top-p 0.95, repeat-penalty 1.1) |" in run("bench", *sampled).stdout.decode()
+    assert bench_json(run, *flags, "--presence-penalty", 1)[1]["sampling"] == "greedy, presence-penalty 1"
+    assert run("bench", *flags, "--top-p", "1.5").returncode == 2
+
+
+def test_verbose_says_what_memory_is_taken(run, stories):
+    said = json.loads(run("inspect", stories, "--json").stdout)
+    process = run("bench", "-m", stories, "-p", 4, "-n", 40, "-r", 1, "-v", "--device", "cpu")
+    assert process.returncode == 0 and process.stdout and process.stderr.count(b"\n") == 1
+    found = re.fullmatch(r"auk: memory in MB: weights (\S+) as stored, KV cache (\S+), everything else (\S+); "
+                         r"(\S+) resident at most\n", process.stderr.decode())
+    weights, cache, other, resident = map(float, found.groups())
+    assert weights == round(said["weight_bytes"] / 1e6, 1)
+    assert cache == round(41 * said["kv_bytes_per_token"]["f16"] / 1e6, 1)
+    assert 0 < resident and abs(weights + cache + other - resident) < 0.2
 
 
 def test_a_zero_is_no_test(run, stories):

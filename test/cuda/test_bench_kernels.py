@@ -3,12 +3,15 @@
 Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 """
 import json
+import os
 import pathlib
+import re
 import subprocess
 
 import pytest
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "test" / "data"
+EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"
 SMALLEST = DATA / "configs" / "Qwen3-0.6B-AWQ"
 TIMES = ["-p", "1,3,64", "-r", "1", "-o", "json", "--device", "cuda"]
 
@@ -28,8 +31,23 @@ def test_every_architecture_goes_without_weights(auk, config):
     assert all(row["backend"] == "cuda" and row["avg_ts"] > 0 for row in rows)
 
 
+def test_the_machine_is_measured_and_memory_told(auk):
+    done = bench(auk, "-m", DATA / "stories260K-awq", "-p", "1,4", "-n", 4, "-d", 8, "-r", 1, "-v", "-o", "json",
+                 "--device", "cuda")
+    assert done.returncode == 0
+    for row in json.loads(done.stdout):
+        assert row["machine_gbps"] > 0 and row["machine_tflops"] > 0
+        assert 0 < row["of_wall"] < 1 and row["gbps"] > 0
+    found = re.fullmatch(r"auk: memory in MB: weights (\S+) as stored, KV cache (\S+), everything else (\S+); "
+                         r"(\S+) taken, (\S+) before the weights came\n", done.stderr.decode())
+    weights, cache, other, taken, before = map(float, found.groups())
+    assert abs(weights + cache + other - taken) < 0.3 and before < taken
+
+
 @pytest.fixture(scope="module")
 def table(auk):
+    if EMULATED:
+        pytest.skip("an emulated GPU takes minutes for each kernel")
     done = bench(auk, "-m", SMALLEST, "--dummy-weights", "--kernels", *TIMES)
     assert (done.returncode, done.stderr) == (0, b"")
     return json.loads(done.stdout)
@@ -60,6 +78,7 @@ def test_every_matrix_has_every_count_and_a_choice(table):
                 assert 0 < row["of_ceiling"] < (2.2 if row["kernel"].startswith("int8") else 1.2)
 
 
+@pytest.mark.skipif(EMULATED, reason="an emulated GPU takes minutes for each kernel")
 def test_one_kernel_alone(auk):
     done = bench(auk, "-m", SMALLEST, "--dummy-weights", "--kernels", "--kernel", "awq_plain", *TIMES)
     assert {row["kernel"] for row in json.loads(done.stdout)[2:]} == {"awq_plain"}

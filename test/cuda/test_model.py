@@ -8,6 +8,7 @@ Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -162,6 +163,17 @@ def test_records_do_not_depend_on_those_before(auk, tmp_path):
     for n in (1, 3, 5):
         out.write_text("".join(lines[:n]))
         assert scores() == whole
+
+
+@pytest.mark.skipif(os.environ.get("AUK_TEST_SIZE") == "few", reason="an emulated GPU counts no context")
+def test_memory_beside_weights_and_cache_is_at_most_600_mb(auk):
+    """On a GPU that nobody else uses: what other programs take would count. The largest steps there are, 2,048 rows."""
+    command = [*auk, "bench", "-m", DATA / "configs" / "Qwen3-8B-AWQ", "--dummy-weights", "-p", "2048", "-n", "1",
+               "-r", "1", "-v", "--device", "cuda"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    told = done.stderr.decode()
+    print(told)
+    assert float(re.search(r"everything else ([0-9.]+);", told)[1]) <= 600
 
 
 def test_a_gpu_that_is_not_there_is_named(auk):

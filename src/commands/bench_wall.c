@@ -1,0 +1,38 @@
+/* bench_wall.c - see bench_wall.h. Called by: bench.c.   Calls: step_cost.c. */
+#include "commands/bench_wall.h"
+
+#include <math.h>
+
+#include "engine/step_cost.h"
+
+/* Milliseconds that the machine needs for a step at least. Where its arithmetic was not measured, what
+ * bounds a step of several rows is not known. */
+static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_rows) {
+  if (rates->read_gbps <= 0 || (n_rows > 1 && rates->fp16_tflops <= 0)) return NAN;
+  const double reading = cost->bytes / rates->read_gbps * 1e-6;
+  return n_rows > 1 ? fmax(reading, cost->flop / rates->fp16_tflops * 1e-9) : reading;
+}
+
+static void add_step(TestWall *wall, const Model *model, KvType kv, const MachineRates *rates, int n_past,
+                     int n_rows, int n_logit_rows) {
+  const StepCost cost = step_cost(model, kv, n_past, n_rows, n_logit_rows);
+  wall->n_steps++;
+  wall->bytes += cost.bytes;
+  wall->ideal_ms += ideal_ms(rates, &cost, n_rows);
+}
+
+TestWall wall_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
+                         int max_chunk) {
+  TestWall wall = {0};
+  for (int done = 0, size; done < n; done += size) {
+    size = n - done < max_chunk ? n - done : max_chunk;
+    add_step(&wall, model, kv, rates, n_past + done, size, done + size == n);
+  }
+  return wall;
+}
+
+TestWall wall_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n) {
+  TestWall wall = {0};
+  for (int i = 0; i < n; i++) add_step(&wall, model, kv, rates, n_past + i, 1, 1);
+  return wall;
+}

@@ -1,0 +1,58 @@
+/* read_rate.c - how fast this processor's threads read memory: the measure of a decode step.
+ *
+ * Called by: `auk bench` through cpu_backend.measure_machine. A model that fits into the caches is read
+ * faster than this. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cpu/cpu.h"
+
+#include <omp.h>
+
+enum { PASSES = 3, LANES = 8, PART = 4096 };
+
+/* Beyond the caches: the largest have some 100 MB together and some 12 MB a core. */
+static const size_t least_bytes = (size_t)256 << 20, most_bytes = (size_t)1 << 30,
+                    thread_bytes = (size_t)16 << 20;
+
+/* Folds the words into one, eight by eight: a single chain of operations would be slower than memory. */
+static uint64_t fold(const uint64_t *words, size_t n, int n_threads) {
+  uint64_t all = 0;
+#pragma omp parallel for reduction(^ : all) num_threads(n_threads)
+  for (size_t part = 0; part < n / PART; part++) {
+    uint64_t lanes[LANES] = {0};
+    for (size_t i = 0; i < PART; i += LANES)
+      for (size_t lane = 0; lane < LANES; lane++) lanes[lane] ^= words[part * PART + i + lane];
+    for (size_t lane = 0; lane < LANES; lane++) all ^= lanes[lane];
+  }
+  return all;
+}
+
+/* Memory that was never written to is one page of zeros, read again and again. */
+static void touch(uint64_t *words, size_t n, int n_threads) {
+#pragma omp parallel for num_threads(n_threads)
+  for (size_t i = 0; i < n; i++) words[i] = i;
+}
+
+static size_t bytes_for(int n_threads) {
+  const size_t bytes = thread_bytes * (size_t)n_threads;
+  return bytes < least_bytes ? least_bytes : bytes > most_bytes ? most_bytes : bytes;
+}
+
+Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, Error *err) {
+  *rates = (MachineRates){0};
+  const int n_threads = options->n_threads ? options->n_threads : omp_get_max_threads();
+  const size_t bytes = bytes_for(n_threads), n = bytes / sizeof(uint64_t);
+  uint64_t *words = mem_alloc(n, sizeof *words, "memory to read", err);
+  if (!words) return STATUS_FAILED;
+  touch(words, n, n_threads);
+  uint64_t odd = 0; /* stays 0: in 0 .. n - 1, n a multiple of 4, each bit is set an even number of times */
+  for (int pass = 0; pass < PASSES; pass++) {
+    const double start = clock_ms();
+    odd |= fold(words, n, n_threads);
+    const double gbps = (double)bytes / (clock_ms() - start) * 1e-6;
+    if (odd == 0 && gbps > rates->read_gbps) rates->read_gbps = gbps; /* others' work only slows it */
+  }
+  free(words);
+  return STATUS_OK;
+}
