@@ -5,6 +5,9 @@
 #include "tokenizer/jinja/template.h"
 #include "tokenizer/tokenizer.h"
 
+/* The built-in templates, between bars. */
+#define CHAT_BUILTINS "chatml|llama2|llama3|mistral|deepseek|gemma|phi"
+
 typedef struct Chat Chat; /* a parsed template and what it is rendered with; read-only */
 
 /* The template of a conversation.
@@ -13,8 +16,7 @@ typedef struct Chat Chat; /* a parsed template and what it is rendered with; rea
  *                 chat_template.json; where there is none, the built-in whose control tokens the tokenizer
  *                 has as special tokens (ChatML, Llama 3, ...); where there is none of those either, *chat is
  *                 NULL and the status STATUS_OK
- *   choice NAME   one of the checkpoint's list or of its additional_chat_templates/, or a built-in: chatml,
- *                 llama2, llama3, mistral, deepseek, gemma, phi
+ *   choice NAME   one of the checkpoint's list or of its additional_chat_templates/, or a built-in
  *   choice FILE   a path (it has a '/' or exists): its text is the template
  * Special tokens (bos_token, ...: strings or objects with "content") are those of tokenizer_config.json and
  * special_tokens_map.json in DIRECTORY. directory may be NULL (only NAME and FILE then); tokenizer may be

@@ -31,8 +31,8 @@ const Flag chat_flags[] = {
                 "no thoughts on a terminal, nor with --json"),
     FLAG_SWITCH("--show-thinking", ChatFlags, show_thinking,
                 "thoughts also where standard output is no terminal, between the model's own marks"),
-    FLAG_FILE(
-        "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags, chat_template,
+    FLAG_FILE_OR(
+        CHAT_BUILTINS, "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags, chat_template,
         "chatml, llama2, llama3, mistral, deepseek, gemma, phi, or a file with a Jinja template (default: "
         "the model's own)"),
     FLAG_SWITCH("--raw, -no-cnv, --ignore-chat-template", ChatFlags, raw,

@@ -16,7 +16,12 @@ ShellValue flag_shell_value(const Flag *flag) {
                                        [VALUE_DIRECTORY] = SHELL_DIRECTORY,
                                        [VALUE_MODEL] = SHELL_MODEL};
   if (flag->kind == KIND_SWITCH) return SHELL_NOTHING;
+  if (flag->words) return SHELL_WORD_OR_FILE;
   return flag->kind == KIND_CHOICE ? SHELL_WORDS : of_hint[flag->hint];
+}
+
+const char *flag_shell_words(const Flag *flag) {
+  return flag->words ? flag->words : flag->argument;
 }
 
 ShellValue interface_shell_operand(const Interface *interface) {

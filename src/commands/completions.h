@@ -10,10 +10,18 @@ Status completions_zsh(Buffer *out, Error *err);
 Status completions_fish(Buffer *out, Error *err);
 
 /* What a value is, seen from a shell. */
-typedef enum { SHELL_NOTHING, SHELL_TEXT, SHELL_FILE, SHELL_DIRECTORY, SHELL_MODEL, SHELL_WORDS } ShellValue;
-enum { N_SHELL_VALUES = SHELL_WORDS + 1 };
+typedef enum {
+  SHELL_NOTHING,
+  SHELL_TEXT,
+  SHELL_FILE,
+  SHELL_DIRECTORY,
+  SHELL_MODEL,
+  SHELL_WORDS,
+  SHELL_WORD_OR_FILE
+} ShellValue;
 
 ShellValue flag_shell_value(const Flag *flag);                  /* SHELL_NOTHING: a switch */
+const char *flag_shell_words(const Flag *flag);                 /* of the last two */
 ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING: no operands */
 
 /* Appends the words of a choice with spaces between them. */

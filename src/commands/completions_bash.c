@@ -36,16 +36,23 @@ static const char end[] =
     "    ;;\n"
     "  file) mapfile -t COMPREPLY < <(compgen -f -- \"$current\") ;;\n"
     "  directory) mapfile -t COMPREPLY < <(compgen -d -- \"$current\") ;;\n"
+    "  word_or_file) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"; compgen -f -- "
+    "\"$current\") "
+    ";;\n"
     "  text) ;;\n"
     "  *) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\") ;;\n"
     "  esac\n"
-    "  case $value in model | file | directory) compopt -o filenames 2>/dev/null ;; esac\n"
+    "  case $value in model | file | directory | word_or_file) compopt -o filenames 2>/dev/null ;; esac\n"
     "}\n"
     "complete -F _auk auk\n";
 
-static const char *const values[] = {
-    [SHELL_NOTHING] = "",    [SHELL_TEXT] = "text",  [SHELL_FILE] = "file", [SHELL_DIRECTORY] = "directory",
-    [SHELL_MODEL] = "model", [SHELL_WORDS] = "words"};
+static const char *const values[] = {[SHELL_NOTHING] = "",
+                                     [SHELL_TEXT] = "text",
+                                     [SHELL_FILE] = "file",
+                                     [SHELL_DIRECTORY] = "directory",
+                                     [SHELL_MODEL] = "model",
+                                     [SHELL_WORDS] = "words",
+                                     [SHELL_WORD_OR_FILE] = "word_or_file"};
 
 /* "-a | --all" */
 static Status put_pattern(Buffer *out, const Flag *flag, Error *err) {
@@ -90,11 +97,12 @@ static Status put_choices(Buffer *out, const Interface *interface, Error *err) {
   for (size_t g = 0; (group = interface_group(interface, g)); g++) {
     for (size_t f = 0; f < group->n_flags; f++) {
       const Flag *flag = &group->flags[f];
-      if (flag_shell_value(flag) != SHELL_WORDS) continue;
+      ShellValue value = flag_shell_value(flag);
+      if (value < SHELL_WORDS) continue;
       TRY(buffer_append_string(out, "    ", err));
       TRY(put_pattern(out, flag, err));
-      TRY(buffer_append_string(out, ") value='words' words='", err));
-      TRY(completions_put_words(out, flag->argument, err));
+      TRY(buffer_printf(out, err, ") value='%s' words='", values[value]));
+      TRY(completions_put_words(out, flag_shell_words(flag), err));
       TRY(buffer_append_string(out, "' ;;\n", err));
     }
   }

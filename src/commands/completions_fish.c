@@ -23,13 +23,14 @@ static const char beginning[] =
     "complete -c auk -f\n"
     "complete -c auk -n 'test (count (commandline -opc)) -eq 1' -l version -d 'say which auk this is'\n";
 
-/* What follows a flag that takes a value, or an operand; SHELL_WORDS goes on with the words. */
+/* What follows a flag that takes a value, or an operand; the last two go on with the words. */
 static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_TEXT] = " -x",
                                      [SHELL_FILE] = " -r -F",
                                      [SHELL_DIRECTORY] = " -x -a '(__fish_complete_directories)'",
                                      [SHELL_MODEL] = " -r -F -a '(__auk_models)'",
-                                     [SHELL_WORDS] = " -x -a '"};
+                                     [SHELL_WORDS] = " -x -a '",
+                                     [SHELL_WORD_OR_FILE] = " -r -F -a '"};
 static const char *const operands[] = {[SHELL_NOTHING] = NULL,
                                        [SHELL_TEXT] = NULL,
                                        [SHELL_FILE] = " -F",
@@ -39,7 +40,7 @@ static const char *const operands[] = {[SHELL_NOTHING] = NULL,
 
 static Status put_value(Buffer *out, const char *value, ShellValue kind, const char *words, Error *err) {
   TRY(buffer_append_string(out, value, err));
-  if (kind != SHELL_WORDS) return STATUS_OK;
+  if (kind < SHELL_WORDS) return STATUS_OK;
   TRY(completions_put_words(out, words, err));
   return buffer_append_string(out, "'", err);
 }
@@ -58,7 +59,7 @@ static Status put_flag(Buffer *out, const char *command, const Flag *flag, Error
                       (int)name.size - dashes, name.text + dashes));
   }
   ShellValue value = flag_shell_value(flag);
-  TRY(put_value(out, values[value], value, flag->argument, err));
+  TRY(put_value(out, values[value], value, flag_shell_words(flag), err));
   TRY(buffer_append_string(out, " -d '", err));
   TRY(completions_put_help(out, flag->help, "'\\", err));
   return buffer_append_string(out, "'\n", err);

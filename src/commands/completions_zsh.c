@@ -16,10 +16,10 @@ static Status put_value(Buffer *out, ShellValue value, const char *message, cons
                                         [SHELL_DIRECTORY] = "_files -/",
                                         [SHELL_MODEL] = "_auk_checkpoints"};
   TRY(buffer_printf(out, err, ":%s:", value == SHELL_WORDS ? "value" : message));
-  if (value != SHELL_WORDS) return buffer_append_string(out, actions[value], err);
-  TRY(buffer_append_string(out, "(", err));
+  if (value < SHELL_WORDS) return buffer_append_string(out, actions[value], err);
+  TRY(buffer_append_string(out, value == SHELL_WORDS ? "(" : " _auk_word_or_file ", err));
   TRY(completions_put_words(out, words, err));
-  return buffer_append_string(out, ")", err);
+  return value == SHELL_WORDS ? buffer_append_string(out, ")", err) : STATUS_OK;
 }
 
 /* "(-a --all)" where there is more than one spelling. */
@@ -43,7 +43,7 @@ static Status put_spelling(Buffer *out, const Flag *flag, Word name, Error *err)
     if (out->data[i] == '\'') out->data[i] = '`'; /* within single quotes of the shell */
   TRY(buffer_append_string(out, "]", err));
   if (flag->kind != KIND_SWITCH)
-    TRY(put_value(out, flag_shell_value(flag), flag->argument, flag->argument, err));
+    TRY(put_value(out, flag_shell_value(flag), flag->argument, flag_shell_words(flag), err));
   return buffer_append_string(out, "'", err);
 }
 
@@ -70,11 +70,15 @@ static Status put_command(Buffer *out, const Command *command, Error *err) {
   return buffer_append_string(out, "\n}\n\n", err);
 }
 
-static const char models[] =
+static const char helpers[] =
     "_auk_checkpoints() {\n"
     "  local -a names\n"
     "  names=(${(f)\"$(_call_program models ${(q)_auk_program} models --names 2>/dev/null)\"})\n"
     "  _alternative 'models:model:compadd -a names' 'files:file:_files'\n"
+    "}\n"
+    "_auk_word_or_file() {\n"
+    "  local -a choices=(\"$@\")\n"
+    "  _alternative 'words:name:compadd -a choices' 'files:file:_files'\n"
     "}\n\n";
 
 static const char end[] = "  local -a more\n"
@@ -99,7 +103,7 @@ static const char end[] = "  local -a more\n"
 Status completions_zsh(Buffer *out, Error *err) {
   TRY(buffer_append_string(out, "#compdef auk\n# zsh completion of auk, printed by `auk completions zsh`\n\n",
                            err));
-  TRY(buffer_append_string(out, models, err));
+  TRY(buffer_append_string(out, helpers, err));
   for (size_t c = 0; c < n_commands; c++) TRY(put_command(out, &commands[c], err));
   TRY(buffer_append_string(
       out, "_auk() {\n  local command=run _auk_program=$words[1]\n  local -a commands\n  commands=(\n", err));

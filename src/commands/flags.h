@@ -65,7 +65,8 @@ typedef struct {
   const char *help;     /* one sentence or two, without a full stop at the end */
   FlagKind kind;
   ValueHint hint;
-  size_t offset; /* of the value, in the struct that its group belongs to */
+  const char *words; /* "a|b": what the value may be beside a file; NULL: nothing */
+  size_t offset;     /* of the value, in the struct that its group belongs to */
   double low, high;
 } Flag;
 
@@ -97,6 +98,13 @@ typedef struct {
   FLAG_WORDS(KIND_STRINGS, VALUE_TEXT, StringList, names_, argument_, Struct, member, help_)
 #define FLAG_FILES(names_, argument_, Struct, member, help_)                                                 \
   FLAG_WORDS(KIND_STRINGS, VALUE_FILE, StringList, names_, argument_, Struct, member, help_)
+
+/* A file, or one of some names. */
+#define FLAG_FILE_OR(words_, names_, argument_, Struct, member, help_)                                       \
+  {                                                                                                          \
+    .names = names_, .argument = argument_, .help = help_, .kind = KIND_STRING, .hint = VALUE_FILE,          \
+    .words = words_, .offset = MEMBER_OF_TYPE(Struct, member, const char *)                                  \
+  }
 
 #define FLAG_WORDS(kind_, hint_, Type, names_, argument_, Struct, member, help_)                             \
   {                                                                                                          \

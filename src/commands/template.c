@@ -108,9 +108,10 @@ static const char about[] =
 static const Flag flags[] = {
     FLAG_MODEL("-m, --model", Options, model.path,
                "a directory, or a packed file with these beside it (default: $AUK_MODEL)"),
-    FLAG_FILE("--chat-template", "NAME|FILE", Options, choice,
-              "chatml, llama2, llama3, mistral, deepseek, gemma or phi, a name in the checkpoint's own list, "
-              "or a file"),
+    FLAG_FILE_OR(
+        CHAT_BUILTINS, "--chat-template", "NAME|FILE", Options, choice,
+        "chatml, llama2, llama3, mistral, deepseek, gemma or phi, a name in the checkpoint's own list, "
+        "or a file"),
     FLAG_FILE("-f, --file", "FILE", Options, file, "where the lines are ('-': stdin)"),
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};

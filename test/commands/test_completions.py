@@ -149,6 +149,12 @@ def test_bash_completes_values(bash):
     assert bash("man", "") == [""]
 
 
+def test_bash_completes_built_in_templates_and_files(bash):
+    assert {"chatml", "llama3", "gemma", "phi", "file one.txt", "folder"} <= set(bash("--chat-template", ""))
+    assert bash("--chat-template", "lla") == ["llama2", "llama3"]
+    assert bash("template", "--chat-template", "=", "f") == ["file one.txt", "folder"]
+
+
 def test_bash_completes_paths(bash):
     assert bash("-f", "") == ["file one.txt", "folder", "models"]
     assert bash("-f", "file") == ["file one.txt"]
@@ -180,6 +186,8 @@ def test_a_tab_completes(scripts, place, settings, name, flags, prepare):
                        ("auk --kv=f3", "auk --kv=f32"),
                        ("auk run --kv f3", "auk run --kv f32"),
                        ("auk -m Qw", "auk -m Qwen/Qwen3-8B-AWQ"),
+                       ("auk --chat-template gem", "auk --chat-template gemma"),
+                       ("auk --chat-template fi", "auk --chat-template file\\ one.txt"),
                        ("auk completions f", "auk completions fish")):
         # What was made of the line is echoed, not run: Ctrl-A, echo ', Ctrl-E, '.
         child.send(f"{text}\t\x01echo 'line: \x05'\r")
@@ -202,6 +210,8 @@ def test_fish_completes(scripts, place, settings):
     assert complete("auk inspect --tens") == {"--tensors"}
     assert complete("auk --max-new") == {"--max-new-tokens"}
     assert complete("auk bench --device c") == {"cpu", "cuda"}
+    assert complete("auk --chat-template lla") == {"llama2", "llama3"}
+    assert complete("auk --chat-template fi") == {"file one.txt"}
     assert complete("auk completions ") == {"bash", "fish", "zsh"}
     assert complete("auk -m Qw") == {"Qwen/Qwen3-8B-AWQ"}
     assert complete("auk models fol") == {"folder/"}

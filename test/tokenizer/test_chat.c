@@ -8,6 +8,7 @@
 
 #include "small.h"
 #include "tokenizer/chat.h"
+#include "tokenizer/chat_builtins.h"
 
 static Tokenizer *with_controls(const char *const *controls, size_t n) {
   Buffer json = {0};
@@ -147,6 +148,20 @@ static void every_built_in_format_is_what_is_documented(void **state) {
     trusted_text_release(&text);
     chat_close(chat);
   }
+}
+
+/* CHAT_BUILTINS is what completions know of them. */
+static void every_built_in_is_listed(void **state) {
+  (void)state;
+  size_t n = 0, listed = 0;
+  for (; chat_builtins[n].name; n++) {
+    const char *name = chat_builtins[n].name, *at = strstr("|" CHAT_BUILTINS "|", name);
+    assert_non_null(at);
+    assert_int_equal(at[-1], '|');
+    assert_int_equal(at[strlen(name)], '|');
+  }
+  for (const char *at = CHAT_BUILTINS; at; at = strchr(at + 1, '|')) listed++;
+  assert_int_equal(listed, n);
 }
 
 static void which_template_is_taken(void **state) {
@@ -352,6 +367,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(conversations_are_rendered_as_the_models_templates_do),
       cmocka_unit_test(every_built_in_format_is_what_is_documented),
+      cmocka_unit_test(every_built_in_is_listed),
       cmocka_unit_test(which_template_is_taken),
       cmocka_unit_test(a_person_cannot_end_a_turn),
       cmocka_unit_test(broken_text_is_refused),
