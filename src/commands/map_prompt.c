@@ -85,8 +85,8 @@ void prompt_pattern_release(PromptPattern *pattern) {
 
 /* --- JSON records */
 
-/* The first member of an object with this name: its value's text, NULL where there is none or it is null. */
-static Status find_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
+/* The first member of an object with this name: its value's text, NULL where there is none. */
+static Status find_any_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
   JsonCursor cursor = json_cursor(object);
   Buffer key = {0};
   Status status = STATUS_OK;
@@ -100,8 +100,19 @@ static Status find_member(JsonSpan object, const char *name, size_t size, JsonSp
     *value = json_cursor_value(&cursor);
   }
   buffer_release(&key);
-  if (!found || value->text[0] == 'n') *value = (JsonSpan){0};
+  if (!found) *value = (JsonSpan){0};
   return status;
+}
+
+static bool is_null(JsonSpan value) {
+  return value.text && value.text[0] == 'n';
+}
+
+/* The same, where one that is null is none. */
+static Status find_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
+  TRY(find_any_member(object, name, size, value, err));
+  if (is_null(*value)) *value = (JsonSpan){0};
+  return STATUS_OK;
 }
 
 static bool is_string(JsonSpan value) {
@@ -217,7 +228,9 @@ static Status fill_itself(JsonSpan record, bool behind_text, MapPrompt *prompt, 
 
 static Status add_member(const PatternPart *part, JsonSpan record, Buffer *text, Error *err) {
   JsonSpan value;
-  TRY(find_member(record, part->text, part->size, &value, err));
+  TRY(find_any_member(record, part->text, part->size, &value, err));
+  if (is_null(value))
+    return error_set(err, STATUS_USAGE, "the record's member %.*s is null", (int)part->size, part->text);
   if (value.text) return append_value(value, text, err);
   return error_set(err, STATUS_USAGE, "the record has no member %.*s", (int)part->size, part->text);
 }

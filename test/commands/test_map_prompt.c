@@ -77,7 +77,8 @@ static void members_stand_where_their_names_do(void **state) {
   assert_prompt(true, "{}", record, record);
   assert_prompt(true, "<{}>", "\t\"te\\\"xt\" ", "<te\"xt>");
   assert_prompt(true, "<{}>", " [1, 2] ", "<[1, 2]>");
-  assert_refused(true, "{none}", record, strlen(record), "no member none");
+  assert_refused(true, "{none}", record, strlen(record), "member none is null");
+  assert_refused(true, "{nothing}", record, strlen(record), "no member nothing");
   assert_refused(true, "{x.y}", record, strlen(record), "no member x.y");
   assert_refused(true, "{a}", "[1]", 3, "no member a");
   assert_refused(true, "no place", record, strlen(record), "-p has no {NAME}");
