@@ -125,24 +125,6 @@ static Status choose_ends(Assistant *a, Error *err) {
 
 /* --- the chat */
 
-static Status check_chat_flags(const ChatFlags *flags, Error *err) {
-  if (flags->system && flags->system_file)
-    return error_set(err, STATUS_USAGE, "-sys and -sysf are both given: one of them is the system prompt");
-  if (flags->think && flags->no_think)
-    return error_set(err, STATUS_USAGE, "--think and --no-think are both given");
-  if (flags->hide_thinking && flags->show_thinking)
-    return error_set(err, STATUS_USAGE, "--hide-thinking and --show-thinking are both given");
-  if (!flags->raw) return STATUS_OK;
-  const char *pointless = flags->system          ? "-sys"
-                          : flags->system_file   ? "-sysf"
-                          : flags->think         ? "--think"
-                          : flags->no_think      ? "--no-think"
-                          : flags->chat_template ? "--chat-template"
-                                                 : NULL;
-  if (!pointless) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s needs a chat format, --raw has none", pointless);
-}
-
 static Status read_system(Assistant *a, Error *err) {
   const ChatFlags *flags = &a->flags->chat;
   a->has_system = flags->system || flags->system_file;
@@ -193,7 +175,6 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   a->flags = flags;
   a->max_tokens = flags->answer.max_tokens;
   a->interrupted = interrupt_catch();
-  TRY(check_chat_flags(&flags->chat, err));
   TRY(model_flags_path(&flags->model, &a->model_path, err));
   TRY(device_choose(&flags->device, &a->device, err));
   TRY(model_flags_open(&flags->model, &a->model, err));

@@ -73,6 +73,17 @@ extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
       DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
 
+/* What they ask of each other, for the rules of the same command. */
+#define ASSISTANT_FLAG_RULES                                                                                 \
+  {"-sys", EXCLUDES, "-sysf", NULL}, {"--think", EXCLUDES, "--no-think", NULL},                              \
+      {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},                                                \
+      {"-sys, -sysf, --think, --no-think, --think-budget, --hide-thinking, --show-thinking, "                \
+       "--chat-template",                                                                                    \
+       EXCLUDES, "--raw", "it has no chat format"},                                                          \
+  {                                                                                                          \
+    "--cache-limit", NEEDS, "--cache, --cache-dir", NULL                                                     \
+  }
+
 typedef struct {
   const AssistantFlags *flags;
   char *model_path;

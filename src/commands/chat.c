@@ -136,6 +136,8 @@ typedef struct {
 
 static const FlagGroup groups[] = {TALK_FLAG_GROUP(Options, talk), ASSISTANT_FLAG_GROUPS(Options, assistant)};
 
+static const FlagRule rules[] = {ASSISTANT_FLAG_RULES};
+
 const Interface chat_interface = {
     .usage = "auk chat -m MODEL [FLAGS]\nauk -m MODEL [FLAGS]",
     .about =
@@ -152,6 +154,8 @@ const Interface chat_interface = {
                 "auk chat -m MODEL < lines.txt                     # each line a message",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
 };
 
 int command_chat(int argc, char **argv) {

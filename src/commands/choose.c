@@ -169,13 +169,9 @@ static Status encode_messages(Choices *choices, const Assistant *a, const ChatMe
 
 /* --- scores */
 
-Status choices_prepare(Assistant *a, Error *err) {
-  if (a->think == THINK_YES)
-    return error_set(err, STATUS_USAGE,
-                     "--think does not go with --choose, which scores answers without a thought");
+void choices_prepare(Assistant *a) {
   if (a->thinking.can_switch) a->think = THINK_NO;
   a->session_options.max_logit_rows = LOGIT_ROWS;
-  return STATUS_OK;
 }
 
 static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
@@ -329,7 +325,7 @@ static Status run(Choices *choices, const PromptFlags *flags, const AssistantFla
   Prompt prompt = {0};
   Buffer text = {0};
   TRY(assistant_open(assistant_flags, a, err));
-  TRY(choices_prepare(a, err));
+  choices_prepare(a);
   Status status = prompt_read(flags, &prompt, err);
   if (status == STATUS_OK)
     status = prompt_join(&prompt, prompt.input.data ? prompt.input.data : "", prompt.input.size, &text, err);

@@ -52,7 +52,7 @@ Status choices_open(const ChooseFlags *flags, Choices *choices, Error *err);
 void choices_release(Choices *choices);
 
 /* What an assistant must be, between assistant_open() and assistant_start(), to score. */
-Status choices_prepare(Assistant *assistant, Error *err);
+void choices_prepare(Assistant *assistant);
 /* Fills the scores and the best one. A prompt that is refused, or does not fit with its longest answer, is
  * STATUS_USAGE or STATUS_MODEL, as assistant_encode() has it. */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,

@@ -195,6 +195,8 @@ static const FlagGroup groups[] = {
     DEVICE_FLAG_GROUP(Options, device),
 };
 
+static const FlagRule rules[] = {{"--parse-special", NEEDS, "-f", NULL}};
+
 const Interface eval_interface = {
     .usage = usage,
     .about = about,
@@ -202,6 +204,8 @@ const Interface eval_interface = {
                 "auk eval -m MODEL -f text.txt --logits-out x.npy   # and every logit",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
 };
 
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,25 +196,33 @@ static Status refuse_flag(const Interface *interface, const char *text, size_t s
                    (int)nearest.word_size, nearest.word);
 }
 
-static const Flag *find_flag(const Interface *interface, const char *text, size_t size, size_t *offset) {
+/* A flag, where its value lies in the options, and which it is of all. */
+typedef struct {
+  const Flag *flag; /* NULL: there is none of this name */
+  size_t offset, index;
+} Found;
+
+static Found find_flag(const Interface *interface, const char *text, size_t size) {
+  size_t index = 0;
   for (size_t g = 0; g < interface->n_groups; g++) {
     const FlagGroup *group = &interface->groups[g];
-    for (size_t f = 0; f < group->n_flags; f++) {
-      *offset = group->offset + group->flags[f].offset;
-      if (has_name(group->flags[f].names, text, size)) return &group->flags[f];
-    }
+    for (size_t f = 0; f < group->n_flags; f++, index++)
+      if (has_name(group->flags[f].names, text, size))
+        return (Found){&group->flags[f], group->offset + group->flags[f].offset, index};
   }
-  return NULL;
+  return (Found){NULL, 0, 0};
 }
 
 /* The flag at argv[*at] with its value; *at moves to the last argument used. */
 static Status take_flag(const Interface *interface, void *options, int argc, char **argv, int *at,
-                        Error *err) {
+                        Word *given, Error *err) {
   const char *text = argv[*at], *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
-  size_t size = equals ? (size_t)(equals - text) : strlen(text), offset;
-  const Flag *flag = find_flag(interface, text, size, &offset);
+  size_t size = equals ? (size_t)(equals - text) : strlen(text);
+  const Found found = find_flag(interface, text, size);
+  const Flag *flag = found.flag;
   if (!flag) return refuse_flag(interface, text, size, err);
-  void *value = (char *)options + offset;
+  given[found.index] = (Word){text, size};
+  void *value = (char *)options + found.offset;
   char name[64];
   size_t shown = size < sizeof name ? size : sizeof name - 1;
   memcpy(name, text, shown);
@@ -225,6 +234,42 @@ static Status take_flag(const Interface *interface, void *options, int argc, cha
   if (equals) return take_value(flag, value, name, equals + 1, err);
   if (*at + 1 >= argc) return error_set(err, STATUS_USAGE, "%s needs a value (%s)", name, flag->argument);
   return take_value(flag, value, name, argv[++*at], err);
+}
+
+/* --- rules */
+
+/* The first of the flags in `names` that was given, as it was written; NULL where none was. */
+static const Word *first_given(const Interface *interface, const char *names, const Word *given) {
+  Word name;
+  while (flag_next_name(&names, &name)) {
+    const Found found = find_flag(interface, name.text, name.size);
+    if (found.flag && given[found.index].text) return &given[found.index];
+  }
+  return NULL;
+}
+
+static Status break_rule(const FlagRule *rule, Word flag, const Word *other, Error *err) {
+  char others[128] = "";
+  size_t n = 0;
+  Word name;
+  for (const char *at = rule->others;
+       !other && flag_next_name(&at, &name) && n + name.size + 8 < sizeof others;)
+    n +=
+        (size_t)snprintf(others + n, sizeof others - n, "%s%.*s", n ? " or " : "", (int)name.size, name.text);
+  return error_set(err, STATUS_USAGE, "%.*s %s %.*s%s%s%s", (int)flag.size, flag.text,
+                   other ? "does not go with" : "needs", other ? (int)other->size : (int)n,
+                   other ? other->text : others, rule->why ? " (" : "", rule->why ? rule->why : "",
+                   rule->why ? ")" : "");
+}
+
+static Status check_rules(const Interface *interface, const Word *given, Error *err) {
+  for (size_t r = 0; r < interface->n_rules; r++) {
+    const FlagRule *rule = &interface->rules[r];
+    const Word *other = first_given(interface, rule->others, given);
+    const Word *flag = first_given(interface, rule->flags, given);
+    if (flag && !other == (rule->kind == NEEDS)) return break_rule(rule, *flag, other, err);
+  }
+  return STATUS_OK;
 }
 
 /* --- help */
@@ -295,9 +340,9 @@ static Status print_help(const Interface *interface, Error *err) {
   return status;
 }
 
-Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
-                   size_t *n_operands, bool *helped, Error *err) {
-  *helped = false;
+/* `given` is the spelling of each flag that was given, zeroed before. */
+static Status parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
+                    size_t *n_operands, bool *helped, Word *given, Error *err) {
   size_t n = 0;
   bool ended = false;
   for (int at = 1; at < argc; at++) {
@@ -308,7 +353,7 @@ Status flags_parse(const Interface *interface, void *options, int argc, char **a
       *helped = true;
       return print_help(interface, err);
     } else if (!ended && text[0] == '-' && text[1]) {
-      TRY(take_flag(interface, options, argc, argv, &at, err));
+      TRY(take_flag(interface, options, argc, argv, &at, given, err));
     } else if (n < interface->max_operands) {
       operands[n++] = text;
     } else {
@@ -316,5 +361,17 @@ Status flags_parse(const Interface *interface, void *options, int argc, char **a
     }
   }
   if (n_operands) *n_operands = n;
-  return STATUS_OK;
+  return check_rules(interface, given, err);
+}
+
+Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
+                   size_t *n_operands, bool *helped, Error *err) {
+  size_t n_flags = 1;
+  for (size_t g = 0; g < interface->n_groups; g++) n_flags += interface->groups[g].n_flags;
+  Word *given = mem_alloc(n_flags, sizeof *given, "flags", err);
+  *helped = false;
+  if (!given) return STATUS_FAILED;
+  Status status = parse(interface, options, argc, argv, operands, n_operands, helped, given, err);
+  free(given);
+  return status;
 }

@@ -143,12 +143,24 @@ typedef struct {
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
+/* What flags ask of each other: a flag that would be without effect beside another, or without one, is
+ * refused. A flag stands here by any of its names, its promise being what counts: --no-stream goes with
+ * --json, which comes at once anyway. */
+typedef struct {
+  const char *flags;             /* "-a, --best": each of them */
+  enum { NEEDS, EXCLUDES } kind; /* one of the others; all of them */
+  const char *others;            /* "-c, --dry" */
+  const char *why;               /* in the message, or NULL */
+} FlagRule;
+
 typedef struct {
   const char *usage; /* "auk pack MODEL -o FILE"; further lines are other ways to call it */
   const char *about; /* a sentence or paragraphs, each line to 100 characters, without a newline at the end */
   const char *examples;    /* or NULL; command lines with a comment behind them, one a line */
   const FlagGroup *groups; /* [n_groups] */
   size_t n_groups;
+  const FlagRule *rules; /* [n_rules] */
+  size_t n_rules;
   size_t max_operands;       /* arguments that belong to no flag; more are refused */
   ValueHint operands;        /* what they are */
   const char *operand_words; /* where they are a choice its words, "bash|zsh|fish", else NULL */
@@ -159,8 +171,8 @@ const FlagGroup *interface_group(const Interface *interface, size_t index);
 
 /* Parses argv[1 .. argc) into `options`, the struct that the groups were made for, and
  * operands[0 .. *n_operands) (room for max_operands; both may be NULL when that is 0). --help and -h print
- * the help to standard output and set *helped: the command then ends with STATUS_OK. Mistakes are
- * STATUS_USAGE. Lists are released by the caller, also after a failure. */
+ * the help to standard output and set *helped: the command then ends with STATUS_OK. Mistakes, and
+ * flags that break a rule, are STATUS_USAGE. Lists are released by the caller, also after a failure. */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 

@@ -33,27 +33,7 @@ const Flag map_flags[] = {
                 "with --resume: records whose results are errors again"),
 };
 
-/* --- what goes together */
-
-static Status need(const char *flag, const char *other, Error *err) {
-  return error_set(err, STATUS_USAGE, "%s needs %s", flag, other);
-}
-
-static Status clash(const char *flag, const char *other, Error *err) {
-  return error_set(err, STATUS_USAGE, "%s does not go with %s", flag, other);
-}
-
-static Status check_choose(const MapJob *job, bool chosen, Error *err) {
-  const ReplyFlags *reply = job->reply;
-  if (!chosen && job->choose->exit_choice) return need("--exit-choice", "--choose", err);
-  if (!chosen && job->choose->by) return need("--choose-by", "--choose", err);
-  if (!chosen) return STATUS_OK;
-  if (job->prompt->truncate) return clash("--truncate", "--choose", err);
-  if (reply->jsonl) return clash("--jsonl-stream", "--choose", err);
-  if (reply->ids) return clash("--ids", "--choose", err);
-  if (reply->code) return clash("-x", "--choose", err);
-  return reply->require_stop ? clash("--require-stop", "--choose", err) : STATUS_OK;
-}
+/* --- what goes together (of flags alone: run.c) */
 
 static bool names_standard_input(const StringList *files) {
   for (size_t i = 0; i < files->count; i++)
@@ -61,25 +41,12 @@ static bool names_standard_input(const StringList *files) {
   return false;
 }
 
-Status map_check(const MapJob *job, Error *err) {
-  const MapFlags *map = job->map;
-  TRY(check_choose(job, choose_is_given(job->choose), err));
-  if (!map->input) {
-    const char *flag = map->json           ? "--map-json"
-                       : map->nul          ? "-0"
-                       : map->resume       ? "--resume"
-                       : map->retry_errors ? "--retry-errors"
-                                           : NULL;
-    return flag ? need(flag, "--map", err) : STATUS_OK;
-  }
-  if (map->retry_errors && !map->resume) return need("--retry-errors", "--resume", err);
-  if (map->resume && job->reply->path) return clash("--resume OUT", "-o, being where the results go", err);
-  if (job->reply->jsonl) return clash("--jsonl-stream", "--map (--json is an object a line)", err);
-  if (job->choose->exit_choice) return clash("--exit-choice", "--map", err);
-  if (strcmp(map->input, "-") == 0 && names_standard_input(&job->prompt->files))
-    return clash("-f -", "--map -", err);
-  if (job->prompt->truncate && (map->json || job->prompt->files.count))
-    return clash("--truncate", map->json ? "--map-json" : "-f and --map", err);
+static Status check(const MapJob *job, Error *err) {
+  const StringList *files = &job->prompt->files;
+  if (strcmp(job->map->input, "-") == 0 && names_standard_input(files))
+    return error_set(err, STATUS_USAGE, "-f - does not go with --map -");
+  if (job->prompt->truncate && files->count)
+    return error_set(err, STATUS_USAGE, "--truncate does not go with -f and --map");
   return STATUS_OK;
 }
 
@@ -151,7 +118,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   m->format = job->reply->json ? RESULTS_JSON : job->map->nul ? RESULTS_NUL : RESULTS_LINES;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
-  if (m->choices.n) TRY(choices_prepare(a, err));
+  if (m->choices.n) choices_prepare(a);
   cache_expect_many(a->cache);
   m->seed = a->sampler.seed;
   TRY(read_files(map, &job->prompt->files, err));
@@ -317,6 +284,7 @@ static Status finish(Map *map, Error *err) {
 
 Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
   Map map = {0};
+  TRY(check(job, err));
   Status status = open_map(&map, job, assistant, err);
   if (status == STATUS_OK) {
     status = run_records(&map, err);

@@ -24,9 +24,6 @@ typedef struct {
   const AssistantFlags *assistant;
 } MapJob;
 
-/* STATUS_USAGE where the flags contradict each other, be --map and --choose among them or not. */
-Status map_check(const MapJob *job, Error *err);
-
 /* Answers every record; the assistant starts zeroed. With seed S the i-th record (from 0) is answered as one
  * shot with seed S + i is, whatever came before it. A record that cannot be answered is an error in its
  * place, told on standard error too; where there was one, also of those that --resume found, the end is

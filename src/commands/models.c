@@ -299,6 +299,8 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("List", flags)};
 
+static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
+
 enum { MAX_DIRECTORIES = 64 };
 
 const Interface models_interface = {
@@ -317,6 +319,8 @@ const Interface models_interface = {
                 "auk models --json | jq -r '.[] | select(.runs) | .name'",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
     .max_operands = MAX_DIRECTORIES,
     .operands = VALUE_DIRECTORY,
 };

@@ -38,16 +38,6 @@ bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant)
   return flags->usage || assistant->answer.verbose || (progress_is_terminal() && output_is_terminal());
 }
 
-Status reply_check(const ReplyFlags *flags, Error *err) {
-  if (flags->json && flags->jsonl)
-    return error_set(err, STATUS_USAGE, "--json and --jsonl-stream are both given");
-  if (flags->no_stream && flags->jsonl)
-    return error_set(err, STATUS_USAGE, "--no-stream and --jsonl-stream are both given");
-  if (flags->ids && !flags->json && !flags->jsonl)
-    return error_set(err, STATUS_USAGE, "--ids needs --json or --jsonl-stream");
-  return STATUS_OK;
-}
-
 /* --- the JSON object */
 
 static Status put_string(Buffer *out, const char *key, const char *text, size_t size, Error *err) {

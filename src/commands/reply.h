@@ -40,7 +40,6 @@ typedef struct {
 /* Whether figures follow the answer: on request, and where a person reads both. Beside a pipe they would
  * stand within what its reader writes (a pager's screen). */
 bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
-Status reply_check(const ReplyFlags *flags, Error *err); /* STATUS_USAGE where they contradict each other */
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
 /* Ends it: what was held back, the object, the last line on a terminal. STATUS_INTERRUPTED where the answer

@@ -52,18 +52,22 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
 /* Nothing to answer, nothing asked of an answer's form, and somebody is there. */
 static bool is_chat(const Options *o) {
   const ReplyFlags *reply = &o->reply;
-  bool formed = reply->path || reply->json || reply->jsonl || reply->code || reply->require_stop;
-  return !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) && chat_has_person();
+  bool otherwise = o->map.input || choose_is_given(&o->choose);
+  bool formed = reply->path || reply->json || reply->jsonl || reply->code || reply->no_stream ||
+                reply->require_stop || o->prompt.truncate;
+  return !otherwise && !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) && chat_has_person();
 }
 
 static Status run(const Options *o, Assistant *assistant, Error *err) {
+  const bool chat = is_chat(o);
   const MapJob job = {&o->map, &o->choose, &o->prompt, &o->reply, &o->assistant};
-  TRY(reply_check(&o->reply, err));
-  TRY(map_check(&job, err));
+  if (o->talk.overflow && !chat)
+    return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
+  if (chat) return chat_run(&o->assistant, &o->talk, err);
   if (o->map.input) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
     return choose_run(&o->choose, &o->prompt, &o->reply, &o->assistant, assistant, err);
-  return is_chat(o) ? chat_run(&o->assistant, &o->talk, err) : run_one(o, assistant, err);
+  return run_one(o, assistant, err);
 }
 
 /* --- the flags */
@@ -92,6 +96,28 @@ static const FlagGroup groups[] = {
     TALK_FLAG_GROUP(Options, talk),
 };
 
+#define ALL_OF_SAMPLING                                                                                      \
+  "--temp, --top-k, --top-p, --min-p, --repeat-penalty, --presence-penalty, --frequency-penalty"
+
+static const FlagRule rules[] = {
+    {"--json, --no-stream", EXCLUDES, "--jsonl-stream", NULL},
+    {"--ids", NEEDS, "--json, --jsonl-stream", NULL},
+    {"--show-thinking", EXCLUDES, "-x", "a thought has no code block"},
+    {"--map-json, -0, --resume, --retry-errors", NEEDS, "--map", NULL},
+    {"--retry-errors", NEEDS, "--resume", NULL},
+    {"--resume", EXCLUDES, "-o", "--resume names where the results go"},
+    {"--jsonl-stream", EXCLUDES, "--map", "--json is an object a line"},
+    {"--exit-choice", EXCLUDES, "--map", NULL},
+    {"--truncate", EXCLUDES, "--map-json", NULL},
+    {"--choose-by, --exit-choice", NEEDS, "--choose, --choice", NULL},
+    {"--truncate, --jsonl-stream, --ids, -x, --require-stop, -n, --stop, --ignore-eos", EXCLUDES,
+     "--choose, --choice", "it writes one of the given answers"},
+    {"--think, --think-budget, --show-thinking", EXCLUDES, "--choose, --choice",
+     "it scores answers without a thought"},
+    {ALL_OF_SAMPLING, EXCLUDES, "--choose, --choice", "it draws no token"},
+    ASSISTANT_FLAG_RULES,
+};
+
 const Interface run_interface = {
     .usage = usage,
     .about = about,
@@ -104,6 +130,8 @@ const Interface run_interface = {
         "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
     .max_operands = 1,
 };
 

@@ -220,6 +220,14 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
+static const FlagRule rules[] = {
+    {"-p", EXCLUDES, "-f", NULL},
+    {"--skip-special", NEEDS, "--decode", NULL},
+    {"--decode, -p", EXCLUDES, "--jsonl", "its lines say what they are"},
+    {"--no-add-special, --no-parse-special", EXCLUDES, "--jsonl", "its lines say what they want"},
+    {"--no-add-special, --no-parse-special", EXCLUDES, "--decode", NULL},
+};
+
 const Interface tokenize_interface = {
     .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
     .about = about,
@@ -228,6 +236,8 @@ const Interface tokenize_interface = {
                 "auk tokenize -m MODEL --decode \"9707 11 1879\"     # their text",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
     .max_operands = 1,
 };
 
@@ -238,10 +248,8 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   if ((n_operands > 0) + !!options->text + !!options->file > 1)
     return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");
   if (n_operands > 0) options->text = operand;
-  if (options->skip_special && !options->decode)
-    return error_set(err, STATUS_USAGE, "--skip-special is for --decode, which is not given");
-  if (options->jsonl && (options->text || options->decode))
-    return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input, and no --decode");
+  if (options->jsonl && options->text)
+    return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
   return STATUS_OK;
 }
 

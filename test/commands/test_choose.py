@@ -137,6 +137,9 @@ def test_equal_ones_go_to_the_first(choose):
     (["--choose", "a,b", "-x"], b"-x does not go with --choose"),
     (["--choose", "a,b", "--truncate", "start"], b"--truncate does not go with --choose"),
     (["--choose", "a,b", "--json", "--ids"], b"--ids does not go with --choose"),
+    (["--choose", "a,b", "--stop", "."], b"--stop does not go with --choose (it writes one of the given answers)"),
+    (["--choice", "a", "--max-tokens", "5"], b"--max-tokens does not go with --choice"),
+    (["--choose", "a,b", "--temp", "0"], b"--temp does not go with --choose (it draws no token)"),
     (["--choose", ",".join(map(str, range(101))), "--exit-choice"], b"--exit-choice has room for 100 answers"),
     (["--choice", "so " * 600], b"the context 512"),
 ])

@@ -125,6 +125,7 @@ def test_ids_that_are_none_are_refused(run, stories, tmp_path, text, message):
 def test_one_source_of_tokens_is_needed(run, stories, ids):
     assert run("eval", "-m", stories).returncode == 2
     assert run("eval", "-m", stories, "--ids-file", ids[1], "-f", ids[1]).returncode == 2
+    assert run("eval", "-m", stories, "--ids-file", ids[1], "--parse-special").returncode == 2
 
 
 def test_more_tokens_than_positions_need_windows(run, stories, tmp_path, evaluate):

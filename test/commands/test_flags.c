@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -227,6 +228,180 @@ static void tables_are_well_formed(void **state) {
   }
 }
 
+/* --- what goes together */
+
+/* Of `auk run`, flags by their first names: which do not go together, and which need one of some others. */
+static const char *const apart[][2] = {
+    {"--jsonl-stream", " --json --no-stream --map "},
+    {"-x", " --show-thinking "},
+    {"-o", " --resume "},
+    {"--map", " --exit-choice "},
+    {"--map-json", " --truncate "},
+    {"--choose", " --truncate --jsonl-stream --ids -x --require-stop -n --stop --ignore-eos --think "
+                 "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
+                 "--presence-penalty --frequency-penalty "},
+    {"--choice", " --truncate --jsonl-stream --ids -x --require-stop -n --stop --ignore-eos --think "
+                 "--think-budget --show-thinking --temp --top-k --top-p --min-p --repeat-penalty "
+                 "--presence-penalty --frequency-penalty "},
+    {"--raw", " -sys -sysf --think --no-think --think-budget --hide-thinking --show-thinking "
+              "--chat-template "},
+    {"-sys", " -sysf "},
+    {"--think", " --no-think "},
+    {"--hide-thinking", " --show-thinking "},
+};
+static const char *const needing[][2] = {
+    {"--ids", " --json --jsonl-stream "},
+    {"--map-json", " --map "},
+    {"-0", " --map "},
+    {"--resume", " --map "},
+    {"--retry-errors", " "}, /* two: --map and --resume */
+    {"--choose-by", " --choose --choice "},
+    {"--exit-choice", " --choose --choice "},
+    {"--cache-limit", " --cache --cache-dir "},
+};
+
+static bool lists(const char *list, Word name) {
+  char padded[64];
+  snprintf(padded, sizeof padded, " %.*s ", (int)name.size, name.text);
+  return strstr(list, padded);
+}
+
+static bool is_word(const char *text, Word name) {
+  return strlen(text) == name.size && memcmp(text, name.text, name.size) == 0;
+}
+
+static bool may_stand_together(Word a, Word b) {
+  for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+    if ((is_word(apart[i][0], a) && lists(apart[i][1], b)) ||
+        (is_word(apart[i][0], b) && lists(apart[i][1], a)))
+      return false;
+  for (size_t i = 0; i < sizeof needing / sizeof *needing; i++)
+    if ((is_word(needing[i][0], a) && !lists(needing[i][1], b)) ||
+        (is_word(needing[i][0], b) && !lists(needing[i][1], a)))
+      return false;
+  return true;
+}
+
+typedef struct {
+  const Flag *flag;
+  size_t offset;
+  char name[64];
+} Named;
+
+/* Every flag of a command by its first name. */
+static size_t list_flags(const Interface *of, Named *named, size_t room) {
+  size_t n = 0;
+  for (size_t g = 0; g < of->n_groups; g++) {
+    for (size_t f = 0; f < of->groups[g].n_flags; f++, n++) {
+      assert_true(n < room);
+      const Flag *flag = &of->groups[g].flags[f];
+      const char *at = flag->names;
+      Word name;
+      assert_true(flag_next_name(&at, &name));
+      named[n] = (Named){.flag = flag, .offset = of->groups[g].offset + flag->offset};
+      snprintf(named[n].name, sizeof named[n].name, "%.*s", (int)name.size, name.text);
+    }
+  }
+  return n;
+}
+
+/* With a value that the flag takes. */
+static int put_flag(const Named *named, char **argv, char *word, size_t room) {
+  const char *at = named->flag->argument;
+  Word choice;
+  argv[0] = (char *)named->name;
+  if (named->flag->kind == KIND_SWITCH) return 1;
+  argv[1] = (char *)"1";
+  if (named->flag->kind != KIND_CHOICE) return 2;
+  assert_true(flag_next_choice(&at, &choice));
+  snprintf(word, room, "%.*s", (int)choice.size, choice.text);
+  argv[1] = word;
+  return 2;
+}
+
+/* What `auk run` says of two flags. */
+static Status parse_pair(const Named *a, const Named *b, Error *err) {
+  static _Alignas(max_align_t) char options[4096]; /* as large as the command's, or larger */
+  char words[2][64], *argv[5] = {(char *)"auk"};
+  const char *operands[1];
+  size_t n_operands;
+  bool helped;
+  memset(options, 0, sizeof options);
+  int argc = 1 + put_flag(a, argv + 1, words[0], sizeof words[0]);
+  argc += put_flag(b, argv + argc, words[1], sizeof words[1]);
+  Status status = flags_parse(&run_interface, options, argc, argv, operands, &n_operands, &helped, err);
+  if (a->flag->kind == KIND_STRINGS) string_list_release((StringList *)(options + a->offset));
+  if (b->flag->kind == KIND_STRINGS) string_list_release((StringList *)(options + b->offset));
+  return status;
+}
+
+static void every_pair_of_flags_is_taken_or_refused(void **state) {
+  (void)state;
+  static Named named[128];
+  size_t n = list_flags(&run_interface, named, 128), n_refused = 0;
+  for (size_t i = 0; i < n * n; i++) {
+    if (i / n >= i % n) continue;
+    const Named *a = &named[i / n], *b = &named[i % n];
+    Error err = {{0}};
+    Status status = parse_pair(a, b, &err);
+    bool taken = may_stand_together((Word){a->name, strlen(a->name)}, (Word){b->name, strlen(b->name)});
+    if (status != (taken ? STATUS_OK : STATUS_USAGE))
+      fail_msg("%s %s: status %d, \"%s\"", a->name, b->name, status, err.text);
+    if (status && !strstr(err.text, a->name) && !strstr(err.text, b->name))
+      fail_msg("%s %s: \"%s\"", a->name, b->name, err.text);
+    n_refused += status != STATUS_OK;
+  }
+  assert_true(n_refused > 400 && n_refused < n * (n - 1) / 2);
+}
+
+static void rules_name_flags(void **state) {
+  (void)state;
+  for (size_t c = 0; c < n_commands; c++) {
+    const Interface *of = commands[c].interface;
+    for (size_t r = 0; r < of->n_rules; r++) {
+      const char *sides[] = {of->rules[r].flags, of->rules[r].others};
+      for (int side = 0; side < 2; side++) {
+        const char *at = sides[side];
+        for (Word name; flag_next_name(&at, &name);) {
+          int count = 0;
+          count_name(of, name, &count);
+          if (count != 1) fail_msg("%s: a rule names %.*s", commands[c].name, (int)name.size, name.text);
+        }
+      }
+    }
+  }
+}
+
+static void what_breaks_a_rule_is_said_as_it_was_written(void **state) {
+  (void)state;
+  static const FlagRule rules[] = {{"--raw, -n", EXCLUDES, "--temp", "it is cold"},
+                                   {"--seed", NEEDS, "-p, --kv", NULL}};
+  Interface ruled = interface;
+  ruled.rules = rules;
+  ruled.n_rules = 2;
+  static const struct {
+    const char *arguments[5];
+    const char *message; /* NULL: taken */
+  } cases[] = {
+      {{"-no-cnv", "--temperature=1"}, "-no-cnv does not go with --temperature (it is cold)"},
+      {{"--temp", "1", "--max_new_tokens", "3"}, "--max_new_tokens does not go with --temp (it is cold)"},
+      {{"-s", "1"}, "-s needs -p or --kv"},
+      {{"-s", "1", "--kv", "f16"}, NULL},
+      {{"--raw", "-n", "3"}, NULL},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Values v = {0};
+    char *argv[8] = {(char *)"test"};
+    int argc = 1;
+    for (; cases[c].arguments[argc - 1]; argc++) argv[argc] = (char *)cases[c].arguments[argc - 1];
+    bool helped;
+    Status status = flags_parse(&ruled, &v, argc, argv, v.operands, &v.n_operands, &helped, &v.err);
+    assert_int_equal(status, cases[c].message ? STATUS_USAGE : STATUS_OK);
+    if (status) assert_string_equal(v.err.text, cases[c].message);
+    release(&v);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_kind_is_read),
@@ -235,6 +410,9 @@ int main(void) {
       cmocka_unit_test(mistakes_are_named),
       cmocka_unit_test(what_was_probably_meant_is_named),
       cmocka_unit_test(tables_are_well_formed),
+      cmocka_unit_test(every_pair_of_flags_is_taken_or_refused),
+      cmocka_unit_test(rules_name_flags),
+      cmocka_unit_test(what_breaks_a_rule_is_said_as_it_was_written),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -371,14 +371,16 @@ def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):
 # --- going on
 
 
+DRAWN = ["-n", "4", "--temp", "1"]
+
+
 @pytest.fixture
 def job(tmp_path, stories):
     """A job of many short records: its flags, and what becomes of it."""
     lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(150)]
     lines[7] = "so " * 1000
     (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
-    return ["-m", str(stories), "--raw", "-t", "1", "-n", "4", "-p", PATTERN, "--map", str(tmp_path / "in"),
-            "--temp", "1", "-s", "9"]
+    return ["-m", str(stories), "--raw", "-t", "1", "-p", PATTERN, "--map", str(tmp_path / "in"), "-s", "9", *DRAWN]
 
 
 def stable(text):
@@ -402,6 +404,8 @@ def test_a_file_that_is_complete_is_left_alone(run, job, tmp_path):
 def test_cut_anywhere_it_goes_on_with_the_next(run, job, tmp_path):
     out, told = tmp_path / "out", tmp_path / "out.resume"
     for flags in (["--json"], [], ["--choose", "a,the"]):
+        if "--choose" in flags:
+            job = job[:-len(DRAWN)]
         out.unlink(missing_ok=True)
         told.unlink(missing_ok=True)
         run(*job, *flags, "--resume", out)

@@ -280,6 +280,7 @@ def test_names_are_what_m_takes(hub, call, stories, tmp_path):
     shutil.copytree(stories, tmp_path / "here" / "models" / "mine")  # ./models is looked at where none is named
     names = call("models", "--names").stdout.decode().splitlines()
     assert names == [NAME, "models/mine"]
+    assert call("models", "--names", "--json").returncode == 2
     for name in names:
         assert call("inspect", name).returncode == 0
 

@@ -81,6 +81,22 @@ def test_a_closed_standard_input_adds_nothing(auk, stories, answer):
     assert (process.returncode, process.stdout) == (0, answer("-p", PROMPT, "-n", 10))
 
 
+def test_what_is_for_a_chat_is_refused_where_there_is_none(run, stories):
+    for flags in (["-p", "a"], []):
+        process = run("-m", stories, "--context-overflow", "slide", *flags, input=b"a")
+        assert process.returncode == 2 and b"--context-overflow is for a chat" in process.stderr
+
+
+@pytest.mark.parametrize("flag", ["--no-stream", "--truncate=start"])
+def test_what_is_for_an_answer_makes_no_chat(auk, stories, flag):
+    main, terminal = pty.openpty()
+    process = subprocess.run([*auk, "-m", stories, flag], stdin=terminal, stdout=terminal, stderr=subprocess.PIPE,
+                             timeout=60, check=False)
+    os.close(main)
+    os.close(terminal)
+    assert process.returncode == 2 and b"no prompt" in process.stderr
+
+
 def test_no_prompt_is_a_mistake_that_waits_for_nobody(run, auk, stories):
     assert run("-m", stories).returncode == 2  # standard input is /dev/null
     main, terminal = pty.openpty()
