@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/size_text.h"
+
 #define PROC_PATH      "/proc/self/fd/%d"
 #define PROC_PATH_SIZE 32
 
@@ -107,6 +109,16 @@ static Status after_failed_read(FILE *stream, const char *name, Error *err) {
   return system_error(err, STATUS_FAILED, name, "read");
 }
 
+/* Of a regular file its size is known, a pipe may go on for ever. */
+static Status refuse_length(FILE *stream, const char *name, size_t limit, Error *err) {
+  struct stat info;
+  const SizeText most = size_text(limit);
+  if (fstat(fileno(stream), &info) == 0 && S_ISREG(info.st_mode))
+    return error_set(err, STATUS_USAGE, "%s has %s, expected at most %s", name,
+                     size_text((uint64_t)info.st_size).text, most.text);
+  return error_set(err, STATUS_USAGE, "%s has more than %s", name, most.text);
+}
+
 Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Error *err) {
   static const size_t step = 1 << 16;
   size_t start = out->size;
@@ -116,8 +128,7 @@ Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Er
     out->data = data;
     errno = 0;
     out->size += fread(out->data + out->size, 1, out->capacity - out->size, stream);
-    if (out->size - start > limit)
-      return error_set(err, STATUS_USAGE, "%s is longer than %zu bytes", name, limit);
+    if (out->size - start > limit) return refuse_length(stream, name, limit, err);
     if (feof(stream)) return STATUS_OK;
     if (ferror(stream)) TRY(after_failed_read(stream, name, err));
   }
@@ -137,7 +148,7 @@ Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *li
     *found = true;
     if (byte == '\n') return STATUS_OK;
     if (line->size == limit)
-      return error_set(err, STATUS_USAGE, "%s: a line is longer than %zu bytes", name, limit);
+      return error_set(err, STATUS_USAGE, "%s: a line has more than %s", name, size_text(limit).text);
     void *data = line->data;
     TRY(mem_grow(&data, &line->capacity, line->size + 1, 1, name, err));
     line->data = data;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/output.h"
+#include "base/size_text.h"
 #include "engine/prefix_store.h"
 #include "model/identity.h"
 
@@ -45,17 +46,7 @@ struct Cache {
   int n_prefilled; /* the session's first tokens that are to be kept */
 };
 
-/* --- what people write and read */
-
-CacheSize cache_size_text(uint64_t bytes) {
-  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = (double)bytes;
-  int unit = 0;
-  for (; value >= 1024; unit++) value /= 1024;
-  CacheSize out;
-  snprintf(out.text, sizeof out.text, "%.*f %s", unit ? 1 : 0, value, units[unit]);
-  return out;
-}
+/* --- what people write */
 
 /* A number, and K, M, G or T for powers of 1024; B or iB may follow. */
 static Status parse_limit(const char *text, uint64_t *bytes, Error *err) {
@@ -198,7 +189,7 @@ static void save(Cache *cache, Session *session, int n) {
   if (status != STATUS_OK) tell(cache, err.text);
   if (report.n_files == 0 || !cache->use.verbose) return;
   fprintf(stderr, "auk: cache: %d tokens saved in %.1f ms (%d file%s, %s)", report.n_tokens,
-          clock_ms() - start, report.n_files, plural(report.n_files), cache_size_text(report.bytes).text);
+          clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
   if (report.n_removed)
     fprintf(stderr, ", %d old file%s removed", report.n_removed, plural(report.n_removed));
   fprintf(stderr, "\n");
@@ -228,7 +219,7 @@ void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
   if (prefix_store_restore(cache->store, session, ids, n, &report, &err) != STATUS_OK) tell(cache, err.text);
   if (report.n_tokens && cache->use.verbose)
     fprintf(stderr, "auk: cache: %d of %d tokens in %.1f ms (%d file%s, %s)\n", report.n_tokens, n,
-            clock_ms() - start, report.n_files, plural(report.n_files), cache_size_text(report.bytes).text);
+            clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
 }
 
 void cache_prefilled(Cache *cache, int n) {

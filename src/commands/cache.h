@@ -47,10 +47,4 @@ void cache_close(Cache *cache, Session *session);
 /* The directory that the flags or the environment name, in new memory. */
 Status cache_directory(const char *flag, char **directory, Error *err);
 
-/* "12.3 MiB" */
-typedef struct {
-  char text[32];
-} CacheSize;
-CacheSize cache_size_text(uint64_t bytes);
-
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/output.h"
+#include "base/size_text.h"
 #include "commands/cache.h"
 #include "commands/commands.h"
 #include "commands/common.h"
@@ -75,8 +76,8 @@ static Status put_group(Buffer *out, const Group *group, Error *err) {
   struct tm parts;
   if (!localtime_r(&used, &parts) || !strftime(when, sizeof when, "%Y-%m-%d %H:%M", &parts))
     snprintf(when, sizeof when, "-");
-  TRY(buffer_printf(out, err, "%10lld  %10s  %-16s  ", (long long)group->tokens,
-                    cache_size_text(group->bytes).text, when));
+  TRY(buffer_printf(out, err, "%10lld  %10s  %-16s  ", (long long)group->tokens, size_text(group->bytes).text,
+                    when));
   TRY(append_escaped(out, group->label[0] ? group->label : "-", err));
   return buffer_append_string(out, "\n", err);
 }
@@ -88,7 +89,7 @@ static Status list(const char *directory, const PrefixList *files, Groups *group
   if (groups->count)
     TRY(buffer_printf(out, err, "%10s  %10s  %-16s  MODEL\n", "TOKENS", "SIZE", "LAST USED"));
   for (size_t i = 0; i < groups->count; i++) TRY(put_group(out, &groups->items[i], err));
-  fprintf(stderr, "auk: %s: %s\n", directory, cache_size_text(files->bytes).text);
+  fprintf(stderr, "auk: %s: %s\n", directory, size_text(files->bytes).text);
   return output_write(out->data, out->size, err);
 }
 

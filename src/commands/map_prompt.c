@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size_text.h"
 #include "base/utf8.h"
 
 /* --- patterns */
@@ -252,7 +253,8 @@ static Status fill_parts(const PromptPattern *pattern, const Record *record, Jso
 }
 
 static Status check_record(const PromptPattern *pattern, const Record *record, Error *err) {
-  if (record->cut) return error_set(err, STATUS_USAGE, "the record is longer than %zu bytes", record->size);
+  if (record->cut)
+    return error_set(err, STATUS_USAGE, "the record has more than %s", size_text(record->size).text);
   if (pattern->json)
     return json_parse("the record", STATUS_USAGE, record->text, record->size, NULL, 0, NULL, err);
   size_t valid = utf8_valid_prefix(record->text, record->size);

@@ -1,4 +1,5 @@
-/* test_buffer.c - bytes and ids that grow, checked memory, and messages that a terminal can show. */
+/* test_buffer.c - bytes and ids that grow, checked memory, sizes in words, and messages that a terminal can
+ * show. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/buffer.h"
+#include "base/size_text.h"
 #include "base/utf8.h"
 
 static void a_buffer_holds_what_was_appended(void **state) {
@@ -108,6 +110,15 @@ static void messages_can_be_shown(void **state) {
   assert_int_equal(utf8_valid_prefix(err.text, strlen(err.text)), strlen(err.text));
 }
 
+static void sizes_can_be_read(void **state) {
+  (void)state;
+  assert_string_equal(size_text(0).text, "0 bytes");
+  assert_string_equal(size_text(1023).text, "1023 bytes");
+  assert_string_equal(size_text(1024).text, "1.0 KiB");
+  assert_string_equal(size_text(100000000).text, "95.4 MiB");
+  assert_string_equal(size_text(UINT64_MAX).text, "16.0 EiB");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_buffer_holds_what_was_appended),
@@ -116,6 +127,7 @@ int main(void) {
       cmocka_unit_test(what_no_memory_can_hold_is_refused),
       cmocka_unit_test(memory_is_zeroed),
       cmocka_unit_test(messages_can_be_shown),
+      cmocka_unit_test(sizes_can_be_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,10 +138,16 @@ def test_text_that_is_not_utf8(run, stories, tmp_path, text, place):
 
 
 def test_endless_input_is_refused(auk, stories):
-    """64 MB are more than any context holds; memory does not run full before that is said."""
+    """64 MiB are more than any context holds; memory does not run full before that is said."""
     with open("/dev/zero", "rb") as zeros:
         process = subprocess.run([*auk, "-m", stories, "-"], stdin=zeros, capture_output=True, timeout=60)
-    refused(process, USAGE, "standard input", 64 << 20)
+    refused(process, USAGE, "standard input has more than 64.0 MiB")
+
+
+def test_a_file_that_is_too_long_is_refused_with_both_sizes(run, stories, tmp_path):
+    with open(tmp_path / "long", "wb") as file:
+        file.truncate(100_000_000)
+    refused(run("-m", stories, "-f", tmp_path / "long"), USAGE, "has 95.4 MiB, expected at most 64.0 MiB")
 
 
 def test_a_tokenizer_of_another_model(run, variant):

@@ -193,7 +193,7 @@ static void broken_records_are_refused_in_words(void **state) {
   Error err;
   assert_int_equal(prompt_pattern_parse(&pattern, "{}", NULL), STATUS_OK);
   assert_int_equal(map_prompt_fill(&pattern, &record, &prompt, &err), STATUS_USAGE);
-  assert_string_equal(err.text, "the record is longer than 2 bytes");
+  assert_string_equal(err.text, "the record has more than 2 bytes");
   prompt_pattern_release(&pattern);
   map_prompt_release(&prompt);
 }
