@@ -14,9 +14,11 @@ typedef struct {
 
 Nearest nearest_begin(const char *text, size_t size);
 
-/* Considers a word that could have been typed. It is near enough where a third of the letters, rounded, are
- * amiss at most, a wrong first letter counting twice (it is rarely mistyped), or where the text begins it.
- * Leading dashes and upper case count for nothing, but between equals. */
+/* Considers a word that could have been typed. Nearest is what begins with the text (of three letters at
+ * least, or behind two dashes): with as many dashes, and the fewest letters more. Then comes what has the
+ * fewest letters amiss: a third of them, rounded, at most, a wrong first letter counting twice (it is rarely
+ * mistyped). Upper case counts for nothing, nor do leading dashes but between equals and for a flag of one
+ * letter, which is not meant by one of two dashes. */
 void nearest_consider(Nearest *nearest, const char *word, size_t size);
 
 #endif

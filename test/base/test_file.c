@@ -472,7 +472,7 @@ static void lines_are_read_one_by_one(void **state) {
   assert_int_equal(stream_read_line(stream, "file", 4, &line, &found, &err), STATUS_OK);
   assert_true(found && line.size == 0);
   assert_int_equal(stream_read_line(stream, "file", 4, &line, &found, &err), STATUS_USAGE);
-  assert_message(&err, "file", "longer than 4 bytes");
+  assert_message(&err, "file", "more than 4 bytes");
   fclose(stream);
   buffer_release(&line);
 }

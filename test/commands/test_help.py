@@ -34,6 +34,7 @@ def test_every_command_has_help_in_columns(run):
     ([""], 'unknown command "" (auk --help lists them)'),
     (["--temprature", "1"], "unknown flag --temprature: did you mean --temperature?"),
     (["--device", "cdua"], '--device is "cdua", expected auto|cpu|cuda: did you mean cuda?'),
+    (["--js"], "unknown flag --js: did you mean --json?"),
     (["inspect", "--jsn"], "unknown flag --jsn: did you mean --json?"),
 ])
 def test_the_nearest_word_is_named(run, arguments, message):
