@@ -37,9 +37,8 @@ static Status help(Dialogue *d, Error *err) {
 }
 
 static Status set(Dialogue *d, const ChatLine *line, Error *err) {
-  if (line->size) return chat_settings_change(&d->settings, line->argument, line->size, err);
   Buffer out = {0};
-  Status status = chat_settings_list(&d->settings, &out, err);
+  Status status = chat_settings_take(&d->settings, line->argument, line->size, &out, err);
   dialogue_print(d, &out);
   buffer_release(&out);
   return status;

@@ -5,10 +5,35 @@
 
 #include <string.h>
 
-/* As the list has them; each is a flag without its dashes, but for the last two. */
+enum {
+  TEMP,
+  TOP_K,
+  TOP_P,
+  MIN_P,
+  REPEAT_PENALTY,
+  PRESENCE_PENALTY,
+  FREQUENCY_PENALTY,
+  SEED,
+  N,
+  THINK, /* from here on: only where the model thinks */
+  THINK_BUDGET,
+  SHOW_THINKING
+};
+
+/* As the list has them; each is a flag without its dashes, but for think and show-thinking. */
 const char *const chat_setting_names[] = {
-    "temp", "top-k", "top-p",        "min-p", "repeat-penalty", "presence-penalty", "frequency-penalty",
-    "seed", "n",     "think-budget", "think", "show-thinking",
+    [TEMP] = "temp",
+    [TOP_K] = "top-k",
+    [TOP_P] = "top-p",
+    [MIN_P] = "min-p",
+    [REPEAT_PENALTY] = "repeat-penalty",
+    [PRESENCE_PENALTY] = "presence-penalty",
+    [FREQUENCY_PENALTY] = "frequency-penalty",
+    [SEED] = "seed",
+    [N] = "n",
+    [THINK] = "think",
+    [THINK_BUDGET] = "think-budget",
+    [SHOW_THINKING] = "show-thinking",
 };
 const size_t chat_n_settings = sizeof chat_setting_names / sizeof *chat_setting_names;
 
@@ -137,10 +162,18 @@ static bool is_word(const char *word, const char *text, size_t size) {
   return strlen(word) == size && memcmp(word, text, size) == 0;
 }
 
+static bool can_think(const Assistant *a) {
+  return a->thinking.open || a->thinking.can_switch;
+}
+
+static Status check_think(const Assistant *a, const char *name, Error *err) {
+  if (can_think(a)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s: this model's template knows no thoughts", name);
+}
+
 static Status change_think(ChatSettings *settings, const char *value, Error *err) {
   Assistant *a = settings->assistant;
-  if (!a->thinking.open && !a->thinking.can_switch)
-    return error_set(err, STATUS_USAGE, "think: this model's template knows no thoughts");
+  TRY(check_think(a, "think", err));
   if (strcmp(value, "on") == 0) {
     a->think = THINK_YES;
   } else if (strcmp(value, "off") == 0) {
@@ -161,7 +194,77 @@ static Status change_switch(bool *on, const char *name, const char *value, Error
   return STATUS_OK;
 }
 
-Status chat_settings_change(ChatSettings *settings, const char *text, size_t size, Error *err) {
+/* --- what they are */
+
+static Status put_limit(Buffer *out, const char *name, int limit, Error *err) {
+  return buffer_printf(out, err, "  %s %d%s\n", name, limit, limit < 0 ? " (no limit)" : "");
+}
+
+static Status put_seed(Buffer *out, const char *name, Seed seed, Error *err) {
+  if (!seed.given) return buffer_printf(out, err, "  %s -1 (another one for each answer)\n", name);
+  return buffer_printf(out, err, "  %s %llu\n", name, (unsigned long long)seed.value);
+}
+
+static Status put_setting(const ChatSettings *settings, size_t index, Buffer *out, Error *err) {
+  static const char *const thinks[] = {[THINK_UNSAID] = "auto", [THINK_NO] = "off", [THINK_YES] = "on"};
+  const Assistant *a = settings->assistant;
+  const SamplerSettings *s = &a->sampler;
+  const char *name = chat_setting_names[index];
+  switch (index) {
+  case TEMP: return buffer_printf(out, err, "  %s %g\n", name, s->temperature);
+  case TOP_K: return buffer_printf(out, err, "  %s %d\n", name, s->top_k);
+  case TOP_P: return buffer_printf(out, err, "  %s %g\n", name, s->top_p);
+  case MIN_P: return buffer_printf(out, err, "  %s %g\n", name, s->min_p);
+  case REPEAT_PENALTY: return buffer_printf(out, err, "  %s %g\n", name, s->repetition_penalty);
+  case PRESENCE_PENALTY: return buffer_printf(out, err, "  %s %g\n", name, s->presence_penalty);
+  case FREQUENCY_PENALTY: return buffer_printf(out, err, "  %s %g\n", name, s->frequency_penalty);
+  case SEED: return put_seed(out, name, settings->seed, err);
+  case N: return put_limit(out, name, a->max_tokens, err);
+  case THINK: return buffer_printf(out, err, "  %s %s\n", name, thinks[a->think]);
+  case THINK_BUDGET: return put_limit(out, name, a->think_budget, err);
+  default: return buffer_printf(out, err, "  %s %s\n", name, settings->show_thinking ? "on" : "off");
+  }
+}
+
+static Status put_all(const ChatSettings *settings, Buffer *out, Error *err) {
+  size_t n = can_think(settings->assistant) ? chat_n_settings : THINK;
+  for (size_t i = 0; i < n; i++) TRY(put_setting(settings, i, out, err));
+  return STATUS_OK;
+}
+
+static Status refuse_name(const char *name, size_t size, Error *err) {
+  return error_set(err, STATUS_USAGE, "there is no setting \"%.*s\"; /set alone lists them", (int)size, name);
+}
+
+/* The one of this name, which may be any spelling of its flag. */
+static Status put_one(const ChatSettings *settings, const char *name, size_t size, Buffer *out, Error *err) {
+  FlagGroup meant, listed;
+  char spelling[64];
+  bool is_flag = find_flag(name, size, &meant, spelling);
+  for (size_t i = 0; i < chat_n_settings; i++) {
+    const char *own = chat_setting_names[i];
+    bool same = is_flag ? find_flag(own, strlen(own), &listed, spelling) && listed.flags == meant.flags
+                        : is_word(own, name, size);
+    if (!same) continue;
+    if (i >= THINK) TRY(check_think(settings->assistant, own, err));
+    return put_setting(settings, i, out, err);
+  }
+  return refuse_name(name, size, err);
+}
+
+/* --- /set */
+
+static Status change(ChatSettings *settings, const char *name, size_t n_name, char *value, Error *err) {
+  FlagGroup group;
+  char spelling[64];
+  if (find_flag(name, n_name, &group, spelling)) return change_flag(settings, &group, spelling, value, err);
+  if (is_word("think", name, n_name)) return change_think(settings, value, err);
+  if (is_word("show-thinking", name, n_name))
+    return change_switch(&settings->show_thinking, "show-thinking", value, err);
+  return refuse_name(name, n_name, err);
+}
+
+Status chat_settings_take(ChatSettings *settings, const char *text, size_t size, Buffer *out, Error *err) {
   size_t dashes = 0;
   while (dashes < size && text[dashes] == '-') dashes++;
   const char *name = text + dashes;
@@ -169,43 +272,17 @@ Status chat_settings_change(ChatSettings *settings, const char *text, size_t siz
   while (n_name < left && name[n_name] != ' ' && name[n_name] != '=' && name[n_name] != '\t') n_name++;
   const char *at = name + n_name, *end = text + size;
   while (at < end && (*at == ' ' || *at == '=' || *at == '\t')) at++;
-  char value[64], spelling[64];
+  if (size == 0) return put_all(settings, out, err);
   if (is_word("default", text, size)) {
     reset(settings);
     return STATUS_OK;
   }
+  char value[64];
   size_t n_value = (size_t)(end - at);
-  if (n_value == 0 || n_value >= sizeof value)
+  if (n_value == 0) return put_one(settings, name, n_name, out, err);
+  if (n_value >= sizeof value)
     return error_set(err, STATUS_USAGE, "/set NAME VALUE; /set alone lists the names");
   memcpy(value, at, n_value);
   value[n_value] = 0;
-  FlagGroup group;
-  if (find_flag(name, n_name, &group, spelling)) return change_flag(settings, &group, spelling, value, err);
-  if (is_word("think", name, n_name)) return change_think(settings, value, err);
-  if (is_word("show-thinking", name, n_name))
-    return change_switch(&settings->show_thinking, "show-thinking", value, err);
-  return error_set(err, STATUS_USAGE, "there is no setting \"%.*s\"; /set alone lists them", (int)n_name,
-                   name);
-}
-
-Status chat_settings_list(const ChatSettings *settings, Buffer *out, Error *err) {
-  const Assistant *a = settings->assistant;
-  const SamplerSettings *s = &a->sampler;
-  static const char *const thinks[] = {[THINK_UNSAID] = "auto", [THINK_NO] = "off", [THINK_YES] = "on"};
-  TRY(buffer_printf(
-      out, err,
-      "  temp %g\n  top-k %d\n  top-p %g\n  min-p %g\n  repeat-penalty %g\n  presence-penalty %g\n"
-      "  frequency-penalty %g\n",
-      s->temperature, s->top_k, s->top_p, s->min_p, s->repetition_penalty, s->presence_penalty,
-      s->frequency_penalty));
-  if (settings->seed.given) {
-    TRY(buffer_printf(out, err, "  seed %llu\n", (unsigned long long)settings->seed.value));
-  } else {
-    TRY(buffer_printf(out, err, "  seed -1 (another one for each answer)\n"));
-  }
-  TRY(buffer_printf(out, err, "  n %d%s\n", a->max_tokens, a->max_tokens < 0 ? " (no limit)" : ""));
-  if (!a->thinking.open && !a->thinking.can_switch) return STATUS_OK;
-  return buffer_printf(out, err, "  think %s\n  think-budget %d%s\n  show-thinking %s\n", thinks[a->think],
-                       a->think_budget, a->think_budget < 0 ? " (no limit)" : "",
-                       settings->show_thinking ? "on" : "off");
+  return change(settings, name, n_name, value, err);
 }

@@ -22,11 +22,9 @@ void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show
 /* Sets the sampler's seed for the next answer. */
 Status chat_settings_seed(ChatSettings *settings, Error *err);
 
-/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"; "default": all as at the beginning). Mistakes are
- * STATUS_USAGE and change nothing. */
-Status chat_settings_change(ChatSettings *settings, const char *text, size_t size, Error *err);
-
-/* Appends a line for each. */
-Status chat_settings_list(const ChatSettings *settings, Buffer *out, Error *err);
+/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"; "default": all as at the beginning). Of "NAME" alone
+ * it appends a line that says what it is, of an empty text one for each. Mistakes are STATUS_USAGE and change
+ * nothing. */
+Status chat_settings_take(ChatSettings *settings, const char *text, size_t size, Buffer *out, Error *err);
 
 #endif

@@ -245,11 +245,14 @@ def test_settings_have_the_names_and_ranges_of_the_flags(chat, saved):
         assert terminal.say(f"/set {change}") == ""
         assert f"  {line}\n" in terminal.say("/set"), change
     for mistake, told in [("temp -1", "expected a number from 0 to 1000"), ("top-k 1.5", "expected a whole number"),
-                          ("n x", "expected a whole number"), ("top-p", "/set NAME VALUE"),
-                          ("device cpu", "no setting"),
+                          ("n x", "expected a whole number"), ("device cpu", "no setting"), ("device", "no setting"),
                           ("ctx-size 5", "no setting"), ("think on", "knows no thoughts"),
-                          ("seed", "/set NAME VALUE")]:
+                          ("think", "knows no thoughts"), ("think-budget", "knows no thoughts"),
+                          ("temp " + 80 * "1", "/set NAME VALUE")]:
         assert told in terminal.say(f"/set {mistake}"), mistake
+    for name, line in [("temp", "temp 0.5"), ("--temperature", "temp 0.5"), ("seed ", "seed 1"), ("top_k", "top-k 0"),
+                       ("max-tokens", "n 4")]:
+        assert terminal.say(f"/set {name}") == f"  {line}\n"
     terminal.say("/set n 6")
     terminal.say("Hello.")
     assert counts(terminal)[2] == 6
