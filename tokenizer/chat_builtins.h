@@ -6,7 +6,7 @@
 
 typedef struct {
   const char *name, *text;
-  const char *controls[2]; /* NULL: no tokenizer shows it */
+  const char *controls[2]; /* NULL: it has none, and no tokenizer shows it */
 } ChatBuiltin;
 
 extern const ChatBuiltin chat_builtins[]; /* ends with a NULL name */

@@ -3,6 +3,7 @@
 #define AUK_TOKENIZER_CHAT_INTERNAL_H
 
 #include "tokenizer/chat.h"
+#include "tokenizer/chat_builtins.h"
 
 enum { TEMPLATE_FILE_LIMIT = 1 << 20 }; /* bytes: the longest in use have some 20,000 */
 
@@ -10,6 +11,7 @@ struct Chat {
   Template *template;
   Json *specials; /* an object: the special tokens, and what every template is given */
   char *source;
+  const ChatBuiltin *builtin; /* NULL: the template is no built-in */
 };
 
 #endif

@@ -90,6 +90,7 @@ static Status parse_as(Chat *chat, const char *source, const char *text, size_t 
 static Status parse_builtin(Chat *chat, const ChatBuiltin *builtin, Error *err) {
   char source[64];
   snprintf(source, sizeof source, "built-in %s", builtin->name);
+  chat->builtin = builtin;
   return parse_as(chat, source, builtin->text, strlen(builtin->text), err);
 }
 
@@ -219,4 +220,12 @@ void chat_close(Chat *chat) {
 
 const char *chat_source(const Chat *chat) {
   return chat->source;
+}
+
+const char *chat_missing_control(const Chat *chat, const Tokenizer *tokenizer) {
+  for (int i = 0; chat->builtin && i < 2; i++) {
+    const char *control = chat->builtin->controls[i];
+    if (control && tokenizer_find(tokenizer, control) < 0) return control;
+  }
+  return NULL;
 }

@@ -324,6 +324,14 @@ def test_another_template_can_be_named(run, stories, chatml, tmp_path):
     assert process.returncode == 3 and b"line 2" in process.stderr
 
 
+def test_a_template_whose_controls_are_no_tokens_is_told_of(run, stories, chatml):
+    process = run("-m", stories, "-p", "Hi", "-n", 1, "--chat-template", "chatml")
+    assert process.stderr == (b"auk: --chat-template chatml: this model's vocabulary has no <|im_start|>, "
+                              b"which it reads as ordinary text\n")
+    for model, template in (chatml, "chatml"), (stories, "llama2"):
+        assert run("-m", model, "-p", "Hi", "-n", 1, "--chat-template", template).stderr == b""
+
+
 def test_text_of_a_person_holds_no_special_tokens(run, chatml):
     def n_prompt(text, *flags):
         return statistics(run("-m", chatml, "-p", text, "-n", 1, "-v", *flags))[0]

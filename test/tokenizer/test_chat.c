@@ -330,6 +330,22 @@ static void turns_end_where_the_template_ends_them(void **state) {
   tokenizer_close(t);
 }
 
+static void a_control_that_is_no_token_is_named(void **state) {
+  (void)state;
+  Tokenizer *both = with_controls(chatml_controls, 2), *one = with_controls(chatml_controls, 1);
+  Chat *chatml = open_named("chatml", both), *llama2 = open_named("llama2", both);
+  Chat *own = open_text("<|im_start|>{{ messages }}", both);
+  assert_null(chat_missing_control(chatml, both));
+  assert_string_equal(chat_missing_control(chatml, one), "<|im_end|>");
+  assert_null(chat_missing_control(llama2, both)); /* [INST] is text there */
+  assert_null(chat_missing_control(own, one));
+  chat_close(own);
+  chat_close(llama2);
+  chat_close(chatml);
+  tokenizer_close(one);
+  tokenizer_close(both);
+}
+
 static void how_a_model_thinks_is_seen(void **state) {
   (void)state;
   static const char *const controls[] = {"<think>", "</think>"};
@@ -368,6 +384,7 @@ int main(void) {
       cmocka_unit_test(conversations_are_rendered_as_the_models_templates_do),
       cmocka_unit_test(every_built_in_format_is_what_is_documented),
       cmocka_unit_test(every_built_in_is_listed),
+      cmocka_unit_test(a_control_that_is_no_token_is_named),
       cmocka_unit_test(which_template_is_taken),
       cmocka_unit_test(a_person_cannot_end_a_turn),
       cmocka_unit_test(broken_text_is_refused),
