@@ -94,7 +94,7 @@ static Status replace_token(Decoding *d, size_t i, const char *text, size_t size
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer token = {0};
   Status status = pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size,
-                                  growth_limit(d->came), &token, err);
+                                  growth_of(d->decoder->where.text, d->came), &token, err);
   if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
   buffer_release(&token);
   return status;
@@ -251,9 +251,9 @@ static Status run_token(Decoding *d, size_t i, const char *text, size_t size, Bu
 }
 
 static Status feed(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
-  size_t limit = growth_limit(d->came);
+  const Growth growth = growth_of(d->decoder->where.text, d->came);
   d->work += size + 1;
-  if (d->work / (d->decoder->count + 1) > limit) return growth_refused(limit, err);
+  if (d->work / (d->decoder->count + 1) > growth.limit) return growth_refused(growth, err);
   if (i == d->decoder->count) return buffer_append(out, text, size, err);
   const DecodeStep *step = &d->decoder->steps[i];
   if (waits(step)) return buffer_append(&d->states[i].held, text, size, err);

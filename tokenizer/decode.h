@@ -34,6 +34,7 @@ typedef struct {
   DecodeStep *steps; /* [count] */
   size_t count, capacity;
   bool absent; /* no decoder at all: tokens are joined by spaces */
+  Where where; /* begins the messages */
 } Decoder;
 
 /* From the JSON of a decoder (NULL: none). Release it also after a failure. */
@@ -59,7 +60,7 @@ typedef struct {
 } Decoding;
 
 /* Appends what is certain once the next token has come, token[0 .. size) as in the vocabulary: whole
- * characters. STATUS_MODEL where the steps make more of it than growth_limit() allows each of them. */
+ * characters. STATUS_MODEL where the steps make more of it than growth_of() allows each of them. */
 Status decoding_push(Decoding *decoding, const char *token, size_t size, Buffer *out, Error *err);
 /* Appends what is left; ready for a new text then. */
 Status decoding_end(Decoding *decoding, Buffer *out, Error *err);

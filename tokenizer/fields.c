@@ -6,6 +6,12 @@
 
 #include "base/utf8.h"
 
+Where where_copy(const char *where) {
+  Where copy;
+  snprintf(copy.text, sizeof copy.text, "%s", where);
+  return copy;
+}
+
 Where where_in(const char *where, const char *name, size_t index) {
   Where out;
   if (name) {

@@ -10,6 +10,8 @@ typedef struct {
   char text[320];
 } Where;
 
+/* The same, kept. */
+Where where_copy(const char *where);
 /* "WHERE.name", or "WHERE[index]" where name is NULL. */
 Where where_in(const char *where, const char *name, size_t index);
 

@@ -87,6 +87,7 @@ static Status add_decoder(const char *where, const Json *json, int depth, Decode
 
 Status decoder_load(const char *where, const Json *json, Decoder *decoder, Error *err) {
   *decoder = (Decoder){.absent = !json};
+  decoder->where = where_copy(where);
   if (!json) return STATUS_OK;
   TRY(add_decoder(where, json, 0, decoder, err));
   bool fused = false;

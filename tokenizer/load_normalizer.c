@@ -98,5 +98,6 @@ static Status add_normalizer(const char *where, const Json *json, int depth, Nor
 
 Status normalizer_load(const char *where, const Json *json, Normalizer *normalizer, Error *err) {
   *normalizer = (Normalizer){0};
+  normalizer->where = where_copy(where);
   return json ? add_normalizer(where, json, 0, normalizer, err) : STATUS_OK;
 }

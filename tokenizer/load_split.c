@@ -151,6 +151,7 @@ static Status add_pre_tokenizer(const char *where, const Json *json, int depth, 
 
 Status pre_tokenizer_load(const char *where, const Json *json, PreTokenizer *p, Error *err) {
   *p = (PreTokenizer){0};
+  p->where = where_copy(where);
   if (!json) return STATUS_OK;
   TRY(add_pre_tokenizer(where, json, 0, p, err));
   p->bytes = p->count > 0 && p->steps[p->count - 1].kind == SPLIT_BYTE_LEVEL;

@@ -20,7 +20,7 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
                   bool each, Error *err) {
   if (size == 0) return STATUS_OK;
   if (size > UINT32_MAX - out->text.size) return error_set(err, STATUS_USAGE, "a text grows beyond 4 GiB");
-  if (size > out->limit - out->text.size) return growth_refused(out->limit, err);
+  if (size > out->growth.limit - out->text.size) return growth_refused(out->growth, err);
   if (from->origin) {
     void *origin = out->origin;
     TRY(mem_grow(&origin, &out->capacity, out->text.size + size, sizeof *out->origin, "a text's origin",
@@ -36,9 +36,9 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
   return buffer_append(&out->text, bytes, size, err);
 }
 
-void traced_clear(TracedBuffer *buffer, size_t size) {
+void traced_clear(TracedBuffer *buffer, const char *where, size_t size) {
   buffer->text.size = 0;
-  buffer->limit = growth_limit(size);
+  buffer->growth = growth_of(where, size);
 }
 
 void traced_release(TracedBuffer *buffer) {
@@ -79,7 +79,7 @@ static Status replace(const NormalStep *step, RegexScratch *regex, const Traced 
                       Error *err) {
   if (!text->origin)
     return pattern_replace(&step->pattern, regex, text->text, text->size, step->content, step->content_size,
-                           out->limit, &out->text, err);
+                           out->growth, &out->text, err);
   SpanList spans = {0};
   Status status = pattern_spans(&step->pattern, regex, text->text, text->size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
@@ -141,7 +141,7 @@ Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScra
     }
     TracedBuffer *out = &scratch->buffers[which];
     bool changed;
-    traced_clear(out, size);
+    traced_clear(out, normalizer->where.text, size);
     TRY(run_step(step, scratch, regex, text, out, &changed, err));
     if (!changed) continue;
     *text = (Traced){out->text.data ? out->text.data : "", out->text.size, text->origin ? out->origin : NULL};

@@ -2,6 +2,7 @@
 #ifndef AUK_TOKENIZER_NORMALIZE_H
 #define AUK_TOKENIZER_NORMALIZE_H
 
+#include "tokenizer/fields.h"
 #include "tokenizer/kinds.h"
 #include "tokenizer/pattern.h"
 
@@ -32,6 +33,7 @@ typedef struct {
 typedef struct {
   NormalStep *steps; /* [count], at most MAX_NORMALIZERS */
   size_t count, capacity;
+  Where where; /* begins the messages */
 } Normalizer;
 
 /* Adds what the JSON of a normalizer asks for (NULL: nothing). Release it also after a failure. */
@@ -48,18 +50,18 @@ typedef struct {
 /* Where a new text is written. */
 typedef struct {
   Buffer text;
-  size_t limit;     /* of its size */
+  Growth growth;    /* of its size */
   uint32_t *origin; /* [text.size] where traced */
   size_t capacity;
 } TracedBuffer;
 
 /* Appends bytes[0 .. size), whole characters. Where `from` is traced, their origin is
  * from->origin[origin_at], or with `each`, byte by byte, from->origin[origin_at .. origin_at + size).
- * STATUS_USAGE beyond 4 GiB, STATUS_MODEL beyond the buffer's limit. */
+ * STATUS_USAGE beyond 4 GiB, STATUS_MODEL beyond what its growth allows. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
-/* Empty, its memory kept, for a text that is made of one of this size. */
-void traced_clear(TracedBuffer *buffer, size_t size);
+/* Empty, its memory kept, for a text that `where` makes of one of this size. */
+void traced_clear(TracedBuffer *buffer, const char *where, size_t size);
 void traced_release(TracedBuffer *buffer); /* and empty again */
 
 /* A character of a run that is decomposed and composed (compose.c). */

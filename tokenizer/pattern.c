@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size_text.h"
+
 Status pattern_literal(const char *bytes, size_t size, Pattern *pattern, Error *err) {
   *pattern = (Pattern){.size = size};
   pattern->literal = mem_alloc(size, 1, "a pattern", err);
@@ -53,23 +55,25 @@ Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *
   return STATUS_OK;
 }
 
-size_t growth_limit(size_t size) {
-  return size < SIZE_MAX / 64 ? 256 + 32 * size : SIZE_MAX;
+Growth growth_of(const char *where, size_t size) {
+  return (Growth){where, size < SIZE_MAX / 64 ? 256 + 32 * size : SIZE_MAX};
 }
 
-Status growth_refused(size_t limit, Error *err) {
-  return error_set(err, STATUS_MODEL, "the tokenizer makes more than %zu bytes of a text", limit);
+Status growth_refused(Growth growth, Error *err) {
+  return error_set(err, STATUS_MODEL, "%s: makes more than %s of a text", growth.where,
+                   size_text(growth.limit).text);
 }
 
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
-                       const char *content, size_t content_size, size_t limit, Buffer *out, Error *err) {
+                       const char *content, size_t content_size, Growth growth, Buffer *out, Error *err) {
+  const size_t limit = growth.limit;
   SpanList spans = {0};
   Status status = pattern_spans(pattern, scratch, text, size, 0, &spans, err);
   for (size_t i = 0; i < spans.count && status == STATUS_OK; i++) {
     Span span = spans.items[i];
     size_t more = span.match ? content_size : span.end - span.start;
     status = more > limit || out->size > limit - more
-                 ? growth_refused(limit, err)
+                 ? growth_refused(growth, err)
                  : buffer_append(out, span.match ? content : text + span.start, more, err);
   }
   span_list_release(&spans);

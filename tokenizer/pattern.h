@@ -26,11 +26,15 @@ Status pattern_spans(const Pattern *pattern, RegexScratch *scratch, const char *
 
 /* So long may a tokenizer's steps make a text of this size: sixty of them that double it fill no memory.
  * Those in use make three bytes of one, and a compatibility form at most eleven. */
-size_t growth_limit(size_t size);
-Status growth_refused(size_t limit, Error *err); /* STATUS_MODEL */
+typedef struct {
+  const char *where; /* "FILE: normalizer", begins the message */
+  size_t limit;      /* bytes */
+} Growth;
+Growth growth_of(const char *where, size_t size);
+Status growth_refused(Growth growth, Error *err); /* STATUS_MODEL */
 
 /* Appends text[0 .. size) with every match replaced; refused where `out` becomes longer than the limit. */
 Status pattern_replace(const Pattern *pattern, RegexScratch *scratch, const char *text, size_t size,
-                       const char *content, size_t content_size, size_t limit, Buffer *out, Error *err);
+                       const char *content, size_t content_size, Growth growth, Buffer *out, Error *err);
 
 #endif

@@ -164,6 +164,7 @@ typedef struct {
   SplitScratch *scratch;
   RegexScratch *regex;
   Traced *text;
+  const char *where;
   size_t list, buffer;
   size_t size; /* of the text at first */
 } Run;
@@ -171,7 +172,7 @@ typedef struct {
 static Status write_pieces(Run *run, const SplitStep *step, Writing writing, Error *err) {
   TracedBuffer *out = &run->scratch->buffers[run->buffer];
   SpanList *pieces = &run->scratch->lists[run->list];
-  traced_clear(out, run->size);
+  traced_clear(out, run->where, run->size);
   for (size_t i = 0; i < pieces->count; i++) {
     size_t start = out->text.size;
     Span piece = pieces->items[i];
@@ -213,7 +214,7 @@ static Status run_step(Run *run, const SplitStep *step, bool map_bytes, Error *e
 
 Status pre_tokenize(const PreTokenizer *pre_tokenizer, SplitScratch *scratch, RegexScratch *regex,
                     Traced *text, const SpanList **pieces, Error *err) {
-  Run run = {scratch, regex, text, 0, 0, text->size};
+  Run run = {scratch, regex, text, pre_tokenizer->where.text, 0, 0, text->size};
   scratch->lists[0].count = 0;
   if (text->size > 0) TRY(span_add(&scratch->lists[0], 0, text->size, false, err));
   for (size_t i = 0; i < pre_tokenizer->count; i++) {

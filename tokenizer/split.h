@@ -44,6 +44,7 @@ typedef struct {
   size_t count, capacity;
   bool bytes;        /* the last step is ByteLevel: pieces stay bytes, the model maps them to its alphabet */
   bool needs_origin; /* a step looks at where in the original text a piece begins */
+  Where where;       /* begins the messages */
 } PreTokenizer;
 
 /* From the JSON of a pre-tokenizer (NULL: none). Release it also after a failure. */

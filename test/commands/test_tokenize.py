@@ -176,7 +176,7 @@ def test_a_line_without_end_is_refused(auk, tokenizer):
     with open("/dev/zero", "rb") as endless:
         done = subprocess.run([*auk, "tokenize", "-m", str(tokenizer), "--jsonl"], stdin=endless, capture_output=True,
                               timeout=60, check=False)
-    assert done.returncode == 2 and b"longer than 67108864 bytes" in done.stderr
+    assert done.returncode == 2 and b"a line has more than 64.0 MiB" in done.stderr
 
 
 def test_invalid_utf8_is_refused_with_its_place(run, tokenizer):
