@@ -185,7 +185,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 endif
 
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
-$(BUILD)/cuda/sample.o: AUK_NVCCFLAGS += -fmad=false
+$(BUILD)/cuda/sample.o $(BUILD)/cuda/sample_few.o: AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o))
 

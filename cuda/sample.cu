@@ -1,6 +1,7 @@
 /* sample.cu - see sample.h. Built without fused multiply-add (-fmad=false), as sampler_math.h demands.
  *
- * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks that own equal runs of ids:
+ * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks that own equal runs of ids (one
+ * kernel where top-k is small: sample_few.cu):
  *   scores      penalties; the greatest key with its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: the same by weight, over what top-k left
@@ -13,96 +14,17 @@
 #include <float.h>
 #include <new>
 
-#include "cuda/overlap.cuh"
-#include "engine/sampler_math.h"
+#include "cuda/sample.cuh"
 
 namespace {
 
-constexpr int BLOCKS = 96, THREADS = 256, BINS = 2048, LEVELS = 3;
-constexpr uint32_t SEEN = SAMPLER_NOTE_SEEN;
-
-/* What top-k or top-p found so far. Level by level more upper bits of the key are known. */
-struct Cut {
-  uint32_t key; /* the bits known */
-  uint32_t unused;
-  unsigned long long above; /* sum over all keys above them */
-};
-
-struct Control {
-  unsigned long long greatest;     /* key << 32 | ~id of the first of the ranking */
-  unsigned int lowest;             /* smallest key, to find NaN */
-  unsigned int finished;           /* blocks of draw that are done */
-  Cut cuts[2][LEVELS];             /* by count, by weight; as each level begins with the one before */
-  unsigned long long sums[BLOCKS]; /* draw: weight above the cut, by block */
-  unsigned int ties[BLOCKS];       /* draw: tokens exactly at the cut, by block */
-  unsigned long long bins[2][LEVELS][BINS];
-};
-
-struct Pick {
-  const float *logits;
-  float *scores;
-  uint32_t *notes;
-  Control *control;
-  int vocab_size, top_k;
-  float repetition, presence, frequency;
-  double temperature, top_p, min_p;
-  unsigned long long seed, draw;
-  int32_t *token;
-  Sampled *slot;
-  bool penalties;
-};
+using namespace sampling;
 
 __device__ __forceinline__ int level_shift(int level) {
   return level == 0 ? 21 : level == 1 ? 10 : 0;
 }
 __device__ __forceinline__ int level_bits(int level) {
   return level == 2 ? 10 : 11;
-}
-
-__device__ __forceinline__ void block_range(int n, int *first, int *end) {
-  int run = (n + BLOCKS - 1) / BLOCKS;
-  *first = min(n, (int)blockIdx.x * run), *end = min(n, *first + run);
-}
-
-__device__ __forceinline__ uint32_t key_of(const Pick &p, int id) {
-  return sampler_key(p.penalties ? p.scores[id] : p.logits[id]);
-}
-
-__device__ __forceinline__ uint32_t greatest_key(const Pick &p) {
-  return (uint32_t)(p.control->greatest >> 32);
-}
-
-/* The key below which a weight is nothing: sampler.c, gather(). Compares as it does, in double. */
-__device__ __forceinline__ bool can_weigh(uint32_t key, double top, double temperature) {
-  return (double)sampler_key_score(key) >= top - 29.0 * temperature;
-}
-
-__device__ __forceinline__ unsigned long long weight_of(uint32_t key, double top, double temperature) {
-  return sampler_weight(((double)sampler_key_score(key) - top) / temperature);
-}
-
-/* Ends a pick: the token to where it is wanted, the token noted, all ready for the next. One thread. */
-__device__ void finish(const Pick &p, int32_t id, int kind) {
-  p.control->greatest = 0, p.control->lowest = 0xffffffffu, p.control->finished = 0;
-  *p.token = id;
-  if (kind == SAMPLED_TOKEN) p.notes[id] = (p.notes[id] + 1) | SEEN;
-  if (p.slot) {
-    volatile Sampled *slot = p.slot;
-    slot->id = id;
-    __threadfence_system();
-    slot->kind = kind;
-  }
-}
-
-/* Whether this block is the last to get here; what others wrote before is visible then. */
-__device__ bool is_last_block(unsigned int *finished) {
-  __shared__ bool last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(finished, 1) == BLOCKS - 1;
-  __syncthreads();
-  __threadfence();
-  return last;
 }
 
 __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
@@ -115,22 +37,12 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
   unsigned long long greatest = 0;
   unsigned int lowest = 0xffffffffu;
   for (int id = first + threadIdx.x; id < end; id += THREADS) {
-    float score = p.logits[id];
-    if (p.penalties) {
-      uint32_t note = p.notes[id];
-      if (note) score = sampler_penalise(score, note & ~SEEN, p.repetition, p.presence, p.frequency);
-      p.scores[id] = score;
-    }
-    uint32_t key = sampler_key(score);
-    unsigned long long ranked = (unsigned long long)key << 32 | (uint32_t)~id;
-    greatest = ranked > greatest ? ranked : greatest;
+    uint32_t key = sampler_key(make_score(p, id));
+    unsigned long long number = ranked(key, id);
+    greatest = number > greatest ? number : greatest;
     lowest = key < lowest ? key : lowest;
   }
-  for (int step = 16; step; step /= 2) {
-    unsigned long long other = __shfl_xor_sync(~0u, greatest, step);
-    greatest = other > greatest ? other : greatest;
-    lowest = min(lowest, __shfl_xor_sync(~0u, lowest, step));
-  }
+  warp_extremes(&greatest, &lowest);
   if (threadIdx.x % 32 == 0) {
     atomicMax(&p.control->greatest, greatest);
     atomicMin(&p.control->lowest, lowest);
@@ -138,11 +50,8 @@ __global__ void __launch_bounds__(THREADS) scores_kernel(Pick p, bool greedy) {
   if (!greedy || !is_last_block(&p.control->finished) || threadIdx.x) return;
   greatest = *(volatile unsigned long long *)&p.control->greatest;
   lowest = *(volatile unsigned int *)&p.control->lowest;
-  uint32_t key = (uint32_t)(greatest >> 32);
-  int kind = lowest < SAMPLER_KEY_LOWEST || key >= SAMPLER_KEY_INFINITE ? SAMPLED_NAN
-             : key <= SAMPLER_KEY_LOWEST                                ? SAMPLED_NOTHING_FINITE
-                                                                        : SAMPLED_TOKEN;
-  finish(p, kind == SAMPLED_TOKEN ? (int32_t) ~(uint32_t)greatest : 0, kind);
+  SampledKind kind = kind_of(ranked_key(greatest), lowest);
+  finish(p, kind == SAMPLED_TOKEN ? ranked_id(greatest) : 0, kind);
 }
 
 /* Walks bins from the greatest down to the one in which the running sum reaches `limit`; the same in every
@@ -288,12 +197,9 @@ __global__ void __launch_bounds__(THREADS) draw_kernel(Pick p) {
   __shared__ unsigned int ties_before;
   __shared__ int block_found;
   uint32_t greatest = greatest_key(p);
-  if (p.control->lowest < SAMPLER_KEY_LOWEST || greatest >= SAMPLER_KEY_INFINITE ||
-      greatest <= SAMPLER_KEY_LOWEST) {
-    if (is_last_block(&p.control->finished) && threadIdx.x == 0) {
-      bool finite = greatest > SAMPLER_KEY_LOWEST || p.control->lowest < SAMPLER_KEY_LOWEST;
-      finish(p, 0, finite ? SAMPLED_NAN : SAMPLED_NOTHING_FINITE);
-    }
+  SampledKind kind = kind_of(greatest, p.control->lowest);
+  if (kind != SAMPLED_TOKEN) {
+    if (is_last_block(&p.control->finished) && threadIdx.x == 0) finish(p, 0, kind);
     return;
   }
   double top = (double)sampler_key_score(greatest);
@@ -447,6 +353,7 @@ cudaError_t device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, ui
   p.draw = draw, p.token = token, p.slot = slot;
   p.penalties = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
   bool greedy = set->temperature == 0 || set->top_k == 1;
+  if (!greedy && p.top_k && p.top_k <= MOST_OF_FEW) return pick_of_few(p, stream);
   launch_overlapping(scores_kernel, BLOCKS, THREADS, 0, stream, p, greedy);
   if (!greedy) {
     for (int level = 0; p.top_k && level < LEVELS; level++)

@@ -24,13 +24,15 @@ static double uniform(void) {
 }
 
 static void make_logits(std::vector<float> &logits, int kind) {
+  float falling = 0;
   for (float &value : logits) {
     double normal = uniform() + uniform() + uniform() + uniform() - 2;
     value = kind == 0   ? (float)(normal * 4)
             : kind == 1 ? (float)(normal * 30)
             : kind == 2 ? (float)floor(normal * 3) /* ties everywhere */
             : kind == 3 ? (uniform() < 0.9 ? -INFINITY : (float)normal)
-                        : 1.5f; /* all the same */
+            : kind == 4 ? 1.5f /* all the same */
+                        : (falling -= 1e-5f);
   }
 }
 
@@ -85,8 +87,8 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
 }
 
 /* Broken logits are reported as the host reports them, and the next pick works. */
-static void broken(float bad, bool everywhere, SampledKind want, double temperature) {
-  SamplerSettings settings = {temperature, 0, 1, 0, 1, 0, 0, 1};
+static void broken(float bad, bool everywhere, SampledKind want, double temperature, int top_k) {
+  SamplerSettings settings = {temperature, top_k, 1, 0, 1, 0, 0, 1};
   const int vocab = 1000;
   DeviceSampler *device = NULL;
   CHECK(device_sampler_open(vocab, &device));
@@ -107,7 +109,7 @@ static void broken(float bad, bool everywhere, SampledKind want, double temperat
     good = good && slot->kind == (round ? SAMPLED_TOKEN : want);
     for (float &value : logits) value = 2.0f;
   }
-  if (!good) printf("FAILED broken logits %g, temperature %g\n", bad, temperature);
+  if (!good) printf("FAILED broken logits %g, temperature %g, top-k %d\n", bad, temperature, top_k);
   good ? passed++ : failed++;
   device_sampler_close(device);
   CHECK(cudaFree(logits_device));
@@ -121,9 +123,9 @@ int main(int argc, char **argv) {
   typedef std::vector<int> Integers;
   bool few = argc > 1 && strcmp(argv[1], "few") == 0;
   for (int vocab : few ? Integers{1, 97, 1000} : Integers{1, 2, 95, 96, 97, 1000, 32000, 151936})
-    for (int kind = 0; kind < 5; kind++)
+    for (int kind = 0; kind < 6; kind++)
       for (double temperature : few ? Numbers{0, 0.7} : Numbers{0, 0.7, 1, 3})
-        for (int top_k : few ? Integers{0, 20} : Integers{0, 1, 2, 20, 40000})
+        for (int top_k : few ? Integers{0, 20} : Integers{0, 1, 2, 20, 64, 65, 40000})
           for (double top_p : few ? Numbers{1, 0.95} : Numbers{1, 0.95, 0.3, 0})
             for (double min_p : {0.0, 0.05}) {
               if (few && kind > 0 && (vocab < 1000 || min_p > 0)) continue;
@@ -135,11 +137,17 @@ int main(int argc, char **argv) {
                   penalties ? 0.2 : 0, 42};
               run_case(vocab, settings, kind);
             }
-  for (double temperature : {0.0, 0.8}) {
-    broken(NAN, false, SAMPLED_NAN, temperature);
-    broken(-NAN, false, SAMPLED_NAN, temperature);
-    broken(INFINITY, false, SAMPLED_NAN, temperature);
-    broken(-INFINITY, true, SAMPLED_NOTHING_FINITE, temperature);
+  for (int kind : {4, 5}) /* more before sample_few.cu's bound than it has room for */
+    run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
+  struct {
+    double temperature;
+    int top_k;
+  } const ways[] = {{0, 0}, {0.8, 0}, {0.8, 20}};
+  for (auto way : ways) {
+    broken(NAN, false, SAMPLED_NAN, way.temperature, way.top_k);
+    broken(-NAN, false, SAMPLED_NAN, way.temperature, way.top_k);
+    broken(INFINITY, false, SAMPLED_NAN, way.temperature, way.top_k);
+    broken(-INFINITY, true, SAMPLED_NOTHING_FINITE, way.temperature, way.top_k);
   }
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
