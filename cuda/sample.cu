@@ -1,7 +1,7 @@
 /* sample.cu - see sample.h. Built without fused multiply-add (-fmad=false), as sampler_math.h demands.
  *
- * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks that own equal runs of ids (one
- * kernel where top-k is small: sample_few.cu):
+ * A pick is a chain of small kernels over the vocabulary, each of BLOCKS blocks that own equal runs of ids
+ * (one kernel where top-k is small: sample_few.cu):
  *   scores      penalties; the greatest key with its lowest id; zeroes the histograms; greedy ends here
  *   count 0-2   where top-k cuts: histograms of the keys' upper 11, next 11, last 10 bits, by count
  *   weigh 0-2   where top-p cuts: the same by weight, over what top-k left

@@ -1,16 +1,17 @@
-/* sample_few.cu - a pick from the first few of the ranking (top-k to 64, the settings people use) as one kernel.
+/* sample_few.cu - a pick with a top-k of up to 64, which people use, as one kernel.
  *
- * The vocabulary is cut into GROUPS runs of ids, one a warp, each of which leaves the first of its ranking. The
- * last block to finish takes it from there: the k-th of those firsts bounds the k-th of all from below, so only
- * the k groups at or before it can hold what stays; they are read again, what is not behind the bound goes to
- * shared memory (little more than k tokens, but for vocabularies that lie in order), and is ranked by counting
- * who is greater. Then top-p, min-p and the draw are sums over at most 64 weights.
+ * The vocabulary is cut into GROUPS runs of ids, one a warp, each of which leaves the first of its ranking.
+ * The last block to finish takes it from there: the k-th of those firsts bounds the k-th of all from below,
+ * so only the k groups at or before it can hold what stays; they are read again, what is not behind the
+ * bound goes to shared memory (little more than k tokens, but for vocabularies that lie in order), and is
+ * ranked by counting who is greater. Then top-p, min-p and the draw are sums over at most 64 weights.
  *
  *     group     0    1    2    3  ...  767
  *     first     7.1  3.0  9.4  0.2     1.1      k = 2: the bound is 7.1, groups 0 and 2 are read again
  *
- * The same bits as sample.cu's chain and sampler.c: numbers of the ranking are all different, sums are of integers.
- * Built without fused multiply-add. READS vocab_size * 4 bytes, and again k / 768 of them by one block. */
+ * The same bits as sample.cu's chain and sampler.c: numbers of the ranking are all different, sums are of
+ * integers. Built without fused multiply-add. READS vocab_size * 4 bytes, and again k / 768 of them by one
+ * block. */
 #include "cuda/sample.cuh"
 
 namespace {
@@ -39,7 +40,8 @@ __device__ __forceinline__ void group_range(int n, int group, int *first, int *e
   *first = min(n, group * run), *end = min(n, *first + run);
 }
 
-/* Tells to(i, number, rank) the rank, from 0, of each of n numbers, all different but for zeros, which are nothing. */
+/* Tells to(i, number, rank) the rank, from 0, of each of n numbers, all different but for zeros, which are
+ * nothing. */
 template <class To> __device__ __forceinline__ void rank_numbers(const Number *numbers, int n, To to) {
   for (int i = threadIdx.x; i < n; i += THREADS) {
     Number own = numbers[i];
@@ -50,7 +52,8 @@ template <class To> __device__ __forceinline__ void rank_numbers(const Number *n
   }
 }
 
-/* Calls take(number) for each token of the listed groups that is at or before `bound` and can weigh something. */
+/* Calls take(number) for each token of the listed groups that is at or before `bound` and can weigh
+ * something. */
 template <class Take>
 __device__ __forceinline__ void read_groups(const Pick &p, const Shared &s, int n_groups, Number bound,
                                             double top, Take take) {
@@ -89,7 +92,7 @@ __device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) 
   return kth;
 }
 
-/* Fills s.numbers with the tokens at or before `bound`, as far as there is room; s.n is how many there are. */
+/* Fills s.numbers with the tokens at or before `bound`, as far as there is room; s.n tells how many. */
 __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
   __syncthreads();
   if (threadIdx.x == 0) s.n = 0;
