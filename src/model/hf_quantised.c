@@ -306,9 +306,11 @@ static const struct {
   const char *suffix, *what;
 } scaled[] = {
     {".weight_scale_inv", "FP8 in blocks"},
+    {".weight_scale_2", "NVFP4"},
     {".weight_scale", "FP8 or INT8 with a scale"},
     {".weight.absmax", "bitsandbytes in 4 bits (NF4 or FP4)"},
     {".SCB", "bitsandbytes in 8 bits"},
+    {".biases", "MLX"},
 };
 
 static Status refuse_by(const Loader *loader, const StoredTensor *tensor, const char *what) {

@@ -14,6 +14,10 @@
 #include "model/config.h"
 #include "model/quant_rules.h"
 
+/* What to do about what is refused here. */
+#define INSTEAD                                                                                              \
+  ": take a checkpoint of the same model with 4-bit or 8-bit weights alone, or an unquantised one"
+
 enum { MAX_GROUPS = 1024 }; /* of config_groups; real ones have a handful */
 
 /* Of the numbers of one kind, weights or activations. */
@@ -48,13 +52,11 @@ static Status parse_numbers(const Reader *r, const char *key, Numbers *n) {
 static Status weight_scheme(const Reader *r, const Numbers *weights, QuantScheme *scheme) {
   if (!weights->is_int || (weights->bits != 4 && weights->bits != 8))
     return reader_refuse(
-        r,
-        "weights of %d bits as %s are not supported, expected 4 or 8 bits as integers: take such a "
-        "checkpoint of the same model",
+        r, "weights of %d bits as %s are not supported, expected 4 or 8 bits as integers" INSTEAD,
         weights->bits, weights->is_int ? "integers" : "floating point");
   const bool grouped = strcmp(weights->strategy, "group") == 0;
   if (!grouped && strcmp(weights->strategy, "channel") != 0)
-    return reader_refuse(r, "weights by %s are not supported, expected strategy group or channel",
+    return reader_refuse(r, "weights by %s are not supported, expected strategy group or channel" INSTEAD,
                          weights->strategy);
   if (grouped ? weights->group <= 0 : weights->group > 0)
     return reader_refuse(r, "weights have strategy %s and group_size %d, expected %s", weights->strategy,
@@ -72,15 +74,28 @@ static Status check_activations(const Reader *r, const Numbers *in, const QuantS
     return reader_refuse(
         r,
         "input activations of %d bits as %s, %s, %s, by %s are not supported, expected int8, "
-        "symmetric, dynamic, by token: take a checkpoint with 4-bit or 8-bit weights alone",
+        "symmetric, dynamic, by token" INSTEAD,
         in->bits, in->is_int ? "integers" : "floating point", in->symmetric ? "symmetric" : "asymmetric",
         in->dynamic ? "dynamic" : "static", in->strategy);
   if (scheme->method == QUANT_BYTES && scheme->group == -1 && scheme->symmetric) return STATUS_OK;
   return reader_refuse(
       r,
       "int8 activations with %s weights of %d bits%s are not supported, expected int-quantized weights of 8 "
-      "bits, symmetric, one scale a channel",
+      "bits, symmetric, one scale a channel" INSTEAD,
       quant_method_name(scheme->method), scheme->bits, scheme->group == -1 ? "" : " in groups");
+}
+
+/* What formats hold whose names do not say it. */
+static const char *what_it_is(const char *format) {
+  static const struct {
+    const char *format, *what;
+  } known[] = {{"float-quantized", " (FP8)"},
+               {"nvfp4-pack-quantized", " (4-bit floating point)"},
+               {"mxfp4-pack-quantized", " (4-bit floating point)"},
+               {"marlin-24", " (2:4 sparse)"}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(format, known[i].format) == 0) return known[i].what;
+  return "";
 }
 
 /* "pack-quantized" and the like, of all groups or of one. */
@@ -93,9 +108,9 @@ static Status parse_format(const Reader *r, const char *format, QuantMethod *met
     *method = QUANT_BYTES;
   else
     return reader_refuse(r,
-                         "compressed-tensors' format %s is not supported, expected pack-quantized or "
+                         "compressed-tensors' format %s%s is not supported, expected pack-quantized or "
                          "int-quantized: take such a checkpoint of the same model, or an unquantised one",
-                         format);
+                         format, what_it_is(format));
   return STATUS_OK;
 }
 
@@ -110,17 +125,18 @@ static Status parse_group(const Reader *r, const char *general, QuantConfig *qua
   TRY(parse_numbers(r, "weights", &weights));
   TRY(parse_numbers(r, "input_activations", &in));
   TRY(parse_numbers(r, "output_activations", &out));
-  if (out.given) return reader_refuse(r, "output_activations is not supported, expected null");
+  if (out.given) return reader_refuse(r, "output_activations is not supported, expected null" INSTEAD);
   if (scheme->method == QUANT_NONE || !weights.given) {
     *scheme = (QuantScheme){.method = QUANT_NONE};
     return STATUS_OK;
   }
   TRY(weight_scheme(r, &weights, scheme));
   if (scheme->method == QUANT_BYTES && scheme->bits != 8)
-    return reader_refuse(r, "int-quantized weights of %d bits are not supported, expected 8", scheme->bits);
+    return reader_refuse(r, "int-quantized weights of %d bits are not supported, expected 8" INSTEAD,
+                         scheme->bits);
   if (scheme->method == QUANT_BYTES && !scheme->symmetric)
-    return reader_refuse(r,
-                         "int-quantized weights that are asymmetric are not supported, expected symmetric");
+    return reader_refuse(
+        r, "int-quantized weights that are asymmetric are not supported, expected symmetric" INSTEAD);
   TRY(check_activations(r, &in, scheme));
   if (in.given) {
     scheme->method = QUANT_INT8;
@@ -186,7 +202,7 @@ static Status refuse_additions(const Reader *r) {
   if (!part.object) return STATUS_OK;
   TRY(reader_string(&part, "format", &format));
   if (!format || strcmp(format, "dense") == 0) return STATUS_OK;
-  return reader_refuse(&part, "format %s is not supported, expected dense", format);
+  return reader_refuse(&part, "format %s is not supported, expected dense" INSTEAD, format);
 }
 
 Status quant_compressed_parse(const Reader *r, QuantConfig *quant) {

@@ -2,6 +2,7 @@
 and a part that is missing, too much or of another shape is named."""
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -208,3 +209,12 @@ def test_what_is_wrong_is_named(case, changed, run):
     assert done.returncode == 3 and done.stdout == b""
     assert done.stderr.startswith(f"auk: {folder}".encode()) and done.stderr.count(b"\n") == 1
     assert message in done.stderr.decode()
+
+
+def test_only_the_table_of_architectures_knows_their_names():
+    """The transformer and the CPU's operations go by what the table says of a model."""
+    table = (ROOT / "src" / "model" / "architectures.c").read_text()
+    names = re.findall(r'\.model_type = "([a-z]+[0-9]?)', table)
+    assert len(names) == 10 and "llama" in names
+    for path in [*(ROOT / "src" / "engine").iterdir(), *(ROOT / "src" / "cpu").iterdir()]:
+        assert not re.search(rf"\b({'|'.join(names)})", path.read_text(), re.IGNORECASE), path

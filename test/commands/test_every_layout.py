@@ -112,25 +112,29 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
         assert np.array_equal(got, logits(directory, ids))
 
 
-def as_bytes(weight):
-    """int8 weights [n_out][n_in], a scale in F16 for each output, and what they mean in fp32."""
-    scales = (np.abs(weight).max(axis=1, keepdims=True) / 127).astype(np.float16)
-    q = np.clip(np.rint(weight / scales.astype(np.float32)), -127, 127).astype(np.int8)
-    return q, scales, q.astype(np.float32) * scales.astype(np.float32)
+def as_bytes(weight, group):
+    """int8 weights [n_out][n_in], a scale in F16 for each output and group, and what they mean in fp32."""
+    group = weight.shape[1] if group == -1 else group
+    largest = np.abs(weight).reshape(len(weight), -1, group).max(axis=2)
+    scales = (largest / 127).astype(np.float16)
+    wide = np.repeat(scales.astype(np.float32), group, axis=1)
+    q = np.clip(np.rint(weight / wide), -127, 127).astype(np.int8)
+    return q, scales, q.astype(np.float32) * wide
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bytes(logits, tmp_path, name):
+@pytest.mark.parametrize("group", [-1, 32])
+def test_bytes(logits, tmp_path, name, group):
     """int-quantized weights with activations as they are."""
     directory = DATA / "miniatures" / name
     config, tensors = read(directory)
     plain = checkpoint.dequantised(tensors)
     stored, meant = others(tensors), dict(plain)
     for layer in awq_layers(tensors):
-        q, scales, meant[layer + ".weight"] = as_bytes(plain[layer + ".weight"])
+        q, scales, meant[layer + ".weight"] = as_bytes(plain[layer + ".weight"], group)
         stored.update({layer + ".weight": q, layer + ".weight_scale": scales})
     dense = {key: value for key, value in config.items() if key != "quantization_config"}
-    config["quantization_config"] = one_group(BYTES, weights(8, -1))
+    config["quantization_config"] = one_group(BYTES, {**weights(8, group), "symmetric": True})
     ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
     close(logits(write(tmp_path / "dense", dense, meant), ids)[rows],
           logits(write(tmp_path / "bytes", config, stored), ids), rows)

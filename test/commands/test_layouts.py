@@ -166,7 +166,7 @@ def test_inspect_says_what_it_is_and_what_runs_it(run, name):
     ("gptq-symmetric", {"is_marlin_format": True}, "GPTQ layout marlin is not supported"),
     ("gptq-symmetric", {"bits": 3}, "GPTQ of 3 bits is not supported, expected 4 or 8"),
     ("gptq-symmetric", {"group_size": 64}, "qzeros is [1, 16], expected [2, 16] for groups of 64"),
-    ("packed-4-128", {"format": "float-quantized"}, "format float-quantized is not supported"),
+    ("packed-4-128", {"format": "float-quantized"}, "format float-quantized (FP8) is not supported"),
     ("packed-4-128", {"quant_method": "fp8"}, "fp8 (8-bit floating point) is not supported"),
 ], ids=str)
 def test_inspect_says_why_not(run, tmp_path, name, change, said):

@@ -455,6 +455,8 @@ static void refuses_other_quantisations(void **state) {
                 {".codebooks", "AQLM", false},
                 {".weight_scale_inv", "FP8 in blocks", true},
                 {".weight_scale", "FP8 or INT8", true},
+                {".weight_scale_2", "NVFP4", true},
+                {".biases", "MLX", true},
                 {".weight.absmax", "bitsandbytes in 4", true},
                 {".SCB", "bitsandbytes in 8", true}};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -469,7 +471,8 @@ static void refuses_other_quantisations(void **state) {
   }
   tiny_qwen3(&tiny);
   tiny_make_dense(&tiny, Q, "F8_E4M3");
-  ASSERT_REFUSED(&tiny, Q ".weight is F8_E4M3, expected F16, BF16 or F32 (an FP8 checkpoint?)");
+  ASSERT_REFUSED(&tiny,
+                 Q ".weight is F8_E4M3, expected F16, BF16 or F32 (FP8: take a checkpoint in AWQ, GPTQ");
 }
 
 static void refuses_groups_that_do_not_fit(void **state) {

@@ -274,9 +274,10 @@ static void other_compressed_formats(void **state) {
   (void)state;
   static const Refusal cases[] = {
       {CT("float-quantized", CT_GROUP("8", "")),
-       "compressed-tensors' format float-quantized is not supported"},
+       "compressed-tensors' format float-quantized (FP8) is not supported"},
       {CT("marlin-24", CT_GROUP("4", "")), "expected pack-quantized or int-quantized"},
-      {CT("nvfp4-pack-quantized", CT_GROUP("4", "")), "format nvfp4-pack-quantized is not supported"},
+      {CT("nvfp4-pack-quantized", CT_GROUP("4", "")),
+       "format nvfp4-pack-quantized (4-bit floating point) is"},
       {CT("mixed-precision", CT_GROUP("4", ", 'group_size': 32")), "format is missing"},
       {WITH("'config_groups': {}"), "config_groups has 0 groups"},
       {WITH("'config_groups': {'W4A16': ['Linear']}"), "W4A16 is no object: presets are not supported"},
@@ -286,7 +287,7 @@ static void other_compressed_formats(void **state) {
       {WITH("'transform_config': {'config_groups': {'u': {}}}, 'config_groups': {}"),
        "transform_config is not supported: take a checkpoint without rotations"},
       {WITH("'sparsity_config': {'format': 'sparse-24-bitmask'}, 'config_groups': {}"),
-       "sparsity_config: format sparse-24-bitmask is not supported"},
+       "sparsity_config: format sparse-24-bitmask is not supported, expected dense: take a checkpoint"},
   };
   REFUSED(cases);
 }
@@ -299,7 +300,9 @@ static void other_compressed_numbers(void **state) {
       {CT("pack-quantized",
           "{'targets': ['Linear'], 'weights': {'num_bits': 4, 'type': 'float', 'group_size': 16}}"),
        "weights of 4 bits as floating point are not supported, expected 4 or 8 bits as integers"},
-      {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'tensor'")), "weights by tensor are not supported"},
+      {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'tensor'")),
+       "expected strategy group or channel: take a checkpoint of the same model with 4-bit or 8-bit weights "
+       "alone, or an unquantised one"},
       {CT("pack-quantized", CT_GROUP("4", ", 'strategy': 'block'")), "expected strategy group or channel"},
       {CT("int-quantized", CT_GROUP("4", ", 'group_size': -1")), "int-quantized weights of 4 bits"},
       {CT("int-quantized", CT_GROUP("8", ", 'group_size': -1, 'symmetric': false")),
