@@ -170,6 +170,8 @@ static Status print_scheme(Buffer *out, const Inspection *inspection, Error *err
     TRY(buffer_printf(out, err, "groups of %d", scheme->group));
   if (scheme->bits == 4 && inspection->n_8bit)
     TRY(buffer_printf(out, err, ", %zu of 8 bits", inspection->n_8bit));
+  const size_t n_4bit = inspection->n_quantised - inspection->n_8bit;
+  if (scheme->bits == 8 && n_4bit) TRY(buffer_printf(out, err, ", %zu of 4 bits", n_4bit));
   if (inspection->model->replaced_bytes) TRY(buffer_append_string(out, "; repacked when loaded", err));
   return STATUS_OK;
 }

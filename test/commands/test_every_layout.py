@@ -193,7 +193,8 @@ def test_words_and_bytes_in_one_checkpoint(logits, run, tmp_path, activations):
         config["quantization_config"] = {**PACKED, "format": "mixed-precision", "ignore": ["lm_head"], "config_groups":
                                          {f"group_{i}": group for i, group in enumerate(order)}}
         folder = write(tmp_path / f"from {len(got)}", config, stored)
-        assert run("inspect", folder).returncode == 0
+        said = run("inspect", folder).stdout.decode()
+        assert ("groups of 32, 8 of 8 bits" if order[0] is words else "whole input, 6 of 4 bits") in said
         got.append(logits(folder, range(60)))
     assert np.array_equal(*got)
     if not activations:
