@@ -1,4 +1,4 @@
-"""make_random_checkpoint.py - a checkpoint of random weights in AutoAWQ's layout, of the shape that a config.json gives.
+"""make_random_checkpoint.py - a checkpoint of random weights in AutoAWQ's layout, of the shape of a config.json.
 
 usage: make_random_checkpoint.py CONFIG_DIRECTORY OUT_DIRECTORY
 
@@ -19,24 +19,25 @@ VARIANCE = 42.5  # of the difference of two numbers of 4 bits: (16 * 16 - 1) / 6
 
 
 class Numbers:
-    """Tensors as views of some random blocks, each beginning elsewhere: nobody multiplies to know them."""
+    """Tensors as pieces of some random blocks, each from another place on: nobody multiplies to know them."""
 
     def __init__(self, seed=1):
-        self.random = np.random.default_rng(seed)
-        self.words = self.random.integers(-2**31, 2**31, 1 << 23, dtype=np.int64).astype(np.int32)
-        self.even = self.random.uniform(-1, 1, 1 << 22).astype(np.float32)
+        random = np.random.default_rng(seed)
+        self.words = np.frombuffer(random.bytes(1 << 26), np.int32)
+        self.even = random.uniform(-1, 1, 1 << 22).astype(np.float32)
         self.begin = 0
 
-    def take(self, block, shape):
-        n = int(np.prod(shape))
-        self.begin = (self.begin + 7919) % len(block)
-        return np.resize(np.roll(block, -self.begin) if n > len(block) else block[:n], shape)
+    def take(self, block, n):
+        self.begin += 7919 * 4096
+        first = self.begin % max(len(block) - n, 1)
+        return block[first:first + n]  # all of it where more is wanted
 
     def integers(self, *shape):
-        return self.take(self.words, shape)
+        return np.resize(self.take(self.words, np.prod(shape)), shape)
 
     def halves(self, middle, spread, *shape):
-        return self.take((middle + spread * self.even).astype(np.float16), shape)
+        even = self.take(self.even, np.prod(shape))
+        return np.resize((middle + spread * even).astype(np.float16), shape)
 
 
 def quantised(tensors, numbers, name, n_in, n_out, group):

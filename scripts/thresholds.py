@@ -13,6 +13,7 @@ import json
 import math
 import pathlib
 import re
+import statistics
 import sys
 
 NOISE = 1.03  # what clocks and caches make of the same kernel from run to run
@@ -105,8 +106,8 @@ def losses(shapes):
     for n in sorted(set(itertools.chain.from_iterable(shapes.values()))):
         measured = [counts[n] for counts in shapes.values() if n in counts]
         common = set.intersection(*(set(kernels) for kernels in measured))
-        result[n] = {name: sum(math.log(kernels[name]["us"] / fastest(kernels)["us"]) for kernels in measured)
-                     / len(measured) for name in common}
+        result[n] = {name: statistics.mean(math.log(kernels[name]["us"] / fastest(kernels)["us"])
+                                           for kernels in measured) for name in common}
     return {n: kernels for n, kernels in result.items() if kernels}
 
 
@@ -139,8 +140,8 @@ def percent(loss):
 
 
 def print_thresholds(found):
-    print("## The best thresholds\n\nRows of x that each kernel would serve, and by how much the choices are slower on "
-          "average than the fastest kernel of each shape and count.\n")
+    print("## The best thresholds\n\nRows of x that each kernel would serve, and by how much the choices are slower "
+          "on average than the fastest\nkernel of each shape and count.\n")
     print("| weights | activations | matrix | kernels | would cost | costs today |")
     print("|---|---|---|---|---:|---:|")
     for which, shapes in sorted(found.items()):

@@ -15,8 +15,8 @@ def row(layer, n_in, n_out, n_tokens, kernel, us, chosen):
 
 
 def made_up():
-    """`few` takes 10 us to 4 rows and then 5 a row; `many` always 30; `plain` 50 a row. The choice goes over to `many` at
-    4 rows, which is too early. 4096 x 4096 is small, 4096 x 24576 is not."""
+    """`few` takes 10 us to 4 rows and then 5 a row; `many` always 30; `plain` 50 a row. The choice goes over to
+    `many` at 4 rows, which is too early. 4096 x 4096 is small, 4096 x 24576 is not."""
     rows = [{**row("machine", 0, 0, 0, "streaming read", 100, False), "weights": "any"}]
     for layer, n_out in (("o", 4096), ("gate_up", 24576)):
         for n in COUNTS:
