@@ -46,11 +46,13 @@ static void copy_number(int64_t *out, const Json *object, const char *key) {
   if (*out == 0 && json_int64(json_member(object, key), &value) && value >= -1) *out = value;
 }
 
-/* The spellings of quantization_config, of AutoAWQ's quant_config.json, and of compressed-tensors' groups. */
-static void read_quantisation(const Json *quant, Facts *facts) {
+/* The spellings of quantization_config, of AutoAWQ's quant_config.json, and of compressed-tensors' groups.
+ * `method` is that of a file that does not name it, or NULL. */
+static void read_quantisation(const Json *quant, const char *method, Facts *facts) {
   if (!json_is_object(quant)) return;
   copy_string(facts->method, sizeof facts->method, json_member(quant, "quant_method"));
-  if (!facts->method[0] && json_member(quant, "w_bit")) strcpy(facts->method, "awq");
+  if (!facts->method[0] && json_member(quant, "w_bit")) method = "awq";
+  if (!facts->method[0] && method) strcpy(facts->method, method);
   copy_number(&facts->bits, quant, "bits");
   copy_number(&facts->bits, quant, "w_bit");
   copy_number(&facts->group, quant, "group_size");
@@ -68,7 +70,7 @@ static void read_config(const Json *config, Facts *facts) {
     copy_string(facts->architecture, sizeof facts->architecture, json_member(config, "model_type"));
   copy_number(&facts->context, config, "max_position_embeddings");
   copy_number(&facts->context, text, "max_position_embeddings");
-  read_quantisation(quant ? quant : json_member(text, "quantization_config"), facts);
+  read_quantisation(quant ? quant : json_member(text, "quantization_config"), NULL, facts);
   copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "torch_dtype"));
   if (!facts->dtype[0]) copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "dtype"));
 }
@@ -88,13 +90,16 @@ static Status read_json(const char *directory, const char *name, Json **tree, Er
 }
 
 static Status read_configs(const char *directory, Facts *facts, Error *err) {
-  Json *config, *quant = NULL;
-  Status status = read_json(directory, "config.json", &config, err);
-  if (status == STATUS_OK) status = read_json(directory, "quant_config.json", &quant, err);
-  read_config(config, facts);
-  if (!facts->method[0]) read_quantisation(quant, facts);
-  json_free(config);
-  json_free(quant);
+  static const char *const older[][2] = {{"quant_config.json", "awq"}, {"quantize_config.json", "gptq"}};
+  Json *json;
+  Status status = read_json(directory, "config.json", &json, err);
+  read_config(json, facts);
+  json_free(json);
+  for (size_t i = 0; i < sizeof older / sizeof *older && status == STATUS_OK && !facts->method[0]; i++) {
+    status = read_json(directory, older[i][0], &json, err);
+    read_quantisation(json, older[i][1], facts);
+    json_free(json);
+  }
   return status;
 }
 

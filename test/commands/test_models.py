@@ -266,6 +266,15 @@ def test_the_list_has_the_cache_and_what_lies_below(hub, call, stories, tmp_path
     assert packed["name"] == str(below / "packed")
 
 
+@pytest.mark.parametrize("file, method", [("quant_config.json", "awq"), ("quantize_config.json", "gptq")])
+def test_older_files_say_the_quantisation_too(call, variant, file, method):
+    model = variant(config={"quantization_config": None})
+    bits = {"w_bit": 4, "q_group_size": 16, "version": "GEMM"} if method == "awq" else {"bits": 4, "group_size": 16}
+    (model / file).write_text(json.dumps(bits))
+    entry, = listed(call("models", "--json", model.parent))
+    assert (entry["quantisation"], entry["bits"], entry["group"]) == (method, 4, 16)
+
+
 def test_the_list_as_lines(hub, call, stories):
     hub.add(stories)
     head, line = call("models").stdout.decode().splitlines()
