@@ -4,7 +4,7 @@
 usage: fuzz_tokenizer.py [--auk PROGRAM] [--count N] [--seed N] [--synthetic N] [TOKENIZER.json ...]
 
 The reference is the Python package `tokenizers` (from PyPI, 0.23.3). Each TOKENIZER.json gets --count texts (default:
-the fixtures under test/data/tokenizers and all of ../shared/tokenizers); then come --synthetic random small
+the fixtures under test/data/tokenizers); then come --synthetic random small
 tokenizers, each with random options in every part, and 200 texts each. Texts are made of what is hard: rare and young
 characters, combining marks, kinds of white space, runs, digits, code, control tokens and pieces of them. Every text is
 encoded with and without special tokens; ids are also drawn at random and decoded. A difference is printed with all
@@ -520,9 +520,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
-    files = options.files or sorted(
-        [*ROOT.glob("test/data/tokenizers/*/tokenizer.json*"), *ROOT.glob("../shared/tokenizers/*/tokenizer.json")]
-    )
+    files = options.files or sorted(ROOT.glob("test/data/tokenizers/*/tokenizer.json*"))
     fuzzer = Fuzzer([options.auk])
     for i, path in enumerate(files):
         fuzzer.real(path, options.count, random.Random(f"{options.seed} {i}"))

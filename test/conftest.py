@@ -38,5 +38,5 @@ def shared():
     """The folder of larger data beside the repository; tests over it are skipped where it is absent."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("needs the larger data in ../shared")
+        pytest.skip("needs larger data, which is not committed")
     return folder

@@ -1,7 +1,7 @@
 """auk template renders conversations as Hugging Face's libraries do, and finds the template where they do.
 
 Real templates with jinja2's renderings are committed (test/tokenizer/make_chat_renderings.py); those of five more
-models are in ../shared and skipped by name where that is absent.
+models are larger than what is committed: they are looked for in a folder `shared` beside the repository, or skipped.
 """
 import json
 

@@ -1,7 +1,7 @@
 """Real tokenizers give the ids and texts that the reference gave (Hugging Face's tokenizers 0.23.3).
 
-Three tokenizers and their cases are committed, packed; the others, the whole files and llama.cpp's cases are in
-../shared and skipped by name where that is absent. A tokenizer answers all its cases in one process
+Three tokenizers and their cases are committed, packed; the others, the whole files and llama.cpp's cases are
+larger than what is committed: they are looked for in a folder `shared` beside the repository, and skipped by name. A tokenizer answers all its cases in one process
 (auk tokenize --jsonl).
 """
 
@@ -24,7 +24,7 @@ LIMIT_S = 120
 def shared_file(*parts):
     path = ROOT.parent.joinpath("shared", *parts)
     if not path.exists():
-        pytest.skip(f"needs ../shared/{'/'.join(parts)}")
+        pytest.skip(f"needs {'/'.join(parts)}, which is not committed")
     return path
 
 
