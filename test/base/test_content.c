@@ -17,6 +17,7 @@
 #include "base/content.h"
 #include "base/hash64.h"
 #include "base/kept.h"
+#include "test/directory.h"
 
 /* Made with python-xxhash 3.6 (xxhash.xxh64) over bytes (i * 151 + i / 256 * 7 + 3) mod 256. */
 static void hashes_are_those_of_the_specification(void **state) {
@@ -75,30 +76,6 @@ static void every_byte_of_a_content_counts(void **state) {
 
 /* --- in a directory */
 
-static char directory[256];
-
-static const char *in_directory(const char *name) {
-  static char paths[2][512];
-  static int next;
-  char *path = paths[next++ % 2];
-  snprintf(path, sizeof *paths, "%s/%s", directory, name);
-  return path;
-}
-
-static int set_up(void **state) {
-  (void)state;
-  const char *base = getenv("TMPDIR");
-  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
-  return mkdtemp(directory) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  char command[300];
-  snprintf(command, sizeof command, "rm -rf '%s'", directory);
-  return system(command);
-}
-
 static FileStamp old_stamp(void) {
   int64_t now = content_clock_ns();
   return (FileStamp){1, 2, 3, now - 10000000000, now - 5000000000};
@@ -109,7 +86,7 @@ static void a_memory_is_of_one_stamp(void **state) {
   FileStamp stamp = old_stamp(), other;
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
-  const char *cache = in_directory("not/there/yet");
+  const char *cache = in_directory(own_directory, "not/there/yet");
   assert_false(content_recall(cache, &stamp, &recalled));
   assert_int_equal(content_remember(cache, &stamp, content_clock_ns(), &hash, &remembered, NULL), STATUS_OK);
   assert_true(remembered);
@@ -131,9 +108,9 @@ static void a_file_that_changed_just_now_is_not_remembered(void **state) {
   for (int which = 0; which < 2; which++) {
     FileStamp stamp = old_stamp();
     *(which ? &stamp.changed_ns : &stamp.status_changed_ns) = now - 1000000000;
-    assert_int_equal(content_remember(directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
+    assert_int_equal(content_remember(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
     assert_false(remembered);
-    assert_false(content_recall(directory, &stamp, &recalled));
+    assert_false(content_recall(own_directory, &stamp, &recalled));
   }
 }
 
@@ -142,11 +119,11 @@ static void a_damaged_memory_is_none(void **state) {
   FileStamp stamp = old_stamp();
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
-  assert_int_equal(content_remember(directory, &stamp, content_clock_ns(), &hash, &remembered, NULL),
+  assert_int_equal(content_remember(own_directory, &stamp, content_clock_ns(), &hash, &remembered, NULL),
                    STATUS_OK);
   char name[64];
   snprintf(name, sizeof name, "known-%016llx", (unsigned long long)hash64(&stamp, sizeof stamp, 0));
-  const char *path = in_directory(name);
+  const char *path = in_directory(own_directory, name);
   int descriptor = open(path, O_RDWR);
   assert_true(descriptor >= 0);
   for (off_t at = 0; at < 72; at++) {
@@ -154,26 +131,26 @@ static void a_damaged_memory_is_none(void **state) {
     assert_int_equal(pread(descriptor, &byte, 1, at), 1);
     byte ^= 4;
     assert_int_equal(pwrite(descriptor, &byte, 1, at), 1);
-    assert_false(content_recall(directory, &stamp, &recalled));
+    assert_false(content_recall(own_directory, &stamp, &recalled));
     byte ^= 4;
     assert_int_equal(pwrite(descriptor, &byte, 1, at), 1);
   }
-  assert_true(content_recall(directory, &stamp, &recalled));
+  assert_true(content_recall(own_directory, &stamp, &recalled));
   assert_int_equal(ftruncate(descriptor, 71), 0);
-  assert_false(content_recall(directory, &stamp, &recalled));
+  assert_false(content_recall(own_directory, &stamp, &recalled));
   assert_int_equal(ftruncate(descriptor, 73), 0);
-  assert_false(content_recall(directory, &stamp, &recalled));
+  assert_false(content_recall(own_directory, &stamp, &recalled));
   close(descriptor);
   unlink(path);
   assert_int_equal(mkfifo(path, 0600), 0);
-  assert_false(content_recall(directory, &stamp, &recalled)); /* at once */
+  assert_false(content_recall(own_directory, &stamp, &recalled)); /* at once */
 }
 
 static void large_files_are_read_once(void **state) {
   (void)state;
   char path[512], cache[512];
-  strcpy(path, in_directory("weights"));
-  strcpy(cache, in_directory("cache"));
+  strcpy(path, in_directory(own_directory, "weights"));
+  strcpy(cache, in_directory(own_directory, "cache"));
   ContentSearch look = {cache, false, 2, NULL}, read = {cache, true, 2, NULL};
   MappedFile file;
   ContentHash hash, again;
@@ -227,7 +204,7 @@ static void large_files_are_read_once(void **state) {
 static void kept_files_are_whole_and_private(void **state) {
   (void)state;
   char path[512];
-  strcpy(path, in_directory("kept"));
+  strcpy(path, in_directory(own_directory, "kept"));
   AtomicFile file;
   struct stat info;
   int descriptor;
@@ -249,7 +226,7 @@ static void kept_files_are_whole_and_private(void **state) {
   assert_int_equal(kept_read(descriptor, path, 1, bytes, 5, &err), STATUS_FAILED);
   assert_non_null(strstr(err.text, "ends at byte 5"));
   close(descriptor);
-  assert_int_equal(kept_directory(directory, &err), STATUS_OK);
+  assert_int_equal(kept_directory(own_directory, &err), STATUS_OK);
   char below[600];
   snprintf(below, sizeof below, "%s/below", path);
   assert_int_equal(kept_directory(below, &err), STATUS_FAILED); /* a file is in the way */
@@ -258,7 +235,7 @@ static void kept_files_are_whole_and_private(void **state) {
 }
 
 int main(void) {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hashes_are_those_of_the_specification),
       cmocka_unit_test(every_byte_of_a_content_counts),

@@ -21,38 +21,10 @@
 
 #include "base/file.h"
 #include "base/output.h"
-
-static char directory[256];
-
-static int set_up(void **state) {
-  (void)state;
-  const char *base = getenv("TMPDIR");
-  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
-  return mkdtemp(directory) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  DIR *dir = opendir(directory);
-  for (struct dirent *entry; (entry = readdir(dir));) {
-    if (entry->d_name[0] == '.' && strlen(entry->d_name) < 3) continue;
-    if (unlinkat(dirfd(dir), entry->d_name, 0) != 0) unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
-  }
-  closedir(dir);
-  return rmdir(directory);
-}
-
-/* "directory/name", one of four that live at a time. */
-static const char *in_directory(const char *name) {
-  static char paths[4][512];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof *paths, "%s/%s", directory, name);
-  return path;
-}
+#include "test/directory.h"
 
 static int n_entries(void) {
-  DIR *dir = opendir(directory);
+  DIR *dir = opendir(own_directory);
   int n = -2; /* . and .. */
   while (readdir(dir)) n++;
   closedir(dir);
@@ -86,7 +58,7 @@ static void regular_files_are_mapped(void **state) {
   (void)state;
   MappedFile file;
   Error err;
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   put(path, "content");
   assert_int_equal(file_map(path, STATUS_MODEL, &file, &err), STATUS_OK);
   assert_string_equal(file.path, path);
@@ -107,14 +79,14 @@ static void what_is_no_regular_file_is_not_mapped(void **state) {
   (void)state;
   MappedFile file;
   Error err;
-  const char *path = in_directory("absent");
+  const char *path = in_directory(own_directory, "absent");
   assert_int_equal(file_map(path, STATUS_MODEL, &file, &err), STATUS_MODEL);
   assert_message(&err, path, strerror(ENOENT));
-  assert_int_equal(file_map(directory, STATUS_FAILED, &file, &err), STATUS_FAILED);
-  assert_message(&err, directory, "is a directory, expected a regular file");
+  assert_int_equal(file_map(own_directory, STATUS_FAILED, &file, &err), STATUS_FAILED);
+  assert_message(&err, own_directory, "is a directory, expected a regular file");
   assert_int_equal(file_map("/dev/null", STATUS_MODEL, &file, &err), STATUS_MODEL);
   assert_message(&err, "/dev/null", "is a device");
-  path = in_directory("fifo");
+  path = in_directory(own_directory, "fifo");
   assert_int_equal(mkfifo(path, 0600), 0);
   assert_int_equal(file_map(path, STATUS_MODEL, &file, &err),
                    STATUS_MODEL); /* and does not wait for a writer */
@@ -126,7 +98,7 @@ static void texts_are_read_whole(void **state) {
   (void)state;
   Error err;
   Buffer text = {0};
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   FILE *file = fopen(path, "w");
   for (int i = 0; i < 300000; i++) fputc(i % 251, file);
   fclose(file);
@@ -139,12 +111,12 @@ static void texts_are_read_whole(void **state) {
   assert_int_equal(text.size, 0);
   assert_int_equal(file_read("/dev/zero", 1 << 20, &text, &err), STATUS_USAGE); /* it would never end */
   assert_non_null(strstr(err.text, "/dev/zero has more than 1.0 MiB"));
-  assert_int_equal(file_read(directory, 1 << 20, &text, &err), STATUS_FAILED);
-  assert_message(&err, directory, "is a directory");
-  path = in_directory("absent");
+  assert_int_equal(file_read(own_directory, 1 << 20, &text, &err), STATUS_FAILED);
+  assert_message(&err, own_directory, "is a directory");
+  path = in_directory(own_directory, "absent");
   assert_int_equal(file_read(path, 1 << 20, &text, &err), STATUS_FAILED);
   assert_message(&err, path, strerror(ENOENT));
-  FILE *unreadable = fopen(in_directory("file"), "a");
+  FILE *unreadable = fopen(in_directory(own_directory, "file"), "a");
   assert_int_equal(stream_read(unreadable, "standard input", 1 << 20, &text, &err), STATUS_FAILED);
   assert_message(&err, "standard input", strerror(EBADF));
   fclose(unreadable);
@@ -160,10 +132,12 @@ static void paths_are_joined_and_examined(void **state) {
     assert_string_equal(path, cases[i][2]);
     free(path);
   }
-  put(in_directory("file"), "");
-  assert_true(file_exists(in_directory("file")) && !file_is_directory(in_directory("file")));
-  assert_true(file_exists(directory) && file_is_directory(directory));
-  assert_false(file_exists(in_directory("absent")) || file_is_directory(in_directory("absent")));
+  put(in_directory(own_directory, "file"), "");
+  assert_true(file_exists(in_directory(own_directory, "file")) &&
+              !file_is_directory(in_directory(own_directory, "file")));
+  assert_true(file_exists(own_directory) && file_is_directory(own_directory));
+  assert_false(file_exists(in_directory(own_directory, "absent")) ||
+               file_is_directory(in_directory(own_directory, "absent")));
 }
 
 /* --- writing */
@@ -182,7 +156,7 @@ static void a_file_appears_when_it_is_complete(void **state) {
   AtomicFile file;
   Error err;
   struct stat info;
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   mode_t mask = umask(027);
   assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
   umask(mask);
@@ -207,7 +181,7 @@ static void a_file_that_was_there_keeps_its_permissions(void **state) {
   (void)state;
   Error err;
   struct stat info;
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   put(path, "old");
   assert_int_equal(chmod(path, 0604), 0);
   assert_int_equal(write_text(path, "new", &err), STATUS_OK);
@@ -221,31 +195,31 @@ static void an_aborted_file_leaves_nothing(void **state) {
   (void)state;
   AtomicFile file;
   Error err;
-  put(in_directory("file"), "old");
-  assert_int_equal(atomic_file_open(in_directory("file"), &file, &err), STATUS_OK);
+  put(in_directory(own_directory, "file"), "old");
+  assert_int_equal(atomic_file_open(in_directory(own_directory, "file"), &file, &err), STATUS_OK);
   assert_int_equal(atomic_file_write(&file, "new", 3, &err), STATUS_OK);
   atomic_file_abort(&file);
-  assert_content(in_directory("file"), "old");
+  assert_content(in_directory(own_directory, "file"), "old");
   assert_int_equal(n_entries(), 1);
 }
 
 /* However a process ends: a file without a name is gone with it. */
 static void a_killed_writer_leaves_nothing(void **state) {
   (void)state;
-  int status, unnamed = open(directory, O_TMPFILE | O_WRONLY, 0600);
+  int status, unnamed = open(own_directory, O_TMPFILE | O_WRONLY, 0600);
   if (unnamed < 0) skip(); /* this file system has none */
   close(unnamed);
-  put(in_directory("file"), "old");
+  put(in_directory(own_directory, "file"), "old");
   pid_t child = fork();
   if (child == 0) {
     AtomicFile file;
-    if (atomic_file_open(in_directory("file"), &file, NULL) != STATUS_OK) _exit(1);
+    if (atomic_file_open(in_directory(own_directory, "file"), &file, NULL) != STATUS_OK) _exit(1);
     if (atomic_file_write(&file, "new", 3, NULL) != STATUS_OK) _exit(2);
     kill(getpid(), SIGKILL);
   }
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  assert_content(in_directory("file"), "old");
+  assert_content(in_directory(own_directory, "file"), "old");
   assert_int_equal(n_entries(), 1);
 }
 
@@ -256,7 +230,7 @@ static void a_failed_write_leaves_the_old_file(void **state) {
   Error err;
   struct rlimit limit, small;
   char bytes[4096] = {0};
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   put(path, "old");
   signal(SIGXFSZ, SIG_IGN);
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -280,7 +254,7 @@ static void a_failed_rename_leaves_nothing(void **state) {
   (void)state;
   AtomicFile file;
   Error err;
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
   assert_int_equal(atomic_file_write(&file, "new", 3, &err), STATUS_OK);
   assert_int_equal(mkdir(path, 0700), 0); /* a file cannot take a directory's name */
@@ -296,21 +270,21 @@ static void what_cannot_be_written_is_refused(void **state) {
   Error err;
   assert_int_equal(atomic_file_open("", &file, &err), STATUS_USAGE);
   assert_message(&err, "file to write", "is empty");
-  assert_int_equal(atomic_file_open(directory, &file, &err), STATUS_FAILED);
-  assert_message(&err, directory, "is a directory");
-  const char *path = in_directory("absent/file");
+  assert_int_equal(atomic_file_open(own_directory, &file, &err), STATUS_FAILED);
+  assert_message(&err, own_directory, "is a directory");
+  const char *path = in_directory(own_directory, "absent/file");
   assert_int_equal(atomic_file_open(path, &file, &err), STATUS_FAILED);
   assert_message(&err, path, strerror(ENOENT));
-  put(in_directory("file"), "old");
-  path = in_directory("file/file");
+  put(in_directory(own_directory, "file"), "old");
+  path = in_directory(own_directory, "file/file");
   assert_int_equal(atomic_file_open(path, &file, &err), STATUS_FAILED);
   assert_message(&err, path, strerror(ENOTDIR));
-  assert_int_equal(chmod(in_directory("file"), 0400), 0);
+  assert_int_equal(chmod(in_directory(own_directory, "file"), 0400), 0);
   if (geteuid() != 0) { /* root may write everything */
-    assert_int_equal(atomic_file_open(in_directory("file"), &file, &err), STATUS_FAILED);
-    assert_message(&err, directory, strerror(EACCES));
+    assert_int_equal(atomic_file_open(in_directory(own_directory, "file"), &file, &err), STATUS_FAILED);
+    assert_message(&err, own_directory, strerror(EACCES));
   }
-  assert_content(in_directory("file"), "old");
+  assert_content(in_directory(own_directory, "file"), "old");
   assert_int_equal(n_entries(), 1);
 }
 
@@ -319,15 +293,15 @@ static void a_symbolic_link_is_followed(void **state) {
   Error err;
   AtomicFile file;
   struct stat info;
-  put(in_directory("file"), "old");
-  assert_int_equal(symlink("file", in_directory("link")), 0);
-  assert_int_equal(write_text(in_directory("link"), "new", &err), STATUS_OK);
-  assert_content(in_directory("file"), "new");
-  assert_int_equal(lstat(in_directory("link"), &info), 0);
+  put(in_directory(own_directory, "file"), "old");
+  assert_int_equal(symlink("file", in_directory(own_directory, "link")), 0);
+  assert_int_equal(write_text(in_directory(own_directory, "link"), "new", &err), STATUS_OK);
+  assert_content(in_directory(own_directory, "file"), "new");
+  assert_int_equal(lstat(in_directory(own_directory, "link"), &info), 0);
   assert_true(S_ISLNK(info.st_mode));
-  assert_int_equal(unlink(in_directory("file")), 0);
-  assert_int_equal(atomic_file_open(in_directory("link"), &file, &err), STATUS_FAILED);
-  assert_message(&err, in_directory("link"), "symbolic link to nothing");
+  assert_int_equal(unlink(in_directory(own_directory, "file")), 0);
+  assert_int_equal(atomic_file_open(in_directory(own_directory, "link"), &file, &err), STATUS_FAILED);
+  assert_message(&err, in_directory(own_directory, "link"), "symbolic link to nothing");
   assert_int_equal(n_entries(), 1);
 }
 
@@ -359,7 +333,7 @@ static void a_fifo_is_written_directly(void **state) {
   pthread_t reader;
   Error err;
   void *result;
-  const char *path = in_directory("fifo");
+  const char *path = in_directory(own_directory, "fifo");
   assert_int_equal(mkfifo(path, 0600), 0);
   assert_int_equal(pthread_create(&reader, NULL, read_all, (void *)path), 0);
   assert_int_equal(write_text(path, "content", &err), STATUS_OK);
@@ -446,11 +420,12 @@ static void waiting_for_input_can_be_interrupted(void **state) {
   Buffer text = {0};
   Error err;
   int ends[2];
-  assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
+  assert_int_equal(mkfifo(in_directory(own_directory, "fifo"), 0600), 0);
   assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
   FILE *stream = fdopen(ends[0], "r");
   alarms(true);
-  Status opened = file_read(in_directory("fifo"), 100, &text, &err); /* which nobody opens for writing */
+  Status opened =
+      file_read(in_directory(own_directory, "fifo"), 100, &text, &err); /* which nobody opens for writing */
   Status read = stream_read(stream, "pipe", 100, &text, &err);
   alarms(false);
   assert_int_equal(opened, STATUS_INTERRUPTED);
@@ -465,8 +440,8 @@ static void lines_are_read_one_by_one(void **state) {
   Buffer line = {0};
   Error err;
   bool found;
-  put(in_directory("file"), "a\n\n12345");
-  FILE *stream = fopen(in_directory("file"), "re");
+  put(in_directory(own_directory, "file"), "a\n\n12345");
+  FILE *stream = fopen(in_directory(own_directory, "file"), "re");
   assert_int_equal(stream_read_line(stream, "file", 4, &line, &found, &err), STATUS_OK);
   assert_true(found && line.size == 1 && line.data[0] == 'a');
   assert_int_equal(stream_read_line(stream, "file", 4, &line, &found, &err), STATUS_OK);
@@ -590,7 +565,7 @@ static int write_into_redirection(void) {
 static void a_redirected_output_is_written_in_place(void **state) {
   (void)state;
   struct stat before, after;
-  const char *path = in_directory("file");
+  const char *path = in_directory(own_directory, "file");
   put(path, "");
   int descriptor = open(path, O_WRONLY);
   assert_true(descriptor >= 0 && fstat(descriptor, &before) == 0);
@@ -605,7 +580,7 @@ static void a_redirected_output_is_written_in_place(void **state) {
 /* With standard output closed, the next file to be opened must not become it. */
 static int open_something_first(void) {
   output_begin();
-  int descriptor = open(in_directory("file"), O_WRONLY | O_CREAT, 0600);
+  int descriptor = open(in_directory(own_directory, "file"), O_WRONLY | O_CREAT, 0600);
   Error err;
   return descriptor <= 2 ? 99 : (int)output_write("text", 4, &err);
 }
@@ -613,10 +588,10 @@ static int open_something_first(void) {
 static void a_closed_output_is_no_file_that_is_opened_later(void **state) {
   (void)state;
   assert_int_equal(in_child(-1, open_something_first), STATUS_FAILED);
-  assert_content(in_directory("file"), "");
+  assert_content(in_directory(own_directory, "file"), "");
 }
 
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -13,21 +13,11 @@
 #include <cmocka.h>
 
 #include "commands/history.h"
+#include "test/directory.h"
 
 static int make_place(void **state) {
-  char *folder = strdup("/tmp/auk-history-XXXXXX");
-  if (!folder || !mkdtemp(folder)) return -1;
-  setenv("XDG_STATE_HOME", folder, 1);
-  *state = folder;
-  return 0;
-}
-
-static int remove_place(void **state) {
-  char command[256];
-  snprintf(command, sizeof command, "rm -rf '%s'", (char *)*state);
-  int status = system(command);
-  free(*state);
-  return status;
+  make_own_directory(state);
+  return setenv("XDG_STATE_HOME", own_directory, 1);
 }
 
 static char *path_here(void) {
@@ -99,8 +89,9 @@ static void damaged_lines_are_passed_over(void **state) {
 }
 
 static void the_directories_are_private(void **state) {
-  char folder[128];
-  snprintf(folder, sizeof folder, "%s/made/deep", (char *)*state);
+  (void)state;
+  char folder[300];
+  snprintf(folder, sizeof folder, "%s/made/deep", own_directory);
   setenv("XDG_STATE_HOME", folder, 1);
   free(path_here());
   struct stat kind;
@@ -151,11 +142,11 @@ static void several_processes_lose_nothing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(entries_come_back, make_place, remove_place),
-      cmocka_unit_test_setup_teardown(no_file_holds_no_entries, make_place, remove_place),
-      cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_place),
-      cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_place),
-      cmocka_unit_test_setup_teardown(several_processes_lose_nothing, make_place, remove_place),
+      cmocka_unit_test_setup_teardown(entries_come_back, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(no_file_holds_no_entries, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(several_processes_lose_nothing, make_place, remove_own_directory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

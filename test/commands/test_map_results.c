@@ -14,9 +14,10 @@
 #include <cmocka.h>
 
 #include "commands/map_results.h"
+#include "test/directory.h"
 
 enum { N = 5 };
-static char folder[] = "/tmp/auk-results-XXXXXX", path[64], inputs_path[80];
+static char path[300], inputs_path[320];
 
 static uint64_t input_of(size_t index) {
   return record_hash(RECORD_HASH_START, &index, sizeof index);
@@ -348,18 +349,11 @@ static void text_keeps_to_its_line(void **state) {
   buffer_release(&out);
 }
 
-static int make_folder(void **state) {
-  (void)state;
-  if (!mkdtemp(folder)) return -1;
-  snprintf(path, sizeof path, "%s/out", folder);
+static int make_place(void **state) {
+  make_own_directory(state);
+  snprintf(path, sizeof path, "%s/out", own_directory);
   snprintf(inputs_path, sizeof inputs_path, "%s.resume", path);
   return 0;
-}
-
-static int remove_folder(void **state) {
-  (void)state;
-  remove_files();
-  return rmdir(folder);
 }
 
 int main(void) {
@@ -372,5 +366,5 @@ int main(void) {
       cmocka_unit_test(what_cannot_be_written_is_refused),
       cmocka_unit_test(text_keeps_to_its_line),
   };
-  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
 }

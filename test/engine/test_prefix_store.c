@@ -3,7 +3,6 @@
  *
  * The backend is a hash of its cache (fake_backend.h): logits after a restore are compared with those of the
  * whole text, so that any number in a wrong place shows. Every test works in a directory of its own. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -17,6 +16,7 @@
 #include "base/file.h"
 #include "engine/prefix_directory.h"
 #include "engine/prefix_store.h"
+#include "test/directory.h"
 
 enum { CONTEXT = 4000, THREADS = 2 };
 
@@ -25,30 +25,6 @@ static Model model = {.config = {.n_layers = FAKE_LAYERS,
                                  .max_position = CONTEXT,
                                  .n_kv_heads = 1,
                                  .head_dim = 1}};
-
-static char directory[256];
-
-static int set_up(void **state) {
-  (void)state;
-  const char *base = getenv("TMPDIR");
-  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
-  return mkdtemp(directory) ? 0 : -1;
-}
-
-static void remove_all(const char *path) {
-  DIR *dir = opendir(path);
-  for (struct dirent *entry; dir && (entry = readdir(dir));) {
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    if (unlinkat(dirfd(dir), entry->d_name, 0) != 0) unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
-  }
-  if (dir) closedir(dir);
-}
-
-static int tear_down(void **state) {
-  (void)state;
-  remove_all(directory);
-  return rmdir(directory);
-}
 
 /* --- helpers */
 
@@ -66,7 +42,7 @@ static void take_note(void *user, const char *text) {
 static Notes notes;
 
 static PrefixStore *open_store(const char *key, uint64_t limit) {
-  PrefixStoreOptions options = {.directory = directory,
+  PrefixStoreOptions options = {.directory = own_directory,
                                 .key = key,
                                 .label = "a model",
                                 .limit_bytes = limit,
@@ -135,7 +111,7 @@ static PrefixReport keep(const char *key, uint64_t limit, const int32_t *ids, in
 
 static PrefixList files(void) {
   PrefixList list;
-  assert_int_equal(prefix_directory_list(directory, &list, NULL), STATUS_OK);
+  assert_int_equal(prefix_directory_list(own_directory, &list, NULL), STATUS_OK);
   return list;
 }
 
@@ -154,7 +130,7 @@ static const char *path_of_block(int start) {
   for (size_t i = 0; i < list.count; i++) {
     char candidate[512];
     PrefixSummary summary;
-    snprintf(candidate, sizeof candidate, "%s/%s", directory, list.items[i].name);
+    snprintf(candidate, sizeof candidate, "%s/%s", own_directory, list.items[i].name);
     if (!prefix_file_summary(candidate, &summary) || summary.start != start) continue;
     strcpy(path, candidate);
     n_found++;
@@ -337,21 +313,18 @@ static void files_are_the_owners_alone(void **state) {
   int32_t ids[CONTEXT];
   make_text(ids, 300, 300, 0);
   char below[300];
-  snprintf(below, sizeof below, "%s/a/b", directory);
-  char above[256];
-  strcpy(above, directory);
-  strcpy(directory, below);
+  snprintf(below, sizeof below, "%s/a/b", own_directory);
+  char *above = own_directory;
+  own_directory = below;
   mode_t mask = umask(0);
   keep("k", UINT64_MAX, ids, 300);
   umask(mask);
   struct stat info;
-  assert_int_equal(stat(directory, &info), 0);
+  assert_int_equal(stat(own_directory, &info), 0);
   assert_int_equal(info.st_mode & 07777, 0700);
   assert_int_equal(stat(path_of_block(0), &info), 0);
   assert_int_equal(info.st_mode & 07777, 0600);
-  remove_all(directory);
-  rmdir(directory);
-  strcpy(directory, above);
+  own_directory = above;
 }
 
 /* --- the limit */
@@ -360,7 +333,7 @@ static uint64_t bytes_of(int n) {
   int32_t ids[CONTEXT];
   make_text(ids, n, n, 50);
   uint64_t bytes = keep("measure", UINT64_MAX, ids, n).bytes;
-  remove_all(directory);
+  empty_own_directory();
   return bytes;
 }
 
@@ -412,13 +385,13 @@ static void others_files_are_not_touched(void **state) {
   int32_t ids[CONTEXT];
   make_text(ids, 300, 300, 0);
   char path[512];
-  snprintf(path, sizeof path, "%s/notes.txt", directory);
+  snprintf(path, sizeof path, "%s/notes.txt", own_directory);
   FILE *file = fopen(path, "w");
   for (int i = 0; i < 100000; i++) fputc('x', file);
   fclose(file);
   assert_int_equal(keep("k", 50000, ids, 300).n_files, 1); /* nor counted */
   int n_removed;
-  assert_int_equal(prefix_directory_shrink(directory, 0, &n_removed, NULL), STATUS_OK);
+  assert_int_equal(prefix_directory_shrink(own_directory, 0, &n_removed, NULL), STATUS_OK);
   assert_int_equal(n_removed, 1);
   assert_true(file_exists(path));
 }
@@ -540,7 +513,7 @@ static void ids_decide_and_not_names(void **state) {
   Copy first, second;
   copy_file(&first, path_of_block(0));
   copy_file(&second, path_of_block(256));
-  remove_all(directory);
+  empty_own_directory();
   keep("k", UINT64_MAX, other, 512);
   char other_first[512], other_second[512];
   strcpy(other_first, path_of_block(0));
@@ -671,7 +644,7 @@ static void a_lock_that_is_taken_stops_nobody(void **state) {
   make_text(ids, 600, 600, 0);
   keep("k", UINT64_MAX, ids, 600);
   char path[512];
-  snprintf(path, sizeof path, "%s/lock", directory);
+  snprintf(path, sizeof path, "%s/lock", own_directory);
   int lock = open(path, O_RDWR);
   assert_true(lock >= 0);
   assert_int_equal(flock(lock, LOCK_EX), 0);
@@ -682,7 +655,7 @@ static void a_lock_that_is_taken_stops_nobody(void **state) {
 }
 
 int main(void) {
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
   const struct CMUnitTest tests[] = {
       IN_DIRECTORY(processes_share_a_directory), /* first: OpenMP's threads do not survive fork() */
       IN_DIRECTORY(a_text_comes_back),

@@ -16,6 +16,7 @@
 
 #include "model/config.h"
 #include "rope_reference.h"
+#include "test/directory.h"
 
 /* The configs here are written with ' for ", which none of them needs. */
 static char *quoted(const char *text) {
@@ -329,26 +330,7 @@ static void what_is_not_known_is_refused_by_name(void **state) {
 
 /* --- directories */
 
-static char directory[256];
-
-static int set_up(void **state) {
-  (void)state;
-  const char *base = getenv("TMPDIR");
-  snprintf(directory, sizeof directory, "%s/auk-test-XXXXXX", base ? base : "/tmp");
-  return mkdtemp(directory) ? 0 : -1;
-}
-
 static const char *const names[] = {"config.json", "quant_config.json", "generation_config.json"};
-
-static int tear_down(void **state) {
-  (void)state;
-  for (int i = 0; i < 3; i++) {
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", directory, names[i]);
-    unlink(path);
-  }
-  return rmdir(directory);
-}
 
 /* Loads a directory of these texts; NULL: the file is absent. */
 static Status load(const char *config_text, const char *quant, const char *generation, ModelConfig *config,
@@ -356,7 +338,7 @@ static Status load(const char *config_text, const char *quant, const char *gener
   const char *texts[] = {config_text, quant, generation};
   for (int i = 0; i < 3; i++) {
     char path[300];
-    snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+    snprintf(path, sizeof path, "%s/%s", own_directory, names[i]);
     unlink(path);
     if (!texts[i]) continue;
     FILE *file = fopen(path, "w");
@@ -365,7 +347,7 @@ static Status load(const char *config_text, const char *quant, const char *gener
     free(copy);
     fclose(file);
   }
-  return config_load(directory, config, err);
+  return config_load(own_directory, config, err);
 }
 
 static void end_tokens_and_sampling_come_from_generation_config(void **state) {
@@ -446,10 +428,12 @@ int main(void) {
       cmocka_unit_test(rope_is_read_in_old_and_new_spellings),
       cmocka_unit_test(frequencies_are_those_of_transformers),
       cmocka_unit_test(what_is_not_known_is_refused_by_name),
-      cmocka_unit_test_setup_teardown(end_tokens_and_sampling_come_from_generation_config, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(an_old_quant_config_counts_where_config_says_nothing, set_up,
-                                      tear_down),
-      cmocka_unit_test_setup_teardown(a_directory_without_a_config_is_refused, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(end_tokens_and_sampling_come_from_generation_config, make_own_directory,
+                                      remove_own_directory),
+      cmocka_unit_test_setup_teardown(an_old_quant_config_counts_where_config_says_nothing,
+                                      make_own_directory, remove_own_directory),
+      cmocka_unit_test_setup_teardown(a_directory_without_a_config_is_refused, make_own_directory,
+                                      remove_own_directory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

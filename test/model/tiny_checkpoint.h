@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,26 +20,9 @@
 #include "base/half.h"
 #include "model/layers.h"
 #include "model/tensors.h"
+#include "test/directory.h"
 
-/* --- a temporary directory */
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *ftw) {
-  (void)info, (void)type, (void)ftw;
-  return remove(path);
-}
-
-static inline char *make_directory(void) {
-  const char *parent = getenv("TMPDIR");
-  char path[512];
-  snprintf(path, sizeof path, "%s/auk-test-XXXXXX", parent && *parent ? parent : "/tmp");
-  assert_non_null(mkdtemp(path));
-  return strdup(path);
-}
-
-static inline void remove_directory(char *path) {
-  nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-  free(path);
-}
+/* --- files of a temporary directory (test/directory.h) */
 
 static inline void write_file(const char *directory, const char *name, const void *bytes, size_t size) {
   char path[700];
@@ -53,14 +35,6 @@ static inline void write_file(const char *directory, const char *name, const voi
 
 static inline void write_text(const char *directory, const char *name, const char *text) {
   write_file(directory, name, text, strlen(text));
-}
-
-static inline char *in_directory(const char *directory, const char *name) {
-  static char paths[4][700];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", directory, name);
-  return path;
 }
 
 /* Entries of a directory but "." and "..". */
