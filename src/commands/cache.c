@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/output.h"
 #include "base/size_text.h"
+#include "commands/auk_directory.h"
 #include "engine/prefix_store.h"
 #include "model/identity.h"
 
@@ -66,18 +67,14 @@ static Status parse_limit(const char *text, uint64_t *bytes, Error *err) {
 Status cache_directory(const char *flag, char **directory, Error *err) {
   *directory = NULL;
   if (flag && !*flag) return error_set(err, STATUS_USAGE, "--cache-dir is empty");
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   if (flag) {
     *directory = path_join("", flag, err); /* a copy */
-  } else if (cache && *cache == '/') {     /* a relative one does not count (XDG Base Directory) */
-    *directory = path_join(cache, "auk", err);
-  } else if (home && *home) {
-    *directory = path_join(home, ".cache/auk", err);
-  } else {
-    return error_set(err, STATUS_USAGE,
-                     "neither XDG_CACHE_HOME nor HOME says where the cache is: --cache-dir DIR names it");
+    return *directory ? STATUS_OK : STATUS_FAILED;
   }
-  return *directory ? STATUS_OK : STATUS_FAILED;
+  TRY(auk_directory("XDG_CACHE_HOME", ".cache", directory, err));
+  if (*directory) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "neither XDG_CACHE_HOME nor HOME says where the cache is: --cache-dir DIR names it");
 }
 
 static void tell(void *user, const char *text) {

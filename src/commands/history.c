@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/kept.h"
 #include "base/utf8.h"
+#include "commands/auk_directory.h"
 
 static Status fail(const char *path, const char *what, Error *err) {
   return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", path, what, strerror(errno));
@@ -25,21 +26,13 @@ static Status fail(const char *path, const char *what, Error *err) {
 /* --- where it is */
 
 Status history_path(char **path, Error *err) {
-  const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-  Buffer name = {0};
-  Status status = STATUS_OK;
+  char *folder;
   *path = NULL;
-  if (state && state[0] == '/') {
-    status = buffer_append_string(&name, state, err);
-  } else if (home && home[0] == '/') {
-    status = buffer_printf(&name, err, "%s/.local/state", home);
-  } else {
-    return STATUS_OK;
-  }
-  if (status == STATUS_OK) status = buffer_append(&name, "/auk", sizeof "/auk", err);
-  if (status == STATUS_OK) status = kept_directory(name.data, err);
-  if (status == STATUS_OK) *path = path_join(name.data, "history", err);
-  buffer_release(&name);
+  TRY(auk_directory("XDG_STATE_HOME", ".local/state", &folder, err));
+  if (!folder) return STATUS_OK;
+  Status status = kept_directory(folder, err);
+  if (status == STATUS_OK) *path = path_join(folder, "history", err);
+  free(folder);
   return status ? status : *path ? STATUS_OK : STATUS_FAILED;
 }
 

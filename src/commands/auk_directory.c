@@ -1,0 +1,20 @@
+/* auk_directory.c - see auk_directory.h.   Called by: cache.c, history.c. */
+#include "commands/auk_directory.h"
+
+#include <stdlib.h>
+
+#include "base/buffer.h"
+
+Status auk_directory(const char *variable, const char *below, char **path, Error *err) {
+  const char *named = getenv(variable), *home = getenv("HOME");
+  Buffer text = {0};
+  Status status = STATUS_OK;
+  *path = NULL;
+  if (named && named[0] == '/')
+    status = buffer_printf(&text, err, "%s/auk%c", named, 0);
+  else if (home && home[0] == '/')
+    status = buffer_printf(&text, err, "%s/%s/auk%c", home, below, 0);
+  if (status) buffer_release(&text);
+  *path = text.data;
+  return status;
+}
