@@ -1,8 +1,8 @@
 """Real tokenizers give the ids and texts that the reference gave (Hugging Face's tokenizers 0.23.3).
 
-Three tokenizers and their cases are committed, packed; the others, the whole files and llama.cpp's cases are
-larger than what is committed: they are looked for in a folder `shared` beside the repository, and skipped by name. A tokenizer answers all its cases in one process
-(auk tokenize --jsonl).
+Three tokenizers and their cases are committed, packed. The others, the whole files and llama.cpp's cases are larger
+than what is committed: they are looked for in a folder `shared` beside the repository, and skipped by name. A tokenizer
+answers all its cases in one process (auk tokenize --jsonl).
 """
 
 import gzip

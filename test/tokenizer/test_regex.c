@@ -23,8 +23,9 @@ static void check_case(const Json *line) {
     fail_msg("%s is refused: %s", pattern, err.text);
   RegexScratch scratch = {0};
   Buffer out = {0};
-  assert_int_equal(pattern_replace(&compiled, &scratch, text, text_size, "#", 1, (Growth){"test", SIZE_MAX}, &out, &err),
-                   STATUS_OK);
+  assert_int_equal(
+      pattern_replace(&compiled, &scratch, text, text_size, "#", 1, (Growth){"test", SIZE_MAX}, &out, &err),
+      STATUS_OK);
   if (out.size != expected_size || memcmp(out.data, expected, expected_size) != 0)
     fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data,
              expected);
