@@ -91,8 +91,8 @@ def print_wrong_choices(found):
     print("| layer | in | out | group | weights | rows | chosen | µs | fastest | µs | times |")
     print("|---|---:|---:|---:|---|---:|---|---:|---|---:|---:|")
     for _, taken, best, n in wrong:
-        print(f"| {taken['layer']} | {taken['n_in']} | {taken['n_out']} | {taken['group']} | {taken['weights']} | {n} | "
-              f"{taken['kernel']} | {taken['us']:.2f} | {best['kernel']} | {best['us']:.2f} | "
+        print(f"| {taken['layer']} | {taken['n_in']} | {taken['n_out']} | {taken['group']} | {taken['weights']} | "
+              f"{n} | {taken['kernel']} | {taken['us']:.2f} | {best['kernel']} | {best['us']:.2f} | "
               f"{taken['us'] / best['us']:.2f} |")
     print()
 
