@@ -1,64 +1,13 @@
-/* wgmma.cuh - what only compute capability 9.0 has: asynchronous products of a warpgroup, tensor copies,
- * clusters.
+/* wgmma.cuh - what only compute capability 9.0 has: asynchronous products of a warpgroup; and tensor copies.
  *
- * Compiled for sm_90a alone (AUK_SM90A_CODE); PTX ISA 9.0, sections 9.7.15 "wgmma", 9.7.9
- * "cp.async.bulk.tensor" and 9.7.13 "mbarrier". The instruction functions below differ in their number of
- * columns and accumulators only. */
+ * Compiled for sm_90a alone; PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". The
+ * functions of products differ in their number of columns and accumulators only. */
 #ifndef AUK_CUDA_WGMMA_CUH
 #define AUK_CUDA_WGMMA_CUH
 
-#include "cuda/ptx.cuh"
+#include "cuda/cluster.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* --- barriers in shared memory that count arrivals and bytes */
-
-__device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
-}
-
-/* One arrival that also announces bytes to come. */
-__device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-}
-
-/* One arrival at the barrier of the same place in block `rank` of the cluster. */
-__device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, int rank) {
-  asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-               "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-               "r"(rank)
-               : "memory");
-}
-
-/* One arrival (counted in barrier_init) when all copy_async_ of this thread so far have landed. */
-__device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
-/* Waits for the phase of the given parity to complete. */
-__device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
-  asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
-               "r"(parity)
-               : "memory");
-}
-
-__device__ __forceinline__ void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-/* --- clusters */
-
-__device__ __forceinline__ int cluster_rank() {
-  uint32_t r;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-  return (int)r;
-}
-
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 
 /* --- tensor copies: the box at (column, row) of a matrix to the same place in every block of `mask` */
 
@@ -79,15 +28,6 @@ __device__ __forceinline__ void copy_box_to_cluster(void *to, const void *map, u
       : "memory");
 }
 
-/* `bytes` contiguous bytes, a multiple of 16, to this block. */
-__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
 /* --- registers of a warpgroup, moved between its roles */
 
 template <int n> __device__ __forceinline__ void registers_up_to() {
@@ -96,11 +36,6 @@ template <int n> __device__ __forceinline__ void registers_up_to() {
 
 template <int n> __device__ __forceinline__ void registers_down_to() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
-}
-
-/* A barrier of `threads` threads of the block, apart from __syncthreads(). */
-template <int id, int threads> __device__ __forceinline__ void sync_some() {
-  asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
 /* --- products */

@@ -3,6 +3,7 @@
 #define EMULATOR_CUDA_RUNTIME_H
 
 #include <math.h>
+#include <time.h>
 #include <utility>
 
 #include "emulator.h"
@@ -58,6 +59,10 @@ struct __align__(16) uint4 {
   unsigned x, y, z, w;
 };
 
+struct __align__(16) ulonglong2 {
+  unsigned long long x, y;
+};
+
 inline float2 make_float2(float x, float y) {
   return {x, y};
 }
@@ -71,6 +76,9 @@ inline int4 make_int4(int x, int y, int z, int w) {
   return {x, y, z, w};
 }
 inline uint2 make_uint2(unsigned x, unsigned y) {
+  return {x, y};
+}
+inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) {
   return {x, y};
 }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
@@ -228,13 +236,24 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
 }
 inline int __reduce_add_sync(unsigned mask, int value) {
   unsigned char(*values)[64] = emulator::meet(mask, &value, sizeof value, nullptr, "__reduce_add_sync");
-  int sum = 0;
+  unsigned sum = 0;
   for (int lane = 0; lane < 32; lane++)
-    if (mask >> lane & 1) sum += *(int *)values[lane];
-  return sum;
+    if (mask >> lane & 1) sum += *(unsigned *)values[lane];
+  return (int)sum;
 }
 inline size_t __cvta_generic_to_shared(const void *p) {
-  return (size_t)(uint32_t)(uintptr_t)p;
+  return emulator::shared_address(p);
+}
+
+/* Who looks at the time, or sleeps, does not wait for anybody in particular. */
+inline long long clock64() {
+  emulator::yield("clock64");
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+inline void __nanosleep(unsigned) {
+  emulator::yield("nanosleep");
 }
 
 /* --- launches */
@@ -265,14 +284,33 @@ struct cudaFuncAttributes {
   int numRegs;
 };
 
+inline emulator::Launch emulated_launch(const cudaLaunchConfig_t &config) {
+  emulator::Launch launch{config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream};
+  for (unsigned i = 0; i < config.numAttrs; i++) {
+    const cudaLaunchAttribute &attribute = config.attrs[i];
+    if (attribute.id != cudaLaunchAttributeClusterDimension) continue;
+    bool row = attribute.val.clusterDim.y == 1 && attribute.val.clusterDim.z == 1;
+    launch.cluster = row ? (int)attribute.val.clusterDim.x : -1;
+  }
+  return launch;
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Parameters...),
                                Arguments &&...arguments) {
   return emulator::run(
-      emulator::Launch{config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream},
-      __PRETTY_FUNCTION__, [kernel, arguments...]() { kernel(arguments...); });
+      emulated_launch(*config), __PRETTY_FUNCTION__, [kernel, arguments...]() { kernel(arguments...); },
+      (const void *)kernel);
 }
-template <class Kernel> cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int *n, Kernel, const cudaLaunchConfig_t *config) {
+  *n = emulator::most_clusters(emulated_launch(*config));
+  return *n >= 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel kernel, cudaFuncAttribute attribute, int value) {
+  if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed && value)
+    emulator::allow_large_clusters((const void *)kernel);
   return cudaSuccess;
 }
 template <class Kernel> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, Kernel) {

@@ -23,6 +23,7 @@ typedef enum {
   cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
+  cudaErrorInvalidClusterSize = 912,
 } cudaError_t;
 
 typedef struct CUstream_st *cudaStream_t;
@@ -47,7 +48,10 @@ typedef enum {
 } cudaDeviceAttr;
 
 typedef enum { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal } cudaStreamCaptureMode;
-typedef enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribute;
+typedef enum {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14
+} cudaFuncAttribute;
 
 typedef enum { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType;
 typedef cudaDataType cudaDataType_t;

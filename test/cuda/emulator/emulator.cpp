@@ -1,16 +1,15 @@
 /* emulator.cpp - fibers, blocks and grids: see emulator.h.
  *
- * Called by: the kernels (through the headers here) and runtime.cpp.
+ * Called by: the kernels (through the headers here) and runtime.cpp.   Calls: resident.cpp, cluster.cpp.
  * Always true: a thread of the host runs one block at a time; its fibers take turns in a fixed order, so the
- * same launch
- *              goes the same way every time but for the order of its blocks. */
-#include "emulator.h"
+ *              same launch goes the same way every time but for the order of its blocks. */
+#include "blocks.h"
 
-#include <math.h>
+#include <atomic>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -19,64 +18,12 @@
 
 namespace emulator {
 
+__thread Worker *worker;
+
 namespace {
 
-constexpr size_t kStack = 256 << 10, kShared = 256 << 10, kPage = 4096;
-constexpr int kMostThreads = 1024, kMostMeetings = 16, kBarriers = 16;
 constexpr long kPatience = 20'000'000; /* turns in which nobody got anywhere */
-
-struct Copy {
-  void *to;
-  const void *from;
-  int bytes, total, group;
-};
-
-struct Fiber {
-  void *stack_pointer;
-  unsigned char *stack; /* [kStack] */
-  void *fake_stack;     /* ASan's */
-  Place place;
-  int lane, warp;
-  bool done;
-  std::vector<Copy> copies;
-  int groups; /* committed */
-};
-
-struct Meeting {
-  unsigned mask;
-  int arrived;
-  unsigned generation;
-  alignas(64) unsigned char values[2][32][64];
-};
-
-struct Warp {
-  unsigned lanes; /* that exist */
-  int n_meetings;
-  Meeting meetings[kMostMeetings];
-};
-
-struct Barrier {
-  int arrived;
-  unsigned generation;
-};
-
-/* One thread of the host. */
-struct Worker {
-  std::vector<Fiber> fibers;
-  std::vector<Warp> warps;
-  Barrier barriers[kBarriers];
-  unsigned char *shared; /* [kShared], and a page behind it that nobody may touch */
-  unsigned char *dynamic;
-  int n_threads, n_live, current;
-  long idle;
-  const std::function<void()> *thread;
-  const char *name;
-  void *scheduler, *scheduler_fake;
-  const void *scheduler_stack;
-  size_t scheduler_size;
-};
-
-thread_local Worker *worker;
+constexpr long kGuardedStacks = 16384; /* a page that nobody may touch costs the host two mappings */
 
 } // namespace
 
@@ -151,16 +98,15 @@ void switch_to(void **from, void *to, void **fake, const void *stack, size_t siz
 #endif
 }
 
-/* The next fiber that has not ended, in turn. */
+/* The next thread that can go on, of this block or of another that is there. */
 void take_turns() {
   Worker *w = worker;
-  Fiber &from = w->fibers[w->current];
-  int next = w->current;
-  do next = next + 1 < w->n_threads ? next + 1 : 0;
-  while (w->fibers[next].done);
-  if (next == w->current) return;
-  w->current = next;
-  Fiber &to = w->fibers[next];
+  w->home->clock++;
+  Worker *next = choose_block(*w->home, w);
+  if (next != w) hand_over(w, next);
+  if (w->next == w->current) return;
+  Fiber &from = w->fibers[w->current], &to = w->fibers[w->next];
+  w->current = w->next;
   switch_to(&from.stack_pointer, to.stack_pointer, from.done ? nullptr : &from.fake_stack, to.stack, kStack);
 }
 
@@ -169,15 +115,16 @@ void release(Barrier &barrier, int expected) {
   if (barrier.arrived == 0 || barrier.arrived < expected) return;
   barrier.arrived = 0;
   barrier.generation++;
-  worker->idle = 0;
+  progress(worker);
 }
 
 [[noreturn]] void end_fiber() {
   Worker *w = worker;
   Fiber &fiber = w->fibers[w->current];
   fiber.done = true;
-  w->idle = 0;
   w->n_live--;
+  progress(w);
+  leave_cluster(w, fiber);
   release(w->barriers[0], w->n_live);
   if (w->n_live > 0) take_turns();
   void *nowhere;
@@ -202,33 +149,35 @@ extern "C" __attribute__((used, noreturn)) void emulator_fiber(void) {
 
 namespace {
 
-void *map_guarded(size_t bytes) {
-  unsigned char *memory = (unsigned char *)mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE,
-                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED || mprotect(memory + bytes, kPage, PROT_NONE) != 0) {
+void *map_memory(size_t bytes, bool guarded) {
+  unsigned char *memory =
+      (unsigned char *)mmap(nullptr, bytes + (guarded ? kPage : 0), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED || (guarded && mprotect(memory + bytes, kPage, PROT_NONE) != 0)) {
     fprintf(stderr, "emulator: no memory\n");
     abort();
   }
   return memory;
 }
 
-Worker *this_worker() {
-  if (worker) return worker;
-  worker = new Worker();
-  worker->shared = (unsigned char *)map_guarded(kShared);
-  return worker;
+/* What grows past its end comes to the page behind the stack below it. */
+unsigned char *new_stack() {
+  static std::atomic<long> n_stacks;
+  return (unsigned char *)map_memory(kStack, n_stacks++ < kGuardedStacks);
 }
 
 void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   Fiber &f = w->fibers[i];
-  if (!f.stack) f.stack = (unsigned char *)map_guarded(kStack);
+  if (!f.stack) f.stack = new_stack();
   unsigned x = launch.block.x, y = launch.block.y, n = (unsigned)i;
   f.place = {{n % x, n / x % y, n / x / y}, block, launch.block, launch.grid};
   f.lane = i % 32;
   f.warp = i / 32;
-  f.done = false;
+  f.done = f.polling = f.at_cluster_barrier = false;
+  f.watched = nullptr;
+  f.polls.clear();
   f.copies.clear();
-  f.groups = 0;
+  f.groups = f.arriving = 0;
   f.fake_stack = nullptr;
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(f.stack, kStack); /* the last fiber on it ended without returning */
@@ -244,29 +193,6 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   top[11] = (void *)emulator_start; /* x30 */
 #endif
   f.stack_pointer = top;
-}
-
-void run_block(const Launch &launch, const char *name, const std::function<void()> &thread, uint3 block) {
-  Worker *w = this_worker();
-  w->n_threads = w->n_live = (int)(launch.block.x * launch.block.y * launch.block.z);
-  if ((int)w->fibers.size() < w->n_threads) w->fibers.resize((size_t)w->n_threads);
-  size_t n_warps = ((size_t)w->n_threads + 31) / 32;
-  if (w->warps.size() < n_warps) w->warps.resize(n_warps);
-  for (size_t i = 0; i < n_warps; i++) {
-    int lanes = w->n_threads - (int)i * 32;
-    w->warps[i].lanes = lanes >= 32 ? ~0u : (1u << lanes) - 1;
-    w->warps[i].n_meetings = 0;
-  }
-  memset(w->barriers, 0, sizeof w->barriers);
-  w->dynamic = w->shared + (kShared - launch.shared) / 128 * 128;
-  memset(w->dynamic, 0xff, (size_t)(w->shared + kShared - w->dynamic));
-  w->thread = &thread;
-  w->name = name;
-  w->idle = 0;
-  for (int i = 0; i < w->n_threads; i++) prepare_fiber(w, i, launch, block);
-  w->current = 0;
-  w->scheduler_stack = nullptr;
-  switch_to(&w->scheduler, w->fibers[0].stack_pointer, &w->scheduler_fake, w->fibers[0].stack, kStack);
 }
 
 Meeting &meeting_of(Warp &warp, unsigned mask, const char *what) {
@@ -285,7 +211,69 @@ Meeting &meeting_of(Warp &warp, unsigned mask, const char *what) {
 
 } // namespace
 
+Worker *this_worker() {
+  if (worker) return worker;
+  alignas(128) static thread_local unsigned char anchor[128];
+  worker = new Worker();
+  worker->shared = (unsigned char *)map_memory(kShared, true);
+  worker->anchor = anchor;
+  sem_init(&worker->turn, 0, 0);
+  return worker;
+}
+
+Fiber &this_fiber() {
+  return worker->fibers[worker->current];
+}
+
+void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
+                   uint3 block) {
+  w->n_threads = w->n_live = (int)(launch.block.x * launch.block.y * launch.block.z);
+  if ((int)w->fibers.size() < w->n_threads) w->fibers.resize((size_t)w->n_threads);
+  size_t n_warps = ((size_t)w->n_threads + 31) / 32;
+  if (w->warps.size() < n_warps) w->warps.resize(n_warps);
+  for (size_t i = 0; i < n_warps; i++) {
+    int lanes = w->n_threads - (int)i * 32;
+    w->warps[i].lanes = lanes >= 32 ? ~0u : (1u << lanes) - 1;
+    w->warps[i].n_meetings = 0;
+  }
+  memset(w->barriers, 0, sizeof w->barriers);
+  w->counting.clear();
+  w->dynamic = w->shared + (kShared - launch.shared) / 128 * 128;
+  memset(w->dynamic, 0xff, (size_t)(w->shared + kShared - w->dynamic));
+  w->thread = &thread;
+  w->name = name;
+  w->idle = 0;
+  w->ended = false;
+  for (int i = 0; i < w->n_threads; i++) prepare_fiber(w, i, launch, block);
+  w->current = w->next = 0;
+  w->scheduler_stack = nullptr;
+}
+
+void run_prepared_block(Worker *w) {
+  switch_to(&w->scheduler, w->fibers[0].stack_pointer, &w->scheduler_fake, w->fibers[0].stack, kStack);
+  w->ended = true;
+}
+
+/* A block that is there alone: a cluster of one. */
+static void run_block(const Launch &launch, const char *name, const std::function<void()> &thread,
+                      uint3 block) {
+  Worker *w = this_worker();
+  prepare_block(w, launch, name, thread, block);
+  w->home = &w->alone;
+  w->index = 0;
+  w->alone.blocks.assign(1, w);
+  w->alone.cluster_size = 1;
+  w->alone.clusters.assign(1, {0, w->n_threads, 0});
+  w->alone.random = 1 + block.x;
+  w->alone.clock = 0;
+  w->alone.stuck = 0;
+  run_prepared_block(w);
+  w->alone.clock = ~(uint64_t)0;
+  land_due(w->alone);
+}
+
 void run_grid(const Launch &launch, const char *name, const std::function<void()> &thread) {
+  if (launch.cluster) return run_residents(launch, name, thread);
   long n = (long)launch.grid.x * launch.grid.y * launch.grid.z;
 #pragma omp parallel for schedule(dynamic, 1) if (n > 1)
   for (long i = 0; i < n; i++) {
@@ -302,20 +290,70 @@ unsigned char *dynamic_shared() {
   return worker->dynamic;
 }
 
-void *shared_pointer(uint32_t address) {
-  unsigned char *base = worker->shared;
-  return base + (int32_t)(address - (uint32_t)(uintptr_t)base);
+void fail(const char *format, ...) {
+  fprintf(stderr, "emulator: ");
+  if (worker) {
+    const Place &p = here();
+    fprintf(stderr, "%s: block (%u, %u, %u), thread (%u, %u, %u): ", worker->name, p.block.x, p.block.y,
+            p.block.z, p.thread.x, p.thread.y, p.thread.z);
+  }
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fprintf(stderr, "\n");
+  abort();
+}
+
+void progress(Worker *w) {
+  w->idle = 0;
+  w->home->stuck = 0;
 }
 
 void yield(const char *what) {
-  Worker *w = worker;
-  if (++w->idle > kPatience) {
-    const Place &p = here();
-    fprintf(stderr, "emulator: %s: block (%u, %u, %u) hangs: thread (%u, %u, %u) waits in %s\n", w->name,
-            p.block.x, p.block.y, p.block.z, p.thread.x, p.thread.y, p.thread.z, what);
-    abort();
-  }
+  this_fiber().what = what;
+  this_fiber().about = nullptr;
+  if (++worker->idle > kPatience) tell_hang(*worker->home);
   take_turns();
+}
+
+void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char *what, const void *about) {
+  Fiber &f = this_fiber();
+  f.what = what;
+  f.about = about;
+  f.mask = mask;
+  f.old = old;
+  f.watched = watched;
+  while ((*watched & mask) == old) take_turns();
+  f.watched = nullptr;
+}
+
+void poll(const void *at, void *to, int bytes) {
+  constexpr size_t kMostPolls = 64;
+  Fiber &f = this_fiber();
+  memcpy(to, at, (size_t)bytes);
+  for (Poll &known : f.polls) {
+    if (known.at != at || known.bytes != bytes) continue;
+    if (memcmp(known.value, to, (size_t)bytes) != 0) {
+      memcpy(known.value, to, (size_t)bytes);
+      return progress(worker);
+    }
+    f.what = "loads of what others store";
+    f.about = nullptr;
+    f.polling = true;
+    take_turns();
+    f.polling = false;
+    f.polls.clear();
+    break;
+  }
+  if (f.polls.size() == kMostPolls) {
+    f.polls.clear();
+    yield("loads of what others store");
+  }
+  memcpy(to, at, (size_t)bytes);
+  Poll now = {at, bytes, {}};
+  memcpy(now.value, to, (size_t)bytes);
+  f.polls.push_back(now);
 }
 
 void sync_block() {
@@ -323,15 +361,24 @@ void sync_block() {
   unsigned generation = barrier.generation;
   barrier.arrived++;
   release(barrier, worker->n_live);
-  while (barrier.generation == generation) yield("__syncthreads");
+  wait_while(&barrier.generation, ~0u, generation, "__syncthreads");
+}
+
+void arrive_some(int id, int threads) {
+  if (id < 1 || id >= kBarriers || threads % 32) fail("bar.sync %d, %d: no such barrier", id, threads);
+  Barrier &barrier = worker->barriers[id];
+  if (barrier.arrived && barrier.expected != threads)
+    fail("bar.sync %d: %d threads where others said %d", id, threads, barrier.expected);
+  barrier.expected = threads;
+  barrier.arrived++;
+  release(barrier, threads);
 }
 
 void sync_some(int id, int threads) {
   Barrier &barrier = worker->barriers[id];
   unsigned generation = barrier.generation;
-  barrier.arrived++;
-  release(barrier, threads);
-  while (barrier.generation == generation) yield("bar.sync");
+  arrive_some(id, threads);
+  wait_while(&barrier.generation, ~0u, generation, "bar.sync");
 }
 
 unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork work, const char *what))[64] {
@@ -351,9 +398,9 @@ unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork wor
     m.arrived = 0;
     if (work) work(values);
     m.generation++;
-    w->idle = 0;
+    progress(w);
   }
-  while (m.generation == generation) yield(what);
+  wait_while(&m.generation, ~0u, generation, what);
   return values;
 }
 
@@ -366,6 +413,11 @@ void copies_commit() {
   worker->fibers[worker->current].groups++;
 }
 
+void finish_copy(const Copy &c) {
+  if (c.bytes) memcpy(c.to, c.from, (size_t)c.bytes);
+  memset((unsigned char *)c.to + c.bytes, 0, (size_t)(c.total - c.bytes));
+}
+
 void copies_wait(int newest) {
   Fiber &fiber = worker->fibers[worker->current];
   size_t kept = 0;
@@ -374,8 +426,7 @@ void copies_wait(int newest) {
       fiber.copies[kept++] = c;
       continue;
     }
-    if (c.bytes) memcpy(c.to, c.from, (size_t)c.bytes);
-    memset((unsigned char *)c.to + c.bytes, 0, (size_t)(c.total - c.bytes));
+    finish_copy(c);
   }
   fiber.copies.resize(kept);
 }

@@ -10,12 +10,18 @@
  *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own
  *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for
  *            each other hangs here (and is told: see `yield`)
+ *   cluster  a grid launched with clusters has as many of its blocks there at once as the chip has room for,
+ *            whole clusters, so they may wait for each other. One of them runs at a time, each on a thread of
+ *            the host: until all its threads wait, then another, by chance, that can go on. The chance is
+ *            the same in every run (EMULATED_SEED=N: another one)
  *   stream   everything is done when the call returns; while a graph is captured it is only written down
  *
  * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that nobody may touch,
  * device memory begins as NaN and is malloc'ed (ASan sees every byte past it), cp.async copies when it is
- * waited for and not before, a warp that does not meet ends the program by name. Not here: timing, memory
- * order between blocks other than through atomics, what only sm_90a has. */
+ * waited for and not before, a warp that does not meet ends the program by name. Bulk copies, stores and
+ * arrivals at a peer land later, in any order, and where they will land is NaN from the moment they are asked
+ * for; a barrier in shared memory that is not initialised, or counts below nothing, ends the program by name.
+ * Not here: timing, memory order between blocks other than through atomics, wgmma and tensor maps. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -45,17 +51,24 @@ const Place &here();
 
 /* The dynamic shared memory of the block that runs on this thread of the host. */
 unsigned char *dynamic_shared();
-/* A 32-bit address of shared memory back to what it points at. */
+/* A 32-bit address of shared memory, of this block's as of a peer's in the cluster, and back to what it
+ * points at. */
+uint32_t shared_address(const void *p);
+uint32_t peer_address(const void *p, int rank);
 void *shared_pointer(uint32_t address);
 
 /* Lets the other threads of the block go on; a fiber that waits calls it until what it waits for is there.
  * Ends the program, naming `what`, once nobody in the block has gone anywhere for a long time. */
 void yield(const char *what);
+/* Reads `bytes` bytes (at most 16) that others may write meanwhile. A thread that reads the same there again
+ * waits until something it read so, since it last waited, is another. */
+void poll(const void *at, void *to, int bytes);
 
 /* Waits for all threads of the block that have not ended. */
 void sync_block();
 /* Waits for `threads` threads at barrier `id` of the block (bar.sync). */
 void sync_some(int id, int threads);
+void arrive_some(int id, int threads);
 
 /* Waits for all lanes of `mask`, each of which brings a value of `size` bytes (at most 64); the values of all
  * lanes, 64 bytes each, are there until the caller meets with the same mask again. The last to arrive runs
@@ -68,13 +81,34 @@ void copy_later(void *to, const void *from, int bytes, int total);
 void copies_commit();
 void copies_wait(int newest);
 
+/* --- clusters, and barriers in shared memory: cuda/cluster.cuh */
+int cluster_rank();
+int cluster_size();
+void cluster_arrive();
+void cluster_wait();
+void barrier_init(void *barrier, int arrivals);
+void barrier_arrive(void *barrier, int bytes_to_come);
+void barrier_arrive_at(void *barrier, int rank);
+void barrier_arrive_after_copies(void *barrier);
+bool barrier_test(void *barrier, int parity);
+void barrier_wait(void *barrier, int parity);
+void copy_bulk(void *to, const void *from, int bytes, void *barrier);
+void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
+
 struct Launch {
   dim3 grid, block;
   size_t shared;
   cudaStream_t stream;
+  int cluster = 0; /* blocks of one, 0: a grid without */
+  int at_once = 0; /* blocks that are there at once, then */
 };
-/* Runs, or writes down, one kernel: `thread` is what each of its threads does. */
-cudaError_t run(const Launch &launch, const char *name, std::function<void()> thread);
+/* What is known of a kernel beside its code. */
+void allow_large_clusters(const void *kernel);
+int most_clusters(const Launch &launch);
+/* Runs, or writes down, one kernel: `thread` is what each of its threads does, `kernel` its address if it is
+ * known. */
+cudaError_t run(const Launch &launch, const char *name, std::function<void()> thread,
+                const void *kernel = nullptr);
 
 /* kernel<<<grid, block, shared, stream>>>(arguments), as scripts/emulate.sed has it: `kernel` calls it. */
 struct Launcher {

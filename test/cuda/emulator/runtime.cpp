@@ -4,6 +4,7 @@
  * after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
  * (test/torture/faults.c). */
 #include <fcntl.h>
+#include <set>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,8 +36,16 @@ void run_grid(const Launch &launch, const char *name, const std::function<void()
 
 namespace {
 
-constexpr int kSms = 6;
-constexpr size_t kSharedBytes = EMULATED_ARCH < 80 ? 64 << 10 : 163 << 10, kMemory = (size_t)4 << 30;
+constexpr size_t kSharedBytes = EMULATED_ARCH < 80   ? 64 << 10
+                                : EMULATED_ARCH < 90 ? 163 << 10
+                                                     : 227 << 10,
+                 kMemory = (size_t)4 << 30;
+
+/* A chip with clusters has an H200's number of them, so that a grid of 128 blocks can be there at once. */
+int n_sms() {
+  static const char *told = getenv("EMULATED_SMS");
+  return told ? atoi(told) : EMULATED_ARCH < 90 ? 6 : 132;
+}
 
 struct Fault {
   long which = 0, calls = 0;
@@ -103,12 +112,42 @@ void release(void *memory) {
 #define FAIL_IF(kind)                                                                                        \
   if (fault.came()) return answer(kind)
 
-cudaError_t emulator::run(const Launch &launch, const char *name, std::function<void()> thread) {
+namespace {
+std::set<const void *> large_clusters; /* kernels that may have them */
+
+/* Blocks that one multiprocessor has room for: 2048 threads, and shared memory of which each block takes 1 KiB
+ * more than it asks for. */
+int blocks_of_sm(const emulator::Launch &launch) {
+  unsigned threads = launch.block.x * launch.block.y * launch.block.z;
+  size_t by_memory = (kSharedBytes + 1024) / (launch.shared + 1024);
+  return (int)(by_memory < 2048 / threads ? by_memory : 2048 / threads);
+}
+} // namespace
+
+void emulator::allow_large_clusters(const void *kernel) {
+  large_clusters.insert(kernel);
+}
+
+int emulator::most_clusters(const Launch &launch) {
+  bool fits =
+      launch.cluster > 0 && launch.cluster <= 16 && EMULATED_ARCH >= 90 && launch.shared <= kSharedBytes;
+  return fits ? n_sms() / launch.cluster * blocks_of_sm(launch) : -1;
+}
+
+cudaError_t emulator::run(const Launch &asked, const char *name, std::function<void()> thread,
+                          const void *kernel) {
   FAIL_IF(cudaErrorLaunchFailure);
+  Launch launch = asked;
   unsigned threads = launch.block.x * launch.block.y * launch.block.z;
   bool fits = threads > 0 && threads <= 1024 && launch.grid.x > 0 && launch.grid.y > 0 && launch.grid.z > 0 &&
               launch.grid.y <= 65535 && launch.grid.z <= 65535 && launch.shared <= kSharedBytes;
   if (!fits) return answer(cudaErrorInvalidValue);
+  if (launch.cluster) {
+    bool row = launch.grid.y == 1 && launch.grid.z == 1 && (int)launch.grid.x % launch.cluster == 0;
+    if (!row || most_clusters(launch) < 1 || (launch.cluster > 8 && !large_clusters.count(kernel)))
+      return answer(cudaErrorInvalidClusterSize);
+    launch.at_once = most_clusters(launch) * launch.cluster;
+  }
   return enqueue(launch.stream, [=]() { run_grid(launch, name, thread); });
 }
 
@@ -121,6 +160,7 @@ const char *cudaGetErrorString(cudaError_t error) {
   case cudaErrorLaunchFailure: return "unspecified launch failure";
   case cudaErrorInvalidValue: return "invalid argument";
   case cudaErrorInvalidDevice: return "invalid device ordinal";
+  case cudaErrorInvalidClusterSize: return "cluster misconfiguration";
   default: return "some error";
   }
 }
@@ -168,7 +208,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int) {
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
   FAIL_IF(cudaErrorLaunchFailure);
   switch (attribute) {
-  case cudaDevAttrMultiProcessorCount: *value = kSms; return cudaSuccess;
+  case cudaDevAttrMultiProcessorCount: *value = n_sms(); return cudaSuccess;
   case cudaDevAttrL2CacheSize: *value = 1 << 20; return cudaSuccess;
   case cudaDevAttrComputeCapabilityMajor: *value = EMULATED_ARCH / 10; return cudaSuccess;
   case cudaDevAttrComputeCapabilityMinor: *value = EMULATED_ARCH % 10; return cudaSuccess;

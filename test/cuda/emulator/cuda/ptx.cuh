@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 inline uint32_t shared_address(const void *p) {
-  return (uint32_t)(uintptr_t)p;
+  return emulator::shared_address(p);
 }
 
 template <uint32_t mask, uint32_t bits> uint32_t lop3_and_or(uint32_t v) {

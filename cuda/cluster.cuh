@@ -1,0 +1,205 @@
+/* cluster.cuh - what compute capability 9.0 brought for blocks that work together: barriers that count bytes,
+ * bulk copies, clusters, stores into a peer's shared memory, and ordered loads and stores between clusters.
+ *
+ * For code that is compiled for sm_90 and later alone: a kernel keeps its body within
+ * `#if __CUDA_ARCH__ >= 900`. Sections are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory,
+ * 8-byte aligned; its phase is complete when all arrivals of barrier_init and all announced bytes have come,
+ * and the next begins at once. Bytes may come before they are announced, as long as an arrival is missing. */
+#ifndef AUK_CUDA_CLUSTER_CUH
+#define AUK_CUDA_CLUSTER_CUH
+
+#include "cuda/ptx.cuh"
+
+/* --- barriers in shared memory that count arrivals and bytes: 9.7.13 "mbarrier" */
+
+__device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+}
+
+/* After barrier_init, before cluster_sync: lets peers and copies see what barriers began with. */
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* One arrival that also announces bytes to come. */
+__device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+
+/* One arrival at the barrier of the same place in block `rank` of the cluster. */
+__device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, int rank) {
+  asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+               "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
+               "r"(rank)
+               : "memory");
+}
+
+/* The same, releasing to the whole cluster what this thread wrote before. */
+__device__ __forceinline__ void barrier_release_at(uint64_t *barrier, int rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+/* One arrival (counted in barrier_init) when all copy_async_ of this thread so far have landed. */
+__device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+/* Whether the phase of the given parity is complete: of the current phase and the one before it. */
+__device__ __forceinline__ bool barrier_test(uint64_t *barrier, int parity) {
+  uint32_t done;
+  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+               "selp.b32 %0, 1, 0, done;\n}"
+               : "=r"(done)
+               : "r"(shared_address(barrier)), "r"(parity)
+               : "memory");
+  return done != 0;
+}
+
+/* Waits for the phase of the given parity to complete. */
+__device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
+  asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
+               "r"(parity)
+               : "memory");
+}
+
+/* The same where peers arrive: what they wrote before barrier_release_at or sent can be read then. */
+__device__ __forceinline__ void barrier_wait_for_peers(uint64_t *barrier, int parity) {
+  asm volatile("{\n.reg .pred done;\nAGAIN:\n"
+               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
+               "r"(parity)
+               : "memory");
+}
+
+/* --- copies that count on a barrier */
+
+/* `bytes` contiguous bytes to this block, `bytes` and both places multiples of 16. 9.7.9 "cp.async.bulk". */
+__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+/* Where block `rank` of the cluster has what is at p in this one, for send_. 9.7.9 "mapa". */
+__device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
+  uint32_t r;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared_address(p)), "r"(rank));
+  return r;
+}
+
+/* 4, 8 or 16 bytes to a peer, as many bytes aligned, counted on a barrier of that peer (both peer_address).
+ * Stores arrive in any order. 9.7.9 "st.async". */
+__device__ __forceinline__ void send_4(uint32_t to, uint32_t v, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(v),
+               "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void send_8(uint32_t to, uint2 v, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "r"(v.x), "r"(v.y), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void send_16(uint32_t to, uint4 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
+      : "memory");
+}
+
+/* --- clusters: 10 "special registers", 9.7.13 "barrier.cluster" */
+
+/* Of this block in its cluster. */
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return (int)r;
+}
+
+__device__ __forceinline__ int cluster_size() {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
+  return (int)r;
+}
+
+/* Of this cluster in a grid of one dimension. */
+__device__ __forceinline__ int cluster_id() {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(r));
+  return (int)r;
+}
+
+/* All threads of all blocks of the cluster arrive, then wait; what they wrote before is seen after. Every
+ * thread of a warp must come. */
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* --- barriers of `threads` threads of the block, whole warps, apart from __syncthreads() (id 1 .. 15):
+ * 9.7.13 "bar" */
+
+template <int id, int threads> __device__ __forceinline__ void sync_some() {
+  asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+
+/* Counts as one of them without waiting. */
+template <int id, int threads> __device__ __forceinline__ void arrive_some() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+
+/* --- device memory that other clusters write while this one reads: 9.7.9 "ld", "st", 8 "memory model"
+ *
+ * Relaxed: not torn (each 8 bytes for itself), not from L1, and ordered with nothing: a value carries its own
+ * tag. Acquire and release order what else the thread reads after and wrote before. */
+__device__ __forceinline__ uint64_t load_relaxed(const uint64_t *p) {
+  uint64_t v;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ ulonglong2 load_relaxed_16(const void *p) {
+  ulonglong2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_relaxed(uint64_t *p, uint64_t v) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
+  asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
+}
+
+__device__ __forceinline__ unsigned load_acquire(const unsigned *p) {
+  unsigned v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_release(unsigned *p, unsigned v) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* blocks.h - what the emulator keeps of threads, blocks and the blocks that are there at once.
+ *
+ * For emulator.cpp (fibers and their turns), cluster.cpp (barriers, later copies, peers) and resident.cpp.
+ * Always true: of the blocks that are there at once only the one whose turn it is runs, on a thread of the
+ *              host of its own (so its __shared__ variables are that thread's); nobody else touches what is
+ *              here. */
+#ifndef EMULATOR_BLOCKS_H
+#define EMULATOR_BLOCKS_H
+
+#include <deque>
+#include <map>
+#include <semaphore.h>
+#include <vector>
+
+#include "emulator.h"
+
+namespace emulator {
+
+constexpr size_t kStack = 256 << 10, kShared = 256 << 10, kPage = 4096;
+constexpr int kMostMeetings = 16, kBarriers = 16;
+
+struct Copy {
+  void *to;
+  const void *from;
+  int bytes, total, group;
+};
+
+/* What a thread read from memory that others write. */
+struct Poll {
+  const void *at;
+  int bytes;
+  unsigned char value[16];
+};
+
+struct Fiber {
+  void *stack_pointer;
+  unsigned char *stack; /* [kStack] */
+  void *fake_stack;     /* ASan's */
+  Place place;
+  int lane, warp;
+  bool done;
+  /* It waits while (*watched & mask) == old, or while all of `polls` is as it was, or for its turn only. */
+  const unsigned *watched;
+  unsigned mask, old;
+  bool polling;
+  const char *what;  /* it waits in, for who reads of a hang */
+  const void *about; /* the barrier in shared memory, if that is it */
+  std::vector<Poll> polls;
+  bool at_cluster_barrier; /* arrived, did not wait yet */
+  unsigned cluster_generation;
+  std::vector<Copy> copies;
+  int groups;   /* committed */
+  int arriving; /* at peers, later */
+};
+
+struct Meeting {
+  unsigned mask;
+  int arrived;
+  unsigned generation;
+  alignas(64) unsigned char values[2][32][64];
+};
+
+struct Warp {
+  unsigned lanes; /* that exist */
+  int n_meetings;
+  Meeting meetings[kMostMeetings];
+};
+
+struct Barrier {
+  int arrived, expected;
+  unsigned generation;
+};
+
+/* A barrier in shared memory, whose 8 bytes hold its index here. */
+struct CountingBarrier {
+  void *at;
+  int expected, pending;
+  long bytes; /* announced less come */
+  unsigned phase;
+};
+
+/* What is done some time after it was asked for. */
+struct Later {
+  const char *what;
+  struct Worker *to; /* whose shared memory it writes */
+  Fiber *by; /* the thread that must see it done before it arrives at a barrier of the cluster, if any */
+  std::function<void()> land;
+};
+
+struct ClusterBarrier {
+  int arrived, live;
+  unsigned generation;
+};
+
+/* Blocks that are there at once, and what is under way among them. */
+struct Residents {
+  std::vector<struct Worker *> blocks; /* clusters one after another */
+  int cluster_size;
+  std::vector<ClusterBarrier> clusters;
+  std::multimap<uint64_t, Later> later; /* by when */
+  uint64_t clock, random;
+  long stuck; /* times nobody could go on and all were asked again */
+  int n_left;
+  sem_t over;
+};
+
+/* A block, and the thread of the host that runs it. */
+struct Worker {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  Barrier barriers[kBarriers];
+  std::deque<CountingBarrier> counting;
+  unsigned char *shared; /* [kShared], and a page behind it that nobody may touch */
+  unsigned char *dynamic;
+  unsigned char *anchor; /* of this thread's variables */
+  int n_threads, n_live, current, next;
+  long idle; /* turns in which nobody got anywhere */
+  const std::function<void()> *thread;
+  const char *name;
+  void *scheduler, *scheduler_fake;
+  const void *scheduler_stack;
+  size_t scheduler_size;
+  Residents *home, alone;
+  int index; /* in home */
+  bool ended;
+  sem_t turn;
+};
+
+extern __thread Worker *worker;
+
+Worker *this_worker();
+Fiber &this_fiber();
+
+/* Makes the block ready, and runs it to its end. */
+void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
+                   uint3 block);
+void run_prepared_block(Worker *w);
+
+/* Lets others go on while (*watched & mask) == old. */
+void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char *what,
+                const void *about = nullptr);
+void finish_copy(const Copy &copy);
+/* Somebody got somewhere. */
+void progress(Worker *w);
+/* Ends the program. */
+[[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+[[noreturn]] void tell_hang(Residents &home);
+
+/* --- resident.cpp */
+uint64_t random_number(Residents &home);
+/* The block whose turn is next: `w` if it can go on (w may be NULL). Does what is due meanwhile. */
+Worker *choose_block(Residents &home, Worker *w);
+/* Whether a thread of the block can; w->next is the one. */
+bool can_go(Worker *w);
+void hand_over(Worker *from, Worker *to);
+void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);
+
+/* --- cluster.cpp */
+void do_later(Worker *to, const char *what, std::function<void()> land, Fiber *by = nullptr);
+void land_due(Residents &home);
+/* A thread of the block ends. */
+void leave_cluster(Worker *w, Fiber &fiber);
+
+} // namespace emulator
+
+#endif

@@ -1,0 +1,128 @@
+/* cluster.cuh - of the emulator: see the project's own, and cluster.cpp for what they do. */
+#ifndef AUK_CUDA_CLUSTER_CUH
+#define AUK_CUDA_CLUSTER_CUH
+
+#include "cuda/ptx.cuh"
+
+inline void barrier_init(uint64_t *barrier, int arrivals) {
+  emulator::barrier_init(barrier, arrivals);
+}
+
+inline void barrier_init_fence() {}
+
+inline void barrier_arrive(uint64_t *barrier) {
+  emulator::barrier_arrive(barrier, 0);
+}
+
+inline void barrier_expect(uint64_t *barrier, int bytes) {
+  emulator::barrier_arrive(barrier, bytes);
+}
+
+inline void barrier_arrive_at(uint64_t *barrier, int rank) {
+  emulator::barrier_arrive_at(barrier, rank);
+}
+
+inline void barrier_release_at(uint64_t *barrier, int rank) {
+  emulator::barrier_arrive_at(barrier, rank);
+}
+
+inline void barrier_arrive_after_copies(uint64_t *barrier) {
+  emulator::barrier_arrive_after_copies(barrier);
+}
+
+inline bool barrier_test(uint64_t *barrier, int parity) {
+  return emulator::barrier_test(barrier, parity);
+}
+
+inline void barrier_wait(uint64_t *barrier, int parity) {
+  emulator::barrier_wait(barrier, parity);
+}
+
+inline void barrier_wait_for_peers(uint64_t *barrier, int parity) {
+  emulator::barrier_wait(barrier, parity);
+}
+
+inline void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+  emulator::copy_bulk(to, from, bytes, barrier);
+}
+
+inline uint32_t peer_address(const void *p, int rank) {
+  return emulator::peer_address(p, rank);
+}
+
+inline void send_4(uint32_t to, uint32_t v, uint32_t barrier) {
+  emulator::send(to, &v, 4, barrier);
+}
+
+inline void send_8(uint32_t to, uint2 v, uint32_t barrier) {
+  emulator::send(to, &v, 8, barrier);
+}
+
+inline void send_16(uint32_t to, uint4 v, uint32_t barrier) {
+  emulator::send(to, &v, 16, barrier);
+}
+
+inline int cluster_rank() {
+  return emulator::cluster_rank();
+}
+
+inline int cluster_size() {
+  return emulator::cluster_size();
+}
+
+inline int cluster_id() {
+  return (int)emulator::here().block.x / emulator::cluster_size();
+}
+
+inline void cluster_arrive() {
+  emulator::cluster_arrive();
+}
+
+inline void cluster_wait() {
+  emulator::cluster_wait();
+}
+
+inline void cluster_sync() {
+  emulator::cluster_arrive();
+  emulator::cluster_wait();
+}
+
+template <int id, int threads> void sync_some() {
+  emulator::sync_some(id, threads);
+}
+
+template <int id, int threads> void arrive_some() {
+  emulator::arrive_some(id, threads);
+}
+
+inline uint64_t load_relaxed(const uint64_t *p) {
+  uint64_t v;
+  emulator::poll(p, &v, sizeof v);
+  return v;
+}
+
+inline ulonglong2 load_relaxed_16(const void *p) {
+  ulonglong2 v;
+  emulator::poll(p, &v, sizeof v);
+  return v;
+}
+
+inline void store_relaxed(uint64_t *p, uint64_t v) {
+  *(volatile uint64_t *)p = v;
+}
+
+inline void store_relaxed_16(void *p, ulonglong2 v) {
+  memcpy(p, &v, sizeof v);
+}
+
+inline unsigned load_acquire(const unsigned *p) {
+  unsigned v;
+  emulator::poll(p, &v, sizeof v);
+  return v;
+}
+
+inline void store_release(unsigned *p, unsigned v) {
+  __atomic_store_n(p, v, __ATOMIC_SEQ_CST);
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* resident.cpp - blocks that are there at once and may wait for each other: see emulator.h, "cluster".
+ *
+ * Called by: emulator.cpp.   Environment: EMULATED_SEED=N, another order of blocks and of what lands later.
+ * Always true: the thread of the host whose block has the turn runs, all others wait for theirs. */
+#include "blocks.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <thread>
+
+namespace emulator {
+
+namespace {
+
+/* How often all who wait for memory to change are asked again before it is a hang: where all blocks are there
+ * nobody else can change it, else another thread of the host may yet. */
+constexpr long kAsked = 10'000, kAskedAlone = 5'000'000;
+constexpr long kTurns = 4096; /* of threads that read without waiting, before another block has its turn */
+constexpr unsigned kSurprise = 2048; /* one in so many turns goes to another block for no reason */
+
+void take(sem_t *semaphore) {
+  while (sem_wait(semaphore) != 0 && errno == EINTR) {
+  }
+}
+
+bool waits(const Fiber &f) {
+  if (f.watched) return (*f.watched & f.mask) == f.old;
+  if (!f.polling) return false;
+  for (const Poll &poll : f.polls)
+    if (memcmp(poll.at, poll.value, (size_t)poll.bytes) != 0) return false;
+  return true;
+}
+
+/* Lets all who wait for memory to change look again; false: there is nobody. */
+bool ask_again(Residents &home) {
+  bool any = false;
+  for (Worker *w : home.blocks)
+    for (int i = 0; !w->ended && i < w->n_threads; i++)
+      if (!w->fibers[i].done && w->fibers[i].polling) {
+        w->fibers[i].polling = false;
+        any = true;
+      }
+  return any;
+}
+
+Worker *another_that_can_go(Residents &home, Worker *w) {
+  size_t n = home.blocks.size(), first = random_number(home) % n;
+  for (size_t i = 0; i < n; i++) {
+    Worker *other = home.blocks[(first + i) % n];
+    if (other != w && !other->ended && can_go(other)) return other;
+  }
+  return nullptr;
+}
+
+void tell_barrier(const CountingBarrier &b) {
+  fprintf(stderr, " at %p: phase %u, %d of %d arrivals and %ld bytes to come", b.at, b.phase, b.pending,
+          b.expected, b.bytes);
+}
+
+void tell_block(Worker *w) {
+  std::vector<bool> told((size_t)w->n_threads);
+  for (int i = 0; i < w->n_threads; i++) {
+    const Fiber &f = w->fibers[i];
+    if (f.done || told[i]) continue;
+    int alike = 0;
+    for (int j = i; j < w->n_threads; j++) {
+      const Fiber &g = w->fibers[j];
+      if (g.done || told[j] || strcmp(g.what, f.what) != 0 || g.about != f.about) continue;
+      told[j] = true;
+      alike++;
+    }
+    uint3 t = f.place.thread;
+    fprintf(stderr, "emulator:   block %u: thread (%u, %u, %u)", f.place.block.x, t.x, t.y, t.z);
+    if (alike > 1) fprintf(stderr, " and %d more wait in %s", alike - 1, f.what);
+    if (alike == 1) fprintf(stderr, " waits in %s", f.what);
+    if (f.about) tell_barrier(*(const CountingBarrier *)f.about);
+    fprintf(stderr, "\n");
+  }
+}
+
+/* A thread of the host that runs blocks of such grids, one after another. */
+struct Host {
+  Worker *worker;
+  const Launch *launch;
+  const char *name;
+  const std::function<void()> *thread;
+  Residents *home;
+  uint3 block;
+  int index;
+  sem_t work, ready;
+};
+
+void run_host(Host *host) {
+  host->worker = this_worker();
+  for (;;) {
+    take(&host->work);
+    Worker *w = host->worker;
+    prepare_block(w, *host->launch, host->name, *host->thread, host->block);
+    w->home = host->home;
+    w->index = host->index;
+    sem_post(&host->ready);
+    take(&w->turn);
+    run_prepared_block(w);
+    if (--w->home->n_left == 0)
+      sem_post(&w->home->over);
+    else
+      sem_post(&choose_block(*w->home, nullptr)->turn);
+  }
+}
+
+Host *host_of(int index) {
+  static std::vector<Host *> hosts;
+  while ((int)hosts.size() <= index) {
+    Host *host = new Host();
+    sem_init(&host->work, 0, 0);
+    sem_init(&host->ready, 0, 0);
+    hosts.push_back(host);
+    std::thread(run_host, host).detach();
+  }
+  return hosts[index];
+}
+
+/* Blocks first .. first + n - 1 of the grid, to their end. */
+void run_together(const Launch &launch, const char *name, const std::function<void()> &thread, int first,
+                  int n) {
+  static uint64_t n_launches,
+      seed = getenv("EMULATED_SEED") ? strtoull(getenv("EMULATED_SEED"), nullptr, 10) : 1;
+  Residents home = {};
+  home.cluster_size = launch.cluster;
+  home.random = (seed * 0x9e3779b97f4a7c15 + ++n_launches) | 1;
+  home.n_left = n;
+  home.clusters.assign((size_t)(n / launch.cluster),
+                       {0, (int)(launch.block.x * launch.block.y * launch.block.z) * launch.cluster, 0});
+  sem_init(&home.over, 0, 0);
+  for (int i = 0; i < n; i++) {
+    Host *host = host_of(i);
+    host->launch = &launch;
+    host->name = name;
+    host->thread = &thread;
+    host->home = &home;
+    host->block = {(unsigned)(first + i), 0, 0};
+    host->index = i;
+    sem_post(&host->work);
+  }
+  for (int i = 0; i < n; i++) {
+    take(&host_of(i)->ready);
+    home.blocks.push_back(host_of(i)->worker);
+  }
+  sem_post(&home.blocks[random_number(home) % (unsigned)n]->turn);
+  take(&home.over);
+  home.clock = ~(uint64_t)0;
+  land_due(home);
+  sem_destroy(&home.over);
+}
+
+} // namespace
+
+uint64_t random_number(Residents &home) {
+  uint64_t &r = home.random;
+  r ^= r << 13, r ^= r >> 7, r ^= r << 17;
+  return r >> 16;
+}
+
+bool can_go(Worker *w) {
+  for (int step = 1; step <= w->n_threads; step++) {
+    int i = w->current + step;
+    if (i >= w->n_threads) i -= w->n_threads;
+    const Fiber &f = w->fibers[i];
+    if (f.done || waits(f)) continue;
+    w->next = i;
+    return true;
+  }
+  return false;
+}
+
+Worker *choose_block(Residents &home, Worker *w) {
+  for (;;) {
+    land_due(home);
+    bool several = home.blocks.size() > 1;
+    if (w && several && (w->idle > kTurns || random_number(home) % kSurprise == 0)) {
+      if (w->idle > kTurns && ++home.stuck > kAsked) tell_hang(home);
+      w->idle = 0;
+      Worker *other = another_that_can_go(home, w);
+      if (other) return other;
+    }
+    if (w && can_go(w)) return w;
+    Worker *other = several ? another_that_can_go(home, w) : nullptr;
+    if (other) return other;
+    if (!home.later.empty()) {
+      home.clock = home.later.begin()->first;
+      continue;
+    }
+    if (++home.stuck > (several ? kAsked : kAskedAlone) || !ask_again(home)) tell_hang(home);
+    if (!several) sched_yield();
+  }
+}
+
+void hand_over(Worker *from, Worker *to) {
+  sem_post(&to->turn);
+  take(&from->turn);
+}
+
+void tell_hang(Residents &home) {
+  fprintf(stderr, "emulator: %s: nobody can go on\n", home.blocks[0]->name);
+  for (Worker *w : home.blocks)
+    if (!w->ended) tell_block(w);
+  abort();
+}
+
+void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread) {
+  int n = (int)launch.grid.x, at_once = launch.at_once;
+  for (int first = 0; first < n; first += at_once)
+    run_together(launch, name, thread, first, n - first < at_once ? n - first : at_once);
+}
+
+} // namespace emulator

@@ -1,0 +1,439 @@
+/* test_cluster.cu - every instruction of cuda/cluster.cuh does what its comment says, alone and as kernels
+ * use it: rings fed by a warp, results sent to a whole cluster, a hand-over between clusters.
+ *
+ * Numbers are whole and sums exact, so every result is compared for equality. Runs on a machine with a GPU of
+ * compute capability 9.0 or later; prints one line a failing case and `N passed, N failed`. */
+#include <stdio.h>
+#include <string.h>
+
+#include <vector>
+
+#include "cuda/cluster.cuh"
+#include "test/cuda/check.cuh"
+
+static int passed, failed;
+
+static void expect(const char *name, const std::vector<uint32_t> &got, const std::vector<uint32_t> &want) {
+  for (size_t i = 0; i < want.size(); i++)
+    if (got[i] != want[i]) {
+      printf("FAILED %s: number %zu is %u, expected %u\n", name, i, got[i], want[i]);
+      failed++;
+      return;
+    }
+  passed++;
+}
+
+/* Device memory of n numbers, from `from` or zero. */
+static uint32_t *device_numbers(size_t n, const uint32_t *from = nullptr) {
+  uint32_t *p;
+  CHECK(cudaMalloc(&p, n * 4));
+  if (from)
+    CHECK(cudaMemcpy(p, from, n * 4, cudaMemcpyHostToDevice));
+  else
+    CHECK(cudaMemset(p, 0, n * 4));
+  return p;
+}
+
+/* Runs kernel(in, out) with n_blocks blocks in clusters; out is n_out numbers. */
+typedef void (*Kernel)(const uint32_t *in, uint32_t *out);
+static cudaError_t try_launch(Kernel kernel, int n_blocks, int cluster, int threads, size_t shared,
+                              uint32_t *in, uint32_t *out) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {(unsigned)cluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)n_blocks);
+  config.blockDim = dim3((unsigned)threads);
+  config.dynamicSmemBytes = shared;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, (const uint32_t *)in, out);
+}
+
+static std::vector<uint32_t> run(Kernel kernel, int n_blocks, int cluster, int threads, size_t shared,
+                                 const std::vector<uint32_t> &in, size_t n_out) {
+  uint32_t *from = device_numbers(in.size() + 4, nullptr), *to = device_numbers(n_out);
+  if (!in.empty()) CHECK(cudaMemcpy(from, in.data(), in.size() * 4, cudaMemcpyHostToDevice));
+  CHECK(try_launch(kernel, n_blocks, cluster, threads, shared, from, to));
+  CHECK(cudaDeviceSynchronize());
+  std::vector<uint32_t> out(n_out);
+  CHECK(cudaMemcpy(out.data(), to, n_out * 4, cudaMemcpyDeviceToHost));
+  CHECK(cudaFree(from));
+  CHECK(cudaFree(to));
+  return out;
+}
+
+static std::vector<uint32_t> counting(size_t n) {
+  std::vector<uint32_t> v(n);
+  for (size_t i = 0; i < n; i++) v[i] = (uint32_t)(i * 2654435761u >> 8);
+  return v;
+}
+
+/* --- where a block is */
+
+__global__ void places(const uint32_t *, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  cluster_arrive();
+  if (threadIdx.x == 0) {
+    out[blockIdx.x * 3] = (uint32_t)cluster_rank();
+    out[blockIdx.x * 3 + 1] = (uint32_t)cluster_size();
+    out[blockIdx.x * 3 + 2] = (uint32_t)cluster_id();
+  }
+  cluster_wait();
+#endif
+}
+
+static void test_places(void) {
+  for (int cluster : {1, 2, 4, 8}) {
+    std::vector<uint32_t> want;
+    for (int b = 0; b < 8; b++)
+      want.insert(want.end(), {(uint32_t)(b % cluster), (uint32_t)cluster, (uint32_t)(b / cluster)});
+    expect("places", run(places, 8, cluster, 64, 0, {}, 24), want);
+  }
+}
+
+/* --- one barrier through many phases: warp 0 writes a number, warp 1 adds it up */
+
+__global__ void phases(const uint32_t *, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ uint64_t full, empty;
+  __shared__ uint32_t number;
+  if (threadIdx.x == 0) {
+    barrier_init(&full, 1);
+    barrier_init(&empty, 32);
+    out[1] = barrier_test(&full, 1); /* the phase before the first counts as complete */
+    out[2] = barrier_test(&full, 0);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    for (int i = 0; i < 9; i++) {
+      barrier_wait(&empty, (i & 1) ^ 1);
+      if (threadIdx.x == 0) number = (uint32_t)(i + 1) * 10;
+      __syncwarp();
+      if (threadIdx.x == 0) barrier_arrive(&full);
+    }
+  } else {
+    uint32_t sum = 0;
+    for (int i = 0; i < 9; i++) {
+      barrier_wait(&full, i & 1);
+      sum += number;
+      barrier_arrive(&empty);
+    }
+    if (threadIdx.x == 32) out[0] = sum;
+    if (threadIdx.x == 32) out[3] = barrier_test(&full, 0);
+  }
+#endif
+}
+
+/* --- bytes: some come before they are announced; the phase is complete with the last */
+
+__global__ void bytes(const uint32_t *in, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ __align__(16) uint32_t pieces[64];
+  __shared__ uint64_t barrier;
+  if (threadIdx.x == 0) {
+    barrier_init(&barrier, 2);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 3; i++) copy_bulk(pieces + i * 16, in + i * 16, 64, &barrier);
+    barrier_expect(&barrier, 192);
+    copy_bulk(pieces + 48, in + 48, 48, &barrier);
+    copy_bulk(pieces + 60, in + 60, 16, &barrier);
+    barrier_expect(&barrier, 64);
+  }
+  barrier_wait(&barrier, 0);
+  out[threadIdx.x] = pieces[threadIdx.x];
+#endif
+}
+
+/* --- a ring of three stages, fed by one warp and read by three */
+
+constexpr int kStages = 3, kSteps = 20, kStageNumbers = 96;
+
+__global__ void ring(const uint32_t *in, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint32_t stages[];
+  __shared__ uint64_t full[kStages], empty[kStages];
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; i++) {
+      barrier_init(full + i, 1);
+      barrier_init(empty + i, 3);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  const uint32_t *from = in + (size_t)blockIdx.x * kSteps * kStageNumbers;
+  if (threadIdx.x >= 96) {
+    for (int i = 0; i < kSteps; i++) {
+      int slot = i % kStages;
+      barrier_wait(empty + slot, i / kStages % 2 ^ 1);
+      if (threadIdx.x == 96) {
+        barrier_expect(full + slot, kStageNumbers * 4);
+        copy_bulk(stages + slot * kStageNumbers, from + i * kStageNumbers, kStageNumbers * 4, full + slot);
+      }
+    }
+  } else {
+    uint32_t sum = 0;
+    for (int i = 0; i < kSteps; i++) {
+      int slot = i % kStages;
+      barrier_wait(full + slot, i / kStages % 2);
+      sum += stages[slot * kStageNumbers + threadIdx.x] * (uint32_t)(i + 1);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(empty + slot);
+    }
+    out[blockIdx.x * kStageNumbers + threadIdx.x] = sum;
+  }
+#endif
+}
+
+static void test_ring(void) {
+  std::vector<uint32_t> in = counting(4 * kSteps * kStageNumbers), want(4 * kStageNumbers);
+  for (size_t b = 0; b < 4; b++)
+    for (size_t i = 0; i < kSteps; i++)
+      for (size_t k = 0; k < kStageNumbers; k++)
+        want[b * kStageNumbers + k] += in[(b * kSteps + i) * kStageNumbers + k] * (uint32_t)(i + 1);
+  expect("ring", run(ring, 4, 1, 128, kStages * kStageNumbers * 4, in, want.size()), want);
+}
+
+/* --- copies of single threads, counted as arrivals */
+
+__global__ void small_copies(const uint32_t *in, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ __align__(16) uint32_t there[128];
+  __shared__ uint64_t barrier;
+  if (threadIdx.x == 0) {
+    barrier_init(&barrier, 32);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    copy_async_16(there + threadIdx.x * 4, in + threadIdx.x * 4, 16);
+    barrier_arrive_after_copies(&barrier);
+  } else {
+    barrier_wait(&barrier, 0);
+    for (int i = 0; i < 4; i++) out[(threadIdx.x - 32) * 4 + i] = there[(threadIdx.x - 32) * 4 + i];
+  }
+#endif
+}
+
+/* --- every block sends to every other, round after round: 16, 8 and 4 bytes, into static and dynamic shared
+ * memory; a block sends again when all have read */
+
+constexpr int kRounds = 6, kSent = 7; /* numbers a block sends in a round: 4 + 2 + 1 */
+
+__global__ void broadcast(const uint32_t *in, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint4 fours[];
+  __shared__ uint2 twos[16];
+  __shared__ uint32_t ones[16];
+  __shared__ uint64_t full, empty;
+  int rank = cluster_rank(), size = cluster_size();
+  if (threadIdx.x == 0) {
+    barrier_init(&full, 1);
+    barrier_init(&empty, size);
+    barrier_init_fence();
+  }
+  cluster_sync();
+  for (int round = 0; round < kRounds; round++) {
+    const uint32_t *from = in + ((size_t)blockIdx.x * kRounds + round) * kSent;
+    barrier_wait_for_peers(&empty, (round & 1) ^ 1);
+    if ((int)threadIdx.x < size) {
+      int to = (int)threadIdx.x;
+      uint32_t counted = peer_address(&full, to);
+      send_16(peer_address(fours + rank, to), make_uint4(from[0], from[1], from[2], from[3]), counted);
+      send_8(peer_address(twos, to) + (uint32_t)rank * 8, make_uint2(from[4], from[5]), counted);
+      send_4(peer_address(ones + rank, to), from[6], counted);
+    }
+    if (threadIdx.x == 0) barrier_expect(&full, size * kSent * 4);
+    barrier_wait_for_peers(&full, round & 1);
+    for (int i = (int)threadIdx.x; i < size; i += (int)blockDim.x) {
+      uint32_t *to = out + (((size_t)blockIdx.x * kRounds + round) * size + i) * kSent;
+      uint4 four = fours[i];
+      to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+      to[4] = twos[i].x, to[5] = twos[i].y, to[6] = ones[i];
+    }
+    __syncthreads();
+    if ((int)threadIdx.x < size) barrier_release_at(&empty, (int)threadIdx.x);
+  }
+  cluster_sync();
+#endif
+}
+
+static void test_broadcast(int cluster) {
+  int n_blocks = 2 * cluster;
+  std::vector<uint32_t> in = counting((size_t)n_blocks * kRounds * kSent), want;
+  for (int b = 0; b < n_blocks; b++)
+    for (int round = 0; round < kRounds; round++)
+      for (int i = 0; i < cluster; i++)
+        for (int k = 0; k < kSent; k++)
+          want.push_back(in[(size_t)((b / cluster * cluster + i) * kRounds + round) * kSent + k]);
+  expect("broadcast", run(broadcast, n_blocks, cluster, 64, 16 * 16, in, want.size()), want);
+}
+
+/* --- arrivals at a peer: block 0 counts those of all */
+
+__global__ void arrivals(const uint32_t *, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ uint64_t barrier;
+  if (threadIdx.x == 0) {
+    barrier_init(&barrier, 32 * cluster_size());
+    barrier_init_fence();
+  }
+  cluster_sync();
+  for (int i = 0; i < 5; i++) {
+    out[blockIdx.x * 32 + threadIdx.x] += 1;
+    barrier_arrive_at(&barrier, 0);
+    if (cluster_rank() == 0) barrier_wait_for_peers(&barrier, i & 1);
+    cluster_sync();
+  }
+#endif
+}
+
+/* --- barriers of some threads: one warp makes, one takes, the other two do not know */
+
+__global__ void some(const uint32_t *, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ uint32_t number;
+  uint32_t sum = 0;
+  for (int i = 0; i < 8; i++) {
+    if (threadIdx.x < 32) {
+      if (threadIdx.x == 0) number = (uint32_t)i + 5;
+      arrive_some<1, 64>();
+      sync_some<2, 64>();
+    } else if (threadIdx.x < 64) {
+      sync_some<1, 64>();
+      sum += number;
+      arrive_some<2, 64>();
+    }
+  }
+  if (threadIdx.x >= 32 && threadIdx.x < 64) out[threadIdx.x - 32] = sum;
+#endif
+}
+
+/* --- a hand-over between clusters: in every round each block gives every block a number with the round as
+ * its tag, 8 bytes for even rounds, twice at once for odd ones; what came makes what it gives next. Two
+ * halves of memory in turn: who writes round r has read all of round r - 1, so r - 2 was read by all. */
+
+constexpr int kHandOvers = 12;
+
+__global__ void hand_over(const uint32_t *in, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  uint64_t *all = (uint64_t *)out;
+  int n = (int)gridDim.x, lane = (int)threadIdx.x;
+  uint32_t mine = in[blockIdx.x];
+  for (int round = 1; round <= kHandOvers; round++) {
+    uint64_t *half = all + (size_t)(round & 1) * 2 * n * n;
+    uint32_t sum = 0;
+    for (int i = lane; i < n; i += 32) {
+      uint64_t tagged = (uint64_t)round << 32 | mine;
+      uint64_t *to = half + 2 * (i * n + blockIdx.x);
+      if (round & 1)
+        store_relaxed_16(to, make_ulonglong2(tagged, tagged ^ 1));
+      else
+        store_relaxed(to, tagged);
+    }
+    for (int i = lane; i < n; i += 32) {
+      uint64_t *from = half + 2 * (blockIdx.x * n + i);
+      ulonglong2 v;
+      if (round & 1) {
+        do v = load_relaxed_16(from);
+        while (v.x >> 32 != (unsigned)round || v.y >> 32 != (unsigned)round);
+        sum += (v.y ^ 1) == v.x ? (uint32_t)v.x : 0;
+      } else {
+        do v.x = load_relaxed(from);
+        while (v.x >> 32 != (unsigned)round);
+        sum += (uint32_t)v.x;
+      }
+    }
+    mine = mine * 5 + (uint32_t)__reduce_add_sync(~0u, (int)sum);
+  }
+  if (lane == 0) out[8 * n * n + blockIdx.x] = mine;
+#endif
+}
+
+static void test_hand_over(int n_blocks, int cluster) {
+  size_t n = (size_t)n_blocks;
+  std::vector<uint32_t> in = counting(n), now = in;
+  for (int round = 0; round < kHandOvers; round++) {
+    uint32_t sum = 0;
+    for (uint32_t v : now) sum += v;
+    for (uint32_t &v : now) v = v * 5 + sum;
+  }
+  std::vector<uint32_t> out = run(hand_over, n_blocks, cluster, 32, 0, in, 9 * n * n + n);
+  expect("hand-over", std::vector<uint32_t>(out.begin() + (long)(8 * n * n), out.end()), now);
+}
+
+/* --- the same by a flag that releases plain stores: block b gives to b + 1, the last to nobody */
+
+__global__ void chain(const uint32_t *in, uint32_t *out) {
+#if __CUDA_ARCH__ >= 900
+  unsigned *flags = out + gridDim.x * 64;
+  uint32_t v = in[threadIdx.x];
+  if (blockIdx.x > 0) {
+    if (threadIdx.x == 0)
+      while (load_acquire(flags + blockIdx.x - 1) == 0) __nanosleep(20);
+    __syncthreads();
+    v += __ldcg(out + (blockIdx.x - 1) * 64 + threadIdx.x);
+  }
+  out[blockIdx.x * 64 + threadIdx.x] = v;
+  __syncthreads();
+  if (threadIdx.x == 0) store_release(flags + blockIdx.x, 1);
+#endif
+}
+
+static void test_chain(void) {
+  std::vector<uint32_t> in = counting(64), want(8 * 64);
+  for (size_t i = 0; i < want.size(); i++) want[i] = in[i % 64] * (uint32_t)(i / 64 + 1);
+  expect("chain", run(chain, 8, 2, 64, 0, in, 8 * 64 + 8), want);
+}
+
+/* --- clusters of sixteen run where they are allowed, and only there */
+
+static void test_large_clusters(void) {
+  uint32_t *numbers = device_numbers(256);
+  cudaError_t refused = try_launch(places, 16, 16, 32, 0, numbers, numbers);
+  cudaGetLastError();
+  CHECK(cudaFree(numbers));
+  expect("a large cluster is refused", {refused != cudaSuccess}, {1});
+  CHECK(cudaFuncSetAttribute(broadcast, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {16, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(16);
+  config.blockDim = dim3(64);
+  config.dynamicSmemBytes = 256;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int n = 0;
+  CHECK(cudaOccupancyMaxActiveClusters(&n, broadcast, &config));
+  expect("a large cluster fits", {n > 0}, {1});
+  test_broadcast(16);
+}
+
+int main(void) {
+  int major = 0;
+  CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  if (major < 9) {
+    printf("skipped: clusters need compute capability 9.0\n0 passed, 0 failed\n");
+    return 0;
+  }
+  std::vector<uint32_t> in = counting(128);
+  test_places();
+  expect("phases", run(phases, 1, 1, 64, 0, {}, 4), {450, 1, 0, 1});
+  expect("bytes", run(bytes, 3, 1, 64, 0, in, 64), std::vector<uint32_t>(in.begin(), in.begin() + 64));
+  test_ring();
+  expect("small copies", run(small_copies, 1, 1, 64, 0, in, 128), in);
+  for (int cluster : {1, 2, 8}) test_broadcast(cluster);
+  expect("arrivals", run(arrivals, 8, 4, 32, 0, {}, 256), std::vector<uint32_t>(256, 5));
+  expect("some", run(some, 2, 1, 128, 0, {}, 32), std::vector<uint32_t>(32, 8 * 5 + 28));
+  test_hand_over(16, 8);
+  test_hand_over(64, 8);
+  test_chain();
+  test_large_clusters();
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
