@@ -13,6 +13,7 @@
 enum {
   MAX_RULES = 16384,   /* a checkpoint of 128 layers whose every linear layer has a rule: 896 */
   MAX_PATTERN = 4096,  /* bytes; the longest seen list ten names of modules */
+  MAX_BYTES = 1 << 25, /* of all patterns, compiled: 2,048 a rule; real ones take 200 */
   MAX_STEPS = 10000,   /* of PCRE2, for a name; real patterns take a hundred */
   LEAST_STEPS = 250,   /* what they get in any case */
   MAX_TESTS = 1 << 24, /* of a name against a rule, for all layers */
@@ -29,13 +30,23 @@ struct QuantRule {
 /* The beginning of a pattern, for messages. */
 enum { SHOWN = 80 };
 
-static Status compile(const Reader *r, QuantRule *rule) {
+/* Repetitions are written out: three bytes of a pattern can take a thousand times as many. */
+static Status limit_memory(const Reader *r, QuantConfig *quant, const QuantRule *rule) {
+  size_t bytes = 0;
+  pcre2_pattern_info(rule->code, PCRE2_INFO_SIZE, &bytes);
+  quant->pattern_bytes += bytes;
+  if (quant->pattern_bytes <= MAX_BYTES) return STATUS_OK;
+  return reader_refuse(r, "the regular expressions up to \"%.*s\" take more than %d MiB", SHOWN,
+                       rule->pattern, MAX_BYTES >> 20);
+}
+
+static Status compile(const Reader *r, QuantConfig *quant, QuantRule *rule) {
   int error;
   PCRE2_SIZE offset;
   uint32_t options = PCRE2_UTF | (rule->kind == MATCH_BEGIN ? PCRE2_ANCHORED : 0);
   rule->code =
       pcre2_compile((PCRE2_SPTR)rule->pattern, PCRE2_ZERO_TERMINATED, options, &error, &offset, NULL);
-  if (rule->code) return STATUS_OK;
+  if (rule->code) return limit_memory(r, quant, rule);
   char why[128];
   pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
   return reader_refuse(r, "the regular expression \"%.*s\" is not valid: %s at offset %zu", SHOWN,
@@ -57,7 +68,7 @@ Status quant_rule_add(const Reader *r, QuantConfig *quant, MatchKind kind, const
   if (!rule->pattern) return STATUS_FAILED;
   memcpy(rule->pattern, pattern, size);
   quant->n_rules++; /* from here on the config releases it */
-  return kind == MATCH_BEGIN || kind == MATCH_SEARCH ? compile(r, rule) : STATUS_OK;
+  return kind == MATCH_BEGIN || kind == MATCH_SEARCH ? compile(r, quant, rule) : STATUS_OK;
 }
 
 Status quant_rules_add_list(const Reader *r, const char *key, QuantConfig *quant, bool regex, MatchKind kind,

@@ -47,6 +47,7 @@ typedef struct {
   uint32_t max_steps;    /* of PCRE2, for a regular expression and a name */
   QuantRule *rules;      /* [n_rules], of which the first that fits a name counts */
   size_t n_rules, rule_capacity;
+  size_t pattern_bytes; /* what the regular expressions of the rules take, compiled */
 } QuantConfig;
 
 /* The files that say how a checkpoint is quantised; the latter two are looked at where config.json says

@@ -372,10 +372,15 @@ static void rules_have_limits(void **state) {
   for (int i = 1; i < 3000; i++) n += (size_t)sprintf(text + n, ",'%d': {}", i);
   strcpy(text + n, "}}");
   ModelConfig few = accepted(text); /* 32 layers */
+  assert_true(few.quant.pattern_bytes > 3000 * 100 && few.quant.pattern_bytes < 3000 * 1000);
   Error err;
   assert_int_equal(quantization_limit(&few.quant, 4096 * 7 + 1, "here", &err), STATUS_MODEL);
   assert_string_equal(err.text, "here: 3000 rules of quantisation for 28673 layers are too many");
   config_release(&few);
+  n = (size_t)sprintf(text, "{'quant_method': 'gptq', 'dynamic': {'0': {}");
+  for (int i = 0; i < 2000; i++) n += (size_t)sprintf(text + n, ",'(ab){2500}%d': {}", i);
+  strcpy(text + n, "}}");
+  assert_refused(&(Refusal){text, "take more than 32 MiB"}, 1);
   free(text);
 
   ModelConfig config = accepted("{'quant_method': 'gptq', 'dynamic': {'+:(.+)+(.+)+[0-9]$': {'bits': 8}}}");
