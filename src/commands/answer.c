@@ -187,7 +187,9 @@ static Status generate_answer(Answer *answer, Error *err) {
   };
   TRY(limit_thought(answer, &options.forced, &options.n_forced, err));
   GenerateResult generated = {0};
+  session_watch(a->session, prefilling, answer);
   Status status = generate(a->session, &options, take_token, answer, &generated, err);
+  session_watch(a->session, NULL, NULL);
   answer->result->reason = answer->circles ? FINISH_REPETITION : generated.reason;
   answer->result->n_generated = generated.n_generated;
   answer->result->first_token_ms = generated.first_token_ms;

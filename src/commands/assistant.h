@@ -133,7 +133,8 @@ typedef struct {
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
   /* Each token's id as it comes, before its text; may be NULL. */
   Status (*token)(void *user, int32_t id, Error *err);
-  /* Between steps of the prefill: tokens done of all. May be NULL. */
+  /* Between steps of the prefill, and of what longrope computes again in the midst of an answer: tokens done
+   * of all. May be NULL. */
   void (*prefilling)(void *user, int done, int total);
   void *user;
 } AnswerSink;

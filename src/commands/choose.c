@@ -244,6 +244,7 @@ Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages
   TRY(session_sync(a->session, ids, n, may_go_on, a, err));
   cache_prefilled(a->cache, n);
   choices->prefill_ms = clock_ms() - start;
+  session_watch(a->session, may_go_on, a);
   for (size_t i = 0; i < choices->n; i++) TRY(score(choices, a, &choices->items[i], err));
   choices->score_ms = clock_ms() - start - choices->prefill_ms;
   rank(choices);

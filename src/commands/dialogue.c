@@ -183,6 +183,7 @@ static void prefilling(void *user, int done, int total) {
   Dialogue *d = user;
   enum { SHORT_MS = 300 }; /* nobody wants to read of less */
   if (!d->interactive || !d->ansi || d->talk->no_status) return;
+  if (d->show.begun) return; /* the line is the answer's */
   clear_progress(d);
   if (done == total || clock_ms() - d->began_ms < SHORT_MS) return;
   fprintf(d->screen, "%sprompt: %d of %d tokens%s", d->dim ? "\033[2m" : "", done, total,

@@ -161,10 +161,12 @@ static void end_progress(Reply *reply) {
 
 static void show_progress(void *user, int done, int total) {
   Reply *reply = user;
-  enum { SHORT_MS = 300 }; /* nobody wants to read of less */
+  enum { SHORT_MS = 300 };                               /* nobody wants to read of less */
+  if (reply->show.begun && reply->show.terminal) return; /* the line is the answer's */
   if (reply->began_ms == 0) reply->began_ms = clock_ms();
   if (done == total) {
     end_progress(reply);
+    reply->began_ms = 0;
   } else if (clock_ms() - reply->began_ms >= SHORT_MS && terminal_takes_escapes(STDERR_FILENO)) {
     fprintf(stderr, "\rprompt: %d of %d tokens", done, total);
     reply->progress = true;

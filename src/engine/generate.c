@@ -83,7 +83,10 @@ static Status run(Session *session, const GenerateOptions *options, TokenSink si
     if (decoded) continue;
     result->reason = FINISH_CONTEXT;
     if (session_length(session) == session_context(session)) break;
-    TRY(session_decode(session, id, err));
+    result->reason = FINISH_INTERRUPTED;
+    Status status = session_decode(session, id, err);
+    if (status == STATUS_INTERRUPTED) break; /* session_watch() */
+    TRY(status);
     result->reason = FINISH_LENGTH;
   }
   return STATUS_OK;

@@ -26,6 +26,8 @@ struct Session {
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
   float *last;   /* [vocab_size] for session_score(): those that its continuations begin from */
   bool has_last;
+  SessionProgress watch; /* of suit_length(), or NULL */
+  void *watch_user;
 };
 
 StateOptions session_sizes(const SessionOptions *options, const Backend *backend, const ModelConfig *config) {
@@ -119,6 +121,11 @@ static bool is_long(const Session *s, int n) {
   return n > rope_short_text(s->config);
 }
 
+void session_watch(Session *s, SessionProgress progress, void *user) {
+  s->watch = progress;
+  s->watch_user = user;
+}
+
 /* Makes the keys that are there those of a text of n tokens: where the positions of longer texts turn
  * otherwise (longrope), all are computed again when the text grows beyond that length, or ceases to be beyond
  * it. A failure leaves fewer of them. */
@@ -128,9 +135,12 @@ static Status suit_length(Session *s, int n, Error *err) {
   truncate_to(s, 0);
   s->long_text = is_long(s, n);
   while (s->n_past < n_past) {
+    if (s->watch && !s->watch(s->watch_user, s->n_past, n_past))
+      return error_set(err, STATUS_INTERRUPTED, "interrupted");
     int left = n_past - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
     TRY(step(s, s->ids + s->n_past, size, size == left, err));
   }
+  if (s->watch) s->watch(s->watch_user, n_past, n_past);
   return STATUS_OK;
 }
 

@@ -41,6 +41,10 @@ typedef bool (*SessionProgress)(void *user, int done, int total);
 Status session_sync(Session *session, const int32_t *ids, int n, SessionProgress progress, void *user,
                     Error *err);
 
+/* Asks in the same way during what session_decode() and session_score() may have to compute again, where a
+ * text grows beyond longrope's original length. NULL: nobody is asked. Stopped, the session holds less. */
+void session_watch(Session *session, SessionProgress progress, void *user);
+
 /* How many of ids[0..n), from the first on, session_sync() would not prefill: fewer than n. */
 int session_common(const Session *session, const int32_t *ids, int n);
 

@@ -480,6 +480,40 @@ static void a_text_that_grows_long_is_computed_again(void **state) {
   }
 }
 
+typedef struct {
+  int stop_at, n_calls, last; /* stops once so many are done; -1: never */
+} WatchAgain;
+
+static bool watch_again(void *user, int done, int total) {
+  WatchAgain *w = user;
+  assert_int_equal(total, SHORT_TEXT);
+  w->n_calls++;
+  w->last = done;
+  return w->stop_at < 0 || done < w->stop_at;
+}
+
+/* Who watches is told how far it is, and may stop it; what is computed afterwards is as if nothing had been. */
+static void what_is_computed_again_can_be_stopped(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 100, 5);
+  Error err;
+  Session *session = open_long((SessionOptions){.chunk = 4});
+  sync_ok(session, ids, SHORT_TEXT);
+  WatchAgain w = {.stop_at = 8};
+  session_watch(session, watch_again, &w);
+  assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_INTERRUPTED);
+  assert_true(w.n_calls == 3 && w.last == 8);
+  assert_int_equal(session_length(session), 8);
+  sync_ok(session, ids, SHORT_TEXT);
+  assert_holds_long(session, ids, SHORT_TEXT);
+  w = (WatchAgain){.stop_at = -1};
+  assert_int_equal(session_decode(session, ids[SHORT_TEXT], &err), STATUS_OK);
+  assert_int_equal(w.last, SHORT_TEXT);
+  assert_holds_long(session, ids, SHORT_TEXT + 1);
+  session_close(session);
+}
+
 /* A continuation is scored as a part of the text that it makes. */
 static void scores_of_long_texts_are_theirs(void **state) {
   (void)state;
@@ -662,6 +696,7 @@ int main(void) {
       cmocka_unit_test(a_few_tokens_are_one_step),
       cmocka_unit_test(no_more_is_kept_than_is_said),
       cmocka_unit_test(a_text_that_grows_long_is_computed_again),
+      cmocka_unit_test(what_is_computed_again_can_be_stopped),
       cmocka_unit_test(scores_of_long_texts_are_theirs),
       cmocka_unit_test(a_failure_while_a_text_grows_long),
       cmocka_unit_test(an_interrupted_prefill_can_go_on),
