@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "commands/map_results.h"
 
 enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
 
@@ -285,26 +284,24 @@ Status choices_json(const Choices *choices, Buffer *out, Error *err) {
 
 /* --- one shot */
 
-static Status print(const Choices *choices, const ReplyFlags *reply, Error *err) {
+static Status write_best(const Choices *choices, const ReplyFlags *reply, Buffer *out, Error *err) {
   const Choice *best = &choices->items[choices->best];
   const bool standard = !reply->path || strcmp(reply->path, "-") == 0;
-  const ResultsOptions options = {.path = standard ? NULL : reply->path, .input = -1};
-  Buffer out = {0};
-  Results results = {0};
-  Status status = STATUS_OK;
   if (reply->json) {
-    status = buffer_append(&out, "{", 1, err);
-    if (status == STATUS_OK) status = choices_json(choices, &out, err);
-    if (status == STATUS_OK) status = buffer_append(&out, "}\n", 2, err);
-  } else {
-    status = buffer_append(&out, best->text, best->size, err);
-    if (status == STATUS_OK && standard && output_is_terminal()) status = buffer_append(&out, "\n", 1, err);
+    TRY(buffer_append(out, "{", 1, err));
+    TRY(choices_json(choices, out, err));
+    return buffer_append(out, "}\n", 2, err);
   }
-  if (status == STATUS_OK) status = results_open(&options, &results, err);
-  if (status == STATUS_OK) status = results_add(&results, 0, &out, err);
-  Status closed = results_close(&results, status ? NULL : err);
+  TRY(buffer_append(out, best->text, best->size, err));
+  return standard && output_is_terminal() ? buffer_append(out, "\n", 1, err) : STATUS_OK;
+}
+
+static Status print(const Choices *choices, const ReplyFlags *reply, Error *err) {
+  Buffer out = {0};
+  Status status = write_best(choices, reply, &out, err);
+  if (status == STATUS_OK) status = reply_write(reply, &out, err);
   buffer_release(&out);
-  return status ? status : closed;
+  return status;
 }
 
 static void print_usage(const Choices *choices) {

@@ -80,6 +80,31 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
 
 /* --- where it goes */
 
+/* The file that -o names, made anew; -1: standard output. */
+static Status open_output(const ReplyFlags *flags, int *file, Error *err) {
+  *file = -1;
+  if (!flags->path || strcmp(flags->path, "-") == 0) return STATUS_OK;
+  *file = open(flags->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+  if (*file >= 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
+}
+
+static Status close_output(const ReplyFlags *flags, int *file, Error *err) {
+  int descriptor = *file;
+  *file = -1;
+  if (descriptor < 0 || close(descriptor) == 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
+}
+
+Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err) {
+  int file;
+  TRY(open_output(flags, &file, err));
+  if (file < 0) return output_write(bytes->data, bytes->size, err);
+  Status status = descriptor_write(file, flags->path, bytes->data, bytes->size, err);
+  Status closed = close_output(flags, &file, status ? NULL : err);
+  return status ? status : closed;
+}
+
 static Status write_out(void *user, const char *bytes, size_t size, Error *err) {
   const Reply *reply = user;
   return reply->file >= 0 ? descriptor_write(reply->file, reply->flags->path, bytes, size, err)
@@ -88,11 +113,7 @@ static Status write_out(void *user, const char *bytes, size_t size, Error *err) 
 
 Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
   *reply = (Reply){.flags = flags, .assistant = a, .file = -1};
-  if (flags->path && strcmp(flags->path, "-") != 0) {
-    reply->file = open(flags->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    if (reply->file < 0)
-      return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
-  }
+  TRY(open_output(flags, &reply->file, err));
   reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
   reply->show.write = write_out;
   reply->show.user = reply;
@@ -239,12 +260,7 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
   const ReplyFlags *flags = reply->flags;
   end_progress(reply); /* of a prefill that was interrupted */
   TRY(finish(reply, prompt, n_prompt, result, err));
-  if (reply->file >= 0) {
-    int file = reply->file;
-    reply->file = -1;
-    if (close(file) != 0)
-      return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
-  }
+  TRY(close_output(flags, &reply->file, err));
   say_what_is_missing(reply, result);
   if (reply_tells_usage(flags, reply->assistant->flags)) answer_print_usage(result);
   if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;

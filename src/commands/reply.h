@@ -47,6 +47,8 @@ AnswerSink reply_sink(Reply *reply);
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err);
 void reply_release(Reply *reply);
+/* What is complete before it begins to be written: to the same place, at once. */
+Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
 /* Appends the members of an answer's object, without braces: text and thinking (NULL: none) come first. */
 typedef struct {
