@@ -94,7 +94,7 @@ ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
 objects  = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard $(1)/*.c)))
-OBJECTS_commands  := $(call objects,src/commands)
+OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
@@ -112,7 +112,8 @@ endif
 archives = $(BELOW_$(1):%=$(BUILD)/%.a)
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
 
-TESTS := $(foreach room,$(ROOMS),$(patsubst %.c,$(BUILD)/%,$(wildcard test/$(room)/test_*.c)))
+tests_of = $(patsubst %.c,$(BUILD)/%,$(wildcard test/$(1)/test_*.c test/$(1)/*/test_*.c))
+TESTS := $(foreach room,$(ROOMS),$(call tests_of,$(room)))
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard test/fuzz/fuzz_*.c))
 
 all: $(BUILD)/auk
@@ -132,11 +133,11 @@ $(BUILD)/auk: $(BUILD)/main.o $(call archives,commands) $(BUILD)/flags.cuda
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,commands)
 	$(foreach lib,$(BESIDE),$(copy_beside))
 
-# A room's archive, and its tests: test/ROOM/test_*.c, each a cmocka program.
+# A room's archive, and its tests: test/ROOM/test_*.c (and in folders of a room), each a cmocka program.
 define rules_of_room
 $(BUILD)/$(1).a: $(OBJECTS_$(1))
 	$$(Q)mkdir -p $$(@D) && rm -f $$@ && $$(AR) rcs $$@ $$^
-$(BUILD)/test/$(1)/test_%: $(BUILD)/test/$(1)/test_%.o $(call archives,$(1))
+$(call tests_of,$(1)): %: %.o $(call archives,$(1))
 	$$(Q)$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) $$(AUK_LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
 endef
 $(foreach room,$(ROOMS),$(eval $(call rules_of_room,$(room))))

@@ -20,6 +20,8 @@ MAX_COLUMNS, MAX_COLUMNS_C = 120, 110
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
 BACKEND = {"engine/backend.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
+BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "cuda/supported.h", "tokenizer",
+                  "model", "base"}
 KNOWS = {
     "base": {"base"},
     "model": {"model", "base"},
@@ -28,10 +30,16 @@ KNOWS = {
     "cpu": {"cpu"} | BACKEND,
     "cuda": {"cuda"} | BACKEND,
     "terminal": {"terminal", "base"},
-    "commands": {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "cuda/supported.h", "tokenizer",
-                 "model", "base"},
+    "commands": BELOW_COMMANDS,
+    "commands/answer": {"commands/answer"} | BELOW_COMMANDS,
+    "commands/chat": {"commands/chat", "commands/answer"} | BELOW_COMMANDS,
+    "commands/map": {"commands/map", "commands/answer"} | BELOW_COMMANDS,
+    "commands/models": {"commands/models"} | BELOW_COMMANDS,
+    "commands/shell": {"commands/shell"} | BELOW_COMMANDS,
     "main": {"commands", "base"},
 }
+# Headers that lie directly in src/commands are for all of its rooms; what lies there and is no header may know these.
+ROOMS_OF_COMMANDS = {room for room in KNOWS if room.startswith("commands/")}
 # Tests also see what their programs are linked with, and may share helpers.
 TESTS_KNOW = {"engine": {"cpu"}, "cpu": {"engine"}, "cuda": {"cpu", "engine"}, "fuzz": set().union(*KNOWS.values())}
 
@@ -81,11 +89,16 @@ def matches(pattern, text, name):
         yield f"{name}:{text.count(chr(10), 0, match.start()) + 1}", match
 
 
+def room_of_folder(folder):
+    """The longest beginning of a path that has rules of its own, or the first part: tokenizer of "tokenizer/jinja"."""
+    parts = folder.split("/")
+    rooms = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((room for room in rooms if room in KNOWS), parts[0])
+
+
 def room_of(name):
-    parts = name.split("/")
-    if parts[0] in ("src", "test"):
-        return parts[1]
-    return "main" if name == "main.c" else parts[0]
+    folder = name.rpartition("/")[0]
+    return room_of_folder(re.sub("^(src|test)/", "", folder)) if folder else "main"
 
 
 def check_includes():
@@ -93,6 +106,8 @@ def check_includes():
     for name in C_FILES:
         room, in_test = room_of(name), name.startswith("test/")
         allowed = KNOWS.get(room, set()) | (TESTS_KNOW.get(room, set()) | {"test"} if in_test else set())
+        if room == "commands" and name.endswith(".c"):
+            allowed = allowed | ROOMS_OF_COMMANDS
         for place, match in matches(r'^\s*#\s*include\s+"([^"]+)"', TEXTS[name], name):
             header = match[1]
             if "/" not in header:
@@ -100,14 +115,14 @@ def check_includes():
                     yield f'{place}: "{header}" is not in this folder; headers of a room are named "room/header.h"'
             elif ".." in header.split("/"):
                 yield f'{place}: "{header}" climbs; name it from src/ or from the root'
-            elif header.split("/")[0] not in allowed and header not in allowed:
+            elif room_of_folder(header.rpartition("/")[0]) not in allowed and header not in allowed:
                 yield f'{place}: {room} may not know "{header}"'
 
 
 def check_environment():
     """getenv stays in src/commands"""
     for name in C_FILES:
-        if room_of(name) != "commands" and not name.startswith("test/"):
+        if not name.startswith(("src/commands/", "test/")):
             for place, match in matches(r"\b(secure_)?getenv\s*\(", code_of(name), name):
                 yield f"{place}: getenv belongs in src/commands"
 

@@ -1,6 +1,6 @@
 /* content.c - see content.h.
  *
- * Called by: model/identity.c, commands/cache.c.   Calls: hash64.c, kept.c.
+ * Called by: model/identity.c, commands/answer/cache.c.   Calls: hash64.c, kept.c.
  * Always true: what is remembered was found under exactly this stamp, at a time when every later change would
  *              have made another one. */
 #include "base/content.h"

@@ -1,6 +1,6 @@
 /* kept.c - see kept.h.
  *
- * Called by: content.c, engine/prefix_store.c, commands/history.c.   Calls: file.c.
+ * Called by: content.c, engine/prefix_store.c, commands/chat/history.c.   Calls: file.c.
  * Always true: no open() waits for anybody, and no read goes through a mapping: a file that is cut while it
  *              is read is a failed read and no signal. */
 #include "base/kept.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "commands/assistant.h"
+#include "commands/answer/assistant.h"
 #include "commands/bench_kernels.h"
 #include "commands/bench_memory.h"
 #include "commands/bench_table.h"

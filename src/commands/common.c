@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "commands/hub.h"
+#include "commands/models/hub.h"
 
 int command_finish(Status status, const Error *err) {
   bool told = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;

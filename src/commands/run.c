@@ -6,13 +6,13 @@
  *              a weight is touched, and before a file is made anew. */
 #include <string.h>
 
-#include "commands/assistant.h"
-#include "commands/chat.h"
-#include "commands/choose.h"
+#include "commands/answer/assistant.h"
+#include "commands/answer/choose.h"
+#include "commands/answer/prompt.h"
+#include "commands/answer/reply.h"
+#include "commands/chat/chat.h"
 #include "commands/commands.h"
-#include "commands/map.h"
-#include "commands/prompt.h"
-#include "commands/reply.h"
+#include "commands/map/map.h"
 
 typedef struct {
   AssistantFlags assistant;

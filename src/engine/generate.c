@@ -1,6 +1,6 @@
 /* generate.c - see generate.h.
  *
- * Called by: commands/answer.c.   Calls: session.c. */
+ * Called by: commands/answer/answer.c.   Calls: session.c. */
 #include "engine/generate.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* prefix_store.c - see prefix_store.h.
  *
- * Called by: commands/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
+ * Called by: commands/answer/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
  * Always true: a hash finds a file, the ids in it decide whether it is the text's; a layer's bytes go into
  *              the session's cache only after their checksum was right, and count only when all of their
  *              block did. Blocks are marked as used in such an order that the end of a text goes before its

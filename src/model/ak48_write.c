@@ -1,6 +1,6 @@
 /* ak48_write.c - a Model as a packed file.
  *
- * Called by: commands/pack.c.   Calls: ak48.c, base/file.h.
+ * Called by: commands/models/pack.c.   Calls: ak48.c, base/file.h.
  * Two passes over the model: the first refuses by name what the file could not say, so that nothing is
  * written of such a model; the second writes. What is written reads back to the same numbers, bit for bit,
  * wherever theta and epsilon are known. Memory: one small buffer, whatever the model's size. */

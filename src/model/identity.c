@@ -1,6 +1,6 @@
 /* identity.c - see identity.h.
  *
- * Called by: commands/cache.c.   Calls: base/content.c. */
+ * Called by: commands/answer/cache.c.   Calls: base/content.c. */
 #include "model/identity.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* layers.c - see layers.h. Called by: the loaders, ak48.c, ak48_write.c, model.c, dummy.c,
- * commands/inspect.c. */
+ * commands/models/inspect.c. */
 #include "model/layers.h"
 
 #include <stdio.h>

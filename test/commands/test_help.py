@@ -46,7 +46,7 @@ def test_the_nearest_word_is_named(run, arguments, message):
 def test_every_flag_is_used_by_a_test(root, run):
     """One of its spellings at least stands in a test, other than the tests of what is made of the tables."""
     made_of_tables = {"test_help.py", "test_completions.py", "test_man.py", "test_flags.c"}
-    sources = "\n".join(path.read_text() for path in sorted((root / "test").glob("*/test_*"))
+    sources = "\n".join(path.read_text() for path in sorted((root / "test").rglob("test_*"))
                         if path.suffix in (".py", ".c") and path.name not in made_of_tables)
     used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*|(?<![\w-])-\d", sources))
     names = re.findall(r"^  (\w+) +\w", run("--help").stdout.decode().split("Commands:\n")[1], re.MULTILINE)

@@ -492,7 +492,8 @@ static bool watch_again(void *user, int done, int total) {
   return w->stop_at < 0 || done < w->stop_at;
 }
 
-/* Who watches is told how far it is, and may stop it; what is computed afterwards is as if nothing had been. */
+/* Who watches is told how far it is, and may stop it; what is computed afterwards is as if nothing had been
+ * stopped. */
 static void what_is_computed_again_can_be_stopped(void **state) {
   (void)state;
   int32_t ids[FAKE_POSITIONS];

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
-#include "commands/conversation_file.h"
+#include "commands/chat/conversation_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
 #include <fcntl.h>
 
 #include "base/utf8.h"
-#include "commands/map_prompt.h"
-#include "commands/map_results.h"
+#include "commands/map/map_prompt.h"
+#include "commands/map/map_results.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

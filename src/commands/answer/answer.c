@@ -1,0 +1,244 @@
+/* answer.c - assistant_answer(): tokens to thought and answer, until something ends them; see assistant.h.
+ *
+ * Called by: run.c, map.c, chat.c.   Calls: session.c, generate.c, thinking.c, stop.c, the tokenizer.
+ * Always true: a token's text goes through the stream (whole characters), the splitter (thought or answer),
+ *              for the answer through the stop strings, and to the sink: each holds back only what the next
+ *              token decides. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "commands/answer/assistant.h"
+#include "commands/answer/repetition.h"
+#include "commands/answer/stop.h"
+#include "commands/answer/thinking.h"
+
+typedef struct {
+  const Assistant *assistant;
+  const AnswerSink *sink;
+  AnswerResult *result;
+  TokenizerStream *stream;
+  ThinkingSplitter splitter;
+  StopFilter stop;
+  Buffer text, thought, answer, shown; /* of one token */
+  IdList closing;                      /* tokens that close a thought, made when first needed */
+  size_t n_closing;                    /* of these: still to come */
+  int budget;                          /* tokens of thought; -1: no limit, or it was closed */
+  bool stopped;                        /* by the sink */
+  Repetition repetition;
+  bool circles; /* that ends it */
+} Answer;
+
+/* --- thoughts */
+
+/* Whether the ids end in an opened thought: their text does, but for white space. */
+static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, bool *inside, Error *err) {
+  *inside = false;
+  if (!a->thinking.open) return STATUS_OK;
+  size_t length = strlen(a->thinking.open), last = length + 8; /* a token is a byte at least */
+  if (last > n) last = n;
+  Buffer text = {0};
+  Status status = tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err);
+  while (text.size && strchr(" \t\r\n", text.data[text.size - 1])) text.size--;
+  *inside = text.size >= length && memcmp(text.data + text.size - length, a->thinking.open, length) == 0;
+  buffer_release(&text);
+  return status;
+}
+
+/* Appends the ids of the closing mark as templates write it, with its line to itself and an empty one behind
+ * it, behind `before`. */
+static Status encode_closing(const Assistant *a, const char *before, const char *mark, IdList *ids,
+                             Error *err) {
+  const PromptPiece pieces[] = {
+      {before, strlen(before), true}, {"\n", 1, true}, {mark, strlen(mark), true}, {"\n\n", 2, true}};
+  return tokenizer_encode_pieces(a->tokenizer, pieces, sizeof pieces / sizeof *pieces, false, ids, err);
+}
+
+/* What a tokenizer puts at the beginning of a text (a space) does not belong here: so the ids behind a letter
+ * are taken, where they are its own ids and others. */
+static Status make_closing(Answer *answer, Error *err) {
+  const Assistant *a = answer->assistant;
+  IdList letter = {0}, whole = {0};
+  Status status = tokenizer_encode(a->tokenizer, "a", 1, (EncodeOptions){0}, &letter, err);
+  if (status == STATUS_OK) status = encode_closing(a, "a", a->thinking.close, &whole, err);
+  size_t n = letter.count;
+  bool apart = n < whole.count && (n == 0 || memcmp(letter.ids, whole.ids, n * sizeof *whole.ids) == 0);
+  for (size_t i = n; apart && i < whole.count && status == STATUS_OK; i++)
+    status = id_list_append(&answer->closing, whole.ids[i], err);
+  if (!apart && status == STATUS_OK) status = encode_closing(a, "", a->thinking.close, &answer->closing, err);
+  id_list_release(&letter);
+  id_list_release(&whole);
+  return status;
+}
+
+/* Closes a thought whose budget is used up: `forced` come next. */
+static Status limit_thought(Answer *answer, const int32_t **forced, int *n_forced, Error *err) {
+  if (answer->splitter.state != THINKING_INSIDE) return STATUS_OK;
+  if (answer->budget < 0 || answer->result->n_thought < answer->budget) return STATUS_OK;
+  answer->budget = -1;
+  TRY(make_closing(answer, err));
+  answer->n_closing = answer->closing.count;
+  *forced = answer->closing.ids;
+  *n_forced = (int)answer->closing.count;
+  return STATUS_OK;
+}
+
+/* --- text */
+
+static Status pass_on(Answer *answer, TextKind kind, Buffer *text, Error *err) {
+  Status status = STATUS_OK;
+  if (text->size && !answer->stopped)
+    status = answer->sink->text(answer->sink->user, kind, text->data, text->size, &answer->stopped, err);
+  text->size = 0;
+  return status;
+}
+
+/* Sends the text of a token (of the end: what was held back) through splitter and stop strings. */
+static Status take_text(Answer *answer, bool end, Error *err) {
+  ThinkingSplitter *splitter = &answer->splitter;
+  TRY(thinking_push(splitter, answer->text.data, answer->text.size, &answer->thought, &answer->answer, err));
+  if (end) TRY(thinking_end(splitter, &answer->thought, &answer->answer, err));
+  answer->text.size = 0;
+  TRY(pass_on(answer, TEXT_THOUGHT, &answer->thought, err));
+  TRY(stop_filter_push(&answer->stop, answer->answer.data, answer->answer.size, &answer->shown, err));
+  if (end && !answer->stop.stopped) TRY(stop_filter_end(&answer->stop, &answer->shown, err));
+  answer->answer.size = 0;
+  return pass_on(answer, TEXT_ANSWER, &answer->shown, err);
+}
+
+/* Special tokens have no text, but those that are marks of a thought. */
+static bool has_text(const Assistant *a, int32_t id) {
+  if (!tokenizer_is_special(a->tokenizer, id)) return true;
+  return a->thinking.open && (id == tokenizer_find(a->tokenizer, a->thinking.open) ||
+                              id == tokenizer_find(a->tokenizer, a->thinking.close));
+}
+
+/* Who says how long an answer, or its thought, may be means it. */
+static bool obeys_repetition(const Answer *answer) {
+  const Assistant *a = answer->assistant;
+  bool thought_will_close = answer->splitter.state == THINKING_INSIDE && answer->budget >= 0;
+  return a->max_tokens < 0 && !a->flags->answer.ignore_eos && !thought_will_close;
+}
+
+static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) {
+  Answer *answer = user;
+  if (answer->sink->token) TRY(answer->sink->token(answer->sink->user, id, err));
+  bool inside = answer->splitter.state == THINKING_INSIDE;
+  if (has_text(answer->assistant, id)) TRY(tokenizer_stream_push(answer->stream, id, &answer->text, err));
+  TRY(take_text(answer, false, err));
+  if (answer->n_closing) {
+    answer->n_closing--;
+  } else if (inside && answer->splitter.state == THINKING_INSIDE) {
+    answer->result->n_thought++;
+  }
+  if (answer->splitter.state == THINKING_INSIDE) answer->result->thought = true;
+  answer->circles = obeys_repetition(answer) && repetition_push(&answer->repetition, id);
+  reply->stop = answer->stop.stopped || answer->stopped || answer->circles;
+  return reply->stop ? STATUS_OK : limit_thought(answer, &reply->forced, &reply->n_forced, err);
+}
+
+static Status finish_text(Answer *answer, Error *err) {
+  if (answer->stop.stopped || answer->stopped) return STATUS_OK;
+  answer->result->in_thought = answer->splitter.state == THINKING_INSIDE;
+  TRY(tokenizer_stream_end(answer->stream, &answer->text, err));
+  return take_text(answer, true, err);
+}
+
+/* --- the answer */
+
+static bool prefilling(void *user, int done, int total) {
+  const Answer *answer = user;
+  if (answer->sink->prefilling) answer->sink->prefilling(answer->sink->user, done, total);
+  return !*answer->assistant->interrupted;
+}
+
+static Status begin(Answer *answer, const int32_t *ids, size_t n, Error *err) {
+  const Assistant *a = answer->assistant;
+  bool inside;
+  TRY(ends_in_thought(a, ids, n, &inside, err));
+  thinking_begin(&answer->splitter, a->thinking.open, a->thinking.close, inside);
+  answer->budget = a->think == THINK_NO && !a->thinking.can_switch ? 0 : a->think_budget;
+  answer->result->thought = inside;
+  answer->stop.strings = a->flags->answer.stops.items;
+  answer->stop.n_strings = a->flags->answer.stops.count;
+  return tokenizer_stream_open(a->tokenizer, false, &answer->stream, err);
+}
+
+static Status prefill(Answer *answer, const int32_t *ids, int n, Error *err) {
+  const Assistant *a = answer->assistant;
+  double start = clock_ms();
+  cache_restore(a->cache, a->session, ids, n);
+  answer->result->n_reused = session_common(a->session, ids, n);
+  TRY(session_set_sampler(a->session, &a->sampler, err));
+  Status status = session_sync(a->session, ids, n, prefilling, answer, err);
+  if (status == STATUS_OK) cache_prefilled(a->cache, n);
+  answer->result->prefill_ms = clock_ms() - start;
+  return status;
+}
+
+static Status generate_answer(Answer *answer, Error *err) {
+  const Assistant *a = answer->assistant;
+  GenerateOptions options = {
+      .max_tokens = a->max_tokens,
+      .eos = a->ends.ids,
+      .n_eos = (int)a->ends.count,
+      .ignore_eos = a->flags->answer.ignore_eos,
+      .interrupted = a->interrupted,
+  };
+  TRY(limit_thought(answer, &options.forced, &options.n_forced, err));
+  GenerateResult generated = {0};
+  session_watch(a->session, prefilling, answer);
+  Status status = generate(a->session, &options, take_token, answer, &generated, err);
+  session_watch(a->session, NULL, NULL);
+  answer->result->reason = answer->circles ? FINISH_REPETITION : generated.reason;
+  answer->result->n_generated = generated.n_generated;
+  answer->result->first_token_ms = generated.first_token_ms;
+  answer->result->decode_ms = generated.decode_ms;
+  return status ? status : finish_text(answer, err);
+}
+
+static void release(Answer *answer) {
+  tokenizer_stream_close(answer->stream);
+  thinking_release(&answer->splitter);
+  stop_filter_release(&answer->stop);
+  buffer_release(&answer->text);
+  buffer_release(&answer->thought);
+  buffer_release(&answer->answer);
+  buffer_release(&answer->shown);
+  id_list_release(&answer->closing);
+}
+
+Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const AnswerSink *sink,
+                        AnswerResult *result, Error *err) {
+  *result = (AnswerResult){.reason = FINISH_INTERRUPTED, .n_prompt = (int)n};
+  TRY(assistant_check_prompt(a, n, session_context(a->session), err));
+  Answer answer = {.assistant = a, .sink = sink, .result = result};
+  Status status = begin(&answer, ids, n, err);
+  if (status == STATUS_OK) status = prefill(&answer, ids, (int)n, err);
+  if (status == STATUS_OK) status = generate_answer(&answer, err);
+  release(&answer);
+  return status == STATUS_INTERRUPTED ? STATUS_OK : status;
+}
+
+/* --- what it took */
+
+static double per_second(int n, double ms) {
+  return n > 0 && ms > 0 ? n * 1e3 / ms : 0;
+}
+
+bool answer_was_cut(const AnswerResult *result) {
+  return result->reason == FINISH_LENGTH || result->reason == FINISH_CONTEXT ||
+         result->reason == FINISH_REPETITION;
+}
+
+void answer_print_usage(const AnswerResult *result) {
+  int n_new = result->n_prompt - result->n_reused, n = result->n_generated;
+  char reused[48] = "", thought[48] = "";
+  if (result->n_reused) snprintf(reused, sizeof reused, " (%d known)", result->n_reused);
+  if (result->thought) snprintf(thought, sizeof thought, " (%d of thought)", result->n_thought);
+  fprintf(stderr,
+          "auk: prompt %d tokens%s, %.1f ms (%.1f/s); answer %d tokens%s, %.1f ms (%.1f/s); end: %s\n",
+          result->n_prompt, reused, result->prefill_ms, per_second(n_new, result->prefill_ms), n, thought,
+          result->first_token_ms + result->decode_ms, per_second(n - 1, result->decode_ms),
+          finish_name(result->reason));
+}

@@ -1,0 +1,315 @@
+/* assistant.c - see assistant.h: opening, prompts, context.
+ *
+ * Called by: run.c, map.c, choose.c, chat.c.   Calls: model, tokenizer, chat template, device, session. */
+#include "commands/answer/assistant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/output.h"
+#include "base/utf8.h"
+
+/* --- the flags */
+
+const AssistantFlags assistant_defaults = {
+    .chat = {.think_budget = -1},
+    .answer = {.max_tokens = -1, .context = NOT_GIVEN},
+    .sampling = SAMPLING_NOT_GIVEN,
+};
+
+const Flag chat_flags[] = {
+    FLAG_STRING("-sys, --system-prompt", "TEXT", ChatFlags, system,
+                "what the model is told before the prompt"),
+    FLAG_FILE("-sysf, --system-prompt-file", "FILE", ChatFlags, system_file, "the same from a file"),
+    FLAG_SWITCH("--think", ChatFlags, think, "the model thinks first, where its template leaves the choice"),
+    FLAG_SWITCH("--no-think", ChatFlags, no_think,
+                "it does not: by its template, or its thought is closed as soon as it begins"),
+    FLAG_INT("--think-budget, --reasoning-budget", "N", ChatFlags, think_budget, -1, INT_MAX,
+             "a thought of N tokens is closed, and the answer begins (default -1: no limit)"),
+    FLAG_SWITCH("--hide-thinking, --hidethinking", ChatFlags, hide_thinking,
+                "no thoughts on a terminal, nor with --json"),
+    FLAG_SWITCH("--show-thinking", ChatFlags, show_thinking,
+                "thoughts also where standard output is no terminal, between the model's own marks"),
+    FLAG_FILE_OR(
+        CHAT_BUILTINS, "--chat-template, --chat-template-file", "NAME|FILE", ChatFlags, chat_template,
+        "chatml, llama2, llama3, mistral, deepseek, gemma, phi, or a file with a Jinja template (default: "
+        "the model's own)"),
+    FLAG_SWITCH("--raw, -no-cnv, --ignore-chat-template", ChatFlags, raw,
+                "no chat format: the text as it is"),
+    FLAG_SWITCH("--parse-special", ChatFlags, parse_special,
+                "text like <|im_end|> in the prompt is the special token; without it, it is ordinary text"),
+};
+const Flag answer_flags[] = {
+    FLAG_INT("-n, --predict, --n-predict, --max-tokens, --max-new-tokens", "N", AnswerFlags, max_tokens, -1,
+             INT_MAX,
+             "tokens to answer with at most (default -1: until the model ends, the context is full, or the "
+             "answer has gone in circles for a thousand tokens)"),
+    FLAG_INT("-c, --ctx-size", "N", AnswerFlags, context, 0, INT_MAX,
+             "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
+             "the free memory holds)"),
+    FLAG_STRINGS("--stop, -r, --reverse-prompt", "TEXT", AnswerFlags, stops,
+                 "ends the answer before this text; may be repeated"),
+    FLAG_SWITCH("--ignore-eos", AnswerFlags, ignore_eos, "goes on behind end tokens"),
+    FLAG_SWITCH("-v, --verbose", AnswerFlags, verbose, "settings and statistics to standard error"),
+};
+const Flag sampling_flags[] = {
+    FLAG_DOUBLE("--temp, --temperature", "X", SamplingFlags, temperature, 0, 1000,
+                "0: always the likeliest token"),
+    FLAG_INT("--top-k", "N", SamplingFlags, top_k, 0, INT_MAX, "only the N likeliest; 0: off"),
+    FLAG_DOUBLE("--top-p", "X", SamplingFlags, top_p, 0, 1,
+                "only the likeliest that together reach X; 1: off"),
+    FLAG_DOUBLE("--min-p", "X", SamplingFlags, min_p, 0, 1,
+                "only those at least X times as likely as the likeliest; 0: off"),
+    FLAG_DOUBLE("--repeat-penalty, --repetition-penalty", "X", SamplingFlags, repetition_penalty, 0.001, 1000,
+                "of tokens in prompt or answer; 1: off"),
+    FLAG_DOUBLE("--presence-penalty", "X", SamplingFlags, presence_penalty, -1000, 1000,
+                "of tokens in the answer (default 0: off)"),
+    FLAG_DOUBLE("--frequency-penalty", "X", SamplingFlags, frequency_penalty, -1000, 1000,
+                "of tokens in the answer, for each time (default 0: off)"),
+    FLAG_SEED("-s, --seed", SamplingFlags, seed,
+              "the same seed gives the same answer (default -1: a new one each time)"),
+};
+
+void assistant_flags_release(AssistantFlags *flags) {
+  string_list_release(&flags->answer.stops);
+}
+
+/* --- what to sample with, where to end */
+
+static double given_or(double flag, double otherwise) {
+  return isnan(flag) ? otherwise : flag;
+}
+
+SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults) {
+  return (SamplerSettings){
+      .temperature = given_or(flags->temperature, defaults->do_sample ? defaults->temperature : 0),
+      .top_k = flags->top_k == NOT_GIVEN ? defaults->top_k : flags->top_k,
+      .top_p = given_or(flags->top_p, defaults->top_p),
+      .min_p = given_or(flags->min_p, defaults->min_p),
+      .repetition_penalty = given_or(flags->repetition_penalty, defaults->repetition_penalty),
+      .presence_penalty = flags->presence_penalty,
+      .frequency_penalty = flags->frequency_penalty,
+      .seed = flags->seed.value,
+  };
+}
+
+static Status choose_sampler(Assistant *a, Error *err) {
+  const SamplingFlags *flags = &a->flags->sampling;
+  a->sampler = sampling_settings(flags, &a->model->config.generation);
+  return flags->seed.given ? STATUS_OK : random_seed(&a->sampler.seed, err);
+}
+
+static Status add_end(Assistant *a, const char *content, Error *err) {
+  int32_t id = tokenizer_find(a->tokenizer, content);
+  return id >= 0 && tokenizer_is_special(a->tokenizer, id) ? id_list_append(&a->ends, id, err) : STATUS_OK;
+}
+
+/* The checkpoint's end tokens, the chat template's, and every --stop that is a special token itself, which
+ * never shows up as text. A checkpoint that names none (a packed file alone) ends where its tokenizer's usual
+ * ones are. */
+static Status choose_ends(Assistant *a, Error *err) {
+  static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"};
+  const ModelConfig *config = &a->model->config;
+  for (int i = 0; i < config->n_eos; i++) TRY(id_list_append(&a->ends, config->eos[i], err));
+  for (size_t i = 0; i < sizeof usual / sizeof *usual && config->n_eos == 0; i++)
+    TRY(add_end(a, usual[i], err));
+  if (a->chat) TRY(chat_ends(a->chat, a->tokenizer, &a->ends, err));
+  const StringList *stops = &a->flags->answer.stops;
+  for (size_t i = 0; i < stops->count; i++) {
+    if (!*stops->items[i]) return error_set(err, STATUS_USAGE, "--stop is empty");
+    TRY(add_end(a, stops->items[i], err));
+  }
+  return STATUS_OK;
+}
+
+/* --- the chat */
+
+static Status read_system(Assistant *a, Error *err) {
+  const ChatFlags *flags = &a->flags->chat;
+  a->has_system = flags->system || flags->system_file;
+  if (flags->system) {
+    TRY(text_check("-sys", flags->system, err));
+    return buffer_append_string(&a->system, flags->system, err);
+  }
+  if (!flags->system_file) return STATUS_OK;
+  TRY(text_read(flags->system_file, &a->system, err));
+  text_drop_newline(&a->system);
+  return STATUS_OK;
+}
+
+/* The folder with the template: the checkpoint's, or the one that a packed file lies in. */
+static Status open_template(Assistant *a, Error *err) {
+  const char *choice = a->flags->chat.chat_template;
+  if (a->model->layout == LAYOUT_HF_DIRECTORY)
+    return chat_open(a->model_path, choice, a->tokenizer, &a->chat, err);
+  const char *slash = strrchr(a->model_path, '/');
+  Buffer folder = {0};
+  Status status = slash ? buffer_append(&folder, a->model_path, (size_t)(slash - a->model_path) + 1, err)
+                        : buffer_append(&folder, "./", 2, err);
+  if (status == STATUS_OK) status = buffer_append(&folder, "", 1, err);
+  if (status == STATUS_OK) status = chat_open(folder.data, choice, a->tokenizer, &a->chat, err);
+  buffer_release(&folder);
+  return status;
+}
+
+static Status open_chat(Assistant *a, Error *err) {
+  const ChatFlags *flags = &a->flags->chat;
+  a->think = flags->think ? THINK_YES : flags->no_think ? THINK_NO : THINK_UNSAID;
+  a->think_budget = flags->think_budget;
+  if (flags->raw) return STATUS_OK;
+  TRY(open_template(a, err));
+  if (a->chat) {
+    a->thinking = chat_thinking(a->chat, a->tokenizer);
+  } else if (flags->system || flags->system_file) {
+    return error_set(err, STATUS_USAGE,
+                     "-sys needs a chat format, and %s has no chat template (--chat-template names one)",
+                     a->model_path);
+  }
+  const char *missing = a->chat ? chat_missing_control(a->chat, a->tokenizer) : NULL;
+  if (missing)
+    fprintf(stderr,
+            "auk: --chat-template %s: this model's vocabulary has no %s, which it reads as ordinary text\n",
+            flags->chat_template, missing);
+  if (flags->think && !a->thinking.open)
+    fprintf(stderr, "auk: --think: the chat template of this model knows no thinking\n");
+  return read_system(a, err);
+}
+
+Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
+  a->flags = flags;
+  a->max_tokens = flags->answer.max_tokens;
+  a->interrupted = interrupt_catch();
+  TRY(model_flags_path(&flags->model, &a->model_path, err));
+  TRY(device_choose(&flags->device, &a->device, err));
+  TRY(model_flags_open(&flags->model, &a->model, err));
+  TRY(device_fit(&a->device, a->model, err));
+  TRY(model_tokenizer_open(a->model, a->model_path, &a->tokenizer, err));
+  TRY(open_chat(a, err));
+  TRY(choose_ends(a, err));
+  a->session_options.kv = (KvType)flags->device.kv;
+  const CacheUse use = {
+      a->model, a->model_path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
+  TRY(cache_open(&flags->cache, &use, &a->cache, err));
+  return choose_sampler(a, err);
+}
+
+void assistant_release(Assistant *a) {
+  cache_close(a->cache, a->session);
+  session_close(a->session);
+  device_release(&a->device);
+  id_list_release(&a->ends);
+  buffer_release(&a->system);
+  chat_close(a->chat);
+  tokenizer_close(a->tokenizer);
+  model_close(a->model);
+  free(a->model_path);
+  *a = (Assistant){0};
+}
+
+/* --- prompts */
+
+static Status encode_chat(const Assistant *a, const ChatMessage *messages, size_t n_messages, IdList *ids,
+                          Error *err) {
+  bool trusted = a->flags->chat.parse_special;
+  ChatOptions options = {.add_generation_prompt = true, .think = a->think, .trusted = trusted};
+  TrustedText text = {0};
+  Status status = chat_render(a->chat, messages, n_messages, options, &text, err);
+  if (status == STATUS_OK) status = chat_encode(a->tokenizer, &text, trusted, ids, err);
+  trusted_text_release(&text);
+  return status;
+}
+
+Status assistant_encode(const Assistant *a, const ChatMessage *messages, size_t n_messages, IdList *ids,
+                        Error *err) {
+  size_t before = ids->count;
+  if (a->chat) {
+    TRY(encode_chat(a, messages, n_messages, ids, err));
+  } else if (n_messages) {
+    const ChatMessage *last = &messages[n_messages - 1];
+    EncodeOptions options = {.add_special = true, .parse_special = a->flags->chat.parse_special};
+    TRY(tokenizer_encode(a->tokenizer, last->text ? last->text : "", last->size, options, ids, err));
+  }
+  if (ids->count == before) return error_set(err, STATUS_USAGE, "the prompt is empty: it has no tokens");
+  return ids_check(a->model, ids->ids + before, ids->count - before, "the prompt", IDS_ENCODED, err);
+}
+
+Status assistant_encode_prompt(const Assistant *a, const char *text, size_t size, IdList *ids, Error *err) {
+  const ChatMessage messages[] = {
+      {.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size},
+      {.role = "user", .text = text ? text : "", .size = size},
+  };
+  size_t skip = a->has_system ? 0 : 1;
+  return assistant_encode(a, messages + skip, 2 - skip, ids, err);
+}
+
+/* --- how long a context */
+
+/* The longest context, up to the model's, whose state takes at most half of the memory that the weights
+ * leave. */
+static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
+  DeviceMemory memory;
+  TRY(device_memory(&a->device, a->model, &memory, err));
+  size_t half = memory.free_bytes > memory.weights ? (memory.free_bytes - memory.weights) / 2 : 0;
+  const ModelConfig *config = &a->model->config;
+  const Backend *backend = a->device.backend;
+  SessionOptions options = a->session_options;
+  int low = 1, high = config->max_position;
+  while (low < high) {
+    int middle = low + (high - low + 1) / 2;
+    options.n_ctx = middle;
+    StateOptions sizes = session_sizes(&options, backend, config);
+    if (backend->state_bytes(config, &sizes) <= half) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  *n_ctx = low;
+  return STATUS_OK;
+}
+
+Status assistant_context(const Assistant *a, size_t n_prompt, int *n_ctx, Error *err) {
+  const int asked = a->flags->answer.context, maximum = a->model->config.max_position;
+  if (asked > maximum)
+    return error_set(err, STATUS_USAGE, "-c is %d, more than the %d positions of %s", asked, maximum,
+                     a->model_path);
+  *n_ctx = asked > 0 ? asked : maximum;
+  if (asked != NOT_GIVEN) return STATUS_OK;
+  TRY(roomy_context(a, n_ctx, err));
+  /* Where memory is short, that it is short is to be said, not that the prompt is long. */
+  size_t least = n_prompt + 256 < (size_t)maximum ? n_prompt + 256 : (size_t)maximum;
+  if ((size_t)*n_ctx < least) *n_ctx = (int)least;
+  return STATUS_OK;
+}
+
+Status assistant_check_prompt(const Assistant *a, size_t n_prompt, int n_ctx, Error *err) {
+  if (n_prompt <= (size_t)n_ctx) return STATUS_OK;
+  const int maximum = a->model->config.max_position;
+  return error_set(err, STATUS_USAGE,
+                   "the prompt has %zu tokens, the context %d (the model's maximum is %d%s)", n_prompt, n_ctx,
+                   maximum, n_ctx < maximum ? "; -c N sets it" : "");
+}
+
+Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
+  SessionOptions *options = &a->session_options;
+  TRY(assistant_context(a, n_prompt, &options->n_ctx, err));
+  TRY(assistant_check_prompt(a, n_prompt, options->n_ctx, err));
+  options->sampler = a->sampler;
+  StateOptions sizes = session_sizes(options, a->device.backend, &a->model->config);
+  TRY(device_check_memory(&a->device, a->model, &sizes, err));
+  if (a->flags->answer.verbose) assistant_print_settings(a);
+  TRY(device_load(&a->device, a->model, err));
+  return session_open(a->device.backend, a->device.loaded, a->model, options, &a->session, err);
+}
+
+void assistant_print_settings(const Assistant *a) {
+  const SamplerSettings *s = &a->sampler;
+  fprintf(
+      stderr,
+      "auk: %s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
+      "penalty %g, seed %llu\n",
+      a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,
+      a->chat ? chat_source(a->chat) : "none", s->temperature, s->top_k, s->top_p, s->min_p,
+      s->repetition_penalty, (unsigned long long)s->seed);
+}

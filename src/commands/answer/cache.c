@@ -1,0 +1,251 @@
+/* cache.c - see cache.h.
+ *
+ * Called by: assistant.c, answer.c.   Calls: prefix_store.c, model/identity.c.
+ * Always true: no file is used before the content of the weights is known, which takes reading them once: the
+ *              first use of a checkpoint does that at its end, where nobody waits for a token. */
+#include "commands/answer/cache.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__GLIBC__)
+#include <gnu/libc-version.h>
+#endif
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/output.h"
+#include "base/size_text.h"
+#include "commands/auk_directory.h"
+#include "engine/prefix_store.h"
+#include "model/identity.h"
+
+static const uint64_t DEFAULT_LIMIT = (uint64_t)10 << 30;
+
+const Flag cache_flags[] = {
+    FLAG_SWITCH("--cache", CacheFlags, on,
+                "keeps the keys and values of prompts of 256 tokens or more on disk, so that what a later "
+                "prompt begins with in common is not prefilled again"),
+    FLAG_DIRECTORY("--cache-dir", "DIR", CacheFlags, directory,
+                   "likewise, there (default $XDG_CACHE_HOME/auk, or ~/.cache/auk)"),
+    FLAG_STRING("--cache-limit", "SIZE", CacheFlags, limit,
+                "what it may take, as in 500M or 20G (default 10G): what was unused the longest goes first"),
+    FLAG_SWITCH("--no-cache", CacheFlags, off, "takes the flags above back"),
+};
+
+struct Cache {
+  CacheUse use;
+  char *directory;
+  uint64_t limit;
+  PrefixStore *store; /* NULL: not asked for yet, or what would be its key is not known */
+  char key[512];
+  bool useless;    /* nothing can be done, and that has been told */
+  bool many;       /* prompts come by the thousand */
+  int n_shared;    /* of those: tokens that the first two begin with; 0: there were no two yet */
+  int n_prefilled; /* the session's first tokens that are to be kept */
+};
+
+/* --- what people write */
+
+/* A number, and K, M, G or T for powers of 1024; B or iB may follow. */
+static Status parse_limit(const char *text, uint64_t *bytes, Error *err) {
+  static const char letters[] = "KMGT";
+  char *end;
+  double value = *text >= '0' && *text <= '9' ? strtod(text, &end) : NAN;
+  const char *letter = isnan(value) || !*end ? NULL : strchr(letters, *end & ~0x20);
+  const char *rest = isnan(value) ? text : letter ? end + 1 : end;
+  if (letter) value = ldexp(value, 10 * (int)(letter - letters + 1));
+  bool whole = !isnan(value) && (!*rest || strcmp(rest, "B") == 0 || (letter && strcmp(rest, "iB") == 0));
+  if (!whole || !(value < 0x1p63))
+    return error_set(err, STATUS_USAGE, "--cache-limit is \"%s\", expected a size such as 500M or 20G", text);
+  *bytes = (uint64_t)value;
+  return STATUS_OK;
+}
+
+Status cache_directory(const char *flag, char **directory, Error *err) {
+  *directory = NULL;
+  if (flag && !*flag) return error_set(err, STATUS_USAGE, "--cache-dir is empty");
+  if (flag) {
+    *directory = path_join("", flag, err); /* a copy */
+    return *directory ? STATUS_OK : STATUS_FAILED;
+  }
+  TRY(auk_directory("XDG_CACHE_HOME", ".cache", directory, err));
+  if (*directory) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "neither XDG_CACHE_HOME nor HOME says where the cache is: --cache-dir DIR names it");
+}
+
+static void tell(void *user, const char *text) {
+  const Cache *cache = user;
+  if (cache->use.verbose) fprintf(stderr, "auk: cache: %s\n", text);
+}
+
+/* --- opening */
+
+Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **out, Error *err) {
+  *out = NULL;
+  uint64_t limit = DEFAULT_LIMIT;
+  if (flags->limit) TRY(parse_limit(flags->limit, &limit, err));
+  if (flags->off || !(flags->on || flags->directory || flags->limit)) return STATUS_OK;
+  Cache *cache = mem_alloc(1, sizeof *cache, "a cache", err);
+  if (!cache) return STATUS_FAILED;
+  *cache = (Cache){.use = *use, .limit = limit};
+  Status status = cache_directory(flags->directory, &cache->directory, err);
+  if (status == STATUS_OK)
+    *out = cache;
+  else
+    free(cache);
+  return status;
+}
+
+/* Which program this is: another build may round otherwise. */
+static Status program_content(const ContentSearch *search, ContentHash *hash, bool *known, Error *err) {
+  MappedFile file;
+  TRY(file_map("/proc/self/exe", STATUS_FAILED, &file, err));
+  Status status = content_of_file(&file, search, hash, known, err);
+  file_unmap(&file);
+  return status;
+}
+
+static const char *library_version(void) {
+#if defined(__GLIBC__)
+  return gnu_get_libc_version(); /* its sines and cosines are in every key */
+#else
+  return "unknown";
+#endif
+}
+
+/* Everything that decides the bits of keys and values but the ids. */
+static Status make_key(Cache *cache, bool may_read, bool *known, Error *err) {
+  const CacheUse *use = &cache->use;
+  const Device *device = use->device;
+  ContentSearch search = {cache->directory, may_read, device->options.n_threads, use->interrupted};
+  ContentHash program, model;
+  char arithmetic[256];
+  TRY(program_content(&search, &program, known, err));
+  if (*known) TRY(model_content(use->model, &search, &model, known, err));
+  if (!*known) return STATUS_OK;
+  TRY(device->backend->arithmetic(device->loaded, arithmetic, sizeof arithmetic, err));
+  snprintf(cache->key, sizeof cache->key,
+           "auk %s\nprogram %016llx%016llx\nlibrary %s\nmodel %016llx%016llx\nbackend %s: %s\nkv %s\n",
+           AUK_VERSION, (unsigned long long)program.a, (unsigned long long)program.b, library_version(),
+           (unsigned long long)model.a, (unsigned long long)model.b, device->backend->name, arithmetic,
+           use->kv == KV_F16 ? "f16" : "f32");
+  return STATUS_OK;
+}
+
+/* The end of the path: what of it fits into a file's head. */
+static const char *label_of(const char *path) {
+  size_t length = strlen(path);
+  if (length < PREFIX_LABEL) return path;
+  const char *label = path + length - (PREFIX_LABEL - 1);
+  while ((*label & 0xc0) == 0x80) label++; /* not from within a character */
+  return label;
+}
+
+/* Opens the store, where that can be done without reading the weights or may_read. */
+static Status open_store(Cache *cache, bool may_read, Error *err) {
+  if (cache->store || cache->useless) return STATUS_OK;
+  if (!cache->use.device->backend->arithmetic || cache->use.model->dummy) {
+    cache->useless = true;
+    return error_set(err, STATUS_FAILED, "not for this device or model");
+  }
+  bool known;
+  TRY(make_key(cache, may_read, &known, err));
+  if (!known && may_read)
+    return error_set(err, STATUS_FAILED, "%s has changed since it was opened: nothing is kept",
+                     cache->use.model_path);
+  if (!known) return STATUS_OK;
+  const PrefixStoreOptions options = {.directory = cache->directory,
+                                      .key = cache->key,
+                                      .label = label_of(cache->use.model_path),
+                                      .limit_bytes = cache->limit,
+                                      .n_threads = cache->use.device->options.n_threads,
+                                      .note = tell,
+                                      .user = cache};
+  return prefix_store_open(&options, &cache->store, err);
+}
+
+/* --- keeping */
+
+static const char *plural(int n) {
+  return n == 1 ? "" : "s";
+}
+
+static void save(Cache *cache, Session *session, int n) {
+  if (!cache->store || n < PREFIX_MIN_TOKENS || n > session_length(session)) return;
+  Error err = {{0}};
+  PrefixReport report = {0};
+  double start = clock_ms();
+  Status status = model_is_unchanged(cache->use.model)
+                      ? prefix_store_save(cache->store, session, n, &report, &err)
+                      : error_set(&err, STATUS_FAILED, "%s has changed since it was opened: nothing is kept",
+                                  cache->use.model_path);
+  if (status != STATUS_OK) tell(cache, err.text);
+  if (report.n_files == 0 || !cache->use.verbose) return;
+  fprintf(stderr, "auk: cache: %d tokens saved in %.1f ms (%d file%s, %s)", report.n_tokens,
+          clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
+  if (report.n_removed)
+    fprintf(stderr, ", %d old file%s removed", report.n_removed, plural(report.n_removed));
+  fprintf(stderr, "\n");
+}
+
+/* Where another text takes the place of one that is not kept yet: what both begin with is what others may
+ * begin with too. The rest is kept only at the end, or a chat that slides along would write all of it each
+ * time. */
+static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
+  int common = session_common(session, ids, n);
+  bool second = cache->many && cache->n_shared == 0;
+  if (cache->n_prefilled == 0) return;
+  if (second || (!cache->many && cache->n_prefilled - common >= PREFIX_MIN_NEW)) save(cache, session, common);
+  if (second) cache->n_shared = common;
+}
+
+void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
+  if (!cache) return;
+  Error err = {{0}};
+  PrefixReport report = {0};
+  bool first = !cache->store && cache->n_prefilled == 0;
+  if (first && open_store(cache, false, &err) != STATUS_OK) tell(cache, err.text);
+  save_before(cache, session, ids, n);
+  cache->n_prefilled = 0;
+  if (!cache->store || cache->n_shared) return;
+  double start = clock_ms();
+  if (prefix_store_restore(cache->store, session, ids, n, &report, &err) != STATUS_OK) tell(cache, err.text);
+  if (report.n_tokens && cache->use.verbose)
+    fprintf(stderr, "auk: cache: %d of %d tokens in %.1f ms (%d file%s, %s)\n", report.n_tokens, n,
+            clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
+}
+
+void cache_prefilled(Cache *cache, int n) {
+  if (cache) cache->n_prefilled = n;
+}
+
+void cache_expect_many(Cache *cache) {
+  if (cache) cache->many = true;
+}
+
+/* What was never asked before is opened now: the weights may be read, for the next time. */
+static void save_at_end(Cache *cache, Session *session) {
+  int n = cache->n_shared ? cache->n_shared : cache->n_prefilled;
+  if (!session || n < PREFIX_MIN_TOKENS) return;
+  Error err = {{0}};
+  bool unknown = !cache->store && !cache->useless;
+  double start = clock_ms();
+  Status status = open_store(cache, true, &err);
+  if (status != STATUS_OK && status != STATUS_INTERRUPTED) tell(cache, err.text);
+  if (unknown && cache->store && cache->use.verbose)
+    fprintf(stderr, "auk: cache: the weights were read once, to know them again, in %.1f ms\n",
+            clock_ms() - start);
+  save(cache, session, n);
+}
+
+void cache_close(Cache *cache, Session *session) {
+  if (!cache) return;
+  save_at_end(cache, session);
+  prefix_store_close(cache->store);
+  free(cache->directory);
+  free(cache);
+}

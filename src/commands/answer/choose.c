@@ -1,0 +1,347 @@
+/* choose.c - see choose.h.   Called by: commands/run.c, map.c.   Calls: assistant.c, chat.h, session_score().
+ *
+ * Always true: the common beginning of prompt and answers is computed once, and each answer's own tokens
+ *              once, but for its last one, behind which nothing is asked. */
+#include "commands/answer/choose.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/output.h"
+
+enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
+
+const Flag choose_flags[] = {
+    FLAG_STRINGS("--choose", "A,B,...", ChooseFlags, lists,
+                 "no answer of the model's own, but which of these it finds likeliest"),
+    FLAG_STRINGS("--choice", "TEXT", ChooseFlags, answers,
+                 "one more of them, commas and all; may be repeated"),
+    FLAG_CHOICE(
+        "--choose-by", "sum|mean", ChooseFlags, by,
+        "the log-probabilities of an answer's tokens together, or by token, which is fair to long ones "
+        "(default sum)"),
+    FLAG_SWITCH("--exit-choice", ChooseFlags, exit_choice,
+                "exit status 10 where the first was chosen, 11 for the second ..."),
+};
+
+/* --- the answers */
+
+bool choose_is_given(const ChooseFlags *flags) {
+  return flags->lists.count || flags->answers.count;
+}
+
+static Status add_choice(Choices *choices, const char *text, size_t size, size_t *capacity, Error *err) {
+  if (size == 0) return error_set(err, STATUS_USAGE, "--choose: an answer is empty");
+  for (size_t i = 0; i < choices->n; i++)
+    if (choices->items[i].size == size && memcmp(choices->items[i].text, text, size) == 0)
+      return error_set(err, STATUS_USAGE, "--choose: \"%.*s\" is there twice", (int)size, text);
+  void *items = choices->items;
+  TRY(mem_grow(&items, capacity, choices->n + 1, sizeof *choices->items, "answers", err));
+  choices->items = items;
+  choices->items[choices->n++] = (Choice){.text = text, .size = size};
+  return STATUS_OK;
+}
+
+/* The answers between commas, without the blanks around them. */
+static Status add_list(Choices *choices, const char *list, size_t *capacity, Error *err) {
+  for (;;) {
+    list += strspn(list, " \t");
+    size_t length = strcspn(list, ","), size = length;
+    while (size && strchr(" \t", list[size - 1])) size--;
+    TRY(add_choice(choices, list, size, capacity, err));
+    if (!list[length]) return STATUS_OK;
+    list += length + 1;
+  }
+}
+
+Status choices_open(const ChooseFlags *flags, Choices *choices, Error *err) {
+  size_t capacity = 0;
+  choices->by = (ChooseBy)flags->by;
+  for (size_t i = 0; i < flags->lists.count; i++) {
+    TRY(text_check("--choose", flags->lists.items[i], err));
+    TRY(add_list(choices, flags->lists.items[i], &capacity, err));
+  }
+  for (size_t i = 0; i < flags->answers.count; i++) {
+    const char *text = flags->answers.items[i];
+    TRY(text_check("--choice", text, err));
+    TRY(add_choice(choices, text, strlen(text), &capacity, err));
+  }
+  if (flags->exit_choice && choices->n > MAX_EXIT_CHOICES)
+    return error_set(err, STATUS_USAGE, "--exit-choice has room for %d answers, not for %zu",
+                     MAX_EXIT_CHOICES, choices->n);
+  return STATUS_OK;
+}
+
+void choices_release(Choices *choices) {
+  for (size_t i = 0; i < choices->n; i++) id_list_release(&choices->items[i].ids);
+  free(choices->items);
+  free(choices->log_p);
+  id_list_release(&choices->prompt);
+  *choices = (Choices){0};
+}
+
+/* --- prompt and answer as one text */
+
+/* The pieces of a prompt, with room for those that come behind it. */
+typedef struct {
+  TrustedText text;
+  PromptPiece *pieces;
+  size_t n;
+  bool add_special;
+} Pieces;
+
+static Status render(const Assistant *a, const ChatMessage *messages, size_t n_messages, Pieces *prompt,
+                     Error *err) {
+  const bool trusted = a->flags->chat.parse_special;
+  const ChatMessage *last = &messages[n_messages - 1];
+  ChatOptions options = {.add_generation_prompt = true, .think = a->think, .trusted = trusted};
+  prompt->add_special = !a->chat;
+  if (a->chat) TRY(chat_render(a->chat, messages, n_messages, options, &prompt->text, err));
+  size_t n_runs = a->chat ? prompt->text.n_runs : 1, start = 0;
+  prompt->pieces = mem_alloc(n_runs + 4, sizeof *prompt->pieces, "a prompt", err);
+  if (!prompt->pieces) return STATUS_FAILED;
+  if (!a->chat) {
+    prompt->pieces[prompt->n++] = (PromptPiece){last->text ? last->text : "", last->size, trusted};
+    return STATUS_OK;
+  }
+  for (size_t i = 0; i < n_runs; start = prompt->text.runs[i++].end) {
+    const TextRun *run = &prompt->text.runs[i];
+    prompt->pieces[prompt->n++] =
+        (PromptPiece){prompt->text.text.data + start, run->end - start, run->trusted || trusted};
+  }
+  return STATUS_OK;
+}
+
+/* Closes a thought that the template has opened, as templates write an empty one. */
+static void close_thought(const Assistant *a, Pieces *prompt) {
+  if (!a->thinking.open || prompt->n == 0) return;
+  const PromptPiece *last = &prompt->pieces[prompt->n - 1];
+  size_t length = strlen(a->thinking.open), size = last->size;
+  while (size && strchr(" \t\r\n", last->text[size - 1])) size--;
+  if (!last->trusted || size < length || memcmp(last->text + size - length, a->thinking.open, length) != 0)
+    return;
+  const char *const closing[] = {"\n", a->thinking.close, "\n\n"};
+  for (int i = 0; i < 3; i++)
+    prompt->pieces[prompt->n++] = (PromptPiece){closing[i], strlen(closing[i]), true};
+}
+
+static Status encode(const Assistant *a, const Pieces *prompt, size_t n, IdList *ids, Error *err) {
+  ids->count = 0;
+  TRY(tokenizer_encode_pieces(a->tokenizer, prompt->pieces, n, prompt->add_special, ids, err));
+  return ids_check(a->model, ids->ids, ids->count, "the prompt", IDS_ENCODED, err);
+}
+
+static Status encode_all(Choices *choices, const Assistant *a, Pieces *prompt, Error *err) {
+  TRY(encode(a, prompt, prompt->n, &choices->prompt, err));
+  size_t common = choices->prompt.count;
+  for (size_t i = 0; i < choices->n; i++) {
+    Choice *choice = &choices->items[i];
+    prompt->pieces[prompt->n] = (PromptPiece){choice->text, choice->size, a->flags->chat.parse_special};
+    TRY(encode(a, prompt, prompt->n + 1, &choice->ids, err));
+    size_t same = 0;
+    while (same < common && same < choice->ids.count && choice->ids.ids[same] == choices->prompt.ids[same])
+      same++;
+    common = same;
+  }
+  if (common == 0)
+    return error_set(err, STATUS_USAGE, "the prompt has no tokens that an answer could stand behind");
+  choices->prompt.count = common;
+  return STATUS_OK;
+}
+
+static Status encode_messages(Choices *choices, const Assistant *a, const ChatMessage *messages,
+                              size_t n_messages, Error *err) {
+  Pieces prompt = {0};
+  Status status = render(a, messages, n_messages, &prompt, err);
+  if (status == STATUS_OK) {
+    close_thought(a, &prompt);
+    status = encode_all(choices, a, &prompt, err);
+  }
+  free(prompt.pieces);
+  trusted_text_release(&prompt.text);
+  return status;
+}
+
+/* --- scores */
+
+void choices_prepare(Assistant *a) {
+  if (a->thinking.can_switch) a->think = THINK_NO;
+  a->session_options.max_logit_rows = LOGIT_ROWS;
+}
+
+static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
+  size_t longest = 0, common = choices->prompt.count;
+  for (size_t i = 0; i < choices->n; i++) {
+    Choice *choice = &choices->items[i];
+    if (choice->ids.count == common)
+      return error_set(err, STATUS_USAGE, "the answer \"%.*s\" adds no token to the prompt",
+                       (int)choice->size, choice->text);
+    choice->n_tokens = (int)(choice->ids.count - common);
+    if (choice->ids.count > longest) longest = choice->ids.count;
+  }
+  TRY(assistant_check_prompt(a, longest - 1, session_context(a->session), err));
+  if (longest - common <= choices->n_log_p) return STATUS_OK;
+  free(choices->log_p);
+  choices->n_log_p = 0;
+  choices->log_p = mem_alloc(longest - common, sizeof *choices->log_p, "scores", err);
+  if (!choices->log_p) return STATUS_FAILED;
+  choices->n_log_p = longest - common;
+  return STATUS_OK;
+}
+
+static bool may_go_on(void *user, int done, int total) {
+  (void)done, (void)total;
+  const Assistant *a = user;
+  return !*a->interrupted;
+}
+
+static Status score(Choices *choices, Assistant *a, Choice *choice, Error *err) {
+  const int32_t *ids = choice->ids.ids + choices->prompt.count;
+  TRY(session_score(a->session, ids, choice->n_tokens, choices->log_p, err));
+  choice->sum = 0;
+  for (int i = 0; i < choice->n_tokens; i++) choice->sum += choices->log_p[i];
+  choice->mean = choice->sum / choice->n_tokens;
+  if (isnan(choice->sum))
+    return error_set(
+        err, STATUS_FAILED,
+        "the logits hold a NaN or an infinity: the model's weights or their arithmetic are broken");
+  return may_go_on(a, 0, 0) ? STATUS_OK : error_set(err, STATUS_INTERRUPTED, "interrupted");
+}
+
+/* The best, and how likely each is if it must be one of them. */
+static void rank(Choices *choices) {
+  double highest = -INFINITY, total = 0;
+  choices->best = 0;
+  for (size_t i = 0; i < choices->n; i++) {
+    const Choice *choice = &choices->items[i], *best = &choices->items[choices->best];
+    bool better = choices->by == CHOOSE_BY_MEAN ? choice->mean > best->mean : choice->sum > best->sum;
+    if (better) choices->best = i;
+    if (choice->sum > highest) highest = choice->sum;
+  }
+  for (size_t i = 0; i < choices->n; i++) {
+    Choice *choice = &choices->items[i];
+    choice->probability = isinf(highest) ? 1 : exp(choice->sum - highest);
+    total += choice->probability;
+  }
+  for (size_t i = 0; i < choices->n; i++) choices->items[i].probability /= total;
+}
+
+Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages, size_t n_messages,
+                     Error *err) {
+  TRY(encode_messages(choices, a, messages, n_messages, err));
+  TRY(check_lengths(choices, a, err));
+  const int n = (int)choices->prompt.count;
+  const int32_t *ids = choices->prompt.ids;
+  double start = clock_ms();
+  cache_restore(a->cache, a->session, ids, n);
+  choices->n_prompt = n;
+  choices->n_reused = session_common(a->session, ids, n);
+  TRY(session_sync(a->session, ids, n, may_go_on, a, err));
+  cache_prefilled(a->cache, n);
+  choices->prefill_ms = clock_ms() - start;
+  session_watch(a->session, may_go_on, a);
+  for (size_t i = 0; i < choices->n; i++) TRY(score(choices, a, &choices->items[i], err));
+  choices->score_ms = clock_ms() - start - choices->prefill_ms;
+  rank(choices);
+  return STATUS_OK;
+}
+
+/* --- what is told */
+
+/* JSON knows no infinities: a score that is none is null. */
+static Status put_number(Buffer *out, const char *key, double value, Error *err) {
+  if (isinf(value)) return buffer_printf(out, err, ", \"%s\": null", key);
+  return buffer_printf(out, err, ", \"%s\": %.9g", key, value);
+}
+
+Status choices_json(const Choices *choices, Buffer *out, Error *err) {
+  const Choice *best = &choices->items[choices->best];
+  TRY(buffer_append_string(out, "\"choice\": ", err));
+  TRY(json_write_string(out, best->text, best->size, err));
+  TRY(buffer_printf(out, err, ", \"choice_index\": %zu, \"scores\": [", choices->best));
+  int n_scored = 0;
+  for (size_t i = 0; i < choices->n; i++) {
+    const Choice *choice = &choices->items[i];
+    TRY(buffer_append_string(out, i ? ", {\"text\": " : "{\"text\": ", err));
+    TRY(json_write_string(out, choice->text, choice->size, err));
+    TRY(buffer_printf(out, err, ", \"tokens\": %d", choice->n_tokens));
+    TRY(put_number(out, "sum", choice->sum, err));
+    TRY(put_number(out, "mean", choice->mean, err));
+    TRY(put_number(out, "probability", choice->probability, err));
+    TRY(buffer_append(out, "}", 1, err));
+    n_scored += choice->n_tokens;
+  }
+  return buffer_printf(out, err,
+                       "], \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"scored_tokens\": %d}, "
+                       "\"timings\": {\"prompt_ms\": %.3f, \"score_ms\": %.3f}",
+                       choices->n_prompt, choices->n_reused, n_scored, choices->prefill_ms,
+                       choices->score_ms);
+}
+
+/* --- one shot */
+
+static Status write_best(const Choices *choices, const ReplyFlags *reply, Buffer *out, Error *err) {
+  const Choice *best = &choices->items[choices->best];
+  const bool standard = !reply->path || strcmp(reply->path, "-") == 0;
+  if (reply->json) {
+    TRY(buffer_append(out, "{", 1, err));
+    TRY(choices_json(choices, out, err));
+    return buffer_append(out, "}\n", 2, err);
+  }
+  TRY(buffer_append(out, best->text, best->size, err));
+  return standard && output_is_terminal() ? buffer_append(out, "\n", 1, err) : STATUS_OK;
+}
+
+static Status print(const Choices *choices, const ReplyFlags *reply, Error *err) {
+  Buffer out = {0};
+  Status status = write_best(choices, reply, &out, err);
+  if (status == STATUS_OK) status = reply_write(reply, &out, err);
+  buffer_release(&out);
+  return status;
+}
+
+static void print_usage(const Choices *choices) {
+  fprintf(stderr, "auk: prompt %d tokens, %.1f ms; %zu answers, %.1f ms\n", choices->n_prompt,
+          choices->prefill_ms, choices->n, choices->score_ms);
+}
+
+static Status choose_text(Choices *choices, const Buffer *text, Assistant *a, Error *err) {
+  const ChatMessage messages[] = {
+      {.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size},
+      {.role = "user", .text = text->data ? text->data : "", .size = text->size},
+  };
+  size_t skip = a->has_system ? 0 : 1;
+  return choices_score(choices, a, messages + skip, 2 - skip, err);
+}
+
+static Status run(Choices *choices, const PromptFlags *flags, const AssistantFlags *assistant_flags,
+                  Assistant *a, Error *err) {
+  Prompt prompt = {0};
+  Buffer text = {0};
+  TRY(assistant_open(assistant_flags, a, err));
+  choices_prepare(a);
+  Status status = prompt_read(flags, &prompt, err);
+  if (status == STATUS_OK)
+    status = prompt_join(&prompt, prompt.input.data ? prompt.input.data : "", prompt.input.size, &text, err);
+  if (status == STATUS_OK) status = assistant_start(a, 0, err);
+  if (status == STATUS_OK) status = choose_text(choices, &text, a, err);
+  buffer_release(&text);
+  prompt_release(&prompt);
+  return status;
+}
+
+Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const ReplyFlags *reply,
+                  const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
+  Choices choices = {0};
+  Status status = choices_open(flags, &choices, err);
+  if (status == STATUS_OK) status = run(&choices, prompt, assistant_flags, a, err);
+  if (status == STATUS_OK) status = print(&choices, reply, err);
+  if (status == STATUS_OK && reply_tells_usage(reply, assistant_flags)) print_usage(&choices);
+  if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
+  choices_release(&choices);
+  return status;
+}

@@ -1,0 +1,190 @@
+/* prompt.c - see prompt.h.   Called by: commands/run.c.   Calls: common.c (text_read), truncate.c. */
+#include "commands/answer/prompt.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/output.h"
+#include "commands/answer/truncate.h"
+
+const Flag prompt_flags[] = {
+    FLAG_STRING("-p, --prompt", "TEXT", PromptFlags, text,
+                "the prompt; text from standard input and files comes before it, or where {} stands in it"),
+    FLAG_FILES("-f, --file", "FILE", PromptFlags, files,
+               "a file with text of the prompt, - for standard input; may be repeated"),
+    FLAG_CHOICE(
+        "--truncate", "none|start|middle", PromptFlags, truncate,
+        "where a prompt that is too long is cut, by whole tokens of its text (default none: refused)"),
+};
+
+/* --- what there is */
+
+/* Whether text waits on standard input that nobody named. Beside a -p only what a shell connects on purpose
+ * counts: a pipe, a socket, a file. */
+static bool input_is_piped(bool beside_others) {
+  struct stat kind;
+  if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;
+  if ((fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY) return false; /* closed: see output_begin() */
+  return !beside_others || S_ISREG(kind.st_mode) || S_ISFIFO(kind.st_mode) || S_ISSOCK(kind.st_mode);
+}
+
+static bool asks_for_input(const StringList *files) {
+  for (size_t i = 0; i < files->count; i++)
+    if (strcmp(files->items[i], "-") == 0) return true;
+  return false;
+}
+
+bool prompt_is_given(const PromptFlags *flags) {
+  return flags->text || flags->files.count || input_is_piped(false);
+}
+
+/* --- reading it */
+
+/* A pipe that somebody left open would look like a program that hangs. A log is told later than a person:
+ * what feeds it may just be slow. */
+static void say_what_is_awaited(void) {
+  struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+  if (poll(&input, 1, progress_is_terminal() ? 2000 : 10000) == 0)
+    fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
+}
+
+/* The next part begins on a line of its own. */
+static Status end_line(Buffer *text, Error *err) {
+  if (text->size == 0 || text->data[text->size - 1] == '\n') return STATUS_OK;
+  return buffer_append(text, "\n", 1, err);
+}
+
+/* Appends a text, without the byte order mark that some systems' editors put before it. */
+static Status read_text(const char *path, Buffer *text, Error *err) {
+  static const char mark[] = "\xef\xbb\xbf";
+  const size_t start = text->size, length = sizeof mark - 1;
+  TRY(text_read(path, text, err));
+  if (text->size - start < length || memcmp(text->data + start, mark, length) != 0) return STATUS_OK;
+  text->size -= length;
+  memmove(text->data + start, text->data + start + length, text->size - start);
+  return STATUS_OK;
+}
+
+static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
+  bool named = flags->text || flags->files.count;
+  *given = flags->files.count > 0;
+  if (!asks_for_input(&flags->files) && input_is_piped(named)) {
+    say_what_is_awaited();
+    TRY(read_text("-", input, err));
+    *given = *given || input->size;
+  }
+  for (size_t i = 0; i < flags->files.count; i++) {
+    TRY(end_line(input, err));
+    TRY(read_text(flags->files.items[i], input, err));
+  }
+  text_drop_newline(input);
+  return STATUS_OK;
+}
+
+/* The length of what stands at `at`: {{}} or {}, or 0. */
+static size_t place_at(const char *at) {
+  return strncmp(at, "{{}}", 4) == 0 ? 4 : strncmp(at, "{}", 2) == 0 ? 2 : 0;
+}
+
+static size_t count_places(const char *frame) {
+  size_t n = 0;
+  for (size_t length; *frame; frame += length ? length : 1) {
+    length = place_at(frame);
+    n += length == 2;
+  }
+  return n;
+}
+
+Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
+  bool given;
+  if (flags->text) TRY(text_check("-p", flags->text, err));
+  TRY(read_input(flags, &prompt->input, &given, err));
+  if (given) {
+    prompt->frame = flags->text;
+    prompt->n_places = flags->text ? count_places(flags->text) : 0;
+    return STATUS_OK;
+  }
+  if (flags->text) return buffer_append_string(&prompt->input, flags->text, err);
+  return error_set(err, STATUS_USAGE,
+                   "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");
+}
+
+void prompt_release(Prompt *prompt) {
+  buffer_release(&prompt->input);
+}
+
+/* --- putting it together */
+
+static Status fill_places(const char *frame, const char *input, size_t size, Buffer *out, Error *err) {
+  while (*frame) {
+    size_t plain = 0, length = 0;
+    while (frame[plain] && !(length = place_at(frame + plain))) plain++;
+    TRY(buffer_append(out, frame, plain, err));
+    if (length == 2) TRY(buffer_append(out, input, size, err));
+    if (length == 4) TRY(buffer_append(out, "{}", 2, err));
+    frame += plain + length;
+  }
+  return STATUS_OK;
+}
+
+Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err) {
+  if (prompt->n_places == 0) TRY(buffer_append(out, input, size, err));
+  if (!prompt->frame) return STATUS_OK;
+  if (prompt->n_places == 0 && size) TRY(buffer_append(out, "\n", 1, err));
+  return fill_places(prompt->frame, input, size, out, err);
+}
+
+/* --- its ids */
+
+typedef struct {
+  const Prompt *prompt;
+  const Assistant *assistant;
+} Encoding;
+
+static Status encode_input(void *user, const char *input, size_t size, IdList *ids, Error *err) {
+  const Encoding *encoding = user;
+  Buffer text = {0};
+  Status status = prompt_join(encoding->prompt, input, size, &text, err);
+  if (status == STATUS_OK)
+    status = assistant_encode_prompt(encoding->assistant, text.data, text.size, ids, err);
+  buffer_release(&text);
+  return status;
+}
+
+/* How many tokens of the context a prompt may take. */
+static Status room_for_prompt(const Assistant *a, size_t *room, Error *err) {
+  int n_ctx;
+  TRY(assistant_context(a, 0, &n_ctx, err));
+  int answer = a->max_tokens < 0 ? n_ctx / 4 : a->max_tokens < n_ctx / 2 ? a->max_tokens : n_ctx / 2;
+  *room = (size_t)(n_ctx - answer);
+  return STATUS_OK;
+}
+
+Status prompt_encode(const Prompt *prompt, const Assistant *a, Truncation truncation, IdList *ids,
+                     Error *err) {
+  Encoding encoding = {prompt, a};
+  const char *input = prompt->input.data ? prompt->input.data : "";
+  TRY(encode_input(&encoding, input, prompt->input.size, ids, err));
+  if (truncation == TRUNCATE_NONE) return STATUS_OK;
+  size_t room;
+  TRY(room_for_prompt(a, &room, err));
+  if (ids->count <= room) return STATUS_OK;
+  Truncator truncator = {.tokenizer = a->tokenizer,
+                         .middle = truncation == TRUNCATE_MIDDLE,
+                         .n_places = prompt->n_places ? prompt->n_places : 1,
+                         .room = room,
+                         .encode = encode_input,
+                         .user = &encoding};
+  TruncationResult cut;
+  TRY(truncate_text(&truncator, input, prompt->input.size, ids, &cut, err));
+  fprintf(stderr,
+          "auk: the prompt has %zu tokens, %zu more than the %zu that are left beside the answer: %zu tokens "
+          "of the "
+          "text, its bytes %zu to %zu of %zu, were cut\n",
+          cut.n_before, cut.n_before - room, room, cut.n_cut, cut.begin, cut.end, prompt->input.size);
+  return STATUS_OK;
+}

@@ -1,0 +1,284 @@
+/* reply.c - see reply.h.   Called by: run.c; answer_json() also by map.c.   Calls: show.c, code_block.c,
+ * output.c.
+ *
+ * Always true: nothing but the answer goes to standard output, or to the file; what is said of it goes to
+ *              standard error. */
+#include "commands/answer/reply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/output.h"
+
+const Flag reply_flags[] = {
+    FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,
+              "the answer goes to this file, made anew, and nowhere else"),
+    FLAG_SWITCH("--json", ReplyFlags, json,
+                "one JSON object at the end: text, thinking, finish_reason, usage, timings, seed"),
+    FLAG_SWITCH("--jsonl-stream", ReplyFlags, jsonl,
+                "a JSON object for each piece as it comes, {\"text\": ...} or {\"thinking\": ...}, then that "
+                "of --json"),
+    FLAG_SWITCH("--ids", ReplyFlags, ids, "token ids of prompt and answer in the JSON object"),
+    FLAG_SWITCH("-x, --extract", ReplyFlags, code,
+                "only the first fenced code block, which then ends the answer; it fails where there is none"),
+    FLAG_SWITCH("--no-stream", ReplyFlags, no_stream, "the answer at once, when it is complete"),
+    FLAG_SWITCH("-u, --usage", ReplyFlags, usage,
+                "tokens and times to standard error (by default only where both outputs are a terminal)"),
+    FLAG_SWITCH("--require-stop", ReplyFlags, require_stop,
+                "exit status 4 where -n or the context cut the answer"),
+};
+
+bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {
+  return flags->usage || assistant->answer.verbose || (progress_is_terminal() && output_is_terminal());
+}
+
+/* --- the JSON object */
+
+static Status put_string(Buffer *out, const char *key, const char *text, size_t size, Error *err) {
+  TRY(buffer_printf(out, err, "\"%s\": ", key));
+  return json_write_string(out, text ? text : "", size, err);
+}
+
+static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *err) {
+  if (!ids) return STATUS_OK;
+  TRY(buffer_printf(out, err, ", \"%s\": [", key));
+  for (size_t i = 0; i < ids->count; i++) TRY(buffer_printf(out, err, i ? ", %d" : "%d", (int)ids->ids[i]));
+  return buffer_append(out, "]", 1, err);
+}
+
+static double per_second(int n, double ms) {
+  return n > 0 && ms > 0 ? n * 1e3 / ms : 0;
+}
+
+Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err) {
+  TRY(put_string(out, "text", text->text, text->text_size, err));
+  if (text->thinking) {
+    TRY(buffer_append(out, ", ", 2, err));
+    TRY(put_string(out, "thinking", text->thinking, text->thinking_size, err));
+  }
+  TRY(buffer_printf(out, err, ", \"finish_reason\": \"%s\"", finish_name(result->reason)));
+  TRY(buffer_printf(out, err,
+                    ", \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"completion_tokens\": %d, "
+                    "\"thinking_tokens\": %d}",
+                    result->n_prompt, result->n_reused, result->n_generated, result->n_thought));
+  TRY(buffer_printf(out, err,
+                    ", \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "
+                    "\"prompt_per_second\": %.2f, \"decode_per_second\": %.2f}",
+                    result->prefill_ms, result->first_token_ms, result->decode_ms,
+                    per_second(result->n_prompt - result->n_reused, result->prefill_ms),
+                    per_second(result->n_generated - 1, result->decode_ms)));
+  TRY(buffer_printf(out, err, ", \"seed\": %llu", (unsigned long long)text->seed));
+  TRY(put_ids(out, "prompt_ids", text->prompt_ids, err));
+  return put_ids(out, "ids", text->ids, err);
+}
+
+/* --- where it goes */
+
+/* The file that -o names, made anew; -1: standard output. */
+static Status open_output(const ReplyFlags *flags, int *file, Error *err) {
+  *file = -1;
+  if (!flags->path || strcmp(flags->path, "-") == 0) return STATUS_OK;
+  *file = open(flags->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+  if (*file >= 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
+}
+
+static Status close_output(const ReplyFlags *flags, int *file, Error *err) {
+  int descriptor = *file;
+  *file = -1;
+  if (descriptor < 0 || close(descriptor) == 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: cannot write to it: %s", flags->path, strerror(errno));
+}
+
+Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err) {
+  int file;
+  TRY(open_output(flags, &file, err));
+  if (file < 0) return output_write(bytes->data, bytes->size, err);
+  Status status = descriptor_write(file, flags->path, bytes->data, bytes->size, err);
+  Status closed = close_output(flags, &file, status ? NULL : err);
+  return status ? status : closed;
+}
+
+static Status write_out(void *user, const char *bytes, size_t size, Error *err) {
+  const Reply *reply = user;
+  return reply->file >= 0 ? descriptor_write(reply->file, reply->flags->path, bytes, size, err)
+                          : output_write(bytes, size, err);
+}
+
+Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
+  *reply = (Reply){.flags = flags, .assistant = a, .file = -1};
+  TRY(open_output(flags, &reply->file, err));
+  reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
+  reply->show.write = write_out;
+  reply->show.user = reply;
+  show_begin(&reply->show);
+  return STATUS_OK;
+}
+
+/* --- as it comes */
+
+/* A line of --jsonl-stream. */
+static Status put_piece(Reply *reply, const char *key, const char *text, size_t size, Error *err) {
+  Buffer line = {0};
+  Status status = buffer_append(&line, "{", 1, err);
+  if (status == STATUS_OK) status = put_string(&line, key, text, size, err);
+  if (status == STATUS_OK) status = buffer_append(&line, "}\n", 2, err);
+  if (status == STATUS_OK) status = write_out(reply, line.data, line.size, err);
+  buffer_release(&line);
+  return status;
+}
+
+static Status take_thought(Reply *reply, const char *text, size_t size, Error *err) {
+  const ReplyFlags *flags = reply->flags;
+  if (flags->json || flags->jsonl) {
+    if (reply->assistant->flags->chat.hide_thinking) return STATUS_OK;
+    if (flags->jsonl) TRY(put_piece(reply, "thinking", text, size, err));
+    return buffer_append(&reply->thinking, text, size, err);
+  }
+  if (flags->code) return STATUS_OK;
+  if (flags->no_stream) return buffer_append(&reply->thinking, text, size, err);
+  return show_text(&reply->show, TEXT_THOUGHT, text, size, err);
+}
+
+/* Takes what -x lets through. */
+static Status take_answer(Reply *reply, const char *text, size_t size, Error *err) {
+  const ReplyFlags *flags = reply->flags;
+  if (size == 0) return STATUS_OK;
+  if (flags->jsonl) TRY(put_piece(reply, "text", text, size, err));
+  if (flags->json || flags->jsonl || flags->no_stream) return buffer_append(&reply->text, text, size, err);
+  return show_text(&reply->show, TEXT_ANSWER, text, size, err);
+}
+
+static Status take_part(Reply *reply, Error *err) {
+  Status status = take_answer(reply, reply->part.data, reply->part.size, err);
+  reply->part.size = 0;
+  return status;
+}
+
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+  Reply *reply = user;
+  if (kind == TEXT_THOUGHT) return take_thought(reply, text, size, err);
+  if (!reply->flags->code) return take_answer(reply, text, size, err);
+  TRY(code_block_push(&reply->block, text, size, &reply->part, err));
+  *stop = reply->block.state == BLOCK_BEHIND;
+  return take_part(reply, err);
+}
+
+static Status take_id(void *user, int32_t id, Error *err) {
+  Reply *reply = user;
+  return id_list_append(&reply->ids, id, err);
+}
+
+static void end_progress(Reply *reply) {
+  if (reply->progress) progress_clear();
+  reply->progress = false;
+}
+
+static void show_progress(void *user, int done, int total) {
+  Reply *reply = user;
+  enum { SHORT_MS = 300 };                               /* nobody wants to read of less */
+  if (reply->show.begun && reply->show.terminal) return; /* the line is the answer's */
+  if (reply->began_ms == 0) reply->began_ms = clock_ms();
+  if (done == total) {
+    end_progress(reply);
+    reply->began_ms = 0;
+  } else if (clock_ms() - reply->began_ms >= SHORT_MS && terminal_takes_escapes(STDERR_FILENO)) {
+    fprintf(stderr, "\rprompt: %d of %d tokens", done, total);
+    reply->progress = true;
+  }
+}
+
+AnswerSink reply_sink(Reply *reply) {
+  return (AnswerSink){.text = take_text,
+                      .token = reply->flags->ids ? take_id : NULL,
+                      .prefilling = show_progress,
+                      .user = reply};
+}
+
+/* --- the end */
+
+static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
+                         Error *err) {
+  const bool ids = reply->flags->ids;
+  const IdList prompt_ids = {.ids = (int32_t *)prompt, .count = n_prompt};
+  const AnswerText text = {
+      .text = reply->text.data,
+      .text_size = reply->text.size,
+      .thinking = reply->thinking.data,
+      .thinking_size = reply->thinking.size,
+      .prompt_ids = ids ? &prompt_ids : NULL,
+      .ids = ids ? &reply->ids : NULL,
+      .seed = reply->assistant->sampler.seed,
+  };
+  Buffer line = {0};
+  Status status = buffer_append(&line, "{", 1, err);
+  if (status == STATUS_OK) status = answer_json(&line, &text, result, err);
+  if (status == STATUS_OK) status = buffer_append(&line, "}\n", 2, err);
+  if (status == STATUS_OK) status = write_out(reply, line.data, line.size, err);
+  buffer_release(&line);
+  return status;
+}
+
+/* What a reader could not see by himself. */
+static void say_what_is_missing(const Reply *reply, const AnswerResult *result) {
+  if (result->reason == FINISH_CONTEXT)
+    fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",
+            reply->assistant->session_options.n_ctx);
+  if (result->reason == FINISH_REPETITION)
+    fprintf(stderr, "auk: the answer is cut: it goes in circles (-n N lets it)\n");
+  if (result->in_thought && result->reason != FINISH_INTERRUPTED)
+    fprintf(stderr, "auk: the end came within the thought (%s), there is no answer\n",
+            finish_name(result->reason));
+  else if (reply->flags->code && reply->block.state == BLOCK_INSIDE && result->reason != FINISH_INTERRUPTED)
+    fprintf(stderr, "auk: the end came within the code block (%s)\n", finish_name(result->reason));
+}
+
+static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
+                     Error *err) {
+  const ReplyFlags *flags = reply->flags;
+  if (flags->code) {
+    TRY(code_block_end(&reply->block, &reply->part, err));
+    TRY(take_part(reply, err));
+    if (reply->block.state == BLOCK_BEFORE && result->reason != FINISH_INTERRUPTED)
+      return error_set(err, STATUS_FAILED, "the answer has no fenced code block (-x)");
+  }
+  if (flags->json || flags->jsonl) return put_object(reply, prompt, n_prompt, result, err);
+  if (reply->thinking.size)
+    TRY(show_text(&reply->show, TEXT_THOUGHT, reply->thinking.data, reply->thinking.size, err));
+  if (reply->text.size) TRY(show_text(&reply->show, TEXT_ANSWER, reply->text.data, reply->text.size, err));
+  return show_end(&reply->show, err);
+}
+
+Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
+                 Error *err) {
+  const ReplyFlags *flags = reply->flags;
+  end_progress(reply); /* of a prefill that was interrupted */
+  TRY(finish(reply, prompt, n_prompt, result, err));
+  TRY(close_output(flags, &reply->file, err));
+  say_what_is_missing(reply, result);
+  if (reply_tells_usage(flags, reply->assistant->flags)) answer_print_usage(result);
+  if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;
+  if (flags->require_stop && answer_was_cut(result))
+    return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",
+                     result->reason == FINISH_LENGTH    ? "-n"
+                     : result->reason == FINISH_CONTEXT ? "the context"
+                                                        : "going in circles");
+  return STATUS_OK;
+}
+
+void reply_release(Reply *reply) {
+  end_progress(reply);
+  if (reply->flags && reply->file >= 0) close(reply->file);
+  show_release(&reply->show);
+  code_block_release(&reply->block);
+  buffer_release(&reply->text);
+  buffer_release(&reply->thinking);
+  buffer_release(&reply->part);
+  id_list_release(&reply->ids);
+}

@@ -1,0 +1,94 @@
+/* truncate.c - see truncate.h.   Called by: prompt.c.   Calls: the tokenizer.
+ *
+ * What a cut text is encoded to is known only when it has been: tokens merge across the seam, and with what
+ * stands around the text. So as many tokens are cut as are too many, and while some still are, so many more:
+ * each round cuts one at least, and in practice there are one or two. */
+#include "commands/answer/truncate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+/* A text's tokens and where each ends: ends[i] bytes are before token i + 1. */
+typedef struct {
+  IdList ids;
+  size_t *ends; /* [ids.count] */
+} Tokens;
+
+/* Where the tokenizer changes a text (normalises it, puts a space before it), its tokens are taken to be of
+ * one length. */
+static void guess_ends(const char *text, size_t size, Tokens *tokens) {
+  for (size_t i = 0; i < tokens->ids.count; i++) {
+    size_t at = (size_t)((double)size * (double)(i + 1) / (double)tokens->ids.count);
+    while (at < size && ((unsigned char)text[at] & 0xc0) == 0x80) at++;
+    tokens->ends[i] = at < size ? at : size;
+  }
+}
+
+static Status find_ends(const Tokenizer *tokenizer, const char *text, size_t size, Tokens *tokens,
+                        Error *err) {
+  TokenizerStream *stream = NULL;
+  Buffer decoded = {0};
+  Status status = tokenizer_stream_open(tokenizer, false, &stream, err);
+  for (size_t i = 0; status == STATUS_OK && i < tokens->ids.count; i++) {
+    status = tokenizer_stream_push(stream, tokens->ids.ids[i], &decoded, err);
+    tokens->ends[i] = decoded.size;
+  }
+  if (status == STATUS_OK) status = tokenizer_stream_end(stream, &decoded, err);
+  bool same = decoded.size == size && (size == 0 || memcmp(decoded.data, text, size) == 0);
+  if (status == STATUS_OK && !same) guess_ends(text, size, tokens);
+  if (status == STATUS_OK && tokens->ids.count) tokens->ends[tokens->ids.count - 1] = size;
+  tokenizer_stream_close(stream);
+  buffer_release(&decoded);
+  return status;
+}
+
+/* Appends what is left of the text where tokens [first, first + n_cut) are gone. */
+static Status cut(const Tokens *tokens, const char *text, size_t size, size_t first, size_t n_cut,
+                  TruncationResult *result, Buffer *left, Error *err) {
+  result->n_cut = n_cut;
+  result->begin = first ? tokens->ends[first - 1] : 0;
+  result->end = n_cut ? tokens->ends[first + n_cut - 1] : result->begin;
+  left->size = 0;
+  TRY(buffer_append(left, text, result->begin, err));
+  return buffer_append(left, text + result->end, size - result->end, err);
+}
+
+static Status cut_until_it_fits(const Truncator *t, const Tokens *tokens, const char *text, size_t size,
+                                Buffer *left, IdList *ids, TruncationResult *result, Error *err) {
+  const size_t n = tokens->ids.count;
+  size_t n_cut = 0;
+  while (ids->count > t->room) {
+    size_t excess = ids->count - t->room;
+    if (n_cut == n)
+      return error_set(
+          err, STATUS_USAGE,
+          "the prompt has %zu tokens even without its text, more than the %zu that are left beside the "
+          "answer",
+          ids->count, t->room);
+    n_cut += (excess + t->n_places - 1) / t->n_places;
+    if (n_cut > n) n_cut = n;
+    TRY(cut(tokens, text, size, t->middle ? (n - n_cut + 1) / 2 : 0, n_cut, result, left, err));
+    ids->count = 0;
+    TRY(t->encode(t->user, left->data ? left->data : "", left->size, ids, err));
+  }
+  return STATUS_OK;
+}
+
+Status truncate_text(const Truncator *t, const char *text, size_t size, IdList *ids, TruncationResult *result,
+                     Error *err) {
+  *result = (TruncationResult){.n_before = ids->count};
+  Tokens tokens = {0};
+  Buffer left = {0};
+  Status status = tokenizer_encode(t->tokenizer, text, size, (EncodeOptions){0}, &tokens.ids, err);
+  if (status == STATUS_OK) {
+    tokens.ends = mem_alloc(tokens.ids.count + 1, sizeof *tokens.ends, "the places of tokens", err);
+    status = tokens.ends ? find_ends(t->tokenizer, text, size, &tokens, err) : STATUS_FAILED;
+  }
+  if (status == STATUS_OK) status = cut_until_it_fits(t, &tokens, text, size, &left, ids, result, err);
+  buffer_release(&left);
+  id_list_release(&tokens.ids);
+  free(tokens.ends);
+  return status;
+}

@@ -1,0 +1,169 @@
+/* chat.c - `auk chat`: a person and a model, in turns.
+ *
+ * Called by: main.c through the command table, run.c.   Calls: dialogue.c, chat_commands.c, chat_input.c,
+ *            console.c.
+ * Always true: the terminal is given back as it was found, whatever ends the chat. */
+#include "commands/chat/chat.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "commands/chat/dialogue.h"
+#include "commands/commands.h"
+#include "terminal/console.h"
+
+const Flag talk_flags[] = {
+    FLAG_SWITCH("--no-history", TalkFlags, no_history,
+                "what was entered is neither kept nor brought back (else: $XDG_STATE_HOME/auk/history)"),
+    FLAG_SWITCH("--no-status", TalkFlags, no_status, "no line with tokens and speed behind an answer"),
+    FLAG_CHOICE(
+        "--context-overflow", "ask|slide|stop", TalkFlags, overflow,
+        "where the context is full: ask whether the oldest turns may be forgotten (the default), forget them "
+        "and say so, or refuse the message"),
+};
+
+bool chat_has_person(void) {
+  return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+}
+
+/* --- the talk */
+
+/* Tells what went wrong and goes on, where a person can do something about it. */
+static Status tell(const Dialogue *d, Status status, const Error *err) {
+  if (!d->interactive || (status != STATUS_USAGE && status != STATUS_FAILED)) return status;
+  dialogue_say(d, "%s", err->text);
+  return STATUS_OK;
+}
+
+static bool is_blank(const Buffer *text) {
+  for (size_t i = 0; i < text->size; i++)
+    if (!strchr(" \t\r\n", text->data[i])) return false;
+  return true;
+}
+
+static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error *err) {
+  if (is_blank(text)) return STATUS_OK;
+  ChatLine line = {.word = WORD_TEXT};
+  if (kind == INPUT_LINE) line = chat_parse(text->data, text->size);
+  if (line.word == WORD_TEXT) {
+    Status status = dialogue_send(d, text->data, text->size, err);
+    return status == STATUS_USAGE ? tell(d, status, err)
+                                  : status; /* a device that failed does not come back */
+  }
+  if (line.word != WORD_UNKNOWN) return tell(d, chat_command(d, &line, err), err);
+  Status status =
+      error_set(err, STATUS_USAGE, "there is no command %.*s: is it /%s? (Behind a blank it is text.)",
+                (int)(text->size < 40 ? text->size : 40), text->data, line.nearest);
+  return tell(d, status, err);
+}
+
+static Status talk(Dialogue *d, Error *err) {
+  Buffer text = {0};
+  Status status = STATUS_OK;
+  int n_none = 0;
+  while (status == STATUS_OK && !d->leaves) {
+    InputKind kind;
+    status = chat_input_read(&d->input, &text, &kind, err);
+    if (status || kind == INPUT_END) break;
+    n_none = kind == INPUT_NONE ? n_none + 1 : 0;
+    if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
+    if (kind != INPUT_NONE) status = take_input(d, &text, kind, err);
+    if (d->interactive && console_leaving()) break;
+  }
+  buffer_release(&text);
+  if (status == STATUS_OK && d->interactive && console_leaving()) return STATUS_INTERRUPTED;
+  return status;
+}
+
+/* --- the way there */
+
+static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *err) {
+  Assistant *a = &d->assistant;
+  if (flags->chat.raw) return error_set(err, STATUS_USAGE, "a chat needs a chat format, --raw has none");
+  TRY(assistant_open(flags, a, err));
+  if (!a->chat)
+    return error_set(
+        err, STATUS_USAGE,
+        "%s has no chat template: --chat-template NAME|FILE gives it one (auk run continues a text)",
+        a->model_path);
+  if (a->has_system) TRY(conversation_set_system(&d->conversation, a->system.data, a->system.size, err));
+  TRY(assistant_start(a, a->system.size, err)); /* a token has a byte at least */
+  if (flags->answer.verbose) assistant_print_settings(a);
+  return STATUS_OK;
+}
+
+static Status open_terminal(Dialogue *d, Error *err) {
+  d->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
+  d->interactive = isatty(STDIN_FILENO) && isatty(fileno(d->screen));
+  d->ansi = d->interactive && terminal_takes_escapes(fileno(d->screen));
+  d->dim = d->interactive && terminal_has_colours(fileno(d->screen));
+  d->show = show_to(&d->assistant, STDOUT_FILENO);
+  chat_settings_begin(&d->settings, &d->assistant, d->show.thoughts);
+  if (!d->interactive) return STATUS_OK;
+  const volatile int *loading = d->assistant.interrupted;
+  TRY(console_begin(fileno(d->screen), d->ansi, err));
+  d->assistant.interrupted = console_interrupted();
+  TRY(chat_input_open(&d->input, d->screen, d->ansi, !d->talk->no_history, err));
+  if (*loading || *console_interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  dialogue_note(d, "%s, context %d; /help lists commands, Ctrl-D leaves",
+                d->assistant.model->config.architecture, session_context(d->assistant.session));
+  return STATUS_OK;
+}
+
+Status chat_run(const AssistantFlags *flags, const TalkFlags *talk_values, Error *err) {
+  Dialogue d = {.talk = talk_values};
+  Status status = open_assistant(&d, flags, err);
+  if (status == STATUS_OK) status = open_terminal(&d, err);
+  if (status == STATUS_OK) status = talk(&d, err);
+  chat_input_close(&d.input);
+  console_end();
+  show_release(&d.show);
+  conversation_release(&d.conversation);
+  id_list_release(&d.held);
+  buffer_release(&d.attached);
+  buffer_release(&d.text);
+  buffer_release(&d.thinking);
+  assistant_release(&d.assistant);
+  return status;
+}
+
+/* --- the command */
+
+typedef struct {
+  AssistantFlags assistant;
+  TalkFlags talk;
+} Options;
+
+static const FlagGroup groups[] = {TALK_FLAG_GROUP(Options, talk), ASSISTANT_FLAG_GROUPS(Options, assistant)};
+
+static const FlagRule rules[] = {ASSISTANT_FLAG_RULES};
+
+const Interface chat_interface = {
+    .usage = "auk chat -m MODEL [FLAGS]\nauk -m MODEL [FLAGS]",
+    .about =
+        "A conversation on a terminal. Lines are edited as with readline; what is pasted comes in whole and\n"
+        "waits for Enter; Alt-Enter puts a newline into a message, and so do lines between \"\"\" and "
+        "\"\"\".\n"
+        "Ctrl-C stops an answer and keeps what came, Ctrl-D leaves, /help lists what can be done. A line\n"
+        "that begins with a blank is text, whatever follows. Where standard input is no terminal, each of\n"
+        "its lines is a message or a command, answers go to standard output, and the first error ends the\n"
+        "chat: text of strangers is for auk run. Exit status: 0 done, 1 failed, 2 usage, 3 model refused,\n"
+        "130 interrupted, 141 the reader of the output went away.",
+    .examples = "auk chat -m MODEL -sys \"Answer in one sentence.\"\n"
+                "auk chat -m MODEL --context-overflow slide        # forgets the oldest turns, and says so\n"
+                "auk chat -m MODEL < lines.txt                     # each line a message",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
+};
+
+int command_chat(int argc, char **argv) {
+  Options options = {.assistant = assistant_defaults};
+  Error err = {{0}};
+  bool helped;
+  Status status = flags_parse(&chat_interface, &options, argc, argv, NULL, NULL, &helped, &err);
+  if (status == STATUS_OK && !helped) status = chat_run(&options.assistant, &options.talk, &err);
+  assistant_flags_release(&options.assistant);
+  return command_finish(status, &err);
+}

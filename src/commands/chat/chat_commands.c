@@ -1,0 +1,301 @@
+/* chat_commands.c - what the commands of a chat do.
+ *
+ * Called by: chat.c.   Calls: dialogue.c, conversation_file.c, text_editor.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "commands/chat/conversation_file.h"
+#include "commands/chat/dialogue.h"
+#include "commands/chat/person_path.h"
+#include "commands/chat/text_editor.h"
+
+static const char *plural(long long n) {
+  return n == 1 ? "" : "s";
+}
+
+/* --- what there is */
+
+static Status help(Dialogue *d, Error *err) {
+  Buffer out = {0};
+  Status status = STATUS_OK;
+  for (int i = 0; i < WORD_TEXT && status == STATUS_OK; i++) {
+    const ChatCommand *c = &chat_commands[i];
+    char call[64];
+    snprintf(call, sizeof call, "/%s %s", c->name, c->argument ? c->argument : "");
+    status = buffer_printf(&out, err, "  %-19s  %s\n", call, c->help);
+  }
+  if (status == STATUS_OK)
+    status = buffer_append_string(
+        &out,
+        "Enter sends; Alt-Enter puts a newline in, and so do lines between \"\"\" and \"\"\".\n"
+        "Tab completes. Ctrl-C stops an answer and keeps it. Behind a blank all is text.\n",
+        err);
+  dialogue_print(d, &out);
+  buffer_release(&out);
+  return status;
+}
+
+static Status set(Dialogue *d, const ChatLine *line, Error *err) {
+  Buffer out = {0};
+  Status status = chat_settings_take(&d->settings, line->argument, line->size, &out, err);
+  dialogue_print(d, &out);
+  buffer_release(&out);
+  return status;
+}
+
+static double per_second(long long n, double ms) {
+  return n > 0 && ms > 0 ? (double)n * 1e3 / ms : 0;
+}
+
+static Status stats(Dialogue *d) {
+  const AnswerResult *r = &d->result;
+  const Totals *t = &d->totals;
+  if (!d->has_result) {
+    dialogue_say(d, "Nothing was answered yet.");
+    return STATUS_OK;
+  }
+  int n_new = r->n_prompt - r->n_reused;
+  dialogue_say(d, "prompt: %d tokens, %d of them known; %d prefilled in %.0f ms (%.1f/s)", r->n_prompt,
+               r->n_reused, n_new, r->prefill_ms, per_second(n_new, r->prefill_ms));
+  dialogue_say(d, "answer: %d tokens (%.1f/s), the first after %.0f ms; end: %s", r->n_generated,
+               per_second(r->n_generated - 1, r->decode_ms), r->prefill_ms + r->first_token_ms,
+               finish_name(r->reason));
+  dialogue_say(d, "all %d: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)", t->n_answers,
+               t->n_prefilled, per_second(t->n_prefilled, t->prefill_ms), t->n_reused, t->n_generated,
+               per_second(t->n_generated, t->decode_ms));
+  return STATUS_OK;
+}
+
+/* --- tokens */
+
+static Status count_tokens(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
+  IdList ids = {0};
+  Status status = STATUS_OK;
+  if (text->size)
+    status = tokenizer_encode(d->assistant.tokenizer, text->data, text->size, (EncodeOptions){0}, &ids, err);
+  *n = ids.count;
+  id_list_release(&ids);
+  return status;
+}
+
+static Status list_tokens(const Dialogue *d, Buffer *out, size_t *n_texts, Error *err) {
+  for (size_t i = 0; i < d->conversation.count; i++) {
+    const Message *m = &d->conversation.messages[i];
+    size_t n, n_thought;
+    TRY(count_tokens(d, &m->text, &n, err));
+    TRY(count_tokens(d, &m->thinking, &n_thought, err));
+    *n_texts += n;
+    TRY(buffer_printf(out, err, "%7zu  %-9s  ", n, role_name(m->role)));
+    TRY(dialogue_excerpt(m->text.data ? m->text.data : "", m->text.size, 50, out, err));
+    if (n_thought) TRY(buffer_printf(out, err, "  (and %zu of thought)", n_thought));
+    TRY(buffer_append_string(out, "\n", err));
+  }
+  return STATUS_OK;
+}
+
+static Status tokens(Dialogue *d, Error *err) {
+  Buffer out = {0};
+  IdList ids = {0};
+  size_t n_texts = 0;
+  int n_ctx = session_context(d->assistant.session);
+  Status status = list_tokens(d, &out, &n_texts, err);
+  if (status == STATUS_OK && d->conversation.count) status = dialogue_encode(d, 0, &ids, err);
+  if (status == STATUS_OK)
+    status = buffer_printf(&out, err, "%7zu  in all, without what the template puts around them\n", n_texts);
+  if (status == STATUS_OK)
+    status = buffer_printf(&out, err, "%7zu  with it, of the %d that the context has\n", ids.count, n_ctx);
+  id_list_release(&ids);
+  dialogue_print(d, &out);
+  buffer_release(&out);
+  return status;
+}
+
+/* --- the conversation */
+
+static void clear(Dialogue *d) {
+  conversation_truncate(&d->conversation, conversation_system(&d->conversation) ? 1 : 0);
+  d->attached.size = 0;
+  d->told_full = 0;
+  d->held.count = 0;
+  dialogue_note(d, "the conversation is forgotten");
+}
+
+static Status need_turn(const Dialogue *d, size_t *turn, Error *err) {
+  *turn = conversation_last_turn(&d->conversation);
+  if (*turn < d->conversation.count) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "there is no message yet");
+}
+
+static Status undo(Dialogue *d, Error *err) {
+  size_t turn;
+  TRY(need_turn(d, &turn, err));
+  const Message *m = &d->conversation.messages[turn];
+  Buffer text = {0};
+  Status status = dialogue_excerpt(m->text.data ? m->text.data : "", m->text.size, 50, &text, err);
+  if (status == STATUS_OK) status = buffer_append(&text, "", 1, err);
+  if (status == STATUS_OK) {
+    conversation_truncate(&d->conversation, turn);
+    dialogue_note(d, "taken back: %s", text.data);
+  }
+  buffer_release(&text);
+  return status;
+}
+
+/* Answers what is left of the conversation with its first `keep` messages and a new one of the user's behind
+ * them (NULL: none). The old conversation stays where nothing comes of it. */
+static Status answer_anew(Dialogue *d, size_t keep, const Buffer *text, Error *err) {
+  Conversation old = d->conversation, fresh = {0};
+  bool answered = false;
+  Status status = conversation_copy(&fresh, &old, keep, err);
+  if (status == STATUS_OK && text) status = conversation_add(&fresh, ROLE_USER, text->data, text->size, err);
+  if (status == STATUS_OK) {
+    d->conversation = fresh;
+    status = dialogue_answer(d, &answered, err);
+    fresh = d->conversation;
+  }
+  d->conversation = answered ? fresh : old;
+  conversation_release(answered ? &old : &fresh);
+  return status;
+}
+
+static Status regen(Dialogue *d, Error *err) {
+  const Conversation *c = &d->conversation;
+  size_t turn, keep = c->count;
+  TRY(need_turn(d, &turn, err));
+  while (keep > turn + 1 && c->messages[keep - 1].role == ROLE_ASSISTANT) keep--;
+  bool again = keep < c->count;
+  TRY(answer_anew(d, keep, NULL, err));
+  if (again && d->interactive && !(d->assistant.sampler.temperature > 0))
+    dialogue_note(d, "temp is 0: the same settings give the same answer (/set temp 0.8)");
+  return STATUS_OK;
+}
+
+static Status edit(Dialogue *d, Error *err) {
+  if (!d->interactive) return error_set(err, STATUS_USAGE, "/edit needs a terminal");
+  Conversation *c = &d->conversation;
+  size_t turn = conversation_last_turn(c);
+  bool is_new = turn == c->count;
+  Buffer text = {0};
+  Status status = STATUS_OK;
+  if (!is_new && c->messages[turn].text.size)
+    status = buffer_append(&text, c->messages[turn].text.data, c->messages[turn].text.size, err);
+  if (status == STATUS_OK) status = text_edit(&text, err);
+  bool same = !is_new && text.size == c->messages[turn].text.size &&
+              (text.size == 0 || memcmp(text.data, c->messages[turn].text.data, text.size) == 0);
+  if (status == STATUS_OK && (same || text.size == 0)) {
+    dialogue_note(d, text.size ? "nothing was changed" : "the text is empty: nothing is sent");
+  } else if (status == STATUS_OK) {
+    status = chat_input_remember(&d->input, text.data, text.size, err);
+    if (status == STATUS_OK)
+      status = is_new ? dialogue_send(d, text.data, text.size, err) : answer_anew(d, turn, &text, err);
+  }
+  buffer_release(&text);
+  return status;
+}
+
+static Status show_system(const Dialogue *d, Error *err) {
+  const Message *m = conversation_system(&d->conversation);
+  if (!m) {
+    dialogue_say(d, "There is no system message.");
+    return STATUS_OK;
+  }
+  Buffer out = {0};
+  Status status = terminal_text(&out, m->text.data, m->text.size, err);
+  if (status == STATUS_OK) status = buffer_append(&out, "\n", 1, err);
+  dialogue_print(d, &out);
+  buffer_release(&out);
+  return status;
+}
+
+static Status change_system(Dialogue *d, const ChatLine *line, Error *err) {
+  if (line->size == 0) return show_system(d, err);
+  bool none = line->size == 2 && memcmp(line->argument, "\"\"", 2) == 0;
+  TRY(conversation_set_system(&d->conversation, line->argument, none ? 0 : line->size, err));
+  dialogue_note(d, none ? "there is no system message any more"
+                        : "the system message is changed, for answers to come");
+  return STATUS_OK;
+}
+
+/* --- files */
+
+static Status read_file(Dialogue *d, const char *path, Error *err) {
+  Buffer text = {0};
+  size_t n;
+  Status status = text_read(path, &text, err);
+  if (status == STATUS_OK) status = count_tokens(d, &text, &n, err);
+  if (status == STATUS_OK && d->attached.size && d->attached.data[d->attached.size - 1] != '\n')
+    status = buffer_append(&d->attached, "\n", 1, err);
+  if (status == STATUS_OK && text.size) status = buffer_append(&d->attached, text.data, text.size, err);
+  if (status == STATUS_OK)
+    dialogue_note(d, "%zu tokens, in front of your next message (/clear drops them)", n);
+  buffer_release(&text);
+  return status;
+}
+
+static Status save(Dialogue *d, const char *path, Error *err) {
+  TRY(conversation_save(&d->conversation, d->assistant.model_path, path, err));
+  dialogue_note(d, "%zu message%s saved", d->conversation.count, plural((long long)d->conversation.count));
+  return STATUS_OK;
+}
+
+static Status load(Dialogue *d, const char *path, Error *err) {
+  Conversation before = d->conversation;
+  IdList ids = {0};
+  d->conversation = (Conversation){0};
+  Status status = conversation_load(path, &d->conversation, err);
+  if (status == STATUS_OK &&
+      d->conversation.count) /* the template has the last word on what may follow what */
+    status = dialogue_encode(d, 0, &ids, err);
+  if (status) {
+    conversation_release(&d->conversation);
+    d->conversation = before;
+  } else {
+    conversation_release(&before);
+    size_t n = d->conversation.count;
+    bool open = n && d->conversation.messages[n - 1].role != ROLE_ASSISTANT;
+    dialogue_note(d, "%zu message%s, %zu tokens%s", n, plural((long long)n), ids.count,
+                  open ? "; the last one has no answer: /regen" : "");
+  }
+  id_list_release(&ids);
+  return status;
+}
+
+static Status with_file(Dialogue *d, const ChatLine *line,
+                        Status (*run)(Dialogue *dialogue, const char *path, Error *err), Error *err) {
+  if (line->size == 0)
+    return error_set(err, STATUS_USAGE, "/%s needs a file: /%s FILE", chat_commands[line->word].name,
+                     chat_commands[line->word].name);
+  char *path;
+  TRY(person_path(line->argument, line->size, &path, err));
+  Status status = run(d, path, err);
+  free(path);
+  return status;
+}
+
+/* --- all of them */
+
+Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
+  const ChatCommand *command = &chat_commands[line->word];
+  if (!command->argument && line->size)
+    return error_set(err, STATUS_USAGE, "/%s stands alone (a line that begins with a blank is text)",
+                     command->name);
+  switch (line->word) {
+  case WORD_CLEAR: clear(d); break;
+  case WORD_EDIT: return edit(d, err);
+  case WORD_EXIT: d->leaves = true; break;
+  case WORD_HELP: return help(d, err);
+  case WORD_LOAD: return with_file(d, line, load, err);
+  case WORD_READ: return with_file(d, line, read_file, err);
+  case WORD_REGEN: return regen(d, err);
+  case WORD_SAVE: return with_file(d, line, save, err);
+  case WORD_SET: return set(d, line, err);
+  case WORD_STATS: return stats(d);
+  case WORD_SYSTEM: return change_system(d, line, err);
+  case WORD_TOKENS: return tokens(d, err);
+  case WORD_UNDO: return undo(d, err);
+  case WORD_TEXT:
+  case WORD_UNKNOWN: break;
+  }
+  return STATUS_OK;
+}

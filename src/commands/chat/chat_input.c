@@ -1,0 +1,148 @@
+/* chat_input.c - see chat_input.h.
+ *
+ * Called by: chat.c, chat_commands.c, dialogue.c.   Calls: line_editor.c, history.c. */
+#include "commands/chat/chat_input.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "commands/chat/chat_complete.h"
+#include "commands/chat/history.h"
+#include "commands/common.h"
+
+static const char quotes[] = "\"\"\"";
+enum { N_QUOTES = sizeof quotes - 1 };
+
+/* --- history */
+
+static Status take_entry(void *user, const char *text, size_t size, Error *err) {
+  return line_editor_remember(user, text, size, err);
+}
+
+static void tell_history(ChatInput *input, const Error *err) {
+  if (!input->history_fails)
+    fprintf(stderr, "auk: no history is kept: %s (--no-history says nothing)\n", err->text);
+  input->history_fails = true;
+}
+
+Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, bool with_history, Error *err) {
+  TRY(line_editor_open(screen, ansi, chat_complete, NULL, &input->editor, err));
+  if (!with_history) return STATUS_OK;
+  Error why = {{0}};
+  Status status = history_path(&input->history, &why);
+  if (status == STATUS_OK && input->history)
+    status = history_read(input->history, take_entry, input->editor, &why);
+  if (status) tell_history(input, &why);
+  return STATUS_OK;
+}
+
+void chat_input_close(ChatInput *input) {
+  line_editor_close(input->editor);
+  free(input->history);
+  buffer_release(&input->line);
+  buffer_release(&input->last);
+  *input = (ChatInput){0};
+}
+
+Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err) {
+  bool again = size == input->last.size && (size == 0 || memcmp(text, input->last.data, size) == 0);
+  if (!input->editor || size == 0 || again) return STATUS_OK;
+  input->last.size = 0;
+  TRY(buffer_append(&input->last, text, size, err));
+  TRY(line_editor_remember(input->editor, text, size, err));
+  Error why = {{0}};
+  if (input->history && history_add(input->history, text, size, &why)) tell_history(input, &why);
+  return STATUS_OK;
+}
+
+/* --- lines */
+
+static Status read_line(ChatInput *input, const char *prompt, LineResult *result, Error *err) {
+  if (input->editor) return line_editor_read(input->editor, prompt, &input->line, result, err);
+  bool found;
+  TRY(stream_read_line(stdin, "standard input", TEXT_LIMIT, &input->line, &found, err));
+  *result = found ? LINE_ENTERED : LINE_END;
+  size_t size = input->line.size;
+  if (size && input->line.data[size - 1] == '\r') size = --input->line.size;
+  size_t valid = size ? utf8_valid_prefix(input->line.data, size) : 0;
+  if (valid == size) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "standard input is not valid UTF-8: byte 0x%02x at offset %zu of a line",
+                   (unsigned char)input->line.data[valid], valid);
+}
+
+static bool begins_block(const Buffer *line) {
+  return line->size >= N_QUOTES && memcmp(line->data, quotes, N_QUOTES) == 0;
+}
+
+/* Takes the closing quotes off the end of `text`, blanks behind them too; false where there are none. */
+static bool end_block(Buffer *text) {
+  size_t size = text->size;
+  while (size && strchr(" \t\n", text->data[size - 1])) size--;
+  if (size < N_QUOTES || memcmp(text->data + size - N_QUOTES, quotes, N_QUOTES) != 0) return false;
+  text->size = size - N_QUOTES;
+  return true;
+}
+
+/* The lines between the quotes: without the newlines that only put the quotes on lines of their own. */
+static void trim_block(Buffer *text) {
+  if (text->size && text->data[text->size - 1] == '\n') text->size--;
+  if (text->size && text->data[0] == '\n') memmove(text->data, text->data + 1, --text->size);
+}
+
+static Status read_block(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {
+  const Buffer *line = &input->line;
+  *kind = INPUT_BLOCK;
+  TRY(buffer_append(text, line->data + N_QUOTES, line->size - N_QUOTES, err));
+  while (!end_block(text)) {
+    LineResult result;
+    TRY(read_line(input, "... ", &result, err));
+    *kind = result == LINE_INTERRUPTED ? INPUT_NONE : result == LINE_END ? INPUT_END : INPUT_BLOCK;
+    if (result == LINE_END && !input->editor)
+      return error_set(err, STATUS_USAGE, "standard input ends within a block that \"\"\" began");
+    if (*kind != INPUT_BLOCK) return STATUS_OK;
+    TRY(buffer_append(text, "\n", 1, err));
+    TRY(buffer_append(text, line->data ? line->data : "", line->size, err));
+  }
+  trim_block(text);
+  return STATUS_OK;
+}
+
+/* What brings a block back as the text that it was. */
+static Status remember_block(ChatInput *input, const Buffer *text, Error *err) {
+  bool plain = text->size && text->data[0] != '/' && !begins_block(text);
+  if (plain) return chat_input_remember(input, text->data, text->size, err);
+  Buffer quoted = {0};
+  Status status = buffer_append(&quoted, quotes, N_QUOTES, err);
+  if (status == STATUS_OK && text->size) status = buffer_append(&quoted, text->data, text->size, err);
+  if (status == STATUS_OK) status = buffer_append(&quoted, quotes, N_QUOTES, err);
+  if (status == STATUS_OK) status = chat_input_remember(input, quoted.data, quoted.size, err);
+  buffer_release(&quoted);
+  return status;
+}
+
+Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *err) {
+  LineResult result;
+  text->size = 0;
+  TRY(read_line(input, "> ", &result, err));
+  *kind = result == LINE_INTERRUPTED ? INPUT_NONE : result == LINE_END ? INPUT_END : INPUT_LINE;
+  if (*kind != INPUT_LINE) return STATUS_OK;
+  if (begins_block(&input->line)) {
+    TRY(read_block(input, text, kind, err));
+    return *kind == INPUT_BLOCK ? remember_block(input, text, err) : STATUS_OK;
+  }
+  TRY(buffer_append(text, input->line.data ? input->line.data : "", input->line.size, err));
+  return chat_input_remember(input, text->data, text->size, err);
+}
+
+Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err) {
+  *yes = false;
+  if (!input->editor) return STATUS_OK;
+  LineResult result;
+  TRY(line_editor_read(input->editor, question, &input->line, &result, err));
+  const Buffer *line = &input->line;
+  *yes = result == LINE_ENTERED && line->size && (line->data[0] | 32) == 'y';
+  return STATUS_OK;
+}

@@ -1,0 +1,82 @@
+/* chat_words.c - see chat_words.h.   Called by: chat.c, chat_commands.c, chat_complete.c. */
+#include "commands/chat/chat_words.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "commands/nearest.h"
+
+const ChatCommand chat_commands[] = {
+    [WORD_CLEAR] = {"clear", " new ", NULL, "forgets the conversation; the system message stays", false},
+    [WORD_EDIT] = {"edit", "", NULL, "your last message in $EDITOR; it is answered anew", false},
+    [WORD_EXIT] = {"exit", " quit bye ", NULL, "leaves (so does Ctrl-D)", false},
+    [WORD_HELP] = {"help", " ? ", NULL, "this", false},
+    [WORD_LOAD] = {"load", "", "FILE", "goes on with a conversation that was saved", true},
+    [WORD_READ] = {"read", "", "FILE", "puts a file's text in front of your next message", true},
+    [WORD_REGEN] = {"regen", " retry ", NULL, "another answer in place of the last one", false},
+    [WORD_SAVE] = {"save", "", "FILE", "writes the conversation as JSON", true},
+    [WORD_SET] = {"set", "", "[NAME [VALUE]]", "a setting, named as its flag; without VALUE what it is",
+                  false},
+    [WORD_STATS] = {"stats", "", NULL, "how fast it was", false},
+    [WORD_SYSTEM] = {"system", "", "[TEXT]", "the system message; \"\" for none; alone: what it is", false},
+    [WORD_TOKENS] = {"tokens", "", NULL, "the tokens of each message, and of the context", false},
+    [WORD_UNDO] = {"undo", "", NULL, "takes your last message and its answer back", false},
+};
+
+static bool is_blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool is_name(const char *name, const char *text, size_t size) {
+  return strlen(name) == size && strncasecmp(name, text, size) == 0;
+}
+
+/* Whether text[0..size) is one of the words in " quit bye ". */
+static bool is_alias(const char *aliases, const char *text, size_t size) {
+  for (const char *at = aliases; *at;) {
+    at += strspn(at, " ");
+    size_t length = strcspn(at, " ");
+    if (length == size && length && strncasecmp(at, text, size) == 0) return true;
+    at += length;
+  }
+  return false;
+}
+
+static ChatWord find_word(const char *text, size_t size) {
+  for (int i = 0; i < WORD_TEXT; i++)
+    if (is_name(chat_commands[i].name, text, size) || is_alias(chat_commands[i].aliases, text, size))
+      return (ChatWord)i;
+  return WORD_TEXT;
+}
+
+/* The command that a single word of letters was meant to be, or NULL. */
+static const char *nearest_command(const char *text, size_t size) {
+  Nearest nearest = nearest_begin(text, size);
+  for (size_t i = 0; i < size; i++)
+    if ((text[i] | 32) < 'a' || (text[i] | 32) > 'z') return NULL;
+  if (size == 0) return NULL;
+  for (int i = 0; i < WORD_TEXT; i++)
+    nearest_consider(&nearest, chat_commands[i].name, strlen(chat_commands[i].name));
+  return nearest.word;
+}
+
+ChatLine chat_parse(const char *line, size_t size) {
+  ChatLine parsed = {.word = WORD_TEXT};
+  if (size == 0 || line[0] != '/') return parsed;
+  while (size && is_blank(line[size - 1])) size--;
+  size_t end = 1;
+  while (end < size && !is_blank(line[end])) end++;
+  ChatWord word = find_word(line + 1, end - 1);
+  if (word == WORD_TEXT) {
+    if (end == size) parsed.nearest = nearest_command(line + 1, end - 1);
+    if (parsed.nearest) parsed.word = WORD_UNKNOWN;
+    return parsed;
+  }
+  size_t start = end;
+  while (start < size && is_blank(line[start])) start++;
+  if (word != WORD_SYSTEM && memchr(line + end, '\n', size - end)) return parsed; /* commands have one line */
+  parsed.word = word;
+  parsed.argument = line + start;
+  parsed.size = size - start;
+  return parsed;
+}

@@ -1,0 +1,326 @@
+/* dialogue.c - see dialogue.h.
+ *
+ * Called by: chat.c, chat_commands.c.   Calls: assistant.c, conversation.c, show.c.
+ * Always true: the session holds a beginning of `held`; what is dropped from a conversation is told. */
+#include "commands/chat/dialogue.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/utf8.h"
+#include "terminal/console.h"
+
+/* --- words to the person */
+
+static void put_line(const Dialogue *d, bool dim, const char *format, va_list args) {
+  char line[2048];
+  vsnprintf(line, sizeof line, format, args);
+  if (!d->interactive) {
+    fprintf(stderr, "auk: %s\n", line);
+    return;
+  }
+  fprintf(d->screen, "%s%s%s\n", dim ? "\033[2m" : "", line, dim ? "\033[22m" : "");
+  fflush(d->screen);
+}
+
+void dialogue_say(const Dialogue *d, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  put_line(d, false, format, args);
+  va_end(args);
+}
+
+void dialogue_note(const Dialogue *d, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  put_line(d, d->dim, format, args);
+  va_end(args);
+}
+
+void dialogue_print(const Dialogue *d, const Buffer *lines) {
+  FILE *out = d->interactive ? d->screen : stderr;
+  if (lines->size) fwrite(lines->data, 1, lines->size, out);
+  fflush(out);
+}
+
+Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err) {
+  size_t end = 0;
+  for (size_t n = 0; end < size && n < most; n++) {
+    uint32_t code;
+    int length = utf8_decode(text + end, size - end, &code);
+    end += length > 0 ? (size_t)length : 1;
+  }
+  size_t start = out->size;
+  TRY(terminal_text(out, text, end, err));
+  for (size_t i = start; i < out->size; i++)
+    if (out->data[i] == '\n' || out->data[i] == '\t') out->data[i] = ' ';
+  return end < size ? buffer_append_string(out, "...", err) : STATUS_OK;
+}
+
+/* --- room in the context */
+
+Status dialogue_encode(const Dialogue *d, size_t first, IdList *ids, Error *err) {
+  ChatMessage *view;
+  size_t n;
+  ids->count = 0;
+  TRY(conversation_view(&d->conversation, first, &view, &n, err));
+  Status status = assistant_encode(&d->assistant, view, n, ids, err);
+  free(view);
+  return status;
+}
+
+/* The turn with which a conversation of at most `most` tokens begins, the last one where none is short
+ * enough. */
+static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
+  const Conversation *c = &d->conversation;
+  size_t low = 1, high = conversation_n_turns(c) - 1; /* turns to drop: more make it shorter */
+  IdList ids = {0};
+  Status status = STATUS_OK;
+  while (low < high && status == STATUS_OK) {
+    size_t middle = low + (high - low) / 2, at = conversation_next_turn(c, 0);
+    for (size_t i = 0; i < middle; i++) at = conversation_next_turn(c, at + 1);
+    status = dialogue_encode(d, at, &ids, err);
+    if (ids.count <= most) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  *first = conversation_next_turn(c, 0);
+  for (size_t i = 0; i < low; i++) *first = conversation_next_turn(c, *first + 1);
+  *n_dropped = (int)low;
+  id_list_release(&ids);
+  return status;
+}
+
+/* Tokens that are to be free for an answer: where nobody minds that turns are dropped, a good part, so that
+ * not every message drops one and is prefilled anew; else what makes an answer worth while. */
+static size_t wanted_room(const Dialogue *d) {
+  size_t n_ctx = (size_t)session_context(d->assistant.session);
+  size_t room = d->talk->overflow == OVERFLOW_SLIDE ? n_ctx / 4 : n_ctx / 16;
+  if (d->assistant.max_tokens >= 0 && (size_t)d->assistant.max_tokens < room)
+    room = (size_t)d->assistant.max_tokens;
+  return room ? room : 1;
+}
+
+static Status may_drop(Dialogue *d, size_t n_ids, int n_turns, bool *may, Error *err) {
+  int n_ctx = session_context(d->assistant.session);
+  *may = d->talk->overflow == OVERFLOW_SLIDE;
+  if (*may) return STATUS_OK;
+  if (d->talk->overflow == OVERFLOW_ASK && d->interactive) {
+    dialogue_say(d, "With this message the conversation has %zu tokens, the context %d.", n_ids, n_ctx);
+    char question[64];
+    snprintf(question, sizeof question, "Forget the oldest %d turn%s? [y/n] ", n_turns,
+             n_turns == 1 ? "" : "s");
+    TRY(chat_input_ask(&d->input, question, may, err));
+    if (!*may) dialogue_say(d, "Not sent. /clear and /undo make room, and so does a larger -c.");
+    return STATUS_OK;
+  }
+  return error_set(
+      err, STATUS_USAGE,
+      "with this message the conversation has %zu tokens, the context %d: /clear or /undo make room, "
+      "--context-overflow slide forgets the oldest turns",
+      n_ids, n_ctx);
+}
+
+/* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut; *fits is
+ * false where the person said no. */
+static Status make_room(Dialogue *d, IdList *ids, bool *fits, Error *err) {
+  Conversation *c = &d->conversation;
+  size_t n_ctx = (size_t)session_context(d->assistant.session), room = wanted_room(d);
+  *fits = true;
+  TRY(dialogue_encode(d, 0, ids, err));
+  if (ids->count + room <= n_ctx) return STATUS_OK;
+  IdList alone = {0};
+  Status status = dialogue_encode(d, conversation_last_turn(c), &alone, err);
+  size_t n_all = ids->count, n_alone = alone.count;
+  id_list_release(&alone);
+  TRY(status);
+  if (n_alone >= n_ctx)
+    return error_set(
+        err, STATUS_USAGE,
+        "the message has %zu tokens with what belongs to it, the context %zu (-c N sets it, the model's "
+        "maximum is %d)",
+        n_alone, n_ctx, d->assistant.model->config.max_position);
+  if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but there is nothing to forget */
+  size_t first, leading = conversation_next_turn(c, 0);
+  int n_turns;
+  TRY(find_short(d, n_ctx - n_ctx / 4, &first, &n_turns, err));
+  TRY(may_drop(d, n_all, n_turns, fits, err));
+  if (!*fits) return STATUS_OK;
+  conversation_drop(c, leading, first - leading);
+  TRY(dialogue_encode(d, 0, ids, err));
+  dialogue_note(d, "the oldest %d turn%s forgotten, %zu tokens: the context has %zu", n_turns,
+                n_turns == 1 ? " is" : "s are", n_all - ids->count, n_ctx);
+  d->told_full = 0;
+  return STATUS_OK;
+}
+
+/* --- an answer */
+
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+  Dialogue *d = user;
+  (void)stop;
+  TRY(buffer_append(kind == TEXT_ANSWER ? &d->text : &d->thinking, text, size, err));
+  return show_text(&d->show, kind, text, size, err);
+}
+
+static Status take_id(void *user, int32_t id, Error *err) {
+  Dialogue *d = user;
+  return id_list_append(&d->held, id, err);
+}
+
+static void clear_progress(Dialogue *d) {
+  if (!d->in_progress) return;
+  fputs("\r\033[K", d->screen);
+  fflush(d->screen);
+  d->in_progress = false;
+}
+
+static void prefilling(void *user, int done, int total) {
+  Dialogue *d = user;
+  enum { SHORT_MS = 300 }; /* nobody wants to read of less */
+  if (!d->interactive || !d->ansi || d->talk->no_status) return;
+  if (d->show.begun) return; /* the line is the answer's */
+  clear_progress(d);
+  if (done == total || clock_ms() - d->began_ms < SHORT_MS) return;
+  fprintf(d->screen, "%sprompt: %d of %d tokens%s", d->dim ? "\033[2m" : "", done, total,
+          d->dim ? "\033[22m" : "");
+  fflush(d->screen);
+  d->in_progress = true;
+}
+
+static void tell_fullness(Dialogue *d) {
+  static const int levels[] = {90, 75};
+  int n_ctx = session_context(d->assistant.session), used = session_length(d->assistant.session);
+  int full = (int)(100LL * used / n_ctx);
+  if (full < levels[1]) d->told_full = 0;
+  if (d->result.reason == FINISH_CONTEXT) d->told_full = levels[0]; /* that was told, too */
+  for (int i = 0; i < 2; i++) {
+    if (full < levels[i] || d->told_full >= levels[i]) continue;
+    d->told_full = levels[i];
+    dialogue_note(d, "the context is %d%% full: %d of %d tokens", full, used, n_ctx);
+    return;
+  }
+}
+
+static void tell_end(const Dialogue *d) {
+  switch (d->result.reason) {
+  case FINISH_CONTEXT:
+    dialogue_note(d, "the context of %d tokens is full: the answer ends here",
+                  session_context(d->assistant.session));
+    break;
+  case FINISH_LENGTH:
+    if (d->interactive) dialogue_note(d, "cut after %d tokens (/set n)", d->assistant.max_tokens);
+    break;
+  case FINISH_REPETITION: dialogue_note(d, "cut: it goes in circles (/set n N lets it)"); break;
+  case FINISH_INTERRUPTED: dialogue_note(d, "interrupted"); break;
+  default: break;
+  }
+}
+
+static void tell_status(const Dialogue *d) {
+  const AnswerResult *r = &d->result;
+  if (!d->interactive || d->talk->no_status) return;
+  double rate = r->n_generated > 1 && r->decode_ms > 0 ? (r->n_generated - 1) * 1e3 / r->decode_ms : 0;
+  dialogue_note(d, "[%d tokens, %.1f/s; context %d of %d]", r->n_generated, rate,
+                session_length(d->assistant.session), session_context(d->assistant.session));
+}
+
+static void count(Dialogue *d) {
+  const AnswerResult *r = &d->result;
+  d->has_result = true;
+  d->totals.n_answers++;
+  d->totals.n_reused += r->n_reused;
+  d->totals.n_prefilled += r->n_prompt - r->n_reused;
+  d->totals.prefill_ms += r->prefill_ms;
+  d->totals.n_generated += r->n_generated;
+  d->totals.decode_ms += r->first_token_ms + r->decode_ms;
+}
+
+static Status end_line(Dialogue *d, Error *err) {
+  TRY(show_end(&d->show, err));
+  return d->show.ends_line ? STATUS_OK : show_text(&d->show, d->show.kind, "\n", 1, err); /* into a pipe */
+}
+
+/* Generates behind the prompt. */
+static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
+  const AnswerSink sink = {.text = take_text, .token = take_id, .prefilling = prefilling, .user = d};
+  d->held.count = d->text.size = d->thinking.size = 0;
+  for (size_t i = 0; i < prompt->count; i++) TRY(id_list_append(&d->held, prompt->ids[i], err));
+  TRY(chat_settings_seed(&d->settings, err));
+  d->show.thoughts = d->settings.show_thinking;
+  if (d->interactive) {
+    console_attend();
+    console_mode(CONSOLE_ANSWERING);
+  }
+  show_begin(&d->show);
+  d->began_ms = clock_ms();
+  Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
+  clear_progress(d);
+  if (status == STATUS_OK) status = end_line(d, err);
+  if (d->interactive) {
+    console_mode(CONSOLE_IDLE);
+    console_attend(); /* an interruption of the answer is none of the next line */
+  }
+  return status;
+}
+
+static Status keep_answer(Dialogue *d, Error *err) {
+  Conversation *c = &d->conversation;
+  TRY(conversation_add(c, ROLE_ASSISTANT, d->text.data, d->text.size, err));
+  if (d->thinking.size == 0) return STATUS_OK;
+  return buffer_append(&c->messages[c->count - 1].thinking, d->thinking.data, d->thinking.size, err);
+}
+
+Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
+  IdList prompt = {0};
+  *answered = false;
+  bool fits;
+  Status status = make_room(d, &prompt, &fits, err);
+  if (status == STATUS_OK && fits) status = ids_splice(d->assistant.tokenizer, &d->held, &prompt, err);
+  if (status == STATUS_OK && fits) status = generate_answer(d, &prompt, err);
+  id_list_release(&prompt);
+  if (status || !fits) return status;
+  count(d);
+  bool interrupted = d->result.reason == FINISH_INTERRUPTED;
+  if (interrupted && !d->interactive) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (interrupted && d->text.size + d->thinking.size == 0) {
+    dialogue_note(d, "interrupted before anything came: the message is taken back");
+    return STATUS_OK;
+  }
+  *answered = true;
+  TRY(keep_answer(d, err));
+  tell_end(d);
+  tell_status(d);
+  tell_fullness(d);
+  return STATUS_OK;
+}
+
+/* The files that were read, each on lines of its own, and the message. */
+static Status join(const Dialogue *d, const char *text, size_t size, Buffer *message, Error *err) {
+  if (d->attached.size) {
+    TRY(buffer_append(message, d->attached.data, d->attached.size, err));
+    if (message->data[message->size - 1] != '\n') TRY(buffer_append(message, "\n", 1, err));
+  }
+  return buffer_append(message, text, size, err);
+}
+
+Status dialogue_send(Dialogue *d, const char *text, size_t size, Error *err) {
+  Buffer message = {0};
+  bool answered = false;
+  Status status = join(d, text, size, &message, err);
+  if (status == STATUS_OK)
+    status = conversation_add(&d->conversation, ROLE_USER, message.data, message.size, err);
+  buffer_release(&message);
+  TRY(status);
+  status = dialogue_answer(d, &answered, err);
+  if (answered) {
+    d->attached.size = 0;
+  } else {
+    conversation_truncate(&d->conversation, conversation_last_turn(&d->conversation));
+  }
+  return status;
+}

@@ -1,0 +1,177 @@
+/* history.c - see history.h.
+ *
+ * Called by: chat_input.c.
+ * Always true: the file is only written under an exclusive lock of it, by one write or by a rename; whoever
+ *              waited for the lock of a file that was renamed away opens the new one. */
+#include "commands/chat/history.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/kept.h"
+#include "base/utf8.h"
+#include "commands/auk_directory.h"
+
+static Status fail(const char *path, const char *what, Error *err) {
+  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+/* --- where it is */
+
+Status history_path(char **path, Error *err) {
+  char *folder;
+  *path = NULL;
+  TRY(auk_directory("XDG_STATE_HOME", ".local/state", &folder, err));
+  if (!folder) return STATUS_OK;
+  Status status = kept_directory(folder, err);
+  if (status == STATUS_OK) *path = path_join(folder, "history", err);
+  free(folder);
+  return status ? status : *path ? STATUS_OK : STATUS_FAILED;
+}
+
+/* --- the file under its lock */
+
+/* Opens and locks the file that stands at `path`, made where there is none. */
+static Status open_locked(const char *path, int *file, Error *err) {
+  for (;;) {
+    *file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (*file < 0) return fail(path, "open", err);
+    struct stat ours, there;
+    while (flock(*file, LOCK_EX) != 0)
+      if (errno != EINTR) goto failed;
+    if (fstat(*file, &ours) != 0) goto failed;
+    if (!S_ISREG(ours.st_mode)) {
+      close(*file);
+      return error_set(err, STATUS_FAILED, "%s is no regular file", path);
+    }
+    if (stat(path, &there) == 0 && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
+      return STATUS_OK;
+    close(*file); /* another one was put there while we waited */
+  }
+failed:
+  close(*file);
+  return fail(path, "lock", err);
+}
+
+/* Reads the file's last `most` bytes, from the beginning of a line on. */
+static Status read_end(int file, const char *path, size_t most, Buffer *out, Error *err) {
+  off_t size = lseek(file, 0, SEEK_END), start = 0;
+  if (size < 0) return fail(path, "read", err);
+  if ((uint64_t)size > most) start = size - (off_t)most;
+  char part[65536];
+  for (off_t at = start;;) {
+    ssize_t n = pread(file, part, sizeof part, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(path, "read", err);
+    if (n == 0) break;
+    TRY(buffer_append(out, part, (size_t)n, err));
+    at += n;
+  }
+  char *newline = start && out->size ? memchr(out->data, '\n', out->size) : NULL;
+  size_t cut = newline ? (size_t)(newline + 1 - out->data) : start ? out->size : 0;
+  out->size -= cut;
+  if (out->size) memmove(out->data, out->data + cut, out->size);
+  return STATUS_OK;
+}
+
+/* Puts the later half in the file's place. */
+static Status shorten(int file, const char *path, Error *err) {
+  Buffer kept = {0}, name = {0};
+  int half = -1;
+  Status status = read_end(file, path, HISTORY_BYTES / 2, &kept, err);
+  if (status == STATUS_OK) status = buffer_append_string(&name, path, err);
+  if (status == STATUS_OK) status = buffer_append(&name, ".new", sizeof ".new", err);
+  if (status == STATUS_OK) { /* under the lock of `path` nobody else writes it */
+    half = open(name.data, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (half < 0) status = fail(name.data, "open", err);
+  }
+  if (status == STATUS_OK && kept.size) status = descriptor_write(half, name.data, kept.data, kept.size, err);
+  if (status == STATUS_OK && rename(name.data, path) != 0) status = fail(name.data, "rename", err);
+  if (status && half >= 0) unlink(name.data);
+  if (half >= 0) close(half);
+  buffer_release(&name);
+  buffer_release(&kept);
+  return status;
+}
+
+/* --- entries */
+
+static Status write_entry(const char *text, size_t size, Buffer *line, Error *err) {
+  for (size_t i = 0; i < size; i++) {
+    const char *escape = text[i] == '\n' ? "\\n" : text[i] == '\\' ? "\\\\" : text[i] == '\r' ? "\\r" : NULL;
+    TRY(escape ? buffer_append(line, escape, 2, err) : buffer_append(line, text + i, 1, err));
+  }
+  return buffer_append(line, "\n", 1, err);
+}
+
+static Status read_entry(const char *line, size_t size, Buffer *text, Error *err) {
+  for (size_t i = 0; i < size; i++) {
+    char c = line[i];
+    if (c == '\\' && i + 1 < size) {
+      c = line[++i];
+      c = c == 'n' ? '\n' : c == 'r' ? '\r' : c;
+    }
+    TRY(buffer_append(text, &c, 1, err));
+  }
+  return STATUS_OK;
+}
+
+Status history_add(const char *path, const char *text, size_t size, Error *err) {
+  if (size == 0 || size > HISTORY_ENTRY_BYTES || memchr(text, 0, size)) return STATUS_OK;
+  Buffer line = {0};
+  int file = -1;
+  Status status = write_entry(text, size, &line, err);
+  if (status == STATUS_OK) status = open_locked(path, &file, err);
+  if (status == STATUS_OK) {
+    status = descriptor_write(file, path, line.data, line.size, err);
+    struct stat now;
+    if (status == STATUS_OK && fstat(file, &now) == 0 && now.st_size > HISTORY_BYTES)
+      status = shorten(file, path, err);
+    close(file);
+  }
+  buffer_release(&line);
+  return status;
+}
+
+static Status take_lines(const Buffer *lines, HistorySink take, void *user, Error *err) {
+  Buffer entry = {0};
+  Status status = STATUS_OK;
+  for (size_t at = 0; at < lines->size && status == STATUS_OK;) {
+    const char *line = lines->data + at, *end = memchr(line, '\n', lines->size - at);
+    if (!end) break; /* one that was not written whole */
+    size_t size = (size_t)(end - line);
+    at += size + 1;
+    entry.size = 0;
+    if (size == 0 || memchr(line, 0, size) || utf8_valid_prefix(line, size) != size) continue;
+    status = read_entry(line, size, &entry, err);
+    if (status == STATUS_OK) status = take(user, entry.data, entry.size, err);
+  }
+  buffer_release(&entry);
+  return status;
+}
+
+Status history_read(const char *path, HistorySink take, void *user, Error *err) {
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would make us wait */
+  if (file < 0) return errno == ENOENT ? STATUS_OK : fail(path, "open", err);
+  struct stat kind;
+  Buffer lines = {0};
+  Status status = STATUS_OK;
+  if (fstat(file, &kind) != 0 || !S_ISREG(kind.st_mode)) {
+    status = error_set(err, STATUS_FAILED, "%s is no regular file", path);
+  } else {
+    flock(file, LOCK_SH);
+    status = read_end(file, path, HISTORY_BYTES, &lines, err);
+    flock(file, LOCK_UN);
+  }
+  close(file);
+  if (status == STATUS_OK) status = take_lines(&lines, take, user, err);
+  buffer_release(&lines);
+  return status;
+}

@@ -1,0 +1,301 @@
+/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: one answer after the other for many records.
+ *
+ * Called by: commands/run.c.   Calls: map_records.c, map_answer.c, map_results.c.
+ * Always true: one record and its answer are held at a time; results are in the order of the records; what is
+ *              written of one is its whole result.
+ *
+ * The prompts' common beginning is computed once: the session keeps what a prompt has in common with what it
+ * holds, and drops the answer behind it. */
+#include "commands/map/map.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/output.h"
+#include "commands/map/map_answer.h"
+
+const Flag map_flags[] = {
+    FLAG_FILE("--map", "FILE", MapFlags, input,
+              "an answer for each line of the file ('-': standard input), which stands where {} does in -p, "
+              "or is the "
+              "prompt; one line each, \\n, \\r and \\\\ for newlines, CRs and backslashes in it, \\! before "
+              "an error"),
+    FLAG_SWITCH(
+        "--map-json", MapFlags, json,
+        "the lines are JSON: {NAME} in -p is a member, {} all of it; without -p, \"prompt\" or \"messages\""),
+    FLAG_SWITCH("-0, --map-nul", MapFlags, nul,
+                "records, and results that are text, end in NUL, not in a newline"),
+    FLAG_FILE("--resume", "OUT", MapFlags, resume,
+              "results go to this file behind those that are there, from the record on that has none"),
+    FLAG_SWITCH("--retry-errors", MapFlags, retry_errors,
+                "with --resume: records whose results are errors again"),
+};
+
+/* --- what goes together (of flags alone: run.c) */
+
+static bool names_standard_input(const StringList *files) {
+  for (size_t i = 0; i < files->count; i++)
+    if (strcmp(files->items[i], "-") == 0) return true;
+  return false;
+}
+
+static Status check(const MapJob *job, Error *err) {
+  const StringList *files = &job->prompt->files;
+  if (strcmp(job->map->input, "-") == 0 && names_standard_input(files))
+    return error_set(err, STATUS_USAGE, "-f - does not go with --map -");
+  if (job->prompt->truncate && files->count)
+    return error_set(err, STATUS_USAGE, "--truncate does not go with -f and --map");
+  return STATUS_OK;
+}
+
+/* --- opening */
+
+typedef struct {
+  Mapping mapping;
+  Buffer before; /* texts of -f, which stand before every prompt */
+  RecordReader reader;
+  Results results;
+  Record record;
+  Buffer line;
+  bool resuming; /* there may be a result of this record already */
+  size_t n_found, n_errors;
+  double start_ms, shown_ms;
+  bool on_screen;       /* a line of progress is on standard error */
+  uint64_t start_bytes; /* of the input, when the first record was answered */
+} Map;
+
+static Status read_files(Map *map, const StringList *files, Error *err) {
+  for (size_t i = 0; i < files->count; i++) {
+    TRY(text_read(files->items[i], &map->before, err));
+    text_drop_newline(&map->before);
+    TRY(buffer_append(&map->before, "\n", 1, err));
+  }
+  if (map->before.size == 0) return STATUS_OK;
+  return prompt_pattern_begin(&map->mapping.pattern, map->before.data, map->before.size, err);
+}
+
+/* Where the hash of each record begins: another prompt around it makes another record of it. */
+static uint64_t hash_of_job(const Map *map, const MapJob *job) {
+  const Buffer *system = &map->mapping.assistant->system;
+  uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
+  if (job->prompt->text) hash = record_hash(hash, job->prompt->text, strlen(job->prompt->text) + 1);
+  hash = record_hash(hash, map->before.data, map->before.size);
+  hash = record_hash(hash, system->data, system->size);
+  for (size_t i = 0; i < map->mapping.choices.n; i++)
+    hash = record_hash(hash, map->mapping.choices.items[i].text, map->mapping.choices.items[i].size);
+  return hash;
+}
+
+static const char *output_path(const MapJob *job) {
+  const char *path = job->map->resume ? job->map->resume : job->reply->path;
+  return path && (job->map->resume || strcmp(path, "-") != 0) ? path : NULL;
+}
+
+static Status open_streams(Map *map, const MapJob *job, Error *err) {
+  const RecordRules rules = {.end = job->map->nul ? 0 : '\n',
+                             .passes_blank = job->map->json,
+                             .limit = RECORD_LIMIT,
+                             .hash = hash_of_job(map, job)};
+  const volatile int *interrupted = map->mapping.assistant->interrupted;
+  TRY(record_reader_open(job->map->input, rules, interrupted, &map->reader, err));
+  const ResultsOptions options = {.path = output_path(job),
+                                  .format = map->mapping.format,
+                                  .resume = job->map->resume != NULL,
+                                  .retry = job->map->retry_errors,
+                                  .input = map->reader.descriptor};
+  map->resuming = options.resume;
+  map->mapping.to_terminal = !options.path && output_is_terminal();
+  return results_open(&options, &map->results, err);
+}
+
+static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
+  Mapping *m = &map->mapping;
+  m->job = job;
+  m->assistant = a;
+  m->pattern.json = job->map->json;
+  m->format = job->reply->json ? RESULTS_JSON : job->map->nul ? RESULTS_NUL : RESULTS_LINES;
+  if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
+  TRY(assistant_open(job->assistant, a, err));
+  if (m->choices.n) choices_prepare(a);
+  cache_expect_many(a->cache);
+  m->seed = a->sampler.seed;
+  TRY(read_files(map, &job->prompt->files, err));
+  TRY(prompt_pattern_parse(&m->pattern, job->prompt->text, err));
+  return open_streams(map, job, err);
+}
+
+/* --- what is said on standard error */
+
+/* Nothing where results come to the same terminal: they show how far it is. */
+static bool shows_progress(const Map *map) {
+  return progress_is_terminal() && !map->mapping.to_terminal;
+}
+
+static void print_time(double seconds) {
+  int whole = (int)(seconds + 0.5);
+  if (whole >= 3600) fprintf(stderr, "%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+  if (whole < 3600) fprintf(stderr, "%d:%02d", whole / 60, whole % 60);
+}
+
+static void show_progress(Map *map) {
+  enum { EVERY_MS = 200 };
+  const Mapping *m = &map->mapping;
+  const RecordReader *reader = &map->reader;
+  double now = clock_ms(), seconds = (now - map->start_ms) / 1e3;
+  if (!shows_progress(map) || now - map->shown_ms < EVERY_MS) return;
+  if (!terminal_takes_escapes(STDERR_FILENO)) return;
+  map->on_screen = true;
+  map->shown_ms = now;
+  fprintf(stderr, "\r\033[K%zu records", map->record.index + 1);
+  if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
+  if (m->n_generated) fprintf(stderr, ", %.0f tokens/s", (double)m->n_generated / seconds);
+  if (reader->n_total > map->start_bytes && reader->n_consumed > map->start_bytes) {
+    double done = (double)(reader->n_consumed - map->start_bytes),
+           all = (double)(reader->n_total - map->start_bytes);
+    fprintf(stderr, ", %.0f%% of the input, ", (double)reader->n_consumed * 100 / (double)reader->n_total);
+    print_time(done < all ? seconds * (all - done) / done : 0);
+    fprintf(stderr, " left");
+  }
+}
+
+static void clear_progress(Map *map) {
+  if (map->on_screen) progress_clear();
+  map->on_screen = false;
+}
+
+static void print_summary(const Map *map) {
+  const Mapping *m = &map->mapping;
+  const MapJob *job = m->job;
+  if (!shows_progress(map) && !job->reply->usage && !job->assistant->answer.verbose) return;
+  double seconds = map->start_ms > 0 ? (clock_ms() - map->start_ms) / 1e3 : 0;
+  fprintf(stderr, "auk: %zu records answered in %.1f s", m->n_answered, seconds);
+  if (map->n_found) fprintf(stderr, ", %zu were there", map->n_found);
+  if (map->n_errors) fprintf(stderr, ", %zu errors", map->n_errors);
+  fprintf(stderr, "; prompts %llu tokens (%llu known)", (unsigned long long)m->n_prompt,
+          (unsigned long long)m->n_reused);
+  if (m->n_generated)
+    fprintf(stderr, ", answers %llu (%.1f/s)", (unsigned long long)m->n_generated,
+            (double)m->n_generated / seconds);
+  fprintf(stderr, "\n");
+}
+
+/* --- the records */
+
+static Status start(Map *map, Error *err) {
+  Assistant *a = map->mapping.assistant;
+  if (a->session) return STATUS_OK;
+  TRY(assistant_start(a, 0, err));
+  cache_expect_many(a->cache);
+  TRY(map_begin(&map->mapping, err));
+  map->start_ms = clock_ms();
+  map->start_bytes = map->reader.n_consumed;
+  return STATUS_OK;
+}
+
+/* Before what is said of one record. */
+static void name_record(Map *map) {
+  clear_progress(map);
+  fprintf(stderr, "auk: %s:%zu: ", map->reader.name, map->record.line);
+}
+
+/* What a reader of the result could not see. */
+static void say_what_is_missing(Map *map) {
+  const AnswerResult *result = &map->mapping.result;
+  if (result->in_thought) {
+    name_record(map);
+    fprintf(stderr, "the end came within the thought (%s), there is no answer\n",
+            finish_name(result->reason));
+  } else if (result->reason == FINISH_CONTEXT) {
+    name_record(map);
+    fprintf(stderr, "the answer is cut: the context of %d tokens is full\n",
+            map->mapping.assistant->session_options.n_ctx);
+  } else if (result->reason == FINISH_REPETITION) {
+    name_record(map);
+    fprintf(stderr, "the answer is cut: it goes in circles (-n N lets it)\n");
+  }
+}
+
+static Status answer_record(Map *map, Error *err) {
+  const Record *record = &map->record;
+  TRY(start(map, err));
+  Status status = map_answer(&map->mapping, record, &map->line, err);
+  if (status == STATUS_USAGE || status == STATUS_MODEL) {
+    name_record(map);
+    fprintf(stderr, "%s\n", err->text);
+    const Error error = *err;
+    map->n_errors++;
+    status = map_error(&map->mapping, record, &error, &map->line, err);
+  } else if (status == STATUS_OK) {
+    say_what_is_missing(map);
+  }
+  TRY(status);
+  TRY(results_add(&map->results, record->hash, &map->line, err));
+  show_progress(map);
+  return STATUS_OK;
+}
+
+/* Whether there is a result of the record at hand (of none, where `found` is false) that stays. */
+static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
+  EarlierResult earlier;
+  bool there;
+  *stays = false;
+  TRY(results_earlier(&map->results, &earlier, &there, err));
+  map->resuming = there;
+  if (!there) return STATUS_OK;
+  const char *path = map->results.options.path;
+  if (!found)
+    return error_set(err, STATUS_USAGE, "%s has more results than %s has records: it is of another input",
+                     path, map->reader.name);
+  if (earlier.input != map->record.hash)
+    return error_set(err, STATUS_USAGE,
+                     "%s: result %zu is of another record than %s:%zu, or of another prompt (-p, -f, -sys)",
+                     path, map->record.index, map->reader.name, map->record.line);
+  if (map->results.options.retry && earlier.is_error) return STATUS_OK;
+  *stays = true;
+  map->n_found++;
+  map->n_errors += earlier.is_error;
+  return results_keep(&map->results, err);
+}
+
+static Status run_records(Map *map, Error *err) {
+  bool found, stays = false;
+  if (!map->resuming) TRY(start(map, err));
+  do {
+    TRY(record_reader_next(&map->reader, &map->record, &found, err));
+    if (map->resuming) TRY(look_for_result(map, found, &stays, err));
+    if (found && !stays) TRY(answer_record(map, err));
+    stays = false;
+  } while (found);
+  return STATUS_OK;
+}
+
+static Status finish(Map *map, Error *err) {
+  TRY(results_close(&map->results, err));
+  if (map->n_errors)
+    return error_set(err, STATUS_FAILED, "%zu of %zu records are errors", map->n_errors,
+                     map->reader.n_records);
+  if (map->mapping.n_cut && map->mapping.job->reply->require_stop)
+    return error_set(err, STATUS_CUT_SHORT, "%zu answers were cut short (--require-stop)",
+                     map->mapping.n_cut);
+  return STATUS_OK;
+}
+
+Status map_run(const MapJob *job, Assistant *assistant, Error *err) {
+  Map map = {0};
+  TRY(check(job, err));
+  Status status = open_map(&map, job, assistant, err);
+  if (status == STATUS_OK) {
+    status = run_records(&map, err);
+    clear_progress(&map);
+    if (status == STATUS_OK || status == STATUS_INTERRUPTED) print_summary(&map);
+  }
+  if (status == STATUS_OK) status = finish(&map, err);
+  results_close(&map.results, NULL);
+  record_reader_close(&map.reader);
+  mapping_release(&map.mapping);
+  buffer_release(&map.before);
+  buffer_release(&map.line);
+  return status;
+}

@@ -1,0 +1,252 @@
+/* map_answer.c - see map_answer.h.
+ *
+ * Called by: commands/map/map.c.   Calls: map_prompt.c, assistant.c, choose.c, show.c. */
+#include "commands/map/map_answer.h"
+
+#include <string.h>
+
+/* --- the prompt */
+
+/* A record with messages of its own has also its own system prompt, or -sys in front of them. */
+static Status add_system(Mapping *m, Error *err) {
+  const Assistant *a = m->assistant;
+  MapPrompt *prompt = &m->prompt;
+  if (!a->has_system || (prompt->is_chat && strcmp(prompt->messages[0].role, "system") == 0))
+    return STATUS_OK;
+  void *messages = prompt->messages;
+  TRY(mem_grow(&messages, &prompt->capacity, prompt->n_messages + 1, sizeof *prompt->messages,
+               "a conversation", err));
+  prompt->messages = messages;
+  memmove(prompt->messages + 1, prompt->messages, prompt->n_messages * sizeof *prompt->messages);
+  prompt->messages[0] =
+      (ChatMessage){.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size};
+  prompt->n_messages++;
+  return STATUS_OK;
+}
+
+/* Makes one message of a prompt that is text. */
+static Status add_user(MapPrompt *prompt, Error *err) {
+  void *messages = prompt->messages;
+  if (prompt->is_chat) return STATUS_OK;
+  TRY(mem_grow(&messages, &prompt->capacity, 1, sizeof *prompt->messages, "a conversation", err));
+  prompt->messages = messages;
+  prompt->messages[0] = (ChatMessage){
+      .role = "user", .text = prompt->text.data ? prompt->text.data : "", .size = prompt->text.size};
+  prompt->n_messages = 1;
+  return STATUS_OK;
+}
+
+/* As in one shot, with the record for the input. */
+static Status encode_cut(Mapping *m, const Record *record, Error *err) {
+  const PromptFlags *flags = m->job->prompt;
+  const Prompt prompt = {.frame = flags->text,
+                         .n_places = m->pattern.n_places,
+                         .input = {.data = (char *)record->text, .size = record->size}};
+  return prompt_encode(&prompt, m->assistant, (Truncation)flags->truncate, &m->ids, err);
+}
+
+static Status make_prompt(Mapping *m, const Record *record, Error *err) {
+  m->ids.count = 0;
+  TRY(map_prompt_fill(&m->pattern, record, &m->prompt, err));
+  TRY(add_user(&m->prompt, err));
+  TRY(add_system(m, err));
+  if (m->choices.n) return STATUS_OK; /* who scores encodes too */
+  if (m->job->prompt->truncate) return encode_cut(m, record, err);
+  return assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err);
+}
+
+/* --- what all prompts begin with */
+
+/* The ids of the prompt of a record that says `filling`; none where the template takes no such prompt. */
+static Status encode_outline(Mapping *m, const char *filling, IdList *ids, Error *err) {
+  TRY(map_prompt_outline(&m->pattern, filling, &m->prompt, err));
+  TRY(add_user(&m->prompt, err));
+  TRY(add_system(m, err));
+  Status status = assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, ids, err);
+  if (status != STATUS_USAGE && status != STATUS_MODEL) return status;
+  ids->count = 0;
+  return STATUS_OK;
+}
+
+static size_t common_beginning(const IdList *a, const IdList *b) {
+  size_t n = 0;
+  while (n < a->count && n < b->count && a->ids[n] == b->ids[n]) n++;
+  return n;
+}
+
+Status map_begin(Mapping *m, Error *err) {
+  const MapJob *job = m->job;
+  m->steady = job->assistant->sampling.seed.given && job->prompt->text &&
+              m->assistant->device.backend != &cpu_backend;
+  if (!m->steady) return STATUS_OK;
+  m->ids.count = 0;
+  TRY(encode_outline(m, "a", &m->beginning, err));
+  TRY(encode_outline(m, "0", &m->ids, err));
+  m->beginning.count = common_beginning(&m->beginning, &m->ids);
+  return STATUS_OK;
+}
+
+static bool may_go_on(void *user, int done, int total) {
+  (void)done, (void)total;
+  const Assistant *a = user;
+  return !*a->interrupted;
+}
+
+/* Has the session hold what the prompt at hand has in common with the beginning of all, and nothing else. */
+static Status hold_beginning(Mapping *m, Error *err) {
+  Assistant *a = m->assistant;
+  const IdList *all = &m->beginning;
+  TRY(assistant_check_prompt(a, m->ids.count, session_context(a->session), err));
+  bool held = (size_t)session_length(a->session) >= all->count;
+  held = held &&
+         (all->count == 0 || memcmp(session_ids(a->session), all->ids, all->count * sizeof *all->ids) == 0);
+  if (!held) {
+    session_keep(a->session, 0);
+    TRY(session_sync(a->session, all->ids, (int)all->count, may_go_on, a, err));
+  }
+  session_keep(a->session, (int)common_beginning(all, &m->ids));
+  return STATUS_OK;
+}
+
+/* --- the answer */
+
+static Status take_shown(void *user, const char *bytes, size_t size, Error *err) {
+  Mapping *m = user;
+  return buffer_append(&m->text, bytes, size, err);
+}
+
+static Status take_text(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err) {
+  Mapping *m = user;
+  const bool code = m->job->reply->code;
+  if (kind == TEXT_THOUGHT && m->format == RESULTS_JSON)
+    return m->job->assistant->chat.hide_thinking ? STATUS_OK : buffer_append(&m->thinking, text, size, err);
+  if (kind == TEXT_THOUGHT && code) return STATUS_OK;
+  if (!code) return show_text(&m->show, kind, text, size, err);
+  TRY(code_block_push(&m->block, text, size, &m->text, err));
+  *stop = m->block.state == BLOCK_BEHIND;
+  return STATUS_OK;
+}
+
+static Status take_id(void *user, int32_t id, Error *err) {
+  Mapping *m = user;
+  return id_list_append(&m->answer_ids, id, err);
+}
+
+static void begin_answer(Mapping *m, size_t index) {
+  m->text.size = m->thinking.size = m->answer_ids.count = 0;
+  m->block.state = BLOCK_BEFORE;
+  m->block.passing = false;
+  m->block.line.size = 0;
+  m->show.write = take_shown;
+  m->show.user = m;
+  m->show.thoughts = m->job->assistant->chat.show_thinking;
+  m->show.open = m->assistant->thinking.open;
+  m->show.close = m->assistant->thinking.close;
+  show_begin(&m->show);
+  m->assistant->sampler.seed = m->seed + index;
+}
+
+static void count(Mapping *m) {
+  const AnswerResult *result = &m->result;
+  m->n_answered++;
+  m->n_prompt += (uint64_t)result->n_prompt;
+  m->n_reused += (uint64_t)result->n_reused;
+  m->n_generated += (uint64_t)result->n_generated;
+  if (answer_was_cut(result)) m->n_cut++;
+}
+
+static Status write_answer(Mapping *m, const Record *record, Error *err) {
+  const AnswerSink sink = {.text = take_text, .token = m->job->reply->ids ? take_id : NULL, .user = m};
+  begin_answer(m, record->index);
+  if (m->steady) TRY(hold_beginning(m, err));
+  TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
+  if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  count(m);
+  if (!m->job->reply->code) return STATUS_OK;
+  TRY(code_block_end(&m->block, &m->text, err));
+  if (m->block.state != BLOCK_BEFORE) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "the answer has no fenced code block (-x)");
+}
+
+static Status choose_answer(Mapping *m, Error *err) {
+  if (m->steady) {
+    TRY(assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err));
+    TRY(hold_beginning(m, err));
+  }
+  TRY(choices_score(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
+  m->result =
+      (AnswerResult){.reason = FINISH_STOP, .n_prompt = m->choices.n_prompt, .n_reused = m->choices.n_reused};
+  count(m);
+  const Choice *best = &m->choices.items[m->choices.best];
+  m->text.size = 0;
+  return buffer_append(&m->text, best->text, best->size, err);
+}
+
+/* --- the result */
+
+static Status begin_object(const Mapping *m, const Record *record, Buffer *line, Error *err) {
+  TRY(result_object(record->index, record->hash, line, err));
+  if (!m->prompt.id.text) return STATUS_OK;
+  TRY(buffer_append_string(line, ", \"id\": ", err));
+  return buffer_append(line, m->prompt.id.text, m->prompt.id.size, err);
+}
+
+static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *err) {
+  const bool ids = m->job->reply->ids;
+  TRY(begin_object(m, record, line, err));
+  TRY(buffer_append(line, ", ", 2, err));
+  if (m->choices.n) {
+    TRY(choices_json(&m->choices, line, err));
+  } else {
+    const AnswerText text = {.text = m->text.data,
+                             .text_size = m->text.size,
+                             .thinking = m->thinking.size ? m->thinking.data : NULL,
+                             .thinking_size = m->thinking.size,
+                             .prompt_ids = ids ? &m->ids : NULL,
+                             .ids = ids ? &m->answer_ids : NULL,
+                             .seed = m->assistant->sampler.seed};
+    TRY(answer_json(line, &text, &m->result, err));
+  }
+  return buffer_append(line, "}\n", 2, err);
+}
+
+/* What is read on a terminal must not steer it. */
+static Status put_text(Mapping *m, Buffer *line, Error *err) {
+  const Buffer *text = &m->text;
+  if (m->to_terminal) {
+    m->part.size = 0;
+    TRY(terminal_text(&m->part, m->text.data ? m->text.data : "", m->text.size, err));
+    text = &m->part;
+  }
+  return result_text(m->format, text->data ? text->data : "", text->size, line, err);
+}
+
+Status map_answer(Mapping *m, const Record *record, Buffer *line, Error *err) {
+  line->size = 0;
+  TRY(make_prompt(m, record, err));
+  TRY(m->choices.n ? choose_answer(m, err) : write_answer(m, record, err));
+  return m->format == RESULTS_JSON ? put_object(m, record, line, err) : put_text(m, line, err);
+}
+
+Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *line, Error *err) {
+  line->size = 0;
+  if (m->format != RESULTS_JSON) return result_error(m->format, error->text, line, err);
+  TRY(begin_object(m, record, line, err));
+  TRY(buffer_append_string(line, ", \"error\": ", err));
+  TRY(json_write_string(line, error->text, strlen(error->text), err));
+  return buffer_append(line, "}\n", 2, err);
+}
+
+void mapping_release(Mapping *m) {
+  choices_release(&m->choices);
+  prompt_pattern_release(&m->pattern);
+  map_prompt_release(&m->prompt);
+  id_list_release(&m->beginning);
+  id_list_release(&m->ids);
+  id_list_release(&m->answer_ids);
+  buffer_release(&m->text);
+  buffer_release(&m->thinking);
+  buffer_release(&m->part);
+  code_block_release(&m->block);
+  show_release(&m->show);
+}

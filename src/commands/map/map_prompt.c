@@ -1,0 +1,298 @@
+/* map_prompt.c - see map_prompt.h.   Called by: commands/map/map.c.
+ *
+ * Always true: a JSON record is validated before a cursor walks it, so that the cursors here never fail. */
+#include "commands/map/map_prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size_text.h"
+#include "base/utf8.h"
+
+/* --- patterns */
+
+static Status add_part(PromptPattern *pattern, PartKind kind, const char *text, size_t size, Error *err) {
+  if (kind == PART_TEXT && size == 0) return STATUS_OK;
+  void *parts = pattern->parts;
+  TRY(mem_grow(&parts, &pattern->capacity, pattern->n_parts + 1, sizeof *pattern->parts, "a prompt", err));
+  pattern->parts = parts;
+  pattern->parts[pattern->n_parts++] = (PatternPart){kind, text, size};
+  return STATUS_OK;
+}
+
+Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err) {
+  return add_part(pattern, PART_TEXT, text, size, err);
+}
+
+static bool in_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+         c == '.' || (unsigned char)c >= 0x80;
+}
+
+/* The length of the {} or {NAME} at `text`, 0 where there is none. */
+static size_t placeholder_at(const PromptPattern *pattern, const char *text) {
+  if (*text != '{') return 0;
+  size_t size = 1;
+  while (pattern->json && in_name(text[size])) size++;
+  return text[size] == '}' ? size + 1 : 0;
+}
+
+static Status add_parts(PromptPattern *pattern, const char *text, bool *has_place, Error *err) {
+  const char *from = text, *at = text; /* what lies from `from` to `at` is text */
+  while (*at) {
+    size_t size = placeholder_at(pattern, at), quoted = *at == '{' ? placeholder_at(pattern, at + 1) : 0;
+    if (quoted && at[1 + quoted] == '}') {
+      TRY(add_part(pattern, PART_TEXT, from, (size_t)(at - from), err));
+      TRY(add_part(pattern, PART_TEXT, at + 1, quoted, err));
+      from = at += quoted + 2;
+    } else if (size) {
+      TRY(add_part(pattern, PART_TEXT, from, (size_t)(at - from), err));
+      TRY(add_part(pattern, size > 2 ? PART_MEMBER : PART_RECORD, at + 1, size - 2, err));
+      pattern->n_places += size == 2;
+      *has_place = true;
+      from = at += size;
+    } else {
+      at++;
+    }
+  }
+  return add_part(pattern, PART_TEXT, from, (size_t)(at - from), err);
+}
+
+Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err) {
+  if (!text) return add_part(pattern, pattern->json ? PART_ITSELF : PART_RECORD, "", 0, err);
+  size_t valid = utf8_valid_prefix(text, strlen(text));
+  if (text[valid])
+    return error_set(err, STATUS_USAGE, "-p is not valid UTF-8: byte 0x%02x at offset %zu",
+                     (unsigned char)text[valid], valid);
+  size_t before = pattern->n_parts;
+  TRY(add_part(pattern, PART_RECORD, "", 0, err));
+  TRY(add_part(pattern, PART_TEXT, "\n", 1, err));
+  bool has_place = false;
+  TRY(add_parts(pattern, text, &has_place, err));
+  if (!has_place && pattern->json)
+    return error_set(err, STATUS_USAGE, "-p has no {NAME} for a member of the record, nor {} for all of it");
+  if (has_place) { /* the record needs none of its own */
+    PatternPart *parts = pattern->parts + before;
+    pattern->n_parts -= 2;
+    memmove(parts, parts + 2, (pattern->n_parts - before) * sizeof *parts);
+  }
+  return STATUS_OK;
+}
+
+void prompt_pattern_release(PromptPattern *pattern) {
+  free(pattern->parts);
+  *pattern = (PromptPattern){0};
+}
+
+/* --- JSON records */
+
+/* The first member of an object with this name: its value's text, NULL where there is none. */
+static Status find_any_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
+  JsonCursor cursor = json_cursor(object);
+  Buffer key = {0};
+  Status status = STATUS_OK;
+  bool first = true, is_string, found = false;
+  *value = (JsonSpan){0};
+  if (!json_cursor_enter(&cursor, '{')) return STATUS_OK;
+  while (!found && status == STATUS_OK && json_cursor_next(&cursor, &first)) {
+    key.size = 0;
+    status = json_cursor_string(&cursor, &key, &is_string, err);
+    found = key.size == size && (size == 0 || memcmp(key.data, name, size) == 0);
+    *value = json_cursor_value(&cursor);
+  }
+  buffer_release(&key);
+  if (!found) *value = (JsonSpan){0};
+  return status;
+}
+
+static bool is_null(JsonSpan value) {
+  return value.text && value.text[0] == 'n';
+}
+
+/* The same, where one that is null is none. */
+static Status find_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
+  TRY(find_any_member(object, name, size, value, err));
+  if (is_null(*value)) *value = (JsonSpan){0};
+  return STATUS_OK;
+}
+
+static bool is_string(JsonSpan value) {
+  return value.text && value.text[0] == '"';
+}
+
+/* Appends a value as a prompt shows it: what a string says, of anything else its JSON text. */
+static Status append_value(JsonSpan value, Buffer *text, Error *err) {
+  if (!is_string(value)) return buffer_append(text, value.text, value.size, err);
+  JsonCursor cursor = json_cursor(value);
+  bool found;
+  return json_cursor_string(&cursor, text, &found, err);
+}
+
+/* The value that the text of a record is, without the space around it. */
+static JsonSpan whole_record(const Record *record) {
+  JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
+  return json_cursor_value(&cursor);
+}
+
+/* --- conversations */
+
+/* The content of a message: a string, or a list of parts with "text", as the OpenAI API has it. */
+static Status append_content(JsonSpan content, size_t index, Buffer *text, Error *err) {
+  if (is_string(content)) return append_value(content, text, err);
+  JsonCursor cursor = json_cursor(content);
+  if (!content.text || !json_cursor_enter(&cursor, '['))
+    return error_set(err, STATUS_USAGE, "message %zu has no content that is a string", index);
+  for (bool first = true; json_cursor_next(&cursor, &first);) {
+    JsonSpan part = json_cursor_value(&cursor), value;
+    TRY(find_member(part, "text", 4, &value, err));
+    if (!is_string(value))
+      return error_set(err, STATUS_USAGE, "message %zu has a part that is no text", index);
+    TRY(append_value(value, text, err));
+  }
+  return STATUS_OK;
+}
+
+/* Appends the role with a NUL behind it. Templates trust it, so that it must not be able to hold a control
+ * token. */
+static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err) {
+  size_t start = text->size;
+  if (!is_string(role)) return error_set(err, STATUS_USAGE, "message %zu has no role", index);
+  TRY(append_value(role, text, err));
+  TRY(buffer_append(text, "", 1, err));
+  const char *name = text->data + start;
+  for (const char *at = name; in_name(*at); at++) name = at + 1;
+  if (name == text->data + text->size - 1) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "message %zu has a role that is no name", index);
+}
+
+static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
+  JsonSpan role, content, thinking;
+  size_t index = prompt->n_messages;
+  TRY(find_member(message, "role", 4, &role, err));
+  TRY(find_member(message, "content", 7, &content, err));
+  TRY(find_member(message, "reasoning_content", 17, &thinking, err));
+  void *messages = prompt->messages;
+  TRY(mem_grow(&messages, &prompt->capacity, index + 1, sizeof *prompt->messages, "a conversation", err));
+  prompt->messages = messages;
+  TRY(append_role(role, index, &prompt->text, err));
+  size_t start = prompt->text.size;
+  TRY(append_content(content, index, &prompt->text, err));
+  size_t size = prompt->text.size - start;
+  if (is_string(thinking)) TRY(append_value(thinking, &prompt->text, err));
+  prompt->messages[prompt->n_messages++] =
+      (ChatMessage){.size = size, .thinking_size = prompt->text.size - start - size};
+  return STATUS_OK;
+}
+
+/* Sets the pointers of the messages, whose strings lie one behind the other: role, NUL, content, thinking. */
+static void point_messages(MapPrompt *prompt) {
+  const char *at = prompt->text.data;
+  for (size_t i = 0; i < prompt->n_messages; i++) {
+    ChatMessage *message = &prompt->messages[i];
+    message->role = at;
+    message->text = at + strlen(at) + 1;
+    at = message->text + message->size;
+    message->thinking = message->thinking_size ? at : NULL;
+    at += message->thinking_size;
+  }
+}
+
+static Status fill_messages(JsonSpan messages, MapPrompt *prompt, Error *err) {
+  JsonCursor cursor = json_cursor(messages);
+  if (!json_cursor_enter(&cursor, '[')) return error_set(err, STATUS_USAGE, "messages is no list");
+  for (bool first = true; json_cursor_next(&cursor, &first);)
+    TRY(add_message(json_cursor_value(&cursor), prompt, err));
+  if (prompt->n_messages == 0) return error_set(err, STATUS_USAGE, "messages is empty");
+  prompt->is_chat = true;
+  point_messages(prompt);
+  return STATUS_OK;
+}
+
+/* --- prompts */
+
+/* A JSON record without -p says by itself what it asks. */
+static Status fill_itself(JsonSpan record, bool behind_text, MapPrompt *prompt, Error *err) {
+  JsonSpan text, messages;
+  if (is_string(record)) return append_value(record, &prompt->text, err);
+  TRY(find_member(record, "prompt", 6, &text, err));
+  TRY(find_member(record, "messages", 8, &messages, err));
+  if (text.text && messages.text)
+    return error_set(err, STATUS_USAGE, "the record has both a prompt and messages");
+  if (messages.text && behind_text)
+    return error_set(err, STATUS_USAGE, "the record has messages, before which -f has no place");
+  if (messages.text) return fill_messages(messages, prompt, err);
+  if (is_string(text)) return append_value(text, &prompt->text, err);
+  return error_set(err, STATUS_USAGE,
+                   "the record has neither a prompt that is a string nor messages (-p says where else "
+                   "its prompt is)");
+}
+
+static Status add_member(const PatternPart *part, JsonSpan record, Buffer *text, Error *err) {
+  JsonSpan value;
+  TRY(find_any_member(record, part->text, part->size, &value, err));
+  if (is_null(value))
+    return error_set(err, STATUS_USAGE, "the record's member %.*s is null", (int)part->size, part->text);
+  if (value.text) return append_value(value, text, err);
+  return error_set(err, STATUS_USAGE, "the record has no member %.*s", (int)part->size, part->text);
+}
+
+static Status fill_parts(const PromptPattern *pattern, const Record *record, JsonSpan whole,
+                         MapPrompt *prompt, Error *err) {
+  for (size_t i = 0; i < pattern->n_parts; i++) {
+    const PatternPart *part = &pattern->parts[i];
+    switch (part->kind) {
+    case PART_TEXT: TRY(buffer_append(&prompt->text, part->text, part->size, err)); break;
+    case PART_MEMBER: TRY(add_member(part, whole, &prompt->text, err)); break;
+    case PART_ITSELF: TRY(fill_itself(whole, i > 0, prompt, err)); break;
+    case PART_RECORD:
+      TRY(pattern->json ? append_value(whole, &prompt->text, err)
+                        : buffer_append(&prompt->text, record->text, record->size, err));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status check_record(const PromptPattern *pattern, const Record *record, Error *err) {
+  if (record->cut)
+    return error_set(err, STATUS_USAGE, "the record has more than %s", size_text(record->size).text);
+  if (pattern->json)
+    return json_parse("the record", STATUS_USAGE, record->text, record->size, NULL, 0, NULL, err);
+  size_t valid = utf8_valid_prefix(record->text, record->size);
+  if (valid == record->size) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "the record is not valid UTF-8: byte 0x%02x at offset %zu",
+                   (unsigned char)record->text[valid], valid);
+}
+
+static void begin(MapPrompt *prompt) {
+  prompt->is_chat = false;
+  prompt->text.size = prompt->n_messages = 0;
+  prompt->id = (JsonSpan){0};
+}
+
+Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err) {
+  begin(prompt);
+  for (size_t i = 0; i < pattern->n_parts; i++) {
+    const PatternPart *part = &pattern->parts[i];
+    bool own = part->kind == PART_TEXT;
+    TRY(buffer_append(&prompt->text, own ? part->text : filling, own ? part->size : strlen(filling), err));
+  }
+  return STATUS_OK;
+}
+
+Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err) {
+  JsonSpan whole = {0};
+  begin(prompt);
+  TRY(check_record(pattern, record, err));
+  if (pattern->json) {
+    whole = whole_record(record);
+    TRY(find_member(whole, "id", 2, &prompt->id, err));
+    if (prompt->id.text && !strchr("\"-0123456789", prompt->id.text[0])) prompt->id = (JsonSpan){0};
+  }
+  return fill_parts(pattern, record, whole, prompt, err);
+}
+
+void map_prompt_release(MapPrompt *prompt) {
+  buffer_release(&prompt->text);
+  free(prompt->messages);
+  *prompt = (MapPrompt){0};
+}

@@ -1,0 +1,140 @@
+/* map_records.c - see map_records.h.   Called by: commands/map/map.c, map_results.c. */
+#include "commands/map/map_records.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_AHEAD = 1 << 16, WAIT_MS = 250 };
+
+uint64_t record_hash(uint64_t hash, const void *bytes, size_t size) {
+  const unsigned char *at = bytes;
+  for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * 0x100000001b3u;
+  return hash;
+}
+
+static Status system_error(const RecordReader *reader, const char *what, Error *err) {
+  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", reader->name, what, strerror(errno));
+}
+
+Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
+                            Error *err) {
+  struct stat info;
+  *reader = (RecordReader){.name = name, .rules = rules, .descriptor = descriptor};
+  if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0)
+    reader->n_total = (uint64_t)info.st_size;
+  reader->bytes = mem_alloc(READ_AHEAD, 1, "records", err);
+  return reader->bytes ? STATUS_OK : STATUS_FAILED;
+}
+
+Status record_reader_open(const char *path, RecordRules rules, const volatile int *interrupted,
+                          RecordReader *reader, Error *err) {
+  bool standard = strcmp(path, "-") == 0;
+  *reader = (RecordReader){.name = standard ? "standard input" : path};
+  int descriptor = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0 && errno == EINTR) /* a fifo that nobody opened for writing yet */
+    return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);
+  if (descriptor < 0) return system_error(reader, "open", err);
+  Status status = record_reader_attach(descriptor, reader->name, rules, reader, err);
+  reader->owned = !standard;
+  reader->interrupted = interrupted;
+  return status;
+}
+
+void record_reader_close(RecordReader *reader) {
+  if (reader->owned) close(reader->descriptor);
+  free(reader->bytes);
+  buffer_release(&reader->record);
+  *reader = (RecordReader){0};
+}
+
+/* Until there is something to read. A signal between the look at the flag and the wait is seen when the wait
+ * is over, which is why it never lasts. */
+static Status await_input(const RecordReader *reader, Error *err) {
+  struct pollfd input = {.fd = reader->descriptor, .events = POLLIN};
+  for (;;) {
+    if (reader->interrupted && *reader->interrupted) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    int n = poll(&input, 1, WAIT_MS);
+    if (n > 0) return STATUS_OK;
+    if (n < 0 && errno != EINTR) return system_error(reader, "wait for it", err);
+  }
+}
+
+/* More bytes, in place of those that were used; none at the end. */
+static Status read_ahead(RecordReader *reader, Error *err) {
+  reader->at = reader->size = 0;
+  for (;;) {
+    TRY(await_input(reader, err));
+    ssize_t n = read(reader->descriptor, reader->bytes, READ_AHEAD);
+    if (n >= 0) {
+      reader->size = (size_t)n;
+      return STATUS_OK;
+    }
+    if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return system_error(reader, "read", err);
+  }
+}
+
+/* Appends what of bytes[0..size) the limit allows. */
+static Status keep(RecordReader *reader, const char *bytes, size_t size, bool *cut, Error *err) {
+  size_t room = reader->rules.limit - reader->record.size;
+  if (size > room) *cut = true;
+  return buffer_append(&reader->record, bytes, size < room ? size : room, err);
+}
+
+/* Reads up to the next end or that of the input; *some: there was a byte, be it the end alone. */
+static Status read_record(RecordReader *reader, Record *record, bool *some, Error *err) {
+  reader->record.size = 0;
+  *some = false;
+  *record = (Record){.hash = reader->rules.hash};
+  while (!record->ended) {
+    if (reader->at == reader->size) TRY(read_ahead(reader, err));
+    if (reader->size == 0) return STATUS_OK;
+    const char *from = reader->bytes + reader->at;
+    size_t left = reader->size - reader->at;
+    const char *end = memchr(from, reader->rules.end, left);
+    size_t size = end ? (size_t)(end - from) : left;
+    TRY(keep(reader, from, size, &record->cut, err));
+    record->hash = record_hash(record->hash, from, size);
+    record->ended = end != NULL;
+    *some = true;
+    reader->at += size + record->ended;
+    reader->n_consumed += size + record->ended;
+  }
+  return STATUS_OK;
+}
+
+/* The kept bytes without the marks that are the file's and not the text's. */
+static void settle(const RecordReader *reader, Record *record) {
+  static const char byte_order_mark[] = "\xef\xbb\xbf";
+  record->text = reader->record.data ? reader->record.data : "";
+  record->size = reader->record.size;
+  if (reader->rules.verbatim) return;
+  if (reader->rules.end == '\n' && !record->cut && record->size && record->text[record->size - 1] == '\r')
+    record->size--;
+  if (record->index == 0 && record->size >= 3 && memcmp(record->text, byte_order_mark, 3) == 0) {
+    record->text += 3;
+    record->size -= 3;
+  }
+}
+
+static bool is_blank(const Record *record) {
+  for (size_t i = 0; i < record->size; i++)
+    if (!strchr(" \t\r\n", record->text[i]) || !record->text[i]) return false;
+  return true;
+}
+
+Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err) {
+  do {
+    TRY(read_record(reader, record, found, err));
+    if (!*found) return STATUS_OK;
+    record->index = reader->n_records;
+    record->line = ++reader->n_lines;
+    settle(reader, record);
+  } while (reader->rules.passes_blank && !record->cut && is_blank(record));
+  reader->n_records++;
+  return STATUS_OK;
+}

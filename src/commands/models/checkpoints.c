@@ -1,0 +1,147 @@
+/* checkpoints.c - see checkpoints.h.
+ *
+ * Called by: models.c.   Calls: hub.c, model/model.h (ak48_is).
+ * Always true: every directory is listed once, whatever links lead to it, and no deeper than the limits. */
+#include "commands/models/checkpoints.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "commands/models/hub.h"
+#include "commands/models/names.h"
+#include "model/model.h"
+
+/* Takes name and path over, also after a failure. */
+static Status add(Checkpoints *list, char *name, char *path, bool from_hub, Error *err) {
+  void *items = list->items;
+  Status status = name && path ? mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items,
+                                          "checkpoints", err)
+                               : STATUS_FAILED;
+  if (status != STATUS_OK) {
+    free(name);
+    free(path);
+    return status;
+  }
+  list->items = items;
+  list->items[list->count++] = (Checkpoint){name, path, from_hub};
+  return STATUS_OK;
+}
+
+static Status add_path(Checkpoints *list, const char *path, Error *err) {
+  char *name = path_join("", path, err), *copy = name ? path_join("", path, err) : NULL;
+  return add(list, name, copy, false, err);
+}
+
+/* Whether a directory is looked at for the first time; it counts as seen from now on. */
+static Status see(Checkpoints *list, const struct stat *info, bool *first, Error *err) {
+  *first = false;
+  for (size_t i = 0; i < list->n_seen; i++)
+    if (list->seen[i].device == info->st_dev && list->seen[i].inode == info->st_ino) return STATUS_OK;
+  if (list->n_seen == CHECKPOINTS_MAX_DIRECTORIES) {
+    list->cut = true;
+    return STATUS_OK;
+  }
+  void *seen = list->seen;
+  TRY(mem_grow(&seen, &list->seen_capacity, list->n_seen + 1, sizeof *list->seen, "directories", err));
+  list->seen = seen;
+  list->seen[list->n_seen].device = info->st_dev;
+  list->seen[list->n_seen++].inode = info->st_ino;
+  *first = true;
+  return STATUS_OK;
+}
+
+Status checkpoints_add_hub(Checkpoints *list, Error *err) {
+  HubModels hub = {0};
+  Status status = hub_list(&hub, err);
+  for (size_t i = 0; i < hub.count && status == STATUS_OK; i++) {
+    HubModel *model = &hub.models[i];
+    struct stat info;
+    bool first;
+    if (stat(model->path, &info) != 0) continue;
+    if ((status = see(list, &info, &first, err))) break;
+    status = add(list, model->name, model->path, true, err);
+    *model = (HubModel){0};
+  }
+  hub_models_release(&hub);
+  return status;
+}
+
+/* --- directories */
+
+static bool is_checkpoint(const Names *names) {
+  static const char *const weights[] = {".safetensors", ".bin", ".pt", ".pth", ".gguf"};
+  bool has_config = false, has_weights = false;
+  for (size_t i = 0; i < names->count; i++) {
+    has_config |= strcmp(names->items[i], "config.json") == 0;
+    const char *ending = strrchr(names->items[i], '.');
+    for (size_t w = 0; ending && w < sizeof weights / sizeof *weights; w++)
+      has_weights |= strcmp(ending, weights[w]) == 0;
+  }
+  return has_config && has_weights;
+}
+
+static Status visit(Checkpoints *list, const char *path, int depth, Error *err);
+
+static Status visit_names(Checkpoints *list, const char *path, const Names *names, int depth, Error *err) {
+  for (size_t i = 0; i < names->count; i++) {
+    char *below = path_join(path, names->items[i], err);
+    Status status = below ? visit(list, below, depth + 1, err) : STATUS_FAILED;
+    free(below);
+    TRY(status);
+  }
+  return STATUS_OK;
+}
+
+static Status visit_directory(Checkpoints *list, const char *path, const struct stat *info, int depth,
+                              Error *err) {
+  bool first;
+  TRY(see(list, info, &first, err));
+  if (!first) return STATUS_OK;
+  Names names = {0};
+  Status status = names_read(path, &names, err);
+  if (status == STATUS_OK && is_checkpoint(&names))
+    status = add_path(list, path, err);
+  else if (status == STATUS_OK && depth < CHECKPOINTS_MAX_DEPTH)
+    status = visit_names(list, path, &names, depth, err);
+  else
+    list->cut |= names.count > 0;
+  names_release(&names);
+  return status;
+}
+
+static Status visit(Checkpoints *list, const char *path, int depth, Error *err) {
+  struct stat info;
+  if (stat(path, &info) != 0) return STATUS_OK; /* a link to nowhere, or gone meanwhile */
+  if (S_ISDIR(info.st_mode)) return visit_directory(list, path, &info, depth, err);
+  bool packed = false;
+  Error unreadable;
+  if (S_ISREG(info.st_mode) && ak48_is(path, &packed, &unreadable) == STATUS_OK && packed)
+    return add_path(list, path, err);
+  return STATUS_OK;
+}
+
+Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err) {
+  struct stat info;
+  if (stat(path, &info) != 0)
+    return error_set(err, STATUS_FAILED, "%s: cannot look there: %s", path, strerror(errno));
+  if (S_ISDIR(info.st_mode)) {
+    DIR *listing = opendir(path);
+    if (!listing) return error_set(err, STATUS_FAILED, "%s: cannot read it: %s", path, strerror(errno));
+    closedir(listing);
+  }
+  return visit(list, path, 0, err);
+}
+
+void checkpoints_release(Checkpoints *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    free(list->items[i].name);
+    free(list->items[i].path);
+  }
+  free(list->items);
+  free(list->seen);
+  *list = (Checkpoints){0};
+}

@@ -1,0 +1,40 @@
+/* checkpoints.h - what looks like a checkpoint below a directory or in the Hugging Face cache. */
+#ifndef AUK_COMMANDS_MODELS_CHECKPOINTS_H
+#define AUK_COMMANDS_MODELS_CHECKPOINTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+typedef struct {
+  char *name; /* what -m takes: a name of the site, or the path */
+  char *path;
+  bool from_hub;
+} Checkpoint;
+
+typedef struct {
+  Checkpoint *items; /* [count] the cache's by name, then each directory's by path */
+  size_t count, capacity;
+  struct {
+    dev_t device;
+    ino_t inode;
+  } * seen; /* [n_seen] directories that were looked at: links lead to none of them twice */
+  size_t n_seen, seen_capacity;
+  bool cut; /* a limit ended the search: CHECKPOINTS_MAX_DEPTH levels, CHECKPOINTS_MAX_DIRECTORIES in all */
+} Checkpoints; /* starts zeroed */
+
+enum { CHECKPOINTS_MAX_DEPTH = 12, CHECKPOINTS_MAX_DIRECTORIES = 10000 };
+
+/* Those in the Hugging Face cache. */
+Status checkpoints_add_hub(Checkpoints *list, Error *err);
+
+/* Those below a directory, itself included, or the one file: directories with a config.json and a file of
+ * weights, of whatever kind, and packed files. Names beginning with a dot and what cannot be read are passed
+ * over. STATUS_FAILED where `path` itself cannot be read. */
+Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
+
+void checkpoints_release(Checkpoints *list);
+
+#endif

@@ -1,0 +1,423 @@
+/* hub.c - see hub.h.
+ *
+ * Called by: common.c (what -m names), models.c.   Calls: base/file.h, base/json.h.
+ * Always true: no path leaves the cache: parts of names are checked before they become parts of paths. */
+#include "commands/models/hub.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "commands/models/names.h"
+
+#define REPOSITORY_PREFIX "models--"
+
+enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* the site's limit of a name; a branch's or tag's name */
+
+/* --- names */
+
+static bool is_plain(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         (c != 0 && strchr("-_.", c));
+}
+
+/* Whether text[0..size) can be one part of a name or revision: a file's name that is no way up. */
+static bool is_part(const char *text, size_t size) {
+  for (size_t i = 0; i < size; i++)
+    if (!is_plain(text[i])) return false;
+  return size > 0 && text[0] != '-' && text[0] != '.' && text[size - 1] != '.';
+}
+
+/* A name taken apart; the pieces point into it. */
+typedef struct {
+  const char *organisation; /* [organisation_size], 0 where there is none */
+  const char *name;         /* [name_size] */
+  const char *revision;     /* up to the end, or NULL */
+  size_t organisation_size, name_size;
+} HubName;
+
+static bool is_revision(const char *text) {
+  if (strlen(text) > MAX_REVISION) return false;
+  for (const char *part = text;;) {
+    size_t size = strcspn(part, "/");
+    if (!is_part(part, size)) return false;
+    if (!part[size]) return true;
+    part += size + 1;
+  }
+}
+
+static bool read_name(const char *text, HubName *out) {
+  size_t size = strcspn(text, "@");
+  const char *slash = memchr(text, '/', size);
+  *out = (HubName){.organisation = text,
+                   .organisation_size = slash ? (size_t)(slash - text) : 0,
+                   .name = slash ? slash + 1 : text,
+                   .revision = text[size] ? text + size + 1 : NULL};
+  out->name_size = size - (size_t)(out->name - text);
+  return size <= MAX_NAME && is_part(out->name, out->name_size) &&
+         (!slash || is_part(out->organisation, out->organisation_size)) &&
+         (!out->revision || is_revision(out->revision));
+}
+
+/* --- the cache */
+
+/* A path in new memory. */
+static Status path_print(char **out, Error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static Status path_print(char **out, Error *err, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  *out = length < 0 ? NULL : mem_alloc((size_t)length + 1, 1, "a path", err);
+  if (!*out) return STATUS_FAILED;
+  va_start(arguments, format);
+  vsnprintf(*out, (size_t)length + 1, format, arguments);
+  va_end(arguments);
+  return STATUS_OK;
+}
+
+/* What the environment sets the variable to, which may begin with "~/", and `name` behind it; NULL where it
+ * sets nothing. */
+static Status place(const char *variable, const char *name, char **out, Error *err) {
+  const char *value = getenv(variable), *home = getenv("HOME");
+  *out = NULL;
+  if (!value || !*value) return STATUS_OK;
+  if (home && strncmp(value, "~/", 2) == 0) return path_print(out, err, "%s%s%s", home, value + 1, name);
+  return path_print(out, err, "%s%s", value, name);
+}
+
+Status hub_directory(char **path, Error *err) {
+  static const struct {
+    const char *variable, *below;
+  } places[] = {/* the order of huggingface_hub's constants.py */
+                {"HF_HUB_CACHE", ""},
+                {"HUGGINGFACE_HUB_CACHE", ""},
+                {"HF_HOME", "/hub"},
+                {"XDG_CACHE_HOME", "/huggingface/hub"},
+                {"HOME", "/.cache/huggingface/hub"}};
+  *path = NULL;
+  for (size_t i = 0; i < sizeof places / sizeof *places && !*path; i++)
+    TRY(place(places[i].variable, places[i].below, path, err));
+  return STATUS_OK;
+}
+
+/* --- what a snapshot lacks */
+
+/* Whether DIRECTORY/NAME can be read; a link into blobs/ may have lost what it points to. */
+static Status has_file(const char *directory, const char *name, bool *has, Error *err) {
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
+  *has = file_exists(path);
+  free(path);
+  return STATUS_OK;
+}
+
+/* *missing: the first shard that the index names and that is not there, in new memory, or NULL. What is wrong
+ * with the index itself the loader says. */
+static Status missing_shard(const char *snapshot, const char *index, char **missing, Error *err) {
+  MappedFile file;
+  Json *tree = NULL;
+  TRY(file_map(index, STATUS_MODEL, &file, err));
+  Status status = json_parse(index, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, &tree, err);
+  const Json *map = status == STATUS_OK ? json_member(tree, "weight_map") : NULL;
+  const char *last = ""; /* thousands of tensors, few shards: mostly the one before */
+  for (const Json *entry = json_first(map); entry && status == STATUS_OK && !*missing;
+       entry = json_next(entry)) {
+    size_t size;
+    const char *shard = json_is_string(entry) ? json_string(entry, &size) : "";
+    if (strcmp(shard, last) == 0 || !is_part(shard, strlen(shard))) continue;
+    last = shard;
+    bool has;
+    status = has_file(snapshot, shard, &has, err);
+    if (status == STATUS_OK && !has) status = path_print(missing, err, "%s", shard);
+  }
+  json_free(tree);
+  file_unmap(&file);
+  return status;
+}
+
+/* Whether something of the repository around a snapshot is still on its way. */
+static Status is_downloading(const char *snapshot, bool *downloading, Error *err) {
+  static const char suffix[] = ".incomplete";
+  char *blobs;
+  Names names = {0};
+  *downloading = false;
+  TRY(path_print(&blobs, err, "%s/../../blobs", snapshot));
+  Status status = names_read(blobs, &names, err);
+  free(blobs);
+  for (size_t i = 0; i < names.count; i++) {
+    size_t size = strlen(names.items[i]), n = sizeof suffix - 1;
+    *downloading |= size > n && strcmp(names.items[i] + size - n, suffix) == 0;
+  }
+  names_release(&names);
+  return status;
+}
+
+/* *missing: what a checkpoint needs and the snapshot has not, in new memory, or NULL. Weights of another kind
+ * than safetensors are the loader's to refuse. */
+static Status find_missing(const char *snapshot, char **missing, Error *err) {
+  static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
+  bool has, has_index, downloading;
+  *missing = NULL;
+  TRY(has_file(snapshot, "config.json", &has, err));
+  if (!has) return path_print(missing, err, "config.json");
+  TRY(has_file(snapshot, single, &has, err));
+  if (has) return STATUS_OK;
+  TRY(has_file(snapshot, index_name, &has_index, err));
+  if (has_index) {
+    char *index = path_join(snapshot, index_name, err);
+    if (!index) return STATUS_FAILED;
+    Status status = missing_shard(snapshot, index, missing, err);
+    free(index);
+    return status;
+  }
+  TRY(is_downloading(snapshot, &downloading, err));
+  return downloading ? path_print(missing, err, "%s", single) : STATUS_OK;
+}
+
+/* --- which snapshot */
+
+/* What refs/REVISION holds, in new memory; NULL where there is no such ref or it names no commit. */
+static Status read_ref(const char *repository, const char *revision, char **commit, Error *err) {
+  char *path;
+  MappedFile file = {0};
+  *commit = NULL;
+  TRY(path_print(&path, err, "%s/refs/%s", repository, revision));
+  Status status = STATUS_OK;
+  if (file_exists(path) && !file_is_directory(path)) {
+    status = file_map(path, STATUS_MODEL, &file, err);
+    size_t size = file.size;
+    while (size && strchr(" \t\r\n", file.data[size - 1])) size--;
+    if (size && size <= MAX_REVISION && is_part((const char *)file.data, size))
+      status = path_print(commit, err, "%.*s", (int)size, (const char *)file.data);
+  }
+  file_unmap(&file);
+  free(path);
+  return status;
+}
+
+/* Whether a snapshot is there that is called so; then *path. */
+static Status take_snapshot(const char *repository, const char *commit, char **path, Error *err) {
+  TRY(path_print(path, err, "%s/snapshots/%s", repository, commit));
+  if (file_is_directory(*path)) return STATUS_OK;
+  free(*path);
+  *path = NULL;
+  return STATUS_OK;
+}
+
+/* A snapshot is better that is complete, and among equals the newer one. */
+typedef struct {
+  char *path;
+  bool complete;
+  struct timespec changed;
+} Snapshot;
+
+static bool is_better(const Snapshot *a, const Snapshot *b) {
+  if (!b->path || a->complete != b->complete) return !b->path || a->complete;
+  if (a->changed.tv_sec != b->changed.tv_sec) return a->changed.tv_sec > b->changed.tv_sec;
+  if (a->changed.tv_nsec != b->changed.tv_nsec) return a->changed.tv_nsec > b->changed.tv_nsec;
+  return strcmp(a->path, b->path) < 0;
+}
+
+static Status consider_snapshot(const char *repository, const char *commit, Snapshot *best, Error *err) {
+  Snapshot found = {0};
+  TRY(take_snapshot(repository, commit, &found.path, err));
+  if (!found.path) return STATUS_OK;
+  struct stat info;
+  if (stat(found.path, &info) == 0) found.changed = info.st_mtim;
+  char *missing = NULL;
+  Status status = find_missing(found.path, &missing, err);
+  found.complete = status == STATUS_OK && !missing; /* a damaged index is not complete either */
+  free(missing);
+  Snapshot worse = found;
+  if (is_better(&found, best)) worse = *best, *best = found;
+  free(worse.path);
+  return status == STATUS_MODEL ? STATUS_OK : status;
+}
+
+static Status best_snapshot(const char *repository, char **path, Error *err) {
+  char *directory;
+  Names names = {0};
+  Snapshot best = {0};
+  TRY(path_print(&directory, err, "%s/snapshots", repository));
+  Status status = names_read(directory, &names, err);
+  free(directory);
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
+    if (is_part(names.items[i], strlen(names.items[i])))
+      status = consider_snapshot(repository, names.items[i], &best, err);
+  names_release(&names);
+  *path = best.path;
+  return status;
+}
+
+/* The snapshot that a revision means (NULL: main), in new memory; NULL in *path where it is not there. */
+static Status find_snapshot(const char *repository, const char *revision, char **path, Error *err) {
+  char *commit;
+  *path = NULL;
+  TRY(read_ref(repository, revision ? revision : "main", &commit, err));
+  Status status = STATUS_OK;
+  if (commit)
+    status = take_snapshot(repository, commit, path, err);
+  else if (revision)
+    status = take_snapshot(repository, revision, path, err);
+  else
+    status = best_snapshot(repository, path, err);
+  free(commit);
+  return status;
+}
+
+/* --- looking a name up */
+
+static Status find_repository(const char *hub, const HubName *name, char **repository, Error *err) {
+  return path_print(repository, err, "%s/" REPOSITORY_PREFIX "%.*s%s%.*s", hub, (int)name->organisation_size,
+                    name->organisation, name->organisation_size ? "--" : "", (int)name->name_size,
+                    name->name);
+}
+
+/* The name without its revision, and the command that fetches it. */
+typedef struct {
+  char text[2 * (MAX_NAME + MAX_REVISION)];
+} FetchText;
+
+static FetchText fetch_text(const HubName *name) {
+  FetchText out;
+  const char *start = name->organisation_size ? name->organisation : name->name;
+  snprintf(out.text, sizeof out.text, "hf download %.*s%s%s", (int)(name->name + name->name_size - start),
+           start, name->revision ? " --revision " : "", name->revision ? name->revision : "");
+  return out;
+}
+
+/* *path stays NULL where it is not there. */
+static Status look_up(const char *hub, const HubName *name, char **path, Error *err) {
+  char *repository;
+  TRY(find_repository(hub, name, &repository, err));
+  Status status = find_snapshot(repository, name->revision, path, err);
+  free(repository);
+  return status;
+}
+
+Status hub_find(const char *text, char **path, Error *err) {
+  HubName name;
+  char *hub = NULL;
+  *path = NULL;
+  if (!file_exists(text) && read_name(text, &name)) TRY(hub_directory(&hub, err));
+  Status status = hub ? look_up(hub, &name, path, err) : STATUS_OK;
+  free(hub);
+  if (status == STATUS_OK && *path) return STATUS_OK;
+  free(*path);
+  *path = NULL;
+  return status == STATUS_OK ? path_print(path, err, "%s", text) : status;
+}
+
+static Status refuse(const char *text, const HubName *name, const char *hub, Error *err) {
+  if (!hub)
+    return error_set(err, STATUS_MODEL,
+                     "%s: no such file or directory (and no Hugging Face cache: HOME is not set)", text);
+  char *repository;
+  TRY(find_repository(hub, name, &repository, err));
+  bool has_repository = file_is_directory(repository);
+  free(repository);
+  if (has_repository)
+    return error_set(err, STATUS_MODEL,
+                     "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
+                     hub, name->revision ? name->revision : "main", fetch_text(name).text);
+  if (!name->organisation_size) /* a folder that was meant, more often than a repository */
+    return error_set(err, STATUS_MODEL,
+                     "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
+                     "(auk models lists what is there)",
+                     text, hub);
+  return error_set(err, STATUS_MODEL,
+                   "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s; "
+                   "fetch it with:  %s",
+                   text, hub, fetch_text(name).text);
+}
+
+Status hub_check_found(const char *text, const char *path, Error *err) {
+  HubName name;
+  if (strcmp(text, path) != 0 || file_exists(text) || !read_name(text, &name)) return STATUS_OK;
+  char *hub;
+  TRY(hub_directory(&hub, err));
+  Status status = refuse(text, &name, hub, err);
+  free(hub);
+  return status;
+}
+
+Status hub_check(const char *text, const char *path, Error *err) {
+  HubName name;
+  char *missing;
+  TRY(hub_check_found(text, path, err));
+  if (strcmp(text, path) == 0 || !read_name(text, &name)) return STATUS_OK;
+  TRY(find_missing(path, &missing, err));
+  if (!missing) return STATUS_OK;
+  Status status =
+      error_set(err, STATUS_MODEL, "%s: the download is not complete: %s/%s is missing; to go on:  %s", text,
+                path, missing, fetch_text(&name).text);
+  free(missing);
+  return status;
+}
+
+/* --- listing */
+
+static Status add_model(HubModels *list, char *name, char *path, Error *err) {
+  void *models = list->models;
+  TRY(mem_grow(&models, &list->capacity, list->count + 1, sizeof *list->models, "models", err));
+  list->models = models;
+  list->models[list->count++] = (HubModel){name, path};
+  return STATUS_OK;
+}
+
+/* What a folder of the cache is called on the site: the first "--" stands for the slash, names have none. */
+static Status name_repository(const char *folder, char **name, Error *err) {
+  const char *text = folder + strlen(REPOSITORY_PREFIX), *dashes = strstr(text, "--");
+  if (!dashes) return path_print(name, err, "%s", text);
+  return path_print(name, err, "%.*s/%s", (int)(dashes - text), text, dashes + 2);
+}
+
+static Status list_repository(const char *hub, const char *folder, HubModels *list, Error *err) {
+  char *repository = NULL, *name = NULL, *path = NULL;
+  HubName parts;
+  Status status = name_repository(folder, &name, err);
+  if (status == STATUS_OK && read_name(name, &parts) && !parts.revision) {
+    status = path_print(&repository, err, "%s/%s", hub, folder);
+    if (status == STATUS_OK) status = find_snapshot(repository, NULL, &path, err);
+    if (status == STATUS_OK && path) status = add_model(list, name, path, err);
+    if (status == STATUS_OK && path) name = path = NULL;
+  }
+  free(repository);
+  free(name);
+  free(path);
+  return status;
+}
+
+static int compare_models(const void *a, const void *b) {
+  return strcmp(((const HubModel *)a)->name, ((const HubModel *)b)->name);
+}
+
+Status hub_list(HubModels *list, Error *err) {
+  char *hub;
+  TRY(hub_directory(&hub, err));
+  Names names = {0};
+  Status status = hub ? names_read(hub, &names, err) : STATUS_OK;
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
+    if (strncmp(names.items[i], REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) == 0)
+      status = list_repository(hub, names.items[i], list, err);
+  names_release(&names);
+  free(hub);
+  if (list->count) qsort(list->models, list->count, sizeof *list->models, compare_models);
+  return status;
+}
+
+void hub_models_release(HubModels *list) {
+  for (size_t i = 0; i < list->count; i++) {
+    free(list->models[i].name);
+    free(list->models[i].path);
+  }
+  free(list->models);
+  *list = (HubModels){0};
+}

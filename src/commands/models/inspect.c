@@ -1,0 +1,350 @@
+/* inspect.c - `auk inspect MODEL`: what is in a checkpoint, as lines for a person or as JSON for a script.
+ *
+ * Called by: main.c.   Calls: model/model.h, inspect_arithmetic.c, inspect_json.c.
+ * No weight is read, so that it is quick on any size. Names from the files are written with their control
+ * characters escaped: a terminal must not obey them. */
+#include "commands/models/inspect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/decimal.h"
+
+/* --- facts that both forms report */
+
+static void count_linears(const Model *model, Inspection *inspection) {
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (!layer_linear_is_first(&model->config, which)) continue;
+      const bool quantised = linear->kind != LINEAR_DENSE;
+      inspection->n_quantised += quantised;
+      inspection->n_dense += !quantised;
+      inspection->n_8bit += quantised && linear->bits == 8;
+      if (linear->bias.data) inspection->n_biases++;
+    }
+  }
+}
+
+/* Tensors come file by file. */
+static size_t count_files(const Model *model) {
+  size_t n = 0;
+  for (size_t i = 0; i < model_tensor_count(model); i++)
+    n += i == 0 || model_tensor(model, i)->file != model_tensor(model, i - 1)->file;
+  return n;
+}
+
+static Inspection inspect(const Model *model, const char *path) {
+  const ModelConfig *config = &model->config;
+  Inspection inspection = {.model = model, .path = path};
+  count_linears(model, &inspection);
+  /* Keys and values of every layer. */
+  inspection.kv_numbers =
+      2 * (size_t)config->n_layers * (size_t)config->n_kv_heads * (size_t)config->head_dim;
+  return inspection;
+}
+
+size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
+  size_t bytes = inspection->kv_numbers * size; /* at most 2^37 in the ranges of config.h */
+  return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
+}
+
+size_t prepared_bytes(const Model *model) {
+  return model->weight_bytes + model->made_bytes - model->replaced_bytes;
+}
+
+/* --- lines for a person */
+
+Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
+  return buffer_printf(out, err, "%s%-14s ", out->size ? "\n" : "", label);
+}
+
+/* "1234 bytes (1.2 KiB)" */
+static Status print_bytes(Buffer *out, size_t bytes, Error *err) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = (double)bytes;
+  int unit = 0;
+  for (; value >= 1024; unit++) value /= 1024;
+  TRY(buffer_printf(out, err, "%zu bytes", bytes));
+  return unit ? buffer_printf(out, err, " (%.*f %s)", value < 10 ? 2 : 1, value, units[unit]) : STATUS_OK;
+}
+
+static Status print_layout(Buffer *out, const Inspection *inspection, Error *err) {
+  const Model *model = inspection->model;
+  TRY(inspect_begin_line(out, "model", err));
+  TRY(append_escaped(out, inspection->path, err));
+  TRY(inspect_begin_line(out, "layout", err));
+  if (model->layout == LAYOUT_AK48) return buffer_append_string(out, "packed file (ak48)", err);
+  size_t n_files = count_files(model);
+  return buffer_printf(out, err, "Hugging Face directory, %zu %s", n_files, n_files == 1 ? "file" : "files");
+}
+
+static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
+  TRY(inspect_begin_line(out, "architecture", err));
+  TRY(buffer_printf(out, err, "%s", config->architecture));
+  TRY(inspect_begin_line(out, "sizes", err));
+  TRY(buffer_printf(out, err, "%d layers, hidden %d, intermediate %d, vocabulary %d, context %d",
+                    config->n_layers, config->hidden, config->intermediate, config->vocab_size,
+                    config->max_position));
+  TRY(inspect_begin_line(out, "attention", err));
+  return buffer_printf(out, err, "%d heads, %d for keys and values, head_dim %d%s", config->n_heads,
+                       config->n_kv_heads, config->head_dim,
+                       config->qk_norm == QK_NORM_NONE    ? ""
+                       : config->qk_norm == QK_NORM_HEADS ? ", q and k norms"
+                                                          : ", q and k norms over all heads");
+}
+
+/* Runs of layers with one window: "4096 positions in layers 0 to 27". */
+static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) {
+  bool some = false;
+  for (int from = 0, to; from < config->n_layers; from = to) {
+    for (to = from; to < config->n_layers && config->windows[to] == config->windows[from];) to++;
+    if (!config->windows[from]) continue;
+    if (some)
+      TRY(buffer_append_string(out, ", ", err));
+    else
+      TRY(inspect_begin_line(out, "windows", err));
+    some = true;
+    TRY(buffer_printf(out, err, "%d positions in layers %d to %d", config->windows[from], from, to - 1));
+  }
+  return STATUS_OK;
+}
+
+static Status print_number(Buffer *out, const char *before, double value, Error *err) {
+  return buffer_printf(out, err, "%s%s", before, decimal(value).text);
+}
+
+static Status print_rope(Buffer *out, const Model *model, Error *err) {
+  const RopeConfig *rope = &model->config.rope;
+  TRY(inspect_begin_line(out, "rope", err));
+  TRY(print_number(out, "theta ", rope->theta, err));
+  TRY(buffer_printf(out, err, " (%s)", model->theta_source));
+  if (rope->kind != ROPE_PLAIN) {
+    TRY(buffer_printf(out, err, ", scaling %s", rope_kind_name(rope->kind)));
+    TRY(print_number(out, ", factor ", rope->factor, err));
+  }
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONG)
+    TRY(print_number(out, ", original context ", rope->original_max_position, err));
+  TRY(inspect_begin_line(out, "norm epsilon", err));
+  return buffer_printf(out, err, "%s (%s)", decimal(model->config.norm_eps).text, model->eps_source);
+}
+
+/* Qwen3's values for what can be no Qwen3 are a guess that ruins every answer. */
+static Status print_doubt(Buffer *out, const Model *model, Error *err) {
+  if (model->layout != LAYOUT_AK48 || model->config.qk_norm) return STATUS_OK;
+  if (strncmp(model->theta_source, "Qwen3", 5) != 0 && strncmp(model->eps_source, "Qwen3", 5) != 0)
+    return STATUS_OK;
+  TRY(inspect_begin_line(out, "note", err));
+  return buffer_append_string(out,
+                              "without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or "
+                              "put config.json beside the file",
+                              err);
+}
+
+enum { NAMES_SHOWN = 8 }; /* of a list that may be long; --json has all of them */
+
+static Status print_dense_names(Buffer *out, const Inspection *inspection, Error *err) {
+  const Model *model = inspection->model;
+  size_t n = 0;
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (linear->kind != LINEAR_DENSE || !layer_linear_is_first(&model->config, which)) continue;
+      if (n++ >= NAMES_SHOWN) continue;
+      TRY(buffer_printf(out, err, "%s%s (%s)", n == 1 ? "; dense: " : ", ", linear->name,
+                        dtype_name(linear->dtype)));
+    }
+  }
+  return n > NAMES_SHOWN ? buffer_printf(out, err, " and %zu more", n - NAMES_SHOWN) : STATUS_OK;
+}
+
+static Status print_scheme(Buffer *out, const Inspection *inspection, Error *err) {
+  const QuantScheme *scheme = &inspection->model->config.quant.scheme;
+  TRY(buffer_printf(out, err, "%s, %d bits, ", quant_method_name(scheme->method), scheme->bits));
+  if (scheme->group == -1)
+    TRY(buffer_append_string(out, "one group for the whole input", err));
+  else
+    TRY(buffer_printf(out, err, "groups of %d", scheme->group));
+  if (scheme->bits == 4 && inspection->n_8bit)
+    TRY(buffer_printf(out, err, ", %zu of 8 bits", inspection->n_8bit));
+  const size_t n_4bit = inspection->n_quantised - inspection->n_8bit;
+  if (scheme->bits == 8 && n_4bit) TRY(buffer_printf(out, err, ", %zu of 4 bits", n_4bit));
+  if (inspection->model->replaced_bytes) TRY(buffer_append_string(out, "; repacked when loaded", err));
+  return STATUS_OK;
+}
+
+static Status print_head(Buffer *out, const Model *model, Error *err) {
+  const Linear *head = &model->head;
+  if (head->kind != LINEAR_DENSE) return buffer_printf(out, err, ", output head of %d bits", head->bits);
+  return buffer_printf(out, err, ", output head %s",
+                       model->config.tied_embeddings ? "tied to it" : dtype_name(head->dtype));
+}
+
+static Status print_quantisation(Buffer *out, const Inspection *inspection, Error *err) {
+  const Model *model = inspection->model;
+  size_t n = inspection->n_quantised + inspection->n_dense;
+  TRY(inspect_begin_line(out, "linear layers", err));
+  if (inspection->n_quantised == 0) {
+    TRY(buffer_printf(out, err, "%zu, not quantised: %s", n, dtype_name(model->layers[0].q.dtype)));
+  } else {
+    TRY(buffer_printf(out, err, "%zu of %zu ", inspection->n_quantised, n));
+    TRY(print_scheme(out, inspection, err));
+    TRY(print_dense_names(out, inspection, err));
+  }
+  if (inspection->n_biases) TRY(buffer_printf(out, err, "; %zu with a bias", inspection->n_biases));
+  TRY(inspect_begin_line(out, "embedding", err));
+  TRY(buffer_append_string(out, dtype_name(model->embedding.dtype), err));
+  return print_head(out, model, err);
+}
+
+static Status print_tokens(Buffer *out, const Model *model, Error *err) {
+  const ModelConfig *config = &model->config;
+  TRY(inspect_begin_line(out, "end tokens", err));
+  for (int i = 0; i < config->n_eos; i++) TRY(buffer_printf(out, err, "%s%d", i ? ", " : "", config->eos[i]));
+  if (config->n_eos == 0) TRY(buffer_append_string(out, "none given", err));
+  if (config->bos >= 0) TRY(buffer_printf(out, err, "; BOS %d", config->bos));
+  TRY(inspect_begin_line(out, "tokenizer", err));
+  return append_escaped(out, model->tokenizer_path ? model->tokenizer_path : "none", err);
+}
+
+static Status print_generation(Buffer *out, const GenerationDefaults *generation, Error *err) {
+  TRY(inspect_begin_line(out, "sampling", err));
+  if (!generation->do_sample) return buffer_append_string(out, "greedy", err);
+  TRY(print_number(out, "temperature ", generation->temperature, err));
+  TRY(buffer_printf(out, err, ", top-k %d", generation->top_k));
+  TRY(print_number(out, ", top-p ", generation->top_p, err));
+  TRY(print_number(out, ", min-p ", generation->min_p, err));
+  return print_number(out, ", repetition penalty ", generation->repetition_penalty, err);
+}
+
+static Status print_memory(Buffer *out, const Inspection *inspection, Error *err) {
+  const Model *model = inspection->model;
+  size_t n_ctx = (size_t)model->config.max_position;
+  TRY(inspect_begin_line(out, "weights", err));
+  TRY(print_bytes(out, model->weight_bytes, err));
+  if (prepared_bytes(model) != model->weight_bytes) {
+    TRY(buffer_append_string(out, ", loaded ", err));
+    TRY(print_bytes(out, prepared_bytes(model), err));
+  }
+  static const struct {
+    const char *label;
+    size_t size;
+  } types[] = {{"kv cache f16", 2}, {"kv cache f32", 4}};
+  for (int i = 0; i < 2; i++) {
+    TRY(inspect_begin_line(out, types[i].label, err));
+    TRY(buffer_printf(out, err, "%zu bytes a token, ", kv_bytes(inspection, types[i].size, 1)));
+    TRY(print_bytes(out, kv_bytes(inspection, types[i].size, n_ctx), err));
+    TRY(buffer_append_string(out, " for the whole context", err));
+  }
+  return STATUS_OK;
+}
+
+static Status print_unused(Buffer *out, const Model *model, Error *err) {
+  size_t shown = 0;
+  if (model->unused_tensors == 0) return STATUS_OK;
+  TRY(inspect_begin_line(out, "unused", err));
+  TRY(buffer_printf(out, err, "%zu of %zu tensors: ", model->unused_tensors, model_tensor_count(model)));
+  for (size_t i = 0; i < model_tensor_count(model) && shown < NAMES_SHOWN; i++) {
+    if (model_tensor(model, i)->used) continue;
+    if (shown++) TRY(buffer_append_string(out, ", ", err));
+    TRY(append_escaped(out, model_tensor(model, i)->name, err));
+  }
+  return model->unused_tensors > shown
+             ? buffer_printf(out, err, " and %zu more", model->unused_tensors - shown)
+             : STATUS_OK;
+}
+
+static Status print_tensors(Buffer *out, const Model *model, Error *err) {
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const StoredTensor *tensor = model_tensor(model, i);
+    const char *slash = strrchr(tensor->file, '/');
+    TRY(buffer_printf(out, err, "\n%-8s %-18s %12zu  ", tensor->dtype_name,
+                      shape_text(tensor->rank, tensor->shape).text, tensor->bytes));
+    TRY(append_escaped(out, tensor->name, err));
+    TRY(buffer_append_string(out, "  ", err));
+    TRY(append_escaped(out, slash ? slash + 1 : tensor->file, err));
+    if (!tensor->used) TRY(buffer_append_string(out, "  unused", err));
+  }
+  return STATUS_OK;
+}
+
+static Status print_report(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
+  const Model *model = inspection->model;
+  TRY(print_layout(out, inspection, err));
+  TRY(print_sizes(out, &model->config, err));
+  TRY(print_windows(out, &model->config, err));
+  TRY(print_rope(out, model, err));
+  TRY(inspect_print_arithmetic(out, &model->config, err));
+  TRY(print_quantisation(out, inspection, err));
+  TRY(print_tokens(out, model, err));
+  TRY(print_generation(out, &model->config.generation, err));
+  TRY(print_memory(out, inspection, err));
+  TRY(inspect_print_devices(out, model, err));
+  TRY(print_unused(out, model, err));
+  TRY(print_doubt(out, model, err));
+  if (tensors) TRY(buffer_append_string(out, "\n", err));
+  if (tensors) TRY(print_tensors(out, model, err));
+  return buffer_append_string(out, "\n", err);
+}
+
+/* --- the command */
+
+typedef struct {
+  ModelFlags model;
+  bool json, tensors, helped;
+} Options;
+
+static const Flag flags[] = {
+    FLAG_SWITCH("--json", Options, json, "one JSON object in place of lines"),
+    FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
+};
+static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
+
+const Interface inspect_interface = {
+    .usage = "auk inspect MODEL [FLAGS]",
+    .about = "Says what is in a checkpoint and what it will take in memory. No weight is read.",
+    .examples = "auk inspect models/qwen3-8b-awq            # lines for a person\n"
+                "auk inspect Qwen/Qwen3-8B-AWQ --json | jq .weight_bytes",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
+};
+
+static Status parse(int argc, char **argv, Options *options, Error *err) {
+  const char *operand = NULL;
+  size_t n_operands;
+  TRY(flags_parse(&inspect_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
+  if (n_operands && options->model.path)
+    return error_set(err, STATUS_USAGE, "two models: %s and %s", options->model.path, operand);
+  if (n_operands) options->model.path = operand;
+  return STATUS_OK;
+}
+
+static Status run(const Options *options, const char *path, Model **model, Buffer *out, Error *err) {
+  TRY(model_flags_open(&options->model, model, err));
+  Inspection inspection = inspect(*model, path);
+  TRY(options->json ? print_json(out, &inspection, options->tensors, err)
+                    : print_report(out, &inspection, options->tensors, err));
+  return output_write(out->data, out->size, err);
+}
+
+int command_inspect(int argc, char **argv) {
+  Options options = {0};
+  char *path = NULL;
+  Model *model = NULL;
+  Buffer out = {0};
+  Error err = {{0}};
+  Status status = parse(argc, argv, &options, &err);
+  if (status == STATUS_OK && !options.helped) {
+    status = model_flags_path(&options.model, &path, &err);
+    if (status == STATUS_OK) status = run(&options, path, &model, &out, &err);
+  }
+  buffer_release(&out);
+  model_close(model);
+  free(path);
+  return command_finish(status, &err);
+}

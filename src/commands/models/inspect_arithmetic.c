@@ -1,0 +1,112 @@
+/* inspect_arithmetic.c - `auk inspect`: in what a model is another transformer than Llama, and what computes
+ * it.
+ *
+ * Called by: inspect.c.   Calls: device.c. A line appears only where there is something to say, but for the
+ * last: models that are like Llama in all of this get that one alone. */
+#include <math.h>
+
+#include "commands/decimal.h"
+#include "commands/device.h"
+#include "commands/models/inspect.h"
+#include "model/layers.h"
+
+/* One more item of a line: "LABEL  item, item". */
+static Status add_item(Buffer *out, const char *label, bool *begun, const char *words, double number,
+                       Error *err) {
+  if (*begun)
+    TRY(buffer_append_string(out, ", ", err));
+  else
+    TRY(inspect_begin_line(out, label, err));
+  *begun = true;
+  TRY(buffer_append_string(out, words, err));
+  return number != 0 ? buffer_printf(out, err, "%.6g", number) : STATUS_OK;
+}
+
+static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
+  const struct {
+    bool there;
+    const char *words;
+    double number; /* behind the words; 0: none */
+  } items[] = {
+      {c->norms == NORM_AROUND, "norms before and behind attention and the gated product", 0},
+      {c->norms == NORM_AFTER, "norms behind attention and the gated product only", 0},
+      {c->norm_plus_one, "norms of 1 + weight", 0},
+      {c->activation != ACTIVATION_SILU, activation_name(c->activation), 0},
+      {c->embedding_scale != 1, "embedding times ", c->embedding_scale},
+      {c->residual_scale != 1, "what layers add times ", c->residual_scale},
+      {c->attention_scale != 1 / sqrt(c->head_dim), "scores times ", c->attention_scale},
+      {c->attention_cap != 0, "scores capped at ", c->attention_cap},
+      {c->logit_divisor != 1, "logits divided by ", c->logit_divisor},
+      {c->logit_cap != 0, "logits capped at ", c->logit_cap},
+      {c->fused, "q, k and v stored as one matrix, gate and up too", 0},
+  };
+  bool begun = false;
+  for (size_t i = 0; i < sizeof items / sizeof *items; i++)
+    if (items[i].there) TRY(add_item(out, "arithmetic", &begun, items[i].words, items[i].number, err));
+  return STATUS_OK;
+}
+
+/* "in layers 0 to 4, 6 to 10" */
+static Status print_layers(Buffer *out, const ModelConfig *config, LayerRope rope, Error *err) {
+  const char *before = "in layers ";
+  for (int from = 0, to; from < config->n_layers; from = to + 1) {
+    if (config_layer_rope(config, to = from) != rope) continue;
+    while (to + 1 < config->n_layers && config_layer_rope(config, to + 1) == rope) to++;
+    TRY(buffer_printf(out, err, from < to ? "%s%d to %d" : "%s%d", before, from, to));
+    before = ", ";
+  }
+  return STATUS_OK;
+}
+
+static bool has_layers(const ModelConfig *config, LayerRope rope) {
+  for (int layer = 0; layer < config->n_layers; layer++)
+    if (config_layer_rope(config, layer) == rope) return true;
+  return false;
+}
+
+static Status print_other_ropes(Buffer *out, const ModelConfig *config, Error *err) {
+  const RopeConfig *local = &config->local_rope;
+  if (config->rotary_dim < config->head_dim) {
+    TRY(inspect_begin_line(out, "turned", err));
+    TRY(buffer_printf(out, err, "the first %d of %d numbers of each head", config->rotary_dim,
+                      config->head_dim));
+  }
+  if (has_layers(config, ROPE_LOCAL)) {
+    TRY(inspect_begin_line(out, "local rope", err));
+    TRY(buffer_printf(out, err, "theta %s", decimal(local->theta).text));
+    if (local->kind != ROPE_PLAIN)
+      TRY(buffer_printf(out, err, ", scaling %s, factor %s", rope_kind_name(local->kind),
+                        decimal(local->factor).text));
+    TRY(buffer_append_string(out, ", ", err));
+    TRY(print_layers(out, config, ROPE_LOCAL, err));
+  }
+  if (!has_layers(config, ROPE_NONE)) return STATUS_OK;
+  TRY(inspect_begin_line(out, "no rope", err));
+  return print_layers(out, config, ROPE_NONE, err);
+}
+
+Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err) {
+  TRY(print_differences(out, config, err));
+  return print_other_ropes(out, config, err);
+}
+
+/* 4 bits that are no AWQ before their numbers were looked at: those with fp32 scales. */
+static bool has_wide_scales(const Model *model) {
+  const Linear *head = &model->head;
+  bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;
+  for (int i = 0; i < model->config.n_layers; i++)
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      wide = wide || (linear->kind == LINEAR_GROUPED && linear->bits == 4);
+    }
+  return wide;
+}
+
+Status inspect_print_devices(Buffer *out, const Model *model, Error *err) {
+  Error reason = {{0}};
+  TRY(inspect_begin_line(out, "runs on", err));
+  if (device_gpu_computes(model, &reason))
+    return buffer_printf(out, err, "CPU and GPU%s",
+                         has_wide_scales(model) ? ", there as 8 bits where scales are no F16 numbers" : "");
+  return buffer_printf(out, err, "CPU; %s", reason.text);
+}

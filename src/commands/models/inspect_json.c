@@ -1,0 +1,262 @@
+/* inspect_json.c - `auk inspect --json`: the report as one object. Names are those of config.json where it
+ * has one.
+ *
+ * Called by: inspect.c. */
+#include <string.h>
+
+#include "commands/decimal.h"
+#include "commands/device.h"
+#include "commands/models/inspect.h"
+
+/* An object or array being written. Every member begins with a comma but the first. */
+typedef struct {
+  Buffer *out;
+  Error *err;
+  bool begun; /* a member was written */
+} Writer;
+
+static Status key(Writer *writer, const char *name) {
+  TRY(buffer_append_string(writer->out, writer->begun ? ", " : "", writer->err));
+  writer->begun = true;
+  return name ? buffer_printf(writer->out, writer->err, "\"%s\": ", name) : STATUS_OK;
+}
+
+static Status put_raw(Writer *writer, const char *name, const char *text) {
+  TRY(key(writer, name));
+  return buffer_append_string(writer->out, text, writer->err);
+}
+
+static Status put_int(Writer *writer, const char *name, long long value) {
+  TRY(key(writer, name));
+  return buffer_printf(writer->out, writer->err, "%lld", value);
+}
+
+static Status put_size(Writer *writer, const char *name, size_t value) {
+  TRY(key(writer, name));
+  return buffer_printf(writer->out, writer->err, "%zu", value);
+}
+
+static Status put_double(Writer *writer, const char *name, double value) {
+  return put_raw(writer, name, decimal(value).text);
+}
+
+static Status put_bool(Writer *writer, const char *name, bool value) {
+  return put_raw(writer, name, value ? "true" : "false");
+}
+
+/* NULL becomes null. */
+static Status put_string(Writer *writer, const char *name, const char *value) {
+  if (!value) return put_raw(writer, name, "null");
+  TRY(key(writer, name));
+  return json_write_string(writer->out, value, strlen(value), writer->err);
+}
+
+static Status open_member(Writer *writer, const char *name, const char *bracket) {
+  TRY(put_raw(writer, name, bracket));
+  writer->begun = false;
+  return STATUS_OK;
+}
+
+static Status close_member(Writer *writer, const char *bracket) {
+  writer->begun = true;
+  return buffer_append_string(writer->out, bracket, writer->err);
+}
+
+/* --- parts of the report */
+
+static Status put_sizes(Writer *w, const Inspection *inspection) {
+  const ModelConfig *config = &inspection->model->config;
+  TRY(put_string(w, "path", inspection->path));
+  TRY(put_string(w, "layout", inspection->model->layout == LAYOUT_AK48 ? "ak48" : "huggingface"));
+  TRY(put_string(w, "architecture", config->architecture));
+  TRY(put_int(w, "hidden_size", config->hidden));
+  TRY(put_int(w, "intermediate_size", config->intermediate));
+  TRY(put_int(w, "num_hidden_layers", config->n_layers));
+  TRY(put_int(w, "num_attention_heads", config->n_heads));
+  TRY(put_int(w, "num_key_value_heads", config->n_kv_heads));
+  TRY(put_int(w, "head_dim", config->head_dim));
+  TRY(put_int(w, "vocab_size", config->vocab_size));
+  TRY(put_int(w, "max_position_embeddings", config->max_position));
+  TRY(put_bool(w, "tie_word_embeddings", config->tied_embeddings));
+  TRY(put_double(w, "rms_norm_eps", config->norm_eps));
+  return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
+}
+
+/* What of the transformer differs between architectures (src/model/config.h). */
+static Status put_arithmetic(Writer *w, const Model *model) {
+  static const char *const placements[] = {
+      [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
+  static const char *const qk_norms[] = {
+      [QK_NORM_NONE] = NULL, [QK_NORM_HEADS] = "heads", [QK_NORM_WHOLE] = "whole"};
+  const ModelConfig *config = &model->config;
+  TRY(put_string(w, "norms", placements[config->norms]));
+  TRY(put_bool(w, "norm_plus_one", config->norm_plus_one));
+  TRY(put_string(w, "qk_norm", qk_norms[config->qk_norm]));
+  TRY(put_string(w, "activation", activation_name(config->activation)));
+  TRY(put_double(w, "embedding_scale", config->embedding_scale));
+  TRY(put_double(w, "attention_scale", config->attention_scale));
+  TRY(put_double(w, "residual_scale", config->residual_scale));
+  TRY(put_double(w, "logit_divisor", config->logit_divisor));
+  TRY(config->attention_cap != 0 ? put_double(w, "attention_cap", config->attention_cap)
+                                 : put_raw(w, "attention_cap", "null"));
+  TRY(config->logit_cap != 0 ? put_double(w, "logit_cap", config->logit_cap)
+                             : put_raw(w, "logit_cap", "null"));
+  TRY(put_bool(w, "fused", config->fused));
+  Error reason = {{0}};
+  bool cuda = device_gpu_computes(model, &reason);
+  TRY(put_raw(w, "runs_on", cuda ? "[\"cpu\", \"cuda\"]" : "[\"cpu\"]"));
+  return put_string(w, "cuda_refusal", cuda ? NULL : reason.text);
+}
+
+static Status put_factors(Writer *w, const char *name, const float *factors, int n) {
+  TRY(open_member(w, name, "["));
+  for (int i = 0; i < n; i++) TRY(put_double(w, NULL, factors[i]));
+  return close_member(w, "]");
+}
+
+static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope, int rotary_dim) {
+  TRY(open_member(w, name, "{"));
+  TRY(put_string(w, "rope_type", rope_kind_name(rope->kind)));
+  if (rope->kind != ROPE_PLAIN) TRY(put_double(w, "factor", rope->factor));
+  if (rope->kind == ROPE_LLAMA3) {
+    TRY(put_double(w, "low_freq_factor", rope->low_freq_factor));
+    TRY(put_double(w, "high_freq_factor", rope->high_freq_factor));
+  }
+  if (rope->kind == ROPE_YARN) {
+    TRY(put_double(w, "beta_fast", rope->beta_fast));
+    TRY(put_double(w, "beta_slow", rope->beta_slow));
+  }
+  if (rope->kind == ROPE_LONG) {
+    TRY(put_factors(w, "short_factor", rope->short_factors, rotary_dim / 2));
+    TRY(put_factors(w, "long_factor", rope->long_factors, rotary_dim / 2));
+  }
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONG)
+    TRY(put_double(w, "original_max_position_embeddings", rope->original_max_position));
+  return close_member(w, "}");
+}
+
+static Status put_layer_ropes(Writer *w, const ModelConfig *config) {
+  static const char *const names[] = {[ROPE_GLOBAL] = "global", [ROPE_LOCAL] = "local", [ROPE_NONE] = "none"};
+  bool local = false;
+  TRY(open_member(w, "layer_ropes", "["));
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    TRY(put_string(w, NULL, names[config_layer_rope(config, layer)]));
+    local = local || config_layer_rope(config, layer) == ROPE_LOCAL;
+  }
+  TRY(close_member(w, "]"));
+  if (!local) return STATUS_OK;
+  TRY(put_double(w, "local_rope_theta", config->local_rope.theta));
+  return put_scaling(w, "local_rope_scaling", &config->local_rope, config->rotary_dim);
+}
+
+static Status put_positions(Writer *w, const Model *model) {
+  const ModelConfig *config = &model->config;
+  TRY(put_double(w, "rope_theta", config->rope.theta));
+  TRY(put_string(w, "rope_theta_source", model->theta_source));
+  TRY(put_scaling(w, "rope_scaling", &config->rope, config->rotary_dim));
+  TRY(put_int(w, "rotary_dim", config->rotary_dim));
+  TRY(put_layer_ropes(w, config));
+  TRY(open_member(w, "sliding_windows", "["));
+  for (int i = 0; i < config->n_layers; i++) TRY(put_int(w, NULL, config->windows[i]));
+  return close_member(w, "]");
+}
+
+static Status put_quantisation(Writer *w, const Inspection *inspection) {
+  const Model *model = inspection->model;
+  TRY(put_string(w, "embedding_dtype", dtype_name(model->embedding.dtype)));
+  const bool dense_head = model->head.kind == LINEAR_DENSE;
+  TRY(put_string(w, "head_dtype", dense_head ? dtype_name(model->head.dtype) : NULL));
+  TRY(dense_head ? put_raw(w, "head_bits", "null") : put_int(w, "head_bits", model->head.bits));
+  TRY(open_member(w, "linear_layers", "{"));
+  TRY(put_size(w, "quantised", inspection->n_quantised));
+  TRY(put_size(w, "dense", inspection->n_dense));
+  TRY(put_size(w, "with_bias", inspection->n_biases));
+  if (inspection->n_quantised) {
+    TRY(put_string(w, "layout", quant_method_name(model->config.quant.scheme.method)));
+    TRY(put_size(w, "of_8_bits", inspection->n_8bit));
+    TRY(put_bool(w, "repacked", model->replaced_bytes > 0));
+    TRY(put_int(w, "bits", model->config.quant.scheme.bits));
+    TRY(put_int(w, "group_size", model->config.quant.scheme.group));
+  }
+  TRY(open_member(w, "dense_layers", "{"));
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (linear->kind == LINEAR_DENSE && layer_linear_is_first(&model->config, which))
+        TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
+    }
+  }
+  TRY(close_member(w, "}"));
+  return close_member(w, "}");
+}
+
+static Status put_generation(Writer *w, const ModelConfig *config) {
+  const GenerationDefaults *generation = &config->generation;
+  TRY(config->bos < 0 ? put_raw(w, "bos_token_id", "null") : put_int(w, "bos_token_id", config->bos));
+  TRY(open_member(w, "eos_token_id", "["));
+  for (int i = 0; i < config->n_eos; i++) TRY(put_int(w, NULL, config->eos[i]));
+  TRY(close_member(w, "]"));
+  TRY(open_member(w, "generation", "{"));
+  TRY(put_bool(w, "do_sample", generation->do_sample));
+  TRY(put_double(w, "temperature", generation->temperature));
+  TRY(put_int(w, "top_k", generation->top_k));
+  TRY(put_double(w, "top_p", generation->top_p));
+  TRY(put_double(w, "min_p", generation->min_p));
+  TRY(put_double(w, "repetition_penalty", generation->repetition_penalty));
+  return close_member(w, "}");
+}
+
+static Status put_memory(Writer *w, const Inspection *inspection) {
+  const Model *model = inspection->model;
+  size_t n_ctx = (size_t)model->config.max_position;
+  TRY(put_size(w, "weight_bytes", model->weight_bytes));
+  TRY(put_size(w, "loaded_bytes", prepared_bytes(model)));
+  TRY(open_member(w, "kv_bytes_per_token", "{"));
+  TRY(put_size(w, "f16", kv_bytes(inspection, 2, 1)));
+  TRY(put_size(w, "f32", kv_bytes(inspection, 4, 1)));
+  TRY(close_member(w, "}"));
+  TRY(open_member(w, "kv_bytes_full_context", "{"));
+  TRY(put_size(w, "f16", kv_bytes(inspection, 2, n_ctx)));
+  TRY(put_size(w, "f32", kv_bytes(inspection, 4, n_ctx)));
+  return close_member(w, "}");
+}
+
+static Status put_unused(Writer *w, const Model *model) {
+  TRY(put_size(w, "n_tensors", model_tensor_count(model)));
+  TRY(open_member(w, "unused_tensors", "["));
+  for (size_t i = 0; i < model_tensor_count(model); i++)
+    if (!model_tensor(model, i)->used) TRY(put_string(w, NULL, model_tensor(model, i)->name));
+  return close_member(w, "]");
+}
+
+static Status put_tensors(Writer *w, const Model *model) {
+  TRY(open_member(w, "tensors", "["));
+  for (size_t i = 0; i < model_tensor_count(model); i++) {
+    const StoredTensor *tensor = model_tensor(model, i);
+    TRY(open_member(w, NULL, "\n  {"));
+    TRY(put_string(w, "name", tensor->name));
+    TRY(put_string(w, "dtype", tensor->dtype_name));
+    TRY(put_raw(w, "shape", shape_text(tensor->rank, tensor->shape).text));
+    TRY(put_size(w, "bytes", tensor->bytes));
+    TRY(put_string(w, "file", tensor->file));
+    TRY(put_bool(w, "used", tensor->used));
+    TRY(close_member(w, "}"));
+  }
+  return close_member(w, "]");
+}
+
+Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
+  const Model *model = inspection->model;
+  Writer writer = {.out = out, .err = err};
+  TRY(buffer_append_string(out, "{", err));
+  TRY(put_sizes(&writer, inspection));
+  TRY(put_arithmetic(&writer, model));
+  TRY(put_positions(&writer, model));
+  TRY(put_quantisation(&writer, inspection));
+  TRY(put_generation(&writer, &model->config));
+  TRY(put_string(&writer, "tokenizer", model->tokenizer_path));
+  TRY(put_memory(&writer, inspection));
+  TRY(put_unused(&writer, model));
+  if (tensors) TRY(put_tensors(&writer, model));
+  return buffer_append_string(out, "}\n", err);
+}

@@ -1,0 +1,365 @@
+/* models.c - `auk models [DIR...]`: the checkpoints that are here, and whether each will run.
+ *
+ * Called by: main.c.   Calls: checkpoints.c, hub.c, model/model.h, the tokenizer.
+ * Always true: no weight is read but norms: files are mapped and their headers checked, as for an answer.
+ * What a checkpoint says of itself is shown also where it is refused, then from config.json as it stands.
+ * Each line is written when its checkpoint was looked at. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+#include "commands/models/checkpoints.h"
+#include "commands/models/hub.h"
+#include "commands/models/names.h"
+
+typedef struct {
+  bool json, names, helped;
+} Options;
+
+/* What is said of a checkpoint; empty texts and 0 where it does not say. */
+typedef struct {
+  char architecture[64], method[32], dtype[16];
+  int64_t bits, group, context; /* group -1: one for the whole input */
+  uint64_t bytes;               /* of weights */
+  Status status;                /* STATUS_OK: it will run */
+  Error reason;
+} Facts;
+
+/* --- what config.json says, refused or not */
+
+static void copy_string(char *out, size_t size, const Json *value) {
+  size_t length = 0;
+  const char *text = json_is_string(value) ? json_string(value, &length) : "";
+  if (length < size) memcpy(out, text, length);
+  out[length < size ? length : 0] = 0;
+}
+
+/* A positive or the group's -1. */
+static void copy_number(int64_t *out, const Json *object, const char *key) {
+  int64_t value;
+  if (*out == 0 && json_int64(json_member(object, key), &value) && value >= -1) *out = value;
+}
+
+/* The spellings of quantization_config, of AutoAWQ's quant_config.json, and of compressed-tensors' groups.
+ * `method` is that of a file that does not name it, or NULL. */
+static void read_quantisation(const Json *quant, const char *method, Facts *facts) {
+  if (!json_is_object(quant)) return;
+  copy_string(facts->method, sizeof facts->method, json_member(quant, "quant_method"));
+  if (!facts->method[0] && json_member(quant, "w_bit")) method = "awq";
+  if (!facts->method[0] && method) strcpy(facts->method, method);
+  copy_number(&facts->bits, quant, "bits");
+  copy_number(&facts->bits, quant, "w_bit");
+  copy_number(&facts->group, quant, "group_size");
+  copy_number(&facts->group, quant, "q_group_size");
+  const Json *weights = json_member(json_first(json_member(quant, "config_groups")), "weights");
+  copy_number(&facts->bits, weights, "num_bits");
+  copy_number(&facts->group, weights, "group_size");
+}
+
+static void read_config(const Json *config, Facts *facts) {
+  const Json *text = json_member(config, "text_config"), *quant = json_member(config, "quantization_config");
+  copy_string(facts->architecture, sizeof facts->architecture,
+              json_first(json_member(config, "architectures")));
+  if (!facts->architecture[0])
+    copy_string(facts->architecture, sizeof facts->architecture, json_member(config, "model_type"));
+  copy_number(&facts->context, config, "max_position_embeddings");
+  copy_number(&facts->context, text, "max_position_embeddings");
+  read_quantisation(quant ? quant : json_member(text, "quantization_config"), NULL, facts);
+  copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "torch_dtype"));
+  if (!facts->dtype[0]) copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "dtype"));
+}
+
+/* The tree of DIRECTORY/NAME; NULL where it is not there or wrong, which the loader says. */
+static Status read_json(const char *directory, const char *name, Json **tree, Error *err) {
+  *tree = NULL;
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
+  MappedFile file = {0};
+  Status status = file_map(path, STATUS_MODEL, &file, err);
+  if (status == STATUS_OK)
+    status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, tree, err);
+  file_unmap(&file);
+  free(path);
+  return status == STATUS_MODEL ? STATUS_OK : status;
+}
+
+static Status read_configs(const char *directory, Facts *facts, Error *err) {
+  static const char *const older[][2] = {{"quant_config.json", "awq"}, {"quantize_config.json", "gptq"}};
+  Json *json;
+  Status status = read_json(directory, "config.json", &json, err);
+  read_config(json, facts);
+  json_free(json);
+  for (size_t i = 0; i < sizeof older / sizeof *older && status == STATUS_OK && !facts->method[0]; i++) {
+    status = read_json(directory, older[i][0], &json, err);
+    read_quantisation(json, older[i][1], facts);
+    json_free(json);
+  }
+  return status;
+}
+
+/* --- the size of what cannot be opened */
+
+static bool ends(const char *text, const char *ending) {
+  size_t n = strlen(text), m = strlen(ending);
+  return n >= m && strcmp(text + n - m, ending) == 0;
+}
+
+/* Which files are weights, the best first: others beside them are the same in another form. */
+static int weight_rank(const char *name) {
+  if (ends(name, ".safetensors")) return strncmp(name, "model", 5) == 0 ? 0 : 1;
+  return ends(name, ".bin") || ends(name, ".pt") || ends(name, ".pth") ? 2 : ends(name, ".gguf") ? 3 : -1;
+}
+
+static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
+  uint64_t bytes[4] = {0};
+  Names names = {0};
+  Status status = names_read(directory, &names, err);
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
+    struct stat info;
+    int rank = weight_rank(names.items[i]);
+    if (rank < 0) continue;
+    char *path = path_join(directory, names.items[i], err);
+    if (!path) status = STATUS_FAILED;
+    if (path && stat(path, &info) == 0 && S_ISREG(info.st_mode)) bytes[rank] += (uint64_t)info.st_size;
+    free(path);
+  }
+  names_release(&names);
+  int rank = 0;
+  while (rank < 3 && bytes[rank] == 0) rank++;
+  *sum = bytes[rank];
+  return status;
+}
+
+/* --- one checkpoint */
+
+/* As an answer would begin. */
+static Status open_all(const Checkpoint *checkpoint, Model **model, Error *err) {
+  Tokenizer *tokenizer = NULL;
+  if (checkpoint->from_hub) TRY(hub_check(checkpoint->name, checkpoint->path, err));
+  TRY(model_open(checkpoint->path, NULL, model, err));
+  Status status = model_tokenizer_open(*model, checkpoint->path, &tokenizer, err);
+  tokenizer_close(tokenizer);
+  return status;
+}
+
+static void look_at_packed(const Model *model, Facts *facts) {
+  snprintf(facts->architecture, sizeof facts->architecture, "%s", model->config.architecture);
+  strcpy(facts->method, "awq");
+  facts->bits = model->config.quant.scheme.bits;
+  facts->group = model->config.quant.scheme.group;
+}
+
+static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts *facts, Error *err) {
+  if (facts->status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", facts->reason.text);
+  if (file_is_directory(checkpoint->path)) {
+    TRY(read_configs(checkpoint->path, facts, err));
+    TRY(weight_bytes(checkpoint->path, &facts->bytes, err));
+  } else if (facts->status == STATUS_OK) {
+    look_at_packed(model, facts);
+  }
+  if (facts->status != STATUS_OK) return STATUS_OK;
+  facts->context = model->config.max_position;
+  facts->bytes = model->weight_bytes;
+  return STATUS_OK;
+}
+
+/* That a checkpoint is refused is a fact; what fails otherwise (memory) says nothing of it. */
+static Status look_at(const Checkpoint *checkpoint, Facts *facts, Error *err) {
+  *facts = (Facts){0};
+  Model *model = NULL;
+  facts->status = open_all(checkpoint, &model, &facts->reason);
+  Status status = look_into(checkpoint, model, facts, err);
+  model_close(model);
+  return status;
+}
+
+/* --- as lines */
+
+typedef struct {
+  char text[96];
+} Words;
+
+static Words size_words(uint64_t bytes) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = (double)bytes;
+  int unit = 0;
+  for (; value >= 1024; unit++) value /= 1024;
+  Words out = {"-"};
+  if (bytes) snprintf(out.text, sizeof out.text, "%.*f %s", unit && value < 10 ? 1 : 0, value, units[unit]);
+  return out;
+}
+
+static Words quantisation_words(const Facts *facts) {
+  Words out;
+  int n = snprintf(out.text, sizeof out.text, "%s", facts->method[0] ? facts->method : facts->dtype);
+  if (facts->method[0] && facts->bits > 0)
+    n += snprintf(out.text + n, sizeof out.text - (size_t)n, ", %lld bits", (long long)facts->bits);
+  if (facts->method[0] && facts->group > 0)
+    snprintf(out.text + n, sizeof out.text - (size_t)n, ", groups of %lld", (long long)facts->group);
+  return out;
+}
+
+static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, const Facts *facts, Error *err) {
+  size_t start = out->size;
+  TRY(append_escaped(out, checkpoint->name, err));
+  int padding = width - (int)(out->size - start);
+  TRY(buffer_printf(out, err, "%*s  %-4s  %8s  ", padding > 0 ? padding : 0, "",
+                    facts->status == STATUS_OK ? "yes" : "no", size_words(facts->bytes).text));
+  if (facts->context > 0)
+    TRY(buffer_printf(out, err, "%7lld  ", (long long)facts->context));
+  else
+    TRY(buffer_printf(out, err, "%7s  ", "-"));
+  start = out->size;
+  TRY(append_escaped(out, facts->architecture[0] ? facts->architecture : "-", err));
+  padding = 22 - (int)(out->size - start);
+  TRY(buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, ""));
+  TRY(append_escaped(out, quantisation_words(facts).text, err));
+  TRY(buffer_append_string(out, "\n", err));
+  return facts->status == STATUS_OK ? STATUS_OK : buffer_printf(out, err, "    %s\n", facts->reason.text);
+}
+
+/* --- as JSON */
+
+/* Empty texts and numbers that are not there are null. */
+static Status put_text(Buffer *out, const char *key, const char *text, Error *err) {
+  TRY(buffer_printf(out, err, ", \"%s\": ", key));
+  return *text ? json_write_string(out, text, strlen(text), err) : buffer_append_string(out, "null", err);
+}
+
+static Status put_number(Buffer *out, const char *key, int64_t value, Error *err) {
+  if (value == 0) return buffer_printf(out, err, ", \"%s\": null", key);
+  return buffer_printf(out, err, ", \"%s\": %lld", key, (long long)value);
+}
+
+static Status put_object(Buffer *out, const Checkpoint *checkpoint, const Facts *facts, Error *err) {
+  TRY(buffer_append_string(out, "{\"name\": ", err));
+  TRY(json_write_string(out, checkpoint->name, strlen(checkpoint->name), err));
+  TRY(put_text(out, "path", checkpoint->path, err));
+  TRY(buffer_printf(out, err, ", \"from_hub\": %s", checkpoint->from_hub ? "true" : "false"));
+  TRY(buffer_printf(out, err, ", \"runs\": %s", facts->status == STATUS_OK ? "true" : "false"));
+  TRY(put_text(out, "reason", facts->status == STATUS_OK ? "" : facts->reason.text, err));
+  TRY(put_text(out, "architecture", facts->architecture, err));
+  TRY(put_text(out, "quantisation", facts->method, err));
+  TRY(put_number(out, "bits", facts->method[0] ? facts->bits : 0, err));
+  TRY(put_number(out, "group", facts->method[0] ? facts->group : 0, err));
+  TRY(put_text(out, "dtype", facts->dtype, err));
+  TRY(put_number(out, "context", facts->context, err));
+  TRY(put_number(out, "bytes", (int64_t)facts->bytes, err));
+  return buffer_append_string(out, "}", err);
+}
+
+/* --- the list */
+
+static Status write_out(Buffer *out, Error *err) {
+  Status status = output_write(out->data, out->size, err);
+  out->size = 0;
+  return status;
+}
+
+static Status write_names(const Checkpoints *list, Buffer *out, Error *err) {
+  for (size_t i = 0; i < list->count; i++) TRY(buffer_printf(out, err, "%s\n", list->items[i].name));
+  return write_out(out, err);
+}
+
+static Status write_json(const Checkpoints *list, Buffer *out, Error *err) {
+  for (size_t i = 0; i < list->count; i++) {
+    Facts facts;
+    TRY(look_at(&list->items[i], &facts, err));
+    TRY(buffer_append_string(out, i ? ",\n " : "[", err));
+    TRY(put_object(out, &list->items[i], &facts, err));
+    TRY(write_out(out, err));
+  }
+  return output_printf(err, list->count ? "]\n" : "[]\n");
+}
+
+static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
+  int width = 4;
+  for (size_t i = 0; i < list->count; i++) {
+    size_t length = strlen(list->items[i].name);
+    if (length < 60 && (int)length > width) width = (int)length;
+  }
+  if (list->count == 0) return STATUS_OK;
+  TRY(buffer_printf(out, err, "%-*s  %-4s  %8s  %7s  %-22s  %s\n", width, "NAME", "RUNS", "SIZE", "CONTEXT",
+                    "ARCHITECTURE", "QUANTISATION"));
+  for (size_t i = 0; i < list->count; i++) {
+    Facts facts;
+    TRY(look_at(&list->items[i], &facts, err));
+    TRY(put_line(out, width, &list->items[i], &facts, err));
+    TRY(write_out(out, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- the command */
+
+static const Flag flags[] = {
+    FLAG_SWITCH("--json", Options, json, "one JSON list of objects in place of lines"),
+    FLAG_SWITCH("--names", Options, names, "only what -m takes, one a line; nothing is opened"),
+};
+static const FlagGroup groups[] = {FLAG_GROUP("List", flags)};
+
+static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
+
+enum { MAX_DIRECTORIES = 64 };
+
+const Interface models_interface = {
+    .usage = "auk models [DIR...] [FLAGS]",
+    .about = "Lists the checkpoints in the Hugging Face cache and below the directories (where none is "
+             "given: below\n"
+             "./models), each with what -m takes as its name, whether it will run, the size of its weights, "
+             "the longest\n"
+             "context, architecture and quantisation. Under one that will not run stands why. No weight is "
+             "read. A\n"
+             "directory is a checkpoint where it holds a config.json and a file of weights; what lies below "
+             "it, and\n"
+             "names beginning with a dot, are passed over.",
+    .examples = "auk models                            # what is here\n"
+                "auk models ~/checkpoints /data/llms   # and there\n"
+                "auk models --json | jq -r '.[] | select(.runs) | .name'",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
+    .max_operands = MAX_DIRECTORIES,
+    .operands = VALUE_DIRECTORY,
+};
+
+static Status find(const char *const *directories, size_t count, Checkpoints *list, Error *err) {
+  TRY(checkpoints_add_hub(list, err));
+  if (count == 0 && file_is_directory("models")) return checkpoints_add_below(list, "models", err);
+  for (size_t i = 0; i < count; i++) TRY(checkpoints_add_below(list, directories[i], err));
+  return STATUS_OK;
+}
+
+static Status run(const Options *options, const char *const *directories, size_t count, Checkpoints *list,
+                  Buffer *out, Error *err) {
+  TRY(find(directories, count, list, err));
+  if (list->cut)
+    fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
+            CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
+  if (options->names) return write_names(list, out, err);
+  if (options->json) return write_json(list, out, err);
+  if (list->count == 0) fprintf(stderr, "auk: no checkpoint found\n");
+  return write_lines(list, out, err);
+}
+
+int command_models(int argc, char **argv) {
+  Options options = {0};
+  const char *directories[MAX_DIRECTORIES];
+  size_t count = 0;
+  Checkpoints list = {0};
+  Buffer out = {0};
+  Error err = {{0}};
+  Status status =
+      flags_parse(&models_interface, &options, argc, argv, directories, &count, &options.helped, &err);
+  if (status == STATUS_OK && !options.helped) status = run(&options, directories, count, &list, &out, &err);
+  buffer_release(&out);
+  checkpoints_release(&list);
+  return command_finish(status, &err);
+}

@@ -1,0 +1,41 @@
+/* names.c - see names.h.   Called by: checkpoints.c, hub.c, models.c. */
+#include "commands/models/names.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+static Status add(Names *names, const char *name, Error *err) {
+  void *items = names->items;
+  TRY(mem_grow(&items, &names->capacity, names->count + 1, sizeof *names->items, "a directory", err));
+  names->items = items;
+  char *copy = path_join("", name, err);
+  if (!copy) return STATUS_FAILED;
+  names->items[names->count++] = copy;
+  return STATUS_OK;
+}
+
+static int compare(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+Status names_read(const char *directory, Names *names, Error *err) {
+  DIR *listing = opendir(directory);
+  if (!listing && (errno == ENOMEM || errno == EMFILE || errno == ENFILE))
+    return error_set(err, STATUS_FAILED, "%s: cannot read it: %s", directory, strerror(errno));
+  Status status = STATUS_OK;
+  for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));)
+    if (entry->d_name[0] != '.') status = add(names, entry->d_name, err);
+  if (listing) closedir(listing);
+  if (names->count) qsort(names->items, names->count, sizeof *names->items, compare);
+  return status;
+}
+
+void names_release(Names *names) {
+  for (size_t i = 0; i < names->count; i++) free(names->items[i]);
+  free(names->items);
+  *names = (Names){0};
+}

@@ -1,0 +1,97 @@
+/* completions.c - `auk completions SHELL`: a script that completes auk's commands, flags and values.
+ *
+ * Called by: main.c.   Calls: completions_bash.c, completions_zsh.c, completions_fish.c.
+ * Always true: whatever the tables of commands.c hold is completed; nothing is listed by hand. */
+#include "commands/shell/completions.h"
+
+#include <string.h>
+
+#include "base/output.h"
+#include "commands/commands.h"
+#include "commands/common.h"
+
+ShellValue flag_shell_value(const Flag *flag) {
+  static const ShellValue of_hint[] = {[VALUE_TEXT] = SHELL_TEXT,
+                                       [VALUE_FILE] = SHELL_FILE,
+                                       [VALUE_DIRECTORY] = SHELL_DIRECTORY,
+                                       [VALUE_MODEL] = SHELL_MODEL};
+  if (flag->kind == KIND_SWITCH) return SHELL_NOTHING;
+  if (flag->words) return SHELL_WORD_OR_FILE;
+  return flag->kind == KIND_CHOICE ? SHELL_WORDS : of_hint[flag->hint];
+}
+
+const char *flag_shell_words(const Flag *flag) {
+  return flag->words ? flag->words : flag->argument;
+}
+
+ShellValue interface_shell_operand(const Interface *interface) {
+  const Flag operand = {.kind = interface->operand_words ? KIND_CHOICE : KIND_STRING,
+                        .hint = interface->operands};
+  return interface->max_operands ? flag_shell_value(&operand) : SHELL_NOTHING;
+}
+
+Status completions_put_words(Buffer *out, const char *choice, Error *err) {
+  Word word;
+  for (const char *at = choice; flag_next_choice(&at, &word);)
+    TRY(buffer_printf(out, err, "%s%.*s", word.text == choice ? "" : " ", (int)word.size, word.text));
+  return STATUS_OK;
+}
+
+Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err) {
+  enum { LEAST = 12 }; /* "N: off" alone says nothing */
+  for (const char *at = help; *at; at++) {
+    if (at - help > LEAST && (strncmp(at, "; ", 2) == 0 || strncmp(at, " (", 2) == 0)) break;
+    if (strchr(escaped, *at)) TRY(buffer_append(out, "\\", 1, err));
+    TRY(buffer_append(out, at, 1, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- the command */
+
+typedef struct {
+  bool helped;
+} Options;
+
+static const struct {
+  const char *name;
+  Status (*write)(Buffer *out, Error *err);
+} shells[] = {{"bash", completions_bash}, {"zsh", completions_zsh}, {"fish", completions_fish}};
+
+const Interface completions_interface = {
+    .usage = "auk completions bash|zsh|fish",
+    .about = "Prints a script that completes auk's commands, flags and their values, and the names of "
+             "models. `make\n"
+             "install` puts the three where the shells look for them; without it:",
+    .examples = "source <(auk completions bash)      # in ~/.bashrc\n"
+                "auk completions zsh >DIR/_auk       # DIR: one of $fpath\n"
+                "auk completions fish | source       # in ~/.config/fish/config.fish",
+    .max_operands = 1,
+    .operand_words = "bash|zsh|fish",
+};
+
+static Status write_script(const char *shell, Error *err) {
+  for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+    if (strcmp(shells[i].name, shell) != 0) continue;
+    Buffer out = {0};
+    Status status = shells[i].write(&out, err);
+    if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+    buffer_release(&out);
+    return status;
+  }
+  return error_set(err, STATUS_USAGE, "no completions for \"%s\", expected %s", shell,
+                   completions_interface.operand_words);
+}
+
+int command_completions(int argc, char **argv) {
+  Options options = {0};
+  const char *shell = NULL;
+  size_t n_operands = 0;
+  Error err = {{0}};
+  Status status =
+      flags_parse(&completions_interface, &options, argc, argv, &shell, &n_operands, &options.helped, &err);
+  if (status == STATUS_OK && !options.helped)
+    status = n_operands ? write_script(shell, &err)
+                        : error_set(&err, STATUS_USAGE, "for which shell? %s", completions_interface.usage);
+  return command_finish(status, &err);
+}

@@ -1,0 +1,34 @@
+/* completions.h - private to completions*.c: a script for each shell, made of the command table. */
+#ifndef AUK_COMMANDS_SHELL_COMPLETIONS_H
+#define AUK_COMMANDS_SHELL_COMPLETIONS_H
+
+#include "base/buffer.h"
+#include "commands/flags.h"
+
+Status completions_bash(Buffer *out, Error *err);
+Status completions_zsh(Buffer *out, Error *err);
+Status completions_fish(Buffer *out, Error *err);
+
+/* What a value is, seen from a shell. */
+typedef enum {
+  SHELL_NOTHING,
+  SHELL_TEXT,
+  SHELL_FILE,
+  SHELL_DIRECTORY,
+  SHELL_MODEL,
+  SHELL_WORDS,
+  SHELL_WORD_OR_FILE
+} ShellValue;
+
+ShellValue flag_shell_value(const Flag *flag);                  /* SHELL_NOTHING: a switch */
+const char *flag_shell_words(const Flag *flag);                 /* of the last two */
+ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING: no operands */
+
+/* Appends the words of a choice with spaces between them. */
+Status completions_put_words(Buffer *out, const char *choice, Error *err);
+
+/* Appends the beginning of a flag's help, up to its first aside, with a backslash before each of
+ * `escaped`. */
+Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err);
+
+#endif

@@ -1,0 +1,142 @@
+/* completions_bash.c - the script for bash (4 or newer; the package bash-completion is not needed).
+ *
+ * Called by: completions.c.
+ * One function: a case for each command says its flags, and which of them take what; a common end makes words
+ * of that. bash splits "--kv=f16" into three words. */
+#include "commands/commands.h"
+#include "commands/shell/completions.h"
+
+static const char beginning[] = "# bash completion of auk, printed by `auk completions bash`\n"
+                                "_auk() {\n"
+                                "  local program=$1 current=$2 flag=$3 command=run flags='' value='' "
+                                "words='' operand='' operand_words=''\n"
+                                "  if [[ $current == = ]]; then\n"
+                                "    current=''\n"
+                                "  elif [[ $flag == = ]]; then\n"
+                                "    flag=${COMP_WORDS[COMP_CWORD - 2]}\n"
+                                "  fi\n";
+
+static const char end[] =
+    "  if [[ -z $value && $current == -* ]]; then\n"
+    "    words=$flags\n"
+    "    [[ $COMP_CWORD == 1 ]] && words+=' --version'\n"
+    "  elif [[ -z $value && $COMP_CWORD == 1 ]]; then\n"
+    "    words=$commands\n"
+    "  elif [[ -z $value ]]; then\n"
+    "    value=$operand words=$operand_words\n"
+    "  fi\n"
+    "  COMPREPLY=()\n"
+    "  case $value in\n"
+    "  model)\n"
+    "    mapfile -t COMPREPLY < <(\n"
+    "      compgen -f -- \"$current\"\n"
+    "      while IFS= read -r; do [[ $REPLY == \"$current\"* ]] && printf '%s\\n' \"$REPLY\"; done \\\n"
+    "        < <(\"${program/#\\~\\//$HOME/}\" models --names 2>/dev/null)\n"
+    "    )\n"
+    "    ;;\n"
+    "  file) mapfile -t COMPREPLY < <(compgen -f -- \"$current\") ;;\n"
+    "  directory) mapfile -t COMPREPLY < <(compgen -d -- \"$current\") ;;\n"
+    "  word_or_file) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"; compgen -f -- "
+    "\"$current\") "
+    ";;\n"
+    "  text) ;;\n"
+    "  *) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\") ;;\n"
+    "  esac\n"
+    "  case $value in model | file | directory | word_or_file) compopt -o filenames 2>/dev/null ;; esac\n"
+    "}\n"
+    "complete -F _auk auk\n";
+
+static const char *const values[] = {[SHELL_NOTHING] = "",
+                                     [SHELL_TEXT] = "text",
+                                     [SHELL_FILE] = "file",
+                                     [SHELL_DIRECTORY] = "directory",
+                                     [SHELL_MODEL] = "model",
+                                     [SHELL_WORDS] = "words",
+                                     [SHELL_WORD_OR_FILE] = "word_or_file"};
+
+/* "-a | --all" */
+static Status put_pattern(Buffer *out, const Flag *flag, Error *err) {
+  Word name;
+  for (const char *at = flag->names; flag_next_name(&at, &name);)
+    TRY(buffer_printf(out, err, "%s%.*s", name.text == flag->names ? "" : " | ", (int)name.size, name.text));
+  return STATUS_OK;
+}
+
+static Status put_names(Buffer *out, const Interface *interface, Error *err) {
+  const FlagGroup *group;
+  bool first = true;
+  TRY(buffer_append_string(out, "    flags='", err));
+  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
+    for (size_t f = 0; f < group->n_flags; f++) {
+      Word name;
+      for (const char *at = group->flags[f].names; flag_next_name(&at, &name); first = false)
+        TRY(buffer_printf(out, err, "%s%.*s", first ? "" : " ", (int)name.size, name.text));
+    }
+  }
+  return buffer_append_string(out, "'\n", err);
+}
+
+/* All flags that take one kind of value, in one line. */
+static Status put_flags_of(Buffer *out, const Interface *interface, ShellValue value, Error *err) {
+  const FlagGroup *group;
+  bool first = true;
+  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
+    for (size_t f = 0; f < group->n_flags; f++) {
+      if (flag_shell_value(&group->flags[f]) != value) continue;
+      TRY(buffer_append_string(out, first ? "    " : " | ", err));
+      TRY(put_pattern(out, &group->flags[f], err));
+      first = false;
+    }
+  }
+  return first ? STATUS_OK : buffer_printf(out, err, ") value='%s' ;;\n", values[value]);
+}
+
+/* Each choice has words of its own. */
+static Status put_choices(Buffer *out, const Interface *interface, Error *err) {
+  const FlagGroup *group;
+  for (size_t g = 0; (group = interface_group(interface, g)); g++) {
+    for (size_t f = 0; f < group->n_flags; f++) {
+      const Flag *flag = &group->flags[f];
+      ShellValue value = flag_shell_value(flag);
+      if (value < SHELL_WORDS) continue;
+      TRY(buffer_append_string(out, "    ", err));
+      TRY(put_pattern(out, flag, err));
+      TRY(buffer_printf(out, err, ") value='%s' words='", values[value]));
+      TRY(completions_put_words(out, flag_shell_words(flag), err));
+      TRY(buffer_append_string(out, "' ;;\n", err));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Status put_command(Buffer *out, const Command *command, Error *err) {
+  const Interface *interface = command->interface;
+  TRY(buffer_printf(out, err, "  %s)\n", command->name));
+  TRY(put_names(out, interface, err));
+  TRY(buffer_append_string(out, "    case $flag in\n", err));
+  for (int value = SHELL_TEXT; value < SHELL_WORDS; value++)
+    TRY(put_flags_of(out, interface, (ShellValue)value, err));
+  TRY(put_choices(out, interface, err));
+  TRY(buffer_printf(out, err, "    esac\n    operand='%s'", values[interface_shell_operand(interface)]));
+  if (interface->operand_words) {
+    TRY(buffer_append_string(out, " operand_words='", err));
+    TRY(completions_put_words(out, interface->operand_words, err));
+    TRY(buffer_append_string(out, "'", err));
+  }
+  return buffer_append_string(out, "\n    ;;\n", err);
+}
+
+Status completions_bash(Buffer *out, Error *err) {
+  TRY(buffer_append_string(out, beginning, err));
+  TRY(buffer_append_string(out, "  local commands='", err));
+  for (size_t c = 0; c < n_commands; c++)
+    TRY(buffer_printf(out, err, "%s%s", c ? " " : "", commands[c].name));
+  TRY(buffer_append_string(
+      out,
+      "'\n  if ((COMP_CWORD > 1)) && [[ \" $commands \" == *\" ${COMP_WORDS[1]} \"* ]]; then\n"
+      "    command=${COMP_WORDS[1]}\n  fi\n  case $command in\n",
+      err));
+  for (size_t c = 0; c < n_commands; c++) TRY(put_command(out, &commands[c], err));
+  TRY(buffer_append_string(out, "  esac\n", err));
+  return buffer_append_string(out, end, err);
+}

@@ -1,0 +1,97 @@
+/* test_chat_words.c - what is a command of a chat, and what is text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/chat/chat_words.h"
+
+static ChatLine parse(const char *line) {
+  return chat_parse(line, strlen(line));
+}
+
+static void every_command_is_found_by_its_name(void **state) {
+  (void)state;
+  for (int i = 0; i < WORD_TEXT; i++) {
+    char line[64] = "/";
+    strcat(line, chat_commands[i].name);
+    assert_int_equal(parse(line).word, i);
+    assert_int_equal(parse(line).size, 0);
+    strcat(line, " \t\n"); /* pasted with its newline */
+    assert_int_equal(parse(line).word, i);
+    assert_int_equal(parse(line).size, 0);
+  }
+  assert_int_equal(parse("/quit").word, WORD_EXIT);
+  assert_int_equal(parse("/bye").word, WORD_EXIT);
+  assert_int_equal(parse("/HELP").word, WORD_HELP);
+  assert_int_equal(parse("/?").word, WORD_HELP);
+  assert_int_equal(parse("/retry").word, WORD_REGEN);
+}
+
+static void arguments_have_no_blanks_around_them(void **state) {
+  (void)state;
+  ChatLine line = parse("/save  a file.json \n");
+  assert_int_equal(line.word, WORD_SAVE);
+  assert_int_equal(line.size, 11);
+  assert_memory_equal(line.argument, "a file.json", 11);
+  line = parse("/system You are terse.\nVery.");
+  assert_int_equal(line.word, WORD_SYSTEM);
+  assert_memory_equal(line.argument, "You are terse.\nVery.", line.size);
+}
+
+static void other_lines_are_text(void **state) {
+  (void)state;
+  static const char *const texts[] = {
+      "",
+      "/",
+      "//",
+      "/ help",
+      " /help",
+      "help",
+      "/usr/bin/env is what?",
+      "/usr",
+      "/tmp",
+      "/home",
+      "/etc",
+      "/bin",
+      "/var/log",
+      "/dev/null",
+      "/foo bar",
+      "/hlep me",
+      "/help/me",
+      "/helpme please",
+      "/2 of these",
+      "/load a\nand b", /* a command has one line */
+      "/clear\nthe table",
+      "/\xe4\xb8\xad\xe6\x96\x87",
+      "/exit!",
+      "/quitting time",
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (parse(texts[i]).word != WORD_TEXT) fail_msg("\"%s\" is taken for a command", texts[i]);
+}
+
+static void a_mistyped_command_is_not_sent(void **state) {
+  (void)state;
+  static const char *const words[][2] = {{"/hlep", "help"},  {"/hel", "help"},   {"/exti", "exit"},
+                                         {"/cler", "clear"}, {"/regn", "regen"}, {"/tokns", "tokens"},
+                                         {"/Undoo", "undo"}, {"/stat ", "stats"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    ChatLine line = parse(words[i][0]);
+    assert_int_equal(line.word, WORD_UNKNOWN);
+    assert_string_equal(line.nearest, words[i][1]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_command_is_found_by_its_name),
+      cmocka_unit_test(arguments_have_no_blanks_around_them),
+      cmocka_unit_test(other_lines_are_text),
+      cmocka_unit_test(a_mistyped_command_is_not_sent),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

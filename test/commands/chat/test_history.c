@@ -1,0 +1,152 @@
+/* test_history.c - entries come back as they were, from several processes, and the file stays small. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "commands/chat/history.h"
+#include "test/directory.h"
+
+static int make_place(void **state) {
+  make_own_directory(state);
+  return setenv("XDG_STATE_HOME", own_directory, 1);
+}
+
+static char *path_here(void) {
+  char *path;
+  assert_int_equal(history_path(&path, NULL), STATUS_OK);
+  assert_non_null(path);
+  return path;
+}
+
+typedef struct {
+  size_t n, bytes;
+  char last[256];
+  int seen[4][200]; /* [process][entry]: how often */
+} Seen;
+
+static Status look(void *user, const char *text, size_t size, Error *err) {
+  Seen *seen = user;
+  (void)err;
+  seen->n++;
+  seen->bytes += size;
+  snprintf(seen->last, sizeof seen->last, "%.*s", (int)size, text);
+  int process, entry;
+  if (sscanf(seen->last, "process %d entry %d", &process, &entry) == 2) seen->seen[process][entry]++;
+  return STATUS_OK;
+}
+
+static void entries_come_back(void **state) {
+  (void)state;
+  static const char *const texts[] = {"plain", "two\nlines", "back\\slash \\n", "\xe4\xb8\xad\xe6\x96\x87",
+                                      "cr\rlf\n"};
+  char *path = path_here();
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    assert_int_equal(history_add(path, texts[i], strlen(texts[i]), NULL), STATUS_OK);
+    Seen seen = {0};
+    assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
+    assert_int_equal(seen.n, i + 1);
+    assert_string_equal(seen.last, texts[i]);
+  }
+  struct stat kind;
+  assert_int_equal(stat(path, &kind), 0);
+  assert_int_equal(kind.st_mode & 0777, 0600);
+  free(path);
+}
+
+static void no_file_holds_no_entries(void **state) {
+  (void)state;
+  char *path = path_here();
+  Seen seen = {0};
+  assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
+  assert_int_equal(seen.n, 0);
+  mkdir(path, 0700);
+  assert_int_equal(history_read(path, look, &seen, NULL), STATUS_FAILED);
+  assert_int_equal(history_add(path, "x", 1, NULL), STATUS_FAILED);
+  free(path);
+}
+
+static void damaged_lines_are_passed_over(void **state) {
+  (void)state;
+  char *path = path_here();
+  FILE *file = fopen(path, "w");
+  static const char lines[] = "good\n\xff\xfe\nnul\0here\n\nend";
+  fwrite(lines, 1, sizeof lines - 1, file);
+  fclose(file);
+  Seen seen = {0};
+  assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
+  assert_int_equal(seen.n, 1);
+  assert_string_equal(seen.last, "good");
+  free(path);
+}
+
+static void the_directories_are_private(void **state) {
+  (void)state;
+  char folder[300];
+  snprintf(folder, sizeof folder, "%s/made/deep", own_directory);
+  setenv("XDG_STATE_HOME", folder, 1);
+  free(path_here());
+  struct stat kind;
+  assert_int_equal(stat(folder, &kind), 0);
+  assert_int_equal(kind.st_mode & 0777, 0700);
+  strcat(folder, "/auk");
+  assert_int_equal(stat(folder, &kind), 0);
+  assert_int_equal(kind.st_mode & 0777, 0700);
+}
+
+/* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice,
+ * and the last entry of each is there. */
+static void several_processes_lose_nothing(void **state) {
+  (void)state;
+  enum { PROCESSES = 3, ENTRIES = 200, FILL = 4000 };
+  char *path = path_here();
+  for (int p = 0; p < PROCESSES; p++) {
+    if (fork() != 0) continue;
+    for (int e = 0; e < ENTRIES; e++) {
+      char text[FILL + 64];
+      int n = snprintf(text, sizeof text, "process %d entry %d %0*d", p, e, FILL, 0);
+      if (history_add(path, text, (size_t)n, NULL)) _exit(1);
+    }
+    _exit(0);
+  }
+  for (int p = 0; p < PROCESSES; p++) {
+    int how;
+    wait(&how);
+    assert_int_equal(how, 0);
+  }
+  Seen seen = {0};
+  assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
+  struct stat kind;
+  assert_int_equal(stat(path, &kind), 0);
+  assert_in_range(kind.st_size, HISTORY_BYTES / 4, HISTORY_BYTES);
+  assert_int_equal(seen.bytes, (size_t)kind.st_size - seen.n); /* no line was passed over */
+  size_t n = 0;
+  for (int p = 0; p < PROCESSES; p++) {
+    for (int e = 0; e < ENTRIES; e++) {
+      assert_in_range(seen.seen[p][e], 0, 1);
+      if (e > 0 && seen.seen[p][e - 1]) assert_int_equal(seen.seen[p][e], 1);
+      n += (size_t)seen.seen[p][e];
+    }
+  }
+  assert_int_equal(n, seen.n);
+  free(path);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(entries_come_back, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(no_file_holds_no_entries, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(several_processes_lose_nothing, make_place, remove_own_directory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

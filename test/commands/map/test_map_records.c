@@ -1,0 +1,238 @@
+/* test_map_records.c - the records of a file and of a pipe, whatever is in them and wherever reads end,
+ * against what their rules say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "commands/map/map_records.h"
+
+static const RecordRules lines = {.end = '\n', .limit = 100, .hash = RECORD_HASH_START};
+static const RecordRules json = {.end = '\n', .passes_blank = true, .limit = 100, .hash = RECORD_HASH_START};
+static const RecordRules nul = {.end = 0, .limit = 100, .hash = RECORD_HASH_START};
+
+/* The reading end of a pipe into which a process writes text[0..size), `step` bytes at a time. */
+static int pipe_of(const char *text, size_t size, size_t step) {
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  if (fork() == 0) {
+    for (size_t at = 0; at < size; at += step)
+      if (write(ends[1], text + at, size - at < step ? size - at : step) < 0) _exit(1);
+    _exit(0);
+  }
+  close(ends[1]);
+  return ends[0];
+}
+
+/* Reads all records of the text and compares them with want[0..n), also where they come in small pieces. */
+static void assert_records(const char *text, size_t size, RecordRules rules, const char *const *want,
+                           size_t n) {
+  const size_t steps[] = {1, 3, 1 << 20};
+  for (size_t s = 0; s < 3; s++) {
+    int descriptor = pipe_of(text, size, steps[s]);
+    RecordReader reader;
+    Record record;
+    bool found = true;
+    assert_int_equal(record_reader_attach(descriptor, "pipe", rules, &reader, NULL), STATUS_OK);
+    for (size_t i = 0; i < n; i++) {
+      assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+      assert_true(found);
+      assert_int_equal(record.index, i);
+      assert_int_equal(record.size, strlen(want[i]));
+      assert_memory_equal(record.text, want[i], record.size);
+      assert_false(record.cut);
+    }
+    for (int i = 0; i < 2; i++) {
+      assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+      assert_false(found);
+    }
+    assert_int_equal(reader.n_consumed, size);
+    record_reader_close(&reader);
+    close(descriptor);
+    wait(NULL);
+  }
+}
+#define ASSERT_RECORDS(text, rules, ...)                                                                     \
+  do {                                                                                                       \
+    const char *const want_[] = {__VA_ARGS__, NULL};                                                         \
+    assert_records(text, sizeof(text) - 1, rules, want_, sizeof want_ / sizeof *want_ - 1);                  \
+  } while (0)
+
+static void lines_are_what_lies_between_their_ends(void **state) {
+  (void)state;
+  assert_records("", 0, lines, NULL, 0);
+  ASSERT_RECORDS("\n", lines, "");
+  ASSERT_RECORDS("one\ntwo\n", lines, "one", "two");
+  ASSERT_RECORDS("one\ntwo", lines, "one", "two");         /* no end behind the last */
+  ASSERT_RECORDS("\n\none\n\n", lines, "", "", "one", ""); /* empty lines count */
+  ASSERT_RECORDS("one\r\n\r\ntwo\r\r\nthr\ree\r", lines, "one", "", "two\r", "thr\ree");
+  ASSERT_RECORDS("\xef\xbb\xbfone\n\xef\xbb\xbftwo", lines, "one",
+                 "\xef\xbb\xbftwo"); /* the mark of a file */
+  ASSERT_RECORDS("\xef\xbb\xbf\n", lines, "");
+  ASSERT_RECORDS("\xef\xbb", lines, "\xef\xbb");
+}
+
+static void blank_lines_are_no_json(void **state) {
+  (void)state;
+  ASSERT_RECORDS("\n \t\r\n{}\n\n[1]\n  \n", json, "{}", "[1]");
+  assert_records("\n\n \n", 4, json, NULL, 0);
+}
+
+static void records_may_end_in_nul(void **state) {
+  (void)state;
+  ASSERT_RECORDS("one\ntwo\r\n\0\0three\r", nul, "one\ntwo\r\n", "", "three\r");
+}
+
+static void nul_is_a_byte_of_a_line(void **state) {
+  (void)state;
+  int descriptor = pipe_of("a\0b\n\0", 5, 5);
+  RecordReader reader;
+  Record record;
+  bool found;
+  assert_int_equal(record_reader_attach(descriptor, "pipe", json, &reader, NULL), STATUS_OK);
+  assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+  assert_int_equal(record.size, 3);
+  assert_memory_equal(record.text, "a\0b", 3);
+  assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+  assert_true(found && record.size == 1 && record.text[0] == 0 && !record.ended); /* not blank */
+  record_reader_close(&reader);
+  close(descriptor);
+  wait(NULL);
+}
+
+static void a_hash_tells_records_apart_and_not_where_reads_end(void **state) {
+  (void)state;
+  uint64_t hashes[3][4];
+  for (size_t s = 0; s < 3; s++) {
+    int descriptor = pipe_of("one\ntwo\n\ntwp", 12, s + 1);
+    RecordReader reader;
+    Record record;
+    bool found;
+    assert_int_equal(record_reader_attach(descriptor, "pipe", lines, &reader, NULL), STATUS_OK);
+    for (int i = 0; i < 4; i++) {
+      assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+      hashes[s][i] = record.hash;
+    }
+    record_reader_close(&reader);
+    close(descriptor);
+    wait(NULL);
+  }
+  assert_memory_equal(hashes[0], hashes[1], sizeof *hashes);
+  assert_memory_equal(hashes[0], hashes[2], sizeof *hashes);
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < i; k++) assert_true(hashes[0][i] != hashes[0][k]);
+  assert_true(hashes[0][2] == RECORD_HASH_START);
+  assert_true(record_hash(RECORD_HASH_START, "foobar", 6) ==
+              0x85944171f73967e8u); /* RFC 9923's test vector */
+}
+
+/* A line of 200 MB costs the memory of its limit, and what follows it is read as ever. */
+static void a_line_of_any_length_is_passed_over(void **state) {
+  (void)state;
+  static char piece[1 << 16];
+  memset(piece, 'x', sizeof piece);
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  if (fork() == 0) {
+    close(ends[0]);
+    for (int i = 0; i < 200 * 16; i++)
+      if (write(ends[1], piece, sizeof piece) < 0) _exit(1);
+    if (write(ends[1], "\r\nnext\n", 7) < 0) _exit(1);
+    _exit(0);
+  }
+  close(ends[1]);
+  RecordReader reader;
+  Record record;
+  bool found;
+  assert_int_equal(record_reader_attach(ends[0], "pipe", lines, &reader, NULL), STATUS_OK);
+  assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+  assert_true(found && record.cut && record.ended && record.size == 100);
+  assert_true(reader.record.capacity < 4096);
+  assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+  assert_true(found && !record.cut && record.index == 1);
+  assert_memory_equal(record.text, "next", 4);
+  record_reader_close(&reader);
+  close(ends[0]);
+  wait(NULL);
+}
+
+static void a_record_of_just_the_limit_is_whole(void **state) {
+  (void)state;
+  char text[202];
+  memset(text, 'y', sizeof text);
+  text[100] = '\n';
+  int descriptor = pipe_of(text, sizeof text, 64);
+  RecordReader reader;
+  Record record;
+  bool found;
+  assert_int_equal(record_reader_attach(descriptor, "pipe", lines, &reader, NULL), STATUS_OK);
+  assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+  assert_true(record.size == 100 && !record.cut && record.ended);
+  assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+  assert_true(record.size == 100 && record.cut && !record.ended);
+  record_reader_close(&reader);
+  close(descriptor);
+  wait(NULL);
+}
+
+/* A line is there as soon as its end is, whatever follows. */
+static void lines_are_not_waited_for(void **state) {
+  (void)state;
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  RecordReader reader;
+  Record record;
+  bool found;
+  volatile int interrupted = 0;
+  assert_int_equal(record_reader_attach(ends[0], "pipe", lines, &reader, NULL), STATUS_OK);
+  reader.interrupted = &interrupted;
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(write(ends[1], "one\n", 4), 4);
+    assert_int_equal(record_reader_next(&reader, &record, &found, NULL), STATUS_OK);
+    assert_true(found && record.size == 3);
+  }
+  assert_int_equal(write(ends[1], "half", 4), 4);
+  interrupted = 1;
+  Error err;
+  assert_int_equal(record_reader_next(&reader, &record, &found, &err), STATUS_INTERRUPTED);
+  record_reader_close(&reader);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+static void what_cannot_be_read_is_told(void **state) {
+  (void)state;
+  RecordReader reader;
+  Record record;
+  bool found;
+  Error err;
+  assert_int_equal(record_reader_open("/nonexistent/records", lines, NULL, &reader, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "/nonexistent/records: cannot open"));
+  record_reader_close(&reader);
+  assert_int_equal(record_reader_open("/", lines, NULL, &reader, &err), STATUS_OK);
+  assert_int_equal(record_reader_next(&reader, &record, &found, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "/: cannot read: Is a directory");
+  record_reader_close(&reader);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lines_are_what_lies_between_their_ends),
+      cmocka_unit_test(blank_lines_are_no_json),
+      cmocka_unit_test(records_may_end_in_nul),
+      cmocka_unit_test(nul_is_a_byte_of_a_line),
+      cmocka_unit_test(a_hash_tells_records_apart_and_not_where_reads_end),
+      cmocka_unit_test(a_line_of_any_length_is_passed_over),
+      cmocka_unit_test(a_record_of_just_the_limit_is_whole),
+      cmocka_unit_test(lines_are_not_waited_for),
+      cmocka_unit_test(what_cannot_be_read_is_told),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
