@@ -1,40 +1,125 @@
 #!/bin/sh
 # test_gpu.sh - runs the tests that need a GPU, from what `make gpu-programs` built (here, or elsewhere with STATIC=1).
 #
-# usage: test_gpu.sh BUILD [few]      few: what an emulated GPU does in a minute
+# usage: test_gpu.sh BUILD [few] [PART...]      few: what an emulated GPU does in a minute
 #
-# Needs python3 with pytest and numpy. Ends with "N passed, N failed".
+#   test_linear, test_attention, test_sample     the programs of test/cuda, and
+#   pytest                                       test/cuda/test_*.py: these four where no part is named
+#   sweep-1 .. sweep-6                           test_linear over every layer of the models, in six parts
+#   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
+#   all                                          all of these
+#
+# Each part ends after LIMIT seconds (540) at the latest, which is a failure. Needs python3 with pytest and numpy. Ends
+# with a line for each part and "N passed, N failed".
 cd "$(dirname "$0")/.." || exit 1
-build=${1:?usage: test_gpu.sh BUILD [few]} size=${2:-}
-passed=0 failed=0
-for program in "$build"/test/cuda/test_*; do
-  [ -x "$program" ] && [ -f "$program" ] || continue
-  case $program in *.o | *.d | */test_dispatch) continue ;; esac
-  echo "== $program"
-  "$program" $size >"$build/test_gpu.log" 2>&1
-  status=$?
-  cat "$build/test_gpu.log"
-  totals=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$build/test_gpu.log" | tail -n 1)
-  if [ -z "$totals" ] || { [ $status != 0 ] && [ "$totals" != "${totals% 0 failed*}" ]; }; then
-    echo "FAILED: $program ended with status $status"
-    failed=$((failed + 1))
-  else
-    passed=$((passed + ${totals%% *}))
-    totals=${totals#* passed, }
-    failed=$((failed + ${totals%% *}))
-  fi
+build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size='' limit=${LIMIT:-540}
+auk=${AUK:-$build/auk} log=$build/test_gpu.log
+shift
+[ "${1:-}" != few ] || { size=few; shift; }
+programs=
+for file in test/cuda/test_*.cu; do
+  file=${file##*/}
+  programs="$programs${programs:+ }${file%.cu}"
 done
-echo "== test/cuda/test_*.py"
-AUK=${AUK:-$build/auk} AUK_TEST_SIZE=$size \
-  "${PYTHON:-python3}" -m pytest -q -rs -p no:cacheprovider test/cuda >"$build/test_gpu.log" 2>&1
-status=$?
-cat "$build/test_gpu.log"
-summary=$(tail -n 1 "$build/test_gpu.log")
-count() { echo "$summary" | grep -oE "[0-9]+ $1" | cut -d' ' -f1; }
-more=$(count passed)
-passed=$((passed + ${more:-0}))
-more=$(count failed)
-failed=$((failed + ${more:-0}))
-[ $status = 0 ] || [ "${more:-0}" != 0 ] || failed=$((failed + 1))
+sanitizers="memcheck racecheck initcheck synccheck"
+sweeps="sweep-1 sweep-2 sweep-3 sweep-4 sweep-5 sweep-6"
+# shellcheck disable=SC2086 # these are lists
+[ $# -gt 0 ] || set -- $programs pytest
+# shellcheck disable=SC2086
+[ "$*" != all ] || set -- $programs pytest $sweeps $sanitizers
+
+passed=0 failed=0 lines=''
+count() { grep -oE "[0-9]+ $1" "$2" | tail -n 1 | cut -d' ' -f1; }
+
+# limited COMMAND...: its output to the log and on, its status as ours.
+limited() {
+  timeout "$limit" "$@" >"$log" 2>&1
+  status=$?
+  cat "$log"
+  [ $status != 124 ] || echo "FAILED: no end after $limit s: $*"
+  return $status
+}
+
+# told PART PASSED FAILED [WHY]: adds them up.
+told() {
+  passed=$((passed + $2)) failed=$((failed + $3))
+  lines="$lines$1: $2 passed, $3 failed${4:+, $4}
+"
+}
+
+# A program that ends with "N passed, N failed".
+run_program() { # PART PROGRAM [ARGUMENT...]
+  part=$1 p=0 f=0
+  shift
+  if [ ! -x "$1" ]; then
+    echo "FAILED: $1 is not built: make gpu-programs"
+    told "$part" 0 1 "not built"
+    return
+  fi
+  limited "$@"
+  status=$?
+  p=$(count passed "$log") f=$(count failed "$log")
+  if [ $status != 0 ] && [ "${f:-0}" = 0 ] || [ -z "$p" ]; then
+    echo "FAILED: $* ended with status $status"
+    told "$part" "${p:-0}" $((${f:-0} + 1)) "status $status"
+  else
+    told "$part" "$p" "${f:-0}"
+  fi
+}
+
+run_pytest() {
+  AUK="$auk" AUK_TEST_SIZE=$size limited "${PYTHON:-python3}" -m pytest -q -rs -p no:cacheprovider test/cuda
+  status=$?
+  tail -n 1 "$log" >"$log.summary"
+  p=$(count passed "$log.summary") f=$(count failed "$log.summary")
+  s=$(count skipped "$log.summary")
+  [ $status = 0 ] || [ "${f:-0}" != 0 ] || f=1
+  told pytest "${p:-0}" "${f:-0}" "${s:+$s skipped}"
+}
+
+# One run under a sanitizer; its findings are its status.
+sanitized() { # TOOL ARGUMENT...
+  tool=$1
+  shift
+  if limited compute-sanitizer --tool "$tool" --error-exitcode 99 "$auk" "$@" --device cuda; then
+    p=$((p + 1))
+  else
+    f=$((f + 1))
+  fi
+}
+
+# Steps of several sizes, with and without graphs, greedy and sampled.
+run_sanitizer() { # TOOL
+  if ! command -v compute-sanitizer >/dev/null; then
+    told "$1" 0 0 "skipped: no compute-sanitizer on PATH"
+    return
+  fi
+  p=0 f=0
+  seq 0 99 >"$build/test_gpu.ids"
+  for model in test/data/stories260K-awq test/data/miniatures/qwen3-awq test/data/miniatures/gemma2-awq; do
+    sanitized "$1" -m $model --raw -p "Once upon a time there was" -n 12 --ignore-eos --temp 0
+    sanitized "$1" -m $model --raw -p "Once upon a time there was" -n 12 --ignore-eos --temp 0.8 -s 1 --top-k 20 \
+      --top-p 0.95 --repeat-penalty 1.1 --no-graphs
+    for chunk in 2 8 40 100; do
+      sanitized "$1" eval -m $model --ids-file "$build/test_gpu.ids" --chunk $chunk
+    done
+  done
+  told "$1" $p $f
+}
+
+for part; do
+  echo "== $part"
+  case " $programs $sweeps $sanitizers pytest " in
+  *" $part "*) ;;
+  *) echo "FAILED: there is no part $part"; told "$part" 0 1 "no such part"; continue ;;
+  esac
+  case $part in
+  pytest) run_pytest ;;
+  sweep-*) run_program "$part" "$build/test/cuda/test_linear" sweep "${part#sweep-}/6" ;;
+  *check) run_sanitizer "$part" ;;
+  *) run_program "$part" "$build/test/cuda/$part" $size ;;
+  esac
+done
+printf '%s' "$lines"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

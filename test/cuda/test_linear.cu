@@ -2,6 +2,7 @@
  *
  *   test_linear quick            Qwen3-8B's o layer and awkward shapes, about ten seconds
  *   test_linear sweep            every layer of the models in `models`, every group size, many counts of rows
+ *   test_linear sweep 2/6        the second of six parts of it, each about as long
  *   test_linear quick NAME,NAME  those rows of the table alone, -NAME,NAME  all but those
  *
  * The reference reads the weights as the checkpoint stores them (so the re-layout is under test as well) and
@@ -30,7 +31,8 @@
 #include "test/cuda/random_linear.cuh"
 
 static int failures, cases_run;
-static const char *only = ""; /* rows to try, or after a '-' not to try */
+static int part = 1, n_parts = 1; /* of a sweep */
+static const char *only = "";     /* rows to try, or after a '-' not to try */
 
 static bool wanted(const char *row) {
   bool but = *only == '-';
@@ -584,20 +586,23 @@ static void check_few(void) {
     }
 }
 
-/* The shapes of real layers: with `sweep` all of them, groups and counts; it takes minutes. */
-static void check_all(bool sweep) {
+/* Whether the next matrix of a sweep belongs to its part: they are dealt out in turn. */
+static bool next_is_ours(void) {
+  static int n;
+  return n++ % n_parts == part - 1;
+}
+
+static const int some_counts[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100, 129, 300, 513};
+static const int n_some = sizeof some_counts / sizeof *some_counts;
+
+/* The reference, outputs, shapes that no real layer has. */
+static void check_awkward(void) {
   for (int group : {16, 32, 64, 192})
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8}) {
       check_reference(type, group);
       check_dequantise(type, 192, 48, group);
       check_dequantise(type, 960, 200, group * 5);
     }
-  int all[40], n_all = 0;
-  for (int i = 1; i <= 17; i++) all[n_all++] = i;
-  for (int i : {31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 2048})
-    all[n_all++] = i;
-  const int few[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 100, 129, 300, 513};
-  const int n_few = sizeof few / sizeof *few;
   printf("outputs\n");
   check_strange_rows();
   check_all_outputs();
@@ -607,35 +612,46 @@ static void check_all(bool sweep) {
                             {64, 8, 64},      {128, 16, 128},  {8192, 16, 128}, {320, 8008, 160},
                             {448, 24, 224},   {4096, 8, 32}};
   for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
-    for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], few, n_few, 0);
+    for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], some_counts, n_some, 0);
   for (WeightType type : {WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
-    for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], few, n_few, 0);
+    for (const int *s : awkward) check_shape(type, s[0], s[1], s[2], some_counts, n_some, 0);
+}
+
+/* The shapes of real layers: with `sweep` all of them, groups and counts; it takes minutes. */
+static void check_layers(bool sweep) {
+  int all[40], n_all = 0;
+  for (int i = 1; i <= 17; i++) all[n_all++] = i;
+  for (int i : {31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 2048})
+    all[n_all++] = i;
   printf("layers\n");
   if (!sweep) {
-    check_shape(WEIGHT_AWQ4, 4096, 4096, 128, few, n_few, 20);
-    check_shape(WEIGHT_AWQ8, 4096, 1024, 128, few, n_few, 20);
-    check_shape(WEIGHT_INT8, 4096, 4096, 0, few, n_few, 20);
-    check_shape(WEIGHT_AWQ4, 2560, 6144, 64, few, n_few, 20);
-    check_shape(WEIGHT_AWQ4, 12288, 4096, 32, few, n_few, 20);
+    check_shape(WEIGHT_AWQ4, 4096, 4096, 128, some_counts, n_some, 20);
+    check_shape(WEIGHT_AWQ8, 4096, 1024, 128, some_counts, n_some, 20);
+    check_shape(WEIGHT_INT8, 4096, 4096, 0, some_counts, n_some, 20);
+    check_shape(WEIGHT_AWQ4, 2560, 6144, 64, some_counts, n_some, 20);
+    check_shape(WEIGHT_AWQ4, 12288, 4096, 32, some_counts, n_some, 20);
   } else {
     for (const int *s : models)
       for (int group : {32, 64, 128, s[0]})
-        if (s[0] % group == 0) check_shape(WEIGHT_AWQ4, s[0], s[1], group, all, n_all, 0);
-    for (int group : {32, 128}) check_shape(WEIGHT_AWQ8, 4096, 6144, group, all, n_all, 0);
+        if (s[0] % group == 0 && next_is_ours()) check_shape(WEIGHT_AWQ4, s[0], s[1], group, all, n_all, 0);
+    for (int group : {32, 128})
+      if (next_is_ours()) check_shape(WEIGHT_AWQ8, 4096, 6144, group, all, n_all, 0);
     for (WeightType type : {WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
-      check_shape(type, 4096, 6144, 0, all, n_all, 0);
+      if (next_is_ours()) check_shape(type, 4096, 6144, 0, all, n_all, 0);
   }
 }
 
 int main(int argc, char **argv) {
-  if (argc > 2) only = argv[2];
+  if (argc > 2 && sscanf(argv[2], "%d/%d", &part, &n_parts) != 2) only = argv[2];
   CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
   setvbuf(stdout, NULL, _IOLBF, 0);
-  if (argc > 1 && !strcmp(argv[1], "few"))
+  if (argc > 1 && !strcmp(argv[1], "few")) {
     check_few();
-  else
-    check_all(argc > 1 && !strcmp(argv[1], "sweep"));
+  } else {
+    if (part == 1) check_awkward();
+    check_layers(argc > 1 && !strcmp(argv[1], "sweep"));
+  }
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
     printf("%-18s %6d cases, worst NMSE %.2e of %.0e at %d -> %d group %d, %d rows\n", limits[i].row,
            worst[i].cases, worst[i].nmse, limits[i].nmse, worst[i].n_in, worst[i].n_out, worst[i].group,
