@@ -23,8 +23,8 @@ def build(tmp_path):
 @pytest.fixture
 def run(root, build):
     def run_it(*arguments, **environment):
-        done = subprocess.run(["sh", root / "scripts" / "test_gpu.sh", build, *arguments], capture_output=True, text=True,
-                              timeout=60, stdin=subprocess.DEVNULL, check=False,
+        done = subprocess.run(["sh", root / "scripts" / "test_gpu.sh", build, *arguments], capture_output=True,
+                              text=True, timeout=60, stdin=subprocess.DEVNULL, check=False,
                               env={**os.environ, "AUK": str(build / "auk"), **environment})
         return done.returncode, done.stdout.splitlines()
 
