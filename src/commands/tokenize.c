@@ -31,7 +31,7 @@ static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) 
   char *path = path_join(directory, "tokenizer.json", err);
   if (!path) return STATUS_FAILED;
   Status status =
-      file_is_named(path) ? tokenizer_open(path, tokenizer, err) : sentencepiece_refuse(directory, err);
+      file_is_named(path) ? tokenizer_open(path, tokenizer, err) : other_tokenizer_refuse(directory, err);
   if (status == STATUS_OK && !*tokenizer)
     status = error_set(err, STATUS_MODEL, "no %s (--tokenizer FILE names one)", path);
   free(path);

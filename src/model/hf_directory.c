@@ -159,7 +159,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
   if (status == STATUS_OK) status = take_everything(&loader);
   if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
-  if (status == STATUS_OK && !model->tokenizer_path) status = sentencepiece_refuse(path, err);
+  if (status == STATUS_OK && !model->tokenizer_path) status = other_tokenizer_refuse(path, err);
   free(config_path);
   return status;
 }

@@ -99,20 +99,38 @@ Status find_tokenizer(Model *model, const char *directory, const ModelOverrides 
   return STATUS_OK;
 }
 
-Status sentencepiece_refuse(const char *directory, Error *err) {
-  char *wanted = path_join(directory, "tokenizer.json", err);
-  char *path = wanted ? path_join(directory, "tokenizer.model", err) : NULL;
-  bool refused = path && !file_is_named(wanted) && file_is_named(path);
-  Status status = wanted && path ? STATUS_OK : STATUS_FAILED;
-  free(wanted);
+#define CONVERT                                                                                              \
+  "make it once with:  python3 -c \"import transformers as t; "                                              \
+  "t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name another with --tokenizer"
+
+/* What tokenizers lie in as well, and what to do then. */
+static const struct {
+  const char *name, *what, *advice;
+} other_tokenizers[] = {
+    {"tokenizer.model", "SentencePiece", CONVERT},
+    {"merges.txt", "GPT-2's way to store it", CONVERT},
+    {"tekken.json", "Mistral's own", "name one of the same family with --tokenizer"},
+};
+
+/* Whether `name` lies in the directory. */
+static Status look_for(const char *directory, const char *name, bool *found, Error *err) {
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
+  *found = file_is_named(path);
   free(path);
-  if (!refused) return status;
-  return error_set(
-      err, STATUS_MODEL,
-      "%s has only tokenizer.model (SentencePiece), expected tokenizer.json; make it once with:  python3 -c "
-      "\"import transformers as t; t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name "
-      "another with --tokenizer",
-      directory);
+  return STATUS_OK;
+}
+
+Status other_tokenizer_refuse(const char *directory, Error *err) {
+  bool found;
+  TRY(look_for(directory, "tokenizer.json", &found, err));
+  for (size_t i = 0; !found && i < sizeof other_tokenizers / sizeof *other_tokenizers; i++) {
+    TRY(look_for(directory, other_tokenizers[i].name, &found, err));
+    if (found)
+      return error_set(err, STATUS_MODEL, "%s has only %s (%s), expected tokenizer.json; %s", directory,
+                       other_tokenizers[i].name, other_tokenizers[i].what, other_tokenizers[i].advice);
+  }
+  return STATUS_OK;
 }
 
 void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out) {

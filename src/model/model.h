@@ -132,8 +132,9 @@ Status model_prepare(Model *model, int n_threads, Error *err);
 /* Whether the file at `path` begins as an ak48 file does; refused (STATUS_MODEL) where it cannot be read. */
 Status ak48_is(const char *path, bool *packed, Error *err);
 
-/* Refuses, with what to do, a directory that has tokenizer.model (SentencePiece) and no tokenizer.json. */
-Status sentencepiece_refuse(const char *directory, Error *err);
+/* Refuses, with what to do, a directory that has a tokenizer in another form (SentencePiece's tokenizer.model
+ * and the like) and no tokenizer.json. */
+Status other_tokenizer_refuse(const char *directory, Error *err);
 
 /* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed:
  * kinds, sizes and groups are those of a checkpoint of this config with fp16 tensors, and every tensor has an

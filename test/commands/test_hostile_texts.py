@@ -90,6 +90,13 @@ CASES = [
            "DIR has only tokenizer.model (SentencePiece), expected tokenizer.json; make it once with:  "
            "python3 -c \"import transformers as t; t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\""
            "  or name another with --tokenizer"),
+          ("nothing, but merges", both(gone(NAME), put("vocab.json", "{}"), put("merges.txt", "")),
+           "DIR has only merges.txt (GPT-2's way to store it), expected tokenizer.json; make it once with:  "
+           "python3 -c \"import transformers as t; t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\""
+           "  or name another with --tokenizer"),
+          ("nothing, but Mistral's own", both(gone(NAME), put("tekken.json", "{}")),
+           "DIR has only tekken.json (Mistral's own), expected tokenizer.json; name one of the same family with "
+           "--tokenizer"),
           ("a directory", became(NAME, "directory"),
            "DIR/tokenizer.json is a directory, expected a regular file"),
           ("a fifo", became(NAME, "fifo"), "DIR/tokenizer.json is a fifo, expected a regular file"),
