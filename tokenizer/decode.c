@@ -7,7 +7,6 @@
  * join): they wait for the end. */
 #include "tokenizer/decode.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"

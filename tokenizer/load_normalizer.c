@@ -1,5 +1,4 @@
 /* load_normalizer.c - normalizers from their JSON; what is not known is refused. Called by: load.c. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer/compose.h"

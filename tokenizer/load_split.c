@@ -1,5 +1,4 @@
 /* load_split.c - pre-tokenizers from their JSON; what is not known is refused by name. Called by: load.c. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "tokenizer/fields.h"

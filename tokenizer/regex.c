@@ -13,7 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/utf8.h"
 #include "tokenizer/kinds.h"
 #include "tokenizer/regex_parse.h"
 

@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "tokenizer/regex_parse.h"
 
 /* --- properties by name */

@@ -5,7 +5,6 @@
  *              have made another one. */
 #include "base/content.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,9 @@
  *
  * Called by: tokenizer/ for vocabularies and merges, src/model for safetensors headers, JSON lines.
  * Always true: a cursor never passes its end, even over a text that was not validated. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json_text.h"
-#include "base/utf8.h"
 
 JsonCursor json_cursor(JsonSpan span) {
   JsonCursor cursor = {span.text, span.text ? span.text + span.size : NULL};

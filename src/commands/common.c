@@ -68,6 +68,13 @@ const Flag model_flags[] = {
                 "for a packed file, whose header does not hold it"),
 };
 
+Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *err) {
+  if (operand && values->path)
+    return error_set(err, STATUS_USAGE, "two models: %s and %s", values->path, operand);
+  if (operand) values->path = operand;
+  return STATUS_OK;
+}
+
 static const char *model_name(const ModelFlags *values) {
   const char *name = values->path ? values->path : getenv("AUK_MODEL");
   return name && *name ? name : NULL;

@@ -22,6 +22,9 @@ typedef struct {
 extern const Flag model_flags[4];
 #define MODEL_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Model", model_flags, Struct, member, ModelFlags)
 
+/* A model that is named without -m; NULL: none is. Two are STATUS_USAGE. */
+Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *err);
+
 /* Where the model lies that the flags name, else the environment: the path itself, or the place in the
  * Hugging Face cache that the name stands for (hub.h). free() it; NULL after a failure. STATUS_USAGE where
  * none is named. */

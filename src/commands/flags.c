@@ -4,7 +4,6 @@
 #include "commands/flags.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * Called by: main.c.   Calls: chat.h.
  * Always true: every line of input has one line of output; of a checkpoint nothing is read but the files that
  *              may hold its template and its special tokens. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,8 +123,8 @@ const Interface template_interface = {
     .n_groups = sizeof groups / sizeof *groups,
 };
 
-/* The folder of the checkpoint: of a packed file the one that it lies in. NULL where none is named. */
-static Status find_folder(const Options *options, char **folder, Error *err) {
+/* The directory of the checkpoint: of a packed file the one that it lies in. NULL where none is named. */
+static Status find_directory(const Options *options, char **directory, Error *err) {
   char *path;
   Status status = model_flags_path(&options->model, &path, err);
   if (status == STATUS_USAGE && options->choice)
@@ -134,24 +133,24 @@ static Status find_folder(const Options *options, char **folder, Error *err) {
   if (status == STATUS_OK && !file_exists(path))
     status = error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", path);
   if (status == STATUS_OK && file_is_directory(path)) {
-    *folder = path;
+    *directory = path;
     return STATUS_OK;
   }
   if (status == STATUS_OK) {
-    *folder = path_directory(path, err);
-    status = *folder ? STATUS_OK : STATUS_FAILED;
+    *directory = path_directory(path, err);
+    status = *directory ? STATUS_OK : STATUS_FAILED;
   }
   free(path);
   return status;
 }
 
 static Status run_template(const Options *options, Chat **chat, Error *err) {
-  char *folder = NULL;
-  Status status = find_folder(options, &folder, err);
-  if (status == STATUS_OK) status = chat_open(folder, options->choice, NULL, chat, err);
+  char *directory = NULL;
+  Status status = find_directory(options, &directory, err);
+  if (status == STATUS_OK) status = chat_open(directory, options->choice, NULL, chat, err);
   if (status == STATUS_OK && !*chat)
-    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", folder);
-  free(folder);
+    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", directory);
+  free(directory);
   return status == STATUS_OK ? lines_take(options->file, take_line, *chat, "are no conversations", err)
                              : status;
 }

@@ -4,14 +4,12 @@
  * Always true: ids and text go to standard output and nothing else does; a text is taken as it is, to the
  * last newline. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "base/utf8.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "model/model.h"

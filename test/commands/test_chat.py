@@ -268,6 +268,7 @@ def test_files_come_before_the_next_message(chat, saved, tmp_path):
     assert "not valid UTF-8" in terminal.say(f"/read {tmp_path}/bad.txt")
     assert "No such file" in terminal.say("/read nowhere")
     assert "/read FILE" in terminal.say("/read")
+    assert "where the chat itself is" in terminal.say("/read -")
     terminal.say("What is it?")
     terminal.say("And now?")
     assert [m["content"] for m in saved(terminal)][::2] == ["first\nsecond\nWhat is it?", "And now?"]
@@ -430,6 +431,10 @@ def test_lines_of_a_pipe_are_messages_and_answers_alone_come_out(pipe, tmp_path)
     assert [m["content"] for m in messages if m["role"] == "user"] == ["Hello.", "two\nlines"]
     assert done.stdout.decode() == "".join(m["content"] + "\n" for m in messages if m["role"] == "assistant")
     assert b"\x1b" not in done.stdout + done.stderr
+
+
+def test_settings_are_told_once(pipe):
+    assert pipe("Hi", flags=["-v"]).stderr.count(b"chat format") == 1
 
 
 def test_the_first_mistake_ends_a_script(pipe):

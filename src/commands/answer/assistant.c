@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/output.h"
-#include "base/utf8.h"
+#include "base/file.h"
 
 /* --- the flags */
 
@@ -138,18 +137,15 @@ static Status read_system(Assistant *a, Error *err) {
   return STATUS_OK;
 }
 
-/* The folder with the template: the checkpoint's, or the one that a packed file lies in. */
+/* The template lies in the checkpoint, or beside a packed file. */
 static Status open_template(Assistant *a, Error *err) {
   const char *choice = a->flags->chat.chat_template;
   if (a->model->layout == LAYOUT_HF_DIRECTORY)
     return chat_open(a->model_path, choice, a->tokenizer, &a->chat, err);
-  const char *slash = strrchr(a->model_path, '/');
-  Buffer folder = {0};
-  Status status = slash ? buffer_append(&folder, a->model_path, (size_t)(slash - a->model_path) + 1, err)
-                        : buffer_append(&folder, "./", 2, err);
-  if (status == STATUS_OK) status = buffer_append(&folder, "", 1, err);
-  if (status == STATUS_OK) status = chat_open(folder.data, choice, a->tokenizer, &a->chat, err);
-  buffer_release(&folder);
+  char *directory = path_directory(a->model_path, err);
+  if (!directory) return STATUS_FAILED;
+  Status status = chat_open(directory, choice, a->tokenizer, &a->chat, err);
+  free(directory);
   return status;
 }
 
@@ -234,13 +230,19 @@ Status assistant_encode(const Assistant *a, const ChatMessage *messages, size_t 
   return ids_check(a->model, ids->ids + before, ids->count - before, "the prompt", IDS_ENCODED, err);
 }
 
+size_t assistant_messages(const Assistant *a, const char *text, size_t size, ChatMessage messages[2]) {
+  size_t n = 0;
+  if (a->has_system)
+    messages[n++] =
+        (ChatMessage){.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size};
+  messages[n++] = (ChatMessage){.role = "user", .text = text ? text : "", .size = size};
+  return n;
+}
+
 Status assistant_encode_prompt(const Assistant *a, const char *text, size_t size, IdList *ids, Error *err) {
-  const ChatMessage messages[] = {
-      {.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size},
-      {.role = "user", .text = text ? text : "", .size = size},
-  };
-  size_t skip = a->has_system ? 0 : 1;
-  return assistant_encode(a, messages + skip, 2 - skip, ids, err);
+  ChatMessage messages[2];
+  size_t n = assistant_messages(a, text, size, messages);
+  return assistant_encode(a, messages, n, ids, err);
 }
 
 /* --- how long a context */
@@ -291,19 +293,16 @@ Status assistant_check_prompt(const Assistant *a, size_t n_prompt, int n_ctx, Er
                    maximum, n_ctx < maximum ? "; -c N sets it" : "");
 }
 
-Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
+/* A context for the prompt that the device has memory for. */
+static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
   SessionOptions *options = &a->session_options;
   TRY(assistant_context(a, n_prompt, &options->n_ctx, err));
   TRY(assistant_check_prompt(a, n_prompt, options->n_ctx, err));
-  options->sampler = a->sampler;
   StateOptions sizes = session_sizes(options, a->device.backend, &a->model->config);
-  TRY(device_check_memory(&a->device, a->model, &sizes, err));
-  if (a->flags->answer.verbose) assistant_print_settings(a);
-  TRY(device_load(&a->device, a->model, err));
-  return session_open(a->device.backend, a->device.loaded, a->model, options, &a->session, err);
+  return device_check_memory(&a->device, a->model, &sizes, err);
 }
 
-void assistant_print_settings(const Assistant *a) {
+static void print_settings(const Assistant *a) {
   const SamplerSettings *s = &a->sampler;
   fprintf(
       stderr,
@@ -312,4 +311,20 @@ void assistant_print_settings(const Assistant *a) {
       a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,
       a->chat ? chat_source(a->chat) : "none", s->temperature, s->top_k, s->top_p, s->min_p,
       s->repetition_penalty, (unsigned long long)s->seed);
+}
+
+Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
+  const Backend *chosen = a->device.backend;
+  TRY(choose_context(a, n_prompt, err));
+  TRY(device_load(&a->device, a->model, err));
+  if (a->device.backend != chosen) TRY(choose_context(a, n_prompt, err)); /* the CPU, by what was loaded */
+  if (a->flags->answer.verbose) print_settings(a);
+  a->session_options.sampler = a->sampler;
+  return session_open(a->device.backend, a->device.loaded, a->model, &a->session_options, &a->session, err);
+}
+
+bool assistant_goes_on(void *assistant, int done, int total) {
+  (void)done, (void)total;
+  const Assistant *a = assistant;
+  return !*a->interrupted;
 }

@@ -113,7 +113,9 @@ void assistant_release(Assistant *assistant); /* a zeroed one is fine */
  * message's text as it is). Refused where there are none, or the model has no embedding for them. */
 Status assistant_encode(const Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                         IdList *ids, Error *err);
-/* The same for -sys and one message of the user's, which is what most prompts are. */
+/* What most prompts are: -sys, where it is given, and a message of the user's. How many. */
+size_t assistant_messages(const Assistant *assistant, const char *text, size_t size, ChatMessage messages[2]);
+/* The ids of these. */
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 
@@ -150,6 +152,9 @@ typedef struct {
   double prefill_ms, first_token_ms, decode_ms;
 } AnswerResult;
 
+/* A SessionProgress that shows nothing: `assistant` is one, whose interruption ends the prefill. */
+bool assistant_goes_on(void *assistant, int done, int total);
+
 /* Prefills what the session does not hold of ids[0..n), generates, splits thought from answer (a prompt that
  * ends in an open thought begins inside it), obeys end tokens, --stop (in the answer), the limits above;
  * without -n an answer that goes in circles ends, too (repetition.h). An interruption is no failure: reason
@@ -159,8 +164,7 @@ Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, cons
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or because it went in circles */
 
-/* For -v and -u, to standard error: the settings; what an answer took. */
-void assistant_print_settings(const Assistant *assistant);
+/* For -v and -u, to standard error: what an answer took. */
 void answer_print_usage(const AnswerResult *result);
 
 #endif

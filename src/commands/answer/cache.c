@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/output.h"
 #include "base/size_text.h"
 #include "commands/auk_directory.h"
 #include "engine/prefix_store.h"

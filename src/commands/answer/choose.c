@@ -1,5 +1,6 @@
-/* choose.c - see choose.h.   Called by: commands/run.c, map.c.   Calls: assistant.c, chat.h, session_score().
+/* choose.c - see choose.h.
  *
+ * Called by: run.c, map.c, map_answer.c.   Calls: assistant.c, chat.h, session_score().
  * Always true: the common beginning of prompt and answers is computed once, and each answer's own tokens
  *              once, but for its last one, behind which nothing is asked. */
 #include "commands/answer/choose.h"
@@ -193,12 +194,6 @@ static Status check_lengths(Choices *choices, const Assistant *a, Error *err) {
   return STATUS_OK;
 }
 
-static bool may_go_on(void *user, int done, int total) {
-  (void)done, (void)total;
-  const Assistant *a = user;
-  return !*a->interrupted;
-}
-
 static Status score(Choices *choices, Assistant *a, Choice *choice, Error *err) {
   const int32_t *ids = choice->ids.ids + choices->prompt.count;
   TRY(session_score(a->session, ids, choice->n_tokens, choices->log_p, err));
@@ -209,7 +204,7 @@ static Status score(Choices *choices, Assistant *a, Choice *choice, Error *err) 
     return error_set(
         err, STATUS_FAILED,
         "the logits hold a NaN or an infinity: the model's weights or their arithmetic are broken");
-  return may_go_on(a, 0, 0) ? STATUS_OK : error_set(err, STATUS_INTERRUPTED, "interrupted");
+  return !*a->interrupted ? STATUS_OK : error_set(err, STATUS_INTERRUPTED, "interrupted");
 }
 
 /* The best, and how likely each is if it must be one of them. */
@@ -240,10 +235,10 @@ Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages
   cache_restore(a->cache, a->session, ids, n);
   choices->n_prompt = n;
   choices->n_reused = session_common(a->session, ids, n);
-  TRY(session_sync(a->session, ids, n, may_go_on, a, err));
+  TRY(session_sync(a->session, ids, n, assistant_goes_on, a, err));
   cache_prefilled(a->cache, n);
   choices->prefill_ms = clock_ms() - start;
-  session_watch(a->session, may_go_on, a);
+  session_watch(a->session, assistant_goes_on, a);
   for (size_t i = 0; i < choices->n; i++) TRY(score(choices, a, &choices->items[i], err));
   choices->score_ms = clock_ms() - start - choices->prefill_ms;
   rank(choices);
@@ -310,12 +305,9 @@ static void print_usage(const Choices *choices) {
 }
 
 static Status choose_text(Choices *choices, const Buffer *text, Assistant *a, Error *err) {
-  const ChatMessage messages[] = {
-      {.role = "system", .text = a->system.data ? a->system.data : "", .size = a->system.size},
-      {.role = "user", .text = text->data ? text->data : "", .size = text->size},
-  };
-  size_t skip = a->has_system ? 0 : 1;
-  return choices_score(choices, a, messages + skip, 2 - skip, err);
+  ChatMessage messages[2];
+  size_t n = assistant_messages(a, text->data, text->size, messages);
+  return choices_score(choices, a, messages, n, err);
 }
 
 static Status run(Choices *choices, const PromptFlags *flags, const AssistantFlags *assistant_flags,

@@ -1,4 +1,6 @@
-/* prompt.c - see prompt.h.   Called by: commands/run.c.   Calls: common.c (text_read), truncate.c. */
+/* prompt.c - see prompt.h.
+ *
+ * Called by: run.c, choose.c, map_answer.c.   Calls: common.c (text_read), truncate.c. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>
@@ -32,9 +34,9 @@ static bool input_is_piped(bool beside_others) {
   return !beside_others || S_ISREG(kind.st_mode) || S_ISFIFO(kind.st_mode) || S_ISSOCK(kind.st_mode);
 }
 
-static bool asks_for_input(const StringList *files) {
-  for (size_t i = 0; i < files->count; i++)
-    if (strcmp(files->items[i], "-") == 0) return true;
+bool prompt_asks_for_input(const PromptFlags *flags) {
+  for (size_t i = 0; i < flags->files.count; i++)
+    if (strcmp(flags->files.items[i], "-") == 0) return true;
   return false;
 }
 
@@ -72,7 +74,7 @@ static Status read_text(const char *path, Buffer *text, Error *err) {
 static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, Error *err) {
   bool named = flags->text || flags->files.count;
   *given = flags->files.count > 0;
-  if (!asks_for_input(&flags->files) && input_is_piped(named)) {
+  if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
     say_what_is_awaited();
     TRY(read_text("-", input, err));
     *given = *given || input->size;

@@ -34,6 +34,9 @@ typedef struct {
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
+/* Whether "-" is among the files. */
+bool prompt_asks_for_input(const PromptFlags *flags);
+
 /* Whether there would be a prompt at all: -p, a file, or something piped in. */
 bool prompt_is_given(const PromptFlags *flags);
 

@@ -1,6 +1,6 @@
-/* reply.c - see reply.h.   Called by: run.c; answer_json() also by map.c.   Calls: show.c, code_block.c,
- * output.c.
+/* reply.c - see reply.h.
  *
+ * Called by: run.c; parts by choose.c and map_answer.c.   Calls: show.c, code_block.c, output.c.
  * Always true: nothing but the answer goes to standard output, or to the file; what is said of it goes to
  *              standard error. */
 #include "commands/answer/reply.h"

@@ -2,7 +2,6 @@
 #include "commands/answer/show.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/output.h"

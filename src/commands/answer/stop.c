@@ -1,4 +1,4 @@
-/* stop.c - see stop.h.   Called by: commands/run.c. */
+/* stop.c - see stop.h.   Called by: answer.c. */
 #include "commands/answer/stop.h"
 
 #include <string.h>

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
-
 /* A text's tokens and where each ends: ends[i] bytes are before token i + 1. */
 typedef struct {
   IdList ids;

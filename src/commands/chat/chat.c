@@ -87,9 +87,7 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
         "%s has no chat template: --chat-template NAME|FILE gives it one (auk run continues a text)",
         a->model_path);
   if (a->has_system) TRY(conversation_set_system(&d->conversation, a->system.data, a->system.size, err));
-  TRY(assistant_start(a, a->system.size, err)); /* a token has a byte at least */
-  if (flags->answer.verbose) assistant_print_settings(a);
-  return STATUS_OK;
+  return assistant_start(a, a->system.size, err); /* a token has a byte at least */
 }
 
 static Status open_terminal(Dialogue *d, Error *err) {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "commands/chat/conversation_file.h"
 #include "commands/chat/dialogue.h"
 #include "commands/chat/person_path.h"
@@ -220,6 +219,8 @@ static Status change_system(Dialogue *d, const ChatLine *line, Error *err) {
 /* --- files */
 
 static Status read_file(Dialogue *d, const char *path, Error *err) {
+  if (strcmp(path, "-") == 0)
+    return error_set(err, STATUS_USAGE, "standard input is where the chat itself is (a file: ./-)");
   Buffer text = {0};
   size_t n;
   Status status = text_read(path, &text, err);

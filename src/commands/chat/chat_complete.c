@@ -2,7 +2,6 @@
 #include "commands/chat/chat_complete.h"
 
 #include <dirent.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/file.h"

@@ -1,6 +1,7 @@
 /* chat_settings.c - see chat_settings.h.
  *
- * Called by: chat_commands.c, chat_complete.c.   Calls: flags.c, which knows names, ranges and mistakes. */
+ * Called by: chat.c, chat_commands.c, dialogue.c; its names by chat_complete.c.   Calls: flags.c, which knows
+ * names, ranges and mistakes. */
 #include "commands/chat/chat_settings.h"
 
 #include <string.h>

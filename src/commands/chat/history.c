@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -26,13 +25,13 @@ static Status fail(const char *path, const char *what, Error *err) {
 /* --- where it is */
 
 Status history_path(char **path, Error *err) {
-  char *folder;
+  char *directory;
   *path = NULL;
-  TRY(auk_directory("XDG_STATE_HOME", ".local/state", &folder, err));
-  if (!folder) return STATUS_OK;
-  Status status = kept_directory(folder, err);
-  if (status == STATUS_OK) *path = path_join(folder, "history", err);
-  free(folder);
+  TRY(auk_directory("XDG_STATE_HOME", ".local/state", &directory, err));
+  if (!directory) return STATUS_OK;
+  Status status = kept_directory(directory, err);
+  if (status == STATUS_OK) *path = path_join(directory, "history", err);
+  free(directory);
   return status ? status : *path ? STATUS_OK : STATUS_FAILED;
 }
 

@@ -35,17 +35,10 @@ const Flag map_flags[] = {
 
 /* --- what goes together (of flags alone: run.c) */
 
-static bool names_standard_input(const StringList *files) {
-  for (size_t i = 0; i < files->count; i++)
-    if (strcmp(files->items[i], "-") == 0) return true;
-  return false;
-}
-
 static Status check(const MapJob *job, Error *err) {
-  const StringList *files = &job->prompt->files;
-  if (strcmp(job->map->input, "-") == 0 && names_standard_input(files))
+  if (strcmp(job->map->input, "-") == 0 && prompt_asks_for_input(job->prompt))
     return error_set(err, STATUS_USAGE, "-f - does not go with --map -");
-  if (job->prompt->truncate && files->count)
+  if (job->prompt->truncate && job->prompt->files.count)
     return error_set(err, STATUS_USAGE, "--truncate does not go with -f and --map");
   return STATUS_OK;
 }

@@ -86,12 +86,6 @@ Status map_begin(Mapping *m, Error *err) {
   return STATUS_OK;
 }
 
-static bool may_go_on(void *user, int done, int total) {
-  (void)done, (void)total;
-  const Assistant *a = user;
-  return !*a->interrupted;
-}
-
 /* Has the session hold what the prompt at hand has in common with the beginning of all, and nothing else. */
 static Status hold_beginning(Mapping *m, Error *err) {
   Assistant *a = m->assistant;
@@ -102,7 +96,7 @@ static Status hold_beginning(Mapping *m, Error *err) {
          (all->count == 0 || memcmp(session_ids(a->session), all->ids, all->count * sizeof *all->ids) == 0);
   if (!held) {
     session_keep(a->session, 0);
-    TRY(session_sync(a->session, all->ids, (int)all->count, may_go_on, a, err));
+    TRY(session_sync(a->session, all->ids, (int)all->count, assistant_goes_on, a, err));
   }
   session_keep(a->session, (int)common_beginning(all, &m->ids));
   return STATUS_OK;

@@ -92,7 +92,8 @@ static Status place(const char *variable, const char *name, char **out, Error *e
   return path_print(out, err, "%s%s", value, name);
 }
 
-Status hub_directory(char **path, Error *err) {
+/* HUB in new memory; NULL in *path where the environment names no place. */
+static Status hub_directory(char **path, Error *err) {
   static const struct {
     const char *variable, *below;
   } places[] = {/* the order of huggingface_hub's constants.py */
@@ -327,7 +328,7 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
     return error_set(err, STATUS_MODEL,
                      "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
-  if (!name->organisation_size) /* a folder that was meant, more often than a repository */
+  if (!name->organisation_size) /* a directory that was meant, more often than a repository */
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
                      "(auk models lists what is there)",
@@ -372,19 +373,20 @@ static Status add_model(HubModels *list, char *name, char *path, Error *err) {
   return STATUS_OK;
 }
 
-/* What a folder of the cache is called on the site: the first "--" stands for the slash, names have none. */
-static Status name_repository(const char *folder, char **name, Error *err) {
-  const char *text = folder + strlen(REPOSITORY_PREFIX), *dashes = strstr(text, "--");
+/* What a directory of the cache is called on the site: the first "--" stands for the slash, names have
+ * none. */
+static Status name_repository(const char *directory, char **name, Error *err) {
+  const char *text = directory + strlen(REPOSITORY_PREFIX), *dashes = strstr(text, "--");
   if (!dashes) return path_print(name, err, "%s", text);
   return path_print(name, err, "%.*s/%s", (int)(dashes - text), text, dashes + 2);
 }
 
-static Status list_repository(const char *hub, const char *folder, HubModels *list, Error *err) {
+static Status list_repository(const char *hub, const char *directory, HubModels *list, Error *err) {
   char *repository = NULL, *name = NULL, *path = NULL;
   HubName parts;
-  Status status = name_repository(folder, &name, err);
+  Status status = name_repository(directory, &name, err);
   if (status == STATUS_OK && read_name(name, &parts) && !parts.revision) {
-    status = path_print(&repository, err, "%s/%s", hub, folder);
+    status = path_print(&repository, err, "%s/%s", hub, directory);
     if (status == STATUS_OK) status = find_snapshot(repository, NULL, &path, err);
     if (status == STATUS_OK && path) status = add_model(list, name, path, err);
     if (status == STATUS_OK && path) name = path = NULL;

@@ -37,7 +37,4 @@ typedef struct {
 Status hub_list(HubModels *list, Error *err);
 void hub_models_release(HubModels *list);
 
-/* HUB in new memory; NULL in *path where the environment names no place. */
-Status hub_directory(char **path, Error *err);
-
 #endif

@@ -318,10 +318,7 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   const char *operand = NULL;
   size_t n_operands;
   TRY(flags_parse(&inspect_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
-  if (n_operands && options->model.path)
-    return error_set(err, STATUS_USAGE, "two models: %s and %s", options->model.path, operand);
-  if (n_operands) options->model.path = operand;
-  return STATUS_OK;
+  return model_flags_take_operand(&options->model, operand, err);
 }
 
 static Status run(const Options *options, const char *path, Model **model, Buffer *out, Error *err) {

@@ -42,9 +42,7 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   size_t n_operands;
   TRY(flags_parse(&pack_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
   if (options->helped) return STATUS_OK;
-  if (n_operands && options->model.path)
-    return error_set(err, STATUS_USAGE, "two models: %s and %s", options->model.path, operand);
-  if (n_operands) options->model.path = operand;
+  TRY(model_flags_take_operand(&options->model, operand, err));
   return options->output ? STATUS_OK : error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
 }
 
