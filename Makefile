@@ -5,7 +5,8 @@
 #
 #   make CC=clang CFLAGS=-O3      another compiler, other flags: what they change is made anew
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
-#   make test-gpu EMULATE=1       the kernels as C++ for this processor (test/cuda/emulator), in a folder of its own
+#   make test-gpu EMULATE=1       the kernels as C++ for this processor (test/cuda/emulator), in a folder of its own;
+#                                 EMULATED_ARCH=75, 80 (the default) or 90: as this chip would run them
 #   make CUDA=1                   with the CUDA kernels (0 without; the default: see GPUS), for the chips in CUDA_ARCHS
 #   make STATIC=1                 library archives linked in; what has none, beside the program: for bare machines
 #   make BUILD=elsewhere          objects and programs elsewhere
@@ -106,7 +107,7 @@ ifneq ($(CUDA),1) # without nvcc only what says which kernel runs and what none 
 OBJECTS_cuda := $(filter %/dispatch.o %/supported.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
-OBJECTS_cuda := $(filter-out %/awq_wgmma.o %/cublas.o,$(OBJECTS_cuda)) \
+OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
   $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard test/cuda/emulator/*.cpp))
 endif
 archives = $(BELOW_$(1):%=$(BUILD)/%.a)
@@ -167,7 +168,8 @@ ifeq ($(EMULATE),1)
 # Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.
 CXX = g++
 EMULATED_FLAGS = -std=c++17 -w -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
-  -DEMULATED_ARCH=$(EMULATED_ARCH) -include cuda_runtime.h -Itest/cuda/emulator -I$(BUILD)/emulated
+  -DEMULATED_ARCH=$(EMULATED_ARCH) $(if $(filter 90,$(EMULATED_ARCH)),-D__CUDA_ARCH_FEAT_SM90_ALL -DAUK_HAS_SM90A) \
+  -include cuda_runtime.h -Itest/cuda/emulator -I$(BUILD)/emulated
 EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard cuda/*.cuh test/cuda/*.cuh))
 $(BUILD)/emulated/%: % scripts/emulate.sed
 	@mkdir -p $(@D)

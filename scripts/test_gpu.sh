@@ -3,8 +3,8 @@
 #
 # usage: test_gpu.sh BUILD [few] [PART...]      few: what an emulated GPU does in a minute
 #
-#   test_linear, test_attention, test_sample     the programs of test/cuda, and
-#   pytest                                       test/cuda/test_*.py: these four where no part is named
+#   test_linear, test_attention, test_sample ... the programs of test/cuda, and
+#   pytest                                       test/cuda/test_*.py: these where no part is named
 #   sweep-1 .. sweep-6                           test_linear over every layer of the models, in six parts
 #   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
 #   all                                          all of these

@@ -586,6 +586,16 @@ static void check_few(void) {
     }
 }
 
+/* Every tile shape of wgmma, where the chip has it: clusters of two among them, and rings that go round. */
+static void check_few_wgmma(void) {
+  const int counts[] = {40, 300}, shapes[][3] = {{192, 136, 64}, {1024, 72, 32}};
+  const char *asked = only;
+  if (!wanted("awq_wgmma")) return;
+  only = "awq_wgmma";
+  for (const int *s : shapes) check_shape(WEIGHT_AWQ4, s[0], s[1], s[2], counts, 2, 4);
+  only = asked;
+}
+
 /* Whether the next matrix of a sweep belongs to its part: they are dealt out in turn. */
 static bool next_is_ours(void) {
   static int n;
@@ -643,11 +653,14 @@ static void check_layers(bool sweep) {
 
 int main(int argc, char **argv) {
   if (argc > 2 && sscanf(argv[2], "%d/%d", &part, &n_parts) != 2) only = argv[2];
+  bool few = argc > 1 && !strcmp(argv[1], "few");
+  if (few) setenv("EMULATED_SMS", "6", 0); /* few blocks, of many steps each */
   CHECK(cudaStreamCreate(&stream));
   MUST(linear_open(0, stream, &context, &error));
   setvbuf(stdout, NULL, _IOLBF, 0);
-  if (argc > 1 && !strcmp(argv[1], "few")) {
+  if (few) {
     check_few();
+    check_few_wgmma();
   } else {
     if (part == 1) check_awkward();
     check_layers(argc > 1 && !strcmp(argv[1], "sweep"));

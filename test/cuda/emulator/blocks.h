@@ -32,6 +32,23 @@ struct Poll {
   unsigned char value[16];
 };
 
+/* A product of a warpgroup that is under way, of this thread's share. */
+struct Product {
+  float *sums;
+  const uint32_t *a;
+  uint64_t b;
+  int columns;
+  bool add;
+  int group;
+};
+
+/* What its sums will be. */
+struct Sums {
+  float *at;
+  int under_way; /* products */
+  std::vector<float> values;
+};
+
 struct Fiber {
   void *stack_pointer;
   unsigned char *stack; /* [kStack] */
@@ -51,6 +68,12 @@ struct Fiber {
   std::vector<Copy> copies;
   int groups;   /* committed */
   int arriving; /* at peers, later */
+  std::vector<Product> products;
+  std::vector<Sums> sums;
+  int product_groups; /* committed */
+  size_t n_due;       /* products that it waits for */
+  bool fenced;
+  int registers;
 };
 
 struct Meeting {
@@ -114,7 +137,9 @@ struct Worker {
   unsigned char *dynamic;
   unsigned char *anchor; /* of this thread's variables */
   int n_threads, n_live, current, next;
-  long idle; /* turns in which nobody got anywhere */
+  int free_registers;
+  unsigned registers_freed; /* times */
+  long idle;                /* turns in which nobody got anywhere */
   const std::function<void()> *thread;
   const char *name;
   void *scheduler, *scheduler_fake;
@@ -156,6 +181,10 @@ void hand_over(Worker *from, Worker *to);
 void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);
 
 /* --- cluster.cpp */
+Worker *peer(int rank);
+/* Where the block has what is at p in this one. */
+void *same_place(Worker *w, const void *p);
+void bytes_came(Worker *w, void *barrier, int bytes, const char *what);
 void do_later(Worker *to, const char *what, std::function<void()> land, Fiber *by = nullptr);
 void land_due(Residents &home);
 /* A thread of the block ends. */

@@ -14,13 +14,6 @@ constexpr int kMostArrivals = (1 << 20) - 1; /* as many bytes, too: 9.7.13 "mbar
  * from the thread's anchor; with a peer's rank from bit 24 on. */
 constexpr uint32_t kPeer = 0x80000000, kVariables = 0x800000, kWindow = 0x1000000;
 
-Worker *peer(int rank) {
-  Worker *w = worker;
-  int size = w->home->cluster_size;
-  if (rank < 0 || rank >= size) fail("block %d of a cluster of %d", rank, size);
-  return w->home->blocks[w->index / size * size + rank];
-}
-
 ClusterBarrier &cluster_of(Worker *w) {
   return w->home->clusters[w->index / w->home->cluster_size];
 }
@@ -71,6 +64,24 @@ void arrive(Worker *w, void *at, long bytes, const char *what) {
   complete_if_all_came(w, b);
 }
 
+void check_place(const char *what, const void *p, int bytes, const void *barrier) {
+  if ((uintptr_t)p % (unsigned)bytes) fail("%s: %p is not aligned to %d", what, p, bytes);
+  if ((uintptr_t)barrier % 8) fail("%s: barrier %p is not aligned to 8", what, barrier);
+}
+
+} // namespace
+
+Worker *peer(int rank) {
+  Worker *w = worker;
+  int size = w->home->cluster_size;
+  if (rank < 0 || rank >= size) fail("block %d of a cluster of %d", rank, size);
+  return w->home->blocks[w->index / size * size + rank];
+}
+
+void *same_place(Worker *w, const void *p) {
+  return pointer_in(w, offset_in(worker, p));
+}
+
 void bytes_came(Worker *w, void *at, int bytes, const char *what) {
   CountingBarrier &b = barrier_of(w, at, what);
   b.bytes -= bytes;
@@ -78,13 +89,6 @@ void bytes_came(Worker *w, void *at, int bytes, const char *what) {
     fail("%s: barrier %p had %ld more bytes come than were announced", what, at, -b.bytes);
   complete_if_all_came(w, b);
 }
-
-void check_place(const char *what, const void *p, int bytes, const void *barrier) {
-  if ((uintptr_t)p % (unsigned)bytes) fail("%s: %p is not aligned to %d", what, p, bytes);
-  if ((uintptr_t)barrier % 8) fail("%s: barrier %p is not aligned to 8", what, barrier);
-}
-
-} // namespace
 
 /* A quarter at once, most within some turns, one in sixteen when much else has happened: any order may come. */
 void do_later(Worker *to, const char *what, std::function<void()> land, Fiber *by) {
@@ -147,7 +151,8 @@ void barrier_arrive(void *barrier, int bytes_to_come) {
 
 void barrier_arrive_at(void *barrier, int rank) {
   Worker *to = peer(rank);
-  void *at = pointer_in(to, offset_in(worker, barrier));
+  if (to == worker) return barrier_arrive(barrier, 0);
+  void *at = same_place(to, barrier);
   this_fiber().arriving++;
   do_later(
       to, "mbarrier.arrive", [=]() { arrive(to, at, 0, "mbarrier.arrive of a peer"); }, &this_fiber());

@@ -59,6 +59,12 @@ typedef cudaDataType cudaDataType_t;
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 enum { cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4 };
 
+enum { cudaEnableDefault = 0 };
+typedef enum {
+  cudaDriverEntryPointSuccess,
+  cudaDriverEntryPointSymbolNotFound
+} cudaDriverEntryPointQueryResult;
+
 struct cudaDeviceProp {
   char name[256];
 };
@@ -73,6 +79,9 @@ cudaError_t cudaSetDevice(int gpu);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int gpu);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int gpu);
 cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *found);
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaMalloc(void **memory, size_t bytes);

@@ -121,6 +121,7 @@ void release(Barrier &barrier, int expected) {
 [[noreturn]] void end_fiber() {
   Worker *w = worker;
   Fiber &fiber = w->fibers[w->current];
+  if (!fiber.products.empty()) fail("ends before its wgmma are done");
   fiber.done = true;
   w->n_live--;
   progress(w);
@@ -177,7 +178,11 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   f.watched = nullptr;
   f.polls.clear();
   f.copies.clear();
-  f.groups = f.arriving = 0;
+  f.groups = f.arriving = f.product_groups = 0;
+  f.products.clear();
+  f.sums.clear();
+  f.fenced = false;
+  f.registers = 65536 / w->n_threads / 8 * 8;
   f.fake_stack = nullptr;
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(f.stack, kStack); /* the last fiber on it ended without returning */
@@ -243,6 +248,7 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
   w->thread = &thread;
   w->name = name;
   w->idle = 0;
+  w->free_registers = 0;
   w->ended = false;
   for (int i = 0; i < w->n_threads; i++) prepare_fiber(w, i, launch, block);
   w->current = w->next = 0;

@@ -21,7 +21,8 @@
  * waited for and not before, a warp that does not meet ends the program by name. Bulk copies, stores and
  * arrivals at a peer land later, in any order, and where they will land is NaN from the moment they are asked
  * for; a barrier in shared memory that is not initialised, or counts below nothing, ends the program by name.
- * Not here: timing, memory order between blocks other than through atomics, wgmma and tensor maps. */
+ * wgmma reads and adds when it is waited for; its sums are NaN until then. Not here: timing, memory order
+ * between blocks other than through atomics. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -94,6 +95,15 @@ bool barrier_test(void *barrier, int parity);
 void barrier_wait(void *barrier, int parity);
 void copy_bulk(void *to, const void *from, int bytes, void *barrier);
 void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
+
+/* --- tensor maps, and products of a warpgroup: cuda/wgmma.cuh */
+void copy_box(void *to, const void *map, void *barrier, int column, int row, unsigned mask);
+void wgmma_fence();
+void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add);
+void wgmma_commit();
+void wgmma_wait(int newest);
+void registers_up_to(int n);
+void registers_down_to(int n);
 
 struct Launch {
   dim3 grid, block;

@@ -2,7 +2,8 @@
  *
  * Called by: cuda/ and its tests.   Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and every one
  * after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
- * (test/torture/faults.c). */
+ * (test/torture/faults.c). EMULATED_SMS=N: so many multiprocessors (6, or 132 where
+ * there are clusters). */
 #include <fcntl.h>
 #include <set>
 #include <stdlib.h>
@@ -219,6 +220,18 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaDeviceSynchronize(void) {
   FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
+/* The one that is asked for: tensor.cpp. */
+void cuTensorMapEncodeTiled(void);
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found) {
+  *function = nullptr;
+  FAIL_IF(cudaErrorLaunchFailure);
+  if (strcmp(name, "cuTensorMapEncodeTiled") == 0) *function = (void *)cuTensorMapEncodeTiled;
+  *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

@@ -1,0 +1,231 @@
+/* tensor.cpp - tensor maps and the copies by them, products of a warpgroup, and its registers: cuda/wgmma.cuh,
+ * by what its comments and the PTX ISA 9.0 say of them.
+ *
+ * Called by: cuda/wgmma.cuh here, and by the name of cuTensorMapEncodeTiled.
+ * Always true: a product reads its operands, and gives back its sums, when the thread waits for it; until then
+ *              the sums are NaN. */
+#include "blocks.h"
+#include "cuda.h"
+
+extern "C" {
+#include "base/half.h"
+}
+
+namespace emulator {
+
+namespace {
+
+/* Rows of halves, and the part of them that one copy brings. */
+struct Map {
+  uint64_t mark;
+  const unsigned char *at;
+  uint64_t columns, rows, stride; /* of a row, in bytes */
+  uint32_t box_columns, box_rows;
+  bool swizzled;
+};
+constexpr uint64_t kMapMark = 0x6175'6b20'6d61'7073;
+static_assert(sizeof(Map) <= sizeof(CUtensorMap), "a map fits");
+
+/* "Swizzling modes", 128 bytes: which sixteen bytes of 128 goes with which 128 of 1024. */
+uint32_t swizzled(uint32_t address) {
+  return address ^ (address >> 7 & 7) << 4;
+}
+
+void bring_box(const Map &m, unsigned char *to, uint32_t address, int column, int row) {
+  for (uint32_t r = 0; r < m.box_rows; r++)
+    for (uint32_t c = 0; c < m.box_columns; c++) {
+      int64_t x = (int64_t)column + c, y = (int64_t)row + r;
+      bool inside = x >= 0 && y >= 0 && x < (int64_t)m.columns && y < (int64_t)m.rows;
+      uint32_t place = address + (r * m.box_columns + c) * 2;
+      uint16_t value = 0;
+      if (inside) memcpy(&value, m.at + (uint64_t)y * m.stride + (uint64_t)x * 2, 2);
+      memcpy(to + ((m.swizzled ? swizzled(place) : place) - address), &value, 2);
+    }
+}
+
+const float *table_of_halves() {
+  static float *table = [] {
+    float *t = new float[65536];
+    for (int i = 0; i < 65536; i++) t[i] = f16_to_float((uint16_t)i);
+    return t;
+  }();
+  return table;
+}
+
+/* b[k][n], of the rows that a matrix descriptor tells of: 9.7.15 "matrix descriptor". */
+void read_b(float (&b)[16][256], uint64_t descriptor, int columns) {
+  if (descriptor >> 62 != 1 || descriptor >> 49 & 7) fail("wgmma: only the 128-byte swizzle is emulated");
+  uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+  const float *values = table_of_halves();
+  for (int n = 0; n < columns; n++) {
+    uint32_t row = start + (uint32_t)n / 8 * stride + (uint32_t)n % 8 * 128;
+    for (uint32_t k = 0; k < 16; k += 8) {
+      uint16_t halves[8];
+      memcpy(halves, shared_pointer(swizzled(row + k * 2)), sizeof halves);
+      for (uint32_t i = 0; i < 8; i++) b[k + i][n] = values[halves[i]];
+    }
+  }
+}
+
+/* The sixteen rows of a warp: products are exact, sums are taken in double and rounded once. */
+void multiply(Fiber *const *lanes, size_t which, float *const *sums) {
+  static thread_local float b[16][256];
+  float a[16][16];
+  const Product &first = lanes[0]->products[which];
+  const float *values = table_of_halves();
+  for (int lane = 0; lane < 32; lane++) {
+    const Product &p = lanes[lane]->products[which];
+    if (p.b != first.b || p.columns != first.columns || p.add != first.add)
+      fail("wgmma: lanes of a warp ask for different products");
+    for (int i = 0; i < 4; i++)
+      for (int e = 0; e < 2; e++)
+        a[lane / 4 + i % 2 * 8][lane % 4 * 2 + e + i / 2 * 8] = values[p.a[i] >> 16 * e & 0xffff];
+  }
+  read_b(b, first.b, first.columns);
+  for (int row = 0; row < 16; row++) {
+    double sum[256] = {};
+    for (int k = 0; k < 16; k++)
+      for (int n = 0; n < first.columns; n++) sum[n] += (double)a[row][k] * b[k][n];
+    for (int n = 0; n < first.columns; n++) {
+      float *c = sums[row % 8 * 4 + n % 8 / 2] + n / 8 * 4 + row / 8 * 2 + n % 2;
+      *c = (float)((first.add ? (double)*c : 0) + sum[n]);
+    }
+  }
+}
+
+Sums &sums_of(Fiber &f, float *at) {
+  for (Sums &s : f.sums)
+    if (s.at == at) return s;
+  f.sums.push_back({at, 0, {}});
+  return f.sums.back();
+}
+
+/* All lanes are here: does the products that the warp waits for. */
+void multiply_what_is_waited_for(unsigned char (*values)[64]) {
+  Fiber *lanes[32];
+  float *sums[32];
+  for (int lane = 0; lane < 32; lane++) memcpy(&lanes[lane], values[lane], sizeof *lanes);
+  size_t n = lanes[0]->n_due;
+  for (Fiber *f : lanes)
+    if (f->n_due != n) fail("wgmma: lanes of a warp wait for different products");
+  for (size_t i = 0; i < n; i++) {
+    for (int lane = 0; lane < 32; lane++)
+      sums[lane] = sums_of(*lanes[lane], lanes[lane]->products[i].sums).values.data();
+    multiply(lanes, i, sums);
+  }
+  for (Fiber *f : lanes) {
+    for (size_t i = 0; i < n; i++) {
+      Sums &s = sums_of(*f, f->products[i].sums);
+      if (--s.under_way > 0) continue;
+      memcpy(s.at, s.values.data(), s.values.size() * sizeof(float));
+      f->sums.erase(f->sums.begin() + (&s - f->sums.data()));
+    }
+    f->products.erase(f->products.begin(), f->products.begin() + (long)n);
+  }
+}
+
+} // namespace
+
+/* --- tensor maps */
+
+void copy_box(void *to, const void *map, void *barrier, int column, int row, unsigned mask) {
+  Map m;
+  memcpy(&m, map, sizeof m);
+  if (m.mark != kMapMark) fail("cp.async.bulk.tensor by what is no tensor map");
+  if ((uintptr_t)to % 128) fail("cp.async.bulk.tensor: %p is not aligned to 128", to);
+  uint32_t address = shared_address(to);
+  int bytes = (int)(m.box_columns * m.box_rows * 2);
+  for (int rank = 0; rank < cluster_size(); rank++) {
+    if (mask ? !(mask >> rank & 1) : rank != cluster_rank()) continue;
+    Worker *w = peer(rank);
+    unsigned char *place = (unsigned char *)same_place(w, to);
+    void *counted = same_place(w, barrier);
+    memset(place, 0xff, (size_t)bytes);
+    do_later(w, "cp.async.bulk.tensor", [=]() {
+      bring_box(m, place, address, column, row);
+      bytes_came(w, counted, bytes, "cp.async.bulk.tensor");
+    });
+  }
+  if (mask >> cluster_size())
+    fail("cp.async.bulk.tensor to blocks %x of a cluster of %d", mask, cluster_size());
+}
+
+/* --- products */
+
+void wgmma_fence() {
+  this_fiber().fenced = true;
+}
+
+void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add) {
+  Fiber &f = this_fiber();
+  if (!f.fenced) fail("wgmma.mma_async without wgmma.fence before it");
+  Sums &s = sums_of(f, sums);
+  if (s.under_way++ == 0) {
+    s.values.assign(sums, sums + columns / 2);
+    memset(sums, 0xff, (size_t)columns / 2 * sizeof(float));
+  }
+  f.products.push_back({sums, a, b, columns, add, f.product_groups});
+}
+
+void wgmma_commit() {
+  this_fiber().product_groups++;
+}
+
+void wgmma_wait(int newest) {
+  Fiber &f = this_fiber(), *self = &f;
+  f.n_due = 0;
+  while (f.n_due < f.products.size() && f.products[f.n_due].group < f.product_groups - newest) f.n_due++;
+  if (newest == 0) f.fenced = false;
+  meet(~0u, &self, sizeof self, multiply_what_is_waited_for, "wgmma.wait_group");
+}
+
+/* --- registers: a block's are shared out among its threads anew, none are made (9.7.18 "setmaxnreg") */
+
+void registers_down_to(int n) {
+  Fiber &f = this_fiber();
+  if (n > f.registers) fail("setmaxnreg.dec to %d from %d", n, f.registers);
+  worker->free_registers += f.registers - n;
+  worker->registers_freed++;
+  f.registers = n;
+}
+
+void registers_up_to(int n) {
+  Fiber &f = this_fiber();
+  if (n < f.registers) fail("setmaxnreg.inc to %d from %d", n, f.registers);
+  while (worker->free_registers < n - f.registers)
+    wait_while(&worker->registers_freed, ~0u, worker->registers_freed, "setmaxnreg.inc");
+  worker->free_registers -= n - f.registers;
+  f.registers = n;
+}
+
+} // namespace emulator
+
+/* As the driver's documentation of it has them: what the arguments must be. */
+extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
+                                           void *address, const cuuint64_t *size, const cuuint64_t *stride,
+                                           const cuuint32_t *box, const cuuint32_t *step,
+                                           CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
+                                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  bool known = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 && rank == 2 && step[0] == 1 && step[1] == 1 &&
+               (swizzle == CU_TENSOR_MAP_SWIZZLE_NONE || swizzle == CU_TENSOR_MAP_SWIZZLE_128B);
+  bool swizzled = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
+  bool good = known && (uintptr_t)map % 64 == 0 && (uintptr_t)address % 16 == 0 && size[0] > 0 &&
+              size[1] > 0 && size[0] <= (uint64_t)1 << 32 && size[1] <= (uint64_t)1 << 32 &&
+              stride[0] % 16 == 0 && stride[0] < (uint64_t)1 << 40 && stride[0] >= size[0] * 2 &&
+              box[0] > 0 && box[0] <= 256 && box[1] > 0 && box[1] <= 256 && box[0] * 2 % 16 == 0 &&
+              (!swizzled || box[0] * 2 <= 128);
+  if (!good) return CUDA_ERROR_INVALID_VALUE;
+  /* Rows shorter than the swizzle's 128 bytes are not emulated. */
+  if (swizzled && box[0] * 2 != 128) return CUDA_ERROR_INVALID_VALUE;
+  emulator::Map m = {emulator::kMapMark,
+                     (const unsigned char *)address,
+                     size[0],
+                     size[1],
+                     stride[0],
+                     box[0],
+                     box[1],
+                     swizzled};
+  memset(map, 0, sizeof *map);
+  memcpy(map, &m, sizeof m);
+  return CUDA_SUCCESS;
+}
