@@ -1,7 +1,7 @@
 /* supported.c - see supported.h. A feature leaves the list with the kernel that computes it, and not before
  * that kernel was compared with the CPU.
  *
- * Called by: backend.c, commands/models/inspect.c. */
+ * Called by: backend.c, commands/device.c. */
 #include "cuda/supported.h"
 
 #include <string.h>

@@ -83,21 +83,21 @@ typedef struct {
 #define FLAG_INTS(names_, argument_, Struct, member, low_, high_, help_)                                     \
   FLAG_RANGE(KIND_INTS, IntList, names_, argument_, Struct, member, low_, high_, help_)
 #define FLAG_SEED(names_, Struct, member, help_)                                                             \
-  FLAG_WORDS(KIND_SEED, VALUE_TEXT, Seed, names_, "N", Struct, member, help_)
+  FLAG_PLAIN(KIND_SEED, VALUE_TEXT, Seed, names_, "N", Struct, member, help_)
 #define FLAG_CHOICE(names_, words_, Struct, member, help_)                                                   \
-  FLAG_WORDS(KIND_CHOICE, VALUE_TEXT, int, names_, words_, Struct, member, help_)
+  FLAG_PLAIN(KIND_CHOICE, VALUE_TEXT, int, names_, words_, Struct, member, help_)
 #define FLAG_STRING(names_, argument_, Struct, member, help_)                                                \
-  FLAG_WORDS(KIND_STRING, VALUE_TEXT, const char *, names_, argument_, Struct, member, help_)
+  FLAG_PLAIN(KIND_STRING, VALUE_TEXT, const char *, names_, argument_, Struct, member, help_)
 #define FLAG_FILE(names_, argument_, Struct, member, help_)                                                  \
-  FLAG_WORDS(KIND_STRING, VALUE_FILE, const char *, names_, argument_, Struct, member, help_)
+  FLAG_PLAIN(KIND_STRING, VALUE_FILE, const char *, names_, argument_, Struct, member, help_)
 #define FLAG_DIRECTORY(names_, argument_, Struct, member, help_)                                             \
-  FLAG_WORDS(KIND_STRING, VALUE_DIRECTORY, const char *, names_, argument_, Struct, member, help_)
+  FLAG_PLAIN(KIND_STRING, VALUE_DIRECTORY, const char *, names_, argument_, Struct, member, help_)
 #define FLAG_MODEL(names_, Struct, member, help_)                                                            \
-  FLAG_WORDS(KIND_STRING, VALUE_MODEL, const char *, names_, "MODEL", Struct, member, help_)
+  FLAG_PLAIN(KIND_STRING, VALUE_MODEL, const char *, names_, "MODEL", Struct, member, help_)
 #define FLAG_STRINGS(names_, argument_, Struct, member, help_)                                               \
-  FLAG_WORDS(KIND_STRINGS, VALUE_TEXT, StringList, names_, argument_, Struct, member, help_)
+  FLAG_PLAIN(KIND_STRINGS, VALUE_TEXT, StringList, names_, argument_, Struct, member, help_)
 #define FLAG_FILES(names_, argument_, Struct, member, help_)                                                 \
-  FLAG_WORDS(KIND_STRINGS, VALUE_FILE, StringList, names_, argument_, Struct, member, help_)
+  FLAG_PLAIN(KIND_STRINGS, VALUE_FILE, StringList, names_, argument_, Struct, member, help_)
 
 /* A file, or one of some names. */
 #define FLAG_FILE_OR(words_, names_, argument_, Struct, member, help_)                                       \
@@ -106,7 +106,7 @@ typedef struct {
     .words = words_, .offset = MEMBER_OF_TYPE(Struct, member, const char *)                                  \
   }
 
-#define FLAG_WORDS(kind_, hint_, Type, names_, argument_, Struct, member, help_)                             \
+#define FLAG_PLAIN(kind_, hint_, Type, names_, argument_, Struct, member, help_)                             \
   {                                                                                                          \
     .names = names_, .argument = argument_, .help = help_, .kind = kind_, .hint = hint_,                     \
     .offset = MEMBER_OF_TYPE(Struct, member, Type)                                                           \

@@ -1,6 +1,6 @@
 /* prefix_directory.c - see prefix_directory.h.
  *
- * Called by: prefix_store.c, commands/answer/cache.c.
+ * Called by: prefix_store.c, commands/answer/cache_list.c.
  * Always true: a file is removed by its name alone, so that whoever has it open reads on; nobody waits for a
  *              lock. */
 #include "engine/prefix_directory.h"

@@ -1,6 +1,6 @@
 /* prefix_file.c - see prefix_file.h.
  *
- * Called by: prefix_store.c, prefix_directory.c.   Calls: base/kept.c, base/hash64.c.
+ * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/kept.c, base/hash64.c.
  * Always true: how much is read and allocated follows from what this program would have written, and from
  *              nothing that the file says but its count of tokens, which has a range. */
 #include "engine/prefix_file.h"

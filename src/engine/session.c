@@ -1,6 +1,6 @@
 /* session.c - see session.h.
  *
- * Called by: generate.c, commands/run.c, bench.c, eval.c.   Calls: forward.c, the backend, sampler.c.
+ * Called by: generate.c, the commands.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
  *              the sampler has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or
  *              -1 where the state holds none; `last` holds the last token's too where has_last is set;

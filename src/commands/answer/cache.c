@@ -87,7 +87,7 @@ Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **out, Err
   *out = NULL;
   uint64_t limit = DEFAULT_LIMIT;
   if (flags->limit) TRY(parse_limit(flags->limit, &limit, err));
-  if (flags->off || !(flags->on || flags->directory || flags->limit)) return STATUS_OK;
+  if (flags->off || !(flags->on || flags->directory)) return STATUS_OK;
   Cache *cache = mem_alloc(1, sizeof *cache, "a cache", err);
   if (!cache) return STATUS_FAILED;
   *cache = (Cache){.use = *use, .limit = limit};

@@ -72,14 +72,23 @@ Status checkpoints_add_hub(Checkpoints *list, Error *err) {
 
 /* --- directories */
 
+int checkpoints_weight_rank(const char *name) {
+  static const struct {
+    const char *ending;
+    int rank;
+  } kinds[] = {{".safetensors", 1}, {".bin", 2}, {".pt", 2}, {".pth", 2}, {".gguf", 3}};
+  const char *ending = strrchr(name, '.');
+  for (size_t k = 0; ending && k < sizeof kinds / sizeof *kinds; k++)
+    if (strcmp(ending, kinds[k].ending) == 0)
+      return kinds[k].rank - (kinds[k].rank == 1 && strncmp(name, "model", 5) == 0);
+  return -1;
+}
+
 static bool is_checkpoint(const Names *names) {
-  static const char *const weights[] = {".safetensors", ".bin", ".pt", ".pth", ".gguf"};
   bool has_config = false, has_weights = false;
   for (size_t i = 0; i < names->count; i++) {
     has_config |= strcmp(names->items[i], "config.json") == 0;
-    const char *ending = strrchr(names->items[i], '.');
-    for (size_t w = 0; ending && w < sizeof weights / sizeof *weights; w++)
-      has_weights |= strcmp(ending, weights[w]) == 0;
+    has_weights |= checkpoints_weight_rank(names->items[i]) >= 0;
   }
   return has_config && has_weights;
 }

@@ -37,4 +37,9 @@ Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
 
 void checkpoints_release(Checkpoints *list);
 
+/* Which of a checkpoint's files are weights, by their names: 0 are the best, others beside them the same in
+ * another form; -1: no weights. */
+enum { CHECKPOINTS_WEIGHT_RANKS = 4 };
+int checkpoints_weight_rank(const char *name);
+
 #endif

@@ -47,12 +47,12 @@ static Inspection inspect(const Model *model, const char *path) {
   return inspection;
 }
 
-size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
+size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
   size_t bytes = inspection->kv_numbers * size; /* at most 2^37 in the ranges of config.h */
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
 }
 
-size_t prepared_bytes(const Model *model) {
+size_t inspect_loaded_bytes(const Model *model) {
   return model->weight_bytes + model->made_bytes - model->replaced_bytes;
 }
 
@@ -225,9 +225,9 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(inspect_begin_line(out, "weights", err));
   TRY(print_bytes(out, model->weight_bytes, err));
-  if (prepared_bytes(model) != model->weight_bytes) {
+  if (inspect_loaded_bytes(model) != model->weight_bytes) {
     TRY(buffer_append_string(out, ", loaded ", err));
-    TRY(print_bytes(out, prepared_bytes(model), err));
+    TRY(print_bytes(out, inspect_loaded_bytes(model), err));
   }
   static const struct {
     const char *label;
@@ -235,8 +235,8 @@ static Status print_memory(Buffer *out, const Inspection *inspection, Error *err
   } types[] = {{"kv cache f16", 2}, {"kv cache f32", 4}};
   for (int i = 0; i < 2; i++) {
     TRY(inspect_begin_line(out, types[i].label, err));
-    TRY(buffer_printf(out, err, "%zu bytes a token, ", kv_bytes(inspection, types[i].size, 1)));
-    TRY(print_bytes(out, kv_bytes(inspection, types[i].size, n_ctx), err));
+    TRY(buffer_printf(out, err, "%zu bytes a token, ", inspect_kv_bytes(inspection, types[i].size, 1)));
+    TRY(print_bytes(out, inspect_kv_bytes(inspection, types[i].size, n_ctx), err));
     TRY(buffer_append_string(out, " for the whole context", err));
   }
   return STATUS_OK;
@@ -324,7 +324,7 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
 static Status run(const Options *options, const char *path, Model **model, Buffer *out, Error *err) {
   TRY(model_flags_open(&options->model, model, err));
   Inspection inspection = inspect(*model, path);
-  TRY(options->json ? print_json(out, &inspection, options->tensors, err)
+  TRY(options->json ? inspect_print_json(out, &inspection, options->tensors, err)
                     : print_report(out, &inspection, options->tensors, err));
   return output_write(out->data, out->size, err);
 }

@@ -15,10 +15,10 @@ typedef struct {
 } Inspection;
 
 /* What n_tokens take in a KV cache of numbers of `size` bytes; SIZE_MAX where that is more. */
-size_t kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
+size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
 
 /* What model_prepare() leaves of the weights in memory. */
-size_t prepared_bytes(const Model *model);
+size_t inspect_loaded_bytes(const Model *model);
 
 /* A new line of the report for a person. */
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
@@ -27,6 +27,6 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
 /* The whole report as one JSON object and a newline; `tensors`: with a list of all of them. */
-Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
+Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
 
 #endif

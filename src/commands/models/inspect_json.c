@@ -210,14 +210,14 @@ static Status put_memory(Writer *w, const Inspection *inspection) {
   const Model *model = inspection->model;
   size_t n_ctx = (size_t)model->config.max_position;
   TRY(put_size(w, "weight_bytes", model->weight_bytes));
-  TRY(put_size(w, "loaded_bytes", prepared_bytes(model)));
+  TRY(put_size(w, "loaded_bytes", inspect_loaded_bytes(model)));
   TRY(open_member(w, "kv_bytes_per_token", "{"));
-  TRY(put_size(w, "f16", kv_bytes(inspection, 2, 1)));
-  TRY(put_size(w, "f32", kv_bytes(inspection, 4, 1)));
+  TRY(put_size(w, "f16", inspect_kv_bytes(inspection, 2, 1)));
+  TRY(put_size(w, "f32", inspect_kv_bytes(inspection, 4, 1)));
   TRY(close_member(w, "}"));
   TRY(open_member(w, "kv_bytes_full_context", "{"));
-  TRY(put_size(w, "f16", kv_bytes(inspection, 2, n_ctx)));
-  TRY(put_size(w, "f32", kv_bytes(inspection, 4, n_ctx)));
+  TRY(put_size(w, "f16", inspect_kv_bytes(inspection, 2, n_ctx)));
+  TRY(put_size(w, "f32", inspect_kv_bytes(inspection, 4, n_ctx)));
   return close_member(w, "}");
 }
 
@@ -245,7 +245,7 @@ static Status put_tensors(Writer *w, const Model *model) {
   return close_member(w, "]");
 }
 
-Status print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
+Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err) {
   const Model *model = inspection->model;
   Writer writer = {.out = out, .err = err};
   TRY(buffer_append_string(out, "{", err));

@@ -105,24 +105,13 @@ static Status read_configs(const char *directory, Facts *facts, Error *err) {
 
 /* --- the size of what cannot be opened */
 
-static bool ends(const char *text, const char *ending) {
-  size_t n = strlen(text), m = strlen(ending);
-  return n >= m && strcmp(text + n - m, ending) == 0;
-}
-
-/* Which files are weights, the best first: others beside them are the same in another form. */
-static int weight_rank(const char *name) {
-  if (ends(name, ".safetensors")) return strncmp(name, "model", 5) == 0 ? 0 : 1;
-  return ends(name, ".bin") || ends(name, ".pt") || ends(name, ".pth") ? 2 : ends(name, ".gguf") ? 3 : -1;
-}
-
 static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
-  uint64_t bytes[4] = {0};
+  uint64_t bytes[CHECKPOINTS_WEIGHT_RANKS] = {0};
   Names names = {0};
   Status status = names_read(directory, &names, err);
   for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
     struct stat info;
-    int rank = weight_rank(names.items[i]);
+    int rank = checkpoints_weight_rank(names.items[i]);
     if (rank < 0) continue;
     char *path = path_join(directory, names.items[i], err);
     if (!path) status = STATUS_FAILED;
@@ -131,7 +120,7 @@ static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
   }
   names_release(&names);
   int rank = 0;
-  while (rank < 3 && bytes[rank] == 0) rank++;
+  while (rank < CHECKPOINTS_WEIGHT_RANKS - 1 && bytes[rank] == 0) rank++;
   *sum = bytes[rank];
   return status;
 }
