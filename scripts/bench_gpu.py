@@ -5,7 +5,8 @@ usage: bench_gpu.py PART       PART: a function below of that name, measure_PART
 Environment, in brackets what is taken without it: AUK [build/auk]; DEVICE [cuda]; CONFIGS [test/data/configs], folders
 with a config.json; MODEL [Qwen3-8B-AWQ], the one among them of all parts but sizes; PROMPTS [512,2048], TOKENS [128],
 DEPTHS [0,8192,32768], ROWS [1,2,4,8,16,64], COUNTS [rows of the kernels], STREAM [512] tokens; REPETITIONS [3];
-LIMIT [540] seconds; OUT [build/bench_gpu], where a checkpoint of random weights is made once.
+LIMIT [540] seconds; OUT [build/bench_gpu] for what programs read; CHECKPOINTS [build/bench_gpu], where one of random
+weights is made once.
 """
 import json
 import os
@@ -42,6 +43,7 @@ PROMPTS, TOKENS, STREAM = setting("PROMPTS", "512,2048"), setting("TOKENS", "128
 DEPTHS, ROWS = setting("DEPTHS", "0,8192,32768"), setting("ROWS", "1,2,4,8,16,64")
 COUNTS = setting("COUNTS", "1,2,3,4,6,8,12,16,24,32,48,64,96,128,192,256,384,512,768,1024,1536,2048,3072,4096")
 REPETITIONS, OUT = setting("REPETITIONS", "3"), pathlib.Path(setting("OUT", "build/bench_gpu"))
+CHECKPOINTS = pathlib.Path(setting("CHECKPOINTS", "build/bench_gpu"))
 LIMIT_S = int(setting("LIMIT", "540"))
 
 
@@ -140,7 +142,7 @@ def measure_memory():
 
 def checkpoint():
     """A directory with random weights of MODEL's shape."""
-    folder = OUT / MODEL
+    folder = CHECKPOINTS / MODEL
     if not (folder / "model.safetensors").exists():
         subprocess.run([sys.executable, ROOT / "scripts" / "make_random_checkpoint.py", CONFIGS / MODEL, folder],
                        check=True)
@@ -183,7 +185,7 @@ def measure_kernels():
                REPETITIONS, "--device", DEVICE]
     with open(file, "w", encoding="utf-8") as out:
         try:
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, check=True, timeout=LIMIT_S - 10)
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, check=True, timeout=max(LIMIT_S - 10, 1))
         except subprocess.TimeoutExpired:
             cut = ", of those that there was time for"
     told = subprocess.run([sys.executable, ROOT / "scripts" / "thresholds.py", file], capture_output=True, text=True,

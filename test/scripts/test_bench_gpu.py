@@ -17,11 +17,12 @@ def table(root, auk, tmp_path_factory):
     (folder / "configs" / "tiny" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
     settings = {"AUK": shlex.join(auk), "PYTHON": sys.executable, "DEVICE": "cpu", "MODEL": "tiny",
                 "CONFIGS": str(folder / "configs"), "PROMPTS": "8,64", "TOKENS": "8", "DEPTHS": "0,16", "ROWS": "1,2,8",
-                "STREAM": "16", "REPETITIONS": "1", "OUT": str(folder / "out"), "LIMIT": "60"}
+                "STREAM": "16", "REPETITIONS": "1", "OUT": str(folder / "out"),
+                "CHECKPOINTS": str(folder / "checkpoints"), "LIMIT": "60"}
 
-    def run(*parts):
+    def run(*parts, **more):
         done = subprocess.run(["sh", root / "scripts" / "bench_gpu.sh", *parts], capture_output=True, text=True,
-                              timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, **settings}, check=False)
+                              timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, **settings, **more}, check=False)
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
         assert lines[0] == ["model", "test", "tokens/s", "GB/s", "of wall", "goal"]
         assert all(len(line) == 6 for line in lines)
@@ -64,3 +65,12 @@ def test_a_part_that_fails_is_named_and_the_others_go_on(table):
     assert rows[0][1].startswith("kernels: ended with status 1: auk: --kernels compares the kernels of a GPU")
     assert rows[1][1].startswith("nonsense: ended with status 1")
     assert rows[2][1] == "tg8"
+
+
+def test_time_may_be_short(table):
+    status, rows = table("contexts", "rows", TOTAL="0")
+    assert status == 1
+    assert [row[1] for row in rows] == ["contexts: no time was left", "rows: no time was left"]
+    status, rows = table("sizes", TOKENS="400", REPETITIONS="100000", LIMIT="1")
+    assert status == 1
+    assert rows[-1][1] == "sizes: ended with status 124: no end after 1 s"

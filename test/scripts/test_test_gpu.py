@@ -58,6 +58,7 @@ def test_a_part_without_an_end_is_ended(run, build):
     assert status == 1
     assert lines[-3:] == ["test_sample: 0 passed, 1 failed, status 124", "test_linear: 3 passed, 0 failed",
                           "3 passed, 1 failed"]
+    assert run("test_linear", TOTAL="0")[1][-2] == "test_linear: 0 passed, 1 failed, no time was left"
 
 
 def test_sanitizers_are_skipped_by_name_or_run(run, build):
