@@ -13,9 +13,9 @@
 #   sizes      prefill and decode of every configuration in CONFIGS, random weights
 #   kernels    every kernel on every matrix of MODEL, and what that says of the thresholds (thresholds.py); minutes
 #
-# A part ends after LIMIT seconds (540), all of them after TOTAL (a day), and rows are there as far as they came. They are
-# also in OUT (build/bench_gpu), with kernels.json and thresholds.md. DEVICE=cpu and smaller PROMPTS, TOKENS, ... try the
-# script itself: bench_gpu.py has the list.
+# A part ends after LIMIT seconds (540), all of them after TOTAL (a day), and rows are there as far as they came. They
+# are also in OUT (build/bench_gpu), with kernels.json and thresholds.md. DEVICE=cpu and smaller PROMPTS, TOKENS, ...
+# try the script itself: bench_gpu.py has the list.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 python=${PYTHON:-python3} out=${OUT:-build/bench_gpu} end=$(($(date +%s) + ${TOTAL:-86400}))

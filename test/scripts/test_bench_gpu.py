@@ -16,8 +16,8 @@ def table(root, auk, tmp_path_factory):
     (folder / "configs" / "tiny").mkdir(parents=True)
     (folder / "configs" / "tiny" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
     settings = {"AUK": shlex.join(auk), "PYTHON": sys.executable, "DEVICE": "cpu", "MODEL": "tiny",
-                "CONFIGS": str(folder / "configs"), "PROMPTS": "8,64", "TOKENS": "8", "DEPTHS": "0,16", "ROWS": "1,2,8",
-                "STREAM": "16", "REPETITIONS": "1", "OUT": str(folder / "out"),
+                "CONFIGS": str(folder / "configs"), "PROMPTS": "8,64", "TOKENS": "8", "DEPTHS": "0,16",
+                "ROWS": "1,2,8", "STREAM": "16", "REPETITIONS": "1", "OUT": str(folder / "out"),
                 "CHECKPOINTS": str(folder / "checkpoints"), "LIMIT": "60"}
 
     def run(*parts, **more):
