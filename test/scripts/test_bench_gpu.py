@@ -22,7 +22,8 @@ def table(root, auk, tmp_path_factory):
 
     def run(*parts, **more):
         done = subprocess.run(["sh", root / "scripts" / "bench_gpu.sh", *parts], capture_output=True, text=True,
-                              timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, **settings, **more}, check=False)
+                              timeout=120, stdin=subprocess.DEVNULL, check=False,
+                              env={**os.environ, **settings, **more})
         lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
         assert lines[0] == ["model", "test", "tokens/s", "GB/s", "of wall", "goal"]
         assert all(len(line) == 6 for line in lines)
