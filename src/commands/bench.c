@@ -22,6 +22,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
+#include "commands/model_flags.h"
 #include "engine/generate.h"
 
 typedef struct {

@@ -13,7 +13,9 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
+#include "commands/model_flags.h"
 #include "commands/npy.h"
+#include "commands/texts.h"
 #include "engine/session.h"
 
 enum { LOGIT_ROWS = 64 }; /* of one chunk held at a time: 64 rows of 150,000 are 38 MB */

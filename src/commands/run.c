@@ -12,6 +12,7 @@
 #include "commands/answer/reply.h"
 #include "commands/chat/chat.h"
 #include "commands/commands.h"
+#include "commands/common.h"
 #include "commands/map/map.h"
 
 typedef struct {

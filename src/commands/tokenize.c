@@ -12,6 +12,8 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/model_flags.h"
+#include "commands/texts.h"
 #include "model/model.h"
 
 typedef struct {

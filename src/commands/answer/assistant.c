@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "commands/common.h"
+#include "commands/texts.h"
 
 /* --- the flags */
 

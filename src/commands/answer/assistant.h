@@ -13,8 +13,8 @@
 #include <math.h>
 
 #include "commands/answer/cache.h"
-#include "commands/common.h"
 #include "commands/device.h"
+#include "commands/model_flags.h"
 #include "engine/generate.h"
 #include "tokenizer/chat.h"
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "commands/texts.h"
 
 enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
 

@@ -1,6 +1,6 @@
 /* prompt.c - see prompt.h.
  *
- * Called by: run.c, choose.c, map_answer.c.   Calls: common.c (text_read), truncate.c. */
+ * Called by: run.c, choose.c, map_answer.c.   Calls: texts.c, truncate.c. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 
 #include "base/output.h"
 #include "commands/answer/truncate.h"
+#include "commands/texts.h"
 
 const Flag prompt_flags[] = {
     FLAG_STRING("-p, --prompt", "TEXT", PromptFlags, text,

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "commands/common.h"
 
 const Flag reply_flags[] = {
     FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,

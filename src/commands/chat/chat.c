@@ -10,6 +10,7 @@
 
 #include "commands/chat/dialogue.h"
 #include "commands/commands.h"
+#include "commands/common.h"
 #include "terminal/console.h"
 
 const Flag talk_flags[] = {

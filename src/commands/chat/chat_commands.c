@@ -8,6 +8,7 @@
 #include "commands/chat/dialogue.h"
 #include "commands/chat/person_path.h"
 #include "commands/chat/text_editor.h"
+#include "commands/texts.h"
 
 static const char *plural(long long n) {
   return n == 1 ? "" : "s";

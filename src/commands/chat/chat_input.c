@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "commands/chat/chat_complete.h"
 #include "commands/chat/history.h"
-#include "commands/common.h"
+#include "commands/texts.h"
 
 static const char quotes[] = "\"\"\"";
 enum { N_QUOTES = sizeof quotes - 1 };

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "commands/common.h"
+
 enum {
   TEMP,
   TOP_K,

@@ -14,7 +14,9 @@
 
 #include "base/clock.h"
 #include "base/output.h"
+#include "commands/common.h"
 #include "commands/map/map_answer.h"
+#include "commands/texts.h"
 
 const Flag map_flags[] = {
     FLAG_FILE("--map", "FILE", MapFlags, input,

@@ -1,6 +1,6 @@
 /* hub.c - see hub.h.
  *
- * Called by: common.c (what -m names), models.c.   Calls: base/file.h, base/json.h.
+ * Called by: model_flags.c, checkpoints.c, models.c.   Calls: base/file.h, base/json.h.
  * Always true: no path leaves the cache: parts of names are checked before they become parts of paths. */
 #include "commands/models/hub.h"
 

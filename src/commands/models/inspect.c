@@ -12,6 +12,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/decimal.h"
+#include "commands/model_flags.h"
 
 /* --- facts that both forms report */
 

@@ -14,6 +14,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/model_flags.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"
 #include "commands/models/names.h"

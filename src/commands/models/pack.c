@@ -11,6 +11,7 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/decimal.h"
+#include "commands/model_flags.h"
 
 typedef struct {
   ModelFlags model;

@@ -1,0 +1,77 @@
+/* model_flags.c - see model_flags.h.
+ *
+ * Called by: every command that takes a model.   Calls: models/hub.c, model/model.h, the tokenizer. */
+#include "commands/model_flags.h"
+
+#include <stdlib.h>
+
+#include "commands/models/hub.h"
+
+const Flag model_flags[] = {
+    FLAG_MODEL(
+        "-m, --model", ModelFlags, path,
+        "a Hugging Face directory, a packed file, or what Hugging Face's cache has under a name such as "
+        "Qwen/Qwen3-8B-AWQ (default: $AUK_MODEL)"),
+    FLAG_FILE("--tokenizer", "FILE", ModelFlags, overrides.tokenizer,
+              "a tokenizer.json in place of the model's own"),
+    FLAG_DOUBLE("--rope-theta", "X", ModelFlags, overrides.rope_theta, 1, 1e12,
+                "for a packed file, whose header does not hold it"),
+    FLAG_DOUBLE("--norm-eps", "X", ModelFlags, overrides.norm_eps, 1e-12, 1,
+                "for a packed file, whose header does not hold it"),
+};
+
+Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *err) {
+  if (operand && values->path)
+    return error_set(err, STATUS_USAGE, "two models: %s and %s", values->path, operand);
+  if (operand) values->path = operand;
+  return STATUS_OK;
+}
+
+static const char *model_name(const ModelFlags *values) {
+  const char *name = values->path ? values->path : getenv("AUK_MODEL");
+  return name && *name ? name : NULL;
+}
+
+Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
+  *path = NULL;
+  const char *name = model_name(values);
+  if (name) return hub_find(name, path, err);
+  return error_set(err, STATUS_USAGE,
+                   "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, auk "
+                   "--help shows how to begin)");
+}
+
+Status model_flags_check(const ModelFlags *values, const char *path, Error *err) {
+  return hub_check_found(model_name(values), path, err);
+}
+
+Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
+  char *path;
+  TRY(model_flags_path(values, &path, err));
+  Status status = hub_check(model_name(values), path, err);
+  if (status == STATUS_OK) status = model_open(path, &values->overrides, model, err);
+  free(path);
+  return status;
+}
+
+Status model_tokenizer_check(const Model *model, const char *model_path, Error *err) {
+  if (model->tokenizer_path) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: no tokenizer.json %s it (--tokenizer FILE names one)", model_path,
+                   model->layout == LAYOUT_HF_DIRECTORY ? "in" : "beside");
+}
+
+Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err) {
+  TRY(model_tokenizer_check(model, model_path, err));
+  return tokenizer_open(model->tokenizer_path, tokenizer, err);
+}
+
+Status ids_check(const Model *model, const int32_t *ids, size_t n, const char *source, IdSource from,
+                 Error *err) {
+  const int n_known = model->config.vocab_size;
+  size_t i = 0;
+  while (i < n && ids[i] >= 0 && ids[i] < n_known) i++;
+  if (i == n) return STATUS_OK;
+  return error_set(err, from == IDS_GIVEN ? STATUS_USAGE : STATUS_MODEL,
+                   "%s: token %zu has id %d, expected one below %d, the model's vocabulary%s", source, i,
+                   (int)ids[i], n_known, from == IDS_GIVEN ? "" : ": is this the model's own tokenizer?");
+}

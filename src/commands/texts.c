@@ -1,0 +1,95 @@
+/* texts.c - see texts.h.
+ *
+ * Called by: every command that takes a text. */
+#include "commands/texts.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "commands/common.h"
+
+Status text_read(const char *path, Buffer *out, Error *err) {
+  bool standard = strcmp(path, "-") == 0;
+  const char *name = standard ? "standard input" : path;
+  size_t start = out->size;
+  /* A signal that came before the first read interrupts none. */
+  if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  TRY(standard ? stream_read(stdin, name, TEXT_LIMIT, out, err) : file_read(path, TEXT_LIMIT, out, err));
+  /* A SIGINT that comes together with the end of the input interrupts no read. */
+  if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+  if (out->size == start) return STATUS_OK;
+  size_t valid = utf8_valid_prefix(out->data + start, out->size - start);
+  if (valid == out->size - start) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", name,
+                   (unsigned char)out->data[start + valid], valid);
+}
+
+Status text_check(const char *what, const char *text, Error *err) {
+  size_t size = strlen(text), valid = utf8_valid_prefix(text, size);
+  if (valid == size) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is not valid UTF-8: byte 0x%02x at offset %zu", what,
+                   (unsigned char)text[valid], valid);
+}
+
+void text_drop_newline(Buffer *text) {
+  if (text->size == 0 || text->data[text->size - 1] != '\n') return;
+  text->size--;
+  if (text->size && text->data[text->size - 1] == '\r') text->size--;
+}
+
+Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err) {
+  static const char between[] = " \t\r\n\v\f,[]";
+  if (text->size == 0) return STATUS_OK;
+  const char *at = text->data, *end = text->data + text->size;
+  while (at < end) {
+    if (memchr(between, *at, sizeof between - 1)) {
+      at++;
+      continue;
+    }
+    const char *start = at;
+    int64_t value = 0;
+    for (; at < end && *at >= '0' && *at <= '9' && value <= INT32_MAX; at++) value = value * 10 + (*at - '0');
+    bool whole = at > start && (at == end || memchr(between, *at, sizeof between - 1));
+    if (!whole || value > INT32_MAX) {
+      int shown = (int)(end - start < 16 ? end - start : 16);
+      return error_set(err, STATUS_USAGE,
+                       "%s: token %zu, at byte %td, is \"%.*s\", expected an id (a number)", name, ids->count,
+                       start - text->data, shown, start);
+    }
+    TRY(id_list_append(ids, (int32_t)value, err));
+  }
+  return STATUS_OK;
+}
+
+/* --- lines */
+
+static Status take_lines(FILE *input, const char *name, LineSink take, void *user, const char *what,
+                         Error *err) {
+  Buffer line = {0};
+  size_t n_lines = 0, n_failed = 0, first_failed = 0;
+  Status status;
+  for (;;) {
+    bool found, failed = false;
+    status = stream_read_line(input, name, TEXT_LIMIT, &line, &found, err);
+    if (status != STATUS_OK || !found) break;
+    status = take(user, name, ++n_lines, &line, &failed, err);
+    if (status != STATUS_OK) break;
+    if (failed && n_failed++ == 0) first_failed = n_lines;
+  }
+  buffer_release(&line);
+  if (status == STATUS_OK && n_failed > 0)
+    return error_set(err, STATUS_FAILED, "%s: %zu of %zu lines %s, line %zu first", name, n_failed, n_lines,
+                     what, first_failed);
+  return status;
+}
+
+Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err) {
+  if (!path || strcmp(path, "-") == 0) return take_lines(stdin, "standard input", take, user, what, err);
+  FILE *input = fopen(path, "re");
+  if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
+  Status status = take_lines(input, path, take, user, what, err);
+  fclose(input);
+  return status;
+}
