@@ -205,8 +205,9 @@ static void show_progress(void *user, size_t done, size_t total) {
 }
 
 Status device_load(Device *device, Model *model, Error *err) {
-  TRY(model_prepare(model, device->options.n_threads, err));
+  TRY(model_prepare_scales(model, device->options.n_threads, err));
   TRY(device_fit(device, model, err)); /* what only the numbers tell */
+  TRY(model_prepare(model, device->options.n_threads, err));
   Bar bar = {.shown = -1};
   if (terminal_takes_escapes(STDERR_FILENO)) {
     device->options.progress = show_progress;

@@ -18,7 +18,7 @@ struct ModelFiles {
   size_t n_stored, stored_capacity;
   void **made; /* [n_made] memory of what it made */
   size_t n_made, made_capacity;
-  bool prepared;
+  bool scales_prepared, prepared;
   void *reserved; /* [reserved_bytes] addresses of a dummy's tensors, or NULL */
   size_t reserved_bytes;
 };

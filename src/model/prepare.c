@@ -404,13 +404,12 @@ static Status make_int8_scales(const Maker *maker, const StoredWeights *stored) 
   return STATUS_OK;
 }
 
-static Status make_layer(const Maker *maker, const StoredWeights *stored) {
+/* Scales of a layer, and zero points. */
+static Status make_scales(const Maker *maker, const StoredWeights *stored) {
   const StoredTensor *scales = stored->scales;
   TRY(check_finite(maker, scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype),
                    scales->file, scales->name, ""));
-  if (stored->linear->kind == LINEAR_INT8) return make_int8_scales(maker, stored);
-  TRY(make_weights(maker, stored));
-  return make_groups(maker, stored);
+  return stored->linear->kind == LINEAR_INT8 ? make_int8_scales(maker, stored) : make_groups(maker, stored);
 }
 
 /* A packed file has everything in place. */
@@ -426,12 +425,26 @@ static Status check_packed(const Maker *maker) {
   return STATUS_OK;
 }
 
-Status model_prepare(Model *model, int n_threads, Error *err) {
-  const Maker maker = {model, n_threads > 0 ? n_threads : omp_get_num_procs(), err};
+static Maker make_with(Model *model, int n_threads, Error *err) {
+  return (Maker){model, n_threads > 0 ? n_threads : omp_get_num_procs(), err};
+}
+
+Status model_prepare_scales(Model *model, int n_threads, Error *err) {
+  const Maker maker = make_with(model, n_threads, err);
   ModelFiles *files = model->files;
-  if (files->prepared || model->dummy) return STATUS_OK;
-  for (size_t i = 0; i < files->n_stored; i++) TRY(make_layer(&maker, &files->stored[i]));
+  if (files->scales_prepared || model->dummy) return STATUS_OK;
+  for (size_t i = 0; i < files->n_stored; i++) TRY(make_scales(&maker, &files->stored[i]));
   if (model->layout == LAYOUT_AK48) TRY(check_packed(&maker));
+  files->scales_prepared = true;
+  return STATUS_OK;
+}
+
+Status model_prepare(Model *model, int n_threads, Error *err) {
+  const Maker maker = make_with(model, n_threads, err);
+  ModelFiles *files = model->files;
+  TRY(model_prepare_scales(model, n_threads, err));
+  if (files->prepared || model->dummy) return STATUS_OK;
+  for (size_t i = 0; i < files->n_stored; i++) TRY(make_weights(&maker, &files->stored[i]));
   files->prepared = true;
   return STATUS_OK;
 }
