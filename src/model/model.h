@@ -128,8 +128,8 @@ void model_close(Model *model);
  * (0: as many as there are cores), and checks that no scale is infinite or NaN. To be called before weights
  * are read; not needed to look at sizes. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
-/* Its beginning, which is short: scales and zero points are made and checked, so that a device can say whether
- * it computes them before the weights are repacked. */
+/* Its beginning, which is short: scales and zero points are made and checked, so that a device can say
+ * whether it computes them before the weights are repacked. */
 Status model_prepare_scales(Model *model, int n_threads, Error *err);
 
 /* Whether the file at `path` begins as an ak48 file does; refused (STATUS_MODEL) where it cannot be read. */
