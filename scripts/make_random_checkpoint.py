@@ -105,7 +105,7 @@ def main():
         sys.exit(__doc__)
     source, out = map(pathlib.Path, sys.argv[1:])
     config = checkpoint.read_json(source / "config.json")
-    if config["model_type"] not in ("llama", "qwen2", "qwen3"):
+    if config["model_type"] not in ("llama", "mistral", "qwen2", "qwen3"):
         sys.exit(f"make_random_checkpoint.py: no random weights for model_type {config['model_type']}")
     out.mkdir(parents=True, exist_ok=True)
     shutil.copy(source / "config.json", out)

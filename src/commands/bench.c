@@ -436,7 +436,7 @@ static const char about[] =
     "Beside it stands what a step must read at least, every weight and every key and value once (for tgN\n"
     "the mean over its steps), as bytes and as bytes a second, and what fraction of the test's time the\n"
     "machine would have needed by its own rates, measured just before (the larger of reading and fp16\n"
-    "products). Caches can make it more than 1; a CPU's arithmetic is not measured.\n"
+    "products). Caches and int8 products can make it more than 1; the arithmetic of a CPU is not measured.\n"
     "With --kernels every kernel of the GPU that can multiply a matrix of the model is timed by itself,\n"
     "for each count of rows in -p (default 1, 2, 4 .. 4096): the median of the repetitions, bytes of\n"
     "the matrix and operations per second, and what fraction that is of what the machine did just before\n"
