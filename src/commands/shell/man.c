@@ -268,7 +268,8 @@ static const char description[] =
     "argument, "
     "whatever it begins with, or behind = for names of two dashes. Where a flag is given twice, the last one "
     "counts; "
-    "flags that may be repeated collect. -- ends the flags. Where no command is named, auk is auk run.";
+    "flags that may be repeated collect. One that would be without effect beside another is refused. -- ends "
+    "the flags. Where no command is named, auk is auk run.";
 
 static Status put_page(Buffer *out, Error *err) {
   TRY(buffer_append_string(
