@@ -11,8 +11,8 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
-#include "commands/decimal.h"
 #include "commands/model_flags.h"
+#include "commands/models/decimal.h"
 
 /* --- facts that both forms report */
 

@@ -5,8 +5,8 @@
  * last: models that are like Llama in all of this get that one alone. */
 #include <math.h>
 
-#include "commands/decimal.h"
 #include "commands/device.h"
+#include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 #include "model/layers.h"
 

@@ -4,8 +4,8 @@
  * Called by: inspect.c. */
 #include <string.h>
 
-#include "commands/decimal.h"
 #include "commands/device.h"
+#include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 
 /* An object or array being written. Every member begins with a comma but the first. */

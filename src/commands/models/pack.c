@@ -10,8 +10,8 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
-#include "commands/decimal.h"
 #include "commands/model_flags.h"
+#include "commands/models/decimal.h"
 
 typedef struct {
   ModelFlags model;

@@ -1,5 +1,5 @@
 /* decimal.c - see decimal.h. Called by: inspect.c, inspect_json.c, pack.c. */
-#include "commands/decimal.h"
+#include "commands/models/decimal.h"
 
 #include <math.h>
 #include <stdio.h>
