@@ -13,7 +13,7 @@
 #include "cuda/streaming_read.h"
 #include "cuda/weights.h"
 
-enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 256, PEAK_SIZE = 8192 };
+enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };
 
 static const double shortest_graph_us = 2e3,
                     longest_graph_us = 50e3, /* so many calls that launching is nothing */
