@@ -103,8 +103,8 @@ OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcar
 OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/jinja)
 OBJECTS_base      := $(call objects,src/base)
-ifneq ($(CUDA),1) # without nvcc only what says which kernel runs and what none does: host code, tested without a GPU
-OBJECTS_cuda := $(filter %/dispatch.o %/supported.o,$(OBJECTS_cuda))
+ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/step_plan.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \

@@ -75,12 +75,11 @@ template <int n> __device__ __forceinline__ uint32_t gather_bytes(const uint32_t
 /* The four values as one word of each plane; *sum is the sum of integers over the block of F inputs the lane
  * is in and the return value is its scale d. All lanes of the warp take part. Rounding is by adding 1.5 *
  * 2^23 (and 128, so that bits 8 .. 15 are the rounded high plane): the low bits of that float are the
- * integer. */
+ * integer. Values come as k, k + 8, k + 1, k + 9. */
 template <int kPlanes, int F>
-__device__ __forceinline__ float quantise_inputs(const LaneInputs &in, uint32_t (&word)[kPlanes], int *sum) {
+__device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kPlanes], int *sum) {
   constexpr float kLargest = kPlanes == 2 ? 32512.0f : 127.0f;
   constexpr int kHalf = kPlanes == 2 ? 128 : 0, kStart = 0x4b400000 + kHalf;
-  float v[4] = {scale_low(in.pair[0]), scale_low(in.pair[1]), scale_high(in.pair[0]), scale_high(in.pair[1])};
   float top = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
   top = segment_max<F / 4>(top);
   /* One plane is exact to its definition, since others quantise to the same integers; two round finer than
@@ -104,6 +103,13 @@ __device__ __forceinline__ float quantise_inputs(const LaneInputs &in, uint32_t 
   }
   *sum = segment_sum<F / 4>(total);
   return top * (1.0f / kLargest);
+}
+
+template <int kPlanes, int F>
+__device__ __forceinline__ float quantise_inputs(const LaneInputs &in, uint32_t (&word)[kPlanes], int *sum) {
+  const float v[4] = {scale_low(in.pair[0]), scale_low(in.pair[1]), scale_high(in.pair[0]),
+                      scale_high(in.pair[1])};
+  return quantise_values<kPlanes, F>(v, word, sum);
 }
 
 #endif

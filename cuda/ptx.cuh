@@ -13,6 +13,18 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+/* The same number, of which the compiler knows nothing any more: what is computed from it is computed here
+ * and not, for all the places that need it, before a loop, where it would take registers all along. */
+__device__ __forceinline__ int forgotten(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
+/* No load behind it comes before it, which would take a register earlier. */
+__device__ __forceinline__ void loads_begin_here() {
+  asm volatile("" ::: "memory");
+}
+
 /* (v & mask) | bits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
 template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t lop3_and_or(uint32_t v) {
   uint32_t r;

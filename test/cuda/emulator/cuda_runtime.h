@@ -227,6 +227,9 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     if (mask >> lane & 1 && *(int *)values[lane]) bits |= 1u << lane;
   return bits;
 }
+inline int __all_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate == 0) == 0;
+}
 inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
   unsigned char(*values)[64] = emulator::meet(mask, &value, sizeof value, nullptr, "__reduce_max_sync");
   unsigned best = 0;
@@ -243,6 +246,10 @@ inline int __reduce_add_sync(unsigned mask, int value) {
 }
 inline size_t __cvta_generic_to_shared(const void *p) {
   return emulator::shared_address(p);
+}
+
+[[noreturn]] inline void __trap() {
+  abort();
 }
 
 /* Who looks at the time, or sleeps, does not wait for anybody in particular. */

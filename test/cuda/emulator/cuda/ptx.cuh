@@ -10,6 +10,12 @@ inline uint32_t shared_address(const void *p) {
   return emulator::shared_address(p);
 }
 
+inline int forgotten(int v) {
+  return v;
+}
+
+inline void loads_begin_here() {}
+
 template <uint32_t mask, uint32_t bits> uint32_t lop3_and_or(uint32_t v) {
   return (v & mask) | bits;
 }

@@ -1,0 +1,316 @@
+/* step.cu - a decode step of one row as one persistent kernel of clusters: see step.h, and STEP.md for the
+ * figures that this form comes from.
+ *
+ *   layer     of a cluster with a KV head                       of the others
+ *   sums      residual += down of the layer before              the same
+ *             x * norm -> cluster                                -
+ *   qkv       rows of the cluster's heads -> cluster
+ *   attention a block its keys -> cluster
+ *   o         part of all rows -> all clusters
+ *   sums      residual += o; x * norm -> cluster                the same
+ *   gate, up  features of the cluster's units -> cluster        the same
+ *   down      part of all rows -> all clusters                  the same
+ *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
+ *
+ * "-> cluster": st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
+ * clusters": step_sums.cuh. Warps 0 .. 15 multiply, warp 16 loads (step_load.cuh), warp 17 looks for other
+ * clusters' sums.
+ *
+ * Shared memory: the ring, then what StepShared says. Two places serve twice a layer, never at once, because
+ * a peer that writes has had from this block what this block makes only after it has read:
+ *   x, sums   the row that goes into a product, and its sums | what warps made of their keys
+ *   exchange  q, k, v; attention's values | what blocks made of their keys || the gated product
+ * A row arrives over what was read before the last value that this block gave for it.
+ *
+ * PRECOND  all clusters of the launch run at once (step_clusters). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/launch.cuh"
+#include "cuda/step.h"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HAS_CLUSTERS 1
+#include "cuda/step_attention.cuh"
+#include "cuda/step_head.cuh"
+#include "cuda/step_load.cuh"
+#include "cuda/step_product.cuh"
+#include "cuda/step_sums.cuh"
+#else
+#include "cuda/step_block.cuh"
+#endif
+
+namespace step {
+
+#if HAS_CLUSTERS
+
+/* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
+template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
+  const StepPlan &p = b.a.plan;
+  if (threadIdx.x == 0) {
+    Barriers *barriers = b.barriers();
+    for (int i = 0; i < p.n_slots; i++) {
+      barrier_init(&barriers->full[i], 1);
+      barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
+    }
+    barrier_init(&barriers->x, 1);
+    barrier_init(&barriers->projections, 1);
+    barrier_init(&barriers->states, 1);
+    barrier_init(&barriers->gated, 1);
+    barrier_init(&barriers->sum, 1);
+    barrier_init(&barriers->taken, STEP_WARPS);
+    barrier_init_fence();
+    barrier_expect(&barriers->x, x_bytes(p));
+    barrier_expect(&barriers->projections, projection_bytes(p));
+    barrier_expect(&barriers->states, states_bytes(p));
+    barrier_expect(&barriers->gated, p.shares[b.cluster].n_units * STEP_GROUP * 4);
+  }
+  for (int i = threadIdx.x; i < STEP_MAX_SHARED_HEADS * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
+    b.heads()[i] = __float2half_rn(0.0f); /* of heads that there are none of */
+  const float2 *table = (const float2 *)b.a.call.rope_table;
+  if (threadIdx.x < STEP_HEAD_DIM / 2) b.rope()[threadIdx.x] = table[threadIdx.x];
+  __syncthreads();
+  cluster_sync();
+}
+
+/* What goes into a product: where it is, the sums' stride, and the factor of what comes out. */
+struct Input {
+  const float *from;
+  int stride;
+  float inverse;
+};
+
+template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b, unsigned launches) {
+  const StepPlan &p = b.a.plan;
+  const int pos = *b.a.call.pos, n_layers = p.shape.n_layers;
+  float residual[kChunks], inverse = 1;
+#pragma unroll
+  for (int i = 0; i < kChunks; i++) residual[i] = 0;
+  b.next = {0, 0};
+  b.x_parity = b.states_parity = b.sum_parity = 0;
+  for (b.layer = 0; b.layer < n_layers; b.layer++, b.states_parity ^= 1) {
+    const Layer &layer = b.a.layers[b.layer];
+    b.forget_place();
+    b.mark(STEP_MARK_BEGIN);
+    add_and_send(b, residual, DOWN, b.layer - 1, launches, layer.attn_norm, b.has_kv_head());
+#pragma unroll 1
+    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
+      b.forget_place();
+      const float *from = b.x();
+      int stride = p.stride_slice;
+      if (matrix == GATE_UP) add_and_send(b, residual, O, b.layer, launches, layer.mlp_norm, true);
+      if (matrix == QKV || matrix == GATE_UP) {
+        inverse = wait_for_x(b);
+        stride = matrix == QKV ? p.stride_qkv : p.shares[b.cluster].stride;
+        b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+      } else {
+        from = b.exchange();
+      }
+      product(b, matrix, from, stride);
+      switch (matrix) {
+      case QKV:
+        b.mark_waited(STEP_WAITED_QKV);
+        b.mark(STEP_MARK_QKV);
+        attention(b, layer, inverse, pos);
+        break;
+      case O:
+        b.mark_waited(STEP_WAITED_O);
+        b.mark(STEP_MARK_O);
+        give_sum(b, sum_of(b, O, b.layer, launches), p.o);
+        b.mark(STEP_MARK_O_STORED);
+        break;
+      case GATE_UP:
+        b.mark_waited(STEP_WAITED_GATE_UP);
+        b.mark(STEP_MARK_GATE_UP);
+        send_gated(b, inverse);
+        b.mark(STEP_MARK_GATED_SENT);
+        b.wait(&b.barriers()->gated, b.states_parity, STEP_AT_GATED);
+        if (b.thread() == 0)
+          barrier_expect(&b.barriers()->gated, p.shares[b.cluster].n_units * STEP_GROUP * 4);
+        b.mark(STEP_MARK_GATED);
+        break;
+      default:
+        b.mark_waited(STEP_WAITED_DOWN);
+        b.mark(STEP_MARK_DOWN);
+        give_sum(b, sum_of(b, DOWN, b.layer, launches), p.shares[b.cluster].down);
+        b.mark(STEP_MARK_DOWN_STORED);
+      }
+    }
+  }
+  b.layer = n_layers - 1;
+  b.forget_place();
+  long long *whole = kDebug && b.a.debug.whole_marks ? b.a.debug.whole_marks + 3 * blockIdx.x : NULL;
+  if (whole && threadIdx.x == 0) whole[1] = clock64();
+  add_and_send(b, residual, DOWN, n_layers - 1, launches, b.a.final_norm, true);
+  head(b, wait_for_x(b));
+  if (whole && threadIdx.x == 0) whole[2] = clock64();
+}
+
+#endif
+
+template <bool kDebug>
+__global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
+#if HAS_CLUSTERS
+  extern __shared__ __align__(128) unsigned char shared[];
+  static_assert(sizeof(Args) <= STEP_ARGUMENT_BYTES && sizeof(Args) % 4 == 0, "StepShared has room for them");
+  static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepShared has room for them");
+  const int state_at = a.plan.n_slots * a.plan.slot_bytes;
+  Args *arguments = (Args *)(shared + state_at + STEP_BARRIER_BYTES);
+  for (int i = threadIdx.x; i < (int)(sizeof(Args) / 4); i += STEP_ALL_THREADS)
+    ((uint32_t *)arguments)[i] = ((const uint32_t *)&a)[i];
+  __syncthreads();
+  Block<kDebug> b = {*arguments,
+                     shared,
+                     state_at,
+                     (int)__shfl_sync(~0u, threadIdx.x / 32, 0),
+                     (int)(threadIdx.x % 32),
+                     cluster_rank(),
+                     (int)(blockIdx.x / STEP_BLOCKS)};
+  if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
+  const unsigned launches = *(volatile const unsigned *)a.launches;
+  begin(b);
+  if (b.warp < STEP_WARPS) {
+    multiply_all(b, launches);
+    /* Every block has read the number: this one has had sums from all of them. */
+    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = launches + 1;
+  } else if (b.warp == STEP_WARPS) {
+    load_all(b);
+  } else {
+    look_for_sums(b, launches);
+  }
+  __syncwarp();
+  cluster_sync(); /* nobody leaves while a peer may still send to it */
+#endif
+}
+
+static size_t layers_bytes(int n_layers) {
+  return align_up((size_t)n_layers * sizeof(Layer));
+}
+
+static size_t shared_bytes(const StepPlan &plan) {
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+}
+
+} // namespace step
+
+struct Step {
+  step::Args args;
+};
+
+using step::Args;
+using step::Layer;
+
+static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStream_t stream,
+                                        cudaLaunchAttribute *cluster) {
+  cluster->id = cudaLaunchAttributeClusterDimension;
+  cluster->val.clusterDim.x = STEP_BLOCKS;
+  cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)(n_clusters * STEP_BLOCKS));
+  config.blockDim = dim3(STEP_ALL_THREADS);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = cluster;
+  config.numAttrs = 1;
+  return config;
+}
+
+int step_clusters(int gpu, size_t shared) {
+  int major = 0, n = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) != cudaSuccess || major < 9)
+    return 0;
+  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) !=
+      cudaSuccess)
+    return 0;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
+  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false>, &config) != cudaSuccess) {
+    cudaGetLastError(); /* a chip that has none is no failure */
+    return 0;
+  }
+  return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
+}
+
+size_t step_bytes(int hidden, int n_layers, int n_kv_heads) {
+  const size_t rows = (size_t)n_kv_heads + 2 * STEP_MAX_CLUSTERS;
+  return step::layers_bytes(n_layers) + align_up(rows * (size_t)hidden * sizeof(float)) + 256;
+}
+
+static step::Matrix matrix_of(const DeviceLinear *w) {
+  return {(const unsigned char *)w->tiles, (const unsigned char *)w->scales, (const unsigned char *)w->zeros};
+}
+
+static Layer layer_of(const DeviceLayer *from) {
+  Layer l = {};
+  l.matrices[step::QKV] = matrix_of(&from->qkv.parts[0]);
+  l.matrices[step::O] = matrix_of(&from->o);
+  l.matrices[step::GATE_UP] = matrix_of(&from->gate_up.parts[0]);
+  l.matrices[step::DOWN] = matrix_of(&from->down);
+  l.attn_norm = from->attn_norm;
+  l.mlp_norm = from->mlp_norm;
+  l.q_norm = from->q_norm;
+  l.k_norm = from->k_norm;
+  l.bias = from->qkv.parts[0].bias;
+  return l;
+}
+
+static Status copy_layers(const StepModel *m, void *to, cudaStream_t stream, Error *err) {
+  const int n = m->plan.shape.n_layers;
+  Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
+  if (!layers) return STATUS_FAILED;
+  for (int i = 0; i < n; i++) layers[i] = layer_of(&m->layers[i]);
+  cudaError_t failed =
+      cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(layers);
+  return cuda_check(failed, "cannot copy the layers' places", err);
+}
+
+Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
+  const StepPlan &plan = m->plan;
+  const size_t shared = step::shared_bytes(plan), layers = step::layers_bytes(plan.shape.n_layers);
+  *out = NULL;
+  TRY(cuda_check(cudaMemsetAsync(memory, 0,
+                                 step_bytes(plan.shape.hidden, plan.shape.n_layers, plan.shape.n_kv_heads),
+                                 stream),
+                 "cannot clear memory", err));
+  TRY(copy_layers(m, memory, stream, err));
+  for (auto kernel : {step::kernel<false>, step::kernel<true>})
+    TRY(cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                   "one kernel a step", err));
+  Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
+  if (!s) return STATUS_FAILED;
+  Args &a = s->args;
+  a.plan = plan;
+  a.layers = (const Layer *)memory;
+  a.partials = (float *)((char *)memory + layers);
+  a.launches = (unsigned *)((char *)a.partials + align_up(plan.partial_bytes));
+  a.final_norm = m->final_norm;
+  a.head = (const unsigned char *)m->head->dense;
+  a.embedding = m->embedding;
+  a.embedding_stride = m->embedding_stride;
+  a.embedding_type = m->embedding_type;
+  a.embedding_scale = m->embedding_scale;
+  a.norm_eps = m->norm_eps;
+  a.scale_log2 = m->attention_scale * 1.44269504f;
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / plan.slot_bytes;
+  a.in_flight = pieces < 1 ? 1 : pieces > plan.n_slots ? plan.n_slots : pieces;
+  *out = s;
+  return STATUS_OK;
+}
+
+void step_close(Step *s) {
+  free(s);
+}
+
+Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStream_t stream, Error *err) {
+  const StepPlan &plan = s->args.plan;
+  Args a = s->args;
+  a.call = *call;
+  if (debug) a.debug = *debug;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config =
+      launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
+  return cuda_check(cudaLaunchKernelEx(&config, debug ? step::kernel<true> : step::kernel<false>, a),
+                    "one kernel a step", err);
+}

@@ -1,0 +1,174 @@
+/* step_plan.c - see step_plan.h.
+ *
+ * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs, and shared
+ * memory of all parts fits what the shape says a block has. */
+#include "cuda/step_plan.h"
+
+#include <string.h>
+
+enum {
+  UNIT_BYTES = 1024 + 32 + 8, /* tiles, scales and zeros of one tile row by one group */
+  ZEROS_SLACK = 24,           /* zeros begin at a multiple of 8 bytes, copies at one of 16, at both ends */
+  LEAST_SLOTS = STEP_TEAMS,   /* or a team waits for a place that it would have to leave first */
+};
+
+static int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+static int align_up(int n, int to) {
+  return ceil_div(n, to) * to;
+}
+
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+StepCut step_cut(int n_groups) {
+  StepCut cut = {.n_groups = n_groups, .parts = 1, .k_warps = 1};
+  while (cut.k_warps < STEP_TEAM_WARPS && ceil_div(n_groups, cut.k_warps) > STEP_SPAN) cut.k_warps *= 2;
+  while (ceil_div(ceil_div(n_groups, cut.parts), cut.k_warps) > STEP_SPAN) cut.parts *= 2;
+  const int groups = ceil_div(n_groups, cut.parts), at_once = STEP_TEAM_WARPS / cut.k_warps;
+  cut.span = ceil_div(groups, cut.k_warps);
+  cut.rows = at_once;
+  while (cut.rows * 2 <= STEP_PIECE_ROWS && cut.rows * 2 * groups <= STEP_PIECE) cut.rows *= 2;
+  return cut;
+}
+
+int step_piece_bytes(StepCut cut) {
+  int groups = ceil_div(cut.n_groups, cut.parts);
+  return cut.rows * (groups * (UNIT_BYTES - 8) + align_up(groups * 8 + ZEROS_SLACK - 8, 16));
+}
+
+int step_pieces(StepCut cut, int n_tile_rows) {
+  return ceil_div(n_tile_rows, cut.rows) * cut.parts;
+}
+
+/* Units of the gated product, so that no cluster has two more than another; those without a KV head, which
+ * wait while the others attend, have the larger shares. */
+static void share_units(const StepShape *s, StepPlan *plan) {
+  const int n_units = s->intermediate / STEP_GROUP, least = n_units / s->n_clusters;
+  int more = n_units % s->n_clusters, first = 0;
+  for (int c = s->n_clusters - 1; c >= 0; c--) plan->shares[c].n_units = least + (more-- > 0 ? 1 : 0);
+  for (int c = 0; c < s->n_clusters; c++) {
+    plan->shares[c].first_unit = first;
+    plan->shares[c].down = step_cut(plan->shares[c].n_units);
+    first += plan->shares[c].n_units;
+  }
+}
+
+/* Floats from one warp along k to the next in the sums of so many tile rows: they begin 4 banks apart. */
+static int stride_of(int n_tile_rows) {
+  return align_up(n_tile_rows * 16, 32) + 4;
+}
+
+static int sums_bytes(StepCut cut, int stride) {
+  return cut.parts * cut.k_warps * stride * (int)sizeof(float);
+}
+
+static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) {
+  StepShared *at = &plan->at;
+  const int heads = plan->heads_per_kv;
+  int slot = larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2, plan->head_rows * s->hidden * 2);
+  slot = larger(slot, larger(step_piece_bytes(plan->full), step_piece_bytes(plan->o)));
+  plan->stride_qkv = stride_of(heads + 2);
+  plan->stride_slice = stride_of(plan->slice / 16);
+  int sums = larger(sums_bytes(plan->full, plan->stride_qkv), sums_bytes(plan->o, plan->stride_slice));
+  for (int c = 0; c < s->n_clusters; c++) {
+    StepShare *share = &plan->shares[c];
+    share->stride = stride_of(2 * share->n_units);
+    slot = larger(slot, step_piece_bytes(share->down));
+    sums = larger(sums, sums_bytes(plan->full, share->stride));
+    sums = larger(sums, sums_bytes(share->down, plan->stride_slice));
+  }
+  plan->slot_bytes = align_up(slot, 128);
+
+  const int states = plan->states * heads * (STEP_HEAD_DIM * 2 + 8);
+  const int projections = (heads + 2) * STEP_HEAD_DIM * 4;
+  const int attention = STEP_BLOCKS * heads * (STEP_HEAD_DIM * 2 + 8);
+  int bytes = STEP_BARRIER_BYTES + STEP_ARGUMENT_BYTES;
+  at->x = bytes;
+  at->sums = at->x + align_up(s->hidden * 4, 16);
+  bytes = at->x + larger(at->sums - at->x + align_up(sums, 16), align_up(states, 16));
+  at->planes = bytes;
+  at->exchange = at->planes + STEP_WARPS * 512;
+  at->attention = at->exchange + projections;
+  at->heads = at->exchange + align_up(larger(projections + attention, largest_share * STEP_GROUP * 4), 16);
+  at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
+  at->total = align_up(at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4, 128);
+}
+
+static Status refuse_shape(const StepShape *s, Error *err) {
+  const char *what = s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN  ? "hidden size"
+                     : s->intermediate % (2 * STEP_GROUP) != 0            ? "intermediate size"
+                     : s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2  ? "number of heads"
+                     : s->n_heads / s->n_kv_heads > STEP_MAX_SHARED_HEADS ? "number of heads of a KV head"
+                     : s->n_kv_heads > s->n_clusters                      ? "number of KV heads"
+                     : s->n_clusters > STEP_MAX_CLUSTERS                  ? "number of clusters"
+                     : s->intermediate / STEP_GROUP < s->n_clusters       ? "intermediate size"
+                                                                          : NULL;
+  if (!what) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not with this %s", what);
+}
+
+Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
+  memset(plan, 0, sizeof *plan);
+  TRY(refuse_shape(s, err));
+  plan->shape = *s;
+  plan->heads_per_kv = s->n_heads / s->n_kv_heads;
+  plan->slice = s->hidden / STEP_BLOCKS;
+  plan->full = step_cut(s->hidden / STEP_GROUP);
+  plan->o = step_cut(plan->heads_per_kv);
+  share_units(s, plan);
+  const int largest = plan->shares[s->n_clusters - 1].n_units;
+  if (largest > STEP_TEAMS * STEP_SPAN * STEP_TEAM_WARPS)
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size");
+  plan->head_rows = larger(1, 16384 / (s->hidden * 2));
+  if (plan->head_rows > 8) plan->head_rows = 8;
+  plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
+  plan->states = STEP_WARPS + 1;
+  place_shared(s, plan, largest);
+  plan->n_slots = ((int)s->shared_bytes - plan->at.total) / plan->slot_bytes;
+  if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
+  if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
+  if (plan->n_slots < LEAST_SLOTS)
+    return error_set(err, STATUS_MODEL, "one kernel a step: %d bytes of shared memory are needed",
+                     plan->at.total + LEAST_SLOTS * plan->slot_bytes);
+  plan->partial_bytes = (size_t)(s->n_kv_heads + 2 * s->n_clusters) * (size_t)s->hidden * sizeof(float);
+  return STATUS_OK;
+}
+
+/* --- which models */
+
+static bool is_four_bits(const Linear *l, bool may_have_bias) {
+  return l->kind == LINEAR_AWQ && l->group == STEP_GROUP && (may_have_bias || !l->bias.data);
+}
+
+static const char *beyond_layer(const ModelConfig *c, const ModelLayer *l, int layer) {
+  const Linear *with_bias[] = {&l->q, &l->k, &l->v}, *without[] = {&l->o, &l->gate, &l->up, &l->down};
+  for (size_t i = 0; i < sizeof with_bias / sizeof *with_bias; i++)
+    if (!is_four_bits(with_bias[i], true)) return "layers that are not 4 bits in groups of 128";
+  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+    if (!is_four_bits(without[i], false)) return "layers that are not 4 bits in groups of 128, or a bias";
+  if (c->windows[layer] != 0) return "sliding windows";
+  return config_layer_rope(c, layer) == ROPE_GLOBAL ? NULL : "layers with another rope";
+}
+
+static const char *beyond_config(const ModelConfig *c) {
+  return c->head_dim != STEP_HEAD_DIM || c->rotary_dim != c->head_dim ? "heads of another size than 128"
+         : c->norms != NORM_BEFORE                                    ? "norms of what is added"
+         : c->qk_norm == QK_NORM_WHOLE                                ? "a norm over all heads"
+         : c->activation != ACTIVATION_SILU                           ? "another activation than silu"
+         : c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1 ? "capped or divided scores"
+                                                                               : NULL;
+}
+
+Status step_serves(const Model *model, Error *err) {
+  const ModelConfig *c = &model->config;
+  const char *beyond = beyond_config(c);
+  for (int i = 0; !beyond && i < c->n_layers; i++) beyond = beyond_layer(c, &model->layers[i], i);
+  if (!beyond && (model->head.kind != LINEAR_DENSE || model->head.dtype != DTYPE_F16))
+    beyond = "a head that is not fp16";
+  if (!beyond) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", beyond);
+}

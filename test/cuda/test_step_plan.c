@@ -1,0 +1,201 @@
+/* test_step_plan.c - the cuts of a decode step as one kernel, on the host: every piece of every matrix is
+ * somebody's, all fits, for the models that test/data/configs has; which models it is for, and what refuses
+ * the others.
+ *
+ * An H200 runs 15 clusters of 8 blocks at once and has 227 KB of shared memory a block. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/step_plan.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+enum { H200_SHARED = 227 * 1024 };
+
+static const char *const configs[] = {
+    "Qwen3-0.6B-AWQ",
+    "Qwen3-1.7B-AWQ",
+    "Qwen3-4B-AWQ",
+    "Qwen3-8B-AWQ",
+    "Qwen3-14B-AWQ",
+    "Qwen3-32B-AWQ",
+    "Qwen2.5-7B-Instruct-AWQ",
+    "Llama-3.1-8B-Instruct-AWQ",
+};
+
+static Model *open_config(const char *name) {
+  char path[256];
+  snprintf(path, sizeof path, "test/data/configs/%s", name);
+  Model *model;
+  Error err;
+  if (model_open_dummy(path, &model, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return model;
+}
+
+static StepShape shape_of(const ModelConfig *c, int n_clusters) {
+  return (StepShape){.hidden = c->hidden,
+                     .intermediate = c->intermediate,
+                     .n_layers = c->n_layers,
+                     .n_heads = c->n_heads,
+                     .n_kv_heads = c->n_kv_heads,
+                     .vocab_size = c->vocab_size,
+                     .n_clusters = n_clusters,
+                     .shared_bytes = H200_SHARED};
+}
+
+/* Every group of inputs belongs to one warp of a team, and a piece is no larger than its slot. */
+static void check_cut(StepCut cut, const StepPlan *plan) {
+  assert_true(cut.span >= 1 && cut.span <= STEP_SPAN);
+  assert_int_equal(STEP_TEAMS % cut.parts, 0);
+  assert_int_equal(STEP_TEAM_WARPS % cut.k_warps, 0);
+  assert_int_equal(cut.rows % (STEP_TEAM_WARPS / cut.k_warps), 0);
+  assert_true(cut.rows <= STEP_PIECE_ROWS);
+  for (int part = 0; part < cut.parts; part++) {
+    int groups = (part + 1) * cut.n_groups / cut.parts - part * cut.n_groups / cut.parts;
+    assert_true(groups >= 1 && groups <= cut.k_warps * cut.span);
+  }
+  assert_true(step_piece_bytes(cut) <= plan->slot_bytes);
+}
+
+static void check_plan(const StepShape *s, const StepPlan *plan) {
+  check_cut(plan->full, plan);
+  check_cut(plan->o, plan);
+  int next = 0;
+  for (int c = 0; c < s->n_clusters; c++) {
+    const StepShare *share = &plan->shares[c];
+    assert_int_equal(share->first_unit, next);
+    assert_true(share->n_units >= 1 && share->n_units <= plan->shares[s->n_clusters - 1].n_units);
+    assert_int_equal(share->down.n_groups, share->n_units);
+    check_cut(share->down, plan);
+    next += share->n_units;
+  }
+  assert_int_equal(next * STEP_GROUP, s->intermediate);
+  assert_true(plan->head_rows * s->hidden * 2 <= plan->slot_bytes);
+  assert_true(plan->n_head_pieces * plan->head_rows >= s->vocab_size);
+  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
+  assert_true(plan->n_slots >= STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
+  assert_int_equal(plan->slot_bytes % 128, 0);
+}
+
+static void models_of_today_fit_an_h200(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT(configs); i++)
+    for (int clusters = 8; clusters <= 15; clusters++) {
+      Model *model = open_config(configs[i]);
+      StepShape shape = shape_of(&model->config, clusters);
+      StepPlan plan;
+      Error err;
+      if (step_serves(model, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
+      if (step_plan(&shape, &plan, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
+      check_plan(&shape, &plan);
+      model_close(model);
+    }
+}
+
+static void plan_of_qwen3_8b(void **state) {
+  (void)state;
+  Model *model = open_config("Qwen3-8B-AWQ");
+  StepShape shape = shape_of(&model->config, 15);
+  StepPlan plan;
+  assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+  model_close(model);
+  const StepCut full = {.n_groups = 32, .parts = 4, .k_warps = 4, .span = 2, .rows = 2};
+  const StepCut o = {.n_groups = 4, .parts = 1, .k_warps = 2, .span = 2, .rows = 4};
+  assert_memory_equal(&plan.full, &full, sizeof full);
+  assert_memory_equal(&plan.o, &o, sizeof o);
+  assert_int_equal(plan.shares[0].n_units, 6); /* 96 units: six clusters have seven, the last ones */
+  assert_int_equal(plan.shares[14].n_units, 7);
+  assert_int_equal(step_pieces(plan.full, 6), 12); /* of q, k and v a block has 6 tile rows */
+  assert_true(plan.n_slots >= 9); /* 170 KB: what an SM reads while sums of all clusters are on their way */
+}
+
+static void sizes_that_do_not_divide_are_refused(void **state) {
+  (void)state;
+  const StepShape good = {.hidden = 1024,
+                          .intermediate = 3072,
+                          .n_layers = 2,
+                          .n_heads = 16,
+                          .n_kv_heads = 8,
+                          .vocab_size = 1000,
+                          .n_clusters = 8,
+                          .shared_bytes = H200_SHARED};
+  StepPlan plan;
+  assert_int_equal(step_plan(&good, &plan, NULL), STATUS_OK);
+  StepShape bad[8];
+  for (size_t i = 0; i < COUNT(bad); i++) bad[i] = good;
+  bad[0].hidden = 1280;
+  bad[1].hidden = 6656;
+  bad[2].intermediate = 3200;
+  bad[3].n_clusters = 7; /* fewer than KV heads */
+  bad[4].n_clusters = 17;
+  bad[5].n_heads = 128;      /* 16 of a KV head */
+  bad[6].intermediate = 768; /* fewer units than clusters */
+  bad[7].shared_bytes = 64 * 1024;
+  for (size_t i = 0; i < COUNT(bad); i++)
+    if (step_plan(&bad[i], &plan, NULL) != STATUS_MODEL) fail_msg("shape %zu is taken", i);
+}
+
+static void fewer_slots_where_asked(void **state) {
+  (void)state;
+  Model *model = open_config("Qwen3-8B-AWQ");
+  StepShape shape = shape_of(&model->config, 8);
+  model_close(model);
+  shape.max_slots = 5;
+  StepPlan plan;
+  assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+  assert_int_equal(plan.n_slots, 5);
+}
+
+static void assert_refused(Model *model, const char *because) {
+  Error err;
+  assert_int_equal(step_serves(model, &err), STATUS_MODEL);
+  if (!strstr(err.text, because)) fail_msg("\"%s\" does not speak of %s", err.text, because);
+}
+
+static void models_it_is_not_for_are_told_why(void **state) {
+  (void)state;
+  Model *model = open_config("Qwen3-0.6B-AWQ");
+  ModelConfig *c = &model->config;
+  assert_int_equal(step_serves(model, NULL), STATUS_OK);
+  c->head_dim = 64;
+  assert_refused(model, "heads");
+  c->head_dim = 128;
+  c->norms = NORM_AROUND;
+  assert_refused(model, "norms");
+  c->norms = NORM_BEFORE;
+  c->qk_norm = QK_NORM_WHOLE;
+  assert_refused(model, "norm over all heads");
+  c->qk_norm = QK_NORM_HEADS;
+  c->activation = ACTIVATION_GELU_TANH;
+  assert_refused(model, "activation");
+  c->activation = ACTIVATION_SILU;
+  c->attention_cap = 30;
+  assert_refused(model, "capped");
+  c->attention_cap = 0;
+  c->windows[3] = 4096;
+  assert_refused(model, "windows");
+  c->windows[3] = 0;
+  model->layers[5].down.group = 64;
+  assert_refused(model, "groups of 128");
+  model->layers[5].down.group = 128;
+  model->head.dtype = DTYPE_BF16;
+  assert_refused(model, "head");
+  model->head.dtype = DTYPE_F16;
+  assert_int_equal(step_serves(model, NULL), STATUS_OK);
+  model_close(model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(models_of_today_fit_an_h200),          cmocka_unit_test(plan_of_qwen3_8b),
+      cmocka_unit_test(sizes_that_do_not_divide_are_refused), cmocka_unit_test(fewer_slots_where_asked),
+      cmocka_unit_test(models_it_is_not_for_are_told_why),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
