@@ -34,6 +34,7 @@ KNOWS = {
     "commands/answer": {"commands/answer"} | BELOW_COMMANDS,
     "commands/chat": {"commands/chat", "commands/answer"} | BELOW_COMMANDS,
     "commands/map": {"commands/map", "commands/answer"} | BELOW_COMMANDS,
+    "commands/measure": {"commands/measure", "commands/answer"} | BELOW_COMMANDS,
     "commands/models": {"commands/models"} | BELOW_COMMANDS,
     "commands/shell": {"commands/shell"} | BELOW_COMMANDS,
     "main": {"commands", "base"},

@@ -1,7 +1,7 @@
 /* step_cost.h - what a step must read and compute, whatever it runs on: the wall that its time is held
  * against.
  *
- * Called by: commands/bench_wall.c. */
+ * Called by: commands/measure/bench_wall.c. */
 #ifndef AUK_ENGINE_STEP_COST_H
 #define AUK_ENGINE_STEP_COST_H
 

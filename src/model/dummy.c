@@ -1,6 +1,6 @@
 /* dummy.c - a Model from a config.json alone, for measuring speed where the weights are not at hand.
  *
- * Called by: commands/bench.c.   Calls: config.c, layers.c.
+ * Called by: commands/measure/bench.c.   Calls: config.c, layers.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in an fp16 checkpoint
  *              of this config; every tensor has an address of its own in one reserved mapping, which nobody
  *              can read or write until model_fill_dummy() put memory behind it. lay_out() runs twice, to

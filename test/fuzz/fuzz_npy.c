@@ -4,7 +4,7 @@
  * The first two bytes are the shape, the rest the numbers, over and over. */
 #include "memory_files.h"
 
-#include "commands/npy.h"
+#include "commands/measure/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

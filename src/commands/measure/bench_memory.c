@@ -1,5 +1,5 @@
 /* bench_memory.c - see bench_memory.h. Called by: bench.c.   Calls: the backend's memory_now. */
-#include "commands/bench_memory.h"
+#include "commands/measure/bench_memory.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 /* bench_wall.c - see bench_wall.h. Called by: bench.c.   Calls: step_cost.c. */
-#include "commands/bench_wall.h"
+#include "commands/measure/bench_wall.h"
 
 #include <math.h>
 

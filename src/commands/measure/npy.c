@@ -3,7 +3,7 @@
  * little-endian.
  *
  * Called by: commands/eval.c. */
-#include "commands/npy.h"
+#include "commands/measure/npy.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* bench_memory.h - the part of `auk bench -v` that says what memory is taken. */
-#ifndef AUK_COMMANDS_BENCH_MEMORY_H
-#define AUK_COMMANDS_BENCH_MEMORY_H
+#ifndef AUK_COMMANDS_MEASURE_BENCH_MEMORY_H
+#define AUK_COMMANDS_MEASURE_BENCH_MEMORY_H
 
 #include "commands/device.h"
 #include "engine/session.h"

@@ -13,8 +13,8 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
+#include "commands/measure/npy.h"
 #include "commands/model_flags.h"
-#include "commands/npy.h"
 #include "commands/texts.h"
 #include "engine/session.h"
 

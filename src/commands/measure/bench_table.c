@@ -1,5 +1,5 @@
 /* bench_table.c - see bench_table.h. Called by: bench.c, bench_kernels.c. */
-#include "commands/bench_table.h"
+#include "commands/measure/bench_table.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  *   table_end(&table, err);
  *
  * Every cell of every column is handed over, in the columns' order; what a form does not show is dropped. */
-#ifndef AUK_COMMANDS_BENCH_TABLE_H
-#define AUK_COMMANDS_BENCH_TABLE_H
+#ifndef AUK_COMMANDS_MEASURE_BENCH_TABLE_H
+#define AUK_COMMANDS_MEASURE_BENCH_TABLE_H
 
 #include <stdbool.h>
 

@@ -15,13 +15,13 @@
 
 #include "base/clock.h"
 #include "commands/answer/assistant.h"
-#include "commands/bench_kernels.h"
-#include "commands/bench_memory.h"
-#include "commands/bench_table.h"
-#include "commands/bench_wall.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
+#include "commands/measure/bench_kernels.h"
+#include "commands/measure/bench_memory.h"
+#include "commands/measure/bench_table.h"
+#include "commands/measure/bench_wall.h"
 #include "commands/model_flags.h"
 #include "engine/generate.h"
 

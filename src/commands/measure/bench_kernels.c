@@ -1,5 +1,5 @@
 /* bench_kernels.c - see bench_kernels.h. Called by: bench.c.   Calls: the backend's time_kernels. */
-#include "commands/bench_kernels.h"
+#include "commands/measure/bench_kernels.h"
 
 typedef struct {
   Table table;

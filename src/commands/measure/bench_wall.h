@@ -1,6 +1,6 @@
 /* bench_wall.h - the part of `auk bench` that says how far a test is from what the machine allows. */
-#ifndef AUK_COMMANDS_BENCH_WALL_H
-#define AUK_COMMANDS_BENCH_WALL_H
+#ifndef AUK_COMMANDS_MEASURE_BENCH_WALL_H
+#define AUK_COMMANDS_MEASURE_BENCH_WALL_H
 
 #include "engine/backend.h"
 

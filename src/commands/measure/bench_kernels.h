@@ -1,9 +1,9 @@
 /* bench_kernels.h - the part of `auk bench` that times single kernels. */
-#ifndef AUK_COMMANDS_BENCH_KERNELS_H
-#define AUK_COMMANDS_BENCH_KERNELS_H
+#ifndef AUK_COMMANDS_MEASURE_BENCH_KERNELS_H
+#define AUK_COMMANDS_MEASURE_BENCH_KERNELS_H
 
-#include "commands/bench_table.h"
 #include "commands/device.h"
+#include "commands/measure/bench_table.h"
 
 /* Prints the table of `auk bench --kernels`; times->n_tokens empty: powers of two from 1 to 4,096. Refused
  * (STATUS_FAILED) where the device has no kernels to choose from. */

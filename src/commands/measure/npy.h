@@ -1,6 +1,6 @@
 /* npy.h - a float32 matrix written row by row as a NumPy .npy file, complete or not at all. */
-#ifndef AUK_COMMANDS_NPY_H
-#define AUK_COMMANDS_NPY_H
+#ifndef AUK_COMMANDS_MEASURE_NPY_H
+#define AUK_COMMANDS_MEASURE_NPY_H
 
 #include "base/file.h"
 
