@@ -19,6 +19,7 @@
 namespace emulator {
 
 __thread Worker *worker;
+__thread const Place *place;
 
 namespace {
 
@@ -107,6 +108,7 @@ void take_turns() {
   if (w->next == w->current) return;
   Fiber &from = w->fibers[w->current], &to = w->fibers[w->next];
   w->current = w->next;
+  place = &to.place;
   switch_to(&from.stack_pointer, to.stack_pointer, from.done ? nullptr : &from.fake_stack, to.stack, kStack);
 }
 
@@ -256,6 +258,7 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
 }
 
 void run_prepared_block(Worker *w) {
+  place = &w->fibers[0].place;
   switch_to(&w->scheduler, w->fibers[0].stack_pointer, &w->scheduler_fake, w->fibers[0].stack, kStack);
   w->ended = true;
 }
@@ -288,17 +291,13 @@ void run_grid(const Launch &launch, const char *name, const std::function<void()
   }
 }
 
-const Place &here() {
-  return worker->fibers[worker->current].place;
-}
-
 unsigned char *dynamic_shared() {
   return worker->dynamic;
 }
 
 void fail(const char *format, ...) {
   fprintf(stderr, "emulator: ");
-  if (worker) {
+  if (worker && place) {
     const Place &p = here();
     fprintf(stderr, "%s: block (%u, %u, %u), thread (%u, %u, %u): ", worker->name, p.block.x, p.block.y,
             p.block.z, p.thread.x, p.thread.y, p.thread.z);

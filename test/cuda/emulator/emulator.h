@@ -48,7 +48,10 @@ struct Place {
   uint3 thread, block;
   dim3 block_size, grid_size;
 };
-const Place &here();
+extern __thread const Place *place; /* of the fiber that runs on this thread of the host */
+inline const Place &here() {
+  return *place;
+}
 
 /* The dynamic shared memory of the block that runs on this thread of the host. */
 unsigned char *dynamic_shared();

@@ -108,6 +108,11 @@ void release(void *memory) {
   free(start);
 }
 
+/* No bytes may be copied from nowhere to nowhere. */
+void copy(void *to, const void *from, size_t bytes) {
+  if (bytes) memcpy(to, from, bytes);
+}
+
 } // namespace
 
 #define FAIL_IF(kind)                                                                                        \
@@ -271,13 +276,13 @@ cudaError_t cudaFreeHost(void *memory) {
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
   FAIL_IF(cudaErrorLaunchFailure);
-  memcpy(to, from, bytes);
+  copy(to, from, bytes);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   FAIL_IF(cudaErrorLaunchFailure);
-  return enqueue(stream, [=]() { memcpy(to, from, bytes); });
+  return enqueue(stream, [=]() { copy(to, from, bytes); });
 }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
@@ -296,13 +301,15 @@ cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t fro
 
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
   FAIL_IF(cudaErrorLaunchFailure);
-  memset(to, value, bytes);
+  if (bytes) memset(to, value, bytes);
   return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
   FAIL_IF(cudaErrorLaunchFailure);
-  return enqueue(stream, [=]() { memset(to, value, bytes); });
+  return enqueue(stream, [=]() {
+    if (bytes) memset(to, value, bytes);
+  });
 }
 
 /* --- streams, graphs, events */
