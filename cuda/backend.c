@@ -19,6 +19,7 @@
 #include "cuda/kernel_bench.h"
 #include "cuda/layer.h"
 #include "cuda/sample.h"
+#include "cuda/step_model.h"
 #include "cuda/supported.h"
 #include "cuda/weights.h"
 
@@ -47,6 +48,8 @@ struct BackendState {
   int *ids;             /* [max_chunk]; ids[0] is also where a picked token goes */
   void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
   void *workspace;      /* attention's */
+  void *step_memory;    /* of `step` */
+  Step *step;           /* a step of one row as one kernel, or NULL */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
   bool has_local_rope; /* some layer of the model */
@@ -108,6 +111,8 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   if (!status)
     status = cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking),
                          "cannot make a stream", err);
+  loaded->one_kernel = options->decode_step == DECODE_CLUSTER;
+  if (!status && loaded->one_kernel) status = step_model_check(loaded, err);
   if (!status) status = linear_open(options->gpu, loaded->stream, &loaded->linear, err);
   if (!status) status = weights_load(loaded, options, err);
   if (status) {
@@ -159,6 +164,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->pos = carve(m, 1, sizeof(int));
   s->ids = carve(m, chunk, sizeof(int));
   s->workspace = carve(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
+  s->step_memory = carve(m, step_model_bytes(c), 1);
   s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * dim * (o->kv == KV_F32 ? 4 : 2);
   s->k = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
@@ -177,6 +183,7 @@ static void cuda_close(BackendState *s) {
   cudaStreamSynchronize(s->loaded->stream);
   for (int i = 0; i < 2; i++)
     if (s->steps[i]) cudaGraphExecDestroy(s->steps[i]);
+  step_close(s->step);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
   cudaFreeHost(s->row);
@@ -221,6 +228,11 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   memset(s->ring, 0, RING * sizeof *s->ring);
   carver = (Carver){.base = s->memory};
   place(s, config, separate, &carver);
+  if (loaded->one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
+  if (status) {
+    cuda_close(s);
+    return status;
+  }
   *out = s;
   return cuda_status(cudaMemsetAsync(s->workspace, 0,
                                      attention_workspace_bytes(config->n_kv_heads, config->head_dim),
@@ -241,20 +253,51 @@ static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *er
       "cannot copy ids", err); /* from pageable memory: ids are read before it returns */
 }
 
+static Status fill_rope_table(BackendState *s, Span span, const DeviceRope *rope, void *table, Error *err) {
+  const BackendModel *m = s->loaded;
+  return cuda_status(layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2,
+                                      rope->attention_factor, s->pos, span.n_tokens, table, m->stream),
+                     "rope", err);
+}
+
+static Status fill_global_rope_table(BackendState *s, Span span, Error *err) {
+  const DeviceRope *ropes = s->loaded->ropes;
+  return fill_rope_table(s, span, &ropes[span.long_text ? ROPE_OF_LONG_TEXTS : ROPE_GLOBAL],
+                         s->rope_tables[ROPE_GLOBAL], err);
+}
+
+/* The whole step of one row, behind set_step(). */
+static Status enqueue_one_kernel(BackendState *s, Span span, Error *err) {
+  TRY(fill_global_rope_table(s, span, err));
+  const StepCall call = {.pos = s->pos,
+                         .ids = s->ids,
+                         .rope_table = s->rope_tables[ROPE_GLOBAL],
+                         .k = s->k,
+                         .v = s->v,
+                         .n_ctx = s->options.n_ctx,
+                         .logits = s->logits};
+  return step_run(s->step, &call, NULL, s->loaded->stream, err);
+}
+
+static Status cuda_end_step(BackendState *s, Status so_far, Error *err);
+
 static Status cuda_begin_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
   TRY(set_step(s, span, ids, err));
-  if (span.n_tokens != 1 || n_logit_rows != 1 || !s->loaded->graphs) return STATUS_OK;
+  if (span.n_tokens != 1 || n_logit_rows != 1) return STATUS_OK;
+  s->n_logit_rows = 1;
+  *replayed = s->step != NULL;
+  if (!s->loaded->graphs) return s->step ? enqueue_one_kernel(s, span, err) : STATUS_OK;
   cudaGraphExec_t *step = &s->steps[span.long_text];
   if (*step) {
     *replayed = true;
-    s->n_logit_rows = 1;
     return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   }
   s->captured = step;
-  return cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
-                     "cannot capture a step", err);
+  TRY(cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
+                  "cannot capture a step", err));
+  return s->step ? cuda_end_step(s, enqueue_one_kernel(s, span, err), err) : STATUS_OK;
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
@@ -271,13 +314,6 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
   return status;
 }
 
-static Status fill_rope_table(BackendState *s, Span span, const DeviceRope *rope, void *table, Error *err) {
-  const BackendModel *m = s->loaded;
-  return cuda_status(layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2,
-                                      rope->attention_factor, s->pos, span.n_tokens, table, m->stream),
-                     "rope", err);
-}
-
 /* x is the residual stream divided by residual_scale, so that what layers add needs no factor. */
 static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
   (void)ids; /* set_step put them into device memory */
@@ -287,8 +323,7 @@ static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *
   TRY(cuda_status(layer_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
                               span.n_tokens, scale, s->x, m->stream),
                   "embedding", err));
-  TRY(fill_rope_table(s, span, &m->ropes[span.long_text ? ROPE_OF_LONG_TEXTS : ROPE_GLOBAL],
-                      s->rope_tables[ROPE_GLOBAL], err));
+  TRY(fill_global_rope_table(s, span, err));
   if (!s->has_local_rope) return STATUS_OK;
   return fill_rope_table(s, span, &m->ropes[ROPE_LOCAL], s->rope_tables[ROPE_LOCAL], err);
 }

@@ -160,6 +160,7 @@ static const char *beyond_config(const ModelConfig *c) {
          : c->qk_norm == QK_NORM_WHOLE                                ? "a norm over all heads"
          : c->activation != ACTIVATION_SILU                           ? "another activation than silu"
          : c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1 ? "capped or divided scores"
+         : c->residual_scale != 1                                              ? "a scaled residual stream"
                                                                                : NULL;
 }
 

@@ -38,6 +38,7 @@ struct BackendModel {
   ActType act;
   const char *kernel; /* a row of the table that is forced, or NULL */
   bool graphs;
+  bool one_kernel;     /* a step of one row is step.h's */
   size_t shared_bytes; /* most shared memory that one block may take */
   cudaStream_t stream;
   LinearContext *linear;

@@ -33,6 +33,10 @@ const Flag device_flags[] = {
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
+    FLAG_CHOICE(
+        "--decode-step", "auto|kernels|cluster", DeviceFlags, decode_step,
+        "GPU: a token by a kernel for each operation, or by one for all, whose speed is not measured yet "
+        "(default auto: kernels)"),
 };
 
 static int cores_available(void) {
@@ -55,6 +59,7 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
   const char *flag = values->act == 1            ? "--act int8"
                      : values->kernel            ? "--kernel"
                      : values->no_graphs         ? "--no-graphs"
+                     : values->decode_step       ? "--decode-step"
                      : values->gpu && !automatic ? "--gpu"
                                                  : NULL;
   if (!flag) return STATUS_OK;
@@ -70,6 +75,7 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
                                  .gpu = values->gpu,
                                  .int8_activations = values->act == 1,
                                  .no_graphs = values->no_graphs,
+                                 .decode_step = (DecodeStep)values->decode_step,
                                  .kernel = values->kernel}};
 #if AUK_CUDA
   Error reason = {{0}};

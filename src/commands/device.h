@@ -6,7 +6,7 @@
 #include "commands/flags.h"
 #include "engine/backend.h"
 
-/* -t, --kv, --device, --gpu, --act, --kernel, --no-graphs. Zero-initialise it. */
+/* -t, --kv, --device, --gpu, --act, --kernel, --no-graphs, --decode-step. Zero-initialise it. */
 typedef struct {
   int threads; /* 0: all cores this process may use */
   int kv;      /* KvType */
@@ -15,8 +15,9 @@ typedef struct {
   int act; /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
+  int decode_step; /* DecodeStep */
 } DeviceFlags;
-extern const Flag device_flags[7];
+extern const Flag device_flags[8];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 
 typedef struct {

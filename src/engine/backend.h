@@ -36,15 +36,20 @@ typedef struct {
   bool long_text;
 } Span;
 
+/* How a step of one row is computed: what is the fastest that was measured, a kernel for each operation, or
+ * one kernel for all of it, which refuses models that it is not for. */
+typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_CLUSTER } DecodeStep;
+
 /* Told of the bytes of the checkpoint that are on the device so far, of all; may be NULL. */
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
 
 typedef struct {
-  int n_threads;         /* CPU threads; 0 = all cores this process may use */
-  int gpu;               /* CUDA: which one */
-  bool int8_activations; /* CUDA: quantised layers multiply int8 activations (W4A8) */
-  bool no_graphs;        /* CUDA: every step is launched kernel by kernel */
-  const char *kernel;    /* CUDA: this row of the dispatch table for every quantised layer, or NULL */
+  int n_threads;          /* CPU threads; 0 = all cores this process may use */
+  int gpu;                /* CUDA: which one */
+  bool int8_activations;  /* CUDA: quantised layers multiply int8 activations (W4A8) */
+  bool no_graphs;         /* CUDA: every step is launched kernel by kernel */
+  DecodeStep decode_step; /* CUDA */
+  const char *kernel;     /* CUDA: this row of the dispatch table for every quantised layer, or NULL */
   LoadProgress progress;
   void *progress_user;
 } BackendOptions;

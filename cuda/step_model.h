@@ -1,0 +1,20 @@
+/* step_model.h - a loaded model and a session of it as the decode step of one kernel takes them (step.h).
+ *
+ * Called by: backend.c. */
+#ifndef AUK_CUDA_STEP_MODEL_H
+#define AUK_CUDA_STEP_MODEL_H
+
+#include "cuda/step.h"
+
+/* Whether that kernel serves the model on this GPU; else STATUS_MODEL with the reason. Before weights are
+ * loaded: loaded's model, gpu, act and shared_bytes are there. */
+Status step_model_check(const BackendModel *loaded, Error *err);
+
+/* Bytes of device memory that a session takes for it, of any model. */
+size_t step_model_bytes(const ModelConfig *config);
+
+/* `memory`: those bytes. Refuses keys and values that are not fp16. */
+Status step_model_open(const BackendModel *loaded, const StateOptions *options, void *memory, Step **step,
+                       Error *err);
+
+#endif

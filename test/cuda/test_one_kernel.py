@@ -1,0 +1,120 @@
+"""A token as one kernel (--decode-step cluster): the same as a kernel for each operation, within what fp16 costs; the
+same bits with and without graphs and again; and what it is not for is refused by name.
+
+test_step.cu compares the kernel itself with double. Models here are random ones of heads of 128, which it is for.
+Needs a GPU with clusters (compute capability 9.0): skipped by name elsewhere.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import checkpoint  # noqa: E402  (from scripts/)
+import compare  # noqa: E402
+
+STORIES = ROOT / "test" / "data" / "stories260K-awq"
+BOUND = 2e-5  # mean KL, as for all models on GPUs
+HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, VOCAB = 512, 768, 2, 6, 2, 512
+KINDS = {  # what the architectures that it serves differ in
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "head_dim": 128},
+}
+
+
+def tensors_of(kind, random):
+    def dense(n_out, n_in):
+        return random.standard_normal((n_out, n_in), np.float32) / np.float32(n_in) ** 0.5
+
+    def norm(n):
+        return (1 + 0.2 * random.standard_normal(n)).astype(np.float16)
+
+    sizes = {"self_attn.q_proj": (HEADS * 128, HIDDEN), "self_attn.k_proj": (KV_HEADS * 128, HIDDEN),
+             "self_attn.v_proj": (KV_HEADS * 128, HIDDEN), "self_attn.o_proj": (HIDDEN, HEADS * 128),
+             "mlp.gate_proj": (INTERMEDIATE, HIDDEN), "mlp.up_proj": (INTERMEDIATE, HIDDEN),
+             "mlp.down_proj": (HIDDEN, INTERMEDIATE)}
+    tensors = {"model.embed_tokens.weight": dense(VOCAB, HIDDEN).astype(np.float16) * np.float16(8),
+               "lm_head.weight": dense(VOCAB, HIDDEN).astype(np.float16) * np.float16(4),
+               "model.norm.weight": norm(HIDDEN)}
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}."
+        tensors[prefix + "input_layernorm.weight"] = norm(HIDDEN)
+        tensors[prefix + "post_attention_layernorm.weight"] = norm(HIDDEN)
+        for name, (n_out, n_in) in sizes.items():
+            tensors |= checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(dense(n_out, n_in), 128))
+            if kind == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
+                tensors[prefix + name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float16)
+        if kind == "qwen3":
+            tensors[prefix + "self_attn.q_norm.weight"] = norm(128)
+            tensors[prefix + "self_attn.k_norm.weight"] = norm(128)
+    return tensors
+
+
+def make_model(folder, kind, **more):
+    folder.mkdir()
+    shutil.copy(STORIES / "tokenizer.json", folder)
+    checkpoint.write_json(str(folder / "config.json"), {
+        "hidden_act": "silu", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
+        "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
+        "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind],
+        "quantization_config": {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 128,
+                                "zero_point": True}, **more})
+    checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors_of(kind, np.random.default_rng(5)))
+    return folder
+
+
+def evaluate(auk, folder, *flags, n=24):
+    ids, out = folder / "ids", folder / "logits.npy"
+    ids.write_text(" ".join(map(str, np.random.default_rng(3).integers(3, VOCAB, n))))
+    done = subprocess.run([*auk, "eval", "-m", folder, "--ids-file", ids, "--logits-out", out, "--device", "cuda",
+                           "--chunk", "1", *flags], capture_output=True, text=True)
+    if "no clusters" in done.stderr:
+        pytest.skip("needs a GPU with clusters")
+    assert done.returncode == 0, done.stderr
+    return np.load(out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_kernel_is_the_others(auk, tmp_path, kind):
+    folder = make_model(tmp_path / kind, kind)
+    one = evaluate(auk, folder, "--decode-step", "cluster")
+    mean, worst, same, decided = compare.report(evaluate(auk, folder), one)
+    print(f"{kind}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    assert mean <= BOUND and same >= 0.995 * decided
+    assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster", "--no-graphs").tobytes()
+    assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
+
+
+def test_answers_sample_behind_it(auk, tmp_path):
+    folder = make_model(tmp_path / "qwen3", "qwen3")
+    flags = ["-p", "Once upon a time", "-n", "10", "--device", "cuda", "--temp", "0.8", "-s", "4", "--ignore-eos"]
+
+    def answer(*more):
+        done = subprocess.run([*auk, "-m", folder, *flags, *more], stdin=subprocess.DEVNULL, capture_output=True)
+        if b"no clusters" in done.stderr:
+            pytest.skip("needs a GPU with clusters")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    text = answer("--decode-step", "cluster")
+    assert text and text == answer("--decode-step", "cluster", "--no-graphs")
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["-m", STORIES], "not for heads of another size"),
+    (["-m", None, "--kv", "f32"], "fp16"),
+    (["-m", None, "--act", "int8"], "int8"),
+])
+def test_what_it_is_not_for_is_refused(auk, tmp_path, flags, said):
+    model = flags[1] or make_model(tmp_path / "qwen3", "qwen3")
+    done = subprocess.run([*auk, "eval", "--ids-file", "-", "--device", "cuda", "--decode-step", "cluster", "-m", model,
+                           *flags[2:]], input="1 2 3", capture_output=True, text=True)
+    if "no clusters" in done.stderr:
+        pytest.skip("needs a GPU with clusters")
+    assert done.returncode in (2, 3) and said in done.stderr, done.stderr
