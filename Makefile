@@ -167,7 +167,7 @@ $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 ifeq ($(EMULATE),1)
 # Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.
 CXX = g++
-EMULATED_FLAGS = -std=c++17 -w -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
+EMULATED_FLAGS = -std=c++17 -w -Wno-psabi -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
   -DEMULATED_ARCH=$(EMULATED_ARCH) $(if $(filter 90,$(EMULATED_ARCH)),-D__CUDA_ARCH_FEAT_SM90_ALL -DAUK_HAS_SM90A) \
   -include cuda_runtime.h -Itest/cuda/emulator -I$(BUILD)/emulated
 EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard cuda/*.cuh test/cuda/*.cuh))
