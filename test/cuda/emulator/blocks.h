@@ -78,7 +78,7 @@ struct Fiber {
 
 struct Meeting {
   unsigned mask;
-  int arrived;
+  int arrived, expected;
   unsigned generation;
   alignas(64) unsigned char values[2][32][64];
 };

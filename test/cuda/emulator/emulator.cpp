@@ -211,6 +211,7 @@ Meeting &meeting_of(Warp &warp, unsigned mask, const char *what) {
   }
   Meeting &m = warp.meetings[warp.n_meetings++];
   m.mask = mask;
+  m.expected = __builtin_popcount(mask & warp.lanes);
   m.arrived = 0;
   m.generation = 0;
   return m;
@@ -398,8 +399,11 @@ unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork wor
   Meeting &m = meeting_of(warp, mask, what);
   unsigned generation = m.generation;
   unsigned char(*values)[64] = m.values[generation & 1];
-  if (size) memcpy(values[fiber.lane], value, size);
-  if (++m.arrived == __builtin_popcount(mask & warp.lanes)) {
+  if (size == 4) /* most are: no call then */
+    memcpy(values[fiber.lane], value, 4);
+  else if (size)
+    memcpy(values[fiber.lane], value, size);
+  if (++m.arrived == m.expected) {
     m.arrived = 0;
     if (work) work(values);
     m.generation++;
