@@ -62,6 +62,13 @@ Status random_seed(uint64_t *seed, Error *err) {
   return STATUS_OK;
 }
 
+/* --- files */
+
+Status written_file_check(const char *flag, const char *path, Error *err) {
+  if (!path || strcmp(path, "-") != 0) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is \"-\", expected a file (one of this name: ./-)", flag);
+}
+
 /* --- terminals */
 
 bool terminal_takes_escapes(int descriptor) {

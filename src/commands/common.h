@@ -1,4 +1,5 @@
-/* common.h - what commands share: how they end, signals that end them, seeds, what terminals are sent. */
+/* common.h - what commands share: how they end, signals that end them, seeds, what terminals are sent, files
+ * that are no standard output. */
 #ifndef AUK_COMMANDS_COMMON_H
 #define AUK_COMMANDS_COMMON_H
 
@@ -21,6 +22,10 @@ bool terminal_takes_escapes(int descriptor);
 
 /* Appends a text from a file with its control characters escaped: a terminal must not obey them. */
 Status append_escaped(Buffer *out, const char *text, Error *err);
+
+/* Refuses "-" as the file that `flag` writes (NULL: it was not given), where standard output is not meant:
+ * it would be a file of this name. */
+Status written_file_check(const char *flag, const char *path, Error *err);
 
 /* From the first call on the first SIGINT, SIGTERM or SIGHUP (unless that is ignored) sets the returned flag,
  * and a second one ends the program. */

@@ -73,6 +73,8 @@ static Status run(const Options *o, Assistant *assistant, Error *err) {
 
 /* --- the flags */
 
+enum { MAX_OPERANDS = 64 };
+
 static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
     "auk -m MODEL [-p TEXT] --map FILE [--resume OUT] [FLAGS]\nauk -m MODEL -p TEXT --choose A,B [FLAGS]\n"
@@ -133,17 +135,22 @@ const Interface run_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .rules = rules,
     .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = 1,
+    .max_operands = MAX_OPERANDS,
 };
 
+/* Operands are taken so that the first of them can be told what it should have been; "-" is -f -. */
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  const char *operand;
+  const char *operands[MAX_OPERANDS];
   size_t n_operands = 0;
-  TRY(flags_parse(&run_interface, o, argc, argv, &operand, &n_operands, helped, err));
-  if (n_operands == 0) return STATUS_OK;
-  if (strcmp(operand, "-") != 0)
-    return error_set(err, STATUS_USAGE, "unexpected argument \"%s\" (a prompt is given with -p)", operand);
-  return string_list_add(&o->prompt.files, operand, err);
+  TRY(flags_parse(&run_interface, o, argc, argv, operands, &n_operands, helped, err));
+  for (size_t i = 0; i < n_operands; i++) {
+    if (strcmp(operands[i], "-") != 0)
+      return error_set(err, STATUS_USAGE,
+                       "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)",
+                       operands[i]);
+    TRY(string_list_add(&o->prompt.files, operands[i], err));
+  }
+  return STATUS_OK;
 }
 
 int command_run(int argc, char **argv) {

@@ -10,13 +10,21 @@
 #include "base/utf8.h"
 #include "commands/common.h"
 
+static bool is_standard_input(const char *path) {
+  return !path || strcmp(path, "-") == 0;
+}
+
+const char *text_name(const char *path) {
+  return is_standard_input(path) ? "standard input" : path;
+}
+
 Status text_read(const char *path, Buffer *out, Error *err) {
-  bool standard = strcmp(path, "-") == 0;
-  const char *name = standard ? "standard input" : path;
+  const char *name = text_name(path);
   size_t start = out->size;
   /* A signal that came before the first read interrupts none. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-  TRY(standard ? stream_read(stdin, name, TEXT_LIMIT, out, err) : file_read(path, TEXT_LIMIT, out, err));
+  TRY(is_standard_input(path) ? stream_read(stdin, name, TEXT_LIMIT, out, err)
+                              : file_read(path, TEXT_LIMIT, out, err));
   /* A SIGINT that comes together with the end of the input interrupts no read. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (out->size == start) return STATUS_OK;
@@ -53,7 +61,8 @@ Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err) 
     for (; at < end && *at >= '0' && *at <= '9' && value <= INT32_MAX; at++) value = value * 10 + (*at - '0');
     bool whole = at > start && (at == end || memchr(between, *at, sizeof between - 1));
     if (!whole || value > INT32_MAX) {
-      int shown = (int)(end - start < 16 ? end - start : 16);
+      int shown = 0;
+      while (shown < 16 && start + shown < end && !memchr(between, start[shown], sizeof between - 1)) shown++;
       return error_set(err, STATUS_USAGE,
                        "%s: token %zu, at byte %td, is \"%.*s\", expected an id (a number)", name, ids->count,
                        start - text->data, shown, start);
@@ -86,7 +95,7 @@ static Status take_lines(FILE *input, const char *name, LineSink take, void *use
 }
 
 Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err) {
-  if (!path || strcmp(path, "-") == 0) return take_lines(stdin, "standard input", take, user, what, err);
+  if (is_standard_input(path)) return take_lines(stdin, text_name(path), take, user, what, err);
   FILE *input = fopen(path, "re");
   if (!input) return error_set(err, STATUS_FAILED, "cannot open %s: %s", path, strerror(errno));
   Status status = take_lines(input, path, take, user, what, err);

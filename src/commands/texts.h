@@ -11,6 +11,9 @@
 /* No context holds a text of this size: the longest are of some million tokens of some bytes. */
 #define TEXT_LIMIT ((size_t)64 << 20)
 
+/* What messages call a file that a person names: "standard input" for "-" and where it is NULL. */
+const char *text_name(const char *path);
+
 /* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above TEXT_LIMIT, and where
  * it is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
 Status text_read(const char *path, Buffer *out, Error *err);

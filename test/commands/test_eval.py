@@ -103,7 +103,7 @@ def test_a_text_is_its_ids(evaluate, run, stories, tmp_path):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("1 2 x 4", rb'token 2, at byte 4, is "x 4"'),
+    ("1 2 x 4", rb'token 2, at byte 4, is "x", expected'),
     ("1 2 3.0", rb"token 2"),
     ("1 -2", rb"token 1"),
     ("1 512", rb"token 1 has id 512, expected one below 512"),
@@ -120,6 +120,12 @@ def test_ids_that_are_none_are_refused(run, stories, tmp_path, text, message):
     assert message in process.stderr and process.stderr.count(b"\n") == 1
     assert process.stdout == b""
     assert not (tmp_path / "out.npy").exists()
+
+
+def test_standard_input_is_called_so(run, stories):
+    for text, message in (("", "no tokens"), ("1 x\n", 'token 1, at byte 2, is "x"'), ("512", "token 0 has id 512")):
+        process = run("eval", "-m", stories, "--ids-file", "-", input=text.encode())
+        assert process.returncode == 2 and process.stderr.decode().startswith(f"auk: standard input: {message}")
 
 
 def test_one_source_of_tokens_is_needed(run, stories, ids):

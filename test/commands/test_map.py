@@ -613,6 +613,7 @@ def test_results_do_not_go_behind_their_own_input(auk, stories, tmp_path):
     (["--map", "-", "-p", b"\xff{}"], b"-p is not valid UTF-8"),
     (["--map", "/nonexistent"], b"/nonexistent: cannot open"),
     (["--map", "-", "--resume", "/dev/null"], b"only a regular file"),
+    (["--map", "-", "--resume", "-"], b'--resume is "-", expected a file'),
 ])
 def test_what_does_not_go_together_is_said(auk, stories, flags, words):
     process = subprocess.run([*auk, "-m", stories, "--raw", *flags], stdin=subprocess.DEVNULL, capture_output=True,

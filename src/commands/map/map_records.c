@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "commands/texts.h"
+
 enum { READ_AHEAD = 1 << 16, WAIT_MS = 250 };
 
 uint64_t record_hash(uint64_t hash, const void *bytes, size_t size) {
@@ -34,7 +36,7 @@ Status record_reader_attach(int descriptor, const char *name, RecordRules rules,
 Status record_reader_open(const char *path, RecordRules rules, const volatile int *interrupted,
                           RecordReader *reader, Error *err) {
   bool standard = strcmp(path, "-") == 0;
-  *reader = (RecordReader){.name = standard ? "standard input" : path};
+  *reader = (RecordReader){.name = text_name(path)};
   int descriptor = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0 && errno == EINTR) /* a fifo that nobody opened for writing yet */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);

@@ -59,16 +59,16 @@ static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
 
 static Status read_ids(Eval *eval, Error *err) {
   const Options *o = eval->options;
-  const char *path = o->ids_file ? o->ids_file : o->text_file;
+  const char *path = o->ids_file ? o->ids_file : o->text_file, *name = text_name(path);
   Buffer text = {0};
   Status status = text_read(path, &text, err);
   if (status == STATUS_OK)
-    status = o->ids_file ? ids_parse(path, &text, &eval->ids, err) : encode_text(eval, &text, err);
+    status = o->ids_file ? ids_parse(name, &text, &eval->ids, err) : encode_text(eval, &text, err);
   buffer_release(&text);
   TRY(status);
-  if (eval->ids.count == 0) return error_set(err, STATUS_USAGE, "%s: no tokens", path);
+  if (eval->ids.count == 0) return error_set(err, STATUS_USAGE, "%s: no tokens", name);
   if (o->max_tokens && eval->ids.count > (size_t)o->max_tokens) eval->ids.count = (size_t)o->max_tokens;
-  return ids_check(eval->model, eval->ids.ids, eval->ids.count, path, o->ids_file ? IDS_GIVEN : IDS_ENCODED,
+  return ids_check(eval->model, eval->ids.ids, eval->ids.count, name, o->ids_file ? IDS_GIVEN : IDS_ENCODED,
                    err);
 }
 
@@ -123,6 +123,7 @@ static Status run_eval(Eval *eval, Error *err) {
   const Options *o = eval->options;
   if (!o->ids_file == !o->text_file)
     return error_set(err, STATUS_USAGE, "give one of --ids-file FILE and -f FILE (--help lists the flags)");
+  TRY(written_file_check("--logits-out", o->logits_out, err));
   eval->interrupted = interrupt_catch();
   eval->shows_progress = terminal_takes_escapes(STDERR_FILENO);
   TRY(model_flags_path(&o->model, &eval->model_path, err));

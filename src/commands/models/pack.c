@@ -44,7 +44,8 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   TRY(flags_parse(&pack_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
   if (options->helped) return STATUS_OK;
   TRY(model_flags_take_operand(&options->model, operand, err));
-  return options->output ? STATUS_OK : error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
+  if (!options->output) return error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
+  return written_file_check("-o", options->output, err);
 }
 
 /* The header has neither theta nor epsilon: whether the file, opened where it now lies, has the same. */
