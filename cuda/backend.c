@@ -150,12 +150,14 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->g_stride = padded(c->intermediate);
   s->x = carve(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = carve(m, chunk * (size_t)s->h_stride, 2);
-  s->projections = carve(m, chunk * heads * dim, sizeof(float));
   s->product = carve(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
+  Carver mlp = *m; /* over what attention makes, which nobody wants when the gated product is made */
+  s->projections = carve(m, chunk * heads * dim, sizeof(float));
   s->q = carve(m, chunk * (size_t)s->a_stride, 2);
   s->a = carve(m, chunk * (size_t)s->a_stride, 2);
-  s->gate_up = carve(m, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
-  s->g = carve(m, chunk * (size_t)s->g_stride, 2);
+  s->gate_up = carve(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
+  s->g = carve(&mlp, chunk * (size_t)s->g_stride, 2);
+  if (mlp.used > m->used) m->used = mlp.used;
   s->head_in = carve(m, rows * (size_t)s->h_stride, 2);
   s->logits = carve(m, rows * (size_t)c->vocab_size, sizeof(float));
   const size_t angles = chunk * ((size_t)c->rotary_dim / 2);
