@@ -7,8 +7,7 @@
  * Two ways in: json_parse() gives a tree of a whole text; JsonCursor walks a text without building anything,
  * for the large arrays of tokenizer.json and for safetensors headers. json_parse() can leave named members as
  * text ("skip"), to be walked by a cursor: the text has been validated then, so the cursor cannot fail on
- * syntax. Limits: nesting 512 deep; a text of 1 GB; a tree of
- * a million values. */
+ * syntax. Limits: nesting 512 deep; a text of 1 GB; a tree of a million values. */
 #ifndef AUK_BASE_JSON_H
 #define AUK_BASE_JSON_H
 

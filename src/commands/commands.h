@@ -1,4 +1,4 @@
-/* commands.h - the commands, one file each. argv[0] is passed over; what comes back is the exit status
+/* commands.h - the commands. argv[0] is passed over; what comes back is the exit status
  * (base/status.h has the values). Called by: main.c, through the table; completions and the man page are made
  * of it. */
 #ifndef AUK_COMMANDS_COMMANDS_H

@@ -3,9 +3,9 @@
  * The same seed, step and logits give the same token on every machine and device: exponentials are our own
  * (sums and products of IEEE doubles or floats only, never contracted), probabilities are 64-bit integers so
  * that sums do not depend on their order, ties go to the lower id, and the random number is a function of
- * (seed, step). Called by: session.c, the CPU backend's
- * sample operation; cuda/sample.cu repeats it to the bit. Order of the filters: as transformers
- * has it, penalties, temperature, top-k, top-p, min-p. */
+ * (seed, step). Order of the filters: as transformers has it, penalties, temperature, top-k, top-p, min-p.
+ *
+ * Called by: session.c, the CPU backend's sample operation; cuda/sample.cu repeats it to the bit. */
 #ifndef AUK_ENGINE_SAMPLER_H
 #define AUK_ENGINE_SAMPLER_H
 

@@ -1,4 +1,4 @@
-/* config_reader.c - see config_reader.h. Called by: config.c, quantization.c.   Calls: base/json.c. */
+/* config_reader.c - see config_reader.h. Called by: config*.c, quant*.c.   Calls: base/json.c. */
 #include "model/config_reader.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* weight_files.c - which .safetensors files make up a checkpoint, and which of them holds a tensor.
  *
- * Called by: hf_directory.c.   Calls: safetensors.c, base/json.h.
+ * Called by: hf_directory.c, hf_tensors.c.   Calls: safetensors.c, base/json.h.
  * Always true after weight_files_open(): every tensor that the index names lies in the shard that it names;
  * shards are files of this directory and nowhere else. As in transformers, model.safetensors goes before an
  * index. */

@@ -1,6 +1,6 @@
 /* cache.c - see cache.h.
  *
- * Called by: assistant.c, answer.c.   Calls: prefix_store.c, model/identity.c.
+ * Called by: assistant.c, answer.c, choose.c, map.c, cache_list.c.   Calls: prefix_store.c, model/identity.c.
  * Always true: no file is used before the content of the weights is known, which takes reading them once: the
  *              first use of a checkpoint does that at its end, where nobody waits for a token. */
 #include "commands/answer/cache.h"

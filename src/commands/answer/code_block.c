@@ -1,4 +1,4 @@
-/* code_block.c - see code_block.h.   Called by: reply.c. */
+/* code_block.c - see code_block.h.   Called by: reply.c, map_answer.c. */
 #include "commands/answer/code_block.h"
 
 #include <string.h>

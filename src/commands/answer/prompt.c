@@ -1,6 +1,6 @@
 /* prompt.c - see prompt.h.
  *
- * Called by: run.c, choose.c, map_answer.c.   Calls: texts.c, truncate.c. */
+ * Called by: run.c, choose.c, map.c, map_answer.c.   Calls: texts.c, truncate.c. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-/* prompt.h - the text of a prompt, from -p, files and standard input, and what is cut where it is too long.
- * */
+/* prompt.h - the text of a prompt, from -p, files and standard input, and what is cut of one too long. */
 #ifndef AUK_COMMANDS_ANSWER_PROMPT_H
 #define AUK_COMMANDS_ANSWER_PROMPT_H
 

@@ -1,4 +1,4 @@
-/* show.c - see show.h.   Called by: reply.c, chat.c.   Calls: output.c. */
+/* show.c - see show.h.   Called by: reply.c, map_answer.c, chat*.c, dialogue.c.   Calls: output.c. */
 #include "commands/answer/show.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* thinking.c - see thinking.h.   Called by: commands/answer/answer.c. */
+/* thinking.c - see thinking.h.   Called by: answer.c. */
 #include "commands/answer/thinking.h"
 
 #include <string.h>

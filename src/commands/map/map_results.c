@@ -1,4 +1,4 @@
-/* map_results.c - see map_results.h.   Called by: commands/map/map.c.
+/* map_results.c - see map_results.h.   Called by: map.c, map_answer.c.
  *
  * Always true: `end` is where the next result goes, and what lay behind it was cut off before one does;
  * nothing is written before what is there was found to be ours. */
