@@ -93,6 +93,12 @@ void file_unmap(MappedFile *file) {
   *file = (MappedFile){0};
 }
 
+Status file_refuse_waiting(const char *path, Error *err) {
+  struct stat info;
+  if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s is %s, expected a regular file", path, file_kind(info.st_mode));
+}
+
 /* --- reading */
 
 /* What a read that got neither bytes nor the end comes to: STATUS_OK where it is to be tried again, as input

@@ -44,6 +44,10 @@ bool file_exists(const char *path);   /* something is there, whatever it is, and
 bool file_is_named(const char *path); /* likewise, or a link that leads nowhere: opening it says so */
 bool file_is_directory(const char *path);
 
+/* Refuses (STATUS_USAGE) what a read or a write could wait for without end: a fifo, a device. Files and
+ * directories pass, and so does what is not there: opening it says the rest. */
+Status file_refuse_waiting(const char *path, Error *err);
+
 /* "directory/name" in new memory, NULL with err set when out of memory. */
 char *path_join(const char *directory, const char *name, Error *err);
 /* The part of `path` before its last component, "." where there is none; likewise. */

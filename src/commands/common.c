@@ -64,9 +64,9 @@ Status random_seed(uint64_t *seed, Error *err) {
 
 /* --- files */
 
-Status written_file_check(const char *flag, const char *path, Error *err) {
+Status file_name_check(const char *what, const char *path, Error *err) {
   if (!path || strcmp(path, "-") != 0) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s is \"-\", expected a file (one of this name: ./-)", flag);
+  return error_set(err, STATUS_USAGE, "%s is \"-\", expected a file (one of this name: ./-)", what);
 }
 
 /* --- terminals */

@@ -1,5 +1,5 @@
-/* common.h - what commands share: how they end, signals that end them, seeds, what terminals are sent, files
- * that are no standard output. */
+/* common.h - what commands share: how they end, signals that end them, seeds, what terminals are sent, names
+ * of files. */
 #ifndef AUK_COMMANDS_COMMON_H
 #define AUK_COMMANDS_COMMON_H
 
@@ -23,9 +23,9 @@ bool terminal_takes_escapes(int descriptor);
 /* Appends a text from a file with its control characters escaped: a terminal must not obey them. */
 Status append_escaped(Buffer *out, const char *text, Error *err);
 
-/* Refuses "-" as the file that `flag` writes (NULL: it was not given), where standard output is not meant:
- * it would be a file of this name. */
-Status written_file_check(const char *flag, const char *path, Error *err);
+/* Refuses "-" as the file of a flag or a command (NULL: none is given) that takes neither standard input nor
+ * standard output: it would be a file of this name. */
+Status file_name_check(const char *what, const char *path, Error *err);
 
 /* From the first call on the first SIGINT, SIGTERM or SIGHUP (unless that is ignored) sets the returned flag,
  * and a second one ends the program. */

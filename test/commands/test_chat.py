@@ -3,6 +3,7 @@
 The model is the tiny one, which writes stories whatever it is told; what is tested is the chat around it.
 """
 import json
+import os
 import re
 import signal
 import stat
@@ -63,8 +64,8 @@ def test_undo_and_regen_keep_what_is_known(chat, saved):
     terminal.say("/undo")
     terminal.say("/undo")
     assert saved(terminal) == []
-    assert "no message yet" in terminal.say("/undo")
-    assert "no message yet" in terminal.say("/regen")
+    assert "no message of yours yet" in terminal.say("/undo")
+    assert "no message of yours yet" in terminal.say("/regen")
 
 
 def test_regen_says_why_the_likeliest_answer_comes_again(chat):
@@ -268,7 +269,7 @@ def test_files_come_before_the_next_message(chat, saved, tmp_path):
     assert "not valid UTF-8" in terminal.say(f"/read {tmp_path}/bad.txt")
     assert "No such file" in terminal.say("/read nowhere")
     assert "/read FILE" in terminal.say("/read")
-    assert "where the chat itself is" in terminal.say("/read -")
+    assert '/read is "-", expected a file (one of this name: ./-)' in terminal.say("/read -")
     terminal.say("What is it?")
     terminal.say("And now?")
     assert [m["content"] for m in saved(terminal)][::2] == ["first\nsecond\nWhat is it?", "And now?"]
@@ -334,6 +335,29 @@ def test_a_chat_goes_on_from_a_file(chat, saved, tmp_path):
     assert "/regen" in other.say(f"/load {tmp_path}/open.json")
     other.say("/regen")
     assert [m["role"] for m in saved(other)] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("command", ["/read", "/load", "/save"])
+def test_a_file_that_could_be_waited_for_is_refused(chat, saved, tmp_path, command):
+    """Ctrl-C would end the chat and not the wait."""
+    os.mkfifo(tmp_path / "fifo")
+    terminal = chat("-n", 2)
+    terminal.say("Hello.")
+    before = saved(terminal)
+    assert "fifo is a fifo, expected a regular file" in terminal.say(f"{command} ~/fifo")
+    assert "/dev/tty is a device" in terminal.say(f"{command} /dev/tty")
+    assert f'{command} is "-", expected a file' in terminal.say(f"{command} -")
+    assert saved(terminal) == before
+
+
+@pytest.mark.parametrize("role, told", [("user", "the last one has no answer: /regen"), ("system", "1 message, "),
+                                        ("tool", "1 message, "), ("assistant", "1 message, ")])
+def test_another_answer_is_offered_where_there_is_a_question(chat, tmp_path, role, told):
+    (tmp_path / "open.json").write_text(json.dumps([{"role": role, "content": "Hi"}]))
+    terminal = chat("-n", 2)
+    said = terminal.say("/load ~/open.json")
+    assert told in said and ("/regen" in said) == (role == "user")
+    assert ("no message of yours" in terminal.say("/regen")) == (role != "user")
 
 
 HOSTILE = {

@@ -8,6 +8,7 @@
 #include "commands/chat/dialogue.h"
 #include "commands/chat/person_path.h"
 #include "commands/chat/text_editor.h"
+#include "commands/common.h"
 #include "commands/texts.h"
 
 static const char *plural(long long n) {
@@ -124,7 +125,7 @@ static void clear(Dialogue *d) {
 static Status need_turn(const Dialogue *d, size_t *turn, Error *err) {
   *turn = conversation_last_turn(&d->conversation);
   if (*turn < d->conversation.count) return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "there is no message yet");
+  return error_set(err, STATUS_USAGE, "there is no message of yours yet");
 }
 
 static Status undo(Dialogue *d, Error *err) {
@@ -220,8 +221,6 @@ static Status change_system(Dialogue *d, const ChatLine *line, Error *err) {
 /* --- files */
 
 static Status read_file(Dialogue *d, const char *path, Error *err) {
-  if (strcmp(path, "-") == 0)
-    return error_set(err, STATUS_USAGE, "standard input is where the chat itself is (a file: ./-)");
   Buffer text = {0};
   size_t n;
   Status status = text_read(path, &text, err);
@@ -255,12 +254,20 @@ static Status load(Dialogue *d, const char *path, Error *err) {
   } else {
     conversation_release(&before);
     size_t n = d->conversation.count;
-    bool open = n && d->conversation.messages[n - 1].role != ROLE_ASSISTANT;
+    bool open = n && d->conversation.messages[n - 1].role == ROLE_USER;
     dialogue_note(d, "%zu message%s, %zu tokens%s", n, plural((long long)n), ids.count,
                   open ? "; the last one has no answer: /regen" : "");
   }
   id_list_release(&ids);
   return status;
+}
+
+/* On a terminal Ctrl-C stops answers, and not a read that waits for somebody to write into a fifo. */
+static Status check_path(const Dialogue *d, const char *command, const char *path, Error *err) {
+  char what[32];
+  snprintf(what, sizeof what, "/%s", command);
+  TRY(file_name_check(what, path, err));
+  return d->interactive ? file_refuse_waiting(path, err) : STATUS_OK;
 }
 
 static Status with_file(Dialogue *d, const ChatLine *line,
@@ -270,7 +277,8 @@ static Status with_file(Dialogue *d, const ChatLine *line,
                      chat_commands[line->word].name);
   char *path;
   TRY(person_path(line->argument, line->size, &path, err));
-  Status status = run(d, path, err);
+  Status status = check_path(d, chat_commands[line->word].name, path, err);
+  if (status == STATUS_OK) status = run(d, path, err);
   free(path);
   return status;
 }

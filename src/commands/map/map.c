@@ -40,7 +40,7 @@ const Flag map_flags[] = {
 static Status check(const MapJob *job, Error *err) {
   if (strcmp(job->map->input, "-") == 0 && prompt_asks_for_input(job->prompt))
     return error_set(err, STATUS_USAGE, "-f - does not go with --map -");
-  TRY(written_file_check("--resume", job->map->resume, err));
+  TRY(file_name_check("--resume", job->map->resume, err));
   if (job->prompt->truncate && job->prompt->files.count)
     return error_set(err, STATUS_USAGE, "--truncate does not go with -f and --map");
   return STATUS_OK;

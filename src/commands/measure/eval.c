@@ -123,7 +123,7 @@ static Status run_eval(Eval *eval, Error *err) {
   const Options *o = eval->options;
   if (!o->ids_file == !o->text_file)
     return error_set(err, STATUS_USAGE, "give one of --ids-file FILE and -f FILE (--help lists the flags)");
-  TRY(written_file_check("--logits-out", o->logits_out, err));
+  TRY(file_name_check("--logits-out", o->logits_out, err));
   eval->interrupted = interrupt_catch();
   eval->shows_progress = terminal_takes_escapes(STDERR_FILENO);
   TRY(model_flags_path(&o->model, &eval->model_path, err));

@@ -45,7 +45,7 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   if (options->helped) return STATUS_OK;
   TRY(model_flags_take_operand(&options->model, operand, err));
   if (!options->output) return error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
-  return written_file_check("-o", options->output, err);
+  return file_name_check("-o", options->output, err);
 }
 
 /* The header has neither theta nor epsilon: whether the file, opened where it now lies, has the same. */
