@@ -1,6 +1,7 @@
 /* answer.c - assistant_answer(): tokens to thought and answer, until something ends them; see assistant.h.
  *
- * Called by: run.c, map_answer.c, dialogue.c.   Calls: session.c, generate.c, thinking.c, stop.c, the tokenizer.
+ * Called by: run.c, map_answer.c, dialogue.c.
+ * Calls: session.c, generate.c, thinking.c, stop.c, the tokenizer.
  * Always true: a token's text goes through the stream (whole characters), the splitter (thought or answer),
  *              for the answer through the stop strings, and to the sink: each holds back only what the next
  *              token decides. */
