@@ -1,6 +1,6 @@
 /* device.c - see device.h.
  *
- * Called by: answer/assistant.c, measure/*.c, models/inspect*.c.   Calls: the backends. */
+ * Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c.   Calls: the backends. */
 #include "commands/device.h"
 
 #include <errno.h>
