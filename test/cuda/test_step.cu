@@ -9,6 +9,7 @@
  * failed`. */
 #include <cmath>
 #include <string.h>
+#include <thread>
 #include <vector>
 
 #include "cuda/step.h"
@@ -37,10 +38,6 @@ static double nmse(const Row &got, const Row &want) {
   for (size_t i = 0; i < want.size(); i++)
     error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
   return error / norm; /* NaN where a number is missing */
-}
-
-static double rounded(double v) {
-  return __half2float(__float2half_rn((float)v));
 }
 
 template <class T> static std::vector<T> to_host(const void *from, size_t n) {
@@ -80,11 +77,18 @@ struct HostLinear {
   std::vector<float> w, bias;
   Row times(const Row &x) const {
     Row y(n_out);
-    for (int o = 0; o < n_out; o++) {
-      double sum = bias.empty() ? 0 : bias[o];
-      for (int i = 0; i < n_in; i++) sum += (double)w[(size_t)o * n_in + i] * x[i];
-      y[o] = sum;
-    }
+    const int n_threads = n_out < 2000 ? 1 : 16;
+    auto rows = [&](int t) {
+      for (int o = t * n_out / n_threads; o < (t + 1) * n_out / n_threads; o++) {
+        double sum = bias.empty() ? 0 : bias[o];
+        for (int i = 0; i < n_in; i++) sum += (double)w[(size_t)o * n_in + i] * x[i];
+        y[o] = sum;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int t = 1; t < n_threads; t++) threads.emplace_back(rows, t);
+    rows(0);
+    for (std::thread &t : threads) t.join();
     return y;
   }
 };

@@ -1,0 +1,280 @@
+/* bench_step.cu - a decode step as one kernel, timed: by clusters, bytes under way, slots and context; and
+ * where the cycles of a layer go. Needs a GPU with clusters.
+ *
+ *   bench_step [key=value ...]
+ *     model=Qwen3-8B         of those below            context=512,8192,32768
+ *     clusters=8,12,15       (what runs at once)       in_flight=34,51,68,103   KB under way to a block
+ *     slots=0                of the ring; 0: all that fit
+ *     layers=N               of the model              steps=20                 timed, one behind the other
+ *     profile=1              cycles from mark to mark, and waited for loads, instead: medians over layers
+ *     patience=N             a step's waits end after so many cycles, and say where (2e9 while profiling)
+ *
+ * Weights are random, the cache is zero. "wall": weights, head and cache read at 4,650 GB/s (NOTES.md). */
+#include <algorithm>
+#include <string.h>
+#include <string>
+#include <vector>
+
+#include "cuda/step.h"
+#include "test/cuda/random_linear.cuh"
+
+struct Sizes {
+  const char *name;
+  int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab;
+};
+
+static const Sizes models[] = {
+    {"Qwen3-8B", 4096, 12288, 36, 32, 8, 151936},
+    {"Llama-3.1-8B", 4096, 14336, 32, 32, 8, 128256},
+    {"Qwen2.5-7B", 3584, 18944, 28, 28, 4, 152064},
+    {"Qwen3-4B", 2560, 9728, 36, 32, 8, 151936},
+    {"Qwen3-14B", 5120, 17408, 40, 40, 8, 151936},
+    {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
+    {"tiny", 512, 1024, 2, 4, 2, 300},
+};
+
+static std::vector<int> numbers(const char *text) {
+  std::vector<int> out;
+  for (std::string s = text; !s.empty(); s = s.find(',') == s.npos ? "" : s.substr(s.find(',') + 1))
+    out.push_back(atoi(s.c_str()));
+  return out;
+}
+
+static cudaStream_t stream;
+
+/* A model of random weights, and a cache. */
+struct Loaded {
+  std::vector<DeviceLayer> layers;
+  DeviceLinear head;
+  float *ones;
+  void *embedding, *k, *v;
+  float2 *rope;
+  int *pos, *ids;
+  float *logits;
+  double bytes; /* of weights */
+};
+
+static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool paired, uint64_t seed,
+                                  double *bytes) {
+  std::vector<Stored> parts;
+  for (int n : n_outs) {
+    parts.push_back(stored_random(WEIGHT_AWQ4, n_in, n, 128, seed++));
+    *bytes += (double)n_in * n / 2 + (double)n_in / 128 * n * 2.5;
+  }
+  DeviceLinear w;
+  place(&w, parts.data(), (int)parts.size(), paired, NULL, "matrix", stream);
+  CHECK(cudaStreamSynchronize(stream));
+  for (Stored &s : parts) stored_free(&s);
+  return w;
+}
+
+static void *zeroed(size_t bytes) {
+  void *p;
+  CHECK(cudaMalloc(&p, bytes));
+  CHECK(cudaMemset(p, 0, bytes));
+  return p;
+}
+
+static Loaded make_model(const Sizes &s, int n_ctx) {
+  Loaded m = {};
+  std::vector<float> ones(s.hidden, 1.0f);
+  m.ones = (float *)zeroed(s.hidden * 4);
+  CHECK(cudaMemcpy(m.ones, ones.data(), s.hidden * 4, cudaMemcpyHostToDevice));
+  const int q = s.n_heads * 128, k = s.n_kv_heads * 128;
+  for (int i = 0; i < s.n_layers; i++) {
+    DeviceLayer l = {};
+    l.attn_norm = l.mlp_norm = m.ones;
+    l.q_norm = l.k_norm = s.hidden >= 128 ? m.ones : NULL;
+    l.qkv.n_parts = l.gate_up.n_parts = 1;
+    l.qkv.parts[0] = random_matrix(s.hidden, {q, k, k}, false, 100 * i, &m.bytes);
+    l.o = random_matrix(q, {s.hidden}, false, 100 * i + 10, &m.bytes);
+    l.gate_up.parts[0] =
+        random_matrix(s.hidden, {s.intermediate, s.intermediate}, true, 100 * i + 20, &m.bytes);
+    l.down = random_matrix(s.intermediate, {s.hidden}, false, 100 * i + 30, &m.bytes);
+    m.layers.push_back(l);
+  }
+  Stored head = stored_random(WEIGHT_F16, s.hidden, s.vocab, 0, 99);
+  place(&m.head, &head, 1, false, NULL, "head", stream);
+  CHECK(cudaStreamSynchronize(stream));
+  stored_free(&head);
+  m.bytes += 2.0 * s.hidden * s.vocab;
+  const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * 256;
+  m.k = zeroed(cache), m.v = zeroed(cache);
+  m.embedding = (void *)m.head.dense;
+  m.rope = (float2 *)zeroed(64 * sizeof(float2));
+  m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(4);
+  m.logits = (float *)zeroed((size_t)s.vocab * 4);
+  return m;
+}
+
+static StepHang *hang;
+
+static void finish(const char *what) {
+  cudaError_t failed = cudaStreamSynchronize(stream);
+  if (failed == cudaSuccess) return;
+  printf("%s: %s; block %d warp %d lane %d layer %d waits at place %d, pieces %d, parity %d\n", what,
+         cudaGetErrorString(failed), hang->block, hang->warp, hang->lane, hang->layer, hang->place,
+         hang->pieces, hang->parity);
+  exit(1);
+}
+
+static const char *const mark_names[] = {
+    "begin",   "sum of down", "x sent",     "x there",     "qkv",  "qkv sent",   "q k v there", "heads",
+    "keys",    "states sent", "states",     "merged",      "o",    "o stored",   "sum of o",    "x sent",
+    "x there", "gate, up",    "gated sent", "gated there", "down", "down stored"};
+static const char *const waited_names[] = {"qkv", "keys", "o", "gate, up", "down"};
+static_assert(sizeof mark_names / sizeof *mark_names == STEP_MARKS, "one each");
+
+static long long median(std::vector<long long> v) {
+  if (v.empty()) return -1;
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+/* Medians over layers of one block: cycles since the mark before, where it has both. */
+static void print_profile(const std::vector<long long> &marks, int block, int n_layers) {
+  const long long *of = marks.data() + (size_t)block * n_layers * STEP_NUMBERS;
+  const int first = n_layers > 4 ? 2 : 0;
+  printf("block %d:", block);
+  std::vector<long long> whole;
+  for (int l = first; l + 1 < n_layers; l++)
+    whole.push_back(of[(l + 1) * STEP_NUMBERS] - of[l * STEP_NUMBERS]);
+  for (int k = 1; k < STEP_MARKS; k++) {
+    std::vector<long long> cycles;
+    for (int l = first; l < n_layers; l++) {
+      const long long *layer = of + l * STEP_NUMBERS;
+      int before = k - 1;
+      while (before > 0 && !layer[before]) before--;
+      if (layer[k] && layer[before]) cycles.push_back(layer[k] - layer[before]);
+    }
+    if (!cycles.empty()) printf(" %s %lld |", mark_names[k], median(cycles));
+  }
+  printf(" a layer %lld; waited for loads:", median(whole));
+  for (int k = 0; k < 5; k++) {
+    std::vector<long long> cycles;
+    for (int l = first; l < n_layers; l++) cycles.push_back(of[l * STEP_NUMBERS + STEP_WAITED_QKV + k]);
+    printf(" %s %lld", waited_names[k], median(cycles));
+  }
+  printf("\n");
+}
+
+int main(int argc, char **argv) {
+  std::string name = "Qwen3-8B";
+  std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0};
+  int layers = 0, steps = 20;
+  bool profile = false;
+  long long patience = 0;
+  for (int i = 1; i < argc; i++) {
+    char *value = strchr(argv[i], '=');
+    if (!value) return printf("bench_step: %s: expected key=value\n", argv[i]), 2;
+    *value++ = 0;
+    std::string key = argv[i];
+    if (key == "model")
+      name = value;
+    else if (key == "context")
+      contexts = numbers(value);
+    else if (key == "clusters")
+      clusters = numbers(value);
+    else if (key == "in_flight")
+      in_flight = numbers(value);
+    else if (key == "slots")
+      slots = numbers(value);
+    else if (key == "layers")
+      layers = atoi(value);
+    else if (key == "steps")
+      steps = atoi(value);
+    else if (key == "profile")
+      profile = atoi(value) != 0;
+    else if (key == "patience")
+      patience = atoll(value);
+    else
+      return printf("bench_step: no key %s\n", key.c_str()), 2;
+  }
+  const Sizes *found = NULL;
+  for (const Sizes &s : models)
+    if (name == s.name) found = &s;
+  if (!found) return printf("bench_step: no model %s\n", name.c_str()), 2;
+  Sizes s = *found;
+  if (layers) s.n_layers = layers;
+  int shared = 0;
+  CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  const int most = step_clusters(0, (size_t)shared);
+  if (!most) return printf("no clusters here\n"), 0;
+  if (clusters.empty()) clusters = {most};
+  CHECK(cudaStreamCreate(&stream));
+  CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
+  memset(hang, 0, sizeof *hang);
+  const int n_ctx = *std::max_element(contexts.begin(), contexts.end()) + 64;
+  Loaded m = make_model(s, n_ctx);
+  void *memory = zeroed(step_bytes(s.hidden, s.n_layers, s.n_kv_heads));
+  printf("%s, %d layers, %.3f GB of weights, %d clusters run at once\n", s.name, s.n_layers, m.bytes / 1e9,
+         most);
+  cudaEvent_t a, b;
+  CHECK(cudaEventCreate(&a));
+  CHECK(cudaEventCreate(&b));
+  for (int n_clusters : clusters)
+    for (int n_slots : slots)
+      for (int kb : in_flight) {
+        StepModel model = {};
+        const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
+                                 s.vocab,  n_clusters,     (size_t)shared, n_slots};
+        if (n_clusters > most || step_plan(&shape, &model.plan, &error) != STATUS_OK) continue;
+        model.in_flight = kb * 1024;
+        model.layers = m.layers.data();
+        model.head = &m.head;
+        model.final_norm = m.ones;
+        model.embedding = m.embedding;
+        model.embedding_stride = s.hidden;
+        model.embedding_type = DTYPE_F16;
+        model.embedding_scale = 1;
+        model.norm_eps = 1e-6f;
+        model.attention_scale = 0.088388f;
+        Step *step;
+        MUST(step_open(&model, memory, stream, &step, &error));
+        for (int context : contexts) {
+          CHECK(cudaMemcpy(m.pos, &context, 4, cudaMemcpyHostToDevice));
+          const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, m.logits};
+          StepDebug debug = {hang, patience ? patience : 2000000000ll, NULL, NULL};
+          const int n_blocks = n_clusters * STEP_BLOCKS;
+          if (profile) {
+            const size_t n = (size_t)n_blocks * s.n_layers * STEP_NUMBERS;
+            debug.marks = (long long *)zeroed(n * 8);
+            debug.whole_marks = (long long *)zeroed((size_t)n_blocks * 3 * 8);
+            std::vector<long long> marks(n), whole(n_blocks * 3);
+            for (int i = 0; i < 3; i++) MUST(step_run(step, &call, &debug, stream, &error));
+            finish("profile");
+            CHECK(cudaMemcpy(marks.data(), debug.marks, n * 8, cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(whole.data(), debug.whole_marks, whole.size() * 8, cudaMemcpyDeviceToHost));
+            printf("clusters %d, slots %d, in flight %d KB, context %d: layers %lld cycles, head %lld\n",
+                   n_clusters, model.plan.n_slots, kb, context, whole[1] - whole[0], whole[2] - whole[1]);
+            print_profile(marks, 5, s.n_layers);
+            print_profile(marks, 3 * 8 % n_blocks, s.n_layers);
+            print_profile(marks, n_blocks - 1, s.n_layers);
+            CHECK(cudaFree(debug.marks));
+            CHECK(cudaFree(debug.whole_marks));
+            continue;
+          }
+          std::vector<float> times;
+          for (int round = 0; round < 6; round++) {
+            CHECK(cudaEventRecord(a, stream));
+            for (int i = 0; i < steps; i++)
+              MUST(step_run(step, &call, patience ? &debug : NULL, stream, &error));
+            CHECK(cudaEventRecord(b, stream));
+            finish("step");
+            float ms;
+            CHECK(cudaEventElapsedTime(&ms, a, b));
+            if (round) times.push_back(ms / steps);
+          }
+          std::sort(times.begin(), times.end());
+          const double ms = times[times.size() / 2],
+                       cache = (double)s.n_layers * s.n_kv_heads * context * 512;
+          printf("clusters %2d, slots %2d, in flight %3d KB, context %5d: %.3f ms, %.0f steps/s, %.1f%% of "
+                 "the wall\n",
+                 n_clusters, model.plan.n_slots, kb, context, ms, 1e3 / ms,
+                 (m.bytes + cache) / 4.65e9 / ms * 100);
+          fflush(stdout);
+        }
+        step_close(step);
+      }
+  return 0;
+}
