@@ -46,7 +46,7 @@ namespace step {
 
 /* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
 template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
-  const StepPlan &p = b.a.plan;
+  const StepPlan &p = b.args().plan;
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
     for (int i = 0; i < p.n_slots; i++) {
@@ -63,45 +63,40 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
     barrier_expect(&barriers->x, x_bytes(p));
     barrier_expect(&barriers->projections, projection_bytes(p));
     barrier_expect(&barriers->states, states_bytes(p));
-    barrier_expect(&barriers->gated, p.shares[b.cluster].n_units * STEP_GROUP * 4);
+    barrier_expect(&barriers->gated, p.shares[b.cluster()].n_units * STEP_GROUP * 4);
   }
   for (int i = threadIdx.x; i < STEP_MAX_SHARED_HEADS * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* of heads that there are none of */
-  const float2 *table = (const float2 *)b.a.call.rope_table;
+  const float2 *table = (const float2 *)b.args().call.rope_table;
   if (threadIdx.x < STEP_HEAD_DIM / 2) b.rope()[threadIdx.x] = table[threadIdx.x];
   __syncthreads();
   cluster_sync();
 }
 
-/* What goes into a product: where it is, the sums' stride, and the factor of what comes out. */
-struct Input {
-  const float *from;
-  int stride;
-  float inverse;
-};
+/* How many rows a block had before the one that goes into a layer's matrix: without a KV head it has none for
+ * qkv. */
+template <bool kDebug> __device__ __forceinline__ int x_before(const Block<kDebug> &b, int matrix) {
+  return b.has_kv_head() ? 2 * b.layer + (matrix == GATE_UP) : b.layer;
+}
 
-template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b, unsigned launches) {
-  const StepPlan &p = b.a.plan;
-  const int pos = *b.a.call.pos, n_layers = p.shape.n_layers;
-  float residual[kChunks], inverse = 1;
-#pragma unroll
-  for (int i = 0; i < kChunks; i++) residual[i] = 0;
+template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
+  float inverse = 1;
   b.next = {0, 0};
-  b.x_parity = b.states_parity = b.sum_parity = 0;
-  for (b.layer = 0; b.layer < n_layers; b.layer++, b.states_parity ^= 1) {
-    const Layer &layer = b.a.layers[b.layer];
+  for (b.layer = 0; b.layer < b.args().plan.shape.n_layers; b.layer++) {
     b.forget_place();
     b.mark(STEP_MARK_BEGIN);
-    add_and_send(b, residual, DOWN, b.layer - 1, launches, layer.attn_norm, b.has_kv_head());
+    add_and_send(b, DOWN, b.layer - 1, b.args().layers[b.layer].attn_norm, b.has_kv_head());
 #pragma unroll 1
     for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
       b.forget_place();
+      const StepPlan &p = b.args().plan;
+      const Layer &layer = b.args().layers[b.layer];
       const float *from = b.x();
       int stride = p.stride_slice;
-      if (matrix == GATE_UP) add_and_send(b, residual, O, b.layer, launches, layer.mlp_norm, true);
+      if (matrix == GATE_UP) add_and_send(b, O, b.layer, layer.mlp_norm, true);
       if (matrix == QKV || matrix == GATE_UP) {
-        inverse = wait_for_x(b);
-        stride = matrix == QKV ? p.stride_qkv : p.shares[b.cluster].stride;
+        inverse = wait_for_x(b, x_before(b, matrix));
+        stride = matrix == QKV ? p.stride_qkv : p.shares[b.cluster()].stride;
         b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
       } else {
         from = b.exchange();
@@ -111,12 +106,12 @@ template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug
       case QKV:
         b.mark_waited(STEP_WAITED_QKV);
         b.mark(STEP_MARK_QKV);
-        attention(b, layer, inverse, pos);
+        attention(b, layer, inverse);
         break;
       case O:
         b.mark_waited(STEP_WAITED_O);
         b.mark(STEP_MARK_O);
-        give_sum(b, sum_of(b, O, b.layer, launches), p.o);
+        give_sum(b, sum_of(b, O, b.layer), p.o);
         b.mark(STEP_MARK_O_STORED);
         break;
       case GATE_UP:
@@ -124,25 +119,25 @@ template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug
         b.mark(STEP_MARK_GATE_UP);
         send_gated(b, inverse);
         b.mark(STEP_MARK_GATED_SENT);
-        b.wait(&b.barriers()->gated, b.states_parity, STEP_AT_GATED);
+        b.wait(&b.barriers()->gated, b.layer & 1, STEP_AT_GATED);
         if (b.thread() == 0)
-          barrier_expect(&b.barriers()->gated, p.shares[b.cluster].n_units * STEP_GROUP * 4);
+          barrier_expect(&b.barriers()->gated, p.shares[b.cluster()].n_units * STEP_GROUP * 4);
         b.mark(STEP_MARK_GATED);
         break;
       default:
         b.mark_waited(STEP_WAITED_DOWN);
         b.mark(STEP_MARK_DOWN);
-        give_sum(b, sum_of(b, DOWN, b.layer, launches), p.shares[b.cluster].down);
+        give_sum(b, sum_of(b, DOWN, b.layer), p.shares[b.cluster()].down);
         b.mark(STEP_MARK_DOWN_STORED);
       }
     }
   }
-  b.layer = n_layers - 1;
   b.forget_place();
-  long long *whole = kDebug && b.a.debug.whole_marks ? b.a.debug.whole_marks + 3 * blockIdx.x : NULL;
+  long long *whole =
+      kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
   if (whole && threadIdx.x == 0) whole[1] = clock64();
-  add_and_send(b, residual, DOWN, n_layers - 1, launches, b.a.final_norm, true);
-  head(b, wait_for_x(b));
+  add_and_send(b, DOWN, b.layer - 1, b.args().final_norm, true);
+  head(b, wait_for_x(b, x_before(b, QKV)));
   if (whole && threadIdx.x == 0) whole[2] = clock64();
 }
 
@@ -159,24 +154,18 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   for (int i = threadIdx.x; i < (int)(sizeof(Args) / 4); i += STEP_ALL_THREADS)
     ((uint32_t *)arguments)[i] = ((const uint32_t *)&a)[i];
   __syncthreads();
-  Block<kDebug> b = {*arguments,
-                     shared,
-                     state_at,
-                     (int)__shfl_sync(~0u, threadIdx.x / 32, 0),
-                     (int)(threadIdx.x % 32),
-                     cluster_rank(),
-                     (int)(blockIdx.x / STEP_BLOCKS)};
+  if (threadIdx.x == 0) arguments->n_launches = *(volatile const unsigned *)a.launches;
+  Block<kDebug> b = {shared, state_at, (int)__shfl_sync(~0u, threadIdx.x / 32, 0), (int)(threadIdx.x % 32)};
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
-  const unsigned launches = *(volatile const unsigned *)a.launches;
   begin(b);
   if (b.warp < STEP_WARPS) {
-    multiply_all(b, launches);
+    multiply_all(b);
     /* Every block has read the number: this one has had sums from all of them. */
-    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = launches + 1;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.args().n_launches + 1;
   } else if (b.warp == STEP_WARPS) {
     load_all(b);
   } else {
-    look_for_sums(b, launches);
+    look_for_sums(b);
   }
   __syncwarp();
   cluster_sync(); /* nobody leaves while a peer may still send to it */

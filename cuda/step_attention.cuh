@@ -33,14 +33,14 @@ struct States {
 };
 
 template <bool kDebug> __device__ __forceinline__ States warp_states(const Block<kDebug> &b) {
-  const StepPlan &p = b.a.plan;
+  const StepPlan &p = b.args().plan;
   __half *values = (__half *)b.x();
   return {values, (float2 *)(values + p.states * p.heads_per_kv * kDim)};
 }
 
 template <bool kDebug> __device__ __forceinline__ States block_states(const Block<kDebug> &b) {
-  __half *values = (__half *)(b.state() + b.a.plan.at.attention);
-  return {values, (float2 *)(values + STEP_BLOCKS * b.a.plan.heads_per_kv * kDim)};
+  __half *values = (__half *)(b.state() + b.args().plan.at.attention);
+  return {values, (float2 *)(values + STEP_BLOCKS * b.args().plan.heads_per_kv * kDim)};
 }
 
 __device__ __forceinline__ int projection_bytes(const StepPlan &p) {
@@ -56,10 +56,10 @@ __device__ __forceinline__ int states_bytes(const StepPlan &p) {
 /* Gives the cluster's blocks this block's 16 rows of each head. */
 template <bool kDebug>
 __device__ __forceinline__ void send_projections(Block<kDebug> &b, float inverse, const float *bias) {
-  const StepPlan &p = b.a.plan;
+  const StepPlan &p = b.args().plan;
   const int warps = p.full.parts * p.full.k_warps, peer = b.lane % 8;
   for (int item = b.thread() / 8; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
-    const int head = item / 4, row = b.rank * 16 + item % 4 * 4;
+    const int head = item / 4, row = b.rank() * 16 + item % 4 * 4;
     float4 add = make_float4(0, 0, 0, 0);
     if (bias) add = __ldg((const float4 *)(bias + head_of(b, head) * kDim + row));
     float4 v = four_rows(b, warps, p.stride_qkv, item * 4);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void send_projections(Block<kDebug> &b, float inverse
  * memory, the latter two also to the cache. `norm`: of this warp's head, NULL: none. */
 template <bool kDebug>
 __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&weight)[4], bool has_norm) {
-  const StepPlan &p = b.a.plan;
+  const StepPlan &p = b.args().plan;
   const int head = b.warp, lane = b.lane;
   if (head >= p.heads_per_kv + 2) return;
   const float *from = b.exchange() + head * kDim + lane;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&
     if (has_norm) {
       float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
       for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-      const float scale = rsqrtf(squares / kDim + b.a.norm_eps);
+      const float scale = rsqrtf(squares / kDim + b.args().norm_eps);
 #pragma unroll
       for (int i = 0; i < 4; i++) v[i] *= scale * weight[i];
     }
@@ -99,10 +99,10 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&
   __half *to = b.heads() + (is_query ? head : kHeads + head - p.heads_per_kv) * kDim + lane;
 #pragma unroll
   for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
-  if (is_query || b.rank != kAppender) return;
-  const StepCall &c = b.a.call;
+  if (is_query || b.rank() != kAppender) return;
+  const StepCall &c = b.args().call;
   __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane +
-                  (((size_t)b.layer * p.shape.n_kv_heads + b.cluster) * c.n_ctx + *c.pos) * kDim;
+                  (((size_t)b.layer * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos) * kDim;
 #pragma unroll
   for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
 }
@@ -243,7 +243,7 @@ struct Attending {
 /* The new key and value as a state: its score is the maximum, its weight 1. For one warp. */
 template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kDebug> &b, int state) {
   const States to = warp_states(b);
-  const int n_heads = b.a.plan.heads_per_kv;
+  const int n_heads = b.args().plan.heads_per_kv;
   const __half *key = b.heads() + kHeads * kDim + 4 * b.lane;
   const uint2 k = *(const uint2 *)key, v = *(const uint2 *)(key + kDim);
 #pragma unroll 1
@@ -253,43 +253,46 @@ template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kD
               scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y);
     for (int step = 16; step; step /= 2) s += __shfl_xor_sync(~0u, s, step);
     *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane) = v;
-    if (b.lane == 0) to.weights[state * n_heads + head] = make_float2(s * b.a.scale_log2, 1);
+    if (b.lane == 0) to.weights[state * n_heads + head] = make_float2(s * b.args().scale_log2, 1);
   }
 }
 
 /* All keys of this block. Returns how many states its warps left. */
-template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b, int pos) {
-  const StepPlan &p = b.a.plan;
+template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  const int pos = *b.args().call.pos;
   const int all = (pos + STEP_KEYS - 1) / STEP_KEYS;
-  const int pieces = (all - b.rank + STEP_BLOCKS - 1) / STEP_BLOCKS, pair = b.warp / 2;
-  const int n_states = 2 * min(kPairs, pieces);
-  if (pair < pieces) {
+  const int pieces = (all - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS, pair = b.warp / 2;
+  /* A pair may not wait for a place to be filled twice: a barrier tells its present phase from the last alone. */
+  const int n_pairs = min(kPairs, p.n_slots), n_states = 2 * min(n_pairs, pieces);
+  if (pair < min(n_pairs, pieces)) {
     Attending attending;
     attending.begin();
     RingAt at = b.next;
     at.move(pair, p.n_slots);
 #pragma unroll 1
-    for (int i = pair; i < pieces; i += kPairs) {
-      const int first = (b.rank + i * STEP_BLOCKS) * STEP_KEYS + b.warp % 2 * 16, n = min(16, pos - first);
+    for (int i = pair; i < pieces; i += n_pairs) {
+      b.forget_place();
+      const int first = (b.rank() + i * STEP_BLOCKS) * STEP_KEYS + b.warp % 2 * 16, n = min(16, pos - first);
       const unsigned char *keys = b.take_piece(at) + b.warp % 2 * 16 * 256;
       uint64_t *empty = &b.barriers()->empty[at.slot]; /* of two warps two arrivals each: a team's are four */
       if (n > 0) {
         float s[4], weights[4];
         Attending::score(b.heads(), keys, s, b.lane);
-        attending.weigh(s, weights, n, b.a.scale_log2, b.lane);
-        attending.add(keys + STEP_KEYS * 256, weights, n, b.lane, [&] {
+        attending.weigh(s, weights, n, b.args().scale_log2, forgotten(b.lane));
+        attending.add(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane), [&] {
           __syncwarp();
           if (b.lane < 2) barrier_arrive(empty);
         });
       } else if (b.lane < 2) {
         barrier_arrive(empty);
       }
-      at.move(kPairs, p.n_slots);
+      at.move(n_pairs, p.n_slots);
     }
     attending.store(warp_states(b), b.warp, p.heads_per_kv, b.lane);
   }
   b.next.move(pieces, p.n_slots);
-  if (b.rank != kAppender) return n_states;
+  if (b.rank() != kAppender) return n_states;
   if (b.warp == STEP_WARPS - 1) attend_new(b, n_states);
   return n_states + 1;
 }
@@ -319,7 +322,7 @@ __device__ __forceinline__ void add_states(const States &from, int n, int n_head
 
 /* The block's warps' states as one, to all blocks of the cluster: 8 lanes have the same, one a peer. */
 template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug> &b, int n_states) {
-  const int n_heads = b.a.plan.heads_per_kv, peer = b.lane % 8;
+  const int n_heads = b.args().plan.heads_per_kv, peer = b.lane % 8;
   const States from = warp_states(b), to = block_states(b);
   const uint32_t barrier = peer_address(&b.barriers()->states, peer);
   for (int item = b.thread() / 8; item < n_heads * (kDim / 8); item += STEP_THREADS / 8) {
@@ -329,16 +332,16 @@ template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug>
     add_states(from, n_states, n_heads, head, dim, v, weight);
     const uint4 packed = make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
                                     pack_half2(v[6], v[7]));
-    send_16(peer_address(to.values + (b.rank * n_heads + head) * kDim + dim, peer), packed, barrier);
+    send_16(peer_address(to.values + (b.rank() * n_heads + head) * kDim + dim, peer), packed, barrier);
     if (dim == 0)
-      send_8(peer_address(to.weights + b.rank * n_heads + head, peer),
+      send_8(peer_address(to.weights + b.rank() * n_heads + head, peer),
              make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y)), barrier);
   }
 }
 
 /* The cluster's states as attention's values, float [heads][128] where q, k and v were. */
 template <bool kDebug> __device__ __forceinline__ void merge_states(const Block<kDebug> &b) {
-  const int n_heads = b.a.plan.heads_per_kv;
+  const int n_heads = b.args().plan.heads_per_kv;
   for (int item = b.thread(); item < n_heads * (kDim / 8); item += STEP_THREADS) {
     const int head = item / (kDim / 8), dim = item % (kDim / 8) * 8;
     float v[8];
@@ -352,8 +355,8 @@ template <bool kDebug> __device__ __forceinline__ void merge_states(const Block<
 
 /* From the sums of qkv to attention's values. */
 template <bool kDebug>
-__device__ __forceinline__ void attention(Block<kDebug> &b, const Layer &layer, float inverse, int pos) {
-  const StepPlan &p = b.a.plan;
+__device__ __forceinline__ void attention(Block<kDebug> &b, const Layer &layer, float inverse) {
+  const StepPlan &p = b.args().plan;
   const float *norm = b.warp < p.heads_per_kv ? layer.q_norm : layer.k_norm;
   const bool has_norm = norm && b.warp <= p.heads_per_kv;
   float weight[4] = {1, 1, 1, 1};
@@ -362,19 +365,21 @@ __device__ __forceinline__ void attention(Block<kDebug> &b, const Layer &layer, 
     if (has_norm) weight[i] = __ldg(norm + b.lane + 32 * i);
   send_projections(b, inverse, layer.bias);
   b.mark(STEP_MARK_QKV_SENT);
-  b.wait(&b.barriers()->projections, b.states_parity, STEP_AT_PROJECTIONS);
+  b.wait(&b.barriers()->projections, b.layer & 1, STEP_AT_PROJECTIONS);
   if (b.thread() == 0) barrier_expect(&b.barriers()->projections, projection_bytes(p));
   b.mark(STEP_MARK_PROJECTIONS);
   make_head(b, weight, has_norm);
   b.sync();
   b.mark(STEP_MARK_HEADS);
-  const int n_states = attend(b, pos);
+  b.forget_place();
+  const int n_states = attend(b);
+  b.forget_place();
   b.mark_waited(STEP_WAITED_KEYS);
   b.sync();
   b.mark(STEP_MARK_KEYS);
   send_states(b, n_states);
   b.mark(STEP_MARK_STATES_SENT);
-  b.wait(&b.barriers()->states, b.states_parity, STEP_AT_STATES);
+  b.wait(&b.barriers()->states, b.layer & 1, STEP_AT_STATES);
   if (b.thread() == 0) barrier_expect(&b.barriers()->states, states_bytes(p));
   b.mark(STEP_MARK_STATES);
   merge_states(b);

@@ -34,6 +34,7 @@ struct Args {
   int in_flight;                               /* pieces */
   float *partials;                             /* step_sums.cuh */
   unsigned *launches;                          /* before this one */
+  unsigned n_launches;                         /* that number, in shared memory */
   StepDebug debug;
 };
 
@@ -52,44 +53,59 @@ struct RingAt {
   }
 };
 
+/* Tells where a thread waits, and ends the kernel. */
+static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, int layer, int place,
+                                              int pieces, int parity) {
+  h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
+  h->place = place, h->pieces = pieces, h->parity = parity;
+  __threadfence_system();
+  h->hung = 1;
+  __threadfence_system();
+  __trap();
+}
+
 template <bool kDebug> struct Block {
-  const Args &a; /* in shared memory: the compiler would hold what it makes of constant ones in registers */
   unsigned char *ring; /* shared memory begins with it */
   int state_at;        /* what is behind it: step_plan.h, StepShared */
-  int warp, lane, rank, cluster;
-  int layer;
-  RingAt next;                             /* the first piece of the next run */
-  int x_parity, states_parity, sum_parity; /* states: of projections, states and gated alike */
-  long long waited;                        /* kDebug: cycles */
+  int warp, lane;
+  int layer;        /* also the number of phases that a barrier of one a layer had */
+  RingAt next;      /* the first piece of the next run */
+  long long waited; /* kDebug: cycles */
 
-  __device__ __forceinline__ bool has_kv_head() const { return cluster < a.plan.shape.n_kv_heads; }
+  /* Of this block in its cluster, and of the cluster: read anew rather than kept. */
+  __device__ __forceinline__ int rank() const { return cluster_rank(); }
+  __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
+  __device__ __forceinline__ bool has_kv_head() const { return cluster() < args().plan.shape.n_kv_heads; }
   /* Nothing that depends on the thread's place is worth a register from one product to the next. */
   __device__ __forceinline__ void forget_place() {
     state_at = forgotten(state_at);
-    warp = forgotten(warp), lane = forgotten(lane), rank = forgotten(rank), cluster = forgotten(cluster);
+    warp = forgotten(warp), lane = forgotten(lane);
   }
 
+  /* The launch's arguments, in shared memory: what the compiler makes of constant ones it would hold in
+   * registers. */
+  __device__ __forceinline__ const Args &args() const {
+    return *(const Args *)(ring + state_at + STEP_BARRIER_BYTES);
+  }
   __device__ __forceinline__ int thread() const { return 32 * warp + lane; }
   __device__ __forceinline__ unsigned char *state() const { return ring + state_at; }
   __device__ __forceinline__ Barriers *barriers() const { return (Barriers *)state(); }
-  __device__ __forceinline__ float *x() const { return (float *)(state() + a.plan.at.x); }
-  __device__ __forceinline__ float *sums() const { return (float *)(state() + a.plan.at.sums); }
-  __device__ __forceinline__ float *exchange() const { return (float *)(state() + a.plan.at.exchange); }
-  __device__ __forceinline__ __half *heads() const { return (__half *)(state() + a.plan.at.heads); }
-  __device__ __forceinline__ float *squares() const { return (float *)(state() + a.plan.at.small); }
-  __device__ __forceinline__ float2 *rope() const { return (float2 *)(squares() + a.plan.shape.hidden / 32); }
+  __device__ __forceinline__ float *x() const { return (float *)(state() + args().plan.at.x); }
+  __device__ __forceinline__ float *sums() const { return (float *)(state() + args().plan.at.sums); }
+  __device__ __forceinline__ float *exchange() const { return (float *)(state() + args().plan.at.exchange); }
+  __device__ __forceinline__ __half *heads() const { return (__half *)(state() + args().plan.at.heads); }
+  __device__ __forceinline__ float *squares() const { return (float *)(state() + args().plan.at.small); }
+  __device__ __forceinline__ float *residual() const { return (float *)(state() + args().plan.at.residual); }
+  __device__ __forceinline__ float2 *rope() const {
+    return (float2 *)(squares() + args().plan.shape.hidden / 32);
+  }
   __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
 
   /* Ends the kernel where `since` is longer ago than it may be. */
-  __device__ __noinline__ void look_at_clock(long long since, StepPlace place, int pieces, int parity) const {
-    if (clock64() - since < a.debug.patience) return;
-    StepHang *h = a.debug.hang;
-    h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
-    h->place = place, h->pieces = pieces, h->parity = parity;
-    __threadfence_system();
-    h->hung = 1;
-    __threadfence_system();
-    __trap();
+  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int pieces,
+                                                int parity) const {
+    if (clock64() - since < args().debug.patience) return;
+    tell_hang(args().debug.hang, warp, lane, layer, place, pieces, parity);
   }
 
   __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int pieces = 0) const {
@@ -104,12 +120,14 @@ template <bool kDebug> struct Block {
   __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void mark(StepMark what) const {
-    if (kDebug && a.debug.marks && thread() == 0)
-      a.debug.marks[((size_t)blockIdx.x * a.plan.shape.n_layers + layer) * STEP_NUMBERS + what] = clock64();
+    if (kDebug && args().debug.marks && thread() == 0 && layer < args().plan.shape.n_layers)
+      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer) * STEP_NUMBERS + what] =
+          clock64();
   }
   __device__ __forceinline__ void mark_waited(StepMark what) {
-    if (kDebug && a.debug.marks && thread() == 0)
-      a.debug.marks[((size_t)blockIdx.x * a.plan.shape.n_layers + layer) * STEP_NUMBERS + what] = waited;
+    if (kDebug && args().debug.marks && thread() == 0)
+      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer) * STEP_NUMBERS + what] =
+          waited;
     waited = 0;
   }
 
@@ -118,7 +136,7 @@ template <bool kDebug> struct Block {
     long long since = kDebug ? clock64() : 0;
     wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
     if (kDebug) waited += clock64() - since;
-    return ring + (size_t)at.slot * a.plan.slot_bytes;
+    return ring + (size_t)at.slot * args().plan.slot_bytes;
   }
 };
 
@@ -131,28 +149,39 @@ struct Share {
 };
 
 template <bool kDebug> __device__ __forceinline__ Share share_of(const Block<kDebug> &b, int matrix) {
-  const StepPlan &p = b.a.plan;
-  const StepShare &mine = p.shares[b.cluster];
-  const int slice_rows = p.slice / 16, group_of_head = b.cluster * p.heads_per_kv;
+  const StepPlan &p = b.args().plan;
+  const StepShare &mine = p.shares[b.cluster()];
+  const int slice_rows = p.slice / 16, group_of_head = b.cluster() * p.heads_per_kv;
   switch (matrix) {
   case QKV: /* of each head of the cluster one: see tile_row() */
-    return {p.full, QKV, p.heads_per_kv + 2, p.shape.hidden / STEP_GROUP, 0, b.rank, 0, 8};
+    return {p.full, QKV, p.heads_per_kv + 2, p.shape.hidden / STEP_GROUP, 0, b.rank(), 0, 8};
   case GATE_UP: /* of each unit of 16 two */
-    return {
-        p.full, GATE_UP, 2 * mine.n_units, p.shape.hidden / STEP_GROUP, 0, 16 * mine.first_unit + 2 * b.rank,
-        1,      16};
-  case O: return {p.o, O, slice_rows, p.shape.n_heads, group_of_head, b.rank * slice_rows, 0, 1};
+    return {p.full,
+            GATE_UP,
+            2 * mine.n_units,
+            p.shape.hidden / STEP_GROUP,
+            0,
+            16 * mine.first_unit + 2 * b.rank(),
+            1,
+            16};
+  case O: return {p.o, O, slice_rows, p.shape.n_heads, group_of_head, b.rank() * slice_rows, 0, 1};
   default:
-    return {mine.down,           DOWN, slice_rows, p.shape.intermediate / STEP_GROUP, mine.first_unit,
-            b.rank * slice_rows, 0,    1};
+    return {mine.down,
+            DOWN,
+            slice_rows,
+            p.shape.intermediate / STEP_GROUP,
+            mine.first_unit,
+            b.rank() * slice_rows,
+            0,
+            1};
   }
 }
 
 /* The head of q, k and v stacked that is the cluster's i-th: its queries, then its key and its value. */
 template <bool kDebug> __device__ __forceinline__ int head_of(const Block<kDebug> &b, int i) {
-  const StepPlan &p = b.a.plan;
-  return i < p.heads_per_kv ? b.cluster * p.heads_per_kv + i
-                            : p.shape.n_heads + (i - p.heads_per_kv) * p.shape.n_kv_heads + b.cluster;
+  const StepPlan &p = b.args().plan;
+  return i < p.heads_per_kv ? b.cluster() * p.heads_per_kv + i
+                            : p.shape.n_heads + (i - p.heads_per_kv) * p.shape.n_kv_heads + b.cluster();
 }
 
 template <bool kDebug>

@@ -31,7 +31,7 @@ __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w
 }
 
 template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b, float inverse) {
-  const StepPlan &p = b.a.plan;
+  const StepPlan &p = b.args().plan;
   const int team = b.warp / STEP_TEAM_WARPS, mate = b.warp % STEP_TEAM_WARPS;
   const int chunks = p.shape.hidden / kHeadChunk, row_bytes = p.shape.hidden * 2;
   uint4 x[kHeadChunks];
@@ -73,8 +73,8 @@ template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b, fl
     if (b.lane == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
     sync_team(team);
     if (mate == 0 && b.lane < rows)
-      b.a.call.logits[row0 + b.lane] = (sums[b.lane] + sums[kHeadRows + b.lane]) +
-                                       (sums[2 * kHeadRows + b.lane] + sums[3 * kHeadRows + b.lane]);
+      b.args().call.logits[row0 + b.lane] = (sums[b.lane] + sums[kHeadRows + b.lane]) +
+                                            (sums[2 * kHeadRows + b.lane] + sums[3 * kHeadRows + b.lane]);
     at.move(STEP_TEAMS, p.n_slots);
   }
 }

@@ -19,9 +19,9 @@ template <bool kDebug> struct Loader {
 
   /* A piece of which each lane copies so many bytes (0: none), multiples of 16. */
   __device__ __forceinline__ void piece(int to_byte, const void *from, int bytes) {
-    const int n_slots = b.a.plan.n_slots;
+    const int n_slots = b.args().plan.n_slots;
     if (n >= n_slots) b.wait(&b.barriers()->empty[to.slot], to.parity ^ 1, STEP_AT_SLOT, n);
-    if (n >= b.a.in_flight) {
+    if (n >= b.args().in_flight) {
       b.wait(&b.barriers()->full[oldest.slot], oldest.parity, STEP_AT_LIMIT, n);
       oldest.move(1, n_slots);
     }
@@ -29,7 +29,7 @@ template <bool kDebug> struct Loader {
     int all = __reduce_add_sync(~0u, bytes);
     if (b.lane == 0) barrier_expect(full, all);
     __syncwarp();
-    if (bytes) copy_bulk(b.ring + (size_t)to.slot * b.a.plan.slot_bytes + to_byte, from, bytes, full);
+    if (bytes) copy_bulk(b.ring + (size_t)to.slot * b.args().plan.slot_bytes + to_byte, from, bytes, full);
     to.move(1, n_slots);
     n++;
   }
@@ -64,22 +64,22 @@ template <bool kDebug> struct Loader {
 
   /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of 32. */
   __device__ __forceinline__ void keys(int pos) {
-    const StepCall &c = b.a.call;
+    const StepCall &c = b.args().call;
     const size_t row = STEP_HEAD_DIM * sizeof(__half);
-    const size_t head = ((size_t)b.layer * b.a.plan.shape.n_kv_heads + b.cluster) * c.n_ctx * row;
+    const size_t head = ((size_t)b.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * row;
     const unsigned char *from = (const unsigned char *)(b.lane == 0 ? c.k : c.v) + head;
-    for (int key = b.rank * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS) {
+    for (int key = b.rank() * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS) {
       const int bytes = min(STEP_KEYS, pos - key) * (int)row;
       piece(b.lane * STEP_KEYS * (int)row, from + key * row, b.lane < 2 ? bytes : 0);
     }
   }
 
   __device__ __forceinline__ void head(int first, int end) {
-    const StepPlan &p = b.a.plan;
+    const StepPlan &p = b.args().plan;
     const int row = p.shape.hidden * 2;
     for (int i = first; i < end; i++) {
       const int rows = min(p.head_rows, p.shape.vocab_size - i * p.head_rows);
-      piece(0, b.a.head + (size_t)i * p.head_rows * row, b.lane == 0 ? rows * row : 0);
+      piece(0, b.args().head + (size_t)i * p.head_rows * row, b.lane == 0 ? rows * row : 0);
     }
   }
 };
@@ -91,11 +91,11 @@ __device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
 
 template <bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
   static_assert(sizeof(Matrix) == 24 && sizeof(Layer) % 8 == 0, "lanes read a layer as pointers");
-  const StepPlan &p = b.a.plan;
-  const int pos = *b.a.call.pos;
+  const StepPlan &p = b.args().plan;
+  const int pos = *b.args().call.pos;
   Loader<kDebug> loader(b);
   auto pointers_of = [&](int layer) {
-    return __ldg((const unsigned long long *)(b.a.layers + layer) + min(b.lane, 3 * MATRICES - 1));
+    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane, 3 * MATRICES - 1));
   };
   unsigned long long now = pointers_of(0);
   for (b.layer = 0; b.layer < p.shape.n_layers; b.layer++) {

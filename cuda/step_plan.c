@@ -9,7 +9,7 @@
 enum {
   UNIT_BYTES = 1024 + 32 + 8, /* tiles, scales and zeros of one tile row by one group */
   ZEROS_SLACK = 24,           /* zeros begin at a multiple of 8 bytes, copies at one of 16, at both ends */
-  LEAST_SLOTS = STEP_TEAMS,   /* or a team waits for a place that it would have to leave first */
+  LEAST_SLOTS = STEP_TEAMS,   /* or a team waits for a place to be filled twice */
 };
 
 static int ceil_div(int a, int b) {
@@ -95,7 +95,8 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   at->attention = at->exchange + projections;
   at->heads = at->exchange + align_up(larger(projections + attention, largest_share * STEP_GROUP * 4), 16);
   at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
-  at->total = align_up(at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4, 128);
+  at->residual = at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
+  at->total = align_up(at->residual + plan->slice * 4, 128);
 }
 
 static Status refuse_shape(const StepShape *s, Error *err) {

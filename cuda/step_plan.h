@@ -80,6 +80,7 @@ typedef struct {
   int attention; /* within it: half [8][heads of KV head][128], then float2 {maximum, sum} [8][heads] */
   int heads;     /* half [8][128] queries, [2][128] the new key and value */
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] the head's sums */
+  int residual;  /* float [slice]: this block's columns of the residual stream */
   int total;
 } StepShared;
 

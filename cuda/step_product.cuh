@@ -123,10 +123,10 @@ __device__ __forceinline__ void product_of_span(Block<kDebug> &b, const Share &s
   const int k = mate % cut.k_warps, row0 = mate / cut.k_warps, at_once = STEP_TEAM_WARPS / cut.k_warps;
   const int first = min(k * cut.span, n - 1), mine = min(cut.span, n - k * cut.span);
   Inputs<kSpan> in;
-  take_inputs<kSpan>(in, from, g0 + first, mine, b.state() + b.a.plan.at.planes + b.warp * 512, lane);
+  take_inputs<kSpan>(in, from, g0 + first, mine, b.state() + b.args().plan.at.planes + b.warp * 512, lane);
 
   /* In a piece: the tiles of this lane's first group, and the scale and zero of the lane's own. */
-  const int own = first + max(min(lane % 4, mine - 1), 0), n_slots = b.a.plan.n_slots;
+  const int own = first + max(min(lane % 4, mine - 1), 0), n_slots = b.args().plan.n_slots;
   const int scales_at = cut.rows * n * 1024 + own * 32 + lane / 4 * 4;
   const int zeros_at = cut.rows * n * (1024 + 32) + (zeros_are_odd(share, g0) ? 8 : 0) + own * 8 + lane / 4;
   float *to = b.sums() + (part * cut.k_warps + k) * stride + lane / 4 + lane % 4 * 8;
@@ -148,7 +148,7 @@ __device__ __forceinline__ void product_of_span(Block<kDebug> &b, const Share &s
     if (lane == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
     at.move(STEP_TEAMS, n_slots);
   }
-  b.next.move(pieces, b.a.plan.n_slots);
+  b.next.move(pieces, b.args().plan.n_slots);
 }
 
 /* The whole share, by all warps that multiply; then all of them may read the sums. */

@@ -33,15 +33,15 @@ struct Sum {
   uint32_t tag; /* the bit that they carry */
 };
 
-template <bool kDebug>
-__device__ __forceinline__ Sum sum_of(const Block<kDebug> &b, int matrix, int layer, unsigned launches) {
-  const StepShape &s = b.a.plan.shape;
+template <bool kDebug> __device__ __forceinline__ Sum sum_of(const Block<kDebug> &b, int matrix, int layer) {
+  const StepShape &s = b.args().plan.shape;
+  const unsigned launches = b.args().n_launches;
   if (matrix == O) {
     const unsigned use = launches * s.n_layers + layer;
-    return {b.a.partials, s.n_kv_heads, (use + 1) & 1};
+    return {b.args().partials, s.n_kv_heads, (use + 1) & 1};
   }
   const unsigned turn = layer % 2, uses = (s.n_layers + 1 - turn) / 2, use = launches * uses + layer / 2;
-  return {b.a.partials + (size_t)(s.n_kv_heads + turn * s.n_clusters) * s.hidden, s.n_clusters,
+  return {b.args().partials + (size_t)(s.n_kv_heads + turn * s.n_clusters) * s.hidden, s.n_clusters,
           (use + 1) & 1};
 }
 
@@ -57,9 +57,9 @@ __device__ __forceinline__ bool all_tagged(const ulonglong2 &v, uint32_t tag) {
 /* Stores this cluster's part of the sum, once the product's sums are there: four rows a thread. */
 template <bool kDebug>
 __device__ __forceinline__ void give_sum(const Block<kDebug> &b, const Sum &sum, const StepCut &cut) {
-  const StepPlan &p = b.a.plan;
+  const StepPlan &p = b.args().plan;
   const int warps = cut.parts * cut.k_warps, stride = p.stride_slice;
-  float *to = sum.values + (size_t)b.cluster * p.shape.hidden + b.rank * p.slice;
+  float *to = sum.values + (size_t)b.cluster() * p.shape.hidden + b.rank() * p.slice;
   for (int i = b.thread(); i < p.slice / 4; i += STEP_THREADS) {
     float4 v = ((const float4 *)b.sums())[i];
     for (int k = 1; k < warps; k++) {
@@ -74,15 +74,15 @@ __device__ __forceinline__ void give_sum(const Block<kDebug> &b, const Sum &sum,
 }
 
 /* The looking warp: for each sum of the step, waits until samples from every cluster are there. */
-template <bool kDebug> __device__ __forceinline__ void look_for_sums(Block<kDebug> &b, unsigned launches) {
-  const StepPlan &p = b.a.plan;
+template <bool kDebug> __device__ __forceinline__ void look_for_sums(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
   for (int n = 0; n < 2 * p.shape.n_layers; n++) {
     b.layer = n / 2;
-    const Sum sum = sum_of(b, n % 2 ? DOWN : O, b.layer, launches);
+    const Sum sum = sum_of(b, n % 2 ? DOWN : O, b.layer);
     if (n > 0) b.wait(&b.barriers()->taken, (n - 1) & 1, STEP_AT_TAKEN, n);
     const int quads = p.slice / 4, samples = min(32 / sum.givers, quads);
     const int sample = min(b.lane / sum.givers, samples - 1);
-    const float *at = sum.values + (size_t)(b.lane % sum.givers) * p.shape.hidden + b.rank * p.slice +
+    const float *at = sum.values + (size_t)(b.lane % sum.givers) * p.shape.hidden + b.rank() * p.slice +
                       ((sample + 1) * quads / samples - 1) * 4;
     const long long since = kDebug ? clock64() : 0;
     while (!__all_sync(~0u, all_tagged(load_relaxed_16(at), sum.tag)))
@@ -96,7 +96,7 @@ template <bool kDebug> __device__ __forceinline__ void look_for_sums(Block<kDebu
 template <bool kDebug>
 __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum, int column) {
   constexpr int kMost = STEP_MAX_CLUSTERS / 4;
-  const int s = b.lane % 4, hidden = b.a.plan.shape.hidden;
+  const int s = b.lane % 4, hidden = b.args().plan.shape.hidden;
   const float *from = sum.values + (size_t)s * hidden + column - s;
   ulonglong2 v[kMost];
   bool there;
@@ -147,32 +147,33 @@ __device__ __forceinline__ int x_bytes(const StepPlan &p) {
 /* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and sends
  * x = residual * norm of this block's columns to the cluster's blocks, if anybody there wants it. */
 template <bool kDebug>
-__device__ __forceinline__ void add_and_send(Block<kDebug> &b, float (&residual)[kChunks], int matrix,
-                                             int layer, unsigned launches, const float *norm, bool send) {
-  const StepPlan &p = b.a.plan;
+__device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int layer, const float *norm,
+                                             bool send) {
+  const StepPlan &p = b.args().plan;
   const int chunks = p.slice / kChunk;
   float weight[kChunks];
 #pragma unroll
   for (int i = 0; i < kChunks; i++) {
     const int chunk = b.warp + i * STEP_WARPS;
-    weight[i] = chunk < chunks ? __ldg(norm + b.rank * p.slice + chunk * kChunk + b.lane) : 0;
+    weight[i] = chunk < chunks ? __ldg(norm + b.rank() * p.slice + chunk * kChunk + b.lane) : 0;
   }
   Sum sum = {};
   if (layer >= 0) {
-    sum = sum_of(b, matrix, layer, launches);
-    b.wait(&b.barriers()->sum, b.sum_parity, STEP_AT_SUM);
-    b.sum_parity ^= 1;
+    sum = sum_of(b, matrix, layer);
+    b.wait(&b.barriers()->sum, matrix == DOWN, STEP_AT_SUM); /* O and DOWN by turns */
   }
   b.mark(matrix == O ? STEP_MARK_SUM_O : STEP_MARK_SUM);
 #pragma unroll
   for (int i = 0; i < kChunks; i++) {
-    const int chunk = b.warp + i * STEP_WARPS, column = b.rank * p.slice + chunk * kChunk + b.lane;
+    const int chunk = b.warp + i * STEP_WARPS, column = b.rank() * p.slice + chunk * kChunk + b.lane;
     if (chunk >= chunks) continue;
-    residual[i] = layer < 0 ? embedded(b.a, column) : residual[i] + take_sum(b, sum, column);
+    float *kept = b.residual() + chunk * kChunk + b.lane;
+    const float residual = layer < 0 ? embedded(b.args(), column) : *kept + take_sum(b, sum, column);
+    *kept = residual;
     if (!send) continue;
-    float squares = residual[i] * residual[i];
+    float squares = residual * residual;
     for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-    const float x = residual[i] * weight[i];
+    const float x = residual * weight[i];
     const int quad = b.lane % 8;
     uint4 v;
     v.x = __float_as_uint(__shfl_sync(~0u, x, 4 * quad));
@@ -184,7 +185,7 @@ __device__ __forceinline__ void add_and_send(Block<kDebug> &b, float (&residual)
     for (int peer = b.lane / 8; peer < STEP_BLOCKS; peer += 4)
       send_16(peer_address(to, peer), v, peer_address(&b.barriers()->x, peer));
     if (b.lane < STEP_BLOCKS)
-      send_4(peer_address(b.squares() + b.rank * chunks + chunk, b.lane), __float_as_uint(squares),
+      send_4(peer_address(b.squares() + b.rank() * chunks + chunk, b.lane), __float_as_uint(squares),
              peer_address(&b.barriers()->x, b.lane));
   }
   if (layer >= 0) {
@@ -194,16 +195,15 @@ __device__ __forceinline__ void add_and_send(Block<kDebug> &b, float (&residual)
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 
-/* Waits for x, and returns what it is to be multiplied by: 1 / rms. */
-template <bool kDebug> __device__ __forceinline__ float wait_for_x(Block<kDebug> &b) {
-  const StepPlan &p = b.a.plan;
-  b.wait(&b.barriers()->x, b.x_parity, STEP_AT_X);
-  b.x_parity ^= 1;
+/* Waits for the n-th x of this block, and returns what it is to be multiplied by: 1 / rms. */
+template <bool kDebug> __device__ __forceinline__ float wait_for_x(Block<kDebug> &b, int n) {
+  const StepPlan &p = b.args().plan;
+  b.wait(&b.barriers()->x, n & 1, STEP_AT_X);
   if (b.thread() == 0) barrier_expect(&b.barriers()->x, x_bytes(p));
   float squares = 0;
   for (int i = b.lane; i < p.shape.hidden / kChunk; i += 32) squares += b.squares()[i];
   for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-  return rsqrtf(squares / p.shape.hidden + b.a.norm_eps);
+  return rsqrtf(squares / p.shape.hidden + b.args().norm_eps);
 }
 
 /* Four neighbouring rows of a product, added up over the warps along k, the same in each of eight lanes. */
@@ -230,8 +230,8 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
 /* Gives the cluster's blocks this block's features of the gated product: 8 lanes have the same four, one a
  * peer. */
 template <bool kDebug> __device__ __forceinline__ void send_gated(Block<kDebug> &b, float inverse) {
-  const StepPlan &p = b.a.plan;
-  const StepShare &mine = p.shares[b.cluster];
+  const StepPlan &p = b.args().plan;
+  const StepShare &mine = p.shares[b.cluster()];
   const int warps = p.full.parts * p.full.k_warps, peer = b.lane % 8, quads = 4 * mine.n_units;
   for (int item = b.thread() / 8; item < quads; item += STEP_THREADS / 8) {
     const int row = item / 2 * 16 + item % 2 * 4;
@@ -242,7 +242,7 @@ template <bool kDebug> __device__ __forceinline__ void send_gated(Block<kDebug> 
     };
     v.x = gated(gate.x, up.x), v.y = gated(gate.y, up.y), v.z = gated(gate.z, up.z),
     v.w = gated(gate.w, up.w);
-    const float *to = b.exchange() + item / 4 * STEP_GROUP + b.rank * 16 + item % 4 * 4;
+    const float *to = b.exchange() + item / 4 * STEP_GROUP + b.rank() * 16 + item % 4 * 4;
     send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers()->gated, peer));
   }
 }

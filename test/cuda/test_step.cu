@@ -403,10 +403,14 @@ int main(int argc, char **argv) {
       {"Qwen3-0.6B, three layers", 1024, 3072, 3, 16, 8, 5001, 15, false, true, 0},
       {"Qwen3-4B, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0},
   };
-  for (const Case &c : small)
-    if (c.clusters <= clusters)
-      run_case(c, few ? std::vector<int>{0, 70} : std::vector<int>{0, 1, 31, 32, 255, 256, 700},
-               few ? 80 : 1024, shared);
+  for (const Case &c : small) {
+    if (c.clusters > clusters) continue;
+    /* 2,100: more keys than pieces for every warp, and a last piece of 20. */
+    const std::vector<int> positions = few && &c == &small[2] ? std::vector<int>{0, 2100}
+                                       : few                  ? std::vector<int>{0, 70}
+                                             : std::vector<int>{0, 1, 31, 32, 255, 256, 700, 2100};
+    run_case(c, positions, positions.back() + 12, shared);
+  }
   if (!few)
     for (const Case &c : large)
       if (c.clusters <= clusters) run_case(c, {0, 300, 1500}, 2048, shared);
