@@ -36,6 +36,15 @@ def test_every_flag_and_command_is_in_it(auk, page):
             assert f"\n{line.strip()}\n" in text
 
 
+def test_every_variable_that_is_read_is_in_it(root, page):
+    text = page.read_text().split("\n.SH ENVIRONMENT\n")[1].split("\n.SH ")[0]
+    sources = "\n".join(path.read_text() for path in (root / "src").rglob("*.c"))
+    read = set(re.findall(r'getenv\("(\w+)"\)', sources))
+    assert "AUK_MODEL" in read
+    assert {name for name in read if not re.search(rf"\b{name}\b", text)} == {"HOME"}  # ~ stands for it
+    assert "editrc" in page.read_text()
+
+
 def test_sections(page):
     titles = re.findall(r"^\.SH (.*)", page.read_text(), re.MULTILINE)
     assert titles == ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "FLAGS OF SEVERAL COMMANDS", "EXIT STATUS",

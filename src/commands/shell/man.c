@@ -229,12 +229,13 @@ static const Entry variables[] = {
      "~/.cache/huggingface/hub. "
      "$XDG_CACHE_HOME is also where --cache keeps its files."},
     {"XDG_STATE_HOME", "Where a chat keeps what was entered, else ~/.local/state."},
-    {"VISUAL, EDITOR", "What /edit of a chat opens; vi where neither is set."},
+    {"VISUAL, EDITOR, TMPDIR",
+     "What /edit of a chat opens, vi where neither is set; its file is in $TMPDIR, else in /tmp."},
     {"NO_COLOR, TERM", "Where NO_COLOR is set, or TERM is dumb, nothing is dim or coloured on a terminal; a "
                        "dumb one is shown no progress."},
-    {"OMP_WAIT_POLICY",
-     "\"passive\" keeps threads from waiting for each other on a machine that is busy with other "
-     "things."},
+    {"OMP_WAIT_POLICY, GOMP_SPINCOUNT",
+     "How threads wait for each other. Where neither is set they spin for some ten microseconds and sleep "
+     "then, so that a machine which is busy with other things gives what it has."},
 };
 
 static const Entry files[] = {
@@ -247,6 +248,7 @@ static const Entry files[] = {
      "Checkpoints that were downloaded by name, for example by: hf download NAME"},
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
     {"~/.local/state/auk/history", "What was entered in chats."},
+    {"~/.editrc", "The keys of a chat's line, as editrc(5) has them."},
 };
 
 static const char examples[] = "auk -m MODEL -p \"Why is the sky blue?\"\n"
