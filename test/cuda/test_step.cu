@@ -27,6 +27,7 @@ struct Case {
 };
 
 static int passed, failed;
+static bool few; /* `test_step few`: where the kernel is emulated, which tells by itself what hangs */
 
 static void expect(bool good, const char *name, const char *what, double number) {
   if (!good) printf("FAILED %s: %s: %.3g\n", name, what, number);
@@ -53,6 +54,18 @@ template <class T> static T *to_device(const std::vector<T> &from) {
   return to;
 }
 
+/* work(0) .. work(n - 1), each by itself, by several threads where there is much to do. */
+template <class Work> static void in_threads(int n, Work work) {
+  const int n_threads = few ? 1 : 16;
+  auto share = [&](int t) {
+    for (int i = t * n / n_threads; i < (t + 1) * n / n_threads; i++) work(i);
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < n_threads; t++) threads.emplace_back(share, t);
+  share(0);
+  for (std::thread &t : threads) t.join();
+}
+
 /* w[o][i] of an AWQ layer. Nibble i of a word holds column [0,2,4,6,1,3,5,7][i]. */
 static std::vector<float> dequantised(const Stored &s) {
   const int words = s.n_out / 8, order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -60,15 +73,16 @@ static std::vector<float> dequantised(const Stored &s) {
   auto z = to_host<uint32_t>(s.zeros, (size_t)(s.n_in / s.group) * words);
   auto scales = to_host<__half>(s.scales, (size_t)(s.n_in / s.group) * s.n_out);
   std::vector<float> w((size_t)s.n_out * s.n_in);
-  for (int i = 0; i < s.n_in; i++)
-    for (int c = 0; c < words; c++)
-      for (int n = 0; n < 8; n++) {
+  in_threads(words, [&](int c) {
+    for (int n = 0; n < 8; n++)
+      for (int i = 0; i < s.n_in; i++) {
         const int o = 8 * c + order[n], group = i / s.group;
         const int weight = q[(size_t)i * words + c] >> 4 * n & 15,
                   zero = z[(size_t)group * words + c] >> 4 * n & 15;
         w[(size_t)o * s.n_in + i] =
             (float)(weight - zero) * __half2float(scales[(size_t)group * s.n_out + o]);
       }
+  });
   return w;
 }
 
@@ -77,18 +91,11 @@ struct HostLinear {
   std::vector<float> w, bias;
   Row times(const Row &x) const {
     Row y(n_out);
-    const int n_threads = n_out < 2000 ? 1 : 16;
-    auto rows = [&](int t) {
-      for (int o = t * n_out / n_threads; o < (t + 1) * n_out / n_threads; o++) {
-        double sum = bias.empty() ? 0 : bias[o];
-        for (int i = 0; i < n_in; i++) sum += (double)w[(size_t)o * n_in + i] * x[i];
-        y[o] = sum;
-      }
-    };
-    std::vector<std::thread> threads;
-    for (int t = 1; t < n_threads; t++) threads.emplace_back(rows, t);
-    rows(0);
-    for (std::thread &t : threads) t.join();
+    in_threads(n_out, [&](int o) {
+      double sum = bias.empty() ? 0 : bias[o];
+      for (int i = 0; i < n_in; i++) sum += (double)w[(size_t)o * n_in + i] * x[i];
+      y[o] = sum;
+    });
     return y;
   }
 };
@@ -323,8 +330,6 @@ static void finish(const StepHang *hang, const char *name) {
 }
 
 static StepHang *hang;
-static bool few; /* `test_step few`: where the kernel is emulated, which tells by itself what hangs */
-
 static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   const Case &c = f.c;
   std::vector<float2> turns;
