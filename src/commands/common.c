@@ -4,6 +4,7 @@
 #include "commands/common.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,16 @@ int command_finish(Status status, const Error *err) {
   bool told = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
   if (told && err->text[0]) fprintf(stderr, "auk: %s\n", err->text);
   return (int)status;
+}
+
+void print_note(const char *format, ...) {
+  Error given, clean;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(given.text, sizeof given.text, format, args);
+  va_end(args);
+  error_set(&clean, STATUS_OK, "%s", given.text);
+  fprintf(stderr, "auk: %s\n", clean.text);
 }
 
 /* --- signals */

@@ -1,5 +1,5 @@
-/* common.h - what commands share: how they end, signals that end them, seeds, what terminals are sent, names
- * of files. */
+/* common.h - what commands share: how they end, notes, signals that end them, seeds, what terminals are sent,
+ * names of files. */
 #ifndef AUK_COMMANDS_COMMON_H
 #define AUK_COMMANDS_COMMON_H
 
@@ -12,6 +12,10 @@
 /* Ends a command: prints "auk: MESSAGE" to standard error where there is a message and `status` is a failure
  * that is told (a closed pipe and an interruption are not), and returns the exit status. */
 int command_finish(Status status, const Error *err);
+
+/* Prints "auk: ..." to standard error as one line without control characters: for what has names of files in
+ * it. */
+void print_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A seed nobody gave: below 2^53, which every reader of JSON keeps exactly. */
 Status random_seed(uint64_t *seed, Error *err);

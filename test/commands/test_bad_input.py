@@ -66,6 +66,19 @@ def test_control_bytes_do_not_reach_the_terminal(run):
     refused(run("-m", "a\x1b[2Jb\nc", "-p", "Hi"), MODEL, "a?[2Jb?c")
 
 
+def test_nor_do_those_of_names_in_what_is_said_of_success(run, stories, tmp_path):
+    name = tmp_path / "a\x1b[2Jb\nc"
+    said = run("pack", "-m", stories, "-o", name, "-v").stderr
+    assert said.count(b"auk: ") == said.count(b"\n") == 2 and said.count(b"a?[2Jb?c") == 2
+    said = run("cache", "--cache-dir", name, "--clear").stderr
+    assert said.endswith(b"a?[2Jb?c: cannot list: Not a directory\n")
+    name.unlink()
+    assert run("cache", "--cache-dir", name).stderr.endswith(b"a?[2Jb?c: 0 bytes\n")
+    assert run("cache", "--cache-dir", name, "--clear").stderr.endswith(b"a?[2Jb?c: 0 files removed\n")
+    name.write_bytes(b"\xff\n")
+    assert b"a?[2Jb?c:1: " in run("-m", stories, "--raw", "-n", 1, "--map", name).stderr
+
+
 @pytest.mark.parametrize("command", [["run", "-p", "Hi"], ["eval", "--ids-file", "/dev/null"], ["bench"]])
 class TestModels:
     """Every command that opens a model."""

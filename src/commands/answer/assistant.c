@@ -166,9 +166,8 @@ static Status open_chat(Assistant *a, Error *err) {
   }
   const char *missing = a->chat ? chat_missing_control(a->chat, a->tokenizer) : NULL;
   if (missing)
-    fprintf(stderr,
-            "auk: --chat-template %s: this model's vocabulary has no %s, which it reads as ordinary text\n",
-            flags->chat_template, missing);
+    print_note("--chat-template %s: this model's vocabulary has no %s, which it reads as ordinary text",
+               flags->chat_template, missing);
   if (flags->think && !a->thinking.open)
     fprintf(stderr, "auk: --think: the chat template of this model knows no thinking\n");
   return read_system(a, err);

@@ -89,7 +89,7 @@ static Status list(const char *directory, const PrefixList *files, Groups *group
   if (groups->count)
     TRY(buffer_printf(out, err, "%10s  %10s  %-16s  MODEL\n", "TOKENS", "SIZE", "LAST USED"));
   for (size_t i = 0; i < groups->count; i++) TRY(put_group(out, &groups->items[i], err));
-  fprintf(stderr, "auk: %s: %s\n", directory, size_text(files->bytes).text);
+  print_note("%s: %s", directory, size_text(files->bytes).text);
   return output_write(out->data, out->size, err);
 }
 
@@ -100,7 +100,7 @@ static Status clear(const char *directory, Error *err) {
   TRY(prefix_directory_list(directory, &left, err));
   size_t n_left = left.count;
   prefix_list_release(&left);
-  fprintf(stderr, "auk: %s: %d files removed\n", directory, n_removed);
+  print_note("%s: %d files removed", directory, n_removed);
   if (n_left == 0) return STATUS_OK;
   return error_set(err, STATUS_FAILED,
                    "%s: %zu files are left: another auk is busy there, or they cannot be removed", directory,

@@ -190,27 +190,24 @@ static Status start(Map *map, Error *err) {
   return STATUS_OK;
 }
 
-/* Before what is said of one record. */
-static void name_record(Map *map) {
+static void say_of_record(Map *map, const char *what) {
   clear_progress(map);
-  fprintf(stderr, "auk: %s:%zu: ", map->reader.name, map->record.line);
+  print_note("%s:%zu: %s", map->reader.name, map->record.line, what);
 }
 
 /* What a reader of the result could not see. */
 static void say_what_is_missing(Map *map) {
   const AnswerResult *result = &map->mapping.result;
-  if (result->in_thought) {
-    name_record(map);
-    fprintf(stderr, "the end came within the thought (%s), there is no answer\n",
-            finish_name(result->reason));
-  } else if (result->reason == FINISH_CONTEXT) {
-    name_record(map);
-    fprintf(stderr, "the answer is cut: the context of %d tokens is full\n",
-            map->mapping.assistant->session_options.n_ctx);
-  } else if (result->reason == FINISH_REPETITION) {
-    name_record(map);
-    fprintf(stderr, "the answer is cut: it goes in circles (-n N lets it)\n");
-  }
+  char what[128] = "";
+  if (result->in_thought)
+    snprintf(what, sizeof what, "the end came within the thought (%s), there is no answer",
+             finish_name(result->reason));
+  else if (result->reason == FINISH_CONTEXT)
+    snprintf(what, sizeof what, "the answer is cut: the context of %d tokens is full",
+             map->mapping.assistant->session_options.n_ctx);
+  else if (result->reason == FINISH_REPETITION)
+    snprintf(what, sizeof what, "the answer is cut: it goes in circles (-n N lets it)");
+  if (*what) say_of_record(map, what);
 }
 
 static Status answer_record(Map *map, Error *err) {
@@ -218,8 +215,7 @@ static Status answer_record(Map *map, Error *err) {
   TRY(start(map, err));
   Status status = map_answer(&map->mapping, record, &map->line, err);
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
-    name_record(map);
-    fprintf(stderr, "%s\n", err->text);
+    say_of_record(map, err->text);
     const Error error = *err;
     map->n_errors++;
     status = map_error(&map->mapping, record, &error, &map->line, err);

@@ -4,7 +4,6 @@
  * The file appears whole or not at all. What its header cannot hold and this program would not guess is
  * said on standard error. */
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/output.h"
@@ -53,14 +52,12 @@ static void tell_what_is_lost(const Model *model, const char *output) {
   Model *packed = NULL;
   Error err = {{0}};
   if (model_open(output, NULL, &packed, &err) != STATUS_OK) {
-    fprintf(stderr, "auk: %s is written, but cannot be opened where it lies: %s\n", output, err.text);
+    print_note("%s is written, but cannot be opened where it lies: %s", output, err.text);
   } else if (packed->config.rope.theta != model->config.rope.theta ||
              packed->config.norm_eps != model->config.norm_eps) {
-    fprintf(stderr,
-            "auk: %s does not hold rope_theta and epsilon: put config.json beside it, or run it with "
-            "--rope-theta %s "
-            "--norm-eps %s\n",
-            output, decimal(model->config.rope.theta).text, decimal(model->config.norm_eps).text);
+    print_note("%s does not hold rope_theta and epsilon: put config.json beside it, or run it with "
+               "--rope-theta %s --norm-eps %s",
+               output, decimal(model->config.rope.theta).text, decimal(model->config.norm_eps).text);
   }
   model_close(packed);
 }
@@ -75,9 +72,9 @@ static Status run(const Options *options, Model **model, Error *err) {
   if (regular) tell_what_is_lost(*model, options->output);
   if (!options->verbose && !progress_is_terminal()) return STATUS_OK;
   if (regular)
-    fprintf(stderr, "auk: %s is written: %jd bytes\n", options->output, (intmax_t)info.st_size);
+    print_note("%s is written: %jd bytes", options->output, (intmax_t)info.st_size);
   else
-    fprintf(stderr, "auk: %s is written\n", options->output);
+    print_note("%s is written", options->output);
   return STATUS_OK;
 }
 
