@@ -283,7 +283,10 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   a.norm_eps = m->norm_eps;
   a.scale_log2 = m->attention_scale * 1.44269504f;
   const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / plan.slot_bytes;
-  a.in_flight = pieces < 1 ? 1 : pieces > plan.n_slots ? plan.n_slots : pieces;
+  /* Loads end in any order. A team waits for the piece four behind its last one, and a barrier tells its
+   * present phase from the one before alone: so what was in that place must have been loaded by then. */
+  const int most = plan.n_slots - STEP_TEAMS;
+  a.in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
   *out = s;
   return STATUS_OK;
 }

@@ -263,9 +263,8 @@ template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   const int pos = *b.args().call.pos;
   const int all = (pos + STEP_KEYS - 1) / STEP_KEYS;
   const int pieces = (all - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS, pair = b.warp / 2;
-  /* A pair may not wait for a place to be filled twice: a barrier tells its present phase from the last
-   * alone. */
-  const int n_pairs = min(kPairs, p.n_slots), n_states = 2 * min(n_pairs, pieces);
+  /* As of teams, step_open(): the piece that was in its place before has been loaded when a pair waits. */
+  const int n_pairs = min(kPairs, p.n_slots - b.args().in_flight), n_states = 2 * min(n_pairs, pieces);
   if (pair < min(n_pairs, pieces)) {
     Attending attending;
     attending.begin();

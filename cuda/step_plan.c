@@ -7,9 +7,9 @@
 #include <string.h>
 
 enum {
-  UNIT_BYTES = 1024 + 32 + 8, /* tiles, scales and zeros of one tile row by one group */
-  ZEROS_SLACK = 24,           /* zeros begin at a multiple of 8 bytes, copies at one of 16, at both ends */
-  LEAST_SLOTS = STEP_TEAMS,   /* or a team waits for a place to be filled twice */
+  UNIT_BYTES = 1024 + 32 + 8,   /* tiles, scales and zeros of one tile row by one group */
+  ZEROS_SLACK = 24,             /* zeros begin at a multiple of 8 bytes, copies at one of 16, at both ends */
+  LEAST_SLOTS = STEP_TEAMS + 1, /* step_open(): of what is under way */
 };
 
 static int ceil_div(int a, int b) {

@@ -24,7 +24,9 @@
 
 namespace step {
 
-constexpr int kChunk = 32, kChunks = STEP_MAX_HIDDEN / STEP_BLOCKS / kChunk / STEP_WARPS;
+constexpr int kChunk = 32;
+constexpr int kChunks =
+    (STEP_MAX_HIDDEN / STEP_BLOCKS / kChunk + STEP_WARPS - 1) / STEP_WARPS; /* of a warp */
 
 /* The values of one sum: of matrix O or DOWN in a layer. */
 struct Sum {
@@ -85,8 +87,11 @@ template <bool kDebug> __device__ __forceinline__ void look_for_sums(Block<kDebu
     const float *at = sum.values + (size_t)(b.lane % sum.givers) * p.shape.hidden + b.rank() * p.slice +
                       ((sample + 1) * quads / samples - 1) * 4;
     const long long since = kDebug ? clock64() : 0;
-    while (!__all_sync(~0u, all_tagged(load_relaxed_16(at), sum.tag)))
-      if (kDebug) b.look_at_clock(since, STEP_AT_OTHERS, n, (int)sum.tag);
+    bool there = false; /* a lane reads until its sample is there, and not again */
+    do {
+      there = there || all_tagged(load_relaxed_16(at), sum.tag);
+      if (kDebug && !there) b.look_at_clock(since, STEP_AT_OTHERS, n, (int)sum.tag);
+    } while (!__all_sync(~0u, there));
     if (b.lane == 0) barrier_arrive(&b.barriers()->sum);
   }
 }
@@ -101,13 +106,14 @@ __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum
   ulonglong2 v[kMost];
   bool there;
   const long long since = kDebug ? clock64() : 0;
+#pragma unroll
+  for (int i = 0; i < kMost; i++) v[i].x = v[i].y = sum.tag ? 0 : ~0ull; /* none is there */
   do {
     there = true;
 #pragma unroll
-    for (int i = 0; i < kMost; i++) {
-      v[i].x = v[i].y = 0;
-      if (s + 4 * i < sum.givers) v[i] = load_relaxed_16(from + (size_t)(4 * i) * hidden);
-    }
+    for (int i = 0; i < kMost; i++)
+      if (s + 4 * i < sum.givers && !all_tagged(v[i], sum.tag))
+        v[i] = load_relaxed_16(from + (size_t)(4 * i) * hidden);
 #pragma unroll
     for (int i = 0; i < kMost; i++)
       if (s + 4 * i < sum.givers) there = there && all_tagged(v[i], sum.tag);

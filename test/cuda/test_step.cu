@@ -396,8 +396,10 @@ int main(int argc, char **argv) {
   const Case small[] = {
       {"two clusters", 512, 512, 2, 4, 2, 101, 2, false, true, 0},
       {"a cluster without KV head, bias, odd layers", 1024, 1024, 3, 14, 2, 67, 3, true, false, 5},
-      {"one KV head of eight, uneven units", 512, 1280, 1, 8, 1, 40, 4, false, true, 4},
+      {"one KV head of eight, uneven units", 512, 1280, 1, 8, 1, 40, 4, false, true, 5},
+      {"fifteen clusters, eight with KV heads", 1024, 3072, 1, 16, 8, 301, 15, false, true, 0},
       {"inputs in two parts", 2560, 256, 1, 2, 1, 33, 1, true, true, 0},
+      {"columns of two rounds", 5120, 512, 1, 2, 1, 30, 2, false, true, 0},
       {"inputs in four parts", 3584, 512, 1, 6, 1, 19, 2, false, false, 6},
   };
   const Case large[] = {
