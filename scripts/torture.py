@@ -8,8 +8,9 @@ kind of call the script runs PROGRAM with the 1st, 2nd, 3rd ... call failing unt
 each Nth of them, begun at another place for each kind; the whole takes minutes, CI takes a sample). What must hold:
 
   - the exit status is a documented one, and not that of a signal or a sanitizer;
-  - a failure is told in one line on standard error that begins with "auk: "; no failure leaves standard output as it is
-    without the fault, or shorter (text that streams cannot be taken back), never other bytes;
+  - a failure is told in one line on standard error that begins with "auk: ", beside what is said there in any case;
+    standard output is as it is without the fault, or shorter (text that streams cannot be taken back), never
+    other bytes;
   - a file that was to be written is whole or not there, and nothing else is left beside it;
   - the same command without a fault then gives what it always gave.
 
@@ -97,8 +98,9 @@ def written(folder):
 
 def complaint(process, files, whole, whole_files):
     """What is wrong with a run that had a fault, or None."""
-    errors = process.stderr.decode(errors="replace")
-    told = [line for line in errors.splitlines() if line.startswith("auk: ")]
+    notes = whole.stderr.decode(errors="replace").splitlines()  # what the run says of itself in any case
+    lines = process.stderr.decode(errors="replace").splitlines()
+    told = [line for line in lines if line.startswith("auk: ") and line not in notes]
     if process.returncode == SANITIZER or process.returncode < 0:
         return "crash or sanitizer"
     if not whole.stdout.startswith(process.stdout):
