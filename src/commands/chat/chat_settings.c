@@ -109,16 +109,7 @@ static AssistantFlags current(const ChatSettings *settings) {
 
 static void apply(ChatSettings *settings, const AssistantFlags *flags) {
   Assistant *a = settings->assistant;
-  a->sampler = (SamplerSettings){
-      .temperature = flags->sampling.temperature,
-      .top_k = flags->sampling.top_k,
-      .top_p = flags->sampling.top_p,
-      .min_p = flags->sampling.min_p,
-      .repetition_penalty = flags->sampling.repetition_penalty,
-      .presence_penalty = flags->sampling.presence_penalty,
-      .frequency_penalty = flags->sampling.frequency_penalty,
-      .seed = flags->sampling.seed.value,
-  };
+  a->sampler = sampling_settings(&flags->sampling, &a->model->config.generation); /* all are given */
   settings->seed = flags->sampling.seed;
   a->max_tokens = flags->answer.max_tokens;
   a->think_budget = flags->chat.think_budget;
