@@ -3,12 +3,19 @@
 
 #include <stdio.h>
 
-SizeText size_text(uint64_t bytes) {
+double size_in_unit(uint64_t bytes, const char **unit) {
   static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = (double)bytes;
-  int unit = 0;
-  for (; value >= 1024; unit++) value /= 1024;
+  int i = 0;
+  for (; value >= 1024; i++) value /= 1024;
+  *unit = units[i];
+  return value;
+}
+
+SizeText size_text(uint64_t bytes) {
+  const char *unit;
+  const double value = size_in_unit(bytes, &unit);
   SizeText out;
-  snprintf(out.text, sizeof out.text, "%.*f %s", unit ? 1 : 0, value, units[unit]);
+  snprintf(out.text, sizeof out.text, "%.*f %s", bytes >= 1024 ? 1 : 0, value, unit);
   return out;
 }

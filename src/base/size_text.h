@@ -10,4 +10,8 @@ typedef struct {
 
 SizeText size_text(uint64_t bytes);
 
+/* The same as a number, for who shows other digits of it: in the largest of "bytes", "KiB", ... "EiB" of
+ * which it is one or more. */
+double size_in_unit(uint64_t bytes, const char **unit);
+
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/output.h"
+#include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/model_flags.h"
@@ -65,12 +66,11 @@ Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
 
 /* "1234 bytes (1.2 KiB)" */
 static Status print_bytes(Buffer *out, size_t bytes, Error *err) {
-  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = (double)bytes;
-  int unit = 0;
-  for (; value >= 1024; unit++) value /= 1024;
   TRY(buffer_printf(out, err, "%zu bytes", bytes));
-  return unit ? buffer_printf(out, err, " (%.*f %s)", value < 10 ? 2 : 1, value, units[unit]) : STATUS_OK;
+  if (bytes < 1024) return STATUS_OK;
+  const char *unit;
+  const double value = size_in_unit(bytes, &unit);
+  return buffer_printf(out, err, " (%.*f %s)", value < 10 ? 2 : 1, value, unit);
 }
 
 static Status print_layout(Buffer *out, const Inspection *inspection, Error *err) {

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/output.h"
+#include "base/size_text.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/model_flags.h"
@@ -176,12 +177,12 @@ typedef struct {
 } Words;
 
 static Words size_words(uint64_t bytes) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = (double)bytes;
-  int unit = 0;
-  for (; value >= 1024; unit++) value /= 1024;
+  const char *unit;
+  const double value = size_in_unit(bytes, &unit);
+  const bool scaled = bytes >= 1024;
   Words out = {"-"};
-  if (bytes) snprintf(out.text, sizeof out.text, "%.*f %s", unit && value < 10 ? 1 : 0, value, units[unit]);
+  if (bytes)
+    snprintf(out.text, sizeof out.text, "%.*f %s", scaled && value < 10 ? 1 : 0, value, scaled ? unit : "B");
   return out;
 }
 
