@@ -2,12 +2,14 @@
 
 usage: run_tests.py BUILD [--only-c] PROGRAM...
 
-Called by `make test`. PROGRAMs are cmocka programs, run one after the other and read in their TAP form; then
-pytest runs over test/, on every core, with AUK=BUILD/auk (unless AUK already names another program). Skipped tests are
-named, failed ones shown whole, and the last line is "N passed, N failed, N skipped". A program that crashes, that runs
-fewer tests than it announced, or that leaves a sanitizer's report behind (see Reports) is a failure even where
-every test in it passed.
+Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form; each core runs one after the other until
+there is none left, then a pytest over test/ with AUK=BUILD/auk (unless AUK already names another program). The pytests
+take the tests in turns (pytest_turns.py), so that all cores are done at about the same time. Skipped tests are named,
+failed ones shown whole, and the last line is "N passed, N failed, N skipped". A program that crashes, that runs fewer
+tests than it announced, or that leaves a sanitizer's report behind (see Reports) is a failure even where every test in
+it passed.
 """
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -21,10 +23,16 @@ import xml.etree.ElementTree
 TAP_PLAN = re.compile(r"^1\.\.(\d+)")
 TAP_RESULT = re.compile(r"^(not )?ok (\d+)(?: -)? ?(.*)$")
 SECONDS_EACH = 300  # a C test program that takes longer hangs
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Totals:
     passed = failed = skipped = 0
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
 
     def __str__(self):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -55,7 +63,9 @@ class Reports:
             report.unlink()
 
 
-def run_c(program, environment, totals):
+def run_c(program, environment):
+    # Threads that wait asleep: those that spin take the core from the program beside this one.
+    environment = {"OMP_WAIT_POLICY": "passive", **environment}
     started = time.monotonic()
     try:
         done = subprocess.run([program], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -66,8 +76,7 @@ def run_c(program, environment, totals):
         output, status, good_exit = late.stdout or b"", f"no end after {SECONDS_EACH} s", False
     text = output.decode(errors="replace")
 
-    planned = passed = failed = 0
-    skipped = []
+    planned, totals, skipped = 0, Totals(), []
     for line in text.splitlines():
         if plan := TAP_PLAN.match(line):
             planned += int(plan[1])
@@ -75,67 +84,56 @@ def run_c(program, environment, totals):
             if "# SKIP" in result[0]:  # which cmocka 1.1.5 writes as "not ok 2 # SKIP name"
                 skipped.append(result[3].removeprefix("# SKIP "))
             elif result[1]:
-                failed += 1
+                totals.failed += 1
             else:
-                passed += 1
-    if failed == 0 and (not good_exit or planned == 0 or passed + len(skipped) != planned):
-        failed = max(1, planned - passed - len(skipped))
-    seconds = time.monotonic() - started
-    print(f"{program}: {passed} passed, {failed} failed, {len(skipped)} skipped ({seconds:.1f} s)")
-    for name in skipped:
-        print(f"  skipped: {name}")
-    if failed:
-        print(f"{text}FAILED: {program} ({status}, {planned} tests announced)")
-    totals.passed += passed
-    totals.failed += failed
-    totals.skipped += len(skipped)
+                totals.passed += 1
+    totals.skipped = len(skipped)
+    if totals.failed == 0 and (not good_exit or planned == 0 or totals.passed + totals.skipped != planned):
+        totals.failed = max(1, planned - totals.passed - totals.skipped)
+    said = [f"{program}: {totals} ({time.monotonic() - started:.1f} s)", *(f"  skipped: {name}" for name in skipped)]
+    if totals.failed:
+        said.append(f"{text}FAILED: {program} ({status}, {planned} tests announced)")
+    print("\n".join(said) + "\n", end="")  # at once, as others print too
+    return totals
 
 
-def shares_of(files, n):
-    """The files in n shares of about the same size, which is about how long they take."""
-    shares = [[0, []] for _ in range(n)]
-    for file in sorted(files, key=lambda file: -file.stat().st_size):
-        least = min(shares, key=lambda share: share[0])
-        least[0] += file.stat().st_size
-        least[1].append(str(file))
-    return [sorted(share) for _, share in shares if share]
-
-
-def run_pytest(build, environment, totals):
-    """One pytest for each core, each over its share of the files; what they say is shown one after the other."""
-    environment = {"AUK": shlex.quote(str(build / "auk"))} | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
-    runs = []
-    for i, files in enumerate(shares_of(pathlib.Path("test").rglob("test_*.py"), os.cpu_count() or 1)):
-        report, log = build / f"pytest-{i}.xml", tempfile.TemporaryFile()
-        report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", f"--junitxml={report}", *files]
-        runs.append((report, log, subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                                                   stderr=subprocess.STDOUT)))
-    for report, log, process in runs:
-        status, failed = process.wait(), 0
-        log.seek(0)
-        print(log.read().decode(errors="replace"), end="")
-        if report.exists():
-            for suite in xml.etree.ElementTree.parse(report).iter("testsuite"):
-                count = {name: int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
-                failed += count["failures"] + count["errors"]
-                totals.skipped += count["skipped"]
-                totals.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
-        if status and not failed:
-            print(f"FAILED: pytest, exit status {status}")
-            failed = 1
-        totals.failed += failed
+def run_pytest(build, environment, turns, i):
+    """One of several pytests, whose turns are kept in the folder `turns`."""
+    environment = {"AUK": shlex.quote(str(build / "auk")), **environment, "PYTHONDONTWRITEBYTECODE": "1",
+                   "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+                   "PYTEST_TURNS": str(turns)}
+    report, totals = build / f"pytest-{i}.xml", Totals()
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "pytest_turns", "-o", "console_output_style=classic",
+               f"--junitxml={report}", "test"]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, check=False)
+    print(done.stdout.decode(errors="replace"), end="")
+    if report.exists():
+        for suite in xml.etree.ElementTree.parse(report).iter("testsuite"):
+            count = {name: int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
+            totals.failed += count["failures"] + count["errors"]
+            totals.skipped += count["skipped"]
+            if i > 0:  # a file that is skipped as a whole, and has no class, takes no turn: each pytest counts it
+                totals.skipped -= len(suite.findall("testcase[@classname='']/skipped"))
+            totals.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
+    if done.returncode and not totals.failed:
+        print(f"FAILED: pytest, exit status {done.returncode}")
+        totals.failed = 1
+    return totals
 
 
 def main():
     build, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
     only_c = programs[:1] == ["--only-c"]
     totals, reports = Totals(), Reports(build / "reports")
+    environment, n_cores = reports.environment(), os.cpu_count() or 1
     sys.stdout.reconfigure(line_buffering=True)
-    for program in programs[only_c:]:
-        run_c(program, reports.environment(), totals)
-    if not only_c:
-        run_pytest(build, reports.environment(), totals)
+    with tempfile.TemporaryDirectory() as turns, concurrent.futures.ThreadPoolExecutor(n_cores) as cores:
+        runs = [cores.submit(run_c, program, environment) for program in programs[only_c:]]
+        runs += [cores.submit(run_pytest, build, environment, turns, i) for i in range(0 if only_c else n_cores)]
+        for run in runs:
+            totals.add(run.result())
     reports.show(totals)
     print(totals)
     return 1 if totals.failed else 0
