@@ -34,6 +34,13 @@ def auk():
 
 
 @pytest.fixture(scope="session")
+def sanitized(auk):
+    """Whether the program has sanitizers in it, which make it start and run some times as long: where a test does the
+    same often, or much so that time or memory shows, less of it looks at the same there."""
+    return b"__asan_init" in pathlib.Path(auk[-1]).read_bytes()
+
+
+@pytest.fixture(scope="session")
 def shared():
     """The folder of larger data beside the repository; tests over it are skipped where it is absent."""
     folder = ROOT.parent / "shared"

@@ -2,10 +2,13 @@
 import csv
 import io
 import json
+import pathlib
 import re
 import shutil
 import subprocess
 from unittest.mock import ANY
+
+import pytest
 
 FLAGS = ["-p", "16,32", "-n", "8", "-d", "0,20", "-r", "2", "-t", "1", "--device", "cpu"]
 TIMES = ["avg_ts", "stddev_ts", "load_ms", "first_token_ms", "gbps", "of_wall", "machine_gbps"]
@@ -148,14 +151,15 @@ def test_a_config_is_enough(run, stories, tmp_path):
     assert row["weight_bytes"] == real["weight_bytes"]
 
 
-def test_every_architecture_goes_without_weights(run, root):
-    configs = sorted((root / "test" / "data" / "miniatures").glob("*/config.json"))
-    assert configs
-    for config in configs:
-        row = bench_dummy(run, config.parent)
-        report = json.loads(run("inspect", config.parent, "--json").stdout)
-        if report["embedding_dtype"] != "F32":  # all that is not quantised has two bytes, as in random weights
-            assert row["weight_bytes"] == report["weight_bytes"], config.parent.name
+MINIATURES = sorted((pathlib.Path(__file__).resolve().parents[1] / "data" / "miniatures").glob("*/config.json"))
+
+
+@pytest.mark.parametrize("config", MINIATURES, ids=lambda config: config.parent.name)
+def test_every_architecture_goes_without_weights(run, config):
+    row = bench_dummy(run, config.parent)
+    report = json.loads(run("inspect", config.parent, "--json").stdout)
+    if report["embedding_dtype"] != "F32":  # all that is not quantised has two bytes, as in random weights
+        assert row["weight_bytes"] == report["weight_bytes"]
 
 
 # What the authors publish: layers, hidden, heads and kv heads times head_dim, intermediate, vocabulary, tied head,

@@ -12,8 +12,6 @@ import time
 
 import pytest
 
-# Each start of a program takes ten times as long there: fewer of them look at the same.
-SANITIZED = "sanitize" in os.environ.get("AUK", "")
 NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
 PATTERN = "One day, {} went to"
 
@@ -88,10 +86,10 @@ def test_every_line_is_a_record_whatever_ends_it(map_run, one):
     assert got.stdout.decode().splitlines() == [one("Once " + text) for text in ["upon", "", "there", "", "was"]]
 
 
-def test_an_answer_keeps_to_its_line(map_run):
+def test_an_answer_keeps_to_its_line(map_run, sanitized):
     """Newlines come out as \\n, and a backslash as two, whatever the model writes."""
     flags = ["-p", "{}", "--temp", 100, "--ignore-eos", "-s", 5, "-n", 60]  # every token is about as likely
-    lines = ["Once"] * (10 if SANITIZED else 40)
+    lines = ["Once"] * (10 if sanitized else 40)
     told = texts(map_run(*flags, "--json", lines=lines))
     plain = map_run(*flags, lines=lines).stdout.decode("utf-8").split("\n")
     assert plain.pop() == "" and len(plain) == len(lines)
@@ -293,20 +291,20 @@ def resident(pid):
     return int(fields["VmRSS"].split()[0])
 
 
-def test_memory_does_not_grow_with_the_number_of_records(start, stories, tmp_path):
+def test_memory_does_not_grow_with_the_number_of_records(start, stories, sanitized):
     """What the second thousand of records adds, less than a page each four: nothing that is kept by record."""
     process = start("-m", stories, "--raw", "-n", "2", "--map-json", "--map", "-", "--json", "-t", "1",
                     "-p", "{who} went", stdin=subprocess.PIPE)
     sizes = []
     for _ in range(2):
-        for i in range(200 if SANITIZED else 1000):
+        for i in range(200 if sanitized else 1000):
             process.stdin.write(json.dumps({"who": NAMES[i % 6], "id": i}).encode() + b"\n")
             process.stdin.flush()
             process.stdout.readline()
         sizes.append(resident(process.pid))
     process.stdin.close()
     assert process.wait() == 0
-    if not SANITIZED:  # it keeps freed memory aside
+    if not sanitized:  # it keeps freed memory aside
         assert sizes[1] - sizes[0] < 1000, sizes
 
 
@@ -401,7 +399,7 @@ def test_a_file_that_is_complete_is_left_alone(run, job, tmp_path):
     assert again.stdout == b""
 
 
-def test_cut_anywhere_it_goes_on_with_the_next(run, job, tmp_path):
+def test_cut_anywhere_it_goes_on_with_the_next(run, job, sanitized, tmp_path):
     out, told = tmp_path / "out", tmp_path / "out.resume"
     for flags in (["--json"], [], ["--choose", "a,the"]):
         if "--choose" in flags:
@@ -410,7 +408,7 @@ def test_cut_anywhere_it_goes_on_with_the_next(run, job, tmp_path):
         told.unlink(missing_ok=True)
         run(*job, *flags, "--resume", out)
         whole, inputs = out.read_bytes(), told.read_bytes() if told.exists() else None
-        for size in random.Random(1).sample(range(len(whole)), 1 if SANITIZED else 4):
+        for size in random.Random(1).sample(range(len(whole)), 1 if sanitized else 4):
             out.write_bytes(whole[:size])
             assert run(*job, *flags, "--resume", out).returncode == 1
             if "--json" in flags:
@@ -420,7 +418,7 @@ def test_cut_anywhere_it_goes_on_with_the_next(run, job, tmp_path):
                 assert told.read_bytes() == inputs
 
 
-def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, tmp_path):
+def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, sanitized, tmp_path):
     """50 times SIGKILL at a random moment; each time the file holds whole results, and at most one torn one."""
     out = tmp_path / "out"
     rng = random.Random(20261120)
@@ -431,7 +429,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, tmp_p
         whole_s = time.monotonic() - start
         want = stable(want) if flags else want.splitlines()
         n_kills = n_inside = 0
-        while n_kills < (5 if SANITIZED else 25):
+        while n_kills < (5 if sanitized else 25):
             process = subprocess.Popen([*auk, *job, *flags, "--resume", str(out)], stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(rng.uniform(0, whole_s * 0.8))

@@ -20,8 +20,8 @@ print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 
 
 
 @pytest.mark.parametrize("name", ["stories", "demo"])
-def test_a_run_takes_its_files_its_cache_and_little_else(auk, run, request, name):
-    if b"__asan_init" in pathlib.Path(auk[-1]).read_bytes():
+def test_a_run_takes_its_files_its_cache_and_little_else(auk, run, sanitized, request, name):
+    if sanitized:
         pytest.skip("sanitizers take memory of their own")
     if name == "demo" and not DEMO.is_dir():
         pytest.skip(f"needs {DEMO.relative_to(ROOT)}: make demo")
