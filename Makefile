@@ -162,7 +162,7 @@ $(KNOW_CUDA): AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 
 $(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) $(if $(SANITIZE),-O1,-O3) $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) $(if $(filter 1,$(SANITIZE) $(FUZZ)),-O1,-O3) $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
 ifeq ($(EMULATE),1)
 # Every .cu and .cuh is rewritten a little, to $(BUILD)/emulated, and is C++ then.

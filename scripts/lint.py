@@ -6,6 +6,7 @@ Each check below is a function that yields one "FILE:LINE: what is wrong" for ea
 says what it checks. Tools that are not installed are skipped by name. The last line is
 "N passed, N failed, N skipped".
 """
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -178,8 +179,9 @@ def check_format():
     """C files are as clang-format 14 writes them"""
     for tool in ("clang-format-14", "clang-format"):
         if shutil.which(tool) and re.search(r"version 14\.", run(tool, "--version").stdout):
-            for name in C_FILES:
-                done = run(tool, "--dry-run", "--Werror", name)
+            with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as cores:
+                runs = list(cores.map(lambda name: run(tool, "--dry-run", "--Werror", name), C_FILES))
+            for name, done in zip(C_FILES, runs):
                 places = sorted({int(line) for line in re.findall(r":(\d+):\d+: error", done.stdout)})
                 if done.returncode:
                     yield f"{name}:{', '.join(map(str, places))}: would be written otherwise (make format)"
