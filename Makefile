@@ -24,14 +24,15 @@ NVCC         = nvcc
 # target after one of them then links build/auk anew, without CUDA (CUDA=0 or CUDA=1 to all of them avoids that).
 GPUS        := $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&- | \
                  grep -E '^[0-9]+\.[0-9]+$$')))
-BUILDS      := $(filter all install gpu-programs test-gpu,$(or $(MAKECMDGOALS),all))
+BUILDS      := $(filter all install gpu-programs test-gpu torture-gpu,$(or $(MAKECMDGOALS),all))
 CUDA        := $(if $(and $(shell command -v $(NVCC)),$(GPUS)$(BUILDS)),1,0)
 STATIC       = 0
 
 Q            = $(if $(V),,@echo "  $@";)
 
 .DEFAULT_GOAL := all
-.PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs torture torture-program install clean help FORCE
+.PHONY: all test test-unit test-gpu gpu-programs demo bench lint format fuzz fuzz-programs torture torture-gpu torture-program \
+        install clean help FORCE
 .SECONDARY:
 MAKEFLAGS += --no-builtin-rules
 
@@ -219,15 +220,25 @@ $(BUILD)/test/fuzz/fuzz_%: $(BUILD)/test/fuzz/fuzz_%.o $(call archives,fuzz)
 	$(Q)$(CC) $(AUK_CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(call libraries,fuzz)
 
 # auk with calls of the C library that fail when told to (test/torture/faults.c): every failure once, with sanitizers
-# (SANITIZE=0: without). With EMULATE=1 the calls are CUDA's.
+# (SANITIZE=0: without). With EMULATE=1 the calls are CUDA's, as on a GPU they are with `make torture-gpu`.
 torture:
 	@$(MAKE) SANITIZE=$(or $(SANITIZE),1) torture-program
 	@$(PYTHON) scripts/torture.py $(BUILD)$(if $(SANITIZE),,/sanitize)/torture $(if $(filter 1,$(EMULATE)),--cuda) $(TORTURE)
 
+torture-gpu: torture-program
+	@$(PYTHON) scripts/torture.py $(BUILD)/torture --cuda $(TORTURE)
+
 torture-program: $(BUILD)/torture
 
+# The calls that ld passes to __wrap_NAME: of CUDA's, where this is no emulated GPU, which fails by itself.
 WRAPPED := $(shell sed -n 's/.*__wrap_\([a-z]*\)(.*) {/\1/p' test/torture/faults.c)
-$(BUILD)/torture: $(BUILD)/main.o $(BUILD)/test/torture/faults.o $(call archives,commands)
+ifeq ($(filter 1,$(EMULATE))-$(CUDA),-1)
+FAULTS_CUDA := $(BUILD)/test/torture/faults_cuda.o
+WRAPPED += cudaGetLastError $(shell sed -n 's/^FAULTY.\([A-Za-z_0-9]*\),.*/\1/p' test/torture/faults_cuda.c)
+$(FAULTS_CUDA): private AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
+endif
+$(BUILD)/test/torture/%.o: private AUK_CFLAGS += -Wno-missing-prototypes # ld alone refers to them
+$(BUILD)/torture: $(BUILD)/main.o $(BUILD)/test/torture/faults.o $(FAULTS_CUDA) $(call archives,commands)
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) \
 	  $(patsubst -lpcre2-8,$(or $(filter /%,$(shell $(CC) -print-file-name=libpcre2-8.a)),-lpcre2-8),$(call libraries,commands))
 
@@ -270,6 +281,7 @@ help:
 	@echo "make format     let clang-format rewrite the sources"
 	@echo "make fuzz       feed the parsers hostile input, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs clang)"
 	@echo "make torture    let every allocation, read, write ... fail once (TORTURE='--every N': a sample)"
+	@echo "make torture-gpu    the same of CUDA's calls, on this machine's GPU"
 	@echo "make install    install program, manual page, completions   (PREFIX=$(PREFIX), DESTDIR=)"
 	@echo "make clean      remove everything that was built"
 	@echo "Where a compiler or a library is missing: sh scripts/bootstrap.sh TARGET"
