@@ -200,6 +200,11 @@ cudaError_t cudaGetDeviceCount(int *count) {
   return *count ? cudaSuccess : answer(cudaErrorNoDevice);
 }
 
+cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int gpu) {
   FAIL_IF(cudaErrorLaunchFailure);
   return gpu == 0 ? cudaSuccess : answer(cudaErrorInvalidDevice);
