@@ -29,7 +29,7 @@ const Flag device_flags[] = {
     FLAG_CHOICE("--device", "auto|cpu|cuda", DeviceFlags, device, "where to compute (default auto)"),
     FLAG_INT("--gpu", "N", DeviceFlags, gpu, 0, 1023, "which GPU (default 0)"),
     FLAG_CHOICE("--act", "f16|int8", DeviceFlags, act,
-                "GPU: what activations are multiplied as; int8 is faster with many tokens, and less exact"),
+                "GPU: what activations are multiplied as; int8 is less exact, and slower than f16 on Hopper"),
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
