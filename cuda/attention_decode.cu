@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
   int kv_head = blockIdx.x, split = blockIdx.y, n_splits = gridDim.y;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
-  int pos = *a.pos, length = pos + n_tokens;
+  int pos = *a.pos + a.first_row, length = pos + n_tokens;
   int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / KEYS * KEYS : 0;
   int tiles = (length - start + KEYS - 1) / KEYS, per_split = (tiles + n_splits - 1) / n_splits;
   int n_used = (tiles + per_split - 1) / per_split; /* splits that have any keys */

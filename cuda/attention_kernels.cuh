@@ -17,6 +17,7 @@ struct AttentionKernel {
   void *partials;      /* decode: see there */
   size_t shared_limit; /* bytes a block may take: which of its forms a family launches */
   float cap_log2;      /* of scores as exponents of two; 0: none */
+  int first_row;       /* decode: row 0 is at *pos + first_row */
 };
 
 /* A score from q k as an exponent of two. CAPPED: cap tanh(scale q k / cap) = cap (1 - 2 / (1 + e^u)) with

@@ -427,6 +427,7 @@ static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) 
       .workspace = s->workspace,
       .scale = c->attention_scale,
       .cap = c->attention_cap,
+      .past = span.pos,
   };
   return cuda_status(attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
                                    s->loaded->stream),

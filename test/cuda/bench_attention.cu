@@ -78,6 +78,11 @@ int main(void) {
   run_case(ATTENTION_PLAIN, 1, 511);
   for (int n_tokens : {1, 16, 128, 512, 2048}) run_case(ATTENTION_PREFILL, n_tokens, 0);
   run_case(ATTENTION_PREFILL, 512, 8192);
+  for (int pos : {1024, 2048, 4096, 8192, 32768})
+    for (int n_tokens : {16, 32, 64}) {
+      run_case(ATTENTION_DECODE, n_tokens, pos);
+      run_case(ATTENTION_PREFILL, n_tokens, pos);
+    }
   run_case(ATTENTION_PLAIN, 512, 0);
   return 0;
 }

@@ -132,9 +132,34 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
     CHECK(cudaFree(p));
 }
 
+/* Qwen3-8B's heads: decode takes 8 rows at once, and more behind a long text. */
+static void check_choice(void) {
+  const struct {
+    int n_tokens, past, window;
+    AttentionFamily family;
+  } cases[] = {{1, 0, 0, ATTENTION_DECODE},         {2, 159, 0, ATTENTION_PREFILL},
+               {2, 160, 0, ATTENTION_DECODE},       {8, 639, 0, ATTENTION_PREFILL},
+               {8, 640, 0, ATTENTION_DECODE},       {8, 8192, 100, ATTENTION_PREFILL},
+               {16, 2400, 0, ATTENTION_PREFILL},    {16, 2412, 0, ATTENTION_DECODE},
+               {32, 5400, 0, ATTENTION_PREFILL},    {32, 5508, 0, ATTENTION_DECODE},
+               {64, 15300, 0, ATTENTION_PREFILL},   {64, 15408, 0, ATTENTION_DECODE},
+               {16, 8192, 1024, ATTENTION_PREFILL}, {65, 100000, 0, ATTENTION_PREFILL}};
+  for (auto c : cases) {
+    Attention a = {32,   8,    128,  1 << 17, c.window, KV_F16, 227 << 10, NULL,
+                   NULL, NULL, NULL, NULL,    NULL,     1,      0,         c.past};
+    AttentionFamily family = attention_choose(&a, c.n_tokens);
+    bool good = family == c.family;
+    if (!good)
+      printf("FAILED %d rows behind %d, window %d: %s\n", c.n_tokens, c.past, c.window,
+             attention_family_name(family));
+    good ? passed++ : failed++;
+  }
+}
+
 int main(int argc, char **argv) {
   few = argc > 1 && strcmp(argv[1], "few") == 0;
   int shared = 0;
+  check_choice();
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   for (Shape s : {Shape{9, 3, 64}, Shape{8, 8, 64}, Shape{32, 8, 128}, Shape{28, 4, 128}, Shape{16, 1, 128},
                   Shape{4, 2, 80}, Shape{6, 2, 96}, Shape{8, 4, 256}, Shape{4, 4, 34}, Shape{2, 1, 2},
