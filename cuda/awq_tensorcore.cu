@@ -148,7 +148,7 @@ __device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int tok
 #pragma unroll
   for (int r = 0; r < S::kR; r++)
     store_fragments<S::kN>(a.out, tile_row0 + warp % S::kWarpsM * S::kR + r,
-                           token0 + warp / S::kWarpsM * S::kN * 8, a.n_tokens, acc[r * S::kN]);
+                           token0 + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens, acc[r * S::kN]);
 }
 
 template <class S, int F>

@@ -6,16 +6,15 @@
  * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and two warps that bring
  * what they need, kStages steps of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand
  * of four wgmma m64nNk16; while one is under way the lane dequantises the next 16 inputs into the other of
- * two sets of registers. x goes from memory to all blocks of a cluster at once (each brings its share),
- * since they differ in outputs only.
+ * two sets of registers.
  *
  *   stage  x [kK][kTokens][128 bytes], 128-byte swizzle; weights [8 kM tile rows][kK][tile]; scales and zeros
  *   full   when 32 lanes' copies of scales and zeros and the bytes of x and weights have come
- *   empty  when the 8 multiplying warps of every block of the cluster are done
+ *   empty  when the 8 multiplying warps are done
  *
- * Work is cut by stream-K over clusters. 4-bit weights.
+ * Work is cut by stream-K. 4-bit weights.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens rows of x, x once for every 128 kM kCluster outputs. */
+ * READS    weights once for every kTokens rows of x, x once for every 128 kM outputs. */
 #include <cuda.h>
 
 #include "cuda/launch.cuh"
@@ -31,21 +30,21 @@ constexpr int kMetaBytes = 48, kConsumers = 256, kThreads = kConsumers + 128;
 constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
 static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 
-template <int kM_, int kTokens_, int kK_, int kStages_, int kCluster_> struct Shape {
-  static constexpr int kM = kM_, kTokens = kTokens_, kK = kK_, kStages = kStages_, kCluster = kCluster_;
+template <int kM_, int kTokens_, int kK_, int kStages_> struct Shape {
+  static constexpr int kM = kM_, kTokens = kTokens_, kK = kK_, kStages = kStages_;
   static constexpr int kTileRows = 8 * kM; /* of a block */
   static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * 512;
   static constexpr int kStageBytes =
       (kXBytes + kWBytes + kTileRows * kK * 2 * kMetaBytes + 1023) / 1024 * 1024;
   static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align by 1024 */
-  static_assert(kTokens / kCluster % 8 == 0, "a block's share of x is whole swizzle rows");
+  static_assert(kTokens % 8 == 0, "rows of x are whole swizzle rows");
   static_assert(kSharedBytes <= 226 * 1024, "shared memory of compute capability 9.0");
 };
 
 struct Args {
   CUtensorMap x;
   QuantView w;
-  int n_tokens, n_token_tiles;
+  int n_tokens, n_token_tiles, box_rows; /* of x, that one copy brings */
   stream_k::Work work;
   Epilogue out;
   float *partial;
@@ -54,37 +53,38 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+/* The first row of x of a tile. The last tile ends with the last row, and takes rows of the one before again: a
+ * copy of rows that are not there takes longer than one of rows that are (at 384 rows 61 us against 50). */
+template <class S> __device__ __forceinline__ int first_row(const Args &a, int column) {
+  return max(0, min(column * S::kTokens, a.n_tokens - S::kTokens));
+}
+
 struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* The warp that loads x and weights: for each step of the cluster's share, once the slot is free in all its
- * blocks. A lane brings one tile row; rows past the matrix are the last one again, their results are
+/* The warp that loads x and weights: for each step of the block's share, once the slot is free. A lane brings one tile row; rows past the matrix are the last one again, their results are
  * dropped. */
 template <class S>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                           int begin, int end, int rank) {
-  constexpr int kShare = S::kTokens / S::kCluster;
+                                           int begin, int end) {
+  int x_bytes = S::kK * a.box_rows * 128;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   const uint4 *from = nullptr;
   for (int step = begin; step < end; step++) {
     if (step == begin || at.step == 0) {
-      int tile_row = min((at.row * S::kCluster + rank) * S::kTileRows + lane, a.w.n_tiles_out - 1);
+      int tile_row = min(at.row * S::kTileRows + lane, a.w.n_tiles_out - 1);
       from = a.w.tiles + ((size_t)tile_row * a.w.n_tiles_in + at.step * S::kK) * 32;
     }
     unsigned char *stage = stages + slot * S::kStageBytes;
     barrier_wait(bar.empty + slot, phase);
     if (lane == 0) {
-      barrier_expect(bar.full + slot, S::kXBytes + S::kWBytes);
+      barrier_expect(bar.full + slot, x_bytes + S::kWBytes);
 #pragma unroll
       for (int kk = 0; kk < S::kK; kk++) {
-        unsigned char *to = stage + (kk * S::kTokens + rank * kShare) * 128;
-        int k = (at.step * S::kK + kk) * kTileIn, row = at.column * S::kTokens + rank * kShare;
-        if (S::kCluster == 1)
-          copy_box(to, &a.x, bar.full + slot, k, row);
-        else
-          copy_box_to_cluster(to, &a.x, bar.full + slot, k, row, (uint16_t)((1 << S::kCluster) - 1));
+        int k = (at.step * S::kK + kk) * kTileIn;
+        copy_box(stage + kk * S::kTokens * 128, &a.x, bar.full + slot, k, first_row<S>(a, at.column));
       }
     }
     __syncwarp();
@@ -99,13 +99,13 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
 /* The warp that loads scales and zeros: three pieces a tile row and group. */
 template <class S, int F>
 __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, const Barriers &bar,
-                                            int begin, int end, int rank) {
+                                            int begin, int end) {
   constexpr int kGroups = S::kK * kTileIn / F;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   for (int step = begin; step < end; step++) {
     unsigned char *stage = stages + slot * S::kStageBytes + S::kXBytes + S::kWBytes;
-    int tile_row0 = (at.row * S::kCluster + rank) * S::kTileRows;
+    int tile_row0 = at.row * S::kTileRows;
     barrier_wait(bar.empty + slot, phase);
 #pragma unroll
     for (int c = lane; c < S::kTileRows * kGroups * 3; c += 32) {
@@ -129,10 +129,9 @@ struct Ring {
   int slot, phase;
 };
 
-/* Frees the slot before the current one, in every block of the cluster. */
+/* Frees the slot before the current one. */
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
-  if (threadIdx.x % 32 < S::kCluster)
-    barrier_arrive_at(bar.empty + (slot == 0 ? S::kStages - 1 : slot - 1), threadIdx.x % 32);
+  if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + (slot == 0 ? S::kStages - 1 : slot - 1));
 }
 
 /* Sums n_steps steps in acc. */
@@ -187,32 +186,30 @@ __device__ __forceinline__ void multiply_steps(float (&acc)[S::kM][S::kTokens / 
 }
 
 template <class S>
-__device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int token0,
+__device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int column,
                                            float (&acc)[S::kM][S::kTokens / 2]) {
   int row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
 #pragma unroll
   for (int m = 0; m < S::kM; m++)
-    store_fragments<S::kTokens / 8>(a.out, tile_row0 + row0 + 4 * m, token0, a.n_tokens, acc[m]);
+    store_fragments<S::kTokens / 8>(a.out, tile_row0 + row0 + 4 * m, first_row<S>(a, column),
+                                    column * S::kTokens, a.n_tokens, acc[m]);
 }
 
 template <class S, int F>
 __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
-                                               int begin, int end, int rank) {
+                                               int begin, int end) {
   __shared__ int last;
   float acc[S::kM][S::kTokens / 2];
   float(&flat)[S::kM * S::kTokens / 2] = reinterpret_cast<float(&)[S::kM * S::kTokens / 2]>(acc);
   Ring ring = {0, 0};
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
-  int block = blockIdx.x / S::kCluster;
-  /* Each block of a cluster has its own parts and counters. */
-  float *partial = a.partial + (size_t)rank * a.work.n_blocks * 2 * kConsumers * (S::kM * S::kTokens / 2);
   while (begin < end) {
     int n_steps = min(end - begin, a.work.n_steps - at.step);
     multiply_steps<S, F>(acc, stages, bar, ring, n_steps);
     if (stream_k::combine<S::kM * S::kTokens / 2, kConsumers>(
-            flat, a.work, block, at.tile, begin, begin + n_steps, threadIdx.x, partial,
-            a.counters + rank * a.work.n_tiles, &last, [] { sync_some<1, kConsumers>(); }))
-      store_tile<S>(a, (at.row * S::kCluster + rank) * S::kTileRows, at.column * S::kTokens, acc);
+            flat, a.work, blockIdx.x, at.tile, begin, begin + n_steps, threadIdx.x, a.partial, a.counters,
+            &last, [] { sync_some<1, kConsumers>(); }))
+      store_tile<S>(a, at.row * S::kTileRows, at.column, acc);
     begin += n_steps;
     at = stream_k::Cursor(a.work, a.n_token_tiles, begin);
   }
@@ -226,33 +223,28 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
   extern __shared__ unsigned char shared[];
   __shared__ uint64_t full[S::kStages], empty[S::kStages];
   unsigned char *stages = shared + (1024 - shared_address(shared) % 1024) % 1024;
-  int rank = S::kCluster == 1 ? 0 : cluster_rank(), cluster = blockIdx.x / S::kCluster;
-  int begin = stream_k::first_step(a.work, cluster), end = stream_k::first_step(a.work, cluster + 1);
+  int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; i++) {
       barrier_init(full + i, 33);
-      barrier_init(empty + i, 8 * S::kCluster);
+      barrier_init(empty + i, 8);
     }
     barrier_init_fence();
   }
-  if (S::kCluster == 1)
-    __syncthreads();
-  else
-    cluster_sync();
+  __syncthreads();
   dependents_may_start();
   wait_for_previous();
   Barriers bar = {full, empty};
   if (threadIdx.x >= kConsumers) {
     registers_down_to<kLoadRegisters>();
     if (threadIdx.x < kConsumers + 32)
-      load_tiles<S>(a, stages, bar, begin, end, rank);
+      load_tiles<S>(a, stages, bar, begin, end);
     else if (threadIdx.x < kConsumers + 64)
-      load_groups<S, F>(a, stages, bar, begin, end, rank);
+      load_groups<S, F>(a, stages, bar, begin, end);
   } else {
     registers_up_to<kMultiplyRegisters>();
-    multiply_tiles<S, F>(a, stages, bar, begin, end, rank);
+    multiply_tiles<S, F>(a, stages, bar, begin, end);
   }
-  if (S::kCluster > 1) cluster_sync(); /* nobody leaves while another may still write to it */
 #endif
 }
 
@@ -261,6 +253,11 @@ typedef CUresult (*EncodeTiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, 
                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                                 CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill);
+
+/* Rows of x that one copy brings: a tile's, or all where they are fewer. */
+template <class S> int box_rows(int n_tokens) {
+  return n_tokens < S::kTokens ? ceil_div(n_tokens, 8) * 8 : S::kTokens;
+}
 
 /* x as boxes of 64 inputs by `rows` rows; what is outside reads as 0. */
 Status map_x(const LinearArgs &args, int rows, CUtensorMap *map, Error *err) {
@@ -287,56 +284,65 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.n_tokens = args.n_tokens;
   a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
   /* A block with less than 256 inputs is all ramp. */
-  a.work = stream_k::even_work(ceil_div(a.w.n_tiles_out, S::kTileRows * S::kCluster) * a.n_token_tiles,
-                               a.w.n_tiles_in / S::kK, args.device.n_sms / S::kCluster, 4 / S::kK);
+  a.work = stream_k::even_work(ceil_div(a.w.n_tiles_out, S::kTileRows) * a.n_token_tiles,
+                               a.w.n_tiles_in / S::kK, args.device.n_sms, 4 / S::kK);
   a.out = args.out;
   a.partial = (float *)args.workspace;
   a.counters = args.counters;
-  TRY(map_x(args, S::kTokens / S::kCluster, &a.x, err));
+  a.box_rows = box_rows<S>(args.n_tokens);
+  TRY(map_x(args, a.box_rows, &a.x, err));
   void (*function)(const Args) = args.w->group % 64 == 0 ? kernel<S, 64> : kernel<S, 32>;
   TRY(cuda_check(
       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)S::kSharedBytes),
       args.w->name, err));
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {S::kCluster, 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute overlapping = {};
+  overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlapping.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3((unsigned)(a.work.n_blocks * S::kCluster));
+  config.gridDim = dim3((unsigned)a.work.n_blocks);
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = S::kSharedBytes;
   config.stream = args.stream;
-  config.attrs = attributes;
-  config.numAttrs = args.dependent ? 2 : 1;
+  config.attrs = &overlapping;
+  config.numAttrs = args.dependent ? 1 : 0;
   return cuda_check(cudaLaunchKernelEx(&config, function, a), args.w->name, err);
 }
 
 struct Choice {
-  int max_tokens;
   Status (*launch)(const LinearArgs &args, Error *err);
+  int tokens;    /* rows of x in a tile */
   size_t floats; /* sums of a thread */
+  double fixed_us,
+      step_us; /* of a launch, and of each step of a block: 128 kM outputs, a tile's rows, 64 inputs */
 };
 
-template <int kM, int kTokens, int kK, int kStages, int kCluster> constexpr Choice choice(int max_tokens) {
-  return {max_tokens, launch_shape<Shape<kM, kTokens, kK, kStages, kCluster>>, (size_t)kM * kTokens / 2};
+template <int kM, int kTokens, int kK, int kStages> constexpr Choice choice(double fixed_us, double step_us) {
+  return {launch_shape<Shape<kM, kTokens, kK, kStages>>, kTokens, (size_t)kM * kTokens / 2, fixed_us,
+          step_us};
 }
 
-/* By rows of x; the thresholds are measured (cuda/NOTES.md). */
+/* Times as measured on an H200 (cuda/NOTES.md). */
 constexpr Choice choices[] = {
-    /*   64 outputs a warpgroup, rows of x, tiles a stage, stages, blocks a cluster */
-    choice<1, 64, 2, 7, 1>(64),
-    choice<1, 128, 1, 8, 1>(128),
-    choice<1, 256, 1, 5, 1>(384),
-    choice<1, 256, 1, 5, 2>(1 << 30),
+    /*   64 outputs a warpgroup, rows of x, tiles a stage, stages; times */
+    choice<1, 64, 2, 7>(7, 0.345),
+    choice<1, 128, 1, 8>(12, 0.57),
+    choice<1, 256, 1, 5>(17, 0.75),
 };
 
-const Choice *choose(int n_tokens, int variant) {
-  if (variant > 0)
-    return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;
-  const Choice *c = choices;
-  while (n_tokens > c->max_tokens) c++;
-  return c;
+/* The tile shape that should be the fastest, or the one that was asked for; NULL: there is none. */
+const Choice *choose(const DeviceLinear *w, int n_tokens, int n_sms, int variant) {
+  constexpr int n = sizeof choices / sizeof *choices;
+  if (variant > 0) return variant <= n ? &choices[variant - 1] : nullptr;
+  const Choice *best = nullptr;
+  double best_us = 0;
+  for (const Choice &c : choices) {
+    double steps =
+        (double)ceil_div(w->n_out, 128) * ceil_div(n_tokens, c.tokens) * ceil_div(w->n_in, kTileIn) / n_sms;
+    double us = c.fixed_us + c.step_us * steps;
+    if (best && us >= best_us) continue;
+    best = &c, best_us = us;
+  }
+  return best;
 }
 
 size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
@@ -356,7 +362,7 @@ Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
     part.n_tokens = args.n_tokens - first < at_once ? args.n_tokens - first : at_once;
     part.x = args.x + (size_t)first * args.x_stride;
     if (args.w->paired) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
-    const Choice *c = choose(part.n_tokens, args.variant);
+    const Choice *c = choose(args.w, part.n_tokens, args.device.n_sms, args.variant);
     if (!c) return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
     TRY(c->launch(part, err));
   }

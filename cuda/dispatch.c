@@ -31,7 +31,7 @@ static const LinearRow rows[] = {
   /* weights act    tokens small limit group held     chips     launch, name */
   {QUANT, ACT_F16,   1,   8,   8,   8, 32, X_PLANES,  SINCE_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {QUANT, ACT_F16,   1,   1,   1,   1, 32, X_PLANES,  SINCE_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
-  {AWQ4,  ACT_F16,  33, ANY, 128, ANY, 32, X_PASSING, ONLY_90A, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {AWQ4,  ACT_F16,  33, ANY, 256, ANY, 32, X_PASSING, ONLY_90A, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, ACT_F16,   1, 192, 112, ANY, 32, X_PASSING, SINCE_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
   {QUANT, ACT_F16,   2,   8,   8,   8, 32, X_PLANES,  SINCE_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
   {QUANT, ACT_F16,   1, 192, 112, ANY, 32, X_PASSING, ONLY_75,  LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
@@ -39,7 +39,7 @@ static const LinearRow rows[] = {
   {QUANT, ACT_F16,   9, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
   {QUANT, ACT_F16,   1, ANY, ANY, ANY,  1, X_PASSING, SINCE_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
   {QUANT, ACT_F16,   1, ANY, ANY, ANY,  1, X_PASSING, SINCE_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
-  {QUANT, ACT_INT8,  1,   4,   4,   8, 32, X_INT8,    SINCE_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {QUANT, ACT_INT8,  1,   4,   8,   8, 32, X_INT8,    SINCE_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {QUANT, ACT_INT8,  1, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_INT8_MMA, "int8_mma"},
   {QUANT, ACT_INT8,  1, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
   {INT8,  ACT_INT8,  1, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_INT8_TOKEN, "int8_token"},

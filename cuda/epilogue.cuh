@@ -56,9 +56,10 @@ __device__ __forceinline__ void store_pair(const Epilogue &out, int token, int t
 }
 
 /* A warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of row of x
- * token0 + 8 n + 2 t + i % 2. What is to be added to is read in batches, not one load after the other. */
+ * token0 + 8 n + 2 t + i % 2, of which those of [begin, end) are stored. What is to be added to is read in
+ * batches, not one load after the other. */
 template <int kN>
-__device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int n_tokens,
+__device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {
   int lane = threadIdx.x % 32, g = lane / 4, token = token0 + lane % 4 * 2, row = kTileOut * tile + g;
   bool paired = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
@@ -70,7 +71,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
     for (int n = 0; n < kN; n++)
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        if (token + 8 * n + i >= n_tokens) continue;
+        if (token + 8 * n + i < begin || token + 8 * n + i >= end) continue;
         __half *to = y + (8 * n + i) * out.stride;
         float a = c[4 * n + i] + bias_low, b = c[4 * n + i + 2] + bias_high;
         *to = clamp_half(paired ? silu(a) * b : a);
@@ -88,16 +89,19 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
     for (int n = 0; n < kBatch; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        bool inside = add && token + 8 * (n0 + n) + i % 2 < n_tokens && (i < 2 || high);
+        int at = token + 8 * (n0 + n) + i % 2;
+        bool inside = add && at >= begin && at < end && (i < 2 || high);
         old[n][i] = inside ? y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] : 0.0f;
       }
 #pragma unroll
     for (int n = 0; n < kBatch; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
-        if (token + 8 * (n0 + n) + i % 2 < n_tokens && (i < 2 || high))
+      for (int i = 0; i < 4; i++) {
+        int at = token + 8 * (n0 + n) + i % 2;
+        if (at >= begin && at < end && (i < 2 || high))
           y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] =
               c[4 * (n0 + n) + i] + (i < 2 ? bias_low : bias_high) + old[n][i];
+      }
   }
 }
 

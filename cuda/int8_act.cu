@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
 #pragma unroll
         for (int r = 0; r < S::kR; r++)
           store_fragments<S::kN>(a.out, at.row * S::kTileRows + warp % S::kWarpsM * S::kR + r,
-                                 at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, a.n_tokens,
+                                 at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens,
                                  acc[r * S::kN]);
       }
       sums.clear();

@@ -161,7 +161,7 @@ __device__ __forceinline__ void store(const Args &a, int tile_row0, int token0,
         float s = a.x.scales[min(token0 + 8 * n + 2 * t + c % 2, a.x.padded - 1)];
         y[4 * n + c] = __fmul_rn((float)sum[r * S::kN + n][c], __fmul_rn(s, c < 2 ? low : high));
       }
-    store_fragments<S::kN>(a.out, tile_row0 + r, token0, a.n_tokens, y);
+    store_fragments<S::kN>(a.out, tile_row0 + r, token0, 0, a.n_tokens, y);
   }
 }
 

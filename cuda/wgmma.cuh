@@ -19,15 +19,6 @@ __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *ba
                : "memory");
 }
 
-__device__ __forceinline__ void copy_box_to_cluster(void *to, const void *map, uint64_t *barrier, int column,
-                                                    int row, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
-      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(mask)
-      : "memory");
-}
-
 /* --- registers of a warpgroup, moved between its roles */
 
 template <int n> __device__ __forceinline__ void registers_up_to() {

@@ -69,10 +69,10 @@ static void rows_of_x_choose_on_hopper(void **state) {
 /* A matrix of 4096 x 4096 has too few tiles for many rows of x; one of 20 M weights has enough. */
 static void small_matrices_turn_to_the_library_earlier(void **state) {
   (void)state;
-  assert_string_equal(chosen_of_size(h200(128), 4096, 4096), "awq_wgmma");
-  assert_string_equal(chosen_of_size(h200(129), 4096, 4096), "awq_dequant");
-  assert_string_equal(chosen_of_size(h200(129), 4096, 5112), "awq_dequant");
-  assert_string_equal(chosen_of_size(h200(129), 4096, 5120), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(256), 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(257), 4096, 4096), "awq_dequant");
+  assert_string_equal(chosen_of_size(h200(257), 4096, 5112), "awq_dequant");
+  assert_string_equal(chosen_of_size(h200(257), 4096, 5120), "awq_wgmma");
   assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 112), 4096, 4096), "awq_tensorcore");
   assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 113), 4096, 4096), "awq_dequant");
 }
@@ -122,6 +122,11 @@ static void int8_activations_are_asked_for(void **state) {
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 128, ACT_INT8), "int8_gemv");
   assert_string_equal(chosen_for(h200(4), WEIGHT_AWQ4, 128, ACT_INT8), "int8_gemv");
   assert_string_equal(chosen_for(h200(5), WEIGHT_AWQ4, 128, ACT_INT8), "int8_mma");
+  LinearQuery small = h200(8);
+  small.act = ACT_INT8;
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_gemv");
+  small.n_tokens = 9;
+  assert_string_equal(chosen_of_size(small, 4096, 4096), "int8_mma");
   assert_string_equal(chosen_for(h200(4096), WEIGHT_AWQ8, 64, ACT_INT8), "int8_mma");
   assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_INT8), "none");
   assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_INT8), "none");

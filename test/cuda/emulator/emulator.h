@@ -100,7 +100,7 @@ void copy_bulk(void *to, const void *from, int bytes, void *barrier);
 void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
 
 /* --- tensor maps, and products of a warpgroup: cuda/wgmma.cuh */
-void copy_box(void *to, const void *map, void *barrier, int column, int row, unsigned mask);
+void copy_box(void *to, const void *map, void *barrier, int column, int row);
 void wgmma_fence();
 void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add);
 void wgmma_commit();

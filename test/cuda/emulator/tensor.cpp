@@ -128,26 +128,20 @@ void multiply_what_is_waited_for(unsigned char (*values)[64]) {
 
 /* --- tensor maps */
 
-void copy_box(void *to, const void *map, void *barrier, int column, int row, unsigned mask) {
+void copy_box(void *to, const void *map, void *barrier, int column, int row) {
   Map m;
   memcpy(&m, map, sizeof m);
   if (m.mark != kMapMark) fail("cp.async.bulk.tensor by what is no tensor map");
   if ((uintptr_t)to % 128) fail("cp.async.bulk.tensor: %p is not aligned to 128", to);
   uint32_t address = shared_address(to);
   int bytes = (int)(m.box_columns * m.box_rows * 2);
-  for (int rank = 0; rank < cluster_size(); rank++) {
-    if (mask ? !(mask >> rank & 1) : rank != cluster_rank()) continue;
-    Worker *w = peer(rank);
-    unsigned char *place = (unsigned char *)same_place(w, to);
-    void *counted = same_place(w, barrier);
-    memset(place, 0xff, (size_t)bytes);
-    do_later(w, "cp.async.bulk.tensor", [=]() {
-      bring_box(m, place, address, column, row);
-      bytes_came(w, counted, bytes, "cp.async.bulk.tensor");
-    });
-  }
-  if (mask >> cluster_size())
-    fail("cp.async.bulk.tensor to blocks %x of a cluster of %d", mask, cluster_size());
+  Worker *w = peer(cluster_rank());
+  unsigned char *place = (unsigned char *)to;
+  memset(place, 0xff, (size_t)bytes);
+  do_later(w, "cp.async.bulk.tensor", [=]() {
+    bring_box(m, place, address, column, row);
+    bytes_came(w, barrier, bytes, "cp.async.bulk.tensor");
+  });
 }
 
 /* --- products */

@@ -5,12 +5,7 @@
 #include "cuda/cluster.cuh"
 
 inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row) {
-  emulator::copy_box(to, map, barrier, column, row, 0);
-}
-
-inline void copy_box_to_cluster(void *to, const void *map, uint64_t *barrier, int column, int row,
-                                uint16_t mask) {
-  emulator::copy_box(to, map, barrier, column, row, mask);
+  emulator::copy_box(to, map, barrier, column, row);
 }
 
 template <int n> void registers_up_to() {
