@@ -62,9 +62,9 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
 }
 
 /* As measured on an H200 with Qwen3-8B's heads (cuda/NOTES.md): up to 64 rows take prefill 4 us and 25 ns a
- * position. A launch of decode takes as long as prefill behind 20 positions for each of its columns; of several
- * launches each as long as behind 1,070 positions and an 18th of those that are there. A single row is decode's:
- * its steps are captured. */
+ * position. A launch of decode takes as long as prefill behind 20 positions for each of its columns; of
+ * several launches each as long as behind 1,070 positions and an 18th of those that are there. A single row
+ * is decode's: its steps are captured. */
 static bool decode_is_faster(const Attention *a, int n_tokens) {
   int slices = decode_slices(a, n_tokens), seen = a->window > 0 && a->window < a->past ? a->window : a->past;
   if (slices > 1) return n_tokens <= 64 && slices * (1070 + seen / 18) <= seen;

@@ -40,11 +40,11 @@ typedef struct {
   int past;          /* *pos, as far as the host knows it: attention_choose() goes by it */
 } Attention;
 
-/* The family for n_tokens rows: decode for one, and for up to 64 where what they see is long, since only decode
- * cuts the keys into parts for all of the GPU; else prefill. Both need an fp16 cache and a head_dim of 64, 80,
- * 96, 128 or 256 (128 or 256 where scores are capped), decode at most 32 query heads of a KV head (16 for 256); it
- * takes so many columns, rows x query heads of a KV head, at once, and more one after the other. Plain for
- * everything else, and where a block of the others has not enough shared memory. */
+/* The family for n_tokens rows: decode for one, and for up to 64 where what they see is long, since only
+ * decode cuts the keys into parts for all of the GPU; else prefill. Both need an fp16 cache and a head_dim of
+ * 64, 80, 96, 128 or 256 (128 or 256 where scores are capped), decode at most 32 query heads of a KV head (16
+ * for 256); it takes so many columns, rows x query heads of a KV head, at once, and more one after the other.
+ * Plain for everything else, and where a block of the others has not enough shared memory. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 const char *attention_family_name(AttentionFamily family);

@@ -53,8 +53,8 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* The first row of x of a tile. The last tile ends with the last row, and takes rows of the one before again: a
- * copy of rows that are not there takes longer than one of rows that are (at 384 rows 61 us against 50). */
+/* The first row of x of a tile. The last tile ends with the last row, and takes rows of the one before again:
+ * a copy of rows that are not there takes longer than one of rows that are (cuda/NOTES.md). */
 template <class S> __device__ __forceinline__ int first_row(const Args &a, int column) {
   return max(0, min(column * S::kTokens, a.n_tokens - S::kTokens));
 }
@@ -63,8 +63,8 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* The warp that loads x and weights: for each step of the block's share, once the slot is free. A lane brings one tile row; rows past the matrix are the last one again, their results are
- * dropped. */
+/* The warp that loads x and weights: for each step of the block's share, once the slot is free. A lane brings
+ * one tile row; rows past the matrix are the last one again, their results are dropped. */
 template <class S>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                            int begin, int end) {

@@ -14,8 +14,8 @@ each Nth of them, begun at another place for each kind; the whole takes minutes,
   - a file that was to be written is whole or not there, and nothing else is left beside it;
   - the same command without a fault then gives what it always gave.
 
---cuda is for a PROGRAM on the emulated GPU (make torture EMULATE=1) or a real one (make torture-gpu): calls of CUDA fail
-there, the Nth and all after it, as on a device that is lost.
+--cuda is for a PROGRAM on the emulated GPU (make torture EMULATE=1) or a real one (make torture-gpu): calls of CUDA
+fail there, the Nth and all after it, as on a device that is lost.
 """
 import argparse
 import concurrent.futures

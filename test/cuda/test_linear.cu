@@ -586,8 +586,8 @@ static void check_few(void) {
     }
 }
 
-/* Every tile shape of wgmma, where the chip has it: tiles that go back over rows of the one before, and rings that
- * go round. */
+/* Every tile shape of wgmma, where the chip has it: tiles that go back over rows of the one before, and rings
+ * that go round. */
 static void check_few_wgmma(void) {
   const int counts[] = {40, 300}, shapes[][3] = {{192, 136, 64}, {1024, 72, 32}};
   const char *asked = only;

@@ -63,8 +63,8 @@ FAULTY(cudaMemsetAsync, BROKEN, (void *memory, int value, size_t size, cudaStrea
 FAULTY(cudaMemcpyAsync, BROKEN, (void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
        cudaStream_t stream), to, from, size, kind, stream)
 FAULTY(cudaMemcpy2DAsync, BROKEN, (void *to, size_t to_pitch, const void *from, size_t from_pitch,
-       size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream), to, to_pitch, from, from_pitch,
-       width, height, kind, stream)
+       size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream), to, to_pitch, from,
+       from_pitch, width, height, kind, stream)
 FAULTY(cudaStreamCreateWithFlags, BROKEN, (cudaStream_t *stream, unsigned flags), stream, flags)
 FAULTY(cudaStreamDestroy, BROKEN, (cudaStream_t stream), stream)
 FAULTY(cudaStreamQuery, BROKEN, (cudaStream_t stream), stream)
