@@ -1,6 +1,6 @@
 #!/bin/sh
-# fuzz.sh SECONDS [JOBS] - feeds every parser and writer hostile input for that long, JOBS (2) of them at a time;
-# called by `make fuzz`.
+# fuzz.sh SECONDS [JOBS] - feeds every parser and writer hostile input for that long, JOBS of them at a time (as many as
+# there are cores); called by `make fuzz`.
 #
 # test/fuzz/fuzz_NAME.c is a libFuzzer program; what it finds new is kept in build/fuzz/corpus/NAME, and what is in
 # test/fuzz/corpus/NAME (if anything) is where it starts from. It fails by a crash, a leak, a finding of a sanitizer,
@@ -8,7 +8,7 @@
 # an input is left in build/fuzz. The last line is "N passed, N failed, N skipped", where without clang or its fuzzing
 # runtime all are skipped.
 set -u
-seconds=$1 jobs=${2:-2}
+seconds=$1 jobs=${2:-$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)}
 build=build/fuzz
 names=$(find test/fuzz -name 'fuzz_*.c' 2>/dev/null | sort | sed 's|.*/||; s|\.c$||')
 # shellcheck disable=SC2086
