@@ -53,6 +53,16 @@ def test_the_line_says_what_the_logits_say(evaluate, ids, window):
     assert ppl == pytest.approx(np.exp(want), rel=1e-7)
 
 
+def test_what_scores_no_token_is_refused(run, stories, ids, tmp_path):
+    (tmp_path / "one").write_text("5")
+    some, one = ["--ids-file", ids[1]], ["--ids-file", tmp_path / "one"]
+    for flags, why in (([*some, "--window", 1], b"--window 1"), ([*some, "--max-tokens", 1], b"one token"),
+                       (one, b"one token")):
+        process = run("eval", "-m", stories, *flags)
+        assert (process.returncode, process.stdout) == (2, b"")
+        assert process.stderr.startswith(b"auk: " + why + b", and the first token of a window is not scored")
+
+
 def test_windows_are_evaluations_of_their_own(evaluate, ids, tmp_path):
     values, path = ids
     *_, logits = evaluate("--ids-file", path, "--window", 64)

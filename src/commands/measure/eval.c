@@ -110,6 +110,11 @@ static Status choose_window(const Eval *eval, int *window, Error *err) {
   const int asked = eval->options->window, maximum = eval->model->config.max_position;
   size_t n = eval->ids.count;
   if (asked && (size_t)asked < n) n = (size_t)asked;
+  if (n == 1 && !eval->options->logits_out)
+    return error_set(err, STATUS_USAGE,
+                     "%s, and the first token of a window is not scored: there is none before it "
+                     "(--logits-out FILE writes what is expected behind it)",
+                     asked == 1 ? "--window 1" : "one token");
   if (n > (size_t)maximum)
     return error_set(err, STATUS_USAGE,
                      "%zu tokens in one window, more than the %d positions of %s (--window N "
