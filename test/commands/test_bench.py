@@ -109,7 +109,10 @@ def test_verbose_says_what_memory_is_taken(run, stories):
 def test_a_zero_is_no_test(run, stories):
     process = run("bench", "-m", stories, "-p", 0, "-n", 4, "-r", 1, "-o", "json")
     assert [row["test"] for row in json.loads(process.stdout)] == ["tg4"]
-    assert json.loads(run("bench", "-m", stories, "-p", 0, "-n", 0, "-o", "json").stdout) == []
+    for zeros in ([0, 0], ["0,0", 0]):
+        process = run("bench", "-m", stories, "-p", zeros[0], "-n", zeros[1])
+        assert (process.returncode, process.stdout) == (2, b"")
+        assert process.stderr == b"auk: -p 0 and -n 0 leave nothing to measure\n"
 
 
 def test_tests_longer_than_the_model_are_refused(run, stories):

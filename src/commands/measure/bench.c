@@ -494,6 +494,8 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
   if (o->prompts.count == 0) TRY(int_list_add(&o->prompts, 512, err));
   if (o->answers.count == 0) TRY(int_list_add(&o->answers, 128, err));
   if (o->depths.count == 0) TRY(int_list_add(&o->depths, 0, err));
+  if (greatest(&o->prompts) == 0 && greatest(&o->answers) == 0)
+    return error_set(err, STATUS_USAGE, "-p 0 and -n 0 leave nothing to measure");
   return STATUS_OK;
 }
 
