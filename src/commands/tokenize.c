@@ -76,12 +76,24 @@ static Status write_ids(const IdList *ids, const char *separator, Buffer *out, E
   return STATUS_OK;
 }
 
+/* Decoding passes over ids without a token, as Hugging Face's does; who gives such ids should know. */
+static Status check_ids(const Tokenizer *tokenizer, const IdList *ids, Error *err) {
+  for (size_t i = 0; i < ids->count; i++) {
+    size_t size;
+    if (!tokenizer_content(tokenizer, ids->ids[i], &size))
+      return error_set(err, STATUS_USAGE, "no token has the id %d (all are below %d)", ids->ids[i],
+                       tokenizer_n_ids(tokenizer));
+  }
+  return STATUS_OK;
+}
+
 /* --- one text */
 
 static Status decode_text(const Tokenizer *tokenizer, const Options *options, const Buffer *input,
                           Buffer *out, Error *err) {
   IdList ids = {0};
   Status status = ids_parse("the ids", input, &ids, err);
+  if (status == STATUS_OK) status = check_ids(tokenizer, &ids, err);
   if (status == STATUS_OK)
     status = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special, out, err);
   id_list_release(&ids);
@@ -203,7 +215,7 @@ static const char about[] =
     "  {\"ids\": [1, 2]}\n"
     "by {\"ids\": [...], \"decoded\": \"...\", \"decoded_skip\": \"...\"} (without special tokens) or "
     "{\"error\": \"...\"};\n"
-    "where there was an error the exit status is 1 in the end.";
+    "where there was an error the exit status is 1 in the end. Ids without a token decode to nothing there.";
 
 static const Flag flags[] = {
     FLAG_MODEL("-m, --model", Options, model.path,

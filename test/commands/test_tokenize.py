@@ -70,6 +70,15 @@ def test_decode_refuses_what_is_no_id(run, tokenizer, ids):
     assert done.returncode == 2 and done.stdout == b"" and b"expected an id" in done.stderr
 
 
+def test_decode_refuses_ids_of_no_token(run, tokenizer):
+    assert run("tokenize", "-m", tokenizer, "--decode", "511").returncode == 0
+    done = run("tokenize", "-m", tokenizer, "--decode", "1 511 512 9999")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"auk: no token has the id 512 (all are below 512)\n"
+    line = answers(run("tokenize", "-m", tokenizer, "--jsonl", input=b'{"ids": [9999]}'))[0]
+    assert line == {"ids": [9999], "decoded": "", "decoded_skip": ""}
+
+
 def test_lines_of_json(run, tokenizer):
     requests = [
         {"text": "a"},
