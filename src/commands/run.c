@@ -65,6 +65,7 @@ static Status run(const Options *o, Assistant *assistant, Error *err) {
   if (o->talk.overflow && !chat)
     return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
   if (chat) return chat_run(&o->assistant, &o->talk, err);
+  TRY(prompt_check_output(&o->prompt, o->reply.path, err));
   if (o->map.input) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
     return choose_run(&o->choose, &o->prompt, &o->reply, &o->assistant, assistant, err);

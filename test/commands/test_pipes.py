@@ -118,6 +118,22 @@ def test_an_answer_goes_to_a_file(ask, answer, tmp_path):
         assert reader.stdout.read().decode() == STORY
 
 
+def test_an_answer_does_not_take_the_place_of_its_prompt(ask, tmp_path):
+    text, link = tmp_path / "text", tmp_path / "link"
+    text.write_text(PROMPT)
+    link.symlink_to(text)
+    for flags in (["-f", text], ["-f", text, "--choose", "a,the"], ["-f", link, "-p", "Go on"],
+                  ["-f", text, "--map", link]):
+        process = ask(*flags, "-o", text)
+        assert (process.returncode, process.stdout) == (2, b"")
+        assert process.stderr == f"auk: -o {text} is the file that -f {flags[1]} reads, which would be lost\n".encode()
+    with open(text) as file:
+        process = ask("-o", link, stdin=file)
+    assert process.returncode == 2
+    assert process.stderr == f"auk: -o {link} is the file on standard input, which would be lost\n".encode()
+    assert text.read_text() == PROMPT
+
+
 def test_what_is_refused_leaves_a_file_as_it_was(ask, run, tmp_path):
     out = tmp_path / "out"
     out.write_text("kept")

@@ -33,6 +33,10 @@ typedef struct {
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
+/* Refuses an output (-o FILE) that is one of the files, or standard input: the answer would take the place of
+ * what it is about. NULL and "-" are no file. */
+Status prompt_check_output(const PromptFlags *flags, const char *output, Error *err);
+
 /* Whether "-" is among the files. */
 bool prompt_asks_for_input(const PromptFlags *flags);
 
