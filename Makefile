@@ -191,7 +191,8 @@ endif
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
 $(BUILD)/cuda/sample.o $(BUILD)/cuda/sample_few.o: AUK_NVCCFLAGS += -fmad=false
 
--include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o))
+-include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
+  $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))
 
 test: $(BUILD)/auk $(TESTS)
 	@$(PYTHON) scripts/run_tests.py $(BUILD) $(TESTS)
