@@ -4,7 +4,9 @@
  * The last block to finish takes it from there: the k-th of those firsts bounds the k-th of all from below,
  * so only the k groups at or before it can hold what stays; they are read again, what is not behind the
  * bound goes to shared memory (little more than k tokens, but for vocabularies that lie in order), and is
- * ranked by counting who is greater. Then top-p, min-p and the draw are sums over at most 64 weights.
+ * ranked by counting who is greater. The firsts themselves are thinned out so before they are ranked: the
+ * k-th of the greatest of every six bounds their k-th. Then top-p, min-p and the draw are sums over at most
+ * 64 weights.
  *
  *     group     0    1    2    3  ...  767
  *     first     7.1  3.0  9.4  0.2     1.1      k = 2: the bound is 7.1, groups 0 and 2 are read again
@@ -21,7 +23,8 @@ using namespace sampling;
 typedef unsigned long long Number; /* ranked() */
 
 constexpr int WARPS = THREADS / 32;
-constexpr int ROOM = 1024; /* tokens that can be ranked at once */
+constexpr int ROOM = 1024;   /* tokens that can be ranked at once */
+constexpr int SAMPLES = 128; /* each the greatest of GROUPS / SAMPLES firsts */
 
 /* What the last block works on. */
 struct Shared {
@@ -29,11 +32,15 @@ struct Shared {
   Number order[MOST_OF_FEW];
   Number weights[MOST_OF_FEW]; /* of order[], 0 where top-p or min-p drop it */
   short groups[MOST_OF_FEW];   /* those that hold what stays */
+  Number samples[SAMPLES];
+  Number firsts[GROUPS]; /* those that the samples leave, of groups at[] */
+  short at[GROUPS];
   Number bound;
   int n, count;
   uint32_t lowest;
 };
 static_assert(GROUPS <= ROOM, "firsts fit");
+static_assert(GROUPS % SAMPLES == 0 && SAMPLES <= THREADS && MOST_OF_FEW <= SAMPLES, "of a sample a thread");
 
 __device__ __forceinline__ void group_range(int n, int group, int *first, int *end) {
   int run = (n + GROUPS - 1) / GROUPS;
@@ -104,13 +111,40 @@ __device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, do
   __syncthreads();
 }
 
+/* Of the groups' firsts in s.numbers those that may be among the first top_k of them to s.firsts and s.at;
+ * returns how many. */
+__device__ int thin_out_firsts(const Pick &p, Shared &s) {
+  if (threadIdx.x == 0) s.bound = 0, s.n = 0;
+  if (threadIdx.x < SAMPLES) {
+    Number greatest = 0;
+#pragma unroll
+    for (int i = threadIdx.x; i < GROUPS; i += SAMPLES) greatest = max(greatest, s.numbers[i]);
+    s.samples[threadIdx.x] = greatest;
+  }
+  __syncthreads();
+  rank_numbers(s.samples, SAMPLES, [&](int, Number number, int rank) {
+    if (rank == p.top_k - 1) s.bound = number;
+  });
+  __syncthreads();
+  for (int i = threadIdx.x; i < GROUPS; i += THREADS) {
+    const Number number = s.numbers[i];
+    if (!number || number < s.bound) continue;
+    const int at = atomicAdd(&s.n, 1);
+    s.firsts[at] = number, s.at[at] = (short)i;
+  }
+  __syncthreads();
+  return s.n;
+}
+
 /* The first min(top_k, all) of the ranking to s.order; returns how many. */
 __device__ int take_first(const Pick &p, Shared &s, double top) {
+  const int n_firsts = thin_out_firsts(p, s);
+  __syncthreads();
   if (threadIdx.x == 0) s.bound = 0, s.count = 0;
   __syncthreads();
-  rank_numbers(s.numbers, GROUPS, [&](int group, Number number, int rank) {
+  rank_numbers(s.firsts, n_firsts, [&](int i, Number number, int rank) {
     if (rank >= p.top_k) return;
-    s.groups[rank] = (short)group;
+    s.groups[rank] = s.at[i];
     atomicAdd(&s.count, 1);
     if (rank == p.top_k - 1) s.bound = number;
   });
