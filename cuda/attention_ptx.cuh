@@ -1,5 +1,5 @@
-/* attention_ptx.cuh - what the attention kernels use beside ptx.cuh: transposing loads and halves from
- * floats. */
+/* attention_ptx.cuh - what the attention kernels use beside ptx.cuh: transposing loads, halves from floats
+ * and powers of two. */
 #ifndef AUK_CUDA_ATTENTION_PTX_CUH
 #define AUK_CUDA_ATTENTION_PTX_CUH
 
@@ -25,6 +25,13 @@ __device__ __forceinline__ uint32_t transpose_matrix(uint32_t value) {
 __device__ __forceinline__ uint32_t pack_half2(float low, float high) {
   __half2 pair = __floats2half2_rn(low, high);
   return *(uint32_t *)&pair;
+}
+
+/* 2^x, 0 for -infinity. PTX ISA 9.0, 9.7.3 "ex2". */
+__device__ __forceinline__ float power_of_2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* cluster.cuh - what compute capability 9.0 brought for blocks that work together: barriers that count bytes,
- * bulk copies, clusters, stores into a peer's shared memory, and ordered loads and stores between clusters.
+ * bulk copies, clusters, stores into a peer's shared memory, ordered loads and stores between clusters, and
+ * registers that move.
  *
  * For code that is compiled for sm_90 and later alone: a kernel keeps its body within
  * `#if __CUDA_ARCH__ >= 900`. Sections are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory,
@@ -200,6 +201,26 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned *p) {
 
 __device__ __forceinline__ void store_release(unsigned *p, unsigned v) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+/* Between two looks at memory that many look at. 9.7.13 "nanosleep". */
+__device__ __forceinline__ void rest() {
+  __nanosleep(20);
+}
+
+/* --- registers of a warpgroup, moved between its roles: 9.7.18 "setmaxnreg", which takes a target of one
+ * chip (sm_90a). Elsewhere every thread keeps what it began with. */
+
+template <int n> __device__ __forceinline__ void registers_up_to() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+#endif
+}
+
+template <int n> __device__ __forceinline__ void registers_down_to() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+#endif
 }
 
 #endif

@@ -25,6 +25,33 @@ __device__ __forceinline__ void loads_begin_here() {
   asm volatile("" ::: "memory");
 }
 
+/* 16 or 4 bytes, or one, of shared memory at a shared_address(): in the order in which they are asked for.
+ * 9.7.9 "ld". */
+__device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint32_t load_shared_4(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint32_t load_shared_1(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
 /* (v & mask) | bits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
 template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t lop3_and_or(uint32_t v) {
   uint32_t r;

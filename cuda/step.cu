@@ -13,13 +13,14 @@
  *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
  *
  * "-> cluster": st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
- * clusters": step_sums.cuh. Warps 0 .. 15 multiply, warp 16 loads (step_load.cuh), warp 17 looks for other
- * clusters' sums.
+ * clusters": step_sums.cuh. Warps 0 .. 15 multiply, three load (step_load.cuh), one has nothing to do:
+ * registers move between whole warpgroups.
  *
- * Shared memory: the ring, then what StepShared says. Two places serve twice a layer, never at once, because
- * a peer that writes has had from this block what this block makes only after it has read:
- *   x, sums   the row that goes into a product, and its sums | what warps made of their keys
- *   exchange  q, k, v; attention's values | what blocks made of their keys || the gated product
+ * Shared memory: what StepShared says, then the ring. Three places serve in turns, never at once, because a
+ * peer that writes has had from this block what this block makes only after it has read:
+ *   x         the row that goes into a product, and its sums (not of o, down) | what warps made of their keys
+ *   planes    the row as integers | what blocks made of their keys
+ *   exchange  q, k, v; attention's values || the gated product
  * A row arrives over what was read before the last value that this block gave for it.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
@@ -50,15 +51,13 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
     for (int i = 0; i < p.n_slots; i++) {
-      barrier_init(&barriers->full[i], 1);
+      barrier_init(&barriers->full[i], STEP_LOADERS);
       barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
     }
     barrier_init(&barriers->x, 1);
     barrier_init(&barriers->projections, 1);
     barrier_init(&barriers->states, 1);
     barrier_init(&barriers->gated, 1);
-    barrier_init(&barriers->sum, 1);
-    barrier_init(&barriers->taken, STEP_WARPS);
     barrier_init_fence();
     barrier_expect(&barriers->x, x_bytes(p));
     barrier_expect(&barriers->projections, projection_bytes(p));
@@ -68,6 +67,8 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   for (int i = threadIdx.x; i < STEP_MAX_SHARED_HEADS * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* of heads that there are none of */
   const float2 *table = (const float2 *)b.args().call.rope_table;
+  if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
+  if (threadIdx.x == MATRICES) b.keys_run() = run_of(key_pieces(*b.args().call.pos, b.rank()), p.n_slots);
   if (threadIdx.x < STEP_HEAD_DIM / 2) b.rope()[threadIdx.x] = table[threadIdx.x];
   __syncthreads();
   cluster_sync();
@@ -76,96 +77,113 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
 /* How many rows a block had before the one that goes into a layer's matrix: without a KV head it has none for
  * qkv. */
 template <bool kDebug> __device__ __forceinline__ int x_before(const Block<kDebug> &b, int matrix) {
-  return b.has_kv_head() ? 2 * b.layer + (matrix == GATE_UP) : b.layer;
+  return b.has_kv_head() ? 2 * b.at.layer + (matrix == GATE_UP) : b.at.layer;
 }
 
-template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
-  float inverse = 1;
-  b.next = {0, 0};
-  for (b.layer = 0; b.layer < b.args().plan.shape.n_layers; b.layer++) {
-    b.forget_place();
-    b.mark(STEP_MARK_BEGIN);
-    add_and_send(b, DOWN, b.layer - 1, b.args().layers[b.layer].attn_norm, b.has_kv_head());
-#pragma unroll 1
-    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
-      b.forget_place();
-      const StepPlan &p = b.args().plan;
-      const Layer &layer = b.args().layers[b.layer];
-      const float *from = b.x();
-      int stride = p.stride_slice;
-      if (matrix == GATE_UP) add_and_send(b, O, b.layer, layer.mlp_norm, true);
-      if (matrix == QKV || matrix == GATE_UP) {
-        inverse = wait_for_x(b, x_before(b, matrix));
-        stride = matrix == QKV ? p.stride_qkv : p.shares[b.cluster()].stride;
-        b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
-      } else {
-        from = b.exchange();
-      }
-      product(b, matrix, from, stride);
-      switch (matrix) {
-      case QKV:
-        b.mark_waited(STEP_WAITED_QKV);
-        b.mark(STEP_MARK_QKV);
-        attention(b, layer, inverse);
-        break;
-      case O:
-        b.mark_waited(STEP_WAITED_O);
-        b.mark(STEP_MARK_O);
-        give_sum(b, sum_of(b, O, b.layer), p.o);
-        b.mark(STEP_MARK_O_STORED);
-        break;
-      case GATE_UP:
-        b.mark_waited(STEP_WAITED_GATE_UP);
-        b.mark(STEP_MARK_GATE_UP);
-        send_gated(b, inverse);
-        b.mark(STEP_MARK_GATED_SENT);
-        b.wait(&b.barriers()->gated, b.layer & 1, STEP_AT_GATED);
-        if (b.thread() == 0)
-          barrier_expect(&b.barriers()->gated, p.shares[b.cluster()].n_units * STEP_GROUP * 4);
-        b.mark(STEP_MARK_GATED);
-        break;
-      default:
-        b.mark_waited(STEP_WAITED_DOWN);
-        b.mark(STEP_MARK_DOWN);
-        give_sum(b, sum_of(b, DOWN, b.layer), p.shares[b.cluster()].down);
-        b.mark(STEP_MARK_DOWN_STORED);
-      }
-    }
+/* What came out of a product: to the cluster, or to all. */
+template <bool kDebug>
+__device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix, const Layer &layer) {
+  switch (matrix) {
+  case QKV:
+    b.mark_waited(STEP_WAITED_QKV);
+    b.mark(STEP_MARK_QKV);
+    attention(b, layer);
+    break;
+  case GATE_UP:
+    b.mark_waited(STEP_WAITED_GATE_UP);
+    b.mark(STEP_MARK_GATE_UP);
+    send_gated(b);
+    b.mark(STEP_MARK_GATED_SENT);
+    break;
+  default:
+    b.mark_waited(matrix == O ? STEP_WAITED_O : STEP_WAITED_DOWN);
+    b.mark(matrix == O ? STEP_MARK_O : STEP_MARK_DOWN);
+    give_sum(b, matrix, sum_of(b, matrix, b.at.layer));
+    b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
   }
-  b.forget_place();
+}
+
+/* What goes into a product is there; attention's values, for o, are when it has ended. */
+template <bool kDebug> __device__ __forceinline__ void wait_for_inputs(Block<kDebug> &b, int matrix) {
+  if (matrix == QKV || matrix == GATE_UP) {
+    wait_for_x(b, x_before(b, matrix));
+    b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+  } else if (matrix == DOWN) {
+    b.wait(&b.barriers()->gated, b.at.layer & 1, STEP_AT_GATED);
+    if (b.thread() == 0)
+      barrier_expect(&b.barriers()->gated, b.args().plan.shares[b.cluster()].n_units * STEP_GROUP * 4);
+    b.mark(STEP_MARK_GATED);
+  }
+}
+
+/* One loop over all products of all layers and the head behind them: a phase's instructions are there once,
+ * and the whole must fit the cache of instructions (STEP.md). */
+template <int kTurns, bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
+  const int n_layers = b.args().plan.shape.n_layers;
   long long *whole =
       kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
-  if (whole && threadIdx.x == 0) whole[1] = clock64();
-  add_and_send(b, DOWN, b.layer - 1, b.args().final_norm, true);
-  head(b, wait_for_x(b, x_before(b, QKV)));
-  if (whole && threadIdx.x == 0) whole[2] = clock64();
+#pragma unroll 1
+  for (int matrix = QKV;;) {
+    const bool is_head = (int)b.at.layer == n_layers;
+    const Layer &layer = b.args().layers[is_head ? 0 : b.at.layer];
+    const float *from = b.exchange();
+    if (matrix == QKV || matrix == GATE_UP) {
+      const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
+      if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
+      if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
+      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.at.layer - 1 : b.at.layer,
+                   is_head         ? b.args().final_norm
+                   : matrix == QKV ? layer.attn_norm
+                                   : layer.mlp_norm,
+                   wanted);
+      if (!wanted) {
+        matrix = GATE_UP;
+        continue;
+      }
+      if (is_head) break;
+      from = b.x();
+    }
+    product<kTurns>(b, matrix, from, [&] { wait_for_inputs(b, matrix); });
+    hand_on(b, matrix, layer);
+    if (++matrix == MATRICES) matrix = QKV, b.at.layer++;
+  }
+  wait_for_x(b, x_before(b, QKV));
+  head(b);
+  if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
 }
 
 #endif
 
-template <bool kDebug>
+/* Of a thread, of 65,536 a block starts with at most 96 for each of its 640 threads. */
+constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
+static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
+                  96 * STEP_ALL_THREADS,
+              "setmaxnreg would block");
+static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
+
+template <bool kDebug, int kTurns>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
-  static_assert(sizeof(Args) <= STEP_ARGUMENT_BYTES && sizeof(Args) % 4 == 0, "StepShared has room for them");
+  static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
+                "StepShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepShared has room for them");
-  const int state_at = a.plan.n_slots * a.plan.slot_bytes;
-  Args *arguments = (Args *)(shared + state_at + STEP_BARRIER_BYTES);
-  for (int i = threadIdx.x; i < (int)(sizeof(Args) / 4); i += STEP_ALL_THREADS)
-    ((uint32_t *)arguments)[i] = ((const uint32_t *)&a)[i];
-  __syncthreads();
-  if (threadIdx.x == 0) arguments->n_launches = *(volatile const unsigned *)a.launches;
-  Block<kDebug> b = {shared, state_at, (int)__shfl_sync(~0u, threadIdx.x / 32, 0), (int)(threadIdx.x % 32)};
+  Block<kDebug> b = {shared, a, {0, 0, 0}, 0};
+  if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
   begin(b);
-  if (b.warp < STEP_WARPS) {
-    multiply_all(b);
+  if (b.warp() < STEP_WARPS) {
+    registers_up_to<kMultiplyRegisters>();
+    multiply_all<kTurns>(b);
     /* Every block has read the number: this one has had sums from all of them. */
-    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.args().n_launches + 1;
-  } else if (b.warp == STEP_WARPS) {
-    load_all(b);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.launches() + 1;
   } else {
-    look_for_sums(b);
+    registers_down_to<kOtherRegisters>();
+    switch (b.warp() - STEP_WARPS) {
+    case 0: load_all<0>(b); break;
+    case 1: load_all<1>(b); break;
+    case 2: load_all<2>(b); break;
+    }
   }
   __syncwarp();
   cluster_sync(); /* nobody leaves while a peer may still send to it */
@@ -177,7 +195,7 @@ static size_t layers_bytes(int n_layers) {
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total + plan.slack;
 }
 
 } // namespace step
@@ -204,16 +222,31 @@ static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStrea
   return config;
 }
 
+typedef void (*Kernel)(const Args);
+
+static Kernel kernel_of(const StepPlan &plan, bool debug) {
+  if (plan.turns == 1) return debug ? step::kernel<true, 1> : step::kernel<false, 1>;
+  return debug ? step::kernel<true, 2> : step::kernel<false, 2>;
+}
+
+static int major_of(int gpu) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess ? major : 0;
+}
+
+bool step_measured(int gpu) {
+  return major_of(gpu) == 9;
+}
+
 int step_clusters(int gpu, size_t shared) {
-  int major = 0, n = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) != cudaSuccess || major < 9)
-    return 0;
-  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) !=
-      cudaSuccess)
+  int n = 0;
+  if (major_of(gpu) < 9) return 0;
+  if (cudaFuncSetAttribute(step::kernel<false, 1>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           (int)shared) != cudaSuccess)
     return 0;
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
-  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false>, &config) != cudaSuccess) {
+  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false, 1>, &config) != cudaSuccess) {
     cudaGetLastError(); /* a chip that has none is no failure */
     return 0;
   }
@@ -264,8 +297,9 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
                                  stream),
                  "cannot clear memory", err));
   TRY(copy_layers(m, memory, stream, err));
-  for (auto kernel : {step::kernel<false>, step::kernel<true>})
-    TRY(cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+  for (bool debug : {false, true})
+    TRY(cuda_check(cudaFuncSetAttribute(kernel_of(plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        (int)shared),
                    "one kernel a step", err));
   Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
@@ -282,11 +316,14 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   a.embedding_scale = m->embedding_scale;
   a.norm_eps = m->norm_eps;
   a.scale_log2 = m->attention_scale * 1.44269504f;
-  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / plan.slot_bytes;
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT,
+            pieces = bytes / step_piece_bytes(plan.full);
   /* Loads end in any order. A team waits for the piece four behind its last one, and a barrier tells its
    * present phase from the one before alone: so what was in that place must have been loaded by then. */
+  static_assert((int)STEP_PAIRS <= (int)STEP_TEAMS, "pairs that attend are no further apart");
   const int most = plan.n_slots - STEP_TEAMS;
   a.in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
+  a.most_in_flight = most;
   *out = s;
   return STATUS_OK;
 }
@@ -303,6 +340,5 @@ Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStrea
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config =
       launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
-  return cuda_check(cudaLaunchKernelEx(&config, debug ? step::kernel<true> : step::kernel<false>, a),
-                    "one kernel a step", err);
+  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step", err);
 }

@@ -43,9 +43,9 @@ typedef struct {
 /* Marks of the clock in a layer, for measuring: what was finished. */
 typedef enum {
   STEP_MARK_BEGIN,
-  STEP_MARK_SUM, /* the sums of all clusters' down were there */
-  STEP_MARK_X_SENT,
-  STEP_MARK_X, /* the normalised row was there */
+  STEP_MARK_SUM,    /* ready for the sums of all clusters' down */
+  STEP_MARK_X_SENT, /* they were there, and the row went out */
+  STEP_MARK_X,      /* the normalised row was there */
   STEP_MARK_QKV,
   STEP_MARK_QKV_SENT,
   STEP_MARK_PROJECTIONS, /* q, k and v of the cluster were there */
@@ -83,10 +83,7 @@ typedef enum {
   STEP_AT_PROJECTIONS,
   STEP_AT_STATES,
   STEP_AT_GATED,
-  STEP_AT_SUM,    /* for the warp that looks for other clusters' sums */
-  STEP_AT_TAKEN,  /* that warp, for the others to have taken the last ones */
-  STEP_AT_OTHERS, /* that warp, for other clusters' sums */
-  STEP_AT_VALUES, /* for the rest of those */
+  STEP_AT_VALUES, /* for other clusters' sums */
 } StepPlace;
 
 /* What a wait that took too long leaves in the host's memory before it ends the kernel. */
@@ -107,6 +104,9 @@ typedef struct Step Step;
 /* How many clusters of the kernel run at once on GPU `gpu`, at most STEP_MAX_CLUSTERS; 0: none, or no
  * clusters. */
 int step_clusters(int gpu, size_t shared_bytes);
+
+/* Whether this kernel was measured on such a GPU, and led: compute capability 9.0. */
+bool step_measured(int gpu);
 
 /* Bytes of device memory that step_open() takes. */
 size_t step_bytes(int hidden, int n_layers, int n_kv_heads);

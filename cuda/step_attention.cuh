@@ -23,7 +23,7 @@
 
 namespace step {
 
-constexpr int kDim = STEP_HEAD_DIM, kHeads = STEP_MAX_SHARED_HEADS, kPairs = STEP_WARPS / 2;
+constexpr int kDim = STEP_HEAD_DIM, kHeads = STEP_MAX_SHARED_HEADS, kPairs = STEP_PAIRS;
 constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has the new one */
 
 /* A state of attention for each query head of the KV head. */
@@ -39,7 +39,7 @@ template <bool kDebug> __device__ __forceinline__ States warp_states(const Block
 }
 
 template <bool kDebug> __device__ __forceinline__ States block_states(const Block<kDebug> &b) {
-  __half *values = (__half *)(b.state() + b.args().plan.at.attention);
+  __half *values = (__half *)(b.state + b.args().plan.at.attention);
   return {values, (float2 *)(values + STEP_BLOCKS * b.args().plan.heads_per_kv * kDim)};
 }
 
@@ -54,15 +54,17 @@ __device__ __forceinline__ int states_bytes(const StepPlan &p) {
 /* --- q, k and v */
 
 /* Gives the cluster's blocks this block's 16 rows of each head. */
-template <bool kDebug>
-__device__ __forceinline__ void send_projections(Block<kDebug> &b, float inverse, const float *bias) {
+template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kDebug> &b, const float *bias) {
+  const float inverse = inverse_of_x(b);
   const StepPlan &p = b.args().plan;
-  const int warps = p.full.parts * p.full.k_warps, peer = b.lane % 8;
-  for (int item = b.thread() / 8; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
-    const int head = item / 4, row = b.rank() * 16 + item % 4 * 4;
+  const Share &share = b.share(QKV);
+  const int peer = b.lane() & 7;
+#pragma unroll 1
+  for (int item = b.thread() >> 3; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
+    const int head = item >> 2, row = b.rank() * 16 + (item & 3) * 4;
     float4 add = make_float4(0, 0, 0, 0);
     if (bias) add = __ldg((const float4 *)(bias + head_of(b, head) * kDim + row));
-    float4 v = four_rows(b, warps, p.stride_qkv, item * 4);
+    float4 v = four_rows(b, share, item * 4);
     v.x = v.x * inverse + add.x, v.y = v.y * inverse + add.y;
     v.z = v.z * inverse + add.z, v.w = v.w * inverse + add.w;
     const float *to = b.exchange() + head * kDim + row;
@@ -75,13 +77,14 @@ __device__ __forceinline__ void send_projections(Block<kDebug> &b, float inverse
 template <bool kDebug>
 __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&weight)[4], bool has_norm) {
   const StepPlan &p = b.args().plan;
-  const int head = b.warp, lane = b.lane;
+  const int head = b.warp(), lane = b.lane();
   if (head >= p.heads_per_kv + 2) return;
   const float *from = b.exchange() + head * kDim + lane;
   float v[4] = {from[0], from[32], from[64], from[96]}; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
   if (head <= p.heads_per_kv) {
     if (has_norm) {
       float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
+#pragma unroll
       for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
       const float scale = rsqrtf(squares / kDim + b.args().norm_eps);
 #pragma unroll
@@ -102,7 +105,7 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&
   if (is_query || b.rank() != kAppender) return;
   const StepCall &c = b.args().call;
   __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane +
-                  (((size_t)b.layer * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos) * kDim;
+                  (((size_t)b.at.layer * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos) * kDim;
 #pragma unroll
   for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
 }
@@ -130,7 +133,7 @@ struct Attending {
    * takes the registers. */
   static __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
                                                float (&s)[4], int lane) {
-    const int g = lane / 4, t = lane % 4, odd = g % 2;
+    const int g = lane >> 2, t = lane & 3, odd = g & 1;
     float other[4] = {0, 0, 0, 0};
     s[0] = s[1] = s[2] = s[3] = 0;
 #pragma unroll
@@ -161,7 +164,7 @@ struct Attending {
   /* Scores of which n of 16 keys count become weights p, relative to the maximum so far, which o follows. */
   __device__ __forceinline__ void weigh(const float (&s)[4], float (&p)[4], int n, float scale_log2,
                                         int lane) {
-    const int g = lane / 4;
+    const int g = lane >> 2;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       p[c] = g < n ? s[c] * scale_log2 : -INFINITY;
@@ -170,8 +173,8 @@ struct Attending {
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 4));
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 8));
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 16));
-      const float now = fmaxf(maximum[c], high), keep = exp2f(maximum[c] - now);
-      p[c] = exp2f(p[c] - now), p[2 + c] = exp2f(p[2 + c] - now);
+      const float now = fmaxf(maximum[c], high), keep = power_of_2(maximum[c] - now);
+      p[c] = power_of_2(p[c] - now), p[2 + c] = power_of_2(p[2 + c] - now);
       maximum[c] = now;
       sum[c] = sum[c] * keep + p[c] + p[2 + c];
 #pragma unroll
@@ -184,7 +187,7 @@ struct Attending {
   template <class Taken>
   __device__ __forceinline__ void add(const unsigned char *values, const float (&p)[4], int n, int lane,
                                       Taken taken) {
-    const int g = lane / 4, t = lane % 4, odd = t % 2;
+    const int g = lane >> 2, t = lane & 3, odd = t & 1;
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
 #pragma unroll
@@ -216,7 +219,7 @@ struct Attending {
   }
 
   __device__ __forceinline__ void store(const States &to, int warp, int n_heads, int lane) const {
-    const int g = lane / 4, t = lane % 4;
+    const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       float total = sum[c];
@@ -225,7 +228,7 @@ struct Attending {
       total += __shfl_xor_sync(~0u, total, 16);
       const int head = 2 * t + c;
       if (head >= n_heads) continue;
-      const float over = total > 0 ? 1 / total : 0;
+      const float over = total > 0 ? __fdividef(1, total) : 0;
       uint4 v[2];
 #pragma unroll
       for (int h = 0; h < 2; h++)
@@ -244,56 +247,60 @@ struct Attending {
 template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kDebug> &b, int state) {
   const States to = warp_states(b);
   const int n_heads = b.args().plan.heads_per_kv;
-  const __half *key = b.heads() + kHeads * kDim + 4 * b.lane;
+  const __half *key = b.heads() + kHeads * kDim + 4 * b.lane();
   const uint2 k = *(const uint2 *)key, v = *(const uint2 *)(key + kDim);
 #pragma unroll 1
   for (int head = 0; head < n_heads; head++) {
-    const uint2 q = *(const uint2 *)(b.heads() + head * kDim + 4 * b.lane);
+    const uint2 q = *(const uint2 *)(b.heads() + head * kDim + 4 * b.lane());
     float s = scale_low(q.x) * scale_low(k.x) + scale_high(q.x) * scale_high(k.x) +
               scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y);
+#pragma unroll
     for (int step = 16; step; step /= 2) s += __shfl_xor_sync(~0u, s, step);
-    *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane) = v;
-    if (b.lane == 0) to.weights[state * n_heads + head] = make_float2(s * b.args().scale_log2, 1);
+    *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane()) = v;
+    if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args().scale_log2, 1);
   }
+}
+
+/* How many pieces of the cache are the block's. */
+__device__ __forceinline__ int key_pieces(int pos, int rank) {
+  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
 
 /* All keys of this block. Returns how many states its warps left. */
 template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const int pos = *b.args().call.pos;
-  const int all = (pos + STEP_KEYS - 1) / STEP_KEYS;
-  const int pieces = (all - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS, pair = b.warp / 2;
-  /* As of teams, step_open(): the piece that was in its place before has been loaded when a pair waits. */
-  const int n_pairs = min(kPairs, p.n_slots - b.args().in_flight), n_states = 2 * min(n_pairs, pieces);
-  if (pair < min(n_pairs, pieces)) {
+  const int pieces = key_pieces(pos, b.rank()), pair = b.warp() >> 1, n_states = 2 * min(kPairs, pieces);
+  if (pair < min(kPairs, pieces)) {
     Attending attending;
     attending.begin();
-    RingAt at = b.next;
+    RingAt at = b.next();
     at.move(pair, p.n_slots);
 #pragma unroll 1
-    for (int i = pair; i < pieces; i += n_pairs) {
-      b.forget_place();
-      const int first = (b.rank() + i * STEP_BLOCKS) * STEP_KEYS + b.warp % 2 * 16, n = min(16, pos - first);
-      const unsigned char *keys = b.take_piece(at) + b.warp % 2 * 16 * 256;
+    for (int i = pair; i < pieces; i += kPairs) {
+      const int first = (b.rank() + i * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16,
+                n = min(16, pos - first);
+      b.take_piece(at);
+      const unsigned char *keys = b.slot(at.slot) + (b.warp() & 1) * 16 * 256;
       uint64_t *empty = &b.barriers()->empty[at.slot]; /* of two warps two arrivals each: a team's are four */
       if (n > 0) {
         float s[4], weights[4];
-        Attending::score(b.heads(), keys, s, b.lane);
-        attending.weigh(s, weights, n, b.args().scale_log2, forgotten(b.lane));
-        attending.add(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane), [&] {
+        Attending::score(b.heads(), keys, s, forgotten(b.lane()));
+        attending.weigh(s, weights, n, b.args().scale_log2, forgotten(b.lane()));
+        attending.add(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane()), [&] {
           __syncwarp();
-          if (b.lane < 2) barrier_arrive(empty);
+          if (b.lane() < 2) barrier_arrive(empty);
         });
-      } else if (b.lane < 2) {
+      } else if (b.lane() < 2) {
         barrier_arrive(empty);
       }
-      at.move(n_pairs, p.n_slots);
+      at.move(kPairs, p.n_slots);
     }
-    attending.store(warp_states(b), b.warp, p.heads_per_kv, b.lane);
+    attending.store(warp_states(b), b.warp(), p.heads_per_kv, b.lane());
   }
-  b.next.move(pieces, p.n_slots);
+  b.advance(b.keys_run());
   if (b.rank() != kAppender) return n_states;
-  if (b.warp == STEP_WARPS - 1) attend_new(b, n_states);
+  if (b.warp() == STEP_WARPS - 1) attend_new(b, n_states);
   return n_states + 1;
 }
 
@@ -303,11 +310,13 @@ __device__ __forceinline__ void add_states(const States &from, int n, int n_head
   weight = make_float2(-INFINITY, 0);
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] = 0;
+#pragma unroll 4
   for (int s = 0; s < n; s++) weight.x = fmaxf(weight.x, from.weights[s * n_heads + head].x);
   const float shift = weight.x == -INFINITY ? 0 : weight.x;
+#pragma unroll 4
   for (int s = 0; s < n; s++) {
     const float2 w = from.weights[s * n_heads + head];
-    const float share = exp2f(w.x - shift) * w.y;
+    const float share = power_of_2(w.x - shift) * w.y;
     const uint4 o = *(const uint4 *)(from.values + (s * n_heads + head) * kDim + dim);
     weight.y += share;
     v[0] += share * scale_low(o.x), v[1] += share * scale_high(o.x);
@@ -315,18 +324,19 @@ __device__ __forceinline__ void add_states(const States &from, int n, int n_head
     v[4] += share * scale_low(o.z), v[5] += share * scale_high(o.z);
     v[6] += share * scale_low(o.w), v[7] += share * scale_high(o.w);
   }
-  const float over = weight.y > 0 ? 1 / weight.y : 0;
+  const float over = weight.y > 0 ? __fdividef(1, weight.y) : 0;
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] *= over;
 }
 
 /* The block's warps' states as one, to all blocks of the cluster: 8 lanes have the same, one a peer. */
 template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug> &b, int n_states) {
-  const int n_heads = b.args().plan.heads_per_kv, peer = b.lane % 8;
+  const int n_heads = b.args().plan.heads_per_kv, peer = b.lane() & 7;
   const States from = warp_states(b), to = block_states(b);
   const uint32_t barrier = peer_address(&b.barriers()->states, peer);
-  for (int item = b.thread() / 8; item < n_heads * (kDim / 8); item += STEP_THREADS / 8) {
-    const int head = item / (kDim / 8), dim = item % (kDim / 8) * 8;
+#pragma unroll 1
+  for (int item = b.thread() >> 3; item < n_heads * (kDim / 8); item += STEP_THREADS / 8) {
+    const int head = item >> 4, dim = (item & 15) * 8;
     float v[8];
     float2 weight;
     add_states(from, n_states, n_heads, head, dim, v, weight);
@@ -342,8 +352,9 @@ template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug>
 /* The cluster's states as attention's values, float [heads][128] where q, k and v were. */
 template <bool kDebug> __device__ __forceinline__ void merge_states(const Block<kDebug> &b) {
   const int n_heads = b.args().plan.heads_per_kv;
+#pragma unroll 1
   for (int item = b.thread(); item < n_heads * (kDim / 8); item += STEP_THREADS) {
-    const int head = item / (kDim / 8), dim = item % (kDim / 8) * 8;
+    const int head = item >> 4, dim = (item & 15) * 8;
     float v[8];
     float2 weight;
     add_states(block_states(b), STEP_BLOCKS, n_heads, head, dim, v, weight);
@@ -354,32 +365,29 @@ template <bool kDebug> __device__ __forceinline__ void merge_states(const Block<
 }
 
 /* From the sums of qkv to attention's values. */
-template <bool kDebug>
-__device__ __forceinline__ void attention(Block<kDebug> &b, const Layer &layer, float inverse) {
+template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b, const Layer &layer) {
   const StepPlan &p = b.args().plan;
-  const float *norm = b.warp < p.heads_per_kv ? layer.q_norm : layer.k_norm;
-  const bool has_norm = norm && b.warp <= p.heads_per_kv;
+  const float *norm = b.warp() < p.heads_per_kv ? layer.q_norm : layer.k_norm;
+  const bool has_norm = norm && b.warp() <= p.heads_per_kv;
   float weight[4] = {1, 1, 1, 1};
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    if (has_norm) weight[i] = __ldg(norm + b.lane + 32 * i);
-  send_projections(b, inverse, layer.bias);
+    if (has_norm) weight[i] = __ldg(norm + b.lane() + 32 * i);
+  send_projections(b, layer.bias);
   b.mark(STEP_MARK_QKV_SENT);
-  b.wait(&b.barriers()->projections, b.layer & 1, STEP_AT_PROJECTIONS);
+  b.wait(&b.barriers()->projections, b.at.layer & 1, STEP_AT_PROJECTIONS);
   if (b.thread() == 0) barrier_expect(&b.barriers()->projections, projection_bytes(p));
   b.mark(STEP_MARK_PROJECTIONS);
   make_head(b, weight, has_norm);
   b.sync();
   b.mark(STEP_MARK_HEADS);
-  b.forget_place();
   const int n_states = attend(b);
-  b.forget_place();
   b.mark_waited(STEP_WAITED_KEYS);
   b.sync();
   b.mark(STEP_MARK_KEYS);
   send_states(b, n_states);
   b.mark(STEP_MARK_STATES_SENT);
-  b.wait(&b.barriers()->states, b.layer & 1, STEP_AT_STATES);
+  b.wait(&b.barriers()->states, b.at.layer & 1, STEP_AT_STATES);
   if (b.thread() == 0) barrier_expect(&b.barriers()->states, states_bytes(p));
   b.mark(STEP_MARK_STATES);
   merge_states(b);

@@ -31,10 +31,9 @@ struct Args {
   size_t embedding_stride;
   Dtype embedding_type;
   float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
-  int in_flight;                               /* pieces */
-  float *partials;                             /* step_sums.cuh */
-  unsigned *launches;                          /* before this one */
-  unsigned n_launches;                         /* that number, in shared memory */
+  int in_flight, most_in_flight; /* pieces; behind a long text one more, but never more than there may be */
+  float *partials;               /* step_sums.cuh */
+  unsigned *launches;            /* before this one */
   StepDebug debug;
 };
 
@@ -42,15 +41,38 @@ struct Args {
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated; /* the cluster's values are there: bytes */
-  uint64_t sum, taken;                    /* other clusters' sums are there; all warps have them */
 };
 
 /* A place in the ring: of piece n, slot n % n_slots, filled for the (n / n_slots)th time. */
 struct RingAt {
-  int slot, parity;
+  uint32_t slot, parity;
+  /* n: at most n_slots. */
   __device__ __forceinline__ void move(int n, int n_slots) {
-    for (slot += n; slot >= n_slots; parity ^= 1) slot -= n_slots;
+    slot += n;
+    if ((int)slot >= n_slots) slot -= n_slots, parity ^= 1;
   }
+};
+
+/* How far a run of pieces moves a place in the ring. */
+struct RingRun {
+  int slots, turns; /* turns: 0 or 1 */
+};
+
+__device__ __forceinline__ RingRun run_of(int pieces, int n_slots) {
+  return {pieces % n_slots, pieces / n_slots % 2};
+}
+
+/* A block's share of one of a layer's matrices, as the loading warp and the others see it. Made once, in
+ * shared memory: nothing of it is divided again. */
+struct Share {
+  int n_rows, pieces;      /* tile rows; pieces of all parts */
+  int n_groups, log_parts; /* StepCut, numbers that are powers of 2 as their logarithms */
+  int log_k_warps, log_rows, turns;
+  int all_groups, group; /* of the matrix's inputs, and the share's first */
+  int pair, split;       /* tile_row() */
+  int tile[2], stride[2];
+  RingRun run;
+  int sums_at, sums_stride; /* in shared memory; floats from the sums of one warp along k to the next */
 };
 
 /* Tells where a thread waits, and ends the kernel. */
@@ -65,116 +87,143 @@ static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, i
 }
 
 template <bool kDebug> struct Block {
-  unsigned char *ring; /* shared memory begins with it */
-  int state_at;        /* what is behind it: step_plan.h, StepShared */
-  int warp, lane;
-  int layer;        /* also the number of phases that a barrier of one a layer had */
-  RingAt next;      /* the first piece of the next run */
+  unsigned char *state; /* shared memory: step_plan.h, StepShared; the ring is behind it */
+  const Args &a;
+  /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), and
+   * the first piece of the next run. One register, since it lives through everything. */
+  struct {
+    uint32_t layer : 16, slot : 8, parity : 1;
+  } at;
   long long waited; /* kDebug: cycles */
+
+  /* Read anew rather than kept. */
+  __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
+  __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
 
   /* Of this block in its cluster, and of the cluster: read anew rather than kept. */
   __device__ __forceinline__ int rank() const { return cluster_rank(); }
   __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
   __device__ __forceinline__ bool has_kv_head() const { return cluster() < args().plan.shape.n_kv_heads; }
-  /* Nothing that depends on the thread's place is worth a register from one product to the next. */
-  __device__ __forceinline__ void forget_place() {
-    state_at = forgotten(state_at);
-    warp = forgotten(warp), lane = forgotten(lane);
+  __device__ __forceinline__ RingAt next() const { return {at.slot, at.parity}; }
+  __device__ __forceinline__ void advance(const RingRun &run) {
+    RingAt to = {at.slot, at.parity ^ (uint32_t)run.turns};
+    to.move(run.slots, args().plan.n_slots);
+    at.slot = to.slot, at.parity = to.parity;
   }
 
-  /* The launch's arguments, in shared memory: what the compiler makes of constant ones it would hold in
-   * registers. */
-  __device__ __forceinline__ const Args &args() const {
-    return *(const Args *)(ring + state_at + STEP_BARRIER_BYTES);
+  __device__ __forceinline__ const Args &args() const { return a; }
+  /* How many launches there were before this one. */
+  __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
+  __device__ __forceinline__ const Share &share(int matrix) const {
+    return ((const Share *)(state + STEP_BARRIER_BYTES + 16))[matrix];
   }
-  __device__ __forceinline__ int thread() const { return 32 * warp + lane; }
-  __device__ __forceinline__ unsigned char *state() const { return ring + state_at; }
-  __device__ __forceinline__ Barriers *barriers() const { return (Barriers *)state(); }
-  __device__ __forceinline__ float *x() const { return (float *)(state() + args().plan.at.x); }
-  __device__ __forceinline__ float *sums() const { return (float *)(state() + args().plan.at.sums); }
-  __device__ __forceinline__ float *exchange() const { return (float *)(state() + args().plan.at.exchange); }
-  __device__ __forceinline__ __half *heads() const { return (__half *)(state() + args().plan.at.heads); }
-  __device__ __forceinline__ float *squares() const { return (float *)(state() + args().plan.at.small); }
-  __device__ __forceinline__ float *residual() const { return (float *)(state() + args().plan.at.residual); }
+  /* Of the keys and values that are this block's. */
+  __device__ __forceinline__ RingRun &keys_run() const {
+    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(Share));
+  }
+  __device__ __forceinline__ int thread() const { return threadIdx.x; }
+  __device__ __forceinline__ unsigned char *slot(int n) const {
+    return state + args().plan.at.total + n * args().plan.slot_bytes;
+  }
+  __device__ __forceinline__ Barriers *barriers() const { return (Barriers *)state; }
+  __device__ __forceinline__ float *x() const { return (float *)(state + args().plan.at.x); }
+  __device__ __forceinline__ float *sums(const Share &share) const {
+    return (float *)(state + share.sums_at);
+  }
+  __device__ __forceinline__ float *exchange() const { return (float *)(state + args().plan.at.exchange); }
+  __device__ __forceinline__ __half *heads() const { return (__half *)(state + args().plan.at.heads); }
+  __device__ __forceinline__ float *squares() const { return (float *)(state + args().plan.at.small); }
+  __device__ __forceinline__ float *residual() const { return (float *)(state + args().plan.at.residual); }
   __device__ __forceinline__ float2 *rope() const {
     return (float2 *)(squares() + args().plan.shape.hidden / 32);
   }
+  __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
+  __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
   __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
 
   /* Ends the kernel where `since` is longer ago than it may be. */
   __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int pieces,
                                                 int parity) const {
     if (clock64() - since < args().debug.patience) return;
-    tell_hang(args().debug.hang, warp, lane, layer, place, pieces, parity);
+    tell_hang(args().debug.hang, warp(), lane(), at.layer, place, pieces, parity);
   }
 
+  /* What peers send counts on barriers of this block as bulk copies do: the plain form is enough, and one
+   * that acquires from the cluster would throw away L1 each time. */
   __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int pieces = 0) const {
     if (kDebug) {
       const long long since = clock64();
       while (!barrier_test(barrier, parity)) look_at_clock(since, place, pieces, parity);
     }
-    barrier_wait_for_peers(barrier, parity); /* which orders, too */
+    barrier_wait(barrier, parity);
   }
 
   /* All warps that multiply. */
   __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void mark(StepMark what) const {
-    if (kDebug && args().debug.marks && thread() == 0 && layer < args().plan.shape.n_layers)
-      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer) * STEP_NUMBERS + what] =
+    if (kDebug && args().debug.marks && thread() == 0 && at.layer < (uint32_t)args().plan.shape.n_layers)
+      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] =
           clock64();
   }
   __device__ __forceinline__ void mark_waited(StepMark what) {
     if (kDebug && args().debug.marks && thread() == 0)
-      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer) * STEP_NUMBERS + what] =
+      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] =
           waited;
     waited = 0;
   }
 
-  /* Waits for the piece at `at` to be loaded, and where that is. */
-  __device__ __forceinline__ const unsigned char *take_piece(const RingAt &at) {
+  /* Waits for the piece at `at` to be loaded, and where that is (shared_address). */
+  __device__ __forceinline__ uint32_t take_piece(const RingAt &at) {
     long long since = kDebug ? clock64() : 0;
     wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
     if (kDebug) waited += clock64() - since;
-    return ring + (size_t)at.slot * args().plan.slot_bytes;
+    return shared_address(state) + args().plan.at.total + at.slot * args().plan.slot_bytes;
   }
 };
 
-/* A block's share of one of a layer's matrices, as the loading warp and the others see it. */
-struct Share {
-  StepCut cut;
-  int matrix, n_rows;      /* tile rows */
-  int all_groups, group;   /* of the matrix's inputs, and the share's first */
-  int tile0, pair, stride; /* tile row i of the share: tile0 + (i >> pair) * stride + (i & pair) */
-};
+__device__ __forceinline__ int log_2(int n) {
+  return 31 - __clz(n);
+}
 
-template <bool kDebug> __device__ __forceinline__ Share share_of(const Block<kDebug> &b, int matrix) {
+/* For one thread of each matrix, before anybody looks. */
+template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kDebug> &b, int matrix) {
   const StepPlan &p = b.args().plan;
   const StepShare &mine = p.shares[b.cluster()];
-  const int slice_rows = p.slice / 16, group_of_head = b.cluster() * p.heads_per_kv;
-  switch (matrix) {
-  case QKV: /* of each head of the cluster one: see tile_row() */
-    return {p.full, QKV, p.heads_per_kv + 2, p.shape.hidden / STEP_GROUP, 0, b.rank(), 0, 8};
-  case GATE_UP: /* of each unit of 16 two */
-    return {p.full,
-            GATE_UP,
-            2 * mine.n_units,
-            p.shape.hidden / STEP_GROUP,
-            0,
-            16 * mine.first_unit + 2 * b.rank(),
-            1,
-            16};
-  case O: return {p.o, O, slice_rows, p.shape.n_heads, group_of_head, b.rank() * slice_rows, 0, 1};
-  default:
-    return {mine.down,
-            DOWN,
-            slice_rows,
-            p.shape.intermediate / STEP_GROUP,
-            mine.first_unit,
-            b.rank() * slice_rows,
-            0,
-            1};
+  const int slice_rows = p.slice / 16, rank = b.rank();
+  StepCut cut = p.full;
+  Share s = {};
+  s.all_groups = p.shape.hidden / STEP_GROUP;
+  if (matrix == QKV) { /* of each head of the cluster one: its queries, then its key and its value */
+    s.n_rows = p.heads_per_kv + 2, s.split = p.heads_per_kv;
+    s.tile[0] = 8 * b.cluster() * p.heads_per_kv + rank, s.stride[0] = 8;
+    s.tile[1] = 8 * (p.shape.n_heads + b.cluster()) + rank, s.stride[1] = 8 * p.shape.n_kv_heads;
+    s.sums_stride = p.stride_qkv;
+  } else if (matrix == GATE_UP) { /* of each unit of 16 two */
+    s.n_rows = s.split = 2 * mine.n_units;
+    s.tile[0] = 16 * mine.first_unit + 2 * rank, s.stride[0] = 16, s.pair = 1;
+    s.sums_stride = mine.stride;
+  } else {
+    cut = matrix == O ? p.o : mine.down;
+    s.n_rows = s.split = slice_rows;
+    s.tile[0] = rank * slice_rows, s.stride[0] = 1;
+    s.sums_stride = p.stride_slice;
+    s.all_groups = matrix == O ? p.shape.n_heads : p.shape.intermediate / STEP_GROUP;
+    s.group = matrix == O ? b.cluster() * p.heads_per_kv : mine.first_unit;
   }
+  s.sums_at = matrix == QKV || matrix == GATE_UP ? p.at.x : p.at.sums;
+  s.n_groups = cut.n_groups, s.log_parts = log_2(cut.parts);
+  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows), s.turns = cut.turns;
+  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) << s.log_parts;
+  s.run = run_of(s.pieces, p.n_slots);
+  const_cast<Share &>(b.share(matrix)) = s;
+}
+
+/* Tile row i of the share in its matrix. */
+__device__ __forceinline__ int tile_row(const Share &share, int i) {
+  const bool second = i >= share.split;
+  if (second) i -= share.split;
+  return share.tile[second] + (i >> share.pair) * share.stride[second] + (i & share.pair);
 }
 
 /* The head of q, k and v stacked that is the cluster's i-th: its queries, then its key and its value. */
@@ -184,24 +233,14 @@ template <bool kDebug> __device__ __forceinline__ int head_of(const Block<kDebug
                             : p.shape.n_heads + (i - p.heads_per_kv) * p.shape.n_kv_heads + b.cluster();
 }
 
-template <bool kDebug>
-__device__ __forceinline__ int tile_row(const Block<kDebug> &b, const Share &share, int i) {
-  if (share.matrix == QKV) i = head_of(b, i);
-  return share.tile0 + (i >> share.pair) * share.stride + (i & share.pair);
-}
-
 /* Whether the zeros of a tile row from group g0 of the share on begin at an odd multiple of 8 bytes: the same
  * for all, as matrices have an even number of groups. */
 __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return (share.group + g0) % 2 != 0;
 }
 
-__device__ __forceinline__ int n_pieces(const StepCut &cut, int n_rows) {
-  return (n_rows + cut.rows - 1) / cut.rows * cut.parts;
-}
-
-__device__ __forceinline__ int first_group(const StepCut &cut, int part) {
-  return part * cut.n_groups / cut.parts;
+__device__ __forceinline__ int first_group(const Share &share, int part) {
+  return part * share.n_groups >> share.log_parts;
 }
 
 /* Within a piece of n groups: tiles [rows][n][1024], scales [rows][n][32], zeros [rows][these bytes], of

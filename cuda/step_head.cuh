@@ -30,9 +30,10 @@ __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w
   high += scale_high(w) * scale_high(x);
 }
 
-template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b, float inverse) {
+template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b) {
+  const float inverse = inverse_of_x(b);
   const StepPlan &p = b.args().plan;
-  const int team = b.warp / STEP_TEAM_WARPS, mate = b.warp % STEP_TEAM_WARPS;
+  const int team = b.warp() >> 2, mate = b.warp() & 3;
   const int chunks = p.shape.hidden / kHeadChunk, row_bytes = p.shape.hidden * 2;
   uint4 x[kHeadChunks];
 #pragma unroll
@@ -40,19 +41,22 @@ template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b, fl
     const int chunk = mate + i * STEP_TEAM_WARPS;
     x[i] = make_uint4(0, 0, 0, 0);
     if (chunk >= chunks) continue;
-    const float4 *from = (const float4 *)(b.x() + chunk * kHeadChunk) + 2 * b.lane;
+    const float4 *from = (const float4 *)(b.x() + chunk * kHeadChunk) + 2 * b.lane();
     const float4 low = from[0], high = from[1];
     x[i] = make_uint4(
         pack_half2(low.x * inverse, low.y * inverse), pack_half2(low.z * inverse, low.w * inverse),
         pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
   }
   const int first = first_head_piece(p, blockIdx.x), n = first_head_piece(p, blockIdx.x + 1) - first;
-  RingAt at = b.next;
+  RingAt at = b.next();
   at.move(team, p.n_slots);
+#pragma unroll 1
   for (int i = team, turn = 0; i < n; i += STEP_TEAMS, turn ^= 1) {
     const int row0 = (first + i) * p.head_rows, rows = min(p.head_rows, p.shape.vocab_size - row0);
-    const unsigned char *piece = b.take_piece(at) + b.lane * 16;
+    b.take_piece(at);
+    const unsigned char *piece = b.slot(at.slot) + b.lane() * 16;
     float *sums = b.head_sums() + (turn * STEP_TEAMS + team) * STEP_TEAM_WARPS * kHeadRows;
+#pragma unroll 1
     for (int row = 0; row < rows; row++) {
       float low = 0, high = 0;
 #pragma unroll
@@ -66,15 +70,17 @@ template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b, fl
         add_products(low, high, w.w, x[c].w);
       }
       float sum = low + high;
+#pragma unroll
       for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-      if (b.lane == 0) sums[mate * kHeadRows + row] = sum;
+      if (b.lane() == 0) sums[mate * kHeadRows + row] = sum;
     }
     __syncwarp();
-    if (b.lane == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
+    if (b.lane() == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
     sync_team(team);
-    if (mate == 0 && b.lane < rows)
-      b.args().call.logits[row0 + b.lane] = (sums[b.lane] + sums[kHeadRows + b.lane]) +
-                                            (sums[2 * kHeadRows + b.lane] + sums[3 * kHeadRows + b.lane]);
+    if (mate == 0 && b.lane() < rows)
+      b.args().call.logits[row0 + b.lane()] =
+          (sums[b.lane()] + sums[kHeadRows + b.lane()]) +
+          (sums[2 * kHeadRows + b.lane()] + sums[3 * kHeadRows + b.lane()]);
     at.move(STEP_TEAMS, p.n_slots);
   }
 }

@@ -1,8 +1,11 @@
-/* step_load.cuh - the warp of a block that loads: weights, keys and values of the whole step, in the order in
+/* step_load.cuh - the warps of a block that load: weights, keys and values of the whole step, in the order in
  * which they are used, through the ring.
  *
- * It waits for places only, and for earlier loads, so that no more than `in_flight` pieces are under way:
- * what other clusters and peers send queues behind them. While the others wait for values the ring fills. */
+ * Three go through all pieces side by side, since a bulk copy takes a warp some hundred cycles to issue: of
+ * weights one loads tiles, one scales, one zeros; of the cache one keys, one values; of the head the first
+ * everything. A piece is there when all three have arrived and all bytes. They wait for places only, and the
+ * first for earlier pieces, so that no more than `in_flight` are under way: what other clusters and peers
+ * send queues behind them. While the others wait for values the ring fills. */
 #ifndef AUK_CUDA_STEP_LOAD_CUH
 #define AUK_CUDA_STEP_LOAD_CUH
 
@@ -10,76 +13,79 @@
 
 namespace step {
 
-template <bool kDebug> struct Loader {
+/* kKind: 0 tiles, 1 scales, 2 zeros. */
+template <bool kDebug, int kKind> struct Loader {
+  static constexpr int kUnit = kKind == 0 ? 1024 : kKind == 1 ? 32 : 8; /* bytes of a group and tile row */
   Block<kDebug> &b;
-  RingAt to, oldest; /* where the next piece goes; the oldest one under way */
-  int n;             /* pieces so far */
+  RingAt to, oldest; /* where the next piece goes; the oldest one that may be under way */
 
-  __device__ __forceinline__ explicit Loader(Block<kDebug> &block) : b(block), to{0, 0}, oldest{0, 0}, n(0) {}
-
-  /* A piece of which each lane copies so many bytes (0: none), multiples of 16. */
-  __device__ __forceinline__ void piece(int to_byte, const void *from, int bytes) {
-    const int n_slots = b.args().plan.n_slots;
-    if (n >= n_slots) b.wait(&b.barriers()->empty[to.slot], to.parity ^ 1, STEP_AT_SLOT, n);
-    if (n >= b.args().in_flight) {
-      b.wait(&b.barriers()->full[oldest.slot], oldest.parity, STEP_AT_LIMIT, n);
-      oldest.move(1, n_slots);
-    }
-    uint64_t *full = &b.barriers()->full[to.slot];
-    int all = __reduce_add_sync(~0u, bytes);
-    if (b.lane == 0) barrier_expect(full, all);
-    __syncwarp();
-    if (bytes) copy_bulk(b.ring + (size_t)to.slot * b.args().plan.slot_bytes + to_byte, from, bytes, full);
-    to.move(1, n_slots);
-    n++;
+  /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
+  __device__ __forceinline__ Loader(Block<kDebug> &block, int in_flight) : b(block), to{0, 0} {
+    oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
   }
 
-  /* All pieces of a share: four lanes a tile row, for its tiles, scales and zeros. `pointers`: of the layer's
-   * matrices, one a lane. */
-  __device__ __forceinline__ void matrix(int which, unsigned long long pointers) {
-    const Share share = share_of(b, which);
-    const StepCut &cut = share.cut;
-    const int row = b.lane / 4, kind = b.lane % 4, pieces = n_pieces(cut, share.n_rows);
-    const unsigned char *base =
-        (const unsigned char *)__shfl_sync(~0u, pointers, 3 * which + (kind < 3 ? kind : 0));
-    for (int i = 0; i < pieces; i++) {
-      const int part = i % cut.parts, local = i / cut.parts * cut.rows + row;
-      const int g0 = first_group(cut, part), groups = first_group(cut, part + 1) - g0;
-      const bool mine = kind < 3 && row < cut.rows && local < share.n_rows;
-      const size_t at = (size_t)tile_row(b, share, mine ? local : 0) * share.all_groups + share.group + g0;
-      int place, bytes;
-      const unsigned char *from;
-      if (kind == 0) {
-        place = row * groups * 1024, bytes = groups * 1024, from = base + at * 1024;
-      } else if (kind == 1) {
-        place = cut.rows * groups * 1024 + row * groups * 32, bytes = groups * 32, from = base + at * 32;
-      } else {
-        const int before = zeros_are_odd(share, g0) ? 8 : 0;
-        place = cut.rows * groups * (1024 + 32) + row * zeros_stride(groups);
-        bytes = (before + groups * 8 + 15) & ~15, from = base + at * 8 - before;
-      }
-      piece(place, from, mine ? bytes : 0);
+  /* This warp's part of the next piece: the first `copies` lanes copy so many bytes each, multiples of 16. */
+  __device__ __forceinline__ void piece(int to_byte, const void *from, int bytes, int copies) {
+    const int n_slots = b.args().plan.n_slots;
+    uint64_t *full = &b.barriers()->full[to.slot];
+    b.wait(&b.barriers()->empty[to.slot], to.parity ^ 1, STEP_AT_SLOT);
+    if (kKind == 0) {
+      b.wait(&b.barriers()->full[oldest.slot], oldest.parity, STEP_AT_LIMIT);
+      oldest.move(1, n_slots);
+    }
+    if (b.lane() == 0) barrier_expect(full, bytes * copies);
+    __syncwarp();
+    if (b.lane() < copies) copy_bulk(b.slot(to.slot) + to_byte, from, bytes, full);
+    to.move(1, n_slots);
+  }
+
+  /* All pieces of a share: a lane copies for a tile row. `base`: of this kind, the matrix. */
+  __device__ __forceinline__ void matrix(int which, const unsigned char *base) {
+    const Share &share = b.share(which);
+    const int rows = 1 << share.log_rows, log_parts = share.log_parts, n_rows = share.n_rows;
+    const int n_groups = share.n_groups;
+    base += (size_t)share.group * kUnit;
+#pragma unroll 1
+    for (int local = 0; local < n_rows; local += rows) {
+      const int copies = min(rows, n_rows - local);
+      const unsigned char *row =
+          base + (size_t)tile_row(share, local + min(b.lane(), copies - 1)) * (share.all_groups * kUnit);
+      int g0 = 0, so_far = 0;
+#pragma unroll 1
+      do {
+        so_far += n_groups;
+        const int groups = (so_far >> log_parts) - g0;
+        int at = kKind == 0 ? 0 : rows * groups * (kKind == 1 ? 1024 : 1024 + 32), stride = groups * kUnit;
+        int before = 0, bytes = stride;
+        if (kKind == 2) {
+          stride = zeros_stride(groups);
+          before = zeros_are_odd(share, g0) ? 8 : 0, bytes = (before + bytes + 15) & ~15;
+        }
+        piece(at + b.lane() * stride, row + g0 * kUnit - before, bytes, copies);
+        g0 += groups;
+      } while (g0 < n_groups);
     }
   }
 
   /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of 32. */
   __device__ __forceinline__ void keys(int pos) {
+    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
     const StepCall &c = b.args().call;
-    const size_t row = STEP_HEAD_DIM * sizeof(__half);
-    const size_t head = ((size_t)b.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * row;
-    const unsigned char *from = (const unsigned char *)(b.lane == 0 ? c.k : c.v) + head;
-    for (int key = b.rank() * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS) {
-      const int bytes = min(STEP_KEYS, pos - key) * (int)row;
-      piece(b.lane * STEP_KEYS * (int)row, from + key * row, b.lane < 2 ? bytes : 0);
-    }
+    const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
+    const unsigned char *from = (const unsigned char *)(kKind == 0 ? c.k : c.v) + head;
+#pragma unroll 1
+    for (int key = b.rank() * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS)
+      piece(kKind * STEP_KEYS * kRow, from + (size_t)key * kRow, min(STEP_KEYS, pos - key) * kRow,
+            kKind < 2 ? 1 : 0);
   }
 
   __device__ __forceinline__ void head(int first, int end) {
     const StepPlan &p = b.args().plan;
     const int row = p.shape.hidden * 2;
+#pragma unroll 1
     for (int i = first; i < end; i++) {
       const int rows = min(p.head_rows, p.shape.vocab_size - i * p.head_rows);
-      piece(0, b.args().head + (size_t)i * p.head_rows * row, b.lane == 0 ? rows * row : 0);
+      piece(0, b.args().head + (size_t)i * p.head_rows * row, rows * row, kKind == 0 ? 1 : 0);
     }
   }
 };
@@ -89,24 +95,24 @@ __device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
   return (int)((long long)block * p.n_head_pieces / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
-template <bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
-  static_assert(sizeof(Matrix) == 24 && sizeof(Layer) % 8 == 0, "lanes read a layer as pointers");
+template <int kKind, bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
+  static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
+                "lanes read a layer as pointers");
   const StepPlan &p = b.args().plan;
   const int pos = *b.args().call.pos;
-  Loader<kDebug> loader(b);
+  Loader<kDebug, kKind> loader(b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
   auto pointers_of = [&](int layer) {
-    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane, 3 * MATRICES - 1));
+    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
   };
   unsigned long long now = pointers_of(0);
-  for (b.layer = 0; b.layer < p.shape.n_layers; b.layer++) {
-    const unsigned long long after = pointers_of(min(b.layer + 1, p.shape.n_layers - 1));
-    if (b.has_kv_head()) {
-      loader.matrix(QKV, now);
-      loader.keys(pos);
-      loader.matrix(O, now);
+#pragma unroll 1
+  for (b.at.layer = 0; b.at.layer < p.shape.n_layers; b.at.layer++) {
+    const unsigned long long after = pointers_of(min(b.at.layer + 1, p.shape.n_layers - 1));
+#pragma unroll 1
+    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
+      if (matrix == O) loader.keys(pos);
+      loader.matrix(matrix, (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
     }
-    loader.matrix(GATE_UP, now);
-    loader.matrix(DOWN, now);
     now = after;
   }
   loader.head(first_head_piece(p, blockIdx.x), first_head_piece(p, blockIdx.x + 1));

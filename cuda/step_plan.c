@@ -28,10 +28,9 @@ StepCut step_cut(int n_groups) {
   StepCut cut = {.n_groups = n_groups, .parts = 1, .k_warps = 1};
   while (cut.k_warps < STEP_TEAM_WARPS && ceil_div(n_groups, cut.k_warps) > STEP_SPAN) cut.k_warps *= 2;
   while (ceil_div(ceil_div(n_groups, cut.parts), cut.k_warps) > STEP_SPAN) cut.parts *= 2;
-  const int groups = ceil_div(n_groups, cut.parts), at_once = STEP_TEAM_WARPS / cut.k_warps;
-  cut.span = ceil_div(groups, cut.k_warps);
-  cut.rows = at_once;
-  while (cut.rows * 2 <= STEP_PIECE_ROWS && cut.rows * 2 * groups <= STEP_PIECE) cut.rows *= 2;
+  cut.span = ceil_div(ceil_div(n_groups, cut.parts), cut.k_warps);
+  cut.turns = cut.k_warps == STEP_TEAM_WARPS && ceil_div(n_groups, cut.parts) <= STEP_SMALL_PIECE ? 2 : 1;
+  cut.rows = cut.turns * STEP_TEAM_WARPS / cut.k_warps;
   return cut;
 }
 
@@ -45,7 +44,8 @@ int step_pieces(StepCut cut, int n_tile_rows) {
 }
 
 /* Units of the gated product, so that no cluster has two more than another; those without a KV head, which
- * wait while the others attend, have the larger shares. */
+ * wait while the others attend, have the larger shares. Fewer for clusters with a KV head, so that all read
+ * as much, is slower (STEP.md): the others cannot begin before attention has ended. */
 static void share_units(const StepShape *s, StepPlan *plan) {
   const int n_units = s->intermediate / STEP_GROUP, least = n_units / s->n_clusters;
   int more = n_units % s->n_clusters, first = 0;
@@ -54,16 +54,29 @@ static void share_units(const StepShape *s, StepPlan *plan) {
     plan->shares[c].first_unit = first;
     plan->shares[c].down = step_cut(plan->shares[c].n_units);
     first += plan->shares[c].n_units;
+    plan->turns = larger(plan->turns, plan->shares[c].down.turns);
   }
 }
 
-/* Floats from one warp along k to the next in the sums of so many tile rows: they begin 4 banks apart. */
+/* Floats from one warp along k to the next in the sums of so many tile rows, and those that fill the last
+ * piece: they begin 4 banks apart. */
 static int stride_of(int n_tile_rows) {
-  return align_up(n_tile_rows * 16, 32) + 4;
+  return align_up(n_tile_rows, STEP_TEAM_WARPS) * 16 + 4;
 }
 
 static int sums_bytes(StepCut cut, int stride) {
   return cut.parts * cut.k_warps * stride * (int)sizeof(float);
+}
+
+/* Bytes behind a piece's tiles that are read as tiles of groups that a warp has not (step_product.cuh). */
+static int beyond_tiles(StepCut cut) {
+  int beyond = 0;
+  for (int part = 0; part < cut.parts; part++) {
+    const int n = (part + 1) * cut.n_groups / cut.parts - part * cut.n_groups / cut.parts;
+    const int span = ceil_div(n, cut.k_warps), last = (cut.k_warps - 1) * span;
+    beyond = larger(beyond, (last < n - 1 ? last : n - 1) + STEP_SPAN - n);
+  }
+  return beyond * 1024;
 }
 
 static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) {
@@ -73,27 +86,28 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   slot = larger(slot, larger(step_piece_bytes(plan->full), step_piece_bytes(plan->o)));
   plan->stride_qkv = stride_of(heads + 2);
   plan->stride_slice = stride_of(plan->slice / 16);
-  int sums = larger(sums_bytes(plan->full, plan->stride_qkv), sums_bytes(plan->o, plan->stride_slice));
+  int sums = sums_bytes(plan->o, plan->stride_slice), long_sums = sums_bytes(plan->full, plan->stride_qkv);
+  plan->slack = larger(beyond_tiles(plan->full), beyond_tiles(plan->o));
   for (int c = 0; c < s->n_clusters; c++) {
     StepShare *share = &plan->shares[c];
     share->stride = stride_of(2 * share->n_units);
     slot = larger(slot, step_piece_bytes(share->down));
-    sums = larger(sums, sums_bytes(plan->full, share->stride));
+    long_sums = larger(long_sums, sums_bytes(plan->full, share->stride));
     sums = larger(sums, sums_bytes(share->down, plan->stride_slice));
+    plan->slack = larger(plan->slack, beyond_tiles(share->down));
   }
   plan->slot_bytes = align_up(slot, 128);
 
   const int states = plan->states * heads * (STEP_HEAD_DIM * 2 + 8);
-  const int projections = (heads + 2) * STEP_HEAD_DIM * 4;
   const int attention = STEP_BLOCKS * heads * (STEP_HEAD_DIM * 2 + 8);
-  int bytes = STEP_BARRIER_BYTES + STEP_ARGUMENT_BYTES;
-  at->x = bytes;
-  at->sums = at->x + align_up(s->hidden * 4, 16);
-  bytes = at->x + larger(at->sums - at->x + align_up(sums, 16), align_up(states, 16));
-  at->planes = bytes;
-  at->exchange = at->planes + STEP_WARPS * 512;
-  at->attention = at->exchange + projections;
-  at->heads = at->exchange + align_up(larger(projections + attention, largest_share * STEP_GROUP * 4), 16);
+  const int projections = (heads + 2) * STEP_HEAD_DIM * 4;
+  const int groups = larger(larger(s->hidden / STEP_GROUP, heads), largest_share);
+  at->x = STEP_BARRIER_BYTES + STEP_SHARES_BYTES;
+  at->sums = at->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
+  at->planes = at->attention = at->sums + align_up(sums, 16);
+  at->scales = at->planes + groups * 2 * STEP_GROUP;
+  at->exchange = align_up(larger(at->scales + groups * 8, at->attention + attention), 16);
+  at->heads = at->exchange + align_up(larger(projections, largest_share * STEP_GROUP * 4), 16);
   at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
   at->residual = at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
   at->total = align_up(at->residual + plan->slice * 4, 128);
@@ -120,21 +134,22 @@ Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->full = step_cut(s->hidden / STEP_GROUP);
   plan->o = step_cut(plan->heads_per_kv);
+  plan->turns = larger(plan->full.turns, plan->o.turns);
   share_units(s, plan);
   const int largest = plan->shares[s->n_clusters - 1].n_units;
-  if (largest > STEP_TEAMS * STEP_SPAN * STEP_TEAM_WARPS)
+  if (largest > STEP_SPAN * STEP_WARPS)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size");
   plan->head_rows = larger(1, 16384 / (s->hidden * 2));
   if (plan->head_rows > 8) plan->head_rows = 8;
   plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
-  plan->states = STEP_WARPS + 1;
+  plan->states = 2 * STEP_PAIRS + 1;
   place_shared(s, plan, largest);
-  plan->n_slots = ((int)s->shared_bytes - plan->at.total) / plan->slot_bytes;
+  plan->n_slots = ((int)s->shared_bytes - plan->at.total - plan->slack) / plan->slot_bytes;
   if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
   if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
   if (plan->n_slots < LEAST_SLOTS)
     return error_set(err, STATUS_MODEL, "one kernel a step: %d bytes of shared memory are needed",
-                     plan->at.total + LEAST_SLOTS * plan->slot_bytes);
+                     plan->at.total + plan->slack + LEAST_SLOTS * plan->slot_bytes);
   plan->partial_bytes = (size_t)(s->n_kv_heads + 2 * s->n_clusters) * (size_t)s->hidden * sizeof(float);
   return STATUS_OK;
 }

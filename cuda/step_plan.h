@@ -27,22 +27,23 @@ enum {
   STEP_BLOCKS = 8, /* of a cluster */
   STEP_TEAMS = 4,
   STEP_TEAM_WARPS = 4,
-  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; one more loads, one more looks for sums */
+  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; three more load, one more looks for sums */
+  STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
-  STEP_ALL_THREADS = STEP_THREADS + 64,
+  STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
   STEP_GROUP = 128, /* inputs that share a scale */
   STEP_HEAD_DIM = 128,
-  STEP_SPAN = 3,   /* most groups a warp multiplies at once */
-  STEP_PIECE = 16, /* most groups times tile rows of a piece */
-  STEP_PIECE_ROWS = 8,
+  STEP_SPAN = 4,          /* most groups a warp multiplies at once */
+  STEP_SMALL_PIECE = 10,  /* groups of a piece of one tile row, up to which it has two */
+  STEP_PAIRS = 4,         /* pairs of warps that attend, a piece each */
   STEP_MAX_CLUSTERS = 16, /* 15 fit an H200 */
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of a tensor core product */
   STEP_KEYS = 32,            /* of a piece of the KV cache */
   STEP_MAX_HIDDEN = 6144,
-  STEP_BARRIER_BYTES =
-      512, /* of shared memory behind the ring; then the launch's arguments, then StepShared */
-  STEP_ARGUMENT_BYTES = 1536,
+  STEP_BARRIER_BYTES = 512, /* shared memory begins with; then step_block.cuh's shares, then StepShared */
+  STEP_SHARES_BYTES = 384,
+  STEP_LONG = 4096, /* positions from which attention reads more than the weights' pace */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes under way to a block: more than 70 KB delays what clusters hand each other */
 };
@@ -53,8 +54,9 @@ typedef struct {
   int n_groups; /* of inputs */
   int parts;    /* 1, 2 or 4: part p has groups [p n_groups / parts, (p + 1) n_groups / parts) */
   int k_warps;  /* 1, 2 or 4 of a team's four share a tile row */
-  int span;     /* groups of a warp, at most STEP_SPAN */
-  int rows;     /* tile rows of a piece, a multiple of STEP_TEAM_WARPS / k_warps */
+  int span;     /* groups of a warp */
+  int turns;    /* tile rows of a piece to a warp: 1, of small pieces 2, which load as fast as one */
+  int rows;     /* of a piece: turns * STEP_TEAM_WARPS / k_warps */
 } StepCut;
 
 typedef struct {
@@ -73,11 +75,13 @@ typedef struct {
 
 /* Offsets in bytes of a block's shared memory. What shares memory is drawn in step.cu. */
 typedef struct {
-  int x;    /* float [hidden]: what goes into qkv, gate and up, the head; also what warps made of attention */
-  int sums; /* float: sums of a product by warp along k */
-  int planes;    /* [STEP_WARPS][512]: a warp's activations on their way to integers */
-  int exchange;  /* what the blocks of the cluster give each other: q, k, v and attention's values; gated */
-  int attention; /* within it: half [8][heads of KV head][128], then float2 {maximum, sum} [8][heads] */
+  int x; /* float [hidden]: what goes into qkv, gate and up, the head; then their sums by warp along k; also
+               what warps made of attention */
+  int sums;      /* float: sums of o and down by warp along k */
+  int planes;    /* [groups][256]: what goes into a product, as integers */
+  int attention; /* there too: half [8][heads of KV head][128], then float2 {maximum, sum} [8][heads] */
+  int scales;    /* float2 [groups] {scale, scale * sum} */
+  int exchange;  /* float: what a cluster's blocks give each other: q, k, v and attention's values; gated */
   int heads;     /* half [8][128] queries, [2][128] the new key and value */
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] the head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
@@ -88,19 +92,21 @@ typedef struct {
   StepShape shape;
   int heads_per_kv;
   int slice; /* columns of hidden a block owns: hidden / 8 */
+  int turns; /* the most of all cuts */
   StepCut full, o;
   StepShare shares[STEP_MAX_CLUSTERS];
   int head_rows;                /* of a piece */
   int n_head_pieces;            /* of all blocks */
-  int n_slots;                  /* of the ring, which begins shared memory */
+  int n_slots;                  /* of the ring */
   int slot_bytes;               /* a multiple of 128 */
+  int slack;                    /* bytes behind the ring that are read, but not used */
   int stride_qkv, stride_slice; /* of the sums of qkv, and of o and down */
   int states;           /* that attention leaves in a block at most: one of each warp, one of the new key */
   size_t partial_bytes; /* of what blocks hand each other through memory */
   StepShared at;
 } StepPlan;
 
-/* Cuts a share of n_groups groups of inputs, 1 .. 48. */
+/* Cuts a share of n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS. */
 StepCut step_cut(int n_groups);
 /* Bytes of a piece of it, or of the largest where parts differ. */
 int step_piece_bytes(StepCut cut);

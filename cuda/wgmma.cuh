@@ -19,16 +19,6 @@ __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *ba
                : "memory");
 }
 
-/* --- registers of a warpgroup, moved between its roles */
-
-template <int n> __device__ __forceinline__ void registers_up_to() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
-}
-
-template <int n> __device__ __forceinline__ void registers_down_to() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
-}
-
 /* --- products */
 
 /* Operand b: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle of the tensor copy, eight

@@ -29,6 +29,8 @@ static const Sizes models[] = {
     {"Qwen2.5-7B", 3584, 18944, 28, 28, 4, 152064},
     {"Qwen3-4B", 2560, 9728, 36, 32, 8, 151936},
     {"Qwen3-14B", 5120, 17408, 40, 40, 8, 151936},
+    {"Qwen3-32B", 5120, 25600, 64, 64, 8, 151936},
+    {"Qwen3-1.7B", 2048, 6144, 28, 16, 8, 151936},
     {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
     {"tiny", 512, 1024, 2, 4, 2, 300},
 };
@@ -118,10 +120,28 @@ static void finish(const char *what) {
   exit(1);
 }
 
-static const char *const mark_names[] = {
-    "begin",   "sum of down", "x sent",     "x there",     "qkv",  "qkv sent",   "q k v there", "heads",
-    "keys",    "states sent", "states",     "merged",      "o",    "o stored",   "sum of o",    "x sent",
-    "x there", "gate, up",    "gated sent", "gated there", "down", "down stored"};
+static const char *const mark_names[] = {"begin",
+                                         "weights of norm",
+                                         "sum of down, x sent",
+                                         "x there",
+                                         "qkv",
+                                         "qkv sent",
+                                         "q k v there",
+                                         "heads",
+                                         "keys",
+                                         "states sent",
+                                         "states",
+                                         "merged",
+                                         "o",
+                                         "o stored",
+                                         "weights of norm",
+                                         "sum of o, x sent",
+                                         "x there",
+                                         "gate, up",
+                                         "gated sent",
+                                         "gated there",
+                                         "down",
+                                         "down stored"};
 static const char *const waited_names[] = {"qkv", "keys", "o", "gate, up", "down"};
 static_assert(sizeof mark_names / sizeof *mark_names == STEP_MARKS, "one each");
 

@@ -259,6 +259,10 @@ inline long long clock64() {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
+inline int __clz(int v) {
+  return v ? __builtin_clz((unsigned)v) : 32;
+}
+
 inline void __nanosleep(unsigned) {
   emulator::yield("nanosleep");
 }

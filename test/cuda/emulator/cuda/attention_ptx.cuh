@@ -33,4 +33,8 @@ inline uint32_t pack_half2(float low, float high) {
   return bits_as<uint32_t>(__floats2half2_rn(low, high));
 }
 
+inline float power_of_2(float x) {
+  return exp2f(x);
+}
+
 #endif

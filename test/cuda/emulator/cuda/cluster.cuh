@@ -125,4 +125,18 @@ inline void store_release(unsigned *p, unsigned v) {
   __atomic_store_n(p, v, __ATOMIC_SEQ_CST);
 }
 
+inline void rest() {
+  __nanosleep(20);
+}
+
+template <int n> void registers_up_to() {
+  static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
+  emulator::registers_up_to(n);
+}
+
+template <int n> void registers_down_to() {
+  static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
+  emulator::registers_down_to(n);
+}
+
 #endif

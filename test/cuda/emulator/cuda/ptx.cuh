@@ -16,6 +16,22 @@ inline int forgotten(int v) {
 
 inline void loads_begin_here() {}
 
+inline uint4 load_shared_16(uint32_t address) {
+  return *(const uint4 *)emulator::shared_pointer(address);
+}
+
+inline uint32_t load_shared_4(uint32_t address) {
+  return *(const uint32_t *)emulator::shared_pointer(address);
+}
+
+inline uint32_t load_shared_1(uint32_t address) {
+  return *(const uint8_t *)emulator::shared_pointer(address);
+}
+
+inline void store_shared(uint32_t address, float v) {
+  *(float *)emulator::shared_pointer(address) = v;
+}
+
 template <uint32_t mask, uint32_t bits> uint32_t lop3_and_or(uint32_t v) {
   return (v & mask) | bits;
 }

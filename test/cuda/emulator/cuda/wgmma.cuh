@@ -8,16 +8,6 @@ inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, i
   emulator::copy_box(to, map, barrier, column, row);
 }
 
-template <int n> void registers_up_to() {
-  static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
-  emulator::registers_up_to(n);
-}
-
-template <int n> void registers_down_to() {
-  static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
-  emulator::registers_down_to(n);
-}
-
 inline uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
