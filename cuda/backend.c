@@ -96,6 +96,18 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
 }
 
+/* One kernel a step where it is asked for; by itself where it was measured to be faster (STEP.md), unless a
+ * kernel for every layer is. */
+static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
+  loaded->decode_step = wanted;
+  if (wanted == DECODE_CLUSTER) return step_model_check(loaded, err);
+  if (wanted == DECODE_AUTO && !loaded->kernel && step_measured(loaded->gpu) &&
+      step_model_check(loaded, NULL) == STATUS_OK)
+    return STATUS_OK;
+  loaded->decode_step = DECODE_KERNELS;
+  return STATUS_OK;
+}
+
 static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   TRY(cuda_check_model(model, err));
@@ -111,8 +123,7 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   if (!status)
     status = cuda_status(cudaStreamCreateWithFlags(&loaded->stream, cudaStreamNonBlocking),
                          "cannot make a stream", err);
-  loaded->one_kernel = options->decode_step == DECODE_CLUSTER;
-  if (!status && loaded->one_kernel) status = step_model_check(loaded, err);
+  if (!status) status = choose_decode_step(loaded, options->decode_step, err);
   if (!status) status = linear_open(options->gpu, loaded->stream, &loaded->linear, err);
   if (!status) status = weights_load(loaded, options, err);
   if (status) {
@@ -230,7 +241,9 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   memset(s->ring, 0, RING * sizeof *s->ring);
   carver = (Carver){.base = s->memory};
   place(s, config, separate, &carver);
-  if (loaded->one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
+  const bool one_kernel =
+      loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
+  if (one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
   if (status) {
     cuda_close(s);
     return status;

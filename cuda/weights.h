@@ -38,8 +38,8 @@ struct BackendModel {
   ActType act;
   const char *kernel; /* a row of the table that is forced, or NULL */
   bool graphs;
-  bool one_kernel;     /* a step of one row is step.h's */
-  size_t shared_bytes; /* most shared memory that one block may take */
+  DecodeStep decode_step; /* auto: a step of one row is step.h's, where keys and values are fp16 */
+  size_t shared_bytes;    /* most shared memory that one block may take */
   cudaStream_t stream;
   LinearContext *linear;
   void *memory;        /* all weights, one piece */

@@ -33,10 +33,10 @@ const Flag device_flags[] = {
     FLAG_STRING("--kernel", "NAME", DeviceFlags, kernel,
                 "GPU: this kernel for every quantised layer (auk bench --kernels lists them)"),
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
-    FLAG_CHOICE(
-        "--decode-step", "auto|kernels|cluster", DeviceFlags, decode_step,
-        "GPU: a token by a kernel for each operation, or by one for all, whose speed is not measured yet "
-        "(default auto: kernels)"),
+    FLAG_CHOICE("--decode-step", "auto|kernels|cluster", DeviceFlags, decode_step,
+                "GPU: a token by a kernel for each operation, or by one for all (default auto: one, on "
+                "Hopper, for models "
+                "that it is for)"),
 };
 
 static int cores_available(void) {
