@@ -2,7 +2,8 @@
 
 What becomes AWQ's form is the same to the bit; what becomes another has the miniature's own reference (transformers in
 fp32) for its bound, the project's. int8 weights are others than the miniature's, and are compared with the dense
-checkpoint of the numbers that they mean, in fp32. Layouts with references of their own, and groups: test_layouts.py.
+checkpoint of the numbers that they mean, in fp32. Layouts with references of their own, and groups: test_layouts.py. The
+same on GPUs: test/cuda/test_layouts_of_architectures.py.
 """
 import json
 import pathlib
@@ -24,6 +25,7 @@ import layouts  # noqa: E402
 DATA = ROOT / "test" / "data"
 NAMES = ["gemma2-awq", "gemma3-awq", "gemma3-text-part", "granite-awq", "llama3-awq", "mistral-awq-128",
          "mistral3-text-part", "olmo2-awq", "phi3-awq", "qwen2-awq", "qwen3-awq", "smollm3-awq"]
+OTHERWISE = ["gptq-4", "packed-4", "gptq-8", "packed-8"]
 PACKED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 BYTES = {**PACKED, "format": "int-quantized"}
 ROUNDED = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
@@ -91,11 +93,10 @@ def close(expected, got, rows):
     assert agreeing == decided > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("layout", ["gptq-4", "packed-4", "gptq-8", "packed-8"])
-def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
-    directory, bits = DATA / "miniatures" / name, int(layout[-1])
+def stored_otherwise(directory, layout):
+    """The config and the tensors of a miniature in `layout`, of OTHERWISE."""
     config, tensors = read(directory)
+    bits = int(layout[-1])
     group = config["quantization_config"]["group_size"]
     stored = others(tensors)
     for layer, (q, zeros, scales) in awq_layers(tensors).items():
@@ -105,10 +106,17 @@ def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
             stored.update(layouts.packed_tensors(layer, q, zeros, scales, bits, False))
     config["quantization_config"] = gptq(bits, group) if layout.startswith("gptq") else one_group(
         PACKED, weights(bits, group))
+    return config, stored
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", OTHERWISE)
+def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
+    directory = DATA / "miniatures" / name
     ids, rows, expected, _ = compare.load_reference(directory / "reference.npz")
-    got = logits(write(tmp_path / "other", config, stored), ids)
+    got = logits(write(tmp_path / "other", *stored_otherwise(directory, layout)), ids)
     close(expected, got, rows)
-    if bits == 4:
+    if layout.endswith("4"):
         assert np.array_equal(got, logits(directory, ids))
 
 

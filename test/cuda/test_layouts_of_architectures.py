@@ -1,0 +1,58 @@
+"""Every architecture in every quantised layout on a GPU, as test/commands/test_every_layout.py has them on the CPU.
+
+The same numbers stored otherwise have the miniature's reference (transformers in fp32); int8 weights the CPU's logits,
+which that test holds to the dense checkpoint of the numbers that they mean.
+"""
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "test" / "commands")]
+
+import compare  # noqa: E402  (from scripts/)
+import test_every_layout as every  # noqa: E402  (from test/commands/)
+
+BOUND = 1e-4  # mean KL on a GPU, keys and values in fp16
+
+
+@pytest.fixture
+def logits(auk, tmp_path):
+    """logits(model, ids, device)"""
+
+    def of(model, ids, device):
+        (tmp_path / "ids").write_text(" ".join(map(str, ids)))
+        out = tmp_path / "logits.npy"
+        subprocess.run([*auk, "eval", "-m", model, "--ids-file", tmp_path / "ids", "--logits-out", out, "--device",
+                        device], check=True, capture_output=True)
+        return np.load(out)
+
+    return of
+
+
+def close(expected, got):
+    mean, _, agreeing, decided = compare.report(expected, got)
+    print(f"mean KL {mean:.2e}, same top {agreeing} of {decided}")
+    assert mean <= BOUND and agreeing >= 0.995 * decided > 0
+
+
+@pytest.mark.parametrize("name", every.NAMES)
+@pytest.mark.parametrize("layout", every.OTHERWISE)
+def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
+    directory = every.DATA / "miniatures" / name
+    ids, rows, expected, _ = compare.load_reference(directory / "reference.npz")
+    close(expected, logits(every.write(tmp_path / "other", *every.stored_otherwise(directory, layout)), ids, "cuda")[rows])
+
+
+@pytest.mark.parametrize("name", every.NAMES)
+@pytest.mark.parametrize("group", [-1, 32])
+def test_bytes(logits, tmp_path, name, group):
+    directory = every.DATA / "miniatures" / name
+    config, tensors = every.read(directory)
+    config["quantization_config"] = every.one_group(every.BYTES, {**every.weights(8, group), "symmetric": True})
+    folder = every.write(tmp_path / "bytes", config, every.in_bytes(tensors, group)[0])
+    ids, rows, _, _ = compare.load_reference(directory / "reference.npz")
+    close(logits(folder, ids, "cpu")[rows], logits(folder, ids, "cuda")[rows])
