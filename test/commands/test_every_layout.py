@@ -2,8 +2,8 @@
 
 What becomes AWQ's form is the same to the bit; what becomes another has the miniature's own reference (transformers in
 fp32) for its bound, the project's. int8 weights are others than the miniature's, and are compared with the dense
-checkpoint of the numbers that they mean, in fp32. Layouts with references of their own, and groups: test_layouts.py. The
-same on GPUs: test/cuda/test_layouts_of_architectures.py.
+checkpoint of the numbers that they mean, in fp32. Layouts with references of their own, and groups: test_layouts.py.
+The same on GPUs: test/cuda/test_layouts_of_architectures.py.
 """
 import json
 import pathlib

@@ -44,7 +44,8 @@ def close(expected, got):
 def test_the_same_numbers_stored_otherwise(logits, tmp_path, name, layout):
     directory = every.DATA / "miniatures" / name
     ids, rows, expected, _ = compare.load_reference(directory / "reference.npz")
-    close(expected, logits(every.write(tmp_path / "other", *every.stored_otherwise(directory, layout)), ids, "cuda")[rows])
+    folder = every.write(tmp_path / "other", *every.stored_otherwise(directory, layout))
+    close(expected, logits(folder, ids, "cuda")[rows])
 
 
 @pytest.mark.parametrize("name", every.NAMES)
