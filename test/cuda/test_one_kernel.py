@@ -4,6 +4,7 @@ same bits with and without graphs and again; and what it is not for is refused b
 test_step.cu compares the kernel itself with double. Models here are random ones of heads of 128, which it is for.
 Needs a GPU with clusters (compute capability 9.0): skipped by name elsewhere.
 """
+import os
 import pathlib
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ import checkpoint  # noqa: E402  (from scripts/)
 import compare  # noqa: E402
 
 STORIES = ROOT / "test" / "data" / "stories260K-awq"
+EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # where there are clusters, a chip of 9.0
 BOUND = 2e-5  # mean KL, as for all models on GPUs
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, VOCAB = 512, 768, 2, 6, 2, 512
 KINDS = {  # what the architectures that it serves differ in
@@ -84,11 +86,25 @@ def evaluate(auk, folder, *flags, n=24):
 def test_one_kernel_is_the_others(auk, tmp_path, kind):
     folder = make_model(tmp_path / kind, kind)
     one = evaluate(auk, folder, "--decode-step", "cluster")
-    mean, worst, same, decided = compare.report(evaluate(auk, folder, "--decode-step", "kernels"), one)
+    others = evaluate(auk, folder, "--decode-step", "kernels")
+    assert one.tobytes() != others.tobytes(), "one of them was not computed"
+    mean, worst, same, decided = compare.report(others, one)
     print(f"{kind}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
     assert mean <= BOUND and same >= 0.995 * decided
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster", "--no-graphs").tobytes()
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
+
+
+@pytest.mark.parametrize("flags", [[], ["--kv", "f32"], ["--act", "int8"], ["--kernel", "awq_plain"]])
+def test_auto_is_one_of_them(auk, tmp_path, flags):
+    """One kernel where it was measured to lead, and without a word the others where it is not for what is asked."""
+    folder = make_model(tmp_path / "qwen3", "qwen3")
+    others, auto = (evaluate(auk, folder, *more, *flags, n=4).tobytes() for more in (["--decode-step", "kernels"], []))
+    if flags:
+        assert auto == others
+    else:
+        one = evaluate(auk, folder, "--decode-step", "cluster", n=4).tobytes()
+        assert auto in ([one] if EMULATED else [one, others])
 
 
 def test_answers_sample_behind_it(auk, tmp_path):
