@@ -89,7 +89,8 @@ typedef enum {
 /* What a wait that took too long leaves in the host's memory before it ends the kernel. */
 typedef struct {
   int hung; /* 0: nothing did */
-  int block, warp, lane, layer, place, pieces, parity;
+  int block, warp, lane, layer, place, parity;
+  int number; /* STEP_AT_PIECE: the slot; STEP_AT_VALUES: the column; else 0 */
 } StepHang;
 
 typedef struct {

@@ -37,7 +37,8 @@ struct Args {
   StepDebug debug;
 };
 
-/* Each has one phase a layer but x, which has one before each of the products that take it. */
+/* Of the ring: of each place loaded, and free again. The others have one phase a layer but x, which has one
+ * before each of the products that take it. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated; /* the cluster's values are there: bytes */
@@ -62,7 +63,7 @@ __device__ __forceinline__ RingRun run_of(int pieces, int n_slots) {
   return {pieces % n_slots, pieces / n_slots % 2};
 }
 
-/* A block's share of one of a layer's matrices, as the loading warp and the others see it. Made once, in
+/* A block's share of one of a layer's matrices, as the warps that load and the others see it. Made once, in
  * shared memory: nothing of it is divided again. */
 struct Share {
   int n_rows, pieces;      /* tile rows; pieces of all parts */
@@ -77,9 +78,9 @@ struct Share {
 
 /* Tells where a thread waits, and ends the kernel. */
 static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, int layer, int place,
-                                              int pieces, int parity) {
+                                              int number, int parity) {
   h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
-  h->place = place, h->pieces = pieces, h->parity = parity;
+  h->place = place, h->number = number, h->parity = parity;
   __threadfence_system();
   h->hung = 1;
   __threadfence_system();
@@ -142,18 +143,18 @@ template <bool kDebug> struct Block {
   __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
 
   /* Ends the kernel where `since` is longer ago than it may be. */
-  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int pieces,
+  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
                                                 int parity) const {
     if (clock64() - since < args().debug.patience) return;
-    tell_hang(args().debug.hang, warp(), lane(), at.layer, place, pieces, parity);
+    tell_hang(args().debug.hang, warp(), lane(), at.layer, place, number, parity);
   }
 
   /* What peers send counts on barriers of this block as bulk copies do: the plain form is enough, and one
    * that acquires from the cluster would throw away L1 each time. */
-  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int pieces = 0) const {
+  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
     if (kDebug) {
       const long long since = clock64();
-      while (!barrier_test(barrier, parity)) look_at_clock(since, place, pieces, parity);
+      while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
     }
     barrier_wait(barrier, parity);
   }

@@ -27,7 +27,7 @@ enum {
   STEP_BLOCKS = 8, /* of a cluster */
   STEP_TEAMS = 4,
   STEP_TEAM_WARPS = 4,
-  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; three more load, one more looks for sums */
+  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; three more load, one has nothing to do */
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),

@@ -323,8 +323,8 @@ static void finish(const StepHang *hang, const char *name) {
   if (failed_ == cudaSuccess) return;
   printf("FAILED %s: %s", name, cudaGetErrorString(failed_));
   if (hang->hung)
-    printf(": block %d warp %d lane %d layer %d waits at place %d, pieces %d, parity %d", hang->block,
-           hang->warp, hang->lane, hang->layer, hang->place, hang->pieces, hang->parity);
+    printf(": block %d warp %d lane %d layer %d waits at place %d, number %d, parity %d", hang->block,
+           hang->warp, hang->lane, hang->layer, hang->place, hang->number, hang->parity);
   printf("\n%d passed, %d failed\n", passed, failed + 1);
   exit(1);
 }
@@ -401,6 +401,8 @@ int main(int argc, char **argv) {
       {"inputs in two parts", 2560, 256, 1, 2, 1, 33, 1, true, true, 0},
       {"columns of two rounds", 5120, 512, 1, 2, 1, 30, 2, false, true, 0},
       {"inputs in four parts", 3584, 512, 1, 6, 1, 19, 2, false, false, 6},
+      {"inputs from an odd group on, fewer rows of the head than blocks", 512, 4352, 1, 6, 2, 9, 2, false,
+       true, 0},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},

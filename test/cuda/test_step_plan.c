@@ -84,6 +84,69 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
 
+/* Sums of n_rows tile rows, and of those that fill the last piece, lie within the bytes that there are; a
+ * piece is where its slot is, and so is what warps read behind it of groups that they have not; zeros are
+ * copied from an even group to an even one of their row. */
+static void check_share(const StepPlan *plan, StepCut cut, int n_rows, int stride, int bytes, int first_group,
+                        int all_groups) {
+  const int filled = (n_rows + cut.rows - 1) / cut.rows * cut.rows;
+  assert_true(filled * 16 <= stride && cut.parts * cut.k_warps * stride * (int)sizeof(float) <= bytes);
+  for (int part = 0; part < cut.parts; part++) {
+    const int from = part * cut.n_groups / cut.parts, n = (part + 1) * cut.n_groups / cut.parts - from;
+    const int span = (n + cut.k_warps - 1) / cut.k_warps, last = (cut.k_warps - 1) * span;
+    const int zeros = (n * 8 + 16) / 16 * 16; /* zeros_stride() */
+    assert_true(cut.rows * (n * (1024 + 32) + zeros) <= plan->slot_bytes);
+    const int read = ((cut.rows - 1) * n + (last < n - 1 ? last : n - 1) + STEP_SPAN) * 1024;
+    assert_true(read <= plan->slot_bytes + plan->slack);
+    const int begin = (first_group + from) / 2 * 2, end = (first_group + from + n + 1) / 2 * 2;
+    assert_true((end - begin) * 8 <= zeros && end <= all_groups);
+  }
+}
+
+static void check_places(const StepPlan *plan) {
+  const StepShape *s = &plan->shape;
+  const StepShared *at = &plan->at;
+  const int heads = plan->heads_per_kv, rows = plan->slice / 16, units = s->intermediate / STEP_GROUP;
+  const int most_units = plan->shares[s->n_clusters - 1].n_units, state = heads * (STEP_HEAD_DIM * 2 + 8);
+  const int most_groups[] = {s->hidden / STEP_GROUP, heads, most_units};
+  assert_true(at->sums - at->x >= s->hidden * 4 && at->sums - at->x >= plan->states * state);
+  assert_true(at->exchange - at->attention >= STEP_BLOCKS * state);
+  assert_true(at->heads - at->exchange >= (heads + 2) * STEP_HEAD_DIM * 4);
+  assert_true(at->heads - at->exchange >= most_units * STEP_GROUP * 4);
+  for (size_t i = 0; i < COUNT(most_groups); i++) {
+    assert_true(at->scales - at->planes >= most_groups[i] * 2 * STEP_GROUP);
+    assert_true(at->exchange - at->scales >= most_groups[i] * 8);
+  }
+  check_share(plan, plan->full, heads + 2, plan->stride_qkv, at->sums - at->x, 0, s->hidden / STEP_GROUP);
+  for (int c = 0; c < s->n_clusters; c++) {
+    const StepShare *share = &plan->shares[c];
+    check_share(plan, plan->full, 2 * share->n_units, share->stride, at->sums - at->x, 0,
+                s->hidden / STEP_GROUP);
+    check_share(plan, share->down, rows, plan->stride_slice, at->planes - at->sums, share->first_unit, units);
+    if (c < s->n_kv_heads)
+      check_share(plan, plan->o, rows, plan->stride_slice, at->planes - at->sums, c * heads, s->n_heads);
+  }
+}
+
+/* Not every one: intermediate sizes and KV heads by steps that no sizes of a plan divide. */
+static void whatever_is_taken_fits(void **state) {
+  (void)state;
+  int taken = 0;
+  StepShape s = {.n_layers = 3, .vocab_size = 1001, .shared_bytes = H200_SHARED};
+  for (s.hidden = 512; s.hidden <= STEP_MAX_HIDDEN; s.hidden += 512)
+    for (s.intermediate = 256; s.intermediate <= 131072; s.intermediate += s.intermediate < 8192 ? 768 : 3328)
+      for (s.n_kv_heads = 1; s.n_kv_heads <= STEP_MAX_CLUSTERS; s.n_kv_heads += 3)
+        for (s.n_heads = s.n_kv_heads; s.n_heads <= 8 * s.n_kv_heads; s.n_heads += s.n_kv_heads)
+          for (s.n_clusters = s.n_kv_heads; s.n_clusters <= STEP_MAX_CLUSTERS; s.n_clusters++) {
+            StepPlan plan;
+            if (step_plan(&s, &plan, NULL) != STATUS_OK) continue;
+            check_plan(&s, &plan);
+            check_places(&plan);
+            taken++;
+          }
+  assert_true(taken > 10000);
+}
+
 static void models_of_today_fit_an_h200(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(configs); i++)
@@ -196,7 +259,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(models_of_today_fit_an_h200),          cmocka_unit_test(plan_of_qwen3_8b),
       cmocka_unit_test(sizes_that_do_not_divide_are_refused), cmocka_unit_test(fewer_slots_where_asked),
-      cmocka_unit_test(models_it_is_not_for_are_told_why),
+      cmocka_unit_test(models_it_is_not_for_are_told_why),    cmocka_unit_test(whatever_is_taken_fits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
