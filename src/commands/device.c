@@ -35,8 +35,7 @@ const Flag device_flags[] = {
     FLAG_SWITCH("--no-graphs", DeviceFlags, no_graphs, "GPU: launch every kernel by itself, for comparison"),
     FLAG_CHOICE("--decode-step", "auto|kernels|cluster", DeviceFlags, decode_step,
                 "GPU: a token by a kernel for each operation, or by one for all (default auto: one, on "
-                "Hopper, for models "
-                "that it is for)"),
+                "Hopper, for models that it is for)"),
 };
 
 static int cores_available(void) {
