@@ -96,14 +96,11 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
 }
 
-/* One kernel a step where it is asked for; by itself where it was measured to be faster (STEP.md), unless a
- * kernel for every layer is. */
+/* One kernel a step where it is asked for, and by itself where it was measured to be faster (STEP.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
   if (wanted == DECODE_CLUSTER) return step_model_check(loaded, err);
-  if (wanted == DECODE_AUTO && !loaded->kernel && step_measured(loaded->gpu) &&
-      step_model_check(loaded, NULL) == STATUS_OK)
-    return STATUS_OK;
+  if (wanted == DECODE_AUTO && step_model_leads(loaded)) return STATUS_OK;
   loaded->decode_step = DECODE_KERNELS;
   return STATUS_OK;
 }

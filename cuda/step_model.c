@@ -6,6 +6,9 @@ static Status plan_of(const BackendModel *loaded, StepPlan *plan, Error *err) {
   TRY(step_serves(loaded->model, err));
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
+  if (loaded->kernel)
+    return error_set(err, STATUS_USAGE,
+                     "one kernel a step: not with a kernel of each layer by name (--kernel)");
   int clusters = step_clusters(loaded->gpu, loaded->shared_bytes);
   if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
   const int units = c->intermediate / STEP_GROUP;
@@ -24,6 +27,13 @@ static Status plan_of(const BackendModel *loaded, StepPlan *plan, Error *err) {
 Status step_model_check(const BackendModel *loaded, Error *err) {
   StepPlan plan;
   return plan_of(loaded, &plan, err);
+}
+
+bool step_model_leads(const BackendModel *loaded) {
+  StepPlan plan;
+  if (!step_measured(loaded->gpu) || plan_of(loaded, &plan, NULL) != STATUS_OK) return false;
+  /* Only clusters with a KV head attend: 4 of 15 is the least that was measured (Qwen2.5-7B, at 512). */
+  return 4 * plan.shape.n_kv_heads >= plan.shape.n_clusters;
 }
 
 size_t step_model_bytes(const ModelConfig *c) {

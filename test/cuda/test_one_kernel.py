@@ -126,6 +126,7 @@ def test_answers_sample_behind_it(auk, tmp_path):
     (["-m", STORIES], "not for heads of another size"),
     (["-m", None, "--kv", "f32"], "fp16"),
     (["-m", None, "--act", "int8"], "int8"),
+    (["-m", None, "--kernel", "awq_plain"], "--kernel"),
 ])
 def test_what_it_is_not_for_is_refused(auk, tmp_path, flags, said):
     model = flags[1] or make_model(tmp_path / "qwen3", "qwen3")
