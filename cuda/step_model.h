@@ -6,13 +6,13 @@
 
 #include "cuda/step.h"
 
-/* Whether that kernel serves the model on this GPU; else STATUS_MODEL with the reason, or STATUS_USAGE where a
- * kernel is asked for by name. Before weights are loaded: loaded's model, gpu, act, kernel and shared_bytes are
- * there. */
+/* Whether that kernel serves the model on this GPU; else STATUS_MODEL with the reason, or STATUS_USAGE where
+ * a kernel is asked for by name. Before weights are loaded: loaded's model, gpu, act, kernel and shared_bytes
+ * are there. */
 Status step_model_check(const BackendModel *loaded, Error *err);
 
-/* Whether it serves the model, and was measured to be faster than a kernel for each operation on such a GPU with
- * as few KV heads. */
+/* Whether it serves the model, and was measured to be faster than a kernel for each operation on such a GPU
+ * with as few KV heads. */
 bool step_model_leads(const BackendModel *loaded);
 
 /* Bytes of device memory that a session takes for it, of any model. */
