@@ -139,7 +139,6 @@ __device__ int thin_out_firsts(const Pick &p, Shared &s) {
 /* The first min(top_k, all) of the ranking to s.order; returns how many. */
 __device__ int take_first(const Pick &p, Shared &s, double top) {
   const int n_firsts = thin_out_firsts(p, s);
-  __syncthreads();
   if (threadIdx.x == 0) s.bound = 0, s.count = 0;
   __syncthreads();
   rank_numbers(s.firsts, n_firsts, [&](int i, Number number, int rank) {

@@ -63,7 +63,7 @@ template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kD
   for (int item = b.thread() >> 3; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
     const int head = item >> 2, row = b.rank() * 16 + (item & 3) * 4;
     float4 add = make_float4(0, 0, 0, 0);
-    if (bias) add = __ldg((const float4 *)(bias + head_of(b, head) * kDim + row));
+    if (bias) add = __ldg((const float4 *)(bias + tile_row(share, head) * 16 + (item & 3) * 4));
     float4 v = four_rows(b, share, item * 4);
     v.x = v.x * inverse + add.x, v.y = v.y * inverse + add.y;
     v.z = v.z * inverse + add.z, v.w = v.w * inverse + add.w;

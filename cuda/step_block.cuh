@@ -227,13 +227,6 @@ __device__ __forceinline__ int tile_row(const Share &share, int i) {
   return share.tile[second] + (i >> share.pair) * share.stride[second] + (i & share.pair);
 }
 
-/* The head of q, k and v stacked that is the cluster's i-th: its queries, then its key and its value. */
-template <bool kDebug> __device__ __forceinline__ int head_of(const Block<kDebug> &b, int i) {
-  const StepPlan &p = b.args().plan;
-  return i < p.heads_per_kv ? b.cluster() * p.heads_per_kv + i
-                            : p.shape.n_heads + (i - p.heads_per_kv) * p.shape.n_kv_heads + b.cluster();
-}
-
 /* Whether the zeros of a tile row from group g0 of the share on begin at an odd multiple of 8 bytes: the same
  * for all, as matrices have an even number of groups. */
 __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {

@@ -146,15 +146,14 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, const floa
   for (int left = share.pieces - team; left > 0; left -= STEP_TEAMS, to += turn) {
     const uint32_t piece = b.take_piece(at);
 #pragma unroll 1
-    for (int i = 0; i < (kTurns == 1 ? 1 : share.turns);
-         i++) { /* a second row is of k_warps == 4: the next one */
+    for (int i = 0; i < (kTurns == 1 ? 1 : share.turns); i++) { /* two are of k_warps == 4: neighbours */
       const uint32_t scale = load_shared_4(piece + scale_at + i * n * 32),
                      zero = load_shared_1(piece + zero_at + i * zeros_stride(n));
       const float y = multiply(in, piece + tiles_at + i * n * 1024, scale, zero, t);
       if (t < 2) store_shared(to + i * 64, y);
     }
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
+    if (b.lane() == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
     at.move(STEP_TEAMS, b.args().plan.n_slots);
   }
   b.advance(share.run);

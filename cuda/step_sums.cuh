@@ -2,8 +2,8 @@
  * cluster.
  *
  * A block of rank r keeps columns r * slice .. of the residual stream, warp i chunks i and i + 16 of 32, the
- * same bits in every cluster. What a cluster's share of o or down adds
- * goes through L2 to the blocks of that rank in all clusters:
+ * same bits in every cluster. What a cluster's share of o or down adds goes through L2 to the blocks of that
+ * rank in all clusters:
  *
  *     o     [n_kv_heads][hidden] float                      down  [2][n_clusters][hidden] float, by turns
  *
@@ -27,6 +27,8 @@ namespace step {
 constexpr int kChunk = 32;
 constexpr int kChunks =
     (STEP_MAX_HIDDEN / STEP_BLOCKS / kChunk + STEP_WARPS - 1) / STEP_WARPS; /* of a warp */
+
+static_assert(kChunks <= 2, "add_and_send() has the norm of a second chunk, and of no third");
 
 /* The values of one sum: of matrix O or DOWN in a layer. */
 struct Sum {
