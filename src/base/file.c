@@ -320,7 +320,10 @@ static Status open_target(AtomicFile *file, const struct stat *info, Error *err)
                      file_kind(info->st_mode));
   if ((file->descriptor = share_standard(info)) >= 0) return STATUS_OK;
   /* rename() would replace a file that its owner made read-only. */
-  if (access(file->path, W_OK) != 0) return system_error(err, STATUS_FAILED, file->path, "write");
+  if (access(file->path, W_OK) != 0) {
+    if (errno == ENOENT) return create_temporary(file, 0666, err); /* removed since it was examined */
+    return system_error(err, STATUS_FAILED, file->path, "write");
+  }
   TRY(create_temporary(file, 0600, err));
   if (fchmod(file->descriptor, info->st_mode & 0777) != 0)
     return system_error(err, STATUS_FAILED, file->path, "set permissions");

@@ -73,9 +73,10 @@ Status kept_read(int descriptor, const char *path, uint64_t offset, void *out, s
 Status kept_create(const char *path, AtomicFile *file, Error *err) {
   *file = (AtomicFile){.descriptor = -1};
   struct stat info;
-  /* atomic_file_open() would write into what a link leads to, or into a fifo. */
+  /* atomic_file_open() would write into what a link leads to, or into a fifo. Another process may remove what
+   * is there at any time: gone is as good as removed. */
   bool there = lstat(path, &info) == 0;
-  if (there && !(S_ISREG(info.st_mode) && access(path, W_OK) == 0) && unlink(path) != 0)
+  if (there && !(S_ISREG(info.st_mode) && access(path, W_OK) == 0) && unlink(path) != 0 && errno != ENOENT)
     return error_set(err, STATUS_FAILED, "%s: cannot replace what is there: %s", path, strerror(errno));
   TRY(atomic_file_open(path, file, err));
   file->fleeting = true;

@@ -1,0 +1,117 @@
+/* test_kept.c - files that processes keep for themselves in a directory that they share. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/kept.h"
+
+static char directory[64], path[96];
+static int goes_at; /* the call of access() before which another process removes the file; 0: none */
+
+/* In place of the C library's. */
+int access(const char *name, int mode) {
+  if (goes_at > 0 && --goes_at == 0 && strcmp(name, path) == 0) unlink(path);
+  return faccessat(AT_FDCWD, name, mode, 0);
+}
+
+static int make_directory(void **state) {
+  (void)state;
+  snprintf(directory, sizeof directory, "/tmp/auk-test-kept-XXXXXX");
+  if (!mkdtemp(directory)) return -1;
+  snprintf(path, sizeof path, "%s/file", directory);
+  return 0;
+}
+
+static int remove_directory(void **state) {
+  (void)state;
+  unlink(path);
+  return rmdir(directory);
+}
+
+static void write_file(const char *text) {
+  AtomicFile file;
+  Error err = {{0}};
+  if (kept_create(path, &file, &err)) fail_msg("%s", err.text);
+  assert_int_equal(atomic_file_write(&file, text, strlen(text), &err), STATUS_OK);
+  if (atomic_file_commit(&file, &err)) fail_msg("%s", err.text);
+}
+
+static void assert_holds(const char *text) {
+  char got[16] = "";
+  int descriptor;
+  uint64_t size;
+  Error err = {{0}};
+  assert_int_equal(kept_open(path, &descriptor, &size, &err), STATUS_OK);
+  assert_true(descriptor >= 0);
+  assert_int_equal(size, strlen(text));
+  assert_int_equal(kept_read(descriptor, path, 0, got, size, &err), STATUS_OK);
+  assert_string_equal(got, text);
+  close(descriptor);
+}
+
+static void a_file_is_replaced(void **state) {
+  (void)state;
+  struct stat info;
+  write_file("one");
+  write_file("other");
+  assert_holds("other");
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0600);
+}
+
+/* kept_create() asks first, atomic_file_open() second: wherever the file goes, a new one takes its place. */
+static void a_file_that_another_process_removes_is_written_all_the_same(void **state) {
+  (void)state;
+  struct stat info;
+  for (int at = 1; at <= 2; at++) {
+    write_file("one");
+    goes_at = at;
+    write_file("other");
+    assert_int_equal(goes_at, 0);
+    assert_holds("other");
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+  }
+}
+
+static void a_link_is_replaced_and_not_followed(void **state) {
+  (void)state;
+  struct stat info;
+  assert_int_equal(symlink("/dev/null", path), 0);
+  write_file("one");
+  assert_int_equal(lstat(path, &info), 0);
+  assert_true(S_ISREG(info.st_mode));
+  assert_holds("one");
+}
+
+static void what_cannot_be_removed_is_told(void **state) {
+  (void)state;
+  AtomicFile file;
+  Error err = {{0}};
+  assert_int_equal(mkdir(path, 0700), 0);
+  assert_int_equal(kept_create(path, &file, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "cannot replace what is there"));
+  assert_int_equal(rmdir(path), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(a_file_is_replaced, make_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(a_file_that_another_process_removes_is_written_all_the_same,
+                                      make_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(a_link_is_replaced_and_not_followed, make_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, make_directory, remove_directory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
