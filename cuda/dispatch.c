@@ -18,34 +18,36 @@
 #define F16   (1u << WEIGHT_F16)
 #define DENSE (F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32)
 #define ANY   INT_MAX
+#define A16   ACT_F16
+#define A8    ACT_INT8
 
 /* From one chip to another; CUDA 13 builds for none older than 7.5. */
-#define SINCE_75 SM(7, 5), SM_ANY
-#define SINCE_80 SM(8, 0), SM_ANY
-#define ONLY_75  SM(7, 5), SM(7, 9)
-#define ONLY_90A SM_90A, SM_90A
+#define FROM_75 SM(7, 5), SM_ANY
+#define FROM_80 SM(8, 0), SM_ANY
+#define ONLY_75 SM(7, 5), SM(7, 9)
+#define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
 /* First match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
 static const LinearRow rows[] = {
-  /* weights act    tokens small limit group held     chips     launch, name */
-  {QUANT, ACT_F16,   1,   8,   8,   8, 32, X_PLANES,  SINCE_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {QUANT, ACT_F16,   1,   1,   1,   1, 32, X_PLANES,  SINCE_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
-  {AWQ4,  ACT_F16,  33, ANY, 256, ANY, 32, X_PASSING, ONLY_90A, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, ACT_F16,   1, 192, 112, ANY, 32, X_PASSING, SINCE_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, ACT_F16,   2,   8,   8,   8, 32, X_PLANES,  SINCE_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
-  {QUANT, ACT_F16,   1, 192, 112, ANY, 32, X_PASSING, ONLY_75,  LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT, ACT_F16,  64, ANY, ANY, ANY,  1, X_PASSING, SINCE_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
-  {QUANT, ACT_F16,   9, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, ACT_F16,   1, ANY, ANY, ANY,  1, X_PASSING, SINCE_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {QUANT, ACT_F16,   1, ANY, ANY, ANY,  1, X_PASSING, SINCE_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
-  {QUANT, ACT_INT8,  1,   4,   8,   8, 32, X_INT8,    SINCE_75, LAUNCH_INT8_GEMV, "int8_gemv"},
-  {QUANT, ACT_INT8,  1, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {QUANT, ACT_INT8,  1, ANY, ANY, ANY, 32, X_PASSING, SINCE_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
-  {INT8,  ACT_INT8,  1, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {F16,   ACT_F16,   3, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
-  {DENSE, ACT_F16,   1,   8,   8,   8,  0, X_HALVES,  SINCE_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {DENSE, ACT_F16,   1, ANY, ANY, ANY,  0, X_PASSING, SINCE_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
+  /* weights act  tokens small even limit group held    chips    launch, name */
+  {QUANT, A16,  1,   8,   8,    0,   8, 32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {QUANT, A16,  1,   1,   1,    0,   1, 32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
+  {AWQ4,  A16, 33, ANY, 256, 3072, ANY, 32, X_PASSING, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {QUANT, A16,  1, 192, 112,    0, ANY, 32, X_PASSING, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16,  2,   8,   8,    0,   8, 32, X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {QUANT, A16,  1, 192, 112,    0, ANY, 32, X_PASSING, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 64, ANY, ANY,    0, ANY,  1, X_PASSING, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
+  {QUANT, A16,  9, ANY, ANY,    0, ANY, 32, X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16,  1, ANY, ANY,    0, ANY,  1, X_PASSING, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
+  {QUANT, A16,  1, ANY, ANY,    0, ANY,  1, X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A8,   1,   4,   8,    0,   8, 32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {QUANT, A8,   1, ANY, ANY,    0, ANY, 32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {QUANT, A8,   1, ANY, ANY,    0, ANY, 32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {INT8,  A8,   1, ANY, ANY,    0, ANY,  0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
+  {F16,   A16,  3, ANY, ANY,    0, ANY,  0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
+  {DENSE, A16,  1,   8,   8,    0,   8,  0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {DENSE, A16,  1, ANY, ANY,    0, ANY,  0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
 };
 /* clang-format on */
 
@@ -95,6 +97,26 @@ bool linear_row_runs(const LinearRow *row, const LinearQuery *query) {
   return query->n_tokens <= row->limit_tokens && held_fits(row, query);
 }
 
+static int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+/* Whether awq_wgmma's tiles, whole, are as many for each block and leave hardly an SM without one, as
+ * even_work() would cut them (stream_k.cuh). Else blocks hand over parts of two tiles each, which costs a
+ * matrix that is small more than dequantising it does: o takes longer for 768 rows of x than for 1,024. */
+static bool tiles_come_out_even(const LinearQuery *query) {
+  int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
+  int blocks = ceil_div(tiles, ceil_div(tiles, query->n_sms));
+  return query->n_in >= DISPATCH_TILE_IN && tiles % blocks == 0 && 20 * blocks >= 17 * query->n_sms;
+}
+
+static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
+  const int n = query->n_tokens;
+  if (n < row->min_tokens) return false;
+  if ((long)query->n_in * query->n_out >= DISPATCH_SMALL) return n <= row->max_tokens;
+  return n <= row->small_tokens || (n <= row->even_tokens && tiles_come_out_even(query));
+}
+
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {
   return error_set(
       err, STATUS_MODEL,
@@ -108,11 +130,9 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   bool known = false;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const LinearRow *r = &rows[i];
-    int most = (long)query->n_in * query->n_out < DISPATCH_SMALL ? r->small_tokens : r->max_tokens;
-    bool meant = query->n_tokens >= r->min_tokens && query->n_tokens <= most;
     bool named = forced && !strcmp(forced, r->name);
     known |= named;
-    if ((forced ? named : meant) && linear_row_runs(r, query)) {
+    if ((forced ? named : row_is_meant(r, query)) && linear_row_runs(r, query)) {
       *row = r;
       return STATUS_OK;
     }
@@ -123,4 +143,11 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   strncat(what, forced, sizeof what - sizeof "kernel  never" - 1);
   strcat(what, " never");
   return refuse(query, what, err);
+}
+
+/* No threshold of the table is finer than the first, and tiles end at the second. */
+int linear_next_count(int n_tokens) {
+  int next = n_tokens < 64 ? n_tokens + 1 : n_tokens + n_tokens / 64;
+  int tile_end = (n_tokens / DISPATCH_TILE_TOKENS + 1) * DISPATCH_TILE_TOKENS;
+  return next < tile_end ? next : tile_end;
 }

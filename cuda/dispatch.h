@@ -47,8 +47,14 @@ typedef enum {
 } LinearLaunch;
 
 /* Matrices of fewer weights than this (Qwen3-8B: o, but not q, k and v together) leave large tiles without
- * work. */
+ * work, unless the tiles happen to come out even over the SMs. */
 #define DISPATCH_SMALL (20L << 20)
+
+/* The tile of awq_wgmma for many rows of x; with fewer inputs than DISPATCH_TILE_IN it may take a smaller
+ * one. */
+#define DISPATCH_TILE_OUT    128
+#define DISPATCH_TILE_TOKENS 256
+#define DISPATCH_TILE_IN     2048
 
 /* What a block holds in shared memory for as long as it runs, which a chip or a long input may not allow. */
 typedef enum {
@@ -63,6 +69,7 @@ typedef struct {
   ActType act;
   int min_tokens, max_tokens; /* rows of x it is chosen for */
   int small_tokens;           /* ... at most, where the matrix has less than DISPATCH_SMALL weights */
+  int even_tokens;            /* ... or so many, where its tiles come out even over the SMs */
   int limit_tokens;           /* rows of x it can take at all, which is what forcing asks */
   int group_multiple;         /* quantised: group % group_multiple == 0 */
   LinearHeld held;
@@ -90,5 +97,9 @@ bool linear_row_runs(const LinearRow *row, const LinearQuery *query);
 /* The first row that fits, or the row named `forced` if it can run the shape; otherwise STATUS_MODEL with a
  * message that names the shape (an unknown name is STATUS_USAGE). forced may be NULL. */
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err);
+
+/* The counts of rows to ask about in turn, from 1, for whoever wants to know all that will be chosen: the
+ * last count of every stretch that one row serves is among them. */
+int linear_next_count(int n_tokens);
 
 #endif

@@ -83,7 +83,7 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
     if (bytes > need) need = bytes;
     if (k->cublas) TRY(cublas_open(&c->cublas, c->stream, err));
     if (n >= max_tokens) break;
-    n = n < 64 ? n + 1 : n + n / 64; /* no threshold is finer */
+    n = linear_next_count(n);
     if (n > max_tokens) n = max_tokens;
   }
   if (need <= c->workspace_bytes) return STATUS_OK;

@@ -77,6 +77,25 @@ static void small_matrices_turn_to_the_library_earlier(void **state) {
   assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 113), 4096, 4096), "awq_dequant");
 }
 
+/* 32 tiles for each 256 rows of x: 132 SMs get one each from 128 tiles, then two from 256, three from 384.
+ * 352 tiles would be three for 117 SMs and one over. */
+static void small_matrices_come_back_where_tiles_are_even(void **state) {
+  (void)state;
+  static const int ends[][2] = {{769, 1024}, {1793, 2048}, {2817, 3072}};
+  for (size_t i = 0; i < COUNT(ends); i++) {
+    assert_string_equal(chosen_of_size(h200(ends[i][0] - 1), 4096, 4096), "awq_dequant");
+    assert_string_equal(chosen_of_size(h200(ends[i][0]), 4096, 4096), "awq_wgmma");
+    assert_string_equal(chosen_of_size(h200(ends[i][1]), 4096, 4096), "awq_wgmma");
+    assert_string_equal(chosen_of_size(h200(ends[i][1] + 1), 4096, 4096), "awq_dequant");
+  }
+  assert_string_equal(chosen_of_size(h200(4096), 4096, 4096), "awq_dequant");
+  assert_string_equal(chosen_of_size(h200(1024), 2048, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(1024), 2047, 4096), "awq_dequant");
+  assert_string_equal(chosen_of_size(chip(SM_90A, 114, 227, 1024), 4096, 4096), "awq_dequant");
+  assert_string_equal(chosen_of_size(chip(SM_90A, 150, 227, 1024), 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(chip(SM_90A, 151, 227, 1024), 4096, 4096), "awq_dequant");
+}
+
 static void rows_of_x_choose_without_wgmma(void **state) {
   (void)state;
   assert_string_equal(chosen(chip(SM(9, 0), 132, 227, 64)), "awq_tensorcore");
@@ -168,6 +187,22 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   assert_string_equal(chosen(query), "dense_converted");
 }
 
+/* Memory is set aside by what is chosen at these counts, and more rows of x never take less of it. */
+static void counts_to_ask_about_meet_the_end_of_each_stretch(void **state) {
+  (void)state;
+  static const struct {
+    int n_in, n_out, n_sms;
+  } cases[] = {{4096, 4096, 132}, {3584, 4608, 132}, {2560, 4096, 114}, {4096, 6144, 132}};
+  for (size_t i = 0; i < COUNT(cases); i++)
+    for (int n = 1, asked = 1; n < 5000; n++) {
+      if (asked < n) asked = linear_next_count(asked);
+      const char *here = chosen_of_size(chip(SM_90A, cases[i].n_sms, 227, n), cases[i].n_in, cases[i].n_out);
+      const char *next =
+          chosen_of_size(chip(SM_90A, cases[i].n_sms, 227, n + 1), cases[i].n_in, cases[i].n_out);
+      if (strcmp(here, next) != 0) assert_int_equal(asked, n);
+    }
+}
+
 static void a_row_can_be_forced_beyond_its_range(void **state) {
   (void)state;
   const LinearRow *row;
@@ -253,6 +288,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_of_x_choose_on_hopper),
       cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
+      cmocka_unit_test(small_matrices_come_back_where_tiles_are_even),
       cmocka_unit_test(rows_of_x_choose_without_wgmma),
       cmocka_unit_test(old_chips_have_a_row_for_any_count),
       cmocka_unit_test(eight_bits_take_what_there_is_for_them),
@@ -261,6 +297,7 @@ int main(void) {
       cmocka_unit_test(int8_weights_have_a_row_of_their_own),
       cmocka_unit_test(dense_weights_choose_by_type),
       cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
+      cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),
       cmocka_unit_test(a_row_can_be_forced_beyond_its_range),
       cmocka_unit_test(what_cannot_run_is_refused_with_the_shape),
       cmocka_unit_test(the_table_has_no_dead_rows),
