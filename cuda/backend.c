@@ -26,7 +26,6 @@
 enum {
   RING = 64,
   CHUNK = 2048,
-  OVERLAP_TOKENS = 64, /* steps of so few rows are short enough that launches show: products begin early */
 };
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
@@ -358,7 +357,7 @@ static LinearCall product(const BackendState *s, const DeviceLinear *weights, co
                       .x = x,
                       .x_stride = x_stride,
                       .n_tokens = n_tokens,
-                      .dependent = n_tokens <= OVERLAP_TOKENS,
+                      .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS,
                       .act = s->loaded->act,
                       .kernel = s->loaded->kernel};
 }

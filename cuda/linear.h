@@ -26,6 +26,10 @@ extern "C" {
 #include "base/status.h"
 #include "cuda/dispatch.h"
 
+/* Steps of so few rows are short enough that launches show: their products begin early
+ * (LinearCall.dependent). */
+#define LINEAR_OVERLAP_TOKENS 64
+
 typedef struct {
   WeightType type;
   int n_in, n_out; /* n_out counts all parts; n_out % 8 == 0 but for a dense or int8 matrix of one part */
