@@ -30,7 +30,8 @@ if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU: each kind of ar
         "gemma2-awq", "gemma3-layer-types", "granite-biases", "olmo2-awq", "phi3-longrope-long", "smollm3-awq"))]
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes
 BOUND = 2e-5
-# Random models whose attention is sharp: fp16 costs more there (an fp16 cache alone, on the CPU, up to 8.8e-6).
+# Random models whose attention is sharp: x and weights of the product qkv in fp16 cost 8.3e-5, 2.7e-5, 2.0e-5 there,
+# by cuda/NOTES.md, "Errors" (an fp16 cache alone, on the CPU, up to 8.8e-6).
 # Theirs is the bound of all layouts and architectures on GPUs.
 SHARP = dict.fromkeys(["gemma3-awq", "phi3-longrope-long", "smollm3-awq"], 1e-4)
 
