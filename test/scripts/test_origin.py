@@ -11,9 +11,9 @@ SOURCES = {".c", ".h", ".cu", ".cuh", ".cpp", ".md", ".py", ".sed", ".sh"}
 
 def committed():
     """Files below test and scripts: those that git knows, or where there is no git those that are there."""
-    listed = subprocess.run(["git", "ls-files", "test", "scripts"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode == 0 and listed.stdout:
-        paths = [ROOT / name for name in listed.stdout.splitlines()]
+    done = subprocess.run(["git", "ls-files", "test", "scripts"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0 and done.stdout:
+        paths = [ROOT / name for name in done.stdout.splitlines()]
     else:
         paths = [path for folder in ("test", "scripts") for path in (ROOT / folder).rglob("*")
                  if "__pycache__" not in path.parts]
