@@ -357,7 +357,7 @@ Status added_load(const char *where, const Json *json, const Vocab *vocab, const
                   AddedTokens *added, Error *err) {
   *added = (AddedTokens){0};
   if (!json) return STATUS_OK;
-  if (!json_is_array(json)) return error_set(err, STATUS_MODEL, "%s is no array", where);
+  if (!json_is_array(json)) return field_expected(where, NULL, json, "an array", err);
   added->n_ids = vocab->n_ids + (int32_t)json_count(json);
   added->by_id = mem_alloc((size_t)added->n_ids, sizeof *added->by_id, "added tokens", err);
   if (!added->by_id) return STATUS_FAILED;

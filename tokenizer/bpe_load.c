@@ -186,8 +186,10 @@ static Status read_merges(Reader *r, JsonSpan span, Error *err) {
 }
 
 static Status load_merges(const char *where, JsonSpan span, Bpe *bpe, Error *err) {
+  char found[64];
   if (!span.text || *json_cursor(span).at != '[')
-    return error_set(err, STATUS_MODEL, "%s is no array", where);
+    return error_set(err, STATUS_MODEL, "%s is %s, expected an array", where,
+                     json_cursor_describe(json_cursor(span), found));
   bpe->seed = hash_seed();
   size_t size = 1024; /* most files have about as many rules as tokens */
   while (size < bpe->vocab.count * 2) size *= 2;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "tokenizer/chat_builtins.h"
 #include "tokenizer/chat_internal.h"
+#include "tokenizer/fields.h"
 
 /* A JSON file of the checkpoint, or NULL where there is none. */
 static Status read_json(const char *directory, const char *name, Json **json, Error *err) {
@@ -22,9 +23,9 @@ static Status read_json(const char *directory, const char *name, Json **json, Er
     if (status == STATUS_OK)
       status = json_parse(path, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, json, err);
     if (status == STATUS_OK && !json_is_object(*json)) {
+      status = field_expected(path, "its JSON", *json, "an object", err);
       json_free(*json);
       *json = NULL;
-      status = error_set(err, STATUS_MODEL, "%s: is no object", path);
     }
     file_unmap(&file);
   }

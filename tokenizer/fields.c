@@ -22,8 +22,15 @@ Where where_in(const char *where, const char *name, size_t index) {
   return out;
 }
 
+Status field_expected(const char *where, const char *key, const Json *value, const char *expected,
+                      Error *err) {
+  char found[64];
+  return error_set(err, STATUS_MODEL, "%s%s%s is %s, expected %s", where, key ? ": " : "", key ? key : "",
+                   json_describe(value, found), expected);
+}
+
 Status field_type(const char *where, const Json *json, const char **type, Error *err) {
-  if (!json_is_object(json)) return error_set(err, STATUS_MODEL, "%s is no object", where);
+  if (!json_is_object(json)) return field_expected(where, NULL, json, "an object", err);
   TRY(json_get_string((JsonSource){where, STATUS_MODEL}, json, "type", type, err));
   return *type ? STATUS_OK : error_set(err, STATUS_MODEL, "%s: type is missing", where);
 }
@@ -73,7 +80,7 @@ Status field_string(const char *where, const Json *json, const char *key, char *
                     Error *err) {
   const Json *value = json_member(json, key);
   if (!value) return missing(where, key, err);
-  if (!json_is_string(value)) return error_set(err, STATUS_MODEL, "%s: %s is no string", where, key);
+  if (!json_is_string(value)) return field_expected(where, key, value, "a string", err);
   const char *bytes = json_string(value, size);
   *out = mem_alloc(*size + 1, 1, key, err);
   if (!*out) return STATUS_FAILED;
@@ -88,7 +95,7 @@ Status field_character(const char *where, const Json *json, const char *key, cha
   uint32_t code;
   const char *bytes = json_is_string(value) ? json_string(value, size) : "";
   if (!json_is_string(value) || *size == 0 || utf8_decode(bytes, *size, &code) != (int)*size)
-    return error_set(err, STATUS_MODEL, "%s: %s is no string of one character", where, key);
+    return field_expected(where, key, value, "a string of one character", err);
   memcpy(out, bytes, *size);
   out[*size] = '\0';
   return STATUS_OK;
@@ -103,5 +110,5 @@ Status field_count(const char *where, const Json *json, const char *key, int64_t
 Status field_array(const char *where, const Json *json, const char *key, const Json **out, Error *err) {
   *out = json_member(json, key);
   if (!*out) return missing(where, key, err);
-  return json_is_array(*out) ? STATUS_OK : error_set(err, STATUS_MODEL, "%s: %s is no array", where, key);
+  return json_is_array(*out) ? STATUS_OK : field_expected(where, key, *out, "an array", err);
 }

@@ -15,6 +15,9 @@ Where where_copy(const char *where);
 /* "WHERE.name", or "WHERE[index]" where name is NULL. */
 Where where_in(const char *where, const char *name, size_t index);
 
+/* Refuses a value: "WHERE: KEY is VALUE, expected EXPECTED", or "WHERE is VALUE, ..." where key is NULL. */
+Status field_expected(const char *where, const char *key, const Json *value, const char *expected,
+                      Error *err);
 /* The component's "type"; refused where it is no object or has none. */
 Status field_type(const char *where, const Json *json, const char **type, Error *err);
 /* Refuses members that are neither "type" nor in `keys` (separated by spaces) and not null. */

@@ -24,9 +24,10 @@ static Status add_template_token(const char *where, const Json *piece, const Jso
                      name ? name : "");
   for (const Json *item = json_first(list); item; item = json_next(item)) {
     int64_t id;
+    char found[64];
     if (!json_int64(item, &id) || id < 0 || id > MAX_ID)
-      return error_set(err, STATUS_MODEL, "%s: an id of \"%.80s\" is no integer from 0 to %d", where, name,
-                       MAX_ID);
+      return error_set(err, STATUS_MODEL, "%s: an id of \"%.80s\" is %s, expected an integer from 0 to %d",
+                       where, name, json_describe(item, found), MAX_ID);
     TRY(id_list_append(ids, (int32_t)id, err));
   }
   return STATUS_OK;
@@ -104,11 +105,12 @@ static Where part_of(const char *name, const char *part) {
 static Status load_parts(const char *name, const Json *root, const JsonSkip skips[2], Tokenizer *t,
                          Error *err) {
   const Json *version = json_member(root, "version");
-  if (!json_is_object(root)) return error_set(err, STATUS_MODEL, "%s: is no JSON object", name);
+  if (!json_is_object(root)) return field_expected(name, "its JSON", root, "an object", err);
   if (version && !json_string_is(version, "1.0"))
-    return error_set(err, STATUS_MODEL, "%s: version is not \"1.0\"", name);
+    return field_expected(name, "version", version, "\"1.0\"", err);
   const Json *model = json_member(root, "model");
-  if (!json_is_object(model)) return error_set(err, STATUS_MODEL, "%s: model is missing", name);
+  if (!model) return error_set(err, STATUS_MODEL, "%s: model is missing", name);
+  if (!json_is_object(model)) return field_expected(name, "model", model, "an object", err);
   TRY(normalizer_load(part_of(name, "normalizer").text, json_member(root, "normalizer"), &t->normalizer,
                       err));
   TRY(pre_tokenizer_load(part_of(name, "pre_tokenizer").text, json_member(root, "pre_tokenizer"),

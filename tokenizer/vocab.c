@@ -140,9 +140,11 @@ static Status read_tokens(const char *where, JsonCursor cursor, Buffer *unescape
     bool is_string;
     int64_t id;
     TRY(read_string(&cursor, unescaped, &content, &size, &is_string, err));
+    const JsonCursor at = cursor;
+    char found[64];
     if (!json_cursor_int64(&cursor, &id) || id < 0 || id > MAX_ID)
-      return error_set(err, STATUS_MODEL, "%s: the id of \"%.*s\" is no integer from 0 to %d", where,
-                       (int)(size < 80 ? size : 80), content, MAX_ID);
+      return error_set(err, STATUS_MODEL, "%s: the id of \"%.*s\" is %s, expected an integer from 0 to %d",
+                       where, (int)(size < 80 ? size : 80), content, json_cursor_describe(at, found), MAX_ID);
     TRY(add_token(where, v, content, size, (int32_t)id, err));
   }
   return STATUS_OK;
@@ -151,8 +153,10 @@ static Status read_tokens(const char *where, JsonCursor cursor, Buffer *unescape
 Status vocab_load(const char *where, JsonSpan span, Vocab *v, Error *err) {
   *v = (Vocab){.seed = hash_seed()};
   JsonCursor cursor = json_cursor(span);
+  char found[64];
   if (!span.text || !json_cursor_enter(&cursor, '{'))
-    return error_set(err, STATUS_MODEL, "%s is no object", where);
+    return error_set(err, STATUS_MODEL, "%s is %s, expected an object", where,
+                     json_cursor_describe(cursor, found));
   Buffer unescaped = {0};
   Status status = read_tokens(where, cursor, &unescaped, v, err);
   buffer_release(&unescaped);

@@ -179,19 +179,20 @@ bool json_bool(const Json *value, bool *out) {
   return true;
 }
 
-/* --- typed members */
-
-/* A value in few words, for messages. */
-static const char *describe(const Json *value, char text[64]) {
+const char *json_describe(const Json *value, char text[64]) {
+  if (!value) return "missing";
   if (json_is_object(value)) return "an object";
   if (json_is_array(value)) return "an array";
   if (cJSON_IsBool(value)) return cJSON_IsTrue(value) ? "true" : "false";
+  if (cJSON_IsNull(value)) return "null";
   if (json_is_number(value))
     snprintf(text, 64, "%.60s", value->valuestring + 1);
   else
     snprintf(text, 64, "\"%.40s\"", value->valuestring);
   return text;
 }
+
+/* --- typed members */
 
 Status json_get_int(JsonSource source, const Json *object, const char *key, int64_t low, int64_t high,
                     int64_t fallback, int64_t *out, Error *err) {
@@ -200,7 +201,7 @@ Status json_get_int(JsonSource source, const Json *object, const char *key, int6
   if (!value || (json_int64(value, out) && *out >= low && *out <= high)) return STATUS_OK;
   char found[64];
   return error_set(err, source.refused, "%s: %s is %s, expected an integer from %lld to %lld", source.name,
-                   key, describe(value, found), (long long)low, (long long)high);
+                   key, json_describe(value, found), (long long)low, (long long)high);
 }
 
 Status json_get_double(JsonSource source, const Json *object, const char *key, double low, double high,
@@ -210,7 +211,7 @@ Status json_get_double(JsonSource source, const Json *object, const char *key, d
   if (!value || (json_double(value, out) && *out >= low && *out <= high)) return STATUS_OK;
   char found[64];
   return error_set(err, source.refused, "%s: %s is %s, expected a number from %g to %g", source.name, key,
-                   describe(value, found), low, high);
+                   json_describe(value, found), low, high);
 }
 
 Status json_get_bool(JsonSource source, const Json *object, const char *key, bool fallback, bool *out,
@@ -220,7 +221,7 @@ Status json_get_bool(JsonSource source, const Json *object, const char *key, boo
   if (!value || json_bool(value, out)) return STATUS_OK;
   char found[64];
   return error_set(err, source.refused, "%s: %s is %s, expected true or false", source.name, key,
-                   describe(value, found));
+                   json_describe(value, found));
 }
 
 Status json_get_string(JsonSource source, const Json *object, const char *key, const char **out, Error *err) {
@@ -233,5 +234,5 @@ Status json_get_string(JsonSource source, const Json *object, const char *key, c
   }
   char found[64];
   return error_set(err, source.refused, "%s: %s is %s, expected a string%s", source.name, key,
-                   describe(value, found), json_is_string(value) ? " without NUL" : "");
+                   json_describe(value, found), json_is_string(value) ? " without NUL" : "");
 }

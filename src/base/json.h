@@ -58,6 +58,9 @@ const char *json_number(const Json *value, size_t *size);
 bool json_int64(const Json *value, int64_t *out);
 bool json_double(const Json *value, double *out);
 bool json_bool(const Json *value, bool *out);
+/* What is there in place of what was expected, for messages: "an object", "an array", true, null, 12 or
+ * "text"; for NULL "missing". What varies is written into `text`. */
+const char *json_describe(const Json *value, char text[64]);
 
 /* Typed members, for configs: absent or null gives `fallback`; a wrong type or a value outside [low, high] is
  * refused with "NAME: KEY is FOUND, expected EXPECTED". */
@@ -90,6 +93,8 @@ bool json_cursor_next(JsonCursor *cursor, bool *first /* true before the first c
 Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Error *err);
 bool json_cursor_int64(JsonCursor *cursor, int64_t *out); /* false: no integer there; the cursor stays */
 JsonSpan json_cursor_value(JsonCursor *cursor);           /* passes over any value and gives its text */
+/* json_describe() of the value at the cursor, of which an array is its own text, cut where it is long. */
+const char *json_cursor_describe(JsonCursor cursor, char text[64]);
 
 /* Appends text[0..size) as a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD; control characters,
  * U+007F..U+009F, U+2028 and U+2029 are written as \n, \t and the like or as \uXXXX, everything else as it

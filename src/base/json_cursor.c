@@ -2,6 +2,7 @@
  *
  * Called by: tokenizer/ for vocabularies and merges, src/model for safetensors headers, JSON lines.
  * Always true: a cursor never passes its end, even over a text that was not validated. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json_text.h"
@@ -96,4 +97,13 @@ JsonSpan json_cursor_value(JsonCursor *cursor) {
   }
   cursor->at = at;
   return (JsonSpan){from, (size_t)(at - from)};
+}
+
+const char *json_cursor_describe(JsonCursor cursor, char text[64]) {
+  const JsonSpan value = json_cursor_value(&cursor);
+  if (value.size == 0) return "missing";
+  if (*value.text == '{') return "an object";
+  const bool cut = value.size > 40;
+  snprintf(text, 64, "%.*s%s", cut ? 40 : (int)value.size, value.text, cut ? "..." : "");
+  return text;
 }

@@ -24,8 +24,8 @@
 static Status read_names(const Reader *r, const char **architecture, const char **model_type) {
   TRY(reader_string(r, "model_type", model_type));
   const Json *list = json_member(r->object, "architectures"), *first = json_first(list);
-  if (list && (!json_is_array(list) || (first && !json_is_string(first))))
-    return reader_refuse(r, "architectures is no list of names");
+  if (list && !json_is_array(list)) return reader_expected(r, "architectures", list, "a list of names");
+  if (first && !json_is_string(first)) return reader_expected(r, "architectures[0]", first, "a name");
   size_t size;
   *architecture = first ? json_string(first, &size) : NULL;
   if (!*architecture && !*model_type)
@@ -215,7 +215,8 @@ static Status parse_eos(const Reader *r, ModelConfig *config) {
   for (const Json *item = list ? json_first(value) : value; item; item = list ? json_next(item) : NULL) {
     int64_t id;
     if (!json_int64(item, &id) || id < 0 || id > INT32_MAX)
-      return reader_refuse(r, "eos_token_id is no token id and no list of them");
+      return reader_expected(r, list ? "an id of eos_token_id" : "eos_token_id", item,
+                             list ? "a token id" : "a token id or a list of them");
     if (config->n_eos == MAX_EOS)
       return reader_refuse(r, "eos_token_id has %zu ids, expected at most %d", json_count(value), MAX_EOS);
     config->eos[config->n_eos++] = (int32_t)id;
@@ -288,7 +289,7 @@ static Status parse_object(const char *name, const char *text, size_t size, Json
                            Error *err) {
   TRY(json_parse(name, STATUS_MODEL, text, size, NULL, 0, tree, err));
   *r = (Reader){{name, STATUS_MODEL}, *tree, err};
-  return json_is_object(*tree) ? STATUS_OK : error_set(err, STATUS_MODEL, "%s: no JSON object", name);
+  return json_is_object(*tree) ? STATUS_OK : reader_expected(r, "its JSON", *tree, "an object");
 }
 
 /* Seven linear layers in each layer, and the head. */

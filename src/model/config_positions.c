@@ -4,6 +4,7 @@
  * config classes named in architectures.c. */
 #include "model/config_positions.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -70,16 +71,26 @@ static Status parse_llama3(const Reader *r, RopeConfig *rope) {
   return STATUS_OK;
 }
 
+/* A list of another length, or no list. */
+static Status wrong_list(const Reader *r, const char *key, const Json *list, int n, const char *what) {
+  char found[64];
+  if (json_is_array(list)) snprintf(found, sizeof found, "a list of %zu", json_count(list));
+  return reader_refuse(r, "%s is %s, expected a list of %d %s", key,
+                       json_is_array(list) ? found : json_describe(list, found), n, what);
+}
+
 static Status parse_factors(const Reader *r, const char *key, int n, float *out) {
   const Json *list = json_member(r->object, key);
   if (!list) return reader_refuse(r, "%s is missing", key);
   if (!json_is_array(list) || json_count(list) != (size_t)n)
-    return reader_refuse(r, "%s is no list of %d numbers, one for each pair that is turned", key, n);
+    return wrong_list(r, key, list, n, "numbers, one for each pair that is turned");
   int i = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), i++) {
     double factor;
+    char found[64];
     if (!json_double(item, &factor) || !(factor >= 1e-3 && factor <= 1e6))
-      return reader_refuse(r, "%s[%d] is no number from 0.001 to 1000000", key, i);
+      return reader_refuse(r, "%s[%d] is %s, expected a number from 0.001 to 1000000", key, i,
+                           json_describe(item, found));
     out[i] = (float)factor;
   }
   return STATUS_OK;
@@ -202,11 +213,12 @@ static Status parse_unturned(const Reader *r, ModelConfig *config) {
   int interval;
   TRY(reader_int(r, "no_rope_layer_interval", 1, INT32_MAX, 4, &interval));
   if (list && (!json_is_array(list) || json_count(list) < (size_t)config->n_layers))
-    return reader_refuse(r, "no_rope_layers is no list of num_hidden_layers %d numbers", config->n_layers);
+    return wrong_list(r, "no_rope_layers", list, config->n_layers, "numbers (num_hidden_layers)");
   for (int layer = 0; layer < config->n_layers; layer++) {
     int64_t turned = (layer + 1) % interval != 0;
+    char found[64];
     if (list && (!json_int64(item, &turned) || turned < 0 || turned > 1))
-      return reader_refuse(r, "no_rope_layers[%d] is not 0 or 1", layer);
+      return reader_refuse(r, "no_rope_layers[%d] is %s, expected 0 or 1", layer, json_describe(item, found));
     if (list) item = json_next(item);
     config->layer_ropes[layer] = turned ? ROPE_GLOBAL : ROPE_NONE;
   }
@@ -234,13 +246,14 @@ static Status apply_layer_types(const Reader *r, bool mixed, int window, ModelCo
   const Json *types = json_member(r->object, "layer_types");
   if (!types) return STATUS_OK;
   if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
-    return reader_refuse(r, "layer_types is no list of num_hidden_layers %d names", config->n_layers);
+    return wrong_list(r, "layer_types", types, config->n_layers, "names (num_hidden_layers)");
   int layer = 0;
   for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
     bool sliding = json_string_is(type, "sliding_attention");
+    char found[64];
     if (!sliding && !json_string_is(type, "full_attention"))
-      return reader_refuse(
-          r, "layer_types[%d] is not supported, expected full_attention or sliding_attention", layer);
+      return reader_refuse(r, "layer_types[%d] is %s, expected full_attention or sliding_attention", layer,
+                           json_describe(type, found));
     if (mixed ? sliding && !window : sliding != (config->windows[layer] > 0))
       return reader_refuse(
           r, "layer_types[%d] is %s, expected %s: %s %s", layer,

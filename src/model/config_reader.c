@@ -14,6 +14,11 @@ Status reader_refuse(const Reader *r, const char *format, ...) {
   return error_set(r->err, r->source.refused, "%s: %s", r->source.name, what);
 }
 
+Status reader_expected(const Reader *r, const char *key, const Json *value, const char *expected) {
+  char found[64];
+  return reader_refuse(r, "%s is %s, expected %s", key, json_describe(value, found), expected);
+}
+
 Status reader_int(const Reader *r, const char *key, int64_t low, int64_t high, int fallback, int *out) {
   int64_t value;
   TRY(json_get_int(r->source, r->object, key, low, high, fallback, &value, r->err));
@@ -42,7 +47,7 @@ bool reader_is_null(const Reader *r, const char *key) {
 
 Status reader_object(const Reader *r, const char *key, char name[1024], Reader *out) {
   const Json *object = json_member(r->object, key);
-  if (object && !json_is_object(object)) return reader_refuse(r, "%s is no object", key);
+  if (object && !json_is_object(object)) return reader_expected(r, key, object, "an object");
   snprintf(name, 1024, "%s: %s", r->source.name, key);
   *out = (Reader){{name, r->source.refused}, object, r->err};
   return STATUS_OK;

@@ -16,6 +16,8 @@ typedef struct Reader {
 } Reader;
 
 Status __attribute__((format(printf, 2, 3))) reader_refuse(const Reader *r, const char *format, ...);
+/* "KEY is VALUE, expected EXPECTED". */
+Status reader_expected(const Reader *r, const char *key, const Json *value, const char *expected);
 
 /* Typed members; absent or null gives `fallback`, what is out of [low, high] is refused. */
 Status reader_int(const Reader *r, const char *key, int64_t low, int64_t high, int fallback, int *out);

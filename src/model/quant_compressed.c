@@ -158,11 +158,13 @@ static Status add_target(const Reader *r, const char *target, Pass pass, const Q
 
 static Status add_targets(const Reader *r, Pass pass, const QuantScheme *scheme, QuantConfig *quant) {
   const Json *targets = json_member(r->object, "targets");
-  if (!json_is_array(targets)) return reader_refuse(r, "targets is no list of names");
+  if (!json_is_array(targets)) return reader_expected(r, "targets", targets, "a list of names");
   for (const Json *item = json_first(targets); item; item = json_next(item)) {
     size_t size;
     const char *target = json_is_string(item) ? json_string(item, &size) : "";
-    if (!*target || strlen(target) != size) return reader_refuse(r, "targets holds what is no name");
+    char found[64];
+    if (!*target || strlen(target) != size)
+      return reader_refuse(r, "targets holds %s, expected names", json_describe(item, found));
     TRY(add_target(r, target, pass, scheme, quant));
   }
   return STATUS_OK;
@@ -180,7 +182,7 @@ static Status parse_groups(const Reader *r, const char *general, QuantConfig *qu
       Reader group;
       QuantScheme scheme;
       if (!json_is_object(item))
-        return reader_refuse(&groups, "%s is no object: presets are not supported", json_key(item));
+        return reader_expected(&groups, json_key(item), item, "an object (presets are not supported)");
       TRY(reader_object(&groups, json_key(item), names[1], &group));
       TRY(parse_group(&group, general, quant, &scheme));
       if (quant->scheme.method == QUANT_NONE) quant->scheme = scheme;

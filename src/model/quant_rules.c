@@ -75,10 +75,12 @@ Status quant_rules_add_list(const Reader *r, const char *key, QuantConfig *quant
                             QuantScheme scheme) {
   const Json *list = json_member(r->object, key);
   if (!list) return STATUS_OK;
-  if (!json_is_array(list)) return reader_refuse(r, "%s is no list", key);
+  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of names");
   for (const Json *item = json_first(list); item; item = json_next(item)) {
     size_t size;
-    if (!json_is_string(item)) return reader_refuse(r, "%s holds what is no name", key);
+    char found[64];
+    if (!json_is_string(item))
+      return reader_refuse(r, "%s holds %s, expected names", key, json_describe(item, found));
     const char *pattern = json_string(item, &size);
     if (strlen(pattern) != size) return reader_refuse(r, "%s holds a name with a NUL in it", key);
     if (regex && strncmp(pattern, "re:", 3) == 0)

@@ -89,7 +89,7 @@ static Status check_gptq_bits(const Reader *r, const QuantScheme *scheme) {
 
 /* The scheme of a rule: the general one but for what `object` says. 16 bits or more: dense. */
 static Status rule_scheme(const Reader *r, const char *key, const Json *object, QuantScheme *scheme) {
-  if (!json_is_object(object)) return reader_refuse(r, "%s is no object", key);
+  if (!json_is_object(object)) return reader_expected(r, key, object, "an object");
   const Reader rule = {r->source, object, r->err};
   TRY(get_bits(&rule, scheme->bits, scheme));
   TRY(get_group(&rule, scheme->group, scheme));
@@ -108,7 +108,7 @@ static Status rule_scheme(const Reader *r, const char *key, const Json *object, 
 static Status parse_dynamic(const Reader *r, QuantConfig *quant) {
   const Json *dynamic = json_member(r->object, "dynamic");
   if (!dynamic || json_is_bool(dynamic)) return STATUS_OK;
-  if (!json_is_object(dynamic)) return reader_refuse(r, "dynamic is no object");
+  if (!json_is_object(dynamic)) return reader_expected(r, "dynamic", dynamic, "an object");
   for (const Json *item = json_first(dynamic); item; item = json_next(item)) {
     const char *key = json_key(item);
     const bool dense = strncmp(key, "-:", 2) == 0, marked = dense || strncmp(key, "+:", 2) == 0;
@@ -127,7 +127,7 @@ static Status parse_dynamic(const Reader *r, QuantConfig *quant) {
 static Status parse_extra(const Reader *r, QuantConfig *quant) {
   const Json *extra = json_member(r->object, "extra_config");
   if (!extra) return STATUS_OK;
-  if (!json_is_object(extra)) return reader_refuse(r, "extra_config is no object");
+  if (!json_is_object(extra)) return reader_expected(r, "extra_config", extra, "an object");
   for (int pass = 0; pass < 2; pass++) {
     for (const Json *item = json_first(extra); item; item = json_next(item)) {
       const char *key = json_key(item);

@@ -52,6 +52,13 @@ static Status refuse(Reader *reader, const char *what) {
                    what);
 }
 
+/* The value at the cursor is not what it should be. */
+static Status refuse_value(Reader *reader, JsonCursor at, const char *what, const char *expected) {
+  char found[64];
+  return error_set(reader->err, STATUS_MODEL, "%s: tensor %s: %s is %s, expected %s", reader->file->file.path,
+                   reader->name, what, json_cursor_describe(at, found), expected);
+}
+
 /* Reads the string at the cursor, NUL-terminated, into reader->word. */
 static Status read_string(Reader *reader, JsonCursor *cursor, bool *is_string) {
   reader->word.size = 0;
@@ -60,23 +67,24 @@ static Status read_string(Reader *reader, JsonCursor *cursor, bool *is_string) {
 }
 
 static Status read_dtype(Reader *reader, JsonCursor *cursor, StoredTensor *tensor, int *bits) {
+  const JsonCursor at = *cursor;
   bool is_string;
   TRY(read_string(reader, cursor, &is_string));
-  if (!is_string) return refuse(reader, "dtype is no string");
   for (size_t i = 0; i < N_DTYPES; i++) {
-    if (strcmp(reader->word.data, dtypes[i].name) != 0) continue;
+    if (!is_string || strcmp(reader->word.data, dtypes[i].name) != 0) continue;
     tensor->dtype = dtypes[i].dtype;
     tensor->dtype_name = dtypes[i].name;
     *bits = dtypes[i].bits;
     return STATUS_OK;
   }
-  return error_set(reader->err, STATUS_MODEL, "%s: tensor %s has dtype \"%.40s\", which is not known",
-                   reader->file->file.path, reader->name, reader->word.data);
+  return refuse_value(reader, at, "dtype", "\"F16\", \"I32\" or another of the format");
 }
 
 /* An array of at most `max` integers >= 0. */
 static Status read_sizes(Reader *reader, JsonCursor *cursor, const char *what, int max, int64_t *sizes,
                          int *n) {
+  const JsonCursor at = *cursor;
+  char expected[64];
   *n = 0;
   if (json_cursor_enter(cursor, '[')) {
     bool first = true;
@@ -87,9 +95,8 @@ static Status read_sizes(Reader *reader, JsonCursor *cursor, const char *what, i
     return STATUS_OK;
   }
 bad:
-  return error_set(reader->err, STATUS_MODEL,
-                   "%s: tensor %s: %s is no array of up to %d whole numbers from 0 on",
-                   reader->file->file.path, reader->name, what, max);
+  snprintf(expected, sizeof expected, "an array of up to %d whole numbers from 0 on", max);
+  return refuse_value(reader, at, what, expected);
 }
 
 /* Whether [begin, end) lies in the data and is as long as dtype and shape say. */
@@ -130,7 +137,7 @@ static Status read_tensor(Reader *reader, JsonCursor *cursor, StoredTensor *tens
   enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
   int seen = 0, bits = 0, n_offsets = 0;
   int64_t offsets[2] = {0, 0};
-  if (!json_cursor_enter(cursor, '{')) return refuse(reader, "its entry is no object");
+  if (!json_cursor_enter(cursor, '{')) return refuse_value(reader, *cursor, "its entry", "an object");
   for (bool first = true; json_cursor_next(cursor, &first);) {
     bool is_string;
     TRY(read_string(reader, cursor, &is_string));
@@ -141,8 +148,9 @@ static Status read_tensor(Reader *reader, JsonCursor *cursor, StoredTensor *tens
       TRY(read_sizes(reader, cursor, "shape", MAX_RANK, tensor->shape, &tensor->rank));
       seen |= SHAPE;
     } else if (strcmp(reader->word.data, "data_offsets") == 0) {
+      const JsonCursor at = *cursor;
       TRY(read_sizes(reader, cursor, "data_offsets", 2, offsets, &n_offsets));
-      if (n_offsets != 2) return refuse(reader, "data_offsets is not two numbers");
+      if (n_offsets != 2) return refuse_value(reader, at, "data_offsets", "two numbers");
       seen |= OFFSETS;
     } else {
       json_cursor_value(cursor);
@@ -157,14 +165,16 @@ static Status read_tensor(Reader *reader, JsonCursor *cursor, StoredTensor *tens
 /* "__metadata__": free text by name. Nothing of it is needed, but it must be what the format says. */
 static Status check_metadata(Reader *reader, JsonCursor *cursor) {
   bool is_string = true;
+  char found[64];
   if (!json_cursor_enter(cursor, '{'))
-    return error_set(reader->err, STATUS_MODEL, "%s: __metadata__ is no object", reader->file->file.path);
+    return error_set(reader->err, STATUS_MODEL, "%s: __metadata__ is %s, expected an object",
+                     reader->file->file.path, json_cursor_describe(*cursor, found));
   for (bool first = true; json_cursor_next(cursor, &first);) {
     TRY(read_string(reader, cursor, &is_string));
     TRY(read_string(reader, cursor, &is_string));
     if (!is_string)
-      return error_set(reader->err, STATUS_MODEL, "%s: __metadata__ holds something other than strings",
-                       reader->file->file.path);
+      return error_set(reader->err, STATUS_MODEL, "%s: __metadata__ holds %s, expected strings",
+                       reader->file->file.path, json_cursor_describe(*cursor, found));
   }
   return STATUS_OK;
 }

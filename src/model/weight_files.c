@@ -80,22 +80,25 @@ static Status add_entry(Opener *opener, const char *name, const char *shard_name
 
 static Status read_weight_map(Opener *opener, JsonSpan map) {
   JsonCursor cursor = json_cursor(map);
+  char found[64];
   if (!map.text || !json_cursor_enter(&cursor, '{'))
     return error_set(opener->err, STATUS_MODEL, "%s: weight_map is %s, expected an object",
-                     opener->files->path, map.text ? "something else" : "missing");
+                     opener->files->path, json_cursor_describe(cursor, found));
   Buffer name = {0}, shard = {0};
   Status status = STATUS_OK;
   for (bool first = true; status == STATUS_OK && json_cursor_next(&cursor, &first);) {
     bool is_string;
     name.size = shard.size = 0;
     if ((status = json_cursor_string(&cursor, &name, &is_string, opener->err)) ||
-        (status = buffer_append(&name, "", 1, opener->err)) ||
-        (status = json_cursor_string(&cursor, &shard, &is_string, opener->err)) ||
+        (status = buffer_append(&name, "", 1, opener->err)))
+      break;
+    const JsonCursor at = cursor;
+    if ((status = json_cursor_string(&cursor, &shard, &is_string, opener->err)) ||
         (status = buffer_append(&shard, "", 1, opener->err)))
       break;
     if (!is_string || strlen(shard.data) + 1 != shard.size || strlen(name.data) + 1 != name.size)
-      status = error_set(opener->err, STATUS_MODEL, "%s: tensor %s: the file's name is no plain string",
-                         opener->files->path, name.data);
+      status = error_set(opener->err, STATUS_MODEL, "%s: tensor %s: its file is %s, expected a plain name",
+                         opener->files->path, name.data, json_cursor_describe(at, found));
     else
       status = add_entry(opener, name.data, shard.data);
   }

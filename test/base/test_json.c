@@ -445,6 +445,33 @@ static void a_cursor_walks_what_was_validated(void **state) {
   buffer_release(&key);
 }
 
+static void what_is_found_is_described(void **state) {
+  (void)state;
+  static const char text[] = "[null, true, -0.50, \"a\\u0000b\", {\"a\": 1}, [ 1, \"]\"], \"\"]";
+  static const char *const values[] = {"null", "true", "-0.50", "\"a\"", "an object", "an array", "\"\""};
+  static const char *const texts[] = {"null",      "true",        "-0.50", "\"a\\u0000b\"",
+                                      "an object", "[ 1, \"]\"]", "\"\""};
+  char found[64];
+  Json *tree = accepted(TEXT(text));
+  JsonCursor cursor = json_cursor((JsonSpan){TEXT(text)});
+  assert_true(json_cursor_enter(&cursor, '['));
+  bool first = true;
+  size_t i = 0;
+  for (const Json *item = json_first(tree); item; item = json_next(item), i++) {
+    assert_string_equal(json_describe(item, found), values[i]);
+    assert_true(json_cursor_next(&cursor, &first));
+    assert_string_equal(json_cursor_describe(cursor, found), texts[i]); /* the cursor stays */
+    json_cursor_value(&cursor);
+  }
+  assert_int_equal(i, sizeof values / sizeof *values);
+  json_free(tree);
+  assert_string_equal(json_describe(NULL, found), "missing");
+  assert_string_equal(json_cursor_describe(json_cursor((JsonSpan){0}), found), "missing");
+  const char *const numbers = "[1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000]";
+  cursor = json_cursor((JsonSpan){numbers, strlen(numbers)});
+  assert_string_equal(json_cursor_describe(cursor, found), "[1000, 2000, 3000, 4000, 5000, 6000, 700...");
+}
+
 /* A member that the caller did not pass over must end the walk, not go on for ever. */
 static void a_cursor_that_is_not_moved_on_ends(void **state) {
   (void)state;
@@ -533,6 +560,7 @@ int main(void) {
       cmocka_unit_test(skipped_members_are_validated),
       cmocka_unit_test(members_of_a_wrong_type_are_named),
       cmocka_unit_test(a_cursor_walks_what_was_validated),
+      cmocka_unit_test(what_is_found_is_described),
       cmocka_unit_test(a_cursor_that_is_not_moved_on_ends),
       cmocka_unit_test(strings_are_written_so_that_they_can_be_read),
       cmocka_unit_test(duplicates_among_many_keys_are_found_in_linear_time),

@@ -197,7 +197,7 @@ WRONG = {
         "mistral-nemo", None, renamed("lm_head", "language_model.lm_head"), "tensor lm_head.weight is missing"),
     "longrope has fewer factors than pairs": (
         "phi3-longrope", with_config(partial_rotary_factor=1.0), None,
-        "rope_scaling: short_factor is no list of 8 numbers, one for each pair that is turned"),
+        "rope_scaling: short_factor is a list of 6, expected a list of 8 numbers, one for each pair that is turned"),
 }
 
 

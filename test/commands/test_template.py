@@ -104,7 +104,7 @@ def test_no_checkpoint_is_needed_with_a_name_or_a_file(ask, tmp_path):
 
 @pytest.mark.parametrize("files, flags, status, says", [
     ({"tokenizer_config.json": {}}, [], 3, b"has no chat template"),
-    ({"tokenizer_config.json": "[]"}, [], 3, b"tokenizer_config.json: is no object"),
+    ({"tokenizer_config.json": "[]"}, [], 3, b"tokenizer_config.json: its JSON is an array, expected an object"),
     ({"tokenizer_config.json": '{"chat_template": "a'}, [], 3, b"tokenizer_config.json"),
     ({"chat_template.jinja": "a\n{% for %}"}, [], 3, b"chat_template.jinja: line 2: "),
     ({"tokenizer_config.json": {"chat_template": "{{ x|nosuch }}"}}, [], 3, b"there is no filter \"nosuch\""),

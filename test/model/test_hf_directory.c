@@ -321,7 +321,7 @@ static void refuses_shards(void **state) {
       {"..", "b.safetensors", "is in \"..\"", "a file in the same directory"},
       {".", "b.safetensors", "is in \".\"", "a file in the same directory"},
       {"", "b.safetensors", "is in \"\"", "a file in the same directory"},
-      {"a.safetensors\\u0000x", "b.safetensors", "no plain string", "index.json"},
+      {"a.safetensors\\u0000x", "b.safetensors", "expected a plain name", "index.json"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Tiny tiny;
@@ -339,9 +339,9 @@ static void refuses_bad_indices(void **state) {
     const char *index, *part;
   } cases[] = {
       {"{}", "weight_map is missing"},
-      {"{\"weight_map\": []}", "weight_map is something else, expected an object"},
+      {"{\"weight_map\": []}", "weight_map is [], expected an object"},
       {"{\"weight_map\": {\"model.norm.weight\": 1}}",
-       "tensor model.norm.weight: the file's name is no plain string"},
+       "tensor model.norm.weight: its file is 1, expected a plain name"},
       {"{\"weight_map\": {}}", "tensor model.embed_tokens.weight is missing"},
       {"{\"weight_map\": {\"a\": \"x\", \"a\": \"x\"}}", "duplicate key"},
       {"{\"weight_map\"", "index.json"},

@@ -193,7 +193,7 @@ static void assert_refused(const Refusal *cases, size_t n) {
 static void other_methods(void **state) {
   (void)state;
   static const Refusal cases[] = {
-      {"[]", "quantization_config is no object"},
+      {"[]", "quantization_config is an array, expected an object"},
       {"{}", "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors"},
       {"{'bits': 4, 'desc_act': false}", "quant_method is missing, expected awq"},
       {"{'bits': 4, 'group_size': 64, 'mode': 'affine'}", "mlx (Apple's layout) is not supported"},
@@ -242,8 +242,8 @@ static void other_gptq(void **state) {
       {"{'quant_method': 'gptq', 'pack_dtype': 'int16'}",
        "pack_dtype int16 is not supported, expected int32"},
       {"{'quant_method': 'gptq', 'dynamic': {'+:.*q_proj': {'bits': 3}}}", "GPTQ of 3 bits"},
-      {"{'quant_method': 'gptq', 'dynamic': {'+:.*q_proj': 4}}", "+:.*q_proj is no object"},
-      {"{'quant_method': 'gptq', 'dynamic': ['x']}", "dynamic is no object"},
+      {"{'quant_method': 'gptq', 'dynamic': {'+:.*q_proj': 4}}", "+:.*q_proj is 4, expected an object"},
+      {"{'quant_method': 'gptq', 'dynamic': ['x']}", "dynamic is an array, expected an object"},
       {"{'quant_method': 'gptq', 'dynamic': {'+:q_(proj': {}}}", "\"q_(proj\" is not valid: missing"},
   };
   REFUSED(cases);
@@ -261,7 +261,7 @@ static void other_autoround(void **state) {
       {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:auto_awq', 'extra_config': {'lm_head': "
        "{'bits': 8}}}",
        "lm_head: AWQ of 8 bits is not supported"},
-      {"{'quant_method': 'auto-round', 'extra_config': []}", "extra_config is no object"},
+      {"{'quant_method': 'auto-round', 'extra_config': []}", "extra_config is an array, expected an object"},
       {"{'quant_method': 'auto-round', 'rotation_config': {'kind': 'hadamard'}}",
        "rotation_config is not supported"},
   };
@@ -280,10 +280,12 @@ static void other_compressed_formats(void **state) {
        "format nvfp4-pack-quantized (4-bit floating point) is"},
       {CT("mixed-precision", CT_GROUP("4", ", 'group_size': 32")), "format is missing"},
       {WITH("'config_groups': {}"), "config_groups has 0 groups"},
-      {WITH("'config_groups': {'W4A16': ['Linear']}"), "W4A16 is no object: presets are not supported"},
-      {WITH("'config_groups': {'a': {'weights': {'num_bits': 4, 'group_size': 32}}}"), "targets is no list"},
+      {WITH("'config_groups': {'W4A16': ['Linear']}"),
+       "W4A16 is an array, expected an object (presets are not supported)"},
+      {WITH("'config_groups': {'a': {'weights': {'num_bits': 4, 'group_size': 32}}}"),
+       "targets is missing, expected a list of names"},
       {WITH("'config_groups': {'a': {'targets': [3], 'weights': {'num_bits': 4, 'group_size': 32}}}"),
-       "targets holds what is no name"},
+       "targets holds 3, expected names"},
       {WITH("'transform_config': {'config_groups': {'u': {}}}, 'config_groups': {}"),
        "transform_config is not supported: take a checkpoint without rotations"},
       {WITH("'sparsity_config': {'format': 'sparse-24-bitmask'}, 'config_groups': {}"),
@@ -345,12 +347,14 @@ static void contradictions(void **state) {
 static void names_of_modules(void **state) {
   (void)state;
   static const Refusal cases[] = {
-      {"{'quant_method': 'awq', 'modules_to_not_convert': 'lm_head'}", "modules_to_not_convert is no list"},
-      {"{'quant_method': 'awq', 'modules_to_not_convert': ['a', 5]}", "holds what is no name"},
+      {"{'quant_method': 'awq', 'modules_to_not_convert': 'lm_head'}",
+       "modules_to_not_convert is \"lm_head\", expected a list of names"},
+      {"{'quant_method': 'awq', 'modules_to_not_convert': ['a', 5]}", "holds 5, expected names"},
       {"{'quant_method': 'awq', 'modules_to_not_convert': ['a\\u0000b']}", "holds a name with a NUL in it"},
       {"{'quant_method': 'awq', 'modules_to_not_convert': ['re:[']}",
        "the regular expression \"[\" is not valid: missing terminating ]"},
-      {WITH("'ignore': {}, 'config_groups': {'a': " CT_GROUP("4", "") "}"), "ignore is no list"},
+      {WITH("'ignore': {}, 'config_groups': {'a': " CT_GROUP("4", "") "}"),
+       "ignore is an object, expected a list of names"},
       {WITH("'ignore': ['re:(?<n'], 'config_groups': {'a': " CT_GROUP("4", "") "}"), "\"(?<n\" is not valid"},
   };
   REFUSED(cases);

@@ -143,28 +143,30 @@ static void refuses_bad_json(void **state) {
   header_refused("{" F16_PAIR("a\\u0000b", "0", "4") "}", 4, "the name of tensor a goes on after a NUL",
                  NULL);
   header_refused("{" F16_PAIR("\xff", "0", "4") "}", 4, "x.safetensors", NULL);
-  header_refused("{\"__metadata__\":[]}", 0, "__metadata__ is no object", NULL);
-  header_refused("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ holds something other than strings", NULL);
+  header_refused("{\"__metadata__\":[]}", 0, "__metadata__ is [], expected an object", NULL);
+  header_refused("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ holds 1, expected strings", NULL);
 }
 
 static void refuses_bad_entries(void **state) {
   (void)state;
-  header_refused("{\"a\":1}", 0, "tensor a: its entry is no object", NULL);
+  header_refused("{\"a\":1}", 0, "tensor a: its entry is 1, expected an object", NULL);
   header_refused("{\"a\":{\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "tensor a: dtype is missing", NULL);
   header_refused("{\"a\":{\"dtype\":\"F16\",\"data_offsets\":[0,4]}}", 4, "tensor a: shape is missing", NULL);
   header_refused("{\"a\":{\"dtype\":\"F16\",\"shape\":[2]}}", 4, "tensor a: data_offsets is missing", NULL);
   header_refused("{\"a\":{\"dtype\":1,\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
-                 "tensor a: dtype is no string", NULL);
+                 "tensor a: dtype is 1, expected \"F16\", \"I32\" or another of the format", NULL);
   header_refused("{\"a\":{\"dtype\":\"f16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
-                 "tensor a has dtype \"f16\", which is not known", NULL);
+                 "tensor a: dtype is \"f16\", expected \"F16\", \"I32\"", NULL);
   static const char *const shapes[] = {
       "2",    "[-2]", "[1.5]", "[\"2\"]", "[1e30]", "[1,1,1,1,1,1,1,1,2]", "[9223372036854775808]",
       "null", "{}"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-    char header[200];
+    char header[200], message[200];
+    snprintf(message, sizeof message, "tensor a: shape is %s, expected an array of up to 8 whole numbers",
+             strcmp(shapes[i], "{}") == 0 ? "an object" : shapes[i]);
     snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"F16\",\"shape\":%s,\"data_offsets\":[0,4]}}",
              shapes[i]);
-    header_refused(header, 4, "tensor a: shape is no array of up to 8 whole numbers", NULL);
+    header_refused(header, 4, message, NULL);
     snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":%s}}",
              shapes[i]);
     header_refused(header, 4, "tensor a: data_offsets is", NULL);

@@ -29,7 +29,7 @@ static void unknown_components_are_refused_by_name(void **state) {
   refused((Parts){.decoder = "{\"type\": \"WordPiece\"}"},
           "file: decoder: type \"WordPiece\" is not supported");
   refused((Parts){.decoder = "{}"}, "file: decoder: type is missing");
-  refused((Parts){.decoder = "7"}, "file: decoder is no object");
+  refused((Parts){.decoder = "7"}, "file: decoder is 7, expected an object");
   refused((Parts){.options = "\"dropout\": 0.1,"}, "file: model: dropout is 0.1: its encodings are chance");
   refused((Parts){.options = "\"something_new\": 1,"}, "file: model: something_new is not supported");
   refused((Parts){.normalizer = "{\"type\": \"NFC\", \"form\": 2}"},
@@ -55,7 +55,7 @@ static void broken_options_are_refused_with_their_place(void **state) {
           "MergedWithNext or "
           "Contiguous");
   refused((Parts){.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"xy\"}"},
-          "file: pre_tokenizer.Metaspace: replacement is no string of one character");
+          "file: pre_tokenizer.Metaspace: replacement is \"xy\", expected a string of one character");
   refused((Parts){.pre_tokenizer =
                       "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"last\"}"},
           "file: pre_tokenizer.Metaspace: prepend_scheme is last, expected always, first or never");
@@ -74,23 +74,23 @@ static void broken_options_are_refused_with_their_place(void **state) {
   refused((Parts){.added = added,
                   .normalizer = "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}"},
           "file: added_tokens: \"  \" is nothing when normalized");
-  refused((Parts){.added = "{}"}, "file: added_tokens is no array");
+  refused((Parts){.added = "{}"}, "file: added_tokens is an object, expected an array");
   refused((Parts){.added = "[3]"}, "file: added_tokens[0]: id is missing");
 }
 
 static void broken_models_are_refused_with_their_place(void **state) {
   (void)state;
   refused((Parts){.vocab = "{\"a\": -1}"},
-          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+          "file: model.vocab: the id of \"a\" is -1, expected an integer from 0 to 16777215");
   refused((Parts){.vocab = "{\"a\": 1.5}"},
-          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+          "file: model.vocab: the id of \"a\" is 1.5, expected an integer from 0 to 16777215");
   refused((Parts){.vocab = "{\"a\": \"1\"}"},
-          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+          "file: model.vocab: the id of \"a\" is \"1\", expected an integer from 0 to 16777215");
   refused((Parts){.vocab = "{\"a\": 16777216}"},
-          "file: model.vocab: the id of \"a\" is no integer from 0 to 16777215");
+          "file: model.vocab: the id of \"a\" is 16777216, expected an integer from 0 to 16777215");
   refused((Parts){.vocab = "{\"a\": 1, \"b\": 1}"}, "file: model.vocab: \"a\" and \"b\" have the same id 1");
-  refused((Parts){.vocab = "[]"}, "file: model.vocab is no object");
-  refused((Parts){.merges = "{}"}, "file: model.merges is no array");
+  refused((Parts){.vocab = "[]"}, "file: model.vocab is [], expected an object");
+  refused((Parts){.merges = "{}"}, "file: model.merges is an object, expected an array");
   refused((Parts){.merges = "[\"a b\", \"a  b\"]"},
           "file: model.merges: merge 1: \"a  b\" is not two tokens with a space between them");
   refused((Parts){.merges = "[\"ab\"]"},
@@ -143,13 +143,15 @@ static void parse_refused(const char *text, const char *message) {
 
 static void broken_files_are_refused(void **state) {
   (void)state;
-  parse_refused("[]", "file: is no JSON object");
+  parse_refused("[]", "file: its JSON is an array, expected an object");
   parse_refused("{}", "file: model is missing");
-  parse_refused("{\"version\": \"2.0\", \"model\": {}}", "file: version is not \"1.0\"");
+  parse_refused("{\"version\": \"2.0\", \"model\": {}}", "file: version is \"2.0\", expected \"1.0\"");
   parse_refused("{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}",
                 "file: model: type \"Unigram\" is not supported");
-  parse_refused("{\"model\": {\"type\": \"BPE\", \"merges\": []}}", "file: model.vocab is no object");
-  parse_refused("{\"model\": {\"type\": \"BPE\", \"vocab\": {}}}", "file: model.merges is no array");
+  parse_refused("{\"model\": {\"type\": \"BPE\", \"merges\": []}}",
+                "file: model.vocab is missing, expected an object");
+  parse_refused("{\"model\": {\"type\": \"BPE\", \"vocab\": {}}}",
+                "file: model.merges is missing, expected an array");
   Tokenizer *tokenizer;
   Error err = {{0}};
   assert_int_equal(tokenizer_parse("file", "{\"model\": ", 10, &tokenizer, &err), STATUS_MODEL);
