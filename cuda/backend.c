@@ -26,6 +26,7 @@
 enum {
   RING = 64,
   CHUNK = 2048,
+  ROW_STEPS = 3, /* kernels of steps of up to 2, 4 and 8 rows */
 };
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
@@ -49,6 +50,8 @@ struct BackendState {
   void *workspace;      /* attention's */
   void *step_memory;    /* of `step` */
   Step *step;           /* a step of one row as one kernel, or NULL */
+  StepRows *row_steps[ROW_STEPS]; /* of up to 2, 4 and 8, or NULL */
+  void *row_memory[ROW_STEPS];    /* theirs */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
   bool has_local_rope; /* some layer of the model */
@@ -193,6 +196,10 @@ static void cuda_close(BackendState *s) {
   for (int i = 0; i < 2; i++)
     if (s->steps[i]) cudaGraphExecDestroy(s->steps[i]);
   step_close(s->step);
+  for (int i = 0; i < ROW_STEPS; i++) {
+    step_rows_close(s->row_steps[i]);
+    cudaFree(s->row_memory[i]);
+  }
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
   cudaFreeHost(s->row);
@@ -240,6 +247,8 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   const bool one_kernel =
       loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
   if (one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
+  for (int i = 0; i < ROW_STEPS && !status && loaded->decode_step == DECODE_CLUSTER; i++)
+    status = step_model_open_rows(loaded, 2 << i, &s->row_memory[i], &s->row_steps[i], err);
   if (status) {
     cuda_close(s);
     return status;
@@ -290,12 +299,40 @@ static Status enqueue_one_kernel(BackendState *s, Span span, Error *err) {
   return step_run(s->step, &call, NULL, s->loaded->stream, err);
 }
 
+/* The kernel for so many rows at once, or NULL. */
+static StepRows *rows_step(const BackendState *s, int n_rows) {
+  for (int i = 0; i < ROW_STEPS; i++)
+    if (n_rows > 1 && n_rows <= 2 << i && s->row_steps[i]) return s->row_steps[i];
+  return NULL;
+}
+
+/* The whole step of several rows, behind set_step(). */
+static Status enqueue_rows(BackendState *s, StepRows *step, Span span, int n_logit_rows, Error *err) {
+  TRY(fill_global_rope_table(s, span, err));
+  const StepRowsCall call = {.pos = s->pos,
+                             .ids = s->ids,
+                             .rope_table = s->rope_tables[ROPE_GLOBAL],
+                             .k = s->k,
+                             .v = s->v,
+                             .n_ctx = s->options.n_ctx,
+                             .n_rows = span.n_tokens,
+                             .first_logit_row = span.n_tokens - n_logit_rows,
+                             .logits = s->logits};
+  return step_rows_run(step, &call, NULL, s->loaded->stream, err);
+}
+
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err);
 
 static Status cuda_begin_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
   TRY(set_step(s, span, ids, err));
+  StepRows *rows = n_logit_rows > 0 ? rows_step(s, span.n_tokens) : NULL;
+  if (rows) {
+    *replayed = true;
+    s->n_logit_rows = n_logit_rows;
+    return enqueue_rows(s, rows, span, n_logit_rows, err);
+  }
   if (span.n_tokens != 1 || n_logit_rows != 1) return STATUS_OK;
   s->n_logit_rows = 1;
   *replayed = s->step != NULL;

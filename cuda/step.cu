@@ -29,6 +29,7 @@
 
 #include "cuda/launch.cuh"
 #include "cuda/step.h"
+#include "cuda/step_launch.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
@@ -190,10 +191,6 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
 #endif
 }
 
-static size_t layers_bytes(int n_layers) {
-  return align_up((size_t)n_layers * sizeof(Layer));
-}
-
 static size_t shared_bytes(const StepPlan &plan) {
   return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total + plan.slack;
 }
@@ -206,21 +203,6 @@ struct Step {
 
 using step::Args;
 using step::Layer;
-
-static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStream_t stream,
-                                        cudaLaunchAttribute *cluster) {
-  cluster->id = cudaLaunchAttributeClusterDimension;
-  cluster->val.clusterDim.x = STEP_BLOCKS;
-  cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3((unsigned)(n_clusters * STEP_BLOCKS));
-  config.blockDim = dim3(STEP_ALL_THREADS);
-  config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  config.attrs = cluster;
-  config.numAttrs = 1;
-  return config;
-}
 
 typedef void (*Kernel)(const Args);
 
@@ -245,7 +227,7 @@ int step_clusters(int gpu, size_t shared) {
                            (int)shared) != cudaSuccess)
     return 0;
   cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
+  cudaLaunchConfig_t config = step::launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
   if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false, 1>, &config) != cudaSuccess) {
     cudaGetLastError(); /* a chip that has none is no failure */
     return 0;
@@ -258,36 +240,6 @@ size_t step_bytes(int hidden, int n_layers, int n_kv_heads) {
   return step::layers_bytes(n_layers) + align_up(rows * (size_t)hidden * sizeof(float)) + 256;
 }
 
-static step::Matrix matrix_of(const DeviceLinear *w) {
-  return {(const unsigned char *)w->tiles, (const unsigned char *)w->scales, (const unsigned char *)w->zeros};
-}
-
-static Layer layer_of(const DeviceLayer *from) {
-  Layer l = {};
-  l.matrices[step::QKV] = matrix_of(&from->qkv.parts[0]);
-  l.matrices[step::O] = matrix_of(&from->o);
-  l.matrices[step::GATE_UP] = matrix_of(&from->gate_up.parts[0]);
-  l.matrices[step::DOWN] = matrix_of(&from->down);
-  l.attn_norm = from->attn_norm;
-  l.mlp_norm = from->mlp_norm;
-  l.q_norm = from->q_norm;
-  l.k_norm = from->k_norm;
-  l.bias = from->qkv.parts[0].bias;
-  return l;
-}
-
-static Status copy_layers(const StepModel *m, void *to, cudaStream_t stream, Error *err) {
-  const int n = m->plan.shape.n_layers;
-  Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
-  if (!layers) return STATUS_FAILED;
-  for (int i = 0; i < n; i++) layers[i] = layer_of(&m->layers[i]);
-  cudaError_t failed =
-      cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
-  if (!failed) failed = cudaStreamSynchronize(stream);
-  free(layers);
-  return cuda_check(failed, "cannot copy the layers' places", err);
-}
-
 Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
   const StepPlan &plan = m->plan;
   const size_t shared = step::shared_bytes(plan), layers = step::layers_bytes(plan.shape.n_layers);
@@ -296,7 +248,7 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
                                  step_bytes(plan.shape.hidden, plan.shape.n_layers, plan.shape.n_kv_heads),
                                  stream),
                  "cannot clear memory", err));
-  TRY(copy_layers(m, memory, stream, err));
+  TRY(step::copy_layers(m->layers, plan.shape.n_layers, memory, stream, err));
   for (bool debug : {false, true})
     TRY(cuda_check(cudaFuncSetAttribute(kernel_of(plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)shared),
@@ -339,6 +291,6 @@ Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStrea
   if (debug) a.debug = *debug;
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config =
-      launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
+      step::launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
   return cuda_check(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step", err);
 }

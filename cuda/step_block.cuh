@@ -187,33 +187,39 @@ __device__ __forceinline__ int log_2(int n) {
   return 31 - __clz(n);
 }
 
+/* Which tile rows and inputs of a matrix are a block's. */
+template <class Share>
+__device__ __forceinline__ void place_share(Share &s, int matrix, const StepShape &shape, int first_unit,
+                                            int n_units, int cluster, int rank) {
+  const int heads = shape.n_heads / shape.n_kv_heads, slice_rows = shape.hidden / STEP_BLOCKS / 16;
+  s.all_groups = s.n_groups = shape.hidden / STEP_GROUP;
+  if (matrix == QKV) { /* of each head of the cluster one: its queries, then its key and its value */
+    s.n_rows = heads + 2, s.split = heads;
+    s.tile[0] = 8 * cluster * heads + rank, s.stride[0] = 8;
+    s.tile[1] = 8 * (shape.n_heads + cluster) + rank, s.stride[1] = 8 * shape.n_kv_heads;
+  } else if (matrix == GATE_UP) { /* of each unit of 16 two */
+    s.n_rows = s.split = 2 * n_units;
+    s.tile[0] = 16 * first_unit + 2 * rank, s.stride[0] = 16, s.pair = 1;
+  } else {
+    s.n_rows = s.split = slice_rows;
+    s.tile[0] = rank * slice_rows, s.stride[0] = 1;
+    s.all_groups = matrix == O ? shape.n_heads : shape.intermediate / STEP_GROUP;
+    s.group = matrix == O ? cluster * heads : first_unit;
+    s.n_groups = matrix == O ? heads : n_units;
+  }
+}
+
 /* For one thread of each matrix, before anybody looks. */
 template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kDebug> &b, int matrix) {
   const StepPlan &p = b.args().plan;
   const StepShare &mine = p.shares[b.cluster()];
-  const int slice_rows = p.slice / 16, rank = b.rank();
-  StepCut cut = p.full;
+  const bool full = matrix == QKV || matrix == GATE_UP;
+  const StepCut cut = full ? p.full : matrix == O ? p.o : mine.down;
   Share s = {};
-  s.all_groups = p.shape.hidden / STEP_GROUP;
-  if (matrix == QKV) { /* of each head of the cluster one: its queries, then its key and its value */
-    s.n_rows = p.heads_per_kv + 2, s.split = p.heads_per_kv;
-    s.tile[0] = 8 * b.cluster() * p.heads_per_kv + rank, s.stride[0] = 8;
-    s.tile[1] = 8 * (p.shape.n_heads + b.cluster()) + rank, s.stride[1] = 8 * p.shape.n_kv_heads;
-    s.sums_stride = p.stride_qkv;
-  } else if (matrix == GATE_UP) { /* of each unit of 16 two */
-    s.n_rows = s.split = 2 * mine.n_units;
-    s.tile[0] = 16 * mine.first_unit + 2 * rank, s.stride[0] = 16, s.pair = 1;
-    s.sums_stride = mine.stride;
-  } else {
-    cut = matrix == O ? p.o : mine.down;
-    s.n_rows = s.split = slice_rows;
-    s.tile[0] = rank * slice_rows, s.stride[0] = 1;
-    s.sums_stride = p.stride_slice;
-    s.all_groups = matrix == O ? p.shape.n_heads : p.shape.intermediate / STEP_GROUP;
-    s.group = matrix == O ? b.cluster() * p.heads_per_kv : mine.first_unit;
-  }
-  s.sums_at = matrix == QKV || matrix == GATE_UP ? p.at.x : p.at.sums;
-  s.n_groups = cut.n_groups, s.log_parts = log_2(cut.parts);
+  place_share(s, matrix, p.shape, mine.first_unit, mine.n_units, b.cluster(), b.rank());
+  s.sums_stride = matrix == QKV ? p.stride_qkv : matrix == GATE_UP ? mine.stride : p.stride_slice;
+  s.sums_at = full ? p.at.x : p.at.sums;
+  s.log_parts = log_2(cut.parts);
   s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows), s.turns = cut.turns;
   s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) << s.log_parts;
   s.run = run_of(s.pieces, p.n_slots);
@@ -221,7 +227,7 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
 }
 
 /* Tile row i of the share in its matrix. */
-__device__ __forceinline__ int tile_row(const Share &share, int i) {
+template <class Share> __device__ __forceinline__ int tile_row(const Share &share, int i) {
   const bool second = i >= share.split;
   if (second) i -= share.split;
   return share.tile[second] + (i >> share.pair) * share.stride[second] + (i & share.pair);
@@ -229,7 +235,7 @@ __device__ __forceinline__ int tile_row(const Share &share, int i) {
 
 /* Whether the zeros of a tile row from group g0 of the share on begin at an odd multiple of 8 bytes: the same
  * for all, as matrices have an even number of groups. */
-__device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
+template <class Share> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return (share.group + g0) % 2 != 0;
 }
 

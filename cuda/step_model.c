@@ -1,7 +1,9 @@
 /* step_model.c - see step_model.h. */
 #include "cuda/step_model.h"
 
-static Status plan_of(const BackendModel *loaded, StepPlan *plan, Error *err) {
+#include "cuda/device.h"
+
+static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   TRY(step_serves(loaded->model, err));
   if (loaded->act != ACT_F16)
@@ -13,14 +15,20 @@ static Status plan_of(const BackendModel *loaded, StepPlan *plan, Error *err) {
   if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
   const int units = c->intermediate / STEP_GROUP;
   if (clusters > units) clusters = units;
-  const StepShape shape = {.hidden = c->hidden,
-                           .intermediate = c->intermediate,
-                           .n_layers = c->n_layers,
-                           .n_heads = c->n_heads,
-                           .n_kv_heads = c->n_kv_heads,
-                           .vocab_size = c->vocab_size,
-                           .n_clusters = clusters,
-                           .shared_bytes = loaded->shared_bytes};
+  *shape = (StepShape){.hidden = c->hidden,
+                       .intermediate = c->intermediate,
+                       .n_layers = c->n_layers,
+                       .n_heads = c->n_heads,
+                       .n_kv_heads = c->n_kv_heads,
+                       .vocab_size = c->vocab_size,
+                       .n_clusters = clusters,
+                       .shared_bytes = loaded->shared_bytes};
+  return STATUS_OK;
+}
+
+static Status plan_of(const BackendModel *loaded, StepPlan *plan, Error *err) {
+  StepShape shape;
+  TRY(shape_of(loaded, &shape, err));
   return step_plan(&shape, plan, err);
 }
 
@@ -40,20 +48,37 @@ size_t step_model_bytes(const ModelConfig *c) {
   return step_bytes(c->hidden, c->n_layers, c->n_kv_heads);
 }
 
+static StepModel step_model(const BackendModel *loaded) {
+  const Model *model = loaded->model;
+  return (StepModel){.layers = loaded->layers,
+                     .head = &loaded->head,
+                     .final_norm = loaded->final_norm,
+                     .embedding = loaded->embedding,
+                     .embedding_stride = loaded->embedding_stride,
+                     .embedding_type = model->embedding.dtype,
+                     .embedding_scale = (float)model->config.embedding_scale,
+                     .norm_eps = (float)model->config.norm_eps,
+                     .attention_scale = (float)model->config.attention_scale};
+}
+
 Status step_model_open(const BackendModel *loaded, const StateOptions *options, void *memory, Step **step,
                        Error *err) {
-  const Model *model = loaded->model;
-  StepModel m = {.layers = loaded->layers,
-                 .head = &loaded->head,
-                 .final_norm = loaded->final_norm,
-                 .embedding = loaded->embedding,
-                 .embedding_stride = loaded->embedding_stride,
-                 .embedding_type = model->embedding.dtype,
-                 .embedding_scale = (float)model->config.embedding_scale,
-                 .norm_eps = (float)model->config.norm_eps,
-                 .attention_scale = (float)model->config.attention_scale};
+  StepModel m = step_model(loaded);
   if (options->kv != KV_F16)
     return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16");
   TRY(plan_of(loaded, &m.plan, err));
   return step_open(&m, memory, loaded->stream, step, err);
+}
+
+Status step_model_open_rows(const BackendModel *loaded, int rows, void **memory, StepRows **step,
+                            Error *err) {
+  const StepModel m = step_model(loaded);
+  StepShape shape;
+  StepRowsPlan plan;
+  *memory = NULL;
+  *step = NULL;
+  TRY(shape_of(loaded, &shape, err));
+  if (step_rows_plan(&shape, rows, &plan, NULL) != STATUS_OK) return STATUS_OK;
+  TRY(cuda_status(cudaMalloc(memory, step_rows_bytes(&plan)), "steps of several rows", err));
+  return step_rows_open(&m, &plan, *memory, loaded->stream, step, err);
 }

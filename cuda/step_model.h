@@ -4,7 +4,7 @@
 #ifndef AUK_CUDA_STEP_MODEL_H
 #define AUK_CUDA_STEP_MODEL_H
 
-#include "cuda/step.h"
+#include "cuda/step_rows.h"
 
 /* Whether that kernel serves the model on this GPU; else STATUS_MODEL with the reason, or STATUS_USAGE where
  * a kernel is asked for by name. Before weights are loaded: loaded's model, gpu, act, kernel and shared_bytes
@@ -21,5 +21,9 @@ size_t step_model_bytes(const ModelConfig *config);
 /* `memory`: those bytes. Refuses keys and values that are not fp16. */
 Status step_model_open(const BackendModel *loaded, const StateOptions *options, void *memory, Step **step,
                        Error *err);
+
+/* The same for steps of up to `rows` rows (2, 4, 8), in memory of its own (cudaFree): *step is NULL, without
+ * failure, where the kernel does not serve the model with so many. After step_model_open(). */
+Status step_model_open_rows(const BackendModel *loaded, int rows, void **memory, StepRows **step, Error *err);
 
 #endif

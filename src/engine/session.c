@@ -228,14 +228,14 @@ Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, 
   sampler_forget(s->sampler);
   while (s->n_past < n) {
     int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    Span span = {.pos = first, .n_tokens = size, .long_text = s->long_text};
-    const bool is_decode = size == 1; /* computed as an answer's tokens are */
-    TRY(step(s, ids + first, size, is_decode, err));
+    const Span span = {.pos = first, .n_tokens = size, .long_text = s->long_text};
+    const bool at_once = size <= s->sizes.max_logit_rows; /* as a step of an answer makes its logits */
+    TRY(step(s, ids + first, size, at_once ? size : 0, err));
     for (int i = 0; i < size; i++) sampler_note(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
       int kept = row % s->sizes.max_logit_rows, more = size - row;
       if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-      if (kept == 0 && !is_decode) TRY(s->backend->norm_logits(s->state, span, row, more, err));
+      if (kept == 0 && !at_once) TRY(s->backend->norm_logits(s->state, span, row, more, err));
       TRY(s->backend->read_logits(s->state, kept, s->logits, err));
       s->logits_row = kept;
       TRY(sink(user, first + row, s->logits, err));

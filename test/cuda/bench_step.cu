@@ -1,8 +1,9 @@
-/* bench_step.cu - a decode step as one kernel, timed: by clusters, bytes under way, slots and context; and
- * where the cycles of a layer go. Needs a GPU with clusters.
+/* bench_step.cu - a decode step as one kernel, timed: by clusters, rows, bytes under way, slots and context;
+ * and where the cycles of a layer go. Needs a GPU with clusters.
  *
  *   bench_step [key=value ...]
  *     model=Qwen3-8B         of those below            context=512,8192,32768
+ *     rows=0                 0: the kernel of one row (step.h); 1, 2, 4, 8: that of several (step_rows.h)
  *     clusters=8,12,15       (what runs at once)       in_flight=34,51,68,103   KB under way to a block
  *     slots=0                of the ring; 0: all that fit
  *     layers=N               of the model              steps=20                 timed, one behind the other
@@ -11,11 +12,12 @@
  *
  * Weights are random, the cache is zero. "wall": weights, head and cache read at 4,650 GB/s (NOTES.md). */
 #include <algorithm>
+#include <functional>
 #include <string.h>
 #include <string>
 #include <vector>
 
-#include "cuda/step.h"
+#include "cuda/step_rows.h"
 #include "test/cuda/random_linear.cuh"
 
 struct Sizes {
@@ -32,7 +34,7 @@ static const Sizes models[] = {
     {"Qwen3-32B", 5120, 25600, 64, 64, 8, 151936},
     {"Qwen3-1.7B", 2048, 6144, 28, 16, 8, 151936},
     {"Qwen3-0.6B", 1024, 3072, 28, 16, 8, 151936},
-    {"tiny", 512, 1024, 2, 4, 2, 300},
+    {"tiny", 1024, 1024, 2, 4, 2, 300},
 };
 
 static std::vector<int> numbers(const char *text) {
@@ -103,9 +105,9 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * 256;
   m.k = zeroed(cache), m.v = zeroed(cache);
   m.embedding = (void *)m.head.dense;
-  m.rope = (float2 *)zeroed(64 * sizeof(float2));
-  m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(4);
-  m.logits = (float *)zeroed((size_t)s.vocab * 4);
+  m.rope = (float2 *)zeroed(STEP_ROWS_MOST * 64 * sizeof(float2));
+  m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(STEP_ROWS_MOST * 4);
+  m.logits = (float *)zeroed((size_t)s.vocab * STEP_ROWS_MOST * 4);
   return m;
 }
 
@@ -178,9 +180,55 @@ static void print_profile(const std::vector<long long> &marks, int block, int n_
   printf("\n");
 }
 
+/* One of the kernels, ready to run. */
+struct Opened {
+  int n_slots;
+  void *memory;
+  std::function<Status(const StepDebug *)> run;
+  std::function<void()> close;
+};
+
+/* rows: 0 for the kernel of one. False where the shape is not for it. */
+static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape, int rows, int in_flight,
+                        int n_ctx, Opened *to) {
+  StepModel model = {};
+  model.in_flight = in_flight;
+  model.layers = m.layers.data();
+  model.head = &m.head;
+  model.final_norm = m.ones;
+  model.embedding = m.embedding;
+  model.embedding_stride = s.hidden;
+  model.embedding_type = DTYPE_F16;
+  model.embedding_scale = 1;
+  model.norm_eps = 1e-6f;
+  model.attention_scale = 0.088388f;
+  if (rows == 0) {
+    if (step_plan(&shape, &model.plan, &error) != STATUS_OK) return false;
+    Step *step;
+    to->n_slots = model.plan.n_slots;
+    to->memory = zeroed(step_bytes(s.hidden, s.n_layers, s.n_kv_heads));
+    MUST(step_open(&model, to->memory, stream, &step, &error));
+    const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, m.logits};
+    to->run = [=](const StepDebug *debug) { return step_run(step, &call, debug, stream, &error); };
+    to->close = [=] { step_close(step); };
+    return true;
+  }
+  StepRowsPlan plan;
+  if (step_rows_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
+  StepRows *step;
+  to->n_slots = plan.n_slots;
+  to->memory = zeroed(step_rows_bytes(&plan));
+  MUST(step_rows_open(&model, &plan, to->memory, stream, &step, &error));
+  const StepRowsCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, rows, 0, m.logits};
+  to->run = [=](const StepDebug *debug) { return step_rows_run(step, &call, debug, stream, &error); };
+  to->close = [=] { step_rows_close(step); };
+  return true;
+}
+
 int main(int argc, char **argv) {
   std::string name = "Qwen3-8B";
-  std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0};
+  std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0},
+                   rows = {0};
   int layers = 0, steps = 20;
   bool profile = false;
   long long patience = 0;
@@ -195,6 +243,8 @@ int main(int argc, char **argv) {
       contexts = numbers(value);
     else if (key == "clusters")
       clusters = numbers(value);
+    else if (key == "rows")
+      rows = numbers(value);
     else if (key == "in_flight")
       in_flight = numbers(value);
     else if (key == "slots")
@@ -226,75 +276,65 @@ int main(int argc, char **argv) {
   memset(hang, 0, sizeof *hang);
   const int n_ctx = *std::max_element(contexts.begin(), contexts.end()) + 64;
   Loaded m = make_model(s, n_ctx);
-  void *memory = zeroed(step_bytes(s.hidden, s.n_layers, s.n_kv_heads));
   printf("%s, %d layers, %.3f GB of weights, %d clusters run at once\n", s.name, s.n_layers, m.bytes / 1e9,
          most);
   cudaEvent_t a, b;
   CHECK(cudaEventCreate(&a));
   CHECK(cudaEventCreate(&b));
   for (int n_clusters : clusters)
-    for (int n_slots : slots)
-      for (int kb : in_flight) {
-        StepModel model = {};
-        const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
-                                 s.vocab,  n_clusters,     (size_t)shared, n_slots};
-        if (n_clusters > most || step_plan(&shape, &model.plan, &error) != STATUS_OK) continue;
-        model.in_flight = kb * 1024;
-        model.layers = m.layers.data();
-        model.head = &m.head;
-        model.final_norm = m.ones;
-        model.embedding = m.embedding;
-        model.embedding_stride = s.hidden;
-        model.embedding_type = DTYPE_F16;
-        model.embedding_scale = 1;
-        model.norm_eps = 1e-6f;
-        model.attention_scale = 0.088388f;
-        Step *step;
-        MUST(step_open(&model, memory, stream, &step, &error));
-        for (int context : contexts) {
-          CHECK(cudaMemcpy(m.pos, &context, 4, cudaMemcpyHostToDevice));
-          const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, m.logits};
-          StepDebug debug = {hang, patience ? patience : 2000000000ll, NULL, NULL};
-          const int n_blocks = n_clusters * STEP_BLOCKS;
-          if (profile) {
-            const size_t n = (size_t)n_blocks * s.n_layers * STEP_NUMBERS;
-            debug.marks = (long long *)zeroed(n * 8);
-            debug.whole_marks = (long long *)zeroed((size_t)n_blocks * 3 * 8);
-            std::vector<long long> marks(n), whole(n_blocks * 3);
-            for (int i = 0; i < 3; i++) MUST(step_run(step, &call, &debug, stream, &error));
-            finish("profile");
-            CHECK(cudaMemcpy(marks.data(), debug.marks, n * 8, cudaMemcpyDeviceToHost));
-            CHECK(cudaMemcpy(whole.data(), debug.whole_marks, whole.size() * 8, cudaMemcpyDeviceToHost));
-            printf("clusters %d, slots %d, in flight %d KB, context %d: layers %lld cycles, head %lld\n",
-                   n_clusters, model.plan.n_slots, kb, context, whole[1] - whole[0], whole[2] - whole[1]);
-            print_profile(marks, 5, s.n_layers);
-            print_profile(marks, 3 * 8 % n_blocks, s.n_layers);
-            print_profile(marks, n_blocks - 1, s.n_layers);
-            CHECK(cudaFree(debug.marks));
-            CHECK(cudaFree(debug.whole_marks));
-            continue;
+    for (int n_rows : rows)
+      for (int n_slots : slots)
+        for (int kb : in_flight) {
+          const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
+                                   s.vocab,  n_clusters,     (size_t)shared, n_slots};
+          Opened kernel;
+          if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ctx, &kernel)) continue;
+          for (int context : contexts) {
+            CHECK(cudaMemcpy(m.pos, &context, 4, cudaMemcpyHostToDevice));
+            StepDebug debug = {hang, patience ? patience : 2000000000ll, NULL, NULL};
+            const int n_blocks = n_clusters * STEP_BLOCKS;
+            if (profile) {
+              const size_t n = (size_t)n_blocks * s.n_layers * STEP_NUMBERS;
+              debug.marks = (long long *)zeroed(n * 8);
+              debug.whole_marks = (long long *)zeroed((size_t)n_blocks * 3 * 8);
+              std::vector<long long> marks(n), whole(n_blocks * 3);
+              for (int i = 0; i < 3; i++) MUST(kernel.run(&debug));
+              finish("profile");
+              CHECK(cudaMemcpy(marks.data(), debug.marks, n * 8, cudaMemcpyDeviceToHost));
+              CHECK(cudaMemcpy(whole.data(), debug.whole_marks, whole.size() * 8, cudaMemcpyDeviceToHost));
+              printf("rows %d, clusters %d, slots %d, in flight %d KB, context %d: layers %lld cycles, head "
+                     "%lld\n",
+                     n_rows, n_clusters, kernel.n_slots, kb, context, whole[1] - whole[0],
+                     whole[2] - whole[1]);
+              print_profile(marks, 5, s.n_layers);
+              print_profile(marks, 3 * 8 % n_blocks, s.n_layers);
+              print_profile(marks, n_blocks - 1, s.n_layers);
+              CHECK(cudaFree(debug.marks));
+              CHECK(cudaFree(debug.whole_marks));
+              continue;
+            }
+            std::vector<float> times;
+            for (int round = 0; round < 6; round++) {
+              CHECK(cudaEventRecord(a, stream));
+              for (int i = 0; i < steps; i++) MUST(kernel.run(patience ? &debug : NULL));
+              CHECK(cudaEventRecord(b, stream));
+              finish("step");
+              float ms;
+              CHECK(cudaEventElapsedTime(&ms, a, b));
+              if (round) times.push_back(ms / steps);
+            }
+            std::sort(times.begin(), times.end());
+            const double ms = times[times.size() / 2],
+                         cache = (double)s.n_layers * s.n_kv_heads * context * 512;
+            printf("rows %d, clusters %2d, slots %2d, in flight %3d KB, context %5d: %.3f ms, %.0f steps/s, "
+                   "%.1f%% of "
+                   "the wall\n",
+                   n_rows, n_clusters, kernel.n_slots, kb, context, ms, 1e3 / ms,
+                   (m.bytes + cache) / 4.65e9 / ms * 100);
+            fflush(stdout);
           }
-          std::vector<float> times;
-          for (int round = 0; round < 6; round++) {
-            CHECK(cudaEventRecord(a, stream));
-            for (int i = 0; i < steps; i++)
-              MUST(step_run(step, &call, patience ? &debug : NULL, stream, &error));
-            CHECK(cudaEventRecord(b, stream));
-            finish("step");
-            float ms;
-            CHECK(cudaEventElapsedTime(&ms, a, b));
-            if (round) times.push_back(ms / steps);
-          }
-          std::sort(times.begin(), times.end());
-          const double ms = times[times.size() / 2],
-                       cache = (double)s.n_layers * s.n_kv_heads * context * 512;
-          printf("clusters %2d, slots %2d, in flight %3d KB, context %5d: %.3f ms, %.0f steps/s, %.1f%% of "
-                 "the wall\n",
-                 n_clusters, model.plan.n_slots, kb, context, ms, 1e3 / ms,
-                 (m.bytes + cache) / 4.65e9 / ms * 100);
-          fflush(stdout);
+          kernel.close();
+          CHECK(cudaFree(kernel.memory));
         }
-        step_close(step);
-      }
   return 0;
 }

@@ -1,5 +1,5 @@
-"""A token as one kernel (--decode-step cluster): the same as a kernel for each operation, within what fp16 costs; the
-same bits with and without graphs and again; and what it is not for is refused by name.
+"""A token, or up to eight, as one kernel (--decode-step cluster): the same as a kernel for each operation, within what
+fp16 costs; the same bits with and without graphs and again; and what it is not for is refused by name.
 
 test_step.cu compares the kernel itself with double. Models here are random ones of heads of 128, which it is for.
 Needs a GPU with clusters (compute capability 9.0): skipped by name elsewhere.
@@ -23,30 +23,31 @@ STORIES = ROOT / "test" / "data" / "stories260K-awq"
 EMULATED = os.environ.get("AUK_TEST_SIZE") == "few"  # where there are clusters, a chip of 9.0
 BOUND = 2e-5  # mean KL, as for all models on GPUs
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, VOCAB = 512, 768, 2, 6, 2, 512
+WIDE = 1024  # steps of several rows want multiples of it
 KINDS = {  # what the architectures that it serves differ in
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128},
     "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "head_dim": 128},
 }
 
 
-def tensors_of(kind, random):
+def tensors_of(kind, random, hidden):
     def dense(n_out, n_in):
         return random.standard_normal((n_out, n_in), np.float32) / np.float32(n_in) ** 0.5
 
     def norm(n):
         return (1 + 0.2 * random.standard_normal(n)).astype(np.float16)
 
-    sizes = {"self_attn.q_proj": (HEADS * 128, HIDDEN), "self_attn.k_proj": (KV_HEADS * 128, HIDDEN),
-             "self_attn.v_proj": (KV_HEADS * 128, HIDDEN), "self_attn.o_proj": (HIDDEN, HEADS * 128),
-             "mlp.gate_proj": (INTERMEDIATE, HIDDEN), "mlp.up_proj": (INTERMEDIATE, HIDDEN),
-             "mlp.down_proj": (HIDDEN, INTERMEDIATE)}
-    tensors = {"model.embed_tokens.weight": dense(VOCAB, HIDDEN).astype(np.float16) * np.float16(8),
-               "lm_head.weight": dense(VOCAB, HIDDEN).astype(np.float16) * np.float16(4),
-               "model.norm.weight": norm(HIDDEN)}
+    sizes = {"self_attn.q_proj": (HEADS * 128, hidden), "self_attn.k_proj": (KV_HEADS * 128, hidden),
+             "self_attn.v_proj": (KV_HEADS * 128, hidden), "self_attn.o_proj": (hidden, HEADS * 128),
+             "mlp.gate_proj": (INTERMEDIATE, hidden), "mlp.up_proj": (INTERMEDIATE, hidden),
+             "mlp.down_proj": (hidden, INTERMEDIATE)}
+    tensors = {"model.embed_tokens.weight": dense(VOCAB, hidden).astype(np.float16) * np.float16(8),
+               "lm_head.weight": dense(VOCAB, hidden).astype(np.float16) * np.float16(4),
+               "model.norm.weight": norm(hidden)}
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
-        tensors[prefix + "input_layernorm.weight"] = norm(HIDDEN)
-        tensors[prefix + "post_attention_layernorm.weight"] = norm(HIDDEN)
+        tensors[prefix + "input_layernorm.weight"] = norm(hidden)
+        tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         for name, (n_out, n_in) in sizes.items():
             tensors |= checkpoint.awq_tensors(prefix + name, *checkpoint.awq_quantise(dense(n_out, n_in), 128))
             if kind == "qwen2" and name[10] in "qkv" and "o_proj" not in name and "self_attn" in name:
@@ -57,25 +58,25 @@ def tensors_of(kind, random):
     return tensors
 
 
-def make_model(folder, kind, **more):
+def make_model(folder, kind, hidden=HIDDEN, **more):
     folder.mkdir()
     shutil.copy(STORIES / "tokenizer.json", folder)
     checkpoint.write_json(str(folder / "config.json"), {
-        "hidden_act": "silu", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
+        "hidden_act": "silu", "hidden_size": hidden, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": 256,
         "vocab_size": VOCAB, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
         "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float16", **KINDS[kind],
         "quantization_config": {"quant_method": "awq", "version": "gemm", "bits": 4, "group_size": 128,
                                 "zero_point": True}, **more})
-    checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors_of(kind, np.random.default_rng(5)))
+    checkpoint.write_safetensors(str(folder / "model.safetensors"), tensors_of(kind, np.random.default_rng(5), hidden))
     return folder
 
 
-def evaluate(auk, folder, *flags, n=24):
+def evaluate(auk, folder, *flags, n=24, chunk=1):
     ids, out = folder / "ids", folder / "logits.npy"
     ids.write_text(" ".join(map(str, np.random.default_rng(3).integers(3, VOCAB, n))))
     done = subprocess.run([*auk, "eval", "-m", folder, "--ids-file", ids, "--logits-out", out, "--device", "cuda",
-                           "--chunk", "1", *flags], capture_output=True, text=True)
+                           "--chunk", str(chunk), *flags], capture_output=True, text=True)
     if "no clusters" in done.stderr:
         pytest.skip("needs a GPU with clusters")
     assert done.returncode == 0, done.stderr
@@ -93,6 +94,19 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert mean <= BOUND and same >= 0.995 * decided
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster", "--no-graphs").tobytes()
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 8])
+def test_several_rows_are_the_others(auk, tmp_path, chunk):
+    """Also the last step of 23 tokens, which has fewer."""
+    folder = make_model(tmp_path / "wide", "qwen3", hidden=WIDE)
+    one, others, again = (evaluate(auk, folder, "--decode-step", step, n=23, chunk=chunk)
+                          for step in ("cluster", "kernels", "cluster"))
+    assert one.tobytes() != others.tobytes(), "one of them was not computed"
+    mean, worst, same, decided = compare.report(others, one)
+    print(f"{chunk} rows: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
+    assert mean <= BOUND and same >= 0.995 * decided
+    assert one.tobytes() == again.tobytes()
 
 
 @pytest.mark.parametrize("flags", [[], ["--kv", "f32"], ["--act", "int8"], ["--kernel", "awq_plain"]])

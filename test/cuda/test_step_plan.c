@@ -1,6 +1,6 @@
 /* test_step_plan.c - the cuts of a decode step as one kernel, on the host: every piece of every matrix is
  * somebody's, all fits, for the models that test/data/configs has; which models it is for, and what refuses
- * the others.
+ * the others. The same of steps of several rows.
  *
  * An H200 runs 15 clusters of 8 blocks at once and has 227 KB of shared memory a block. */
 // clang-format off
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/step_plan.h"
+#include "cuda/step_rows_plan.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -205,6 +205,108 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
     if (step_plan(&bad[i], &plan, NULL) != STATUS_MODEL) fail_msg("shape %zu is taken", i);
 }
 
+/* --- steps of several rows */
+
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+/* What step_rows_load.cuh copies and step_rows_product.cuh reads of a piece of so many groups. */
+static int rows_piece_bytes(int groups) {
+  return 4 * groups * (1024 + 32) + 4 * ((groups * 8 + 16) / 16 * 16);
+}
+
+static void check_rows_plan(const StepRowsPlan *plan) {
+  const StepShape *s = &plan->shape;
+  const StepRowsShared *at = &plan->at;
+  const int rows = plan->rows, groups = s->hidden / STEP_GROUP, state = STEP_HEAD_DIM * 2 + 8;
+  const int inputs = larger(plan->heads_per_kv, plan->most_units), planes = 2 * STEP_GROUP * rows;
+  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)at->total <= s->shared_bytes);
+  assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
+  assert_int_equal(plan->slot_bytes % 128, 0);
+  assert_int_equal(at->total % 128, 0);
+  assert_true(rows_piece_bytes(plan->span) <= plan->slot_bytes);
+  assert_true(plan->keys * STEP_HEAD_DIM * 2 * 2 <= plan->slot_bytes);
+  assert_true(STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD) <= plan->slot_bytes);
+  assert_int_equal(s->hidden % plan->head_width, 0);
+  assert_int_equal(plan->head_width % 32, 0);
+  assert_int_equal(plan->slice_groups * STEP_BLOCKS, groups);
+  /* every query has a column; a piece of keys has four arrivals */
+  assert_true(plan->columns * 8 >= plan->queries);
+  assert_int_equal(STEP_TEAM_WARPS % plan->members, 0);
+  assert_true(plan->columns == 1 || plan->members == plan->columns);
+  assert_true(plan->states >= STEP_TEAMS * plan->members / plan->columns);
+  /* places, one behind the other, as large as what is there at most */
+  assert_true(at->x_notes - at->x >= groups * planes);
+  assert_true(at->in - at->x_notes >= groups * rows * 16);
+  assert_true(at->in_notes - at->in >= inputs * planes);
+  assert_true(at->exchange - at->in_notes >= inputs * rows * 16);
+  const int exchange = at->states - at->exchange;
+  assert_true(exchange >= (plan->heads_per_kv + 2) * rows * STEP_HEAD_DIM * 4);
+  assert_true(exchange >= plan->most_units * rows * STEP_GROUP * 4);
+  assert_true(exchange >= plan->states * plan->queries * state);
+  assert_true(exchange >= 2 * STEP_WARPS * rows * STEP_HEAD_ROWS * 4);
+  assert_true(at->heads - at->states >= (plan->queries + 7) / 8 * STEP_BLOCKS * state);
+  assert_true(at->rope - at->heads >= (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2);
+  assert_true(at->total - at->rope >= rows * STEP_HEAD_DIM / 2 * 8);
+  /* every unit is one cluster's */
+  assert_int_equal(step_first_unit(s, 0), 0);
+  assert_int_equal(step_first_unit(s, s->n_clusters) * STEP_GROUP, s->intermediate);
+  for (int c = 0; c < s->n_clusters; c++) {
+    const int n = step_first_unit(s, c + 1) - step_first_unit(s, c);
+    assert_true(n >= 1 && n <= plan->most_units && n + 1 >= plan->most_units);
+  }
+}
+
+static void whatever_is_taken_of_rows_fits(void **state) {
+  (void)state;
+  int taken = 0;
+  StepShape s = {.n_layers = 3, .vocab_size = 1001, .shared_bytes = H200_SHARED};
+  for (s.hidden = 1024; s.hidden <= STEP_MAX_HIDDEN; s.hidden += 1024)
+    for (s.intermediate = 256; s.intermediate <= 65536; s.intermediate += s.intermediate < 8192 ? 768 : 3328)
+      for (s.n_kv_heads = 1; s.n_kv_heads <= STEP_MAX_CLUSTERS; s.n_kv_heads += 3)
+        for (s.n_heads = s.n_kv_heads; s.n_heads <= 8 * s.n_kv_heads; s.n_heads += s.n_kv_heads)
+          for (s.n_clusters = s.n_kv_heads; s.n_clusters <= STEP_MAX_CLUSTERS; s.n_clusters += 2)
+            for (int rows = 1; rows <= STEP_ROWS_MOST; rows *= 2) {
+              StepRowsPlan plan;
+              if (step_rows_plan(&s, rows, &plan, NULL) != STATUS_OK) continue;
+              check_rows_plan(&plan);
+              taken++;
+            }
+  assert_true(taken > 10000);
+}
+
+static void models_of_today_and_their_rows(void **state) {
+  (void)state;
+  static const struct {
+    const char *config;
+    int most_rows; /* 0: not at all */
+  } cases[] = {{"Qwen3-0.6B-AWQ", 8},
+               {"Qwen3-1.7B-AWQ", 8},
+               {"Qwen3-4B-AWQ", 0},
+               {"Qwen3-8B-AWQ", 8},
+               {"Qwen3-14B-AWQ", 4},
+               {"Qwen3-32B-AWQ", 4},
+               {"Llama-3.1-8B-Instruct-AWQ", 8},
+               {"Qwen2.5-7B-Instruct-AWQ", 0}};
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    Model *model = open_config(cases[i].config);
+    const StepShape shape = shape_of(&model->config, 15);
+    for (int rows = 1; rows <= STEP_ROWS_MOST; rows *= 2) {
+      StepRowsPlan plan;
+      Error err;
+      const Status status = step_rows_plan(&shape, rows, &plan, &err);
+      if ((status == STATUS_OK) != (rows <= cases[i].most_rows))
+        fail_msg("%s, %d rows", cases[i].config, rows);
+      if (status == STATUS_OK)
+        check_rows_plan(&plan);
+      else
+        assert_non_null(strstr(err.text, "one kernel a step of"));
+    }
+    model_close(model);
+  }
+}
+
 static void fewer_slots_where_asked(void **state) {
   (void)state;
   Model *model = open_config("Qwen3-8B-AWQ");
@@ -257,9 +359,14 @@ static void models_it_is_not_for_are_told_why(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(models_of_today_fit_an_h200),          cmocka_unit_test(plan_of_qwen3_8b),
-      cmocka_unit_test(sizes_that_do_not_divide_are_refused), cmocka_unit_test(fewer_slots_where_asked),
-      cmocka_unit_test(models_it_is_not_for_are_told_why),    cmocka_unit_test(whatever_is_taken_fits),
+      cmocka_unit_test(whatever_is_taken_of_rows_fits),
+      cmocka_unit_test(models_of_today_and_their_rows),
+      cmocka_unit_test(models_of_today_fit_an_h200),
+      cmocka_unit_test(plan_of_qwen3_8b),
+      cmocka_unit_test(sizes_that_do_not_divide_are_refused),
+      cmocka_unit_test(fewer_slots_where_asked),
+      cmocka_unit_test(models_it_is_not_for_are_told_why),
+      cmocka_unit_test(whatever_is_taken_fits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,10 @@ inline void store_relaxed(uint64_t *p, uint64_t v) {
   *(volatile uint64_t *)p = v;
 }
 
+inline void store_relaxed_4(void *p, uint32_t v) {
+  *(volatile uint32_t *)p = v;
+}
+
 inline void store_relaxed_16(void *p, ulonglong2 v) {
   memcpy(p, &v, sizeof v);
 }

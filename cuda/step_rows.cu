@@ -1,0 +1,248 @@
+/* step_rows.cu - a decode step of several rows as one persistent kernel of clusters: see step_rows.h, and
+ * step.cu for what a layer is and what goes from where to where. Other than there
+ *
+ *   x         is sent as integers, made once by the block that has the columns
+ *   products  hand every tile row on as soon as a warp has it: no sums in shared memory, no barrier
+ *   states    go to one block for each query, which sends o's inputs as integers
+ *
+ * Shared memory that serves in turns (StepRowsShared):
+ *   x         integers of the residual stream || halves of it, for the head, made in their place
+ *   in        what goes into o, from peers | what goes into down, made by the block itself
+ *   exchange  q, k, v | what warps made of their keys | gated product | the head's sums
+ * A peer that writes has had from every warp of this block what it makes after its last look at what was
+ * there: x of the next product needs this block's outputs of the last one (of qkv through attention's
+ * states), states need its q, k, v, values its states, the gated product its x. Between o and down, and down
+ * and the next in, there is a barrier of the block.
+ *
+ * PRECOND  all clusters of the launch run at once (step_clusters). */
+#include <stdlib.h>
+
+#include "cuda/step_launch.cuh"
+#include "cuda/step_rows.h"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HAS_CLUSTERS 1
+#include "cuda/step_rows_attention.cuh"
+#include "cuda/step_rows_head.cuh"
+#include "cuda/step_rows_load.cuh"
+#include "cuda/step_rows_product.cuh"
+#else
+#include "cuda/step_rows_block.cuh"
+#endif
+
+namespace step {
+namespace rows {
+
+#if HAS_CLUSTERS
+
+/* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
+template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, kDebug> &b) {
+  const StepRowsPlan &p = b.args().plan;
+  const StepRowsCall &c = b.args().call;
+  const int last = c.n_rows - 1;
+  if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
+  if (threadIdx.x == MATRICES) b.keys_run() = run_of(key_pieces(p, *c.pos, b.rank()), p.n_slots);
+  for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
+    b.heads()[i] = __float2half_rn(0.0f); /* of queries that there are none of */
+  for (int i = threadIdx.x; i < kR * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
+    const_cast<float2 *>(b.rope(0))[i] = ((const float2 *)c.rope_table)[min(i / 64, last) * 64 + i % 64];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    Barriers *barriers = b.barriers();
+    for (int i = 0; i < p.n_slots; i++) {
+      barrier_init(&barriers->full[i], STEP_LOADERS);
+      barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
+    }
+    for (uint64_t *one = &barriers->x; one <= &barriers->gated; one++) barrier_init(one, 1);
+    barrier_init_fence();
+    barrier_expect(&barriers->x, x_bytes(b));
+    barrier_expect(&barriers->projections, projection_bytes(b));
+    barrier_expect(&barriers->states, states_bytes(b));
+    barrier_expect(&barriers->values, values_bytes(b));
+    barrier_expect(&barriers->gated, gated_bytes(b));
+  }
+  __syncthreads();
+  cluster_sync();
+}
+
+/* How many x a block had before the one that goes into a layer's matrix: without a KV head it has none for
+ * qkv. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ int x_before(const Block<kR, kDebug> &b, int matrix) {
+  return b.has_kv_head() ? 2 * b.at.layer + (matrix == GATE_UP) : b.at.layer;
+}
+
+/* One loop over all products of all layers and the head behind them, as in step.cu. */
+template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Block<kR, kDebug> &b) {
+  const int n_layers = b.args().plan.shape.n_layers;
+  long long *whole =
+      kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
+#pragma unroll 1
+  for (int matrix = QKV;;) {
+    const bool is_head = (int)b.at.layer == n_layers;
+    const Layer &layer = b.args().layers[is_head ? 0 : b.at.layer];
+    if (matrix == QKV || matrix == GATE_UP) {
+      const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
+      if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
+      if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
+      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? (int)b.at.layer - 1 : (int)b.at.layer,
+                   is_head         ? b.args().final_norm
+                   : matrix == QKV ? layer.attn_norm
+                                   : layer.mlp_norm,
+                   wanted);
+      if (!wanted) {
+        matrix = GATE_UP;
+        continue;
+      }
+      b.wait_again(&b.barriers()->x, x_before(b, matrix), x_bytes(b), STEP_AT_X);
+      b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+      if (is_head) break;
+    } else if (matrix == O) {
+      b.wait_again(&b.barriers()->values, b.at.layer, values_bytes(b), STEP_AT_STATES);
+    } else {
+      b.wait_again(&b.barriers()->gated, b.at.layer, gated_bytes(b), STEP_AT_GATED);
+      b.mark(STEP_MARK_GATED);
+      make_planes(b);
+      b.sync();
+    }
+    product(b, matrix, layer);
+    b.mark_waited(matrix == QKV       ? STEP_WAITED_QKV
+                  : matrix == O       ? STEP_WAITED_O
+                  : matrix == GATE_UP ? STEP_WAITED_GATE_UP
+                                      : STEP_WAITED_DOWN);
+    switch (matrix) {
+    case QKV:
+      b.mark(STEP_MARK_QKV);
+      attention(b, layer);
+      break;
+    case GATE_UP:
+      b.mark(STEP_MARK_GATE_UP);
+      b.mark(STEP_MARK_GATED_SENT);
+      break;
+    default:
+      b.mark(matrix == O ? STEP_MARK_O : STEP_MARK_DOWN);
+      b.sync();
+      b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
+    }
+    if (++matrix == MATRICES) matrix = QKV, b.at.layer++;
+  }
+  head(b);
+  if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
+}
+
+#endif
+
+constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64; /* as in step.cu */
+
+template <int kR, bool kDebug>
+__global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
+#if HAS_CLUSTERS
+  extern __shared__ __align__(128) unsigned char shared[];
+  static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
+                "StepRowsShared has room for them");
+  static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepRowsShared has room for them");
+  Block<kR, kDebug> b = {shared, a, {0, 0, 0}, 0};
+  if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches;
+  if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
+  begin(b);
+  if (b.warp() < STEP_WARPS) {
+    registers_up_to<kMultiplyRegisters>();
+    multiply_all(b);
+    /* Every block has read the number: this one has had sums from all of them. */
+    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.launches() + 1;
+  } else {
+    registers_down_to<kOtherRegisters>();
+    switch (b.warp() - STEP_WARPS) {
+    case 0: load_all<0>(b); break;
+    case 1: load_all<1>(b); break;
+    case 2: load_all<2>(b); break;
+    }
+  }
+  __syncwarp();
+  cluster_sync(); /* nobody leaves while a peer may still send to it */
+#endif
+}
+
+static size_t shared_bytes(const StepRowsPlan &plan) {
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+}
+
+} // namespace rows
+} // namespace step
+
+struct StepRows {
+  step::rows::Args args;
+};
+
+using step::rows::Args;
+
+typedef void (*Kernel)(const Args);
+
+template <bool kDebug> static Kernel kernel_of_rows(int rows) {
+  switch (rows) {
+  case 1: return step::rows::kernel<1, kDebug>;
+  case 2: return step::rows::kernel<2, kDebug>;
+  case 4: return step::rows::kernel<4, kDebug>;
+  default: return step::rows::kernel<8, kDebug>;
+  }
+}
+
+static Kernel kernel_of(const StepRowsPlan &plan, bool debug) {
+  return debug ? kernel_of_rows<true>(plan.rows) : kernel_of_rows<false>(plan.rows);
+}
+
+size_t step_rows_bytes(const StepRowsPlan *plan) {
+  return step::layers_bytes(plan->shape.n_layers) + align_up(plan->memory_bytes) + 256;
+}
+
+Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory, cudaStream_t stream,
+                      StepRows **out, Error *err) {
+  const int n_layers = plan->shape.n_layers;
+  *out = NULL;
+  TRY(cuda_check(cudaMemsetAsync(memory, 0, step_rows_bytes(plan), stream), "cannot clear memory", err));
+  TRY(step::copy_layers(m->layers, n_layers, memory, stream, err));
+  for (bool debug : {false, true})
+    TRY(cuda_check(cudaFuncSetAttribute(kernel_of(*plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        (int)step::rows::shared_bytes(*plan)),
+                   "one kernel a step", err));
+  StepRows *s = (StepRows *)mem_alloc(1, sizeof *s, "a step", err);
+  if (!s) return STATUS_FAILED;
+  Args &a = s->args;
+  a.plan = *plan;
+  a.layers = (const step::Layer *)memory;
+  a.partials = (float *)((char *)memory + step::layers_bytes(n_layers));
+  a.residual = a.partials + (size_t)(plan->shape.n_kv_heads + 2 * plan->shape.n_clusters) * plan->rows *
+                                plan->shape.hidden;
+  a.launches = (unsigned *)((char *)a.partials + align_up(plan->memory_bytes));
+  a.final_norm = m->final_norm;
+  a.head = (const unsigned char *)m->head->dense;
+  a.embedding = m->embedding;
+  a.embedding_stride = m->embedding_stride;
+  a.embedding_type = m->embedding_type;
+  a.embedding_scale = m->embedding_scale;
+  a.norm_eps = m->norm_eps;
+  a.scale_log2 = m->attention_scale * 1.44269504f;
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / plan->piece_bytes;
+  const int most =
+      plan->n_slots - STEP_TEAMS; /* as in step_open(): a team's next piece is four ahead at most */
+  a.in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
+  a.most_in_flight = most;
+  *out = s;
+  return STATUS_OK;
+}
+
+void step_rows_close(StepRows *s) {
+  free(s);
+}
+
+Status step_rows_run(StepRows *s, const StepRowsCall *call, const StepDebug *debug, cudaStream_t stream,
+                     Error *err) {
+  const StepRowsPlan &plan = s->args.plan;
+  Args a = s->args;
+  a.call = *call;
+  if (debug) a.debug = *debug;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config =
+      step::launch_config(plan.shape.n_clusters, step::rows::shared_bytes(plan), stream, &cluster);
+  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step", err);
+}

@@ -1,0 +1,181 @@
+/* step_rows_block.cuh - what a thread of the decode step of several rows knows (step_rows.cu), and how
+ * activations lie in shared memory: as step_block.cuh for one row. */
+#ifndef AUK_CUDA_STEP_ROWS_BLOCK_CUH
+#define AUK_CUDA_STEP_ROWS_BLOCK_CUH
+
+#include "cuda/step_block.cuh"
+#include "cuda/step_rows.h"
+
+namespace step {
+namespace rows {
+
+struct Args {
+  StepRowsPlan plan;
+  StepRowsCall call;
+  const Layer *layers;
+  const float *final_norm;
+  const unsigned char *head; /* half [vocab_size][hidden] */
+  const void *embedding;
+  size_t embedding_stride;
+  Dtype embedding_type;
+  float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
+  int in_flight, most_in_flight;               /* pieces, as of step::Args */
+  float *partials;                             /* step_rows_sums.cuh */
+  float *residual;                             /* [n_clusters][rows][hidden] */
+  unsigned *launches;                          /* before this one */
+  StepDebug debug;
+};
+
+/* Of the ring as in step::Barriers; of the others, each of one phase a layer but x: the cluster's values are
+ * there. */
+struct Barriers {
+  uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
+  uint64_t x, projections, states, values, gated;
+};
+
+/* A block's share of one of a layer's matrices (step::Share). */
+struct Share {
+  int n_rows, n_groups;  /* tile rows; groups of inputs */
+  int all_groups, group; /* of the matrix's inputs, and the share's first */
+  int pair, split;       /* tile_row() */
+  int tile[2], stride[2];
+  RingRun wave, last; /* of four teams' tile rows; of those of the last wave */
+};
+
+/* Planes of a group: [64 inputs][rows / 4][row % 4][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. What is
+ * operand b of mma m16n8k32 for four rows is 512 bytes in a run. */
+template <int kR> struct Planes {
+  static_assert(kR == 1 || kR == 2 || kR == 4 || kR == 8, "rows are columns of products");
+  static constexpr int kSets = kR > 4 ? kR / 4 : 1; /* of four rows, a product each */
+  static constexpr int kInSet = kR > 4 ? 4 : kR;
+  static constexpr int kHalf = kR * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
+  static __device__ __forceinline__ int row_at(int row) { return row * 128; }
+};
+
+template <int kR, bool kDebug> struct Block {
+  unsigned char *state; /* shared memory: StepRowsShared; the ring is behind it */
+  const Args &a;
+  struct { /* as step::Block::at */
+    uint32_t layer : 16, slot : 8, parity : 1;
+  } at;
+  long long waited; /* kDebug: cycles */
+
+  __device__ __forceinline__ const Args &args() const { return a; }
+  __device__ __forceinline__ const StepRowsShared &places() const { return a.plan.at; }
+  __device__ __forceinline__ int thread() const { return threadIdx.x; }
+  __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
+  __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
+  __device__ __forceinline__ int rank() const { return cluster_rank(); }
+  __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
+  __device__ __forceinline__ bool has_kv_head() const { return cluster() < a.plan.shape.n_kv_heads; }
+  __device__ __forceinline__ RingAt next() const { return {at.slot, at.parity}; }
+  __device__ __forceinline__ void advance(const RingRun &run) {
+    RingAt to = {at.slot, at.parity ^ (uint32_t)run.turns};
+    to.move(run.slots, a.plan.n_slots);
+    at.slot = to.slot, at.parity = to.parity;
+  }
+
+  __device__ __forceinline__ Barriers *barriers() const { return (Barriers *)state; }
+  /* How many launches there were before this one. */
+  __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
+  __device__ __forceinline__ Share &share(int matrix) const {
+    return ((Share *)(state + STEP_BARRIER_BYTES + 16))[matrix];
+  }
+  /* Of the keys and values that are this block's. */
+  __device__ __forceinline__ RingRun &keys_run() const {
+    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(Share));
+  }
+  __device__ __forceinline__ unsigned char *slot(int n) const {
+    return state + a.plan.at.total + n * a.plan.slot_bytes;
+  }
+  __device__ __forceinline__ float *exchange() const { return (float *)(state + places().exchange); }
+  __device__ __forceinline__ __half *heads() const { return (__half *)(state + places().heads); }
+  __device__ __forceinline__ __half *new_keys() const { return heads() + a.plan.columns * 8 * STEP_HEAD_DIM; }
+  __device__ __forceinline__ __half *new_values() const { return new_keys() + kR * STEP_HEAD_DIM; }
+  __device__ __forceinline__ const float2 *rope(int row) const {
+    return (const float2 *)(state + places().rope) + row * (STEP_HEAD_DIM / 2);
+  }
+
+  /* As step::Block's. */
+  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
+                                                int parity) const {
+    if (clock64() - since < a.debug.patience) return;
+    tell_hang(a.debug.hang, warp(), lane(), at.layer, place, number, parity);
+  }
+  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
+    if (kDebug) {
+      const long long since = clock64();
+      while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
+    }
+    barrier_wait(barrier, parity);
+  }
+  /* Waits for the n-th time (from 0), and announces the next one's bytes. For warps of which the first one is
+   * among them. */
+  __device__ __forceinline__ void wait_again(uint64_t *barrier, int n, int bytes, StepPlace place) const {
+    wait(barrier, n & 1, place);
+    if (thread() == 0) barrier_expect(barrier, bytes);
+  }
+  __device__ __forceinline__ uint32_t take_piece(const RingAt &at) {
+    const long long since = kDebug ? clock64() : 0;
+    wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
+    if (kDebug) waited += clock64() - since;
+    return shared_address(state) + a.plan.at.total + at.slot * a.plan.slot_bytes;
+  }
+
+  /* All warps that multiply. */
+  __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
+
+  __device__ __forceinline__ void note(StepMark what, long long number) const {
+    if (!kDebug || !a.debug.marks || thread() != 0 || at.layer >= (uint32_t)a.plan.shape.n_layers) return;
+    a.debug.marks[((size_t)blockIdx.x * a.plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] = number;
+  }
+  __device__ __forceinline__ void mark(StepMark what) const {
+    if (kDebug) note(what, clock64());
+  }
+  __device__ __forceinline__ void mark_waited(StepMark what) {
+    note(what, waited);
+    waited = 0;
+  }
+};
+
+/* Bytes that come for each phase of a barrier: planes and notes of a group and row, or floats. */
+constexpr int kGroupRowBytes = 2 * STEP_GROUP + 16, kStateBytes = STEP_HEAD_DIM * 2 + 8;
+
+template <int kR, bool kDebug> __device__ __forceinline__ int x_bytes(const Block<kR, kDebug> &b) {
+  return b.args().plan.shape.hidden / STEP_GROUP * kR * kGroupRowBytes;
+}
+template <int kR, bool kDebug> __device__ __forceinline__ int projection_bytes(const Block<kR, kDebug> &b) {
+  return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * 4;
+}
+/* Queries whose states a block adds up: rank, rank + 8, ... */
+template <int kR, bool kDebug> __device__ __forceinline__ int own_queries(const Block<kR, kDebug> &b) {
+  return (b.args().plan.queries - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
+template <int kR, bool kDebug> __device__ __forceinline__ int states_bytes(const Block<kR, kDebug> &b) {
+  return own_queries(b) * STEP_BLOCKS * kStateBytes;
+}
+template <int kR, bool kDebug> __device__ __forceinline__ int values_bytes(const Block<kR, kDebug> &b) {
+  return b.args().plan.queries * kGroupRowBytes;
+}
+template <int kR, bool kDebug> __device__ __forceinline__ int gated_bytes(const Block<kR, kDebug> &b) {
+  return b.share(DOWN).n_groups * kR * STEP_GROUP * 4;
+}
+
+/* For one thread of each matrix, before anybody looks. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matrix) {
+  const StepRowsPlan &p = b.args().plan;
+  const int first = step_first_unit(&p.shape, b.cluster()),
+            n_units = step_first_unit(&p.shape, b.cluster() + 1) - first;
+  Share s = {};
+  place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank());
+  const int parts = (s.n_groups + p.span - 1) / p.span, row_blocks = (s.n_rows + 3) / 4;
+  s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
+  s.last = run_of(((row_blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);
+  b.share(matrix) = s;
+}
+
+} // namespace rows
+} // namespace step
+
+#endif

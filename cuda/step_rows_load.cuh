@@ -1,0 +1,127 @@
+/* step_rows_load.cuh - the warps that load, as step_load.cuh, in the order of step_rows_plan.h: pieces of the
+ * teams of a wave in turns. Of the head each copies every third row. */
+#ifndef AUK_CUDA_STEP_ROWS_LOAD_CUH
+#define AUK_CUDA_STEP_ROWS_LOAD_CUH
+
+#include "cuda/step_rows_block.cuh"
+
+namespace step {
+namespace rows {
+
+/* Pieces of the cache that are a block's: rank, rank + 8, ... */
+__device__ __forceinline__ int key_pieces(const StepRowsPlan &p, int pos, int rank) {
+  return ((pos + p.keys - 1) / p.keys - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
+
+/* Of the head a block has pieces of rows from this block of 8 on. */
+__device__ __forceinline__ int first_head_block(const StepRowsPlan &p, int block) {
+  return (int)((long long)block * p.n_head_blocks / (p.shape.n_clusters * STEP_BLOCKS));
+}
+
+/* kKind: 0 tiles, 1 scales, 2 zeros. */
+template <int kR, bool kDebug, int kKind> struct Loader {
+  static constexpr int kUnit = kKind == 0 ? 1024 : kKind == 1 ? 32 : 8; /* bytes of a group and tile row */
+  Block<kR, kDebug> &b;
+  RingAt to, oldest; /* where the next piece goes; the oldest one that may be under way */
+
+  /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
+  __device__ __forceinline__ Loader(Block<kR, kDebug> &block, int in_flight) : b(block), to{0, 0} {
+    oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
+  }
+
+  /* This warp's part of the next piece: the first `copies` lanes copy so many bytes each, multiples of 16. */
+  __device__ __forceinline__ void piece(int to_byte, const void *from, int bytes, int copies) {
+    const int n_slots = b.args().plan.n_slots;
+    uint64_t *full = &b.barriers()->full[to.slot];
+    b.wait(&b.barriers()->empty[to.slot], to.parity ^ 1, STEP_AT_SLOT);
+    if (kKind == 0) {
+      b.wait(&b.barriers()->full[oldest.slot], oldest.parity, STEP_AT_LIMIT);
+      oldest.move(1, n_slots);
+    }
+    if (b.lane() == 0) barrier_expect(full, bytes * copies);
+    __syncwarp();
+    if (b.lane() < copies) copy_bulk(b.slot(to.slot) + to_byte, from, bytes, full);
+    to.move(1, n_slots);
+  }
+
+  /* A lane copies for a tile row. `base`: of this kind, the matrix. */
+  __device__ __forceinline__ void matrix(int which, const unsigned char *base) {
+    const Share &share = b.share(which);
+    const int n_rows = share.n_rows, n_groups = share.n_groups, span = b.args().plan.span;
+    base += (size_t)share.group * kUnit;
+#pragma unroll 1
+    for (int row0 = 0; row0 < n_rows; row0 += STEP_WARPS)
+#pragma unroll 1
+      for (int g0 = 0; g0 < n_groups; g0 += span) {
+        const int groups = min(span, n_groups - g0);
+        int at = kKind == 0 ? 0 : STEP_TEAM_WARPS * groups * (kKind == 1 ? 1024 : 1024 + 32);
+        int stride = groups * kUnit, before = 0, bytes = stride;
+        if (kKind == 2) {
+          stride = zeros_stride(groups);
+          before = zeros_are_odd(share, g0) ? 8 : 0, bytes = (before + bytes + 15) & ~15;
+        }
+        at += b.lane() * stride;
+        const int end = min(n_rows, row0 + STEP_WARPS);
+#pragma unroll 1
+        for (int row = row0; row < end; row += STEP_TEAM_WARPS) {
+          const int copies = min(STEP_TEAM_WARPS, end - row),
+                    mine = tile_row(share, row + min(b.lane(), copies - 1));
+          piece(at, base + ((size_t)mine * share.all_groups + g0) * kUnit - before, bytes, copies);
+        }
+      }
+  }
+
+  __device__ __forceinline__ void keys(int pos) {
+    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
+    const StepRowsCall &c = b.args().call;
+    const int keys = b.args().plan.keys;
+    const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
+    const unsigned char *from = (const unsigned char *)(kKind == 0 ? c.k : c.v) + head;
+#pragma unroll 1
+    for (int key = b.rank() * keys; key < pos; key += STEP_BLOCKS * keys)
+      piece(kKind * keys * kRow, from + (size_t)key * kRow, min(keys, pos - key) * kRow, kKind < 2 ? 1 : 0);
+  }
+
+  __device__ __forceinline__ void head(int first, int end) {
+    const StepRowsPlan &p = b.args().plan;
+    const int bytes = p.head_width * 2, row_bytes = p.shape.hidden * 2;
+    const int mine = kKind + b.lane() * STEP_LOADERS;
+#pragma unroll 1
+    for (int i0 = first; i0 < end; i0 += STEP_TEAMS)
+#pragma unroll 1
+      for (int at = 0; at < row_bytes; at += bytes)
+#pragma unroll 1
+        for (int i = i0; i < min(end, i0 + STEP_TEAMS); i++) {
+          const int row0 = i * STEP_HEAD_ROWS, n = min(STEP_HEAD_ROWS, p.shape.vocab_size - row0);
+          piece(mine * (bytes + STEP_HEAD_PAD),
+                b.args().head + (size_t)(row0 + min(mine, n - 1)) * row_bytes + at, bytes,
+                max(0, (n - kKind + STEP_LOADERS - 1) / STEP_LOADERS));
+        }
+  }
+};
+
+template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_all(Block<kR, kDebug> &b) {
+  const StepRowsPlan &p = b.args().plan;
+  const int pos = *b.args().call.pos;
+  Loader<kR, kDebug, kKind> loader(b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
+  auto pointers_of = [&](int layer) {
+    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
+  };
+  unsigned long long now = pointers_of(0);
+#pragma unroll 1
+  for (b.at.layer = 0; b.at.layer < p.shape.n_layers; b.at.layer++) {
+    const unsigned long long after = pointers_of(min(b.at.layer + 1, p.shape.n_layers - 1));
+#pragma unroll 1
+    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
+      if (matrix == O) loader.keys(pos);
+      loader.matrix(matrix, (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+    }
+    now = after;
+  }
+  loader.head(first_head_block(p, blockIdx.x), first_head_block(p, blockIdx.x + 1));
+}
+
+} // namespace rows
+} // namespace step
+
+#endif

@@ -1,0 +1,334 @@
+/* step_fixture.cuh - random models of the shapes that a decode step as one kernel takes, on the device and
+ * in double on the host, for its tests. */
+#ifndef AUK_TEST_CUDA_STEP_FIXTURE_CUH
+#define AUK_TEST_CUDA_STEP_FIXTURE_CUH
+
+#include <cmath>
+#include <string.h>
+#include <thread>
+#include <vector>
+
+#include "cuda/step.h"
+#include "test/cuda/random_linear.cuh"
+
+typedef std::vector<double> Row;
+
+struct Case {
+  const char *name;
+  int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab, clusters;
+  bool bias, qk_norm;
+  int max_slots;
+};
+
+static int passed, failed;
+static bool few; /* `test_step few`: where the kernel is emulated, which tells by itself what hangs */
+
+static void expect(bool good, const char *name, const char *what, double number) {
+  if (!good) printf("FAILED %s: %s: %.3g\n", name, what, number);
+  good ? passed++ : failed++;
+}
+
+static double nmse(const Row &got, const Row &want) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); i++)
+    error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
+  return error / norm; /* NaN where a number is missing */
+}
+
+template <class T> static std::vector<T> to_host(const void *from, size_t n) {
+  std::vector<T> out(n);
+  CHECK(cudaMemcpy(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost));
+  return out;
+}
+
+template <class T> static T *to_device(const std::vector<T> &from) {
+  T *to;
+  CHECK(cudaMalloc((void **)&to, from.size() * sizeof(T)));
+  CHECK(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return to;
+}
+
+/* work(0) .. work(n - 1), each by itself, by several threads where there is much to do. */
+template <class Work> static void in_threads(int n, Work work) {
+  const int n_threads = few ? 1 : 16;
+  auto share = [&](int t) {
+    for (int i = t * n / n_threads; i < (t + 1) * n / n_threads; i++) work(i);
+  };
+  std::vector<std::thread> threads;
+  for (int t = 1; t < n_threads; t++) threads.emplace_back(share, t);
+  share(0);
+  for (std::thread &t : threads) t.join();
+}
+
+/* w[o][i] of an AWQ layer. Nibble i of a word holds column [0,2,4,6,1,3,5,7][i]. */
+static std::vector<float> dequantised(const Stored &s) {
+  const int words = s.n_out / 8, order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+  auto q = to_host<uint32_t>(s.weights, (size_t)s.n_in * words);
+  auto z = to_host<uint32_t>(s.zeros, (size_t)(s.n_in / s.group) * words);
+  auto scales = to_host<__half>(s.scales, (size_t)(s.n_in / s.group) * s.n_out);
+  std::vector<float> w((size_t)s.n_out * s.n_in);
+  in_threads(words, [&](int c) {
+    for (int n = 0; n < 8; n++)
+      for (int i = 0; i < s.n_in; i++) {
+        const int o = 8 * c + order[n], group = i / s.group;
+        const int weight = q[(size_t)i * words + c] >> 4 * n & 15,
+                  zero = z[(size_t)group * words + c] >> 4 * n & 15;
+        w[(size_t)o * s.n_in + i] =
+            (float)(weight - zero) * __half2float(scales[(size_t)group * s.n_out + o]);
+      }
+  });
+  return w;
+}
+
+struct HostLinear {
+  int n_in, n_out;
+  std::vector<float> w, bias;
+  Row times(const Row &x) const {
+    Row y(n_out);
+    in_threads(n_out, [&](int o) {
+      double sum = bias.empty() ? 0 : bias[o];
+      for (int i = 0; i < n_in; i++) sum += (double)w[(size_t)o * n_in + i] * x[i];
+      y[o] = sum;
+    });
+    return y;
+  }
+};
+
+struct HostLayer {
+  HostLinear q, k, v, o, gate, up, down;
+  std::vector<float> attn_norm, mlp_norm, q_norm, k_norm;
+};
+
+/* A model on the device and on the host, and one timeline's cache on both. */
+struct Fixture {
+  Case c;
+  int n_ctx = 0;
+  std::vector<HostLayer> host;
+  std::vector<DeviceLayer> layers;
+  std::vector<void *> memory;
+  HostLinear head_host;
+  DeviceLinear head;
+  std::vector<float> final_norm, embedding;
+  float *final_norm_device, *embedding_device, *logits;
+  std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][128] */
+  __half *k, *v;
+  int *pos, *ids;
+  float2 *rope;
+  uint64_t seed = 1;
+
+  std::vector<float> vector(int n, float low, float high) {
+    std::vector<float> out(n);
+    seed++;
+    for (int i = 0; i < n; i++) out[i] = low + (high - low) * uniform(seed, i);
+    return out;
+  }
+
+  HostLinear host_linear(Stored *s, bool bias) {
+    HostLinear l = {s->n_in, s->n_out, dequantised(*s), {}};
+    if (bias) l.bias = vector(s->n_out, -1, 1);
+    return l;
+  }
+
+  /* Parts of one matrix, random. Scales are small enough that a row of 1s stays near 1. */
+  void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in, bool paired,
+              bool bias, const char *name) {
+    Stored stored[3];
+    std::vector<float> all_bias;
+    for (int i = 0; i < n; i++) {
+      seed += 10;
+      stored[i] = stored_random(WEIGHT_AWQ4, n_in, n_outs[i], 128, seed);
+      std::vector<__half> scales = to_host<__half>(stored[i].scales, (size_t)(n_in / 128) * n_outs[i]);
+      for (__half &h : scales) h = __float2half_rn(__half2float(h) * 12.0f / sqrtf((float)n_in));
+      CHECK(cudaMemcpy(stored[i].scales, scales.data(), scales.size() * 2, cudaMemcpyHostToDevice));
+      *parts[i] = host_linear(&stored[i], bias);
+      all_bias.insert(all_bias.end(), parts[i]->bias.begin(), parts[i]->bias.end());
+    }
+    float *device_bias = bias ? to_device(all_bias) : NULL;
+    memory.push_back(place(to, stored, n, paired, device_bias, name, 0));
+    CHECK(cudaDeviceSynchronize());
+    cudaFree(device_bias);
+    for (int i = 0; i < n; i++) stored_free(&stored[i]);
+  }
+
+  float *vector_on_device(const std::vector<float> &v) {
+    float *p = to_device(v);
+    memory.push_back(p);
+    return p;
+  }
+
+  void add_layer() {
+    host.emplace_back();
+    layers.push_back({});
+    HostLayer &h = host.back();
+    DeviceLayer &d = layers.back();
+    const int n_q = c.n_heads * 128, n_k = c.n_kv_heads * 128;
+    const int qkv[] = {n_q, n_k, n_k}, gate_up[] = {c.intermediate, c.intermediate};
+    HostLinear *const qkv_to[] = {&h.q, &h.k, &h.v}, *const gate_up_to[] = {&h.gate, &h.up};
+    HostLinear *const o_to[] = {&h.o}, *const down_to[] = {&h.down};
+    d.qkv.n_parts = d.gate_up.n_parts = 1;
+    linear(&d.qkv.parts[0], qkv_to, qkv, 3, c.hidden, false, c.bias, "qkv");
+    linear(&d.o, o_to, &c.hidden, 1, n_q, false, false, "o");
+    linear(&d.gate_up.parts[0], gate_up_to, gate_up, 2, c.hidden, true, false, "gate_up");
+    linear(&d.down, down_to, &c.hidden, 1, c.intermediate, false, false, "down");
+    h.attn_norm = vector(c.hidden, 0.5f, 1.5f);
+    h.mlp_norm = vector(c.hidden, 0.5f, 1.5f);
+    d.attn_norm = vector_on_device(h.attn_norm);
+    d.mlp_norm = vector_on_device(h.mlp_norm);
+    if (!c.qk_norm) return;
+    h.q_norm = vector(128, 0.5f, 1.5f);
+    h.k_norm = vector(128, 0.5f, 1.5f);
+    d.q_norm = vector_on_device(h.q_norm);
+    d.k_norm = vector_on_device(h.k_norm);
+  }
+
+  Fixture(const Case &of, int context) : c(of), n_ctx(context) {
+    for (int i = 0; i < c.n_layers; i++) add_layer();
+    seed += 10;
+    Stored head_stored = stored_random(WEIGHT_F16, c.hidden, c.vocab, 0, seed);
+    auto halves = to_host<__half>(head_stored.weights, (size_t)c.vocab * c.hidden);
+    head_host = {c.hidden, c.vocab, {}, {}};
+    for (__half h : halves) head_host.w.push_back(__half2float(h));
+    memory.push_back(place(&head, &head_stored, 1, false, NULL, "head", 0));
+    CHECK(cudaDeviceSynchronize());
+    stored_free(&head_stored);
+    final_norm = vector(c.hidden, 0.5f, 1.5f);
+    final_norm_device = vector_on_device(final_norm);
+    embedding = vector(c.vocab * c.hidden, -2, 2);
+    embedding_device = vector_on_device(embedding);
+    const size_t cache = (size_t)c.n_layers * c.n_kv_heads * n_ctx * 128;
+    for (size_t i = 0; i < cache; i++) {
+      keys.push_back(__float2half_rn(activation(77, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
+      values.push_back(__float2half_rn(activation(78, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
+    }
+    k = to_device(keys), v = to_device(values);
+    memory.push_back(k), memory.push_back(v);
+    logits = vector_on_device(std::vector<float>(c.vocab));
+    pos = to_device(std::vector<int>(1)), ids = to_device(std::vector<int>(1));
+    rope = to_device(std::vector<float2>(64));
+    memory.push_back(pos), memory.push_back(ids), memory.push_back(rope);
+  }
+
+  ~Fixture() {
+    for (void *p : memory) cudaFree(p);
+  }
+};
+
+static float2 turn_of(int pos, int pair) {
+  const double angle = pos * pow(10000.0, -pair / 64.0);
+  return make_float2((float)cos(angle), (float)sin(angle));
+}
+
+static Row normed(const Row &x, const std::vector<float> &weight, double eps) {
+  double squares = 0;
+  for (double v : x) squares += v * v;
+  Row out(x.size());
+  for (size_t i = 0; i < x.size(); i++) out[i] = x[i] / sqrt(squares / x.size() + eps) * weight[i];
+  return out;
+}
+
+static const float kEps = 1e-6f;
+static const double kScale = 0.08838834764831845; /* 128^-1/2 */
+
+/* Norm and rope of one head. */
+static void make_head(double *head, const std::vector<float> &norm, int pos) {
+  if (!norm.empty()) {
+    Row out = normed(Row(head, head + 128), norm, kEps);
+    std::copy(out.begin(), out.end(), head);
+  }
+  for (int i = 0; i < 64; i++) {
+    const float2 t = turn_of(pos, i);
+    const double low = head[i], high = head[i + 64];
+    head[i] = low * t.x - high * t.y;
+    head[i + 64] = high * t.x + low * t.y;
+  }
+}
+
+static Row attention(Fixture &f, int layer, int pos, const Row &q) {
+  const int group = f.c.n_heads / f.c.n_kv_heads;
+  Row out(q.size());
+  for (int head = 0; head < f.c.n_heads; head++) {
+    const size_t cache = ((size_t)layer * f.c.n_kv_heads + head / group) * f.n_ctx * 128;
+    Row score(pos + 1);
+    double high = -1e300, total = 0;
+    for (int p = 0; p <= pos; p++) {
+      for (int d = 0; d < 128; d++) score[p] += q[head * 128 + d] * __half2float(f.keys[cache + p * 128 + d]);
+      high = std::max(high, score[p] *= kScale);
+    }
+    for (int p = 0; p <= pos; p++) total += score[p] = exp(score[p] - high);
+    for (int p = 0; p <= pos; p++)
+      for (int d = 0; d < 128; d++)
+        out[head * 128 + d] += score[p] / total * __half2float(f.values[cache + p * 128 + d]);
+  }
+  return out;
+}
+
+/* One step on the host: logits; the new keys and values go into f.keys and f.values, rounded. */
+static Row host_step(Fixture &f, int pos, int id) {
+  const Case &c = f.c;
+  Row x(f.embedding.begin() + (size_t)id * c.hidden, f.embedding.begin() + (size_t)(id + 1) * c.hidden);
+  for (int layer = 0; layer < c.n_layers; layer++) {
+    const HostLayer &l = f.host[layer];
+    Row h = normed(x, l.attn_norm, kEps), q = l.q.times(h), k = l.k.times(h), v = l.v.times(h);
+    for (int head = 0; head < c.n_heads; head++) make_head(&q[head * 128], l.q_norm, pos);
+    for (int head = 0; head < c.n_kv_heads; head++) {
+      make_head(&k[head * 128], l.k_norm, pos);
+      for (int d = 0; d < 128; d++) {
+        const size_t at = (((size_t)layer * c.n_kv_heads + head) * f.n_ctx + pos) * 128 + d;
+        f.keys[at] = __float2half_rn((float)k[head * 128 + d]);
+        f.values[at] = __float2half_rn((float)v[head * 128 + d]);
+      }
+    }
+    Row o = l.o.times(attention(f, layer, pos, q));
+    for (int i = 0; i < c.hidden; i++) x[i] += o[i];
+    h = normed(x, l.mlp_norm, kEps);
+    Row gate = l.gate.times(h), up = l.up.times(h);
+    for (int i = 0; i < c.intermediate; i++) gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+    Row d = l.down.times(gate);
+    for (int i = 0; i < c.hidden; i++) x[i] += d[i];
+  }
+  return f.head_host.times(normed(x, f.final_norm, kEps));
+}
+
+/* The cache's numbers of a position. */
+static Row cache_at(const Fixture &f, const std::vector<__half> &cache, int pos) {
+  Row out;
+  for (int head = 0; head < f.c.n_layers * f.c.n_kv_heads; head++)
+    for (int d = 0; d < 128; d++)
+      out.push_back(__half2float(cache[((size_t)head * f.n_ctx + pos) * 128 + d]));
+  return out;
+}
+
+/* Waits for the step, and says where it hangs. */
+static void finish(const StepHang *hang, const char *name) {
+  cudaError_t failed_ = cudaDeviceSynchronize();
+  if (failed_ == cudaSuccess) return;
+  printf("FAILED %s: %s", name, cudaGetErrorString(failed_));
+  if (hang->hung)
+    printf(": block %d warp %d lane %d layer %d waits at place %d, number %d, parity %d", hang->block,
+           hang->warp, hang->lane, hang->layer, hang->place, hang->number, hang->parity);
+  printf("\n%d passed, %d failed\n", passed, failed + 1);
+  exit(1);
+}
+
+/* What a step takes of the fixture, but its plan. */
+static StepModel model_of(const Fixture &f, int in_flight) {
+  StepModel m = {};
+  m.in_flight = in_flight;
+  m.layers = f.layers.data();
+  m.head = &f.head;
+  m.final_norm = f.final_norm_device;
+  m.embedding = f.embedding_device;
+  m.embedding_stride = f.c.hidden;
+  m.embedding_type = DTYPE_F32;
+  m.embedding_scale = 1;
+  m.norm_eps = kEps;
+  m.attention_scale = (float)kScale;
+  return m;
+}
+
+static StepShape shape_of(const Case &c, int shared) {
+  return {c.hidden, c.intermediate, c.n_layers,     c.n_heads,  c.n_kv_heads,
+          c.vocab,  c.clusters,     (size_t)shared, c.max_slots};
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* test_step_rows.cu - a decode step of several rows as one kernel against the same layers in double on the
+ * host, row after row.
+ *
+ * What is rounded is what a step of one row rounds (test_step.cu), so the tolerance is the same. Also: two
+ * runs are the same bits, and so is a run with fewer loads under way, and one that wants the last row's
+ * logits alone. Needs a GPU with clusters; prints `N passed, N failed`. */
+#include "cuda/step_rows.h"
+#include "test/cuda/step_fixture.cuh"
+
+static const double TOLERANCE = 2e-6;
+
+static StepHang *hang;
+
+static StepRows *open_step(Fixture &f, int rows, int shared, int in_flight, void **memory) {
+  const StepModel m = model_of(f, in_flight);
+  const StepShape shape = shape_of(f.c, shared);
+  StepRowsPlan plan;
+  MUST(step_rows_plan(&shape, rows, &plan, &error));
+  CHECK(cudaMalloc(memory, step_rows_bytes(&plan)));
+  StepRows *step;
+  MUST(step_rows_open(&m, &plan, *memory, 0, &step, &error));
+  return step;
+}
+
+/* The logits of rows first .. n - 1, one behind the other. */
+static Row device_step(Fixture &f, StepRows *step, int pos, const std::vector<int> &ids, int first,
+                       bool watched) {
+  const int n = (int)ids.size(), n_logits = (n - first) * f.c.vocab;
+  std::vector<float2> turns;
+  for (int row = 0; row < n; row++)
+    for (int i = 0; i < 64; i++) turns.push_back(turn_of(pos + row, i));
+  float2 *rope = to_device(turns);
+  int *ids_device = to_device(ids);
+  float *logits = to_device(std::vector<float>(n_logits, NAN));
+  CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
+  const StepRowsCall call = {f.pos, ids_device, rope, f.k, f.v, f.n_ctx, n, first, logits};
+  const StepDebug debug = {hang, few ? 1ll << 50 : 2000000000ll, NULL, NULL};
+  MUST(step_rows_run(step, &call, watched ? &debug : NULL, 0, &error));
+  finish(hang, f.c.name);
+  std::vector<float> got = to_host<float>(logits, n_logits);
+  cudaFree(rope), cudaFree(ids_device), cudaFree(logits);
+  return Row(got.begin(), got.end());
+}
+
+/* A step of n rows by the kernel of so many. */
+static void run_case(const Case &c, int rows, int n, const std::vector<int> &positions, int n_ctx,
+                     int shared) {
+  Fixture f(c, n_ctx);
+  void *memory[2];
+  StepRows *usual = open_step(f, rows, shared, 0, &memory[0]),
+           *narrow = open_step(f, rows, shared, 1, &memory[1]);
+  char name[200];
+  snprintf(name, sizeof name, "%s, %d of %d rows", c.name, n, rows);
+  int id = 3;
+  for (int pos : positions) {
+    std::vector<int> ids;
+    for (int row = 0; row < n; row++) ids.push_back(id = (id * 7 + 1) % c.vocab);
+    const Row got = device_step(f, usual, pos, ids, 0, !few);
+    auto keys = to_host<__half>(f.k, f.keys.size()), values = to_host<__half>(f.v, f.values.size());
+    for (int row = 0; row < n; row++) {
+      const Row want = host_step(f, pos + row, ids[row]),
+                mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
+      double error_ = nmse(mine, want);
+      expect(error_ < TOLERANCE, name, "NMSE of logits", error_);
+      error_ = nmse(cache_at(f, keys, pos + row), cache_at(f, f.keys, pos + row));
+      expect(error_ < TOLERANCE, name, "NMSE of new keys", error_);
+      error_ = nmse(cache_at(f, values, pos + row), cache_at(f, f.values, pos + row));
+      expect(error_ < TOLERANCE, name, "NMSE of new values", error_);
+    }
+    expect(device_step(f, usual, pos, ids, 0, few && pos == 0) == got, name, "two runs differ at", pos);
+    const Row last(&got[(n - 1) * c.vocab], &got[(n - 1) * c.vocab] + c.vocab);
+    expect(device_step(f, narrow, pos, ids, n - 1, false) == last, name,
+           "with one load at a time it differs at", pos);
+    f.keys = to_host<__half>(f.k, f.keys.size());
+    f.values = to_host<__half>(f.v, f.values.size());
+  }
+  step_rows_close(usual), step_rows_close(narrow);
+  for (void *m : memory) cudaFree(m);
+}
+
+int main(int argc, char **argv) {
+  few = argc > 1 && strcmp(argv[1], "few") == 0;
+  int shared = 0;
+  CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  const int clusters = step_clusters(0, (size_t)shared);
+  if (!clusters) {
+    printf("no clusters here\n0 passed, 0 failed\n");
+    return 0;
+  }
+  CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
+  memset(hang, 0, sizeof *hang);
+  const std::vector<int> positions =
+      few ? std::vector<int>{0, 70} : std::vector<int>{0, 1, 31, 32, 255, 256, 700, 2100};
+  /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots */
+  const struct {
+    Case c;
+    int rows, n;
+  } small[] = {
+      {{"two clusters", 1024, 512, 2, 4, 2, 101, 2, false, true, 0}, 1, 1},
+      {{"two clusters", 1024, 512, 2, 4, 2, 101, 2, false, true, 0}, 2, 2},
+      {{"a cluster without KV head, bias, odd layers", 1024, 1024, 3, 14, 2, 67, 3, true, false, 5}, 4, 4},
+      {{"a cluster without KV head, bias, odd layers", 1024, 1024, 3, 14, 2, 67, 3, true, false, 5}, 2, 1},
+      {{"one KV head, uneven units", 1024, 1280, 1, 4, 1, 40, 4, false, true, 5}, 8, 8},
+      {{"one KV head, uneven units", 1024, 1280, 1, 4, 1, 40, 4, false, true, 5}, 8, 5},
+      {{"one KV head of eight, two groups a block", 2048, 768, 1, 8, 1, 30, 1, false, true, 0}, 4, 3},
+      {{"one KV head of two", 1024, 512, 1, 2, 1, 33, 2, false, true, 0}, 8, 7},
+  };
+  const Case large[] = {
+      {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
+      {"Qwen3-14B, one layer", 5120, 17408, 1, 40, 8, 999, 13, false, true, 0},
+      {"Qwen3-32B, one layer, eight clusters", 5120, 25600, 1, 64, 8, 999, 8, false, true, 0},
+      {"Qwen3-0.6B, three layers", 1024, 3072, 3, 16, 8, 5001, 15, false, true, 0},
+      {"Qwen3-1.7B, one layer, bias", 2048, 6144, 1, 16, 8, 1003, 15, true, true, 0},
+  };
+  for (const auto &s : small)
+    if (s.c.clusters <= clusters) run_case(s.c, s.rows, s.n, positions, positions.back() + 12, shared);
+  if (!few)
+    for (const Case &c : large)
+      for (int rows : {1, 2, 4, 8})
+        if (c.clusters <= clusters && c.n_heads / c.n_kv_heads * rows <= STEP_ROWS_QUERIES)
+          run_case(c, rows, rows, {0, 300, 1500}, 2048, shared);
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
