@@ -4,9 +4,9 @@ usage: bench_gpu.py PART       PART: a function below of that name, measure_PART
 
 Environment, in brackets what is taken without it: AUK [build/auk]; DEVICE [cuda]; CONFIGS [test/data/configs], folders
 with a config.json; MODEL [Qwen3-8B-AWQ], the one among them of all parts but sizes; PROMPTS [512,2048], TOKENS [128],
-DEPTHS [0,8192,32768], ROWS [1,2,4,8,16,64], COUNTS [rows of the kernels], STREAM [512] tokens; REPETITIONS [3];
-LIMIT [540] seconds; OUT [build/bench_gpu] for what programs read; CHECKPOINTS [build/bench_gpu], where one of random
-weights is made once.
+DEPTHS [0,8192,32768], ROWS [1,2,4,8,16,64], COUNTS [rows of the kernels], STREAM [512] tokens; STEPS [auto], the kinds
+of --decode-step that rows are measured with, against one row of the first; REPETITIONS [3]; LIMIT [540] seconds; OUT
+[build/bench_gpu] for what programs read; CHECKPOINTS [build/bench_gpu], where one of random weights is made once.
 """
 import json
 import os
@@ -42,6 +42,7 @@ CONFIGS, MODEL = ROOT / setting("CONFIGS", "test/data/configs"), setting("MODEL"
 PROMPTS, TOKENS, STREAM = setting("PROMPTS", "512,2048"), setting("TOKENS", "128"), setting("STREAM", "512")
 DEPTHS, ROWS = setting("DEPTHS", "0,8192,32768"), setting("ROWS", "1,2,4,8,16,64")
 COUNTS = setting("COUNTS", "1,2,3,4,6,8,12,16,24,32,48,64,96,128,192,256,384,512,768,1024,1536,2048,3072,4096")
+STEPS = setting("STEPS", "auto")
 REPETITIONS, OUT = setting("REPETITIONS", "3"), pathlib.Path(setting("OUT", "build/bench_gpu"))
 CHECKPOINTS = pathlib.Path(setting("CHECKPOINTS", "build/bench_gpu"))
 LIMIT_S = int(setting("LIMIT", "540"))
@@ -112,13 +113,15 @@ def measure_rows():
     """One step of n rows is one test of n tokens of prefill."""
     for depth in DEPTHS.split(",")[:2]:
         one = None
-        for row in bench(CONFIGS / MODEL, "-p", ROWS, "-n", 0, "-d", depth, repetitions=20):
-            n = row["n_prompt"]
-            step = n / row["avg_ts"]
-            one = one or step
-            times = step / one
-            goal = against(times, ROWS_GOALS[n], least=False, unit=" times") if n in ROWS_GOALS else ""
-            show(MODEL, row, f"a step of {row['test'].removeprefix('pp')}: {times:.2f} times that of one", goal)
+        for kind in STEPS.split(","):
+            for row in bench(CONFIGS / MODEL, "-p", ROWS, "-n", 0, "-d", depth, "--decode-step", kind, repetitions=20):
+                n = row["n_prompt"]
+                step = n / row["avg_ts"]
+                one = one or step
+                times = step / one
+                goal = against(times, ROWS_GOALS[n], least=False, unit=" times") if n in ROWS_GOALS else ""
+                show(MODEL, row, f"a step of {row['test'].removeprefix('pp')} ({kind}): {times:.2f} times that of one",
+                     goal)
 
 
 def measure_sampling():
