@@ -120,8 +120,8 @@ def measure_rows():
                 one = one or step
                 times = step / one
                 goal = against(times, ROWS_GOALS[n], least=False, unit=" times") if n in ROWS_GOALS else ""
-                show(MODEL, row, f"a step of {row['test'].removeprefix('pp')} ({kind}): {times:.2f} times that of one",
-                     goal)
+                named = row["test"].removeprefix("pp") + (f" ({kind})" if "," in STEPS else "")
+                show(MODEL, row, f"a step of {named}: {times:.2f} times that of one", goal)
 
 
 def measure_sampling():
