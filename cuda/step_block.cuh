@@ -187,11 +187,11 @@ __device__ __forceinline__ int log_2(int n) {
   return 31 - __clz(n);
 }
 
-/* Which tile rows and inputs of a matrix are a block's. */
+/* Which tile rows and inputs of a matrix are a block's; of o and down n_rows from `first_row` on. */
 template <class Share>
 __device__ __forceinline__ void place_share(Share &s, int matrix, const StepShape &shape, int first_unit,
-                                            int n_units, int cluster, int rank) {
-  const int heads = shape.n_heads / shape.n_kv_heads, slice_rows = shape.hidden / STEP_BLOCKS / 16;
+                                            int n_units, int cluster, int rank, int first_row, int n_rows) {
+  const int heads = shape.n_heads / shape.n_kv_heads;
   s.all_groups = s.n_groups = shape.hidden / STEP_GROUP;
   if (matrix == QKV) { /* of each head of the cluster one: its queries, then its key and its value */
     s.n_rows = heads + 2, s.split = heads;
@@ -201,8 +201,8 @@ __device__ __forceinline__ void place_share(Share &s, int matrix, const StepShap
     s.n_rows = s.split = 2 * n_units;
     s.tile[0] = 16 * first_unit + 2 * rank, s.stride[0] = 16, s.pair = 1;
   } else {
-    s.n_rows = s.split = slice_rows;
-    s.tile[0] = rank * slice_rows, s.stride[0] = 1;
+    s.n_rows = s.split = n_rows;
+    s.tile[0] = first_row, s.stride[0] = 1;
     s.all_groups = matrix == O ? shape.n_heads : shape.intermediate / STEP_GROUP;
     s.group = matrix == O ? cluster * heads : first_unit;
     s.n_groups = matrix == O ? heads : n_units;
@@ -216,7 +216,8 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
   const bool full = matrix == QKV || matrix == GATE_UP;
   const StepCut cut = full ? p.full : matrix == O ? p.o : mine.down;
   Share s = {};
-  place_share(s, matrix, p.shape, mine.first_unit, mine.n_units, b.cluster(), b.rank());
+  place_share(s, matrix, p.shape, mine.first_unit, mine.n_units, b.cluster(), b.rank(),
+              b.rank() * p.slice / 16, p.slice / 16);
   s.sums_stride = matrix == QKV ? p.stride_qkv : matrix == GATE_UP ? mine.stride : p.stride_slice;
   s.sums_at = full ? p.at.x : p.at.sums;
   s.log_parts = log_2(cut.parts);

@@ -138,6 +138,11 @@ template <int kR, bool kDebug> struct Block {
   }
 };
 
+/* Of hidden, of the block of this rank: those up to the next one's. */
+__device__ __forceinline__ int first_columns(const StepShape &s, int rank) {
+  return step_first_column_group(&s, rank);
+}
+
 /* Bytes that come for each phase of a barrier: planes and notes of a group and row, or floats. */
 constexpr int kGroupRowBytes = 2 * STEP_GROUP + 16, kStateBytes = STEP_HEAD_DIM * 2 + 8;
 
@@ -168,7 +173,9 @@ __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matri
   const int first = step_first_unit(&p.shape, b.cluster()),
             n_units = step_first_unit(&p.shape, b.cluster() + 1) - first;
   Share s = {};
-  place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank());
+  const int row = first_columns(p.shape, b.rank()) * (STEP_GROUP / 16),
+            end = first_columns(p.shape, b.rank() + 1) * (STEP_GROUP / 16);
+  place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank(), row, end - row);
   const int parts = (s.n_groups + p.span - 1) / p.span, row_blocks = (s.n_rows + 3) / 4;
   s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
   s.last = run_of(((row_blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);

@@ -59,16 +59,17 @@ static void place_shared(StepRowsPlan *plan) {
 }
 
 static Status refuse_shape(const StepShape *s, int rows, Error *err) {
-  const char *what = s->hidden % (STEP_BLOCKS * STEP_GROUP) != 0 || s->hidden > STEP_MAX_HIDDEN
-                         ? "hidden size"
-                     : s->intermediate % (2 * STEP_GROUP) != 0               ? "intermediate size"
-                     : s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2     ? "number of heads"
-                     : s->n_heads / s->n_kv_heads > STEP_MAX_SHARED_HEADS    ? "number of heads of a KV head"
-                     : s->n_heads / s->n_kv_heads * rows > STEP_ROWS_QUERIES ? "number of heads of a KV head"
-                     : s->n_kv_heads > s->n_clusters                         ? "number of KV heads"
-                     : s->n_clusters > STEP_MAX_CLUSTERS                     ? "number of clusters"
-                     : s->intermediate / STEP_GROUP < s->n_clusters          ? "intermediate size"
-                                                                             : NULL;
+  const char *what =
+      s->hidden % 512 != 0 || s->hidden < STEP_BLOCKS * STEP_GROUP || s->hidden > STEP_MAX_HIDDEN
+          ? "hidden size"
+      : s->intermediate % (2 * STEP_GROUP) != 0               ? "intermediate size"
+      : s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2     ? "number of heads"
+      : s->n_heads / s->n_kv_heads > STEP_MAX_SHARED_HEADS    ? "number of heads of a KV head"
+      : s->n_heads / s->n_kv_heads * rows > STEP_ROWS_QUERIES ? "number of heads of a KV head"
+      : s->n_kv_heads > s->n_clusters                         ? "number of KV heads"
+      : s->n_clusters > STEP_MAX_CLUSTERS                     ? "number of clusters"
+      : s->intermediate / STEP_GROUP < s->n_clusters          ? "intermediate size"
+                                                              : NULL;
   if (!what) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "one kernel a step of %d rows: not with this %s", rows, what);
 }
@@ -79,7 +80,6 @@ Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *e
   plan->shape = *s;
   plan->rows = rows;
   plan->heads_per_kv = s->n_heads / s->n_kv_heads;
-  plan->slice_groups = s->hidden / STEP_BLOCKS / STEP_GROUP;
   /* Eight rows leave the ring so little that pieces are halves. */
   plan->span = rows == STEP_ROWS_MOST ? 2 : 4;
   plan->keys = rows == STEP_ROWS_MOST ? 16 : 32;

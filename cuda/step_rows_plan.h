@@ -1,7 +1,8 @@
 /* step_rows_plan.h - who does what in a decode step of 1, 2, 4 or 8 rows as one kernel (step_rows.h): host
  * only, no GPU needed.
  *
- * Matrices are divided over clusters and blocks as for a step of one row (step_plan.h). Other than there
+ * Matrices are divided over clusters and blocks as for a step of one row (step_plan.h), but that a block's
+ * columns of hidden are whole groups of 128, so of 20 groups some have two and some three. Other than there
  * activations stay in shared memory, so a warp takes all inputs of a tile row one after the other and sums
  * are never added up between warps:
  *
@@ -40,7 +41,6 @@ typedef struct {
   StepShape shape;
   int rows; /* 1, 2, 4 or 8 */
   int heads_per_kv;
-  int slice_groups;    /* groups of hidden a block owns */
   int span;            /* groups of a piece */
   int keys;            /* of a piece */
   int queries;         /* heads_per_kv * rows */
@@ -65,6 +65,15 @@ __host__ __device__
     step_first_unit(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
+}
+
+/* Columns of hidden of the block of this rank, in groups of 128: from this one to the next rank's. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline int
+    step_first_column_group(const StepShape *s, int rank) {
+  return rank * (s->hidden / STEP_GROUP) / STEP_BLOCKS;
 }
 
 /* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 1, 2, 4 or 8. */

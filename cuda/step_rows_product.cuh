@@ -171,7 +171,7 @@ __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, const Sum &
                                          const Sums<kR> &sums) {
   const int g = b.lane() >> 2, t = b.lane() & 3, hidden = b.args().plan.shape.hidden;
   float *to = sum.values + ((size_t)b.cluster() * kR + Sums<kR>::row_of(t)) * hidden +
-              b.rank() * b.args().plan.slice_groups * STEP_GROUP + local * 16 + g;
+              first_columns(b.args().plan.shape, b.rank()) * STEP_GROUP + local * 16 + g;
   auto store = [&](float *at, float v) { store_relaxed_4(at, tagged(v, sum.tag)); };
   if (kR < 4) { /* lanes t and t + 2 have the same */
     if (t % 2 < kR) store(to + (t & 2 ? 8 : 0), t & 2 ? sums.y[0][1] : sums.y[0][0]);

@@ -1,9 +1,9 @@
 /* step_rows_sums.cuh - the residual stream of several rows: sums over all clusters, and normalised rows, as
  * integers, to the blocks of a cluster.
  *
- * A block of rank r keeps slice_groups groups of 128 columns from r * slice on, a warp a group of a row at a
- * time, a lane four columns. What a cluster's share of o or down adds goes through L2 as in step_sums.cuh,
- * each value with its own tag:
+ * A block keeps some groups of 128 columns (first_columns()), a warp one of a row at a time, a lane four
+ * columns. What a cluster's share of o or down adds goes through L2 as in step_sums.cuh, each value with its
+ * own tag:
  *
  * o     [n_kv_heads][rows][hidden] float               down  [2][n_clusters][rows][hidden] float, by turns
  *
@@ -127,9 +127,9 @@ __device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, i
   if (layer >= 0) sum = sum_of(b, matrix, layer);
   b.mark(matrix == O ? STEP_MARK_SUM_O : STEP_MARK_SUM);
 #pragma unroll 1
-  for (int item = b.warp(); item < p.slice_groups * kR; item += STEP_WARPS) {
-    const int row = item % kR, group = b.rank() * p.slice_groups + item / kR,
-              column = group * STEP_GROUP + 4 * b.lane();
+  for (int item = first_columns(p.shape, b.rank()) * kR + b.warp();
+       item < first_columns(p.shape, b.rank() + 1) * kR; item += STEP_WARPS) {
+    const int row = item % kR, group = item / kR, column = group * STEP_GROUP + 4 * b.lane();
     const float4 weight = __ldg((const float4 *)(norm + column));
     float4 *kept = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
     float4 r;

@@ -103,6 +103,7 @@ int main(int argc, char **argv) {
       {{"one KV head, uneven units", 1024, 1280, 1, 4, 1, 40, 4, false, true, 5}, 8, 8},
       {{"one KV head, uneven units", 1024, 1280, 1, 4, 1, 40, 4, false, true, 5}, 8, 5},
       {{"one KV head of eight, two groups a block", 2048, 768, 1, 8, 1, 30, 1, false, true, 0}, 4, 3},
+      {{"columns of two and three groups", 2560, 512, 1, 2, 1, 19, 2, true, false, 0}, 2, 2},
       {{"one KV head of two", 1024, 512, 1, 2, 1, 33, 2, false, true, 0}, 8, 7},
   };
   const Case large[] = {
@@ -110,6 +111,8 @@ int main(int argc, char **argv) {
       {"Qwen3-14B, one layer", 5120, 17408, 1, 40, 8, 999, 13, false, true, 0},
       {"Qwen3-32B, one layer, eight clusters", 5120, 25600, 1, 64, 8, 999, 8, false, true, 0},
       {"Qwen3-0.6B, three layers", 1024, 3072, 3, 16, 8, 5001, 15, false, true, 0},
+      {"Qwen3-4B, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0},
+      {"Qwen2.5-7B, two layers", 3584, 18944, 2, 28, 4, 2048, 15, true, false, 0},
       {"Qwen3-1.7B, one layer, bias", 2048, 6144, 1, 16, 8, 1003, 15, true, true, 0},
   };
   for (const auto &s : small)
