@@ -175,12 +175,13 @@ __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, const Sum &
   auto store = [&](float *at, float v) { store_relaxed_4(at, tagged(v, sum.tag)); };
   if (kR < 4) { /* lanes t and t + 2 have the same */
     if (t % 2 < kR) store(to + (t & 2 ? 8 : 0), t & 2 ? sums.y[0][1] : sums.y[0][0]);
-    return;
+  } else {
+#pragma unroll
+    for (int s = 0; s < Planes<kR>::kSets; s++) {
+      store(to + (size_t)(4 * s) * hidden, sums.y[s][0]);
+      store(to + (size_t)(4 * s) * hidden + 8, sums.y[s][1]);
+    }
   }
-#pragma unroll
-  for (int s = 0; s < Planes<kR>::kSets; s++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) store(to + (size_t)(4 * s) * hidden + 8 * i, sums.y[s][i]);
 }
 
 /* The whole share, when what goes into it is there. */

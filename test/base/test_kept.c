@@ -1,5 +1,4 @@
 /* test_kept.c - files that processes keep for themselves in a directory that they share. */
-#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
