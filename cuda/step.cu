@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepShared has room for them");
-  Block<kDebug> b = {shared, a, {0, 0, 0}, 0};
+  Block<kDebug> b = {{shared, a, {0, 0, 0}, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
   begin(b);
@@ -242,7 +242,7 @@ size_t step_bytes(int hidden, int n_layers, int n_kv_heads) {
 
 Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
   const StepPlan &plan = m->plan;
-  const size_t shared = step::shared_bytes(plan), layers = step::layers_bytes(plan.shape.n_layers);
+  const size_t shared = step::shared_bytes(plan);
   *out = NULL;
   TRY(cuda_check(cudaMemsetAsync(memory, 0,
                                  step_bytes(plan.shape.hidden, plan.shape.n_layers, plan.shape.n_kv_heads),
@@ -255,27 +255,9 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
                    "one kernel a step", err));
   Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
-  Args &a = s->args;
-  a.plan = plan;
-  a.layers = (const Layer *)memory;
-  a.partials = (float *)((char *)memory + layers);
-  a.launches = (unsigned *)((char *)a.partials + align_up(plan.partial_bytes));
-  a.final_norm = m->final_norm;
-  a.head = (const unsigned char *)m->head->dense;
-  a.embedding = m->embedding;
-  a.embedding_stride = m->embedding_stride;
-  a.embedding_type = m->embedding_type;
-  a.embedding_scale = m->embedding_scale;
-  a.norm_eps = m->norm_eps;
-  a.scale_log2 = m->attention_scale * 1.44269504f;
-  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT,
-            pieces = bytes / step_piece_bytes(plan.full);
-  /* Loads end in any order. A team waits for the piece four behind its last one, and a barrier tells its
-   * present phase from the one before alone: so what was in that place must have been loaded by then. */
-  static_assert((int)STEP_PAIRS <= (int)STEP_TEAMS, "pairs that attend are no further apart");
-  const int most = plan.n_slots - STEP_TEAMS;
-  a.in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
-  a.most_in_flight = most;
+  s->args.plan = plan;
+  step::fill(&s->args, m, plan.shape.n_layers, memory, plan.partial_bytes, plan.n_slots,
+             step_piece_bytes(plan.full));
   *out = s;
   return STATUS_OK;
 }

@@ -21,9 +21,8 @@ struct Layer {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias; /* the last three may be NULL */
 };
 
-struct Args {
-  StepPlan plan;
-  StepCall call;
+/* What both kernels take beside their plan and their call. */
+struct Common {
   const Layer *layers;
   const float *final_norm;
   const unsigned char *head; /* half [vocab_size][hidden] */
@@ -32,9 +31,14 @@ struct Args {
   Dtype embedding_type;
   float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
   int in_flight, most_in_flight; /* pieces; behind a long text one more, but never more than there may be */
-  float *partials;               /* step_sums.cuh */
+  float *partials;               /* step_sums.cuh, step_rows_sums.cuh */
   unsigned *launches;            /* before this one */
   StepDebug debug;
+};
+
+struct Args : Common {
+  StepPlan plan;
+  StepCall call;
 };
 
 /* Of the ring: of each place loaded, and free again. The others have one phase a layer but x, which has one
@@ -87,9 +91,10 @@ static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, i
   __trap();
 }
 
-template <bool kDebug> struct Block {
+/* What threads of both kernels know alike. */
+template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thread {
   unsigned char *state; /* shared memory: step_plan.h, StepShared; the ring is behind it */
-  const Args &a;
+  const ArgsOf &a;
   /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), and
    * the first piece of the next run. One register, since it lives through everything. */
   struct {
@@ -100,6 +105,7 @@ template <bool kDebug> struct Block {
   /* Read anew rather than kept. */
   __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
   __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
+  __device__ __forceinline__ int thread() const { return threadIdx.x; }
 
   /* Of this block in its cluster, and of the cluster: read anew rather than kept. */
   __device__ __forceinline__ int rank() const { return cluster_rank(); }
@@ -112,35 +118,22 @@ template <bool kDebug> struct Block {
     at.slot = to.slot, at.parity = to.parity;
   }
 
-  __device__ __forceinline__ const Args &args() const { return a; }
+  __device__ __forceinline__ const ArgsOf &args() const { return a; }
+  __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
   /* How many launches there were before this one. */
   __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
-  __device__ __forceinline__ const Share &share(int matrix) const {
-    return ((const Share *)(state + STEP_BARRIER_BYTES + 16))[matrix];
+  __device__ __forceinline__ ShareOf &share(int matrix) const {
+    return ((ShareOf *)(state + STEP_BARRIER_BYTES + 16))[matrix];
   }
   /* Of the keys and values that are this block's. */
   __device__ __forceinline__ RingRun &keys_run() const {
-    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(Share));
+    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(ShareOf));
   }
-  __device__ __forceinline__ int thread() const { return threadIdx.x; }
   __device__ __forceinline__ unsigned char *slot(int n) const {
     return state + args().plan.at.total + n * args().plan.slot_bytes;
   }
-  __device__ __forceinline__ Barriers *barriers() const { return (Barriers *)state; }
-  __device__ __forceinline__ float *x() const { return (float *)(state + args().plan.at.x); }
-  __device__ __forceinline__ float *sums(const Share &share) const {
-    return (float *)(state + share.sums_at);
-  }
   __device__ __forceinline__ float *exchange() const { return (float *)(state + args().plan.at.exchange); }
   __device__ __forceinline__ __half *heads() const { return (__half *)(state + args().plan.at.heads); }
-  __device__ __forceinline__ float *squares() const { return (float *)(state + args().plan.at.small); }
-  __device__ __forceinline__ float *residual() const { return (float *)(state + args().plan.at.residual); }
-  __device__ __forceinline__ float2 *rope() const {
-    return (float2 *)(squares() + args().plan.shape.hidden / 32);
-  }
-  __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
-  __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
-  __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
 
   /* Ends the kernel where `since` is longer ago than it may be. */
   __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
@@ -162,15 +155,16 @@ template <bool kDebug> struct Block {
   /* All warps that multiply. */
   __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
 
-  __device__ __forceinline__ void mark(StepMark what) const {
-    if (kDebug && args().debug.marks && thread() == 0 && at.layer < (uint32_t)args().plan.shape.n_layers)
+  __device__ __forceinline__ void note(StepMark what, long long number) const {
+    if (args().debug.marks && thread() == 0 && at.layer < (uint32_t)args().plan.shape.n_layers)
       args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] =
-          clock64();
+          number;
+  }
+  __device__ __forceinline__ void mark(StepMark what) const {
+    if (kDebug) note(what, clock64());
   }
   __device__ __forceinline__ void mark_waited(StepMark what) {
-    if (kDebug && args().debug.marks && thread() == 0)
-      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] =
-          waited;
+    if (kDebug) note(what, waited);
     waited = 0;
   }
 
@@ -181,6 +175,24 @@ template <bool kDebug> struct Block {
     if (kDebug) waited += clock64() - since;
     return shared_address(state) + args().plan.at.total + at.slot * args().plan.slot_bytes;
   }
+};
+
+template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
+  using Base = Thread<Args, Share, Barriers, kDebug>;
+  using Base::args, Base::state;
+
+  __device__ __forceinline__ float *x() const { return (float *)(state + args().plan.at.x); }
+  __device__ __forceinline__ float *sums(const Share &share) const {
+    return (float *)(state + share.sums_at);
+  }
+  __device__ __forceinline__ float *squares() const { return (float *)(state + args().plan.at.small); }
+  __device__ __forceinline__ float *residual() const { return (float *)(state + args().plan.at.residual); }
+  __device__ __forceinline__ float2 *rope() const {
+    return (float2 *)(squares() + args().plan.shape.hidden / 32);
+  }
+  __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
+  __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
+  __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
 };
 
 __device__ __forceinline__ int log_2(int n) {
@@ -224,7 +236,7 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
   s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows), s.turns = cut.turns;
   s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) << s.log_parts;
   s.run = run_of(s.pieces, p.n_slots);
-  const_cast<Share &>(b.share(matrix)) = s;
+  b.share(matrix) = s;
 }
 
 /* Tile row i of the share in its matrix. */

@@ -1,5 +1,5 @@
-/* step_launch.cuh - the host's side of both kernels of a decode step: a launch of clusters, and the table of
- * layers. */
+/* step_launch.cuh - the host's side of both kernels of a decode step: a launch of clusters, the table of
+ * layers, and what both take. */
 #ifndef AUK_CUDA_STEP_LAUNCH_CUH
 #define AUK_CUDA_STEP_LAUNCH_CUH
 
@@ -57,6 +57,29 @@ static inline Status copy_layers(const DeviceLayer *from, int n, void *to, cudaS
   if (!failed) failed = cudaStreamSynchronize(stream);
   free(layers);
   return cuda_check(failed, "cannot copy the layers' places", err);
+}
+
+/* `memory`: layers, then `partial_bytes`, then the number of launches. piece_bytes: of weights. */
+static inline void fill(Common *a, const StepModel *m, int n_layers, void *memory, size_t partial_bytes,
+                        int n_slots, int piece_bytes) {
+  a->layers = (const Layer *)memory;
+  a->partials = (float *)((char *)memory + layers_bytes(n_layers));
+  a->launches = (unsigned *)((char *)a->partials + align_up(partial_bytes));
+  a->final_norm = m->final_norm;
+  a->head = (const unsigned char *)m->head->dense;
+  a->embedding = m->embedding;
+  a->embedding_stride = m->embedding_stride;
+  a->embedding_type = m->embedding_type;
+  a->embedding_scale = m->embedding_scale;
+  a->norm_eps = m->norm_eps;
+  a->scale_log2 = m->attention_scale * 1.44269504f;
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / piece_bytes;
+  /* Loads end in any order. A team waits for the piece four behind its last one, and a barrier tells its
+   * present phase from the one before alone: so what was in that place must have been loaded by then. */
+  static_assert((int)STEP_PAIRS <= (int)STEP_TEAMS, "pairs that attend are no further apart");
+  const int most = n_slots - STEP_TEAMS;
+  a->in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
+  a->most_in_flight = most;
 }
 
 } // namespace step

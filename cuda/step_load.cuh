@@ -14,13 +14,13 @@
 namespace step {
 
 /* kKind: 0 tiles, 1 scales, 2 zeros. */
-template <bool kDebug, int kKind> struct Loader {
+template <class BlockOf, int kKind> struct Copier {
   static constexpr int kUnit = kKind == 0 ? 1024 : kKind == 1 ? 32 : 8; /* bytes of a group and tile row */
-  Block<kDebug> &b;
+  BlockOf &b;
   RingAt to, oldest; /* where the next piece goes; the oldest one that may be under way */
 
   /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
-  __device__ __forceinline__ Loader(Block<kDebug> &block, int in_flight) : b(block), to{0, 0} {
+  __device__ __forceinline__ Copier(BlockOf &block, int in_flight) : b(block), to{0, 0} {
     oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
   }
 
@@ -38,6 +38,11 @@ template <bool kDebug, int kKind> struct Loader {
     if (b.lane() < copies) copy_bulk(b.slot(to.slot) + to_byte, from, bytes, full);
     to.move(1, n_slots);
   }
+};
+
+template <bool kDebug, int kKind> struct Loader : Copier<Block<kDebug>, kKind> {
+  using Base = Copier<Block<kDebug>, kKind>;
+  using Base::b, Base::kUnit, Base::piece, Base::Base;
 
   /* All pieces of a share: a lane copies for a tile row. `base`: of this kind, the matrix. */
   __device__ __forceinline__ void matrix(int which, const unsigned char *base) {

@@ -45,7 +45,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* of queries that there are none of */
   for (int i = threadIdx.x; i < kR * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
-    const_cast<float2 *>(b.rope(0))[i] = ((const float2 *)c.rope_table)[min(i / 64, last) * 64 + i % 64];
+    b.rope(0)[i] = ((const float2 *)c.rope_table)[min(i / 64, last) * 64 + i % 64];
   __syncthreads();
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepRowsShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepRowsShared has room for them");
-  Block<kR, kDebug> b = {shared, a, {0, 0, 0}, 0};
+  Block<kR, kDebug> b = {{shared, a, {0, 0, 0}, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
   begin(b);
@@ -207,26 +207,11 @@ Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory
                    "one kernel a step", err));
   StepRows *s = (StepRows *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
-  Args &a = s->args;
-  a.plan = *plan;
-  a.layers = (const step::Layer *)memory;
-  a.partials = (float *)((char *)memory + step::layers_bytes(n_layers));
-  a.residual = a.partials + (size_t)(plan->shape.n_kv_heads + 2 * plan->shape.n_clusters) * plan->rows *
-                                plan->shape.hidden;
-  a.launches = (unsigned *)((char *)a.partials + align_up(plan->memory_bytes));
-  a.final_norm = m->final_norm;
-  a.head = (const unsigned char *)m->head->dense;
-  a.embedding = m->embedding;
-  a.embedding_stride = m->embedding_stride;
-  a.embedding_type = m->embedding_type;
-  a.embedding_scale = m->embedding_scale;
-  a.norm_eps = m->norm_eps;
-  a.scale_log2 = m->attention_scale * 1.44269504f;
-  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / plan->piece_bytes;
-  const int most =
-      plan->n_slots - STEP_TEAMS; /* as in step_open(): a team's next piece is four ahead at most */
-  a.in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
-  a.most_in_flight = most;
+  s->args.plan = *plan;
+  step::fill(&s->args, m, n_layers, memory, plan->memory_bytes, plan->n_slots, plan->piece_bytes);
+  const size_t rows_of_hidden =
+      (size_t)(plan->shape.n_kv_heads + 2 * plan->shape.n_clusters) * (size_t)plan->rows;
+  s->args.residual = s->args.partials + rows_of_hidden * (size_t)plan->shape.hidden;
   *out = s;
   return STATUS_OK;
 }

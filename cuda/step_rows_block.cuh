@@ -9,21 +9,10 @@
 namespace step {
 namespace rows {
 
-struct Args {
+struct Args : Common {
   StepRowsPlan plan;
   StepRowsCall call;
-  const Layer *layers;
-  const float *final_norm;
-  const unsigned char *head; /* half [vocab_size][hidden] */
-  const void *embedding;
-  size_t embedding_stride;
-  Dtype embedding_type;
-  float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
-  int in_flight, most_in_flight;               /* pieces, as of step::Args */
-  float *partials;                             /* step_rows_sums.cuh */
-  float *residual;                             /* [n_clusters][rows][hidden] */
-  unsigned *launches;                          /* before this one */
-  StepDebug debug;
+  float *residual; /* [n_clusters][rows][hidden] */
 };
 
 /* Of the ring as in step::Barriers; of the others, each of one phase a layer but x: the cluster's values are
@@ -52,89 +41,24 @@ template <int kR> struct Planes {
   static __device__ __forceinline__ int row_at(int row) { return row * 128; }
 };
 
-template <int kR, bool kDebug> struct Block {
-  unsigned char *state; /* shared memory: StepRowsShared; the ring is behind it */
-  const Args &a;
-  struct { /* as step::Block::at */
-    uint32_t layer : 16, slot : 8, parity : 1;
-  } at;
-  long long waited; /* kDebug: cycles */
+template <int kR, bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
+  using Base = Thread<Args, Share, Barriers, kDebug>;
+  using Base::args, Base::state, Base::heads;
 
-  __device__ __forceinline__ const Args &args() const { return a; }
-  __device__ __forceinline__ const StepRowsShared &places() const { return a.plan.at; }
-  __device__ __forceinline__ int thread() const { return threadIdx.x; }
-  __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
-  __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
-  __device__ __forceinline__ int rank() const { return cluster_rank(); }
-  __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
-  __device__ __forceinline__ bool has_kv_head() const { return cluster() < a.plan.shape.n_kv_heads; }
-  __device__ __forceinline__ RingAt next() const { return {at.slot, at.parity}; }
-  __device__ __forceinline__ void advance(const RingRun &run) {
-    RingAt to = {at.slot, at.parity ^ (uint32_t)run.turns};
-    to.move(run.slots, a.plan.n_slots);
-    at.slot = to.slot, at.parity = to.parity;
+  __device__ __forceinline__ const StepRowsShared &places() const { return args().plan.at; }
+  __device__ __forceinline__ __half *new_keys() const {
+    return heads() + args().plan.columns * 8 * STEP_HEAD_DIM;
   }
-
-  __device__ __forceinline__ Barriers *barriers() const { return (Barriers *)state; }
-  /* How many launches there were before this one. */
-  __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
-  __device__ __forceinline__ Share &share(int matrix) const {
-    return ((Share *)(state + STEP_BARRIER_BYTES + 16))[matrix];
-  }
-  /* Of the keys and values that are this block's. */
-  __device__ __forceinline__ RingRun &keys_run() const {
-    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(Share));
-  }
-  __device__ __forceinline__ unsigned char *slot(int n) const {
-    return state + a.plan.at.total + n * a.plan.slot_bytes;
-  }
-  __device__ __forceinline__ float *exchange() const { return (float *)(state + places().exchange); }
-  __device__ __forceinline__ __half *heads() const { return (__half *)(state + places().heads); }
-  __device__ __forceinline__ __half *new_keys() const { return heads() + a.plan.columns * 8 * STEP_HEAD_DIM; }
   __device__ __forceinline__ __half *new_values() const { return new_keys() + kR * STEP_HEAD_DIM; }
-  __device__ __forceinline__ const float2 *rope(int row) const {
-    return (const float2 *)(state + places().rope) + row * (STEP_HEAD_DIM / 2);
+  __device__ __forceinline__ float2 *rope(int row) const {
+    return (float2 *)(state + places().rope) + row * (STEP_HEAD_DIM / 2);
   }
 
-  /* As step::Block's. */
-  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
-                                                int parity) const {
-    if (clock64() - since < a.debug.patience) return;
-    tell_hang(a.debug.hang, warp(), lane(), at.layer, place, number, parity);
-  }
-  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
-    if (kDebug) {
-      const long long since = clock64();
-      while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
-    }
-    barrier_wait(barrier, parity);
-  }
   /* Waits for the n-th time (from 0), and announces the next one's bytes. For warps of which the first one is
    * among them. */
   __device__ __forceinline__ void wait_again(uint64_t *barrier, int n, int bytes, StepPlace place) const {
-    wait(barrier, n & 1, place);
-    if (thread() == 0) barrier_expect(barrier, bytes);
-  }
-  __device__ __forceinline__ uint32_t take_piece(const RingAt &at) {
-    const long long since = kDebug ? clock64() : 0;
-    wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
-    if (kDebug) waited += clock64() - since;
-    return shared_address(state) + a.plan.at.total + at.slot * a.plan.slot_bytes;
-  }
-
-  /* All warps that multiply. */
-  __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
-
-  __device__ __forceinline__ void note(StepMark what, long long number) const {
-    if (!kDebug || !a.debug.marks || thread() != 0 || at.layer >= (uint32_t)a.plan.shape.n_layers) return;
-    a.debug.marks[((size_t)blockIdx.x * a.plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] = number;
-  }
-  __device__ __forceinline__ void mark(StepMark what) const {
-    if (kDebug) note(what, clock64());
-  }
-  __device__ __forceinline__ void mark_waited(StepMark what) {
-    note(what, waited);
-    waited = 0;
+    this->wait(barrier, n & 1, place);
+    if (threadIdx.x == 0) barrier_expect(barrier, bytes);
   }
 };
 

@@ -3,6 +3,7 @@
 #ifndef AUK_CUDA_STEP_ROWS_LOAD_CUH
 #define AUK_CUDA_STEP_ROWS_LOAD_CUH
 
+#include "cuda/step_load.cuh"
 #include "cuda/step_rows_block.cuh"
 
 namespace step {
@@ -18,31 +19,9 @@ __device__ __forceinline__ int first_head_block(const StepRowsPlan &p, int block
   return (int)((long long)block * p.n_head_blocks / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
-/* kKind: 0 tiles, 1 scales, 2 zeros. */
-template <int kR, bool kDebug, int kKind> struct Loader {
-  static constexpr int kUnit = kKind == 0 ? 1024 : kKind == 1 ? 32 : 8; /* bytes of a group and tile row */
-  Block<kR, kDebug> &b;
-  RingAt to, oldest; /* where the next piece goes; the oldest one that may be under way */
-
-  /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
-  __device__ __forceinline__ Loader(Block<kR, kDebug> &block, int in_flight) : b(block), to{0, 0} {
-    oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
-  }
-
-  /* This warp's part of the next piece: the first `copies` lanes copy so many bytes each, multiples of 16. */
-  __device__ __forceinline__ void piece(int to_byte, const void *from, int bytes, int copies) {
-    const int n_slots = b.args().plan.n_slots;
-    uint64_t *full = &b.barriers()->full[to.slot];
-    b.wait(&b.barriers()->empty[to.slot], to.parity ^ 1, STEP_AT_SLOT);
-    if (kKind == 0) {
-      b.wait(&b.barriers()->full[oldest.slot], oldest.parity, STEP_AT_LIMIT);
-      oldest.move(1, n_slots);
-    }
-    if (b.lane() == 0) barrier_expect(full, bytes * copies);
-    __syncwarp();
-    if (b.lane() < copies) copy_bulk(b.slot(to.slot) + to_byte, from, bytes, full);
-    to.move(1, n_slots);
-  }
+template <int kR, bool kDebug, int kKind> struct Loader : Copier<Block<kR, kDebug>, kKind> {
+  using Base = Copier<Block<kR, kDebug>, kKind>;
+  using Base::b, Base::kUnit, Base::piece, Base::Base;
 
   /* A lane copies for a tile row. `base`: of this kind, the matrix. */
   __device__ __forceinline__ void matrix(int which, const unsigned char *base) {
