@@ -32,23 +32,6 @@ __device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
                : "memory");
 }
 
-/* One arrival at the barrier of the same place in block `rank` of the cluster. */
-__device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, int rank) {
-  asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-               "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-               "r"(rank)
-               : "memory");
-}
-
-/* The same, releasing to the whole cluster what this thread wrote before. */
-__device__ __forceinline__ void barrier_release_at(uint64_t *barrier, int rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
-
 /* One arrival (counted in barrier_init) when all copy_async_ of this thread so far have landed. */
 __device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -68,15 +51,6 @@ __device__ __forceinline__ bool barrier_test(uint64_t *barrier, int parity) {
 /* Waits for the phase of the given parity to complete. */
 __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
   asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
-               "r"(parity)
-               : "memory");
-}
-
-/* The same where peers arrive: what they wrote before barrier_release_at or sent can be read then. */
-__device__ __forceinline__ void barrier_wait_for_peers(uint64_t *barrier, int parity) {
-  asm volatile("{\n.reg .pred done;\nAGAIN:\n"
-               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
                "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
                "r"(parity)
                : "memory");
@@ -130,29 +104,6 @@ __device__ __forceinline__ int cluster_rank() {
   return (int)r;
 }
 
-__device__ __forceinline__ int cluster_size() {
-  uint32_t r;
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
-  return (int)r;
-}
-
-/* Of this cluster in a grid of one dimension. */
-__device__ __forceinline__ int cluster_id() {
-  uint32_t r;
-  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(r));
-  return (int)r;
-}
-
-/* All threads of all blocks of the cluster arrive, then wait; what they wrote before is seen after. Every
- * thread of a warp must come. */
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -164,29 +115,14 @@ template <int id, int threads> __device__ __forceinline__ void sync_some() {
   asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* Counts as one of them without waiting. */
-template <int id, int threads> __device__ __forceinline__ void arrive_some() {
-  asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
-}
-
 /* --- device memory that other clusters write while this one reads: 9.7.9 "ld", "st", 8 "memory model"
  *
  * Relaxed: not torn (each 8 bytes for itself), not from L1, and ordered with nothing: a value carries its own
- * tag. Acquire and release order what else the thread reads after and wrote before. */
-__device__ __forceinline__ uint64_t load_relaxed(const uint64_t *p) {
-  uint64_t v;
-  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-  return v;
-}
-
+ * tag. */
 __device__ __forceinline__ ulonglong2 load_relaxed_16(const void *p) {
   ulonglong2 v;
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
   return v;
-}
-
-__device__ __forceinline__ void store_relaxed(uint64_t *p, uint64_t v) {
-  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
 __device__ __forceinline__ void store_relaxed_4(void *p, uint32_t v) {
@@ -195,16 +131,6 @@ __device__ __forceinline__ void store_relaxed_4(void *p, uint32_t v) {
 
 __device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
-}
-
-__device__ __forceinline__ unsigned load_acquire(const unsigned *p) {
-  unsigned v;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void store_release(unsigned *p, unsigned v) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
 /* Between two looks at memory that many look at. 9.7.13 "nanosleep". */

@@ -73,22 +73,15 @@ static std::vector<uint32_t> counting(size_t n) {
 
 __global__ void places(const uint32_t *, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
-  cluster_arrive();
-  if (threadIdx.x == 0) {
-    out[blockIdx.x * 3] = (uint32_t)cluster_rank();
-    out[blockIdx.x * 3 + 1] = (uint32_t)cluster_size();
-    out[blockIdx.x * 3 + 2] = (uint32_t)cluster_id();
-  }
-  cluster_wait();
+  if (threadIdx.x == 0) out[blockIdx.x] = (uint32_t)cluster_rank();
 #endif
 }
 
 static void test_places(void) {
   for (int cluster : {1, 2, 4, 8}) {
     std::vector<uint32_t> want;
-    for (int b = 0; b < 8; b++)
-      want.insert(want.end(), {(uint32_t)(b % cluster), (uint32_t)cluster, (uint32_t)(b / cluster)});
-    expect("places", run(places, 8, cluster, 64, 0, {}, 24), want);
+    for (int b = 0; b < 8; b++) want.push_back((uint32_t)(b % cluster));
+    expect("places", run(places, 8, cluster, 64, 0, {}, 8), want);
   }
 }
 
@@ -224,22 +217,20 @@ __global__ void small_copies(const uint32_t *in, uint32_t *out) {
 
 constexpr int kRounds = 6, kSent = 7; /* numbers a block sends in a round: 4 + 2 + 1 */
 
-__global__ void broadcast(const uint32_t *in, uint32_t *out) {
+__global__ void broadcast(const uint32_t *in, uint32_t *out) { /* of two clusters */
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint4 fours[];
   __shared__ uint2 twos[16];
   __shared__ uint32_t ones[16];
-  __shared__ uint64_t full, empty;
-  int rank = cluster_rank(), size = cluster_size();
+  __shared__ uint64_t full;
+  int rank = cluster_rank(), size = (int)gridDim.x / 2;
   if (threadIdx.x == 0) {
     barrier_init(&full, 1);
-    barrier_init(&empty, size);
     barrier_init_fence();
   }
   cluster_sync();
   for (int round = 0; round < kRounds; round++) {
     const uint32_t *from = in + ((size_t)blockIdx.x * kRounds + round) * kSent;
-    barrier_wait_for_peers(&empty, (round & 1) ^ 1);
     if ((int)threadIdx.x < size) {
       int to = (int)threadIdx.x;
       uint32_t counted = peer_address(&full, to);
@@ -248,17 +239,15 @@ __global__ void broadcast(const uint32_t *in, uint32_t *out) {
       send_4(peer_address(ones + rank, to), from[6], counted);
     }
     if (threadIdx.x == 0) barrier_expect(&full, size * kSent * 4);
-    barrier_wait_for_peers(&full, round & 1);
+    barrier_wait(&full, round & 1);
     for (int i = (int)threadIdx.x; i < size; i += (int)blockDim.x) {
       uint32_t *to = out + (((size_t)blockIdx.x * kRounds + round) * size + i) * kSent;
       uint4 four = fours[i];
       to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
       to[4] = twos[i].x, to[5] = twos[i].y, to[6] = ones[i];
     }
-    __syncthreads();
-    if ((int)threadIdx.x < size) barrier_release_at(&empty, (int)threadIdx.x);
+    cluster_sync();
   }
-  cluster_sync();
 #endif
 }
 
@@ -273,25 +262,6 @@ static void test_broadcast(int cluster) {
   expect("broadcast", run(broadcast, n_blocks, cluster, 64, 16 * 16, in, want.size()), want);
 }
 
-/* --- arrivals at a peer: block 0 counts those of all */
-
-__global__ void arrivals(const uint32_t *, uint32_t *out) {
-#if __CUDA_ARCH__ >= 900
-  __shared__ uint64_t barrier;
-  if (threadIdx.x == 0) {
-    barrier_init(&barrier, 32 * cluster_size());
-    barrier_init_fence();
-  }
-  cluster_sync();
-  for (int i = 0; i < 5; i++) {
-    out[blockIdx.x * 32 + threadIdx.x] += 1;
-    barrier_arrive_at(&barrier, 0);
-    if (cluster_rank() == 0) barrier_wait_for_peers(&barrier, i & 1);
-    cluster_sync();
-  }
-#endif
-}
-
 /* --- barriers of some threads: one warp makes, one takes, the other two do not know */
 
 __global__ void some(const uint32_t *, uint32_t *out) {
@@ -301,52 +271,45 @@ __global__ void some(const uint32_t *, uint32_t *out) {
   for (int i = 0; i < 8; i++) {
     if (threadIdx.x < 32) {
       if (threadIdx.x == 0) number = (uint32_t)i + 5;
-      arrive_some<1, 64>();
+      sync_some<1, 64>();
       sync_some<2, 64>();
     } else if (threadIdx.x < 64) {
       sync_some<1, 64>();
       sum += number;
-      arrive_some<2, 64>();
+      sync_some<2, 64>();
     }
   }
   if (threadIdx.x >= 32 && threadIdx.x < 64) out[threadIdx.x - 32] = sum;
 #endif
 }
 
-/* --- a hand-over between clusters: in every round each block gives every block a number with the round as
- * its tag, 8 bytes for even rounds, twice at once for odd ones; what came makes what it gives next. Two
- * halves of memory in turn: who writes round r has read all of round r - 1, so r - 2 was read by all. */
+/* --- a hand-over between clusters: in every round each block gives every block a number, half of it in each
+ * of two words with the round as their tags, 16 bytes at once in odd rounds and 4 by 4 in even ones; what came
+ * makes what it gives next. Two halves of memory in turn: who writes round r has read all of round r - 1, so r
+ * - 2 was read by all. */
 
 constexpr int kHandOvers = 12;
 
 __global__ void hand_over(const uint32_t *in, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
-  uint64_t *all = (uint64_t *)out;
-  int n = (int)gridDim.x, lane = (int)threadIdx.x;
-  uint32_t mine = in[blockIdx.x];
-  for (int round = 1; round <= kHandOvers; round++) {
-    uint64_t *half = all + (size_t)(round & 1) * 2 * n * n;
-    uint32_t sum = 0;
-    for (int i = lane; i < n; i += 32) {
-      uint64_t tagged = (uint64_t)round << 32 | mine;
-      uint64_t *to = half + 2 * (i * n + blockIdx.x);
+  uint32_t n = gridDim.x, lane = threadIdx.x, mine = in[blockIdx.x];
+  for (uint32_t round = 1; round <= kHandOvers; round++) {
+    uint32_t *half = out + (size_t)(round & 1) * 4 * n * n, sum = 0;
+    for (uint32_t i = lane; i < n; i += 32) {
+      uint32_t *to = half + 4 * (i * n + blockIdx.x), low = mine << 16 | round,
+               high = mine >> 16 << 16 | round;
       if (round & 1)
-        store_relaxed_16(to, make_ulonglong2(tagged, tagged ^ 1));
+        store_relaxed_16(to, make_ulonglong2((uint64_t)high << 32 | low, (uint64_t)low << 32 | high));
       else
-        store_relaxed(to, tagged);
+        store_relaxed_4(to + 3, low), store_relaxed_4(to + 2, high), store_relaxed_4(to + 1, high),
+            store_relaxed_4(to, low);
     }
-    for (int i = lane; i < n; i += 32) {
-      uint64_t *from = half + 2 * (blockIdx.x * n + i);
+    for (uint32_t i = lane; i < n; i += 32) {
+      const uint64_t tags = (uint64_t)0xffff << 32 | 0xffff, tag = (uint64_t)round << 32 | round;
       ulonglong2 v;
-      if (round & 1) {
-        do v = load_relaxed_16(from);
-        while (v.x >> 32 != (unsigned)round || v.y >> 32 != (unsigned)round);
-        sum += (v.y ^ 1) == v.x ? (uint32_t)v.x : 0;
-      } else {
-        do v.x = load_relaxed(from);
-        while (v.x >> 32 != (unsigned)round);
-        sum += (uint32_t)v.x;
-      }
+      do v = load_relaxed_16(half + 4 * (blockIdx.x * n + i));
+      while ((v.x & tags) != tag || (v.y & tags) != tag);
+      if ((v.x >> 32 | v.x << 32) == v.y) sum += (uint32_t)(v.x >> 48 << 16) | (uint32_t)v.x >> 16;
     }
     mine = mine * 5 + (uint32_t)__reduce_add_sync(~0u, (int)sum);
   }
@@ -364,30 +327,6 @@ static void test_hand_over(int n_blocks, int cluster) {
   }
   std::vector<uint32_t> out = run(hand_over, n_blocks, cluster, 32, 0, in, 9 * n * n + n);
   expect("hand-over", std::vector<uint32_t>(out.begin() + (long)(8 * n * n), out.end()), now);
-}
-
-/* --- the same by a flag that releases plain stores: block b gives to b + 1, the last to nobody */
-
-__global__ void chain(const uint32_t *in, uint32_t *out) {
-#if __CUDA_ARCH__ >= 900
-  unsigned *flags = out + gridDim.x * 64;
-  uint32_t v = in[threadIdx.x];
-  if (blockIdx.x > 0) {
-    if (threadIdx.x == 0)
-      while (load_acquire(flags + blockIdx.x - 1) == 0) __nanosleep(20);
-    __syncthreads();
-    v += __ldcg(out + (blockIdx.x - 1) * 64 + threadIdx.x);
-  }
-  out[blockIdx.x * 64 + threadIdx.x] = v;
-  __syncthreads();
-  if (threadIdx.x == 0) store_release(flags + blockIdx.x, 1);
-#endif
-}
-
-static void test_chain(void) {
-  std::vector<uint32_t> in = counting(64), want(8 * 64);
-  for (size_t i = 0; i < want.size(); i++) want[i] = in[i % 64] * (uint32_t)(i / 64 + 1);
-  expect("chain", run(chain, 8, 2, 64, 0, in, 8 * 64 + 8), want);
 }
 
 /* --- clusters of sixteen run where they are allowed, and only there */
@@ -428,11 +367,9 @@ int main(void) {
   test_ring();
   expect("small copies", run(small_copies, 1, 1, 64, 0, in, 128), in);
   for (int cluster : {1, 2, 8}) test_broadcast(cluster);
-  expect("arrivals", run(arrivals, 8, 4, 32, 0, {}, 256), std::vector<uint32_t>(256, 5));
   expect("some", run(some, 2, 1, 128, 0, {}, 32), std::vector<uint32_t>(32, 8 * 5 + 28));
   test_hand_over(16, 8);
   test_hand_over(64, 8);
-  test_chain();
   test_large_clusters();
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

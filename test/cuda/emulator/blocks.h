@@ -66,8 +66,7 @@ struct Fiber {
   bool at_cluster_barrier; /* arrived, did not wait yet */
   unsigned cluster_generation;
   std::vector<Copy> copies;
-  int groups;   /* committed */
-  int arriving; /* at peers, later */
+  int groups; /* committed */
   std::vector<Product> products;
   std::vector<Sums> sums;
   int product_groups; /* committed */
@@ -106,7 +105,6 @@ struct CountingBarrier {
 struct Later {
   const char *what;
   struct Worker *to; /* whose shared memory it writes */
-  Fiber *by; /* the thread that must see it done before it arrives at a barrier of the cluster, if any */
   std::function<void()> land;
 };
 
@@ -185,7 +183,7 @@ Worker *peer(int rank);
 /* Where the block has what is at p in this one. */
 void *same_place(Worker *w, const void *p);
 void bytes_came(Worker *w, void *barrier, int bytes, const char *what);
-void do_later(Worker *to, const char *what, std::function<void()> land, Fiber *by = nullptr);
+void do_later(Worker *to, const char *what, std::function<void()> land);
 void land_due(Residents &home);
 /* A thread of the block ends. */
 void leave_cluster(Worker *w, Fiber &fiber);

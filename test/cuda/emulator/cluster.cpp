@@ -91,11 +91,11 @@ void bytes_came(Worker *w, void *at, int bytes, const char *what) {
 }
 
 /* A quarter at once, most within some turns, one in sixteen when much else has happened: any order may come. */
-void do_later(Worker *to, const char *what, std::function<void()> land, Fiber *by) {
+void do_later(Worker *to, const char *what, std::function<void()> land) {
   Residents &home = *worker->home;
   uint64_t chance = random_number(home), delay = chance % 4 == 0 ? 0 : chance / 4 % 256;
   if (chance / 1024 % 16 == 0) delay *= 64;
-  home.later.emplace(home.clock + delay, Later{what, to, by, std::move(land)});
+  home.later.emplace(home.clock + delay, Later{what, to, std::move(land)});
 }
 
 static std::multimap<uint64_t, Later>::iterator land(Residents &home,
@@ -103,19 +103,12 @@ static std::multimap<uint64_t, Later>::iterator land(Residents &home,
   Later due = std::move(which->second);
   auto next = home.later.erase(which);
   if (due.to->ended) fail("%s lands in a block that has ended", due.what);
-  if (due.by) due.by->arriving--;
   due.land();
   return next;
 }
 
 void land_due(Residents &home) {
   while (!home.later.empty() && home.later.begin()->first <= home.clock) land(home, home.later.begin());
-}
-
-/* What this thread did at peers, and must have done before it releases. */
-static void land_own(Residents &home, Fiber &fiber) {
-  for (auto i = home.later.begin(); fiber.arriving && i != home.later.end();)
-    i = i->second.by == &fiber ? land(home, i) : std::next(i);
 }
 
 uint32_t shared_address(const void *p) {
@@ -147,15 +140,6 @@ void barrier_init(void *barrier, int arrivals) {
 
 void barrier_arrive(void *barrier, int bytes_to_come) {
   arrive(worker, barrier, bytes_to_come, "mbarrier.arrive");
-}
-
-void barrier_arrive_at(void *barrier, int rank) {
-  Worker *to = peer(rank);
-  if (to == worker) return barrier_arrive(barrier, 0);
-  void *at = same_place(to, barrier);
-  this_fiber().arriving++;
-  do_later(
-      to, "mbarrier.arrive", [=]() { arrive(to, at, 0, "mbarrier.arrive of a peer"); }, &this_fiber());
 }
 
 void barrier_arrive_after_copies(void *barrier) {
@@ -221,10 +205,6 @@ int cluster_rank() {
   return worker->index % worker->home->cluster_size;
 }
 
-int cluster_size() {
-  return worker->home->cluster_size;
-}
-
 static void release_cluster(ClusterBarrier &c) {
   if (c.arrived == 0 || c.arrived < c.live) return;
   c.arrived = 0;
@@ -235,7 +215,6 @@ static void release_cluster(ClusterBarrier &c) {
 void cluster_arrive() {
   Fiber &f = this_fiber();
   if (f.at_cluster_barrier) fail("barrier.cluster.arrive twice without a wait between");
-  land_own(*worker->home, f);
   ClusterBarrier &c = cluster_of(worker);
   f.at_cluster_barrier = true;
   f.cluster_generation = c.generation;

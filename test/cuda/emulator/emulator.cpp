@@ -180,7 +180,7 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   f.watched = nullptr;
   f.polls.clear();
   f.copies.clear();
-  f.groups = f.arriving = f.product_groups = 0;
+  f.groups = f.product_groups = 0;
   f.products.clear();
   f.sums.clear();
   f.fenced = false;

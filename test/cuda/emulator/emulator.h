@@ -87,12 +87,10 @@ void copies_wait(int newest);
 
 /* --- clusters, and barriers in shared memory: cuda/cluster.cuh */
 int cluster_rank();
-int cluster_size();
 void cluster_arrive();
 void cluster_wait();
 void barrier_init(void *barrier, int arrivals);
 void barrier_arrive(void *barrier, int bytes_to_come);
-void barrier_arrive_at(void *barrier, int rank);
 void barrier_arrive_after_copies(void *barrier);
 bool barrier_test(void *barrier, int parity);
 void barrier_wait(void *barrier, int parity);

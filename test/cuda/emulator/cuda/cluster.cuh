@@ -18,14 +18,6 @@ inline void barrier_expect(uint64_t *barrier, int bytes) {
   emulator::barrier_arrive(barrier, bytes);
 }
 
-inline void barrier_arrive_at(uint64_t *barrier, int rank) {
-  emulator::barrier_arrive_at(barrier, rank);
-}
-
-inline void barrier_release_at(uint64_t *barrier, int rank) {
-  emulator::barrier_arrive_at(barrier, rank);
-}
-
 inline void barrier_arrive_after_copies(uint64_t *barrier) {
   emulator::barrier_arrive_after_copies(barrier);
 }
@@ -35,10 +27,6 @@ inline bool barrier_test(uint64_t *barrier, int parity) {
 }
 
 inline void barrier_wait(uint64_t *barrier, int parity) {
-  emulator::barrier_wait(barrier, parity);
-}
-
-inline void barrier_wait_for_peers(uint64_t *barrier, int parity) {
   emulator::barrier_wait(barrier, parity);
 }
 
@@ -66,22 +54,6 @@ inline int cluster_rank() {
   return emulator::cluster_rank();
 }
 
-inline int cluster_size() {
-  return emulator::cluster_size();
-}
-
-inline int cluster_id() {
-  return (int)emulator::here().block.x / emulator::cluster_size();
-}
-
-inline void cluster_arrive() {
-  emulator::cluster_arrive();
-}
-
-inline void cluster_wait() {
-  emulator::cluster_wait();
-}
-
 inline void cluster_sync() {
   emulator::cluster_arrive();
   emulator::cluster_wait();
@@ -91,24 +63,10 @@ template <int id, int threads> void sync_some() {
   emulator::sync_some(id, threads);
 }
 
-template <int id, int threads> void arrive_some() {
-  emulator::arrive_some(id, threads);
-}
-
-inline uint64_t load_relaxed(const uint64_t *p) {
-  uint64_t v;
-  emulator::poll(p, &v, sizeof v);
-  return v;
-}
-
 inline ulonglong2 load_relaxed_16(const void *p) {
   ulonglong2 v;
   emulator::poll(p, &v, sizeof v);
   return v;
-}
-
-inline void store_relaxed(uint64_t *p, uint64_t v) {
-  *(volatile uint64_t *)p = v;
 }
 
 inline void store_relaxed_4(void *p, uint32_t v) {
@@ -117,16 +75,6 @@ inline void store_relaxed_4(void *p, uint32_t v) {
 
 inline void store_relaxed_16(void *p, ulonglong2 v) {
   memcpy(p, &v, sizeof v);
-}
-
-inline unsigned load_acquire(const unsigned *p) {
-  unsigned v;
-  emulator::poll(p, &v, sizeof v);
-  return v;
-}
-
-inline void store_release(unsigned *p, unsigned v) {
-  __atomic_store_n(p, v, __ATOMIC_SEQ_CST);
 }
 
 inline void rest() {
