@@ -284,9 +284,9 @@ __global__ void some(const uint32_t *, uint32_t *out) {
 }
 
 /* --- a hand-over between clusters: in every round each block gives every block a number, half of it in each
- * of two words with the round as their tags, 16 bytes at once in odd rounds and 4 by 4 in even ones; what came
- * makes what it gives next. Two halves of memory in turn: who writes round r has read all of round r - 1, so r
- * - 2 was read by all. */
+ * of two words with the round as their tags, 16 bytes at once in odd rounds and 4 by 4 in even ones; what
+ * came makes what it gives next. Two halves of memory in turn: who writes round r has read all of round r -
+ * 1, so r - 2 was read by all. */
 
 constexpr int kHandOvers = 12;
 
