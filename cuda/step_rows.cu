@@ -133,6 +133,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
 #endif
 
 constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64; /* as in step.cu */
+static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
+                  96 * STEP_ALL_THREADS,
+              "setmaxnreg would block");
 
 template <int kR, bool kDebug>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
