@@ -182,12 +182,13 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* With what gate and up take where they are not paired, which only the weights tell: never too little. */
+/* With what gate and up take where they are not paired, which only the weights tell, and with what steps of
+ * several rows may: never too little. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Carver carver = {0};
   place(&measured, config, true, &carver);
-  return carver.used;
+  return carver.used + step_model_rows_bytes(config);
 }
 
 static void cuda_close(BackendState *s) {
@@ -247,7 +248,8 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   const bool one_kernel =
       loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
   if (one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
-  for (int i = 0; i < ROW_STEPS && !status && loaded->decode_step == DECODE_CLUSTER; i++)
+  const int most_rows = loaded->decode_step == DECODE_CLUSTER ? options->max_chunk : 1;
+  for (int i = 0; i < ROW_STEPS && !status && most_rows > 1 << i; i++)
     status = step_model_open_rows(loaded, 2 << i, &s->row_memory[i], &s->row_steps[i], err);
   if (status) {
     cuda_close(s);
@@ -655,8 +657,11 @@ static Status cuda_kv_write(BackendState *s, Span span, int layer, int n_stored,
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
-  snprintf(out, size, "%s, act %s, kernel %s", name, loaded->act == ACT_INT8 ? "int8" : "f16",
-           loaded->kernel ? loaded->kernel : "chosen");
+  const char *step = loaded->decode_step == DECODE_CLUSTER ? "cluster"
+                     : loaded->decode_step == DECODE_AUTO  ? "one kernel"
+                                                           : "kernels";
+  snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, loaded->act == ACT_INT8 ? "int8" : "f16",
+           loaded->kernel ? loaded->kernel : "chosen", step);
   return STATUS_OK;
 }
 

@@ -48,6 +48,19 @@ size_t step_model_bytes(const ModelConfig *c) {
   return step_bytes(c->hidden, c->n_layers, c->n_kv_heads);
 }
 
+size_t step_model_rows_bytes(const ModelConfig *c) {
+  const StepRowsPlan widest = {.shape = {.hidden = c->hidden, .n_layers = c->n_layers},
+                               .memory_bytes = ((size_t)c->n_kv_heads + 3 * STEP_MAX_CLUSTERS) *
+                                               (size_t)c->hidden * sizeof(float)};
+  size_t bytes = 0;
+  for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
+    StepRowsPlan plan = widest;
+    plan.memory_bytes *= (size_t)rows;
+    bytes += step_rows_bytes(&plan);
+  }
+  return bytes;
+}
+
 static StepModel step_model(const BackendModel *loaded) {
   const Model *model = loaded->model;
   return (StepModel){.layers = loaded->layers,

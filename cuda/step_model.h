@@ -22,6 +22,9 @@ size_t step_model_bytes(const ModelConfig *config);
 Status step_model_open(const BackendModel *loaded, const StateOptions *options, void *memory, Step **step,
                        Error *err);
 
+/* The most that the kernels of steps of several rows take. */
+size_t step_model_rows_bytes(const ModelConfig *config);
+
 /* The same for steps of up to `rows` rows (2, 4, 8), in memory of its own (cudaFree): *step is NULL, without
  * failure, where the kernel does not serve the model with so many. After step_model_open(). */
 Status step_model_open_rows(const BackendModel *loaded, int rows, void **memory, StepRows **step, Error *err);

@@ -181,6 +181,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
   }
 #pragma unroll
   for (int i = 0; i < kR; i++) {
+    if (i > row) break; /* not times 0: a later row's infinity is its own */
     const float share = power_of_2(score[i] - maximum);
     total += share;
     four_of(b.new_values() + i * kDim, lane).add_to(v, share);

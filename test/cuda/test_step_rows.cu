@@ -117,6 +117,9 @@ int main(int argc, char **argv) {
   };
   for (const auto &s : small)
     if (s.c.clusters <= clusters) run_case(s.c, s.rows, s.n, positions, positions.back() + 12, shared);
+  /* More pieces of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
+  run_case({"keys of many pieces", 1024, 512, 1, 6, 1, 9, 1, true, true, 5}, 4, 4, {1100}, 1112, shared);
+  run_case({"two waves", 1536, 2560, 2, 2, 1, 17, 2, false, false, 5}, 2, 2, {40}, 64, shared);
   if (!few)
     for (const Case &c : large)
       for (int rows : {1, 2, 4, 8})
