@@ -129,17 +129,32 @@ static Status remove_oldest(const char *directory, uint64_t limit, int *n_remove
   return status;
 }
 
+/* The lock's descriptor. Where there is none, and nothing to be removed either, it is -1: a directory that
+ * is not ours gets no file. */
+static Status open_lock(const char *directory, const char *path, int *lock, Error *err) {
+  const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
+  *lock = open(path, flags);
+  if (*lock < 0 && errno == ENOENT) {
+    PrefixList list;
+    TRY(prefix_directory_list(directory, &list, err));
+    const bool empty = list.count == 0;
+    prefix_list_release(&list);
+    if (empty) return STATUS_OK;
+    *lock = open(path, flags | O_CREAT, 0600);
+  }
+  if (*lock >= 0) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s: cannot open: %s", path, strerror(errno));
+}
+
 Status prefix_directory_shrink(const char *directory, uint64_t limit, int *n_removed, Error *err) {
   *n_removed = 0;
   char *path = path_join(directory, "lock", err);
   if (!path) return STATUS_FAILED;
-  int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, 0600);
-  Status status = STATUS_OK;
-  if (lock < 0)
-    status = error_set(err, STATUS_FAILED, "%s: cannot open: %s", path, strerror(errno));
-  else if (flock(lock, LOCK_EX | LOCK_NB) == 0)
-    status = remove_oldest(directory, limit, n_removed, err);
-  if (lock >= 0) close(lock); /* and with it the lock */
+  int lock;
+  Status status = open_lock(directory, path, &lock, err);
   free(path);
+  if (lock < 0) return status;
+  if (flock(lock, LOCK_EX | LOCK_NB) == 0) status = remove_oldest(directory, limit, n_removed, err);
+  close(lock); /* and with it the lock */
   return status;
 }

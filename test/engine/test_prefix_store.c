@@ -396,6 +396,21 @@ static void others_files_are_not_touched(void **state) {
   assert_true(file_exists(path));
 }
 
+static void a_directory_without_ours_gets_no_lock(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  int n_removed;
+  char path[512];
+  snprintf(path, sizeof path, "%s/lock", own_directory);
+  assert_int_equal(prefix_directory_shrink(own_directory, 0, &n_removed, NULL), STATUS_OK);
+  assert_false(file_exists(path));
+  make_text(ids, 300, 300, 0);
+  keep("k", 50000, ids, 300);
+  assert_int_equal(prefix_directory_shrink(own_directory, 0, &n_removed, NULL), STATUS_OK);
+  assert_int_equal(n_removed, 1);
+  assert_true(file_exists(path));
+}
+
 /* --- files that are not what they should be */
 
 /* Bytes of a file, to be damaged and put back. */
@@ -650,7 +665,7 @@ static void a_lock_that_is_taken_stops_nobody(void **state) {
   keep("k", UINT64_MAX, ids, 600);
   char path[512];
   snprintf(path, sizeof path, "%s/lock", own_directory);
-  int lock = open(path, O_RDWR);
+  int lock = open(path, O_RDWR | O_CREAT, 0600);
   assert_true(lock >= 0);
   assert_int_equal(flock(lock, LOCK_EX), 0);
   assert_int_equal(answer("k", ids, 600), 599);
@@ -678,6 +693,7 @@ int main(void) {
       IN_DIRECTORY(a_texts_end_goes_before_its_beginning),
       IN_DIRECTORY(a_text_over_the_limit_keeps_its_beginning),
       IN_DIRECTORY(others_files_are_not_touched),
+      IN_DIRECTORY(a_directory_without_ours_gets_no_lock),
       IN_DIRECTORY(damaged_files_are_not_used),
       IN_DIRECTORY(cut_files_are_not_used),
       IN_DIRECTORY(what_is_no_file_is_not_used),
