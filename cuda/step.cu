@@ -75,12 +75,6 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   cluster_sync();
 }
 
-/* How many rows a block had before the one that goes into a layer's matrix: without a KV head it has none for
- * qkv. */
-template <bool kDebug> __device__ __forceinline__ int x_before(const Block<kDebug> &b, int matrix) {
-  return b.has_kv_head() ? 2 * b.at.layer + (matrix == GATE_UP) : b.at.layer;
-}
-
 /* What came out of a product: to the cluster, or to all. */
 template <bool kDebug>
 __device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix, const Layer &layer) {
@@ -107,7 +101,7 @@ __device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix, const Laye
 /* What goes into a product is there; attention's values, for o, are when it has ended. */
 template <bool kDebug> __device__ __forceinline__ void wait_for_inputs(Block<kDebug> &b, int matrix) {
   if (matrix == QKV || matrix == GATE_UP) {
-    wait_for_x(b, x_before(b, matrix));
+    wait_for_x(b, b.x_before(matrix));
     b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
   } else if (matrix == DOWN) {
     b.wait(&b.barriers()->gated, b.at.layer & 1, STEP_AT_GATED);
@@ -148,19 +142,12 @@ template <int kTurns, bool kDebug> __device__ __forceinline__ void multiply_all(
     hand_on(b, matrix, layer);
     if (++matrix == MATRICES) matrix = QKV, b.at.layer++;
   }
-  wait_for_x(b, x_before(b, QKV));
+  wait_for_x(b, b.x_before(QKV));
   head(b);
   if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
 }
 
 #endif
-
-/* Of a thread, of 65,536 a block starts with at most 96 for each of its 640 threads. */
-constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
-static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
-                  96 * STEP_ALL_THREADS,
-              "setmaxnreg would block");
-static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
 template <bool kDebug, int kTurns>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {

@@ -1,5 +1,5 @@
-/* step_attending.cuh - what a warp makes of keys and values in shared memory, for eight queries of a KV head:
- * tensor cores take the queries as columns.
+/* step_attending.cuh - what a warp makes of a head, and of keys and values in shared memory for eight
+ * queries of a KV head: tensor cores take the queries as columns.
  *
  *     S^T [16 keys x 8 heads] = K [16 x 128] Q^T      O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
@@ -18,6 +18,25 @@
 namespace step {
 
 constexpr int kDim = STEP_HEAD_DIM;
+
+/* Of a head a lane has dimensions lane, lane + 32, lane + 64 and lane + 96: 1 / rms of all. */
+__device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
+  float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
+#pragma unroll
+  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  return rsqrtf(squares / kDim + eps);
+}
+
+/* Rope: pairs are (lane, lane + 64) and (lane + 32, lane + 96). */
+__device__ __forceinline__ void turn_head(float (&v)[4], const float2 *rope, int lane) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const float2 turn = rope[lane + 32 * i];
+    const float turned = v[i] * turn.x - v[i + 2] * turn.y;
+    v[i + 2] = v[i + 2] * turn.x + v[i] * turn.y;
+    v[i] = turned;
+  }
+}
 
 /* A state of attention for each query. */
 struct States {

@@ -71,20 +71,11 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&
   float v[4] = {from[0], from[32], from[64], from[96]}; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
   if (head <= p.heads_per_kv) {
     if (has_norm) {
-      float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
-#pragma unroll
-      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-      const float scale = rsqrtf(squares / kDim + b.args().norm_eps);
+      const float scale = inverse_of_head(v, b.args().norm_eps);
 #pragma unroll
       for (int i = 0; i < 4; i++) v[i] *= scale * weight[i];
     }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const float2 turn = b.rope()[lane + 32 * i];
-      const float turned = v[i] * turn.x - v[i + 2] * turn.y;
-      v[i + 2] = v[i + 2] * turn.x + v[i] * turn.y;
-      v[i] = turned;
-    }
+    turn_head(v, b.rope(), lane);
   }
   const bool is_query = head < p.heads_per_kv;
   __half *to = b.heads() + (is_query ? head : kHeads + head - p.heads_per_kv) * kDim + lane;

@@ -91,6 +91,13 @@ static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, i
   __trap();
 }
 
+/* Of a thread, of 65,536 a block starts with at most 96 for each of its 640 threads. */
+constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
+static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
+                  96 * STEP_ALL_THREADS,
+              "setmaxnreg would block");
+static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
+
 /* What threads of both kernels know alike. */
 template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thread {
   unsigned char *state; /* shared memory: step_plan.h, StepShared; the ring is behind it */
@@ -150,6 +157,12 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
       while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
     }
     barrier_wait(barrier, parity);
+  }
+
+  /* How many x this block had before the one that goes into a layer's matrix: without a KV head it has none
+   * for qkv. */
+  __device__ __forceinline__ int x_before(int matrix) const {
+    return has_kv_head() ? 2 * at.layer + (matrix == GATE_UP) : at.layer;
   }
 
   /* All warps that multiply. */

@@ -38,7 +38,40 @@ template <class BlockOf, int kKind> struct Copier {
     if (b.lane() < copies) copy_bulk(b.slot(to.slot) + to_byte, from, bytes, full);
     to.move(1, n_slots);
   }
+
+  /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of so many. */
+  __device__ __forceinline__ void keys(int pos, int each) {
+    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
+    const auto &c = b.args().call;
+    const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
+    const unsigned char *from = (const unsigned char *)(kKind == 0 ? c.k : c.v) + head;
+#pragma unroll 1
+    for (int key = b.rank() * each; key < pos; key += STEP_BLOCKS * each)
+      piece(kKind * each * kRow, from + (size_t)key * kRow, min(each, pos - key) * kRow, kKind < 2 ? 1 : 0);
+  }
 };
+
+/* All layers; keys in pieces of so many. */
+template <int kKind, class LoaderOf, class BlockOf>
+__device__ __forceinline__ void load_layers(LoaderOf &loader, BlockOf &b, int pos, int each) {
+  static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
+                "lanes read a layer as pointers");
+  const int n_layers = b.args().plan.shape.n_layers;
+  auto pointers_of = [&](int layer) {
+    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
+  };
+  unsigned long long now = pointers_of(0);
+#pragma unroll 1
+  for (b.at.layer = 0; b.at.layer < n_layers; b.at.layer++) {
+    const unsigned long long after = pointers_of(min(b.at.layer + 1, n_layers - 1));
+#pragma unroll 1
+    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
+      if (matrix == O) loader.keys(pos, each);
+      loader.matrix(matrix, (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+    }
+    now = after;
+  }
+}
 
 template <bool kDebug, int kKind> struct Loader : Copier<Block<kDebug>, kKind> {
   using Base = Copier<Block<kDebug>, kKind>;
@@ -72,18 +105,6 @@ template <bool kDebug, int kKind> struct Loader : Copier<Block<kDebug>, kKind> {
     }
   }
 
-  /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of 32. */
-  __device__ __forceinline__ void keys(int pos) {
-    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
-    const StepCall &c = b.args().call;
-    const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
-    const unsigned char *from = (const unsigned char *)(kKind == 0 ? c.k : c.v) + head;
-#pragma unroll 1
-    for (int key = b.rank() * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS)
-      piece(kKind * STEP_KEYS * kRow, from + (size_t)key * kRow, min(STEP_KEYS, pos - key) * kRow,
-            kKind < 2 ? 1 : 0);
-  }
-
   __device__ __forceinline__ void head(int first, int end) {
     const StepPlan &p = b.args().plan;
     const int row = p.shape.hidden * 2;
@@ -101,25 +122,10 @@ __device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
 }
 
 template <int kKind, bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
-  static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
-                "lanes read a layer as pointers");
   const StepPlan &p = b.args().plan;
   const int pos = *b.args().call.pos;
   Loader<kDebug, kKind> loader(b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
-  auto pointers_of = [&](int layer) {
-    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
-  };
-  unsigned long long now = pointers_of(0);
-#pragma unroll 1
-  for (b.at.layer = 0; b.at.layer < p.shape.n_layers; b.at.layer++) {
-    const unsigned long long after = pointers_of(min(b.at.layer + 1, p.shape.n_layers - 1));
-#pragma unroll 1
-    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
-      if (matrix == O) loader.keys(pos);
-      loader.matrix(matrix, (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
-    }
-    now = after;
-  }
+  load_layers<kKind>(loader, b, pos, STEP_KEYS);
   loader.head(first_head_piece(p, blockIdx.x), first_head_piece(p, blockIdx.x + 1));
 }
 

@@ -43,18 +43,13 @@ int step_pieces(StepCut cut, int n_tile_rows) {
   return ceil_div(n_tile_rows, cut.rows) * cut.parts;
 }
 
-/* Units of the gated product, so that no cluster has two more than another; those without a KV head, which
- * wait while the others attend, have the larger shares. Fewer for clusters with a KV head, so that all read
- * as much, is slower (STEP.md): the others cannot begin before attention has ended. */
 static void share_units(const StepShape *s, StepPlan *plan) {
-  const int n_units = s->intermediate / STEP_GROUP, least = n_units / s->n_clusters;
-  int more = n_units % s->n_clusters, first = 0;
-  for (int c = s->n_clusters - 1; c >= 0; c--) plan->shares[c].n_units = least + (more-- > 0 ? 1 : 0);
   for (int c = 0; c < s->n_clusters; c++) {
-    plan->shares[c].first_unit = first;
-    plan->shares[c].down = step_cut(plan->shares[c].n_units);
-    first += plan->shares[c].n_units;
-    plan->turns = larger(plan->turns, plan->shares[c].down.turns);
+    StepShare *share = &plan->shares[c];
+    share->first_unit = step_first_unit(s, c);
+    share->n_units = step_first_unit(s, c + 1) - share->first_unit;
+    share->down = step_cut(share->n_units);
+    plan->turns = larger(plan->turns, share->down.turns);
   }
 }
 

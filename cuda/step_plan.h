@@ -106,6 +106,19 @@ typedef struct {
   StepShared at;
 } StepPlan;
 
+/* The first unit of a cluster, which has those up to the next one's: no cluster has two more than another,
+ * and those without a KV head, which wait while the others attend, have the larger shares. Fewer for
+ * clusters with a KV head, so that all read as much, is slower (STEP.md): the others cannot begin before
+ * attention has ended. */
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    static inline int
+    step_first_unit(const StepShape *s, int cluster) {
+  int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
+  return cluster * (n / c) + (cluster > without ? cluster - without : 0);
+}
+
 /* Cuts a share of n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS. */
 StepCut step_cut(int n_groups);
 /* Bytes of a piece of it, or of the largest where parts differ. */

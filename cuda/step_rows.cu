@@ -65,13 +65,6 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   cluster_sync();
 }
 
-/* How many x a block had before the one that goes into a layer's matrix: without a KV head it has none for
- * qkv. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ int x_before(const Block<kR, kDebug> &b, int matrix) {
-  return b.has_kv_head() ? 2 * b.at.layer + (matrix == GATE_UP) : b.at.layer;
-}
-
 /* One loop over all products of all layers and the head behind them, as in step.cu. */
 template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Block<kR, kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
@@ -94,7 +87,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
         matrix = GATE_UP;
         continue;
       }
-      b.wait_again(&b.barriers()->x, x_before(b, matrix), x_bytes(b), STEP_AT_X);
+      b.wait_again(&b.barriers()->x, b.x_before(matrix), x_bytes(b), STEP_AT_X);
       b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
       if (is_head) break;
     } else if (matrix == O) {
@@ -131,11 +124,6 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
 }
 
 #endif
-
-constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64; /* as in step.cu */
-static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
-                  96 * STEP_ALL_THREADS,
-              "setmaxnreg would block");
 
 template <int kR, bool kDebug>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {

@@ -50,17 +50,6 @@ template <int kR, bool kDebug, int kKind> struct Loader : Copier<Block<kR, kDebu
       }
   }
 
-  __device__ __forceinline__ void keys(int pos) {
-    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
-    const StepRowsCall &c = b.args().call;
-    const int keys = b.args().plan.keys;
-    const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
-    const unsigned char *from = (const unsigned char *)(kKind == 0 ? c.k : c.v) + head;
-#pragma unroll 1
-    for (int key = b.rank() * keys; key < pos; key += STEP_BLOCKS * keys)
-      piece(kKind * keys * kRow, from + (size_t)key * kRow, min(keys, pos - key) * kRow, kKind < 2 ? 1 : 0);
-  }
-
   __device__ __forceinline__ void head(int first, int end) {
     const StepRowsPlan &p = b.args().plan;
     const int bytes = p.head_width * 2, row_bytes = p.shape.hidden * 2;
@@ -83,20 +72,7 @@ template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_a
   const StepRowsPlan &p = b.args().plan;
   const int pos = *b.args().call.pos;
   Loader<kR, kDebug, kKind> loader(b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
-  auto pointers_of = [&](int layer) {
-    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
-  };
-  unsigned long long now = pointers_of(0);
-#pragma unroll 1
-  for (b.at.layer = 0; b.at.layer < p.shape.n_layers; b.at.layer++) {
-    const unsigned long long after = pointers_of(min(b.at.layer + 1, p.shape.n_layers - 1));
-#pragma unroll 1
-    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
-      if (matrix == O) loader.keys(pos);
-      loader.matrix(matrix, (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
-    }
-    now = after;
-  }
+  load_layers<kKind>(loader, b, pos, p.keys);
   loader.head(first_head_block(p, blockIdx.x), first_head_block(p, blockIdx.x + 1));
 }
 

@@ -57,16 +57,6 @@ typedef struct {
   StepRowsShared at;
 } StepRowsPlan;
 
-/* Units of the gated product of a cluster: those of the others are no fewer by two. */
-#ifdef __CUDACC__
-__host__ __device__
-#endif
-    static inline int
-    step_first_unit(const StepShape *s, int cluster) {
-  int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
-  return cluster * (n / c) + (cluster > without ? cluster - without : 0);
-}
-
 /* Columns of hidden of the block of this rank, in groups of 128: from this one to the next rank's. */
 #ifdef __CUDACC__
 __host__ __device__

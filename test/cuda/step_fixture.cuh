@@ -310,6 +310,17 @@ static void finish(const StepHang *hang, const char *name) {
   exit(1);
 }
 
+/* Logits, and the new key and value of their position, against the host's, which are in f. */
+static void expect_row(const Fixture &f, const char *name, double tolerance, const Row &got, const Row &want,
+                       const std::vector<__half> &keys, const std::vector<__half> &values, int pos) {
+  double error_ = nmse(got, want);
+  expect(error_ < tolerance, name, "NMSE of logits", error_);
+  error_ = nmse(cache_at(f, keys, pos), cache_at(f, f.keys, pos));
+  expect(error_ < tolerance, name, "NMSE of new keys", error_);
+  error_ = nmse(cache_at(f, values, pos), cache_at(f, f.values, pos));
+  expect(error_ < tolerance, name, "NMSE of new values", error_);
+}
+
 /* What a step takes of the fixture, but its plan. */
 static StepModel model_of(const Fixture &f, int in_flight) {
   StepModel m = {};

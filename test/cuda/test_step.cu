@@ -48,12 +48,7 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     const Row got = device_step(f, usual, pos, id, !few);
     auto keys = to_host<__half>(f.k, f.keys.size()), values = to_host<__half>(f.v, f.values.size());
     const Row want = host_step(f, pos, id);
-    double error_ = nmse(got, want);
-    expect(error_ < TOLERANCE, c.name, "NMSE of logits", error_);
-    error_ = nmse(cache_at(f, keys, pos), cache_at(f, f.keys, pos));
-    expect(error_ < TOLERANCE, c.name, "NMSE of new keys", error_);
-    error_ = nmse(cache_at(f, values, pos), cache_at(f, f.values, pos));
-    expect(error_ < TOLERANCE, c.name, "NMSE of new values", error_);
+    expect_row(f, c.name, TOLERANCE, got, want, keys, values, pos);
     expect(device_step(f, usual, pos, id, few && pos == 0) == got, c.name, "two runs differ at", pos);
     expect(device_step(f, narrow, pos, id, false) == got, c.name, "with one load at a time it differs at",
            pos);

@@ -60,12 +60,7 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
     for (int row = 0; row < n; row++) {
       const Row want = host_step(f, pos + row, ids[row]),
                 mine(&got[row * c.vocab], &got[row * c.vocab] + c.vocab);
-      double error_ = nmse(mine, want);
-      expect(error_ < TOLERANCE, name, "NMSE of logits", error_);
-      error_ = nmse(cache_at(f, keys, pos + row), cache_at(f, f.keys, pos + row));
-      expect(error_ < TOLERANCE, name, "NMSE of new keys", error_);
-      error_ = nmse(cache_at(f, values, pos + row), cache_at(f, f.values, pos + row));
-      expect(error_ < TOLERANCE, name, "NMSE of new values", error_);
+      expect_row(f, name, TOLERANCE, mine, want, keys, values, pos + row);
     }
     expect(device_step(f, usual, pos, ids, 0, few && pos == 0) == got, name, "two runs differ at", pos);
     const Row last(&got[(n - 1) * c.vocab], &got[(n - 1) * c.vocab] + c.vocab);
