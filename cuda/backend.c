@@ -26,7 +26,7 @@
 enum {
   RING = 64,
   CHUNK = 2048,
-  ROW_STEPS = 3, /* kernels of steps of up to 2, 4 and 8 rows */
+  ROW_STEPS = 2, /* kernels of steps of up to 2 and 4 rows */
 };
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
@@ -50,7 +50,7 @@ struct BackendState {
   void *workspace;      /* attention's */
   void *step_memory;    /* of `step` */
   Step *step;           /* a step of one row as one kernel, or NULL */
-  StepRows *row_steps[ROW_STEPS]; /* of up to 2, 4 and 8, or NULL */
+  StepRows *row_steps[ROW_STEPS]; /* of up to 2 and 4, or NULL */
   void *row_memory[ROW_STEPS];    /* theirs */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
@@ -248,8 +248,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   const bool one_kernel =
       loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
   if (one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
-  const int most_rows = loaded->decode_step == DECODE_CLUSTER ? options->max_chunk : 1;
-  for (int i = 0; i < ROW_STEPS && !status && most_rows > 1 << i; i++)
+  for (int i = 0; i < ROW_STEPS && one_kernel && !status && options->max_chunk > 1 << i; i++)
     status = step_model_open_rows(loaded, 2 << i, &s->row_memory[i], &s->row_steps[i], err);
   if (status) {
     cuda_close(s);

@@ -27,9 +27,11 @@ __device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
 }
 
 /* One arrival that also announces bytes to come. */
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
+  barrier_expect(shared_address(barrier), bytes);
 }
 
 /* One arrival (counted in barrier_init) when all copy_async_ of this thread so far have landed. */
@@ -38,33 +40,56 @@ __device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
 }
 
 /* Whether the phase of the given parity is complete: of the current phase and the one before it. */
-__device__ __forceinline__ bool barrier_test(uint64_t *barrier, int parity) {
+__device__ __forceinline__ bool barrier_test(uint32_t barrier, int parity) {
   uint32_t done;
   asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
                "selp.b32 %0, 1, 0, done;\n}"
                : "=r"(done)
-               : "r"(shared_address(barrier)), "r"(parity)
+               : "r"(barrier), "r"(parity)
                : "memory");
   return done != 0;
 }
+__device__ __forceinline__ bool barrier_test(uint64_t *barrier, int parity) {
+  return barrier_test(shared_address(barrier), parity);
+}
 
 /* Waits for the phase of the given parity to complete. */
-__device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
   asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(shared_address(barrier)),
+               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier),
                "r"(parity)
                : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
+  barrier_wait(shared_address(barrier), parity);
+}
+
+/* For copies of what is read once. 9.7.9 "createpolicy". */
+__device__ __forceinline__ uint64_t stream_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
 }
 
 /* --- copies that count on a barrier */
 
 /* `bytes` contiguous bytes to this block, `bytes` and both places multiples of 16. 9.7.9 "cp.async.bulk". */
-__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
+}
+/* The same of what is read once: in L2 it gives way first. */
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier,
+                                          uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+               "%2, [%3], %4;" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+               : "memory");
+}
+__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+  copy_bulk(shared_address(to), from, bytes, shared_address(barrier));
 }
 
 /* Where block `rank` of the cluster has what is at p in this one, for send_. 9.7.9 "mapa". */

@@ -48,8 +48,19 @@ __device__ __forceinline__ uint32_t load_shared_1(uint32_t address) {
   return v;
 }
 
+/* A word that L1 does not keep. 9.7.9 "ld.global.cg". */
+__device__ __forceinline__ uint32_t load_past_l1(const void *from) {
+  uint32_t v;
+  asm volatile("ld.global.cg.b32 %0, [%1];" : "=r"(v) : "l"(from));
+  return v;
+}
+
 __device__ __forceinline__ void store_shared(uint32_t address, float v) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
 /* (v & mask) | bits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */

@@ -21,7 +21,9 @@ extern "C" {
 
 typedef struct {
   StepPlan plan;
-  int in_flight;             /* bytes of weights under way to a block; 0: the usual */
+  int in_flight; /* bytes of weights under way to a block; 0: the usual */
+  int ahead;     /* pieces that are brought nearer before they are loaded, of one row; 0: the usual,
+                                negative: none */
   const DeviceLayer *layers; /* [n_layers], qkv one part, gate_up one paired part */
   const DeviceLinear *head;  /* fp16 */
   const float *final_norm;   /* [hidden] */

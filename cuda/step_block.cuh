@@ -39,6 +39,7 @@ struct Common {
 struct Args : Common {
   StepPlan plan;
   StepCall call;
+  int ahead; /* pieces that go_ahead() is before those that are loaded; 0: none goes */
 };
 
 /* Of the ring: of each place loaded, and free again. The others have one phase a layer but x, which has one
@@ -129,6 +130,8 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
   /* How many launches there were before this one. */
   __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
+  /* Pieces whose tiles are loaded, or on their way: step_ahead.cuh. */
+  __device__ __forceinline__ unsigned &loaded() const { return *(unsigned *)(state + STEP_LOADED_AT); }
   __device__ __forceinline__ ShareOf &share(int matrix) const {
     return ((ShareOf *)(state + STEP_BARRIER_BYTES + 16))[matrix];
   }
@@ -155,6 +158,15 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
     if (kDebug) {
       const long long since = clock64();
       while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
+    }
+    barrier_wait(barrier, parity);
+  }
+
+  /* The same, of a shared_address. */
+  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place) const {
+    if (kDebug) {
+      const long long since = clock64();
+      while (!barrier_test(barrier, parity)) look_at_clock(since, place, 0, parity);
     }
     barrier_wait(barrier, parity);
   }

@@ -5,38 +5,74 @@
  * weights one loads tiles, one scales, one zeros; of the cache one keys, one values; of the head the first
  * everything. A piece is there when all three have arrived and all bytes. They wait for places only, and the
  * first for earlier pieces, so that no more than `in_flight` are under way: what other clusters and peers
- * send queues behind them. While the others wait for values the ring fills. */
+ * send queues behind them. While the others wait for values the ring fills; of one row a fourth warp then
+ * brings nearer what comes behind that (step_ahead.cuh). */
 #ifndef AUK_CUDA_STEP_LOAD_CUH
 #define AUK_CUDA_STEP_LOAD_CUH
 
-#include "cuda/step_block.cuh"
+#include "cuda/step_pieces.cuh"
 
 namespace step {
 
-/* kKind: 0 tiles, 1 scales, 2 zeros. */
+enum { TILES, SCALES, ZEROS };
+
 template <class BlockOf, int kKind> struct Copier {
-  static constexpr int kUnit = kKind == 0 ? 1024 : kKind == 1 ? 32 : 8; /* bytes of a group and tile row */
   BlockOf &b;
-  RingAt to, oldest; /* where the next piece goes; the oldest one that may be under way */
+  const uint32_t base; /* of shared memory: shuffled, so that it is not asked for again and again */
+  RingAt to, oldest;   /* where the next piece goes; the oldest one that may be under way */
+  unsigned number;     /* pieces so far */
+  const uint64_t once; /* what is read is not read again (stream_policy) */
 
   /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
-  __device__ __forceinline__ Copier(BlockOf &block, int in_flight) : b(block), to{0, 0} {
+  __device__ __forceinline__ Copier(BlockOf &block, int in_flight)
+      : b(block), base(__shfl_sync(~0u, shared_address(block.state), 0)), to{0, 0}, number(0),
+        once(stream_policy()) {
     oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
   }
 
-  /* This warp's part of the next piece: the first `copies` lanes copy so many bytes each, multiples of 16. */
-  __device__ __forceinline__ void piece(int to_byte, const void *from, int bytes, int copies) {
+  __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
+  __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
+
+  /* This warp's part of the next piece: lanes copy so many bytes each, multiples of 16, `all` together. What
+   * is between the end of the last wait and the copy delays each piece behind it: so nothing is. */
+  __device__ __forceinline__ void piece(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
     const int n_slots = b.args().plan.n_slots;
-    uint64_t *full = &b.barriers()->full[to.slot];
-    b.wait(&b.barriers()->empty[to.slot], to.parity ^ 1, STEP_AT_SLOT);
-    if (kKind == 0) {
-      b.wait(&b.barriers()->full[oldest.slot], oldest.parity, STEP_AT_LIMIT);
+    const uint32_t barrier = full(to.slot),
+                   place = base + b.args().plan.at.total + to.slot * b.args().plan.slot_bytes + to_byte;
+    b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
+    if (b.lane() == 0) barrier_expect(barrier, all);
+    if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);
+    if (mine) copy_bulk(place, from, bytes, barrier, once);
+    if (kKind == TILES) {
       oldest.move(1, n_slots);
+      number++;
+      if (b.lane() == 0) store_shared_4(base + STEP_LOADED_AT, number);
     }
-    if (b.lane() == 0) barrier_expect(full, bytes * copies);
-    __syncwarp();
-    if (b.lane() < copies) copy_bulk(b.slot(to.slot) + to_byte, from, bytes, full);
     to.move(1, n_slots);
+  }
+
+  /* n pieces of `rows` tile rows, from the one at `at` on (piece_address()). `from0`: of this kind, the
+   * matrix. */
+  __device__ __forceinline__ void weights(uint32_t at, int n, int rows, const unsigned char *from0) {
+    constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
+    const int lane = b.lane(), before = rows * (kKind == TILES ? 0 : kKind == SCALES ? 1024 : 1024 + 32);
+    at += min(lane, kPieceRows - 1) * 4;
+    uint32_t now = load_shared_4(at);
+#pragma unroll 1
+    for (; n > 0; n--) {
+      at += STEP_PIECE_BYTES;
+      const uint32_t after = load_shared_4(at); /* past the last piece: of what lies there */
+      const int groups = now & 31, index = now >> 5;
+      const unsigned char *from = from0 + ((size_t)index << kLogUnit);
+      int bytes = groups << kLogUnit, stride = bytes;
+      if (kKind == ZEROS) { /* of groups at an odd place 8 bytes begin that are none of theirs */
+        const int odd = (index & 1) * 8;
+        stride = zeros_stride(groups), bytes = (odd + bytes + 15) & ~15, from -= odd;
+      }
+      const bool mine = lane < kPieceRows && groups > 0;
+      piece(groups * before + lane * stride, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
+      now = after;
+    }
   }
 
   /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of so many. */
@@ -44,18 +80,22 @@ template <class BlockOf, int kKind> struct Copier {
     constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
     const auto &c = b.args().call;
     const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
-    const unsigned char *from = (const unsigned char *)(kKind == 0 ? c.k : c.v) + head;
+    const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + head;
 #pragma unroll 1
-    for (int key = b.rank() * each; key < pos; key += STEP_BLOCKS * each)
-      piece(kKind * each * kRow, from + (size_t)key * kRow, min(each, pos - key) * kRow, kKind < 2 ? 1 : 0);
+    for (int key = b.rank() * each; key < pos; key += STEP_BLOCKS * each) {
+      const int bytes = min(each, pos - key) * kRow;
+      piece(kKind * each * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
+            kKind < ZEROS ? bytes : 0);
+    }
   }
 };
 
-/* All layers; keys in pieces of so many. */
-template <int kKind, class LoaderOf, class BlockOf>
-__device__ __forceinline__ void load_layers(LoaderOf &loader, BlockOf &b, int pos, int each) {
+/* All layers; keys in pieces of so many, weights in pieces of rows(matrix) tile rows. */
+template <int kKind, class BlockOf, class Rows>
+__device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int pos, int each, Rows rows) {
   static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
                 "lanes read a layer as pointers");
+  BlockOf &b = loader.b;
   const int n_layers = b.args().plan.shape.n_layers;
   auto pointers_of = [&](int layer) {
     return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
@@ -64,69 +104,46 @@ __device__ __forceinline__ void load_layers(LoaderOf &loader, BlockOf &b, int po
 #pragma unroll 1
   for (b.at.layer = 0; b.at.layer < n_layers; b.at.layer++) {
     const unsigned long long after = pointers_of(min(b.at.layer + 1, n_layers - 1));
+    uint32_t at = piece_address(b, 0);
 #pragma unroll 1
-    for (int matrix = b.has_kv_head() ? QKV : GATE_UP; matrix < MATRICES; matrix++) {
-      if (matrix == O) loader.keys(pos, each);
-      loader.matrix(matrix, (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+    for (int matrix = QKV; matrix < MATRICES; matrix++) {
+      const int n = b.share(matrix).pieces;
+      if (matrix >= GATE_UP || b.has_kv_head()) {
+        if (matrix == O) loader.keys(pos, each);
+        loader.weights(at, n, rows(matrix), (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+      }
+      at += n * STEP_PIECE_BYTES;
     }
     now = after;
   }
 }
 
-template <bool kDebug, int kKind> struct Loader : Copier<Block<kDebug>, kKind> {
-  using Base = Copier<Block<kDebug>, kKind>;
-  using Base::b, Base::kUnit, Base::piece, Base::Base;
-
-  /* All pieces of a share: a lane copies for a tile row. `base`: of this kind, the matrix. */
-  __device__ __forceinline__ void matrix(int which, const unsigned char *base) {
-    const Share &share = b.share(which);
-    const int rows = 1 << share.log_rows, log_parts = share.log_parts, n_rows = share.n_rows;
-    const int n_groups = share.n_groups;
-    base += (size_t)share.group * kUnit;
-#pragma unroll 1
-    for (int local = 0; local < n_rows; local += rows) {
-      const int copies = min(rows, n_rows - local);
-      const unsigned char *row =
-          base + (size_t)tile_row(share, local + min(b.lane(), copies - 1)) * (share.all_groups * kUnit);
-      int g0 = 0, so_far = 0;
-#pragma unroll 1
-      do {
-        so_far += n_groups;
-        const int groups = (so_far >> log_parts) - g0;
-        int at = kKind == 0 ? 0 : rows * groups * (kKind == 1 ? 1024 : 1024 + 32), stride = groups * kUnit;
-        int before = 0, bytes = stride;
-        if (kKind == 2) {
-          stride = zeros_stride(groups);
-          before = zeros_are_odd(share, g0) ? 8 : 0, bytes = (before + bytes + 15) & ~15;
-        }
-        piece(at + b.lane() * stride, row + g0 * kUnit - before, bytes, copies);
-        g0 += groups;
-      } while (g0 < n_groups);
-    }
-  }
-
-  __device__ __forceinline__ void head(int first, int end) {
-    const StepPlan &p = b.args().plan;
-    const int row = p.shape.hidden * 2;
-#pragma unroll 1
-    for (int i = first; i < end; i++) {
-      const int rows = min(p.head_rows, p.shape.vocab_size - i * p.head_rows);
-      piece(0, b.args().head + (size_t)i * p.head_rows * row, rows * row, kKind == 0 ? 1 : 0);
-    }
-  }
-};
+/* --- of one row */
 
 /* Pieces of the head that are this block's. */
 __device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
   return (int)((long long)block * p.n_head_pieces / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
+__device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
+  const int part = i & ((1 << share.log_parts) - 1), row = i >> share.log_parts << share.log_rows;
+  const int group = first_group(share, part);
+  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
+}
+
 template <int kKind, bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
-  const int pos = *b.args().call.pos;
-  Loader<kDebug, kKind> loader(b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
-  load_layers<kKind>(loader, b, pos, STEP_KEYS);
-  loader.head(first_head_piece(p, blockIdx.x), first_head_piece(p, blockIdx.x + 1));
+  const int pos = *b.args().call.pos, row = p.shape.hidden * 2;
+  Copier<Block<kDebug>, kKind> loader(b,
+                                      min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
+  load_layers(loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; });
+  const int end = first_head_piece(p, blockIdx.x + 1);
+#pragma unroll 1
+  for (int i = first_head_piece(p, blockIdx.x); i < end; i++) {
+    const int bytes = min(p.head_rows, p.shape.vocab_size - i * p.head_rows) * row;
+    loader.piece(0, b.args().head + (size_t)i * p.head_rows * row, bytes, kKind == TILES && b.lane() == 0,
+                 kKind == TILES ? bytes : 0);
+  }
 }
 
 } // namespace step

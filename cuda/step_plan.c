@@ -63,6 +63,17 @@ static int sums_bytes(StepCut cut, int stride) {
   return cut.parts * cut.k_warps * stride * (int)sizeof(float);
 }
 
+/* Of a layer, of the block that has most. */
+static int most_pieces(const StepPlan *plan) {
+  int most = 0;
+  for (int c = 0; c < plan->shape.n_clusters; c++) {
+    const StepShare *share = &plan->shares[c];
+    most = larger(most,
+                  step_pieces(plan->full, 2 * share->n_units) + step_pieces(share->down, plan->slice / 16));
+  }
+  return most + step_pieces(plan->full, plan->heads_per_kv + 2) + step_pieces(plan->o, plan->slice / 16);
+}
+
 /* Bytes behind a piece's tiles that are read as tiles of groups that a warp has not (step_product.cuh). */
 static int beyond_tiles(StepCut cut) {
   int beyond = 0;
@@ -105,7 +116,8 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   at->heads = at->exchange + align_up(larger(projections, largest_share * STEP_GROUP * 4), 16);
   at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
   at->residual = at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
-  at->total = align_up(at->residual + plan->slice * 4, 128);
+  at->pieces = align_up(at->residual + plan->slice * 4, 16);
+  at->total = align_up(at->pieces + most_pieces(plan) * STEP_PIECE_BYTES, 128);
 }
 
 static Status refuse_shape(const StepShape *s, Error *err) {

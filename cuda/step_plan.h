@@ -42,8 +42,11 @@ enum {
   STEP_KEYS = 32,            /* of a piece of the KV cache */
   STEP_MAX_HIDDEN = 6144,
   STEP_BARRIER_BYTES = 512, /* shared memory begins with; then step_block.cuh's shares, then StepShared */
+  STEP_LOADED_AT = STEP_BARRIER_BYTES + 8, /* step_ahead.cuh */
   STEP_SHARES_BYTES = 384,
-  STEP_LONG = 4096, /* positions from which attention reads more than the weights' pace */
+  STEP_PIECE_BYTES = 16, /* of a piece in the table of them (step_pieces.cuh) */
+  STEP_LONG = 4096,      /* positions from which attention reads more than the weights' pace */
+  STEP_AHEAD = 16,       /* pieces brought nearer before they are loaded, of which so many fit L2 */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes under way to a block: more than 70 KB delays what clusters hand each other */
 };
@@ -85,6 +88,7 @@ typedef struct {
   int heads;     /* half [8][128] queries, [2][128] the new key and value */
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] the head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
+  int pieces;    /* a table of a layer's pieces */
   int total;
 } StepShared;
 

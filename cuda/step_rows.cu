@@ -47,6 +47,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   for (int i = threadIdx.x; i < kR * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
     b.rope(0)[i] = ((const float2 *)c.rope_table)[min(i / 64, last) * 64 + i % 64];
   __syncthreads();
+  make_pieces(b, [&](const Share &share, int i) { return piece_of(share, p.span, i); });
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
     for (int i = 0; i < p.n_slots; i++) {
@@ -144,9 +145,9 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   } else {
     registers_down_to<kOtherRegisters>();
     switch (b.warp() - STEP_WARPS) {
-    case 0: load_all<0>(b); break;
-    case 1: load_all<1>(b); break;
-    case 2: load_all<2>(b); break;
+    case TILES: load_all<TILES>(b); break;
+    case SCALES: load_all<SCALES>(b); break;
+    case ZEROS: load_all<ZEROS>(b); break;
     }
   }
   __syncwarp();
@@ -173,8 +174,7 @@ template <bool kDebug> static Kernel kernel_of_rows(int rows) {
   switch (rows) {
   case 1: return step::rows::kernel<1, kDebug>;
   case 2: return step::rows::kernel<2, kDebug>;
-  case 4: return step::rows::kernel<4, kDebug>;
-  default: return step::rows::kernel<8, kDebug>;
+  default: return step::rows::kernel<4, kDebug>;
   }
 }
 

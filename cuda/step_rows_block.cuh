@@ -25,18 +25,17 @@ struct Barriers {
 /* A block's share of one of a layer's matrices (step::Share). */
 struct Share {
   int n_rows, n_groups;  /* tile rows; groups of inputs */
+  int pieces;            /* of the share */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int pair, split;       /* tile_row() */
   int tile[2], stride[2];
   RingRun wave, last; /* of four teams' tile rows; of those of the last wave */
 };
 
-/* Planes of a group: [64 inputs][rows / 4][row % 4][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. What is
- * operand b of mma m16n8k32 for four rows is 512 bytes in a run. */
+/* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. What is operand b of
+ * mma m16n8k32 for four rows is 512 bytes in a run. */
 template <int kR> struct Planes {
-  static_assert(kR == 1 || kR == 2 || kR == 4 || kR == 8, "rows are columns of products");
-  static constexpr int kSets = kR > 4 ? kR / 4 : 1; /* of four rows, a product each */
-  static constexpr int kInSet = kR > 4 ? 4 : kR;
+  static_assert(kR == 1 || kR == 2 || kR == 4, "two planes of a row are columns of products");
   static constexpr int kHalf = kR * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
   static __device__ __forceinline__ int row_at(int row) { return row * 128; }
 };
@@ -101,6 +100,7 @@ __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matri
             end = first_columns(p.shape, b.rank() + 1) * (STEP_GROUP / 16);
   place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank(), row, end - row);
   const int parts = (s.n_groups + p.span - 1) / p.span, row_blocks = (s.n_rows + 3) / 4;
+  s.pieces = parts * row_blocks;
   s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
   s.last = run_of(((row_blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);
   b.share(matrix) = s;

@@ -36,6 +36,18 @@ static int head_width(int hidden, int most) {
   return hidden / parts;
 }
 
+/* Of a share. */
+static int pieces(const StepRowsPlan *plan, int tile_rows, int groups) {
+  return ceil_div(tile_rows, STEP_TEAM_WARPS) * ceil_div(groups, plan->span);
+}
+
+/* Of a layer, of the block that has most. */
+static int most_pieces(const StepRowsPlan *plan) {
+  const int groups = plan->shape.hidden / STEP_GROUP, columns = ceil_div(groups, STEP_BLOCKS) * STEP_GROUP;
+  return pieces(plan, plan->heads_per_kv + 2, groups) + pieces(plan, columns / 16, plan->heads_per_kv) +
+         pieces(plan, 2 * plan->most_units, groups) + pieces(plan, columns / 16, plan->most_units);
+}
+
 static void place_shared(StepRowsPlan *plan) {
   const StepShape *s = &plan->shape;
   StepRowsShared *at = &plan->at;
@@ -55,7 +67,8 @@ static void place_shared(StepRowsPlan *plan) {
                                        16);
   at->heads = at->states + owned * STEP_BLOCKS * state;
   at->rope = at->heads + (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2;
-  at->total = align_up(at->rope + rows * (STEP_HEAD_DIM / 2) * 8, 128);
+  at->pieces = at->rope + rows * (STEP_HEAD_DIM / 2) * 8;
+  at->total = align_up(at->pieces + most_pieces(plan) * STEP_PIECE_BYTES, 128);
 }
 
 static Status refuse_shape(const StepShape *s, int rows, Error *err) {
@@ -80,15 +93,14 @@ Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *e
   plan->shape = *s;
   plan->rows = rows;
   plan->heads_per_kv = s->n_heads / s->n_kv_heads;
-  /* Eight rows leave the ring so little that pieces are halves. */
-  plan->span = rows == STEP_ROWS_MOST ? 2 : 4;
-  plan->keys = rows == STEP_ROWS_MOST ? 16 : 32;
+  plan->span = STEP_SPAN;
+  plan->keys = STEP_KEYS;
   plan->queries = plan->heads_per_kv * rows;
   plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
   plan->members = plan->columns == 1 ? plan->keys / 16 : plan->columns;
   plan->states = STEP_TEAMS * plan->members / plan->columns;
   plan->most_units = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
-  plan->head_width = head_width(s->hidden, rows == STEP_ROWS_MOST ? 512 : 1024);
+  plan->head_width = head_width(s->hidden, STEP_HEAD_WIDTH);
   plan->n_head_blocks = ceil_div(s->vocab_size, STEP_HEAD_ROWS);
   plan->piece_bytes = piece_bytes(plan->span);
   plan->slot_bytes =

@@ -1,4 +1,4 @@
-/* step_rows_plan.h - who does what in a decode step of 1, 2, 4 or 8 rows as one kernel (step_rows.h): host
+/* step_rows_plan.h - who does what in a decode step of 1, 2 or 4 rows as one kernel (step_rows.h): host
  * only, no GPU needed.
  *
  * Matrices are divided over clusters and blocks as for a step of one row (step_plan.h), but that a block's
@@ -18,9 +18,10 @@
 #include "cuda/step_plan.h"
 
 enum {
-  STEP_ROWS_MOST = 8,
+  STEP_ROWS_MOST = 4,
   STEP_ROWS_QUERIES = 32, /* most columns of attention: query heads of a KV head, of each row */
   STEP_HEAD_ROWS = 8,     /* of a piece of the head */
+  STEP_HEAD_WIDTH = 1024, /* inputs of it, at most */
   STEP_HEAD_PAD = 64,     /* bytes between them, so that they begin in other banks */
 };
 
@@ -34,12 +35,13 @@ typedef struct {
   int states;   /* half [queries of the block][8][128], then float2 {maximum, sum} [queries][8] */
   int heads;    /* half [queries, to 8][128], then [rows][128] new keys and as many values */
   int rope;     /* float2 [rows][64] */
+  int pieces;   /* a table of a layer's pieces */
   int total;
 } StepRowsShared;
 
 typedef struct {
   StepShape shape;
-  int rows; /* 1, 2, 4 or 8 */
+  int rows; /* 1, 2 or 4 */
   int heads_per_kv;
   int span;            /* groups of a piece */
   int keys;            /* of a piece */
@@ -66,7 +68,7 @@ __host__ __device__
   return rank * (s->hidden / STEP_GROUP) / STEP_BLOCKS;
 }
 
-/* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 1, 2, 4 or 8. */
+/* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 1, 2 or 4. */
 Status step_rows_plan(const StepShape *shape, int rows, StepRowsPlan *plan, Error *err);
 
 #endif

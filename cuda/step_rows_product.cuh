@@ -5,8 +5,8 @@
  *
  * Columns of mma_u8s8_m16n8k32 are the two planes of four rows, so lane (g, t) ends with outputs g and g + 8
  * of row t. Of fewer rows columns are there several times over: lanes of the same row then scale every other
- * group each. Of eight rows a weight is operand a of two products. A warp takes the groups of its tile row
- * from one piece after the other, two at a time, so that one's latency is the other's work. Rows g + 8 are
+ * group each. A warp takes the groups of its tile row from one piece after the other, two at a time, so that
+ * one's latency is the other's work. Rows g + 8 are
  * multiplied as whole bytes (step_product.cuh). */
 #ifndef AUK_CUDA_STEP_ROWS_PRODUCT_CUH
 #define AUK_CUDA_STEP_ROWS_PRODUCT_CUH
@@ -16,13 +16,12 @@
 namespace step {
 namespace rows {
 
-/* Of rows t and t + 4 of a lane: outputs g and g + 8. */
+/* Of row t of a lane (of fewer than four rows t % kR): outputs g and g + 8. */
 template <int kR> struct Sums {
-  static constexpr int kSets = Planes<kR>::kSets,
-                       kTwice = kR < 4 ? 2 : 1; /* lanes that share a row's groups */
-  float y[kSets][2];
+  static constexpr int kTwice = kR < 4 ? 2 : 1; /* lanes that share a row's groups */
+  float y[2];
 
-  static __device__ __forceinline__ int row_of(int t) { return t % Planes<kR>::kInSet; }
+  static __device__ __forceinline__ int row_of(int t) { return t % kR; }
 
   /* Where a lane finds what it needs of a group (shared_address). */
   struct At {
@@ -30,32 +29,27 @@ template <int kR> struct Sums {
   };
 
   /* Scales what four products made of a group. */
-  __device__ __forceinline__ void scale(int set, const float (&sum)[4], uint32_t scale, uint32_t zero,
-                                        float d, float scaled_sum) {
+  __device__ __forceinline__ void scale(const float (&sum)[4], uint32_t scale, uint32_t zero, float d,
+                                        float scaled_sum) {
     const float low = 256.0f * sum[0] + sum[1], high = (256.0f * sum[2] + sum[3] - low) * 0.0625f;
-    y[set][0] += scale_low(scale) * (d * low - small_float(zero & 15) * scaled_sum);
-    y[set][1] += scale_high(scale) * (d * high - small_float(zero >> 4) * scaled_sum);
+    y[0] += scale_low(scale) * (d * low - small_float(zero & 15) * scaled_sum);
+    y[1] += scale_high(scale) * (d * high - small_float(zero >> 4) * scaled_sum);
   }
 
   /* Adds two groups, or one (and takes it twice, the second time for nothing). */
   __device__ __forceinline__ void add(const At &at, bool two, int t) {
     constexpr float kStart = 12582912.0f; /* as in step_product.cuh */
     const int more = two ? 1 : 0;
-    int acc[2][kSets][4];
+    int acc[2][4];
 #pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-      for (int s = 0; s < kSets; s++) acc[i][s][0] = acc[i][s][1] = acc[i][s][2] = acc[i][s][3] = 0x4b400000;
+    for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = 0x4b400000;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      uint4 tile[2], x[2][kSets];
+      uint4 tile[2], x[2];
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         tile[i] = load_shared_16(at.tiles + i * more * 1024 + c * 512);
-#pragma unroll
-        for (int s = 0; s < kSets; s++)
-          x[i][s] =
-              load_shared_16(at.planes + i * more * Planes<kR>::kGroup + c * Planes<kR>::kHalf + s * 512);
+        x[i] = load_shared_16(at.planes + i * more * Planes<kR>::kGroup + c * Planes<kR>::kHalf);
       }
 #pragma unroll
       for (int step = 0; step < 2; step++)
@@ -63,43 +57,28 @@ template <int kR> struct Sums {
         for (int i = 0; i < 2; i++) {
           const uint32_t one = step ? tile[i].y : tile[i].x, other = step ? tile[i].w : tile[i].z;
           const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, other & 0x0f0f0f0fu, other};
-#pragma unroll
-          for (int s = 0; s < kSets; s++)
-            mma_u8s8_m16n8k32(acc[i][s], operand, step ? x[i][s].z : x[i][s].x, step ? x[i][s].w : x[i][s].y);
+          mma_u8s8_m16n8k32(acc[i], operand, step ? x[i].z : x[i].x, step ? x[i].w : x[i].y);
         }
     }
-    if (kTwice == 2) {
-      const bool second = t & 2;
-      const int n = second ? more : 0;
+    const bool second = kTwice == 2 && t & 2;
+#pragma unroll
+    for (int i = 0; i < 2 / kTwice; i++) {
+      const bool counts = i == 1 || second ? two : true;
+      const int n = i == 1 || second ? more : 0;
       float sum[4];
 #pragma unroll
-      for (int e = 0; e < 4; e++) sum[e] = __int_as_float(second ? acc[1][0][e] : acc[0][0][e]) - kStart;
+      for (int e = 0; e < 4; e++) sum[e] = __int_as_float(second ? acc[1][e] : acc[i][e]) - kStart;
       const float2 note = load_note(at.notes + n * kR * 16);
-      const bool counts = !second || two;
-      scale(0, sum, load_shared_4(at.scales + n * 32), load_shared_1(at.zeros + n * 8), counts ? note.x : 0,
+      scale(sum, load_shared_4(at.scales + n * 32), load_shared_1(at.zeros + n * 8), counts ? note.x : 0,
             counts ? note.y : 0);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        const uint32_t s4 = load_shared_4(at.scales + i * more * 32),
-                       z = load_shared_1(at.zeros + i * more * 8);
-#pragma unroll
-        for (int s = 0; s < kSets; s++) {
-          float sum[4];
-#pragma unroll
-          for (int e = 0; e < 4; e++) sum[e] = __int_as_float(acc[i][s][e]) - kStart;
-          const float2 note = load_note(at.notes + (i * more * kR + s * 4) * 16);
-          scale(s, sum, s4, z, i == 0 || two ? note.x : 0, i == 0 || two ? note.y : 0);
-        }
-      }
     }
   }
 
   /* When all groups are there. */
   __device__ __forceinline__ void end() {
     if (kTwice == 1) return;
-    y[0][0] += __shfl_xor_sync(~0u, y[0][0], 2);
-    y[0][1] += __shfl_xor_sync(~0u, y[0][1], 2);
+    y[0] += __shfl_xor_sync(~0u, y[0], 2);
+    y[1] += __shfl_xor_sync(~0u, y[1], 2);
   }
 
   static __device__ __forceinline__ float2 load_note(uint32_t address) {
@@ -112,18 +91,14 @@ template <int kR> struct Sums {
 /* Outputs of a head, 16 of this block's, to the cluster: lane (quad, peer) sends four of each row. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void send_projection(const Block<kR, kDebug> &b, int local, const Sums<kR> &sums,
-                                                const float (&inverse)[Planes<kR>::kSets],
-                                                const float *bias) {
+                                                float inverse, const float *bias) {
   const int lane = b.lane(), peer = lane & 7, quad = lane >> 3;
-  float add[2] = {0, 0}, v[Planes<kR>::kSets][2];
+  float add[2] = {0, 0};
   if (bias) {
     const float *from = bias + tile_row(b.share(QKV), local) * 16 + (lane >> 2);
     add[0] = __ldg(from), add[1] = __ldg(from + 8);
   }
-#pragma unroll
-  for (int s = 0; s < Planes<kR>::kSets; s++)
-#pragma unroll
-    for (int i = 0; i < 2; i++) v[s][i] = sums.y[s][i] * inverse[s] + add[i];
+  const float v[2] = {sums.y[0] * inverse + add[0], sums.y[1] * inverse + add[1]};
   const uint32_t barrier = peer_address(&b.barriers()->projections, peer);
   const int heads = b.args().plan.heads_per_kv + 2;
 #pragma unroll
@@ -131,8 +106,8 @@ __device__ __forceinline__ void send_projection(const Block<kR, kDebug> &b, int 
     uint32_t w[4];
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      const int from = ((4 * quad + e) & 7) * 4 + row % 4;
-      const float low = __shfl_sync(~0u, v[row / 4][0], from), high = __shfl_sync(~0u, v[row / 4][1], from);
+      const int from = ((4 * quad + e) & 7) * 4 + row;
+      const float low = __shfl_sync(~0u, v[0], from), high = __shfl_sync(~0u, v[1], from);
       w[e] = __float_as_uint(quad & 2 ? high : low);
     }
     const float *to = b.exchange() + (row * heads + local) * STEP_HEAD_DIM + b.rank() * 16 + quad * 4;
@@ -143,22 +118,17 @@ __device__ __forceinline__ void send_projection(const Block<kR, kDebug> &b, int 
 /* Eight features of the gated product to the cluster: lane (row, quad, peer) sends four. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void send_gated(const Block<kR, kDebug> &b, int local, const Sums<kR> &sums,
-                                           const float (&inverse)[Planes<kR>::kSets]) {
+                                           float inverse) {
   const int lane = b.lane(), peer = lane & 7, quad = lane >> 3 & 1;
-  float v[Planes<kR>::kSets];
-#pragma unroll
-  for (int s = 0; s < Planes<kR>::kSets; s++) {
-    const float gate = sums.y[s][0] * inverse[s];
-    v[s] = __fdividef(gate, 1.0f + __expf(-gate)) * (sums.y[s][1] * inverse[s]);
-  }
+  const float gate = sums.y[0] * inverse;
+  const float v = __fdividef(gate, 1.0f + __expf(-gate)) * (sums.y[1] * inverse);
   const uint32_t barrier = peer_address(&b.barriers()->gated, peer);
 #pragma unroll
   for (int two = 0; two < (kR + 1) / 2; two++) {
     const int row = 2 * two + (lane >> 4);
     uint32_t w[4];
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-      w[e] = __float_as_uint(__shfl_sync(~0u, v[two / 2], (4 * quad + e) * 4 + row % 4));
+    for (int e = 0; e < 4; e++) w[e] = __float_as_uint(__shfl_sync(~0u, v, (4 * quad + e) * 4 + row));
     const float *to =
         b.exchange() + ((local >> 1) * kR + row) * STEP_GROUP + b.rank() * 16 + (local & 1) * 8 + quad * 4;
     if (row < kR) send_16(peer_address(to, peer), make_uint4(w[0], w[1], w[2], w[3]), barrier);
@@ -174,32 +144,25 @@ __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, const Sum &
               first_columns(b.args().plan.shape, b.rank()) * STEP_GROUP + local * 16 + g;
   auto store = [&](float *at, float v) { store_relaxed_4(at, tagged(v, sum.tag)); };
   if (kR < 4) { /* lanes t and t + 2 have the same */
-    if (t % 2 < kR) store(to + (t & 2 ? 8 : 0), t & 2 ? sums.y[0][1] : sums.y[0][0]);
+    if (t % 2 < kR) store(to + (t & 2 ? 8 : 0), t & 2 ? sums.y[1] : sums.y[0]);
   } else {
-#pragma unroll
-    for (int s = 0; s < Planes<kR>::kSets; s++) {
-      store(to + (size_t)(4 * s) * hidden, sums.y[s][0]);
-      store(to + (size_t)(4 * s) * hidden + 8, sums.y[s][1]);
-    }
+    store(to, sums.y[0]);
+    store(to + 8, sums.y[1]);
   }
 }
 
 /* The whole share, when what goes into it is there. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix, const Layer &layer) {
-  constexpr int kSets = Planes<kR>::kSets;
   const Share &share = b.share(matrix);
   const StepRowsPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
   const int team = b.warp() >> 2, mate = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
   const int row = Sums<kR>::row_of(t);
-  float inverse[kSets];
-#pragma unroll
-  for (int s = 0; s < kSets; s++) inverse[s] = from_x ? inverse_of(b, row + 4 * s) : 1;
+  const float inverse = from_x ? inverse_of(b, row) : 1;
   Sum sum = {};
   if (!from_x) sum = sum_of(b, matrix, b.at.layer);
-  const uint32_t planes = shared_address(b.state) + (from_x ? p.at.x : p.at.in) +
-                          g % (2 * Planes<kR>::kInSet) * 64 + t * 16,
+  const uint32_t planes = shared_address(b.state) + (from_x ? p.at.x : p.at.in) + g % (2 * kR) * 64 + t * 16,
                  notes = shared_address(b.state) + (from_x ? p.at.x_notes : p.at.in_notes) + row * 16;
   const int n_rows = share.n_rows, n_groups = share.n_groups;
 #pragma unroll 1

@@ -3,9 +3,10 @@
  *
  *   bench_step [key=value ...]
  *     model=Qwen3-8B         of those below            context=512,8192,32768
- *     rows=0                 0: the kernel of one row (step.h); 1, 2, 4, 8: that of several (step_rows.h)
+ *     rows=0                 0: the kernel of one row (step.h); 1, 2, 4: that of several (step_rows.h)
  *     clusters=8,12,15       (what runs at once)       in_flight=34,51,68,103   KB under way to a block
  *     slots=0                of the ring; 0: all that fit
+ *     ahead=0                pieces brought nearer before they are loaded; 0: the usual, -1: none
  *     layers=N               of the model              steps=20                 timed, one behind the other
  *     profile=1              cycles from mark to mark, and waited for loads, instead: medians over layers
  *     patience=N             a step's waits end after so many cycles, and say where (2e9 while profiling)
@@ -190,9 +191,10 @@ struct Opened {
 
 /* rows: 0 for the kernel of one. False where the shape is not for it. */
 static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape, int rows, int in_flight,
-                        int n_ctx, Opened *to) {
+                        int ahead, int n_ctx, Opened *to) {
   StepModel model = {};
   model.in_flight = in_flight;
+  model.ahead = ahead;
   model.layers = m.layers.data();
   model.head = &m.head;
   model.final_norm = m.ones;
@@ -228,7 +230,7 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
 int main(int argc, char **argv) {
   std::string name = "Qwen3-8B";
   std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0},
-                   rows = {0};
+                   rows = {0}, ahead = {0};
   int layers = 0, steps = 20;
   bool profile = false;
   long long patience = 0;
@@ -247,6 +249,8 @@ int main(int argc, char **argv) {
       rows = numbers(value);
     else if (key == "in_flight")
       in_flight = numbers(value);
+    else if (key == "ahead")
+      ahead = numbers(value);
     else if (key == "slots")
       slots = numbers(value);
     else if (key == "layers")
@@ -284,57 +288,61 @@ int main(int argc, char **argv) {
   for (int n_clusters : clusters)
     for (int n_rows : rows)
       for (int n_slots : slots)
-        for (int kb : in_flight) {
-          const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
-                                   s.vocab,  n_clusters,     (size_t)shared, n_slots};
-          Opened kernel;
-          if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ctx, &kernel)) continue;
-          for (int context : contexts) {
-            CHECK(cudaMemcpy(m.pos, &context, 4, cudaMemcpyHostToDevice));
-            StepDebug debug = {hang, patience ? patience : 2000000000ll, NULL, NULL};
-            const int n_blocks = n_clusters * STEP_BLOCKS;
-            if (profile) {
-              const size_t n = (size_t)n_blocks * s.n_layers * STEP_NUMBERS;
-              debug.marks = (long long *)zeroed(n * 8);
-              debug.whole_marks = (long long *)zeroed((size_t)n_blocks * 3 * 8);
-              std::vector<long long> marks(n), whole(n_blocks * 3);
-              for (int i = 0; i < 3; i++) MUST(kernel.run(&debug));
-              finish("profile");
-              CHECK(cudaMemcpy(marks.data(), debug.marks, n * 8, cudaMemcpyDeviceToHost));
-              CHECK(cudaMemcpy(whole.data(), debug.whole_marks, whole.size() * 8, cudaMemcpyDeviceToHost));
-              printf("rows %d, clusters %d, slots %d, in flight %d KB, context %d: layers %lld cycles, head "
-                     "%lld\n",
-                     n_rows, n_clusters, kernel.n_slots, kb, context, whole[1] - whole[0],
-                     whole[2] - whole[1]);
-              print_profile(marks, 5, s.n_layers);
-              print_profile(marks, 3 * 8 % n_blocks, s.n_layers);
-              print_profile(marks, n_blocks - 1, s.n_layers);
-              CHECK(cudaFree(debug.marks));
-              CHECK(cudaFree(debug.whole_marks));
+        for (int kb : in_flight)
+          for (int n_ahead : ahead) {
+            const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
+                                     s.vocab,  n_clusters,     (size_t)shared, n_slots};
+            Opened kernel;
+            if (n_clusters > most || !open_kernel(m, s, shape, n_rows, kb * 1024, n_ahead, n_ctx, &kernel))
               continue;
+            for (int context : contexts) {
+              CHECK(cudaMemcpy(m.pos, &context, 4, cudaMemcpyHostToDevice));
+              StepDebug debug = {hang, patience ? patience : 2000000000ll, NULL, NULL};
+              const int n_blocks = n_clusters * STEP_BLOCKS;
+              if (profile) {
+                const size_t n = (size_t)n_blocks * s.n_layers * STEP_NUMBERS;
+                debug.marks = (long long *)zeroed(n * 8);
+                debug.whole_marks = (long long *)zeroed((size_t)n_blocks * 3 * 8);
+                std::vector<long long> marks(n), whole(n_blocks * 3);
+                for (int i = 0; i < 3; i++) MUST(kernel.run(&debug));
+                finish("profile");
+                CHECK(cudaMemcpy(marks.data(), debug.marks, n * 8, cudaMemcpyDeviceToHost));
+                CHECK(cudaMemcpy(whole.data(), debug.whole_marks, whole.size() * 8, cudaMemcpyDeviceToHost));
+                printf("rows %d, clusters %d, slots %d, in flight %d KB, ahead %d, context %d: layers %lld "
+                       "cycles, head "
+                       "%lld\n",
+                       n_rows, n_clusters, kernel.n_slots, kb, n_ahead, context, whole[1] - whole[0],
+                       whole[2] - whole[1]);
+                print_profile(marks, 5, s.n_layers);
+                print_profile(marks, 3 * 8 % n_blocks, s.n_layers);
+                print_profile(marks, n_blocks - 1, s.n_layers);
+                CHECK(cudaFree(debug.marks));
+                CHECK(cudaFree(debug.whole_marks));
+                continue;
+              }
+              std::vector<float> times;
+              for (int round = 0; round < 6; round++) {
+                CHECK(cudaEventRecord(a, stream));
+                for (int i = 0; i < steps; i++) MUST(kernel.run(patience ? &debug : NULL));
+                CHECK(cudaEventRecord(b, stream));
+                finish("step");
+                float ms;
+                CHECK(cudaEventElapsedTime(&ms, a, b));
+                if (round) times.push_back(ms / steps);
+              }
+              std::sort(times.begin(), times.end());
+              const double ms = times[times.size() / 2],
+                           cache = (double)s.n_layers * s.n_kv_heads * context * 512;
+              printf("rows %d, clusters %2d, slots %2d, in flight %3d KB, ahead %d, context %5d: %.3f ms, "
+                     "%.0f steps/s, "
+                     "%.1f%% of "
+                     "the wall\n",
+                     n_rows, n_clusters, kernel.n_slots, kb, n_ahead, context, ms, 1e3 / ms,
+                     (m.bytes + cache) / 4.65e9 / ms * 100);
+              fflush(stdout);
             }
-            std::vector<float> times;
-            for (int round = 0; round < 6; round++) {
-              CHECK(cudaEventRecord(a, stream));
-              for (int i = 0; i < steps; i++) MUST(kernel.run(patience ? &debug : NULL));
-              CHECK(cudaEventRecord(b, stream));
-              finish("step");
-              float ms;
-              CHECK(cudaEventElapsedTime(&ms, a, b));
-              if (round) times.push_back(ms / steps);
-            }
-            std::sort(times.begin(), times.end());
-            const double ms = times[times.size() / 2],
-                         cache = (double)s.n_layers * s.n_kv_heads * context * 512;
-            printf("rows %d, clusters %2d, slots %2d, in flight %3d KB, context %5d: %.3f ms, %.0f steps/s, "
-                   "%.1f%% of "
-                   "the wall\n",
-                   n_rows, n_clusters, kernel.n_slots, kb, context, ms, 1e3 / ms,
-                   (m.bytes + cache) / 4.65e9 / ms * 100);
-            fflush(stdout);
+            kernel.close();
+            CHECK(cudaFree(kernel.memory));
           }
-          kernel.close();
-          CHECK(cudaFree(kernel.memory));
-        }
   return 0;
 }

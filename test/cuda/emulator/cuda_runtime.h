@@ -263,6 +263,10 @@ inline int __clz(int v) {
   return v ? __builtin_clz((unsigned)v) : 32;
 }
 
+inline int __popc(unsigned v) {
+  return __builtin_popcount(v);
+}
+
 inline void __nanosleep(unsigned) {
   emulator::yield("nanosleep");
 }

@@ -78,6 +78,7 @@ cudaError_t cudaPeekAtLastError(void);
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int gpu);
+cudaError_t cudaGetDevice(int *gpu);
 cudaError_t cudaDeviceSetLimit(cudaLimit limit, size_t value);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int gpu);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int gpu);

@@ -205,6 +205,12 @@ cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int *gpu) {
+  FAIL_IF(cudaErrorLaunchFailure);
+  *gpu = 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int gpu) {
   FAIL_IF(cudaErrorLaunchFailure);
   return gpu == 0 ? cudaSuccess : answer(cudaErrorInvalidDevice);

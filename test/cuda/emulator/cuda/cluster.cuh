@@ -18,6 +18,10 @@ inline void barrier_expect(uint64_t *barrier, int bytes) {
   emulator::barrier_arrive(barrier, bytes);
 }
 
+inline void barrier_expect(uint32_t barrier, int bytes) {
+  emulator::barrier_arrive(emulator::shared_pointer(barrier), bytes);
+}
+
 inline void barrier_arrive_after_copies(uint64_t *barrier) {
   emulator::barrier_arrive_after_copies(barrier);
 }
@@ -26,12 +30,28 @@ inline bool barrier_test(uint64_t *barrier, int parity) {
   return emulator::barrier_test(barrier, parity);
 }
 
+inline bool barrier_test(uint32_t barrier, int parity) {
+  return emulator::barrier_test(emulator::shared_pointer(barrier), parity);
+}
+
 inline void barrier_wait(uint64_t *barrier, int parity) {
   emulator::barrier_wait(barrier, parity);
 }
 
+inline void barrier_wait(uint32_t barrier, int parity) {
+  emulator::barrier_wait(emulator::shared_pointer(barrier), parity);
+}
+
+inline uint64_t stream_policy() {
+  return 0;
+}
+
 inline void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
   emulator::copy_bulk(to, from, bytes, barrier);
+}
+
+inline void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier, uint64_t) {
+  emulator::copy_bulk(emulator::shared_pointer(to), from, bytes, emulator::shared_pointer(barrier));
 }
 
 inline uint32_t peer_address(const void *p, int rank) {

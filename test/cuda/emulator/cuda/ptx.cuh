@@ -28,8 +28,16 @@ inline uint32_t load_shared_1(uint32_t address) {
   return *(const uint8_t *)emulator::shared_pointer(address);
 }
 
+inline uint32_t load_past_l1(const void *from) {
+  return *(const uint32_t *)from;
+}
+
 inline void store_shared(uint32_t address, float v) {
   *(float *)emulator::shared_pointer(address) = v;
+}
+
+inline void store_shared_4(uint32_t address, uint32_t v) {
+  *(volatile uint32_t *)emulator::shared_pointer(address) = v;
 }
 
 template <uint32_t mask, uint32_t bits> uint32_t lop3_and_or(uint32_t v) {
