@@ -30,24 +30,24 @@
 /* clang-format off */
 /* First match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
 static const LinearRow rows[] = {
-  /* weights act  tokens small even limit group held    chips    launch, name */
-  {QUANT, A16,  1,   8,   8,    0,   8, 32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {QUANT, A16,  1,   1,   1,    0,   1, 32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
-  {AWQ4,  A16, 33, ANY, 256, 3072, ANY, 32, X_PASSING, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16,  1, 192, 112,    0, ANY, 32, X_PASSING, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16,  2,   8,   8,    0,   8, 32, X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
-  {QUANT, A16,  1, 192, 112,    0, ANY, 32, X_PASSING, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT, A16, 64, ANY, ANY,    0, ANY,  1, X_PASSING, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
-  {QUANT, A16,  9, ANY, ANY,    0, ANY, 32, X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, A16,  1, ANY, ANY,    0, ANY,  1, X_PASSING, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {QUANT, A16,  1, ANY, ANY,    0, ANY,  1, X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
-  {QUANT, A8,   1,   4,   8,    0,   8, 32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
-  {QUANT, A8,   1, ANY, ANY,    0, ANY, 32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {QUANT, A8,   1, ANY, ANY,    0, ANY, 32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
-  {INT8,  A8,   1, ANY, ANY,    0, ANY,  0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {F16,   A16,  3, ANY, ANY,    0, ANY,  0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
-  {DENSE, A16,  1,   8,   8,    0,   8,  0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {DENSE, A16,  1, ANY, ANY,    0, ANY,  0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
+  /* weights act tokens deep small even limit group held chips launch, name */
+  {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {QUANT, A16,  1,  1, 1,  1,   0,  1,32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
+  {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_PASSING, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16,  2,  8, 2,  8,   0,  8,32, X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
+  {QUANT, A16,  9,ANY, 9,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
+  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
+  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
+  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
 };
 /* clang-format on */
 
@@ -112,8 +112,9 @@ static bool tiles_come_out_even(const LinearQuery *query) {
 
 static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
   const int n = query->n_tokens;
-  if (n < row->min_tokens) return false;
-  if ((long)query->n_in * query->n_out >= DISPATCH_SMALL) return n <= row->max_tokens;
+  const bool small = (long)query->n_in * query->n_out < DISPATCH_SMALL;
+  if (n < (small && query->n_in >= DISPATCH_DEEP ? row->deep_tokens : row->min_tokens)) return false;
+  if (!small) return n <= row->max_tokens;
   return n <= row->small_tokens || (n <= row->even_tokens && tiles_come_out_even(query));
 }
 

@@ -50,6 +50,9 @@ typedef enum {
  * work, unless the tiles happen to come out even over the SMs. */
 #define DISPATCH_SMALL (20L << 20)
 
+/* From so many inputs on a small matrix has few tile rows, and a long way along each. */
+#define DISPATCH_DEEP 4096
+
 /* The tile of awq_wgmma for many rows of x; with fewer inputs than DISPATCH_TILE_IN it may take a smaller
  * one. */
 #define DISPATCH_TILE_OUT    128
@@ -68,6 +71,7 @@ typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
   int min_tokens, max_tokens; /* rows of x it is chosen for */
+  int deep_tokens;            /* ... at least, where the matrix is small and has DISPATCH_DEEP inputs */
   int small_tokens;           /* ... at most, where the matrix has less than DISPATCH_SMALL weights */
   int even_tokens;            /* ... or so many, where its tiles come out even over the SMs */
   int limit_tokens;           /* rows of x it can take at all, which is what forcing asks */

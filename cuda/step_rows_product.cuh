@@ -6,8 +6,7 @@
  * Columns of mma_u8s8_m16n8k32 are the two planes of four rows, so lane (g, t) ends with outputs g and g + 8
  * of row t. Of fewer rows columns are there several times over: lanes of the same row then scale every other
  * group each. A warp takes the groups of its tile row from one piece after the other, two at a time, so that
- * one's latency is the other's work. Rows g + 8 are
- * multiplied as whole bytes (step_product.cuh). */
+ * one's latency is the other's work. Rows g + 8 are multiplied as whole bytes (step_product.cuh). */
 #ifndef AUK_CUDA_STEP_ROWS_PRODUCT_CUH
 #define AUK_CUDA_STEP_ROWS_PRODUCT_CUH
 

@@ -38,7 +38,7 @@ struct BackendModel {
   ActType act;
   const char *kernel; /* a row of the table that is forced, or NULL */
   bool graphs;
-  DecodeStep decode_step; /* auto: a step of one row is step.h's, where keys and values are fp16 */
+  DecodeStep decode_step; /* auto: up to 4 rows are step.h's and step_rows.h's, where the cache is fp16 */
   size_t shared_bytes;    /* most shared memory that one block may take */
   cudaStream_t stream;
   LinearContext *linear;

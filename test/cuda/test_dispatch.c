@@ -77,6 +77,16 @@ static void small_matrices_turn_to_the_library_earlier(void **state) {
   assert_string_equal(chosen_of_size(chip(SM(8, 0), 108, 163, 113), 4096, 4096), "awq_dequant");
 }
 
+static void small_deep_matrices_turn_to_wgmma_earlier(void **state) {
+  (void)state;
+  assert_string_equal(chosen_of_size(h200(8), 4096, 4096), "awq_planes");
+  assert_string_equal(chosen_of_size(h200(9), 4096, 4096), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(9), 6144, 2048), "awq_wgmma");
+  assert_string_equal(chosen_of_size(h200(32), 4064, 4096), "awq_tensorcore");
+  assert_string_equal(chosen_of_size(h200(32), 4096, 5120), "awq_tensorcore");
+  assert_string_equal(chosen_of_size(chip(SM(9, 0), 132, 227, 9), 4096, 4096), "awq_tensorcore");
+}
+
 /* 32 tiles for each 256 rows of x: 132 SMs get one each from 128 tiles, then two from 256, three from 384.
  * 352 tiles would be three for 117 SMs and one over. */
 static void small_matrices_come_back_where_tiles_are_even(void **state) {
@@ -288,6 +298,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_of_x_choose_on_hopper),
       cmocka_unit_test(small_matrices_turn_to_the_library_earlier),
+      cmocka_unit_test(small_deep_matrices_turn_to_wgmma_earlier),
       cmocka_unit_test(small_matrices_come_back_where_tiles_are_even),
       cmocka_unit_test(rows_of_x_choose_without_wgmma),
       cmocka_unit_test(old_chips_have_a_row_for_any_count),
