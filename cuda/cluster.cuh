@@ -64,7 +64,7 @@ __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
   barrier_wait(shared_address(barrier), parity);
 }
 
-/* For copies of what is read once. 9.7.9 "createpolicy". */
+/* Of copies of what is read once: in L2 it gives way first. 9.7.9 "createpolicy". */
 __device__ __forceinline__ uint64_t stream_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -74,22 +74,20 @@ __device__ __forceinline__ uint64_t stream_policy() {
 /* --- copies that count on a barrier */
 
 /* `bytes` contiguous bytes to this block, `bytes` and both places multiples of 16. 9.7.9 "cp.async.bulk". */
-__device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
-/* The same of what is read once: in L2 it gives way first. */
+/* The same between shared_addresses; policy: stream_policy(). */
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier,
                                           uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
                "%2, [%3], %4;" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
-}
-__device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
-  copy_bulk(shared_address(to), from, bytes, shared_address(barrier));
 }
 
 /* Where block `rank` of the cluster has what is at p in this one, for send_. 9.7.9 "mapa". */

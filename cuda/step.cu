@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   extern __shared__ __align__(128) unsigned char shared[];
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepShared has room for them");
-  static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES - 128, "StepShared has room for them");
+  static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
   Block<kDebug> b = {{shared, a, {0, 0, 0}, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches, b.loaded() = 0;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
@@ -184,12 +184,15 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
 
 /* Where few clusters have a KV head the others wait longest: 4 of 15 gain 4%, 8 of 15 anything from 4% to
  * -8%, by the number of pieces and from one machine to the next (STEP.md). */
-static int usual_ahead(const StepPlan &plan, int gpu) {
-  int l2 = 0;
-  if (2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return 0;
-  if (cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu) != cudaSuccess) return 0;
+static Status usual_ahead(const StepPlan &plan, int *ahead, Error *err) {
+  int gpu = 0, l2 = 0;
+  *ahead = 0;
+  if (2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
+  TRY(cuda_check(cudaGetDevice(&gpu), "one kernel a step", err));
+  TRY(cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
   const int pieces = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / step_piece_bytes(plan.full);
-  return pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
+  *ahead = pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
+  return STATUS_OK;
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
@@ -244,7 +247,9 @@ size_t step_bytes(int hidden, int n_layers, int n_kv_heads) {
 Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
   const StepPlan &plan = m->plan;
   const size_t shared = step::shared_bytes(plan);
+  int ahead = m->ahead > 0 ? m->ahead : 0;
   *out = NULL;
+  if (m->ahead == 0) TRY(step::usual_ahead(plan, &ahead, err));
   TRY(cuda_check(cudaMemsetAsync(memory, 0,
                                  step_bytes(plan.shape.hidden, plan.shape.n_layers, plan.shape.n_kv_heads),
                                  stream),
@@ -259,9 +264,7 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   s->args.plan = plan;
   step::fill(&s->args, m, plan.shape.n_layers, memory, plan.partial_bytes, plan.n_slots,
              step_piece_bytes(plan.full));
-  int gpu = 0;
-  TRY(cuda_check(cudaGetDevice(&gpu), "one kernel a step", err));
-  s->args.ahead = m->ahead > 0 ? m->ahead : m->ahead < 0 ? 0 : step::usual_ahead(plan, gpu);
+  s->args.ahead = ahead;
   *out = s;
   return STATUS_OK;
 }

@@ -43,8 +43,8 @@ template <class BlockOf> __device__ __forceinline__ void go_ahead(BlockOf &b, in
   const int o = b.share(QKV).pieces, gate_up = o + b.share(O).pieces,
             down = gate_up + b.share(GATE_UP).pieces, end = down + b.share(DOWN).pieces;
   const int first = b.has_kv_head() ? 0 : gate_up, keys = b.has_kv_head() ? key_pieces : 0;
-  const bool large = b.args().plan.slot_bytes > 16 * (1024 + 32 + 16);
-  int before = 0; /* pieces of the layers before */
+  const bool large = b.args().plan.slot_bytes > 16 * (1024 + 32 + 16); /* more than 16 KB of tiles */
+  int before = 0;                                                      /* pieces of the layers before */
   uint32_t all = 0, last = 0, since = (uint32_t)clock64();
 #pragma unroll 1
   for (int layer = 0; layer < n_layers; layer++) {
@@ -71,7 +71,7 @@ template <class BlockOf> __device__ __forceinline__ void go_ahead(BlockOf &b, in
     }
     before += end - first + keys;
   }
-  *(volatile uint32_t *)(b.state + STEP_BARRIER_BYTES - 128 + b.lane() * 4) = all; /* for the loads' sake */
+  *(volatile uint32_t *)(b.state + STEP_FORGET_AT + b.lane() * 4) = all; /* for the loads' sake */
 }
 
 } // namespace step

@@ -154,21 +154,16 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
 
   /* What peers send counts on barriers of this block as bulk copies do: the plain form is enough, and one
    * that acquires from the cluster would throw away L1 each time. */
-  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
+  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
+                                          int number = 0) const {
     if (kDebug) {
       const long long since = clock64();
       while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
     }
     barrier_wait(barrier, parity);
   }
-
-  /* The same, of a shared_address. */
-  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place) const {
-    if (kDebug) {
-      const long long since = clock64();
-      while (!barrier_test(barrier, parity)) look_at_clock(since, place, 0, parity);
-    }
-    barrier_wait(barrier, parity);
+  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
+    wait_at(shared_address(barrier), parity, place, number);
   }
 
   /* How many x this block had before the one that goes into a layer's matrix: without a KV head it has none

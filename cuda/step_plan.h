@@ -42,7 +42,8 @@ enum {
   STEP_KEYS = 32,            /* of a piece of the KV cache */
   STEP_MAX_HIDDEN = 6144,
   STEP_BARRIER_BYTES = 512, /* shared memory begins with; then step_block.cuh's shares, then StepShared */
-  STEP_LOADED_AT = STEP_BARRIER_BYTES + 8, /* step_ahead.cuh */
+  STEP_FORGET_AT = STEP_BARRIER_BYTES - 128, /* a word of each lane, behind the barriers: step_ahead.cuh */
+  STEP_LOADED_AT = STEP_BARRIER_BYTES + 8,   /* the same */
   STEP_SHARES_BYTES = 384,
   STEP_PIECE_BYTES = 16, /* of a piece in the table of them (step_pieces.cuh) */
   STEP_LONG = 4096,      /* positions from which attention reads more than the weights' pace */
