@@ -78,13 +78,12 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
 }
 
 /* What came out of a product: to the cluster, or to all. */
-template <bool kDebug>
-__device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix, const Layer &layer) {
+template <bool kDebug> __device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix) {
   switch (matrix) {
   case QKV:
     b.mark_waited(STEP_WAITED_QKV);
     b.mark(STEP_MARK_QKV);
-    attention(b, layer);
+    attention(b);
     break;
   case GATE_UP:
     b.mark_waited(STEP_WAITED_GATE_UP);
@@ -95,54 +94,54 @@ __device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix, const Laye
   default:
     b.mark_waited(matrix == O ? STEP_WAITED_O : STEP_WAITED_DOWN);
     b.mark(matrix == O ? STEP_MARK_O : STEP_MARK_DOWN);
-    give_sum(b, matrix, sum_of(b, matrix, b.at.layer));
+    give_sum(b, matrix, sum_of(b, matrix, b.layer()));
     b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
   }
 }
 
-/* What goes into a product is there; attention's values, for o, are when it has ended. */
-template <bool kDebug> __device__ __forceinline__ void wait_for_inputs(Block<kDebug> &b, int matrix) {
-  if (matrix == QKV || matrix == GATE_UP) {
-    wait_for_x(b, b.x_before(matrix));
-    b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
-  } else if (matrix == DOWN) {
-    b.wait(&b.barriers()->gated, b.at.layer & 1, STEP_AT_GATED);
+/* Waits for what goes into a product, and makes integers of it. */
+template <bool kDebug> __device__ __forceinline__ void take(Block<kDebug> &b, int matrix) {
+  if (matrix == O) {
+    take_states(b);
+    return;
+  }
+  if (matrix == DOWN) {
+    b.wait(&b.barriers()->gated, b.layer() & 1, STEP_AT_GATED);
     if (b.thread() == 0)
       barrier_expect(&b.barriers()->gated, b.args().plan.shares[b.cluster()].n_units * STEP_GROUP * 4);
     b.mark(STEP_MARK_GATED);
+  } else {
+    wait_for_x(b, b.x_before(matrix));
+    b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
   }
+  make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
 
 /* One loop over all products of all layers and the head behind them: a phase's instructions are there once,
  * and the whole must fit the cache of instructions (STEP.md). */
-template <int kTurns, bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
+template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
   long long *whole =
       kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
 #pragma unroll 1
-  for (int matrix = QKV;;) {
-    const bool is_head = (int)b.at.layer == n_layers;
-    const Layer &layer = b.args().layers[is_head ? 0 : b.at.layer];
-    const float *from = b.exchange();
+  for (;;) {
+    const int matrix = b.matrix();
     if (matrix == QKV || matrix == GATE_UP) {
+      const bool is_head = b.layer() == n_layers;
       const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
       if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
-      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.at.layer - 1 : b.at.layer,
-                   is_head         ? b.args().final_norm
-                   : matrix == QKV ? layer.attn_norm
-                                   : layer.mlp_norm,
-                   wanted);
+      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
+                   matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm, wanted);
       if (!wanted) {
-        matrix = GATE_UP;
+        b.go_to(GATE_UP);
         continue;
       }
       if (is_head) break;
-      from = b.x();
     }
-    product<kTurns>(b, matrix, from, [&] { wait_for_inputs(b, matrix); });
-    hand_on(b, matrix, layer);
-    if (++matrix == MATRICES) matrix = QKV, b.at.layer++;
+    product(b, matrix, [&] { take(b, matrix); });
+    hand_on(b, b.matrix());
+    b.go_to(b.matrix() + 1);
   }
   wait_for_x(b, b.x_before(QKV));
   head(b);
@@ -151,20 +150,21 @@ template <int kTurns, bool kDebug> __device__ __forceinline__ void multiply_all(
 
 #endif
 
-template <bool kDebug, int kTurns>
+template <bool kDebug>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
-  Block<kDebug> b = {{shared, a, {0, 0, 0}, 0}};
+  Block<kDebug> b = {{shared, a, 0, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches, b.loaded() = 0;
+  if (threadIdx.x == MATRICES) b.pos() = *a.call.pos;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
   begin(b);
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
-    multiply_all<kTurns>(b);
+    multiply_all(b);
     /* Every block has read the number: this one has had sums from all of them. */
     if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.launches() + 1;
   } else {
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
     case SCALES: load_all<SCALES>(b); break;
     case ZEROS: load_all<ZEROS>(b); break;
     default:
-      if (a.ahead) go_ahead(b, a.ahead, key_pieces(*a.call.pos, b.rank()));
+      if (a.ahead) go_ahead(b, a.ahead, key_pieces(b.pos(), b.rank()));
     }
   }
   __syncwarp();
@@ -210,9 +210,8 @@ using step::Layer;
 
 typedef void (*Kernel)(const Args);
 
-static Kernel kernel_of(const StepPlan &plan, bool debug) {
-  if (plan.turns == 1) return debug ? step::kernel<true, 1> : step::kernel<false, 1>;
-  return debug ? step::kernel<true, 2> : step::kernel<false, 2>;
+static Kernel kernel_of(bool debug) {
+  return debug ? step::kernel<true> : step::kernel<false>;
 }
 
 static int major_of(int gpu) {
@@ -227,21 +226,21 @@ bool step_measured(int gpu) {
 int step_clusters(int gpu, size_t shared) {
   int n = 0;
   if (major_of(gpu) < 9) return 0;
-  if (cudaFuncSetAttribute(step::kernel<false, 1>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            (int)shared) != cudaSuccess)
     return 0;
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config = step::launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
-  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false, 1>, &config) != cudaSuccess) {
+  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false>, &config) != cudaSuccess) {
     cudaGetLastError(); /* a chip that has none is no failure */
     return 0;
   }
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-size_t step_bytes(int hidden, int n_layers, int n_kv_heads) {
-  const size_t rows = (size_t)n_kv_heads + 2 * STEP_MAX_CLUSTERS;
-  return step::layers_bytes(n_layers) + align_up(rows * (size_t)hidden * sizeof(float)) + 256;
+size_t step_bytes(const StepShape *shape) {
+  const size_t rows = (size_t)shape->n_kv_heads + 2 * STEP_MAX_CLUSTERS;
+  return step::state_bytes(*shape, rows * (size_t)shape->hidden * sizeof(float));
 }
 
 Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
@@ -250,21 +249,20 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   int ahead = m->ahead > 0 ? m->ahead : 0;
   *out = NULL;
   if (m->ahead == 0) TRY(step::usual_ahead(plan, &ahead, err));
-  TRY(cuda_check(cudaMemsetAsync(memory, 0,
-                                 step_bytes(plan.shape.hidden, plan.shape.n_layers, plan.shape.n_kv_heads),
-                                 stream),
-                 "cannot clear memory", err));
-  TRY(step::copy_layers(m->layers, plan.shape.n_layers, memory, stream, err));
   for (bool debug : {false, true})
-    TRY(cuda_check(cudaFuncSetAttribute(kernel_of(plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    TRY(cuda_check(cudaFuncSetAttribute(kernel_of(debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)shared),
                    "one kernel a step", err));
   Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
   s->args.plan = plan;
-  step::fill(&s->args, m, plan.shape.n_layers, memory, plan.partial_bytes, plan.n_slots,
-             step_piece_bytes(plan.full));
   s->args.ahead = ahead;
+  Status status = step::fill(&s->args, m, plan.shape, memory, plan.partial_bytes, plan.n_slots,
+                             step_piece_bytes(plan.full), stream, err);
+  if (status != STATUS_OK) {
+    free(s);
+    return status;
+  }
   *out = s;
   return STATUS_OK;
 }
@@ -281,5 +279,5 @@ Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStrea
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config =
       step::launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
-  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step", err);
+  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(debug != NULL), a), "one kernel a step", err);
 }

@@ -112,7 +112,7 @@ int step_clusters(int gpu, size_t shared_bytes);
 bool step_measured(int gpu);
 
 /* Bytes of device memory that step_open() takes. */
-size_t step_bytes(int hidden, int n_layers, int n_kv_heads);
+size_t step_bytes(const StepShape *shape); /* however many clusters */
 
 /* `memory` is step_bytes(), 256-byte aligned. Waits for the stream. */
 Status step_open(const StepModel *model, void *memory, cudaStream_t stream, Step **step, Error *err);

@@ -13,6 +13,7 @@
 #define AUK_CUDA_STEP_ATTENTION_CUH
 
 #include "cuda/step_attending.cuh"
+#include "cuda/step_product.cuh"
 #include "cuda/step_sums.cuh"
 
 namespace step {
@@ -84,7 +85,7 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&
   if (is_query || b.rank() != kAppender) return;
   const StepCall &c = b.args().call;
   __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane +
-                  (((size_t)b.at.layer * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos) * kDim;
+                  (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + b.pos()) * kDim;
 #pragma unroll
   for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
 }
@@ -115,20 +116,19 @@ __device__ __forceinline__ int key_pieces(int pos, int rank) {
 /* All keys of this block. Returns how many states its warps left. */
 template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
-  const int pos = *b.args().call.pos;
-  const int pieces = key_pieces(pos, b.rank()), pair = b.warp() >> 1, n_states = 2 * min(kPairs, pieces);
-  if (pair < min(kPairs, pieces)) {
+  /* A warp's keys; the piece's are those of its neighbour, too. */
+  int first = (b.rank() + (b.warp() >> 1) * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16;
+  if (b.warp() < 2 * kPairs && (first & -STEP_KEYS) < b.pos()) {
     Attending attending;
     attending.begin();
     RingAt at = b.next();
-    at.move(pair, p.n_slots);
+    at.move(b.warp() >> 1, p.n_slots);
 #pragma unroll 1
-    for (int i = pair; i < pieces; i += kPairs) {
-      const int first = (b.rank() + i * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16,
-                n = min(16, pos - first);
+    for (; (first & -STEP_KEYS) < b.pos(); first += kPairs * STEP_BLOCKS * STEP_KEYS) {
+      const int n = min(16, b.pos() - first);
       b.take_piece(at);
       const unsigned char *keys = b.slot(at.slot) + (b.warp() & 1) * 16 * 256;
-      uint64_t *empty = &b.barriers()->empty[at.slot]; /* of two warps two arrivals each: a team's are four */
+      const uint32_t empty = b.empty_at(at); /* of two warps two arrivals each: a team's are four */
       if (n > 0) {
         float s[4], weights[4];
         Attending::score(b.heads(), keys, s, forgotten(b.lane()));
@@ -145,6 +145,7 @@ template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
     attending.store(warp_states(b), b.warp(), p.heads_per_kv, p.heads_per_kv, b.lane());
   }
   b.advance(b.keys_run());
+  const int n_states = 2 * min(kPairs, key_pieces(b.pos(), b.rank()));
   if (b.rank() != kAppender) return n_states;
   if (b.warp() == STEP_WARPS - 1) attend_new(b, n_states);
   return n_states + 1;
@@ -170,33 +171,62 @@ template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug>
   }
 }
 
-/* The cluster's states as attention's values, float [heads][128] where q, k and v were. */
-template <bool kDebug> __device__ __forceinline__ void merge_states(const Block<kDebug> &b) {
-  const int n_heads = b.args().plan.heads_per_kv;
-#pragma unroll 1
-  for (int item = b.thread(); item < n_heads * (kDim / 8); item += STEP_THREADS) {
-    const int head = item >> 4, dim = (item & 15) * 8;
-    float v[8];
-    float2 weight;
-    add_states(block_states(b), STEP_BLOCKS, n_heads, head, dim, v, weight);
-    float4 *to = (float4 *)(b.exchange() + head * kDim + dim);
-    to[0] = make_float4(v[0], v[1], v[2], v[3]);
-    to[1] = make_float4(v[4], v[5], v[6], v[7]);
+/* Waits for the cluster's states, and makes of them attention's values as integers, a warp a head, in what was
+ * place of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
+template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  b.wait(&b.barriers()->states, b.layer() & 1, STEP_AT_STATES);
+  if (b.thread() == 0) barrier_expect(&b.barriers()->states, states_bytes(p));
+  b.mark(STEP_MARK_STATES);
+  const int head = b.warp(), lane = b.lane(), n_heads = p.heads_per_kv;
+  if (head < n_heads) {
+    const States from = block_states(b);
+    const __half *values = from.values + head * kDim + (lane >> 2) * 16 + (lane & 3) * 2;
+    float2 weight[STEP_BLOCKS];
+    uint32_t low[STEP_BLOCKS], high[STEP_BLOCKS];
+#pragma unroll
+    for (int i = 0; i < STEP_BLOCKS; i++) {
+      weight[i] = from.weights[i * n_heads + head];
+      low[i] = *(const uint32_t *)(values + i * n_heads * kDim);
+      high[i] = *(const uint32_t *)(values + i * n_heads * kDim + 8);
+    }
+    float maximum = -INFINITY, total = 0, v[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
+#pragma unroll
+    for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
+      const float share = power_of_2(weight[i].x - maximum) * weight[i].y;
+      total += share;
+      v[0] += share * scale_low(low[i]), v[2] += share * scale_high(low[i]);
+      v[1] += share * scale_low(high[i]), v[3] += share * scale_high(high[i]);
+    }
+    const float over = __fdividef(1, total); /* the new key is one of them, so it is not 0 */
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] *= over;
+    uint32_t word[2];
+    int sum;
+    const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+    unsigned char *to = b.value_planes() + head * kPlaneBytes + word_at(lane);
+    *(uint32_t *)to = word[0];
+    *(uint32_t *)(to + 64) = word[1];
+    if (lane == 0) b.value_scales()[head] = make_float2(d, d * (float)sum);
   }
+  b.mark(STEP_MARK_MERGED);
 }
 
-/* From the sums of qkv to attention's values. */
-template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b, const Layer &layer) {
+/* From the sums of qkv to the states of this block's keys, on their way to the cluster. */
+template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
-  const float *norm = b.warp() < p.heads_per_kv ? layer.q_norm : layer.k_norm;
-  const bool has_norm = norm && b.warp() <= p.heads_per_kv;
+  const Vectors vectors = b.vectors();
+  const float *norm = b.warp() < p.heads_per_kv ? vectors.q_norm : vectors.k_norm;
+  const bool has_norm = b.args().head_norms && b.warp() <= p.heads_per_kv;
   float weight[4] = {1, 1, 1, 1};
 #pragma unroll
   for (int i = 0; i < 4; i++)
     if (has_norm) weight[i] = __ldg(norm + b.lane() + 32 * i);
-  send_projections(b, layer.bias);
+  send_projections(b, b.args().bias ? vectors.bias : NULL);
   b.mark(STEP_MARK_QKV_SENT);
-  b.wait(&b.barriers()->projections, b.at.layer & 1, STEP_AT_PROJECTIONS);
+  b.wait(&b.barriers()->projections, b.layer() & 1, STEP_AT_PROJECTIONS);
   if (b.thread() == 0) barrier_expect(&b.barriers()->projections, projection_bytes(p));
   b.mark(STEP_MARK_PROJECTIONS);
   make_head(b, weight, has_norm);
@@ -208,12 +238,6 @@ template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &
   b.mark(STEP_MARK_KEYS);
   send_states(b, n_states);
   b.mark(STEP_MARK_STATES_SENT);
-  b.wait(&b.barriers()->states, b.at.layer & 1, STEP_AT_STATES);
-  if (b.thread() == 0) barrier_expect(&b.barriers()->states, states_bytes(p));
-  b.mark(STEP_MARK_STATES);
-  merge_states(b);
-  b.sync();
-  b.mark(STEP_MARK_MERGED);
 }
 
 } // namespace step

@@ -18,13 +18,14 @@ struct Matrix {
 enum { QKV, O, GATE_UP, DOWN, MATRICES };
 struct Layer {
   Matrix matrices[MATRICES];
-  const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias; /* the last three may be NULL */
 };
 
 /* What both kernels take beside their plan and their call. */
 struct Common {
   const Layer *layers;
-  const float *final_norm;
+  const float *vectors; /* [n_layers + 1][vectors_stride], below */
+  int vectors_stride;
+  bool head_norms, bias;     /* whether there are such */
   const unsigned char *head; /* half [vocab_size][hidden] */
   const void *embedding;
   size_t embedding_stride;
@@ -40,6 +41,16 @@ struct Args : Common {
   StepPlan plan;
   StepCall call;
   int ahead; /* pieces that go_ahead() is before those that are loaded; 0: none goes */
+};
+
+/* A layer's vectors lie in a row, so that nobody waits for a pointer to them: norms of attention and of the
+ * gated product, of a query and of a key, then the bias of qkv. Behind the last layer there is the final
+ * norm. */
+struct Vectors {
+  const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
+  __device__ __forceinline__ Vectors(const Common &a, int hidden, int layer)
+      : attn_norm(a.vectors + (size_t)layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
+        q_norm(mlp_norm + hidden), k_norm(q_norm + STEP_HEAD_DIM), bias(k_norm + STEP_HEAD_DIM) {}
 };
 
 /* Of the ring: of each place loaded, and free again. The others have one phase a layer but x, which has one
@@ -72,8 +83,9 @@ __device__ __forceinline__ RingRun run_of(int pieces, int n_slots) {
  * shared memory: nothing of it is divided again. */
 struct Share {
   int n_rows, pieces;      /* tile rows; pieces of all parts */
-  int n_groups, log_parts; /* StepCut, numbers that are powers of 2 as their logarithms */
-  int log_k_warps, log_rows, turns;
+  int n_groups, parts, groups, span; /* StepCut, numbers that are powers of 2 as their logarithms */
+  int log_k_warps, log_rows;
+  int next_part, next_rows; /* from a team's piece to its next one: STEP_TEAMS = next_rows * parts + next_part */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int pair, split;       /* tile_row() */
   int tile[2], stride[2];
@@ -103,11 +115,10 @@ static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnre
 template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thread {
   unsigned char *state; /* shared memory: step_plan.h, StepShared; the ring is behind it */
   const ArgsOf &a;
-  /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), and
-   * the first piece of the next run. One register, since it lives through everything. */
-  struct {
-    uint32_t layer : 16, slot : 8, parity : 1;
-  } at;
+  /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), the
+   * matrix, and slot and parity of the first piece of the next run. One register, since it lives through
+   * everything. */
+  uint32_t at;
   long long waited; /* kDebug: cycles */
 
   /* Read anew rather than kept. */
@@ -119,17 +130,28 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   __device__ __forceinline__ int rank() const { return cluster_rank(); }
   __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
   __device__ __forceinline__ bool has_kv_head() const { return cluster() < args().plan.shape.n_kv_heads; }
-  __device__ __forceinline__ RingAt next() const { return {at.slot, at.parity}; }
+  __device__ __forceinline__ int layer() const { return at >> 12; }
+  __device__ __forceinline__ int matrix() const { return at & 3; }
+  __device__ __forceinline__ RingAt next() const { return {at >> 3 & 255, at >> 11 & 1}; }
   __device__ __forceinline__ void advance(const RingRun &run) {
-    RingAt to = {at.slot, at.parity ^ (uint32_t)run.turns};
+    RingAt to = next();
+    to.parity ^= run.turns;
     to.move(run.slots, args().plan.n_slots);
-    at.slot = to.slot, at.parity = to.parity;
+    at = forgotten((at & ~0xff8u) | to.slot << 3 | to.parity << 11);
+  }
+  /* Up to MATRICES: the next layer's first. */
+  __device__ __forceinline__ void go_to(int matrix) {
+    at = forgotten((at & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
 
   __device__ __forceinline__ const ArgsOf &args() const { return a; }
+  /* Of the layer that the warp is in. */
+  __device__ __forceinline__ Vectors vectors() const { return {args(), args().plan.shape.hidden, layer()}; }
   __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
   /* How many launches there were before this one. */
   __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
+  /* The step's position. */
+  __device__ __forceinline__ int &pos() const { return *(int *)(state + STEP_BARRIER_BYTES + 4); }
   /* Pieces whose tiles are loaded, or on their way: step_ahead.cuh. */
   __device__ __forceinline__ unsigned &loaded() const { return *(unsigned *)(state + STEP_LOADED_AT); }
   __device__ __forceinline__ ShareOf &share(int matrix) const {
@@ -149,7 +171,7 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
                                                 int parity) const {
     if (clock64() - since < args().debug.patience) return;
-    tell_hang(args().debug.hang, warp(), lane(), at.layer, place, number, parity);
+    tell_hang(args().debug.hang, warp(), lane(), layer(), place, number, parity);
   }
 
   /* What peers send counts on barriers of this block as bulk copies do: the plain form is enough, and one
@@ -169,15 +191,15 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   /* How many x this block had before the one that goes into a layer's matrix: without a KV head it has none
    * for qkv. */
   __device__ __forceinline__ int x_before(int matrix) const {
-    return has_kv_head() ? 2 * at.layer + (matrix == GATE_UP) : at.layer;
+    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
   }
 
   /* All warps that multiply. */
   __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void note(StepMark what, long long number) const {
-    if (args().debug.marks && thread() == 0 && at.layer < (uint32_t)args().plan.shape.n_layers)
-      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + at.layer) * STEP_NUMBERS + what] =
+    if (args().debug.marks && thread() == 0 && layer() < args().plan.shape.n_layers)
+      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer()) * STEP_NUMBERS + what] =
           number;
   }
   __device__ __forceinline__ void mark(StepMark what) const {
@@ -188,12 +210,25 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
     waited = 0;
   }
 
-  /* Waits for the piece at `at` to be loaded, and where that is (shared_address). */
+  /* Where the piece at `at` is, and the barrier of its place (shared_address). */
+  __device__ __forceinline__ uint32_t piece_at(const RingAt &at) const {
+    return shared_address(state) + args().plan.at.total + at.slot * args().plan.slot_bytes;
+  }
+  __device__ __forceinline__ uint32_t empty_at(const RingAt &at) const {
+    return shared_address(&barriers()->empty[at.slot]);
+  }
+
+  /* Waits for the piece at `at` to be loaded, and where that is. */
   __device__ __forceinline__ uint32_t take_piece(const RingAt &at) {
     long long since = kDebug ? clock64() : 0;
     wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
     if (kDebug) waited += clock64() - since;
-    return shared_address(state) + args().plan.at.total + at.slot * args().plan.slot_bytes;
+    return piece_at(at);
+  }
+
+  /* Whether it is, the same for the whole warp. */
+  __device__ __forceinline__ bool piece_is_there(const RingAt &at) const {
+    return __all_sync(~0u, barrier_test(&barriers()->full[at.slot], at.parity));
   }
 };
 
@@ -212,6 +247,17 @@ template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
   }
   __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
   __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
+  /* Those of attention's values lie elsewhere, since they are made from the states where the others lie. */
+  __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
+  __device__ __forceinline__ float2 *value_scales() const {
+    return (float2 *)(value_planes() + args().plan.heads_per_kv * 2 * STEP_GROUP);
+  }
+  __device__ __forceinline__ const unsigned char *planes_of(int matrix) const {
+    return matrix == O ? value_planes() : planes();
+  }
+  __device__ __forceinline__ const float2 *scales_of(int matrix) const {
+    return matrix == O ? value_scales() : scales();
+  }
   __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
 };
 
@@ -252,9 +298,10 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
               b.rank() * p.slice / 16, p.slice / 16);
   s.sums_stride = matrix == QKV ? p.stride_qkv : matrix == GATE_UP ? mine.stride : p.stride_slice;
   s.sums_at = full ? p.at.x : p.at.sums;
-  s.log_parts = log_2(cut.parts);
-  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows), s.turns = cut.turns;
-  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) << s.log_parts;
+  s.parts = cut.parts, s.groups = cut.groups, s.span = cut.span;
+  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
+  s.next_part = STEP_TEAMS % cut.parts, s.next_rows = STEP_TEAMS / cut.parts;
+  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.parts;
   s.run = run_of(s.pieces, p.n_slots);
   b.share(matrix) = s;
 }
@@ -273,11 +320,11 @@ template <class Share> __device__ __forceinline__ bool zeros_are_odd(const Share
 }
 
 __device__ __forceinline__ int first_group(const Share &share, int part) {
-  return part * share.n_groups >> share.log_parts;
+  return part * share.n_groups / share.parts;
 }
 
-/* Within a piece of n groups: tiles [rows][n][1024], scales [rows][n][32], zeros [rows][these bytes], of
- * which the first 8 are none of them where the first in memory is not at a multiple of 16. */
+/* Within a piece of at most n groups: tiles [rows][n][1024], scales [rows][n][32], zeros [rows][these bytes],
+ * of which the first 8 are none of them where the first in memory is not at a multiple of 16. */
 __device__ __forceinline__ int zeros_stride(int n_groups) {
   return (n_groups * 8 + 16) & ~15;
 }

@@ -25,8 +25,16 @@ static inline cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cu
   return config;
 }
 
-static inline size_t layers_bytes(int n_layers) {
-  return align_up((size_t)n_layers * sizeof(Layer));
+static inline int vectors_stride(const StepShape &s) {
+  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM;
+}
+
+/* Of the layers' places, then of their vectors. */
+static inline size_t layers_bytes(const StepShape &s) {
+  return align_up((size_t)s.n_layers * sizeof(Layer));
+}
+static inline size_t vectors_bytes(const StepShape &s) {
+  return align_up((size_t)(s.n_layers + 1) * (size_t)vectors_stride(s) * sizeof(float));
 }
 
 static inline Matrix matrix_of(const DeviceLinear *w) {
@@ -39,11 +47,6 @@ static inline Layer layer_of(const DeviceLayer *from) {
   l.matrices[O] = matrix_of(&from->o);
   l.matrices[GATE_UP] = matrix_of(&from->gate_up.parts[0]);
   l.matrices[DOWN] = matrix_of(&from->down);
-  l.attn_norm = from->attn_norm;
-  l.mlp_norm = from->mlp_norm;
-  l.q_norm = from->q_norm;
-  l.k_norm = from->k_norm;
-  l.bias = from->qkv.parts[0].bias;
   return l;
 }
 
@@ -59,13 +62,46 @@ static inline Status copy_layers(const DeviceLayer *from, int n, void *to, cudaS
   return cuda_check(failed, "cannot copy the layers' places", err);
 }
 
-/* `memory`: layers, then `partial_bytes`, then the number of launches. piece_bytes: of weights. */
-static inline void fill(Common *a, const StepModel *m, int n_layers, void *memory, size_t partial_bytes,
-                        int n_slots, int piece_bytes) {
+static inline Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
+                                  Error *err) {
+  cudaError_t failed = cudaSuccess;
+  auto copy = [&](const float *from, int n) {
+    if (from && !failed)
+      failed = cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
+    to += n;
+  };
+  for (int i = 0; i < s.n_layers; i++) {
+    const DeviceLayer &l = m->layers[i];
+    copy(l.attn_norm, s.hidden), copy(l.mlp_norm, s.hidden);
+    copy(l.q_norm, STEP_HEAD_DIM), copy(l.k_norm, STEP_HEAD_DIM);
+    copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM);
+  }
+  copy(m->final_norm, s.hidden);
+  return cuda_check(failed, "cannot copy the layers' norms", err);
+}
+
+/* `memory`: layers, vectors, then `partial_bytes`, then the number of launches: state_bytes() of it all.
+ * piece_bytes: of weights. */
+static inline size_t state_bytes(const StepShape &s, size_t partial_bytes) {
+  return layers_bytes(s) + vectors_bytes(s) + align_up(partial_bytes) + 256;
+}
+
+/* Waits for the stream. */
+static inline Status fill(Common *a, const StepModel *m, const StepShape &s, void *memory,
+                          size_t partial_bytes, int n_slots, int piece_bytes, cudaStream_t stream,
+                          Error *err) {
+  float *vectors = (float *)((char *)memory + layers_bytes(s));
+  TRY(cuda_check(cudaMemsetAsync(memory, 0, state_bytes(s, partial_bytes), stream), "cannot clear memory",
+                 err));
+  TRY(copy_vectors(m, s, vectors, stream, err));
+  TRY(copy_layers(m->layers, s.n_layers, memory, stream, err));
   a->layers = (const Layer *)memory;
-  a->partials = (float *)((char *)memory + layers_bytes(n_layers));
+  a->vectors = vectors;
+  a->vectors_stride = vectors_stride(s);
+  a->head_norms = m->layers[0].q_norm != NULL;
+  for (int i = 0; i < s.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
+  a->partials = (float *)((char *)vectors + vectors_bytes(s));
   a->launches = (unsigned *)((char *)a->partials + align_up(partial_bytes));
-  a->final_norm = m->final_norm;
   a->head = (const unsigned char *)m->head->dense;
   a->embedding = m->embedding;
   a->embedding_stride = m->embedding_stride;
@@ -80,6 +116,7 @@ static inline void fill(Common *a, const StepModel *m, int n_layers, void *memor
   const int most = n_slots - STEP_TEAMS;
   a->in_flight = pieces < 1 ? 1 : pieces > most ? most : pieces;
   a->most_in_flight = most;
+  return STATUS_OK;
 }
 
 } // namespace step

@@ -51,11 +51,13 @@ template <class BlockOf, int kKind> struct Copier {
     to.move(1, n_slots);
   }
 
-  /* n pieces of `rows` tile rows, from the one at `at` on (piece_address()). `from0`: of this kind, the
-   * matrix. */
-  __device__ __forceinline__ void weights(uint32_t at, int n, int rows, const unsigned char *from0) {
+  /* n pieces of `rows` tile rows of at most `most` groups, from the one at `at` on (piece_address()).
+   * `from0`: of this kind, the matrix. */
+  __device__ __forceinline__ void weights(uint32_t at, int n, int rows, int most,
+                                          const unsigned char *from0) {
     constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
-    const int lane = b.lane(), before = rows * (kKind == TILES ? 0 : kKind == SCALES ? 1024 : 1024 + 32);
+    const int lane = b.lane(), stride = kKind == ZEROS ? zeros_stride(most) : most << kLogUnit,
+              place = rows * most * (kKind == TILES ? 0 : kKind == SCALES ? 1024 : 1024 + 32) + lane * stride;
     at += min(lane, kPieceRows - 1) * 4;
     uint32_t now = load_shared_4(at);
 #pragma unroll 1
@@ -64,13 +66,13 @@ template <class BlockOf, int kKind> struct Copier {
       const uint32_t after = load_shared_4(at); /* past the last piece: of what lies there */
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
-      int bytes = groups << kLogUnit, stride = bytes;
+      int bytes = groups << kLogUnit;
       if (kKind == ZEROS) { /* of groups at an odd place 8 bytes begin that are none of theirs */
         const int odd = (index & 1) * 8;
-        stride = zeros_stride(groups), bytes = (odd + bytes + 15) & ~15, from -= odd;
+        bytes = (odd + bytes + 15) & ~15, from -= odd;
       }
       const bool mine = lane < kPieceRows && groups > 0;
-      piece(groups * before + lane * stride, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
+      piece(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
       now = after;
     }
   }
@@ -79,7 +81,7 @@ template <class BlockOf, int kKind> struct Copier {
   __device__ __forceinline__ void keys(int pos, int each) {
     constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
     const auto &c = b.args().call;
-    const size_t head = ((size_t)b.at.layer * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
+    const size_t head = ((size_t)b.layer() * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
     const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + head;
 #pragma unroll 1
     for (int key = b.rank() * each; key < pos; key += STEP_BLOCKS * each) {
@@ -90,9 +92,10 @@ template <class BlockOf, int kKind> struct Copier {
   }
 };
 
-/* All layers; keys in pieces of so many, weights in pieces of rows(matrix) tile rows. */
-template <int kKind, class BlockOf, class Rows>
-__device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int pos, int each, Rows rows) {
+/* All layers; keys in pieces of so many, weights in pieces of rows(matrix) tile rows by groups(matrix). */
+template <int kKind, class BlockOf, class Rows, class Groups>
+__device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int pos, int each, Rows rows,
+                                            Groups groups) {
   static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
                 "lanes read a layer as pointers");
   BlockOf &b = loader.b;
@@ -102,15 +105,16 @@ __device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int 
   };
   unsigned long long now = pointers_of(0);
 #pragma unroll 1
-  for (b.at.layer = 0; b.at.layer < n_layers; b.at.layer++) {
-    const unsigned long long after = pointers_of(min(b.at.layer + 1, n_layers - 1));
+  for (; b.layer() < n_layers; b.go_to(MATRICES)) {
+    const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
     uint32_t at = piece_address(b, 0);
 #pragma unroll 1
     for (int matrix = QKV; matrix < MATRICES; matrix++) {
       const int n = b.share(matrix).pieces;
       if (matrix >= GATE_UP || b.has_kv_head()) {
         if (matrix == O) loader.keys(pos, each);
-        loader.weights(at, n, rows(matrix), (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+        loader.weights(at, n, rows(matrix), groups(matrix),
+                       (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
       }
       at += n * STEP_PIECE_BYTES;
     }
@@ -126,17 +130,19 @@ __device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
 }
 
 __device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
-  const int part = i & ((1 << share.log_parts) - 1), row = i >> share.log_parts << share.log_rows;
+  const int part = i % share.parts, row = i / share.parts << share.log_rows;
   const int group = first_group(share, part);
   return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
 }
 
 template <int kKind, bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
-  const int pos = *b.args().call.pos, row = p.shape.hidden * 2;
+  const int pos = b.pos(), row = p.shape.hidden * 2;
   Copier<Block<kDebug>, kKind> loader(b,
                                       min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
-  load_layers(loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; });
+  load_layers(
+      loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; },
+      [&](int matrix) { return b.share(matrix).groups; });
   const int end = first_head_piece(p, blockIdx.x + 1);
 #pragma unroll 1
   for (int i = first_head_piece(p, blockIdx.x); i < end; i++) {

@@ -3,6 +3,16 @@
 
 #include "cuda/device.h"
 
+/* What of a shape the chip has no part in. */
+static StepShape config_shape(const ModelConfig *c) {
+  return (StepShape){.hidden = c->hidden,
+                     .intermediate = c->intermediate,
+                     .n_layers = c->n_layers,
+                     .n_heads = c->n_heads,
+                     .n_kv_heads = c->n_kv_heads,
+                     .vocab_size = c->vocab_size};
+}
+
 static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err) {
   const ModelConfig *c = &loaded->model->config;
   TRY(step_serves(loaded->model, err));
@@ -15,14 +25,9 @@ static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err)
   if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
   const int units = c->intermediate / STEP_GROUP;
   if (clusters > units) clusters = units;
-  *shape = (StepShape){.hidden = c->hidden,
-                       .intermediate = c->intermediate,
-                       .n_layers = c->n_layers,
-                       .n_heads = c->n_heads,
-                       .n_kv_heads = c->n_kv_heads,
-                       .vocab_size = c->vocab_size,
-                       .n_clusters = clusters,
-                       .shared_bytes = loaded->shared_bytes};
+  *shape = config_shape(c);
+  shape->n_clusters = clusters;
+  shape->shared_bytes = loaded->shared_bytes;
   return STATUS_OK;
 }
 
@@ -45,11 +50,12 @@ bool step_model_leads(const BackendModel *loaded) {
 }
 
 size_t step_model_bytes(const ModelConfig *c) {
-  return step_bytes(c->hidden, c->n_layers, c->n_kv_heads);
+  const StepShape shape = config_shape(c);
+  return step_bytes(&shape);
 }
 
 size_t step_model_rows_bytes(const ModelConfig *c) {
-  const StepRowsPlan widest = {.shape = {.hidden = c->hidden, .n_layers = c->n_layers},
+  const StepRowsPlan widest = {.shape = config_shape(c),
                                .memory_bytes = ((size_t)c->n_kv_heads + 3 * STEP_MAX_CLUSTERS) *
                                                (size_t)c->hidden * sizeof(float)};
   size_t bytes = 0;

@@ -25,18 +25,26 @@ static int larger(int a, int b) {
 }
 
 StepCut step_cut(int n_groups) {
-  StepCut cut = {.n_groups = n_groups, .parts = 1, .k_warps = 1};
-  while (cut.k_warps < STEP_TEAM_WARPS && ceil_div(n_groups, cut.k_warps) > STEP_SPAN) cut.k_warps *= 2;
-  while (ceil_div(ceil_div(n_groups, cut.parts), cut.k_warps) > STEP_SPAN) cut.parts *= 2;
-  cut.span = ceil_div(ceil_div(n_groups, cut.parts), cut.k_warps);
-  cut.turns = cut.k_warps == STEP_TEAM_WARPS && ceil_div(n_groups, cut.parts) <= STEP_SMALL_PIECE ? 2 : 1;
-  cut.rows = cut.turns * STEP_TEAM_WARPS / cut.k_warps;
-  return cut;
+  for (int spans = ceil_div(n_groups, STEP_SPAN);; spans++) {
+    StepCut best = {0};
+    for (int k_warps = STEP_TEAM_WARPS; k_warps >= 1; k_warps /= 2) {
+      const int parts = spans / k_warps, groups = ceil_div(n_groups, parts > 0 ? parts : 1);
+      if (parts * k_warps != spans || parts > STEP_MAX_PARTS || groups > k_warps * STEP_SPAN) continue;
+      const bool keeps = STEP_TEAMS % parts == 0, kept = best.parts && STEP_TEAMS % best.parts == 0;
+      if (best.parts && (kept || !keeps)) continue;
+      best = (StepCut){.n_groups = n_groups,
+                       .parts = parts,
+                       .groups = groups,
+                       .k_warps = k_warps,
+                       .span = ceil_div(groups, k_warps),
+                       .rows = STEP_TEAM_WARPS / k_warps};
+    }
+    if (best.parts) return best;
+  }
 }
 
 int step_piece_bytes(StepCut cut) {
-  int groups = ceil_div(cut.n_groups, cut.parts);
-  return cut.rows * (groups * (UNIT_BYTES - 8) + align_up(groups * 8 + ZEROS_SLACK - 8, 16));
+  return cut.rows * (cut.groups * (UNIT_BYTES - 8) + align_up(cut.groups * 8 + ZEROS_SLACK - 8, 16));
 }
 
 int step_pieces(StepCut cut, int n_tile_rows) {
@@ -49,7 +57,6 @@ static void share_units(const StepShape *s, StepPlan *plan) {
     share->first_unit = step_first_unit(s, c);
     share->n_units = step_first_unit(s, c + 1) - share->first_unit;
     share->down = step_cut(share->n_units);
-    plan->turns = larger(plan->turns, share->down.turns);
   }
 }
 
@@ -76,13 +83,8 @@ static int most_pieces(const StepPlan *plan) {
 
 /* Bytes behind a piece's tiles that are read as tiles of groups that a warp has not (step_product.cuh). */
 static int beyond_tiles(StepCut cut) {
-  int beyond = 0;
-  for (int part = 0; part < cut.parts; part++) {
-    const int n = (part + 1) * cut.n_groups / cut.parts - part * cut.n_groups / cut.parts;
-    const int span = ceil_div(n, cut.k_warps), last = (cut.k_warps - 1) * span;
-    beyond = larger(beyond, (last < n - 1 ? last : n - 1) + STEP_SPAN - n);
-  }
-  return beyond * 1024;
+  const int last = (cut.k_warps - 1) * cut.span, beyond = last + STEP_SPAN - cut.groups;
+  return beyond > 0 ? beyond * 1024 : 0;
 }
 
 static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) {
@@ -141,7 +143,6 @@ Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->full = step_cut(s->hidden / STEP_GROUP);
   plan->o = step_cut(plan->heads_per_kv);
-  plan->turns = larger(plan->full.turns, plan->o.turns);
   share_units(s, plan);
   const int largest = plan->shares[s->n_clusters - 1].n_units;
   if (largest > STEP_SPAN * STEP_WARPS)

@@ -34,7 +34,7 @@ enum {
   STEP_GROUP = 128, /* inputs that share a scale */
   STEP_HEAD_DIM = 128,
   STEP_SPAN = 4,          /* most groups a warp multiplies at once */
-  STEP_SMALL_PIECE = 10,  /* groups of a piece of one tile row, up to which it has two */
+  STEP_MAX_PARTS = 8,
   STEP_PAIRS = 4,         /* pairs of warps that attend, a piece each */
   STEP_MAX_CLUSTERS = 16, /* 15 fit an H200 */
   STEP_MAX_SLOTS = 16,
@@ -56,11 +56,11 @@ enum {
  * of a team along k, and what is left of a team over the tile rows of the piece. */
 typedef struct {
   int n_groups; /* of inputs */
-  int parts;    /* 1, 2 or 4: part p has groups [p n_groups / parts, (p + 1) n_groups / parts) */
+  int parts;    /* 1 .. STEP_MAX_PARTS: part p has groups [p n_groups / parts, (p + 1) n_groups / parts) */
+  int groups;   /* of the largest part */
   int k_warps;  /* 1, 2 or 4 of a team's four share a tile row */
-  int span;     /* groups of a warp */
-  int turns;    /* tile rows of a piece to a warp: 1, of small pieces 2, which load as fast as one */
-  int rows;     /* of a piece: turns * STEP_TEAM_WARPS / k_warps */
+  int span;     /* groups of a warp, at most STEP_SPAN */
+  int rows;     /* of a piece: STEP_TEAM_WARPS / k_warps */
 } StepCut;
 
 typedef struct {
@@ -97,7 +97,6 @@ typedef struct {
   StepShape shape;
   int heads_per_kv;
   int slice; /* columns of hidden a block owns: hidden / 8 */
-  int turns; /* the most of all cuts */
   StepCut full, o;
   StepShare shares[STEP_MAX_CLUSTERS];
   int head_rows;                /* of a piece */
@@ -124,7 +123,9 @@ __host__ __device__
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
 }
 
-/* Cuts a share of n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS. */
+/* Cuts a share of n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS: into as few spans as there may be,
+ * since each has a multiplication of STEP_SPAN groups for every tile row. Of such cuts one whose teams keep
+ * their part, then one of long pieces of a row. */
 StepCut step_cut(int n_groups);
 /* Bytes of a piece of it, or of the largest where parts differ. */
 int step_piece_bytes(StepCut cut);

@@ -73,17 +73,13 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
 #pragma unroll 1
   for (int matrix = QKV;;) {
-    const bool is_head = (int)b.at.layer == n_layers;
-    const Layer &layer = b.args().layers[is_head ? 0 : b.at.layer];
+    const bool is_head = b.layer() == n_layers;
     if (matrix == QKV || matrix == GATE_UP) {
       const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
       if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
-      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? (int)b.at.layer - 1 : (int)b.at.layer,
-                   is_head         ? b.args().final_norm
-                   : matrix == QKV ? layer.attn_norm
-                                   : layer.mlp_norm,
-                   wanted);
+      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
+                   matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm, wanted);
       if (!wanted) {
         matrix = GATE_UP;
         continue;
@@ -92,14 +88,14 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
       if (is_head) break;
     } else if (matrix == O) {
-      b.wait_again(&b.barriers()->values, b.at.layer, values_bytes(b), STEP_AT_STATES);
+      b.wait_again(&b.barriers()->values, b.layer(), values_bytes(b), STEP_AT_STATES);
     } else {
-      b.wait_again(&b.barriers()->gated, b.at.layer, gated_bytes(b), STEP_AT_GATED);
+      b.wait_again(&b.barriers()->gated, b.layer(), gated_bytes(b), STEP_AT_GATED);
       b.mark(STEP_MARK_GATED);
       make_planes(b);
       b.sync();
     }
-    product(b, matrix, layer);
+    product(b, matrix);
     b.mark_waited(matrix == QKV       ? STEP_WAITED_QKV
                   : matrix == O       ? STEP_WAITED_O
                   : matrix == GATE_UP ? STEP_WAITED_GATE_UP
@@ -107,7 +103,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
     switch (matrix) {
     case QKV:
       b.mark(STEP_MARK_QKV);
-      attention(b, layer);
+      attention(b);
       break;
     case GATE_UP:
       b.mark(STEP_MARK_GATE_UP);
@@ -118,7 +114,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       b.sync();
       b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
     }
-    if (++matrix == MATRICES) matrix = QKV, b.at.layer++;
+    if (++matrix == MATRICES) matrix = QKV, b.go_to(MATRICES);
   }
   head(b);
   if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
@@ -133,7 +129,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepRowsShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepRowsShared has room for them");
-  Block<kR, kDebug> b = {{shared, a, {0, 0, 0}, 0}};
+  Block<kR, kDebug> b = {{shared, a, 0, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
   begin(b);
@@ -183,15 +179,12 @@ static Kernel kernel_of(const StepRowsPlan &plan, bool debug) {
 }
 
 size_t step_rows_bytes(const StepRowsPlan *plan) {
-  return step::layers_bytes(plan->shape.n_layers) + align_up(plan->memory_bytes) + 256;
+  return step::state_bytes(plan->shape, plan->memory_bytes);
 }
 
 Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory, cudaStream_t stream,
                       StepRows **out, Error *err) {
-  const int n_layers = plan->shape.n_layers;
   *out = NULL;
-  TRY(cuda_check(cudaMemsetAsync(memory, 0, step_rows_bytes(plan), stream), "cannot clear memory", err));
-  TRY(step::copy_layers(m->layers, n_layers, memory, stream, err));
   for (bool debug : {false, true})
     TRY(cuda_check(cudaFuncSetAttribute(kernel_of(*plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         (int)step::rows::shared_bytes(*plan)),
@@ -199,7 +192,12 @@ Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory
   StepRows *s = (StepRows *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
   s->args.plan = *plan;
-  step::fill(&s->args, m, n_layers, memory, plan->memory_bytes, plan->n_slots, plan->piece_bytes);
+  Status status = step::fill(&s->args, m, plan->shape, memory, plan->memory_bytes, plan->n_slots,
+                             plan->piece_bytes, stream, err);
+  if (status != STATUS_OK) {
+    free(s);
+    return status;
+  }
   const size_t rows_of_hidden =
       (size_t)(plan->shape.n_kv_heads + 2 * plan->shape.n_clusters) * (size_t)plan->rows;
   s->args.residual = s->args.partials + rows_of_hidden * (size_t)plan->shape.hidden;

@@ -33,7 +33,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ States block_states(co
 /* Norm and rope of the cluster's heads of all rows, a warp one at a time: queries, new keys and values as
  * halves in shared memory, the latter two also to the cache. */
 template <int kR, bool kDebug>
-__device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b, const Layer &layer) {
+__device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b) {
+  const Vectors vectors = b.vectors();
+  const bool has_norm = b.args().head_norms;
   const StepRowsPlan &p = b.args().plan;
   const StepRowsCall &c = b.args().call;
   const int heads = p.heads_per_kv, lane = b.lane();
@@ -41,7 +43,7 @@ __device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b, const Lay
   for (int item = b.warp(); item < (heads + 2) * kR; item += STEP_WARPS) {
     const int row = item % kR, head = item / kR;
     const float *from = b.exchange() + (row * (heads + 2) + head) * kDim + lane;
-    const float *norm = head < heads ? layer.q_norm : head == heads ? layer.k_norm : NULL;
+    const float *norm = !has_norm || head > heads ? NULL : head < heads ? vectors.q_norm : vectors.k_norm;
     float v[4] = {from[0], from[32], from[64],
                   from[96]}; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
     if (norm) {
@@ -56,7 +58,7 @@ __device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b, const Lay
     for (int i = 0; i < 4; i++) to[lane + 32 * i] = __float2half_rn(v[i]);
     if (head < heads || row >= c.n_rows || b.rank() != row % STEP_BLOCKS) continue;
     __half *cache = (__half *)(head == heads ? c.k : c.v) + lane +
-                    (((size_t)b.at.layer * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos + row) * kDim;
+                    (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos + row) * kDim;
 #pragma unroll
     for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
   }
@@ -156,7 +158,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
     score[i] = i <= row ? s * b.args().scale_log2 : -INFINITY;
     maximum = fmaxf(maximum, score[i]);
   }
-  b.wait_again(&b.barriers()->states, b.at.layer, states_bytes(b), STEP_AT_STATES);
+  b.wait_again(&b.barriers()->states, b.layer(), states_bytes(b), STEP_AT_STATES);
   b.mark(STEP_MARK_STATES);
   const States from = block_states(b);
 #pragma unroll
@@ -185,11 +187,11 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
 
 /* From q, k and v of the cluster, which are on their way, to what goes into o, which then is. */
 template <int kR, bool kDebug>
-__device__ __forceinline__ void attention(Block<kR, kDebug> &b, const Layer &layer) {
+__device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
   b.mark(STEP_MARK_QKV_SENT);
-  b.wait_again(&b.barriers()->projections, b.at.layer, projection_bytes(b), STEP_AT_PROJECTIONS);
+  b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
   b.mark(STEP_MARK_PROJECTIONS);
-  make_heads(b, layer);
+  make_heads(b);
   b.sync();
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend(b);

@@ -35,7 +35,8 @@ template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_a
   const int pos = *b.args().call.pos;
   Copier<Block<kR, kDebug>, kKind> loader(
       b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
-  load_layers(loader, pos, p.keys, [](int) { return (int)STEP_TEAM_WARPS; });
+  load_layers(
+      loader, pos, p.keys, [](int) { return (int)STEP_TEAM_WARPS; }, [&](int) { return p.span; });
   const int bytes = p.head_width * 2, row_bytes = p.shape.hidden * 2;
   const int first = first_head_block(p, blockIdx.x), end = first_head_block(p, blockIdx.x + 1);
   const int mine = kKind + b.lane() * STEP_LOADERS;

@@ -152,7 +152,7 @@ __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, const Sum &
 
 /* The whole share, when what goes into it is there. */
 template <int kR, bool kDebug>
-__device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix, const Layer &layer) {
+__device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
   const Share &share = b.share(matrix);
   const StepRowsPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix, const 
   const int row = Sums<kR>::row_of(t);
   const float inverse = from_x ? inverse_of(b, row) : 1;
   Sum sum = {};
-  if (!from_x) sum = sum_of(b, matrix, b.at.layer);
+  if (!from_x) sum = sum_of(b, matrix, b.layer());
   const uint32_t planes = shared_address(b.state) + (from_x ? p.at.x : p.at.in) + g % (2 * kR) * 64 + t * 16,
                  notes = shared_address(b.state) + (from_x ? p.at.x_notes : p.at.in_notes) + row * 16;
   const int n_rows = share.n_rows, n_groups = share.n_groups;
@@ -174,11 +174,11 @@ __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix, const 
       at.move(team, p.n_slots);
 #pragma unroll 1
       for (int g0 = 0; g0 < n_groups; g0 += p.span) {
-        const int n = min(p.span, n_groups - g0);
+        const int n = min(p.span, n_groups - g0), most = p.span;
         const uint32_t piece = b.take_piece(at);
-        typename Sums<kR>::At from = {piece + mate * n * 1024 + b.lane() * 16,
-                                      piece + STEP_TEAM_WARPS * n * 1024 + mate * n * 32 + g * 4,
-                                      piece + STEP_TEAM_WARPS * n * (1024 + 32) + mate * zeros_stride(n) +
+        typename Sums<kR>::At from = {piece + mate * most * 1024 + b.lane() * 16,
+                                      piece + STEP_TEAM_WARPS * most * 1024 + mate * most * 32 + g * 4,
+                                      piece + STEP_TEAM_WARPS * most * (1024 + 32) + mate * zeros_stride(most) +
                                           (zeros_are_odd(share, g0) ? 8 : 0) + g,
                                       planes + g0 * Planes<kR>::kGroup, notes + g0 * kR * 16};
         if (local < n_rows)
@@ -195,7 +195,7 @@ __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix, const 
       if (local < n_rows) {
         sums.end();
         switch (matrix) {
-        case QKV: send_projection(b, local, sums, inverse, layer.bias); break;
+        case QKV: send_projection(b, local, sums, inverse, b.args().bias ? b.vectors().bias : NULL); break;
         case GATE_UP: send_gated(b, local, sums, inverse); break;
         default: give_sum(b, sum, local, sums);
         }

@@ -62,7 +62,7 @@ __device__ __forceinline__ uint32_t without_tag(const ulonglong2 &v, uint32_t ta
 /* Four neighbouring rows of a product, added up over the warps along k. */
 template <bool kDebug>
 __device__ __forceinline__ float4 four_rows(const Block<kDebug> &b, const Share &share, int row) {
-  const int warps = 1 << (share.log_parts + share.log_k_warps), stride = share.sums_stride;
+  const int warps = share.parts << share.log_k_warps, stride = share.sums_stride;
   const float *from = b.sums(share) + row;
   float4 v = *(const float4 *)from;
 #pragma unroll 4

@@ -208,7 +208,7 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
     if (step_plan(&shape, &model.plan, &error) != STATUS_OK) return false;
     Step *step;
     to->n_slots = model.plan.n_slots;
-    to->memory = zeroed(step_bytes(s.hidden, s.n_layers, s.n_kv_heads));
+    to->memory = zeroed(step_bytes(&shape));
     MUST(step_open(&model, to->memory, stream, &step, &error));
     const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, m.logits};
     to->run = [=](const StepDebug *debug) { return step_run(step, &call, debug, stream, &error); };

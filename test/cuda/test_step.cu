@@ -16,7 +16,7 @@ static Step *open_step(Fixture &f, int shared, int in_flight, void **memory) {
   StepModel m = model_of(f, in_flight);
   const StepShape shape = shape_of(c, shared);
   MUST(step_plan(&shape, &m.plan, &error));
-  CHECK(cudaMalloc(memory, step_bytes(c.hidden, c.n_layers, c.n_kv_heads)));
+  CHECK(cudaMalloc(memory, step_bytes(&shape)));
   Step *step;
   MUST(step_open(&m, *memory, 0, &step, &error));
   return step;
