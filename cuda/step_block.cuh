@@ -85,7 +85,8 @@ struct Share {
   int n_rows, pieces;      /* tile rows; pieces of all parts */
   int n_groups, parts, groups, span; /* StepCut, numbers that are powers of 2 as their logarithms */
   int log_k_warps, log_rows;
-  int next_part, next_rows; /* from a team's piece to its next one: STEP_TEAMS = next_rows * parts + next_part */
+  int inverse; /* of parts, in 65536ths, rounded up */
+  int next;    /* floats from the sums of a team's piece to those of its next one; 0: that is of another part */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int pair, split;       /* tile_row() */
   int tile[2], stride[2];
@@ -300,7 +301,8 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
   s.sums_at = full ? p.at.x : p.at.sums;
   s.parts = cut.parts, s.groups = cut.groups, s.span = cut.span;
   s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
-  s.next_part = STEP_TEAMS % cut.parts, s.next_rows = STEP_TEAMS / cut.parts;
+  s.inverse = (65535 + cut.parts) / cut.parts;
+  s.next = STEP_TEAMS % cut.parts ? 0 : STEP_TEAMS / cut.parts * cut.rows * 16;
   s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.parts;
   s.run = run_of(s.pieces, p.n_slots);
   b.share(matrix) = s;

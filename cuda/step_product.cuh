@@ -140,8 +140,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
       forgotten((row_of_warp() * share.groups + k_of_warp() * share.span) * 1024 + b.lane() * 16);
   RingAt at = b.next();
   at.move(team, b.args().plan.n_slots);
-  int left = share.pieces - team, part = team, block = 0; /* of as many tile rows as a piece has */
-  while (part >= share.parts) part -= share.parts, block++;
+  int left = share.pieces - team;
   Tiles tiles;
   auto load = [&](uint32_t from) { tiles.load(from, 0), tiles.load(from, 1); };
   bool begun = left > 0 && b.piece_is_there(at);
@@ -153,6 +152,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
 #pragma unroll 1
   for (; left > 0; left -= STEP_TEAMS) {
     if (is_new) {
+      const int i = share.pieces - left, block = i * share.inverse >> 16, part = i - block * share.parts;
       const int k = k_of_warp(), row = row_of_warp(), first = k * share.span, most = share.groups;
       const int g0 = first_group(share, part),
                 mine = min(share.span, first_group(share, part + 1) - g0 - first),
@@ -181,12 +181,8 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
     if (b.lane() == 0) barrier_arrive(empty);
     const float y = add_groups(sum, in, scale, zero, t);
     if (t < 2) store_shared(to, y);
-    is_new = share.next_part != 0;
-    to += (share.next_rows << share.log_rows) * 64;
-    if (is_new) {
-      part += share.next_part, block += share.next_rows;
-      if (part >= share.parts) part -= share.parts, block++;
-    }
+    is_new = share.next == 0;
+    to += share.next * 4;
   }
   b.advance(share.run);
   b.sync();
