@@ -42,39 +42,57 @@ __device__ __forceinline__ int states_bytes(const StepPlan &p) {
 
 /* --- q, k and v */
 
-/* Gives the cluster's blocks this block's 16 rows of each head. */
-template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kDebug> &b, const float *bias) {
-  const float inverse = inverse_of_x(b);
+/* Gives the cluster's blocks this block's 16 rows of each head, as the product left them. */
+template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const Share &share = b.share(QKV);
   const int peer = b.lane() & 7;
 #pragma unroll 1
   for (int item = b.thread() >> 3; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
-    const int head = item >> 2, row = b.rank() * 16 + (item & 3) * 4;
-    float4 add = make_float4(0, 0, 0, 0);
-    if (bias) add = __ldg((const float4 *)(bias + tile_row(share, head) * 16 + (item & 3) * 4));
-    float4 v = four_rows(b, share, item * 4);
-    v.x = v.x * inverse + add.x, v.y = v.y * inverse + add.y;
-    v.z = v.z * inverse + add.z, v.w = v.w * inverse + add.w;
-    const float *to = b.exchange() + head * kDim + row;
+    const float4 v = four_rows(b, share, item * 4);
+    const float *to = b.exchange() + (item >> 2) * kDim + b.rank() * 16 + (item & 3) * 4;
     send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers()->projections, peer));
   }
 }
 
+/* What makes a head of a product's rows, for lane's four dimensions: while they are on their way. */
+struct HeadFactors {
+  float inverse, bias[4], norm[4]; /* 1 / rms of x */
+};
+
+template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  const Vectors vectors = b.vectors();
+  const int head = b.warp(), queries = p.heads_per_kv, first_kv = p.shape.n_heads + b.cluster();
+  const int in_matrix = head < queries ? b.cluster() * queries + head
+                        : head == queries ? first_kv : first_kv + p.shape.n_kv_heads;
+  HeadFactors f = {0, {0, 0, 0, 0}, {1, 1, 1, 1}};
+  if (head >= queries + 2) return f;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if (b.args().bias) f.bias[i] = __ldg(vectors.bias + in_matrix * kDim + b.lane() + 32 * i);
+    if (b.args().head_norms && head <= queries)
+      f.norm[i] = __ldg((head < queries ? vectors.q_norm : vectors.k_norm) + b.lane() + 32 * i);
+  }
+  f.inverse = inverse_of_x(b);
+  return f;
+}
+
 /* Norm and rope of the cluster's heads, a warp each: queries and the new key and value as halves in shared
- * memory, the latter two also to the cache. `norm`: of this warp's head, NULL: none. */
-template <bool kDebug>
-__device__ __forceinline__ void make_head(const Block<kDebug> &b, const float (&weight)[4], bool has_norm) {
+ * memory, the latter two also to the cache. */
+template <bool kDebug> __device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFactors &f) {
   const StepPlan &p = b.args().plan;
   const int head = b.warp(), lane = b.lane();
   if (head >= p.heads_per_kv + 2) return;
   const float *from = b.exchange() + head * kDim + lane;
-  float v[4] = {from[0], from[32], from[64], from[96]}; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
+  float v[4]; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] = from[32 * i] * f.inverse + f.bias[i];
   if (head <= p.heads_per_kv) {
-    if (has_norm) {
+    if (b.args().head_norms) {
       const float scale = inverse_of_head(v, b.args().norm_eps);
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] *= scale * weight[i];
+      for (int i = 0; i < 4; i++) v[i] *= scale * f.norm[i];
     }
     turn_head(v, b.rope(), lane);
   }
@@ -217,19 +235,13 @@ template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug>
 /* From the sums of qkv to the states of this block's keys, on their way to the cluster. */
 template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
-  const Vectors vectors = b.vectors();
-  const float *norm = b.warp() < p.heads_per_kv ? vectors.q_norm : vectors.k_norm;
-  const bool has_norm = b.args().head_norms && b.warp() <= p.heads_per_kv;
-  float weight[4] = {1, 1, 1, 1};
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (has_norm) weight[i] = __ldg(norm + b.lane() + 32 * i);
-  send_projections(b, b.args().bias ? vectors.bias : NULL);
+  send_projections(b);
+  const HeadFactors factors = head_factors(b);
   b.mark(STEP_MARK_QKV_SENT);
   b.wait(&b.barriers()->projections, b.layer() & 1, STEP_AT_PROJECTIONS);
   if (b.thread() == 0) barrier_expect(&b.barriers()->projections, projection_bytes(p));
   b.mark(STEP_MARK_PROJECTIONS);
-  make_head(b, weight, has_norm);
+  make_head(b, factors);
   b.sync();
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend(b);

@@ -246,6 +246,8 @@ template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
   __device__ __forceinline__ float2 *rope() const {
     return (float2 *)(squares() + args().plan.shape.hidden / 32);
   }
+  /* 1 / rms of the x that gate and up were multiplied by. */
+  __device__ __forceinline__ float &inverse() const { return *(float *)(state + STEP_BARRIER_BYTES + 12); }
   __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
   __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
   /* Those of attention's values lie elsewhere, since they are made from the states where the others lie. */
@@ -322,7 +324,7 @@ template <class Share> __device__ __forceinline__ bool zeros_are_odd(const Share
 }
 
 __device__ __forceinline__ int first_group(const Share &share, int part) {
-  return part * share.n_groups / share.parts;
+  return part * share.n_groups * share.inverse >> 16;
 }
 
 /* Within a piece of at most n groups: tiles [rows][n][1024], scales [rows][n][32], zeros [rows][these bytes],

@@ -21,7 +21,7 @@
 #define AUK_CUDA_STEP_PRODUCT_CUH
 
 #include "cuda/planes.cuh"
-#include "cuda/step_block.cuh"
+#include "cuda/step_sums.cuh"
 
 namespace step {
 
@@ -73,39 +73,34 @@ __device__ __forceinline__ void take_inputs(Inputs &in, const unsigned char *pla
   in.scale = t < n ? scale.x : 0, in.scaled_sum = t < n ? scale.y : 0;
 }
 
-/* Tiles of two groups of a tile row: [64 inputs][group]. */
-struct Tiles {
-  uint4 of[2][2];
-  __device__ __forceinline__ void load(uint32_t from, int c) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) of[c][i] = load_shared_16(from + i * 1024 + c * 512);
-  }
+/* What a warp multiplies at once: tiles of its groups of a tile row, [pair][64 inputs][group of the pair]; the
+ * scale and zero of lane t's group. */
+struct Task {
+  uint4 tiles[2][2][2];
+  uint32_t scale, zero;
 };
 
-/* The sums of two groups where this lane's group is one of them: of row g high and low plane, then of g + 8.
- * reload(c): when these tiles of inputs 64 c .. are used.
+/* The sums of a pair of groups where this lane's group is one of them: of row g high and low plane, then of g
+ * + 8.
  *
  * A product takes words 1 and 3 of a tile, the next 0 and 2: so two of four raw words are where a product
  * wants them when they come. */
-template <class Reload>
-__device__ __forceinline__ void multiply(float (&sum)[4], const Tiles &tiles, const Inputs &in, bool second,
-                                         Reload reload) {
+__device__ __forceinline__ void multiply(float (&sum)[4], const uint4 (&tiles)[2][2], const Inputs &in,
+                                         bool second) {
   constexpr float kStart =
       12582912.0f; /* 1.5 * 2^23: sums as floats without conversion, as they are < 2^22 */
   int acc[2][4];
 #pragma unroll
   for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = 0x4b400000;
 #pragma unroll
-  for (int step = 0; step < 4; step++) {
+  for (int step = 0; step < 4; step++)
 #pragma unroll
     for (int i = 0; i < 2; i++) { /* neighbours are of different sums: one's latency is another's work */
-      const uint4 &v = tiles.of[step / 2][i], &x = in.x[step / 2];
+      const uint4 &v = tiles[step / 2][i], &x = in.x[step / 2];
       const uint32_t one = step % 2 ? v.y : v.x, two = step % 2 ? v.w : v.z;
       const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, two & 0x0f0f0f0fu, two};
       mma_u8s8_m16n8k32(acc[i], operand, step % 2 ? x.z : x.x, step % 2 ? x.w : x.y);
     }
-    if (step % 2) reload(step / 2);
-  }
 #pragma unroll
   for (int e = 0; e < 4; e++) sum[e] = __int_as_float(second ? acc[1][e] : acc[0][e]) - kStart;
 }
@@ -125,66 +120,81 @@ __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs 
 /* The whole share, by all warps that multiply, when take() has seen the inputs and made integers of them;
  * then all warps may read the sums.
  *
- * The first half of a tile row's tiles is on its way to registers before the row before it has ended, or
- * before the inputs are there, if it is loaded by then. Of groups that a warp has not it multiplies whatever
- * lies behind, which its scales of 0 make count for nothing; of rows past the last it leaves sums that nobody
- * reads. */
+ * A warp takes its part of a piece into registers at once, before the inputs are there if it is loaded by
+ * then: so four more pieces are on their way while everybody waits. Of groups that a warp has not it
+ * multiplies whatever lies behind, which its scales of 0 make count for nothing; of rows past the last it
+ * leaves sums that nobody reads. */
 template <bool kDebug, class Take>
 __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take) {
   const Share &share = b.share(matrix);
   const int team = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
-  auto k_of_warp = [&] { return b.warp() & 3 & ((1 << share.log_k_warps) - 1); };
-  auto row_of_warp = [&] { return (b.warp() & 3) >> share.log_k_warps; };
-  /* In a piece, the tiles of this lane's first group. */
-  const uint32_t tiles_at =
-      forgotten((row_of_warp() * share.groups + k_of_warp() * share.span) * 1024 + b.lane() * 16);
+  uint32_t tiles_at, scale_at, zero_at, to; /* within a piece, and of the sums */
+  int first, mine;                          /* groups of inputs */
+  auto place = [&](int i) {                 /* for piece i of the share */
+    const int log_k = share.log_k_warps, log_rows = share.log_rows, most = share.groups;
+    const int k = b.warp() & 3 & ((1 << log_k) - 1), row = (b.warp() & 3) >> log_k, before = k * share.span;
+    const int block = i * share.inverse >> 16, part = i - block * share.parts, g0 = first_group(share, part);
+    first = g0 + before, mine = min(share.span, first_group(share, part + 1) - first);
+    const int own = before + max(min(t, mine - 1), 0);
+    tiles_at = (row * most + before) * 1024 + b.lane() * 16;
+    scale_at = (most << log_rows) * 1024 + (row * most + own) * 32 + g * 4;
+    zero_at = (most << log_rows) * (1024 + 32) + row * zeros_stride(most) + own * 8 +
+              (zeros_are_odd(share, g0) ? 8 : 0) + g;
+    to = shared_address(b.sums(share) + ((part << log_k) + k) * share.sums_stride +
+                        ((block << log_rows) + row) * 16 + g + t * 8);
+  };
   RingAt at = b.next();
   at.move(team, b.args().plan.n_slots);
+  Task task = {}; /* else the compiler thinks that it lives from one product to the next */
+  auto fetch = [&] {
+    const uint32_t piece = b.piece_at(at), empty = b.empty_at(at);
+#pragma unroll
+    for (int pair = 0; pair < 2; pair++)
+#pragma unroll
+      for (int c = 0; c < 2; c++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          task.tiles[pair][c][i] = load_shared_16(piece + tiles_at + (2 * pair + i) * 1024 + c * 512);
+    task.scale = load_shared_4(piece + scale_at), task.zero = load_shared_1(piece + zero_at);
+    __syncwarp();
+    if (b.lane() == 0) barrier_arrive(empty);
+  };
   int left = share.pieces - team;
-  Tiles tiles;
-  auto load = [&](uint32_t from) { tiles.load(from, 0), tiles.load(from, 1); };
-  bool begun = left > 0 && b.piece_is_there(at);
+  place(team);
+  bool fetched = left > 0 && b.piece_is_there(at);
+  if (fetched) fetch();
   take();
   b.sync();
   Inputs in;
-  uint32_t scale_at = 0, zero_at = 0, to = 0;
   bool is_new = true; /* the part */
 #pragma unroll 1
   for (; left > 0; left -= STEP_TEAMS) {
     if (is_new) {
-      const int i = share.pieces - left, block = i * share.inverse >> 16, part = i - block * share.parts;
-      const int k = k_of_warp(), row = row_of_warp(), first = k * share.span, most = share.groups;
-      const int g0 = first_group(share, part),
-                mine = min(share.span, first_group(share, part + 1) - g0 - first),
-                own = first + max(min(t, mine - 1), 0);
-      take_inputs(in, b.planes_of(matrix), b.scales_of(matrix), g0 + first, mine, b.lane());
-      scale_at = (most << share.log_rows) * 1024 + (row * most + own) * 32 + g * 4;
-      zero_at = (most << share.log_rows) * (1024 + 32) + row * zeros_stride(most) + own * 8 +
-                (zeros_are_odd(share, g0) ? 8 : 0) + g;
-      to = shared_address(b.sums(share) + ((part << share.log_k_warps) + k) * share.sums_stride +
-                          ((block << share.log_rows) + row) * 16 + g + t * 8);
+      place(share.pieces - left);
+      take_inputs(in, b.planes_of(matrix), b.scales_of(matrix), first, mine, b.lane());
     }
-    if (!begun) b.take_piece(at);
-    load(b.piece_at(at) + tiles_at);
-    const uint32_t piece = b.piece_at(at), empty = b.empty_at(at);
-    at.move(STEP_TEAMS, b.args().plan.n_slots);
-    begun = left > STEP_TEAMS && b.piece_is_there(at);
-    const uint32_t scale = load_shared_4(piece + scale_at), zero = load_shared_1(piece + zero_at);
+    if (!fetched) {
+      b.take_piece(at);
+      fetch();
+    }
     float sum[4], more[4];
-    multiply(sum, tiles, in, t & 1, [&](int c) { tiles.load(piece + tiles_at + 2048, c); });
-    __syncwarp(); /* the compiler would mix both, which takes registers */
-    multiply(more, tiles, in, t & 1, [&](int c) {
-    });
+    multiply(sum, task.tiles[0], in, t & 1);
+    multiply(more, task.tiles[1], in, t & 1);
 #pragma unroll
     for (int e = 0; e < 4; e++) sum[e] = t & 2 ? more[e] : sum[e];
-    __syncwarp();
-    if (b.lane() == 0) barrier_arrive(empty);
-    const float y = add_groups(sum, in, scale, zero, t);
+    const float y = add_groups(sum, in, task.scale, task.zero, t);
     if (t < 2) store_shared(to, y);
-    is_new = share.next == 0;
     to += share.next * 4;
+    is_new = share.next == 0;
+    at.move(STEP_TEAMS, b.args().plan.n_slots);
+    fetched = false;
   }
   b.advance(share.run);
+  /* Whoever is ready before the others. */
+  if (matrix == GATE_UP && b.warp() == STEP_TEAM_WARPS - 1) {
+    const float inverse = inverse_of_x(b);
+    if (b.lane() == 0) b.inverse() = inverse;
+  }
   b.sync();
 }
 

@@ -221,7 +221,7 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
 /* Gives the cluster's blocks this block's features of the gated product: 8 lanes make the same four, one for
  * each peer. */
 template <bool kDebug> __device__ __forceinline__ void send_gated(Block<kDebug> &b) {
-  const float inverse = inverse_of_x(b);
+  const float inverse = b.inverse();
   const Share &share = b.share(GATE_UP);
   const int peer = b.lane() & 7, quads = 2 * share.n_rows;
 #pragma unroll 1
