@@ -16,7 +16,7 @@
  * clusters": step_sums.cuh. Warps 0 .. 15 multiply, three load (step_load.cuh), one has nothing to do:
  * registers move between whole warpgroups.
  *
- * Shared memory: what StepShared says, then the ring. Three places serve in turns, never at once, because a
+ * Shared memory: the ring, then what StepShared says. Three places serve in turns, never at once, because a
  * peer that writes has had from this block what this block makes only after it has read:
  *   x         the row that goes into a product, and its sums (not of o, down) | what warps made of their keys
  *   planes    the row as integers | what blocks made of their keys
@@ -74,6 +74,7 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   if (threadIdx.x < STEP_HEAD_DIM / 2) b.rope()[threadIdx.x] = table[threadIdx.x];
   __syncthreads();
   make_pieces(b, piece_of);
+  make_tasks(b);
   cluster_sync();
 }
 
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
-  Block<kDebug> b = {{shared, a, 0, 0}};
+  Block<kDebug> b = {{shared - a.plan.ring_at, a, 0, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches, b.loaded() = 0;
   if (threadIdx.x == MATRICES) b.pos() = *a.call.pos;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
@@ -196,7 +197,7 @@ static Status usual_ahead(const StepPlan &plan, int *ahead, Error *err) {
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total + plan.slack;
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
 }
 
 } // namespace step

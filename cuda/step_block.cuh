@@ -86,6 +86,7 @@ struct Share {
   int n_groups, parts, groups, span; /* StepCut, numbers that are powers of 2 as their logarithms */
   int log_k_warps, log_rows;
   int inverse; /* of parts, in 65536ths, rounded up */
+  int tasks_at; /* in shared memory */
   int next;    /* floats from the sums of a team's piece to those of its next one; 0: that is of another part */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int pair, split;       /* tile_row() */
@@ -114,7 +115,7 @@ static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnre
 
 /* What threads of both kernels know alike. */
 template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thread {
-  unsigned char *state; /* shared memory: step_plan.h, StepShared; the ring is behind it */
+  unsigned char *state; /* shared memory: step_plan.h, StepShared; the ring is before it, or behind it */
   const ArgsOf &a;
   /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), the
    * matrix, and slot and parity of the first piece of the next run. One register, since it lives through
@@ -163,7 +164,7 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
     return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(ShareOf));
   }
   __device__ __forceinline__ unsigned char *slot(int n) const {
-    return state + args().plan.at.total + n * args().plan.slot_bytes;
+    return state + args().plan.ring_at + n * args().plan.slot_bytes;
   }
   __device__ __forceinline__ float *exchange() const { return (float *)(state + args().plan.at.exchange); }
   __device__ __forceinline__ __half *heads() const { return (__half *)(state + args().plan.at.heads); }
@@ -213,7 +214,7 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
 
   /* Where the piece at `at` is, and the barrier of its place (shared_address). */
   __device__ __forceinline__ uint32_t piece_at(const RingAt &at) const {
-    return shared_address(state) + args().plan.at.total + at.slot * args().plan.slot_bytes;
+    return shared_address(state) + args().plan.ring_at + at.slot * args().plan.slot_bytes;
   }
   __device__ __forceinline__ uint32_t empty_at(const RingAt &at) const {
     return shared_address(&barriers()->empty[at.slot]);

@@ -38,7 +38,7 @@ template <class BlockOf, int kKind> struct Copier {
   __device__ __forceinline__ void piece(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
     const int n_slots = b.args().plan.n_slots;
     const uint32_t barrier = full(to.slot),
-                   place = base + b.args().plan.at.total + to.slot * b.args().plan.slot_bytes + to_byte;
+                   place = base + b.args().plan.ring_at + to.slot * b.args().plan.slot_bytes + to_byte;
     b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
     if (b.lane() == 0) barrier_expect(barrier, all);
     if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);

@@ -81,12 +81,6 @@ static int most_pieces(const StepPlan *plan) {
   return most + step_pieces(plan->full, plan->heads_per_kv + 2) + step_pieces(plan->o, plan->slice / 16);
 }
 
-/* Bytes behind a piece's tiles that are read as tiles of groups that a warp has not (step_product.cuh). */
-static int beyond_tiles(StepCut cut) {
-  const int last = (cut.k_warps - 1) * cut.span, beyond = last + STEP_SPAN - cut.groups;
-  return beyond > 0 ? beyond * 1024 : 0;
-}
-
 static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) {
   StepShared *at = &plan->at;
   const int heads = plan->heads_per_kv;
@@ -95,14 +89,12 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   plan->stride_qkv = stride_of(heads + 2);
   plan->stride_slice = stride_of(plan->slice / 16);
   int sums = sums_bytes(plan->o, plan->stride_slice), long_sums = sums_bytes(plan->full, plan->stride_qkv);
-  plan->slack = larger(beyond_tiles(plan->full), beyond_tiles(plan->o));
   for (int c = 0; c < s->n_clusters; c++) {
     StepShare *share = &plan->shares[c];
     share->stride = stride_of(2 * share->n_units);
     slot = larger(slot, step_piece_bytes(share->down));
     long_sums = larger(long_sums, sums_bytes(plan->full, share->stride));
     sums = larger(sums, sums_bytes(share->down, plan->stride_slice));
-    plan->slack = larger(plan->slack, beyond_tiles(share->down));
   }
   plan->slot_bytes = align_up(slot, 128);
 
@@ -119,7 +111,8 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
   at->residual = at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
   at->pieces = align_up(at->residual + plan->slice * 4, 16);
-  at->total = align_up(at->pieces + most_pieces(plan) * STEP_PIECE_BYTES, 128);
+  at->tasks = at->pieces + most_pieces(plan) * STEP_PIECE_BYTES;
+  at->total = align_up(at->tasks + most_pieces(plan) * STEP_PIECE_BYTES, 16);
 }
 
 static Status refuse_shape(const StepShape *s, Error *err) {
@@ -152,12 +145,13 @@ Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
   plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
   plan->states = 2 * STEP_PAIRS + 1;
   place_shared(s, plan, largest);
-  plan->n_slots = ((int)s->shared_bytes - plan->at.total - plan->slack) / plan->slot_bytes;
+  plan->n_slots = ((int)s->shared_bytes - plan->at.total) / plan->slot_bytes;
   if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
   if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
   if (plan->n_slots < LEAST_SLOTS)
     return error_set(err, STATUS_MODEL, "one kernel a step: %d bytes of shared memory are needed",
-                     plan->at.total + plan->slack + LEAST_SLOTS * plan->slot_bytes);
+                     plan->at.total + LEAST_SLOTS * plan->slot_bytes);
+  plan->ring_at = -plan->n_slots * plan->slot_bytes;
   plan->partial_bytes = (size_t)(s->n_kv_heads + 2 * s->n_clusters) * (size_t)s->hidden * sizeof(float);
   return STATUS_OK;
 }

@@ -41,11 +41,11 @@ enum {
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of a tensor core product */
   STEP_KEYS = 32,            /* of a piece of the KV cache */
   STEP_MAX_HIDDEN = 6144,
-  STEP_BARRIER_BYTES = 512, /* shared memory begins with; then step_block.cuh's shares, then StepShared */
+  STEP_BARRIER_BYTES = 416, /* shared memory begins with; then step_block.cuh's shares, then StepShared */
   STEP_FORGET_AT = STEP_BARRIER_BYTES - 128, /* a word of each lane, behind the barriers: step_ahead.cuh */
   STEP_LOADED_AT = STEP_BARRIER_BYTES + 8,   /* the same */
-  STEP_SHARES_BYTES = 384,
-  STEP_PIECE_BYTES = 16, /* of a piece in the table of them (step_pieces.cuh) */
+  STEP_SHARES_BYTES = 400,
+  STEP_PIECE_BYTES = 16, /* of a piece in the table of them (step_pieces.cuh), and of tasks */
   STEP_LONG = 4096,      /* positions from which attention reads more than the weights' pace */
   STEP_AHEAD = 16,       /* pieces brought nearer before they are loaded, of which so many fit L2 */
   STEP_IN_FLIGHT =
@@ -90,6 +90,7 @@ typedef struct {
   int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] the head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
   int pieces;    /* a table of a layer's pieces */
+  int tasks;     /* another one, of what warps have of them (step_product.cuh) */
   int total;
 } StepShared;
 
@@ -103,7 +104,8 @@ typedef struct {
   int n_head_pieces;            /* of all blocks */
   int n_slots;                  /* of the ring */
   int slot_bytes;               /* a multiple of 128 */
-  int slack;                    /* bytes behind the ring that are read, but not used */
+  int ring_at;                  /* from the rest of shared memory on: before it, since some bytes behind it are
+                                   read, but not used */
   int stride_qkv, stride_slice; /* of the sums of qkv, and of o and down */
   int states;           /* that attention leaves in a block at most: one of each warp, one of the new key */
   size_t partial_bytes; /* of what blocks hand each other through memory */

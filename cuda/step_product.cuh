@@ -117,6 +117,31 @@ __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs 
   return y + __shfl_xor_sync(~0u, y, 2);
 }
 
+/* Of what a warp multiplies at once there is a table, since working it out for each piece takes as many
+ * instructions as a third of the product:
+ *
+ *     [pieces of qkv, o, gate and up, down][warp of a team]
+ *         uint32 {7 bits first group of inputs, 3 bits groups, 1 bit zeros_are_odd(), 21 bits place of the sums} */
+template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kDebug> &b) {
+  int at = b.args().plan.at.tasks;
+#pragma unroll 1
+  for (int matrix = 0; matrix < MATRICES; matrix++) {
+    Share &s = b.share(matrix);
+    if (threadIdx.x == 0) s.tasks_at = at;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < s.pieces * STEP_TEAM_WARPS; i += STEP_ALL_THREADS) {
+      const int piece = i / STEP_TEAM_WARPS, mate = i % STEP_TEAM_WARPS, block = piece / s.parts,
+                part = piece % s.parts;
+      const int k = mate & ((1 << s.log_k_warps) - 1), row = mate >> s.log_k_warps;
+      const int g0 = first_group(s, part), end = first_group(s, part + 1), first = min(g0 + k * s.span, end - 1),
+                mine = min(s.span, max(0, end - g0 - k * s.span));
+      const int sums = ((part << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
+      ((uint32_t *)(b.state + at))[i] = first | mine << 7 | (int)zeros_are_odd(s, g0) << 10 | sums << 11;
+    }
+    at += s.pieces * STEP_PIECE_BYTES;
+  }
+}
+
 /* The whole share, by all warps that multiply, when take() has seen the inputs and made integers of them;
  * then all warps may read the sums.
  *
@@ -128,20 +153,23 @@ template <bool kDebug, class Take>
 __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take) {
   const Share &share = b.share(matrix);
   const int team = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
-  uint32_t tiles_at, scale_at, zero_at, to; /* within a piece, and of the sums */
-  int first, mine;                          /* groups of inputs */
-  auto place = [&](int i) {                 /* for piece i of the share */
-    const int log_k = share.log_k_warps, log_rows = share.log_rows, most = share.groups;
-    const int k = b.warp() & 3 & ((1 << log_k) - 1), row = (b.warp() & 3) >> log_k, before = k * share.span;
-    const int block = i * share.inverse >> 16, part = i - block * share.parts, g0 = first_group(share, part);
-    first = g0 + before, mine = min(share.span, first_group(share, part + 1) - first);
-    const int own = before + max(min(t, mine - 1), 0);
-    tiles_at = (row * most + before) * 1024 + b.lane() * 16;
-    scale_at = (most << log_rows) * 1024 + (row * most + own) * 32 + g * 4;
-    zero_at = (most << log_rows) * (1024 + 32) + row * zeros_stride(most) + own * 8 +
-              (zeros_are_odd(share, g0) ? 8 : 0) + g;
-    to = shared_address(b.sums(share) + ((part << log_k) + k) * share.sums_stride +
-                        ((block << log_rows) + row) * 16 + g + t * 8);
+  const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
+  /* In a piece: the tiles, and what of scales and zeros is the same in all of them. */
+  const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
+  const uint32_t tiles_at = forgotten(group0 * 1024 + b.lane() * 16),
+                 scales_at = forgotten((most << share.log_rows) * 1024 + group0 * 32 + g * 4),
+                 zeros_at = forgotten((most << share.log_rows) * (1024 + 32) + group0 * 8 + g +
+                                      row * (zeros_stride(most) - most * 8));
+  const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
+  uint32_t tasks = shared_address(b.state) + share.tasks_at + b.warp() * 4;
+  uint32_t scale_at, zero_at, to; /* in a piece, and of the sums */
+  int first, mine;                /* groups of inputs */
+  auto place = [&] {
+    const uint32_t entry = load_shared_4(tasks);
+    first = entry & 127, mine = entry >> 7 & 7;
+    const int own = max(min(t, mine - 1), 0);
+    scale_at = scales_at + own * 32, zero_at = zeros_at + (own + (entry >> 10 & 1)) * 8;
+    to = sums + (entry >> 11) * 4;
   };
   RingAt at = b.next();
   at.move(team, b.args().plan.n_slots);
@@ -160,7 +188,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
     if (b.lane() == 0) barrier_arrive(empty);
   };
   int left = share.pieces - team;
-  place(team);
+  place();
   bool fetched = left > 0 && b.piece_is_there(at);
   if (fetched) fetch();
   take();
@@ -170,7 +198,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
 #pragma unroll 1
   for (; left > 0; left -= STEP_TEAMS) {
     if (is_new) {
-      place(share.pieces - left);
+      place();
       take_inputs(in, b.planes_of(matrix), b.scales_of(matrix), first, mine, b.lane());
     }
     if (!fetched) {
@@ -185,6 +213,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
     const float y = add_groups(sum, in, task.scale, task.zero, t);
     if (t < 2) store_shared(to, y);
     to += share.next * 4;
+    tasks += STEP_TEAMS * STEP_PIECE_BYTES;
     is_new = share.next == 0;
     at.move(STEP_TEAMS, b.args().plan.n_slots);
     fetched = false;

@@ -107,6 +107,7 @@ Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *e
       larger(plan->keys * STEP_HEAD_DIM * 2 * 2, STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD));
   plan->slot_bytes = align_up(larger(plan->slot_bytes, plan->piece_bytes), 128);
   place_shared(plan);
+  plan->ring_at = plan->at.total;
   const int room = ((int)s->shared_bytes - plan->at.total) / plan->slot_bytes;
   plan->n_slots = room > STEP_MAX_SLOTS ? STEP_MAX_SLOTS : room;
   if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;

@@ -55,6 +55,7 @@ typedef struct {
   int n_slots;         /* of the ring */
   int piece_bytes;     /* of a whole piece of weights */
   int slot_bytes;      /* a multiple of 128 */
+  int ring_at;         /* from the beginning of shared memory on: behind the rest */
   size_t memory_bytes; /* of what blocks hand each other through memory, and of the residual stream */
   StepRowsShared at;
 } StepRowsPlan;
