@@ -133,7 +133,8 @@ template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
       if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
       add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
-                   matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm, wanted);
+                   b.layer() * b.args().vectors_stride + (matrix == QKV ? 0 : b.args().plan.shape.hidden),
+                   wanted);
       if (!wanted) {
         b.go_to(GATE_UP);
         continue;
@@ -159,7 +160,10 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
                 "StepShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
   Block<kDebug> b = {{shared - a.plan.ring_at, a, 0, 0}};
-  if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches, b.loaded() = 0;
+  if (threadIdx.x == 0) {
+    b.tags() = tags_of(*(volatile const unsigned *)a.launches, a.plan.shape.n_layers);
+    b.loaded() = 0;
+  }
   if (threadIdx.x == MATRICES) b.pos() = *a.call.pos;
   if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
   begin(b);
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
     registers_up_to<kMultiplyRegisters>();
     multiply_all(b);
     /* Every block has read the number: this one has had sums from all of them. */
-    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.launches() + 1;
+    if (blockIdx.x == 0 && threadIdx.x == 0) ++*a.launches;
   } else {
     registers_down_to<kOtherRegisters>();
     switch (b.warp() - STEP_WARPS) {
@@ -227,8 +231,8 @@ bool step_measured(int gpu) {
 int step_clusters(int gpu, size_t shared) {
   int n = 0;
   if (major_of(gpu) < 9) return 0;
-  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           (int)shared) != cudaSuccess)
+  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) !=
+      cudaSuccess)
     return 0;
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config = step::launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
@@ -251,9 +255,9 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   *out = NULL;
   if (m->ahead == 0) TRY(step::usual_ahead(plan, &ahead, err));
   for (bool debug : {false, true})
-    TRY(cuda_check(cudaFuncSetAttribute(kernel_of(debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        (int)shared),
-                   "one kernel a step", err));
+    TRY(cuda_check(
+        cudaFuncSetAttribute(kernel_of(debug), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+        "one kernel a step", err));
   Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
   s->args.plan = plan;

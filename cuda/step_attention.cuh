@@ -64,8 +64,9 @@ template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const
   const StepPlan &p = b.args().plan;
   const Vectors vectors = b.vectors();
   const int head = b.warp(), queries = p.heads_per_kv, first_kv = p.shape.n_heads + b.cluster();
-  const int in_matrix = head < queries ? b.cluster() * queries + head
-                        : head == queries ? first_kv : first_kv + p.shape.n_kv_heads;
+  const int in_matrix = head < queries    ? b.cluster() * queries + head
+                        : head == queries ? first_kv
+                                          : first_kv + p.shape.n_kv_heads;
   HeadFactors f = {0, {0, 0, 0, 0}, {1, 1, 1, 1}};
   if (head >= queries + 2) return f;
 #pragma unroll
@@ -80,7 +81,8 @@ template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const
 
 /* Norm and rope of the cluster's heads, a warp each: queries and the new key and value as halves in shared
  * memory, the latter two also to the cache. */
-template <bool kDebug> __device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFactors &f) {
+template <bool kDebug>
+__device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFactors &f) {
   const StepPlan &p = b.args().plan;
   const int head = b.warp(), lane = b.lane();
   if (head >= p.heads_per_kv + 2) return;
@@ -169,23 +171,25 @@ template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   return n_states + 1;
 }
 
-/* The block's warps' states as one, to all blocks of the cluster: 8 lanes have the same, one a peer. */
+/* The block's warps' states as one, to all blocks of the cluster: a thread eight dimensions of a head, in as
+ * few warps as there are, since the others would only be in their way. */
 template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug> &b, int n_states) {
-  const int n_heads = b.args().plan.heads_per_kv, peer = b.lane() & 7;
+  const int n_heads = b.args().plan.heads_per_kv, item = b.thread();
+  static_assert(STEP_MAX_SHARED_HEADS * kDim / 8 <= STEP_THREADS, "a thread has one");
+  if (item >= n_heads * (kDim / 8)) return;
   const States from = warp_states(b), to = block_states(b);
-  const uint32_t barrier = peer_address(&b.barriers()->states, peer);
-#pragma unroll 1
-  for (int item = b.thread() >> 3; item < n_heads * (kDim / 8); item += STEP_THREADS / 8) {
-    const int head = item >> 4, dim = (item & 15) * 8;
-    float v[8];
-    float2 weight;
-    add_states(from, n_states, n_heads, head, dim, v, weight);
-    const uint4 packed = make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
-                                    pack_half2(v[6], v[7]));
+  const int head = item >> 4, dim = (item & 15) * 8;
+  float v[8];
+  float2 weight;
+  add_states(from, n_states, n_heads, head, dim, v, weight);
+  const uint4 packed = make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
+                                  pack_half2(v[6], v[7]));
+  const uint2 weight_bits = make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y));
+#pragma unroll
+  for (int peer = 0; peer < STEP_BLOCKS; peer++) {
+    const uint32_t barrier = peer_address(&b.barriers()->states, peer);
     send_16(peer_address(to.values + (b.rank() * n_heads + head) * kDim + dim, peer), packed, barrier);
-    if (dim == 0)
-      send_8(peer_address(to.weights + b.rank() * n_heads + head, peer),
-             make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y)), barrier);
+    if (dim == 0) send_8(peer_address(to.weights + b.rank() * n_heads + head, peer), weight_bits, barrier);
   }
 }
 

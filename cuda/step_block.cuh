@@ -49,7 +49,7 @@ struct Args : Common {
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
   __device__ __forceinline__ Vectors(const Common &a, int hidden, int layer)
-      : attn_norm(a.vectors + (size_t)layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
+      : attn_norm(a.vectors + layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
         q_norm(mlp_norm + hidden), k_norm(q_norm + STEP_HEAD_DIM), bias(k_norm + STEP_HEAD_DIM) {}
 };
 
@@ -82,12 +82,12 @@ __device__ __forceinline__ RingRun run_of(int pieces, int n_slots) {
 /* A block's share of one of a layer's matrices, as the warps that load and the others see it. Made once, in
  * shared memory: nothing of it is divided again. */
 struct Share {
-  int n_rows, pieces;      /* tile rows; pieces of all parts */
+  int n_rows, pieces;                /* tile rows; pieces of all parts */
   int n_groups, parts, groups, span; /* StepCut, numbers that are powers of 2 as their logarithms */
   int log_k_warps, log_rows;
-  int inverse; /* of parts, in 65536ths, rounded up */
+  int inverse;  /* of parts, in 65536ths, rounded up */
   int tasks_at; /* in shared memory */
-  int next;    /* floats from the sums of a team's piece to those of its next one; 0: that is of another part */
+  int next; /* floats from the sums of a team's piece to those of its next one; 0: that is of another part */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int pair, split;       /* tile_row() */
   int tile[2], stride[2];
@@ -247,6 +247,8 @@ template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
   __device__ __forceinline__ float2 *rope() const {
     return (float2 *)(squares() + args().plan.shape.hidden / 32);
   }
+  /* What is kept of `launches` (step_sums.cuh). */
+  __device__ __forceinline__ unsigned &tags() const { return this->launches(); }
   /* 1 / rms of the x that gate and up were multiplied by. */
   __device__ __forceinline__ float &inverse() const { return *(float *)(state + STEP_BARRIER_BYTES + 12); }
   __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }

@@ -57,7 +57,11 @@ template <class BlockOf, int kKind> struct Copier {
                                           const unsigned char *from0) {
     constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
     const int lane = b.lane(), stride = kKind == ZEROS ? zeros_stride(most) : most << kLogUnit,
-              place = rows * most * (kKind == TILES ? 0 : kKind == SCALES ? 1024 : 1024 + 32) + lane * stride;
+              place = rows * most *
+                          (kKind == TILES    ? 0
+                           : kKind == SCALES ? 1024
+                                             : 1024 + 32) +
+                      lane * stride;
     at += min(lane, kPieceRows - 1) * 4;
     uint32_t now = load_shared_4(at);
 #pragma unroll 1

@@ -33,7 +33,7 @@ enum {
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
   STEP_GROUP = 128, /* inputs that share a scale */
   STEP_HEAD_DIM = 128,
-  STEP_SPAN = 4,          /* most groups a warp multiplies at once */
+  STEP_SPAN = 4, /* most groups a warp multiplies at once */
   STEP_MAX_PARTS = 8,
   STEP_PAIRS = 4,         /* pairs of warps that attend, a piece each */
   STEP_MAX_CLUSTERS = 16, /* 15 fit an H200 */
@@ -100,11 +100,11 @@ typedef struct {
   int slice; /* columns of hidden a block owns: hidden / 8 */
   StepCut full, o;
   StepShare shares[STEP_MAX_CLUSTERS];
-  int head_rows;                /* of a piece */
-  int n_head_pieces;            /* of all blocks */
-  int n_slots;                  /* of the ring */
-  int slot_bytes;               /* a multiple of 128 */
-  int ring_at;                  /* from the rest of shared memory on: before it, since some bytes behind it are
+  int head_rows;     /* of a piece */
+  int n_head_pieces; /* of all blocks */
+  int n_slots;       /* of the ring */
+  int slot_bytes;    /* a multiple of 128 */
+  int ring_at;       /* from the rest of shared memory on: before it, since some bytes behind it are
                                    read, but not used */
   int stride_qkv, stride_slice; /* of the sums of qkv, and of o and down */
   int states;           /* that attention leaves in a block at most: one of each warp, one of the new key */

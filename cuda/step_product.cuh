@@ -133,8 +133,8 @@ template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kD
       const int piece = i / STEP_TEAM_WARPS, mate = i % STEP_TEAM_WARPS, block = piece / s.parts,
                 part = piece % s.parts;
       const int k = mate & ((1 << s.log_k_warps) - 1), row = mate >> s.log_k_warps;
-      const int g0 = first_group(s, part), end = first_group(s, part + 1), first = min(g0 + k * s.span, end - 1),
-                mine = min(s.span, max(0, end - g0 - k * s.span));
+      const int g0 = first_group(s, part), end = first_group(s, part + 1),
+                first = min(g0 + k * s.span, end - 1), mine = min(s.span, max(0, end - g0 - k * s.span));
       const int sums = ((part << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
       ((uint32_t *)(b.state + at))[i] = first | mine << 7 | (int)zeros_are_odd(s, g0) << 10 | sums << 11;
     }

@@ -32,8 +32,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ States block_states(co
 
 /* Norm and rope of the cluster's heads of all rows, a warp one at a time: queries, new keys and values as
  * halves in shared memory, the latter two also to the cache. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b) {
+template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b) {
   const Vectors vectors = b.vectors();
   const bool has_norm = b.args().head_norms;
   const StepRowsPlan &p = b.args().plan;
@@ -186,8 +185,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
 }
 
 /* From q, k and v of the cluster, which are on their way, to what goes into o, which then is. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
+template <int kR, bool kDebug> __device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
   b.mark(STEP_MARK_QKV_SENT);
   b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
   b.mark(STEP_MARK_PROJECTIONS);

@@ -151,8 +151,7 @@ __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, const Sum &
 }
 
 /* The whole share, when what goes into it is there. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
+template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
   const Share &share = b.share(matrix);
   const StepRowsPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
@@ -178,8 +177,8 @@ __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
         const uint32_t piece = b.take_piece(at);
         typename Sums<kR>::At from = {piece + mate * most * 1024 + b.lane() * 16,
                                       piece + STEP_TEAM_WARPS * most * 1024 + mate * most * 32 + g * 4,
-                                      piece + STEP_TEAM_WARPS * most * (1024 + 32) + mate * zeros_stride(most) +
-                                          (zeros_are_odd(share, g0) ? 8 : 0) + g,
+                                      piece + STEP_TEAM_WARPS * most * (1024 + 32) +
+                                          mate * zeros_stride(most) + (zeros_are_odd(share, g0) ? 8 : 0) + g,
                                       planes + g0 * Planes<kR>::kGroup, notes + g0 * kR * 16};
         if (local < n_rows)
 #pragma unroll 1

@@ -19,6 +19,13 @@
 namespace step {
 namespace rows {
 
+/* The values of one sum: of matrix O or DOWN in a layer. */
+struct Sum {
+  float *values; /* [givers][rows][hidden] */
+  int givers;
+  uint32_t tag; /* the bit that they carry */
+};
+
 template <int kR, bool kDebug>
 __device__ __forceinline__ Sum sum_of(const Block<kR, kDebug> &b, int matrix, int layer) {
   const StepShape &s = b.args().plan.shape;

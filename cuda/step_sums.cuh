@@ -32,21 +32,24 @@ static_assert(kChunks <= 2, "add_and_send() has the norm of a second chunk, and 
 
 /* The values of one sum: of matrix O or DOWN in a layer. */
 struct Sum {
-  float *values; /* [givers][hidden] */
+  int at; /* float [givers][hidden] of Args.partials, from this one on */
   int givers;
   uint32_t tag; /* the bit that they carry */
 };
 
+/* What of tags is the same for a whole launch: the lowest bits of how often places were used before it, of o's
+ * (bit 0) and of down's in even and odd layers (1, 2). */
+__device__ __forceinline__ unsigned tags_of(unsigned launches, int n_layers) {
+  const unsigned even = (n_layers + 1) / 2, odd = n_layers / 2;
+  return (launches * n_layers & 1) | (launches * even & 1) << 1 | (launches * odd & 1) << 2;
+}
+
 template <bool kDebug> __device__ __forceinline__ Sum sum_of(const Block<kDebug> &b, int matrix, int layer) {
   const StepShape &s = b.args().plan.shape;
-  const unsigned launches = b.launches();
-  if (matrix == O) {
-    const unsigned use = launches * s.n_layers + layer;
-    return {b.args().partials, s.n_kv_heads, (use + 1) & 1};
-  }
-  const unsigned turn = layer % 2, uses = (s.n_layers + 1 - turn) / 2, use = launches * uses + layer / 2;
-  return {b.args().partials + (size_t)(s.n_kv_heads + turn * s.n_clusters) * s.hidden, s.n_clusters,
-          (use + 1) & 1};
+  const unsigned turn = layer & 1, tags = b.tags();
+  if (matrix == O) return {0, s.n_kv_heads, (tags ^ layer ^ 1) & 1};
+  return {(int)(s.n_kv_heads + turn * s.n_clusters) * s.hidden, s.n_clusters,
+          (tags >> (1 + turn) ^ layer >> 1 ^ 1) & 1};
 }
 
 __device__ __forceinline__ uint32_t tagged(float v, uint32_t tag) {
@@ -78,7 +81,7 @@ template <bool kDebug>
 __device__ __forceinline__ void give_sum(const Block<kDebug> &b, int matrix, const Sum &sum) {
   const StepPlan &p = b.args().plan;
   const Share &share = b.share(matrix);
-  float *to = sum.values + (size_t)b.cluster() * p.shape.hidden + b.rank() * p.slice;
+  float *to = b.args().partials + (sum.at + b.cluster() * p.shape.hidden + b.rank() * p.slice);
   const int i = b.thread();
   static_assert(STEP_MAX_HIDDEN / STEP_BLOCKS / 4 <= STEP_THREADS, "a thread has four columns at most");
   if (i >= p.slice >> 2) return;
@@ -99,14 +102,14 @@ template <bool kDebug>
 __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum, int column) {
   constexpr int kMost = STEP_MAX_CLUSTERS / 4;
   const int s = b.lane() & 3, hidden = b.args().plan.shape.hidden;
-  const float *from = sum.values + (size_t)s * hidden + column - s;
+  const float *from = b.args().partials + (sum.at + s * hidden + column - s);
   ulonglong2 v[kMost];
   uint32_t missing;
   const long long since = kDebug ? clock64() : 0;
 #pragma unroll
   for (int i = 0; i < kMost; i++) {
     v[i].x = v[i].y = sum.tag ? 0x0000000100000001ull : 0; /* zeros from those that there are not */
-    if (s + 4 * i < sum.givers) v[i] = load_relaxed_16(from + (size_t)(4 * i) * hidden);
+    if (s + 4 * i < sum.givers) v[i] = load_relaxed_16(from + 4 * i * hidden);
   }
   for (;;) { /* reads again what was not there, and that alone */
     missing = 0;
@@ -117,7 +120,7 @@ __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum
     rest();
 #pragma unroll
     for (int i = 0; i < kMost; i++)
-      if (without_tag(v[i], sum.tag) & 1) v[i] = load_relaxed_16(from + (size_t)(4 * i) * hidden);
+      if (without_tag(v[i], sum.tag) & 1) v[i] = load_relaxed_16(from + 4 * i * hidden);
   }
   float total[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -148,17 +151,17 @@ __device__ __forceinline__ int x_bytes(const StepPlan &p) {
 }
 
 /* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and sends
- * x = residual * norm of this block's columns to the cluster's blocks, if anybody there wants it. */
+ * x = residual * norm of this block's columns to the cluster's blocks, if anybody there wants it. norm: of
+ * Args.vectors, from this one on. */
 template <bool kDebug>
-__device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int layer, const float *norm,
-                                             bool send) {
+__device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int layer, int norm, bool send) {
   const StepPlan &p = b.args().plan;
   const int chunks = p.slice / kChunk, first_column = b.rank() * p.slice + b.lane();
   float weight[kChunks];
 #pragma unroll
   for (int i = 0; i < kChunks; i++) {
     const int chunk = b.warp() + i * STEP_WARPS;
-    weight[i] = chunk < chunks ? __ldg(norm + first_column + chunk * kChunk) : 0;
+    weight[i] = chunk < chunks ? __ldg(b.args().vectors + (norm + first_column + chunk * kChunk)) : 0;
   }
   Sum sum = {};
   if (layer >= 0) sum = sum_of(b, matrix, layer);

@@ -52,14 +52,16 @@ static StepShape shape_of(const ModelConfig *c, int n_clusters) {
 /* Every group of inputs belongs to one warp of a team, and a piece is no larger than its slot. */
 static void check_cut(StepCut cut, const StepPlan *plan) {
   assert_true(cut.span >= 1 && cut.span <= STEP_SPAN);
-  assert_int_equal(STEP_TEAMS % cut.parts, 0);
+  assert_true(cut.parts >= 1 && cut.parts <= STEP_MAX_PARTS);
   assert_int_equal(STEP_TEAM_WARPS % cut.k_warps, 0);
-  assert_int_equal(cut.rows, cut.turns * STEP_TEAM_WARPS / cut.k_warps);
-  assert_true(cut.turns == 1 || (cut.turns == 2 && plan->turns == 2 && cut.k_warps == STEP_TEAM_WARPS));
+  assert_int_equal(cut.rows, STEP_TEAM_WARPS / cut.k_warps);
+  int most = 0;
   for (int part = 0; part < cut.parts; part++) {
     int groups = (part + 1) * cut.n_groups / cut.parts - part * cut.n_groups / cut.parts;
     assert_true(groups >= 1 && groups <= cut.k_warps * cut.span);
+    if (groups > most) most = groups;
   }
+  assert_int_equal(cut.groups, most);
   assert_true(step_piece_bytes(cut) <= plan->slot_bytes);
 }
 
@@ -78,34 +80,35 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_int_equal(next * STEP_GROUP, s->intermediate);
   assert_true(plan->head_rows * s->hidden * 2 <= plan->slot_bytes);
   assert_true(plan->n_head_pieces * plan->head_rows >= s->vocab_size);
-  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)(plan->at.total + plan->slack) <=
-              s->shared_bytes);
+  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
   assert_true(plan->n_slots >= STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
 
-/* Sums of n_rows tile rows, and of those that fill the last piece, lie within the bytes that there are; a
- * piece is where its slot is, and so is what warps read behind it of groups that they have not; zeros are
- * copied from an even group to an even one of their row. */
+/* Sums of n_rows tile rows, and of those that fill the last piece, lie within the bytes that there are, and
+ * their place within a task's 21 bits; a piece is where its slot is, and what warps read behind it of groups
+ * that they have not is shared memory still; zeros are copied from an even group to an even one of their
+ * row. */
 static void check_share(const StepPlan *plan, StepCut cut, int n_rows, int stride, int bytes, int first_group,
                         int all_groups) {
   const int filled = (n_rows + cut.rows - 1) / cut.rows * cut.rows;
   assert_true(filled * 16 <= stride && cut.parts * cut.k_warps * stride * (int)sizeof(float) <= bytes);
+  assert_true(cut.parts * cut.k_warps * stride < 1 << 21);
+  const int zeros = (cut.groups * 8 + 16) / 16 * 16; /* zeros_stride() */
+  assert_true(cut.rows * (cut.groups * (1024 + 32) + zeros) <= plan->slot_bytes);
+  const int read = ((cut.rows - 1) * cut.groups + (cut.k_warps - 1) * cut.span + STEP_SPAN) * 1024;
+  assert_true(read <= plan->slot_bytes + plan->at.total);
   for (int part = 0; part < cut.parts; part++) {
     const int from = part * cut.n_groups / cut.parts, n = (part + 1) * cut.n_groups / cut.parts - from;
-    const int span = (n + cut.k_warps - 1) / cut.k_warps, last = (cut.k_warps - 1) * span;
-    const int zeros = (n * 8 + 16) / 16 * 16; /* zeros_stride() */
-    assert_true(cut.rows * (n * (1024 + 32) + zeros) <= plan->slot_bytes);
-    const int read = ((cut.rows - 1) * n + (last < n - 1 ? last : n - 1) + STEP_SPAN) * 1024;
-    assert_true(read <= plan->slot_bytes + plan->slack);
     const int begin = (first_group + from) / 2 * 2, end = (first_group + from + n + 1) / 2 * 2;
     assert_true((end - begin) * 8 <= zeros && end <= all_groups);
   }
 }
 
-/* The table has a place for every piece of a layer, of every block, and a piece's groups fit five bits. */
+/* The tables have a place for every piece of a layer, of every block, and a piece's groups fit five bits. */
 static void check_pieces(const StepPlan *plan) {
-  const int rows = plan->slice / 16, room = (plan->at.total - plan->at.pieces) / STEP_PIECE_BYTES;
+  const int rows = plan->slice / 16, room = (plan->at.tasks - plan->at.pieces) / STEP_PIECE_BYTES;
+  assert_true((plan->at.total - plan->at.tasks) / STEP_PIECE_BYTES >= room);
   assert_true(STEP_SPAN * STEP_TEAM_WARPS < 32);
   for (int c = 0; c < plan->shape.n_clusters; c++) {
     const StepShare *share = &plan->shares[c];
@@ -183,14 +186,29 @@ static void plan_of_qwen3_8b(void **state) {
   StepPlan plan;
   assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
   model_close(model);
-  const StepCut full = {.n_groups = 32, .parts = 2, .k_warps = 4, .span = 4, .turns = 1, .rows = 1};
-  const StepCut o = {.n_groups = 4, .parts = 1, .k_warps = 1, .span = 4, .turns = 1, .rows = 4};
+  const StepCut full = {.n_groups = 32, .parts = 2, .groups = 16, .k_warps = 4, .span = 4, .rows = 1};
+  const StepCut o = {.n_groups = 4, .parts = 1, .groups = 4, .k_warps = 1, .span = 4, .rows = 4};
   assert_memory_equal(&plan.full, &full, sizeof full);
   assert_memory_equal(&plan.o, &o, sizeof o);
   assert_int_equal(plan.shares[0].n_units, 6); /* 96 units: six clusters have seven, the last ones */
   assert_int_equal(plan.shares[14].n_units, 7);
   assert_int_equal(step_pieces(plan.full, 6), 12); /* of q, k and v a block has 6 tile rows */
   assert_true(plan.n_slots >= 9); /* 170 KB: what an SM reads while sums of all clusters are on their way */
+}
+
+/* Each span of four groups is a multiplication of a tile row, so there are no more than it takes: of 40 groups
+ * ten, not sixteen. */
+static void few_spans_are_wasted(void **state) {
+  (void)state;
+  for (int n = 1; n <= STEP_SPAN * STEP_WARPS; n++) {
+    const StepCut cut = step_cut(n);
+    const int least = (n + STEP_SPAN - 1) / STEP_SPAN;
+    assert_true(cut.parts * cut.k_warps >= least && cut.parts * cut.k_warps <= least + 1);
+  }
+  const StepCut forty = step_cut(40), twenty = step_cut(20), ten = step_cut(10);
+  assert_true(forty.parts == 5 && forty.k_warps == 2 && forty.rows == 2);
+  assert_true(twenty.parts == 5 && twenty.k_warps == 1 && twenty.rows == 4);
+  assert_true(ten.parts == 3 && ten.k_warps == 1 && ten.groups == 4);
 }
 
 static void sizes_that_do_not_divide_are_refused(void **state) {
@@ -383,6 +401,7 @@ int main(void) {
       cmocka_unit_test(models_of_today_and_their_rows),
       cmocka_unit_test(models_of_today_fit_an_h200),
       cmocka_unit_test(plan_of_qwen3_8b),
+      cmocka_unit_test(few_spans_are_wasted),
       cmocka_unit_test(sizes_that_do_not_divide_are_refused),
       cmocka_unit_test(fewer_slots_where_asked),
       cmocka_unit_test(models_it_is_not_for_are_told_why),
