@@ -136,10 +136,10 @@ Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->full = step_cut(s->hidden / STEP_GROUP);
   plan->o = step_cut(plan->heads_per_kv);
-  share_units(s, plan);
-  const int largest = plan->shares[s->n_clusters - 1].n_units;
+  const int largest = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
   if (largest > STEP_SPAN * STEP_WARPS)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size");
+  share_units(s, plan);
   plan->head_rows = larger(1, 16384 / (s->hidden * 2));
   if (plan->head_rows > 8) plan->head_rows = 8;
   plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
