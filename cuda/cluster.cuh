@@ -141,6 +141,11 @@ template <int id, int threads> __device__ __forceinline__ void sync_some() {
   asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
+/* Arrives at such a barrier, and goes on. */
+template <int id, int threads> __device__ __forceinline__ void arrive_some() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+
 /* --- device memory that other clusters write while this one reads: 9.7.9 "ld", "st", 8 "memory model"
  *
  * Relaxed: not torn (each 8 bytes for itself), not from L1, and ordered with nothing: a value carries its own

@@ -3,10 +3,7 @@
  *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (planes.cuh)
  *
  * First all warps turn the activations into planes of integers, a group of 128 each at a time, in shared
- * memory. Piece i of a share belongs to team i % 4, so a team keeps its part of the inputs, and each of its
- * warps the groups that are its own, at most four, in registers for the whole share: as operand b of
- * mma_u8s8_m16n8k32, whose columns are the two planes of x, four times over. A warp takes its groups of one
- * tile row of a piece after another:
+ * memory. Piece i of a share belongs to team i % 4, and in it to each warp a tile row by at most four groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
@@ -14,9 +11,11 @@
  *       row 2  | warp 2 |
  *       row 3  | warp 3 |
  *
- * All four lanes t of a row hold the sums of all groups; lane t scales those of group t. Rows g + 8 are
- * multiplied as whole bytes, 16 times too large and with row g's nibble below: its sum is taken off at the
- * end, which saves the mask. */
+ * The inputs of these groups are operand b of mma_u8s8_m16n8k32, the same registers for all of them: columns
+ * 2 i and 2 i + 1 are the planes of group i, and of what comes out of group i's tiles only lanes t = i look at
+ * it, which have these columns; lane t scales group t. The rest is numbers that nobody wants. A warp keeps
+ * them as long as its pieces are of the same part of the inputs. Rows g + 8 are multiplied as whole bytes, 16
+ * times too large and with row g's nibble below: its sum is taken off at the end, which saves the mask. */
 #ifndef AUK_CUDA_STEP_PRODUCT_CUH
 #define AUK_CUDA_STEP_PRODUCT_CUH
 
@@ -146,7 +145,8 @@ template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kD
  * then all warps may read the sums.
  *
  * A warp takes its part of a piece into registers at once, before the inputs are there if it is loaded by
- * then: so four more pieces are on their way while everybody waits. Of groups that a warp has not it
+ * then: so four more pieces are on their way while everybody waits. Half of the teams begin half a product
+ * later, so that some warps load from shared memory while others multiply (2%). Of groups that a warp has not it
  * multiplies whatever lies behind, which its scales of 0 make count for nothing; of rows past the last it
  * leaves sums that nobody reads. */
 template <bool kDebug, class Take>
@@ -195,6 +195,8 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
   b.sync();
   Inputs in;
   bool is_new = true; /* the part */
+  bool is_first = true;
+  if (left <= 0) arrive_some<6, STEP_THREADS>();
 #pragma unroll 1
   for (; left > 0; left -= STEP_TEAMS) {
     if (is_new) {
@@ -205,8 +207,11 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
       b.take_piece(at);
       fetch();
     }
+    if (is_first && team >= STEP_TEAMS / 2) sync_some<6, STEP_THREADS>();
     float sum[4], more[4];
     multiply(sum, task.tiles[0], in, t & 1);
+    if (is_first && team < STEP_TEAMS / 2) arrive_some<6, STEP_THREADS>();
+    is_first = false;
     multiply(more, task.tiles[1], in, t & 1);
 #pragma unroll
     for (int e = 0; e < 4; e++) sum[e] = t & 2 ? more[e] : sum[e];

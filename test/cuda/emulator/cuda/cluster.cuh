@@ -14,6 +14,10 @@ inline void barrier_arrive(uint64_t *barrier) {
   emulator::barrier_arrive(barrier, 0);
 }
 
+inline void barrier_arrive(uint32_t barrier) {
+  emulator::barrier_arrive(emulator::shared_pointer(barrier), 0);
+}
+
 inline void barrier_expect(uint64_t *barrier, int bytes) {
   emulator::barrier_arrive(barrier, bytes);
 }
@@ -81,6 +85,10 @@ inline void cluster_sync() {
 
 template <int id, int threads> void sync_some() {
   emulator::sync_some(id, threads);
+}
+
+template <int id, int threads> void arrive_some() {
+  emulator::arrive_some(id, threads);
 }
 
 inline ulonglong2 load_relaxed_16(const void *p) {
