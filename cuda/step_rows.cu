@@ -2,17 +2,18 @@
  * step.cu for what a layer is and what goes from where to where. Other than there
  *
  *   x         is sent as integers, made once by the block that has the columns
- *   products  hand every tile row on as soon as a warp has it: no sums in shared memory, no barrier
  *   states    go to one block for each query, which sends o's inputs as integers
  *
  * Shared memory that serves in turns (StepRowsShared):
- *   x         integers of the residual stream || halves of it, for the head, made in their place
+ *   x         integers of the residual stream | of two rows, what products make of them | what warps made of
+ *             their keys || halves of it, for the head, made in their place
  *   in        what goes into o, from peers | what goes into down, made by the block itself
- *   exchange  q, k, v | what warps made of their keys | gated product | the head's sums
+ *   exchange  q, k, v | gated product | of two rows, what products make of o's and down's inputs | the
+ *             head's sums
  * A peer that writes has had from every warp of this block what it makes after its last look at what was
  * there: x of the next product needs this block's outputs of the last one (of qkv through attention's
- * states), states need its q, k, v, values its states, the gated product its x. Between o and down, and down
- * and the next in, there is a barrier of the block.
+ * states), q, k, v and the gated product need its x, states its q, k, v, values its states. So behind o and
+ * down there is no barrier of the block.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #include <stdlib.h>
@@ -23,9 +24,10 @@
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
 #include "cuda/step_rows_attention.cuh"
+#include "cuda/step_rows_four.cuh"
 #include "cuda/step_rows_head.cuh"
 #include "cuda/step_rows_load.cuh"
-#include "cuda/step_rows_product.cuh"
+#include "cuda/step_rows_two.cuh"
 #else
 #include "cuda/step_rows_block.cuh"
 #endif
@@ -41,13 +43,16 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   const StepRowsCall &c = b.args().call;
   const int last = c.n_rows - 1;
   if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
-  if (threadIdx.x == MATRICES) b.keys_run() = run_of(key_pieces(p, *c.pos, b.rank()), p.n_slots);
+  if (threadIdx.x == MATRICES) {
+    b.pos() = *c.pos;
+    b.keys_run() = run_of(key_pieces(b.pos(), b.rank()), p.n_slots);
+  }
   for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* of queries that there are none of */
   for (int i = threadIdx.x; i < kR * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
     b.rope(0)[i] = ((const float2 *)c.rope_table)[min(i / 64, last) * 64 + i % 64];
   __syncthreads();
-  make_pieces(b, [&](const Share &share, int i) { return piece_of(share, p.span, i); });
+  make_pieces(b, [&](const Share<kR> &share, int i) { return piece_of(share, i); });
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
     for (int i = 0; i < p.n_slots; i++) {
@@ -72,7 +77,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
   long long *whole =
       kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
 #pragma unroll 1
-  for (int matrix = QKV;;) {
+  for (;;) {
+    const int matrix = b.matrix();
     const bool is_head = b.layer() == n_layers;
     if (matrix == QKV || matrix == GATE_UP) {
       const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
@@ -81,7 +87,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
                    matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm, wanted);
       if (!wanted) {
-        matrix = GATE_UP;
+        b.go_to(GATE_UP);
         continue;
       }
       b.wait_again(&b.barriers()->x, b.x_before(matrix), x_bytes(b), STEP_AT_X);
@@ -95,7 +101,10 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       make_planes(b);
       b.sync();
     }
-    product(b, matrix);
+    if constexpr (kR == 2)
+      two::product(b, matrix);
+    else
+      four::product(b, matrix);
     b.mark_waited(matrix == QKV       ? STEP_WAITED_QKV
                   : matrix == O       ? STEP_WAITED_O
                   : matrix == GATE_UP ? STEP_WAITED_GATE_UP
@@ -111,10 +120,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       break;
     default:
       b.mark(matrix == O ? STEP_MARK_O : STEP_MARK_DOWN);
-      b.sync();
       b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
     }
-    if (++matrix == MATRICES) matrix = QKV, b.go_to(MATRICES);
+    b.go_to(b.matrix() + 1);
   }
   head(b);
   if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
@@ -126,7 +134,8 @@ template <int kR, bool kDebug>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
-  static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
+  static_assert(16 + MATRICES * sizeof(Share<kR>) + sizeof(RingRun) <= STEP_SHARES_BYTES &&
+                    sizeof(Args) % 4 == 0,
                 "StepRowsShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepRowsShared has room for them");
   Block<kR, kDebug> b = {{shared, a, 0, 0}};
@@ -152,7 +161,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
 }
 
 static size_t shared_bytes(const StepRowsPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.slack + plan.at.total;
 }
 
 } // namespace rows
@@ -168,7 +177,6 @@ typedef void (*Kernel)(const Args);
 
 template <bool kDebug> static Kernel kernel_of_rows(int rows) {
   switch (rows) {
-  case 1: return step::rows::kernel<1, kDebug>;
   case 2: return step::rows::kernel<2, kDebug>;
   default: return step::rows::kernel<4, kDebug>;
   }

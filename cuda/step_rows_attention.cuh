@@ -19,8 +19,7 @@ namespace rows {
 
 template <int kR, bool kDebug> __device__ __forceinline__ States warp_states(const Block<kR, kDebug> &b) {
   const StepRowsPlan &p = b.args().plan;
-  __half *values = (__half *)b.exchange();
-  return {values, (float2 *)(values + p.states * p.queries * kDim)};
+  return {(__half *)(b.state + p.at.warp_values), (float2 *)(b.state + p.at.warp_weights)};
 }
 
 /* Of this block's queries: [query / 8][block][128]. */
@@ -30,11 +29,27 @@ template <int kR, bool kDebug> __device__ __forceinline__ States block_states(co
   return {values, (float2 *)(values + owned * STEP_BLOCKS * kDim)};
 }
 
+/* What heads are multiplied by, of a lane's dimensions, if at all. */
+struct Norms {
+  float query[4], key[4];
+  bool are;
+};
+
+template <int kR, bool kDebug> __device__ __forceinline__ Norms norms_of(const Block<kR, kDebug> &b) {
+  const int lane = b.lane();
+  const float *query = b.vectors().q_norm, *key = b.vectors().k_norm;
+  Norms norms = {};
+  norms.are = b.args().head_norms;
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    if (norms.are) norms.query[i] = __ldg(query + lane + 32 * i), norms.key[i] = __ldg(key + lane + 32 * i);
+  return norms;
+}
+
 /* Norm and rope of the cluster's heads of all rows, a warp one at a time: queries, new keys and values as
  * halves in shared memory, the latter two also to the cache. */
-template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b) {
-  const Vectors vectors = b.vectors();
-  const bool has_norm = b.args().head_norms;
+template <int kR, bool kDebug>
+__device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b, const Norms &norms) {
   const StepRowsPlan &p = b.args().plan;
   const StepRowsCall &c = b.args().call;
   const int heads = p.heads_per_kv, lane = b.lane();
@@ -42,13 +57,13 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
   for (int item = b.warp(); item < (heads + 2) * kR; item += STEP_WARPS) {
     const int row = item % kR, head = item / kR;
     const float *from = b.exchange() + (row * (heads + 2) + head) * kDim + lane;
-    const float *norm = !has_norm || head > heads ? NULL : head < heads ? vectors.q_norm : vectors.k_norm;
+    const bool is_query = head < heads;
     float v[4] = {from[0], from[32], from[64],
                   from[96]}; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
-    if (norm) {
+    if (head <= heads && norms.are) {
       const float scale = inverse_of_head(v, b.args().norm_eps);
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] *= scale * __ldg(norm + lane + 32 * i);
+      for (int i = 0; i < 4; i++) v[i] *= scale * (is_query ? norms.query[i] : norms.key[i]);
     }
     if (head <= heads) turn_head(v, b.rope(row), lane);
     __half *to = head < heads ? b.heads() + (row * heads + head) * kDim
@@ -57,7 +72,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
     for (int i = 0; i < 4; i++) to[lane + 32 * i] = __float2half_rn(v[i]);
     if (head < heads || row >= c.n_rows || b.rank() != row % STEP_BLOCKS) continue;
     __half *cache = (__half *)(head == heads ? c.k : c.v) + lane +
-                    (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + *c.pos + row) * kDim;
+                    (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + b.pos() + row) * kDim;
 #pragma unroll
     for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
   }
@@ -66,10 +81,11 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
 /* All keys of this block. Returns how many states its warps left. */
 template <int kR, bool kDebug> __device__ __forceinline__ int attend(Block<kR, kDebug> &b) {
   const StepRowsPlan &p = b.args().plan;
-  const int pos = *b.args().call.pos, pieces = key_pieces(p, pos, b.rank()), sets = min(STEP_TEAMS, pieces);
-  const int members = p.members, set = b.warp() / members, member = b.warp() % members;
-  /* A member has a column of queries and all keys, or, of the only column, its half of the keys. */
-  const int column = p.columns == 1 ? 0 : member, each = p.columns == 1 ? members : 1;
+  const int pos = b.pos(), pieces = key_pieces(pos, b.rank()), sets = min(STEP_TEAMS, pieces);
+  /* A member has a column of queries, and all keys or a half of them. */
+  const int log_members = log_2(p.members), log_columns = log_2(p.columns);
+  const int members = p.members, set = b.warp() >> log_members, member = b.warp() & (members - 1);
+  const int column = member & (p.columns - 1), half = member >> log_columns, halves = members >> log_columns;
   if (set < sets) {
     Attending attending;
     attending.begin();
@@ -77,27 +93,27 @@ template <int kR, bool kDebug> __device__ __forceinline__ int attend(Block<kR, k
     at.move(set, p.n_slots);
 #pragma unroll 1
     for (int i = set; i < pieces; i += STEP_TEAMS) {
-      const int first = (b.rank() + i * STEP_BLOCKS) * p.keys;
+      const int first = (b.rank() + i * STEP_BLOCKS) * STEP_KEYS;
       b.take_piece(at);
       const unsigned char *keys = b.slot(at.slot);
 #pragma unroll 1
-      for (int part = p.columns == 1 ? member * 16 : 0; part < min(p.keys, pos - first); part += 16 * each) {
+      for (int part = half * 16; part < min((int)STEP_KEYS, pos - first); part += halves * 16) {
         const int n = min(16, pos - first - part);
         float s[4], weights[4];
         Attending::score(b.heads() + column * 8 * kDim, keys + part * 256, s, forgotten(b.lane()));
         attending.weigh(s, weights, n, b.args().scale_log2, forgotten(b.lane()));
-        attending.add(keys + (p.keys + part) * 256, weights, n, forgotten(b.lane()), [] {});
+        attending.add(keys + (STEP_KEYS + part) * 256, weights, n, forgotten(b.lane()), [] {});
       }
       __syncwarp();
-      if (b.lane() < STEP_TEAM_WARPS / members) barrier_arrive(&b.barriers()->empty[at.slot]);
+      if (b.lane() < STEP_TEAM_WARPS >> log_members) barrier_arrive(&b.barriers()->empty[at.slot]);
       at.move(STEP_TEAMS, p.n_slots);
     }
     States to = warp_states(b);
     to.values += column * 8 * kDim, to.weights += column * 8;
-    attending.store(to, p.columns == 1 ? b.warp() : set, p.queries, p.queries - column * 8, b.lane());
+    attending.store(to, set * halves + half, p.queries, p.queries - column * 8, b.lane());
   }
   b.advance(b.keys_run());
-  return sets * (members / p.columns);
+  return sets * halves;
 }
 
 /* What the block's warps made of their keys, as one, to the block that has the query. */
@@ -180,16 +196,17 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
   const float over = __fdividef(1, total);
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] *= over;
-  send_group(b, v, 0, p.at.in + head * Planes<kR>::kGroup, p.at.in_notes + head * kR * 16, row,
+  send_group(b, v, p.at.in + head * Planes<kR>::kGroup, p.at.in_notes + head * kR * 8, row,
              &b.barriers()->values);
 }
 
 /* From q, k and v of the cluster, which are on their way, to what goes into o, which then is. */
 template <int kR, bool kDebug> __device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
   b.mark(STEP_MARK_QKV_SENT);
+  const Norms norms = norms_of(b);
   b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
   b.mark(STEP_MARK_PROJECTIONS);
-  make_heads(b);
+  make_heads(b, norms);
   b.sync();
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend(b);

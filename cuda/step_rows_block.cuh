@@ -22,27 +22,43 @@ struct Barriers {
   uint64_t x, projections, states, values, gated;
 };
 
-/* A block's share of one of a layer's matrices (step::Share). */
-struct Share {
+/* A block's share of one of a layer's matrices (step::Share), with what the products of so many rows want. */
+struct AnyShare {
   int n_rows, n_groups;  /* tile rows; groups of inputs */
   int pieces;            /* of the share */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int pair, split;       /* tile_row() */
   int tile[2], stride[2];
+  int log_rows; /* of a piece */
+};
+template <int kR> struct Share;
+template <> struct Share<2> : AnyShare {
+  int log_parts, log_k_warps; /* StepRowsCut */
+  int groups;                 /* of the largest part */
+  RingRun run;
+  int at_once;              /* tile rows whose sums there is room for */
+  int sums_at, sums_stride; /* in bytes; from the sums of one warp along k to the next */
+};
+template <> struct Share<4> : AnyShare {
   RingRun wave, last; /* of four teams' tile rows; of those of the last wave */
 };
 
 /* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. What is operand b of
  * mma m16n8k32 for four rows is 512 bytes in a run. */
 template <int kR> struct Planes {
-  static_assert(kR == 1 || kR == 2 || kR == 4, "two planes of a row are columns of products");
+  static_assert(kR == 2 || kR == 4, "two planes of a row are columns of products");
   static constexpr int kHalf = kR * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
   static __device__ __forceinline__ int row_at(int row) { return row * 128; }
 };
 
-template <int kR, bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
-  using Base = Thread<Args, Share, Barriers, kDebug>;
+template <int kR, bool kDebug> struct Block : Thread<Args, Share<kR>, Barriers, kDebug> {
+  using Base = Thread<Args, Share<kR>, Barriers, kDebug>;
   using Base::args, Base::state, Base::heads;
+
+  /* Forgotten, so that nothing made of them is kept from phase to phase. */
+  __device__ __forceinline__ int thread() const { return forgotten(threadIdx.x); }
+  __device__ __forceinline__ int warp() const { return thread() >> 5; }
+  __device__ __forceinline__ int lane() const { return thread() & 31; }
 
   __device__ __forceinline__ const StepRowsShared &places() const { return args().plan.at; }
   __device__ __forceinline__ __half *new_keys() const {
@@ -67,10 +83,10 @@ __device__ __forceinline__ int first_columns(const StepShape &s, int rank) {
 }
 
 /* Bytes that come for each phase of a barrier: planes and notes of a group and row, or floats. */
-constexpr int kGroupRowBytes = 2 * STEP_GROUP + 16, kStateBytes = STEP_HEAD_DIM * 2 + 8;
+constexpr int kGroupRowBytes = 2 * STEP_GROUP + 8, kStateBytes = STEP_HEAD_DIM * 2 + 8;
 
 template <int kR, bool kDebug> __device__ __forceinline__ int x_bytes(const Block<kR, kDebug> &b) {
-  return b.args().plan.shape.hidden / STEP_GROUP * kR * kGroupRowBytes;
+  return b.args().plan.shape.hidden / STEP_GROUP * kR * (kGroupRowBytes + 4); /* and the sum of squares */
 }
 template <int kR, bool kDebug> __device__ __forceinline__ int projection_bytes(const Block<kR, kDebug> &b) {
   return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * 4;
@@ -89,20 +105,47 @@ template <int kR, bool kDebug> __device__ __forceinline__ int gated_bytes(const 
   return b.share(DOWN).n_groups * kR * STEP_GROUP * 4;
 }
 
+/* Pieces of a share of four rows: of waves of four teams times four tile rows the first groups of each team,
+ * then the next, to the last. */
+__device__ __forceinline__ int parts_of(const Share<4> &share) {
+  return (share.n_groups + STEP_ROWS_SPAN - 1) / STEP_ROWS_SPAN;
+}
+/* Teams that have tile rows in the wave from row0 on. */
+__device__ __forceinline__ int teams_of(const Share<4> &share, int row0) {
+  return min((int)STEP_TEAMS, (share.n_rows - row0 + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS);
+}
+
+__device__ __forceinline__ void cut_share(Share<2> &s, const StepRowsPlan &p, bool from_x) {
+  const StepRowsCut cut = step_rows_cut(s.n_groups, p.small);
+  s.log_parts = log_2(cut.parts), s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
+  s.groups = (s.n_groups + cut.parts - 1) / cut.parts;
+  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) << s.log_parts;
+  s.run = run_of(s.pieces, p.n_slots);
+  s.sums_at = from_x ? p.at.x : p.at.exchange;
+  s.at_once =
+      step_rows_at_once(cut, 2, s.n_rows, from_x ? p.at.x_notes - p.at.x : p.at.states - p.at.exchange);
+  s.sums_stride = s.at_once * 2 * 16 * (int)sizeof(float);
+}
+
+__device__ __forceinline__ void cut_share(Share<4> &s, const StepRowsPlan &p, bool) {
+  const int parts = parts_of(s), blocks = (s.n_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS;
+  s.log_rows = log_2(STEP_TEAM_WARPS);
+  s.pieces = parts * blocks;
+  s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
+  s.last = run_of(((blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);
+}
+
 /* For one thread of each matrix, before anybody looks. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matrix) {
   const StepRowsPlan &p = b.args().plan;
   const int first = step_first_unit(&p.shape, b.cluster()),
             n_units = step_first_unit(&p.shape, b.cluster() + 1) - first;
-  Share s = {};
+  Share<kR> s = {};
   const int row = first_columns(p.shape, b.rank()) * (STEP_GROUP / 16),
             end = first_columns(p.shape, b.rank() + 1) * (STEP_GROUP / 16);
   place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank(), row, end - row);
-  const int parts = (s.n_groups + p.span - 1) / p.span, row_blocks = (s.n_rows + 3) / 4;
-  s.pieces = parts * row_blocks;
-  s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
-  s.last = run_of(((row_blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);
+  cut_share(s, p, matrix == QKV || matrix == GATE_UP);
   b.share(matrix) = s;
 }
 

@@ -36,7 +36,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_halves(const
     __syncwarp();
 #pragma unroll
     for (int r = 0; r < kR; r++) {
-      const float d = ((const float4 *)(b.state + b.places().x_notes))[group * kR + r].x * inverse[r];
+      const float d = ((const float2 *)(b.state + b.places().x_notes))[group * kR + r].x * inverse[r];
       float v[4]; /* k, k + 8, k + 1, k + 9 */
 #pragma unroll
       for (int i = 0; i < 4; i++)

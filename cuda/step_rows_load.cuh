@@ -1,5 +1,4 @@
-/* step_rows_load.cuh - the warps that load, as step_load.cuh, in the order of step_rows_plan.h: pieces of the
- * teams of a wave in turns. Of the head each copies every third row. */
+/* step_rows_load.cuh - the warps that load, as step_load.cuh. Of the head each copies every third row. */
 #ifndef AUK_CUDA_STEP_ROWS_LOAD_CUH
 #define AUK_CUDA_STEP_ROWS_LOAD_CUH
 
@@ -10,8 +9,8 @@ namespace step {
 namespace rows {
 
 /* Pieces of the cache that are a block's: rank, rank + 8, ... */
-__device__ __forceinline__ int key_pieces(const StepRowsPlan &p, int pos, int rank) {
-  return ((pos + p.keys - 1) / p.keys - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
+__device__ __forceinline__ int key_pieces(int pos, int rank) {
+  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
 
 /* Of the head a block has pieces of rows from this block of 8 on. */
@@ -19,24 +18,41 @@ __device__ __forceinline__ int first_head_block(const StepRowsPlan &p, int block
   return (int)((long long)block * p.n_head_blocks / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
-/* Of waves of `teams` times four tile rows: the first groups of each, then the next, to the last. */
-__device__ __forceinline__ PieceAt piece_of(const Share &share, int span, int i) {
-  const int parts = (share.n_groups + span - 1) / span,
-            blocks = (share.n_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS;
-  const int wave = i / (STEP_TEAMS * parts), teams = min(STEP_TEAMS, blocks - wave * STEP_TEAMS);
-  i -= wave * STEP_TEAMS * parts;
-  const int part = i / teams, row = (wave * STEP_TEAMS + i - part * teams) * STEP_TEAM_WARPS;
-  return {row, min(STEP_TEAM_WARPS, share.n_rows - row), part * span,
-          min(span, share.n_groups - part * span)};
+__device__ __forceinline__ int first_group(const Share<2> &share, int part) {
+  return part * share.n_groups >> share.log_parts;
+}
+
+/* Groups of a share's largest piece. */
+__device__ __forceinline__ int stride_of(const Share<2> &share) {
+  return share.groups;
+}
+__device__ __forceinline__ int stride_of(const Share<4> &) {
+  return STEP_ROWS_SPAN;
+}
+
+__device__ __forceinline__ PieceAt piece_of(const Share<2> &share, int i) {
+  const int part = i & ((1 << share.log_parts) - 1), row = i >> share.log_parts << share.log_rows;
+  const int group = first_group(share, part);
+  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
+}
+
+__device__ __forceinline__ PieceAt piece_of(const Share<4> &share, int i) {
+  const int wave = i / (STEP_TEAMS * parts_of(share)), row0 = wave * STEP_WARPS;
+  const int teams = teams_of(share, row0);
+  i -= wave * STEP_TEAMS * parts_of(share);
+  const int part = i / teams, row = row0 + (i - part * teams) * STEP_TEAM_WARPS;
+  return {row, min((int)STEP_TEAM_WARPS, share.n_rows - row), part * STEP_ROWS_SPAN,
+          min((int)STEP_ROWS_SPAN, share.n_groups - part * STEP_ROWS_SPAN)};
 }
 
 template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_all(Block<kR, kDebug> &b) {
   const StepRowsPlan &p = b.args().plan;
-  const int pos = *b.args().call.pos;
+  const int pos = b.pos();
   Copier<Block<kR, kDebug>, kKind> loader(
       b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
   load_layers(
-      loader, pos, p.keys, [](int) { return (int)STEP_TEAM_WARPS; }, [&](int) { return p.span; });
+      loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; },
+      [&](int matrix) { return stride_of(b.share(matrix)); });
   const int bytes = p.head_width * 2, row_bytes = p.shape.hidden * 2;
   const int first = first_head_block(p, blockIdx.x), end = first_head_block(p, blockIdx.x + 1);
   const int mine = kKind + b.lane() * STEP_LOADERS;

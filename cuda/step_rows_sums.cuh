@@ -48,16 +48,16 @@ __device__ __forceinline__ float4 take_sum(const Block<kR, kDebug> &b, const Sum
     v[i].x = v[i].y = sum.tag ? 0x0000000100000001ull : 0; /* zeros from those that there are not */
     if (i < sum.givers) v[i] = load_relaxed_16(from + i * stride);
   }
-  for (;;) { /* reads again what was not there, and that alone */
+  for (;;) { /* reads again what was not there, and that alone, and looks at it the next time */
     uint32_t missing = 0;
 #pragma unroll
-    for (int i = 0; i < STEP_MAX_CLUSTERS; i++) missing |= without_tag(v[i], sum.tag);
-    if (__all_sync(~0u, !(missing & 1))) break;
-    if (kDebug && missing & 1) b.look_at_clock(since, STEP_AT_VALUES, column, (int)sum.tag);
-    rest();
-#pragma unroll
-    for (int i = 0; i < STEP_MAX_CLUSTERS; i++)
-      if (without_tag(v[i], sum.tag) & 1) v[i] = load_relaxed_16(from + i * stride);
+    for (int i = 0; i < STEP_MAX_CLUSTERS; i++) {
+      const uint32_t absent = without_tag(v[i], sum.tag) & 1;
+      missing |= absent;
+      if (absent) v[i] = load_relaxed_16(from + i * stride);
+    }
+    if (__all_sync(~0u, !missing)) break;
+    if (kDebug && missing) b.look_at_clock(since, STEP_AT_VALUES, column, (int)sum.tag);
   }
   float4 total = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -85,8 +85,8 @@ __device__ __forceinline__ float4 embedded(const Args &a, int row, int column) {
  * (lane / 4) + 2 (lane % 4)), as integers to all blocks of the cluster. `planes`, `notes`: of the group, in
  * bytes of shared memory. */
 template <int kR, bool kDebug>
-__device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const float (&v)[4], float squares,
-                                           int planes, int notes, int row, uint64_t *barrier) {
+__device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
+                                           int notes, int row, uint64_t *barrier) {
   uint32_t word[2];
   int sum;
   const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
@@ -107,9 +107,8 @@ __device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const flo
     send_16(peer_address(to, peer), make_uint4(run[0], run[2], run[1], run[3]), peer_address(barrier, peer));
   }
   if (lane < STEP_BLOCKS)
-    send_16(peer_address(b.state + notes + row * 16, lane),
-            make_uint4(__float_as_uint(d), __float_as_uint(d * (float)sum), __float_as_uint(squares), 0),
-            peer_address(barrier, lane));
+    send_8(peer_address(b.state + notes + row * 8, lane),
+           make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(barrier, lane));
 }
 
 /* From four neighbouring columns a lane to those of quantise_values(). */
@@ -153,22 +152,29 @@ __device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, i
     for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
     float v[4];
     spread(make_float4(r.x * weight.x, r.y * weight.y, r.z * weight.z, r.w * weight.w), v, b.lane());
-    send_group(b, v, squares, p.at.x + group * Planes<kR>::kGroup, p.at.x_notes + group * kR * 16, row,
+    if (b.lane() < STEP_BLOCKS)
+      send_4(peer_address(b.state + p.at.squares + (row * (hidden / STEP_GROUP) + group) * 4, b.lane()),
+             __float_as_uint(squares), peer_address(&b.barriers()->x, b.lane()));
+    send_group(b, v, p.at.x + group * Planes<kR>::kGroup, p.at.x_notes + group * kR * 8, row,
                &b.barriers()->x);
   }
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 
-/* 1 / rms of a row of x, the row a function of lane % 4. */
+/* 1 / rms of a row of x, the row the same for lanes 8 i .. 8 i + 7. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row) {
   const StepShape &s = b.args().plan.shape;
+  const int groups = s.hidden / STEP_GROUP; /* a multiple of four */
+  const float *from = (const float *)(b.state + b.places().squares) + row * groups;
   float squares = 0;
 #pragma unroll 1
-  for (int group = b.lane() >> 2; group < s.hidden / STEP_GROUP; group += 8)
-    squares += ((const float4 *)(b.state + b.places().x_notes))[group * kR + row].z;
+  for (int group = 4 * (b.lane() & 7); group < groups; group += 32) {
+    const float4 v = *(const float4 *)(from + group);
+    squares += (v.x + v.y) + (v.z + v.w);
+  }
 #pragma unroll
-  for (int step = 4; step <= 16; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  for (int step = 1; step <= 4; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
   return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args().norm_eps);
 }
 
@@ -188,7 +194,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_planes(const
                         Planes<kR>::row_at(row) + t * 16 + (j & 1) * 8 + (j & 2) * 2;
     *(uint32_t *)to = word[0];
     *(uint32_t *)(to + 64) = word[1];
-    if (lane == 0) ((float4 *)(b.state + b.places().in_notes))[item] = make_float4(d, d * (float)sum, 0, 0);
+    if (lane == 0) ((float2 *)(b.state + b.places().in_notes))[item] = make_float2(d, d * (float)sum);
   }
 }
 

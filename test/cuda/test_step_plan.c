@@ -243,25 +243,50 @@ static int larger(int a, int b) {
   return a > b ? a : b;
 }
 
-/* What step_rows_load.cuh copies and step_rows_product.cuh reads of a piece of so many groups. */
-static int rows_piece_bytes(int groups) {
-  return 4 * groups * (1024 + 32) + 4 * ((groups * 8 + 16) / 16 * 16);
+/* Of a share of four rows, as step_rows_four.cuh reads it. Returns how many pieces. */
+static int check_share_of_four(const StepRowsPlan *plan, int tile_rows, int n_groups) {
+  const int groups = n_groups < STEP_ROWS_SPAN ? n_groups : STEP_ROWS_SPAN;
+  assert_true(4 * (groups * (1024 + 32) + (groups * 8 + 16) / 16 * 16) <= plan->slot_bytes);
+  return (tile_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS *
+         ((n_groups + STEP_ROWS_SPAN - 1) / STEP_ROWS_SPAN);
+}
+
+/* Of a share: every group is a warp's, a piece and what is read of it fit a slot, sums of some tile rows, and
+ * of all in the end, fit the room for them. Returns how many pieces. */
+static int check_rows_share(const StepRowsPlan *plan, int tile_rows, int n_groups, int room) {
+  if (plan->rows == 4) return check_share_of_four(plan, tile_rows, n_groups);
+  const StepRowsCut cut = step_rows_cut(n_groups, plan->small);
+  const int warps = cut.parts * cut.k_warps, groups = (n_groups + cut.parts - 1) / cut.parts;
+  assert_true(cut.parts == 1 || cut.parts == 2 || cut.parts == 4);
+  assert_true(cut.k_warps == 1 || cut.k_warps == 2 || cut.k_warps == 4);
+  assert_true(warps * STEP_ROWS_SPAN >= n_groups);
+  assert_true((groups + cut.k_warps - 1) / cut.k_warps <= STEP_ROWS_SPAN);
+  assert_true(cut.rows == STEP_TEAM_WARPS / cut.k_warps || (cut.k_warps == STEP_TEAM_WARPS && cut.rows == 2));
+  assert_true(cut.rows * (groups * (1024 + 32) + (groups * 8 + 16) / 16 * 16) <= plan->slot_bytes);
+  /* the last warp's tiles, of the last tile row, from its first group on */
+  const int span = (groups + cut.k_warps - 1) / cut.k_warps, last = (cut.k_warps - 1) * span;
+  const int end = (cut.rows - 1) * groups + (last < groups ? last : groups - 1) + STEP_ROWS_SPAN;
+  assert_true(end * 1024 <= plan->slot_bytes + plan->slack);
+  const int at_once = step_rows_at_once(cut, plan->rows, tile_rows, room);
+  assert_true(at_once == tile_rows ||
+              (at_once > 0 && at_once % (STEP_TEAMS / cut.parts * cut.rows) == 0 && at_once % 2 == 0));
+  assert_true(at_once * warps * plan->rows * 16 * 4 <= room);
+  return (tile_rows + cut.rows - 1) / cut.rows * cut.parts;
 }
 
 /* The table has a place for every piece of a layer, of every block. */
 static void check_rows_pieces(const StepRowsPlan *plan) {
   const StepShape *s = &plan->shape;
   const int groups = s->hidden / STEP_GROUP, room = (plan->at.total - plan->at.pieces) / STEP_PIECE_BYTES;
+  const int x = plan->at.x_notes - plan->at.x, exchange = plan->at.states - plan->at.exchange;
   for (int c = 0; c < s->n_clusters; c++)
     for (int rank = 0; rank < STEP_BLOCKS; rank++) {
       const int units = step_first_unit(s, c + 1) - step_first_unit(s, c);
       const int rows = 8 * (step_first_column_group(s, rank + 1) - step_first_column_group(s, rank));
-      const int shares[][2] = {
-          {plan->heads_per_kv + 2, groups}, {rows, plan->heads_per_kv}, {2 * units, groups}, {rows, units}};
-      int n = 0;
-      for (size_t i = 0; i < COUNT(shares); i++)
-        n += (shares[i][0] + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS *
-             ((shares[i][1] + plan->span - 1) / plan->span);
+      const int n = check_rows_share(plan, plan->heads_per_kv + 2, groups, x) +
+                    check_rows_share(plan, rows, plan->heads_per_kv, exchange) +
+                    check_rows_share(plan, 2 * units, groups, x) +
+                    check_rows_share(plan, rows, units, exchange);
       assert_true(n <= room);
     }
 }
@@ -271,11 +296,10 @@ static void check_rows_plan(const StepRowsPlan *plan) {
   const StepRowsShared *at = &plan->at;
   const int rows = plan->rows, groups = s->hidden / STEP_GROUP, state = STEP_HEAD_DIM * 2 + 8;
   const int inputs = larger(plan->heads_per_kv, plan->most_units), planes = 2 * STEP_GROUP * rows;
-  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)at->total <= s->shared_bytes);
+  assert_true((size_t)(plan->n_slots * plan->slot_bytes + plan->slack + at->total) <= s->shared_bytes);
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
   assert_int_equal(at->total % 128, 0);
-  assert_true(rows_piece_bytes(plan->span) <= plan->slot_bytes);
   assert_true(plan->keys * STEP_HEAD_DIM * 2 * 2 <= plan->slot_bytes);
   assert_true(STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD) <= plan->slot_bytes);
   assert_int_equal(s->hidden % plan->head_width, 0);
@@ -286,17 +310,27 @@ static void check_rows_plan(const StepRowsPlan *plan) {
   /* every query has a column; a piece of keys has four arrivals */
   assert_true(plan->columns * 8 >= plan->queries);
   assert_int_equal(STEP_TEAM_WARPS % plan->members, 0);
-  assert_true(plan->columns == 1 || plan->members == plan->columns);
-  assert_true(plan->states >= STEP_TEAMS * plan->members / plan->columns);
+  const int halves = plan->members / plan->columns;
+  assert_true(plan->columns * halves == plan->members && (halves == 1 || halves == 2));
+  assert_true(plan->members * STEP_TEAMS <= STEP_WARPS);
+  assert_int_equal(plan->states, STEP_TEAMS * halves);
   /* places, one behind the other, as large as what is there at most */
   assert_true(at->x_notes - at->x >= groups * planes);
-  assert_true(at->in - at->x_notes >= groups * rows * 16);
+  assert_true(at->squares - at->x_notes >= groups * rows * 8);
+  assert_true(at->in - at->squares >= groups * rows * 4);
   assert_true(at->in_notes - at->in >= inputs * planes);
-  assert_true(at->exchange - at->in_notes >= inputs * rows * 16);
+  assert_true(at->exchange - at->in_notes >= inputs * rows * 8);
+  const int alike[] = {at->x, at->x_notes, at->squares, at->in, at->in_notes, at->exchange, at->states};
+  for (size_t i = 0; i < COUNT(alike); i++) assert_int_equal(alike[i] % 16, 0);
   const int exchange = at->states - at->exchange;
   assert_true(exchange >= (plan->heads_per_kv + 2) * rows * STEP_HEAD_DIM * 4);
   assert_true(exchange >= plan->most_units * rows * STEP_GROUP * 4);
-  assert_true(exchange >= plan->states * plan->queries * state);
+  const int values = plan->states * plan->queries * STEP_HEAD_DIM * 2;
+  assert_true(at->warp_values == at->x
+                  ? values <= at->x_notes - at->x
+                  : at->warp_values == at->exchange && at->warp_weights == at->exchange + values);
+  assert_true(at->warp_weights >= at->exchange);
+  assert_true(at->warp_weights + plan->states * plan->queries * 8 <= at->states);
   assert_true(exchange >= 2 * STEP_WARPS * rows * STEP_HEAD_ROWS * 4);
   assert_true(at->heads - at->states >= (plan->queries + 7) / 8 * STEP_BLOCKS * state);
   assert_true(at->rope - at->heads >= (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2);
@@ -320,7 +354,7 @@ static void whatever_is_taken_of_rows_fits(void **state) {
       for (s.n_kv_heads = 1; s.n_kv_heads <= STEP_MAX_CLUSTERS; s.n_kv_heads += 3)
         for (s.n_heads = s.n_kv_heads; s.n_heads <= 8 * s.n_kv_heads; s.n_heads += s.n_kv_heads)
           for (s.n_clusters = s.n_kv_heads; s.n_clusters <= STEP_MAX_CLUSTERS; s.n_clusters += 2)
-            for (int rows = 1; rows <= STEP_ROWS_MOST; rows *= 2) {
+            for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
               StepRowsPlan plan;
               if (step_rows_plan(&s, rows, &plan, NULL) != STATUS_OK) continue;
               check_rows_plan(&plan);
@@ -334,7 +368,7 @@ static void models_of_today_and_their_rows(void **state) {
   for (size_t i = 0; i < COUNT(configs); i++) {
     Model *model = open_config(configs[i]);
     const StepShape shape = shape_of(&model->config, 15);
-    for (int rows = 1; rows <= STEP_ROWS_MOST; rows *= 2) {
+    for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
       StepRowsPlan plan;
       Error err;
       if (step_rows_plan(&shape, rows, &plan, &err) != STATUS_OK)
