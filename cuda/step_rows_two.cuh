@@ -224,6 +224,8 @@ template <bool kDebug> __device__ __forceinline__ void product(Block<kR, kDebug>
   RingAt at = b.next();
   at.move(team, p.n_slots);
   int row1 = (team >> share.log_parts) * rows + row; /* the warp's first one of the piece */
+  bool is_first = row1 - row < n_rows;
+  if (!is_first) arrive_some<6, STEP_THREADS>();
 #pragma unroll 1
   for (int row0 = 0; row0 < n_rows; row0 += share.at_once) {
     const int end = min(n_rows, row0 + share.at_once);
@@ -233,12 +235,15 @@ template <bool kDebug> __device__ __forceinline__ void product(Block<kR, kDebug>
 #pragma unroll 1
     while (row1 - row < end) {
       const uint32_t piece = b.take_piece(at);
+      if (is_first && team >= STEP_TEAMS / 2) sync_some<6, STEP_THREADS>();
 #pragma unroll 1
       for (int i = 0; i < (log_k == 2 ? rows : 1); i++) { /* of small pieces two: neighbours */
         if (row1 + i >= n_rows) break;
         const At from = {piece + tiles_at + i * most * 1024, piece + scales_at + i * most * 32,
                          piece + zeros_at + i * zeros_stride(most), b.state + notes_at};
         store_shared(to + i * (16 * kR * 4), multiply(in, from, own, t));
+        if (is_first && team < STEP_TEAMS / 2) arrive_some<6, STEP_THREADS>();
+        is_first = false;
       }
       __syncwarp();
       if (b.lane() == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
