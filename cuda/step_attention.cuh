@@ -193,8 +193,8 @@ template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug>
   }
 }
 
-/* Waits for the cluster's states, and makes of them attention's values as integers, a warp a head, in what was
- * place of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
+/* Waits for the cluster's states, and makes of them attention's values as integers, a warp a head, in what
+ * was place of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
 template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   b.wait(&b.barriers()->states, b.layer() & 1, STEP_AT_STATES);

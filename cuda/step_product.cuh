@@ -12,10 +12,11 @@
  *       row 3  | warp 3 |
  *
  * The inputs of these groups are operand b of mma_u8s8_m16n8k32, the same registers for all of them: columns
- * 2 i and 2 i + 1 are the planes of group i, and of what comes out of group i's tiles only lanes t = i look at
- * it, which have these columns; lane t scales group t. The rest is numbers that nobody wants. A warp keeps
- * them as long as its pieces are of the same part of the inputs. Rows g + 8 are multiplied as whole bytes, 16
- * times too large and with row g's nibble below: its sum is taken off at the end, which saves the mask. */
+ * 2 i and 2 i + 1 are the planes of group i, and of what comes out of group i's tiles only lanes t = i look
+ * at it, which have these columns; lane t scales group t. The rest is numbers that nobody wants. A warp
+ * keeps them as long as its pieces are of the same part of the inputs. Rows g + 8 are multiplied as whole
+ * bytes, 16 times too large and with row g's nibble below: its sum is taken off at the end, which saves the
+ * mask. */
 #ifndef AUK_CUDA_STEP_PRODUCT_CUH
 #define AUK_CUDA_STEP_PRODUCT_CUH
 
@@ -54,8 +55,8 @@ __device__ __forceinline__ void make_planes(const Block<kDebug> &b, const float 
   }
 }
 
-/* Activations of a warp's groups: of column g of a product, plane g % 2 of group g / 2, whatever group's tiles
- * it multiplies; scale and scale * sum of group t in lane t, 0 where there is none. */
+/* Activations of a warp's groups: of column g of a product, plane g % 2 of group g / 2, whatever group's
+ * tiles it multiplies; scale and scale * sum of group t in lane t, 0 where there is none. */
 struct Inputs {
   uint4 x[2];
   float scale, scaled_sum;
@@ -72,8 +73,8 @@ __device__ __forceinline__ void take_inputs(Inputs &in, const unsigned char *pla
   in.scale = t < n ? scale.x : 0, in.scaled_sum = t < n ? scale.y : 0;
 }
 
-/* What a warp multiplies at once: tiles of its groups of a tile row, [pair][64 inputs][group of the pair]; the
- * scale and zero of lane t's group. */
+/* What a warp multiplies at once: tiles of its groups of a tile row, [pair][64 inputs][group of the pair];
+ * the scale and zero of lane t's group. */
 struct Task {
   uint4 tiles[2][2][2];
   uint32_t scale, zero;
@@ -120,7 +121,7 @@ __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs 
  * instructions as a third of the product:
  *
  *     [pieces of qkv, o, gate and up, down][warp of a team]
- *         uint32 {7 bits first group of inputs, 3 bits groups, 1 bit zeros_are_odd(), 21 bits place of the sums} */
+ *         uint32 {7 bits first group of inputs, 3 bits groups, 1 bit zeros_are_odd(), 21 bits sums' place} */
 template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kDebug> &b) {
   int at = b.args().plan.at.tasks;
 #pragma unroll 1
@@ -146,9 +147,9 @@ template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kD
  *
  * A warp takes its part of a piece into registers at once, before the inputs are there if it is loaded by
  * then: so four more pieces are on their way while everybody waits. Half of the teams begin half a product
- * later, so that some warps load from shared memory while others multiply (2%). Of groups that a warp has not it
- * multiplies whatever lies behind, which its scales of 0 make count for nothing; of rows past the last it
- * leaves sums that nobody reads. */
+ * later, so that some warps load from shared memory while others multiply (2%). Of groups that a warp has
+ * not it multiplies whatever lies behind, which its scales of 0 make count for nothing; of rows past the
+ * last it leaves sums that nobody reads. */
 template <bool kDebug, class Take>
 __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take) {
   const Share &share = b.share(matrix);

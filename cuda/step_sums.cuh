@@ -37,8 +37,8 @@ struct Sum {
   uint32_t tag; /* the bit that they carry */
 };
 
-/* What of tags is the same for a whole launch: the lowest bits of how often places were used before it, of o's
- * (bit 0) and of down's in even and odd layers (1, 2). */
+/* What of tags is the same for a whole launch: the lowest bits of how often places were used before it, of
+ * o's (bit 0) and of down's in even and odd layers (1, 2). */
 __device__ __forceinline__ unsigned tags_of(unsigned launches, int n_layers) {
   const unsigned even = (n_layers + 1) / 2, odd = n_layers / 2;
   return (launches * n_layers & 1) | (launches * even & 1) << 1 | (launches * odd & 1) << 2;

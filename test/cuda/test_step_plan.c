@@ -196,8 +196,8 @@ static void plan_of_qwen3_8b(void **state) {
   assert_true(plan.n_slots >= 9); /* 170 KB: what an SM reads while sums of all clusters are on their way */
 }
 
-/* Each span of four groups is a multiplication of a tile row, so there are no more than it takes: of 40 groups
- * ten, not sixteen. */
+/* Each span of four groups is a multiplication of a tile row, so there are no more than it takes: of 40
+ * groups ten, not sixteen. */
 static void few_spans_are_wasted(void **state) {
   (void)state;
   for (int n = 1; n <= STEP_SPAN * STEP_WARPS; n++) {
