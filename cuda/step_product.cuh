@@ -162,7 +162,9 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
                  zeros_at = forgotten((most << share.log_rows) * (1024 + 32) + group0 * 8 + g +
                                       row * (zeros_stride(most) - most * 8));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
-  uint32_t tasks = shared_address(b.state) + share.tasks_at + b.warp() * 4;
+  /* Of a team without a piece somebody else's, which it does not multiply. */
+  uint32_t tasks = shared_address(b.state) + share.tasks_at + (b.warp() & 3) * 4 +
+                   min(team, share.pieces - 1) * STEP_PIECE_BYTES;
   uint32_t scale_at, zero_at, to; /* in a piece, and of the sums */
   int first, mine;                /* groups of inputs */
   auto place = [&] {
