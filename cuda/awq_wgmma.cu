@@ -278,14 +278,20 @@ Status map_x(const LinearArgs &args, int rows, CUtensorMap *map, Error *err) {
            : STATUS_OK;
 }
 
+/* The work of tiles of 128 outputs by `tokens` rows of x, in steps of `tiles` x 64 inputs. A block with less
+ * than 256 inputs is all ramp. */
+stream_k::Work cut(int n_out, int n_tokens, int n_tiles_in, int tokens, int tiles, int n_sms) {
+  return stream_k::even_work(ceil_div(n_out, 128) * ceil_div(n_tokens, tokens), n_tiles_in / tiles, n_sms,
+                             4 / tiles);
+}
+
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
+  static_assert(S::kM == 1, "cut() has tiles of 128 outputs");
   Args a = {};
   a.w = quant_view(*args.w);
   a.n_tokens = args.n_tokens;
   a.n_token_tiles = ceil_div(args.n_tokens, S::kTokens);
-  /* A block with less than 256 inputs is all ramp. */
-  a.work = stream_k::even_work(ceil_div(a.w.n_tiles_out, S::kTileRows) * a.n_token_tiles,
-                               a.w.n_tiles_in / S::kK, args.device.n_sms, 4 / S::kK);
+  a.work = cut(args.w->n_out, args.n_tokens, a.w.n_tiles_in, S::kTokens, S::kK, args.device.n_sms);
   a.out = args.out;
   a.partial = (float *)args.workspace;
   a.counters = args.counters;
@@ -310,24 +316,34 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
 
 struct Choice {
   Status (*launch)(const LinearArgs &args, Error *err);
-  int tokens;    /* rows of x in a tile */
-  size_t floats; /* sums of a thread */
-  double fixed_us,
-      step_us; /* of a launch, and of each step of a block: 128 kM outputs, a tile's rows, 64 inputs */
+  int tokens, tiles;            /* rows of x in a tile, tiles of 64 inputs in a step */
+  size_t floats;                /* sums of a thread */
+  double hand_over_us, step_us; /* of blocks that have parts of tiles; of each 64 inputs */
 };
 
-template <int kM, int kTokens, int kK, int kStages> constexpr Choice choice(double fixed_us, double step_us) {
-  return {launch_shape<Shape<kM, kTokens, kK, kStages>>, kTokens, (size_t)kM * kTokens / 2, fixed_us,
+template <int kM, int kTokens, int kK, int kStages>
+constexpr Choice choice(double hand_over_us, double step_us) {
+  return {launch_shape<Shape<kM, kTokens, kK, kStages>>,
+          kTokens,
+          kK,
+          (size_t)kM * kTokens / 2,
+          hand_over_us,
           step_us};
 }
 
 /* Times as measured on an H200 (cuda/NOTES.md). */
 constexpr Choice choices[] = {
-    /*   64 outputs a warpgroup, rows of x, tiles a stage, stages; times */
-    choice<1, 64, 2, 7>(7, 0.345),
-    choice<1, 128, 1, 8>(12, 0.57),
-    choice<1, 256, 1, 5>(17, 0.75),
+    /*   64 outputs a warpgroup, rows of x, tiles a step, stages; times */
+    choice<1, 64, 2, 7>(6, 0.36),   choice<1, 96, 2, 6>(7, 0.38),   choice<1, 128, 2, 5>(8, 0.465),
+    choice<1, 160, 2, 4>(10, 0.55), choice<1, 192, 2, 3>(12, 0.64), choice<1, 256, 1, 5>(16.5, 0.78),
 };
+
+/* Of a block with the most to do. */
+double expected_us(const Choice &c, const DeviceLinear *w, int n_tokens, int n_sms) {
+  stream_k::Work work = cut(w->n_out, n_tokens, quant_view(*w).n_tiles_in, c.tokens, c.tiles, n_sms);
+  int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * c.tiles;
+  return (work.n_tiles % work.n_blocks ? c.hand_over_us : 0) + c.step_us * steps;
+}
 
 /* The tile shape that should be the fastest, or the one that was asked for; NULL: there is none. */
 const Choice *choose(const DeviceLinear *w, int n_tokens, int n_sms, int variant) {
@@ -336,9 +352,7 @@ const Choice *choose(const DeviceLinear *w, int n_tokens, int n_sms, int variant
   const Choice *best = nullptr;
   double best_us = 0;
   for (const Choice &c : choices) {
-    double steps =
-        (double)ceil_div(w->n_out, 128) * ceil_div(n_tokens, c.tokens) * ceil_div(w->n_in, kTileIn) / n_sms;
-    double us = c.fixed_us + c.step_us * steps;
+    double us = expected_us(c, w, n_tokens, n_sms);
     if (best && us >= best_us) continue;
     best = &c, best_us = us;
   }

@@ -36,15 +36,18 @@ __device__ __forceinline__ int block_of(const Work &w, int step) {
   return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
 }
 
-/* The work of n_tiles of n_steps for at most `most` blocks of at least least_steps each. Where it wastes
- * little, the number of blocks divides the tiles or is a multiple of them: then no block has parts of two
- * tiles to hand over. */
+/* The work of n_tiles of n_steps for at most `most` blocks of at least least_steps or a tile each. Where it
+ * wastes little, the number of blocks divides the tiles or is a multiple of them: then no block has parts of
+ * two tiles to hand over. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
-  int useful = total_steps(w) / least_steps;
+  int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
   if (w.n_blocks > useful) w.n_blocks = useful > 0 ? useful : 1;
   int waves = (n_tiles + w.n_blocks - 1) / w.n_blocks, even = (n_tiles + waves - 1) / waves;
-  if (waves == 1) even = n_tiles * (w.n_blocks / n_tiles);
+  if (waves == 1)
+    even = n_tiles * (w.n_blocks / n_tiles);
+  else if (n_tiles % even != 0)
+    return w;
   if (20 * even >= 17 * w.n_blocks) w.n_blocks = even;
   return w;
 }

@@ -593,7 +593,7 @@ static void check_few_wgmma(void) {
   const char *asked = only;
   if (!wanted("awq_wgmma")) return;
   only = "awq_wgmma";
-  for (const int *s : shapes) check_shape(WEIGHT_AWQ4, s[0], s[1], s[2], counts, 2, 3);
+  for (const int *s : shapes) check_shape(WEIGHT_AWQ4, s[0], s[1], s[2], counts, 2, 6);
   only = asked;
 }
 
