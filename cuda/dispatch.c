@@ -103,7 +103,7 @@ static int ceil_div(int a, int b) {
 
 /* Whether awq_wgmma's tiles, whole, are as many for each block and leave hardly an SM without one, as
  * even_work() would cut them (stream_k.cuh). Else blocks hand over parts of two tiles each, which costs a
- * matrix that is small more than dequantising it does: o takes longer for 768 rows of x than for 1,024. */
+ * matrix that is small more than dequantising it does. */
 static bool tiles_come_out_even(const LinearQuery *query) {
   int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
   int blocks = ceil_div(tiles, ceil_div(tiles, query->n_sms));
@@ -112,10 +112,11 @@ static bool tiles_come_out_even(const LinearQuery *query) {
 
 static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
   const int n = query->n_tokens;
-  const bool small = (long)query->n_in * query->n_out < DISPATCH_SMALL;
+  const long weights = (long)query->n_in * query->n_out;
+  const bool small = weights < DISPATCH_SMALL;
   if (n < (small && query->n_in >= DISPATCH_DEEP ? row->deep_tokens : row->min_tokens)) return false;
   if (!small) return n <= row->max_tokens;
-  return n <= row->small_tokens || (n <= row->even_tokens && tiles_come_out_even(query));
+  return n <= row->small_tokens || (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
 }
 
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {

@@ -50,6 +50,9 @@ typedef enum {
  * work, unless the tiles happen to come out even over the SMs. */
 #define DISPATCH_SMALL (20L << 20)
 
+/* From so many as o has on they have work for smaller tiles, which awq_wgmma takes. */
+#define DISPATCH_MIDDLE (16L << 20)
+
 /* From so many inputs on a small matrix has few tile rows, and a long way along each. */
 #define DISPATCH_DEEP 4096
 
@@ -73,7 +76,7 @@ typedef struct {
   int min_tokens, max_tokens; /* rows of x it is chosen for */
   int deep_tokens;            /* ... at least, where the matrix is small and has DISPATCH_DEEP inputs */
   int small_tokens;           /* ... at most, where the matrix has less than DISPATCH_SMALL weights */
-  int even_tokens;            /* ... or so many, where its tiles come out even over the SMs */
+  int even_tokens;            /* ... or so many, where tiles come out even or DISPATCH_MIDDLE is reached */
   int limit_tokens;           /* rows of x it can take at all, which is what forcing asks */
   int group_multiple;         /* quantised: group % group_multiple == 0 */
   LinearHeld held;
