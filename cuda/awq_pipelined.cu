@@ -98,6 +98,8 @@ template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __gr
   int row = threadIdx.x / 16 / 4 * 16 + threadIdx.x / 16 % 4 * 2, token = threadIdx.x % 16 * 4;
   float sum[4][4] = {};
   Staged<W> staged;
+  dependents_may_start();
+  wait_for_previous();
   fetch(a, staged, tile_row0, token0, 0);
   put(staged, weights[0], x[0]);
   __syncthreads();
@@ -130,7 +132,7 @@ Status launch_awq_pipelined(const LinearArgs &args, Error *err) {
   Args a = {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
   dim3 grid((unsigned)ceil_div(a.w.n_tiles_out, kSide / kTileOut), (unsigned)ceil_div(args.n_tokens, kSide));
   return launch(args.w->type == WEIGHT_AWQ4 ? kernel<Bits4> : kernel<Bits8>, grid, kThreads, 0, args.stream,
-                false, args.w->name, err, a);
+                args.dependent, args.w->name, err, a);
 }
 
 } // namespace

@@ -37,6 +37,8 @@ template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const _
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   int tile = blockIdx.x, token0 = blockIdx.y * kTokens;
   float y[kTokens][2] = {};
+  dependents_may_start();
+  wait_for_previous();
   for (int tile_in = warp; tile_in < a.w.n_tiles_in; tile_in += kWarps) {
     const uint32_t *words =
         (const uint32_t *)(a.w.tiles + ((size_t)tile * a.w.n_tiles_in + tile_in) * 32 * W::kVectors + lane);
@@ -79,7 +81,7 @@ Status launch_awq_plain(const LinearArgs &args, Error *err) {
   Args a = {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
   dim3 grid((unsigned)a.w.n_tiles_out, (unsigned)ceil_div(args.n_tokens, kTokens));
   return launch(args.w->type == WEIGHT_AWQ4 ? kernel<Bits4> : kernel<Bits8>, grid, 32 * kWarps, 0,
-                args.stream, false, args.w->name, err, a);
+                args.stream, args.dependent, args.w->name, err, a);
 }
 
 } // namespace
