@@ -172,6 +172,20 @@ static void int8_weights_have_a_row_of_their_own(void **state) {
   assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_F16), "none");
 }
 
+/* One row takes any count of rows; inputs, weights and groups decide what is tiny. */
+static void pairs_are_for_tiny_matrices(void **state) {
+  (void)state;
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 32, ACT_PAIRS), "awq_pairs");
+  assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 4096), WEIGHT_AWQ8, 64, ACT_PAIRS), "awq_pairs");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_PAIRS), "none");
+  assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_PAIRS), "none");
+  assert_true(linear_is_tiny(WEIGHT_AWQ4, 192, 512, 32) && linear_is_tiny(WEIGHT_AWQ8, 128, 768, 128));
+  assert_false(linear_is_tiny(WEIGHT_AWQ4, 192, 520, 32));
+  assert_false(linear_is_tiny(WEIGHT_AWQ4, 256, 64, 32));
+  assert_false(linear_is_tiny(WEIGHT_AWQ4, 64, 64, 16));
+  assert_false(linear_is_tiny(WEIGHT_F16, 64, 64, 0) || linear_is_tiny(WEIGHT_INT8, 64, 64, 0));
+}
+
 static void dense_weights_choose_by_type(void **state) {
   (void)state;
   assert_string_equal(chosen_for(h200(2), WEIGHT_F16, 0, ACT_F16), "dense_rows");
@@ -309,6 +323,7 @@ int main(void) {
       cmocka_unit_test(odd_groups_are_never_refused),
       cmocka_unit_test(int8_activations_are_asked_for),
       cmocka_unit_test(int8_weights_have_a_row_of_their_own),
+      cmocka_unit_test(pairs_are_for_tiny_matrices),
       cmocka_unit_test(dense_weights_choose_by_type),
       cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
       cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),
