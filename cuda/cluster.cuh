@@ -29,6 +29,11 @@ __device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
   barrier_arrive(shared_address(barrier));
 }
 
+/* At a barrier of a peer (peer_address). What this thread has read before may then be written over there. */
+__device__ __forceinline__ void barrier_arrive_at_peer(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 /* One arrival that also announces bytes to come. */
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -89,7 +89,7 @@ struct Share {
   int tasks_at; /* in shared memory */
   int next; /* floats from the sums of a team's piece to those of its next one; 0: that is of another part */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
-  int pair, split;       /* tile_row() */
+  int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
   RingRun run;
   int sums_at, sums_stride; /* in shared memory; floats from the sums of one warp along k to the next */
@@ -283,7 +283,7 @@ __device__ __forceinline__ void place_share(Share &s, int matrix, const StepShap
     s.tile[1] = 8 * (shape.n_heads + cluster) + rank, s.stride[1] = 8 * shape.n_kv_heads;
   } else if (matrix == GATE_UP) { /* of each unit of 16 two */
     s.n_rows = s.split = 2 * n_units;
-    s.tile[0] = 16 * first_unit + 2 * rank, s.stride[0] = 16, s.pair = 1;
+    s.tile[0] = 16 * first_unit + 2 * rank, s.stride[0] = 16, s.log_run = 1;
   } else {
     s.n_rows = s.split = n_rows;
     s.tile[0] = first_row, s.stride[0] = 1;
@@ -317,7 +317,7 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
 template <class Share> __device__ __forceinline__ int tile_row(const Share &share, int i) {
   const bool second = i >= share.split;
   if (second) i -= share.split;
-  return share.tile[second] + (i >> share.pair) * share.stride[second] + (i & share.pair);
+  return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
 }
 
 /* Whether the zeros of a tile row from group g0 of the share on begin at an odd multiple of 8 bytes: the same

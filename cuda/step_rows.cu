@@ -24,9 +24,9 @@
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
 #include "cuda/step_rows_attention.cuh"
-#include "cuda/step_rows_four.cuh"
 #include "cuda/step_rows_head.cuh"
 #include "cuda/step_rows_load.cuh"
+#include "cuda/step_rows_slices.cuh"
 #include "cuda/step_rows_two.cuh"
 #else
 #include "cuda/step_rows_block.cuh"
@@ -49,8 +49,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   }
   for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* of queries that there are none of */
-  for (int i = threadIdx.x; i < kR * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
-    b.rope(0)[i] = ((const float2 *)c.rope_table)[min(i / 64, last) * 64 + i % 64];
+  /* Of all rows, or the block's own. */
+  for (int i = threadIdx.x; i < (kSliced<kR> ? 1 : kR) * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
+    b.rope(0)[i] = ((const float2 *)c.rope_table)[min(kSliced<kR> ? own_row(b) : i / 64, last) * 64 + i % 64];
   __syncthreads();
   make_pieces(b, [&](const Share<kR> &share, int i) { return piece_of(share, i); });
   if (threadIdx.x == 0) {
@@ -59,9 +60,16 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
       barrier_init(&barriers->full[i], STEP_LOADERS);
       barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
     }
-    for (uint64_t *one = &barriers->x; one <= &barriers->gated; one++) barrier_init(one, 1);
+    for (uint64_t *one = &barriers->x; one <= &barriers->head; one++) barrier_init(one, 1);
+    if constexpr (kSliced<kR>) init_chunks(b);
     barrier_init_fence();
-    barrier_expect(&barriers->x, x_bytes(b));
+    if constexpr (kSliced<kR>) {
+      expect_chunks(b);
+      for (uint64_t &one : barriers->squares) barrier_expect(&one, square_bytes(b));
+      barrier_expect(&barriers->head, x_bytes(b));
+    } else {
+      barrier_expect(&barriers->x, x_bytes(b));
+    }
     barrier_expect(&barriers->projections, projection_bytes(b));
     barrier_expect(&barriers->states, states_bytes(b));
     barrier_expect(&barriers->values, values_bytes(b));
@@ -84,13 +92,22 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
       if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
-      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
-                   matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm, wanted);
+      const int of = matrix == QKV ? DOWN : O, layer = matrix == QKV ? b.layer() - 1 : b.layer();
+      const float *norm = matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm;
+      if (kSliced<kR> && !is_head)
+        add_and_keep(b, of, layer, norm, wanted);
+      else
+        add_and_send(b, of, layer, norm, wanted, kSliced<kR> ? &b.barriers()->head : &b.barriers()->x);
       if (!wanted) {
         b.go_to(GATE_UP);
         continue;
       }
-      b.wait_again(&b.barriers()->x, b.x_before(matrix), x_bytes(b), STEP_AT_X);
+      if (!kSliced<kR>)
+        b.wait_again(&b.barriers()->x, b.x_before(matrix), x_bytes(b), STEP_AT_X);
+      else if (is_head)
+        b.wait(&b.barriers()->head, 0, STEP_AT_X);
+      else
+        b.sync();
       b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
       if (is_head) break;
     } else if (matrix == O) {
@@ -98,13 +115,15 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
     } else {
       b.wait_again(&b.barriers()->gated, b.layer(), gated_bytes(b), STEP_AT_GATED);
       b.mark(STEP_MARK_GATED);
-      make_planes(b);
-      b.sync();
+      if constexpr (!kSliced<kR>) {
+        make_planes(b);
+        b.sync();
+      }
     }
-    if constexpr (kR == 2)
-      two::product(b, matrix);
+    if constexpr (kSliced<kR>)
+      slices::product(b, matrix);
     else
-      four::product(b, matrix);
+      two::product(b, matrix);
     b.mark_waited(matrix == QKV       ? STEP_WAITED_QKV
                   : matrix == O       ? STEP_WAITED_O
                   : matrix == GATE_UP ? STEP_WAITED_GATE_UP
@@ -153,6 +172,8 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
     case TILES: load_all<TILES>(b); break;
     case SCALES: load_all<SCALES>(b); break;
     case ZEROS: load_all<ZEROS>(b); break;
+    default:
+      if constexpr (kSliced<kR>) slices::gate_all(b);
     }
   }
   __syncwarp();
@@ -178,7 +199,8 @@ typedef void (*Kernel)(const Args);
 template <bool kDebug> static Kernel kernel_of_rows(int rows) {
   switch (rows) {
   case 2: return step::rows::kernel<2, kDebug>;
-  default: return step::rows::kernel<4, kDebug>;
+  case 4: return step::rows::kernel<4, kDebug>;
+  default: return step::rows::kernel<8, kDebug>;
   }
 }
 

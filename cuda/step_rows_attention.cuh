@@ -203,11 +203,16 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
 /* From q, k and v of the cluster, which are on their way, to what goes into o, which then is. */
 template <int kR, bool kDebug> __device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
   b.mark(STEP_MARK_QKV_SENT);
-  const Norms norms = norms_of(b);
-  b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
-  b.mark(STEP_MARK_PROJECTIONS);
-  make_heads(b, norms);
-  b.sync();
+  if constexpr (kSliced<kR>) { /* heads come as they are */
+    b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
+    b.mark(STEP_MARK_PROJECTIONS);
+  } else {
+    const Norms norms = norms_of(b);
+    b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
+    b.mark(STEP_MARK_PROJECTIONS);
+    make_heads(b, norms);
+    b.sync();
+  }
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend(b);
   b.mark_waited(STEP_WAITED_KEYS);

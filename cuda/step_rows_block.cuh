@@ -20,6 +20,7 @@ struct Args : Common {
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, values, gated;
+  uint64_t squares[2], head; /* of four and eight rows: a row's of x of qkv, of gate and up; x of the head */
 };
 
 /* A block's share of one of a layer's matrices (step::Share), with what the products of so many rows want. */
@@ -27,11 +28,14 @@ struct AnyShare {
   int n_rows, n_groups;  /* tile rows; groups of inputs */
   int pieces;            /* of the share */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
-  int pair, split;       /* tile_row() */
+  int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
   int log_rows; /* of a piece */
 };
-template <int kR> struct Share;
+template <int kR> struct Share : AnyShare {
+  int parts, span;    /* of inputs, in groups */
+  RingRun wave, last; /* of four teams' tile rows; of those of the last wave */
+};
 template <> struct Share<2> : AnyShare {
   int log_parts, log_k_warps; /* StepRowsCut */
   int groups;                 /* of the largest part */
@@ -39,16 +43,17 @@ template <> struct Share<2> : AnyShare {
   int at_once;              /* tile rows whose sums there is room for */
   int sums_at, sums_stride; /* in bytes; from the sums of one warp along k to the next */
 };
-template <> struct Share<4> : AnyShare {
-  RingRun wave, last; /* of four teams' tile rows; of those of the last wave */
-};
 
-/* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. What is operand b of
- * mma m16n8k32 for four rows is 512 bytes in a run. */
+/* Whether blocks multiply by their own columns of hidden alone. */
+template <int kR> constexpr bool kSliced = kR > 2;
+
+/* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh], of eight rows plane
+ * before row: what is operand b of mma m16n8k32 for four or eight rows is 512 bytes in a run. */
 template <int kR> struct Planes {
-  static_assert(kR == 2 || kR == 4, "two planes of a row are columns of products");
+  static_assert(kR == 2 || kR == 4 || kR == 8, "rows, or planes of rows, are columns of products");
   static constexpr int kHalf = kR * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
-  static __device__ __forceinline__ int row_at(int row) { return row * 128; }
+  static constexpr int kPlane = kR == 8 ? 512 : 64;          /* from one plane to the other */
+  static __device__ __forceinline__ int row_at(int row) { return row * (kR == 8 ? 64 : 128); }
 };
 
 template <int kR, bool kDebug> struct Block : Thread<Args, Share<kR>, Barriers, kDebug> {
@@ -89,7 +94,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ int x_bytes(const Bloc
   return b.args().plan.shape.hidden / STEP_GROUP * kR * (kGroupRowBytes + 4); /* and the sum of squares */
 }
 template <int kR, bool kDebug> __device__ __forceinline__ int projection_bytes(const Block<kR, kDebug> &b) {
-  return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * 4;
+  return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * (kSliced<kR> ? 2 : 4);
 }
 /* Queries whose states a block adds up: rank, rank + 8, ... */
 template <int kR, bool kDebug> __device__ __forceinline__ int own_queries(const Block<kR, kDebug> &b) {
@@ -102,16 +107,12 @@ template <int kR, bool kDebug> __device__ __forceinline__ int values_bytes(const
   return b.args().plan.queries * kGroupRowBytes;
 }
 template <int kR, bool kDebug> __device__ __forceinline__ int gated_bytes(const Block<kR, kDebug> &b) {
-  return b.share(DOWN).n_groups * kR * STEP_GROUP * 4;
+  return b.share(DOWN).n_groups * kR * (kSliced<kR> ? kGroupRowBytes : STEP_GROUP * 4);
 }
 
-/* Pieces of a share of four rows: of waves of four teams times four tile rows the first groups of each team,
- * then the next, to the last. */
-__device__ __forceinline__ int parts_of(const Share<4> &share) {
-  return (share.n_groups + STEP_ROWS_SPAN - 1) / STEP_ROWS_SPAN;
-}
-/* Teams that have tile rows in the wave from row0 on. */
-__device__ __forceinline__ int teams_of(const Share<4> &share, int row0) {
+/* Teams that have tile rows in the wave from row0 on: pieces of a share are of waves of four teams times four
+ * tile rows the first groups of each team, then the next, to the last. */
+__device__ __forceinline__ int teams_of(const AnyShare &share, int row0) {
   return min((int)STEP_TEAMS, (share.n_rows - row0 + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS);
 }
 
@@ -127,12 +128,28 @@ __device__ __forceinline__ void cut_share(Share<2> &s, const StepRowsPlan &p, bo
   s.sums_stride = s.at_once * 2 * 16 * (int)sizeof(float);
 }
 
-__device__ __forceinline__ void cut_share(Share<4> &s, const StepRowsPlan &p, bool) {
-  const int parts = parts_of(s), blocks = (s.n_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS;
+template <int kR> __device__ __forceinline__ void cut_share(Share<kR> &s, const StepRowsPlan &p, bool) {
+  const int parts = step_rows_parts(s.n_groups), blocks = (s.n_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS;
   s.log_rows = log_2(STEP_TEAM_WARPS);
+  s.parts = parts, s.span = step_rows_span(s.n_groups);
   s.pieces = parts * blocks;
   s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
   s.last = run_of(((blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);
+}
+
+/* All tile rows of the cluster, of a block's own columns of hidden. */
+template <int kR>
+__device__ __forceinline__ void slice_share(Share<kR> &s, int matrix, const StepShape &shape, int first_unit,
+                                            int n_units, int cluster, int rank) {
+  const int heads = shape.n_heads / shape.n_kv_heads;
+  s.group = first_columns(shape, rank), s.n_groups = first_columns(shape, rank + 1) - s.group;
+  s.log_run = 3, s.stride[0] = 8;
+  if (matrix == QKV) {
+    s.n_rows = 8 * (heads + 2), s.split = 8 * heads, s.tile[0] = 8 * cluster * heads;
+    s.tile[1] = 8 * (shape.n_heads + cluster), s.stride[1] = 8 * shape.n_kv_heads;
+  } else {
+    s.n_rows = s.split = 16 * n_units, s.tile[0] = 16 * first_unit;
+  }
 }
 
 /* For one thread of each matrix, before anybody looks. */
@@ -145,6 +162,8 @@ __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matri
   const int row = first_columns(p.shape, b.rank()) * (STEP_GROUP / 16),
             end = first_columns(p.shape, b.rank() + 1) * (STEP_GROUP / 16);
   place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank(), row, end - row);
+  if (kSliced<kR> && (matrix == QKV || matrix == GATE_UP))
+    slice_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank());
   cut_share(s, p, matrix == QKV || matrix == GATE_UP);
   b.share(matrix) = s;
 }

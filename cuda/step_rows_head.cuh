@@ -31,7 +31,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_halves(const
     for (int r = 0; r < kR; r++) {
       const unsigned char *from =
           planes + (g >> 2) * Planes<kR>::kHalf + Planes<kR>::row_at(r) + t * 16 + (j & 1) * 8 + (j & 2) * 2;
-      high[r] = *(const uint32_t *)from, low[r] = *(const uint32_t *)(from + 64);
+      high[r] = *(const uint32_t *)from, low[r] = *(const uint32_t *)(from + Planes<kR>::kPlane);
     }
     __syncwarp();
 #pragma unroll

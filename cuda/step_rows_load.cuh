@@ -26,8 +26,8 @@ __device__ __forceinline__ int first_group(const Share<2> &share, int part) {
 __device__ __forceinline__ int stride_of(const Share<2> &share) {
   return share.groups;
 }
-__device__ __forceinline__ int stride_of(const Share<4> &) {
-  return STEP_ROWS_SPAN;
+template <int kR> __device__ __forceinline__ int stride_of(const Share<kR> &share) {
+  return share.span;
 }
 
 __device__ __forceinline__ PieceAt piece_of(const Share<2> &share, int i) {
@@ -36,13 +36,13 @@ __device__ __forceinline__ PieceAt piece_of(const Share<2> &share, int i) {
   return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
 }
 
-__device__ __forceinline__ PieceAt piece_of(const Share<4> &share, int i) {
-  const int wave = i / (STEP_TEAMS * parts_of(share)), row0 = wave * STEP_WARPS;
+template <int kR> __device__ __forceinline__ PieceAt piece_of(const Share<kR> &share, int i) {
+  const int wave = i / (STEP_TEAMS * share.parts), row0 = wave * STEP_WARPS;
   const int teams = teams_of(share, row0);
-  i -= wave * STEP_TEAMS * parts_of(share);
+  i -= wave * STEP_TEAMS * share.parts;
   const int part = i / teams, row = row0 + (i - part * teams) * STEP_TEAM_WARPS;
-  return {row, min((int)STEP_TEAM_WARPS, share.n_rows - row), part * STEP_ROWS_SPAN,
-          min((int)STEP_ROWS_SPAN, share.n_groups - part * STEP_ROWS_SPAN)};
+  return {row, min((int)STEP_TEAM_WARPS, share.n_rows - row), part * share.span,
+          min(share.span, share.n_groups - part * share.span)};
 }
 
 template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_all(Block<kR, kDebug> &b) {

@@ -26,14 +26,18 @@ static int larger(int a, int b) {
 
 static StepRowsCut cut_of(const StepRowsPlan *plan, int n_groups) {
   if (plan->rows == 2) return step_rows_cut(n_groups, plan->small);
-  return (StepRowsCut){.parts = ceil_div(n_groups, STEP_ROWS_SPAN), .k_warps = 1, .rows = STEP_TEAM_WARPS};
+  return (StepRowsCut){.parts = step_rows_parts(n_groups), .k_warps = 1, .rows = STEP_TEAM_WARPS};
+}
+
+/* Whether blocks multiply by their own columns alone. */
+static bool is_sliced(const StepRowsPlan *plan) {
+  return plan->rows > 2;
 }
 
 /* The largest of a share. Zeros begin at a multiple of 8 bytes, copies at one of 16. */
 static int piece_bytes(const StepRowsPlan *plan, int n_groups) {
   const StepRowsCut cut = cut_of(plan, n_groups);
-  const int whole = n_groups < STEP_ROWS_SPAN ? n_groups : STEP_ROWS_SPAN;
-  const int groups = plan->rows == 2 ? ceil_div(n_groups, cut.parts) : whole;
+  const int groups = ceil_div(n_groups, cut.parts);
   return cut.rows * (groups * (1024 + 32) + align_up(groups * 8 + 8, 16));
 }
 
@@ -64,12 +68,15 @@ static int pieces(const StepRowsPlan *plan, int tile_rows, int groups) {
 
 /* Of a layer, of the block that has most. */
 static int most_pieces(const StepRowsPlan *plan) {
-  const int groups = plan->shape.hidden / STEP_GROUP, columns = ceil_div(groups, STEP_BLOCKS) * STEP_GROUP;
-  const int units = plan->most_units;
+  const int groups = plan->shape.hidden / STEP_GROUP, mine = ceil_div(groups, STEP_BLOCKS);
+  const int columns = mine * STEP_GROUP, units = plan->most_units;
+  /* Of all tile rows the cluster's, or the block's alone. */
+  const int inputs = is_sliced(plan) ? mine : groups, all = is_sliced(plan) ? STEP_BLOCKS : 1;
   int most = 0;
   for (int n = larger(1, units - 1); n <= units; n++) /* one unit fewer may be cut into more pieces */
-    most = larger(most, pieces(plan, 2 * n, groups) + pieces(plan, columns / 16, n));
-  return most + pieces(plan, plan->heads_per_kv + 2, groups) + pieces(plan, columns / 16, plan->heads_per_kv);
+    most = larger(most, pieces(plan, 2 * n * all, inputs) + pieces(plan, columns / 16, n));
+  return most + pieces(plan, (plan->heads_per_kv + 2) * all, inputs) +
+         pieces(plan, columns / 16, plan->heads_per_kv);
 }
 
 /* Of what warps leave of attention, with each piece of keys in so many parts. */
@@ -83,6 +90,32 @@ static int sums_bytes(const StepRowsPlan *plan, int groups) {
   const StepRowsCut cut = cut_of(plan, groups);
   const int wave = STEP_TEAMS / cut.parts * cut.rows;
   return align_up(wave, 2) * cut.parts * cut.k_warps * plan->rows * 16 * (int)sizeof(float);
+}
+
+/* Of four and eight rows. */
+static void place_slices(StepRowsPlan *plan) {
+  const StepShape *s = &plan->shape;
+  StepRowsShared *at = &plan->at;
+  const int rows = plan->rows, groups = s->hidden / STEP_GROUP, mine = ceil_div(groups, STEP_BLOCKS);
+  const int inputs = larger(plan->heads_per_kv, plan->most_units);
+  const int state = STEP_HEAD_DIM * 2 + 8, owned = ceil_div(plan->queries, STEP_BLOCKS);
+  const int weights = plan->states * plan->queries * 8,
+            head_sums = 2 * STEP_WARPS * rows * STEP_HEAD_ROWS * 4;
+  at->squares = STEP_BARRIER_BYTES + STEP_SHARES_BYTES;
+  at->x_notes = at->squares + groups * rows * 4;
+  at->in_notes = at->x_notes + groups * rows * NOTES;
+  at->rope = at->in_notes + inputs * rows * NOTES;
+  at->chunks = at->rope + STEP_HEAD_DIM / 2 * 8;
+  at->pieces = at->chunks + (1 + STEP_BLOCKS / rows) * STEP_CHUNKS * 8;
+  at->parts = align_up(at->pieces + most_pieces(plan) * STEP_PIECE_BYTES, 128);
+  at->x = at->warp_values = at->parts;
+  at->slice = at->warp_weights = at->parts + STEP_CHUNKS * STEP_CHUNK_BYTES;
+  at->heads = at->slice + larger(mine * rows * PLANES, align_up(weights, 16));
+  at->states = at->heads + (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2;
+  /* Behind x of the head, which peers send while this block still multiplies what goes into down. */
+  at->in = at->exchange =
+      larger(at->states + align_up(owned * STEP_BLOCKS * state, 16), at->x + groups * rows * PLANES);
+  at->total = align_up(at->in + larger(inputs * rows * PLANES, head_sums), 128);
 }
 
 static void place_shared(StepRowsPlan *plan) {
@@ -119,7 +152,8 @@ static void place_shared(StepRowsPlan *plan) {
 /* The ring, and what lies before it. */
 static void place_ring(StepRowsPlan *plan) {
   const StepShape *s = &plan->shape;
-  const int cuts[] = {s->hidden / STEP_GROUP, plan->heads_per_kv, plan->most_units,
+  const int groups = s->hidden / STEP_GROUP, parts = is_sliced(plan) ? STEP_BLOCKS : 1;
+  const int cuts[] = {ceil_div(groups, parts), groups / parts, plan->heads_per_kv, plan->most_units,
                       larger(1, plan->most_units - 1)};
   plan->piece_bytes = piece_bytes(plan, cuts[0]);
   plan->slot_bytes =
@@ -130,7 +164,10 @@ static void place_ring(StepRowsPlan *plan) {
     plan->slack = larger(plan->slack, beyond_tiles(plan, cuts[i]));
   }
   plan->slot_bytes = align_up(plan->slot_bytes, 128);
-  place_shared(plan);
+  if (is_sliced(plan))
+    place_slices(plan);
+  else
+    place_shared(plan);
   plan->ring_at = plan->at.total;
   const int room = ((int)s->shared_bytes - plan->at.total - plan->slack) / plan->slot_bytes;
   plan->n_slots = room > STEP_MAX_SLOTS ? STEP_MAX_SLOTS : room;
@@ -166,7 +203,8 @@ Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *e
   plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
   plan->most_units = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
   const int halves = plan->keys / 16, x_bytes = s->hidden / STEP_GROUP * rows * PLANES;
-  const bool is_split = plan->columns == 1 || (plan->columns == 2 && values_bytes(plan, halves) <= x_bytes);
+  const int room = is_sliced(plan) ? STEP_CHUNKS * STEP_CHUNK_BYTES : x_bytes;
+  const bool is_split = plan->columns == 1 || (plan->columns == 2 && values_bytes(plan, halves) <= room);
   plan->members = plan->columns * (is_split ? halves : 1);
   plan->states = STEP_TEAMS * (is_split ? halves : 1);
   plan->head_width = head_width(s->hidden, STEP_HEAD_WIDTH);

@@ -1,4 +1,4 @@
-/* step_rows_plan.h - who does what in a decode step of 2 or 4 rows as one kernel (step_rows.h): host only, no
+/* step_rows_plan.h - who does what in a decode step of 2, 4 or 8 rows as one kernel (step_rows.h): host only, no
  * GPU needed.
  *
  * Matrices are divided over clusters and blocks as for a step of one row (step_plan.h), but that a block's
@@ -6,11 +6,15 @@
  *
  * Of two rows a share's inputs are cut for teams and warps as there too (StepRowsCut), and sums of warps
  * along the inputs are added up when all tile rows of the share are done, or as many as there is room for.
- * Of four rows a warp takes all inputs of a tile row one after the other, and nothing is added up:
+ * Of four and eight rows x stays where it is: a block multiplies qkv, gate and up by its own columns of
+ * hidden alone, for all tile rows of the cluster, and what comes of a row of activations is added up by the
+ * block that keeps it, row t by block t (of four rows, blocks t and t + 4 in turn). A warp takes all inputs of
+ * a tile row one after the other:
  *
- *     a piece: 4 tile rows (a team's warps, one each) x 4 groups
- *     wave     up to 4 times 4 tile rows, one a team; its pieces: groups 0 .. 3 of each team, then the next
- *              groups of each, to the last
+ *     a piece: 4 tile rows (a team's warps, one each) x up to 5 groups
+ *     wave     up to 4 times 4 tile rows, one a team; its pieces: the first groups of each team, then the
+ *              next groups of each, to the last
+ *     a chunk  8 tile rows of qkv, gate or up: what a block adds up at once
  *
  * The head comes in pieces of 8 rows, shared by a team's warps, x head_width inputs.
  *
@@ -21,8 +25,11 @@
 #include "cuda/step_plan.h"
 
 enum {
-  STEP_ROWS_MOST = 4,
-  STEP_ROWS_SPAN = 4,     /* most groups of a warp in a piece */
+  STEP_ROWS_MOST = 8,
+  STEP_ROWS_SPAN = 4,                      /* most groups of a warp in a piece */
+  STEP_ROWS_WIDE = 5,                      /* most groups of a piece of 4 and 8 rows */
+  STEP_CHUNKS = 8,                         /* that there is room for in a block */
+  STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64, /* a row of 8 tile rows, of each block */
   STEP_ROWS_SMALL = 10,   /* groups of a piece of one tile row, up to which it has two if there is room */
   STEP_ROWS_QUERIES = 32, /* most columns of attention: query heads of a KV head, of each row */
   STEP_HEAD_ROWS = 8,     /* of a piece of the head */
@@ -41,24 +48,27 @@ typedef struct {
 /* Offsets in bytes of a block's shared memory. */
 typedef struct {
   int x;       /* [groups of hidden]: what goes into qkv, gate and up, as integers; their sums; halves for the
-                     head */
+                     head. Of four and eight rows for the head alone, over all that begins at `parts` */
   int x_notes; /* float2 [groups][rows] {scale, scale * sum} */
   int squares; /* float [rows][groups]: sums of squares of the residual */
   int in;      /* [groups]: what goes into o and down */
   int in_notes;     /* float2 [groups][rows] */
+  int parts;        /* of four and eight rows: float [STEP_CHUNKS][block][8 tile rows][16] */
+  int chunks;       /* their barriers */
+  int slice;        /* [groups of this block's columns]: what goes into qkv, gate and up, as integers */
   int exchange;     /* q, k, v of the rows | gated product | sums of o, down, head */
   int warp_values;  /* half [states][queries][128], what warps made of their keys: at x or exchange */
   int warp_weights; /* float2 {maximum, sum} [states][queries]: at exchange */
   int states;       /* half [queries of the block][8][128], then float2 {maximum, sum} [queries][8] */
   int heads;        /* half [queries, to 8][128], then [rows][128] new keys and as many values */
-  int rope;         /* float2 [rows][64] */
+  int rope;         /* float2 [rows][64], or of the block's own row */
   int pieces;       /* a table of a layer's pieces */
   int total;
 } StepRowsShared;
 
 typedef struct {
   StepShape shape;
-  int rows; /* 2 or 4 */
+  int rows; /* 2, 4 or 8 */
   int heads_per_kv;
   int small;         /* step_rows_cut() */
   int keys;          /* of a piece */
@@ -109,7 +119,16 @@ STEP_BOTH static inline int step_first_column_group(const StepShape *s, int rank
   return rank * (s->hidden / STEP_GROUP) / STEP_BLOCKS;
 }
 
-/* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 2 or 4. */
+/* Of four and eight rows: pieces of a share's inputs, each of step_rows_span() groups but the last. */
+STEP_BOTH static inline int step_rows_parts(int n_groups) {
+  return (n_groups + STEP_ROWS_WIDE - 1) / STEP_ROWS_WIDE;
+}
+STEP_BOTH static inline int step_rows_span(int n_groups) {
+  const int parts = step_rows_parts(n_groups);
+  return (n_groups + parts - 1) / parts;
+}
+
+/* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 2, 4 or 8. */
 Status step_rows_plan(const StepShape *shape, int rows, StepRowsPlan *plan, Error *err);
 
 #endif

@@ -99,8 +99,8 @@ __device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const flo
     const uint32_t high = __shfl_sync(~0u, word[0], from), low = __shfl_sync(~0u, word[1], from);
     run[j] = plane ? low : high;
   }
-  const unsigned char *to =
-      b.state + planes + half * Planes<kR>::kHalf + Planes<kR>::row_at(row) + plane * 64 + t * 16;
+  const unsigned char *to = b.state + planes + half * Planes<kR>::kHalf + Planes<kR>::row_at(row) +
+                            plane * Planes<kR>::kPlane + t * 16;
 #pragma unroll
   for (int i = 0; i < STEP_BLOCKS; i += 2) {
     const int peer = (lane >> 4) + i;
@@ -122,11 +122,13 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
   v[0] = odd ? n2 : n0, v[1] = odd ? f2 : f0, v[2] = odd ? n3 : n1, v[3] = odd ? f3 : f1;
 }
 
-/* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and sends
- * x = residual * norm of this block's columns to the cluster's blocks, if anybody there wants it. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
-                                             bool send) {
+/* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and if
+ * anybody wants it, gives hand_on(group, row, v, squares) x = residual * norm of this block's columns, a group
+ * of a row a warp at a time: four values a lane, those of quantise_values(), and the sum of the residual's
+ * squares. */
+template <int kR, bool kDebug, class HandOn>
+__device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
+                                         bool wanted, HandOn hand_on) {
   const StepRowsPlan &p = b.args().plan;
   const int hidden = p.shape.hidden;
   Sum sum = {};
@@ -146,19 +148,34 @@ __device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, i
       r = make_float4(old.x + more.x, old.y + more.y, old.z + more.z, old.w + more.w);
     }
     *kept = r;
-    if (!send) continue;
+    if (!wanted) continue;
     float squares = (r.x * r.x + r.y * r.y) + (r.z * r.z + r.w * r.w);
 #pragma unroll
     for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
     float v[4];
     spread(make_float4(r.x * weight.x, r.y * weight.y, r.z * weight.z, r.w * weight.w), v, b.lane());
-    if (b.lane() < STEP_BLOCKS)
-      send_4(peer_address(b.state + p.at.squares + (row * (hidden / STEP_GROUP) + group) * 4, b.lane()),
-             __float_as_uint(squares), peer_address(&b.barriers()->x, b.lane()));
-    send_group(b, v, p.at.x + group * Planes<kR>::kGroup, p.at.x_notes + group * kR * 8, row,
-               &b.barriers()->x);
+    hand_on(group, row, v, squares);
   }
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
+}
+
+/* Where the sum of squares of a group of a row lies. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ float *square_of(const Block<kR, kDebug> &b, int row, int group) {
+  return (float *)(b.state + b.places().squares) + row * (b.args().plan.shape.hidden / STEP_GROUP) + group;
+}
+
+/* x to the cluster's blocks. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
+                                             bool wanted, uint64_t *barrier) {
+  const StepRowsShared &at = b.places();
+  add_sums(b, matrix, layer, norm, wanted, [&](int group, int row, const float(&v)[4], float squares) {
+    if (b.lane() < STEP_BLOCKS)
+      send_4(peer_address(square_of(b, row, group), b.lane()), __float_as_uint(squares),
+             peer_address(barrier, b.lane()));
+    send_group(b, v, at.x + group * Planes<kR>::kGroup, at.x_notes + group * kR * 8, row, barrier);
+  });
 }
 
 /* 1 / rms of a row of x, the row the same for lanes 8 i .. 8 i + 7. */
@@ -178,6 +195,22 @@ __device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row)
   return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args().norm_eps);
 }
 
+/* The lane's four values of a group of a row as integers in this block's shared memory. `planes`, `notes`: of
+ * the group. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void keep_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
+                                           int notes, int row) {
+  const int lane = b.lane(), g = lane >> 2, t = lane & 3, j = g & 3;
+  uint32_t word[2];
+  int sum;
+  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+  unsigned char *to = b.state + planes + (g >> 2) * Planes<kR>::kHalf + Planes<kR>::row_at(row) + t * 16 +
+                      (j & 1) * 8 + (j & 2) * 2;
+  *(uint32_t *)to = word[0];
+  *(uint32_t *)(to + Planes<kR>::kPlane) = word[1];
+  if (lane == 0) *(float2 *)(b.state + notes + row * 8) = make_float2(d, d * (float)sum);
+}
+
 /* Turns the cluster's gated product into planes: a warp a group of a row at a time. */
 template <int kR, bool kDebug> __device__ __forceinline__ void make_planes(const Block<kR, kDebug> &b) {
   const int lane = b.lane(), g = lane >> 2, t = lane & 3;
@@ -186,15 +219,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_planes(const
     const float *from = b.exchange() + item * STEP_GROUP + g * 16 + 2 * t;
     const float2 near = *(const float2 *)from, far = *(const float2 *)(from + 8);
     const float v[4] = {near.x, far.x, near.y, far.y};
-    uint32_t word[2];
-    int sum;
-    const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
-    const int group = item / kR, row = item % kR, j = g & 3;
-    unsigned char *to = b.state + b.places().in + group * Planes<kR>::kGroup + (g >> 2) * Planes<kR>::kHalf +
-                        Planes<kR>::row_at(row) + t * 16 + (j & 1) * 8 + (j & 2) * 2;
-    *(uint32_t *)to = word[0];
-    *(uint32_t *)(to + 64) = word[1];
-    if (lane == 0) ((float2 *)(b.state + b.places().in_notes))[item] = make_float2(d, d * (float)sum);
+    const int group = item / kR, row = item % kR;
+    keep_group(b, v, b.places().in + group * Planes<kR>::kGroup, b.places().in_notes + group * kR * 8, row);
   }
 }
 

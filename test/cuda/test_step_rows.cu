@@ -100,6 +100,13 @@ int main(int argc, char **argv) {
       {{"one KV head of eight, two groups a block", 2048, 768, 1, 8, 1, 30, 1, false, true, 0}, 4, 3},
       {{"columns of two and three groups", 2560, 512, 1, 2, 1, 19, 2, true, false, 0}, 2, 2},
       {{"one KV head of two", 1024, 512, 1, 2, 1, 33, 2, false, true, 0}, 4, 3},
+      {{"two clusters", 1024, 512, 2, 4, 2, 101, 2, false, true, 0}, 8, 8},
+      {{"a cluster without KV head, bias, odd layers", 1024, 1024, 3, 6, 2, 67, 3, true, false, 5}, 8, 7},
+      {{"one KV head, uneven units", 1024, 1280, 1, 4, 1, 40, 4, false, true, 5}, 8, 5},
+      {{"columns of two and three groups", 2560, 512, 1, 2, 1, 19, 2, true, false, 0}, 8, 8},
+      {{"columns of two and three groups", 2560, 512, 1, 2, 1, 19, 2, true, false, 0}, 4, 4},
+      {{"as many units as chunks, and more", 1024, 2304, 2, 2, 1, 33, 1, false, true, 0}, 8, 6},
+      {{"more heads than chunks of a turn, uneven units", 1024, 2816, 2, 8, 1, 33, 2, false, true, 0}, 4, 4},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -114,13 +121,14 @@ int main(int argc, char **argv) {
     if (s.c.clusters <= clusters) run_case(s.c, s.rows, s.n, positions, positions.back() + 12, shared);
   /* More pieces of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
   run_case({"keys of many pieces", 1024, 512, 1, 6, 1, 9, 1, true, true, 5}, 4, 4, {1100}, 1112, shared);
+  run_case({"keys of many pieces", 1024, 512, 1, 4, 1, 9, 1, true, true, 5}, 8, 8, {1100}, 1112, shared);
   /* Sums of so many tile rows at once as there is room for; inputs in an odd number of pieces. */
   run_case({"sums at several times", 2560, 3072, 1, 2, 1, 11, 2, true, false, 0}, 2, 2, {40}, 64, shared);
   run_case({"five pieces of the inputs", 2560, 512, 1, 6, 1, 11, 2, true, true, 0}, 4, 4, {40}, 64, shared);
   run_case({"two waves", 1536, 2560, 2, 2, 1, 17, 2, false, false, 5}, 2, 2, {40}, 64, shared);
   if (!few)
     for (const Case &c : large)
-      for (int rows : {2, 4})
+      for (int rows : {2, 4, 8})
         if (c.clusters <= clusters && c.n_heads / c.n_kv_heads * rows <= STEP_ROWS_QUERIES)
           run_case(c, rows, rows, {0, 300, 1500}, 2048, shared);
   printf("%d passed, %d failed\n", passed, failed);

@@ -152,6 +152,13 @@ void barrier_arrive_after_copies(void *barrier) {
   });
 }
 
+void arrive_at_peer(uint32_t barrier) {
+  Worker *w = owner_of(barrier);
+  void *at = shared_pointer(barrier);
+  if (w->ended) fail("mbarrier.arrive at block %d of the cluster, which has ended", cluster_rank());
+  do_later(w, "mbarrier.arrive", [=]() { arrive(w, at, 0, "mbarrier.arrive"); });
+}
+
 bool barrier_test(void *barrier, int parity) {
   CountingBarrier &b = barrier_of(worker, barrier, "mbarrier.test_wait");
   bool done = (int)(b.phase & 1) != parity;

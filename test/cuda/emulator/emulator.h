@@ -92,6 +92,7 @@ void cluster_wait();
 void barrier_init(void *barrier, int arrivals);
 void barrier_arrive(void *barrier, int bytes_to_come);
 void barrier_arrive_after_copies(void *barrier);
+void arrive_at_peer(uint32_t barrier);
 bool barrier_test(void *barrier, int parity);
 void barrier_wait(void *barrier, int parity);
 void copy_bulk(void *to, const void *from, int bytes, void *barrier);

@@ -18,6 +18,10 @@ inline void barrier_arrive(uint32_t barrier) {
   emulator::barrier_arrive(emulator::shared_pointer(barrier), 0);
 }
 
+inline void barrier_arrive_at_peer(uint32_t barrier) {
+  emulator::arrive_at_peer(barrier);
+}
+
 inline void barrier_expect(uint64_t *barrier, int bytes) {
   emulator::barrier_arrive(barrier, bytes);
 }
