@@ -169,6 +169,11 @@ __device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
 
+/* Adds to 8 bytes there. 9.7.13 "red". */
+__device__ __forceinline__ void add_relaxed_8(void *p, uint64_t v) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
 /* Between two looks at memory that many look at. 9.7.13 "nanosleep". */
 __device__ __forceinline__ void rest() {
   __nanosleep(20);

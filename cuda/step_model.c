@@ -55,13 +55,10 @@ size_t step_model_bytes(const ModelConfig *c) {
 }
 
 size_t step_model_rows_bytes(const ModelConfig *c) {
-  const StepRowsPlan widest = {.shape = config_shape(c),
-                               .memory_bytes = ((size_t)c->n_kv_heads + 3 * STEP_MAX_CLUSTERS) *
-                                               (size_t)c->hidden * sizeof(float)};
+  StepRowsPlan plan = {.shape = config_shape(c)};
   size_t bytes = 0;
   for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
-    StepRowsPlan plan = widest;
-    plan.memory_bytes *= (size_t)rows;
+    plan.memory_bytes = step_rows_memory(&plan.shape, rows);
     bytes += step_rows_bytes(&plan);
   }
   return bytes;

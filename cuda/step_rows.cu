@@ -228,9 +228,8 @@ Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory
     free(s);
     return status;
   }
-  const size_t rows_of_hidden =
-      (size_t)(plan->shape.n_kv_heads + 2 * plan->shape.n_clusters) * (size_t)plan->rows;
-  s->args.residual = s->args.partials + rows_of_hidden * (size_t)plan->shape.hidden;
+  const size_t words = 2 * STEP_SUM_TURNS * (size_t)plan->rows * (size_t)plan->shape.hidden;
+  s->args.residual = (float *)((uint64_t *)s->args.partials + words);
   *out = s;
   return STATUS_OK;
 }

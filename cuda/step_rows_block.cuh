@@ -34,7 +34,7 @@ struct AnyShare {
 };
 template <int kR> struct Share : AnyShare {
   int parts, span;    /* of inputs, in groups */
-  RingRun wave, last; /* of four teams' tile rows; of those of the last wave */
+  RingRun run;
 };
 template <> struct Share<2> : AnyShare {
   int log_parts, log_k_warps; /* StepRowsCut */
@@ -133,8 +133,7 @@ template <int kR> __device__ __forceinline__ void cut_share(Share<kR> &s, const 
   s.log_rows = log_2(STEP_TEAM_WARPS);
   s.parts = parts, s.span = step_rows_span(s.n_groups);
   s.pieces = parts * blocks;
-  s.wave = run_of(STEP_TEAMS * parts, p.n_slots);
-  s.last = run_of(((blocks - 1) % STEP_TEAMS + 1) * parts, p.n_slots);
+  s.run = run_of(s.pieces, p.n_slots);
 }
 
 /* All tile rows of the cluster, of a block's own columns of hidden. */

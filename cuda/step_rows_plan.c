@@ -4,6 +4,7 @@
  * fits what the shape says a block has. */
 #include "cuda/step_rows_plan.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum {
@@ -192,6 +193,11 @@ static Status refuse_shape(const StepShape *s, int rows, Error *err) {
   return error_set(err, STATUS_MODEL, "one kernel a step of %d rows: not with this %s", rows, what);
 }
 
+size_t step_rows_memory(const StepShape *s, int rows) {
+  const size_t words = 2 * STEP_SUM_TURNS * sizeof(uint64_t), residual = STEP_MAX_CLUSTERS * sizeof(float);
+  return (words + residual) * (size_t)rows * (size_t)s->hidden;
+}
+
 Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *err) {
   memset(plan, 0, sizeof *plan);
   TRY(refuse_shape(s, rows, err));
@@ -215,7 +221,6 @@ Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *e
   if (plan->n_slots < LEAST_SLOTS)
     return error_set(err, STATUS_MODEL, "one kernel a step of %d rows: %d bytes of shared memory are needed",
                      rows, plan->at.total + plan->slack + LEAST_SLOTS * plan->slot_bytes);
-  const size_t rows_of_hidden = (size_t)(s->n_kv_heads + 3 * s->n_clusters) * (size_t)rows;
-  plan->memory_bytes = rows_of_hidden * (size_t)s->hidden * sizeof(float);
+  plan->memory_bytes = step_rows_memory(s, rows);
   return STATUS_OK;
 }

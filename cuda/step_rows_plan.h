@@ -28,6 +28,7 @@ enum {
   STEP_ROWS_MOST = 8,
   STEP_ROWS_SPAN = 4,                      /* most groups of a warp in a piece */
   STEP_ROWS_WIDE = 5,                      /* most groups of a piece of 4 and 8 rows */
+  STEP_SUM_TURNS = 4,     /* step_rows_sums.cuh */
   STEP_CHUNKS = 8,                         /* that there is room for in a block */
   STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64, /* a row of 8 tile rows, of each block */
   STEP_ROWS_SMALL = 10,   /* groups of a piece of one tile row, up to which it has two if there is room */
@@ -127,6 +128,9 @@ STEP_BOTH static inline int step_rows_span(int n_groups) {
   const int parts = step_rows_parts(n_groups);
   return (n_groups + parts - 1) / parts;
 }
+
+/* Bytes of what blocks hand each other through memory, and of the residual stream. */
+size_t step_rows_memory(const StepShape *shape, int rows);
 
 /* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 2, 4 or 8. */
 Status step_rows_plan(const StepShape *shape, int rows, StepRowsPlan *plan, Error *err);

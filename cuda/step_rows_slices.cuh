@@ -62,12 +62,12 @@ __device__ __forceinline__ int first_chunk(const Block<kR, kDebug> &b, int matri
 /* All of chunk n has come: bytes. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ uint64_t *chunk_came(const Block<kR, kDebug> &b, int n) {
-  return (uint64_t *)(b.state + b.places().chunks) + n % STEP_CHUNKS;
+  return (uint64_t *)(b.state + b.places().chunks) + (n & (STEP_CHUNKS - 1));
 }
 /* The blocks of a turn have added up chunk n. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ uint64_t *chunk_taken(const Block<kR, kDebug> &b, int turn, int n) {
-  return (uint64_t *)(b.state + b.places().chunks) + (1 + turn) * STEP_CHUNKS + n % STEP_CHUNKS;
+  return (uint64_t *)(b.state + b.places().chunks) + (1 + turn) * STEP_CHUNKS + (n & (STEP_CHUNKS - 1));
 }
 
 template <int kR, bool kDebug> __device__ __forceinline__ void init_chunks(const Block<kR, kDebug> &b) {
@@ -105,7 +105,7 @@ namespace slices {
 
 /* --- products */
 
-/* Of a lane: outputs g and g + 8 of its row, or of both. */
+/* Of a lane: outputs g and g + 8 of its row, or of both, the latter outputs 16 times too large. */
 template <int kR> struct Sums {
   static constexpr int kRows = kR / 4;
   float y[2][kRows];
@@ -117,13 +117,8 @@ template <int kR> struct Sums {
 
   /* Adds two groups, or one (and takes it twice, the second time for nothing). */
   __device__ __forceinline__ void add(const At &at, const unsigned char *state, bool two) {
-    constexpr float kStart = 12582912.0f; /* as in step_product.cuh */
     const int more = two ? 1 : 0;
-    int acc[2][kRows][4];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-      for (int p = 0; p < kRows; p++) acc[i][p][0] = acc[i][p][1] = acc[i][p][2] = acc[i][p][3] = 0x4b400000;
+    int acc[2][kRows][4] = {};
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       uint4 tile[2], x[2][kRows];
@@ -143,68 +138,98 @@ template <int kR> struct Sums {
           const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, other & 0x0f0f0f0fu, other};
 #pragma unroll
           for (int p = 0; p < kRows; p++)
-            mma_u8s8_m16n8k32(acc[i][p], operand, step ? x[i][p].z : x[i][p].x, step ? x[i][p].w : x[i][p].y);
+            mma_u8s8_m16n8k32(acc[i][p], operand, step ? x[i][p].z : x[i][p].x,
+                              step ? x[i][p].w : x[i][p].y);
         }
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int n = i * more;
       const uint32_t factors = load_shared_4(at.scales + n * 32), zero = load_shared_1(at.zeros + n * 8);
+      const float scale[2] = {scale_low(factors), scale_high(factors)},
+                  from[2] = {small_float(zero & 15), small_float(zero & 240)};
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         float2 note = *(const float2 *)(state + at.notes + n * kR * 8 + r * 8);
         if (i == 1 && !two) note = make_float2(0, 0);
-        float sum[4]; /* of output g high and low plane, then of g + 8 */
+        int sum[2]; /* both planes, of output g and of g + 8 */
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-          sum[e] = __int_as_float(kRows == 1 ? acc[i][0][e] : acc[i][e % 2][e / 2 * 2 + r]) - kStart;
-        const float low = 256.0f * sum[0] + sum[1], high = (256.0f * sum[2] + sum[3] - low) * 0.0625f;
-        y[0][r] += scale_low(factors) * (note.x * low - small_float(zero & 15) * note.y);
-        y[1][r] += scale_high(factors) * (note.x * high - small_float(zero >> 4) * note.y);
+        for (int h = 0; h < 2; h++)
+          sum[h] = kRows == 1 ? acc[i][0][2 * h] * 256 + acc[i][0][2 * h + 1]
+                              : acc[i][0][2 * h + r] * 256 + acc[i][kRows - 1][2 * h + r];
+        y[0][r] += scale[0] * (note.x * (float)sum[0] - from[0] * note.y);
+        y[1][r] += scale[1] * (note.x * (float)(sum[1] - sum[0]) - from[1] * note.y);
       }
     }
   }
+
+  __device__ __forceinline__ void finish() {
+#pragma unroll
+    for (int r = 0; r < kRows; r++) y[1][r] *= 0.0625f;
+  }
 };
 
-/* What this block's columns make of a tile row, to the blocks of the rows. In a chunk: float [block][tile
- * row][g / 2][outputs g, g + 8, g + 1, g + 9]. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void send_sums(const Block<kR, kDebug> &b, int matrix, int local,
-                                          const Sums<kR> &sums) {
-  const int lane = b.lane(), g = lane >> 2, t = lane & 3, odd = g & 1;
-  const int item = local >> (matrix == QKV ? 3 : 4), turn = item % kTurns<kR>;
-  const int n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : local >> 3 & 1);
-  if (n >= STEP_CHUNKS) b.wait(chunk_taken(b, turn, n), (n / STEP_CHUNKS - 1) & 1, STEP_AT_SLOT);
-  /* Two lanes make 16 bytes: of four rows for the first of them, of eight rows a row each. */
-  float mine[2], other[2];
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    mine[i] = kR == 8 && odd ? sums.y[i][Sums<kR>::kRows - 1] : sums.y[i][0];
-    other[i] = __shfl_xor_sync(~0u, kR == 8 && odd ? sums.y[i][0] : sums.y[i][Sums<kR>::kRows - 1], 4);
-  }
-  const int peer = kR == 8 ? 2 * t + odd : t + kR * turn;
-  const unsigned char *to = b.state + b.places().parts + n % STEP_CHUNKS * STEP_CHUNK_BYTES +
-                            b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (local & 7) * 64 + (g >> 1) * 16;
-  const uint4 v =
-      make_uint4(__float_as_uint(odd ? other[0] : mine[0]), __float_as_uint(odd ? other[1] : mine[1]),
-                 __float_as_uint(odd ? mine[0] : other[0]), __float_as_uint(odd ? mine[1] : other[1]));
-  if (kR == 8 || !odd) send_16(peer_address(to, peer), v, peer_address(chunk_came(b, n), peer));
-}
+/* Where a warp hands on what it makes of tile rows. */
+template <int kR> struct Outlet {
+  int first[kTurns<kR>]; /* chunk of each turn */
+  uint32_t place;        /* of this block and lane in a chunk */
+  int peer;              /* of turn 0 */
+  uint64_t *to;          /* of o and down: of the lane's first row and output */
 
-/* This cluster's part of 16 columns, for all clusters. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, const Sum &sum, int local,
-                                         const Sums<kR> &sums) {
-  const int g = b.lane() >> 2, t = b.lane() & 3, hidden = b.args().plan.shape.hidden;
+  template <bool kDebug> __device__ __forceinline__ void begin(const Block<kR, kDebug> &b, int matrix) {
+    const int lane = b.lane(), g = lane >> 2, t = lane & 3;
+    if (matrix == QKV || matrix == GATE_UP) {
 #pragma unroll
-  for (int r = 0; r < Sums<kR>::kRows; r++) {
-    const int row = Sums<kR>::kRows * t + r;
-    float *to = sum.values + ((size_t)b.cluster() * kR + row) * hidden +
-                first_columns(b.args().plan.shape, b.rank()) * STEP_GROUP + local * 16 + g;
-    store_relaxed_4(to, tagged(sums.y[0][r], sum.tag));
-    store_relaxed_4(to + 8, tagged(sums.y[1][r], sum.tag));
+      for (int turn = 0; turn < kTurns<kR>; turn++) first[turn] = first_chunk(b, matrix, turn);
+      place = forgotten(b.places().parts + b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (g >> 1) * 16);
+      peer = kR == 8 ? 2 * t + (g & 1) : t;
+    } else {
+      const StepShape &s = b.args().plan.shape;
+      to = sum_of(b, matrix, b.layer()).words + Sums<kR>::kRows * t * s.hidden +
+           first_columns(s, b.rank()) * STEP_GROUP + g;
+    }
   }
-}
+
+  /* What this block's columns make of a tile row, to the blocks of the rows. In a chunk: float [block][tile
+   * row][g / 2][outputs g, g + 8, g + 1, g + 9]. */
+  template <bool kDebug>
+  __device__ __forceinline__ void send(const Block<kR, kDebug> &b, int matrix, int local,
+                                       const Sums<kR> &sums) const {
+    const bool odd = b.lane() & 4;
+    int n = local >> 3, turn = 0; /* a unit is two chunks, a head is one */
+    if (kTurns<kR> == 2) {
+      turn = (matrix == QKV ? n : n >> 1) & 1;
+      n = matrix == QKV ? n >> 1 : (n >> 2) * 2 + (n & 1);
+    }
+    n += first[kTurns<kR> == 2 && turn ? kTurns<kR> - 1 : 0];
+    /* Two lanes make 16 bytes: of four rows for the first of them, of eight rows a row each. */
+    float mine[2], other[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      mine[i] = kR == 8 && odd ? sums.y[i][Sums<kR>::kRows - 1] : sums.y[i][0];
+      other[i] = __shfl_xor_sync(~0u, kR == 8 && odd ? sums.y[i][0] : sums.y[i][Sums<kR>::kRows - 1], 4);
+    }
+    if (n >= STEP_CHUNKS) b.wait(chunk_taken(b, turn, n), ((unsigned)n / STEP_CHUNKS - 1) & 1, STEP_AT_SLOT);
+    const unsigned char *at =
+        b.state + place + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + (local & 7) * 64;
+    const uint4 v = make_uint4(
+        __float_as_uint(odd ? other[0] : mine[0]), __float_as_uint(odd ? other[1] : mine[1]),
+        __float_as_uint(odd ? mine[0] : other[0]), __float_as_uint(odd ? mine[1] : other[1]));
+    if (kR == 8 || !odd)
+      send_16(peer_address(at, peer + kR * turn), v, peer_address(chunk_came(b, n), peer + kR * turn));
+  }
+
+  /* This cluster's part of 16 columns, for all clusters. */
+  template <bool kDebug>
+  __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, int local, const Sums<kR> &sums) const {
+    uint64_t *at = to + local * 16;
+#pragma unroll
+    for (int r = 0; r < Sums<kR>::kRows; r++, at += b.args().plan.shape.hidden) {
+      give(at, sums.y[0][r]);
+      give(at + 8, sums.y[1][r]);
+    }
+  }
+};
 
 /* 1 / rms of this block's row, when all groups' squares have come. announces: the next layer's. */
 template <int kR, bool kDebug>
@@ -218,8 +243,8 @@ __device__ __forceinline__ float inverse_of_row(const Block<kR, kDebug> &b, int 
 /* A chunk of this block's row, added up: four outputs of a tile row a lane. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) {
-  b.wait(chunk_came(b, n), n / STEP_CHUNKS & 1, STEP_AT_PROJECTIONS, n);
-  const unsigned char *from = b.state + b.places().parts + n % STEP_CHUNKS * STEP_CHUNK_BYTES + b.lane() * 16;
+  b.wait(chunk_came(b, n), (unsigned)n / STEP_CHUNKS & 1, STEP_AT_PROJECTIONS, n);
+  const unsigned char *from = b.state + b.places().parts + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + b.lane() * 16;
   float4 v = *(const float4 *)from;
 #pragma unroll
   for (int i = 1; i < STEP_BLOCKS; i++) {
@@ -351,47 +376,47 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
   const StepRowsPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
   const int team = b.warp() >> 2, mate = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
-  Sum sum = {};
-  if (!from_x) sum = sum_of(b, matrix, b.layer());
-  const uint32_t planes = shared_address(b.state) + (from_x ? p.at.slice : p.at.in) + g * 64 + t * 16,
-                 notes = (from_x ? p.at.x_notes : p.at.in_notes) + t * (kR / 4 * 8);
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
+  /* In a piece, and what goes into its first groups. */
+  const uint32_t tiles_at = forgotten(mate * span * 1024 + b.lane() * 16),
+                 scales_at = forgotten(STEP_TEAM_WARPS * span * 1024 + mate * span * 32 + g * 4),
+                 zeros_at =
+                     forgotten(STEP_TEAM_WARPS * span * (1024 + 32) + mate * zeros_stride(span) + g),
+                 planes = forgotten(shared_address(b.state) + (from_x ? p.at.slice : p.at.in) + g * 64 + t * 16),
+                 notes = forgotten((from_x ? p.at.x_notes : p.at.in_notes) + t * (kR / 4 * 8));
+  Outlet<kR> outlet;
+  outlet.begin(b, matrix);
+  RingAt at = b.next();
+  at.move(team, p.n_slots);
 #pragma unroll 1
-  for (int row0 = 0; row0 < n_rows; row0 += STEP_WARPS) {
-    const int teams = teams_of(share, row0), local = row0 + b.warp();
-    if (team < teams) {
-      Sums<kR> sums = {};
-      RingAt at = b.next();
-      at.move(team, p.n_slots);
+  for (int local = b.warp(); local - mate < n_rows; local += STEP_WARPS) {
+    Sums<kR> sums = {};
+    const int step = teams_of(share, local - b.warp());
 #pragma unroll 1
-      for (int g0 = 0; g0 < n_groups; g0 += span) {
-        const int n = min(span, n_groups - g0);
-        const uint32_t piece = b.take_piece(at);
-        typename Sums<kR>::At from = {piece + mate * span * 1024 + b.lane() * 16,
-                                      piece + STEP_TEAM_WARPS * span * 1024 + mate * span * 32 + g * 4,
-                                      piece + STEP_TEAM_WARPS * span * (1024 + 32) +
-                                          mate * zeros_stride(span) + (zeros_are_odd(share, g0) ? 8 : 0) + g,
-                                      planes + g0 * Planes<kR>::kGroup, notes + g0 * kR * 8};
-        if (local < n_rows)
+    for (int g0 = 0; g0 < n_groups; g0 += span) {
+      const uint32_t piece = b.take_piece(at);
+      typename Sums<kR>::At from = {piece + tiles_at, piece + scales_at,
+                                    piece + zeros_at + (zeros_are_odd(share, g0) ? 8 : 0),
+                                    planes + g0 * Planes<kR>::kGroup, notes + g0 * kR * 8};
 #pragma unroll 1
-          for (int i = 0; i < n; i += 2) {
-            sums.add(from, b.state, i + 1 < n);
-            from.tiles += 2 * 1024, from.scales += 2 * 32, from.zeros += 2 * 8;
-            from.planes += 2 * Planes<kR>::kGroup, from.notes += 2 * kR * 8;
-          }
-        __syncwarp();
-        if (b.lane() == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
-        at.move(teams, p.n_slots);
+      for (int n = local < n_rows ? min(span, n_groups - g0) : 0; n > 0; n -= 2) {
+        sums.add(from, b.state, n > 1);
+        from.tiles += 2 * 1024, from.scales += 2 * 32, from.zeros += 2 * 8;
+        from.planes += 2 * Planes<kR>::kGroup, from.notes += 2 * kR * 8;
       }
-      if (local < n_rows) {
-        if (from_x)
-          send_sums(b, matrix, local, sums);
-        else
-          give_sum(b, sum, local, sums);
-      }
+      __syncwarp();
+      if (b.lane() == 0) barrier_arrive(b.empty_at(at));
+      at.move(step, p.n_slots);
     }
-    b.advance(row0 + STEP_WARPS < n_rows ? share.wave : share.last);
+    sums.finish();
+    if (local < n_rows) {
+      if (from_x)
+        outlet.send(b, matrix, local, sums);
+      else
+        outlet.give_sum(b, local, sums);
+    }
   }
+  b.advance(share.run);
   if (matrix == QKV) make_heads(b);
 }
 

@@ -1,71 +1,99 @@
 /* step_rows_sums.cuh - the residual stream of several rows: sums over all clusters, and normalised rows, as
- * integers, to the blocks of a cluster.
+ * integers, for products.
  *
  * A block keeps some groups of 128 columns (first_columns()), a warp one of a row at a time, a lane four
- * columns. What a cluster's share of o or down adds goes through L2 as in step_sums.cuh, each value with its
- * own tag:
+ * columns. What a cluster's share of o or down adds goes through L2, where each column of a row has one word
+ * that everybody adds to:
  *
- * o     [n_kv_heads][rows][hidden] float               down  [2][n_clusters][rows][hidden] float, by turns
+ *     uint64 {59 bits: the sum, in units of 2^-28; 5 bits: how many have given}
  *
- * x = residual * norm becomes integers here, and their planes and scale go to the cluster's blocks; the
- * division by the root of the mean follows after the product. Order of additions: fixed, by cluster. */
+ * So whoever looks knows whether all have, and what came, with one load, and as integers add up to the same
+ * in any order, the bits are the same every run. Not finite, or beyond 2^21, counts as kBeyond, which no sum
+ * of others reaches, and makes the sum NaN. Words are used by turns, [STEP_SUM_TURNS][o, down][rows][hidden]
+ * by layer; in layer l those of layer l + 2, l - 2 as well, become 0: to be in layer l somewhere all clusters
+ * have read them, and to give to them all need what this cluster gives in layer l + 1. */
 #ifndef AUK_CUDA_STEP_ROWS_SUMS_CUH
 #define AUK_CUDA_STEP_ROWS_SUMS_CUH
 
 #include "cuda/planes.cuh"
 #include "cuda/step_rows_block.cuh"
-#include "cuda/step_sums.cuh"
 
 namespace step {
 namespace rows {
 
-/* The values of one sum: of matrix O or DOWN in a layer. */
+/* The words of one sum: of matrix O or DOWN in a layer. */
 struct Sum {
-  float *values; /* [givers][rows][hidden] */
+  uint64_t *words; /* [rows][hidden] */
   int givers;
-  uint32_t tag; /* the bit that they carry */
 };
+
+template <int kR, bool kDebug>
+__device__ __forceinline__ uint64_t *words_of(const Block<kR, kDebug> &b, int layer) {
+  const StepShape &s = b.args().plan.shape;
+  const unsigned turn = (b.launches() * s.n_layers + layer) % STEP_SUM_TURNS;
+  return (uint64_t *)b.args().partials + (size_t)turn * 2 * kR * s.hidden;
+}
 
 template <int kR, bool kDebug>
 __device__ __forceinline__ Sum sum_of(const Block<kR, kDebug> &b, int matrix, int layer) {
   const StepShape &s = b.args().plan.shape;
-  const unsigned launches = b.launches();
-  if (matrix == O) return {b.args().partials, s.n_kv_heads, (launches * s.n_layers + layer + 1) & 1};
-  const unsigned turn = layer % 2, uses = (s.n_layers + 1 - turn) / 2;
-  return {b.args().partials + (size_t)(s.n_kv_heads + turn * s.n_clusters) * kR * s.hidden, s.n_clusters,
-          (launches * uses + layer / 2 + 1) & 1};
+  return {words_of(b, layer) + (matrix == DOWN ? kR * s.hidden : 0),
+          matrix == DOWN ? s.n_clusters : s.n_kv_heads};
 }
 
-/* Four columns of a row, summed over clusters. */
+/* This block's part of the words that become 0 in a layer. */
+template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const Block<kR, kDebug> &b) {
+  ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
+  const int n = kR * b.args().plan.shape.hidden;
+#pragma unroll 1
+  for (int i = blockIdx.x * STEP_THREADS + threadIdx.x; i < n; i += gridDim.x * STEP_THREADS)
+    store_relaxed_16(words + i, make_ulonglong2(0, 0));
+}
+
+constexpr int kCountBits = 5;
+static_assert(STEP_MAX_CLUSTERS < 1 << kCountBits, "so many give");
+constexpr float kUnit = 1.0f / (1 << 28), kLargest = 1 << 21;
+constexpr long long kBeyond = 1ll << 54; /* kLargest / kUnit * STEP_MAX_CLUSTERS is half of that */
+
+__device__ __forceinline__ void give(uint64_t *word, float v) {
+  const long long n = fabsf(v) <= kLargest ? __float2ll_rn(v * (1 / kUnit)) : kBeyond;
+  add_relaxed_8(word, ((uint64_t)n << kCountBits) + 1);
+}
+
+__device__ __forceinline__ bool have_given(uint64_t word, int givers) {
+  return (word & ((1 << kCountBits) - 1)) == (unsigned)givers;
+}
+
+__device__ __forceinline__ float sum_in(uint64_t word) {
+  const long long n = (long long)word >> kCountBits;
+  return n > -kBeyond / 2 && n <= kBeyond / 2 ? (float)n * kUnit : NAN;
+}
+
+/* Four columns each of two rows, or of one and `two` is false, when all have given: from their first words
+ * on. */
 template <int kR, bool kDebug>
-__device__ __forceinline__ float4 take_sum(const Block<kR, kDebug> &b, const Sum &sum, int row, int column) {
-  const size_t stride = (size_t)kR * b.args().plan.shape.hidden;
-  const float *from = sum.values + (size_t)row * b.args().plan.shape.hidden + column;
-  ulonglong2 v[STEP_MAX_CLUSTERS];
+__device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers,
+                                          const uint64_t *const (&from)[2], bool two, float4 (&sum)[2]) {
+  ulonglong2 v[2][2];
   const long long since = kDebug ? clock64() : 0;
+  for (;;) {
+    bool all = true;
 #pragma unroll
-  for (int i = 0; i < STEP_MAX_CLUSTERS; i++) {
-    v[i].x = v[i].y = sum.tag ? 0x0000000100000001ull : 0; /* zeros from those that there are not */
-    if (i < sum.givers) v[i] = load_relaxed_16(from + i * stride);
-  }
-  for (;;) { /* reads again what was not there, and that alone, and looks at it the next time */
-    uint32_t missing = 0;
+    for (int i = 0; i < 2; i++)
 #pragma unroll
-    for (int i = 0; i < STEP_MAX_CLUSTERS; i++) {
-      const uint32_t absent = without_tag(v[i], sum.tag) & 1;
-      missing |= absent;
-      if (absent) v[i] = load_relaxed_16(from + i * stride);
-    }
-    if (__all_sync(~0u, !missing)) break;
-    if (kDebug && missing) b.look_at_clock(since, STEP_AT_VALUES, column, (int)sum.tag);
-  }
-  float4 total = make_float4(0, 0, 0, 0);
+      for (int half = 0; half < 2; half++)
+        if (i == 0 || two) v[i][half] = load_relaxed_16(from[i] + 2 * half);
 #pragma unroll
-  for (int i = 0; i < STEP_MAX_CLUSTERS; i++) {
-    total.x += untagged(v[i].x), total.y += untagged(v[i].x >> 32);
-    total.z += untagged(v[i].y), total.w += untagged(v[i].y >> 32);
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        if (i == 0 || two) all &= have_given(v[i][half].x, givers) && have_given(v[i][half].y, givers);
+    if (__all_sync(~0u, all)) break;
+    if (kDebug && !all) b.look_at_clock(since, STEP_AT_VALUES, givers, 0);
   }
-  return total;
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    sum[i] = make_float4(sum_in(v[i][0].x), sum_in(v[i][0].y), sum_in(v[i][1].x), sum_in(v[i][1].y));
 }
 
 /* Four columns of a row's embedding. */
@@ -130,32 +158,49 @@ template <int kR, bool kDebug, class HandOn>
 __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
                                          bool wanted, HandOn hand_on) {
   const StepRowsPlan &p = b.args().plan;
-  const int hidden = p.shape.hidden;
+  const int hidden = p.shape.hidden, end = first_columns(p.shape, b.rank() + 1) * kR;
   Sum sum = {};
   if (layer >= 0) sum = sum_of(b, matrix, layer);
   b.mark(matrix == O ? STEP_MARK_SUM_O : STEP_MARK_SUM);
 #pragma unroll 1
-  for (int item = first_columns(p.shape, b.rank()) * kR + b.warp();
-       item < first_columns(p.shape, b.rank() + 1) * kR; item += STEP_WARPS) {
-    const int row = item % kR, group = item / kR, column = group * STEP_GROUP + 4 * b.lane();
-    const float4 weight = __ldg((const float4 *)(norm + column));
-    float4 *kept = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
-    float4 r;
-    if (layer < 0) {
-      r = embedded(b.args(), row, column);
-    } else {
-      const float4 old = *kept, more = take_sum(b, sum, row, column);
-      r = make_float4(old.x + more.x, old.y + more.y, old.z + more.z, old.w + more.w);
-    }
-    *kept = r;
-    if (!wanted) continue;
-    float squares = (r.x * r.x + r.y * r.y) + (r.z * r.z + r.w * r.w);
+  for (int item0 = first_columns(p.shape, b.rank()) * kR + b.warp(); item0 < end; item0 += 2 * STEP_WARPS) {
+    const bool two = item0 + STEP_WARPS < end;
+    float4 weight[2], r[2];
+    float4 *kept[2];
+    const uint64_t *from[2];
 #pragma unroll
-    for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-    float v[4];
-    spread(make_float4(r.x * weight.x, r.y * weight.y, r.z * weight.z, r.w * weight.w), v, b.lane());
-    hand_on(group, row, v, squares);
+    for (int i = 0; i < 2; i++) {
+      const int item = item0 + (two ? i * STEP_WARPS : 0), row = item % kR;
+      const int column = item / kR * STEP_GROUP + 4 * b.lane();
+      weight[i] = __ldg((const float4 *)(norm + column));
+      kept[i] = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
+      from[i] = sum.words + (size_t)row * hidden + column;
+      r[i] = layer < 0 ? embedded(b.args(), row, column) : *kept[i];
+    }
+    if (layer >= 0) {
+      float4 more[2];
+      take_sums(b, sum.givers, from, two, more);
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        r[i].x += more[i].x, r[i].y += more[i].y, r[i].z += more[i].z, r[i].w += more[i].w;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      if (i == 0 || two) *kept[i] = r[i];
+    if (!wanted) continue;
+#pragma unroll 1
+    for (int i = 0; i < (two ? 2 : 1); i++) {
+      const int item = item0 + i * STEP_WARPS;
+      const float4 mine = i ? r[1] : r[0], by = i ? weight[1] : weight[0];
+      float squares = (mine.x * mine.x + mine.y * mine.y) + (mine.z * mine.z + mine.w * mine.w);
+#pragma unroll
+      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+      float v[4];
+      spread(make_float4(mine.x * by.x, mine.y * by.y, mine.z * by.z, mine.w * by.w), v, b.lane());
+      hand_on(item / kR, item % kR, v, squares);
+    }
   }
+  if (matrix == DOWN && b.layer() < p.shape.n_layers) clear_words(b);
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 

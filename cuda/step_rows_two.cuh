@@ -181,18 +181,13 @@ template <bool kDebug>
 __device__ __forceinline__ void give_sums(const Block<kR, kDebug> &b, int matrix, int row0, int n) {
   const Share<kR> &share = b.share(matrix);
   const StepShape &s = b.args().plan.shape;
-  const Sum sum = sum_of(b, matrix, b.layer());
+  uint64_t *to = sum_of(b, matrix, b.layer()).words + first_columns(s, b.rank()) * STEP_GROUP;
 #pragma unroll 1
   for (int i = 4 * b.thread(); i < n * 16 * kR; i += 4 * STEP_THREADS) {
     const float4 v = summed<float4>(b, share, i);
     const Value value(i);
-    ulonglong2 out;
-    out.x = (uint64_t)tagged(v.y, sum.tag) << 32 | tagged(v.x, sum.tag);
-    out.y = (uint64_t)tagged(v.w, sum.tag) << 32 | tagged(v.z, sum.tag);
-    store_relaxed_16(sum.values + ((size_t)b.cluster() * kR + value.row) * s.hidden +
-                         first_columns(s, b.rank()) * STEP_GROUP + (row0 + value.tile) * 16 + value.half * 8 +
-                         value.output,
-                     out);
+    uint64_t *at = to + value.row * s.hidden + (row0 + value.tile) * 16 + value.half * 8 + value.output;
+    give(at, v.x), give(at + 1, v.y), give(at + 2, v.z), give(at + 3, v.w);
   }
 }
 

@@ -109,6 +109,10 @@ inline void store_relaxed_16(void *p, ulonglong2 v) {
   memcpy(p, &v, sizeof v);
 }
 
+inline void add_relaxed_8(void *p, uint64_t v) {
+  __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_SEQ_CST);
+}
+
 inline void rest() {
   __nanosleep(20);
 }
