@@ -29,9 +29,10 @@ __device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
   barrier_arrive(shared_address(barrier));
 }
 
-/* At a barrier of a peer (peer_address). What this thread has read before may then be written over there. */
+/* At a barrier of a peer (peer_address). Relaxed: it orders nothing, as a release would wait for all that the
+ * thread has under way (1,000 cycles while weights stream). */
 __device__ __forceinline__ void barrier_arrive_at_peer(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /* One arrival that also announces bytes to come. */

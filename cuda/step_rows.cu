@@ -110,6 +110,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
         b.sync();
       b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
       if (is_head) break;
+      if (matrix == GATE_UP) clear_words(b);
     } else if (matrix == O) {
       b.wait_again(&b.barriers()->values, b.layer(), values_bytes(b), STEP_AT_STATES);
     } else {

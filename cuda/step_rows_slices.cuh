@@ -251,6 +251,9 @@ __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) 
     const float4 more = *(const float4 *)(from + i * (STEP_CHUNK_BYTES / STEP_BLOCKS));
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
+  /* What was read is in registers before peers may write over it, as it went into the sum. */
+  v.x = __uint_as_float(forgotten(__float_as_uint(v.x))), v.y = __uint_as_float(forgotten(__float_as_uint(v.y)));
+  v.z = __uint_as_float(forgotten(__float_as_uint(v.z))), v.w = __uint_as_float(forgotten(__float_as_uint(v.w)));
   __syncwarp();
   if (b.lane() == 0) barrier_expect(chunk_came(b, n), STEP_CHUNK_BYTES);
   __syncwarp();

@@ -10,10 +10,13 @@
  * So whoever looks knows whether all have, and what came, with one load, and as integers add up to the same
  * in any order, the bits are the same every run. Not finite, or beyond 2^21, counts as kBeyond, which no sum
  * of others reaches, and makes the sum NaN. Words are used by turns, [STEP_SUM_TURNS][o, down][rows][hidden]
- * by layer; in layer l those of layer l + 2, l - 2 as well, become 0: to be in layer l somewhere all clusters
- * have read them, and to give to them all need what this cluster gives in layer l + 1. */
+ * by layer. When o of layer l is added up, all clusters have given down of layer l - 1, and so have read what
+ * was given in layer l - 2: that becomes 0 then, for layer l + 2, to which nobody gives before it has what this
+ * cluster gives in layer l + 1. */
 #ifndef AUK_CUDA_STEP_ROWS_SUMS_CUH
 #define AUK_CUDA_STEP_ROWS_SUMS_CUH
+
+#include <cuda_bf16.h>
 
 #include "cuda/planes.cuh"
 #include "cuda/step_rows_block.cuh"
@@ -41,7 +44,7 @@ __device__ __forceinline__ Sum sum_of(const Block<kR, kDebug> &b, int matrix, in
           matrix == DOWN ? s.n_clusters : s.n_kv_heads};
 }
 
-/* This block's part of the words that become 0 in a layer. */
+/* This block's part of the words that become 0 in a layer, when its warps know that o is added up. */
 template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const Block<kR, kDebug> &b) {
   ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
   const int n = kR * b.args().plan.shape.hidden;
@@ -76,18 +79,23 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
                                           const uint64_t *const (&from)[2], bool two, float4 (&sum)[2]) {
   ulonglong2 v[2][2];
   const long long since = kDebug ? clock64() : 0;
-  for (;;) {
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      v[i][half].x = v[i][half].y = givers;
+      if (i == 0 || two) v[i][half] = load_relaxed_16(from[i] + 2 * half);
+    }
+  for (;;) { /* reads again what was not all there, and that alone, and looks at it the next time */
     bool all = true;
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
-        if (i == 0 || two) v[i][half] = load_relaxed_16(from[i] + 2 * half);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        if (i == 0 || two) all &= have_given(v[i][half].x, givers) && have_given(v[i][half].y, givers);
+        if (!have_given(v[i][half].x, givers) || !have_given(v[i][half].y, givers)) {
+          all = false;
+          v[i][half] = load_relaxed_16(from[i] + 2 * half);
+        }
     if (__all_sync(~0u, all)) break;
     if (kDebug && !all) b.look_at_clock(since, STEP_AT_VALUES, givers, 0);
   }
@@ -200,7 +208,6 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
       hand_on(item / kR, item % kR, v, squares);
     }
   }
-  if (matrix == DOWN && b.layer() < p.shape.n_layers) clear_words(b);
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 

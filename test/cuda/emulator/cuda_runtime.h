@@ -101,6 +101,9 @@ EMULATED_MIN_MAX(unsigned long)
 EMULATED_MIN_MAX(unsigned long long)
 EMULATED_MIN_MAX(float)
 EMULATED_MIN_MAX(double)
+inline long long __float2ll_rn(float v) {
+  return llrintf(v);
+}
 inline float __fdividef(float a, float b) {
   return a / b;
 }
