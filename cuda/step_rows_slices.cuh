@@ -118,7 +118,14 @@ template <int kR> struct Sums {
   /* Adds two groups, or one (and takes it twice, the second time for nothing). */
   __device__ __forceinline__ void add(const At &at, const unsigned char *state, bool two) {
     const int more = two ? 1 : 0;
-    int acc[2][kRows][4] = {};
+    /* Of high planes of eight rows from 2^24 on, which times 256 is 0 again: with zeros for both, the compiler
+     * puts the first product where the second one's weights are, and copies these before. */
+    int acc[2][kRows][4];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+      for (int p = 0; p < kRows; p++)
+        acc[i][p][0] = acc[i][p][1] = acc[i][p][2] = acc[i][p][3] = kRows == 2 && p == 0 ? 1 << 24 : 0;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       uint4 tile[2], x[2][kRows];
@@ -148,15 +155,21 @@ template <int kR> struct Sums {
       const uint32_t factors = load_shared_4(at.scales + n * 32), zero = load_shared_1(at.zeros + n * 8);
       const float scale[2] = {scale_low(factors), scale_high(factors)},
                   from[2] = {small_float(zero & 15), small_float(zero & 240)};
+      float2 notes[kRows];
+      if (kRows == 2) {
+        const float4 both = *(const float4 *)(state + at.notes + n * kR * 8);
+        notes[0] = make_float2(both.x, both.y), notes[kRows - 1] = make_float2(both.z, both.w);
+      } else {
+        notes[0] = *(const float2 *)(state + at.notes + n * kR * 8);
+      }
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
-        float2 note = *(const float2 *)(state + at.notes + n * kR * 8 + r * 8);
-        if (i == 1 && !two) note = make_float2(0, 0);
+        const float2 note = i == 1 && !two ? make_float2(0, 0) : notes[r];
         int sum[2]; /* both planes, of output g and of g + 8 */
 #pragma unroll
         for (int h = 0; h < 2; h++)
           sum[h] = kRows == 1 ? acc[i][0][2 * h] * 256 + acc[i][0][2 * h + 1]
-                              : acc[i][0][2 * h + r] * 256 + acc[i][kRows - 1][2 * h + r];
+                              : (int)((unsigned)acc[i][0][2 * h + r] * 256 + acc[i][kRows - 1][2 * h + r]);
         y[0][r] += scale[0] * (note.x * (float)sum[0] - from[0] * note.y);
         y[1][r] += scale[1] * (note.x * (float)(sum[1] - sum[0]) - from[1] * note.y);
       }

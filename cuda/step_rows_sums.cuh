@@ -196,10 +196,11 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
     for (int i = 0; i < 2; i++)
       if (i == 0 || two) *kept[i] = r[i];
     if (!wanted) continue;
-#pragma unroll 1
-    for (int i = 0; i < (two ? 2 : 1); i++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      if (i && !two) break;
       const int item = item0 + i * STEP_WARPS;
-      const float4 mine = i ? r[1] : r[0], by = i ? weight[1] : weight[0];
+      const float4 mine = r[i], by = weight[i];
       float squares = (mine.x * mine.x + mine.y * mine.y) + (mine.z * mine.z + mine.w * mine.w);
 #pragma unroll
       for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
