@@ -26,7 +26,7 @@
 enum {
   RING = 64,
   CHUNK = 2048,
-  ROW_STEPS = 2, /* kernels of steps of up to 2 and 4 rows */
+  ROW_STEPS = 3, /* kernels of steps of up to 2, 4 and 8 rows */
 };
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */

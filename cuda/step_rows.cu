@@ -27,7 +27,6 @@
 #include "cuda/step_rows_head.cuh"
 #include "cuda/step_rows_load.cuh"
 #include "cuda/step_rows_slices.cuh"
-#include "cuda/step_rows_two.cuh"
 #else
 #include "cuda/step_rows_block.cuh"
 #endif
@@ -121,10 +120,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
         b.sync();
       }
     }
-    if constexpr (kSliced<kR>)
-      slices::product(b, matrix);
-    else
-      two::product(b, matrix);
+    slices::product(b, matrix);
     b.mark_waited(matrix == QKV       ? STEP_WAITED_QKV
                   : matrix == O       ? STEP_WAITED_O
                   : matrix == GATE_UP ? STEP_WAITED_GATE_UP

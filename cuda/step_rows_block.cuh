@@ -36,16 +36,8 @@ template <int kR> struct Share : AnyShare {
   int parts, span;    /* of inputs, in groups */
   RingRun run;
 };
-template <> struct Share<2> : AnyShare {
-  int log_parts, log_k_warps; /* StepRowsCut */
-  int groups;                 /* of the largest part */
-  RingRun run;
-  int at_once;              /* tile rows whose sums there is room for */
-  int sums_at, sums_stride; /* in bytes; from the sums of one warp along k to the next */
-};
-
 /* Whether blocks multiply by their own columns of hidden alone. */
-template <int kR> constexpr bool kSliced = kR > 2;
+template <int kR> constexpr bool kSliced = true;
 
 /* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh], of eight rows plane
  * before row: what is operand b of mma m16n8k32 for four or eight rows is 512 bytes in a run. */
@@ -114,18 +106,6 @@ template <int kR, bool kDebug> __device__ __forceinline__ int gated_bytes(const 
  * tile rows the first groups of each team, then the next, to the last. */
 __device__ __forceinline__ int teams_of(const AnyShare &share, int row0) {
   return min((int)STEP_TEAMS, (share.n_rows - row0 + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS);
-}
-
-__device__ __forceinline__ void cut_share(Share<2> &s, const StepRowsPlan &p, bool from_x) {
-  const StepRowsCut cut = step_rows_cut(s.n_groups, p.small);
-  s.log_parts = log_2(cut.parts), s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
-  s.groups = (s.n_groups + cut.parts - 1) / cut.parts;
-  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) << s.log_parts;
-  s.run = run_of(s.pieces, p.n_slots);
-  s.sums_at = from_x ? p.at.x : p.at.exchange;
-  s.at_once =
-      step_rows_at_once(cut, 2, s.n_rows, from_x ? p.at.x_notes - p.at.x : p.at.states - p.at.exchange);
-  s.sums_stride = s.at_once * 2 * 16 * (int)sizeof(float);
 }
 
 template <int kR> __device__ __forceinline__ void cut_share(Share<kR> &s, const StepRowsPlan &p, bool) {

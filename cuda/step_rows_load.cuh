@@ -18,22 +18,9 @@ __device__ __forceinline__ int first_head_block(const StepRowsPlan &p, int block
   return (int)((long long)block * p.n_head_blocks / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
-__device__ __forceinline__ int first_group(const Share<2> &share, int part) {
-  return part * share.n_groups >> share.log_parts;
-}
-
 /* Groups of a share's largest piece. */
-__device__ __forceinline__ int stride_of(const Share<2> &share) {
-  return share.groups;
-}
 template <int kR> __device__ __forceinline__ int stride_of(const Share<kR> &share) {
   return share.span;
-}
-
-__device__ __forceinline__ PieceAt piece_of(const Share<2> &share, int i) {
-  const int part = i & ((1 << share.log_parts) - 1), row = i >> share.log_parts << share.log_rows;
-  const int group = first_group(share, part);
-  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
 }
 
 template <int kR> __device__ __forceinline__ PieceAt piece_of(const Share<kR> &share, int i) {

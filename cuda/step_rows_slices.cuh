@@ -1,4 +1,4 @@
-/* step_rows_slices.cuh - products with four and eight rows of activations.
+/* step_rows_slices.cuh - products with two, four and eight rows of activations.
  *
  *     y[row] = sum over groups of s (sum q X - z sum X) d,   x = d X (planes.cuh)
  *
@@ -107,7 +107,10 @@ namespace slices {
 
 /* Of a lane: outputs g and g + 8 of its row, or of both, the latter outputs 16 times too large. */
 template <int kR> struct Sums {
-  static constexpr int kRows = kR / 4;
+  static constexpr int kRows = kR == 8 ? 2 : 1;
+  /* Of two rows two groups are columns of the same product, and of what comes out of the one's tile lanes t < 2
+   * look at their own, of the next one's lanes t >= 2. */
+  static constexpr bool kShared = kR == 2;
   float y[2][kRows];
 
   /* Where a lane finds what it needs of a group (shared_address); notes: from `state` on. */
@@ -116,8 +119,8 @@ template <int kR> struct Sums {
   };
 
   /* Adds two groups, or one (and takes it twice, the second time for nothing). */
-  __device__ __forceinline__ void add(const At &at, const unsigned char *state, bool two) {
-    const int more = two ? 1 : 0;
+  __device__ __forceinline__ void add(const At &at, const unsigned char *state, bool two, int lane) {
+    const int more = two ? 1 : 0, second = kShared ? lane >> 1 & 1 : 0;
     /* Of high planes of eight rows from 2^24 on, which times 256 is 0 again: with zeros for both, the compiler
      * puts the first product where the second one's weights are, and copies these before. */
     int acc[2][kRows][4];
@@ -126,6 +129,7 @@ template <int kR> struct Sums {
 #pragma unroll
       for (int p = 0; p < kRows; p++)
         acc[i][p][0] = acc[i][p][1] = acc[i][p][2] = acc[i][p][3] = kRows == 2 && p == 0 ? 1 << 24 : 0;
+    const uint32_t planes = at.planes + (kShared ? (lane >> 4) * more * Planes<kR>::kGroup : 0);
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       uint4 tile[2], x[2][kRows];
@@ -134,8 +138,9 @@ template <int kR> struct Sums {
         tile[i] = load_shared_16(at.tiles + i * more * 1024 + c * 512);
 #pragma unroll
         for (int p = 0; p < kRows; p++)
-          x[i][p] = load_shared_16(at.planes + i * more * Planes<kR>::kGroup + c * Planes<kR>::kHalf +
-                                   p * Planes<kR>::kPlane);
+          x[i][p] = kShared && i ? x[0][p]
+                                 : load_shared_16(planes + i * more * Planes<kR>::kGroup +
+                                                  c * Planes<kR>::kHalf + p * Planes<kR>::kPlane);
       }
 #pragma unroll
       for (int step = 0; step < 2; step++)
@@ -150,8 +155,9 @@ template <int kR> struct Sums {
         }
     }
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int n = i * more;
+    for (int i = 0; i < (kShared ? 1 : 2); i++) {
+      const int n = (kShared ? second : i) * more;
+      const bool counts = two || !(kShared ? second : i);
       const uint32_t factors = load_shared_4(at.scales + n * 32), zero = load_shared_1(at.zeros + n * 8);
       const float scale[2] = {scale_low(factors), scale_high(factors)},
                   from[2] = {small_float(zero & 15), small_float(zero & 240)};
@@ -164,27 +170,38 @@ template <int kR> struct Sums {
       }
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
-        const float2 note = i == 1 && !two ? make_float2(0, 0) : notes[r];
+        const float2 note = counts ? notes[r] : make_float2(0, 0);
         int sum[2]; /* both planes, of output g and of g + 8 */
 #pragma unroll
         for (int h = 0; h < 2; h++)
-          sum[h] = kRows == 1 ? acc[i][0][2 * h] * 256 + acc[i][0][2 * h + 1]
-                              : (int)((unsigned)acc[i][0][2 * h + r] * 256 + acc[i][kRows - 1][2 * h + r]);
+          if (kRows == 2)
+            sum[h] = (int)((unsigned)acc[i][0][2 * h + r] * 256 + acc[i][kRows - 1][2 * h + r]);
+          else if (kShared)
+            sum[h] = (second ? acc[1][0][2 * h] : acc[0][0][2 * h]) * 256 +
+                     (second ? acc[1][0][2 * h + 1] : acc[0][0][2 * h + 1]);
+          else
+            sum[h] = acc[i][0][2 * h] * 256 + acc[i][0][2 * h + 1];
         y[0][r] += scale[0] * (note.x * (float)sum[0] - from[0] * note.y);
         y[1][r] += scale[1] * (note.x * (float)(sum[1] - sum[0]) - from[1] * note.y);
       }
     }
   }
 
+  /* When all groups are added: the outputs, of two rows in lanes t and t + 2. */
   __device__ __forceinline__ void finish() {
 #pragma unroll
-    for (int r = 0; r < kRows; r++) y[1][r] *= 0.0625f;
+    for (int r = 0; r < kRows; r++) {
+      y[1][r] *= 0.0625f;
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        if (kShared) y[h][r] += __shfl_xor_sync(~0u, y[h][r], 2);
+    }
   }
 };
 
 /* Where a warp hands on what it makes of tile rows. */
 template <int kR> struct Outlet {
-  int first[kTurns<kR>]; /* chunk of each turn */
+  int first;             /* chunk, where a row is one block's */
   uint32_t place;        /* of this block and lane in a chunk */
   int peer;              /* of turn 0 */
   uint64_t *to;          /* of o and down: of the lane's first row and output */
@@ -192,14 +209,14 @@ template <int kR> struct Outlet {
   template <bool kDebug> __device__ __forceinline__ void begin(const Block<kR, kDebug> &b, int matrix) {
     const int lane = b.lane(), g = lane >> 2, t = lane & 3;
     if (matrix == QKV || matrix == GATE_UP) {
-#pragma unroll
-      for (int turn = 0; turn < kTurns<kR>; turn++) first[turn] = first_chunk(b, matrix, turn);
+      if (kTurns<kR> == 1) first = first_chunk(b, matrix, 0);
       place = forgotten(b.places().parts + b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (g >> 1) * 16);
-      peer = kR == 8 ? 2 * t + (g & 1) : t;
+      peer = kR == 8 ? 2 * t + (g & 1) : t % kR;
     } else {
       const StepShape &s = b.args().plan.shape;
-      to = sum_of(b, matrix, b.layer()).words + Sums<kR>::kRows * t * s.hidden +
-           first_columns(s, b.rank()) * STEP_GROUP + g;
+      /* Of two rows half of the lanes give outputs g, the others g + 8. */
+      to = sum_of(b, matrix, b.layer()).words + Sums<kR>::kRows * (t % kR) * s.hidden +
+           first_columns(s, b.rank()) * STEP_GROUP + g + (Sums<kR>::kShared ? t / 2 * 8 : 0);
     }
   }
 
@@ -210,11 +227,13 @@ template <int kR> struct Outlet {
                                        const Sums<kR> &sums) const {
     const bool odd = b.lane() & 4;
     int n = local >> 3, turn = 0; /* a unit is two chunks, a head is one */
-    if (kTurns<kR> == 2) {
-      turn = (matrix == QKV ? n : n >> 1) & 1;
-      n = matrix == QKV ? n >> 1 : (n >> 2) * 2 + (n & 1);
+    if (kTurns<kR> == 1) {
+      n += first;
+    } else {
+      const int item = matrix == QKV ? n : n >> 1;
+      turn = item % kTurns<kR>;
+      n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : n & 1);
     }
-    n += first[kTurns<kR> == 2 && turn ? kTurns<kR> - 1 : 0];
     /* Two lanes make 16 bytes: of four rows for the first of them, of eight rows a row each. */
     float mine[2], other[2];
 #pragma unroll
@@ -228,7 +247,7 @@ template <int kR> struct Outlet {
     const uint4 v = make_uint4(
         __float_as_uint(odd ? other[0] : mine[0]), __float_as_uint(odd ? other[1] : mine[1]),
         __float_as_uint(odd ? mine[0] : other[0]), __float_as_uint(odd ? mine[1] : other[1]));
-    if (kR == 8 || !odd)
+    if (kR == 8 || (!odd && (kR == 4 || !(b.lane() & 2))))
       send_16(peer_address(at, peer + kR * turn), v, peer_address(chunk_came(b, n), peer + kR * turn));
   }
 
@@ -237,10 +256,13 @@ template <int kR> struct Outlet {
   __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, int local, const Sums<kR> &sums) const {
     uint64_t *at = to + local * 16;
 #pragma unroll
-    for (int r = 0; r < Sums<kR>::kRows; r++, at += b.args().plan.shape.hidden) {
-      give(at, sums.y[0][r]);
-      give(at + 8, sums.y[1][r]);
-    }
+    for (int r = 0; r < Sums<kR>::kRows; r++, at += b.args().plan.shape.hidden)
+      if (Sums<kR>::kShared) {
+        give(at, b.lane() & 2 ? sums.y[1][r] : sums.y[0][r]);
+      } else {
+        give(at, sums.y[0][r]);
+        give(at + 8, sums.y[1][r]);
+      }
   }
 };
 
@@ -321,11 +343,12 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
   const StepRowsPlan &p = b.args().plan;
   const StepRowsCall &c = b.args().call;
   const int heads = p.heads_per_kv, row = own_row(b), head = b.warp() * kTurns<kR> + own_turn(b);
-  if (head >= heads + 2) return;
+  if (head >= heads + 2 && b.warp() > 0) return;
   const int lane = b.lane(), k = lane / 4 * 16 + lane % 4 * 2;
   float norm[4], bias[4];
   norm_and_bias(b, head, norm, bias);
   const float inverse = inverse_of_row(b, QKV, threadIdx.x == 0);
+  if (head >= heads + 2) return;
   const float4 sum = take_chunk(b, first_chunk(b, QKV, head));
   float v[4] = {sum.x * inverse + bias[0], sum.y * inverse + bias[1], sum.z * inverse + bias[2],
                 sum.w * inverse + bias[3]};
@@ -398,8 +421,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
                  scales_at = forgotten(STEP_TEAM_WARPS * span * 1024 + mate * span * 32 + g * 4),
                  zeros_at =
                      forgotten(STEP_TEAM_WARPS * span * (1024 + 32) + mate * zeros_stride(span) + g),
-                 planes = forgotten(shared_address(b.state) + (from_x ? p.at.slice : p.at.in) + g * 64 + t * 16),
-                 notes = forgotten((from_x ? p.at.x_notes : p.at.in_notes) + t * (kR / 4 * 8));
+                 planes = forgotten(shared_address(b.state) + (from_x ? p.at.slice : p.at.in) + (kR == 2 ? g & 3 : g) * 64 + t * 16),
+                 notes = forgotten((from_x ? p.at.x_notes : p.at.in_notes) + t % kR * (Sums<kR>::kRows * 8));
   Outlet<kR> outlet;
   outlet.begin(b, matrix);
   RingAt at = b.next();
@@ -416,7 +439,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
                                     planes + g0 * Planes<kR>::kGroup, notes + g0 * kR * 8};
 #pragma unroll 1
       for (int n = local < n_rows ? min(span, n_groups - g0) : 0; n > 0; n -= 2) {
-        sums.add(from, b.state, n > 1);
+        sums.add(from, b.state, n > 1, forgotten(b.lane()));
         from.tiles += 2 * 1024, from.scales += 2 * 32, from.zeros += 2 * 8;
         from.planes += 2 * Planes<kR>::kGroup, from.notes += 2 * kR * 8;
       }
