@@ -152,26 +152,28 @@ template <int id, int threads> __device__ __forceinline__ void arrive_some() {
   asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* --- device memory that other clusters write while this one reads: 9.7.9 "ld", "st", 8 "memory model"
+/* --- device memory that other clusters write while this one reads: 9.7.9 "ld", 8 "memory model"
  *
- * Relaxed: not torn (each 8 bytes for itself), not from L1, and ordered with nothing: a value carries its own
- * tag. */
+ * Relaxed: not torn (each 8 bytes for itself), not from L1, and ordered with nothing: a value tells by
+ * itself that it is there. */
 __device__ __forceinline__ ulonglong2 load_relaxed_16(const void *p) {
   ulonglong2 v;
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
   return v;
 }
 
-__device__ __forceinline__ void store_relaxed_4(void *p, uint32_t v) {
-  asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+__device__ __forceinline__ uint64_t load_relaxed_8(const void *p) {
+  uint64_t v;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
 }
 
 __device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
 
-/* Adds to 8 bytes there. 9.7.13 "red". */
-__device__ __forceinline__ void add_relaxed_8(void *p, uint64_t v) {
+/* *p += v, not torn, whoever else does so meanwhile. 9.7.13 "red". */
+__device__ __forceinline__ void add_relaxed_8(uint64_t *p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 

@@ -13,7 +13,7 @@
  *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
  *
  * "-> cluster": st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
- * clusters": step_sums.cuh. Warps 0 .. 15 multiply, three load (step_load.cuh), one has nothing to do:
+ * clusters": step_totals.cuh. Warps 0 .. 15 multiply, three load (step_load.cuh), one has nothing to do:
  * registers move between whole warpgroups.
  *
  * Shared memory: the ring, then what StepShared says. Three places serve in turns, never at once, because a
@@ -161,7 +161,6 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
   Block<kDebug> b = {{shared - a.plan.ring_at, a, 0, 0}};
   if (threadIdx.x == 0) {
-    b.tags() = tags_of(*(volatile const unsigned *)a.launches, a.plan.shape.n_layers);
     b.loaded() = 0;
   }
   if (threadIdx.x == MATRICES) b.pos() = *a.call.pos;
@@ -170,8 +169,6 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
     multiply_all(b);
-    /* Every block has read the number: this one has had sums from all of them. */
-    if (blockIdx.x == 0 && threadIdx.x == 0) ++*a.launches;
   } else {
     registers_down_to<kOtherRegisters>();
     switch (b.warp() - STEP_WARPS) {
@@ -244,8 +241,7 @@ int step_clusters(int gpu, size_t shared) {
 }
 
 size_t step_bytes(const StepShape *shape) {
-  const size_t rows = (size_t)shape->n_kv_heads + 2 * STEP_MAX_CLUSTERS;
-  return step::state_bytes(*shape, rows * (size_t)shape->hidden * sizeof(float));
+  return step::state_bytes(*shape, step_totals(shape, 1, STEP_MAX_CLUSTERS) * sizeof(uint64_t));
 }
 
 Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
@@ -262,8 +258,9 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   if (!s) return STATUS_FAILED;
   s->args.plan = plan;
   s->args.ahead = ahead;
-  Status status = step::fill(&s->args, m, plan.shape, memory, plan.partial_bytes, plan.n_slots,
-                             step_piece_bytes(plan.full), stream, err);
+  Status status = step::fill(&s->args, m, plan.shape, memory,
+                             step_totals(&plan.shape, 1, plan.shape.n_clusters) * sizeof(uint64_t),
+                             plan.n_slots, step_piece_bytes(plan.full), stream, err);
   if (status != STATUS_OK) {
     free(s);
     return status;

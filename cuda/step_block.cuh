@@ -32,8 +32,7 @@ struct Common {
   Dtype embedding_type;
   float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
   int in_flight, most_in_flight; /* pieces; behind a long text one more, but never more than there may be */
-  float *partials;               /* step_sums.cuh, step_rows_sums.cuh */
-  unsigned *launches;            /* before this one */
+  uint64_t *totals;              /* step_totals.cuh */
   StepDebug debug;
 };
 
@@ -150,8 +149,6 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   /* Of the layer that the warp is in. */
   __device__ __forceinline__ Vectors vectors() const { return {args(), args().plan.shape.hidden, layer()}; }
   __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
-  /* How many launches there were before this one. */
-  __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
   /* The step's position. */
   __device__ __forceinline__ int &pos() const { return *(int *)(state + STEP_BARRIER_BYTES + 4); }
   /* Pieces whose tiles are loaded, or on their way: step_ahead.cuh. */
@@ -247,8 +244,6 @@ template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
   __device__ __forceinline__ float2 *rope() const {
     return (float2 *)(squares() + args().plan.shape.hidden / 32);
   }
-  /* What is kept of `launches` (step_sums.cuh). */
-  __device__ __forceinline__ unsigned &tags() const { return this->launches(); }
   /* 1 / rms of the x that gate and up were multiplied by. */
   __device__ __forceinline__ float &inverse() const { return *(float *)(state + STEP_BARRIER_BYTES + 12); }
   __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }

@@ -80,19 +80,17 @@ static inline Status copy_vectors(const StepModel *m, const StepShape &s, float 
   return cuda_check(failed, "cannot copy the layers' norms", err);
 }
 
-/* `memory`: layers, vectors, then `partial_bytes`, then the number of launches: state_bytes() of it all.
+/* `memory`: layers, vectors, then `more_bytes` of totals and what follows: state_bytes() of it all.
  * piece_bytes: of weights. */
-static inline size_t state_bytes(const StepShape &s, size_t partial_bytes) {
-  return layers_bytes(s) + vectors_bytes(s) + align_up(partial_bytes) + 256;
+static inline size_t state_bytes(const StepShape &s, size_t more_bytes) {
+  return layers_bytes(s) + vectors_bytes(s) + align_up(more_bytes);
 }
 
 /* Waits for the stream. */
-static inline Status fill(Common *a, const StepModel *m, const StepShape &s, void *memory,
-                          size_t partial_bytes, int n_slots, int piece_bytes, cudaStream_t stream,
-                          Error *err) {
+static inline Status fill(Common *a, const StepModel *m, const StepShape &s, void *memory, size_t more_bytes,
+                          int n_slots, int piece_bytes, cudaStream_t stream, Error *err) {
   float *vectors = (float *)((char *)memory + layers_bytes(s));
-  TRY(cuda_check(cudaMemsetAsync(memory, 0, state_bytes(s, partial_bytes), stream), "cannot clear memory",
-                 err));
+  TRY(cuda_check(cudaMemsetAsync(memory, 0, state_bytes(s, more_bytes), stream), "cannot clear memory", err));
   TRY(copy_vectors(m, s, vectors, stream, err));
   TRY(copy_layers(m->layers, s.n_layers, memory, stream, err));
   a->layers = (const Layer *)memory;
@@ -100,8 +98,7 @@ static inline Status fill(Common *a, const StepModel *m, const StepShape &s, voi
   a->vectors_stride = vectors_stride(s);
   a->head_norms = m->layers[0].q_norm != NULL;
   for (int i = 0; i < s.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
-  a->partials = (float *)((char *)vectors + vectors_bytes(s));
-  a->launches = (unsigned *)((char *)a->partials + align_up(partial_bytes));
+  a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s));
   a->head = (const unsigned char *)m->head->dense;
   a->embedding = m->embedding;
   a->embedding_stride = m->embedding_stride;

@@ -152,7 +152,6 @@ Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
     return error_set(err, STATUS_MODEL, "one kernel a step: %d bytes of shared memory are needed",
                      plan->at.total + LEAST_SLOTS * plan->slot_bytes);
   plan->ring_at = -plan->n_slots * plan->slot_bytes;
-  plan->partial_bytes = (size_t)(s->n_kv_heads + 2 * s->n_clusters) * (size_t)s->hidden * sizeof(float);
   return STATUS_OK;
 }
 

@@ -37,6 +37,7 @@ enum {
   STEP_MAX_PARTS = 8,
   STEP_PAIRS = 4,         /* pairs of warps that attend, a piece each */
   STEP_MAX_CLUSTERS = 16, /* 15 fit an H200 */
+  STEP_PLACES = 3,        /* of sums over clusters: step_totals.cuh */
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of a tensor core product */
   STEP_KEYS = 32,            /* of a piece of the KV cache */
@@ -107,8 +108,7 @@ typedef struct {
   int ring_at;       /* from the rest of shared memory on: before it, since some bytes behind it are
                                    read, but not used */
   int stride_qkv, stride_slice; /* of the sums of qkv, and of o and down */
-  int states;           /* that attention leaves in a block at most: one of each warp, one of the new key */
-  size_t partial_bytes; /* of what blocks hand each other through memory */
+  int states; /* that attention leaves in a block at most: one of each warp, one of the new key */
   StepShared at;
 } StepPlan;
 
@@ -123,6 +123,11 @@ __host__ __device__
     step_first_unit(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
+}
+
+/* Words of sums over all clusters, and of what each keeps of them: step_totals.cuh. */
+static inline size_t step_totals(const StepShape *s, int rows, int n_clusters) {
+  return (size_t)(1 + n_clusters) * STEP_PLACES * (size_t)rows * (size_t)s->hidden;
 }
 
 /* Cuts a share of n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS: into as few spans as there may be,

@@ -1,19 +1,27 @@
 /* step_rows.cu - a decode step of several rows as one persistent kernel of clusters: see step_rows.h, and
- * step.cu for what a layer is and what goes from where to where. Other than there
+ * step.cu for what a layer is. Other than there x of qkv, gate and up stays in the block that has its columns:
  *
- *   x         is sent as integers, made once by the block that has the columns
- *   states    go to one block for each query, which sends o's inputs as integers
+ *   layer     of a cluster with a KV head                                of the others
+ *   sums      residual += down of the layer before; x of its columns     the same
+ *   qkv       by x of its columns -> block of the row: a head            -
+ *             norm, rope -> cluster
+ *   attention a block its keys -> block of the query -> cluster
+ *   o         part of the block's columns -> all clusters
+ *   sums      residual += o; x of its columns                            the same
+ *   gate, up  by x of its columns -> block of the row: a unit            the same
+ *             gated product -> cluster
+ *   down      part of the block's columns -> all clusters                the same
+ *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
  *
- * Shared memory that serves in turns (StepRowsShared):
- *   x         integers of the residual stream | of two rows, what products make of them | what warps made of
- *             their keys || halves of it, for the head, made in their place
- *   in        what goes into o, from peers | what goes into down, made by the block itself
- *   exchange  q, k, v | gated product | of two rows, what products make of o's and down's inputs | the
- *             head's sums
- * A peer that writes has had from every warp of this block what it makes after its last look at what was
- * there: x of the next product needs this block's outputs of the last one (of qkv through attention's
- * states), q, k, v and the gated product need its x, states its q, k, v, values its states. So behind o and
- * down there is no barrier of the block.
+ * What comes of gate and up one more warp adds up, while the others still multiply.
+ *
+ * Shared memory that serves in turns (StepRowsShared): chunks and what warps made of their keys; x of the head
+ * over these, x of the block's columns, heads and states; what goes into o, then into down, then the head's
+ * sums. A peer that writes has had from this block what it makes after its last look at what was there: chunks
+ * of gate and up its o (and so its states), chunks of qkv its gated product, heads its chunks, states its
+ * heads, values its states, the gated product its chunks. Between two products of a block there is a barrier
+ * of its own, before qkv and before gate and up; but a peer may send x of the head, for which it needs down of
+ * this block's neighbours in other clusters alone, while this block still multiplies what goes into down.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #include <stdlib.h>
@@ -40,7 +48,6 @@ namespace rows {
 template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, kDebug> &b) {
   const StepRowsPlan &p = b.args().plan;
   const StepRowsCall &c = b.args().call;
-  const int last = c.n_rows - 1;
   if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
   if (threadIdx.x == MATRICES) {
     b.pos() = *c.pos;
@@ -48,27 +55,23 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   }
   for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
     b.heads()[i] = __float2half_rn(0.0f); /* of queries that there are none of */
-  /* Of all rows, or the block's own. */
-  for (int i = threadIdx.x; i < (kSliced<kR> ? 1 : kR) * (STEP_HEAD_DIM / 2); i += STEP_ALL_THREADS)
-    b.rope(0)[i] = ((const float2 *)c.rope_table)[min(kSliced<kR> ? own_row(b) : i / 64, last) * 64 + i % 64];
+  if (threadIdx.x < STEP_HEAD_DIM / 2)
+    b.rope()[threadIdx.x] =
+        ((const float2 *)c.rope_table)[min(own_row(b), c.n_rows - 1) * (STEP_HEAD_DIM / 2) + threadIdx.x];
   __syncthreads();
-  make_pieces(b, [&](const Share<kR> &share, int i) { return piece_of(share, i); });
+  make_pieces(b, [&](const Share &share, int i) { return piece_of(share, i); });
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
     for (int i = 0; i < p.n_slots; i++) {
       barrier_init(&barriers->full[i], STEP_LOADERS);
       barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
     }
-    for (uint64_t *one = &barriers->x; one <= &barriers->head; one++) barrier_init(one, 1);
-    if constexpr (kSliced<kR>) init_chunks(b);
+    for (uint64_t *one = barriers->squares; one <= &barriers->x; one++) barrier_init(one, 1);
+    init_chunks(b);
     barrier_init_fence();
-    if constexpr (kSliced<kR>) {
-      expect_chunks(b);
-      for (uint64_t &one : barriers->squares) barrier_expect(&one, square_bytes(b));
-      barrier_expect(&barriers->head, x_bytes(b));
-    } else {
-      barrier_expect(&barriers->x, x_bytes(b));
-    }
+    expect_chunks(b);
+    for (uint64_t &one : barriers->squares) barrier_expect(&one, square_bytes(b));
+    barrier_expect(&barriers->x, x_bytes(b));
     barrier_expect(&barriers->projections, projection_bytes(b));
     barrier_expect(&barriers->states, states_bytes(b));
     barrier_expect(&barriers->values, values_bytes(b));
@@ -93,34 +96,25 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
       if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
       const int of = matrix == QKV ? DOWN : O, layer = matrix == QKV ? b.layer() - 1 : b.layer();
       const float *norm = matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm;
-      if (kSliced<kR> && !is_head)
-        add_and_keep(b, of, layer, norm, wanted);
-      else
-        add_and_send(b, of, layer, norm, wanted, kSliced<kR> ? &b.barriers()->head : &b.barriers()->x);
+      if (is_head) {
+        add_and_send(b, of, layer, norm);
+        break;
+      }
+      add_and_keep(b, of, layer, norm, wanted);
       if (!wanted) {
         b.go_to(GATE_UP);
         continue;
       }
-      if (!kSliced<kR>)
-        b.wait_again(&b.barriers()->x, b.x_before(matrix), x_bytes(b), STEP_AT_X);
-      else if (is_head)
-        b.wait(&b.barriers()->head, 0, STEP_AT_X);
-      else
-        b.sync();
+      b.sync();
       b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
-      if (is_head) break;
       if (matrix == GATE_UP) clear_words(b);
     } else if (matrix == O) {
       b.wait_again(&b.barriers()->values, b.layer(), values_bytes(b), STEP_AT_STATES);
     } else {
       b.wait_again(&b.barriers()->gated, b.layer(), gated_bytes(b), STEP_AT_GATED);
       b.mark(STEP_MARK_GATED);
-      if constexpr (!kSliced<kR>) {
-        make_planes(b);
-        b.sync();
-      }
     }
-    slices::product(b, matrix);
+    product(b, matrix);
     b.mark_waited(matrix == QKV       ? STEP_WAITED_QKV
                   : matrix == O       ? STEP_WAITED_O
                   : matrix == GATE_UP ? STEP_WAITED_GATE_UP
@@ -140,6 +134,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
     }
     b.go_to(b.matrix() + 1);
   }
+  b.wait(&b.barriers()->x, 0, STEP_AT_X);
   head(b);
   if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
 }
@@ -150,8 +145,7 @@ template <int kR, bool kDebug>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
-  static_assert(16 + MATRICES * sizeof(Share<kR>) + sizeof(RingRun) <= STEP_SHARES_BYTES &&
-                    sizeof(Args) % 4 == 0,
+  static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
                 "StepRowsShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepRowsShared has room for them");
   Block<kR, kDebug> b = {{shared, a, 0, 0}};
@@ -169,8 +163,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
     case TILES: load_all<TILES>(b); break;
     case SCALES: load_all<SCALES>(b); break;
     case ZEROS: load_all<ZEROS>(b); break;
-    default:
-      if constexpr (kSliced<kR>) slices::gate_all(b);
+    default: gate_all(b);
     }
   }
   __syncwarp();
@@ -179,7 +172,7 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
 }
 
 static size_t shared_bytes(const StepRowsPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.slack + plan.at.total;
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
 }
 
 } // namespace rows
@@ -225,8 +218,9 @@ Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory
     free(s);
     return status;
   }
-  const size_t words = 2 * STEP_SUM_TURNS * (size_t)plan->rows * (size_t)plan->shape.hidden;
-  s->args.residual = (float *)((uint64_t *)s->args.partials + words);
+  const size_t row_values = (size_t)plan->rows * (size_t)plan->shape.hidden;
+  s->args.residual = (float *)(s->args.totals + 2 * STEP_SUM_TURNS * row_values);
+  s->args.launches = (unsigned *)(s->args.residual + STEP_MAX_CLUSTERS * row_values);
   *out = s;
   return STATUS_OK;
 }

@@ -29,55 +29,6 @@ template <int kR, bool kDebug> __device__ __forceinline__ States block_states(co
   return {values, (float2 *)(values + owned * STEP_BLOCKS * kDim)};
 }
 
-/* What heads are multiplied by, of a lane's dimensions, if at all. */
-struct Norms {
-  float query[4], key[4];
-  bool are;
-};
-
-template <int kR, bool kDebug> __device__ __forceinline__ Norms norms_of(const Block<kR, kDebug> &b) {
-  const int lane = b.lane();
-  const float *query = b.vectors().q_norm, *key = b.vectors().k_norm;
-  Norms norms = {};
-  norms.are = b.args().head_norms;
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    if (norms.are) norms.query[i] = __ldg(query + lane + 32 * i), norms.key[i] = __ldg(key + lane + 32 * i);
-  return norms;
-}
-
-/* Norm and rope of the cluster's heads of all rows, a warp one at a time: queries, new keys and values as
- * halves in shared memory, the latter two also to the cache. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b, const Norms &norms) {
-  const StepRowsPlan &p = b.args().plan;
-  const StepRowsCall &c = b.args().call;
-  const int heads = p.heads_per_kv, lane = b.lane();
-#pragma unroll 1
-  for (int item = b.warp(); item < (heads + 2) * kR; item += STEP_WARPS) {
-    const int row = item % kR, head = item / kR;
-    const float *from = b.exchange() + (row * (heads + 2) + head) * kDim + lane;
-    const bool is_query = head < heads;
-    float v[4] = {from[0], from[32], from[64],
-                  from[96]}; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
-    if (head <= heads && norms.are) {
-      const float scale = inverse_of_head(v, b.args().norm_eps);
-#pragma unroll
-      for (int i = 0; i < 4; i++) v[i] *= scale * (is_query ? norms.query[i] : norms.key[i]);
-    }
-    if (head <= heads) turn_head(v, b.rope(row), lane);
-    __half *to = head < heads ? b.heads() + (row * heads + head) * kDim
-                              : (head == heads ? b.new_keys() : b.new_values()) + row * kDim;
-#pragma unroll
-    for (int i = 0; i < 4; i++) to[lane + 32 * i] = __float2half_rn(v[i]);
-    if (head < heads || row >= c.n_rows || b.rank() != row % STEP_BLOCKS) continue;
-    __half *cache = (__half *)(head == heads ? c.k : c.v) + lane +
-                    (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + b.pos() + row) * kDim;
-#pragma unroll
-    for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
-  }
-}
-
 /* All keys of this block. Returns how many states its warps left. */
 template <int kR, bool kDebug> __device__ __forceinline__ int attend(Block<kR, kDebug> &b) {
   const StepRowsPlan &p = b.args().plan;
@@ -203,16 +154,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
 /* From q, k and v of the cluster, which are on their way, to what goes into o, which then is. */
 template <int kR, bool kDebug> __device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
   b.mark(STEP_MARK_QKV_SENT);
-  if constexpr (kSliced<kR>) { /* heads come as they are */
-    b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
-    b.mark(STEP_MARK_PROJECTIONS);
-  } else {
-    const Norms norms = norms_of(b);
-    b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
-    b.mark(STEP_MARK_PROJECTIONS);
-    make_heads(b, norms);
-    b.sync();
-  }
+  b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);
+  b.mark(STEP_MARK_PROJECTIONS);
   b.mark(STEP_MARK_HEADS);
   const int n_states = attend(b);
   b.mark_waited(STEP_WAITED_KEYS);

@@ -12,32 +12,28 @@ namespace rows {
 struct Args : Common {
   StepRowsPlan plan;
   StepRowsCall call;
-  float *residual; /* [n_clusters][rows][hidden] */
+  float *residual;    /* [n_clusters][rows][hidden] */
+  unsigned *launches; /* before this one */
 };
 
-/* Of the ring as in step::Barriers; of the others, each of one phase a layer but x: the cluster's values are
- * there. */
+/* Of the ring as in step::Barriers; of the others, each of one phase a layer but x, which is the head's: the
+ * cluster's values are there. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
-  uint64_t x, projections, states, values, gated;
-  uint64_t squares[2], head; /* of four and eight rows: a row's of x of qkv, of gate and up; x of the head */
+  uint64_t squares[2], projections, states, values, gated, x; /* a row's, of x of qkv, and of gate and up */
 };
 
-/* A block's share of one of a layer's matrices (step::Share), with what the products of so many rows want. */
-struct AnyShare {
+/* A block's share of one of a layer's matrices, as step::Share. */
+struct Share {
   int n_rows, n_groups;  /* tile rows; groups of inputs */
   int pieces;            /* of the share */
   int all_groups, group; /* of the matrix's inputs, and the share's first */
   int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
-  int log_rows; /* of a piece */
-};
-template <int kR> struct Share : AnyShare {
-  int parts, span;    /* of inputs, in groups */
+  int parts, span; /* of inputs, and groups of each but the last */
+  int log_rows;    /* of a piece */
   RingRun run;
 };
-/* Whether blocks multiply by their own columns of hidden alone. */
-template <int kR> constexpr bool kSliced = true;
 
 /* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh], of eight rows plane
  * before row: what is operand b of mma m16n8k32 for four or eight rows is 512 bytes in a run. */
@@ -48,8 +44,8 @@ template <int kR> struct Planes {
   static __device__ __forceinline__ int row_at(int row) { return row * (kR == 8 ? 64 : 128); }
 };
 
-template <int kR, bool kDebug> struct Block : Thread<Args, Share<kR>, Barriers, kDebug> {
-  using Base = Thread<Args, Share<kR>, Barriers, kDebug>;
+template <int kR, bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
+  using Base = Thread<Args, Share, Barriers, kDebug>;
   using Base::args, Base::state, Base::heads;
 
   /* Forgotten, so that nothing made of them is kept from phase to phase. */
@@ -62,9 +58,9 @@ template <int kR, bool kDebug> struct Block : Thread<Args, Share<kR>, Barriers, 
     return heads() + args().plan.columns * 8 * STEP_HEAD_DIM;
   }
   __device__ __forceinline__ __half *new_values() const { return new_keys() + kR * STEP_HEAD_DIM; }
-  __device__ __forceinline__ float2 *rope(int row) const {
-    return (float2 *)(state + places().rope) + row * (STEP_HEAD_DIM / 2);
-  }
+  __device__ __forceinline__ float2 *rope() const { return (float2 *)(state + places().rope); }
+  /* How many launches there were before this one. */
+  __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
 
   /* Waits for the n-th time (from 0), and announces the next one's bytes. For warps of which the first one is
    * among them. */
@@ -86,7 +82,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ int x_bytes(const Bloc
   return b.args().plan.shape.hidden / STEP_GROUP * kR * (kGroupRowBytes + 4); /* and the sum of squares */
 }
 template <int kR, bool kDebug> __device__ __forceinline__ int projection_bytes(const Block<kR, kDebug> &b) {
-  return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * (kSliced<kR> ? 2 : 4);
+  return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * 2;
 }
 /* Queries whose states a block adds up: rank, rank + 8, ... */
 template <int kR, bool kDebug> __device__ __forceinline__ int own_queries(const Block<kR, kDebug> &b) {
@@ -99,16 +95,16 @@ template <int kR, bool kDebug> __device__ __forceinline__ int values_bytes(const
   return b.args().plan.queries * kGroupRowBytes;
 }
 template <int kR, bool kDebug> __device__ __forceinline__ int gated_bytes(const Block<kR, kDebug> &b) {
-  return b.share(DOWN).n_groups * kR * (kSliced<kR> ? kGroupRowBytes : STEP_GROUP * 4);
+  return b.share(DOWN).n_groups * kR * kGroupRowBytes;
 }
 
 /* Teams that have tile rows in the wave from row0 on: pieces of a share are of waves of four teams times four
  * tile rows the first groups of each team, then the next, to the last. */
-__device__ __forceinline__ int teams_of(const AnyShare &share, int row0) {
+__device__ __forceinline__ int teams_of(const Share &share, int row0) {
   return min((int)STEP_TEAMS, (share.n_rows - row0 + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS);
 }
 
-template <int kR> __device__ __forceinline__ void cut_share(Share<kR> &s, const StepRowsPlan &p, bool) {
+__device__ __forceinline__ void cut_share(Share &s, const StepRowsPlan &p) {
   const int parts = step_rows_parts(s.n_groups), blocks = (s.n_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS;
   s.log_rows = log_2(STEP_TEAM_WARPS);
   s.parts = parts, s.span = step_rows_span(s.n_groups);
@@ -117,8 +113,7 @@ template <int kR> __device__ __forceinline__ void cut_share(Share<kR> &s, const 
 }
 
 /* All tile rows of the cluster, of a block's own columns of hidden. */
-template <int kR>
-__device__ __forceinline__ void slice_share(Share<kR> &s, int matrix, const StepShape &shape, int first_unit,
+__device__ __forceinline__ void slice_share(Share &s, int matrix, const StepShape &shape, int first_unit,
                                             int n_units, int cluster, int rank) {
   const int heads = shape.n_heads / shape.n_kv_heads;
   s.group = first_columns(shape, rank), s.n_groups = first_columns(shape, rank + 1) - s.group;
@@ -137,13 +132,13 @@ __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matri
   const StepRowsPlan &p = b.args().plan;
   const int first = step_first_unit(&p.shape, b.cluster()),
             n_units = step_first_unit(&p.shape, b.cluster() + 1) - first;
-  Share<kR> s = {};
+  Share s = {};
   const int row = first_columns(p.shape, b.rank()) * (STEP_GROUP / 16),
             end = first_columns(p.shape, b.rank() + 1) * (STEP_GROUP / 16);
   place_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank(), row, end - row);
-  if (kSliced<kR> && (matrix == QKV || matrix == GATE_UP))
+  if (matrix == QKV || matrix == GATE_UP)
     slice_share(s, matrix, p.shape, first, n_units, b.cluster(), b.rank());
-  cut_share(s, p, matrix == QKV || matrix == GATE_UP);
+  cut_share(s, p);
   b.share(matrix) = s;
 }
 

@@ -18,12 +18,7 @@ __device__ __forceinline__ int first_head_block(const StepRowsPlan &p, int block
   return (int)((long long)block * p.n_head_blocks / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
-/* Groups of a share's largest piece. */
-template <int kR> __device__ __forceinline__ int stride_of(const Share<kR> &share) {
-  return share.span;
-}
-
-template <int kR> __device__ __forceinline__ PieceAt piece_of(const Share<kR> &share, int i) {
+__device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
   const int wave = i / (STEP_TEAMS * share.parts), row0 = wave * STEP_WARPS;
   const int teams = teams_of(share, row0);
   i -= wave * STEP_TEAMS * share.parts;
@@ -39,7 +34,7 @@ template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_a
       b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
   load_layers(
       loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; },
-      [&](int matrix) { return stride_of(b.share(matrix)); });
+      [&](int matrix) { return b.share(matrix).span; });
   const int bytes = p.head_width * 2, row_bytes = p.shape.hidden * 2;
   const int first = first_head_block(p, blockIdx.x), end = first_head_block(p, blockIdx.x + 1);
   const int mine = kKind + b.lane() * STEP_LOADERS;

@@ -113,7 +113,7 @@ static Status refuse_shape(const StepShape *s, int rows, Error *err) {
 
 size_t step_rows_memory(const StepShape *s, int rows) {
   const size_t words = 2 * STEP_SUM_TURNS * sizeof(uint64_t), residual = STEP_MAX_CLUSTERS * sizeof(float);
-  return (words + residual) * (size_t)rows * (size_t)s->hidden;
+  return (words + residual) * (size_t)rows * (size_t)s->hidden + sizeof(uint64_t); /* and of launches */
 }
 
 Status step_rows_plan(const StepShape *s, int rows, StepRowsPlan *plan, Error *err) {

@@ -37,14 +37,14 @@ enum {
 
 /* Offsets in bytes of a block's shared memory. What shares memory is drawn in step_rows.cu. */
 typedef struct {
-  int squares;  /* float [rows][groups of hidden]: sums of squares of the residual stream */
-  int x_notes;  /* float2 [groups][rows] {scale, scale * sum}: of the block's columns; of the head's x */
-  int in_notes; /* float2 [groups][rows]: of `in` */
-  int rope;     /* float2 [64]: of the block's own row */
-  int chunks;   /* barriers of chunks */
-  int pieces;   /* a table of a layer's pieces */
-  int parts;    /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of the block's row */
-  int slice;    /* [groups of the block's columns]: what goes into qkv, gate and up, as integers */
+  int squares;      /* float [rows][groups of hidden]: sums of squares of the residual stream */
+  int x_notes;      /* float2 [groups][rows] {scale, scale * sum}: of the block's columns; of the head's x */
+  int in_notes;     /* float2 [groups][rows]: of `in` */
+  int rope;         /* float2 [64]: of the block's own row */
+  int chunks;       /* barriers of chunks */
+  int pieces;       /* a table of a layer's pieces */
+  int parts;        /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of the block's row */
+  int slice;        /* [groups of the block's columns]: what goes into qkv, gate and up, as integers */
   int warp_values;  /* half [states][queries][128]: what warps made of their keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   int heads;        /* half [queries, to 8][128], then [rows][128] new keys and as many values */
@@ -94,7 +94,7 @@ STEP_BOTH static inline int step_rows_span(int n_groups) {
   return (n_groups + parts - 1) / parts;
 }
 
-/* Bytes of what blocks hand each other through memory, and of the residual stream. */
+/* Bytes of what blocks hand each other through memory, of the residual stream, and of a count of launches. */
 size_t step_rows_memory(const StepShape *shape, int rows);
 
 /* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 2, 4 or 8. */

@@ -101,8 +101,6 @@ __device__ __forceinline__ void add_and_keep(Block<kR, kDebug> &b, int matrix, i
   });
 }
 
-namespace slices {
-
 /* --- products */
 
 /* Of a lane: outputs g and g + 8 of its row, or of both, the latter outputs 16 times too large. */
@@ -150,8 +148,7 @@ template <int kR> struct Sums {
           const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, other & 0x0f0f0f0fu, other};
 #pragma unroll
           for (int p = 0; p < kRows; p++)
-            mma_u8s8_m16n8k32(acc[i][p], operand, step ? x[i][p].z : x[i][p].x,
-                              step ? x[i][p].w : x[i][p].y);
+            mma_u8s8_m16n8k32(acc[i][p], operand, step ? x[i][p].z : x[i][p].x, step ? x[i][p].w : x[i][p].y);
         }
     }
 #pragma unroll
@@ -201,10 +198,10 @@ template <int kR> struct Sums {
 
 /* Where a warp hands on what it makes of tile rows. */
 template <int kR> struct Outlet {
-  int first;             /* chunk, where a row is one block's */
-  uint32_t place;        /* of this block and lane in a chunk */
-  int peer;              /* of turn 0 */
-  uint64_t *to;          /* of o and down: of the lane's first row and output */
+  int first;      /* chunk, where a row is one block's */
+  uint32_t place; /* of this block and lane in a chunk */
+  int peer;       /* of turn 0 */
+  uint64_t *to;   /* of o and down: of the lane's first row and output */
 
   template <bool kDebug> __device__ __forceinline__ void begin(const Block<kR, kDebug> &b, int matrix) {
     const int lane = b.lane(), g = lane >> 2, t = lane & 3;
@@ -215,7 +212,7 @@ template <int kR> struct Outlet {
     } else {
       const StepShape &s = b.args().plan.shape;
       /* Of two rows half of the lanes give outputs g, the others g + 8. */
-      to = sum_of(b, matrix, b.layer()).words + Sums<kR>::kRows * (t % kR) * s.hidden +
+      to = sum_of(b, matrix, b.layer()).totals + Sums<kR>::kRows * (t % kR) * s.hidden +
            first_columns(s, b.rank()) * STEP_GROUP + g + (Sums<kR>::kShared ? t / 2 * 8 : 0);
     }
   }
@@ -242,18 +239,18 @@ template <int kR> struct Outlet {
       other[i] = __shfl_xor_sync(~0u, kR == 8 && odd ? sums.y[i][0] : sums.y[i][Sums<kR>::kRows - 1], 4);
     }
     if (n >= STEP_CHUNKS) b.wait(chunk_taken(b, turn, n), ((unsigned)n / STEP_CHUNKS - 1) & 1, STEP_AT_SLOT);
-    const unsigned char *at =
-        b.state + place + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + (local & 7) * 64;
-    const uint4 v = make_uint4(
-        __float_as_uint(odd ? other[0] : mine[0]), __float_as_uint(odd ? other[1] : mine[1]),
-        __float_as_uint(odd ? mine[0] : other[0]), __float_as_uint(odd ? mine[1] : other[1]));
+    const unsigned char *at = b.state + place + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + (local & 7) * 64;
+    const uint4 v =
+        make_uint4(__float_as_uint(odd ? other[0] : mine[0]), __float_as_uint(odd ? other[1] : mine[1]),
+                   __float_as_uint(odd ? mine[0] : other[0]), __float_as_uint(odd ? mine[1] : other[1]));
     if (kR == 8 || (!odd && (kR == 4 || !(b.lane() & 2))))
       send_16(peer_address(at, peer + kR * turn), v, peer_address(chunk_came(b, n), peer + kR * turn));
   }
 
   /* This cluster's part of 16 columns, for all clusters. */
   template <bool kDebug>
-  __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, int local, const Sums<kR> &sums) const {
+  __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, int local,
+                                           const Sums<kR> &sums) const {
     uint64_t *at = to + local * 16;
 #pragma unroll
     for (int r = 0; r < Sums<kR>::kRows; r++, at += b.args().plan.shape.hidden)
@@ -279,7 +276,8 @@ __device__ __forceinline__ float inverse_of_row(const Block<kR, kDebug> &b, int 
 template <int kR, bool kDebug>
 __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) {
   b.wait(chunk_came(b, n), (unsigned)n / STEP_CHUNKS & 1, STEP_AT_PROJECTIONS, n);
-  const unsigned char *from = b.state + b.places().parts + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + b.lane() * 16;
+  const unsigned char *from =
+      b.state + b.places().parts + (n & (STEP_CHUNKS - 1)) * STEP_CHUNK_BYTES + b.lane() * 16;
   float4 v = *(const float4 *)from;
 #pragma unroll
   for (int i = 1; i < STEP_BLOCKS; i++) {
@@ -287,8 +285,10 @@ __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) 
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
   /* What was read is in registers before peers may write over it, as it went into the sum. */
-  v.x = __uint_as_float(forgotten(__float_as_uint(v.x))), v.y = __uint_as_float(forgotten(__float_as_uint(v.y)));
-  v.z = __uint_as_float(forgotten(__float_as_uint(v.z))), v.w = __uint_as_float(forgotten(__float_as_uint(v.w)));
+  v.x = __uint_as_float(forgotten(__float_as_uint(v.x))),
+  v.y = __uint_as_float(forgotten(__float_as_uint(v.y)));
+  v.z = __uint_as_float(forgotten(__float_as_uint(v.z))),
+  v.w = __uint_as_float(forgotten(__float_as_uint(v.w)));
   __syncwarp();
   if (b.lane() == 0) barrier_expect(chunk_came(b, n), STEP_CHUNK_BYTES);
   __syncwarp();
@@ -361,7 +361,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
     /* Pairs are k and k + 64, of lanes 16 apart. */
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const float2 turn = b.rope(0)[(k & 63) + (i & 1) * 8 + (i >> 1)];
+      const float2 turn = b.rope()[(k & 63) + (i & 1) * 8 + (i >> 1)];
       const float partner = __shfl_xor_sync(~0u, v[i], 16);
       v[i] = v[i] * turn.x + (lane < 16 ? -partner : partner) * turn.y;
     }
@@ -411,7 +411,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void gate_all(Block<kR
 
 /* The whole share, when what goes into it is there. */
 template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
-  const Share<kR> &share = b.share(matrix);
+  const Share &share = b.share(matrix);
   const StepRowsPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
   const int team = b.warp() >> 2, mate = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
@@ -419,9 +419,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
   /* In a piece, and what goes into its first groups. */
   const uint32_t tiles_at = forgotten(mate * span * 1024 + b.lane() * 16),
                  scales_at = forgotten(STEP_TEAM_WARPS * span * 1024 + mate * span * 32 + g * 4),
-                 zeros_at =
-                     forgotten(STEP_TEAM_WARPS * span * (1024 + 32) + mate * zeros_stride(span) + g),
-                 planes = forgotten(shared_address(b.state) + (from_x ? p.at.slice : p.at.in) + (kR == 2 ? g & 3 : g) * 64 + t * 16),
+                 zeros_at = forgotten(STEP_TEAM_WARPS * span * (1024 + 32) + mate * zeros_stride(span) + g),
+                 planes = forgotten(shared_address(b.state) + (from_x ? p.at.slice : p.at.in) +
+                                    (kR == 2 ? g & 3 : g) * 64 + t * 16),
                  notes = forgotten((from_x ? p.at.x_notes : p.at.in_notes) + t % kR * (Sums<kR>::kRows * 8));
   Outlet<kR> outlet;
   outlet.begin(b, matrix);
@@ -459,7 +459,6 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
   if (matrix == QKV) make_heads(b);
 }
 
-} // namespace slices
 } // namespace rows
 } // namespace step
 

@@ -2,17 +2,11 @@
  * integers, for products.
  *
  * A block keeps some groups of 128 columns (first_columns()), a warp one of a row at a time, a lane four
- * columns. What a cluster's share of o or down adds goes through L2, where each column of a row has one word
- * that everybody adds to:
- *
- *     uint64 {59 bits: the sum, in units of 2^-28; 5 bits: how many have given}
- *
- * So whoever looks knows whether all have, and what came, with one load, and as integers add up to the same
- * in any order, the bits are the same every run. Not finite, or beyond 2^21, counts as kBeyond, which no sum
- * of others reaches, and makes the sum NaN. Words are used by turns, [STEP_SUM_TURNS][o, down][rows][hidden]
- * by layer. When o of layer l is added up, all clusters have given down of layer l - 1, and so have read what
- * was given in layer l - 2: that becomes 0 then, for layer l + 2, to which nobody gives before it has what this
- * cluster gives in layer l + 1. */
+ * columns. What a cluster's share of o or down adds goes through L2 as words that count their givers
+ * (step_totals.cuh). Here they begin at 0: of eight rows it would be 12 MB that clusters kept of them. So there
+ * are STEP_SUM_TURNS of them, [turn][o, down][rows][hidden], by layer. When o of layer l is added up, all
+ * clusters have given down of layer l - 1, and so have read what was given in layer l - 2: that becomes 0
+ * then, for layer l + 2, to which nobody gives before it has what this cluster gives in layer l + 1. */
 #ifndef AUK_CUDA_STEP_ROWS_SUMS_CUH
 #define AUK_CUDA_STEP_ROWS_SUMS_CUH
 
@@ -20,21 +14,17 @@
 
 #include "cuda/planes.cuh"
 #include "cuda/step_rows_block.cuh"
+#include "cuda/step_totals.cuh"
 
 namespace step {
 namespace rows {
 
-/* The words of one sum: of matrix O or DOWN in a layer. */
-struct Sum {
-  uint64_t *words; /* [rows][hidden] */
-  int givers;
-};
-
+/* Of a layer: words of o, then of down. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ uint64_t *words_of(const Block<kR, kDebug> &b, int layer) {
   const StepShape &s = b.args().plan.shape;
   const unsigned turn = (b.launches() * s.n_layers + layer) % STEP_SUM_TURNS;
-  return (uint64_t *)b.args().partials + (size_t)turn * 2 * kR * s.hidden;
+  return b.args().totals + (size_t)turn * 2 * kR * s.hidden;
 }
 
 template <int kR, bool kDebug>
@@ -51,25 +41,6 @@ template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const
 #pragma unroll 1
   for (int i = blockIdx.x * STEP_THREADS + threadIdx.x; i < n; i += gridDim.x * STEP_THREADS)
     store_relaxed_16(words + i, make_ulonglong2(0, 0));
-}
-
-constexpr int kCountBits = 5;
-static_assert(STEP_MAX_CLUSTERS < 1 << kCountBits, "so many give");
-constexpr float kUnit = 1.0f / (1 << 28), kLargest = 1 << 21;
-constexpr long long kBeyond = 1ll << 54; /* kLargest / kUnit * STEP_MAX_CLUSTERS is half of that */
-
-__device__ __forceinline__ void give(uint64_t *word, float v) {
-  const long long n = fabsf(v) <= kLargest ? __float2ll_rn(v * (1 / kUnit)) : kBeyond;
-  add_relaxed_8(word, ((uint64_t)n << kCountBits) + 1);
-}
-
-__device__ __forceinline__ bool have_given(uint64_t word, int givers) {
-  return (word & ((1 << kCountBits) - 1)) == (unsigned)givers;
-}
-
-__device__ __forceinline__ float sum_in(uint64_t word) {
-  const long long n = (long long)word >> kCountBits;
-  return n > -kBeyond / 2 && n <= kBeyond / 2 ? (float)n * kUnit : NAN;
 }
 
 /* Four columns each of two rows, or of one and `two` is false, when all have given: from their first words
@@ -92,7 +63,7 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
-        if (!have_given(v[i][half].x, givers) || !have_given(v[i][half].y, givers)) {
+        if (!all_gave(v[i][half].x, 0, givers) || !all_gave(v[i][half].y, 0, givers)) {
           all = false;
           v[i][half] = load_relaxed_16(from[i] + 2 * half);
         }
@@ -101,7 +72,8 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
   }
 #pragma unroll
   for (int i = 0; i < 2; i++)
-    sum[i] = make_float4(sum_in(v[i][0].x), sum_in(v[i][0].y), sum_in(v[i][1].x), sum_in(v[i][1].y));
+    sum[i] = make_float4(sum_since(v[i][0].x, 0, givers), sum_since(v[i][0].y, 0, givers),
+                         sum_since(v[i][1].x, 0, givers), sum_since(v[i][1].y, 0, givers));
 }
 
 /* Four columns of a row's embedding. */
@@ -182,7 +154,7 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
       const int column = item / kR * STEP_GROUP + 4 * b.lane();
       weight[i] = __ldg((const float4 *)(norm + column));
       kept[i] = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
-      from[i] = sum.words + (size_t)row * hidden + column;
+      from[i] = sum.totals + (size_t)row * hidden + column;
       r[i] = layer < 0 ? embedded(b.args(), row, column) : *kept[i];
     }
     if (layer >= 0) {
@@ -218,12 +190,12 @@ __device__ __forceinline__ float *square_of(const Block<kR, kDebug> &b, int row,
   return (float *)(b.state + b.places().squares) + row * (b.args().plan.shape.hidden / STEP_GROUP) + group;
 }
 
-/* x to the cluster's blocks. */
+/* x of the head to the cluster's blocks. */
 template <int kR, bool kDebug>
-__device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
-                                             bool wanted, uint64_t *barrier) {
+__device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm) {
   const StepRowsShared &at = b.places();
-  add_sums(b, matrix, layer, norm, wanted, [&](int group, int row, const float(&v)[4], float squares) {
+  uint64_t *barrier = &b.barriers()->x;
+  add_sums(b, matrix, layer, norm, true, [&](int group, int row, const float(&v)[4], float squares) {
     if (b.lane() < STEP_BLOCKS)
       send_4(peer_address(square_of(b, row, group), b.lane()), __float_as_uint(squares),
              peer_address(barrier, b.lane()));
@@ -262,19 +234,6 @@ __device__ __forceinline__ void keep_group(const Block<kR, kDebug> &b, const flo
   *(uint32_t *)to = word[0];
   *(uint32_t *)(to + Planes<kR>::kPlane) = word[1];
   if (lane == 0) *(float2 *)(b.state + notes + row * 8) = make_float2(d, d * (float)sum);
-}
-
-/* Turns the cluster's gated product into planes: a warp a group of a row at a time. */
-template <int kR, bool kDebug> __device__ __forceinline__ void make_planes(const Block<kR, kDebug> &b) {
-  const int lane = b.lane(), g = lane >> 2, t = lane & 3;
-#pragma unroll 1
-  for (int item = b.warp(); item < b.share(DOWN).n_groups * kR; item += STEP_WARPS) {
-    const float *from = b.exchange() + item * STEP_GROUP + g * 16 + 2 * t;
-    const float2 near = *(const float2 *)from, far = *(const float2 *)(from + 8);
-    const float v[4] = {near.x, far.x, near.y, far.y};
-    const int group = item / kR, row = item % kR;
-    keep_group(b, v, b.places().in + group * Planes<kR>::kGroup, b.places().in_notes + group * kR * 8, row);
-  }
 }
 
 } // namespace rows

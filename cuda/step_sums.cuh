@@ -2,64 +2,25 @@
  * cluster.
  *
  * A block of rank r keeps columns r * slice .. of the residual stream, warp i chunks i and i + 16 of 32, the
- * same bits in every cluster. What a cluster's share of o or down adds goes through L2 to the blocks of that
- * rank in all clusters:
- *
- *     o     [n_kv_heads][hidden] float                      down  [2][n_clusters][hidden] float, by turns
- *
- * A value carries its own tag: its lowest bit, which is another one from use to use of the same place. All
- * zero before the first launch, the first use has 1. A place is used again only after every reader has given
- * what its writer needed since: of o one place is enough, since its readers all give to down before the next
- * o; of down it takes two, as clusters without a KV head give nothing to o. Each warp reads what is its own
- * until it is there, and again only what was not.
+ * same bits in every cluster. What a cluster's share of o or down adds goes through L2 (step_totals.cuh), to
+ * the blocks of that rank in all clusters.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once, the division by the root of the
- * mean follows after the product.  Order of additions: fixed, by cluster. */
+ * mean follows after the product. */
 #ifndef AUK_CUDA_STEP_SUMS_CUH
 #define AUK_CUDA_STEP_SUMS_CUH
 
 #include <cuda_bf16.h>
 
 #include "cuda/step_block.cuh"
+#include "cuda/step_totals.cuh"
 
 namespace step {
 
 constexpr int kChunk = 32;
-constexpr int kChunks =
-    (STEP_MAX_HIDDEN / STEP_BLOCKS / kChunk + STEP_WARPS - 1) / STEP_WARPS; /* of a warp */
-
-static_assert(kChunks <= 2, "add_and_send() has the norm of a second chunk, and of no third");
-
-/* The values of one sum: of matrix O or DOWN in a layer. */
-struct Sum {
-  int at; /* float [givers][hidden] of Args.partials, from this one on */
-  int givers;
-  uint32_t tag; /* the bit that they carry */
-};
-
-/* What of tags is the same for a whole launch: the lowest bits of how often places were used before it, of
- * o's (bit 0) and of down's in even and odd layers (1, 2). */
-__device__ __forceinline__ unsigned tags_of(unsigned launches, int n_layers) {
-  const unsigned even = (n_layers + 1) / 2, odd = n_layers / 2;
-  return (launches * n_layers & 1) | (launches * even & 1) << 1 | (launches * odd & 1) << 2;
-}
 
 template <bool kDebug> __device__ __forceinline__ Sum sum_of(const Block<kDebug> &b, int matrix, int layer) {
-  const StepShape &s = b.args().plan.shape;
-  const unsigned turn = layer & 1, tags = b.tags();
-  if (matrix == O) return {0, s.n_kv_heads, (tags ^ layer ^ 1) & 1};
-  return {(int)(s.n_kv_heads + turn * s.n_clusters) * s.hidden, s.n_clusters,
-          (tags >> (1 + turn) ^ layer >> 1 ^ 1) & 1};
-}
-
-__device__ __forceinline__ uint32_t tagged(float v, uint32_t tag) {
-  return (__float_as_uint(v) & ~1u) | tag;
-}
-
-/* 0 in the lowest bit where all of `v` carry the tag. */
-__device__ __forceinline__ uint32_t without_tag(const ulonglong2 &v, uint32_t tag) {
-  return (uint32_t)v.x ^ tag | (uint32_t)(v.x >> 32) ^ tag | (uint32_t)v.y ^ tag |
-         (uint32_t)(v.y >> 32) ^ tag;
+  return sum_of(b.args().totals, b.args().plan.shape, 1, matrix == DOWN, layer);
 }
 
 /* Four neighbouring rows of a product, added up over the warps along k. */
@@ -76,64 +37,40 @@ __device__ __forceinline__ float4 four_rows(const Block<kDebug> &b, const Share 
   return v;
 }
 
-/* Stores this cluster's part of the sum, once the product's sums are there: four rows a thread. */
+/* Gives this cluster's part of the sum, once the product's sums are there: a column a thread. */
 template <bool kDebug>
 __device__ __forceinline__ void give_sum(const Block<kDebug> &b, int matrix, const Sum &sum) {
   const StepPlan &p = b.args().plan;
   const Share &share = b.share(matrix);
-  float *to = b.args().partials + (sum.at + b.cluster() * p.shape.hidden + b.rank() * p.slice);
-  const int i = b.thread();
-  static_assert(STEP_MAX_HIDDEN / STEP_BLOCKS / 4 <= STEP_THREADS, "a thread has four columns at most");
-  if (i >= p.slice >> 2) return;
-  const float4 v = four_rows(b, share, 4 * i);
-  ulonglong2 out;
-  out.x = (uint64_t)tagged(v.y, sum.tag) << 32 | tagged(v.x, sum.tag);
-  out.y = (uint64_t)tagged(v.w, sum.tag) << 32 | tagged(v.z, sum.tag);
-  store_relaxed_16(to + 4 * i, out);
+  const int warps = share.parts << share.log_k_warps, stride = share.sums_stride;
+  uint64_t *to = sum.totals + b.rank() * p.slice;
+#pragma unroll 1
+  for (int i = b.thread(); i < p.slice; i += STEP_THREADS) {
+    const float *from = b.sums(share) + i;
+    float v = *from;
+#pragma unroll 4
+    for (int k = 1; k < warps; k++) v += *(from += stride);
+    give(to + i, v);
+  }
 }
 
-__device__ __forceinline__ float untagged(uint64_t v) {
-  return __uint_as_float((uint32_t)v & ~1u);
-}
-
-/* The sum over clusters of column 4 q + s of a chunk of 32, q = lane / 4, s = lane % 4. Lane s reads four
- * columns of clusters s, s + 4, ..., and the four lanes exchange. */
+/* The sum over clusters of the lane's column. */
 template <bool kDebug>
 __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum, int column) {
-  constexpr int kMost = STEP_MAX_CLUSTERS / 4;
-  const int s = b.lane() & 3, hidden = b.args().plan.shape.hidden;
-  const float *from = b.args().partials + (sum.at + s * hidden + column - s);
-  ulonglong2 v[kMost];
-  uint32_t missing;
+  const uint64_t *from = sum.totals + column;
+  uint64_t *kept = sum.totals + column + to_last(b.args().plan.shape, 1, b.cluster());
+  uint64_t total = load_relaxed_8(from);
+  const uint64_t last = *kept;
   const long long since = kDebug ? clock64() : 0;
-#pragma unroll
-  for (int i = 0; i < kMost; i++) {
-    v[i].x = v[i].y = sum.tag ? 0x0000000100000001ull : 0; /* zeros from those that there are not */
-    if (s + 4 * i < sum.givers) v[i] = load_relaxed_16(from + 4 * i * hidden);
-  }
-  for (;;) { /* reads again what was not there, and that alone */
-    missing = 0;
-#pragma unroll
-    for (int i = 0; i < kMost; i++) missing |= without_tag(v[i], sum.tag);
-    if (__all_sync(~0u, !(missing & 1))) break;
-    if (kDebug && missing & 1) b.look_at_clock(since, STEP_AT_VALUES, column, (int)sum.tag);
+  for (;;) { /* looks again at what was not there, and at that alone */
+    const bool whole = all_gave(total, last, sum.givers);
+    if (__all_sync(~0u, whole)) break;
+    if (kDebug && !whole) b.look_at_clock(since, STEP_AT_VALUES, column, (int)(total - last & 31));
     rest();
-#pragma unroll
-    for (int i = 0; i < kMost; i++)
-      if (without_tag(v[i], sum.tag) & 1) v[i] = load_relaxed_16(from + 4 * i * hidden);
+    if (!whole) total = load_relaxed_8(from);
   }
-  float total[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int i = 0; i < kMost; i++) {
-    total[0] += untagged(v[i].x), total[1] += untagged(v[i].x >> 32);
-    total[2] += untagged(v[i].y), total[3] += untagged(v[i].y >> 32);
-  }
-  /* Lanes 0 and 1 keep columns 0 and 1 of what they and lanes 2 and 3 have, and these the others. */
-  const bool upper = s & 2, odd = s & 1;
-  float keep[2] = {upper ? total[2] : total[0], upper ? total[3] : total[1]};
-  keep[0] += __shfl_xor_sync(~0u, upper ? total[0] : total[2], 2);
-  keep[1] += __shfl_xor_sync(~0u, upper ? total[1] : total[3], 2);
-  return (odd ? keep[1] : keep[0]) + __shfl_xor_sync(~0u, odd ? keep[0] : keep[1], 1);
+  *kept = total;
+  return sum_since(total, last, sum.givers);
 }
 
 /* The row's embedding, one column. */
@@ -157,24 +94,18 @@ template <bool kDebug>
 __device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int layer, int norm, bool send) {
   const StepPlan &p = b.args().plan;
   const int chunks = p.slice / kChunk, first_column = b.rank() * p.slice + b.lane();
-  float weight[kChunks];
-#pragma unroll
-  for (int i = 0; i < kChunks; i++) {
-    const int chunk = b.warp() + i * STEP_WARPS;
-    weight[i] = chunk < chunks ? __ldg(b.args().vectors + (norm + first_column + chunk * kChunk)) : 0;
-  }
   Sum sum = {};
   if (layer >= 0) sum = sum_of(b, matrix, layer);
   b.mark(matrix == O ? STEP_MARK_SUM_O : STEP_MARK_SUM);
 #pragma unroll 1
   for (int chunk = b.warp(); chunk < chunks; chunk += STEP_WARPS) {
     const int column = first_column + chunk * kChunk;
+    const float weight = __ldg(b.args().vectors + (norm + column));
     float *kept = b.residual() + chunk * kChunk + b.lane();
     const float residual = layer < 0 ? embedded(b.args(), column) : *kept + take_sum(b, sum, column);
     *kept = residual;
     if (!send) continue;
-    const float x = residual * weight[0];
-    weight[0] = weight[kChunks - 1];
+    const float x = residual * weight;
     const int quad = b.lane() & 7;
     uint4 v;
     v.x = __float_as_uint(__shfl_sync(~0u, x, 4 * quad));

@@ -283,37 +283,36 @@ __global__ void some(const uint32_t *, uint32_t *out) {
 #endif
 }
 
-/* --- a hand-over between clusters: in every round each block gives every block a number, half of it in each
- * of two words with the round as their tags, 16 bytes at once in odd rounds and 4 by 4 in even ones; what
- * came makes what it gives next. Two halves of memory in turn: who writes round r has read all of round r -
- * 1, so r - 2 was read by all. */
+/* --- a hand-over between clusters: in every round each block adds its number, above one, to a word of every
+ * block, and its complement to another beside it; a block's words are there when they have grown by as many
+ * ones as there are blocks, and what came makes what it gives next. Two pairs of words by turns: who gives in
+ * round r has read those of round r - 1, so r - 2's were read by all. */
 
 constexpr int kHandOvers = 12;
 
 __global__ void hand_over(const uint32_t *in, uint32_t *out) {
 #if __CUDA_ARCH__ >= 900
-  uint32_t n = gridDim.x, lane = threadIdx.x, mine = in[blockIdx.x];
-  for (uint32_t round = 1; round <= kHandOvers; round++) {
-    uint32_t *half = out + (size_t)(round & 1) * 4 * n * n, sum = 0;
-    for (uint32_t i = lane; i < n; i += 32) {
-      uint32_t *to = half + 4 * (i * n + blockIdx.x), low = mine << 16 | round,
-               high = mine >> 16 << 16 | round;
-      if (round & 1)
-        store_relaxed_16(to, make_ulonglong2((uint64_t)high << 32 | low, (uint64_t)low << 32 | high));
+  uint32_t n = gridDim.x, mine = in[blockIdx.x];
+  ulonglong2 last[2] = {};
+  for (uint32_t round = 0; round < kHandOvers; round++) {
+    uint64_t *words = (uint64_t *)out + (round & 1) * 2 * n, *own = words + 2 * blockIdx.x;
+    for (uint32_t i = threadIdx.x; i < n; i += 32) {
+      add_relaxed_8(words + 2 * i, (uint64_t)mine << 8 | 1);
+      add_relaxed_8(words + 2 * i + 1, (uint64_t)~mine << 8 | 1);
+    }
+    ulonglong2 v, &before = last[round & 1];
+    do {
+      if (round & 2)
+        v = load_relaxed_16(own);
       else
-        store_relaxed_4(to + 3, low), store_relaxed_4(to + 2, high), store_relaxed_4(to + 1, high),
-            store_relaxed_4(to, low);
-    }
-    for (uint32_t i = lane; i < n; i += 32) {
-      const uint64_t tags = (uint64_t)0xffff << 32 | 0xffff, tag = (uint64_t)round << 32 | round;
-      ulonglong2 v;
-      do v = load_relaxed_16(half + 4 * (blockIdx.x * n + i));
-      while ((v.x & tags) != tag || (v.y & tags) != tag);
-      if ((v.x >> 32 | v.x << 32) == v.y) sum += (uint32_t)(v.x >> 48 << 16) | (uint32_t)v.x >> 16;
-    }
-    mine = mine * 5 + (uint32_t)__reduce_add_sync(~0u, (int)sum);
+        v = make_ulonglong2(load_relaxed_8(own), load_relaxed_8(own + 1));
+    } while ((v.x - before.x & 255) != n || (v.y - before.y & 255) != n);
+    const uint64_t sum = (v.x - before.x) >> 8, complements = (v.y - before.y) >> 8;
+    if (sum + complements == (uint64_t)n * 0xffffffff) mine = mine * 5 + (uint32_t)sum;
+    before = v;
+    __syncwarp(); /* each lane has read, before any gives again */
   }
-  if (lane == 0) out[8 * n * n + blockIdx.x] = mine;
+  if (threadIdx.x == 0) out[8 * n + blockIdx.x] = mine;
 #endif
 }
 
@@ -325,8 +324,8 @@ static void test_hand_over(int n_blocks, int cluster) {
     for (uint32_t v : now) sum += v;
     for (uint32_t &v : now) v = v * 5 + sum;
   }
-  std::vector<uint32_t> out = run(hand_over, n_blocks, cluster, 32, 0, in, 9 * n * n + n);
-  expect("hand-over", std::vector<uint32_t>(out.begin() + (long)(8 * n * n), out.end()), now);
+  std::vector<uint32_t> out = run(hand_over, n_blocks, cluster, 32, 0, in, 9 * n);
+  expect("hand-over", std::vector<uint32_t>(out.begin() + (long)(8 * n), out.end()), now);
 }
 
 /* --- clusters of sixteen run where they are allowed, and only there */

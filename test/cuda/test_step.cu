@@ -5,9 +5,14 @@
  * queries, weights of keys, the values of warps and of blocks, and what goes into the head to fp16: five
  * times 2^-22 / 3 = 8e-8 at most. Errors of early layers grow with what the later ones make of them, which
  * the shapes here keep near 1: NMSE < 2e-6 of logits, and of the new keys and values. Also: two runs are the
- * same bits, and so is a run with fewer loads under way. Needs a GPU with clusters; prints `N passed, N
- * failed`. */
+ * same bits, and so is a run with fewer loads under way; a row with a NaN leaves no number, and the next step
+ * is as without. Sums over clusters (step_totals.cuh) are those of parts rounded to 2^-26. Needs a GPU with
+ * clusters; prints `N passed, N failed`. */
 #include "test/cuda/step_fixture.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#include "cuda/step_totals.cuh"
+#endif
 
 static const double TOLERANCE = 2e-6;
 
@@ -56,8 +61,67 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
     f.values = to_host<__half>(f.v, f.values.size());
     id = (id * 7 + 1) % c.vocab;
   }
+  const int pos = positions.back();
+  const float nan = NAN;
+  const Row before = device_step(f, usual, pos, id, false);
+  CHECK(cudaMemcpy(f.embedding_device + (c.vocab - 1) * c.hidden + 7, &nan, 4, cudaMemcpyHostToDevice));
+  if (id != c.vocab - 1) {
+    int numbers = 0;
+    for (double v : device_step(f, usual, pos, c.vocab - 1, !few)) numbers += v == v;
+    expect(numbers == 0, c.name, "numbers that a NaN left", numbers);
+    expect(device_step(f, usual, pos, id, false) == before, c.name, "behind a NaN it differs at", pos);
+  }
   step_close(usual), step_close(narrow);
   for (void *m : memory) cudaFree(m);
+}
+
+/* --- sums over clusters: a block a giver, a thread a word */
+
+__global__ void give_all(const float *parts, uint64_t *totals) {
+#if __CUDA_ARCH__ >= 900
+  step::give(totals + threadIdx.x, parts[blockIdx.x * blockDim.x + threadIdx.x]);
+#endif
+}
+
+__global__ void take_all(const uint64_t *totals, uint64_t *last, int givers, float *sums) {
+#if __CUDA_ARCH__ >= 900
+  const int i = threadIdx.x;
+  sums[i] = step::all_gave(totals[i], last[i], givers) ? step::sum_since(totals[i], last[i], givers) : 1e30f;
+  last[i] = totals[i];
+#endif
+}
+
+/* From words that overflow now, or soon. */
+static void run_totals(int givers) {
+  const std::vector<float> firsts = {0,    0.3f,  -0.3f,  1e-9f, 8388607,  -8388607,  8388608,
+                                     1e9f, 3e38f, -3e38f, NAN,   INFINITY, -INFINITY, 1e6f};
+  const int n_firsts = (int)firsts.size(), n = 2 * n_firsts;
+  std::vector<float> parts;
+  for (int g = 0; g < givers; g++)
+    for (int i = 0; i < n; i++) /* of the first giver, then of all alike */
+      parts.push_back(g == 0 || i >= n_firsts ? firsts[i % n_firsts] : activation(5, g, i) * 10);
+  std::vector<uint64_t> words;
+  for (int i = 0; i < n; i++) words.push_back(i % 3 == 0 ? ~0ull - i : i % 3 == 1 ? ~0ull >> 1 : 0);
+  float *parts_device = to_device(parts), *sums = to_device(std::vector<float>(n));
+  uint64_t *totals = to_device(words), *last = to_device(words);
+  for (int round = 0; round < 5; round++) { /* more gifts than are counted */
+    give_all<<<givers, n>>>(parts_device, totals);
+    take_all<<<1, n>>>(totals, last, givers, sums);
+    CHECK(cudaDeviceSynchronize());
+    const std::vector<float> got = to_host<float>(sums, n);
+    for (int i = 0; i < n; i++) {
+      double want = 0;
+      bool proper = true;
+      for (int g = 0; g < givers; g++) {
+        const float part = parts[g * n + i];
+        proper &= fabsf(part) < 8388608, want += part;
+      }
+      /* each part to half a unit, the sum to a float */
+      const double most = givers * 0x1p-27 + fabs(want) * 0x1p-24;
+      expect(proper ? fabs(got[i] - want) <= most : got[i] != got[i], "sums over clusters", "number", i);
+    }
+  }
+  for (void *p : {(void *)parts_device, (void *)sums, (void *)totals, (void *)last}) CHECK(cudaFree(p));
 }
 
 int main(int argc, char **argv) {
@@ -102,6 +166,7 @@ int main(int argc, char **argv) {
   if (!few)
     for (const Case &c : large)
       if (c.clusters <= clusters) run_case(c, {0, 300, 1500}, 2048, shared);
+  for (int givers : {1, 8, 15, 16}) run_totals(givers);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -101,9 +101,6 @@ EMULATED_MIN_MAX(unsigned long)
 EMULATED_MIN_MAX(unsigned long long)
 EMULATED_MIN_MAX(float)
 EMULATED_MIN_MAX(double)
-inline long long __float2ll_rn(float v) {
-  return llrintf(v);
-}
 inline float __fdividef(float a, float b) {
   return a / b;
 }
@@ -131,6 +128,12 @@ template <class To, class From> To bits_as(From value) {
   To to;
   memcpy(&to, &value, sizeof to);
   return to;
+}
+inline long long __float2ll_rn(float v) {
+  return llrintf(v);
+}
+inline float __ll2float_rn(long long v) {
+  return (float)v;
 }
 inline float __int_as_float(int v) {
   return bits_as<float>(v);

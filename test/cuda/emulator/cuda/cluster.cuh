@@ -101,16 +101,18 @@ inline ulonglong2 load_relaxed_16(const void *p) {
   return v;
 }
 
-inline void store_relaxed_4(void *p, uint32_t v) {
-  *(volatile uint32_t *)p = v;
+inline uint64_t load_relaxed_8(const void *p) {
+  uint64_t v;
+  emulator::poll(p, &v, sizeof v);
+  return v;
 }
 
 inline void store_relaxed_16(void *p, ulonglong2 v) {
   memcpy(p, &v, sizeof v);
 }
 
-inline void add_relaxed_8(void *p, uint64_t v) {
-  __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_SEQ_CST);
+inline void add_relaxed_8(uint64_t *p, uint64_t v) {
+  __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 
 inline void rest() {
