@@ -5,9 +5,11 @@ relative error of 2^-12 (rms 2^-11 / sqrt(12)): over some hundred products that 
 size 10 move by about 1e-3, which is a KL divergence of some 1e-6; 2e-5 is the project's bound.
 Needs a GPU: skipped by name where `auk` finds none. `make test-gpu` runs it.
 """
+import contextlib
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import subprocess
@@ -144,10 +146,33 @@ def test_answers_repeat_and_graphs_do_not_show(auk, settings):
     assert text == answer(auk, DATA / "stories260K-awq", *flags, "--no-graphs")
 
 
-def test_the_greedy_answer_is_the_cpus(auk):
-    flags = ["-p", "Once upon a time", "-n", "60", "--temp", "0"]
-    assert answer(auk, DATA / "stories260K-awq", *flags, "--device", "cuda") == answer(
-        auk, DATA / "stories260K-awq", *flags, "--device", "cpu")
+@pytest.mark.parametrize("directory, question, n", [
+    (DATA / "stories260K-awq", "Once upon a time", "60"),
+    (DEMO, "Explain photosynthesis in one sentence.", "160"),  # scripts/demo.sh's
+], ids=["stories260K", "demo"])
+def test_the_greedy_answer_is_the_cpus(auk, directory, question, n):
+    if not directory.is_dir():
+        pytest.skip(f"needs {directory.relative_to(ROOT)}: make demo")
+    flags = ["-p", question, "-n", n, "--temp", "0"]
+    text = answer(auk, directory, *flags, "--device", "cuda")
+    assert text and text == answer(auk, directory, *flags, "--device", "cpu")
+
+
+def test_loading_shows_a_bar_on_a_terminal_and_takes_it_back(auk):
+    main, terminal = pty.openpty()
+    process = subprocess.Popen([*auk, "-m", DATA / "stories260K-awq", "-p", "Once", "-n", "3", "--device", "cuda"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=terminal,
+                               env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    seen = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := os.read(main, 4096):
+            seen += piece
+    os.close(main)
+    assert process.wait(60) == 0
+    bars = re.findall(rb"\rloading \[([#.]{40})\] +(\d+)%", seen)
+    assert bars and bars[-1] == (b"#" * 40, b"100")
+    assert b"\r\x1b[K" in seen[seen.rindex(b"100%"):]
 
 
 def test_an_answer_that_grows_beyond_longropes_length_is_the_cpus(auk):
