@@ -427,6 +427,11 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
   outlet.begin(b, matrix);
   RingAt at = b.next();
   at.move(team, p.n_slots);
+  /* Of eight rows half of the teams begin later, so that some warps load while others multiply: 0.7% less. Of
+   * two and four rows it would be 0.7% more. */
+  constexpr bool kStaggered = kR == 8;
+  bool is_first = kStaggered;
+  if (kStaggered && b.warp() - mate >= n_rows) arrive_some<6, STEP_THREADS>();
 #pragma unroll 1
   for (int local = b.warp(); local - mate < n_rows; local += STEP_WARPS) {
     Sums<kR> sums = {};
@@ -438,8 +443,11 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
                                     piece + zeros_at + (zeros_are_odd(share, g0) ? 8 : 0),
                                     planes + g0 * Planes<kR>::kGroup, notes + g0 * kR * 8};
 #pragma unroll 1
-      for (int n = local < n_rows ? min(span, n_groups - g0) : 0; n > 0; n -= 2) {
+      for (int n = min(span, n_groups - g0); n > 0; n -= 2) {
+        if (is_first && team >= STEP_TEAMS / 2) sync_some<6, STEP_THREADS>();
         sums.add(from, b.state, n > 1, forgotten(b.lane()));
+        if (is_first && team < STEP_TEAMS / 2) arrive_some<6, STEP_THREADS>();
+        is_first = false;
         from.tiles += 2 * 1024, from.scales += 2 * 32, from.zeros += 2 * 8;
         from.planes += 2 * Planes<kR>::kGroup, from.notes += 2 * kR * 8;
       }
@@ -448,12 +456,10 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
       at.move(step, p.n_slots);
     }
     sums.finish();
-    if (local < n_rows) {
-      if (from_x)
-        outlet.send(b, matrix, local, sums);
-      else
-        outlet.give_sum(b, local, sums);
-    }
+    if (from_x)
+      outlet.send(b, matrix, local, sums);
+    else
+      outlet.give_sum(b, local, sums);
   }
   b.advance(share.run);
   if (matrix == QKV) make_heads(b);

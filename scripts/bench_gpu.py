@@ -114,7 +114,7 @@ def measure_rows():
     for depth in DEPTHS.split(",")[:2]:
         one = None
         for kind in STEPS.split(","):
-            for row in bench(CONFIGS / MODEL, "-p", ROWS, "-n", 0, "-d", depth, "--decode-step", kind, repetitions=20):
+            for row in bench(CONFIGS / MODEL, "-p", ROWS, "-n", 0, "-d", depth, "--decode-step", kind, repetitions=100):
                 n = row["n_prompt"]
                 step = n / row["avg_ts"]
                 one = one or step
