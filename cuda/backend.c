@@ -50,7 +50,7 @@ struct BackendState {
   void *workspace;      /* attention's */
   void *step_memory;    /* of `step` */
   Step *step;           /* a step of one row as one kernel, or NULL */
-  StepRows *row_steps[ROW_STEPS]; /* of up to 2 and 4, or NULL */
+  StepRows *row_steps[ROW_STEPS]; /* of up to 2, 4 and 8, or NULL */
   void *row_memory[ROW_STEPS];    /* theirs */
   size_t kv_layer_bytes;
   bool pairs; /* rows of h, q, a and g are pairs of fp16 (pairs.cuh) */

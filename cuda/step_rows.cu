@@ -1,5 +1,6 @@
 /* step_rows.cu - a decode step of several rows as one persistent kernel of clusters: see step_rows.h, and
- * step.cu for what a layer is. Other than there x of qkv, gate and up stays in the block that has its columns:
+ * step.cu for what a layer is. Other than there x of qkv, gate and up stays in the block that has its
+ * columns:
  *
  *   layer     of a cluster with a KV head                                of the others
  *   sums      residual += down of the layer before; x of its columns     the same
@@ -15,13 +16,14 @@
  *
  * What comes of gate and up one more warp adds up, while the others still multiply.
  *
- * Shared memory that serves in turns (StepRowsShared): chunks and what warps made of their keys; x of the head
- * over these, x of the block's columns, heads and states; what goes into o, then into down, then the head's
- * sums. A peer that writes has had from this block what it makes after its last look at what was there: chunks
- * of gate and up its o (and so its states), chunks of qkv its gated product, heads its chunks, states its
- * heads, values its states, the gated product its chunks. Between two products of a block there is a barrier
- * of its own, before qkv and before gate and up; but a peer may send x of the head, for which it needs down of
- * this block's neighbours in other clusters alone, while this block still multiplies what goes into down.
+ * Shared memory that serves in turns (StepRowsShared): chunks and what warps made of their keys; x of the
+ * head over these, x of the block's columns, heads and states; what goes into o, then into down, then the
+ * head's sums. A peer that writes has had from this block what it makes after its last look at what was
+ * there: chunks of gate and up its o (and so its states), chunks of qkv its gated product, heads its chunks,
+ * states its heads, values its states, the gated product its chunks. Between two products of a block there is
+ * a barrier of its own, before qkv and before gate and up; but a peer may send x of the head, for which it
+ * needs down of this block's neighbours in other clusters alone, while this block still multiplies what goes
+ * into down.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #include <stdlib.h>

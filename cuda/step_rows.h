@@ -1,4 +1,4 @@
-/* step_rows.h - a decode step of up to 2 or 4 rows at once, of neighbouring positions, as one launch:
+/* step_rows.h - a decode step of up to 2, 4 or 8 rows at once, of neighbouring positions, as one launch:
  * embeddings in, logits out. As step.h for one row, with other products: what it costs beside one row is
  * arithmetic, since weights are read once.
  *

@@ -4,15 +4,16 @@
  * Clusters have KV heads and units as for a step of one row (step_plan.h). A block keeps some groups of 128
  * columns of hidden (of 20 groups some blocks have two and some three), and of x nobody else sees them:
  *
- *   qkv       all tile rows of the cluster's heads, of       o, down   the block's columns, of the inputs that
- *   gate, up  the cluster's units, by the block's columns              the cluster makes
+ *   qkv       all tile rows of the cluster's heads, by the block's columns of x
+ *   gate, up  of the cluster's units, the same
+ *   o, down   the block's columns, by what the cluster makes
  *
  * What comes out of qkv, gate and up for a row of activations is added up by the block that keeps the row:
  * row t by block t; of four rows by blocks t and t + 4, a head or unit each by turns; of two rows by four.
  *
  *   a piece   4 tile rows, one for each of a team's warps, x up to STEP_ROWS_SPAN groups
- *   a wave    4 times 4 tile rows, one a team; its pieces: the first groups of each team, then the next groups
- *             of each, to the last
+ *   a wave    4 times 4 tile rows, one a team; its pieces: the first groups of each team, then the next
+ *             groups of each, to the last
  *   a chunk   8 tile rows of qkv, gate or up: what a block adds up at once
  *
  * The head comes in pieces of 8 rows, shared by a team's warps, x head_width inputs.

@@ -9,15 +9,15 @@
  *     qkv       8 tile rows of a head -> block of the row: norm, rope -> halves to the cluster
  *     gate, up  2 times 8 tile rows of a unit -> block of the row: gated -> integers to the cluster
  *
- * Eight tile rows are a chunk. Of four rows each has two blocks, which take heads, or units, by turns. A block
- * has room for STEP_CHUNKS, numbered through the whole step; whoever has added one up lets the peers know. The
- * gated product is one more warp's work, while the others multiply.
+ * Eight tile rows are a chunk. Of four rows each has two blocks, which take heads, or units, by turns, of two
+ * rows four. A block has room for STEP_CHUNKS, numbered through the whole step; whoever has added one up lets
+ * the peers know. The gated product is one more warp's work, while the others multiply.
  *
- * Columns of mma_u8s8_m16n8k32 are of four rows both planes, and of eight rows one plane, of two products that
- * share the weights. Lane (g, t) ends with outputs g and g + 8 of row t, or of rows 2 t and 2 t + 1. A warp
- * takes all groups of a tile row from one piece after the other, two at a time, so that one's latency is the
- * other's work, and hands on what comes of it: no barrier of the block. Rows g + 8 are multiplied as whole
- * bytes (step_product.cuh). */
+ * Columns of mma_u8s8_m16n8k32 are both planes of two rows of two groups, or of four rows, or one plane of
+ * eight rows, in two products that share the weights. Lane (g, t) ends with outputs g and g + 8 of row t (of
+ * two rows t % 2), or of rows 2 t and 2 t + 1. A warp takes all groups of a tile row from one piece after the
+ * other, two at a time, so that one's latency is the other's work, and hands on what comes of it: no barrier
+ * of the block. Rows g + 8 are multiplied as whole bytes (step_product.cuh). */
 #ifndef AUK_CUDA_STEP_ROWS_SLICES_CUH
 #define AUK_CUDA_STEP_ROWS_SLICES_CUH
 
@@ -106,8 +106,8 @@ __device__ __forceinline__ void add_and_keep(Block<kR, kDebug> &b, int matrix, i
 /* Of a lane: outputs g and g + 8 of its row, or of both, the latter outputs 16 times too large. */
 template <int kR> struct Sums {
   static constexpr int kRows = kR == 8 ? 2 : 1;
-  /* Of two rows two groups are columns of the same product, and of what comes out of the one's tile lanes t < 2
-   * look at their own, of the next one's lanes t >= 2. */
+  /* Of two rows two groups are columns of the same product: of what comes of the one's tile lanes 0 and 1 of
+   * four look at theirs, of the next one's lanes 2 and 3. */
   static constexpr bool kShared = kR == 2;
   float y[2][kRows];
 
@@ -119,8 +119,8 @@ template <int kR> struct Sums {
   /* Adds two groups, or one (and takes it twice, the second time for nothing). */
   __device__ __forceinline__ void add(const At &at, const unsigned char *state, bool two, int lane) {
     const int more = two ? 1 : 0, second = kShared ? lane >> 1 & 1 : 0;
-    /* Of high planes of eight rows from 2^24 on, which times 256 is 0 again: with zeros for both, the compiler
-     * puts the first product where the second one's weights are, and copies these before. */
+    /* Of high planes of eight rows from 2^24 on, which times 256 is 0 again: with zeros for both, the
+     * compiler puts the first product where the second one's weights are, and copies these before. */
     int acc[2][kRows][4];
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -296,8 +296,8 @@ __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) 
   return v;
 }
 
-/* What head `head` of this block's row is multiplied by, and what is added before, of a lane's dimensions k, k
- * + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on. */
+/* What head `head` of this block's row is multiplied by, and what is added before, of a lane's dimensions k,
+ * k + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void norm_and_bias(const Block<kR, kDebug> &b, int head, float (&norm)[4],
                                               float (&bias)[4]) {

@@ -3,9 +3,9 @@
  *
  * A block keeps some groups of 128 columns (first_columns()), a warp one of a row at a time, a lane four
  * columns. What a cluster's share of o or down adds goes through L2 as words that count their givers
- * (step_totals.cuh). Here they begin at 0: of eight rows it would be 12 MB that clusters kept of them. So there
- * are STEP_SUM_TURNS of them, [turn][o, down][rows][hidden], by layer. When o of layer l is added up, all
- * clusters have given down of layer l - 1, and so have read what was given in layer l - 2: that becomes 0
+ * (step_totals.cuh). Here they begin at 0: of eight rows it would be 12 MB that clusters kept of them. So
+ * there are STEP_SUM_TURNS of them, [turn][o, down][rows][hidden], by layer. When o of layer l is added up,
+ * all clusters have given down of layer l - 1, and so have read what was given in layer l - 2: that becomes 0
  * then, for layer l + 2, to which nobody gives before it has what this cluster gives in layer l + 1. */
 #ifndef AUK_CUDA_STEP_ROWS_SUMS_CUH
 #define AUK_CUDA_STEP_ROWS_SUMS_CUH
@@ -131,9 +131,9 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
 }
 
 /* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and if
- * anybody wants it, gives hand_on(group, row, v, squares) x = residual * norm of this block's columns, a group
- * of a row a warp at a time: four values a lane, those of quantise_values(), and the sum of the residual's
- * squares. */
+ * anybody wants it, gives hand_on(group, row, v, squares) x = residual * norm of this block's columns, a
+ * group of a row a warp at a time: four values a lane, those of quantise_values(), and the sum of the
+ * residual's squares. */
 template <int kR, bool kDebug, class HandOn>
 __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
                                          bool wanted, HandOn hand_on) {
