@@ -96,7 +96,7 @@ def test_one_kernel_is_the_others(auk, tmp_path, kind):
     assert one.tobytes() == evaluate(auk, folder, "--decode-step", "cluster").tobytes()
 
 
-@pytest.mark.parametrize("chunk", [2, 3, 4])
+@pytest.mark.parametrize("chunk", [2, 3, 4, 6, 8])
 def test_several_rows_are_the_others(auk, tmp_path, chunk):
     """Also the last step of 23 tokens, which has fewer."""
     folder = make_model(tmp_path / "wide", "qwen3", hidden=WIDE)
