@@ -4,15 +4,21 @@
  * microsecond. */
 #include "commands/answer/repetition.h"
 
+/* How many tokens of a passage of p must have come back. */
+static int enough(int p) {
+  int n = REPETITION_ROUNDS * p;
+  return n < REPETITION_LEAST ? REPETITION_LEAST : n > REPETITION_MOST ? REPETITION_MOST : n;
+}
+
 bool repetition_push(Repetition *repetition, int32_t id) {
   Repetition *r = repetition;
   bool circles = false;
   for (int p = 1, at = r->at; p <= r->n; p++) {
     at = at == 0 ? REPETITION_PASSAGE - 1 : at - 1;
-    r->n_equal[p] = r->last[at] != id                   ? 0
-                    : r->n_equal[p] < REPETITION_ROUNDS ? r->n_equal[p] + 1
-                                                        : REPETITION_ROUNDS;
-    circles = circles || r->n_equal[p] == REPETITION_ROUNDS;
+    if (r->last[at] != id)
+      r->n_equal[p] = 0;
+    else if (++r->n_equal[p] >= enough(p))
+      circles = true;
   }
   r->last[r->at] = id;
   r->at = (r->at + 1) % REPETITION_PASSAGE;
