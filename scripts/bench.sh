@@ -25,8 +25,8 @@ context = 2048
 said = json.loads(subprocess.run([auk, "inspect", model, "--json"], check=True, capture_output=True).stdout)
 cache = said["kv_bytes_per_token"]["f16"] * context
 words = " word" * 1000
-subprocess.run([auk, "-m", model, "-p", words, "-n", "64", "-c", str(context), "--ignore-eos", "--device", "cpu",
-                "-t", threads],
+subprocess.run([auk, "-m", model, "-p", words, "-n", "64", "-c", str(context), "--ignore-eos", "--temp", "0",
+                "--device", "cpu", "-t", threads],
                check=True, stdout=subprocess.DEVNULL)
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 print(f"resident {peak / 1e6:.1f} MB = files {mapped / 1e6:.1f} + KV cache of {context} tokens {cache / 1e6:.1f} + "

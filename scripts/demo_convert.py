@@ -37,6 +37,8 @@ LINEARS = {"attn_q": ("self_attn.q_proj", "attention"), "attn_k": ("self_attn.k_
            "ffn_gate": ("mlp.gate_proj", "gate"), "ffn_up": ("mlp.up_proj", "gate"),
            "ffn_down": ("mlp.down_proj", "down")}
 NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+# What the makers of SmolLM2-135M-Instruct sample with (its page on huggingface.co); the GGUF file does not say.
+SAMPLING = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
 CONTROL = 3  # tokenizer.ggml.token_type of a special token
 
 
@@ -137,7 +139,7 @@ def write_directory(directory, tensors, metadata, tokenizer, **more):
     checkpoint.write_safetensors(os.path.join(part, "model.safetensors"), tensors)
     checkpoint.write_json(os.path.join(part, "config.json"), {**make_config(metadata), **more})
     checkpoint.write_json(os.path.join(part, "generation_config.json"),
-                          {kind + "_token_id": token for kind, token in ids.items()})
+                          {**{kind + "_token_id": token for kind, token in ids.items()}, **SAMPLING})
     checkpoint.write_json(os.path.join(part, "tokenizer_config.json"), {
         **{kind + "_token": tokens[token] for kind, token in ids.items()}, "clean_up_tokenization_spaces": False,
         "model_max_length": metadata["llama.context_length"], "chat_template": metadata["tokenizer.chat_template"]})
