@@ -92,6 +92,9 @@ look() {
     need libcmocka-dev libcmocka-devel cmocka has_library cmocka
     need 'python3 python3-pytest python3-numpy python3-pexpect' 'python3 python3-pytest python3-numpy python3-pexpect' \
       'python python-pytest python-numpy python-pexpect' has_python 'pytest, numpy, pexpect'
+    for tool in git jq less; do # which README.md's lines use
+      want $tool $tool $tool command -v $tool
+    done
     ;;
   demo | bench)
     need 'python3 python3-numpy python3-pip' 'python3 python3-numpy python3-pip' 'python python-numpy python-pip' \

@@ -128,7 +128,7 @@ const Interface run_interface = {
     .examples =
         "auk -m MODEL -p \"Why is the sky blue?\"\n"
         "git log -5 | auk -m MODEL -p \"For a changelog: {}\"      # input in place of {}\n"
-        "auk -m MODEL -p \"A script that counts lines\" -x >c.sh   # the first fenced code block alone\n"
+        "auk -m MODEL -p \"A sort function in Python\" -x >s.py   # the first fenced code block alone\n"
         "auk -m MODEL -p \"Name a colour.\" --json | jq -r .text\n"
         "auk -m MODEL --map lines.txt -p \"Translate: {}\" --resume out.txt\n"
         "auk -m MODEL -f mail.txt -p \"Spam?\" --choose yes,no --exit-choice",

@@ -74,8 +74,8 @@ static void longer_passages_and_texts_that_go_on_are_none(void **state) {
   assert_int_equal(told_at(ids, LONGEST), -1);
 }
 
-/* Texts in which equal passages follow each other because people want them, as tokens of a character each, the
- * most tokens that a text has: none is cut. Numbers that a list counts make its lines different. */
+/* Texts in which equal passages follow each other because people want them: none is cut. Each character is a
+ * token, the most tokens that a text can have. */
 static void texts_that_people_want_are_not_cut(void **state) {
   (void)state;
   static const struct {
