@@ -32,12 +32,12 @@ NOT_TYPED = {
     r"/data/llms": "is a folder outside of this test's",
 }
 TYPED = re.compile(r"(auk|printf|echo|git|find|export|source|answer=\$\(auk) ")
-CHATS = re.compile(r"auk chat |auk -m \S+$")  # somebody sits there and enters messages
+CHATS = re.compile(r"auk chat |auk -m \S+$")  # messages are entered there
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}a: "
             "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n{% endif %}{% endif %}")
 FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", "text.txt": "Once upon a time.\n" * 9,
-         "book.txt": "Once upon a time.\n", "mail.txt": "Buy now.\n", "lines.txt": "One\nTwo\n",
+         "book.txt": "Once upon a time.\n", "mail.txt": "Buy now.\n", "lines.txt": "One\nTwo\n", "names.txt": "Ann\n",
          "rules.txt": "Be kind.\n", "a.txt": "The door is blue.\n", "b.txt": "The door is red.\n",
          "conversations.jsonl": '{"messages": [{"role": "user", "content": "Hi"}]}\n',
          "src/file.h": "", "src/flags.h": "", "src/other.h": ""}
@@ -64,11 +64,13 @@ def blocks_of_readme():
 
 
 def lines_of_help(run):
-    """The lines below "Examples:" of every command's help, and those of the manual page's EXAMPLES, once each."""
-    commands = re.findall(r"(?m)^  ([a-z]+)  ", run("--help").stdout.decode().split("Commands:")[1])
-    assert {"run", "chat", "bench", "man"} <= set(commands)
+    """Those of `auk --help`, below "Examples:" of every command's help, and of the manual page, once each."""
+    first, second = run("--help").stdout.decode().split("Commands:")
+    beginnings, commands = re.findall(r"(?m)^  (\w.*?)  ", first), re.findall(r"(?m)^  ([a-z]+)  ", second)
+    assert len(beginnings) > 4 and {"run", "chat", "bench", "man"} <= set(commands)
     helped = [run(command, "--help").stdout.decode() for command in commands]
-    blocks = [block for said in helped for block in re.findall(r"(?m)^Examples:\n((?:  .*\n)+)", said)]
+    blocks = ["\n".join(beginnings)]
+    blocks += [block for said in helped for block in re.findall(r"(?m)^Examples:\n((?:  .*\n)+)", said)]
     page = run("man").stdout.decode().replace("\\-", "-").replace("\\e", "\\")
     blocks.append(re.search(r"\.SH EXAMPLES\n\.nf\n(.*?)\.fi", page, re.S)[1])
     return list(dict.fromkeys(code(line) for block in blocks for line in block.splitlines()))
@@ -195,8 +197,8 @@ def demo(sanitized, tmp_path):
     return tmp_path / "demo"
 
 
-class Person:
-    """Somebody with a home, a repository and a model, who types lines there."""
+class Place:
+    """A home, a repository and a model, and a shell in which lines are typed."""
 
     def __init__(self, folder, auk, model):
         self.home, self.folder, self.model = folder / "home", folder / "repository", model
@@ -263,28 +265,28 @@ class Person:
 
 
 @pytest.fixture
-def person(auk, tmp_path):
+def place(auk, tmp_path):
     def make(model):
-        return Person(tmp_path / "there", auk, model)
+        return Place(tmp_path / "there", auk, model)
     return make
 
 
 @pytest.mark.parametrize("model", ["standin", "demo"])
 @pytest.mark.parametrize("heading", BLOCKS)
-def test_every_line_of_the_readme_does_what_it_says(person, request, heading, model):
-    someone = person(request.getfixturevalue(model))
+def test_every_line_of_the_readme_does_what_it_says(place, request, heading, model):
+    shell = place(request.getfixturevalue(model))
     typed = [line for line in BLOCKS[heading] if model == "standin" or not line.startswith("auk bench")]
-    wrong = [someone.type(line) for line in typed]
+    wrong = [shell.type(line) for line in typed]
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
-def test_a_chat_of_the_readme_is_one_on_a_terminal(person, standin):
+def test_a_chat_of_the_readme_is_one_on_a_terminal(place, standin):
     Terminal = pytest.importorskip("chat_terminal").Terminal
-    someone = person(standin)
+    shell = place(standin)
     chats = [line for lines in BLOCKS.values() for line in lines if CHATS.match(line)]
     assert len(chats) > 3
     for line in chats:
-        terminal = Terminal(["bash", "-c", someone.here(line)], {**someone.environment, "NO_COLOR": "1"})
+        terminal = Terminal(["bash", "-c", shell.here(line)], {**shell.environment, "NO_COLOR": "1"})
         try:
             terminal.ready()
             assert terminal.say("Name a fruit.").strip(), line
@@ -294,10 +296,10 @@ def test_a_chat_of_the_readme_is_one_on_a_terminal(person, standin):
             terminal.drop()
 
 
-def test_every_line_of_help_and_manual_does_what_it_says(person, run, standin):
-    someone = person(standin)
+def test_every_line_of_help_and_manual_does_what_it_says(place, run, standin):
+    shell = place(standin)
     known = {line for lines in BLOCKS.values() for line in lines}
-    wrong = [someone.type(line) for line in lines_of_help(run) if line not in known and not reasons(line)]
+    wrong = [shell.type(line) for line in lines_of_help(run) if line not in known and not reasons(line)]
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 

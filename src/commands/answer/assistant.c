@@ -45,7 +45,7 @@ const Flag answer_flags[] = {
     FLAG_INT("-n, --predict, --n-predict, --max-tokens, --max-new-tokens", "N", AnswerFlags, max_tokens, -1,
              INT_MAX,
              "tokens to answer with at most (default -1: until the model ends, the context is full, or the "
-             "answer goes in circles: one passage 16 times and for 256 tokens)"),
+             "answer goes in circles)"),
     FLAG_INT("-c, --ctx-size", "N", AnswerFlags, context, 0, INT_MAX,
              "tokens of prompt and answer together; 0: the model's maximum (default: that, or what half of "
              "the free memory holds)"),
