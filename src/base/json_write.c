@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/terminal_text.h"
 #include "base/utf8.h"
 
 /* The letter behind a backslash that stands for a control character, or 0. */
@@ -21,7 +22,7 @@ Status json_write_string(Buffer *out, const char *text, size_t size, Error *err)
     uint32_t code;
     int length = utf8_decode(text + at, size - at, &code);
     bool bad = length <= 0, quoted = !bad && (code == '"' || code == '\\');
-    bool unseen = !bad && (code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029);
+    bool unseen = !bad && steers_terminal(code);
     size_t step = bad ? utf8_bad_length(text + at, size - at) : (size_t)length;
     if (bad || quoted || unseen) {
       TRY(buffer_append(out, text + done, at - done, err));

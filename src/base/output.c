@@ -1,6 +1,6 @@
 /* output.c - standard output as the product.
  *
- * Called by: main.c (output_begin) and the commands.   Calls: descriptor_write().
+ * Called by: main.c (output_begin) and the commands.   Calls: descriptor_write(), terminal_text().
  * Always true: nothing is buffered here: what output_write() accepted is out, with nothing left to flush. */
 #include "base/output.h"
 
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/terminal_text.h"
 
 void output_begin(void) {
   signal(SIGPIPE, SIG_IGN);
@@ -26,8 +27,23 @@ void output_begin(void) {
   }
 }
 
+static const char standard[] = "standard output";
+
+Status output_write_shown(const void *bytes, size_t size, Error *err) {
+  return descriptor_write(STDOUT_FILENO, standard, bytes, size, err);
+}
+
+Status output_write_to(int descriptor, const char *name, const void *bytes, size_t size, Error *err) {
+  if (!isatty(descriptor)) return descriptor_write(descriptor, name, bytes, size, err);
+  Buffer shown = {0};
+  Status status = terminal_text(&shown, bytes, size, err);
+  if (status == STATUS_OK) status = descriptor_write(descriptor, name, shown.data, shown.size, err);
+  buffer_release(&shown);
+  return status;
+}
+
 Status output_write(const void *bytes, size_t size, Error *err) {
-  return descriptor_write(STDOUT_FILENO, "standard output", bytes, size, err);
+  return output_write_to(STDOUT_FILENO, standard, bytes, size, err);
 }
 
 Status output_printf(Error *err, const char *format, ...) {

@@ -11,8 +11,14 @@
 
 #include "base/status.h"
 
-void output_begin(void);                                         /* once, at the start of the program */
-Status output_write(const void *bytes, size_t size, Error *err); /* straight to descriptor 1, all of it */
+void output_begin(void); /* once, at the start of the program */
+
+/* All of it, straight to descriptor 1; on a terminal as terminal_text() has it. */
+Status output_write(const void *bytes, size_t size, Error *err);
+/* Likewise to another descriptor, which messages call `name`. */
+Status output_write_to(int descriptor, const char *name, const void *bytes, size_t size, Error *err);
+/* As it is, to a terminal too: for terminal_text() with escape sequences of our own around it. */
+Status output_write_shown(const void *bytes, size_t size, Error *err);
 Status output_printf(Error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool output_is_terminal(void);
 bool progress_is_terminal(void); /* standard error: where progress and statistics go */

@@ -1,7 +1,7 @@
 /* status.c - error messages and checked memory.
  *
  * Called by: everything.   Calls: libc.
- * Always true: a message is one line of valid UTF-8 without control characters, whatever went into it. */
+ * Always true: a message is one line of valid UTF-8 without characters that steer a terminal, whatever went into it. */
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/terminal_text.h"
 #include "base/utf8.h"
 
 /* Names in messages come from files that nobody has vetted; a terminal must not obey them. */
@@ -18,7 +19,7 @@ static void make_printable(char *text) {
   while (p < end) {
     uint32_t code;
     int length = utf8_decode(p, (size_t)(end - p), &code);
-    if (length <= 0 || code < 0x20 || (code >= 0x7f && code < 0xa0)) {
+    if (length <= 0 || steers_terminal(code)) {
       *p++ = '?';
     } else {
       p += length;

@@ -24,12 +24,13 @@ typedef enum {
 } Status;
 
 typedef struct {
-  char text[1024]; /* NUL-terminated, no newline; always valid UTF-8, control bytes replaced */
+  char text[1024]; /* NUL-terminated, one line of valid UTF-8 that steers no terminal */
 } Error;
 
 /* Formats the message (printf style) and returns `status`, so that a failure is one statement:
  *   return error_set(err, STATUS_MODEL, "%s: tensor %s is missing", path, name);
- * Control bytes and broken UTF-8 in the result (names from hostile files) are replaced by '?'. err may be
+ * What steers a terminal (terminal_text.h) and broken UTF-8 in the result, from names in hostile files, is
+ * replaced by '?'. err may be
  * NULL. */
 Status error_set(Error *err, Status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/terminal_text.h"
 #include "base/utf8.h"
 
 /* Private use (plane 15) has one column, CJK's extension B two, in every C library that knows widths. */
@@ -153,7 +154,7 @@ static Status append_cell(const Cells *cells, wchar_t cell, bool shown, Buffer *
 }
 
 bool cells_is_joined(uint32_t code) {
-  return code != 0 && wcwidth((wchar_t)code) == 0;
+  return code != 0 && wcwidth((wchar_t)code) == 0 && !steers_terminal(code);
 }
 
 int cells_group(const Cells *cells, wchar_t cell) {
@@ -247,19 +248,24 @@ static bool is_new_picture(wchar_t cell) {
   return cell >= 0x1F000 && cell < 0x1FC00;
 }
 
+/* Stands on the screen as its number: terminals show nothing of it, or obey it. */
+static bool is_unseen(wchar_t cell) {
+  return steers_terminal((uint32_t)cell) || (wcwidth(cell) < 0 && !is_new_picture(cell));
+}
+
 int cells_width(wchar_t cell, int column) {
   if (cell == L'\n') return 0;
   if (cell == L'\t') return 8 - column % 8;
-  int width = wcwidth(cell);
-  if (width >= 0) return width;
   if (cell < 0x20 || cell == 0x7F) return 2;
-  return is_new_picture(cell) ? 2 : snprintf(NULL, 0, "<U+%04X>", (unsigned)cell);
+  if (is_unseen(cell)) return snprintf(NULL, 0, "<U+%04X>", (unsigned)cell);
+  int width = wcwidth(cell);
+  return width < 0 ? 2 : width;
 }
 
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err) {
   if (cell == L'\n') return STATUS_OK;
   if (cell == L'\t') return buffer_printf(out, err, "%*s", cells_width(cell, column), "");
   if (cell < 0x20 || cell == 0x7F) return buffer_printf(out, err, "^%c", (char)(cell ^ 0x40));
-  if (wcwidth(cell) < 0 && !is_new_picture(cell)) return buffer_printf(out, err, "<U+%04X>", (unsigned)cell);
+  if (is_unseen(cell)) return buffer_printf(out, err, "<U+%04X>", (unsigned)cell);
   return append_cell(cells, cell, true, out, err);
 }

@@ -305,13 +305,11 @@ static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
 
 static void print_settings(const Assistant *a) {
   const SamplerSettings *s = &a->sampler;
-  fprintf(
-      stderr,
-      "auk: %s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
-      "penalty %g, seed %llu\n",
-      a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,
-      a->chat ? chat_source(a->chat) : "none", s->temperature, s->top_k, s->top_p, s->min_p,
-      s->repetition_penalty, (unsigned long long)s->seed);
+  print_note("%s on %s, context %d, chat format %s, temperature %g, top-k %d, top-p %g, min-p %g, repetition "
+             "penalty %g, seed %llu",
+             a->model->config.architecture, a->device.backend->name, a->session_options.n_ctx,
+             a->chat ? chat_source(a->chat) : "none", s->temperature, s->top_k, s->top_p, s->min_p,
+             s->repetition_penalty, (unsigned long long)s->seed);
 }
 
 Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {

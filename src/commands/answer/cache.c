@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/size_text.h"
 #include "commands/auk_directory.h"
+#include "commands/common.h"
 #include "engine/prefix_store.h"
 #include "model/identity.h"
 
@@ -78,7 +79,7 @@ Status cache_directory(const char *flag, char **directory, Error *err) {
 
 static void tell(void *user, const char *text) {
   const Cache *cache = user;
-  if (cache->use.verbose) fprintf(stderr, "auk: cache: %s\n", text);
+  if (cache->use.verbose) print_note("cache: %s", text);
 }
 
 /* --- opening */

@@ -101,22 +101,28 @@ Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err) {
   int file;
   TRY(open_output(flags, &file, err));
   if (file < 0) return output_write(bytes->data, bytes->size, err);
-  Status status = descriptor_write(file, flags->path, bytes->data, bytes->size, err);
+  Status status = output_write_to(file, flags->path, bytes->data, bytes->size, err);
   Status closed = close_output(flags, &file, status ? NULL : err);
   return status ? status : closed;
 }
 
-static Status write_out(void *user, const char *bytes, size_t size, Error *err) {
+/* Takes what show.c made fit for where it goes. */
+static Status write_shown(void *user, const char *bytes, size_t size, Error *err) {
   const Reply *reply = user;
   return reply->file >= 0 ? descriptor_write(reply->file, reply->flags->path, bytes, size, err)
-                          : output_write(bytes, size, err);
+                          : output_write_shown(bytes, size, err);
+}
+
+static Status write_line(const Reply *reply, const Buffer *line, Error *err) {
+  return reply->file >= 0 ? output_write_to(reply->file, reply->flags->path, line->data, line->size, err)
+                          : output_write(line->data, line->size, err);
 }
 
 Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
   *reply = (Reply){.flags = flags, .assistant = a, .file = -1};
   TRY(open_output(flags, &reply->file, err));
   reply->show = show_to(a, reply->file >= 0 ? reply->file : STDOUT_FILENO);
-  reply->show.write = write_out;
+  reply->show.write = write_shown;
   reply->show.user = reply;
   show_begin(&reply->show);
   return STATUS_OK;
@@ -130,7 +136,7 @@ static Status put_piece(Reply *reply, const char *key, const char *text, size_t 
   Status status = buffer_append(&line, "{", 1, err);
   if (status == STATUS_OK) status = put_string(&line, key, text, size, err);
   if (status == STATUS_OK) status = buffer_append(&line, "}\n", 2, err);
-  if (status == STATUS_OK) status = write_out(reply, line.data, line.size, err);
+  if (status == STATUS_OK) status = write_line(reply, &line, err);
   buffer_release(&line);
   return status;
 }
@@ -221,7 +227,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
   Status status = buffer_append(&line, "{", 1, err);
   if (status == STATUS_OK) status = answer_json(&line, &text, result, err);
   if (status == STATUS_OK) status = buffer_append(&line, "}\n", 2, err);
-  if (status == STATUS_OK) status = write_out(reply, line.data, line.size, err);
+  if (status == STATUS_OK) status = write_line(reply, &line, err);
   buffer_release(&line);
   return status;
 }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/output.h"
-#include "base/utf8.h"
+#include "base/terminal_text.h"
 #include "commands/common.h"
 
 #define DIM     "\033[2m"
@@ -14,39 +14,6 @@
 bool terminal_has_colours(int descriptor) {
   const char *no_colour = getenv("NO_COLOR");
   return !(no_colour && *no_colour) && terminal_takes_escapes(descriptor);
-}
-
-/* --- what a terminal may be given */
-
-static bool steers(uint32_t code) {
-  return (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0);
-}
-
-/* The pictures of U+0000 to U+001F are U+2400 to U+241F, that of U+007F is U+2421; U+0080 to U+009F have
- * none. */
-static uint32_t picture(uint32_t code) {
-  return code < 0x20 ? 0x2400 + code : code == 0x7f ? 0x2421 : 0xfffd;
-}
-
-Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
-  size_t start = 0, at = 0;
-  while (at < size) {
-    uint32_t code;
-    int length = utf8_decode(text + at, size - at, &code);
-    if (length <= 0) {
-      code = 0x80; /* no character: as those that have no picture */
-      length = 1;
-    }
-    if (steers(code)) {
-      char shown[4];
-      int n = code == '\r' ? 0 : utf8_encode(picture(code), shown);
-      TRY(buffer_append(out, text + start, at - start, err));
-      TRY(buffer_append(out, shown, (size_t)n, err));
-      start = at + (size_t)length;
-    }
-    at += (size_t)length;
-  }
-  return buffer_append(out, text + start, size - start, err);
 }
 
 /* --- an answer */
@@ -70,7 +37,7 @@ static Status send(Show *show, Error *err) {
   if (show->out.size == 0) return STATUS_OK;
   show->begun = true;
   Status status = show->write ? show->write(show->user, show->out.data, show->out.size, err)
-                              : output_write(show->out.data, show->out.size, err);
+                              : output_write_shown(show->out.data, show->out.size, err);
   show->out.size = 0;
   return status;
 }

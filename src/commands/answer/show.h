@@ -1,8 +1,6 @@
 /* show.h - thought and answer on their way to a reader: a terminal, a pipe or a file.
  *
- * To a pipe or a file the model's text goes as it is. On a terminal it can do nothing but be read: characters
- * that steer terminals (escape sequences begin with one) stand there as pictures of themselves, carriage
- * returns are dropped, only newlines and tabs remain. A thought is dim, or where the terminal has no colours
+ * To a pipe or a file the model's text goes as it is, on a terminal as terminal_text() has it. A thought is dim, or where the terminal has no colours
  * (NO_COLOR, TERM=dumb) and on the way to a pipe, between the marks that the model knows. Each write takes
  * its dimness back itself: whatever ends the program, the terminal is as it was. */
 #ifndef AUK_COMMANDS_ANSWER_SHOW_H
@@ -13,9 +11,6 @@
 /* Whether the descriptor is a terminal that may be sent more than text: NO_COLOR is not set (or empty), TERM
  * is not "dumb" (https://no-color.org). */
 bool terminal_has_colours(int descriptor);
-
-/* Appends text[0..size) as a terminal may be given it; whole characters. */
-Status terminal_text(Buffer *out, const char *text, size_t size, Error *err);
 
 typedef struct {
   Status (*write)(void *user, const char *bytes, size_t size, Error *err); /* NULL: standard output */

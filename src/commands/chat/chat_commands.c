@@ -202,7 +202,7 @@ static Status show_system(const Dialogue *d, Error *err) {
     return STATUS_OK;
   }
   Buffer out = {0};
-  Status status = terminal_text(&out, m->text.data, m->text.size, err);
+  Status status = buffer_append(&out, m->text.data, m->text.size, err);
   if (status == STATUS_OK) status = buffer_append(&out, "\n", 1, err);
   dialogue_print(d, &out);
   buffer_release(&out);

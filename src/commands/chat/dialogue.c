@@ -6,22 +6,38 @@
 
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/terminal_text.h"
 #include "base/utf8.h"
 #include "terminal/console.h"
 
 /* --- words to the person */
 
+/* Writes the text as terminal_text() has it, for it may be anybody's, between two strings of our own. */
+static void put_shown(const Dialogue *d, const char *before, const char *text, size_t size,
+                      const char *after) {
+  FILE *out = d->interactive ? d->screen : stderr;
+  Buffer shown = {0};
+  if (terminal_text(&shown, text, size, NULL) == STATUS_OK) {
+    fputs(before, out);
+    if (shown.size) fwrite(shown.data, 1, shown.size, out);
+    fputs(after, out);
+  }
+  fflush(out);
+  buffer_release(&shown);
+}
+
 static void put_line(const Dialogue *d, bool dim, const char *format, va_list args) {
   char line[2048];
   vsnprintf(line, sizeof line, format, args);
-  if (!d->interactive) {
-    fprintf(stderr, "auk: %s\n", line);
-    return;
-  }
-  fprintf(d->screen, "%s%s%s\n", dim ? "\033[2m" : "", line, dim ? "\033[22m" : "");
-  fflush(d->screen);
+  dim = dim && d->interactive;
+  put_shown(d,
+            !d->interactive ? "auk: "
+            : dim           ? "\033[2m"
+                            : "",
+            line, strlen(line), dim ? "\033[22m\n" : "\n");
 }
 
 void dialogue_say(const Dialogue *d, const char *format, ...) {
@@ -39,9 +55,7 @@ void dialogue_note(const Dialogue *d, const char *format, ...) {
 }
 
 void dialogue_print(const Dialogue *d, const Buffer *lines) {
-  FILE *out = d->interactive ? d->screen : stderr;
-  if (lines->size) fwrite(lines->data, 1, lines->size, out);
-  fflush(out);
+  put_shown(d, "", lines->data ? lines->data : "", lines->size, "");
 }
 
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err) {

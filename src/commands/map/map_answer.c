@@ -204,22 +204,12 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
   return buffer_append(line, "}\n", 2, err);
 }
 
-/* What is read on a terminal must not steer it. */
-static Status put_text(Mapping *m, Buffer *line, Error *err) {
-  const Buffer *text = &m->text;
-  if (m->to_terminal) {
-    m->part.size = 0;
-    TRY(terminal_text(&m->part, m->text.data ? m->text.data : "", m->text.size, err));
-    text = &m->part;
-  }
-  return result_text(m->format, text->data ? text->data : "", text->size, line, err);
-}
-
 Status map_answer(Mapping *m, const Record *record, Buffer *line, Error *err) {
   line->size = 0;
   TRY(make_prompt(m, record, err));
   TRY(m->choices.n ? choose_answer(m, err) : write_answer(m, record, err));
-  return m->format == RESULTS_JSON ? put_object(m, record, line, err) : put_text(m, line, err);
+  if (m->format == RESULTS_JSON) return put_object(m, record, line, err);
+  return result_text(m->format, m->text.data ? m->text.data : "", m->text.size, line, err);
 }
 
 Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *line, Error *err) {
@@ -240,7 +230,6 @@ void mapping_release(Mapping *m) {
   id_list_release(&m->answer_ids);
   buffer_release(&m->text);
   buffer_release(&m->thinking);
-  buffer_release(&m->part);
   code_block_release(&m->block);
   show_release(&m->show);
 }

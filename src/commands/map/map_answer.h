@@ -20,7 +20,7 @@ typedef struct {
 
   MapPrompt prompt; /* of the record at hand, and what became of it */
   IdList ids, answer_ids;
-  Buffer text, thinking, part;
+  Buffer text, thinking;
   CodeBlock block;
   Show show;
   AnswerResult result;
