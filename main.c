@@ -52,8 +52,7 @@ static Status refuse_command(const char *text, Error *err) {
   return error_set(err, STATUS_USAGE, "unknown command \"%s\" (auk --help lists them)", text);
 }
 
-int main(int argc, char **argv) {
-  threads_begin(argv);
+static int run(int argc, char **argv) {
   output_begin();
   lost_file_catch();
   Error err = {{0}};
@@ -69,4 +68,8 @@ int main(int argc, char **argv) {
     if (strcmp(name, commands[i].name) == 0)
       return help ? commands[i].run(2, with_help) : commands[i].run(argc - 1, argv + 1);
   return command_finish(refuse_command(name, &err), &err);
+}
+
+int main(int argc, char **argv) {
+  return threads_run(run, argc, argv);
 }

@@ -3,9 +3,7 @@
  * Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c.   Calls: the backends. */
 #include "commands/device.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -13,6 +11,7 @@
 
 #include "base/output.h"
 #include "commands/common.h"
+#include "commands/threads.h"
 #include "cuda/supported.h"
 
 #if AUK_CUDA
@@ -38,20 +37,6 @@ const Flag device_flags[] = {
                 "Hopper, for models that it is for)"),
 };
 
-static int cores_available(void) {
-  for (int room = CPU_SETSIZE; room <= 1 << 20; room *= 2) {
-    cpu_set_t *cores = CPU_ALLOC((size_t)room);
-    size_t size = CPU_ALLOC_SIZE((size_t)room);
-    if (!cores) break;
-    int n = sched_getaffinity(0, size, cores) == 0 ? CPU_COUNT_S(size, cores) : 0;
-    bool short_of_room = n == 0 && errno == EINVAL;
-    CPU_FREE(cores);
-    if (n > 0) return n;
-    if (!short_of_room) break;
-  }
-  return 1;
-}
-
 /* What means something only on a GPU is not dropped silently on the CPU. A GPU's number (0 is the default) is
  * no such thing where the device is chosen automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
@@ -68,9 +53,11 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
+  int n_threads;
+  TRY(threads_choose(values->threads, &n_threads, err));
   *device = (Device){.flags = values,
                      .backend = &cpu_backend,
-                     .options = {.n_threads = values->threads ? values->threads : cores_available(),
+                     .options = {.n_threads = n_threads,
                                  .gpu = values->gpu,
                                  .int8_activations = values->act == 1,
                                  .no_graphs = values->no_graphs,

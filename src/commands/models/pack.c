@@ -11,6 +11,7 @@
 #include "commands/common.h"
 #include "commands/model_flags.h"
 #include "commands/models/decimal.h"
+#include "commands/threads.h"
 
 typedef struct {
   ModelFlags model;
@@ -65,7 +66,9 @@ static void tell_what_is_lost(const Model *model, const char *output) {
 static Status run(const Options *options, Model **model, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   TRY(model_flags_open(&options->model, model, err));
-  TRY(model_prepare(*model, 0, err));
+  int n_threads;
+  TRY(threads_choose(0, &n_threads, err));
+  TRY(model_prepare(*model, n_threads, err));
   TRY(ak48_write(*model, options->output, interrupted, err));
   struct stat info;
   bool regular = stat(options->output, &info) == 0 && S_ISREG(info.st_mode); /* not /dev/stdout */

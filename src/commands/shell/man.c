@@ -236,6 +236,8 @@ static const Entry variables[] = {
     {"OMP_WAIT_POLICY, GOMP_SPINCOUNT",
      "How threads wait for each other. Where neither is set they spin for some ten microseconds and sleep "
      "then, so that a machine which is busy with other things gives what it has."},
+    {"OMP_STACKSIZE",
+     "Threads have stacks of 1 MiB, whatever it says, where ulimit -s gives them no usual one."},
 };
 
 static const Entry files[] = {
@@ -247,7 +249,7 @@ static const Entry files[] = {
     {"~/.cache/huggingface/hub",
      "Checkpoints that were downloaded by name, for example by: hf download NAME"},
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},
-    {"~/.local/state/auk/history", "What was entered in chats."},
+    {"~/.local/state/auk/history", "What was entered in chats; a symbolic link is followed."},
     {"~/.editrc", "The keys of a chat's line, as editrc(5) has them."},
 };
 

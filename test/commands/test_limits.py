@@ -1,0 +1,106 @@
+"""Where the system gives a program little - processes, memory, stack - it computes with that, or says in a line of its
+own what is missing; it never dies of it."""
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+PROMPT = ["--raw", "-p", "Once upon a time", "-n", "4", "--temp", "0"]
+NOBODY = 54321  # root's processes have no limit on their number
+MIB = 1 << 20
+REASON = "Resource temporarily unavailable"
+
+
+@pytest.fixture(scope="module")
+def place(auk, stories):
+    """A folder with the program and the model, which an ordinary user may read: tmp_path is the owner's alone."""
+    folder = tempfile.mkdtemp(prefix="auk-test-")
+    os.chmod(folder, 0o755)
+    shutil.copy(auk[-1], os.path.join(folder, "auk"))
+    shutil.copytree(stories, os.path.join(folder, "model"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def limited(place):
+    """limited(arguments, limits, environment): status, standard output and standard error under these limits."""
+
+    def run_it(arguments, limits=(), environment=None):
+        def prepare():
+            for limit, value in limits:
+                resource.setrlimit(limit, value if isinstance(value, tuple) else (value, value))
+            if os.getuid() == 0:
+                os.setuid(NOBODY)
+
+        names = ("OMP_STACKSIZE", "GOMP_STACKSIZE")
+        variables = {**{k: v for k, v in os.environ.items() if k not in names}, **(environment or {})}
+        process = subprocess.run([os.path.join(place, "auk"), *arguments], preexec_fn=prepare, env=variables,
+                                 stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+        return process.returncode, process.stdout.decode(), process.stderr.decode()
+
+    return run_it
+
+
+@pytest.fixture
+def commands(place):
+    model = os.path.join(place, "model")
+    return {"run": (["-m", model, *PROMPT, "-t", "2"], ", there was a"), "pack": (["pack", model, "-o", "/dev/null"], "")}
+
+
+FEW = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+SANITIZED = "needs more memory than it is given with sanitizers"
+
+
+def skip_if_sanitized(sanitized):
+    if sanitized:
+        pytest.skip(SANITIZED)
+
+
+@FEW
+@pytest.mark.parametrize("limit", [(resource.RLIMIT_NPROC, 1), (resource.RLIMIT_AS, 14 * MIB),
+                                   (resource.RLIMIT_DATA, 4 * MIB)], ids=["processes", "addresses", "data"])
+def test_fewer_threads_than_cores_compute_all_the_same(limited, commands, sanitized, limit):
+    skip_if_sanitized(sanitized)
+    for arguments, want in commands.values():
+        cores = [word for word in arguments if word not in ("-t", "2")]
+        status, out, told = limited(cores, [limit])
+        assert (status, out) == (0, want)
+        assert told.startswith("auk: 1 thread in place of ") and told.endswith(f": {REASON}\n") and told.count("\n") == 1
+
+
+@pytest.mark.parametrize("limit", [(resource.RLIMIT_NPROC, 1), (resource.RLIMIT_AS, 14 * MIB),
+                                   (resource.RLIMIT_DATA, 4 * MIB)], ids=["processes", "addresses", "data"])
+def test_threads_that_were_asked_for_are_had_or_refused(limited, commands, sanitized, limit):
+    skip_if_sanitized(sanitized)
+    assert limited(commands["run"][0], [limit]) == (1, "", f"auk: -t 2: only 1 thread can be made: {REASON}\n")
+
+
+@pytest.mark.parametrize("name", ["run", "pack"])
+@pytest.mark.parametrize("environment", [{"OMP_STACKSIZE": "100G"}, {"OMP_STACKSIZE": "16K"}, {"OMP_STACKSIZE": "much"},
+                                         {"GOMP_STACKSIZE": "100000000"}], ids=str)
+def test_threads_have_a_stack_of_their_size(limited, commands, environment, name):
+    arguments, want = commands[name]
+    status, out, told = limited(arguments, environment=environment)
+    assert (status, out) == (0, want)
+    assert "auk" not in told and "Thread creation failed" not in told
+
+
+@pytest.mark.parametrize("name", ["run", "pack"])
+@pytest.mark.parametrize("kib", [64, 96, 128, (64, resource.RLIM_INFINITY), (10**9, resource.RLIM_INFINITY)], ids=str)
+def test_the_limit_of_the_stack_is_no_matter(limited, commands, sanitized, name, kib):
+    if sanitized and kib == 64:
+        pytest.skip(SANITIZED)
+    arguments, want = commands[name]
+    limit = tuple(part if part < 0 else part * 1024 for part in kib) if isinstance(kib, tuple) else kib * 1024
+    assert limited(arguments, [(resource.RLIMIT_STACK, limit)]) == (0, want, "")
+
+
+def test_a_stack_that_cannot_be_had_is_told(limited, commands, sanitized):
+    skip_if_sanitized(sanitized)
+    limits = [(resource.RLIMIT_STACK, 64 * 1024), (resource.RLIMIT_NPROC, 1)]
+    assert limited(commands["run"][0], limits) == (
+        1, "", f"auk: the stack may not have more than 64 KiB, and a thread with more: {REASON} (ulimit -s 8192)\n")
