@@ -349,6 +349,11 @@ Status atomic_file_open(const char *path, AtomicFile *file, Error *err) {
   return status;
 }
 
+Status atomic_file_hide(AtomicFile *file, Error *err) {
+  if (fchmod(file->descriptor, 0600) == 0) return STATUS_OK;
+  return system_error(err, STATUS_FAILED, file->path, "set permissions");
+}
+
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err) {
   return descriptor_write(file->descriptor, file->path, bytes, size, err);
 }

@@ -16,17 +16,18 @@ Status kept_directory(const char *path, Error *err) {
   if (!*path) return error_set(err, STATUS_USAGE, "the name of a directory is empty");
   char *partial = path_join("", path, err); /* a copy */
   if (!partial) return STATUS_FAILED;
-  for (char *at = partial + 1;; at++) {
+  int reason = 0; /* of the directory that could not be made, before another call takes errno */
+  for (char *at = partial + 1; !reason; at++) {
     if (*at && *at != '/') continue;
     char next = *at;
     *at = 0;
-    if (mkdir(partial, 0700) != 0 && errno != EEXIST && !file_is_directory(partial)) break;
+    if (mkdir(partial, 0700) != 0) reason = errno;
+    if (reason && file_is_directory(partial)) reason = 0;
     if (!next) break;
     *at = next;
   }
-  int reason = errno;
   free(partial);
-  if (file_is_directory(path)) return STATUS_OK;
+  if (!reason) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s: cannot make the directory: %s", path, strerror(reason));
 }
 
@@ -80,8 +81,7 @@ Status kept_create(const char *path, AtomicFile *file, Error *err) {
     return error_set(err, STATUS_FAILED, "%s: cannot replace what is there: %s", path, strerror(errno));
   TRY(atomic_file_open(path, file, err));
   file->fleeting = true;
-  if (fchmod(file->descriptor, 0600) == 0) return STATUS_OK;
-  Status status = error_set(err, STATUS_FAILED, "%s: cannot set permissions: %s", path, strerror(errno));
-  atomic_file_abort(file);
+  Status status = atomic_file_hide(file, err);
+  if (status != STATUS_OK) atomic_file_abort(file);
   return status;
 }

@@ -2,8 +2,16 @@
 #include "commands/auk_directory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buffer.h"
+
+/* What a path goes on behind: "/" alone is the beginning of "/auk". */
+static int length_of(const char *directory) {
+  size_t length = strlen(directory);
+  while (length && directory[length - 1] == '/') length--;
+  return (int)length;
+}
 
 Status auk_directory(const char *variable, const char *below, char **path, Error *err) {
   const char *named = getenv(variable), *home = getenv("HOME");
@@ -11,9 +19,9 @@ Status auk_directory(const char *variable, const char *below, char **path, Error
   Status status = STATUS_OK;
   *path = NULL;
   if (named && named[0] == '/')
-    status = buffer_printf(&text, err, "%s/auk%c", named, 0);
+    status = buffer_printf(&text, err, "%.*s/auk%c", length_of(named), named, 0);
   else if (home && home[0] == '/')
-    status = buffer_printf(&text, err, "%s/%s/auk%c", home, below, 0);
+    status = buffer_printf(&text, err, "%.*s/%s/auk%c", length_of(home), home, below, 0);
   if (status) buffer_release(&text);
   *path = text.data;
   return status;

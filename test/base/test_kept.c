@@ -8,7 +8,9 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +24,14 @@ static int goes_at; /* the call of access() before which another process removes
 int access(const char *name, int mode) {
   if (goes_at > 0 && --goes_at == 0 && strcmp(name, path) == 0) unlink(path);
   return faccessat(AT_FDCWD, name, mode, 0);
+}
+
+static bool read_only; /* the file system, as far as new directories are asked for */
+
+int mkdir(const char *name, mode_t mode) {
+  if (!read_only) return mkdirat(AT_FDCWD, name, mode);
+  errno = EROFS;
+  return -1;
 }
 
 static int make_directory(void **state) {
@@ -104,6 +114,20 @@ static void what_cannot_be_removed_is_told(void **state) {
   assert_int_equal(rmdir(path), 0);
 }
 
+/* Also where it is not the last part of the path that cannot be made; what is there already is no matter. */
+static void a_directory_that_cannot_be_made_has_its_true_reason(void **state) {
+  (void)state;
+  char below[128];
+  Error err = {{0}};
+  read_only = true;
+  snprintf(below, sizeof below, "%s/one/two", directory);
+  Status refused = kept_directory(below, &err), there = kept_directory(directory, &err);
+  read_only = false;
+  assert_int_equal(refused, STATUS_FAILED);
+  assert_non_null(strstr(err.text, "cannot make the directory: Read-only file system"));
+  assert_int_equal(there, STATUS_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_file_is_replaced, make_directory, remove_directory),
@@ -111,6 +135,8 @@ int main(void) {
                                       make_directory, remove_directory),
       cmocka_unit_test_setup_teardown(a_link_is_replaced_and_not_followed, make_directory, remove_directory),
       cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, make_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_made_has_its_true_reason, make_directory,
+                                      remove_directory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -412,6 +412,17 @@ def test_history_is_kept_from_chat_to_chat(chat, saved, tmp_path):
     assert [m["content"] for m in saved(terminal)][::2] == ["second!", "first 中文"]
 
 
+def test_a_saved_conversation_is_its_owners_alone(run, stories, template, tmp_path):
+    """As the history is, whatever the umask; a file that is there keeps the mode that somebody gave it."""
+    file = tmp_path / "saved.json"
+    flags = ["chat", "-m", stories, "--chat-template", template, "-n", 2, "-s", 1]
+    for mode in (0o600, 0o644):
+        process = run(*flags, input=f"Hi\n/save {file}\n".encode(), preexec_fn=lambda: os.umask(0))
+        assert process.returncode == 0, process.stderr
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+        file.chmod(0o644)
+
+
 def test_no_history_leaves_no_trace(chat, tmp_path):
     terminal = chat("-n", 2, "--no-history")
     terminal.say("secret")

@@ -463,6 +463,17 @@ def test_an_interrupted_run_goes_on(start, run, job, tmp_path):
     assert stable(out.read_bytes()) == stable(run(*job, "--json").stdout)
 
 
+def test_a_file_of_inputs_that_may_not_grow_has_its_true_reason(run, job, tmp_path):
+    out = tmp_path / "out"
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (25, 25))
+
+    process = run(*job, "--resume", out, preexec_fn=limit)
+    assert (process.returncode, process.stderr.decode()) == (1, f"auk: {out}.resume: cannot write: File too large\n")
+
+
 def test_a_disk_that_is_full_leaves_whole_results(run, job, tmp_path):
     """A limit on the size of files takes a part of a write, as a full disk does."""
     out = tmp_path / "out"

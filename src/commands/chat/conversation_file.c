@@ -131,10 +131,12 @@ Status conversation_save(const Conversation *conversation, const char *model, co
   TRY(may_replace(path, err));
   Buffer out = {0};
   AtomicFile file = {0};
+  const bool is_new = !file_exists(path); /* one that is there keeps its mode */
   Status status = put_all(&out, conversation, model, err);
   if (status == STATUS_OK) status = atomic_file_open(path, &file, err);
   if (status == STATUS_OK) {
-    status = atomic_file_write(&file, out.data, out.size, err);
+    if (is_new) status = atomic_file_hide(&file, err);
+    if (status == STATUS_OK) status = atomic_file_write(&file, out.data, out.size, err);
     if (status == STATUS_OK) {
       status = atomic_file_commit(&file, err);
     } else {

@@ -32,7 +32,13 @@ Status history_path(char **path, Error *err) {
   Status status = kept_directory(directory, err);
   if (status == STATUS_OK) *path = path_join(directory, "history", err);
   free(directory);
-  return status ? status : *path ? STATUS_OK : STATUS_FAILED;
+  if (!*path) return status ? status : STATUS_FAILED;
+  char *target = realpath(*path, NULL); /* what a link leads to is cut in its place, and the link stays */
+  if (target) {
+    free(*path);
+    *path = target;
+  }
+  return STATUS_OK;
 }
 
 /* --- the file under its lock */

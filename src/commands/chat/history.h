@@ -3,7 +3,7 @@
  * $XDG_STATE_HOME/auk/history, or ~/.local/state/auk/history: mode 0600, in a directory of mode 0700. One
  * entry a line: a newline within it is written \n, a backslash \\. Entries are added one by one, under a
  * lock, so that several chats at once lose none; a file that grows over HISTORY_BYTES is cut to the later
- * half. */
+ * half. Where the file is a symbolic link, what it leads to is the history. */
 #ifndef AUK_COMMANDS_CHAT_HISTORY_H
 #define AUK_COMMANDS_CHAT_HISTORY_H
 

@@ -75,9 +75,12 @@ static Status read_input(const Results *results, size_t index, uint64_t *input, 
 static Status write_input(const Results *results, size_t index, uint64_t input, Error *err) {
   char line[INPUT_LINE + 1];
   snprintf(line, sizeof line, "%016" PRIx64 "\n", input);
-  ssize_t n = pwrite(results->inputs, line, INPUT_LINE, input_place(index));
-  if (n >= 0 && n < INPUT_LINE) errno = ENOSPC;
-  return n == INPUT_LINE ? STATUS_OK : system_error(results->inputs_path, "write", err);
+  for (size_t done = 0; done < INPUT_LINE;) { /* after a short write the next one says why */
+    ssize_t n = pwrite(results->inputs, line + done, INPUT_LINE - done, input_place(index) + (off_t)done);
+    if (n < 0 && errno != EINTR) return system_error(results->inputs_path, "write", err);
+    if (n > 0) done += (size_t)n;
+  }
+  return STATUS_OK;
 }
 
 /* What it tells of results that are not there any more goes. */
@@ -232,7 +235,7 @@ Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Er
 static Status write_all(Results *results, const void *bytes, size_t size, Error *err) {
   if (results->rewritten.path) return atomic_file_write(&results->rewritten, bytes, size, err);
   if (results->descriptor < 0) return output_write(bytes, size, err);
-  Status status = descriptor_write(results->descriptor, results->options.path, bytes, size, err);
+  Status status = output_write_to(results->descriptor, results->options.path, bytes, size, err);
   /* Where the disk is full a part was written. If it stays, the next one to go on cuts it off. */
   if (status != STATUS_OK && ftruncate(results->descriptor, (off_t)results->end) != 0) return status;
   return status;

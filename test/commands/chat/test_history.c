@@ -102,6 +102,27 @@ static void the_directories_are_private(void **state) {
   assert_int_equal(kind.st_mode & 0777, 0700);
 }
 
+/* A history kept elsewhere by a link: entries go there, and the link outlives the cutting of the file. */
+static void a_link_leads_to_the_history(void **state) {
+  (void)state;
+  empty_own_directory();
+  setenv("XDG_STATE_HOME", own_directory, 1);
+  free(path_here()); /* makes the directory */
+  char *link = in_directory(own_directory, "auk/history"), *target = in_directory(own_directory, "elsewhere");
+  assert_int_equal(fclose(fopen(target, "w")), 0);
+  assert_int_equal(symlink(target, link), 0);
+  char *path = path_here(), *text = malloc(60000);
+  memset(text, 'x', 60000);
+  for (int i = 0; i < 20; i++) assert_int_equal(history_add(path, text, 60000, NULL), STATUS_OK);
+  struct stat kind;
+  assert_int_equal(lstat(link, &kind), 0);
+  assert_true(S_ISLNK(kind.st_mode));
+  assert_int_equal(stat(target, &kind), 0);
+  assert_in_range(kind.st_size, HISTORY_BYTES / 4, HISTORY_BYTES);
+  free(text);
+  free(path);
+}
+
 /* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice,
  * and the last entry of each is there. */
 static void several_processes_lose_nothing(void **state) {
@@ -146,6 +167,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(no_file_holds_no_entries, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(a_link_leads_to_the_history, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(several_processes_lose_nothing, make_place, remove_own_directory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,46 @@
+/* test_auk_directory.c - where auk keeps files of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "commands/auk_directory.h"
+
+static void assert_directory(const char *cache, const char *home, const char *want) {
+  char *path;
+  setenv("XDG_CACHE_HOME", cache, 1);
+  setenv("HOME", home, 1);
+  assert_int_equal(auk_directory("XDG_CACHE_HOME", ".cache", &path, NULL), STATUS_OK);
+  if (want)
+    assert_string_equal(path, want);
+  else
+    assert_null(path);
+  free(path);
+}
+
+static void the_variables_name_it(void **state) {
+  (void)state;
+  assert_directory("/c", "/h", "/c/auk");
+  assert_directory("", "/h", "/h/.cache/auk");
+  assert_directory("relative", "/h", "/h/.cache/auk");
+  assert_directory("relative", "relative", NULL);
+}
+
+static void a_slash_at_the_end_is_not_doubled(void **state) {
+  (void)state;
+  assert_directory("", "/", "/.cache/auk");
+  assert_directory("", "/h/", "/h/.cache/auk");
+  assert_directory("/", "/h", "/auk");
+  assert_directory("/c//", "/h", "/c/auk");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_variables_name_it),
+      cmocka_unit_test(a_slash_at_the_end_is_not_doubled),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
