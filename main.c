@@ -6,6 +6,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/foreign_words.h"
 #include "commands/lost_file.h"
 #include "commands/nearest.h"
 #include "commands/threads.h"
@@ -37,8 +38,10 @@ static Status print_help(Error *err) {
   return output_printf(err, "%s", end);
 }
 
-/* What stands where a command would, and is none: a mistyped one, or a prompt or a model without its flag. */
+/* What stands where a command would, and is none: another program's, a mistyped one, or a prompt or a model without its flag. */
 static Status refuse_command(const char *text, Error *err) {
+  const char *instead = foreign_command(text);
+  if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);
   Nearest nearest = nearest_begin(text, strlen(text));
   for (size_t i = 0; i < n_commands; i++)
     nearest_consider(&nearest, commands[i].name, strlen(commands[i].name));

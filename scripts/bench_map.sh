@@ -48,7 +48,7 @@ process.wait()
 def total(group, *names):
     return sum(result[group][name] for result in results for name in names)
 
-inside = total("timings", "prompt_ms", "first_token_ms", "decode_ms") / 1e3
+inside = total("timings", "first_token_ms", "decode_ms") / 1e3
 print(f"{n_records} records in {wall:.2f} s, {wall / inside:.3f} times the {inside:.2f} s within prefill and decode")
 n_prompt, n_reused = total("usage", "prompt_tokens"), total("usage", "reused_tokens")
 print(f"prompts of {n_prompt} tokens, {n_prompt - n_reused} of them prefilled")

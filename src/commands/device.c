@@ -37,15 +37,15 @@ const Flag device_flags[] = {
                 "Hopper, for models that it is for)"),
 };
 
-/* What means something only on a GPU is not dropped silently on the CPU. A GPU's number (0 is the default) is
- * no such thing where the device is chosen automatically. */
+/* What means something only on a GPU is not dropped silently on the CPU. A GPU's number is no such thing
+ * where the device is chosen automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
-  const char *flag = values->act == 1            ? "--act int8"
-                     : values->kernel            ? "--kernel"
-                     : values->no_graphs         ? "--no-graphs"
-                     : values->decode_step       ? "--decode-step"
-                     : values->gpu && !automatic ? "--gpu"
-                                                 : NULL;
+  const char *flag = values->act == 1                 ? "--act int8"
+                     : values->kernel                 ? "--kernel"
+                     : values->no_graphs              ? "--no-graphs"
+                     : values->decode_step            ? "--decode-step"
+                     : values->gpu >= 0 && !automatic ? "--gpu"
+                                                      : NULL;
   if (!flag) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s is for GPUs, but this would compute on the CPU", flag);
 }
@@ -53,12 +53,13 @@ static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 
 Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
+  const int gpu = values->gpu < 0 ? 0 : values->gpu;
   int n_threads;
   TRY(threads_choose(values->threads, &n_threads, err));
   *device = (Device){.flags = values,
                      .backend = &cpu_backend,
                      .options = {.n_threads = n_threads,
-                                 .gpu = values->gpu,
+                                 .gpu = gpu,
                                  .int8_activations = values->act == 1,
                                  .no_graphs = values->no_graphs,
                                  .decode_step = (DecodeStep)values->decode_step,
@@ -68,16 +69,16 @@ Status device_choose(const DeviceFlags *values, Device *device, Error *err) {
   if (values->device == DEVICE_CPU) return check_on_cpu(values, false, err);
   if (values->device == DEVICE_CUDA) {
     device->backend = &cuda_backend;
-    return device_use(values->gpu, err);
+    return device_use(gpu, err);
   }
-  if (device_usable(values->gpu, &reason)) {
+  if (device_usable(gpu, &reason)) {
     device->backend = &cuda_backend;
     return STATUS_OK;
   }
   fprintf(stderr, "auk: %s: computing on the CPU\n", reason.text);
   return check_on_cpu(values, true, err);
 #else
-  if (values->device == DEVICE_AUTO && values->gpu)
+  if (values->device == DEVICE_AUTO && values->gpu >= 0)
     fprintf(stderr, "auk: --gpu %d: this build has no CUDA: computing on the CPU\n", values->gpu);
   if (values->device != DEVICE_CUDA) return check_on_cpu(values, values->device == DEVICE_AUTO, err);
   return error_set(err, STATUS_FAILED, "--device cuda: this build has no CUDA");

@@ -6,17 +6,19 @@
 #include "commands/flags.h"
 #include "engine/backend.h"
 
-/* -t, --kv, --device, --gpu, --act, --kernel, --no-graphs, --decode-step. Zero-initialise it. */
+/* -t, --kv, --device, --gpu, --act, --kernel, --no-graphs, --decode-step. Begin with DEVICE_NOT_GIVEN. */
 typedef struct {
   int threads; /* 0: all cores this process may use */
   int kv;      /* KvType */
   int device;  /* index into "auto|cpu|cuda" */
-  int gpu;
-  int act; /* index into "f16|int8" */
+  int gpu;     /* -1: not given */
+  int act;     /* index into "f16|int8" */
   const char *kernel;
   bool no_graphs;
   int decode_step; /* DecodeStep */
 } DeviceFlags;
+#define DEVICE_NOT_GIVEN                                                                                     \
+  { .gpu = -1 }
 extern const Flag device_flags[8];
 #define DEVICE_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Device", device_flags, Struct, member, DeviceFlags)
 

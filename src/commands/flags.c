@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/output.h"
+#include "commands/foreign_words.h"
 #include "commands/nearest.h"
 
 /* --- lists */
@@ -180,6 +181,8 @@ const FlagGroup *interface_group(const Interface *interface, size_t index) {
 }
 
 static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
+  const char *instead = foreign_flag(text, size);
+  if (instead) return error_set(err, STATUS_USAGE, "unknown flag %.*s: %s", (int)size, text, instead);
   Nearest nearest = nearest_begin(text, size);
   const FlagGroup *group;
   for (size_t g = 0; (group = interface_group(interface, g)); g++) {
@@ -220,6 +223,8 @@ static Status take_flag(const Interface *interface, void *options, int argc, cha
   const Found found = find_flag(interface, text, size);
   const Flag *flag = found.flag;
   if (!flag) return refuse_flag(interface, text, size, err);
+  if (flag->once && given[found.index].text)
+    return error_set(err, STATUS_USAGE, "%.*s is given twice, expected one", (int)size, text);
   given[found.index] = (Word){text, size};
   void *value = (char *)options + found.offset;
   char name[64];

@@ -13,7 +13,7 @@
  * A flag knows where its value lies in the options; that it has the type which the flag fills is checked by
  * the compiler. Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument,
  * whatever it begins with, or behind '=' for names of two dashes. A flag given twice: the last one counts,
- * lists collect. "--" ends the flags; a lone "-" is an operand. Values keep what they held where a flag is
+ * lists collect, and a FLAG_STRING_ONCE is refused. "--" ends the flags; a lone "-" is an operand. Values keep what they held where a flag is
  * not given, so defaults are set before. */
 #ifndef AUK_COMMANDS_FLAGS_H
 #define AUK_COMMANDS_FLAGS_H
@@ -68,6 +68,7 @@ typedef struct {
   const char *words; /* "a|b": what the value may be beside a file; NULL: nothing */
   size_t offset;     /* of the value, in the struct that its group belongs to */
   double low, high;
+  bool once; /* a second one is refused: the first would be lost */
 } Flag;
 
 /* The offset of a member that has exactly this type: another one matches no branch and does not compile. */
@@ -88,6 +89,12 @@ typedef struct {
   FLAG_PLAIN(KIND_CHOICE, VALUE_TEXT, int, names_, words_, Struct, member, help_)
 #define FLAG_STRING(names_, argument_, Struct, member, help_)                                                \
   FLAG_PLAIN(KIND_STRING, VALUE_TEXT, const char *, names_, argument_, Struct, member, help_)
+/* A text that may be given once. */
+#define FLAG_STRING_ONCE(names_, argument_, Struct, member, help_)                                           \
+  {                                                                                                          \
+    .names = names_, .argument = argument_, .help = help_, .kind = KIND_STRING, .once = true,                \
+    .offset = MEMBER_OF_TYPE(Struct, member, const char *)                                                   \
+  }
 #define FLAG_FILE(names_, argument_, Struct, member, help_)                                                  \
   FLAG_PLAIN(KIND_STRING, VALUE_FILE, const char *, names_, argument_, Struct, member, help_)
 #define FLAG_DIRECTORY(names_, argument_, Struct, member, help_)                                             \

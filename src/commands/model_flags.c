@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/file.h"
 #include "commands/models/hub.h"
 
 const Flag model_flags[] = {
@@ -25,6 +26,15 @@ Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *
     return error_set(err, STATUS_USAGE, "two models: %s and %s", values->path, operand);
   if (operand) values->path = operand;
   return STATUS_OK;
+}
+
+bool model_is_there(const char *name) {
+  char *path;
+  if (hub_find(name, &path, NULL) != STATUS_OK) return false;
+  bool packed = false,
+       there = file_is_directory(path) || (ak48_is(path, &packed, NULL) == STATUS_OK && packed);
+  free(path);
+  return there;
 }
 
 static const char *model_name(const ModelFlags *values) {

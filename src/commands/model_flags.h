@@ -20,6 +20,9 @@ extern const Flag model_flags[4];
 /* A model that is named without -m; NULL: none is. Two are STATUS_USAGE. */
 Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *err);
 
+/* Whether a checkpoint lies at the path, or in the Hugging Face cache under the name. */
+bool model_is_there(const char *name);
+
 /* Where the model lies that the flags name, else the environment: the path itself, or the place in the
  * Hugging Face cache that the name stands for (hub.h). free() it; NULL after a failure. STATUS_USAGE where
  * none is named. */

@@ -139,12 +139,17 @@ const Interface run_interface = {
     .max_operands = MAX_OPERANDS,
 };
 
-/* Operands are taken so that the first of them can be told what it should have been; "-" is -f -. */
+/* A model may stand alone, as for other commands, and "-" is -f -. What is neither is told what it should have
+ * been. */
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
   const char *operands[MAX_OPERANDS];
   size_t n_operands = 0;
   TRY(flags_parse(&run_interface, o, argc, argv, operands, &n_operands, helped, err));
   for (size_t i = 0; i < n_operands; i++) {
+    if (strcmp(operands[i], "-") != 0 && model_is_there(operands[i])) {
+      TRY(model_flags_take_operand(&o->assistant.model, operands[i], err));
+      continue;
+    }
     if (strcmp(operands[i], "-") != 0)
       return error_set(err, STATUS_USAGE,
                        "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)",

@@ -123,6 +123,8 @@ const Interface template_interface = {
     .examples = "echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | auk template -m MODEL",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
 };
 
 /* The directory of the checkpoint: of a packed file the one that it lies in. NULL where none is named. */
@@ -161,7 +163,10 @@ int command_template(int argc, char **argv) {
   Options options = {0};
   Chat *chat = NULL;
   Error err = {{0}};
-  Status status = flags_parse(&template_interface, &options, argc, argv, NULL, NULL, &options.helped, &err);
+  const char *operand = NULL;
+  Status status =
+      flags_parse(&template_interface, &options, argc, argv, &operand, NULL, &options.helped, &err);
+  if (status == STATUS_OK) status = model_flags_take_operand(&options.model, operand, &err);
   if (status == STATUS_OK && !options.helped) status = run_template(&options, &chat, &err);
   chat_close(chat);
   return command_finish(status, &err);

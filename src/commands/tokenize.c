@@ -21,6 +21,7 @@ typedef struct {
   const char *text, *file;
   bool decode, jsonl;
   bool no_add_special, no_parse_special, skip_special;
+  Buffer operands; /* joined by blanks, as a string */
   bool helped;
 } Options;
 
@@ -222,7 +223,7 @@ static const Flag flags[] = {
                "a checkpoint, or a tokenizer.json itself (default: $AUK_MODEL)"),
     FLAG_FILE("--tokenizer", "FILE", Options, model.overrides.tokenizer,
               "a tokenizer.json in place of the model's own"),
-    FLAG_STRING("-p, --prompt", "TEXT", Options, text, "the text, or the ids"),
+    FLAG_STRING_ONCE("-p, --prompt", "TEXT", Options, text, "the text, or the ids"),
     FLAG_FILE("-f, --file", "FILE", Options, file, "where the text, the ids or the lines are ('-': stdin)"),
     FLAG_SWITCH("--no-add-special, --no-bos", Options, no_add_special, "add nothing around the text"),
     FLAG_SWITCH("--no-parse-special", Options, no_parse_special, "special tokens in the text are text"),
@@ -240,26 +241,47 @@ static const FlagRule rules[] = {
     {"--no-add-special, --no-parse-special", EXCLUDES, "--decode", NULL},
 };
 
+enum { MAX_OPERANDS = 1 << 20 }; /* more than a command line has room for */
+
 const Interface tokenize_interface = {
     .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
     .about = about,
     .examples = "auk tokenize -m MODEL \"some text\"                # its ids\n"
                 "auk tokenize -m MODEL -f book.txt | wc -w         # how many\n"
-                "auk tokenize -m MODEL --decode \"9707 11 1879\"     # their text",
+                "auk tokenize -m MODEL --decode 9707 11 1879       # their text",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .rules = rules,
     .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = 1,
+    .max_operands = MAX_OPERANDS,
 };
 
-static Status parse(int argc, char **argv, Options *options, Error *err) {
-  const char *operand = NULL;
-  size_t n_operands = 0;
-  TRY(flags_parse(&tokenize_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
-  if ((n_operands > 0) + !!options->text + !!options->file > 1)
+/* A text is one operand, ids are as many as one likes. */
+static Status take_operands(Options *options, const char *const *operands, size_t n, Error *err) {
+  if ((n > 0) + !!options->text + !!options->file > 1)
     return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");
-  if (n_operands > 0) options->text = operand;
+  if (n > 1 && !options->decode)
+    return error_set(err, STATUS_USAGE,
+                     "unexpected argument \"%s\" (a text of several words stands in quotes)", operands[1]);
+  for (size_t i = 0; i < n; i++) {
+    if (i) TRY(buffer_append(&options->operands, " ", 1, err));
+    TRY(buffer_append_string(&options->operands, operands[i], err));
+  }
+  if (n == 0) return STATUS_OK;
+  TRY(buffer_append(&options->operands, "", 1, err));
+  options->text = options->operands.data;
+  return STATUS_OK;
+}
+
+static Status parse(int argc, char **argv, Options *options, Error *err) {
+  size_t n_operands = 0;
+  const char **operands = mem_alloc((size_t)argc, sizeof *operands, "arguments", err);
+  if (!operands) return STATUS_FAILED;
+  Status status =
+      flags_parse(&tokenize_interface, options, argc, argv, operands, &n_operands, &options->helped, err);
+  if (status == STATUS_OK && !options->helped) status = take_operands(options, operands, n_operands, err);
+  free(operands);
+  TRY(status);
   if (options->jsonl && options->text)
     return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
   return STATUS_OK;
@@ -275,5 +297,6 @@ int command_tokenize(int argc, char **argv) {
     status = options.jsonl ? lines_take(options.file, take_line, tokenizer, "failed", &err)
                            : run_text(tokenizer, &options, &err);
   tokenizer_close(tokenizer);
+  buffer_release(&options.operands);
   return command_finish(status, &err);
 }

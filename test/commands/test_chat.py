@@ -69,7 +69,7 @@ def test_undo_and_regen_keep_what_is_known(chat, saved):
 
 
 def test_regen_says_why_the_likeliest_answer_comes_again(chat):
-    terminal = chat("-n", 5, "--temp", 0)
+    terminal = chat("-n", 5)
     answer = terminal.say("One.")
     assert "temp is 0" not in answer
     assert "temp is 0: the same settings give the same answer" in terminal.say("/regen")

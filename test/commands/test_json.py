@@ -31,14 +31,15 @@ def objects(ask):
 
 
 def test_an_answer_is_one_object(objects):
-    (it,) = objects("-n", 60, "--json", "-s", 7)
+    (it,) = objects("-n", 60, "--json", "--temp", 1, "--top-k", 1, "-s", 7)
     assert it["text"] == STORY
     assert it["finish_reason"] == "length"
     assert it["usage"] == {"prompt_tokens": 5, "reused_tokens": 0, "completion_tokens": 60, "thinking_tokens": 0}
     assert it["seed"] == 7
     assert set(it["timings"]) == {"prompt_ms", "first_token_ms", "decode_ms", "prompt_per_second",
                                   "decode_per_second"}
-    assert it["timings"]["prompt_ms"] > 0 and it["timings"]["decode_ms"] > 0
+    assert 0 < it["timings"]["prompt_ms"] < it["timings"]["first_token_ms"]  # both from the beginning of the prompt
+    assert it["timings"]["decode_ms"] > 0
     assert set(it) == {"text", "finish_reason", "usage", "timings", "seed"}
 
 

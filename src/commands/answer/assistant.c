@@ -17,10 +17,11 @@ const AssistantFlags assistant_defaults = {
     .chat = {.think_budget = -1},
     .answer = {.max_tokens = -1, .context = NOT_GIVEN},
     .sampling = SAMPLING_NOT_GIVEN,
+    .device = DEVICE_NOT_GIVEN,
 };
 
 const Flag chat_flags[] = {
-    FLAG_STRING("-sys, --system-prompt", "TEXT", ChatFlags, system,
+    FLAG_STRING("-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
                 "what the model is told before the prompt"),
     FLAG_FILE("-sysf, --system-prompt-file", "FILE", ChatFlags, system_file, "the same from a file"),
     FLAG_SWITCH("--think", ChatFlags, think, "the model thinks first, where its template leaves the choice"),
@@ -95,9 +96,29 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
+/* The first that was given of those that choose among several tokens; NULL: none. Penalties change which one
+ * is the likeliest. */
+static const char *choosing_flag(const SamplingFlags *flags) {
+  return flags->top_k != NOT_GIVEN ? "--top-k"
+         : !isnan(flags->top_p)    ? "--top-p"
+         : !isnan(flags->min_p)    ? "--min-p"
+         : flags->seed.given       ? "-s"
+                                   : NULL;
+}
+
+Status sampling_check(const SamplingFlags *flags, Error *err) {
+  const char *flag = choosing_flag(flags);
+  if (flags->temperature != 0 || !flag) return STATUS_OK;
+  return error_set(err, STATUS_USAGE, "%s does not go with --temp 0 (it always takes the likeliest token)",
+                   flag);
+}
+
 static Status choose_sampler(Assistant *a, Error *err) {
   const SamplingFlags *flags = &a->flags->sampling;
   a->sampler = sampling_settings(flags, &a->model->config.generation);
+  if (a->sampler.temperature == 0 && choosing_flag(flags))
+    print_note("the model's temperature is 0: %s has no effect (--temp X sets another)",
+               choosing_flag(flags));
   return flags->seed.given ? STATUS_OK : random_seed(&a->sampler.seed, err);
 }
 
@@ -174,6 +195,7 @@ static Status open_chat(Assistant *a, Error *err) {
 }
 
 Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
+  TRY(sampling_check(&flags->sampling, err));
   a->flags = flags;
   a->max_tokens = flags->answer.max_tokens;
   a->interrupted = interrupt_catch();

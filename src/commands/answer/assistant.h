@@ -30,6 +30,8 @@ typedef struct {
 /* What to sample with: as the flags say, else as the checkpoint does. The seed is the flag's, 0 where none
  * is given. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
+/* Refuses (STATUS_USAGE) what cannot matter where the flags say that the temperature is 0. */
+Status sampling_check(const SamplingFlags *flags, Error *err);
 /* SamplingFlags of which none is given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
   { .temperature = NAN, .top_k = NOT_GIVEN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN }
@@ -143,13 +145,13 @@ typedef struct {
 
 typedef struct {
   FinishReason reason;
-  int n_prompt;    /* tokens */
-  int n_reused;    /* of the prompt: were in the session already */
-  int n_generated; /* thought, marks and answer; no end token */
-  int n_thought;   /* of these: within a thought */
-  bool thought;    /* there was a thought */
-  bool in_thought; /* the end came within it: there is no answer */
-  double prefill_ms, first_token_ms, decode_ms;
+  int n_prompt;                                 /* tokens */
+  int n_reused;                                 /* of the prompt: were in the session already */
+  int n_generated;                              /* thought, marks and answer; no end token */
+  int n_thought;                                /* of these: within a thought */
+  bool thought;                                 /* there was a thought */
+  bool in_thought;                              /* the end came within it: there is no answer */
+  double prefill_ms, first_token_ms, decode_ms; /* one after the other */
 } AnswerResult;
 
 /* A SessionProgress that shows nothing: `assistant` is one, whose interruption ends the prefill. */

@@ -15,8 +15,9 @@
 #include "commands/texts.h"
 
 const Flag prompt_flags[] = {
-    FLAG_STRING("-p, --prompt", "TEXT", PromptFlags, text,
-                "the prompt; text from standard input and files comes before it, or where {} stands in it"),
+    FLAG_STRING_ONCE(
+        "-p, --prompt", "TEXT", PromptFlags, text,
+        "the prompt; text from standard input and files comes before it, or where {} stands in it"),
     FLAG_FILES("-f, --file", "FILE", PromptFlags, files,
                "a file with text of the prompt, - for standard input; may be repeated"),
     FLAG_CHOICE(
@@ -128,6 +129,8 @@ Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err) {
     prompt->n_places = flags->text ? count_places(flags->text) : 0;
     return STATUS_OK;
   }
+  if (flags->text && !*flags->text)
+    return error_set(err, STATUS_USAGE, "-p is empty, and there is no other text (is a variable unset?)");
   if (flags->text) return buffer_append_string(&prompt->input, flags->text, err);
   return error_set(err, STATUS_USAGE,
                    "no prompt: give -p TEXT or -f FILE, or pipe a text in (--help lists more)");

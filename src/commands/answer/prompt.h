@@ -29,7 +29,7 @@ typedef struct {
 /* Reads standard input, then the files: standard input where it was asked for or something is piped in (where
  * "-" is among the files: in its place there), each text beginning on a line of its own; the newline that
  * ends the last one is no part of the prompt. A pipe without a byte is none. STATUS_USAGE where there is no
- * prompt at all. Never reads a terminal that was not asked for. */
+ * prompt at all, or nothing but an empty -p. Never reads a terminal that was not asked for. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 

@@ -71,7 +71,7 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
   TRY(buffer_printf(out, err,
                     ", \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "
                     "\"prompt_per_second\": %.2f, \"decode_per_second\": %.2f}",
-                    result->prefill_ms, result->first_token_ms, result->decode_ms,
+                    result->prefill_ms, result->prefill_ms + result->first_token_ms, result->decode_ms,
                     per_second(result->n_prompt - result->n_reused, result->prefill_ms),
                     per_second(result->n_generated - 1, result->decode_ms)));
   TRY(buffer_printf(out, err, ", \"seed\": %llu", (unsigned long long)text->seed));

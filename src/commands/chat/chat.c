@@ -155,13 +155,17 @@ const Interface chat_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .rules = rules,
     .n_rules = sizeof rules / sizeof *rules,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
 };
 
 int command_chat(int argc, char **argv) {
   Options options = {.assistant = assistant_defaults};
   Error err = {{0}};
   bool helped;
-  Status status = flags_parse(&chat_interface, &options, argc, argv, NULL, NULL, &helped, &err);
+  const char *operand = NULL;
+  Status status = flags_parse(&chat_interface, &options, argc, argv, &operand, NULL, &helped, &err);
+  if (status == STATUS_OK) status = model_flags_take_operand(&options.assistant.model, operand, &err);
   if (status == STATUS_OK && !helped) status = chat_run(&options.assistant, &options.talk, &err);
   assistant_flags_release(&options.assistant);
   return command_finish(status, &err);

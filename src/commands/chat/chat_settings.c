@@ -138,8 +138,21 @@ Status chat_settings_seed(ChatSettings *settings, Error *err) {
   return STATUS_OK;
 }
 
+/* At temperature 0 there is nothing to choose among. */
+static Status tell_effect(const ChatSettings *settings, const char *names, Buffer *out, Error *err) {
+  static const size_t choosing[] = {TOP_K, TOP_P, MIN_P, SEED};
+  if (settings->assistant->sampler.temperature != 0) return STATUS_OK;
+  for (size_t i = 0; i < sizeof choosing / sizeof *choosing; i++) {
+    const char *name = chat_setting_names[choosing[i]];
+    char spelling[64];
+    if (find_spelling(names, name, strlen(name), spelling))
+      return buffer_printf(out, err, "temp is 0: %s has no effect until /set temp X\n", name);
+  }
+  return STATUS_OK;
+}
+
 static Status change_flag(ChatSettings *settings, const FlagGroup *group, char *spelling, char *value,
-                          Error *err) {
+                          Buffer *out, Error *err) {
   const Interface interface = {.usage = "", .about = "", .groups = group, .n_groups = 1};
   AssistantFlags flags = current(settings);
   char *argv[] = {"/set", spelling, value};
@@ -147,7 +160,7 @@ static Status change_flag(ChatSettings *settings, const FlagGroup *group, char *
   TRY(flags_parse(&interface, &flags, 3, argv, NULL, NULL, &helped, err));
   if (group->flags->kind == KIND_SEED) settings->n_seeded = 0;
   apply(settings, &flags);
-  return STATUS_OK;
+  return tell_effect(settings, group->flags->names, out, err);
 }
 
 /* --- switches */
@@ -248,10 +261,12 @@ static Status put_one(const ChatSettings *settings, const char *name, size_t siz
 
 /* --- /set */
 
-static Status change(ChatSettings *settings, const char *name, size_t n_name, char *value, Error *err) {
+static Status change(ChatSettings *settings, const char *name, size_t n_name, char *value, Buffer *out,
+                     Error *err) {
   FlagGroup group;
   char spelling[64];
-  if (find_flag(name, n_name, &group, spelling)) return change_flag(settings, &group, spelling, value, err);
+  if (find_flag(name, n_name, &group, spelling))
+    return change_flag(settings, &group, spelling, value, out, err);
   if (is_word("think", name, n_name)) return change_think(settings, value, err);
   if (is_word("show-thinking", name, n_name))
     return change_switch(&settings->show_thinking, "show-thinking", value, err);
@@ -278,5 +293,5 @@ Status chat_settings_take(ChatSettings *settings, const char *text, size_t size,
     return error_set(err, STATUS_USAGE, "/set NAME VALUE; /set alone lists the names");
   memcpy(value, at, n_value);
   value[n_value] = 0;
-  return change(settings, name, n_name, value, err);
+  return change(settings, name, n_name, value, out, err);
 }

@@ -486,10 +486,15 @@ const Interface bench_interface = {
                 "auk bench -m config.json --dummy-weights -o json",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
 };
 
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  TRY(flags_parse(&bench_interface, o, argc, argv, NULL, NULL, helped, err));
+  const char *operand = NULL;
+  TRY(flags_parse(&bench_interface, o, argc, argv, &operand, NULL, helped, err));
+  TRY(model_flags_take_operand(&o->model, operand, err));
+  TRY(sampling_check(&o->sampling, err));
   if (o->kernels) return check_kernel_flags(o, err);
   if (o->prompts.count == 0) TRY(int_list_add(&o->prompts, 512, err));
   if (o->answers.count == 0) TRY(int_list_add(&o->answers, 128, err));
@@ -500,7 +505,7 @@ static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err)
 }
 
 int command_bench(int argc, char **argv) {
-  Options options = {.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN};
+  Options options = {.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN};
   Bench bench = {.options = &options, .start_ms = process_start_ms()};
   Error err = {{0}};
   bool helped;

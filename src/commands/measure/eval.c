@@ -213,14 +213,18 @@ const Interface eval_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .rules = rules,
     .n_rules = sizeof rules / sizeof *rules,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
 };
 
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  return flags_parse(&eval_interface, o, argc, argv, NULL, NULL, helped, err);
+  const char *operand = NULL;
+  TRY(flags_parse(&eval_interface, o, argc, argv, &operand, NULL, helped, err));
+  return model_flags_take_operand(&o->model, operand, err);
 }
 
 int command_eval(int argc, char **argv) {
-  Options options = {0};
+  Options options = {.device = DEVICE_NOT_GIVEN};
   Eval eval = {.options = &options};
   Error err = {{0}};
   bool helped;

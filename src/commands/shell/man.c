@@ -271,7 +271,7 @@ static const char description[] =
     "Names of flags are matched whole; an underscore is as good as a dash. A value follows as the next "
     "argument, "
     "whatever it begins with, or behind = for names of two dashes. Where a flag is given twice, the last one "
-    "counts; "
+    "counts, a second -p is refused, and "
     "flags that may be repeated collect. One that would be without effect beside another is refused. -- ends "
     "the flags. Where no command is named, auk is auk run.";
 

@@ -1,0 +1,71 @@
+/* foreign_words.c - see foreign_words.h.
+ *
+ * Called by: main.c, flags.c. The words are those of llama.cpp, ollama, mlx_lm, vLLM and llm in 2026. */
+#include "commands/foreign_words.h"
+
+#include "commands/flags.h"
+
+#include <string.h>
+
+typedef struct {
+  const char *words, *instead;
+} Foreign;
+
+static const Foreign other_commands[] = {
+    {"version", "auk --version says which this is"},
+    {"list, ls, ps", "auk models lists the models that are here"},
+    {"pull, get, download", "hf download NAME fetches a model, auk models lists those that are here"},
+    {"show, info", "auk inspect MODEL says what is in a model"},
+    {"rm, remove, delete, push, cp, create", "models are files: auk models DIR lists them"},
+    {"serve, server, api", "there is no server; --map FILE answers many prompts at once"},
+    {"generate, prompt, ask, complete", "auk -m MODEL -p TEXT answers a prompt"},
+    {"repl, talk", "auk chat -m MODEL is a conversation"},
+    {"perplexity, ppl", "auk eval -m MODEL -f FILE gives it"},
+    {"convert, quantize", "auk pack MODEL -o FILE makes a packed file of an AWQ checkpoint"},
+    {"embed, embeddings", "there are no embeddings here"},
+};
+
+static const Foreign other_flags[] = {
+    {"-ngl, --gpu-layers, --n-gpu-layers",
+     "all layers are on the GPU where it can be used, none with --device cpu"},
+    {"-cnv, --conversation, -i, --interactive", "auk chat is a conversation, -p TEXT one answer"},
+    {"-st, --single-turn", "-p TEXT gives one answer"},
+    {"--jinja, --no-jinja", "the model's own template is always used, --chat-template names another"},
+    {"-hf, -hfr, --hf-repo", "hf download NAME fetches a model, -m NAME takes it from there"},
+    {"-hff, --hf-file, -mu, --model-url", "hf download NAME fetches a model, -m NAME takes it from there"},
+    {"-q, --quiet, --silent, --log-disable",
+     "standard output has the answer alone; 2>/dev/null drops the rest"},
+    {"-j, --json-schema, --grammar, --grammar-file, --format",
+     "answers have no prescribed form; --choose A,B takes one of those given, --json wraps the answer"},
+    {"-fa, --flash-attn, --no-mmap, --mlock, -b, --batch-size, -ub, --ubatch-size",
+     "nothing is to be set for it"},
+    {"-ctk, -ctv, --cache-type-k, --cache-type-v", "--kv f16|f32 says how keys and values are kept"},
+    {"-dev, -mg, --main-gpu", "--device cpu|cuda and --gpu N say where to compute"},
+    {"--reasoning, -rea", "--think and --no-think say it"},
+    {"--show-timings, --timings", "-u shows them"},
+    {"--stream", "an answer streams unless --no-stream is given"},
+    {"--context-shift", "--context-overflow slide forgets the oldest turns of a chat"},
+    {"--prompt-cache, --prompt-cache-file", "--cache keeps what prompts begin with"},
+    {"-md, --model-draft, --draft-model", "there are no draft models"},
+    {"--image, --mmproj, --audio", "prompts are text"},
+    {"--lora, --adapter-path", "adapters are to be merged into the model beforehand"},
+    {"-e, --escape, --no-escape", "a prompt is taken as it is; a shell's $'a\\nb' has a newline in it"},
+    {"--color, -co", "a terminal gets colours, unless NO_COLOR is set"},
+};
+
+static const char *find(const Foreign *list, size_t n, const char *word, size_t size) {
+  for (size_t i = 0; i < n; i++) {
+    Word name;
+    for (const char *at = list[i].words; flag_next_name(&at, &name);)
+      if (name.size == size && memcmp(name.text, word, size) == 0) return list[i].instead;
+  }
+  return NULL;
+}
+
+const char *foreign_command(const char *word) {
+  return find(other_commands, sizeof other_commands / sizeof *other_commands, word, strlen(word));
+}
+
+const char *foreign_flag(const char *flag, size_t size) {
+  return find(other_flags, sizeof other_flags / sizeof *other_flags, flag, size);
+}

@@ -1,0 +1,158 @@
+"""What people type who come from other programs, or from a script whose variable is unset: it works, or a line says
+what to type instead; nothing that was given is dropped without a word."""
+import json
+
+import pytest
+
+PROMPT = "Once upon a time"
+USAGE = 2
+
+
+def refused(process, message):
+    assert (process.returncode, process.stdout, process.stderr.decode()) == (USAGE, b"", f"auk: {message}\n")
+
+
+# --- flags without effect
+
+
+@pytest.mark.parametrize("flag", [["--top-k", "5"], ["--top-p", "0.5"], ["--min-p", "0.1"], ["-s", "1"]], ids=str)
+@pytest.mark.parametrize("command", [["-m", "x", "-p", "Hi"], ["chat", "-m", "x"], ["bench", "-m", "x"]], ids=str)
+def test_what_cannot_matter_at_temperature_0_is_refused(run, command, flag):
+    refused(run(*command, "--temp", 0, *flag),
+            f"{flag[0]} does not go with --temp 0 (it always takes the likeliest token)")
+
+
+@pytest.mark.parametrize("flag", [["--top-k", "5"], ["--top-p", "0.5"], ["--min-p", "0.1"], ["-s", "1"]], ids=str)
+def test_what_the_model_makes_idle_is_told(run, stories, variant, flag):
+    """Its generation_config.json says nothing of sampling: greedy."""
+    command = ["--raw", "-p", PROMPT, "-n", "2"]
+    process = run("-m", stories, *command, *flag)
+    assert process.returncode == 0 and process.stdout == b", there"
+    told = f"auk: the model's temperature is 0: {flag[0]} has no effect (--temp X sets another)\n"
+    assert process.stderr.decode() == told
+    assert run("-m", stories, *command, *flag, "--temp", "0.1").stderr == b""
+    sampling = variant(generation={"do_sample": True, "temperature": 0.1})
+    assert run("-m", sampling, *command, *flag).stderr == b""
+
+
+def test_penalties_matter_at_temperature_0(run, stories):
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-n", "2", "--temp", "0", "--repeat-penalty", "1.5")
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+def test_a_setting_without_effect_is_told(run, stories, tmp_path):
+    (tmp_path / "template").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    lines = b"/set top-k 5\n/set repeat-penalty 1.5\n/set temp 1\n/set top-k 6\n/set temp 0\n/set seed 3\n"
+    process = run("chat", "-m", stories, "--chat-template", tmp_path / "template", input=lines)
+    assert process.returncode == 0
+    assert process.stderr.decode().count("has no effect") == 2
+    assert "temp is 0: top-k has no effect" in process.stderr.decode()
+    assert "temp is 0: seed has no effect" in process.stderr.decode()
+
+
+def test_a_gpu_that_this_build_has_not_is_told_whatever_its_number(auk, run, stories):
+    without = b"this build has no CUDA" in run("-m", stories, "--device", "cuda", "-p", "x").stderr
+    for number in (0, 1):
+        asked = ["-m", stories, "--raw", "-p", PROMPT, "-n", "2", "--gpu", number]
+        refused(run(*asked, "--device", "cpu"), "--gpu is for GPUs, but this would compute on the CPU")
+        if without:
+            assert run(*asked).stderr.decode() == f"auk: --gpu {number}: this build has no CUDA: computing on the CPU\n"
+
+
+# --- prompts
+
+
+@pytest.mark.parametrize("arguments, name", [(["-m", "x", "-p", "hi", "-p", "ho"], "-p"),
+                                             (["-m", "x", "-p", "hi", "--prompt", "ho"], "--prompt"),
+                                             (["tokenize", "-m", "x", "-p", "hi", "-p", "ho"], "-p")], ids=str)
+def test_a_second_prompt_is_refused(run, arguments, name):
+    refused(run(*arguments), f"{name} is given twice, expected one")
+
+
+def test_an_empty_prompt_alone_is_refused(run, stories):
+    message = "-p is empty, and there is no other text (is a variable unset?)"
+    for flags in ([], ["--choose", "a,b"]):
+        refused(run("-m", stories, "--raw", "-p", "", *flags), message)
+        refused(run("-m", stories, "--raw", "-p", "", *flags, input=b""), message)
+    process = run("-m", stories, "--raw", "-p", "", "-n", "2", input=PROMPT.encode())
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+# --- operands
+
+
+def test_the_model_may_stand_alone(run, stories, tmp_path):
+    (tmp_path / "ids").write_text("1 403 407")
+    messages = json.dumps({"messages": [{"role": "user", "content": "Hi"}]}).encode()
+    answer = ["--raw", "-p", PROMPT, "-n", "4"]
+    template = ["--chat-template", "chatml"]
+    for command, flags, given in (("run", answer, b""), ("eval", ["--ids-file", tmp_path / "ids"], b""),
+                                  ("template", template, messages), ("chat", [*template, "-n", "2"], b"/set temp\n")):
+        want = run(command, "-m", stories, *flags, input=given)
+        assert want.returncode == 0, want.stderr
+        for order in ([stories, *flags], [*flags, stories]):
+            process = run(command, *order, input=given)
+            assert (process.returncode, process.stdout, process.stderr) == (0, want.stdout, want.stderr), command
+        refused(run(command, "-m", "other", stories, *flags, input=given), f"two models: other and {stories}")
+    process = run("bench", stories, "-p", "4", "-n", "0", "-r", "1")
+    assert process.returncode == 0 and b"pp4" in process.stdout
+
+
+def test_a_word_that_is_no_model_is_told_of_the_prompts_flag(run):
+    refused(run("run", "hi"), 'unexpected argument "hi" (a model is given with -m, a prompt with -p)')
+
+
+def test_ids_need_no_quotes(run, stories):
+    want = run("tokenize", "-m", stories, "--decode", "403 407 261").stdout
+    assert want and run("tokenize", "-m", stories, "--decode", "403", "407", "261").stdout == want
+    refused(run("tokenize", "-m", stories, "one", "two"),
+            'unexpected argument "two" (a text of several words stands in quotes)')
+
+
+# --- words of others
+
+
+@pytest.mark.parametrize("word, instead", [
+    ("version", "auk --version says which this is"),
+    ("list", "auk models lists the models that are here"),
+    ("ls", "auk models lists the models that are here"),
+    ("pull", "hf download NAME fetches a model, auk models lists those that are here"),
+    ("show", "auk inspect MODEL says what is in a model"),
+    ("serve", "there is no server; --map FILE answers many prompts at once"),
+    ("generate", "auk -m MODEL -p TEXT answers a prompt"),
+])
+def test_commands_of_other_programs_have_their_word_here(run, word, instead):
+    refused(run(word), f'unknown command "{word}": {instead}')
+
+
+@pytest.mark.parametrize("flag, instead", [
+    ("-ngl", "all layers are on the GPU where it can be used, none with --device cpu"),
+    ("-cnv", "auk chat is a conversation, -p TEXT one answer"),
+    ("--jinja", "the model's own template is always used, --chat-template names another"),
+    ("-hf", "hf download NAME fetches a model, -m NAME takes it from there"),
+    ("-q", "standard output has the answer alone; 2>/dev/null drops the rest"),
+    ("--json-schema", "answers have no prescribed form; --choose A,B takes one of those given, --json wraps the answer"),
+    ("--flash-attn", "nothing is to be set for it"),
+])
+def test_flags_of_other_programs_have_their_word_here(run, flag, instead):
+    refused(run("-m", "x", flag, "1"), f"unknown flag {flag}: {instead}")
+    refused(run("-m", "x", f"{flag}=1"), f"unknown flag {flag}: {instead}") if flag.startswith("--") else None
+
+
+def test_no_word_of_others_is_one_of_ours(root, run):
+    """The table would hide it."""
+    text = (root / "src" / "commands" / "foreign_words.c").read_text()
+    words = {word for entry in text.split('{"')[1:] for word in entry.split('"')[0].split(", ")}
+    commands = run("--help").stdout.decode().split("Commands:\n")[1].split("\n\n")[0]
+    names = {line.split()[0] for line in commands.splitlines()}
+    assert names and len(words) > 60 and not words & names
+    for name in names:
+        help_text = run(name, "--help").stdout.decode().replace(",", " ")
+        flags = {word for line in help_text.splitlines() if line.startswith("  -") for word in line.split()}
+        assert not words & {word for word in flags if word.startswith("-")}, name
+
+
+def test_the_system_prompt_has_its_short_name(run, stories):
+    template = ["--chat-template", "chatml", "-p", "Hi", "-n", "2"]
+    want = run("-m", stories, "-sys", "Be brief.", *template)
+    assert want.returncode == 0 and run("-m", stories, "--system", "Be brief.", *template).stdout == want.stdout
