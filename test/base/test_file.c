@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,30 @@
 #include "base/file.h"
 #include "base/output.h"
 #include "test/directory.h"
+
+/* In place of the C library's: what is written to disk, and in which order with the name. */
+static struct {
+  int n_files, n_directories;
+  const char *name;    /* of the file that is written, or NULL */
+  bool had_name[2];    /* when the file was synced, when the directory was */
+  int n_interruptions; /* writes to come that a signal interrupts before anything is written */
+} disk;
+
+int fsync(int descriptor) {
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) return -1;
+  bool directory = S_ISDIR(info.st_mode);
+  *(directory ? &disk.n_directories : &disk.n_files) += 1;
+  if (disk.name) disk.had_name[directory] = access(disk.name, F_OK) == 0;
+  return 0;
+}
+
+ssize_t write(int descriptor, const void *bytes, size_t size) {
+  if (disk.n_interruptions == 0) return syscall(SYS_write, descriptor, bytes, size);
+  disk.n_interruptions--;
+  errno = EINTR;
+  return -1;
+}
 
 static int n_entries(void) {
   DIR *dir = opendir(own_directory);
@@ -175,6 +200,40 @@ static void a_file_appears_when_it_is_complete(void **state) {
   file = (AtomicFile){0};
   atomic_file_abort(&file);
   assert_content(path, "content");
+}
+
+/* What a power failure must not take: the bytes are on the disk before they have the name, and the name is on
+ * it in the end. A fleeting file costs neither. */
+static void a_file_is_on_the_disk_when_it_has_its_name(void **state) {
+  (void)state;
+  const char *path = in_directory(own_directory, "file");
+  for (int fleeting = 0; fleeting < 2; fleeting++) {
+    AtomicFile file;
+    Error err;
+    unlink(path);
+    memset(&disk, 0, sizeof disk);
+    disk.name = path;
+    assert_int_equal(atomic_file_open(path, &file, &err), STATUS_OK);
+    file.fleeting = fleeting;
+    assert_int_equal(atomic_file_write(&file, "text", 4, &err), STATUS_OK);
+    assert_int_equal(atomic_file_commit(&file, &err), STATUS_OK);
+    disk.name = NULL;
+    assert_int_equal(disk.n_files, !fleeting);
+    assert_int_equal(disk.n_directories, !fleeting);
+    assert_false(disk.had_name[0]);
+    assert_int_equal(disk.had_name[1], !fleeting);
+    assert_content(path, "text");
+  }
+}
+
+static void a_write_that_was_interrupted_is_made_again(void **state) {
+  (void)state;
+  const char *path = in_directory(own_directory, "file");
+  Error err;
+  disk.n_interruptions = 3;
+  assert_int_equal(write_text(path, "text", &err), STATUS_OK);
+  assert_int_equal(disk.n_interruptions, 0);
+  assert_content(path, "text");
 }
 
 static void a_file_that_was_there_keeps_its_permissions(void **state) {
@@ -591,6 +650,19 @@ static void a_closed_output_is_no_file_that_is_opened_later(void **state) {
   assert_content(in_directory(own_directory, "file"), "");
 }
 
+static int close_input_first(void) {
+  close(STDIN_FILENO);
+  return open_something_first();
+}
+
+/* Nor standard input: a file would be read in place of what is not there. */
+static void a_closed_input_is_no_file_that_is_opened_later(void **state) {
+  (void)state;
+  int null = open("/dev/null", O_WRONLY);
+  assert_int_equal(in_child(null, close_input_first), STATUS_OK);
+  close(null);
+}
+
 #define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, make_own_directory, remove_own_directory)
 
 int main(void) {
@@ -600,6 +672,8 @@ int main(void) {
       IN_DIRECTORY(texts_are_read_whole),
       IN_DIRECTORY(paths_are_joined_and_examined),
       IN_DIRECTORY(a_file_appears_when_it_is_complete),
+      IN_DIRECTORY(a_file_is_on_the_disk_when_it_has_its_name),
+      IN_DIRECTORY(a_write_that_was_interrupted_is_made_again),
       IN_DIRECTORY(a_file_that_was_there_keeps_its_permissions),
       IN_DIRECTORY(an_aborted_file_leaves_nothing),
       IN_DIRECTORY(a_killed_writer_leaves_nothing),
@@ -618,6 +692,7 @@ int main(void) {
       IN_DIRECTORY(output_goes_out_at_once),
       IN_DIRECTORY(a_redirected_output_is_written_in_place),
       IN_DIRECTORY(a_closed_output_is_no_file_that_is_opened_later),
+      IN_DIRECTORY(a_closed_input_is_no_file_that_is_opened_later),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -321,6 +321,16 @@ def test_list_and_clear(run, ask, cache, stories):
     assert run("cache", "--cache-dir", cache).stdout == b""
 
 
+def test_a_label_is_not_cut_within_a_character(run, ask, cache, stories, tmp_path):
+    """It is the end of the model's path in 63 bytes: of two bytes a character, 31 characters."""
+    model = tmp_path / ("é" * 40)
+    model.symlink_to(stories)
+    ask(story(6), model=model)
+    for block in blocks(cache):
+        assert block.read_bytes()[48:112] == ("é" * 31).encode() + b"\0\0"
+    assert run("cache", "--cache-dir", cache).stdout.decode().splitlines()[-1].endswith("  " + "é" * 31)
+
+
 def test_clear_does_not_wait(run, ask, cache):
     ask(story(6))
     with open(cache / "lock", "w") as lock:

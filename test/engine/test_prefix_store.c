@@ -380,6 +380,18 @@ static void a_text_over_the_limit_keeps_its_beginning(void **state) {
   assert_int_equal(keep("k", 10, ids, 768).n_files, 0);
 }
 
+static void what_takes_exactly_the_limit_is_kept(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 768, 768, 0);
+  for (int n = 256; n <= 512; n += 256) {
+    const uint64_t bytes = bytes_of(n); /* empties the directory */
+    assert_int_equal(keep("k", bytes - 1, ids, 768).n_tokens, n - 256);
+    empty_own_directory();
+    assert_int_equal(keep("k", bytes, ids, 768).n_tokens, n);
+  }
+}
+
 static void others_files_are_not_touched(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
@@ -540,6 +552,22 @@ static void ids_decide_and_not_names(void **state) {
   assert_int_equal(answer("k", other, 512), 0);
 }
 
+/* Likewise of a block whose own ids are the same, behind others: its keys are of another text. */
+static void ids_before_a_block_decide_too(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT], other[CONTEXT];
+  make_text(ids, 512, 0, 1);
+  make_text(other, 512, 0, 2);
+  memcpy(other + 256, ids + 256, 256 * sizeof *ids);
+  keep("k", UINT64_MAX, ids, 512);
+  Copy second;
+  copy_file(&second, path_of_block(256));
+  empty_own_directory();
+  keep("k", UINT64_MAX, other, 512);
+  write_file(path_of_block(256), second.bytes, second.size);
+  assert_int_equal(answer("k", other, 512), 256);
+}
+
 static void a_damaged_file_is_written_anew(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
@@ -692,12 +720,14 @@ int main(void) {
       IN_DIRECTORY(what_was_unused_the_longest_goes_first),
       IN_DIRECTORY(a_texts_end_goes_before_its_beginning),
       IN_DIRECTORY(a_text_over_the_limit_keeps_its_beginning),
+      IN_DIRECTORY(what_takes_exactly_the_limit_is_kept),
       IN_DIRECTORY(others_files_are_not_touched),
       IN_DIRECTORY(a_directory_without_ours_gets_no_lock),
       IN_DIRECTORY(damaged_files_are_not_used),
       IN_DIRECTORY(cut_files_are_not_used),
       IN_DIRECTORY(what_is_no_file_is_not_used),
       IN_DIRECTORY(ids_decide_and_not_names),
+      IN_DIRECTORY(ids_before_a_block_decide_too),
       IN_DIRECTORY(a_damaged_file_is_written_anew),
       IN_DIRECTORY(a_failing_device_leaves_the_session_whole),
       IN_DIRECTORY(a_full_disk_is_told_and_leaves_nothing),

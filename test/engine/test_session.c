@@ -105,6 +105,32 @@ static void a_common_beginning_is_kept(void **state) {
   session_close(session);
 }
 
+/* Says that it has keys of the first 50 tokens; half of them were written when it fails. */
+static Status fail_to_restore(void *user, Session *session, int *n_held, Error *err) {
+  (void)user, (void)session;
+  *n_held = 50;
+  return error_set(err, STATUS_FAILED, "the file ends");
+}
+
+static void a_failed_restore_keeps_what_was_held_and_no_more(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS], other[FAKE_POSITIONS];
+  make_ids(ids, 60, 1);
+  memcpy(other, ids, sizeof other);
+  other[20] = (other[20] + 1) % FAKE_VOCAB;
+  Session *session = open_session((SessionOptions){.chunk = 16});
+  Error err = {{0}};
+  assert_int_equal(session_restore(session, ids, 60, fail_to_restore, NULL, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "the file ends");
+  assert_int_equal(session_length(session), 0);
+  sync_ok(session, other, 60);
+  assert_int_equal(session_restore(session, ids, 60, fail_to_restore, NULL, &err), STATUS_FAILED);
+  assert_int_equal(session_length(session), 20);
+  sync_ok(session, ids, 60); /* which computes what is not there */
+  assert_holds(session, ids, 60);
+  session_close(session);
+}
+
 /* What `auk bench -p 2,4,8 -d N` times: rows behind a context are one step, with the logits of the last. */
 static void a_few_tokens_are_one_step(void **state) {
   (void)state;
@@ -661,6 +687,26 @@ static void finish_reasons_have_names(void **state) {
   assert_string_equal(finish_name(FINISH_INTERRUPTED), "interrupted");
 }
 
+static void no_token_is_pushed_beyond_the_context(void **state) {
+  (void)state;
+  enum { N_CTX = 40 };
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, N_CTX, 9);
+  Session *session = open_session((SessionOptions){.n_ctx = N_CTX, .chunk = 16});
+  Error err = {{0}};
+  for (int room = 0; room < 2; room++) {
+    sync_ok(session, ids, N_CTX - room);
+    for (int i = 0; i < room; i++) assert_int_equal(session_push(session, &err), STATUS_OK);
+    fake.n_steps = 0;
+    assert_int_equal(session_push(session, &err), STATUS_USAGE);
+    assert_non_null(strstr(err.text, "the context of 40 tokens is full"));
+    assert_int_equal(fake.n_steps, 0);
+    assert_int_equal(session_pushed(session), room);
+    assert_int_equal(session_settle(session, &err), STATUS_OK);
+  }
+  session_close(session);
+}
+
 /* A stop is noticed one step late at most, and nothing of that step is part of the session. */
 static void a_lead_is_dropped_at_a_stop(void **state) {
   (void)state;
@@ -690,10 +736,12 @@ int main(void) {
       cmocka_unit_test(decoding_is_prefilling_one_token),
       cmocka_unit_test(every_end_is_told),
       cmocka_unit_test(a_lead_is_dropped_at_a_stop),
+      cmocka_unit_test(no_token_is_pushed_beyond_the_context),
   };
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(chunks_do_not_matter),
       cmocka_unit_test(a_common_beginning_is_kept),
+      cmocka_unit_test(a_failed_restore_keeps_what_was_held_and_no_more),
       cmocka_unit_test(a_few_tokens_are_one_step),
       cmocka_unit_test(no_more_is_kept_than_is_said),
       cmocka_unit_test(a_text_that_grows_long_is_computed_again),

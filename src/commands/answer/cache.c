@@ -40,7 +40,7 @@ struct Cache {
   char *directory;
   uint64_t limit;
   PrefixStore *store; /* NULL: not asked for yet, or what would be its key is not known */
-  char key[512];
+  char key[CACHE_KEY];
   bool useless;    /* nothing can be done, and that has been told */
   bool many;       /* prompts come by the thousand */
   int n_shared;    /* of those: tokens that the first two begin with; 0: there were no two yet */
@@ -117,7 +117,15 @@ static const char *library_version(void) {
 #endif
 }
 
-/* Everything that decides the bits of keys and values but the ids. */
+void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
+               char out[CACHE_KEY]) {
+  snprintf(out, CACHE_KEY,
+           "auk %s\nprogram %016llx%016llx\nlibrary %s\nmodel %016llx%016llx\nbackend %s: %s\nkv %s\n",
+           AUK_VERSION, (unsigned long long)program.a, (unsigned long long)program.b, library_version(),
+           (unsigned long long)model.a, (unsigned long long)model.b, backend, arithmetic,
+           kv == KV_F16 ? "f16" : "f32");
+}
+
 static Status make_key(Cache *cache, bool may_read, bool *known, Error *err) {
   const CacheUse *use = &cache->use;
   const Device *device = use->device;
@@ -128,11 +136,7 @@ static Status make_key(Cache *cache, bool may_read, bool *known, Error *err) {
   if (*known) TRY(model_content(use->model, &search, &model, known, err));
   if (!*known) return STATUS_OK;
   TRY(device->backend->arithmetic(device->loaded, arithmetic, sizeof arithmetic, err));
-  snprintf(cache->key, sizeof cache->key,
-           "auk %s\nprogram %016llx%016llx\nlibrary %s\nmodel %016llx%016llx\nbackend %s: %s\nkv %s\n",
-           AUK_VERSION, (unsigned long long)program.a, (unsigned long long)program.b, library_version(),
-           (unsigned long long)model.a, (unsigned long long)model.b, device->backend->name, arithmetic,
-           use->kv == KV_F16 ? "f16" : "f32");
+  cache_key(program, model, device->backend->name, arithmetic, use->kv, cache->key);
   return STATUS_OK;
 }
 

@@ -7,6 +7,7 @@
 #ifndef AUK_COMMANDS_ANSWER_CACHE_H
 #define AUK_COMMANDS_ANSWER_CACHE_H
 
+#include "base/content.h"
 #include "commands/device.h"
 #include "engine/session.h"
 
@@ -43,6 +44,12 @@ void cache_prefilled(Cache *cache, int n);
 void cache_expect_many(Cache *cache);
 /* At the end, while the session is open: keeps the last prompt, and lets go of the cache. */
 void cache_close(Cache *cache, Session *session);
+
+/* Everything that decides the bits of keys and values but the ids: also the C library, whose sines and cosines
+ * are in every key. */
+enum { CACHE_KEY = 512 };
+void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
+               char out[CACHE_KEY]);
 
 /* The directory that the flags or the environment name, in new memory. */
 Status cache_directory(const char *flag, char **directory, Error *err);

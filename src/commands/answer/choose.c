@@ -208,8 +208,7 @@ static Status score(Choices *choices, Assistant *a, Choice *choice, Error *err) 
   return !*a->interrupted ? STATUS_OK : error_set(err, STATUS_INTERRUPTED, "interrupted");
 }
 
-/* The best, and how likely each is if it must be one of them. */
-static void rank(Choices *choices) {
+void choices_rank(Choices *choices) {
   double highest = -INFINITY, total = 0;
   choices->best = 0;
   for (size_t i = 0; i < choices->n; i++) {
@@ -242,7 +241,7 @@ Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages
   session_watch(a->session, assistant_goes_on, a);
   for (size_t i = 0; i < choices->n; i++) TRY(score(choices, a, &choices->items[i], err));
   choices->score_ms = clock_ms() - start - choices->prefill_ms;
-  rank(choices);
+  choices_rank(choices);
   return STATUS_OK;
 }
 

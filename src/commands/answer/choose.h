@@ -57,6 +57,9 @@ void choices_prepare(Assistant *assistant);
  * STATUS_USAGE or STATUS_MODEL, as assistant_encode() has it. */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                      Error *err);
+/* Of the scores the best one, and how likely each is if it must be one of them: all alike where none is
+ * possible. */
+void choices_rank(Choices *choices);
 /* Appends the members of an object, without braces: choice, choice_index, scores, usage, timings. */
 Status choices_json(const Choices *choices, Buffer *out, Error *err);
 

@@ -331,6 +331,25 @@ static void what_cannot_be_written_is_refused(void **state) {
   results_close(&results, NULL);
 }
 
+static int n_synced; /* regular files */
+
+/* In place of the C library's. */
+int fsync(int descriptor) {
+  struct stat info;
+  n_synced += fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode);
+  return 0;
+}
+
+/* Once, at the end: a disk takes longer for it than many a record does. */
+static void results_are_on_the_disk_in_the_end(void **state) {
+  (void)state;
+  ResultsOptions options = going_on(RESULTS_LINES);
+  remove_files();
+  n_synced = 0;
+  go_on(&options, 2);
+  assert_int_equal(n_synced, 1);
+}
+
 static void text_keeps_to_its_line(void **state) {
   (void)state;
   static const char text[] = "a\nb\r\\n\0c";
@@ -364,6 +383,7 @@ int main(void) {
       cmocka_unit_test(errors_are_replaced_where_they_stand),
       cmocka_unit_test(one_process_at_a_time),
       cmocka_unit_test(what_cannot_be_written_is_refused),
+      cmocka_unit_test(results_are_on_the_disk_in_the_end),
       cmocka_unit_test(text_keeps_to_its_line),
   };
   return cmocka_run_group_tests(tests, make_place, remove_own_directory);
