@@ -1,7 +1,7 @@
 /* status.c - error messages and checked memory.
  *
  * Called by: everything.   Calls: libc.
- * Always true: a message is one line of valid UTF-8 without characters that steer a terminal, whatever went into it. */
+ * Always true: a message is one line of valid UTF-8 that steers no terminal, whatever went into it. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* foreign_words.h - commands and flags of other programs for language models, and what to type here instead. */
+/* foreign_words.h - commands and flags of other programs for language models: what to type here instead. */
 #ifndef AUK_COMMANDS_FOREIGN_WORDS_H
 #define AUK_COMMANDS_FOREIGN_WORDS_H
 

@@ -139,7 +139,7 @@ const Interface run_interface = {
     .max_operands = MAX_OPERANDS,
 };
 
-/* A model may stand alone, as for other commands, and "-" is -f -. What is neither is told what it should have
+/* A model may stand alone, as for other commands, and "-" is -f -. Others are told what they should have
  * been. */
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
   const char *operands[MAX_OPERANDS];

@@ -14,8 +14,8 @@ int threads_run(int (*program)(int argc, char **argv), int argc, char **argv);
 
 /* How many threads compute: `asked`, or with 0 as many as there are cores that this process may use. OpenMP's
  * threads are made here, as libgomp ends the program where it cannot make one. Where the system does not let
- * us, those that were asked for are refused (STATUS_FAILED), and in place of the cores' number there are fewer,
- * which a line on standard error tells. */
+ * us, those that were asked for are refused (STATUS_FAILED), and in place of the cores' number there are
+ * fewer, which a line on standard error tells. */
 Status threads_choose(int asked, int *n_threads, Error *err);
 
 #endif

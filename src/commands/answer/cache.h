@@ -45,8 +45,8 @@ void cache_expect_many(Cache *cache);
 /* At the end, while the session is open: keeps the last prompt, and lets go of the cache. */
 void cache_close(Cache *cache, Session *session);
 
-/* Everything that decides the bits of keys and values but the ids: also the C library, whose sines and cosines
- * are in every key. */
+/* Everything that decides the bits of keys and values but the ids: also the C library, whose sines and
+ * cosines are in every key. */
 enum { CACHE_KEY = 512 };
 void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
                char out[CACHE_KEY]);

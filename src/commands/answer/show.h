@@ -1,8 +1,9 @@
 /* show.h - thought and answer on their way to a reader: a terminal, a pipe or a file.
  *
- * To a pipe or a file the model's text goes as it is, on a terminal as terminal_text() has it. A thought is dim, or where the terminal has no colours
- * (NO_COLOR, TERM=dumb) and on the way to a pipe, between the marks that the model knows. Each write takes
- * its dimness back itself: whatever ends the program, the terminal is as it was. */
+ * To a pipe or a file the model's text goes as it is, on a terminal as terminal_text() has it. A thought is
+ * dim, or where the terminal has no colours (NO_COLOR, TERM=dumb) and on the way to a pipe, between the marks
+ * that the model knows. Each write takes its dimness back itself: whatever ends the program, the terminal is
+ * as it was. */
 #ifndef AUK_COMMANDS_ANSWER_SHOW_H
 #define AUK_COMMANDS_ANSWER_SHOW_H
 

@@ -31,7 +31,7 @@ static void the_likeliest_is_the_best(void **state) {
   assert_int_equal(choices.best, 2);
 }
 
-/* A token whose logit is minus infinity is impossible: no number of it may be NaN, which JSON does not know. */
+/* A token whose logit is minus infinity is impossible: no number of it may be NaN, which JSON has not. */
 static void answers_that_are_impossible_are_all_alike(void **state) {
   (void)state;
   Choice items[] = {scored("a", -INFINITY, 1), scored("b", -INFINITY, 2)};
