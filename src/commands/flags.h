@@ -13,8 +13,8 @@
  * A flag knows where its value lies in the options; that it has the type which the flag fills is checked by
  * the compiler. Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument,
  * whatever it begins with, or behind '=' for names of two dashes. A flag given twice: the last one counts,
- * lists collect, and a FLAG_STRING_ONCE is refused. "--" ends the flags; a lone "-" is an operand. Values keep
- * what they held where a flag is not given, so defaults are set before. */
+ * lists collect, and a FLAG_STRING_ONCE is refused. "--" ends the flags; a lone "-" is an operand. Values
+ * keep what they held where a flag is not given, so defaults are set before. */
 #ifndef AUK_COMMANDS_FLAGS_H
 #define AUK_COMMANDS_FLAGS_H
 

@@ -97,6 +97,7 @@ static int run_in_thread(Run *it, rlim_t limit) {
   int failed = pthread_attr_init(&attributes);
   if (!failed) failed = pthread_attr_setstacksize(&attributes, PROGRAM_STACK_BYTES);
   if (!failed) failed = pthread_create(&thread, &attributes, run, it);
+  pthread_attr_destroy(&attributes);
   if (failed) {
     fprintf(stderr,
             "auk: the stack may not have more than %llu KiB, and a thread with more: %s (ulimit -s %d)\n",
@@ -156,6 +157,7 @@ static int try_threads(int n, int *reason, Error *err) {
     if (!(*reason = pthread_create(&threads[made], &attributes, pass_gate, &gate))) made++;
   pthread_mutex_unlock(&gate);
   for (int i = 0; i < made; i++) pthread_join(threads[i], NULL);
+  if (threads) pthread_attr_destroy(&attributes);
   free(threads);
   return made;
 }

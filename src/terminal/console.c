@@ -178,8 +178,8 @@ ConsoleEvent console_wait(void) {
     struct pollfd ready[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                              {.fd = console.wake[0], .events = POLLIN}};
     if (poll(ready, 2, -1) < 0 && errno != EINTR && errno != EAGAIN) return CONSOLE_LEAVE;
-    /* Where Ctrl-C and keys come at once, poll() may see the keys before the handler runs. They are typed behind
-     * it, as the terminal drops what was not read before it. */
+    /* Where Ctrl-C and keys come at once, poll() may see the keys before the handler runs. They were typed
+     * after it, as the terminal drops what was not read before it. */
     if (console.interrupt || console.leaving) continue;
     if (ready[0].revents && !ready[1].revents) return CONSOLE_KEYS;
   }

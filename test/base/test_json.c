@@ -501,7 +501,10 @@ static void strings_are_written_so_that_they_can_be_read(void **state) {
   assert_written(TEXT("a\"b\\c/"), "\"a\\\"b\\\\c/\"");
   assert_written(TEXT("\0\b\t\n\v\f\r\x1f\x7f"), "\"\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\\u007f\"");
   assert_written(TEXT("\xc2\x80\xc2\x9f\xc2\xa0"), "\"\\u0080\\u009f\xc2\xa0\"");
-  assert_written(TEXT("\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa"), "\"\\u2028\\u2029\xe2\x80\xaa\"");
+  assert_written(TEXT("\xe2\x80\xa7\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xae\xe2\x80\xaf"),
+                 "\"\xe2\x80\xa7\\u2028\\u2029\\u202e\xe2\x80\xaf\"");
+  assert_written(TEXT("\xd8\x9b\xd8\x9c\xe2\x80\x8d\xe2\x80\x8e\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa"),
+                 "\"\xd8\x9b\\u061c\xe2\x80\x8d\\u200e\\u2066\\u2069\xe2\x81\xaa\"");
   assert_written(TEXT("\xf0\x9f\x98\x80"), "\"\xf0\x9f\x98\x80\"");
   /* each maximal part of a broken character is one U+FFFD */
   assert_written(TEXT("a\xffz"), "\"a\xef\xbf\xbdz\"");
