@@ -35,6 +35,12 @@ def test_what_the_model_makes_idle_is_told(run, stories, variant, flag):
     assert run("-m", sampling, *command, *flag).stderr == b""
 
 
+def test_all_that_is_idle_is_told_in_one_line(run, stories):
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-n", "2", "-s", "1", "--top-k", "5", "--min-p", "0.1")
+    told = "auk: the model's temperature is 0: --top-k, --min-p and -s have no effect (--temp X sets another)\n"
+    assert (process.returncode, process.stderr.decode()) == (0, told)
+
+
 def test_penalties_matter_at_temperature_0(run, stories):
     process = run("-m", stories, "--raw", "-p", PROMPT, "-n", "2", "--temp", "0", "--repeat-penalty", "1.5")
     assert (process.returncode, process.stderr) == (0, b"")

@@ -96,29 +96,39 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* The first that was given of those that choose among several tokens; NULL: none. Penalties change which one
- * is the likeliest. */
-static const char *choosing_flag(const SamplingFlags *flags) {
-  return flags->top_k != NOT_GIVEN ? "--top-k"
-         : !isnan(flags->top_p)    ? "--top-p"
-         : !isnan(flags->min_p)    ? "--min-p"
-         : flags->seed.given       ? "-s"
-                                   : NULL;
+/* Those that were given of the flags that choose among several tokens; how many. Penalties are none of them:
+ * they change which token is the likeliest. */
+static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
+  int n = 0;
+  if (flags->top_k != NOT_GIVEN) given[n++] = "--top-k";
+  if (!isnan(flags->top_p)) given[n++] = "--top-p";
+  if (!isnan(flags->min_p)) given[n++] = "--min-p";
+  if (flags->seed.given) given[n++] = "-s";
+  return n;
 }
 
 Status sampling_check(const SamplingFlags *flags, Error *err) {
-  const char *flag = choosing_flag(flags);
-  if (flags->temperature != 0 || !flag) return STATUS_OK;
+  const char *given[4];
+  if (flags->temperature != 0 || choosing_flags(flags, given) == 0) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s does not go with --temp 0 (it always takes the likeliest token)",
-                   flag);
+                   given[0]);
+}
+
+/* What the person could not know before the model was opened. */
+static void tell_idle_flags(const Assistant *a) {
+  const char *given[4];
+  char names[64] = "";
+  int n = a->sampler.temperature == 0 ? choosing_flags(&a->flags->sampling, given) : 0;
+  for (int i = 0; i < n; i++) strcat(strcat(names, i == 0 ? "" : i + 1 < n ? ", " : " and "), given[i]);
+  if (n > 0)
+    print_note("the model's temperature is 0: %s %s no effect (--temp X sets another)", names,
+               n > 1 ? "have" : "has");
 }
 
 static Status choose_sampler(Assistant *a, Error *err) {
   const SamplingFlags *flags = &a->flags->sampling;
   a->sampler = sampling_settings(flags, &a->model->config.generation);
-  if (a->sampler.temperature == 0 && choosing_flag(flags))
-    print_note("the model's temperature is 0: %s has no effect (--temp X sets another)",
-               choosing_flag(flags));
+  tell_idle_flags(a);
   return flags->seed.given ? STATUS_OK : random_seed(&a->sampler.seed, err);
 }
 
