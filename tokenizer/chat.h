@@ -28,6 +28,9 @@ void chat_close(Chat *chat); /* NULL is fine */
 /* For -v: "chat_template.jinja", "tokenizer_config.json", "built-in chatml", a path. */
 const char *chat_source(const Chat *chat);
 
+/* A hash of what decides how conversations are written: the template's text and the special tokens. */
+uint64_t chat_hash(const Chat *chat);
+
 /* The first of a built-in template's control tokens that the vocabulary lacks: the model would read it as
  * ordinary text. NULL where there is none, and of templates that are not built in. */
 const char *chat_missing_control(const Chat *chat, const Tokenizer *tokenizer);

@@ -11,6 +11,7 @@ struct Chat {
   Template *template;
   Json *specials; /* an object: the special tokens, and what every template is given */
   char *source;
+  uint64_t hash;              /* chat_hash() */
   const ChatBuiltin *builtin; /* NULL: the template is no built-in */
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash64.h"
 #include "tokenizer/chat_builtins.h"
 #include "tokenizer/chat_internal.h"
 #include "tokenizer/fields.h"
@@ -75,6 +76,7 @@ static Status read_specials(const char *directory, const Json *config, Chat *cha
   if (status == STATUS_OK)
     status =
         json_parse("special tokens", STATUS_MODEL, object.data, object.size, NULL, 0, &chat->specials, err);
+  if (status == STATUS_OK) chat->hash = hash64(object.data, object.size, chat->hash);
   buffer_release(&object);
   json_free(map);
   return status;
@@ -85,6 +87,7 @@ static Status read_specials(const char *directory, const Json *config, Chat *cha
 static Status parse_as(Chat *chat, const char *source, const char *text, size_t size, Error *err) {
   chat->source = strdup(source);
   if (!chat->source) return error_set(err, STATUS_FAILED, "out of memory: a chat template");
+  chat->hash = hash64(text, size, chat->hash);
   return template_parse(source, text, size, &chat->template, err);
 }
 
@@ -217,6 +220,10 @@ void chat_close(Chat *chat) {
   json_free(chat->specials);
   free(chat->source);
   free(chat);
+}
+
+uint64_t chat_hash(const Chat *chat) {
+  return chat->hash;
 }
 
 const char *chat_source(const Chat *chat) {

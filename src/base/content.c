@@ -119,12 +119,12 @@ Status content_remember(const char *directory, const FileStamp *stamp, int64_t s
 Status content_of_file(const MappedFile *file, const ContentSearch *search, ContentHash *hash, bool *known,
                        Error *err) {
   bool small = file->size <= SMALL_BYTES, remembered;
-  *known = !small && content_recall(search->directory, &file->stamp, hash);
+  *known = !small && search->directory && content_recall(search->directory, &file->stamp, hash);
   if (*known || (!small && !search->may_read)) return STATUS_OK;
   int64_t started_ns = content_clock_ns();
   TRY(content_of_bytes(file->data, file->size, search->n_threads, search->interrupted, hash, err));
   *known = file_has_stamp(file->path, &file->stamp);
-  if (*known && !small)
+  if (*known && !small && search->directory)
     content_remember(search->directory, &file->stamp, started_ns, hash, &remembered, NULL);
   return STATUS_OK;
 }

@@ -58,6 +58,14 @@ bool file_has_stamp(const char *path, const FileStamp *stamp) {
          now.changed_ns == stamp->changed_ns && now.status_changed_ns == stamp->status_changed_ns;
 }
 
+bool file_was_overwritten(const char *path, const FileStamp *stamp) {
+  struct stat info;
+  if (stat(path, &info) != 0) return false;
+  FileStamp now = stamp_of(&info);
+  bool same_file = now.device == stamp->device && now.inode == stamp->inode;
+  return same_file && (now.size != stamp->size || now.changed_ns != stamp->changed_ns);
+}
+
 static Status map_descriptor(int descriptor, Status refused, MappedFile *file, Error *err) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return system_error(err, refused, file->path, "examine");

@@ -29,6 +29,9 @@ Status file_map(const char *path, Status refused, MappedFile *file, Error *err);
 void file_unmap(MappedFile *file);
 /* Whether what is at `path` now has this stamp. */
 bool file_has_stamp(const char *path, const FileStamp *stamp);
+/* Whether the very file was written to since it had this stamp, so that a mapping of it has other bytes now.
+ * A file that was replaced, renamed or removed is none: its mapping stays as it was. */
+bool file_was_overwritten(const char *path, const FileStamp *stamp);
 
 /* Appends a whole file, or everything from `stream` (name is then for messages), to a buffer. For texts of
  * people; parts of a checkpoint are mapped. Fifos are fine here, directories are not. More than `limit` bytes

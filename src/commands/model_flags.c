@@ -4,6 +4,7 @@
 #include "commands/model_flags.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "commands/models/hub.h"
@@ -61,6 +62,24 @@ Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
   Status status = hub_check(model_name(values), path, err);
   if (status == STATUS_OK) status = model_open(path, &values->overrides, model, err);
   free(path);
+  return status;
+}
+
+static Status copy_name(const char *text, size_t size, char **name, Error *err) {
+  *name = mem_alloc(size + 1, 1, "the name of a model", err);
+  if (!*name) return STATUS_FAILED;
+  memcpy(*name, text, size);
+  (*name)[size] = 0;
+  return STATUS_OK;
+}
+
+Status model_flags_name(const ModelFlags *values, const char *path, char **name, Error *err) {
+  const char *given = model_name(values);
+  if (given && strcmp(given, path) != 0) return copy_name(given, strlen(given), name, err);
+  char *whole = realpath(path, NULL); /* "." and links to what they lead to */
+  const char *slash = whole ? strrchr(whole, '/') : NULL, *last = slash && slash[1] ? slash + 1 : path;
+  Status status = copy_name(last, strlen(last), name, err);
+  free(whole);
   return status;
 }
 

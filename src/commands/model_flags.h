@@ -32,6 +32,10 @@ Status model_flags_path(const ModelFlags *values, char **path, Error *err);
 Status model_flags_check(const ModelFlags *values, const char *path, Error *err);
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
 
+/* What the model at `path` (of model_flags_path()) is called in results, in new memory: the name in the
+ * Hugging Face cache that was given, else the last part of the path, without the folders above it. */
+Status model_flags_name(const ModelFlags *values, const char *path, char **name, Error *err);
+
 /* The tokenizer that belongs to an open model, refused with what to do where it has none. */
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);
 Status model_tokenizer_open(const Model *model, const char *model_path, Tokenizer **tokenizer, Error *err);

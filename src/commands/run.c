@@ -31,6 +31,7 @@ static Status answer(const Options *o, Assistant *assistant, const IdList *ids, 
   const AnswerSink sink = reply_sink(reply);
   AnswerResult result;
   Status status = assistant_answer(assistant, ids->ids, ids->count, &sink, &result, err);
+  TRY(assistant_check_weights(assistant, err)); /* which explains a failure, too */
   return status ? status : reply_end(reply, ids->ids, ids->count, &result, err);
 }
 

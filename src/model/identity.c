@@ -1,6 +1,6 @@
 /* identity.c - see identity.h.
  *
- * Called by: commands/answer/cache.c.   Calls: base/content.c. */
+ * Called by: commands/answer/cache.c, assistant.c; commands/map/map_settings.c.   Calls: base/content.c. */
 #include "model/identity.h"
 
 #include <stdlib.h>
@@ -56,4 +56,18 @@ bool model_is_unchanged(const Model *model) {
   for (size_t i = 0; i < weights->n_shards; i++)
     unchanged = unchanged && is_unchanged(&weights->shards[i]->file);
   return unchanged;
+}
+
+static Status check_file(const MappedFile *file, Error *err) {
+  if (!file_was_overwritten(file->path, &file->stamp)) return STATUS_OK;
+  return error_set(err, STATUS_FAILED, "%s was written to while it was in use: these are other weights now",
+                   file->path);
+}
+
+Status model_check_weights(const Model *model, Error *err) {
+  const WeightFiles *weights = &model->files->weights;
+  if (model->dummy) return STATUS_OK;
+  if (model->layout == LAYOUT_AK48) TRY(check_file(&model->files->packed, err));
+  for (size_t i = 0; i < weights->n_shards; i++) TRY(check_file(&weights->shards[i]->file, err));
+  return STATUS_OK;
 }

@@ -16,4 +16,8 @@ Status model_content(const Model *model, const ContentSearch *search, ContentHas
  * content. */
 bool model_is_unchanged(const Model *model);
 
+/* Refuses (STATUS_FAILED, with its name) a file of weights that was written to in place since it was opened:
+ * what is computed through its mapping is no longer the model's. One stat() a file. */
+Status model_check_weights(const Model *model, Error *err);
+
 #endif

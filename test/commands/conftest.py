@@ -86,3 +86,19 @@ def endless(variant):
     """Flags that make the model write for minutes: a context far beyond its own, and no end."""
     model = variant(config={"max_position_embeddings": 200000}, name="endless")
     return ["-m", str(model), "--raw", "-p", "Once", "--ignore-eos", "--temp", "1", "-s", "1"]
+
+
+TALK = ("{{ bos_token }}{% for m in messages %}"
+        "{% if 'bad' in m.content %}{{ raise_exception('no bad words') }}{% endif %}"
+        "{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}they:{% endif %}")
+
+
+@pytest.fixture
+def talker(variant):
+    """talker(behind): the model with a chat template, and this text behind it."""
+
+    def make(behind=""):
+        files = {"chat_template.jinja": TALK + behind, "tokenizer_config.json": json.dumps({"bos_token": "<s>"})}
+        return variant(files=files, name="talker")
+
+    return make

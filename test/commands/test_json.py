@@ -40,7 +40,8 @@ def test_an_answer_is_one_object(objects):
                                   "decode_per_second"}
     assert 0 < it["timings"]["prompt_ms"] < it["timings"]["first_token_ms"]  # both from the beginning of the prompt
     assert it["timings"]["decode_ms"] > 0
-    assert set(it) == {"text", "finish_reason", "usage", "timings", "seed"}
+    assert it["model"] == "stories260K-awq"
+    assert set(it) == {"text", "finish_reason", "usage", "timings", "seed", "model"}
 
 
 def test_ids_are_those_of_prompt_and_answer(objects, run, stories):

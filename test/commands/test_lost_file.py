@@ -1,4 +1,4 @@
-"""A mapped file that is cut while it is in use ends the program with one line that names it, whoever reads it then."""
+"""A mapped file that is cut or overwritten while it is in use ends the program with one line that names it."""
 import os
 import shutil
 import signal
@@ -69,6 +69,83 @@ def test_weights_that_are_cut_while_they_are_packed(start, model, tmp_path):
         cut(model)
         reader.readall()
     assert (process.wait(60), process.stderr.read()) == (FAILED, told(model))
+
+
+def overwrite(model, data=None):
+    """Writes over the end of the weights in place: noise, or what is there already."""
+    with open(model / "model.safetensors", "r+b") as file:
+        file.seek(-4096, os.SEEK_END)
+        data = file.read() if data is None else data
+        file.seek(-4096, os.SEEK_END)
+        file.write(data)
+
+
+def overwritten(model):
+    path = model / "model.safetensors"
+    return f"auk: {path} was written to while it was in use: these are other weights now\n".encode()
+
+
+@pytest.mark.parametrize("noise", [bytes(4096), b"\xff" * 4096, None])
+def test_weights_that_are_overwritten_under_an_answer(answering, model, noise):
+    """The answer is not given, whether it could be made (of zeroes), or not (of NaN), or the bytes are the same."""
+    process = answering()
+    overwrite(model, noise)
+    out, err = process.communicate(b"Once more\n", timeout=60)
+    assert (process.returncode, out, err) == (FAILED, b"", overwritten(model))
+
+
+def test_weights_that_are_overwritten_under_choices(start, model):
+    process = start("-m", model, "--map", "-", "--choose", "a,the", stdin=subprocess.PIPE)
+    process.stdin.write(b"Once\n")
+    process.stdin.flush()
+    assert process.stdout.readline() in (b"a\n", b"the\n")
+    overwrite(model)
+    assert process.communicate(b"Twice\n", timeout=60) == (b"", overwritten(model))
+    assert process.returncode == FAILED
+
+
+@pytest.mark.parametrize("flags", [["-n", "4"], ["--choose", "a,the"]])
+def test_weights_that_are_overwritten_before_they_are_loaded(start, model, tmp_path, flags):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = start("-m", model, "-f", fifo, *flags)
+    with open(fifo, "wb") as writer:  # the model is open, and mapped
+        overwrite(model)
+        writer.write(b"Once")
+    assert (process.wait(60), process.stdout.read(), process.stderr.read()) == (FAILED, b"", overwritten(model))
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_weights_that_are_overwritten_under_one_answer(start, model, flags):
+    process = start("-m", model, "-p", "Once", "--ignore-eos", "-c", "500", "-v", *flags)
+    while b"chat format" not in process.stderr.readline():
+        pass
+    overwrite(model)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == FAILED and err.endswith(overwritten(model))
+    assert b"{" not in out
+
+
+def test_weights_that_are_overwritten_under_a_chat(start, model):
+    process = start("chat", "-m", model, "--chat-template", "chatml", "-n", "4", stdin=subprocess.PIPE)
+    process.stdin.write(b"Once\n")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    overwrite(model)
+    _, err = process.communicate(b"Once more\nAnd more\n", timeout=60)
+    assert process.returncode == FAILED and err.endswith(overwritten(model))
+    assert err.count(b"was written to") == 1
+
+
+def test_weights_that_are_replaced_stay_what_they_were(answering, model):
+    """Another file with this name, other rights, another link: the mapping is of the first file."""
+    process = answering()
+    (model / "model.safetensors").chmod(0o600)
+    os.link(model / "model.safetensors", model / "link")
+    shutil.copy(model / "config.json", model / "new")
+    (model / "new").rename(model / "model.safetensors")
+    assert process.communicate(b"Once\n", timeout=60) == (b"upon a time,\n", b"")
+    assert process.returncode == 0
 
 
 def test_a_signal_that_somebody_sends_is_none_of_a_file(answering):

@@ -1,11 +1,9 @@
-"""`auk --map` on the tiny trained model: records of every form, errors in their places, results that go on after being
-cut, killed and interrupted, streams that are answered as they come."""
+"""`auk --map` on the tiny trained model: records of every form, errors in their places, streams that are answered as
+they come."""
 import json
 import os
 import pathlib
 import pty
-import random
-import resource
 import signal
 import subprocess
 import time
@@ -182,22 +180,6 @@ def test_what_is_computed_once_stays(map_run):
 
 # --- chats
 
-CHAT = ("{{ bos_token }}{% for m in messages %}"
-        "{% if 'bad' in m.content %}{{ raise_exception('no bad words') }}{% endif %}"
-        "{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}they:{% endif %}")
-
-
-@pytest.fixture
-def talker(variant):
-    """talker(template): the model with this chat template."""
-
-    def make(template=CHAT):
-        files = {"chat_template.jinja": template, "tokenizer_config.json": json.dumps({"bos_token": "<s>"})}
-        return variant(files=files, name="talker")
-
-    return make
-
-
 def test_records_are_turns_of_a_chat(run, talker):
     model = talker()
     flags = ["-m", model, "-n", 8, "-t", 1, "-sys", "Be kind."]
@@ -244,7 +226,7 @@ def test_control_tokens_in_records_are_text(run, talker):
 
 
 def test_thoughts_are_no_part_of_an_answer(run, talker):
-    model = talker(CHAT + " <think>\n{# </think> #}")
+    model = talker(" <think>\n{# </think> #}")
     flags = ["-m", model, "-n", 20, "--think-budget", 5, "--ignore-eos", "--map", "-"]
     record = objects(run(*flags, "--json", input=b"Tim\n"))[0]
     assert record["thinking"] and record["usage"]["thinking_tokens"] == 5
@@ -364,244 +346,6 @@ def test_a_terminal_is_not_steered_by_results(auk, stories, tmp_path):
     os.close(main)
     assert process.returncode == 0
     assert "\u241b[2Jred".encode() in shown and b"\x1b" not in shown
-
-
-# --- going on
-
-
-DRAWN = ["-n", "4", "--temp", "1"]
-
-
-@pytest.fixture
-def job(tmp_path, stories):
-    """A job of many short records: its flags, and what becomes of it."""
-    lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(150)]
-    lines[7] = "so " * 1000
-    (tmp_path / "in").write_text("".join(line + "\n" for line in lines))
-    return ["-m", str(stories), "--raw", "-t", "1", "-p", PATTERN, "--map", str(tmp_path / "in"), "-s", "9", *DRAWN]
-
-
-def stable(text):
-    """Results without the times in them."""
-    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
-            for line in text.decode().splitlines()]
-
-
-def test_a_file_that_is_complete_is_left_alone(run, job, tmp_path):
-    out = tmp_path / "out"
-    assert run(*job, "--json", "--resume", out).returncode == 1  # there is an error
-    whole = out.read_bytes()
-    assert len(whole.splitlines()) == 150
-    again = run(*job, "--json", "--resume", out, "-u")
-    assert again.returncode == 1  # and there still is
-    assert out.read_bytes() == whole
-    assert b"0 records answered" in again.stderr and b"150 were there" in again.stderr
-    assert again.stdout == b""
-
-
-def test_cut_anywhere_it_goes_on_with_the_next(run, job, sanitized, tmp_path):
-    out, told = tmp_path / "out", tmp_path / "out.resume"
-    for flags in (["--json"], [], ["--choose", "a,the"]):
-        if "--choose" in flags:
-            job = job[:-len(DRAWN)]
-        out.unlink(missing_ok=True)
-        told.unlink(missing_ok=True)
-        run(*job, *flags, "--resume", out)
-        whole, inputs = out.read_bytes(), told.read_bytes() if told.exists() else None
-        for size in random.Random(1).sample(range(len(whole)), 1 if sanitized else 4):
-            out.write_bytes(whole[:size])
-            assert run(*job, *flags, "--resume", out).returncode == 1
-            if "--json" in flags:
-                assert stable(out.read_bytes()) == stable(whole)
-            else:
-                assert out.read_bytes() == whole
-                assert told.read_bytes() == inputs
-
-
-def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, sanitized, tmp_path):
-    """50 times SIGKILL at a random moment; each time the file holds whole results, and at most one torn one."""
-    out = tmp_path / "out"
-    rng = random.Random(20261120)
-    for flags in (["--json"], []):
-        want = run(*job, *flags).stdout
-        start = time.monotonic()
-        run(*job, *flags)
-        whole_s = time.monotonic() - start
-        want = stable(want) if flags else want.splitlines()
-        n_kills = n_inside = 0
-        while n_kills < (5 if sanitized else 25):
-            process = subprocess.Popen([*auk, *job, *flags, "--resume", str(out)], stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(rng.uniform(0, whole_s * 0.8))
-            process.kill()
-            killed = process.wait() == -signal.SIGKILL
-            n_kills += killed
-            data = out.read_bytes() if out.exists() else b""
-            got = data[:data.rfind(b"\n") + 1]
-            got = stable(got) if flags else got.splitlines()
-            assert got == want[:len(got)]
-            n_inside += killed and 0 < len(got) < len(want)
-            if not killed or len(got) == len(want):
-                assert got == want
-                out.unlink()
-        assert n_inside > n_kills / 5, "no kill came while records were answered"
-        assert run(*job, *flags, "--resume", out).returncode == 1
-        got = out.read_bytes()
-        assert (stable(got) if flags else got.splitlines()) == want
-        out.unlink()
-
-
-def test_an_interrupted_run_goes_on(start, run, job, tmp_path):
-    out = tmp_path / "out"
-    process = start(*job, "--json", "--resume", str(out))
-    while not out.exists() or out.read_bytes().count(b"\n") < 5:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() in (130, 1)
-    assert out.read_bytes().endswith(b"\n")
-    run(*job, "--json", "--resume", out)
-    assert stable(out.read_bytes()) == stable(run(*job, "--json").stdout)
-
-
-def test_a_file_of_inputs_that_may_not_grow_has_its_true_reason(run, job, tmp_path):
-    out = tmp_path / "out"
-
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (25, 25))
-
-    process = run(*job, "--resume", out, preexec_fn=limit)
-    assert (process.returncode, process.stderr.decode()) == (1, f"auk: {out}.resume: cannot write: File too large\n")
-
-
-def test_a_disk_that_is_full_leaves_whole_results(run, job, tmp_path):
-    """A limit on the size of files takes a part of a write, as a full disk does."""
-    out = tmp_path / "out"
-
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-
-    for flags in (["--json"], []):
-        want = run(*job, *flags).stdout
-        process = run(*job, *flags, "--resume", out, preexec_fn=limit)
-        assert process.returncode == 1 and b": cannot write: " in process.stderr
-        kept = out.read_bytes()
-        assert 300 < len(kept) <= 1000 and kept.endswith(b"\n")
-        assert run(*job, *flags, "--resume", out).returncode == 1  # one record is an error
-        assert out.read_bytes().startswith(kept)
-        assert stable(out.read_bytes()) == stable(want) if flags else out.read_bytes() == want
-        out.unlink()
-
-
-def test_results_that_went_to_standard_output_can_be_gone_on_with(run, job, tmp_path):
-    """Their file was made by the shell: as JSON they say themselves what they belong to."""
-    out = tmp_path / "out"
-    whole = run(*job, "--json").stdout
-    out.write_bytes(whole[:len(whole) // 2])
-    run(*job, "--json", "--resume", out)
-    assert stable(out.read_bytes()) == stable(whole)
-    out.write_bytes(run(*job).stdout)
-    refused = run(*job, "--resume", out)
-    assert refused.returncode == 2
-    assert b"out.resume" in refused.stderr
-
-
-def test_another_input_or_prompt_is_refused(run, job, tmp_path):
-    out, given = tmp_path / "out", tmp_path / "in"
-    for flags in (["--json"], []):
-        run(*job, *flags, "--resume", out)
-        before, lines = out.read_bytes(), given.read_text().splitlines(keepends=True)
-        for changed in (lines[:100], ["another\n"] + lines, lines[:149] + ["another\n"], []):
-            given.write_text("".join(changed))
-            refused = run(*job, *flags, "--resume", out)
-            assert refused.returncode == 2, refused.stderr
-            assert out.read_bytes() == before
-        given.write_text("".join(lines) + "one more\n")
-        assert run(*job, *flags, "--resume", out).returncode == 1
-        assert out.read_bytes().startswith(before) and out.read_bytes().count(b"\n") == 151
-        before = out.read_bytes()
-        other = [flag.replace("One day", "One night") for flag in job]
-        refused = run(*other, *flags, "--resume", out)
-        assert refused.returncode == 2 and b"another prompt" in refused.stderr
-        assert out.read_bytes() == before
-        given.write_text("".join(lines))
-        out.unlink()
-
-
-def test_files_of_others_are_not_touched(run, job, tmp_path):
-    out = tmp_path / "thesis"
-    for text in ("my thesis\n", "my thesis"):
-        for flags in (["--json"], []):
-            out.write_text(text)
-            refused = run(*job, *flags, "--resume", out)
-            assert refused.returncode == 2, refused.stderr
-            assert out.read_text() == text
-    refused = run(*job, "--resume", tmp_path / "in")
-    assert refused.returncode == 2 and b"the input itself" in refused.stderr
-    refused = run(*job, "-o", tmp_path / "in")
-    assert refused.returncode == 2 and b"the input itself" in refused.stderr
-    assert (tmp_path / "in").read_text().count("\n") == 150
-
-
-def test_one_process_has_the_file(start, run, stories, job, tmp_path):
-    out = tmp_path / "out"
-    first = start("-m", stories, "--raw", "-n", "4", "--map", "-", "--json", "--resume", str(out),
-                  stdin=subprocess.PIPE)
-    first.stdin.write(b"Tim\n")
-    first.stdin.flush()
-    while not out.exists() or not out.read_bytes():
-        time.sleep(0.001)
-    before = out.read_bytes()
-    for flag in ("--resume", "-o"):
-        second = run(*job, "--json", flag, out)
-        assert second.returncode == 1 and b"another process" in second.stderr
-    assert out.read_bytes() == before
-    first.stdin.close()
-    assert first.wait() == 0
-
-
-def test_errors_count_as_done_unless_they_are_wanted_again(run, stories, tmp_path):
-    out = tmp_path / "out"
-    lines = ["Tim", "a longer one, " * 10, "Lily", "another longer one, " * 10]
-    given = "".join(line + "\n" for line in lines).encode()
-    for flags in (["--json"], []):
-        flags = ["-m", stories, "--raw", "-n", 4, "-s", 1, "-p", PATTERN, "--map", "-", *flags]
-        short = run(*flags, "-c", 20, "--resume", out, input=given)
-        assert short.returncode == 1 and short.stderr.count(b"the context 20") == 2
-        before = out.read_bytes()
-        again = run(*flags, "--resume", out, input=given)
-        assert again.returncode == 1 and b"2 of 4" in again.stderr
-        assert out.read_bytes() == before
-        given_more = given + b"Sam\n"
-        whole = run(*flags, input=given_more).stdout
-        retried = run(*flags, "--resume", out, "--retry-errors", input=given_more)
-        assert retried.returncode == 0, retried.stderr
-        got = out.read_bytes()
-        assert stable(got) == stable(whole) if "--json" in flags else got == whole
-        assert run(*flags, "--resume", out, "--retry-errors", input=given_more).returncode == 0
-        assert out.read_bytes() == got
-        out.unlink()
-
-
-def test_results_go_where_o_says(run, job, tmp_path):
-    out = tmp_path / "out"
-    out.write_text("what was there before, and is longer than nothing\n" * 1000)
-    process = run(*job, "-o", out)
-    assert process.stdout == b""
-    assert out.read_bytes() == run(*job).stdout == run(*job, "-o", "-").stdout
-
-
-def test_results_do_not_go_behind_their_own_input(auk, stories, tmp_path):
-    """Each would be a record in turn, for ever."""
-    records = tmp_path / "in"
-    for source in (str(records), "-"):
-        records.write_text("Once\nTwice\n")
-        process = subprocess.run([*auk, "-m", stories, "--raw", "-n", "2", "--map", source], stdin=open(records),
-                                 stdout=open(records, "a"), stderr=subprocess.PIPE, timeout=60)
-        assert process.returncode == 2
-        assert b"standard output: this is the input itself" in process.stderr
-        assert records.read_text() == "Once\nTwice\n"
 
 
 # --- flags

@@ -85,7 +85,9 @@ static void take_results(uint8_t options, const char *bytes, size_t size) {
   snprintf(inputs, sizeof inputs, "%s.resume", path);
   FILE *file = fopen(path, "wb");
   require(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
+  const MapSettings settings = {.hash = 1};
   ResultsOptions choice = {.path = path,
+                           .settings = &settings,
                            .format = options & JSON  ? RESULTS_JSON
                                      : options & NUL ? RESULTS_NUL
                                                      : RESULTS_LINES,

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "commands/common.h"
 #include "commands/texts.h"
+#include "model/identity.h"
 
 /* --- the flags */
 
@@ -210,6 +211,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   a->max_tokens = flags->answer.max_tokens;
   a->interrupted = interrupt_catch();
   TRY(model_flags_path(&flags->model, &a->model_path, err));
+  TRY(model_flags_name(&flags->model, a->model_path, &a->model_name, err));
   TRY(device_choose(&flags->device, &a->device, err));
   TRY(model_flags_open(&flags->model, &a->model, err));
   TRY(device_fit(&a->device, a->model, err));
@@ -233,6 +235,7 @@ void assistant_release(Assistant *a) {
   tokenizer_close(a->tokenizer);
   model_close(a->model);
   free(a->model_path);
+  free(a->model_name);
   *a = (Assistant){0};
 }
 
@@ -344,10 +347,15 @@ static void print_settings(const Assistant *a) {
              s->repetition_penalty, (unsigned long long)s->seed);
 }
 
+Status assistant_check_weights(const Assistant *a, Error *err) {
+  return a->device.backend == &cpu_backend ? model_check_weights(a->model, err) : STATUS_OK;
+}
+
 Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
   const Backend *chosen = a->device.backend;
   TRY(choose_context(a, n_prompt, err));
   TRY(device_load(&a->device, a->model, err));
+  TRY(model_check_weights(a->model, err));
   if (a->device.backend != chosen) TRY(choose_context(a, n_prompt, err)); /* the CPU, by what was loaded */
   if (a->flags->answer.verbose) print_settings(a);
   a->session_options.sampler = a->sampler;

@@ -89,6 +89,7 @@ extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
 typedef struct {
   const AssistantFlags *flags;
   char *model_path;
+  char *model_name; /* model_flags_name() */
   Model *model;
   Tokenizer *tokenizer;
   Chat *chat;              /* NULL: raw, or the checkpoint has no template */
@@ -126,6 +127,10 @@ Status assistant_encode_prompt(const Assistant *assistant, const char *text, siz
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
+/* To be called after each answer: refuses (STATUS_FAILED) one that was computed while a file of weights was
+ * written to. A device with memory of its own holds what was loaded. */
+Status assistant_check_weights(const Assistant *assistant, Error *err);
+
 /* The context as above, with a prompt that must fit into it; memory, weights, session. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 

@@ -77,6 +77,10 @@ Status cache_directory(const char *flag, char **directory, Error *err) {
                    "neither XDG_CACHE_HOME nor HOME says where the cache is: --cache-dir DIR names it");
 }
 
+const char *cache_known_directory(const Cache *cache) {
+  return cache ? cache->directory : NULL;
+}
+
 static void tell(void *user, const char *text) {
   const Cache *cache = user;
   if (cache->use.verbose) print_note("cache: %s", text);

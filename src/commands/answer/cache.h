@@ -51,6 +51,9 @@ enum { CACHE_KEY = 512 };
 void cache_key(ContentHash program, ContentHash model, const char *backend, const char *arithmetic, KvType kv,
                char out[CACHE_KEY]);
 
+/* Where it remembers the content of large files (content.h); NULL where there is no cache. */
+const char *cache_known_directory(const Cache *cache);
+
 /* The directory that the flags or the environment name, in new memory. */
 Status cache_directory(const char *flag, char **directory, Error *err);
 

@@ -253,7 +253,7 @@ static Status put_number(Buffer *out, const char *key, double value, Error *err)
   return buffer_printf(out, err, ", \"%s\": %.9g", key, value);
 }
 
-Status choices_json(const Choices *choices, Buffer *out, Error *err) {
+Status choices_json(const Choices *choices, const char *model, Buffer *out, Error *err) {
   const Choice *best = &choices->items[choices->best];
   TRY(buffer_append_string(out, "\"choice\": ", err));
   TRY(json_write_string(out, best->text, best->size, err));
@@ -270,30 +270,31 @@ Status choices_json(const Choices *choices, Buffer *out, Error *err) {
     TRY(buffer_append(out, "}", 1, err));
     n_scored += choice->n_tokens;
   }
-  return buffer_printf(out, err,
-                       "], \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"scored_tokens\": %d}, "
-                       "\"timings\": {\"prompt_ms\": %.3f, \"score_ms\": %.3f}",
-                       choices->n_prompt, choices->n_reused, n_scored, choices->prefill_ms,
-                       choices->score_ms);
+  TRY(buffer_printf(out, err,
+                    "], \"usage\": {\"prompt_tokens\": %d, \"reused_tokens\": %d, \"scored_tokens\": %d}, "
+                    "\"timings\": {\"prompt_ms\": %.3f, \"score_ms\": %.3f}, \"model\": ",
+                    choices->n_prompt, choices->n_reused, n_scored, choices->prefill_ms, choices->score_ms));
+  return json_write_string(out, model, strlen(model), err);
 }
 
 /* --- one shot */
 
-static Status write_best(const Choices *choices, const ReplyFlags *reply, Buffer *out, Error *err) {
+static Status write_best(const Choices *choices, const char *model, const ReplyFlags *reply, Buffer *out,
+                         Error *err) {
   const Choice *best = &choices->items[choices->best];
   const bool standard = !reply->path || strcmp(reply->path, "-") == 0;
   if (reply->json) {
     TRY(buffer_append(out, "{", 1, err));
-    TRY(choices_json(choices, out, err));
+    TRY(choices_json(choices, model, out, err));
     return buffer_append(out, "}\n", 2, err);
   }
   TRY(buffer_append(out, best->text, best->size, err));
   return standard && output_is_terminal() ? buffer_append(out, "\n", 1, err) : STATUS_OK;
 }
 
-static Status print(const Choices *choices, const ReplyFlags *reply, Error *err) {
+static Status print(const Choices *choices, const char *model, const ReplyFlags *reply, Error *err) {
   Buffer out = {0};
-  Status status = write_best(choices, reply, &out, err);
+  Status status = write_best(choices, model, reply, &out, err);
   if (status == STATUS_OK) status = reply_write(reply, &out, err);
   buffer_release(&out);
   return status;
@@ -320,7 +321,10 @@ static Status run(Choices *choices, const PromptFlags *flags, const AssistantFla
   if (status == STATUS_OK)
     status = prompt_join(&prompt, prompt.input.data ? prompt.input.data : "", prompt.input.size, &text, err);
   if (status == STATUS_OK) status = assistant_start(a, 0, err);
-  if (status == STATUS_OK) status = choose_text(choices, &text, a, err);
+  if (status == STATUS_OK) {
+    status = choose_text(choices, &text, a, err);
+    if (assistant_check_weights(a, err)) status = STATUS_FAILED;
+  }
   buffer_release(&text);
   prompt_release(&prompt);
   return status;
@@ -331,7 +335,7 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
   Choices choices = {0};
   Status status = choices_open(flags, &choices, err);
   if (status == STATUS_OK) status = run(&choices, prompt, assistant_flags, a, err);
-  if (status == STATUS_OK) status = print(&choices, reply, err);
+  if (status == STATUS_OK) status = print(&choices, a->model_name, reply, err);
   if (status == STATUS_OK && reply_tells_usage(reply, assistant_flags)) print_usage(&choices);
   if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
   choices_release(&choices);

@@ -60,8 +60,8 @@ Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *
 /* Of the scores the best one, and how likely each is if it must be one of them: all alike where none is
  * possible. */
 void choices_rank(Choices *choices);
-/* Appends the members of an object, without braces: choice, choice_index, scores, usage, timings. */
-Status choices_json(const Choices *choices, Buffer *out, Error *err);
+/* Appends the members of an object, without braces: choice, choice_index, scores, usage, timings, model. */
+Status choices_json(const Choices *choices, const char *model, Buffer *out, Error *err);
 
 /* `auk -m MODEL -p TEXT --choose a,b`: the assistant starts zeroed. The status is 10 and up where the
  * flags ask for it. */

@@ -21,7 +21,7 @@ const Flag reply_flags[] = {
     FLAG_FILE("-o, --output, --output-file", "FILE", ReplyFlags, path,
               "the answer goes to this file, made anew, and nowhere else"),
     FLAG_SWITCH("--json", ReplyFlags, json,
-                "one JSON object at the end: text, thinking, finish_reason, usage, timings, seed"),
+                "one JSON object at the end: text, thinking, finish_reason, usage, timings, seed, model"),
     FLAG_SWITCH("--jsonl-stream", ReplyFlags, jsonl,
                 "a JSON object for each piece as it comes, {\"text\": ...} or {\"thinking\": ...}, then that "
                 "of --json"),
@@ -74,7 +74,8 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
                     result->prefill_ms, result->prefill_ms + result->first_token_ms, result->decode_ms,
                     per_second(result->n_prompt - result->n_reused, result->prefill_ms),
                     per_second(result->n_generated - 1, result->decode_ms)));
-  TRY(buffer_printf(out, err, ", \"seed\": %llu", (unsigned long long)text->seed));
+  TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)text->seed));
+  TRY(put_string(out, "model", text->model, strlen(text->model), err));
   TRY(put_ids(out, "prompt_ids", text->prompt_ids, err));
   return put_ids(out, "ids", text->ids, err);
 }
@@ -222,6 +223,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
       .prompt_ids = ids ? &prompt_ids : NULL,
       .ids = ids ? &reply->ids : NULL,
       .seed = reply->assistant->sampler.seed,
+      .model = reply->assistant->model_name,
   };
   Buffer line = {0};
   Status status = buffer_append(&line, "{", 1, err);

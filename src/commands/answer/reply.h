@@ -56,6 +56,7 @@ typedef struct {
   size_t text_size, thinking_size;
   const IdList *prompt_ids, *ids; /* NULL: not wanted */
   uint64_t seed;
+  const char *model; /* its name */
 } AnswerText;
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err);
 

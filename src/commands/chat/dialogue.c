@@ -274,6 +274,7 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
   clear_progress(d);
   if (status == STATUS_OK) status = end_line(d, err);
+  if (assistant_check_weights(&d->assistant, err)) status = STATUS_FAILED; /* it explains a failure, too */
   if (d->interactive) {
     console_mode(CONSOLE_IDLE);
     console_attend(); /* an interruption of the answer is none of the next line */

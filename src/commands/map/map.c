@@ -1,6 +1,6 @@
 /* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: one answer after the other for many records.
  *
- * Called by: commands/run.c.   Calls: map_records.c, map_answer.c, map_results.c.
+ * Called by: commands/run.c.   Calls: map_records.c, map_answer.c, map_results.c, map_job.c.
  * Always true: one record and its answer are held at a time; results are in the order of the records; what is
  *              written of one is its whole result.
  *
@@ -16,6 +16,7 @@
 #include "base/output.h"
 #include "commands/common.h"
 #include "commands/map/map_answer.h"
+#include "commands/map/map_job.h"
 #include "commands/texts.h"
 
 const Flag map_flags[] = {
@@ -72,16 +73,12 @@ static Status read_files(Map *map, const StringList *files, Error *err) {
   return prompt_pattern_begin(&map->mapping.pattern, map->before.data, map->before.size, err);
 }
 
-/* Where the hash of each record begins: another prompt around it makes another record of it. */
+/* Where the hash of each record begins: another prompt around it makes another record of it. What else
+ * decides the results is in the settings. */
 static uint64_t hash_of_job(const Map *map, const MapJob *job) {
-  const Buffer *system = &map->mapping.assistant->system;
   uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
   if (job->prompt->text) hash = record_hash(hash, job->prompt->text, strlen(job->prompt->text) + 1);
-  hash = record_hash(hash, map->before.data, map->before.size);
-  hash = record_hash(hash, system->data, system->size);
-  for (size_t i = 0; i < map->mapping.choices.n; i++)
-    hash = record_hash(hash, map->mapping.choices.items[i].text, map->mapping.choices.items[i].size);
-  return hash;
+  return record_hash(hash, map->before.data, map->before.size);
 }
 
 static const char *output_path(const MapJob *job) {
@@ -100,7 +97,10 @@ static Status open_streams(Map *map, const MapJob *job, Error *err) {
                                   .format = map->mapping.format,
                                   .resume = job->map->resume != NULL,
                                   .retry = job->map->retry_errors,
-                                  .input = map->reader.descriptor};
+                                  .input = map->reader.descriptor,
+                                  .settings = &map->mapping.settings};
+  if (options.resume || options.format == RESULTS_JSON)
+    TRY(map_job_settings(job, map->mapping.assistant, &map->mapping.choices, &map->mapping.settings, err));
   map->resuming = options.resume;
   map->mapping.to_terminal = !options.path && output_is_terminal();
   return results_open(&options, &map->results, err);
@@ -214,6 +214,7 @@ static Status answer_record(Map *map, Error *err) {
   const Record *record = &map->record;
   TRY(start(map, err));
   Status status = map_answer(&map->mapping, record, &map->line, err);
+  TRY(assistant_check_weights(map->mapping.assistant, err)); /* which explains a failure, too */
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
     say_of_record(map, err->text);
     const Error error = *err;
@@ -228,6 +229,15 @@ static Status answer_record(Map *map, Error *err) {
   return STATUS_OK;
 }
 
+/* OUT.resume tells of one result more than there is where a process was killed between the two writes. */
+static void say_what_is_gone(Map *map) {
+  size_t n_told = map->results.told.n_told, n_there = map->results.n_results;
+  if (n_told <= n_there + 1) return;
+  clear_progress(map);
+  print_note("%s: %zu of the %zu results that were written are gone: they are made again",
+             map->results.options.path, n_told - n_there, n_told);
+}
+
 /* Whether there is a result of the record at hand (of none, where `found` is false) that stays. */
 static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
   EarlierResult earlier;
@@ -235,15 +245,18 @@ static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
   *stays = false;
   TRY(results_earlier(&map->results, &earlier, &there, err));
   map->resuming = there;
-  if (!there) return STATUS_OK;
+  if (!there) {
+    say_what_is_gone(map);
+    return STATUS_OK;
+  }
   const char *path = map->results.options.path;
   if (!found)
     return error_set(err, STATUS_USAGE, "%s has more results than %s has records: it is of another input",
                      path, map->reader.name);
   if (earlier.input != map->record.hash)
     return error_set(err, STATUS_USAGE,
-                     "%s: result %zu is of another record than %s:%zu, or of another prompt (-p, -f, -sys)",
-                     path, map->record.index, map->reader.name, map->record.line);
+                     "%s: result %zu is of another record than %s:%zu, or of another prompt (-p, -f)", path,
+                     map->record.index, map->reader.name, map->record.line);
   if (map->results.options.retry && earlier.is_error) return STATUS_OK;
   *stays = true;
   map->n_found++;

@@ -179,7 +179,7 @@ static Status choose_answer(Mapping *m, Error *err) {
 /* --- the result */
 
 static Status begin_object(const Mapping *m, const Record *record, Buffer *line, Error *err) {
-  TRY(result_object(record->index, record->hash, line, err));
+  TRY(result_object(record->index, record->hash, m->settings.hash, line, err));
   if (!m->prompt.id.text) return STATUS_OK;
   TRY(buffer_append_string(line, ", \"id\": ", err));
   return buffer_append(line, m->prompt.id.text, m->prompt.id.size, err);
@@ -190,7 +190,7 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
   TRY(begin_object(m, record, line, err));
   TRY(buffer_append(line, ", ", 2, err));
   if (m->choices.n) {
-    TRY(choices_json(&m->choices, line, err));
+    TRY(choices_json(&m->choices, m->assistant->model_name, line, err));
   } else {
     const AnswerText text = {.text = m->text.data,
                              .text_size = m->text.size,
@@ -198,7 +198,8 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
                              .thinking_size = m->thinking.size,
                              .prompt_ids = ids ? &m->ids : NULL,
                              .ids = ids ? &m->answer_ids : NULL,
-                             .seed = m->assistant->sampler.seed};
+                             .seed = m->assistant->sampler.seed,
+                             .model = m->assistant->model_name};
     TRY(answer_json(line, &text, &m->result, err));
   }
   return buffer_append(line, "}\n", 2, err);
@@ -223,6 +224,7 @@ Status map_error(Mapping *m, const Record *record, const Error *error, Buffer *l
 
 void mapping_release(Mapping *m) {
   choices_release(&m->choices);
+  map_settings_release(&m->settings);
   prompt_pattern_release(&m->pattern);
   map_prompt_release(&m->prompt);
   id_list_release(&m->beginning);

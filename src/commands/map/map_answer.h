@@ -10,7 +10,8 @@
 typedef struct {
   const MapJob *job;
   Assistant *assistant;
-  Choices choices; /* n is 0 where the model writes */
+  Choices choices;      /* n is 0 where the model writes */
+  MapSettings settings; /* of results that are JSON, or gone on with */
   PromptPattern pattern;
   uint64_t seed; /* of the first record */
   bool steady;   /* see map_begin() */

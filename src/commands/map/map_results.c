@@ -1,7 +1,8 @@
-/* map_results.c - see map_results.h.   Called by: map.c, map_answer.c.
+/* map_results.c - see map_results.h.   Called by: map.c, map_answer.c.   Calls: map_resume.c.
  *
- * Always true: `end` is where the next result goes, and what lay behind it was cut off before one does;
- * nothing is written before what is there was found to be ours. */
+ * Always true: `end` is where the next result goes, and what lay after it was cut off before one does;
+ * nothing is written before what is there was found to be ours, and nothing after another program has changed
+ * it. */
 #include "commands/map/map_results.h"
 
 #include <errno.h>
@@ -17,9 +18,7 @@
 #include "base/json.h"
 #include "base/output.h"
 
-enum { INPUT_LINE = 17 }; /* bytes: a hash and its newline */
-static const char inputs_heads[][INPUT_LINE + 1] = {
-    [RESULTS_LINES] = "auk --map lines:\n", [RESULTS_NUL] = "auk --map texts:\n"};
+enum { HASH_SIZE = 16 }; /* hexadecimal digits */
 static const size_t result_limit = (size_t)256 << 20;
 
 static Status system_error(const char *path, const char *what, Error *err) {
@@ -30,68 +29,7 @@ static Status refuse(const char *path, const char *why, Error *err) {
   return error_set(err, STATUS_USAGE, "%s: %s", path, why);
 }
 
-/* --- OUT.resume */
-
-static bool has_inputs(const ResultsOptions *options) {
-  return options->resume && options->format != RESULTS_JSON;
-}
-
-static off_t input_place(size_t index) {
-  return (off_t)INPUT_LINE * ((off_t)index + 1);
-}
-
-/* Opens it; one that is there must be ours, and must be there where there are results. */
-static Status open_inputs(Results *results, bool has_results, Error *err) {
-  char head[INPUT_LINE];
-  Buffer path = {0};
-  TRY(buffer_printf(&path, err, "%s.resume", results->options.path));
-  results->inputs_path = path.data;
-  results->inputs = open(path.data, O_RDWR | O_CLOEXEC | O_NOCTTY | (has_results ? 0 : O_CREAT), 0666);
-  if (results->inputs < 0 && errno == ENOENT)
-    return error_set(err, STATUS_USAGE,
-                     "%s: there is no %s beside it that says of which input it is (results of --json say so "
-                     "themselves)",
-                     results->options.path, path.data);
-  if (results->inputs < 0) return system_error(path.data, "open", err);
-  ssize_t n = pread(results->inputs, head, sizeof head, 0);
-  if (n < 0) return system_error(path.data, "read", err);
-  const char *expected = inputs_heads[results->options.format];
-  bool ours = memcmp(head, expected, (size_t)n) == 0 && (n == INPUT_LINE || !has_results);
-  return ours ? STATUS_OK
-              : refuse(path.data, "this is not what --map has made beside results of this form", err);
-}
-
-static Status read_input(const Results *results, size_t index, uint64_t *input, Error *err) {
-  char line[INPUT_LINE + 1] = {0};
-  ssize_t n = pread(results->inputs, line, INPUT_LINE, input_place(index));
-  if (n < 0) return system_error(results->inputs_path, "read", err);
-  if (n == INPUT_LINE && strspn(line, "0123456789abcdef") == INPUT_LINE - 1 && line[INPUT_LINE - 1] == '\n' &&
-      sscanf(line, "%" SCNx64, input) == 1)
-    return STATUS_OK;
-  return error_set(err, STATUS_USAGE, "%s: line %zu is no hash of a record, though there is a result of it",
-                   results->inputs_path, index + 2);
-}
-
-static Status write_input(const Results *results, size_t index, uint64_t input, Error *err) {
-  char line[INPUT_LINE + 1];
-  snprintf(line, sizeof line, "%016" PRIx64 "\n", input);
-  for (size_t done = 0; done < INPUT_LINE;) { /* after a short write the next one says why */
-    ssize_t n = pwrite(results->inputs, line + done, INPUT_LINE - done, input_place(index) + (off_t)done);
-    if (n < 0 && errno != EINTR) return system_error(results->inputs_path, "write", err);
-    if (n > 0) done += (size_t)n;
-  }
-  return STATUS_OK;
-}
-
-/* What it tells of results that are not there any more goes. */
-static Status cut_inputs(const Results *results, Error *err) {
-  if (ftruncate(results->inputs, input_place(results->n_results)) != 0 ||
-      pwrite(results->inputs, inputs_heads[results->options.format], INPUT_LINE, 0) != INPUT_LINE)
-    return system_error(results->inputs_path, "write", err);
-  return STATUS_OK;
-}
-
-/* --- opening */
+/* --- the file, which others can reach too */
 
 static bool same_file(int descriptor, const struct stat *info) {
   struct stat other;
@@ -99,7 +37,21 @@ static bool same_file(int descriptor, const struct stat *info) {
          other.st_ino == info->st_ino;
 }
 
-/* The locked file must still be the one that has the name: who rewrites it puts another in its place. */
+Status results_check_file(int descriptor, const char *path, uint64_t size, Error *err) {
+  struct stat named, info;
+  if (fstat(descriptor, &info) != 0) return system_error(path, "examine", err);
+  if (stat(path, &named) != 0 || !same_file(descriptor, &named))
+    return error_set(err, STATUS_FAILED, "%s: another program has moved, removed or replaced it", path);
+  if ((uint64_t)info.st_size == size) return STATUS_OK;
+  return error_set(err, STATUS_FAILED,
+                   "%s has %jd bytes, expected the %" PRIu64 " that were written: another program changed it",
+                   path, (intmax_t)info.st_size, size);
+}
+
+/* --- opening */
+
+/* The locked file must still be the one that has the name: a process that rewrites it puts another in its
+ * place. */
 static Status lock(const char *path, int descriptor, Error *err) {
   struct stat named;
   bool locked = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
@@ -115,10 +67,12 @@ static Status open_earlier(Results *results, bool has_results, Error *err) {
                              .verbatim = true,
                              .limit = result_limit,
                              .hash = RECORD_HASH_START};
-  if (has_inputs(options)) TRY(open_inputs(results, has_results, err));
+  const bool retry = options->retry;
+  TRY(map_resume_open(options->path, options->format, options->settings, has_results, retry, &results->told,
+                      err));
   TRY(record_reader_attach(results->descriptor, options->path, rules, &results->earlier, err));
   results->reading = true;
-  if (!options->retry || !has_results) return STATUS_OK;
+  if (!retry || !has_results) return STATUS_OK;
   TRY(atomic_file_open(options->path, &results->rewritten, err));
   if (results->rewritten.temporary || results->rewritten.unnamed) return STATUS_OK;
   return refuse(options->path, "it is this process's own output", err);
@@ -131,22 +85,29 @@ static Status open_file(Results *results, Error *err) {
   bool special = stat(options->path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
   if (special && options->resume)
     return refuse(options->path, "only a regular file can be gone on with", err);
-  int mode = special ? O_WRONLY : O_RDWR | O_CREAT | O_APPEND;
+  int mode = special ? O_WRONLY : O_RDWR | O_CREAT;
   results->descriptor = open(options->path, mode | O_CLOEXEC | O_NOCTTY, 0666);
   if (results->descriptor < 0 && errno == EINTR) /* a fifo that nobody reads yet */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", options->path);
   if (results->descriptor < 0 || fstat(results->descriptor, &info) != 0)
     return system_error(options->path, "open", err);
   if (special) return STATUS_OK;
+  results->is_regular = true;
+  results->opened_size = (uint64_t)info.st_size;
   if (same_file(options->input, &info)) return refuse(options->path, "this is the input itself", err);
   TRY(lock(options->path, results->descriptor, err));
   if (options->resume) return open_earlier(results, info.st_size > 0, err);
-  return ftruncate(results->descriptor, 0) == 0 ? STATUS_OK : system_error(options->path, "empty", err);
+  if (ftruncate(results->descriptor, 0) != 0) return system_error(options->path, "empty", err);
+  results->adds = true;
+  return STATUS_OK;
 }
 
 Status results_open(const ResultsOptions *options, Results *results, Error *err) {
-  *results = (Results){
-      .is_open = true, .options = *options, .descriptor = -1, .inputs = -1, .rewritten = {.descriptor = -1}};
+  *results = (Results){.is_open = true,
+                       .options = *options,
+                       .descriptor = -1,
+                       .told = {.descriptor = -1},
+                       .rewritten = {.descriptor = -1}};
   if (options->path) return open_file(results, err);
   struct stat info; /* of results behind the records: each would be a record in turn, for ever */
   if (fstat(STDOUT_FILENO, &info) == 0 && S_ISREG(info.st_mode) && same_file(options->input, &info))
@@ -156,8 +117,22 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
 
 /* --- what was there */
 
-/* Of an object: the record it belongs to, which must be the index-th, and whether it is an error. */
-static bool read_object(const Record *line, EarlierResult *earlier) {
+/* What is wrong with an object whose settings are others than these; NULL: nothing. */
+static const char *other_settings(const Json *tree, uint64_t expected) {
+  char hash[HASH_SIZE + 1];
+  const Json *settings = json_member(tree, "settings");
+  size_t size = 0;
+  if (!settings || !json_is_string(settings))
+    return "was written by an earlier auk, which did not say with what settings: begin another file";
+  snprintf(hash, sizeof hash, "%016" PRIx64, expected);
+  const char *text = json_string(settings, &size);
+  return size == HASH_SIZE && memcmp(text, hash, size) == 0 ? NULL
+                                                            : "was made with another model or other settings";
+}
+
+/* Of an object: the record it belongs to, which must be the index-th, whether it is an error, and what is
+ * wrong with its settings (NULL: nothing). */
+static bool read_object(const Record *line, uint64_t settings, EarlierResult *earlier, const char **wrong) {
   Json *tree;
   size_t size = 0;
   int64_t index = -1;
@@ -165,43 +140,55 @@ static bool read_object(const Record *line, EarlierResult *earlier) {
   if (json_parse("", STATUS_USAGE, line->text, line->size, NULL, 0, &tree, NULL) != STATUS_OK) return false;
   const Json *input = json_member(tree, "input"), *number = json_member(tree, "index");
   const char *hash = input && json_is_string(input) ? json_string(input, &size) : "";
-  if (number && json_int64(number, &index) && index == (int64_t)line->index && size == INPUT_LINE - 1 &&
+  if (number && json_int64(number, &index) && index == (int64_t)line->index && size == HASH_SIZE &&
       strspn(hash, "0123456789abcdef") == size)
     ours = sscanf(hash, "%" SCNx64, &earlier->input) == 1;
   earlier->is_error = json_member(tree, "error") != NULL;
+  *wrong = other_settings(tree, settings);
   json_free(tree);
   return ours;
+}
+
+/* The object up to the hash of its record. */
+static Status begin_object(size_t index, Buffer *out, Error *err) {
+  return buffer_printf(out, err, "{\"index\": %zu, \"input\": \"", index);
 }
 
 /* Whether a torn line can be the beginning of our next object. */
 static bool begins_object(const Record *line, Error *err) {
   Buffer object = {0};
-  bool ours = result_object(line->index, 0, &object, err) == STATUS_OK;
-  size_t known = object.size - INPUT_LINE; /* up to the hash, which could be any */
-  ours = ours && memcmp(line->text, object.data, line->size < known ? line->size : known) == 0;
+  bool ours = begin_object(line->index, &object, err) == STATUS_OK;
+  ours = ours && memcmp(line->text, object.data, line->size < object.size ? line->size : object.size) == 0;
   buffer_release(&object);
   return ours;
 }
 
-static Status read_earlier(Results *results, EarlierResult *earlier, Error *err) {
+static Status read_earlier_object(const Results *results, EarlierResult *earlier, Error *err) {
   const Record *line = &results->last;
-  const char *path = results->options.path;
-  if (line->cut) return error_set(err, STATUS_USAGE, "%s: result %zu has no end", path, line->index);
-  if (results->options.format == RESULTS_JSON) {
-    if (line->ended ? read_object(line, earlier) : begins_object(line, err)) return STATUS_OK;
+  const char *path = results->options.path, *wrong = NULL;
+  bool ours = line->ended ? read_object(line, results->options.settings->hash, earlier, &wrong)
+                          : begins_object(line, err);
+  if (!ours)
     return error_set(err, STATUS_USAGE, "%s: line %zu is not what --map --json has written there", path,
                      line->index + 1);
-  }
+  return wrong ? error_set(err, STATUS_USAGE, "%s: line %zu %s", path, line->index + 1, wrong) : STATUS_OK;
+}
+
+static Status read_earlier(Results *results, EarlierResult *earlier, Error *err) {
+  const Record *line = &results->last;
+  if (line->cut)
+    return error_set(err, STATUS_USAGE, "%s: result %zu has no end", results->options.path, line->index);
+  if (results->options.format == RESULTS_JSON) return read_earlier_object(results, earlier, err);
   earlier->is_error = line->size >= 2 && memcmp(line->text, "\\!", 2) == 0;
-  return line->ended ? read_input(results, line->index, &earlier->input, err) : STATUS_OK;
+  if (!line->ended) return STATUS_OK;
+  return map_resume_read(&results->told, line->index, line->hash, &earlier->input, err);
 }
 
 /* The file that was made of the earlier results takes their place, locked before anybody can see it. */
 static Status take_rewritten(Results *results, Error *err) {
   const char *path = results->options.path;
   int descriptor = fcntl(results->rewritten.descriptor, F_DUPFD_CLOEXEC, 3);
-  if (descriptor < 0 || fcntl(descriptor, F_SETFL, O_APPEND) != 0 ||
-      flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+  if (descriptor < 0 || flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     if (descriptor >= 0) close(descriptor);
     return system_error(path, "lock", err);
   }
@@ -210,14 +197,19 @@ static Status take_rewritten(Results *results, Error *err) {
   return atomic_file_commit(&results->rewritten, err);
 }
 
-/* Behind the last whole one: from here on new ones are added. */
+/* After the last whole one: from here on new ones are added. */
 static Status end_earlier(Results *results, Error *err) {
+  const char *path = results->options.path;
   results->reading = false;
   record_reader_close(&results->earlier);
+  TRY(results_check_file(results->descriptor, path, results->opened_size, err));
   if (results->rewritten.path) TRY(take_rewritten(results, err));
-  if (ftruncate(results->descriptor, (off_t)results->end) != 0)
-    return system_error(results->options.path, "cut off what is torn", err);
-  return results->inputs >= 0 ? cut_inputs(results, err) : STATUS_OK;
+  if (ftruncate(results->descriptor, (off_t)results->end) != 0 ||
+      lseek(results->descriptor, (off_t)results->end, SEEK_SET) < 0)
+    return system_error(path, "cut off what is torn", err);
+  TRY(map_resume_cut(&results->told, results->n_results, err));
+  results->adds = true;
+  return STATUS_OK;
 }
 
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err) {
@@ -231,6 +223,13 @@ Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Er
 }
 
 /* --- writing */
+
+/* Whether what was written is still there, and nothing else. */
+static Status check_written(const Results *results, Error *err) {
+  if (!results->adds) return STATUS_OK;
+  TRY(results_check_file(results->descriptor, results->options.path, results->end, err));
+  return map_resume_check(&results->told, results->n_results, err);
+}
 
 static Status write_all(Results *results, const void *bytes, size_t size, Error *err) {
   if (results->rewritten.path) return atomic_file_write(&results->rewritten, bytes, size, err);
@@ -254,29 +253,36 @@ Status results_keep(Results *results, Error *err) {
 }
 
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err) {
-  if (results->inputs >= 0) TRY(write_input(results, results->n_results, input, err));
+  const size_t index = results->n_results;
+  TRY(check_written(results, err));
+  uint64_t hash = record_hash(RECORD_HASH_START, result->data, result->size - 1);
+  if (results->rewritten.path)
+    TRY(map_resume_write_any(&results->told, index, input, err));
+  else
+    TRY(map_resume_write(&results->told, index, input, hash, err));
   TRY(write_all(results, result->data, result->size, err));
   results->end += result->size;
   results->n_results++;
   return STATUS_OK;
 }
 
-Status results_close(Results *results, Error *err) {
+static Status close_file(Results *results, Error *err) {
   const char *path = results->options.path;
-  struct stat info;
-  Status status = STATUS_OK;
+  Status status = check_written(results, err);
+  if (results->is_regular && fsync(results->descriptor) != 0 && status == STATUS_OK)
+    status = system_error(path, "write to disk", err);
+  /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */
+  if (close(results->descriptor) != 0 && errno != EINTR && status == STATUS_OK)
+    status = system_error(path, "write", err);
+  return status;
+}
+
+Status results_close(Results *results, Error *err) {
   if (!results->is_open) return STATUS_OK;
   if (results->reading) record_reader_close(&results->earlier);
   atomic_file_abort(&results->rewritten);
-  if (results->descriptor >= 0) {
-    bool on_disk = fstat(results->descriptor, &info) == 0 && S_ISREG(info.st_mode);
-    if (on_disk && fsync(results->descriptor) != 0) status = system_error(path, "write to disk", err);
-    /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */
-    if (close(results->descriptor) != 0 && errno != EINTR && status == STATUS_OK)
-      status = system_error(path, "write", err);
-  }
-  if (results->inputs >= 0) close(results->inputs);
-  free(results->inputs_path);
+  Status status = results->descriptor >= 0 ? close_file(results, err) : STATUS_OK;
+  map_resume_close(&results->told);
   *results = (Results){0};
   return status;
 }
@@ -305,6 +311,7 @@ Status result_error(ResultsFormat format, const char *message, Buffer *out, Erro
   return result_text(format, message, strlen(message), out, err);
 }
 
-Status result_object(size_t index, uint64_t input, Buffer *out, Error *err) {
-  return buffer_printf(out, err, "{\"index\": %zu, \"input\": \"%016" PRIx64 "\"", index, input);
+Status result_object(size_t index, uint64_t input, uint64_t settings, Buffer *out, Error *err) {
+  TRY(begin_object(index, out, err));
+  return buffer_printf(out, err, "%016" PRIx64 "\", \"settings\": \"%016" PRIx64 "\"", input, settings);
 }

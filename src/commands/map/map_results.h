@@ -1,33 +1,24 @@
 /* map_results.h - where the results of --map go, and how a file of them is gone on with.
  *
  * A result is written by one write() of all its bytes, its end among them, so that whatever ends the process
- * leaves whole results and at most one torn one behind them, which is cut off when it goes on. That a result
- * belongs to a record is told by the record's hash: in JSON it is the result's "input"; beside results that
- * are text it stands in a file of its own, OUT.resume,
- *
- *     auk --map lines:\n          17 bytes, as every line of it; "texts" where results are between NULs
- *     0123456789abcdef\n          of the first record
- *     ...
- *
- * whose line is written before the result is. One process at a time has the file: it is locked. */
+ * leaves whole results and at most one torn one after them, which is cut off when it goes on. What a result
+ * belongs to stands in the result itself where that is JSON ("input", the record's hash, and "settings"), and
+ * beside it in OUT.resume (map_resume.h). One process at a time has the file: it is locked; before each write
+ * it is looked at whether another program has changed it all the same. */
 #ifndef AUK_COMMANDS_MAP_MAP_RESULTS_H
 #define AUK_COMMANDS_MAP_MAP_RESULTS_H
 
 #include "base/file.h"
 #include "commands/map/map_records.h"
-
-typedef enum {
-  RESULTS_LINES, /* text; \n, \r and \\ for newlines, CRs and backslashes in it; \! begins an error */
-  RESULTS_NUL,   /* text as it is, a NUL behind it, U+FFFD for one in it; what begins with \! is an error */
-  RESULTS_JSON   /* an object a line, its first members "index" and "input"; an error has a member "error" */
-} ResultsFormat;
+#include "commands/map/map_resume.h"
 
 typedef struct {
   const char *path; /* NULL: standard output */
   ResultsFormat format;
-  bool resume; /* what is in the file stays; otherwise it is emptied */
-  bool retry;  /* with resume: errors in it are made again */
-  int input;   /* a descriptor that must not be the same file, or -1 */
+  bool resume;                 /* what is in the file stays; otherwise it is emptied */
+  bool retry;                  /* with resume: errors in it are made again */
+  int input;                   /* a descriptor that must not be the same file, or -1 */
+  const MapSettings *settings; /* NULL only for text without resume */
 } ResultsOptions;
 
 typedef struct {
@@ -38,9 +29,11 @@ typedef struct {
 typedef struct {
   bool is_open;
   ResultsOptions options;
-  int descriptor; /* of the file; -1: standard output */
-  int inputs;     /* of OUT.resume, or -1 */
-  char *inputs_path;
+  int descriptor;       /* of the file; -1: standard output */
+  bool is_regular;      /* a file, and not a fifo or a device */
+  bool adds;            /* a regular file that ends where the next result goes */
+  uint64_t opened_size; /* its bytes when it was opened */
+  MapResume told;       /* OUT.resume */
   RecordReader earlier; /* reads what was there */
   Record last;          /* the one it gave */
   bool reading;         /* it has not come to its end */
@@ -56,15 +49,19 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
  * *found is false, and what lay behind it is gone; then come new ones. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
-/* A result with its end behind it. A failed write leaves none of it. */
+/* A result with its end after it. A failed write leaves none of it. A file that another program has changed,
+ * moved or replaced since the last call is STATUS_FAILED, and stays as it is. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
-/* Sees to it that the disk has it all. A zeroed one is fine. */
+/* Sees to it that the disk has it all, and that another program has not changed it. A zeroed one is fine. */
 Status results_close(Results *results, Error *err);
 
 /* Appends what a result is as text, and what an error is. */
 Status result_text(ResultsFormat format, const char *text, size_t size, Buffer *out, Error *err);
 Status result_error(ResultsFormat format, const char *message, Buffer *out, Error *err);
-/* Begins an object: {"index": N, "input": "HASH" */
-Status result_object(size_t index, uint64_t input, Buffer *out, Error *err);
+/* Begins an object: {"index": N, "input": "HASH", "settings": "HASH" */
+Status result_object(size_t index, uint64_t input, uint64_t settings, Buffer *out, Error *err);
+
+/* Refuses (STATUS_FAILED) an open file that has no longer this name and size. */
+Status results_check_file(int descriptor, const char *path, uint64_t size, Error *err);
 
 #endif

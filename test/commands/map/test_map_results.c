@@ -1,5 +1,6 @@
 /* test_map_results.c - files of results: cut at every byte and gone on with, they are what they are when
- * nothing happened; files that are not ours stay as they are; one process at a time. */
+ * nothing happened; files that are not ours stay as they are; one process at a time; what other programs do
+ * to the file is noticed before anything more is written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +19,10 @@
 #include "commands/map/map_results.h"
 #include "test/directory.h"
 
-enum { N = 5 };
+enum { N = 5, INPUT_LINE = 34 /* bytes of a result's line in OUT.resume */ };
 static char path[300], inputs_path[320];
+static MapSettings settings;
+static size_t head_size; /* of OUT.resume */
 
 static uint64_t input_of(size_t index) {
   return record_hash(RECORD_HASH_START, &index, sizeof index);
@@ -25,10 +30,11 @@ static uint64_t input_of(size_t index) {
 
 /* What the index-th result is: the third is an error. */
 static void make_result(ResultsFormat format, size_t index, Buffer *out) {
-  static const char *const texts[N] = {"one", "two\nlines \\ and\r", "", "\xc3\xa9\t\"", "five"};
+  /* "\n" begins with a backslash, as an error does. */
+  static const char *const texts[N] = {"one", "\ntwo\nlines \\ and\r", "", "\xc3\xa9\t\"", "five"};
   out->size = 0;
   if (format == RESULTS_JSON) {
-    assert_int_equal(result_object(index, input_of(index), out, NULL), STATUS_OK);
+    assert_int_equal(result_object(index, input_of(index), settings.hash, out, NULL), STATUS_OK);
     assert_int_equal(buffer_printf(out, NULL, ",\"%s\":%zu}\n", index == 2 ? "error" : "text", index),
                      STATUS_OK);
   } else if (index == 2) {
@@ -60,7 +66,7 @@ static void assert_file(const char *name, const Buffer *want) {
 }
 
 static ResultsOptions going_on(ResultsFormat format) {
-  return (ResultsOptions){.path = path, .format = format, .resume = true, .input = -1};
+  return (ResultsOptions){.path = path, .format = format, .resume = true, .input = -1, .settings = &settings};
 }
 
 /* Opens the file, passes over what is there, and adds what is missing; how many were there. */
@@ -99,7 +105,9 @@ static void make_whole(ResultsFormat format, Buffer *whole, Buffer *inputs) {
   remove_files();
   assert_int_equal(go_on(&options, N), 0);
   get_file(path, whole);
-  if (format != RESULTS_JSON) get_file(inputs_path, inputs);
+  get_file(inputs_path, inputs);
+  head_size = inputs->size - (format == RESULTS_JSON ? 0 : INPUT_LINE * N);
+  assert_memory_equal(inputs->data + head_size - 2, "\n\n", 2);
 }
 
 static void cut_anywhere_it_goes_on_to_the_same(void **state) {
@@ -119,14 +127,14 @@ static void cut_anywhere_it_goes_on_to_the_same(void **state) {
       /* The hash of the next one may be there, or not, or torn; but for one of those, it was written first.
        *  */
       for (size_t more = 0; more < 3; more++) {
-        size_t told = 17 * (1 + n_whole) + (more == 1 ? 9 : more == 2 ? 17 : 0);
+        size_t told = head_size + INPUT_LINE * n_whole + (more == 1 ? 9 : more == 2 ? INPUT_LINE : 0);
         ResultsOptions options = going_on(format);
         put_file(path, whole.data, size);
-        if (format != RESULTS_JSON)
-          put_file(inputs_path, inputs.data, told < inputs.size ? told : inputs.size);
+        put_file(inputs_path, inputs.data, told < inputs.size ? told : inputs.size);
+        if (format == RESULTS_JSON && more == 1) unlink(inputs_path); /* as of --json > OUT */
         assert_int_equal(go_on(&options, N), n_whole);
         assert_file(path, &whole);
-        if (format != RESULTS_JSON) assert_file(inputs_path, &inputs);
+        assert_file(inputs_path, &inputs);
       }
     }
     assert_int_equal(n_whole, N);
@@ -165,6 +173,20 @@ static void assert_stays(ResultsFormat format, const char *bytes, size_t size, c
 }
 #define ASSERT_STAYS(format, bytes, words) assert_stays(format, bytes, sizeof(bytes) - 1, words)
 
+/* FNV-1a of "one". */
+#define ONE_HASH "1a08aa1921ca5caf"
+
+/* Makes an OUT.resume of lines with our head. */
+static void put_told(const char *lines) {
+  Buffer text = {0};
+  assert_int_equal(buffer_append_string(&text, "auk --map lines 2:\n", NULL), STATUS_OK);
+  assert_int_equal(buffer_append(&text, settings.lines.data, settings.lines.size, NULL), STATUS_OK);
+  assert_int_equal(buffer_append_string(&text, "\n", NULL), STATUS_OK);
+  assert_int_equal(buffer_append_string(&text, lines, NULL), STATUS_OK);
+  put_file(inputs_path, text.data, text.size);
+  buffer_release(&text);
+}
+
 static void files_of_others_stay_as_they_are(void **state) {
   (void)state;
   remove_files();
@@ -172,12 +194,18 @@ static void files_of_others_stay_as_they_are(void **state) {
   ASSERT_STAYS(RESULTS_JSON, "my thesis", "line 1 is not"); /* torn, but not ours */
   ASSERT_STAYS(RESULTS_JSON, "{\"index\": 0, \"inp\":", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "\n", "line 1 is not");
-  ASSERT_STAYS(RESULTS_JSON, "{\"index\": 0, \"input\": \"0123456789abcdef\"}\n{\"index\": 0,",
+  ASSERT_STAYS(RESULTS_JSON,
+               "{\"index\":0,\"input\":\"0123456789abcdef\",\"settings\":\"00000000000000aa\"}\n"
+               "{\"index\": 0,",
                "line 2 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":1,\"input\":\"0123456789abcdef\"}\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":\"0123456789abcdeg\"}\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":\"0123456789abcdef0\"}\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":12}\n", "line 1 is not");
+  ASSERT_STAYS(RESULTS_JSON, "{\"index\":0,\"input\":\"0123456789abcdef\"}\n", "an earlier auk");
+  ASSERT_STAYS(RESULTS_JSON,
+               "{\"index\":0,\"input\":\"0123456789abcdef\",\"settings\":\"0123456789abcdef\"}\n",
+               "another model or other settings");
   ASSERT_STAYS(RESULTS_JSON, "{\"index\":0}\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_JSON, "[0]\n", "line 1 is not");
   ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "there is no ");
@@ -186,14 +214,22 @@ static void files_of_others_stay_as_they_are(void **state) {
   ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not what --map has made");
   put_file(inputs_path, "auk --map", 9);
   ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not what --map has made");
-  put_file(inputs_path, "auk --map lines:\n", 17);
-  ASSERT_STAYS(RESULTS_LINES, "one\n", "line 2 is no hash");
+  put_file(inputs_path, "", 0);
+  ASSERT_STAYS(RESULTS_LINES, "my thesis\n", "not what --map has made");
   put_file(inputs_path, "auk --map lines:\n0123456789abcdef\n", 34);
-  ASSERT_STAYS(RESULTS_LINES, "one\ntwo\n", "line 3 is no hash");
-  put_file(inputs_path, "auk --map lines:\n0123456789abcde \n", 34);
-  ASSERT_STAYS(RESULTS_LINES, "one\n", "line 2 is no hash");
-  put_file(inputs_path, "auk --map lines:\n0123456789abcdef\n", 34);
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "an earlier auk");
+  put_told("");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  put_told("0123456789abcdef " ONE_HASH "\n");
+  ASSERT_STAYS(RESULTS_LINES, "one\ntwo\n", "nothing of result 1");
+  ASSERT_STAYS(RESULTS_LINES, "own\n", "result 0 is not what --map wrote");
   ASSERT_STAYS(RESULTS_NUL, "one\n", "not what --map has made"); /* else all of it were torn */
+  put_told("0123456789abcde  " ONE_HASH "\n");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  put_told("0123456789abcdef " ONE_HASH " ");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
+  put_told("0123456789abcdef 650ee76aabac8ae \n");
+  ASSERT_STAYS(RESULTS_LINES, "one\n", "nothing of result 0");
   remove_files();
 
   put_file(inputs_path, "my notes, longer than a line\n", 29); /* where there are no results yet */
@@ -310,9 +346,13 @@ static void what_cannot_be_written_is_refused(void **state) {
       {{.path = "", .input = -1}, STATUS_USAGE, "empty"},
       {{.path = "/", .input = -1}, STATUS_FAILED, "/: cannot open"},
       {{.path = "/nonexistent/out", .input = -1}, STATUS_FAILED, "/nonexistent/out: cannot open"},
-      {{.path = "/dev/null", .resume = true, .input = -1}, STATUS_USAGE, "only a regular file"},
+      {{.path = "/dev/null", .resume = true, .input = -1, .settings = &settings},
+       STATUS_USAGE,
+       "only a regular file"},
       {{.path = path, .input = fileno(self)}, STATUS_USAGE, "the input itself"},
-      {{.path = path, .resume = true, .input = fileno(self)}, STATUS_USAGE, "the input itself"},
+      {{.path = path, .resume = true, .input = fileno(self), .settings = &settings},
+       STATUS_USAGE,
+       "the input itself"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_int_equal(results_open(&cases[i].options, &results, &err), cases[i].status);
@@ -368,11 +408,185 @@ static void text_keeps_to_its_line(void **state) {
   buffer_release(&out);
 }
 
+/* --- one model, one set of settings */
+
+static void make_settings(MapSettings *made, const char *n, const char *system, const char *context) {
+  assert_int_equal(map_settings_add(made, "-n", n, strlen(n), NULL, NULL), STATUS_OK);
+  assert_int_equal(map_settings_add(made, "-sys", system, strlen(system), NULL, NULL), STATUS_OK);
+  assert_int_equal(map_settings_add(made, "-c", context, strlen(context), NULL, NULL), STATUS_OK);
+}
+
+static void results_of_other_settings_are_refused_by_name(void **state) {
+  (void)state;
+#define SIXTY "What a system prompt says in sixty bytes, and is cut behind:"
+  const struct {
+    const char *n, *system, *context, *words;
+    bool retry;
+  } cases[] = {
+      {"4", SIXTY "one", "512", NULL, false},
+      {"8", SIXTY "one", "512", "out: its results were made with -n 4, now it is 8", false},
+      {"4", "Be\nkind.", "512", "made with -sys " SIXTY "..., now it is Be.kind.", false},
+      {"4", SIXTY "two", "512", "made with another -sys than this one (" SIXTY "...)", false},
+      {"4", SIXTY "one", "64", "made with -c 512, now it is 64", false},
+      {"4", SIXTY "one", "64", NULL, true}, /* errors of a context that was too short are worth another try */
+      {"8", SIXTY "one", "64", "made with -n 4, now it is 8", true},
+  };
+  MapSettings first = {0};
+  make_settings(&first, "4", SIXTY "one", "512");
+  for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+      MapSettings now = {0};
+      make_settings(&now, cases[i].n, cases[i].system, cases[i].context);
+      ResultsOptions options = going_on(format);
+      const uint64_t hash = settings.hash;
+      remove_files();
+      options.settings = &first;
+      settings.hash = first.hash; /* make_result() takes it */
+      assert_int_equal(go_on(&options, N), 0);
+      options.settings = &now;
+      options.retry = cases[i].retry;
+      Error err = {{0}};
+      assert_int_equal(try_to_go_on(&options, &err), cases[i].words ? STATUS_USAGE : STATUS_OK);
+      if (cases[i].words && !strstr(err.text, cases[i].words))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, cases[i].words);
+      settings.hash = hash;
+      map_settings_release(&now);
+    }
+  }
+  map_settings_release(&first);
+}
+
+/* --- other programs */
+
+typedef enum { EMPTY, CUT, GROW, MOVE, REPLACE, N_DEEDS } Deed;
+
+static void do_deed(Deed deed, const char *name) {
+  struct stat info;
+  char other[340];
+  snprintf(other, sizeof other, "%s.other", name);
+  assert_int_equal(stat(name, &info), 0);
+  switch (deed) {
+  case EMPTY: assert_int_equal(truncate(name, 0), 0); break;
+  case CUT: assert_int_equal(truncate(name, info.st_size - 1), 0); break;
+  case GROW: assert_int_equal(truncate(name, info.st_size + 1), 0); break;
+  case MOVE: assert_int_equal(rename(name, other), 0); break;
+  case REPLACE:
+    put_file(other, "", 0);
+    assert_int_equal(truncate(other, info.st_size), 0); /* as long as the one that it replaces */
+    assert_int_equal(rename(other, name), 0);
+    break;
+  case N_DEEDS: break;
+  }
+}
+
+/* Adds two results, lets something happen to one of the files, and adds the third or ends. */
+static void disturb(ResultsFormat format, Deed deed, const char *name, bool at_end, bool resume) {
+  ResultsOptions options = going_on(format);
+  options.resume = resume;
+  Results results;
+  EarlierResult earlier;
+  Buffer result = {0}, before = {0};
+  Error err = {{0}};
+  bool found;
+  remove_files();
+  assert_int_equal(results_open(&options, &results, NULL), STATUS_OK);
+  assert_int_equal(results_earlier(&results, &earlier, &found, NULL), STATUS_OK);
+  for (size_t i = 0; i < 2; i++) {
+    make_result(format, i, &result);
+    assert_int_equal(results_add(&results, input_of(i), &result, NULL), STATUS_OK);
+  }
+  do_deed(deed, name);
+  if (deed != MOVE) get_file(name, &before);
+  make_result(format, 2, &result);
+  Status status = at_end ? results_close(&results, &err) : results_add(&results, input_of(2), &result, &err);
+  assert_int_equal(status, STATUS_FAILED);
+  if (!strstr(err.text, name) || !strstr(err.text, "another program"))
+    fail_msg("\"%s\" does not name %s", err.text, name);
+  results_close(&results, NULL);
+  if (deed != MOVE) assert_file(name, &before);             /* nothing was added to it */
+  if (deed == EMPTY && strcmp(name, path) == 0 && resume) { /* all of it is made again */
+    Buffer whole = {0};
+    assert_int_equal(go_on(&options, N), 0);
+    get_file(path, &before);
+    make_whole(format, &whole, &result);
+    assert_true(before.size == whole.size && memcmp(before.data, whole.data, whole.size) == 0);
+    buffer_release(&whole);
+  }
+  buffer_release(&result);
+  buffer_release(&before);
+}
+
+static void what_other_programs_do_to_the_files_is_noticed(void **state) {
+  (void)state;
+  for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
+    for (Deed deed = EMPTY; deed < N_DEEDS; deed++) {
+      for (int at_end = 0; at_end < 2; at_end++) {
+        disturb(format, deed, path, at_end, true);
+        disturb(format, deed, path, at_end, false);
+        disturb(format, deed, inputs_path, at_end, true);
+      }
+    }
+  }
+}
+
+/* Results that were removed, or put in another order, between two runs. */
+static void results_that_are_no_longer_where_they_were_are_refused(void **state) {
+  (void)state;
+  Buffer whole = {0}, inputs = {0}, first = {0};
+  for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
+    make_whole(format, &whole, &inputs);
+    make_result(format, 0, &first);
+    put_file(path, whole.data + first.size, whole.size - first.size);
+    ResultsOptions options = going_on(format);
+    Error err = {{0}};
+    assert_int_equal(try_to_go_on(&options, &err), STATUS_USAGE);
+    assert_non_null(
+        strstr(err.text, format == RESULTS_JSON ? "line 1 is not" : "result 0 is not what --map wrote"));
+  }
+  buffer_release(&whole);
+  buffer_release(&inputs);
+  buffer_release(&first);
+}
+
+static bool replaces_at_lock;
+
+/* The system's call, in the place of the library's function: between open() and the lock another process may
+ * have put its rewritten file into the place of the one that was opened. */
+int flock(int descriptor, int operation) {
+  if (replaces_at_lock) do_deed(REPLACE, path);
+  replaces_at_lock = false;
+  return (int)syscall(SYS_flock, descriptor, operation);
+}
+
+static void a_file_that_was_replaced_before_it_was_locked_is_another_process_s(void **state) {
+  (void)state;
+  Buffer whole = {0}, inputs = {0};
+  make_whole(RESULTS_LINES, &whole, &inputs);
+  ResultsOptions options = going_on(RESULTS_LINES);
+  Results results;
+  Error err = {{0}};
+  replaces_at_lock = true;
+  assert_int_equal(results_open(&options, &results, &err), STATUS_FAILED);
+  assert_false(replaces_at_lock);
+  assert_non_null(strstr(err.text, "another process is writing it"));
+  assert_int_equal(results_close(&results, NULL), STATUS_OK);
+  assert_file(inputs_path, &inputs);
+  buffer_release(&whole);
+  buffer_release(&inputs);
+}
+
 static int make_place(void **state) {
   make_own_directory(state);
   snprintf(path, sizeof path, "%s/out", own_directory);
   snprintf(inputs_path, sizeof inputs_path, "%s.resume", path);
+  make_settings(&settings, "4", "Be kind.", "512");
+  settings.hash = 0xaa;
   return 0;
+}
+
+static int remove_place(void **state) {
+  map_settings_release(&settings);
+  return remove_own_directory(state);
 }
 
 int main(void) {
@@ -385,6 +599,10 @@ int main(void) {
       cmocka_unit_test(what_cannot_be_written_is_refused),
       cmocka_unit_test(results_are_on_the_disk_in_the_end),
       cmocka_unit_test(text_keeps_to_its_line),
+      cmocka_unit_test(results_of_other_settings_are_refused_by_name),
+      cmocka_unit_test(what_other_programs_do_to_the_files_is_noticed),
+      cmocka_unit_test(results_that_are_no_longer_where_they_were_are_refused),
+      cmocka_unit_test(a_file_that_was_replaced_before_it_was_locked_is_another_process_s),
   };
-  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
+  return cmocka_run_group_tests(tests, make_place, remove_place);
 }

@@ -1,0 +1,167 @@
+/* map_job.c - see map_job.h.
+ *
+ * Called by: commands/map/map.c.   Calls: map_settings.c, model/identity.c.
+ * Left out are the device, its kernels, threads and the build, which change no more than the last bits of a
+ * logit; and -p and -f, which are in each record's hash. */
+#include "commands/map/map_job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/identity.h"
+
+static Status add_text(MapSettings *s, const char *name, const char *text, Error *err) {
+  return map_settings_add(s, name, text, strlen(text), NULL, err);
+}
+
+static Status add_int(MapSettings *s, const char *name, long long value, Error *err) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", value);
+  return add_text(s, name, text, err);
+}
+
+static Status add_switch(MapSettings *s, const char *name, bool on, Error *err) {
+  return add_text(s, name, on ? "on" : "off", err);
+}
+
+static Status add_number(MapSettings *s, const char *name, double value, Error *err) {
+  char exact[32], what[32];
+  snprintf(exact, sizeof exact, "%.17g", value);
+  snprintf(what, sizeof what, "%g", value);
+  return map_settings_add(s, name, exact, strlen(exact), what, err);
+}
+
+/* --- model */
+
+static Status add_model(MapSettings *s, const Assistant *a, Error *err) {
+  const ContentSearch search = {.directory = cache_known_directory(a->cache),
+                                .may_read = true,
+                                .n_threads = a->device.options.n_threads,
+                                .interrupted = a->interrupted};
+  ContentHash content = {0};
+  bool known;
+  TRY(model_content(a->model, &search, &content, &known, err));
+  if (!known) return error_set(err, STATUS_FAILED, "%s has changed since it was opened", a->model_path);
+  return map_settings_add(s, "model", &content, sizeof content, a->model_name, err);
+}
+
+static Status add_tokenizer(MapSettings *s, const Assistant *a, Error *err) {
+  const char *path = a->model->tokenizer_path, *slash = strrchr(path, '/');
+  MappedFile file;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  Status status = map_settings_add(s, "--tokenizer", file.size ? (const void *)file.data : "", file.size,
+                                   slash ? slash + 1 : path, err);
+  file_unmap(&file);
+  return status;
+}
+
+static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
+  const ChatFlags *flags = &a->flags->chat;
+  uint64_t hash = a->chat ? chat_hash(a->chat) : 0;
+  const char *source = a->chat ? chat_source(a->chat) : "none";
+  TRY(map_settings_add(s, "--chat-template", &hash, sizeof hash, source, err));
+  const char *system = a->system.size ? a->system.data : "";
+  TRY(map_settings_add(s, "-sys", system, a->system.size, a->has_system ? NULL : "none", err));
+  TRY(add_switch(s, "--parse-special", flags->parse_special, err));
+  static const char *const thinks[] = {[THINK_UNSAID] = "unsaid", [THINK_NO] = "off", [THINK_YES] = "on"};
+  TRY(add_text(s, "--think", thinks[a->think], err));
+  TRY(add_int(s, "--think-budget", a->think_budget, err));
+  TRY(add_switch(s, "--show-thinking", flags->show_thinking, err));
+  return add_switch(s, "--hide-thinking", flags->hide_thinking, err);
+}
+
+/* --- the answer */
+
+/* Texts as one value, each with its NUL, so that "a", "b" is not "ab". */
+static Status add_texts(MapSettings *s, const char *name, const StringList *list, Error *err) {
+  Buffer exact = {0}, what = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < list->count && status == STATUS_OK; i++) {
+    status = buffer_append(&exact, list->items[i], strlen(list->items[i]) + 1, err);
+    if (status == STATUS_OK) status = buffer_printf(&what, err, "%s\"%s\"", i ? ", " : "", list->items[i]);
+  }
+  if (status == STATUS_OK) status = buffer_append(&what, "", 1, err);
+  if (status == STATUS_OK)
+    status = map_settings_add(s, name, list->count ? exact.data : "", exact.size,
+                              list->count ? what.data : "none", err);
+  buffer_release(&exact);
+  buffer_release(&what);
+  return status;
+}
+
+static Status add_choices(MapSettings *s, const Choices *choices, Error *err) {
+  Buffer exact = {0}, what = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < choices->n && status == STATUS_OK; i++) {
+    const Choice *choice = &choices->items[i];
+    status = buffer_append(&exact, choice->text, choice->size, err);
+    if (status == STATUS_OK) status = buffer_append(&exact, "", 1, err);
+    if (status == STATUS_OK)
+      status = buffer_printf(&what, err, "%s%.*s", i ? "," : "", (int)choice->size, choice->text);
+  }
+  if (status == STATUS_OK) status = buffer_append(&what, "", 1, err);
+  if (status == STATUS_OK)
+    status = map_settings_add(s, "--choose", choices->n ? exact.data : "", exact.size,
+                              choices->n ? what.data : "none", err);
+  buffer_release(&exact);
+  buffer_release(&what);
+  return status ? status : add_text(s, "--choose-by", choices->by == CHOOSE_BY_MEAN ? "mean" : "sum", err);
+}
+
+static Status add_ends(MapSettings *s, const Assistant *a, Error *err) {
+  const AnswerFlags *flags = &a->flags->answer;
+  const IdList *ends = &a->ends;
+  char what[32];
+  snprintf(what, sizeof what, "%zu", ends->count);
+  TRY(add_int(s, "-n", a->max_tokens, err));
+  TRY(add_texts(s, "--stop", &flags->stops, err));
+  TRY(add_switch(s, "--ignore-eos", flags->ignore_eos, err));
+  const void *ids = ends->count ? (const void *)ends->ids : "";
+  return map_settings_add(s, "end-tokens", ids, ends->count * sizeof *ends->ids, what, err);
+}
+
+/* A seed that was not given is another one in each run, and so are the answers. */
+static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
+  const SamplerSettings *sampler = &a->sampler;
+  const Seed *seed = &a->flags->sampling.seed;
+  TRY(add_number(s, "--temp", sampler->temperature, err));
+  TRY(add_int(s, "--top-k", sampler->top_k, err));
+  TRY(add_number(s, "--top-p", sampler->top_p, err));
+  TRY(add_number(s, "--min-p", sampler->min_p, err));
+  TRY(add_number(s, "--repeat-penalty", sampler->repetition_penalty, err));
+  TRY(add_number(s, "--presence-penalty", sampler->presence_penalty, err));
+  TRY(add_number(s, "--frequency-penalty", sampler->frequency_penalty, err));
+  char text[32] = "-1";
+  if (seed->given) snprintf(text, sizeof text, "%llu", (unsigned long long)seed->value);
+  return add_text(s, "-s", text, err);
+}
+
+static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
+  static const char *const cuts[] = {
+      [TRUNCATE_NONE] = "none", [TRUNCATE_START] = "start", [TRUNCATE_MIDDLE] = "middle"};
+  TRY(add_text(s, "--truncate", cuts[job->prompt->truncate], err));
+  TRY(add_switch(s, "--map-json", job->map->json, err));
+  TRY(add_switch(s, "-x", job->reply->code, err));
+  return add_switch(s, "--ids", job->reply->ids, err);
+}
+
+/* What makes other numbers than the last bits: int8 activations, a rounded cache. */
+static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
+  const DeviceFlags *flags = &a->flags->device;
+  TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));
+  TRY(add_text(s, "--kv", a->session_options.kv == KV_F16 ? "f16" : "f32", err));
+  const int context = a->flags->answer.context;
+  return context == NOT_GIVEN ? add_text(s, "-c", "not given", err) : add_int(s, "-c", context, err);
+}
+
+Status map_job_settings(const MapJob *job, const Assistant *a, const Choices *choices, MapSettings *s,
+                        Error *err) {
+  TRY(add_model(s, a, err));
+  TRY(add_tokenizer(s, a, err));
+  TRY(add_chat(s, a, err));
+  TRY(add_ends(s, a, err));
+  TRY(add_sampling(s, a, err));
+  TRY(add_choices(s, choices, err));
+  TRY(add_form(s, job, err));
+  return add_arithmetic(s, a, err);
+}

@@ -1,0 +1,188 @@
+/* map_resume.c - see map_resume.h.   Called by: map_results.c.   Calls: map_settings.c. */
+#include "commands/map/map_resume.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands/map/map_results.h"
+
+enum { HASH_SIZE = 16, LINE_SIZE = 2 * HASH_SIZE + 2, HEAD_LIMIT = 1 << 16 };
+static const char any_hash[] = "----------------", digits[] = "0123456789abcdef";
+static const char *const first_lines[] = {[RESULTS_LINES] = "auk --map lines 2:\n",
+                                          [RESULTS_NUL] = "auk --map texts 2:\n",
+                                          [RESULTS_JSON] = "auk --map objects 2:\n"};
+/* Of versions that told neither settings nor hashes of results. */
+static const char *const old_first_lines[] = {"auk --map lines:\n", "auk --map texts:\n"};
+
+static Status system_error(const MapResume *r, const char *what, Error *err) {
+  return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", r->path, what, strerror(errno));
+}
+
+static uint64_t place_of(const MapResume *r, size_t index) {
+  return r->head + (uint64_t)LINE_SIZE * index;
+}
+
+static bool has_lines(const MapResume *r) {
+  return r->settings && r->format != RESULTS_JSON;
+}
+
+static Status write_at(const MapResume *r, const char *bytes, size_t size, uint64_t at, Error *err) {
+  while (size > 0) {
+    ssize_t n = pwrite(r->descriptor, bytes, size, (off_t)at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return system_error(r, "write", err);
+    bytes += n;
+    at += (uint64_t)n;
+    size -= (size_t)n;
+  }
+  return STATUS_OK;
+}
+
+/* --- opening */
+
+static bool begins_with(const char *text, size_t size, const char *line) {
+  return size >= strlen(line) && memcmp(text, line, strlen(line)) == 0;
+}
+
+/* Whether the text, or what is there of it, begins as one of our files does, of any form and version. */
+static bool is_ours(const char *text, size_t size) {
+  const char *const lines[] = {first_lines[0], first_lines[1], first_lines[2], old_first_lines[0],
+                               old_first_lines[1]};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    size_t n = strlen(lines[i]);
+    if (memcmp(text, lines[i], size < n ? size : n) == 0) return true;
+  }
+  return false;
+}
+
+/* Finds the end of the head and the number of results that the file tells of. */
+static void measure(MapResume *r, const char *text, size_t size) {
+  struct stat info;
+  const char *end = memmem(text, size, "\n\n", 2);
+  if (!end || !begins_with(text, size, first_lines[r->format]) || fstat(r->descriptor, &info) != 0) return;
+  r->head = (uint64_t)(end + 2 - text);
+  r->n_told = (size_t)((uint64_t)info.st_size - r->head) / LINE_SIZE;
+}
+
+static Status check_head(MapResume *r, const char *text, size_t size, bool has_results, bool retry,
+                         Error *err) {
+  const char *first = first_lines[r->format];
+  bool old = begins_with(text, size, old_first_lines[0]) || begins_with(text, size, old_first_lines[1]);
+  measure(r, text, size);
+  if (has_results && old)
+    return error_set(
+        err, STATUS_USAGE,
+        "%s was written by an earlier auk, which did not say with what model and settings: begin "
+        "another file",
+        r->path);
+  if (!is_ours(text, size) || (has_results && !r->head))
+    return error_set(err, STATUS_USAGE, "%s: this is not what --map has made beside results of this form",
+                     r->path);
+  r->keeps_head = has_results;
+  if (!has_results) return STATUS_OK;
+  return map_settings_compare(r->settings, text + strlen(first), (size_t)r->head - strlen(first), retry,
+                              r->results_path, err);
+}
+
+static Status read_head(MapResume *r, bool has_results, bool retry, Error *err) {
+  char *text = mem_alloc(HEAD_LIMIT, 1, "the head of OUT.resume", err);
+  if (!text) return STATUS_FAILED;
+  ssize_t n = pread(r->descriptor, text, HEAD_LIMIT, 0);
+  Status status =
+      n < 0 ? system_error(r, "read", err) : check_head(r, text, (size_t)n, has_results, retry, err);
+  free(text);
+  return status;
+}
+
+Status map_resume_open(const char *results_path, ResultsFormat format, const MapSettings *settings,
+                       bool has_results, bool retry, MapResume *r, Error *err) {
+  Buffer path = {0};
+  *r = (MapResume){.format = format, .settings = settings, .results_path = results_path, .descriptor = -1};
+  TRY(buffer_printf(&path, err, "%s.resume", results_path));
+  r->path = path.data;
+  r->descriptor = open(r->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+  if (r->descriptor >= 0) return read_head(r, has_results, retry, err);
+  if (errno != ENOENT) return system_error(r, "open", err);
+  if (!has_results || format == RESULTS_JSON) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%s: there is no %s beside it that says of which input it is (results of --json say so "
+                   "themselves)",
+                   results_path, r->path);
+}
+
+void map_resume_close(MapResume *r) {
+  if (r->descriptor >= 0) close(r->descriptor);
+  free(r->path);
+  *r = (MapResume){.descriptor = -1};
+}
+
+/* --- lines */
+
+/* Reads a hash; false where the text is none. */
+static bool read_hash(const char *text, uint64_t *hash) {
+  char copy[HASH_SIZE + 1] = {0};
+  memcpy(copy, text, HASH_SIZE);
+  return strspn(copy, digits) == HASH_SIZE && sscanf(copy, "%" SCNx64, hash) == 1;
+}
+
+Status map_resume_read(const MapResume *r, size_t index, uint64_t result, uint64_t *record, Error *err) {
+  char line[LINE_SIZE] = {0};
+  uint64_t told = result;
+  ssize_t n = pread(r->descriptor, line, LINE_SIZE, (off_t)place_of(r, index));
+  if (n < 0) return system_error(r, "read", err);
+  const char *second = line + HASH_SIZE + 1;
+  bool whole = n == LINE_SIZE && line[HASH_SIZE] == ' ' && line[LINE_SIZE - 1] == '\n' &&
+               read_hash(line, record) &&
+               (memcmp(second, any_hash, HASH_SIZE) == 0 || read_hash(second, &told));
+  if (!whole)
+    return error_set(err, STATUS_USAGE, "%s tells nothing of result %zu, which is there", r->path, index);
+  if (told == result) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%s: result %zu is not what --map wrote there: the file was changed since",
+                   r->results_path, index);
+}
+
+Status map_resume_cut(MapResume *r, size_t n, Error *err) {
+  if (!r->settings) return STATUS_OK;
+  if (r->descriptor < 0) r->descriptor = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  if (r->descriptor < 0) return system_error(r, "open", err);
+  if (!r->keeps_head) {
+    const Buffer *lines = &r->settings->lines;
+    const char *first = first_lines[r->format];
+    r->head = strlen(first) + lines->size + 1;
+    if (ftruncate(r->descriptor, 0) != 0) return system_error(r, "write", err);
+    TRY(write_at(r, first, strlen(first), 0, err));
+    TRY(write_at(r, lines->data, lines->size, strlen(first), err));
+    TRY(write_at(r, "\n", 1, r->head - 1, err));
+  }
+  bool cut = ftruncate(r->descriptor, (off_t)place_of(r, has_lines(r) ? n : 0)) == 0;
+  return cut ? STATUS_OK : system_error(r, "write", err);
+}
+
+static Status write_line(const MapResume *r, size_t index, uint64_t record, const char *result, Error *err) {
+  char line[LINE_SIZE + 1];
+  if (!has_lines(r)) return STATUS_OK;
+  snprintf(line, sizeof line, "%016" PRIx64 " %s\n", record, result);
+  return write_at(r, line, LINE_SIZE, place_of(r, index), err);
+}
+
+Status map_resume_write(const MapResume *r, size_t index, uint64_t record, uint64_t result, Error *err) {
+  char hash[HASH_SIZE + 1];
+  snprintf(hash, sizeof hash, "%016" PRIx64, result);
+  return write_line(r, index, record, hash, err);
+}
+
+Status map_resume_write_any(const MapResume *r, size_t index, uint64_t record, Error *err) {
+  return write_line(r, index, record, any_hash, err);
+}
+
+Status map_resume_check(const MapResume *r, size_t n, Error *err) {
+  if (!r->settings) return STATUS_OK;
+  return results_check_file(r->descriptor, r->path, place_of(r, has_lines(r) ? n : 0), err);
+}
