@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from chat_terminal import TEMPLATE, chat, saved, template  # the last three are fixtures
+from chat_terminal import READY, TEMPLATE, chat, saved, template  # the last three are fixtures
 
 __all__ = ["chat", "saved", "template"]
 
@@ -147,7 +147,8 @@ def test_where_it_is_full_the_person_is_asked(chat, saved):
     before = saved(terminal)
     terminal.type("No room for this.\r")
     terminal.wait("[y/n] ")
-    assert re.search(r"the conversation has \d+ tokens, the context 200", terminal.seen)
+    n = int(re.search(r"the conversation has (\d+) tokens, the context 200: 0 are left for an answer", terminal.seen)[1])
+    assert n > 200
     assert "Not sent" in terminal.say("n")
     assert saved(terminal) == before
     terminal.type("\x1b[A\x1b[A\r")  # behind /save: the message is still there
@@ -157,6 +158,84 @@ def test_where_it_is_full_the_person_is_asked(chat, saved):
     after = saved(terminal)
     assert after[-2]["content"] == "No room for this."
     assert after[:-2] == before[len(before) - len(after) + 2:] and len(after) < len(before) + 2
+
+
+def test_the_question_says_why_it_comes_where_the_message_would_fit(chat):
+    flags = ["-n", 40, "--ignore-eos"]
+    roomy = chat(*flags)
+    fill(roomy, 3)
+    roomy.say("No room for this.")
+    n = counts(roomy)[0]
+    for left, words in ((4, "4 are left"), (1, "1 is left"), (0, "0 are left")):
+        terminal = chat(*flags, "-c", n + left)
+        fill(terminal, 3)
+        terminal.type("No room for this.\r")
+        terminal.wait("[y/n] ")
+        assert f"the conversation has {n} tokens, the context {n + left}: {words} for an answer.\r\n" in terminal.seen
+
+
+def test_what_was_typed_ahead_answers_no_question(chat, saved):
+    """It is a message, and comes after the question, as it would have without one."""
+    terminal = chat("-n", 40, "-c", 200, "--ignore-eos")
+    fill(terminal, 3)
+    before = saved(terminal)
+    terminal.type("No room for this.\r\ryes and no\rAnd more\r")
+    for _ in range(2):
+        terminal.wait("(This line comes next.) Forget the oldest")
+        assert "Not sent" not in terminal.wait("[y/n] ")
+    terminal.type("maybe\r")
+    terminal.wait("(This line comes next.) Forget the oldest 1 turn? [y/n] ")
+    terminal.type(" Y \r")
+    while terminal.child.expect_exact(["[y/n] ", READY]) == 0:  # they may have no room either
+        terminal.seen += terminal.child.before + terminal.child.after
+        terminal.type("yes\r")
+    terminal.seen += terminal.child.before + terminal.child.after
+    shown = [terminal.seen.index(f"> {message}\r\n") for message in ("yes and no", "And more", "maybe")]
+    assert shown == sorted(shown)
+    asked = [m["content"] for m in saved(terminal) if m["role"] == "user"]
+    assert asked[-1:] == ["maybe"] and before[-1]["content"] not in asked
+
+
+def test_an_interrupted_question_drops_what_was_typed_ahead(chat, saved):
+    terminal = chat("-n", 40, "-c", 200, "--ignore-eos")
+    fill(terminal, 3)
+    before = saved(terminal)
+    terminal.type("No room for this.\rNor for this\r")
+    terminal.wait("(This line comes next.) Forget the oldest")
+    terminal.wait("[y/n] ")
+    terminal.type("\x03")
+    assert "Not sent" in terminal.ready()
+    assert saved(terminal) == before
+
+
+def test_sliding_makes_room_for_more_than_one_answer(chat):
+    """A quarter of the context, with the system message counted: not every message drops a turn and is prefilled anew."""
+    n_ctx = 300
+    system = "Be kind, and be patient with those who ask the same a second time; and never be short with them."
+    terminal = chat("-n", 20, "-c", n_ctx, "--ignore-eos", "--context-overflow", "slide", "-sys", system)
+    n_slides = n_between = 0
+    for i in range(14):
+        told = terminal.say(f"Turn {i}. Go on with the story, please.")
+        n_between += n_slides > 0 and "forgotten" not in told
+        if "forgotten" in told:
+            n_slides += 1
+            prompt, _, _ = counts(terminal)
+            assert n_ctx / 2 < prompt <= n_ctx - n_ctx // 4
+    assert n_slides >= 2 and n_between >= n_slides
+
+
+def test_a_message_of_all_of_the_context_leaves_no_answer(chat, saved):
+    """One token less is answered, with one token."""
+    message = "word " * 30
+    told = chat("-n", 5, "-c", 40).say(message)
+    n = int(re.search(r"the message has (\d+) tokens", told)[1])
+    assert n > 41
+    terminal = chat("-n", 5, "-c", n)
+    assert f"the message has {n} tokens with what belongs to it, the context {n}" in terminal.say(message)
+    assert saved(terminal) == []
+    terminal = chat("-n", 5, "-c", n + 1)
+    assert f"the context of {n + 1} tokens is full" in terminal.say(message)
+    assert len(saved(terminal)) == 2
 
 
 def test_it_slides_by_whole_turns_and_says_so(chat, saved):
@@ -277,6 +356,58 @@ def test_files_come_before_the_next_message(chat, saved, tmp_path):
     terminal.say("/clear")
     terminal.say("Nothing.")
     assert saved(terminal)[0]["content"] == "Nothing."
+
+
+def test_a_file_that_fits_no_message_is_refused_where_it_is_read(chat, saved, tmp_path, stories):
+    """It made every later message one that is refused."""
+    (tmp_path / "long.txt").write_text("word " * 600)
+    (tmp_path / "short.txt").write_text("word " * 150)
+    terminal = chat("-n", 5)
+    refused = re.search(r"~?/.*long.txt has (\d+) tokens \(beside 0 that wait already\): the message would have (\d+), the "
+                        r"context has 512; it is not read\n", terminal.say("/read ~/long.txt"))
+    assert int(refused[2]) > int(refused[1]) > 512
+    assert "-c N" not in terminal.seen  # it is the model's maximum
+    assert "no file waits" in terminal.say('/read ""')
+    terminal.say("Hello.")
+    assert saved(terminal)[0]["content"] == "Hello."
+    assert "in front of your next message (/undo drops them)" in terminal.say("/read ~/short.txt")
+    assert re.search(r"short.txt has (\d+) tokens \(beside \1 that wait already\)", terminal.say("/read ~/short.txt"))
+    terminal.say("And now?")
+    assert saved(terminal)[2]["content"] == "word " * 150 + "\nAnd now?"
+    assert "(-c N sets it, the model's maximum is 512); it is not read" in chat("-c", 100).say("/read ~/short.txt")
+
+
+def test_a_message_with_files_that_is_refused_tells_the_way_out(chat, saved, tmp_path):
+    (tmp_path / "notes.txt").write_text("word " * 150)
+    terminal = chat("-n", 5, "-c", 512)
+    terminal.say("/read ~/notes.txt")
+    told = terminal.say("word " * 150)
+    counted = re.search(r"the message has (\d+) tokens with what belongs to it, (\d+) of them from /read, the context 512: "
+                        r"/undo drops what was read\n", told)
+    assert int(counted[1]) > 512 > int(counted[2]) > 150
+    terminal.say("/undo")
+    terminal.say("Hello.")
+    assert [m["content"] for m in saved(terminal)][0] == "Hello."
+    told = chat("-c", 100).say("word " * 150)
+    assert "the context 100 (-c N sets it, the model's maximum is 512)\n" in told
+
+
+@pytest.mark.parametrize("drop", ["/undo", '/read ""'])
+def test_what_was_read_can_be_listed_and_dropped(chat, saved, tmp_path, drop):
+    (tmp_path / "notes.txt").write_text("Once upon\na time")
+    terminal = chat("-n", 2)
+    terminal.say("Hello.")
+    before = saved(terminal)
+    assert "wait for your next message" not in terminal.say("/tokens")
+    counted = re.search(r"(\d+) tokens, in front of your next message", terminal.say("/read ~/notes.txt"))
+    listed = terminal.say("/tokens")
+    assert f"{counted[1]:>7}  wait for your next message (/undo drops them): Once upon a time\n" in listed
+    assert f"what was read is dropped, {counted[1]} tokens\n" in terminal.say(drop)
+    assert saved(terminal) == before
+    assert "wait for your next message" not in terminal.say("/tokens")
+    terminal.say("Again.")
+    assert saved(terminal)[2]["content"] == "Again."
+    assert "taken back: Again." in terminal.say("/undo")
 
 
 def test_edit_changes_the_last_message(chat, saved, tmp_path):

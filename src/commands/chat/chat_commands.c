@@ -70,22 +70,12 @@ static Status stats(Dialogue *d) {
 
 /* --- tokens */
 
-static Status count_tokens(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
-  IdList ids = {0};
-  Status status = STATUS_OK;
-  if (text->size)
-    status = tokenizer_encode(d->assistant.tokenizer, text->data, text->size, (EncodeOptions){0}, &ids, err);
-  *n = ids.count;
-  id_list_release(&ids);
-  return status;
-}
-
 static Status list_tokens(const Dialogue *d, Buffer *out, size_t *n_texts, Error *err) {
   for (size_t i = 0; i < d->conversation.count; i++) {
     const Message *m = &d->conversation.messages[i];
     size_t n, n_thought;
-    TRY(count_tokens(d, &m->text, &n, err));
-    TRY(count_tokens(d, &m->thinking, &n_thought, err));
+    TRY(dialogue_count(d, &m->text, &n, err));
+    TRY(dialogue_count(d, &m->thinking, &n_thought, err));
     *n_texts += n;
     TRY(buffer_printf(out, err, "%7zu  %-9s  ", n, role_name(m->role)));
     TRY(dialogue_excerpt(m->text.data ? m->text.data : "", m->text.size, 50, out, err));
@@ -93,6 +83,16 @@ static Status list_tokens(const Dialogue *d, Buffer *out, size_t *n_texts, Error
     TRY(buffer_append_string(out, "\n", err));
   }
   return STATUS_OK;
+}
+
+static Status list_attached(const Dialogue *d, Buffer *out, Error *err) {
+  const Buffer *text = &d->attached;
+  size_t n;
+  if (text->size == 0) return STATUS_OK;
+  TRY(dialogue_count(d, text, &n, err));
+  TRY(buffer_printf(out, err, "%7zu  wait for your next message (/undo drops them): ", n));
+  TRY(dialogue_excerpt(text->data, text->size, 30, out, err));
+  return buffer_append_string(out, "\n", err);
 }
 
 static Status tokens(Dialogue *d, Error *err) {
@@ -106,6 +106,7 @@ static Status tokens(Dialogue *d, Error *err) {
     status = buffer_printf(&out, err, "%7zu  in all, without what the template puts around them\n", n_texts);
   if (status == STATUS_OK)
     status = buffer_printf(&out, err, "%7zu  with it, of the %d that the context has\n", ids.count, n_ctx);
+  if (status == STATUS_OK) status = list_attached(d, &out, err);
   id_list_release(&ids);
   dialogue_print(d, &out);
   buffer_release(&out);
@@ -209,9 +210,13 @@ static Status show_system(const Dialogue *d, Error *err) {
   return status;
 }
 
+static bool is_quotes(const ChatLine *line) {
+  return line->size == 2 && memcmp(line->argument, "\"\"", 2) == 0;
+}
+
 static Status change_system(Dialogue *d, const ChatLine *line, Error *err) {
   if (line->size == 0) return show_system(d, err);
-  bool none = line->size == 2 && memcmp(line->argument, "\"\"", 2) == 0;
+  bool none = is_quotes(line);
   TRY(conversation_set_system(&d->conversation, line->argument, none ? 0 : line->size, err));
   dialogue_note(d, none ? "there is no system message any more"
                         : "the system message is changed, for answers to come");
@@ -220,16 +225,41 @@ static Status change_system(Dialogue *d, const ChatLine *line, Error *err) {
 
 /* --- files */
 
+static Status drop_attached(Dialogue *d, Error *err) {
+  size_t n;
+  if (d->attached.size == 0) return error_set(err, STATUS_USAGE, "no file waits for your next message");
+  TRY(dialogue_count(d, &d->attached, &n, err));
+  d->attached.size = 0;
+  dialogue_note(d, "what was read is dropped, %zu tokens", n);
+  return STATUS_OK;
+}
+
+/* Refuses a file that no message after it could bring into the context. */
+static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *err) {
+  const int n_ctx = session_context(d->assistant.session);
+  size_t n, n_waiting, n_message, before = d->attached.size;
+  TRY(dialogue_count(d, text, &n, err));
+  TRY(dialogue_count(d, &d->attached, &n_waiting, err));
+  if (before && d->attached.data[before - 1] != '\n') TRY(buffer_append(&d->attached, "\n", 1, err));
+  if (text->size) TRY(buffer_append(&d->attached, text->data, text->size, err));
+  TRY(dialogue_measure(d, &d->attached, &n_message, err));
+  if (n_message < (size_t)n_ctx) {
+    dialogue_note(d, "%zu tokens, in front of your next message (/undo drops them)", n);
+    return STATUS_OK;
+  }
+  return error_set(
+      err, STATUS_USAGE,
+      "%s has %zu tokens (beside %zu that wait already): the message would have %zu, the context has "
+      "%d%s; it is not read",
+      path, n, n_waiting, n_message, n_ctx, dialogue_context_hint(d).text);
+}
+
 static Status read_file(Dialogue *d, const char *path, Error *err) {
   Buffer text = {0};
-  size_t n;
+  const size_t before = d->attached.size;
   Status status = text_read(path, &text, err);
-  if (status == STATUS_OK) status = count_tokens(d, &text, &n, err);
-  if (status == STATUS_OK && d->attached.size && d->attached.data[d->attached.size - 1] != '\n')
-    status = buffer_append(&d->attached, "\n", 1, err);
-  if (status == STATUS_OK && text.size) status = buffer_append(&d->attached, text.data, text.size, err);
-  if (status == STATUS_OK)
-    dialogue_note(d, "%zu tokens, in front of your next message (/clear drops them)", n);
+  if (status == STATUS_OK) status = attach(d, path, &text, err);
+  if (status != STATUS_OK) d->attached.size = before;
   buffer_release(&text);
   return status;
 }
@@ -296,14 +326,14 @@ Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
   case WORD_EXIT: d->leaves = true; break;
   case WORD_HELP: return help(d, err);
   case WORD_LOAD: return with_file(d, line, load, err);
-  case WORD_READ: return with_file(d, line, read_file, err);
+  case WORD_READ: return is_quotes(line) ? drop_attached(d, err) : with_file(d, line, read_file, err);
   case WORD_REGEN: return regen(d, err);
   case WORD_SAVE: return with_file(d, line, save, err);
   case WORD_SET: return set(d, line, err);
   case WORD_STATS: return stats(d);
   case WORD_SYSTEM: return change_system(d, line, err);
   case WORD_TOKENS: return tokens(d, err);
-  case WORD_UNDO: return undo(d, err);
+  case WORD_UNDO: return d->attached.size ? drop_attached(d, err) : undo(d, err);
   case WORD_TEXT:
   case WORD_UNKNOWN: break;
   }

@@ -5,9 +5,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "commands/answer/show.h"
 #include "commands/chat/chat_complete.h"
 #include "commands/chat/history.h"
 #include "commands/texts.h"
@@ -28,6 +30,7 @@ static void tell_history(ChatInput *input, const Error *err) {
 }
 
 Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, bool with_history, Error *err) {
+  input->screen = screen;
   TRY(line_editor_open(screen, ansi, chat_complete, NULL, &input->editor, err));
   if (!with_history) return STATUS_OK;
   Error why = {{0}};
@@ -43,6 +46,7 @@ void chat_input_close(ChatInput *input) {
   free(input->history);
   buffer_release(&input->line);
   buffer_release(&input->last);
+  buffer_release(&input->kept);
   *input = (ChatInput){0};
 }
 
@@ -59,7 +63,25 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 
 /* --- lines */
 
+/* Takes the first line that was kept, and shows it where it would have been typed. */
+static Status take_kept(ChatInput *input, const char *prompt, Error *err) {
+  Buffer shown = {0};
+  size_t size = strlen(input->kept.data);
+  input->line.size = 0;
+  TRY(buffer_append(&input->line, input->kept.data, size, err));
+  input->kept.size -= size + 1;
+  memmove(input->kept.data, input->kept.data + size + 1, input->kept.size);
+  Status status = terminal_text(&shown, input->line.data, size, err);
+  if (status == STATUS_OK) fprintf(input->screen, "%s%.*s\n", prompt, (int)shown.size, shown.data);
+  buffer_release(&shown);
+  return status;
+}
+
 static Status read_line(ChatInput *input, const char *prompt, LineResult *result, Error *err) {
+  if (input->kept.size) {
+    *result = LINE_ENTERED;
+    return take_kept(input, prompt, err);
+  }
   if (input->editor) return line_editor_read(input->editor, prompt, &input->line, result, err);
   bool found;
   TRY(stream_read_line(stdin, "standard input", TEXT_LIMIT, &input->line, &found, err));
@@ -137,12 +159,31 @@ Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *e
   return chat_input_remember(input, text->data, text->size, err);
 }
 
+/* --- questions */
+
+static bool is_word(const Buffer *line, const char *letter, const char *word) {
+  size_t from = 0, end = line->size;
+  while (from < end && line->data[from] == ' ') from++;
+  while (end > from && line->data[end - 1] == ' ') end--;
+  size_t size = end - from;
+  return (size == 1 && strncasecmp(line->data + from, letter, 1) == 0) ||
+         (size == strlen(word) && strncasecmp(line->data + from, word, size) == 0);
+}
+
 Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err) {
   *yes = false;
   if (!input->editor) return STATUS_OK;
-  LineResult result;
-  TRY(line_editor_read(input->editor, question, &input->line, &result, err));
   const Buffer *line = &input->line;
-  *yes = result == LINE_ENTERED && line->size && (line->data[0] | 32) == 'y';
-  return STATUS_OK;
+  char again[160];
+  snprintf(again, sizeof again, "(This line comes next.) %s", question);
+  for (const char *prompt = question;; prompt = line->size ? again : question) {
+    LineResult result;
+    TRY(line_editor_read(input->editor, prompt, &input->line, &result, err));
+    if (result == LINE_INTERRUPTED) input->kept.size = 0; /* it drops what was typed, as everywhere */
+    *yes = result == LINE_ENTERED && is_word(line, "y", "yes");
+    if (*yes || result != LINE_ENTERED || is_word(line, "n", "no")) return STATUS_OK;
+    if (line->size == 0) continue;
+    TRY(buffer_append(&input->kept, line->data, line->size, err));
+    TRY(buffer_append(&input->kept, "", 1, err));
+  }
 }

@@ -11,9 +11,11 @@
 
 typedef struct {
   LineEditor *editor; /* NULL: lines of standard input */
+  FILE *screen;       /* where the editor draws */
   char *history;      /* the file, or NULL */
   bool history_fails; /* it was said once */
   Buffer line, last;  /* the line just read; what was remembered last */
+  Buffer kept;        /* lines that are no answer to a question, each with a NUL: read next */
 } ChatInput;          /* starts zeroed */
 
 /* For a terminal: PRECOND console_begin(). Without it the input is standard input's lines. */
@@ -33,7 +35,8 @@ Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *e
  * standard error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 
-/* Asks a question that is answered by y or n; anything else, and where nobody can be asked, is a no. */
+/* Asks a question that is answered by y or n. Ctrl-C, Ctrl-D and an input that is no terminal are a no. Any
+ * other line was typed before the question came: it is kept, to be read next, and the question comes again. */
 Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err);
 
 #endif

@@ -12,7 +12,7 @@ const ChatCommand chat_commands[] = {
     [WORD_EXIT] = {"exit", " quit bye ", NULL, "leaves (so does Ctrl-D)", false},
     [WORD_HELP] = {"help", " ? ", NULL, "this", false},
     [WORD_LOAD] = {"load", "", "FILE", "goes on with a conversation that was saved", true},
-    [WORD_READ] = {"read", "", "FILE", "puts a file's text in front of your next message", true},
+    [WORD_READ] = {"read", "", "FILE", "puts a file in front of your next message; \"\" for none", true},
     [WORD_REGEN] = {"regen", " retry ", NULL, "another answer in place of the last one", false},
     [WORD_SAVE] = {"save", "", "FILE", "writes the conversation as JSON", true},
     [WORD_SET] = {"set", "", "[NAME [VALUE]]", "a setting, named as its flag; without VALUE what it is",
@@ -20,7 +20,7 @@ const ChatCommand chat_commands[] = {
     [WORD_STATS] = {"stats", "", NULL, "how fast it was", false},
     [WORD_SYSTEM] = {"system", "", "[TEXT]", "the system message; \"\" for none; alone: what it is", false},
     [WORD_TOKENS] = {"tokens", "", NULL, "the tokens of each message, and of the context", false},
-    [WORD_UNDO] = {"undo", "", NULL, "takes your last message and its answer back", false},
+    [WORD_UNDO] = {"undo", "", NULL, "drops what /read took, else your last message", false},
 };
 
 static bool is_blank(char c) {

@@ -74,14 +74,49 @@ Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out,
 
 /* --- room in the context */
 
-Status dialogue_encode(const Dialogue *d, size_t first, IdList *ids, Error *err) {
+static Status encode(const Dialogue *d, const Conversation *c, size_t first, IdList *ids, Error *err) {
   ChatMessage *view;
   size_t n;
   ids->count = 0;
-  TRY(conversation_view(&d->conversation, first, &view, &n, err));
+  TRY(conversation_view(c, first, &view, &n, err));
   Status status = assistant_encode(&d->assistant, view, n, ids, err);
   free(view);
   return status;
+}
+
+Status dialogue_encode(const Dialogue *d, size_t first, IdList *ids, Error *err) {
+  return encode(d, &d->conversation, first, ids, err);
+}
+
+Status dialogue_count(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
+  IdList ids = {0};
+  Status status = STATUS_OK;
+  if (text->size)
+    status = tokenizer_encode(d->assistant.tokenizer, text->data, text->size, (EncodeOptions){0}, &ids, err);
+  *n = ids.count;
+  id_list_release(&ids);
+  return status;
+}
+
+Status dialogue_measure(const Dialogue *d, const Buffer *text, size_t *n, Error *err) {
+  const Conversation *c = &d->conversation;
+  Conversation alone = {0};
+  IdList ids = {0};
+  Status status = conversation_copy(&alone, c, conversation_next_turn(c, 0), err);
+  if (status == STATUS_OK) status = conversation_add(&alone, ROLE_USER, text->data, text->size, err);
+  if (status == STATUS_OK) status = encode(d, &alone, 0, &ids, err);
+  *n = ids.count;
+  id_list_release(&ids);
+  conversation_release(&alone);
+  return status;
+}
+
+ContextHint dialogue_context_hint(const Dialogue *d) {
+  const int maximum = d->assistant.model->config.max_position;
+  ContextHint hint = {""};
+  if (session_context(d->assistant.session) < maximum)
+    snprintf(hint.text, sizeof hint.text, " (-c N sets it, the model's maximum is %d)", maximum);
+  return hint;
 }
 
 /* The turn with which a conversation of at most `most` tokens begins, the last one where none is short
@@ -120,22 +155,41 @@ static size_t wanted_room(const Dialogue *d) {
 
 static Status may_drop(Dialogue *d, size_t n_ids, int n_turns, bool *may, Error *err) {
   int n_ctx = session_context(d->assistant.session);
+  size_t left = n_ids < (size_t)n_ctx ? (size_t)n_ctx - n_ids : 0;
   *may = d->talk->overflow == OVERFLOW_SLIDE;
   if (*may) return STATUS_OK;
   if (d->talk->overflow == OVERFLOW_ASK && d->interactive) {
-    dialogue_say(d, "With this message the conversation has %zu tokens, the context %d.", n_ids, n_ctx);
+    dialogue_say(
+        d, "With this message the conversation has %zu tokens, the context %d: %zu %s left for an answer.",
+        n_ids, n_ctx, left, left == 1 ? "is" : "are");
     char question[64];
     snprintf(question, sizeof question, "Forget the oldest %d turn%s? [y/n] ", n_turns,
              n_turns == 1 ? "" : "s");
     TRY(chat_input_ask(&d->input, question, may, err));
-    if (!*may) dialogue_say(d, "Not sent. /clear and /undo make room, and so does a larger -c.");
+    if (!*may) dialogue_say(d, "Not sent. /clear and /undo make room%s.", dialogue_context_hint(d).text);
     return STATUS_OK;
   }
+  return error_set(err, STATUS_USAGE,
+                   "with this message the conversation has %zu tokens, the context %d: %zu %s left for an "
+                   "answer; /clear or "
+                   "/undo make room, --context-overflow slide forgets the oldest turns",
+                   n_ids, n_ctx, left, left == 1 ? "is" : "are");
+}
+
+static Status refuse_message(const Dialogue *d, size_t n, Error *err) {
+  const int n_ctx = session_context(d->assistant.session);
+  const ContextHint hint = dialogue_context_hint(d);
+  size_t n_files;
+  TRY(dialogue_count(d, &d->attached, &n_files, err));
+  if (n_files == 0)
+    return error_set(err, STATUS_USAGE,
+                     "the message has %zu tokens with what belongs to it, the context %d%s", n, n_ctx,
+                     hint.text);
   return error_set(
       err, STATUS_USAGE,
-      "with this message the conversation has %zu tokens, the context %d: /clear or /undo make room, "
-      "--context-overflow slide forgets the oldest turns",
-      n_ids, n_ctx);
+      "the message has %zu tokens with what belongs to it, %zu of them from /read, the context %d%s: "
+      "/undo drops what was read",
+      n, n_files, n_ctx, hint.text);
 }
 
 /* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut; *fits is
@@ -151,12 +205,7 @@ static Status make_room(Dialogue *d, IdList *ids, bool *fits, Error *err) {
   size_t n_all = ids->count, n_alone = alone.count;
   id_list_release(&alone);
   TRY(status);
-  if (n_alone >= n_ctx)
-    return error_set(
-        err, STATUS_USAGE,
-        "the message has %zu tokens with what belongs to it, the context %zu (-c N sets it, the model's "
-        "maximum is %d)",
-        n_alone, n_ctx, d->assistant.model->config.max_position);
+  if (n_alone >= n_ctx) return refuse_message(d, n_alone, err);
   if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but there is nothing to forget */
   size_t first, leading = conversation_next_turn(c, 0);
   int n_turns;

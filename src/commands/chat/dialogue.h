@@ -46,6 +46,18 @@ void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
 /* Appends the beginning of a text as one line of at most `most` characters, fit for a terminal. */
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
+/* The tokens of a text by itself. */
+Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
+/* The tokens that a message of this text takes of the context with the system message and the template, but
+ * without the turns before it. */
+Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
+/* What a person can do about a context that is too short: " (-c N sets it, ...)", or nothing where it is the
+ * model's maximum. */
+typedef struct {
+  char text[64];
+} ContextHint;
+ContextHint dialogue_context_hint(const Dialogue *dialogue);
+
 /* The ids of the conversation from its turn at message `first` on. */
 Status dialogue_encode(const Dialogue *dialogue, size_t first, IdList *ids, Error *err);
 

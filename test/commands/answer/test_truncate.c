@@ -97,6 +97,37 @@ static void cuts_are_as_told_and_as_small_as_can_be(void **state) {
   tokenizer_close(tokenizer);
 }
 
+/* The beginning keeps one token more than the end where an odd number is left, and the cut is no longer than it
+ * must be. */
+static void the_middle_is_the_middle(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *left;
+    size_t room;
+  } cases[] = {{"abcdefg", "abg", 3}, {"abcdefg", "abcefg", 6}, {"abcdefg", "a", 1},
+               {"abcdefg", "", 0},    {"abcdefgh", "abgh", 4},  {"abcdefgh", "abcdfgh", 7}};
+  Tokenizer *tokenizer = make_bytes("[]");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Prompt prompt = {.tokenizer = tokenizer, .n_places = 1};
+    const Truncator truncator = {.tokenizer = tokenizer,
+                                 .middle = true,
+                                 .n_places = 1,
+                                 .room = cases[i].room,
+                                 .encode = encode,
+                                 .user = &prompt};
+    IdList ids = {0};
+    TruncationResult cut;
+    assert_int_equal(encode(&prompt, cases[i].text, strlen(cases[i].text), &ids, NULL), STATUS_OK);
+    assert_int_equal(truncate_text(&truncator, cases[i].text, strlen(cases[i].text), &ids, &cut, NULL),
+                     STATUS_OK);
+    assert_int_equal(prompt.last.size, strlen(cases[i].left));
+    if (prompt.last.size) assert_memory_equal(prompt.last.data, cases[i].left, prompt.last.size);
+    id_list_release(&ids);
+    buffer_release(&prompt.last);
+  }
+  tokenizer_close(tokenizer);
+}
+
 /* What a tokenizer makes of a text that it changes tells nothing of where its tokens end. */
 static void a_tokenizer_may_change_the_text(void **state) {
   (void)state;
@@ -115,6 +146,7 @@ static void a_tokenizer_may_change_the_text(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(cuts_are_as_told_and_as_small_as_can_be),
+      cmocka_unit_test(the_middle_is_the_middle),
       cmocka_unit_test(a_tokenizer_may_change_the_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

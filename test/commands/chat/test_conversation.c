@@ -53,6 +53,28 @@ static void a_turn_begins_with_the_user(void **state) {
   conversation_release(&c);
 }
 
+/* In a file a conversation may begin with more than a system message. */
+static void all_that_stands_before_the_first_turn_stays_in_front(void **state) {
+  (void)state;
+  Conversation c = {0};
+  static const Role roles[] = {ROLE_SYSTEM,    ROLE_ASSISTANT, ROLE_USER,
+                               ROLE_ASSISTANT, ROLE_USER,      ROLE_ASSISTANT};
+  static const struct {
+    size_t first;
+    const char *roles;
+  } cases[] = {{0, "sauaua"}, {1, "sauaua"}, {2, "sauaua"}, {4, "saua"}, {6, "sa"}};
+  for (size_t i = 0; i < 6; i++) add(&c, roles[i], "x");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ChatMessage *view;
+    size_t n;
+    assert_int_equal(conversation_view(&c, cases[i].first, &view, &n, NULL), STATUS_OK);
+    assert_int_equal(n, strlen(cases[i].roles));
+    for (size_t k = 0; k < n; k++) assert_int_equal(view[k].role[0], cases[i].roles[k]);
+    free(view);
+  }
+  conversation_release(&c);
+}
+
 static void there_is_one_system_message_at_most(void **state) {
   (void)state;
   Conversation c = {0};
@@ -260,6 +282,7 @@ static void special_tokens_are_the_same_as_nothing_else(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_turn_begins_with_the_user),
+      cmocka_unit_test(all_that_stands_before_the_first_turn_stays_in_front),
       cmocka_unit_test(there_is_one_system_message_at_most),
       cmocka_unit_test(roles_are_four),
       cmocka_unit_test_setup_teardown(generated_ids_are_kept, open_byte_level, close_tokenizer),
