@@ -62,39 +62,6 @@ def test_cut_anywhere_it_goes_on_with_the_next(run, job, sanitized, tmp_path):
                 assert told.read_bytes() == inputs
 
 
-def test_killed_at_any_moment_nothing_is_lost_or_done_twice(auk, run, job, sanitized, tmp_path):
-    """50 times SIGKILL at a random moment; each time the file holds whole results, and at most one torn one."""
-    out = tmp_path / "out"
-    rng = random.Random(20261120)
-    for flags in (["--json"], []):
-        want = run(*job, *flags).stdout
-        start = time.monotonic()
-        run(*job, *flags)
-        whole_s = time.monotonic() - start
-        want = stable(want) if flags else want.splitlines()
-        n_kills = n_inside = 0
-        while n_kills < (5 if sanitized else 25):
-            process = subprocess.Popen([*auk, *job, *flags, "--resume", str(out)], stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(rng.uniform(0, whole_s * 0.8))
-            process.kill()
-            killed = process.wait() == -signal.SIGKILL
-            n_kills += killed
-            data = out.read_bytes() if out.exists() else b""
-            got = data[:data.rfind(b"\n") + 1]
-            got = stable(got) if flags else got.splitlines()
-            assert got == want[:len(got)]
-            n_inside += killed and 0 < len(got) < len(want)
-            if not killed or len(got) == len(want):
-                assert got == want
-                out.unlink()
-        assert n_inside > n_kills / 5, "no kill came while records were answered"
-        assert run(*job, *flags, "--resume", out).returncode == 1
-        got = out.read_bytes()
-        assert (stable(got) if flags else got.splitlines()) == want
-        out.unlink()
-
-
 def test_an_interrupted_run_goes_on(start, run, job, tmp_path):
     out = tmp_path / "out"
     process = start(*job, "--json", "--resume", str(out))

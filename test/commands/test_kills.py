@@ -1,0 +1,125 @@
+"""SIGKILL at random moments: `auk --map --resume` in each form of results, and `auk pack`. Gone on with, or done again,
+they come to what they come to undisturbed: nothing is lost, nothing is there twice, and no other file is left.
+
+AUK_KILLS=200 makes so many kills in all (default 12), AUK_KILLS_SEED=N draws other moments; a failure tells its seed.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+N_KILLS = int(os.environ.get("AUK_KILLS", "12")) // 4  # of each form
+SEED = int(os.environ.get("AUK_KILLS_SEED", "20261121"))
+NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
+FORMS = {"lines": ([], b"\n"), "texts": (["-0"], b"\0"), "objects": (["--json"], b"\n")}
+
+
+class Killer:
+    """Runs commands and kills most of them."""
+
+    def __init__(self, auk, folder):
+        self.auk, self.folder, self.random = auk, folder, random.Random(SEED)
+        self.n_kills = 0
+
+    def run(self, *arguments, after_s=None, records=()):
+        """Feeds the process records by and by, and kills it after some time; whether it came to its end before."""
+        process = subprocess.Popen([*self.auk, *map(str, arguments)], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdout=subprocess.DEVNULL, cwd=self.folder)
+        feeder = threading.Thread(target=self.feed, args=(process.stdin, records))
+        feeder.start()
+        try:
+            process.wait(60 if after_s is None else after_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+        feeder.join()
+        said = process.stderr.read().decode()
+        process.stderr.close()
+        killed = process.returncode == -signal.SIGKILL
+        assert killed or process.returncode in (0, 1), said  # 1: a record is an error
+        self.n_kills += killed
+        return not killed
+
+    @staticmethod
+    def feed(stream, records):
+        try:
+            for i, record in enumerate(records):
+                stream.write(record)
+                stream.flush()
+                if i % 8 == 7:
+                    time.sleep(0.005)
+        except BrokenPipeError:
+            pass
+        try:
+            stream.close()
+        except BrokenPipeError:
+            pass
+
+
+@pytest.fixture
+def killer(auk, tmp_path):
+    return Killer(auk, tmp_path)
+
+
+def results(form, data):
+    """The whole results in the file, without the times in those that are JSON."""
+    end = FORMS[form][1]
+    whole = data[:data.rfind(end) + 1].split(end)[:-1]
+    if form != "objects":
+        return whole
+    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")} for line in whole]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_map_that_is_killed_goes_on_to_the_same(killer, stories, tmp_path, form):
+    flags, end = FORMS[form]
+    lines = [f"{NAMES[i % 6]} and {NAMES[i // 6 % 6]} {i}" for i in range(120)]
+    lines[7] = lines[90] = "so " * 1000  # errors, which --retry-errors makes again in their places
+    records = [line.encode() + end for line in lines]
+    job = ["-m", stories, "--raw", "-t", 1, "-n", 4, "--temp", 1, "-s", 9, "--map", "-", *flags, "--resume"]
+    start = time.monotonic()
+    assert killer.run(*job, "undisturbed", records=records)
+    whole_s = time.monotonic() - start
+    want = results(form, (tmp_path / "undisturbed").read_bytes())
+    assert len(want) == len(records)
+    out, n_inside = tmp_path / "out", 0
+    while killer.n_kills < N_KILLS:
+        retry = ["--retry-errors"] if killer.random.random() < 0.4 else []
+        ended = killer.run(*job, "out", *retry, records=records, after_s=killer.random.uniform(0, whole_s))
+        got = results(form, out.read_bytes()) if out.exists() else []
+        assert got == want[:len(got)], f"AUK_KILLS_SEED={SEED}, kill {killer.n_kills}"
+        n_inside += not ended and 0 < len(got) < len(want)
+        if ended:
+            assert got == want, f"AUK_KILLS_SEED={SEED}, after kill {killer.n_kills}"
+            out.unlink()
+    assert killer.run(*job, "out", records=records)
+    assert results(form, out.read_bytes()) == want, f"AUK_KILLS_SEED={SEED}"
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "out.resume", "undisturbed", "undisturbed.resume"}
+    assert n_inside >= N_KILLS / 5 or N_KILLS < 10, "no kill came while records were answered"
+    print(f"{form}: {killer.n_kills} kills, {n_inside} of them between the first result and the last one; seed {SEED}")
+
+
+def test_a_pack_that_is_killed_leaves_the_old_file_or_the_new_one(killer, stories, tmp_path):
+    packed, whole = tmp_path / "packed", tmp_path / "whole"
+    start = time.monotonic()
+    assert killer.run("pack", stories, "-o", whole)
+    whole_s = time.monotonic() - start
+    n_new = 0
+    while killer.n_kills < N_KILLS:
+        old = killer.random.choice([None, b"what was there before"])
+        packed.unlink(missing_ok=True)
+        if old is not None:
+            packed.write_bytes(old)
+        ended = killer.run("pack", stories, "-o", packed, after_s=killer.random.uniform(0, whole_s))
+        now = packed.read_bytes() if packed.exists() else None
+        assert now == whole.read_bytes() or (now == old and not ended), f"AUK_KILLS_SEED={SEED}, kill {killer.n_kills}"
+        assert {path.name for path in tmp_path.iterdir()} - {"packed"} == {"whole"}
+        n_new += now != old and not ended
+    assert killer.run("pack", stories, "-o", packed)
+    assert packed.read_bytes() == whole.read_bytes()
+    print(f"pack: {killer.n_kills} kills, {n_new} of them after the new file was there; seed {SEED}")
