@@ -93,9 +93,10 @@ static Status open_file(Results *results, Error *err) {
     return system_error(options->path, "open", err);
   if (special) return STATUS_OK;
   results->is_regular = true;
-  results->opened_size = (uint64_t)info.st_size;
   if (same_file(options->input, &info)) return refuse(options->path, "this is the input itself", err);
   TRY(lock(options->path, results->descriptor, err));
+  if (fstat(results->descriptor, &info) != 0) return system_error(options->path, "examine", err);
+  results->opened_size = (uint64_t)info.st_size; /* until the lock another process may have added to it */
   if (options->resume) return open_earlier(results, info.st_size > 0, err);
   if (ftruncate(results->descriptor, 0) != 0) return system_error(options->path, "empty", err);
   results->adds = true;

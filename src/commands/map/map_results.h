@@ -32,7 +32,7 @@ typedef struct {
   int descriptor;       /* of the file; -1: standard output */
   bool is_regular;      /* a file, and not a fifo or a device */
   bool adds;            /* a regular file that ends where the next result goes */
-  uint64_t opened_size; /* its bytes when it was opened */
+  uint64_t opened_size; /* its bytes when it was locked */
   MapResume told;       /* OUT.resume */
   RecordReader earlier; /* reads what was there */
   Record last;          /* the one it gave */

@@ -1,6 +1,7 @@
 /* test_map_results.c - files of results: cut at every byte and gone on with, they are what they are when
  * nothing happened; files that are not ours stay as they are; one process at a time; what other programs do
  * to the file is noticed before anything more is written. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -548,14 +549,18 @@ static void results_that_are_no_longer_where_they_were_are_refused(void **state)
   buffer_release(&first);
 }
 
-static bool replaces_at_lock;
+static void (*before_lock)(void); /* what happens once between open() and the lock, or NULL */
 
-/* The system's call, in the place of the library's function: between open() and the lock another process may
- * have put its rewritten file into the place of the one that was opened. */
+/* The system's call, in the place of the library's function. */
 int flock(int descriptor, int operation) {
-  if (replaces_at_lock) do_deed(REPLACE, path);
-  replaces_at_lock = false;
+  void (*happens)(void) = before_lock;
+  before_lock = NULL;
+  if (happens) happens();
   return (int)syscall(SYS_flock, descriptor, operation);
+}
+
+static void replace(void) {
+  do_deed(REPLACE, path);
 }
 
 static void a_file_that_was_replaced_before_it_was_locked_is_another_process_s(void **state) {
@@ -565,14 +570,38 @@ static void a_file_that_was_replaced_before_it_was_locked_is_another_process_s(v
   ResultsOptions options = going_on(RESULTS_LINES);
   Results results;
   Error err = {{0}};
-  replaces_at_lock = true;
+  before_lock = replace;
   assert_int_equal(results_open(&options, &results, &err), STATUS_FAILED);
-  assert_false(replaces_at_lock);
+  assert_null(before_lock);
   assert_non_null(strstr(err.text, "another process is writing it"));
   assert_int_equal(results_close(&results, NULL), STATUS_OK);
   assert_file(inputs_path, &inputs);
   buffer_release(&whole);
   buffer_release(&inputs);
+}
+
+static Buffer other_results, other_inputs;
+
+static void write_others(void) {
+  int results = open(path, O_WRONLY | O_CLOEXEC); /* and not another file in its place */
+  assert_int_equal(write(results, other_results.data, other_results.size), other_results.size);
+  close(results);
+  put_file(inputs_path, other_inputs.data, other_inputs.size);
+}
+
+static void what_another_process_has_written_before_the_lock_is_gone_on_with(void **state) {
+  (void)state;
+  for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
+    make_whole(format, &other_results, &other_inputs);
+    ResultsOptions options = going_on(format);
+    remove_files();
+    before_lock = write_others;
+    assert_int_equal(go_on(&options, N), N);
+    assert_file(path, &other_results);
+    assert_file(inputs_path, &other_inputs);
+  }
+  buffer_release(&other_results);
+  buffer_release(&other_inputs);
 }
 
 static int make_place(void **state) {
@@ -603,6 +632,7 @@ int main(void) {
       cmocka_unit_test(what_other_programs_do_to_the_files_is_noticed),
       cmocka_unit_test(results_that_are_no_longer_where_they_were_are_refused),
       cmocka_unit_test(a_file_that_was_replaced_before_it_was_locked_is_another_process_s),
+      cmocka_unit_test(what_another_process_has_written_before_the_lock_is_gone_on_with),
   };
   return cmocka_run_group_tests(tests, make_place, remove_place);
 }
