@@ -152,6 +152,7 @@ static void large_files_are_read_once(void **state) {
   strcpy(path, in_directory(own_directory, "weights"));
   strcpy(cache, in_directory(own_directory, "cache"));
   ContentSearch look = {cache, false, 2, NULL}, read = {cache, true, 2, NULL};
+  ContentSearch forgetful = {NULL, true, 2, NULL}, blind = {NULL, false, 2, NULL}; /* no directory */
   MappedFile file;
   ContentHash hash, again;
   bool known;
@@ -168,6 +169,10 @@ static void large_files_are_read_once(void **state) {
     assert_true(known);
     assert_int_equal(content_of_bytes(file.data, file.size, 1, NULL, &again, NULL), STATUS_OK);
     assert_true(same(hash, again));
+    assert_int_equal(content_of_file(&file, &forgetful, &again, &known, NULL), STATUS_OK);
+    assert_true(known && same(hash, again));
+    assert_int_equal(content_of_file(&file, &blind, &again, &known, NULL), STATUS_OK);
+    assert_int_equal(known, small);
     file_unmap(&file);
   }
   /* It was too new to be remembered. One that seems older is, as long as it has its stamp. */

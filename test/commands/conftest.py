@@ -95,10 +95,10 @@ TALK = ("{{ bos_token }}{% for m in messages %}"
 
 @pytest.fixture
 def talker(variant):
-    """talker(behind): the model with a chat template, and this text behind it."""
+    """talker(more): the model with a chat template, which this text ends."""
 
-    def make(behind=""):
-        files = {"chat_template.jinja": TALK + behind, "tokenizer_config.json": json.dumps({"bos_token": "<s>"})}
+    def make(more=""):
+        files = {"chat_template.jinja": TALK + more, "tokenizer_config.json": json.dumps({"bos_token": "<s>"})}
         return variant(files=files, name="talker")
 
     return make

@@ -293,7 +293,7 @@ def begun(start, stories, tmp_path):
 
 
 def test_a_file_that_others_change_gets_no_more_results(begun, run, stories, tmp_path):
-    """It was emptied, and results went on at its beginning, of records behind those that were gone."""
+    """Once emptied, it was gone on with at its beginning, with results of later records."""
     out, told = tmp_path / "out", tmp_path / "out.resume"
     deeds = {"emptied": lambda: out.write_bytes(b""), "grown": lambda: out.open("ab").write(b"x"),
              "moved": lambda: out.rename(tmp_path / "elsewhere"), "removed": out.unlink,

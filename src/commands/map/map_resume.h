@@ -19,7 +19,7 @@
 
 typedef enum {
   RESULTS_LINES, /* text; \n, \r and \\ for newlines, CRs and backslashes in it; \! begins an error */
-  RESULTS_NUL,   /* text as it is, a NUL behind it, U+FFFD for one in it; what begins with \! is an error */
+  RESULTS_NUL,   /* text as it is, a NUL after it, U+FFFD for one in it; what begins with \! is an error */
   RESULTS_JSON   /* an object a line, its first members "index" and "input"; an error has a member "error" */
 } ResultsFormat;
 

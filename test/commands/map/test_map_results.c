@@ -419,7 +419,7 @@ static void make_settings(MapSettings *made, const char *n, const char *system, 
 
 static void results_of_other_settings_are_refused_by_name(void **state) {
   (void)state;
-#define SIXTY "What a system prompt says in sixty bytes, and is cut behind:"
+#define SIXTY "What a system prompt says in sixty bytes, it is cut after it"
   const struct {
     const char *n, *system, *context, *words;
     bool retry;
