@@ -72,7 +72,8 @@ def results(form, data):
     whole = data[:data.rfind(end) + 1].split(end)[:-1]
     if form != "objects":
         return whole
-    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")} for line in whole]
+    return [{key: value for key, value in json.loads(line).items() if key not in ("timings", "usage")}
+            for line in whole]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -115,9 +115,13 @@ def test_weights_that_are_overwritten_before_they_are_loaded(start, model, tmp_p
     assert (process.wait(60), process.stdout.read(), process.stderr.read()) == (FAILED, b"", overwritten(model))
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"]])
+LONG = "One day " * 60  # what is done with it takes longer than it takes to overwrite
+
+
+@pytest.mark.parametrize("flags", [["--ignore-eos"], ["--ignore-eos", "--json"],
+                                   ["--json", *(f"--choice={i} {LONG}" for i in range(20))]])
 def test_weights_that_are_overwritten_under_one_answer(start, model, flags):
-    process = start("-m", model, "-p", "Once", "--ignore-eos", "-c", "500", "-v", *flags)
+    process = start("-m", model, "-p", LONG, "-c", "500", "-v", *flags)
     while b"chat format" not in process.stderr.readline():
         pass
     overwrite(model)
