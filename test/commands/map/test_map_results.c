@@ -530,6 +530,45 @@ static void what_other_programs_do_to_the_files_is_noticed(void **state) {
   }
 }
 
+/* While it is still read nothing is cut off it, and with retry no other file takes its place. */
+static void a_file_that_changes_while_it_is_read_stays_as_it_is(void **state) {
+  (void)state;
+  Buffer whole = {0}, inputs = {0}, before = {0};
+  for (ResultsFormat format = RESULTS_LINES; format <= RESULTS_JSON; format++) {
+    for (Deed deed = EMPTY; deed < N_DEEDS; deed++) {
+      for (int retry = 0; retry < 2; retry++) {
+        make_whole(format, &whole, &inputs);
+        ResultsOptions options = going_on(format);
+        options.retry = retry;
+        Results results;
+        EarlierResult earlier;
+        Error err = {{0}};
+        bool found = true;
+        assert_int_equal(results_open(&options, &results, NULL), STATUS_OK);
+        assert_int_equal(results_earlier(&results, &earlier, &found, NULL), STATUS_OK); /* reads all of it */
+        do_deed(deed, path);
+        if (deed != MOVE) get_file(path, &before);
+        Status status = STATUS_OK;
+        while (status == STATUS_OK && found) {
+          assert_int_equal(results_keep(&results, NULL), STATUS_OK);
+          status = results_earlier(&results, &earlier, &found, &err);
+        }
+        /* The NUL that it has grown by is a result, or no beginning of an object, or a torn line. */
+        static const char *const grown[] = {"another program", "nothing of result 5", "line 6 is not"};
+        assert_int_equal(status, deed == GROW && format != RESULTS_LINES ? STATUS_USAGE : STATUS_FAILED);
+        assert_non_null(strstr(err.text, grown[deed == GROW ? format : RESULTS_LINES]));
+        results_close(&results, NULL);
+        if (deed != MOVE) assert_file(path, &before);
+        if (deed == MOVE) assert_int_not_equal(access(path, F_OK), 0);
+        assert_file(inputs_path, &inputs);
+      }
+    }
+  }
+  buffer_release(&whole);
+  buffer_release(&inputs);
+  buffer_release(&before);
+}
+
 /* Results that were removed, or put in another order, between two runs. */
 static void results_that_are_no_longer_where_they_were_are_refused(void **state) {
   (void)state;
@@ -630,6 +669,7 @@ int main(void) {
       cmocka_unit_test(text_keeps_to_its_line),
       cmocka_unit_test(results_of_other_settings_are_refused_by_name),
       cmocka_unit_test(what_other_programs_do_to_the_files_is_noticed),
+      cmocka_unit_test(a_file_that_changes_while_it_is_read_stays_as_it_is),
       cmocka_unit_test(results_that_are_no_longer_where_they_were_are_refused),
       cmocka_unit_test(a_file_that_was_replaced_before_it_was_locked_is_another_process_s),
       cmocka_unit_test(what_another_process_has_written_before_the_lock_is_gone_on_with),
