@@ -363,7 +363,7 @@ def test_a_file_that_fits_no_message_is_refused_where_it_is_read(chat, saved, tm
     (tmp_path / "long.txt").write_text("word " * 600)
     (tmp_path / "short.txt").write_text("word " * 150)
     terminal = chat("-n", 5)
-    refused = re.search(r"/long.txt has (\d+) tokens \(beside 0 that wait already\): the message would have (\d+), "
+    refused = re.search(r"/long.txt has (\d+) tokens: the message would have (\d+), "
                         r"the context has 512; it is not read\n", terminal.say("/read ~/long.txt"))
     assert int(refused[2]) > int(refused[1]) > 512
     assert "-c N" not in terminal.seen  # it is the model's maximum

@@ -247,11 +247,11 @@ static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *e
     dialogue_note(d, "%zu tokens, in front of your next message (/undo drops them)", n);
     return STATUS_OK;
   }
-  return error_set(
-      err, STATUS_USAGE,
-      "%s has %zu tokens (beside %zu that wait already): the message would have %zu, the context has "
-      "%d%s; it is not read",
-      path, n, n_waiting, n_message, n_ctx, dialogue_context_hint(d).text);
+  char waiting[64] = "";
+  if (n_waiting) snprintf(waiting, sizeof waiting, " (beside %zu that wait already)", n_waiting);
+  return error_set(err, STATUS_USAGE,
+                   "%s has %zu tokens%s: the message would have %zu, the context has %d%s; it is not read",
+                   path, n, waiting, n_message, n_ctx, dialogue_context_hint(d).text);
 }
 
 static Status read_file(Dialogue *d, const char *path, Error *err) {

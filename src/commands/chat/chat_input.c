@@ -73,6 +73,7 @@ static Status take_kept(ChatInput *input, const char *prompt, Error *err) {
   memmove(input->kept.data, input->kept.data + size + 1, input->kept.size);
   Status status = terminal_text(&shown, input->line.data, size, err);
   if (status == STATUS_OK) fprintf(input->screen, "%s%.*s\n", prompt, (int)shown.size, shown.data);
+  fflush(input->screen);
   buffer_release(&shown);
   return status;
 }
