@@ -97,8 +97,8 @@ static void cuts_are_as_told_and_as_small_as_can_be(void **state) {
   tokenizer_close(tokenizer);
 }
 
-/* The beginning keeps one token more than the end where an odd number is left, and the cut is no longer than it
- * must be. */
+/* The beginning keeps one token more than the end where an odd number is left, and the cut is no longer than
+ * it must be. */
 static void the_middle_is_the_middle(void **state) {
   (void)state;
   static const struct {
