@@ -8,8 +8,8 @@
 #include <strings.h>
 
 #include "base/file.h"
+#include "base/terminal_text.h"
 #include "base/utf8.h"
-#include "commands/answer/show.h"
 #include "commands/chat/chat_complete.h"
 #include "commands/chat/history.h"
 #include "commands/texts.h"
