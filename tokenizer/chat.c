@@ -16,6 +16,10 @@
 
 /* --- rendering */
 
+void chat_heed(Chat *chat, const volatile int *interrupted) {
+  chat->interrupted = interrupted;
+}
+
 static Status append_member(Buffer *json, const char *key, const char *role, const char *text, size_t size,
                             Error *err) {
   size_t valid = size ? utf8_valid_prefix(text, size) : 0;
@@ -95,7 +99,8 @@ Status chat_render(const Chat *chat, const ChatMessage *messages, size_t n_messa
 
 Status chat_render_json(const Chat *chat, const Json *variables, int64_t now, TrustedText *out, bool *raised,
                         Error *err) {
-  const TemplateInput input = {.variables = variables, .specials = chat->specials, .now = now};
+  const TemplateInput input = {
+      .variables = variables, .specials = chat->specials, .interrupted = chat->interrupted, .now = now};
   return template_render(chat->template, &input, out, raised, err);
 }
 

@@ -25,6 +25,9 @@ Status chat_open(const char *directory, const char *choice, const Tokenizer *tok
                  Error *err);
 void chat_close(Chat *chat); /* NULL is fine */
 
+/* As tokenizer_heed(), for rendering. */
+void chat_heed(Chat *chat, const volatile int *interrupted);
+
 /* For -v: "chat_template.jinja", "tokenizer_config.json", "built-in chatml", a path. */
 const char *chat_source(const Chat *chat);
 

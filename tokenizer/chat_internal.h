@@ -13,6 +13,7 @@ struct Chat {
   char *source;
   uint64_t hash;              /* chat_hash() */
   const ChatBuiltin *builtin; /* NULL: the template is no built-in */
+  const volatile int *interrupted;
 };
 
 #endif

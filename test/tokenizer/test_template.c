@@ -20,7 +20,7 @@ static Result render(const char *text, size_t size, const Json *variables, const
   Result result = {.status = STATUS_OK};
   Template *template;
   result.status = template_parse("t", text, size, &template, &result.err);
-  const TemplateInput input = {variables, specials, july};
+  const TemplateInput input = {.variables = variables, .specials = specials, .now = july};
   if (result.status == STATUS_OK)
     result.status = template_render(template, &input, &result.text, &result.raised, &result.err);
   template_close(template);
@@ -313,6 +313,16 @@ static void what_does_not_end_is_ended(void **state) {
       {"{{ ('a' * 1000000).rfind('b' ~ 'a' * 500000) }}", "steps"},
       {"{% set a = 'a' * 1000000 %}{% for i in range(9999) %}{{ a.count('b') or '' }}{% endfor %}", "steps"},
       {"{% for i in range(100000) %}{{ ('ab' * 100000).replace('z', 'b') and '' }}{% endfor %}", ""},
+      {"{% set w = ' ' * 30000000 %}{% for i in range(100000) %}{{ w|trim and '' }}{% endfor %}", "steps"},
+      {"{% set w = ' ' * 30000000 %}{% for i in range(100000) %}{{ w|float and '' }}{% endfor %}", "steps"},
+      {"{% set w = ' ' * 30000000 %}{% for i in range(100000) %}{{ w|int and '' }}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 60000000 %}{% for i in range(100000) %}{{ a|first and '' }}{{ a|last and '' }}{% "
+       "endfor %}",
+       "steps"},
+      {"{% set a = 'a' * 60000000 %}{% for i in range(100000) %}{{ a[99999999999] }}{% endfor %}", "steps"},
+      {"{% set a = 'a' * 60000000 %}{% for i in range(100000) %}{{ a.removesuffix(a) }}{% endfor %}",
+       "steps"},
+      {"{{ ('a' * 1000000)|trim('b' * 1000000 ~ 'a') }}", "steps"},
       {"{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "nested too deep"},
       {"{% macro f(n) %}{{ f(n ~ n) }}{% endmacro %}{{ f('ab') }}", ""},
       {"{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}", "nested too deep"},
@@ -339,6 +349,22 @@ static void what_does_not_end_is_ended(void **state) {
     if (took > 5) fail_msg("%s: takes %.1f s", pairs[i].template, took);
     trusted_text_release(&result.text);
   }
+}
+
+static void an_interruption_ends_a_rendering(void **state) {
+  (void)state;
+  static const char text[] = "{% for i in range(100000) %}{% for j in range(9) %}{% endfor %}{% endfor %}";
+  const volatile int interrupted = 1;
+  const TemplateInput input = {.interrupted = &interrupted, .now = july};
+  Template *template;
+  TrustedText out = {0};
+  bool raised;
+  Error err = {{0}};
+  assert_int_equal(template_parse("t", text, sizeof text - 1, &template, &err), STATUS_OK);
+  assert_int_equal(template_render(template, &input, &out, &raised, &err), STATUS_INTERRUPTED);
+  assert_false(raised);
+  template_close(template);
+  trusted_text_release(&out);
 }
 
 /* 40,000 variables, the last of which is read over and over. */
@@ -457,7 +483,7 @@ static void renderings_are_appended(void **state) {
   bool raised;
   TrustedText out = {0};
   Json *variables = parse("{\"x\": \"u\"}");
-  const TemplateInput input = {variables, NULL, july};
+  const TemplateInput input = {.variables = variables, .now = july};
   assert_int_equal(template_parse("t", "a{{ x }}", 8, &template, &err), STATUS_OK);
   for (int i = 0; i < 2; i++)
     assert_int_equal(template_render(template, &input, &out, &raised, &err), STATUS_OK);
@@ -483,6 +509,7 @@ int main(void) {
       cmocka_unit_test(a_long_text_can_be_built_piece_by_piece),
       cmocka_unit_test(a_role_that_is_no_string_is_not_trusted),
       cmocka_unit_test(what_does_not_end_is_ended),
+      cmocka_unit_test(an_interruption_ends_a_rendering),
       cmocka_unit_test(many_variables_take_their_steps),
       cmocka_unit_test(what_is_nested_too_deep_is_refused),
       cmocka_unit_test(the_deepest_that_is_allowed_works),

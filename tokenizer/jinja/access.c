@@ -214,6 +214,7 @@ static Status find_attribute(Render *render, Value owner, Text name, Value *out)
 static Status sequence_at(Render *render, Value owner, int64_t index, Value *out) {
   size_t count = 0;
   *out = (Value){.kind = VALUE_MISSING};
+  TRY(value_charge_length(render, owner));
   value_length(owner, &count);
   if (index < 0) index += (int64_t)count;
   if (index < 0 || (uint64_t)index >= count) return STATUS_OK;
@@ -221,7 +222,6 @@ static Status sequence_at(Render *render, Value owner, int64_t index, Value *out
     *out = range_at(owner.range, (size_t)index);
   } else if (owner.kind == VALUE_STRING) {
     size_t at = text_offset(*owner.text, (size_t)index);
-    TRY(render_charge_bytes(render, owner.text->size));
     TRY(value_text(render, text_slice(*owner.text, at, at + text_step(*owner.text, at)), out));
     out->is_safe = owner.is_safe;
   } else {
@@ -344,6 +344,7 @@ Status value_slice(Render *render, Value owner, Value start, Value stop, Value s
   if (stride == 0) return render_fail(render, "slice step cannot be zero");
   TRY(slice_index(render, start, stride > 0 ? 0 : INT64_MAX, &from));
   TRY(slice_index(render, stop, stride > 0 ? INT64_MAX : INT64_MIN, &to));
+  TRY(value_charge_length(render, owner));
   value_length(owner, &count);
   slice_bounds((int64_t)count, from, to, stride, &first, &n);
   if (owner.kind == VALUE_STRING) return slice_text(render, owner, first, stride, n, out);

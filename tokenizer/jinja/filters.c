@@ -138,10 +138,10 @@ static Status filter_title(Render *render, Value self, const Args *args, Value *
 static Status filter_trim(Render *render, Value self, const Args *args, Value *out) {
   Text text, characters;
   TRY(value_string(render, self, &text));
-  TRY(render_charge_bytes(render, text.size));
   bool given = is_given(args->items[0]) && args->items[0].kind != VALUE_NONE;
   if (given) TRY(argument_text(render, "strip arg", args->items[0], &characters));
-  TRY(value_text(render, text_strip(text, given ? &characters : NULL, STRIP_LEFT | STRIP_RIGHT), out));
+  TRY(string_stripped(render, text, given ? &characters : NULL, STRIP_LEFT | STRIP_RIGHT, &text));
+  TRY(value_text(render, text, out));
   out->is_safe = self.kind == VALUE_STRING && self.is_safe;
   return STATUS_OK;
 }
@@ -220,6 +220,7 @@ static Status filter_truncate(Render *render, Value self, const Args *args, Valu
   uint64_t most = 0;
   size_t count;
   TRY(truncate_lengths(render, args, &end, &length, &most));
+  TRY(value_charge_length(render, self));
   if (!value_length(self, &count))
     return render_fail(render, "object of type '%s' has no len()", value_type(self));
   *out = self;
@@ -349,7 +350,7 @@ static Status filter_int(Render *render, Value self, const Args *args, Value *ou
   if (value_is_integer(self)) {
     *out = value_int(value_integer(self));
   } else if (self.kind == VALUE_STRING) {
-    TRY(render_charge_bytes(render, self.text->size));
+    TRY(render_charge(render, self.text->size / 2));
     if (string_to_int(*self.text, (int)base, &integer) ||
         (string_to_float(*self.text, &number) && truncated(number, &integer)))
       *out = value_int(integer);
@@ -364,10 +365,10 @@ static Status filter_float(Render *render, Value self, const Args *args, Value *
   double number;
   *out = is_given(args->items[0]) ? args->items[0] : value_float(0);
   if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
-  if (value_is_number(self))
-    *out = value_float(value_number(self));
-  else if (self.kind == VALUE_STRING && string_to_float(*self.text, &number))
-    *out = value_float(number);
+  if (value_is_number(self)) *out = value_float(value_number(self));
+  if (self.kind != VALUE_STRING) return STATUS_OK;
+  TRY(render_charge(render, self.text->size / 2));
+  if (string_to_float(*self.text, &number)) *out = value_float(number);
   return STATUS_OK;
 }
 

@@ -99,13 +99,13 @@ static size_t raw_begin(const Lexer *lexer, size_t at) {
 /* The data in front of the tag at `at`, whose sign is `sign`, without the white space that the tag takes. */
 static Text data_before(const Lexer *lexer, size_t at, char sign, bool is_variable) {
   Text data = text_slice(lexer->source, lexer->at, at);
-  if (sign == '-') return text_strip(data, NULL, STRIP_RIGHT);
+  if (sign == '-') return text_strip(data, STRIP_RIGHT);
   if (sign == '+' || is_variable) return data;
   size_t line = data.size;
   while (line > 0 && data.data[line - 1] != '\n') line--;
   if (line == 0 && !lexer->at_line_start) return data;
-  return text_strip(text_slice(data, line, data.size), NULL, STRIP_LEFT).size == 0 ? text_slice(data, 0, line)
-                                                                                   : data;
+  return text_strip(text_slice(data, line, data.size), STRIP_LEFT).size == 0 ? text_slice(data, 0, line)
+                                                                             : data;
 }
 
 /* The next "{{", "{%" or "{#", or the end. */

@@ -211,9 +211,8 @@ static Status strip(Render *render, Value self, const Args *args, int sides, Val
   Text characters;
   bool given = !is_none(args->items[0]);
   if (given) TRY(argument_text(render, "strip arg", args->items[0], &characters));
-  Text stripped = text_strip(*self.text, given ? &characters : NULL, sides);
-  size_t taken = self.text->size - stripped.size;
-  TRY(render_charge(render, taken / 8 * (given ? characters.size / 16 + 1 : 1)));
+  Text stripped;
+  TRY(string_stripped(render, *self.text, given ? &characters : NULL, sides, &stripped));
   return value_text(render, stripped, out);
 }
 
@@ -230,12 +229,14 @@ static Status string_rstrip(Render *render, Value self, const Args *args, Value 
 static Status string_removeprefix(Render *render, Value self, const Args *args, Value *out) {
   Text affix, text = *self.text;
   TRY(argument_text(render, "removeprefix() argument", args->items[0], &affix));
+  TRY(render_charge_bytes(render, affix.size));
   return value_text(render, has_affix(text, affix, false) ? text_slice(text, affix.size, text.size) : text,
                     out);
 }
 static Status string_removesuffix(Render *render, Value self, const Args *args, Value *out) {
   Text affix, text = *self.text;
   TRY(argument_text(render, "removesuffix() argument", args->items[0], &affix));
+  TRY(render_charge_bytes(render, affix.size));
   return value_text(render, has_affix(text, affix, true) ? text_slice(text, 0, text.size - affix.size) : text,
                     out);
 }
@@ -291,20 +292,20 @@ static Status split_at_from_end(Render *render, Text text, Text separator, int64
 }
 
 static Status split_words(Render *render, Text text, int64_t most, Pieces *pieces) {
-  text = text_strip(text, NULL, STRIP_LEFT);
+  text = text_strip(text, STRIP_LEFT);
   while (text.size > 0) {
     size_t at = 0;
     if (most == 0) return add_piece(render, pieces, text);
     while (at < text.size && !code_is_space(text_code(text, at))) at += text_step(text, at);
     TRY(add_piece(render, pieces, text_slice(text, 0, at)));
-    text = text_strip(text_slice(text, at, text.size), NULL, STRIP_LEFT);
+    text = text_strip(text_slice(text, at, text.size), STRIP_LEFT);
     most -= most > 0;
   }
   return STATUS_OK;
 }
 
 static Status split_words_from_end(Render *render, Text text, int64_t most, Pieces *pieces) {
-  text = text_strip(text, NULL, STRIP_RIGHT);
+  text = text_strip(text, STRIP_RIGHT);
   while (text.size > 0) {
     size_t at = text.size;
     if (most == 0) return add_piece(render, pieces, text);
@@ -313,7 +314,7 @@ static Status split_words_from_end(Render *render, Text text, int64_t most, Piec
       if (code_is_space(text_code(text, before))) break;
     }
     TRY(add_piece(render, pieces, text_slice(text, at, text.size)));
-    text = text_strip(text_slice(text, 0, at), NULL, STRIP_RIGHT);
+    text = text_strip(text_slice(text, 0, at), STRIP_RIGHT);
     most -= most > 0;
   }
   return STATUS_OK;

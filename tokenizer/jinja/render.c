@@ -11,6 +11,7 @@
 
 #include "tokenizer/hash.h"
 #include "tokenizer/jinja/run.h"
+#include "tokenizer/stop.h"
 
 struct Macro {
   const Node *node;
@@ -44,6 +45,7 @@ Status render_fail(Render *render, const char *format, ...) {
 }
 
 Status render_charge(Render *render, size_t steps) {
+  TRY(stop_check(render->input->interrupted, render->err));
   if (steps <= render->steps) {
     render->steps -= steps;
     return STATUS_OK;
@@ -256,6 +258,7 @@ static Status loop_rest(Render *render, Loop *loop, List **rest) {
 
 /* What has no length of its own is counted by taking all that is left of it. */
 Status loop_length(Render *render, Loop *loop, size_t *length) {
+  if (!loop->has_length) TRY(value_charge_length(render, loop->cursor.source));
   if (!loop->has_length && (loop->filter || !value_length(loop->cursor.source, &loop->length))) {
     List *rest;
     TRY(loop_rest(render, loop, &rest));

@@ -209,6 +209,7 @@ Status filter_first(Render *render, Value self, const Args *args, Value *out) {
 Status filter_last(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
   size_t length;
+  TRY(value_charge_length(render, self));
   if (!value_length(self, &length))
     return render_fail(render, "'%s' object is not reversible", value_type(self));
   if (length == 0) return value_undefined(render, "No last item, sequence was empty.", out);
@@ -221,7 +222,7 @@ Status filter_last(Render *render, Value self, const Args *args, Value *out) {
 Status filter_length(Render *render, Value self, const Args *args, Value *out) {
   (void)args;
   size_t length;
-  if (self.kind == VALUE_STRING) TRY(render_charge_bytes(render, self.text->size));
+  TRY(value_charge_length(render, self));
   if (self.kind == VALUE_LOOP)
     TRY(loop_length(render, self.loop, &length));
   else if (!value_length(self, &length))

@@ -147,6 +147,19 @@ static bool ends_line(uint32_t code) {
          code == 0x2029;
 }
 
+/* Each character that is taken was looked for among all that are given, so it is taken in small parts,
+ * each of which takes its steps. */
+Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out) {
+  const size_t looks = characters ? characters->size / 16 + 1 : 1;
+  for (size_t before = SIZE_MAX; text.size < before;) {
+    before = text.size;
+    text = text_strip_some(text, characters, sides, 64);
+    TRY(render_charge(render, (before - text.size) * looks / 2));
+  }
+  *out = text;
+  return STATUS_OK;
+}
+
 /* Behind the line that begins at `from`; *end is where its text ends. */
 static size_t pass_line(Text text, size_t from, size_t *end) {
   size_t at = from;
@@ -203,7 +216,7 @@ bool string_is_alnum(uint32_t code) {
 /* The text without white space around it and without single '_' between digits, as a C string; false: it is
  * empty, too long or not ASCII. */
 static bool copy_number(Text text, char *out, size_t size) {
-  text = text_strip(text, NULL, STRIP_LEFT | STRIP_RIGHT);
+  text = text_strip(text, STRIP_LEFT | STRIP_RIGHT);
   size_t n = 0;
   for (size_t i = 0; i < text.size; i++) {
     char c = text.data[i];

@@ -13,6 +13,8 @@ Status string_repeated(Render *render, Text text, size_t times, Text *out);
 Status string_replaced(Render *render, Text text, Text old, Text new, int64_t count,
                        Value *out); /* -1: all */
 Status string_padded(Render *render, Text text, int64_t width, Text fill, Padding padding, Value *out);
+/* strip(): of white space, or where `characters` are given of these. */
+Status string_stripped(Render *render, Text text, const Text *characters, int sides, Text *out);
 Status string_lines(Render *render, Text text, bool keep_ends, Value *out); /* splitlines() */
 Status string_capitalized(Render *render, Text text, Value *out);
 Status string_joined(Render *render, Text separator, Value items, bool convert, Value *out);

@@ -40,7 +40,8 @@ typedef struct {
                             trusted, but those that are members named "role" */
   const Json *specials;  /* an object or NULL: bos_token, eos_token, ... Its strings are trusted; variables of
                             the same name win */
-  int64_t now;           /* seconds since the epoch as a clock on the wall counts them: for strftime_now */
+  const volatile int *interrupted; /* NULL: never. Once it is not 0 rendering ends with STATUS_INTERRUPTED */
+  int64_t now; /* seconds since the epoch as a clock on the wall counts them: for strftime_now */
 } TemplateInput;
 
 /* Appends what the template makes of the input. A string keeps, through every operation of the language,

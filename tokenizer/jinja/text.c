@@ -143,14 +143,18 @@ static bool is_stripped(Text text, size_t at, size_t size, const Text *character
   return text_find(*characters, text_slice(text, at, at + size), 0, characters->size) != SIZE_MAX;
 }
 
-Text text_strip(Text text, const Text *characters, int sides) {
+Text text_strip(Text text, int sides) {
+  return text_strip_some(text, NULL, sides, SIZE_MAX);
+}
+
+Text text_strip_some(Text text, const Text *characters, int sides, size_t most) {
   size_t from = 0, to = text.size;
-  while ((sides & STRIP_LEFT) && from < to) {
+  for (size_t n = 0; (sides & STRIP_LEFT) && from < to && n < most; n++) {
     size_t size = text_step(text, from);
     if (!is_stripped(text, from, size, characters)) break;
     from += size;
   }
-  while ((sides & STRIP_RIGHT) && to > from) {
+  for (size_t n = 0; (sides & STRIP_RIGHT) && to > from && n < most; n++) {
     size_t at = utf8_before(text.data, to);
     if (!is_stripped(text, at, to - at, characters)) break;
     to = at;

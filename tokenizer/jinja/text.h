@@ -59,9 +59,11 @@ uint32_t text_code(Text text, size_t at); /* the character at `at` */
 
 /* What Python's str.isspace(), str.strip() and the \s of its regular expressions take for white space. */
 bool code_is_space(uint32_t code);
-/* Takes white space, or where `characters` is not NULL those in it, off the left or the right. */
+/* Takes white space off the left or the right; the second one at most so many characters on each side, and
+ * where `characters` is not NULL those in it. */
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
-Text text_strip(Text text, const Text *characters, int sides);
+Text text_strip(Text text, int sides);
+Text text_strip_some(Text text, const Text *characters, int sides, size_t most);
 
 /* Appends to a TrustedText. */
 Status trusted_text_append(TrustedText *out, Text text, Error *err);

@@ -293,8 +293,13 @@ bool value_length(Value value, size_t *length) {
   }
 }
 
+Status value_charge_length(Render *render, Value value) {
+  return value.kind == VALUE_STRING ? render_charge_bytes(render, value.text->size) : STATUS_OK;
+}
+
 bool value_is_iterable(Value value) {
   size_t length;
+  if (value.kind == VALUE_STRING) return true; /* its length would have to be counted */
   return value_length(value, &length) || value.kind == VALUE_ITERATOR;
 }
 

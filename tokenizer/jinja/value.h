@@ -182,7 +182,8 @@ bool value_same(Value a, Value b); /* `is` of Python */
 bool value_is_iterable(Value value);
 Status cursor_begin(Render *render, Value source, Cursor *cursor); /* "'int' object is not iterable" */
 Status cursor_next(Render *render, Cursor *cursor, Value *out, bool *more);
-bool value_length(Value value, size_t *length); /* false: it has none */
+bool value_length(Value value, size_t *length); /* false: it has none. A string's characters are counted */
+Status value_charge_length(Render *render, Value value); /* the steps of that */
 Value range_at(const Range *range, size_t index);
 Status view_at(Render *render, const View *view, size_t index, Value *out);
 /* Every element, as a list: where the value is one, itself. */
