@@ -3,7 +3,8 @@
  * The first byte picks a tokenizer and options, the second one how the text is cut into trusted and other
  * pieces; the rest is the text, and then ids. Checked: what is no UTF-8 is refused and everything else
  * encoded; one piece and several trusted ones give the same ids; ids decode to valid UTF-8; and a stream
- * of any ids gives the same text at once and in pieces, each push whole characters. */
+ * of any ids gives the same text at once and in pieces, each push whole characters. Of some the text is
+ * encoded as often as makes it long: what takes more than linear time shows as a slow unit. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -21,6 +22,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define ADDED                                                                                                \
   "[{\"id\":0,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,\"normalized\":"    \
   "false,\"special\":true},"                                                                                 \
+  "{\"id\":3,\"content\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\",\"single_word\":false,\"lstrip\":false,"       \
+  "\"rstrip\":"                                                                                              \
+  "false,\"normalized\":true,\"special\":false},"                                                            \
   "{\"id\":1,\"content\":\"<t>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":true,\"normalized\":"     \
   "true,\"special\":true},"                                                                                  \
   "{\"id\":2,\"content\":\"ab\",\"single_word\":true,\"lstrip\":false,\"rstrip\":false,\"normalized\":true," \
@@ -131,6 +135,16 @@ static void check_pieces(const Tokenizer *t, const char *text, size_t size, uint
   id_list_release(&ids);
 }
 
+static void check_long(const Tokenizer *t, const char *text, size_t size, EncodeOptions options) {
+  Buffer repeated = {0};
+  IdList ids = {0};
+  Error err;
+  while (repeated.size + size < 1 << 16) require(buffer_append(&repeated, text, size, &err) == STATUS_OK);
+  require(tokenizer_encode(t, repeated.data, repeated.size, options, &ids, &err) == STATUS_OK);
+  id_list_release(&ids);
+  buffer_release(&repeated);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!tokenizers[0]) open_all();
   if (size < 2) return 0;
@@ -143,6 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   bool valid = utf8_valid_prefix(text, size - 2) == size - 2;
   require(status == (valid ? STATUS_OK : STATUS_USAGE));
   if (valid) check_pieces(t, text, size - 2, data[1], options, &ids);
+  if (valid && size > 2 && size < 1 << 15 && data[1] % 32 == 7) check_long(t, text, size - 2, options);
   check_stream(t, ids.ids, ids.count, data[0] & 128);
   ids.count = 0;
   for (size_t i = 2; i + 1 < size; i += 2)

@@ -1,7 +1,8 @@
-/* fuzz_regex.c - hostile regular expressions over hostile texts: an expression is refused with a message, or
- * its matches and what lies between them cover the text, each of whole characters, in little time.
+/* fuzz_regex.c - hostile regular expressions over hostile texts: an expression is refused with a message,
+ * or its matches and what lies between them cover the text, each of whole characters, in little time.
  *
- * The input is an expression, a NUL, and the text. */
+ * The input is an expression, a NUL, and the text; every eighth text is looked at once more as often as
+ * makes it long: what takes longer than the limit of time shows as a slow unit. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -36,6 +37,14 @@ static void check(const Regex *regex, const char *text, size_t size) {
   regex_scratch_release(&scratch);
 }
 
+static void check_long(const Regex *regex, const char *text, size_t size) {
+  Buffer repeated = {0};
+  while (size > 0 && repeated.size + size < 1 << 18)
+    require(buffer_append(&repeated, text, size, NULL) == STATUS_OK);
+  if (repeated.size > 0) check(regex, repeated.data, repeated.size);
+  buffer_release(&repeated);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *pattern = (const char *)data, *nul = size ? memchr(pattern, 0, size) : NULL;
   size_t n = nul ? (size_t)(nul - pattern) : size, n_text = nul ? size - n - 1 : 0;
@@ -47,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(status == STATUS_MODEL && err.text[0]);
   else
     check(regex, nul ? nul + 1 : "", nul ? utf8_valid_prefix(nul + 1, n_text) : 0);
+  if (regex && nul && n_text % 8 == 7) check_long(regex, nul + 1, utf8_valid_prefix(nul + 1, n_text));
   regex_free(regex);
   return 0;
 }
