@@ -9,15 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size_text.h"
 #include "base/utf8.h"
 #include "tokenizer/fields.h"
 #include "tokenizer/hash.h"
-
-static void trie_release(Trie *trie) {
-  free(trie->edges);
-  free(trie->token);
-  *trie = (Trie){0};
-}
 
 void added_release(AddedTokens *added) {
   for (size_t i = 0; i < added->count; i++) {
@@ -26,84 +21,15 @@ void added_release(AddedTokens *added) {
   }
   free(added->tokens);
   free(added->by_id);
-  trie_release(&added->plain);
-  trie_release(&added->normal);
-  trie_release(&added->contents);
+  matcher_release(&added->plain);
+  matcher_release(&added->normal);
+  free(added->slots);
   *added = (AddedTokens){0};
 }
 
 void added_parts_release(AddedParts *parts) {
   free(parts->items);
   *parts = (AddedParts){0};
-}
-
-/* --- the trie */
-
-static TrieEdge *seek_edge(const Trie *trie, uint32_t node, uint8_t byte) {
-  uint64_t key = ((uint64_t)node << 8 | byte) + 1;
-  size_t at = hash_word(trie->seed, key) & trie->mask;
-  while (trie->edges[at].key && trie->edges[at].key != key) at = (at + 1) & trie->mask;
-  return &trie->edges[at];
-}
-
-static Status add_node(Trie *trie, Error *err) {
-  void *token = trie->token;
-  TRY(mem_grow(&token, &trie->capacity, trie->n_nodes + 1, sizeof *trie->token, "added tokens", err));
-  trie->token = token;
-  trie->token[trie->n_nodes++] = -1;
-  return STATUS_OK;
-}
-
-static Status grow_edges(Trie *trie, Error *err) {
-  size_t old_size = trie->edges ? trie->mask + 1 : 0, size = old_size ? old_size * 2 : 256;
-  TrieEdge *old = trie->edges, *edges = mem_alloc(size, sizeof *edges, "added tokens", err);
-  if (!edges) return STATUS_FAILED;
-  trie->edges = edges;
-  trie->mask = size - 1;
-  for (size_t i = 0; i < old_size; i++)
-    if (old[i].key) *seek_edge(trie, (uint32_t)((old[i].key - 1) >> 8), (uint8_t)(old[i].key - 1)) = old[i];
-  free(old);
-  return STATUS_OK;
-}
-
-/* Adds a string; *before is what it was there for already, or -1. PRECOND size > 0 */
-static Status trie_add(Trie *trie, const char *bytes, size_t size, int32_t token, int32_t *before,
-                       Error *err) {
-  if (!trie->edges) {
-    trie->seed = hash_seed();
-    TRY(add_node(trie, err));
-  }
-  uint32_t node = 0;
-  for (size_t i = 0; i < size; i++) {
-    if (!trie->edges || trie->n_edges * 2 > trie->mask) TRY(grow_edges(trie, err));
-    TrieEdge *edge = seek_edge(trie, node, (uint8_t)bytes[i]);
-    if (!edge->key) {
-      if (trie->n_nodes > UINT32_MAX / 2) return error_set(err, STATUS_FAILED, "too many added tokens");
-      TRY(add_node(trie, err));
-      *edge = (TrieEdge){((uint64_t)node << 8 | (uint8_t)bytes[i]) + 1, (uint32_t)(trie->n_nodes - 1)};
-      trie->n_edges++;
-    }
-    node = edge->child;
-  }
-  *before = trie->token[node];
-  trie->token[node] = token;
-  trie->begins[(uint8_t)bytes[0]] = true;
-  return STATUS_OK;
-}
-
-/* The longest string at bytes[0 .. size): its token and length, or -1. */
-static int32_t trie_longest(const Trie *trie, const char *bytes, size_t size, size_t *length) {
-  int32_t found = -1;
-  uint32_t node = 0;
-  for (size_t i = 0; i < size; i++) {
-    const TrieEdge *edge = seek_edge(trie, node, (uint8_t)bytes[i]);
-    if (!edge->key) break;
-    node = edge->child;
-    if (trie->token[node] < 0) continue;
-    found = trie->token[node];
-    *length = i + 1;
-  }
-  return found;
 }
 
 /* --- cutting */
@@ -190,25 +116,27 @@ static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t toke
   return STATUS_OK;
 }
 
-Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text, size_t shift,
-                 const Trust *trust, AddedParts *parts, Error *err) {
+/* What is looked for: the content, or in normalized text its normal form. */
+static const char *wanted_of(const AddedToken *token, size_t *size) {
+  bool normal = token->normalized && token->normal;
+  *size = normal ? token->normal_size : token->size;
+  return normal ? token->normal : token->content;
+}
+
+/* Cuts at the matches, of which the last one is the text's first. */
+static Status cut_at(const AddedTokens *added, const MatchList *matches, const Traced *text, size_t shift,
+                     const Trust *trust, AddedParts *parts, Error *err) {
   /* done can go back where a token lies in what the one before it stripped, as in the reference;
    * spaces_end, of the last white space that was stripped to the right, does not, or each of a thousand
    * matches within it would walk over the rest of it again. */
-  size_t done = 0, spaces_end = 0;
-  for (size_t at = 0; trie->edges && at < text->size;) {
-    if (!trie->begins[(uint8_t)text->text[at]]) {
-      at++;
-      continue;
-    }
-    size_t length = 0;
-    int32_t index = trie_longest(trie, text->text + at, text->size - at, &length);
-    if (index < 0) {
-      at++;
-      continue;
-    }
+  size_t at = 0, done = 0, spaces_end = 0;
+  for (size_t i = matches->count; i-- > 0;) {
+    if (matches->items[i].at < at) continue; /* within the match before */
+    int32_t index = matches->items[i].number;
     const AddedToken *token = &added->tokens[index];
-    size_t start = at, end = at + length;
+    size_t length, start = matches->items[i].at;
+    wanted_of(token, &length);
+    size_t end = start + length;
     at = end;
     if (token->special && !is_trusted(text, shift, trust, start, end, &at)) continue;
     if (token->single_word && !is_single_word(text, start, end)) continue;
@@ -222,13 +150,46 @@ Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text,
   return done < text->size ? add_part(parts, done, text->size, -1, err) : STATUS_OK;
 }
 
+Status added_cut(const AddedTokens *added, const Matcher *matcher, const Traced *text, size_t shift,
+                 const Trust *trust, const volatile int *interrupted, AddedParts *parts, Error *err) {
+  MatchList matches = {0};
+  Status status = matcher_find(matcher, text->text, text->size, interrupted, &matches, err);
+  if (status == STATUS_OK) status = cut_at(added, &matches, text, shift, trust, parts, err);
+  match_list_release(&matches);
+  return status;
+}
+
 /* --- loading */
 
+/* The slot of the token with this content, or the empty one where it would be. PRECOND added->slots */
+static uint32_t *seek_slot(const AddedTokens *added, const char *content, size_t size) {
+  size_t at = hash_bytes(added->seed, content, size) & added->mask;
+  for (;; at = (at + 1) & added->mask) {
+    uint32_t *slot = &added->slots[at];
+    if (*slot == 0) return slot;
+    const AddedToken *token = &added->tokens[*slot - 1];
+    if (token->size == size && memcmp(token->content, content, size) == 0) return slot;
+  }
+}
+
+/* Makes room in the slots for one token more. */
+static Status grow_slots(AddedTokens *added, Error *err) {
+  if (added->slots && added->count * 2 < added->mask) return STATUS_OK;
+  size_t size = added->slots ? (added->mask + 1) * 4 : 256;
+  uint32_t *slots = mem_alloc(size, sizeof *slots, "added tokens", err);
+  if (!slots) return STATUS_FAILED;
+  if (!added->slots) added->seed = hash_seed();
+  free(added->slots);
+  added->slots = slots;
+  added->mask = size - 1;
+  for (size_t i = 0; i < added->count; i++)
+    *seek_slot(added, added->tokens[i].content, added->tokens[i].size) = (uint32_t)i + 1;
+  return STATUS_OK;
+}
+
 static AddedToken *find_token(const AddedTokens *added, const char *content, size_t size) {
-  size_t length = 0;
-  if (size == 0 || !added->contents.edges) return NULL;
-  int32_t index = trie_longest(&added->contents, content, size, &length);
-  return index >= 0 && length == size ? &added->tokens[index] : NULL;
+  uint32_t slot = added->slots ? *seek_slot(added, content, size) : 0;
+  return slot > 0 ? &added->tokens[slot - 1] : NULL;
 }
 
 const AddedToken *added_find(const AddedTokens *added, const char *content, size_t size) {
@@ -247,25 +208,36 @@ static Status read_token(const char *where, const Json *json, AddedToken *token,
   return field_bool(where, json, "special", &token->special, err);
 }
 
+/* The state of reading them; the scratch is of all of them, so that its limit of time is one for all. */
+typedef struct {
+  const char *where;
+  const Vocab *vocab;
+  const Normalizer *normalizer;
+  AddedTokens *added;
+  int32_t next_id;
+  NormalScratch scratch;
+  RegexScratch regex;
+} Loading;
+
+static Status count_bytes(Loading *l, size_t bytes, Error *err) {
+  l->added->bytes += bytes;
+  if (l->added->bytes <= MAX_ADDED_BYTES) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: all together have more than %s", l->where,
+                   size_text(MAX_ADDED_BYTES).text);
+}
+
 /* Sets what to look for in normalized text. */
-static Status normalize_content(const Normalizer *normalizer, AddedToken *token, Error *err) {
-  NormalScratch scratch = {0};
-  RegexScratch regex = {0};
+static Status normalize_content(Loading *l, AddedToken *token, Error *err) {
   Traced text = {token->content, token->size, NULL};
-  Status status = normalize(normalizer, &scratch, &regex, &text, err);
-  if (status == STATUS_OK &&
-      (text.size != token->size || memcmp(text.text, token->content, text.size) != 0)) {
-    token->normal = mem_alloc(text.size + 1, 1, "added tokens", err);
-    if (token->normal) {
-      memcpy(token->normal, text.text, text.size);
-      token->normal_size = text.size;
-    } else {
-      status = STATUS_FAILED;
-    }
-  }
-  normal_scratch_release(&scratch);
-  regex_scratch_release(&regex);
-  return status;
+  l->regex.text_size += token->size;
+  TRY(normalize(l->normalizer, &l->scratch, &l->regex, &text, err));
+  if (text.size == token->size && memcmp(text.text, token->content, text.size) == 0) return STATUS_OK;
+  TRY(count_bytes(l, text.size, err));
+  token->normal = mem_alloc(text.size + 1, 1, "added tokens", err);
+  if (!token->normal) return STATUS_FAILED;
+  memcpy(token->normal, text.text, text.size);
+  token->normal_size = text.size;
+  return STATUS_OK;
 }
 
 /* The token takes its id, from another one where the vocabulary has gaps. The reference keeps the normal
@@ -300,36 +272,34 @@ static void replace_token(AddedToken *old, AddedToken *token) {
   *token = (AddedToken){0};
 }
 
-static Status add_token(const Vocab *vocab, const Normalizer *normalizer, AddedTokens *added,
-                        AddedToken *token, int32_t *next_id, Error *err) {
-  if (token->normalized) TRY(normalize_content(normalizer, token, err));
+static Status add_token(Loading *l, AddedToken *token, Error *err) {
+  AddedTokens *added = l->added;
+  TRY(count_bytes(l, token->size, err));
+  if (token->normalized) TRY(normalize_content(l, token, err));
   AddedToken *same = find_token(added, token->content, token->size);
   if (same) {
     replace_token(same, token);
     return take_id(added, (size_t)(same - added->tokens), err);
   }
-  token->id = vocab_find(vocab, token->content, token->size);
-  if (token->id < 0) token->id = (*next_id)++;
+  token->id = vocab_find(l->vocab, token->content, token->size);
+  if (token->id < 0) token->id = l->next_id++;
   void *tokens = added->tokens;
   TRY(mem_grow(&tokens, &added->capacity, added->count + 1, sizeof *token, "added tokens", err));
   added->tokens = tokens;
-  int32_t before = -1;
-  TRY(trie_add(&added->contents, token->content, token->size, (int32_t)added->count, &before, err));
+  TRY(grow_slots(added, err));
+  *seek_slot(added, token->content, token->size) = (uint32_t)added->count + 1;
   added->tokens[added->count++] = *token;
   *token = (AddedToken){0};
   return take_id(added, added->count - 1, err);
 }
 
-static Status load_tokens(const char *where, const Json *json, const Vocab *vocab,
-                          const Normalizer *normalizer, AddedTokens *added, Error *err) {
-  int32_t next_id = (int32_t)vocab->count;
+static Status load_tokens(Loading *l, const Json *json, Error *err) {
   size_t i = 0;
   for (const Json *item = json_first(json); item; item = json_next(item), i++) {
-    Where here = where_in(where, NULL, i);
+    Where here = where_in(l->where, NULL, i);
     AddedToken token = {0};
     Status status = read_token(here.text, item, &token, err);
-    if (status == STATUS_OK && token.size > 0)
-      status = add_token(vocab, normalizer, added, &token, &next_id, err);
+    if (status == STATUS_OK && token.size > 0) status = add_token(l, &token, err);
     free(token.content);
     free(token.normal);
     if (status != STATUS_OK) return status;
@@ -337,20 +307,34 @@ static Status load_tokens(const char *where, const Json *json, const Vocab *voca
   return STATUS_OK;
 }
 
-/* What to look for in texts. */
-static Status add_pattern(const char *where, AddedTokens *added, size_t index, Error *err) {
-  const AddedToken *token = &added->tokens[index];
-  bool normal = token->normalized && token->normal;
-  const char *wanted = normal ? token->normal : token->content;
-  size_t size = normal ? token->normal_size : token->size;
-  if (size == 0) /* the reference then cuts the text into single bytes */
-    return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
-  int32_t before = -1;
-  TRY(trie_add(token->normalized ? &added->normal : &added->plain, wanted, size, (int32_t)index, &before,
-               err));
-  if (before < 0) return STATUS_OK;
+/* Gathers what is looked for in normalized text, or in text as it came, in strings (room for all tokens). */
+static Status gather(const char *where, const AddedTokens *added, bool normalized, MatchString *strings,
+                     size_t *n, Error *err) {
+  *n = 0;
+  for (size_t i = 0; i < added->count; i++) {
+    const AddedToken *token = &added->tokens[i];
+    if (token->normalized != normalized || added->by_id[token->id] != (int32_t)i) continue;
+    size_t size;
+    const char *wanted = wanted_of(token, &size);
+    if (size == 0) /* the reference then cuts the text into single bytes */
+      return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is nothing when normalized", where, token->content);
+    strings[(*n)++] = (MatchString){wanted, size, (int32_t)i};
+  }
+  return STATUS_OK;
+}
+
+static Status build_matcher(const char *where, const AddedTokens *added, bool normalized, Matcher *matcher,
+                            Error *err) {
+  MatchString *strings = mem_alloc(added->count, sizeof *strings, "added tokens", err);
+  if (!strings) return STATUS_FAILED;
+  MatchTwins twins = {0};
+  size_t n = 0;
+  Status status = gather(where, added, normalized, strings, &n, err);
+  if (status == STATUS_OK) status = matcher_build(strings, n, matcher, &twins, err);
+  free(strings);
+  if (status != STATUS_OK || !twins.found) return status;
   return error_set(err, STATUS_MODEL, "%s: \"%.80s\" and \"%.80s\" are the same when normalized", where,
-                   added->tokens[before].content, token->content);
+                   added->tokens[twins.first].content, added->tokens[twins.second].content);
 }
 
 Status added_load(const char *where, const Json *json, const Vocab *vocab, const Normalizer *normalizer,
@@ -362,8 +346,15 @@ Status added_load(const char *where, const Json *json, const Vocab *vocab, const
   added->by_id = mem_alloc((size_t)added->n_ids, sizeof *added->by_id, "added tokens", err);
   if (!added->by_id) return STATUS_FAILED;
   memset(added->by_id, 0xff, (size_t)added->n_ids * sizeof *added->by_id);
-  TRY(load_tokens(where, json, vocab, normalizer, added, err));
-  for (size_t i = 0; i < added->count; i++)
-    if (added->by_id[added->tokens[i].id] == (int32_t)i) TRY(add_pattern(where, added, i, err));
-  return STATUS_OK;
+  Loading loading = {.where = where,
+                     .vocab = vocab,
+                     .normalizer = normalizer,
+                     .added = added,
+                     .next_id = (int32_t)vocab->count};
+  Status status = load_tokens(&loading, json, err);
+  normal_scratch_release(&loading.scratch);
+  regex_scratch_release(&loading.regex);
+  if (status != STATUS_OK) return status;
+  TRY(build_matcher(where, added, false, &added->plain, err));
+  return build_matcher(where, added, true, &added->normal, err);
 }

@@ -2,8 +2,11 @@
 #ifndef AUK_TOKENIZER_ADDED_H
 #define AUK_TOKENIZER_ADDED_H
 
+#include "tokenizer/matcher.h"
 #include "tokenizer/normalize.h"
 #include "tokenizer/vocab.h"
+
+#define MAX_ADDED_BYTES ((size_t)16 << 20)
 
 typedef struct {
   char *content; /* [size] as given, NUL-terminated */
@@ -14,35 +17,23 @@ typedef struct {
   bool single_word, lstrip, rstrip, normalized, special;
 } AddedToken;
 
-/* A node's child by a byte. */
-typedef struct {
-  uint64_t key; /* (node << 8 | byte) + 1; 0: empty */
-  uint32_t child;
-} TrieEdge;
-
-/* Finds the longest of several strings at a place. Zero-initialise it. */
-typedef struct {
-  TrieEdge *edges; /* [mask + 1] */
-  size_t mask, n_edges;
-  int32_t *token; /* [n_nodes] the string that ends there: an index, or -1; node 0 is the root */
-  size_t n_nodes, capacity;
-  bool begins[256]; /* whether a string begins with this byte */
-  uint64_t seed;
-} Trie;
-
 /* Read-only once loaded. Zero-initialise it. */
 typedef struct {
   AddedToken *tokens; /* [count] */
   size_t count, capacity;
   int32_t *by_id; /* [n_ids] index of the last token that took this id, or -1 */
   int32_t n_ids;
-  Trie plain;    /* those that are looked for in the text as it came */
-  Trie normal;   /* those that are looked for in normalized text */
-  Trie contents; /* all of them by content */
+  Matcher plain;   /* those that are looked for in the text as it came */
+  Matcher normal;  /* those that are looked for in normalized text */
+  uint32_t *slots; /* [mask + 1] all of them by content: index + 1, 0: empty; at most half full */
+  size_t mask;
+  uint64_t seed;
+  size_t bytes; /* of contents and normal forms */
 } AddedTokens;
 
 /* From the array `added_tokens` (NULL: none). Ids are those of the vocabulary, or follow it in the order
- * of the array, as in the reference, whatever the file says. Release it also after a failure. */
+ * of the array, as in the reference, whatever the file says. Refused where all of them have more than
+ * MAX_ADDED_BYTES (those in use have less than 2 MB). Release it also after a failure. */
 Status added_load(const char *where, const Json *json, const Vocab *vocab, const Normalizer *normalizer,
                   AddedTokens *added, Error *err);
 void added_release(AddedTokens *added);
@@ -70,10 +61,11 @@ typedef struct {
 } AddedParts;
 void added_parts_release(AddedParts *parts);
 
-/* Appends the parts of `text` that the tokens of `trie` (one of the two of `added`) cut it into. Trust is
- * asked at original offsets: text->origin says them, or, where it is NULL, they are `shift` more than the
- * text's own. */
-Status added_cut(const AddedTokens *added, const Trie *trie, const Traced *text, size_t shift,
-                 const Trust *trust, AddedParts *parts, Error *err);
+/* Appends the parts of `text` that the tokens of `matcher` (one of the two of `added`) cut it into. Trust
+ * is asked at original offsets: text->origin says them, or, where it is NULL, they are `shift` more than
+ * the text's own. Takes time proportional to the text, whatever the tokens. `interrupted`: see
+ * tokenizer_heed(). */
+Status added_cut(const AddedTokens *added, const Matcher *matcher, const Traced *text, size_t shift,
+                 const Trust *trust, const volatile int *interrupted, AddedParts *parts, Error *err);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "tokenizer/hash.h"
 #include "tokenizer/split.h"
+#include "tokenizer/stop.h"
 
 /* Up to this many symbols looking at all pairs is faster than a heap. */
 enum { FEW_SYMBOLS = 48 };
@@ -44,6 +45,7 @@ typedef struct {
   const Bpe *bpe;
   IdList *symbols;
   bool unk_waits;
+  const volatile int *interrupted;
 } SymbolReader;
 
 static Status put_known(SymbolReader *r, int32_t id, Error *err) {
@@ -76,6 +78,7 @@ static Status put_unknown(SymbolReader *r, const char *symbol, size_t size, Erro
 /* Bytes of a word as symbols. PRECOND bpe->bytes, no prefix or suffix */
 static Status read_bytes(SymbolReader *r, const char *word, size_t size, Error *err) {
   for (size_t i = 0; i < size; i++) {
+    if (i % STOP_EACH == 0) TRY(stop_check(r->interrupted, err));
     uint8_t byte = (uint8_t)word[i];
     int32_t id = r->bpe->byte_ids[byte];
     if (id >= 0) {
@@ -91,6 +94,7 @@ static Status read_bytes(SymbolReader *r, const char *word, size_t size, Error *
 
 static Status read_characters(SymbolReader *r, const char *word, size_t size, Error *err) {
   for (size_t at = 0; at < size;) {
+    if (at % STOP_EACH < 4) TRY(stop_check(r->interrupted, err)); /* a character has 4 bytes at most */
     uint32_t code;
     size_t n = (size_t)utf8_decode(word + at, size - at, &code);
     int32_t id = code_symbol(r->bpe, word + at, n, code);
@@ -109,6 +113,7 @@ static Status read_affixed(SymbolReader *r, const char *word, size_t size, Error
     uint32_t code;
     size_t n = (size_t)utf8_decode(word + at, size - at, &code);
     symbol.size = 0;
+    if (at % STOP_EACH < 4 && (status = stop_check(r->interrupted, err))) break;
     if (at > 0) status = buffer_append(&symbol, bpe->prefix, bpe->prefix_size, err);
     if (status == STATUS_OK) status = buffer_append(&symbol, word + at, n, err);
     at += n;
@@ -134,7 +139,7 @@ static Status map_word(BpeScratch *scratch, const char *word, size_t size, Error
 }
 
 static Status read_symbols(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, Error *err) {
-  SymbolReader reader = {bpe, &scratch->symbols, false};
+  SymbolReader reader = {bpe, &scratch->symbols, false, scratch->interrupted};
   scratch->symbols.count = 0;
   if (bpe->prefix_size || bpe->suffix_size) {
     if (bpe->bytes) {
@@ -228,13 +233,15 @@ static Status merge_many(const Bpe *bpe, BpeScratch *s, int32_t *ids, size_t n, 
   TRY(reserve(s, n, err));
   size_t heap_size = 0;
   for (size_t i = 0; i < n; i++) {
+    if (i % STOP_EACH == 0) TRY(stop_check(s->interrupted, err));
     s->next[i] = (uint32_t)i + 1;
     s->prev[i] = (uint32_t)i - 1; /* of the first one: larger than any */
     s->ranks[i] = i + 1 < n ? rank_of(bpe, ids[i], ids[i + 1]) : NO_RANK;
     if (s->ranks[i] != NO_RANK) s->heap[heap_size++] = (uint64_t)s->ranks[i] << 32 | i;
   }
   for (size_t i = heap_size / 2; i-- > 0;) heap_sink(s->heap, heap_size, i);
-  while (heap_size > 0) {
+  for (size_t round = 0; heap_size > 0; round++) {
+    if (round % STOP_EACH == 0) TRY(stop_check(s->interrupted, err));
     uint64_t key = heap_pop(s->heap, &heap_size);
     uint32_t i = (uint32_t)key, rank = (uint32_t)(key >> 32);
     if (s->ranks[i] != rank) continue; /* of a pair that is no more */
@@ -290,6 +297,7 @@ static Status find_whole(const Bpe *bpe, BpeScratch *scratch, const char *word, 
 /* `whole`: it is not a part of a longer word. */
 static Status encode_word(const Bpe *bpe, BpeScratch *scratch, const char *word, size_t size, bool whole,
                           IdList *ids, Error *err) {
+  TRY(stop_check(scratch->interrupted, err));
   WordSlot *slot = NULL;
   uint64_t hash = 0;
   if (size <= WORD_CACHE_LONGEST) {

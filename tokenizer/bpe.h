@@ -59,6 +59,7 @@ const Merge *bpe_merge(const Bpe *bpe, int32_t left, int32_t right);
 
 /* What one thread needs. Zero-initialise it. */
 typedef struct {
+  const volatile int *interrupted; /* see tokenizer_heed() */
   WordCache words;
   Buffer text; /* a word in ByteLevel's alphabet */
   IdList symbols;

@@ -13,6 +13,7 @@
 #include <utf8proc.h>
 
 #include "base/utf8.h"
+#include "tokenizer/stop.h"
 
 static bool composes(const NormalStep *step) {
   return step->kind == NORMAL_NFC || step->kind == NORMAL_NFKC;
@@ -190,6 +191,7 @@ Status form_apply(const NormalStep *step, NormalScratch *scratch, const Traced *
       uint32_t code;
       int length = utf8_decode(text->text + at, text->size - at, &code);
       if (at >= unsafe && !(flags_of(step, code) & 1)) break;
+      TRY(stop_check(out->interrupted, err));
       TRY(push_decomposed(step, scratch, code, err));
       at += (size_t)length;
     }

@@ -92,8 +92,10 @@ static Status metaspace(Decoding *d, size_t i, const char *text, size_t size, Bu
 static Status replace_token(Decoding *d, size_t i, const char *text, size_t size, Buffer *out, Error *err) {
   const DecodeStep *step = &d->decoder->steps[i];
   Buffer token = {0};
+  d->regex.text_size = d->came;
   Status status = pattern_replace(&step->pattern, &d->regex, text, size, step->content, step->content_size,
                                   growth_of(d->decoder->where.text, d->came), &token, err);
+  regex_pause(&d->regex);
   if (status == STATUS_OK) status = feed(d, i + 1, token.data ? token.data : "", token.size, out, err);
   buffer_release(&token);
   return status;
@@ -296,6 +298,7 @@ Status decoding_end(Decoding *d, Buffer *out, Error *err) {
   }
   d->seen = false;
   d->came = d->work = 0;
+  d->regex.spent_ns = 0;
   return STATUS_OK;
 }
 

@@ -40,6 +40,7 @@ static void scratch_release(Scratch *s) {
 static Status encode_plain(Scratch *s, Traced text, IdList *ids, Error *err) {
   const SpanList *pieces;
   TRY(pre_tokenize(&s->tokenizer->pre_tokenizer, &s->split, &s->regex, &text, &pieces, err));
+  regex_pause(&s->regex);
   for (size_t i = 0; i < pieces->count; i++) {
     Span piece = pieces->items[i];
     TRY(bpe_encode(&s->tokenizer->bpe, &s->bpe, text.text + piece.start, piece.end - piece.start, ids, err));
@@ -54,7 +55,8 @@ static Status encode_segment(Scratch *s, AddedPart segment, IdList *ids, Error *
                  s->origin ? s->origin + segment.start : NULL};
   TRY(normalize(&s->tokenizer->normalizer, &s->normal, &s->regex, &text, err));
   s->parts.count = 0;
-  TRY(added_cut(added, &added->normal, &text, segment.start, &s->trust, &s->parts, err));
+  TRY(added_cut(added, &added->normal, &text, segment.start, &s->trust, s->tokenizer->interrupted, &s->parts,
+                err));
   for (size_t i = 0; i < s->parts.count; i++) {
     AddedPart part = s->parts.items[i];
     if (part.token >= 0) {
@@ -70,7 +72,8 @@ static Status encode_segment(Scratch *s, AddedPart segment, IdList *ids, Error *
 
 static Status encode_text(Scratch *s, IdList *ids, Error *err) {
   const AddedTokens *added = &s->tokenizer->added;
-  TRY(added_cut(added, &added->plain, &(Traced){s->text, s->size, NULL}, 0, &s->trust, &s->segments, err));
+  const Traced text = {s->text, s->size, NULL};
+  TRY(added_cut(added, &added->plain, &text, 0, &s->trust, s->tokenizer->interrupted, &s->segments, err));
   for (size_t i = 0; i < s->segments.count; i++) {
     AddedPart segment = s->segments.items[i];
     if (segment.token >= 0) {
@@ -144,6 +147,8 @@ Status tokenizer_encode_pieces(const Tokenizer *tokenizer, const PromptPiece *pi
   size_t *borders = mem_alloc(n_pieces, sizeof *borders, "a prompt", err), count = ids->count;
   if (!borders) goto done;
   if ((status = join_pieces(&s, pieces, n_pieces, &joined, borders, err))) goto done;
+  s.regex.text_size = s.size;
+  s.regex.interrupted = s.bpe.interrupted = tokenizer->interrupted;
   if (tokenizer->pre_tokenizer.needs_origin || (tokenizer->normal_special && s.trust.n_borders > 0))
     if ((status = trace_origin(&s, err))) goto done;
   status = encode_template(&s, add_special, ids, err);

@@ -22,6 +22,7 @@ struct Tokenizer {
   int32_t n_ids;
   bool *skipped;       /* [added.count] left out of a text without special tokens */
   bool normal_special; /* a special token is looked for in normalized text */
+  const volatile int *interrupted;
 };
 
 /* Fills a zeroed tokenizer from JSON text. */

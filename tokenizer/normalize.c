@@ -11,6 +11,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/compose.h"
+#include "tokenizer/stop.h"
 
 /* --- traced text */
 
@@ -19,6 +20,7 @@
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err) {
   if (size == 0) return STATUS_OK;
+  TRY(stop_check(out->interrupted, err));
   if (size > UINT32_MAX - out->text.size) return error_set(err, STATUS_USAGE, "a text grows beyond 4 GiB");
   if (size > out->growth.limit - out->text.size) return growth_refused(out->growth, err);
   if (from->origin) {
@@ -36,9 +38,10 @@ Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Trace
   return buffer_append(&out->text, bytes, size, err);
 }
 
-void traced_clear(TracedBuffer *buffer, const char *where, size_t size) {
+void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted) {
   buffer->text.size = 0;
   buffer->growth = growth_of(where, size);
+  buffer->interrupted = interrupted;
 }
 
 void traced_release(TracedBuffer *buffer) {
@@ -141,7 +144,7 @@ Status normalize(const Normalizer *normalizer, NormalScratch *scratch, RegexScra
     }
     TracedBuffer *out = &scratch->buffers[which];
     bool changed;
-    traced_clear(out, normalizer->where.text, size);
+    traced_clear(out, normalizer->where.text, size, regex->interrupted);
     TRY(run_step(step, scratch, regex, text, out, &changed, err));
     if (!changed) continue;
     *text = (Traced){out->text.data ? out->text.data : "", out->text.size, text->origin ? out->origin : NULL};

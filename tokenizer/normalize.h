@@ -50,18 +50,19 @@ typedef struct {
 /* Where a new text is written. */
 typedef struct {
   Buffer text;
-  Growth growth;    /* of its size */
-  uint32_t *origin; /* [text.size] where traced */
+  Growth growth;                   /* of its size */
+  const volatile int *interrupted; /* see tokenizer_heed() */
+  uint32_t *origin;                /* [text.size] where traced */
   size_t capacity;
 } TracedBuffer;
 
 /* Appends bytes[0 .. size), whole characters. Where `from` is traced, their origin is
  * from->origin[origin_at], or with `each`, byte by byte, from->origin[origin_at .. origin_at + size).
- * STATUS_USAGE beyond 4 GiB, STATUS_MODEL beyond what its growth allows. */
+ * STATUS_USAGE beyond 4 GiB, STATUS_MODEL beyond what its growth allows, STATUS_INTERRUPTED. */
 Status traced_put(TracedBuffer *out, const char *bytes, size_t size, const Traced *from, size_t origin_at,
                   bool each, Error *err);
 /* Empty, its memory kept, for a text that `where` makes of one of this size. */
-void traced_clear(TracedBuffer *buffer, const char *where, size_t size);
+void traced_clear(TracedBuffer *buffer, const char *where, size_t size, const volatile int *interrupted);
 void traced_release(TracedBuffer *buffer); /* and empty again */
 
 /* A character of a run that is decomposed and composed (compose.c). */

@@ -1,9 +1,15 @@
 /* regex.c - compiles regular expressions for PCRE2 and finds their matches; see regex.h.
  *
- * Called by: pattern.c, load_split.c; its scratch and spans by all that match. Always true: what PCRE2 sees
- * are kinds, never text, in a pattern without captures; a match that runs out of the just-in-time compiler's
- * stack is done again with a large one and then by the interpreter, whose memory is the heap, so the length
- * of a text is never the reason for a failure. */
+ * Called by: pattern.c, load_split.c; its scratch and spans by all that match. Always true: what PCRE2
+ * sees are kinds, never text, in a pattern without captures; a match that runs out of the just-in-time
+ * compiler's stack is done again with a large one and then by the interpreter, whose memory is the heap,
+ * so the length of a text is never the reason for a failure.
+ *
+ * A match is tried twice at most. First in a hurry: it may look a few thousand characters ahead and take a
+ * few dozen steps, which is enough for nearly all matches of real expressions, and takes a fraction of a
+ * millisecond whatever the expression. What that does not decide is decided by the same expression with a
+ * callout before each of its items, where the clock and an interruption are looked at: only there can a
+ * match take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
 
@@ -15,20 +21,26 @@
 
 #include "tokenizer/kinds.h"
 #include "tokenizer/regex_parse.h"
+#include "tokenizer/stop.h"
 
-/* An expression that backtracks more often than this for one match is given up: some hundredths of a second
- * for a short text, as in the reference, some seconds for the longest. Splitting patterns stay below a few
- * steps a character. */
-static uint32_t match_limit(size_t size) {
-  if (size > 1000000) return 1000000000;
-  return size > 10000 ? 1000 * (uint32_t)size : 10000000;
-}
+/* What a hurried match may do: a step reads AHEAD characters in some microseconds at most, so between two
+ * looks at the clock there are some hundredths of a second. */
+enum {
+  STARTS = 128,    /* places where it may begin */
+  AHEAD = 4096,    /* characters behind the last of them that it may look at */
+  FEW_STEPS = 32,  /* PCRE2's steps from one place */
+  CLOCK_EACH = 64, /* places that are tried between two looks at the clock */
+};
+/* What all matching for a text may take. Real expressions take some 20 ns a byte. */
+#define LIMIT_NS      ((int64_t)250000000)
+#define LIMIT_BYTE_NS ((int64_t)500)
 
 struct Regex {
   char *where;
   KindMap map;
-  pcre2_code *code;
-  bool jit;
+  pcre2_code *code;    /* for matches in a hurry */
+  pcre2_code *watched; /* the same with callouts */
+  bool jit;            /* both are compiled just in time */
 };
 
 /* --- compiling */
@@ -61,18 +73,24 @@ static Status write_pattern(const RegexParser *p, KindMap *map, Buffer *pattern,
   return status;
 }
 
-static Status compile_pattern(Regex *regex, const Buffer *pattern, Error *err) {
+static Status compile_code(const Regex *regex, const Buffer *pattern, uint32_t options, pcre2_code **code,
+                           Error *err) {
   int error;
   PCRE2_SIZE offset;
-  regex->code = pcre2_compile((PCRE2_SPTR)(pattern->data ? pattern->data : ""), pattern->size,
-                              PCRE2_USE_OFFSET_LIMIT, &error, &offset, NULL);
-  if (!regex->code) {
-    char message[160];
-    if (pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof message) < 0)
-      strcpy(message, "not supported");
-    return error_set(err, STATUS_MODEL, "%s: regular expression: %s", regex->where, message);
-  }
-  regex->jit = pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE) == 0;
+  *code = pcre2_compile((PCRE2_SPTR)(pattern->data ? pattern->data : ""), pattern->size,
+                        PCRE2_USE_OFFSET_LIMIT | options, &error, &offset, NULL);
+  if (*code) return STATUS_OK;
+  char message[160];
+  if (pcre2_get_error_message(error, (PCRE2_UCHAR *)message, sizeof message) < 0)
+    strcpy(message, "not supported");
+  return error_set(err, STATUS_MODEL, "%s: regular expression: %s", regex->where, message);
+}
+
+static Status compile_pattern(Regex *regex, const Buffer *pattern, Error *err) {
+  TRY(compile_code(regex, pattern, 0, &regex->code, err));
+  TRY(compile_code(regex, pattern, PCRE2_AUTO_CALLOUT, &regex->watched, err));
+  regex->jit = pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0 &&
+               pcre2_jit_compile(regex->watched, PCRE2_JIT_COMPLETE) == 0;
   return STATUS_OK;
 }
 
@@ -107,6 +125,7 @@ done:
 void regex_free(Regex *regex) {
   if (!regex) return;
   pcre2_code_free(regex->code);
+  pcre2_code_free(regex->watched);
   kind_map_release(&regex->map);
   free(regex->where);
   free(regex);
@@ -128,79 +147,113 @@ void regex_scratch_release(RegexScratch *scratch) {
   *scratch = (RegexScratch){0};
 }
 
+void regex_pause(RegexScratch *scratch) {
+  scratch->looked_ns = 0;
+}
+
 static Status prepare(RegexScratch *scratch, size_t size, Error *err) {
   void *kinds = scratch->kinds;
   TRY(mem_grow(&kinds, &scratch->capacity, size, 1, "text to split", err));
   scratch->kinds = kinds;
+  if (scratch->text_size < size) scratch->text_size = size;
   if (!scratch->match_data) scratch->match_data = pcre2_match_data_create(1, NULL);
   if (!scratch->match_context) scratch->match_context = pcre2_match_context_create(NULL);
   if (!scratch->match_data || !scratch->match_context)
     return error_set(err, STATUS_FAILED, "out of memory: regular expressions");
-  pcre2_set_match_limit(scratch->match_context, match_limit(size));
   pcre2_set_depth_limit(scratch->match_context, UINT32_MAX);
   pcre2_set_heap_limit(scratch->match_context, UINT32_MAX);
   return STATUS_OK;
 }
 
-/* One match in kinds[0 .. n) from `from` on; PCRE2's result. */
-static int match_once(const Regex *regex, RegexScratch *scratch, size_t n, size_t from) {
-  int result = PCRE2_ERROR_JIT_STACKLIMIT;
-  if (regex->jit) {
-    result =
-        pcre2_jit_match(regex->code, scratch->kinds, n, from, 0, scratch->match_data, scratch->match_context);
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT && !scratch->jit_stack) {
-      scratch->jit_stack = pcre2_jit_stack_create((size_t)1 << 20, (size_t)256 << 20, NULL);
-      pcre2_jit_stack_assign(scratch->match_context, NULL, scratch->jit_stack);
-      result = pcre2_jit_match(regex->code, scratch->kinds, n, from, 0, scratch->match_data,
-                               scratch->match_context);
-    }
-  }
-  if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-    result = pcre2_match(regex->code, scratch->kinds, n, from, PCRE2_NO_JIT, scratch->match_data,
-                         scratch->match_context);
-  return result;
-}
+/* --- the limit of time */
 
-/* What all matches of a text may take together, in time of this thread: each may look at all that follows, as
- * /a(?=a*b)/ does, which no limit of a single match sees. Splitting takes some ten nanoseconds a byte. */
-typedef struct {
-  size_t size;    /* bytes of the text */
-  int64_t at_ns;  /* 0: not begun */
-  unsigned tries; /* the clock is looked at for every 16th */
-} Deadline;
-
-static Status check_time(const Regex *regex, Deadline *deadline, Error *err) {
-  if (++deadline->tries % 16 != 0) return STATUS_OK;
+/* Whether there is time left, in time of this thread. */
+static bool has_time(RegexScratch *scratch) {
   struct timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-  if (deadline->at_ns == 0) deadline->at_ns = now_ns + 1000000000 + 10000 * (int64_t)deadline->size;
-  if (now_ns <= deadline->at_ns) return STATUS_OK;
+  if (scratch->looked_ns != 0) scratch->spent_ns += now_ns - scratch->looked_ns;
+  scratch->looked_ns = now_ns;
+  scratch->since = 0;
+  return scratch->spent_ns <= LIMIT_NS + LIMIT_BYTE_NS * (int64_t)scratch->text_size;
+}
+
+/* `places` more were tried. All matches of a text count together: each may look at all that follows, as
+ * /a(?=a*b)/ does, which no limit of a single match sees. */
+static Status check_time(const Regex *regex, RegexScratch *scratch, size_t places, Error *err) {
+  scratch->since += (uint32_t)places;
+  if (scratch->since < CLOCK_EACH) return STATUS_OK;
+  TRY(stop_check(scratch->interrupted, err));
+  if (has_time(scratch)) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: regular expression: matching takes too long", regex->where);
 }
 
-/* Finds the next match at or behind `from`, looking for its beginning in a thousand characters at a time:
- * false in *found where there is none. */
-static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, Deadline *deadline,
-                   bool *found, size_t *start, size_t *end, Error *err) {
+typedef struct {
+  RegexScratch *scratch;
+  size_t calls,
+      each; /* so many that the work between two looks at the clock takes some hundredths of a second */
+} Watch;
+
+static int on_callout(pcre2_callout_block *block, void *user) {
+  (void)block;
+  Watch *watch = user;
+  if (++watch->calls % watch->each != 0) return 0;
+  const volatile int *interrupted = watch->scratch->interrupted;
+  return (interrupted && *interrupted) || !has_time(watch->scratch) ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+/* --- one match in kinds[0 .. n), beginning in [from, until]; PCRE2's result */
+
+static int run_code(const Regex *regex, const pcre2_code *code, RegexScratch *s, size_t n, size_t from,
+                    uint32_t options) {
+  int result = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (regex->jit) result = pcre2_jit_match(code, s->kinds, n, from, options, s->match_data, s->match_context);
+  if (regex->jit && result == PCRE2_ERROR_JIT_STACKLIMIT && !s->jit_stack) {
+    s->jit_stack = pcre2_jit_stack_create((size_t)1 << 20, (size_t)256 << 20, NULL);
+    pcre2_jit_stack_assign(s->match_context, NULL, s->jit_stack);
+    result = pcre2_jit_match(code, s->kinds, n, from, options, s->match_data, s->match_context);
+  }
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT)
+    result = pcre2_match(code, s->kinds, n, from, options | PCRE2_NO_JIT, s->match_data, s->match_context);
+  return result;
+}
+
+static int match_once(const Regex *regex, RegexScratch *s, size_t n, size_t from, size_t until) {
+  size_t ahead = s->ahead ? s->ahead : AHEAD, end = n - until > ahead ? until + ahead : n;
+  pcre2_set_offset_limit(s->match_context, until);
+  pcre2_set_match_limit(s->match_context, FEW_STEPS);
+  /* A match that looks beyond the end of a part of the text is a partial one. */
+  int result = run_code(regex, regex->code, s, end, from, end < n ? PCRE2_PARTIAL_HARD : 0);
+  if (result >= 0 || result == PCRE2_ERROR_NOMATCH) return result;
+  Watch watch = {.scratch = s, .each = 1 + ((size_t)1 << 24) / n};
+  pcre2_set_match_limit(s->match_context, UINT32_MAX);
+  pcre2_set_callout(s->match_context, on_callout, &watch);
+  result = run_code(regex, regex->watched, s, n, from, 0);
+  pcre2_set_callout(s->match_context, NULL, NULL);
+  return result;
+}
+
+/* Finds the next match at or behind `from`: false in *found where there is none. */
+static Status find(const Regex *regex, RegexScratch *scratch, size_t n, size_t from, bool *found,
+                   size_t *start, size_t *end, Error *err) {
   int result;
-  for (size_t until = from + 1000;; until += 1000, from = until - 999) {
-    pcre2_set_offset_limit(scratch->match_context, until < n ? until : n);
-    result = match_once(regex, scratch, n, from);
+  size_t first = from;
+  for (;; from += STARTS) {
+    size_t until = n - from < STARTS ? n : from + STARTS - 1;
+    result = match_once(regex, scratch, n, from, until);
     if (result != PCRE2_ERROR_NOMATCH || until >= n) break;
-    TRY(check_time(regex, deadline, err));
+    TRY(check_time(regex, scratch, CLOCK_EACH, err));
   }
   *found = result >= 0;
   if (result == PCRE2_ERROR_NOMATCH) return STATUS_OK;
-  if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_JIT_STACKLIMIT)
-    return error_set(err, STATUS_MODEL, "%s: regular expression: a match takes too many steps", regex->where);
+  if (result == PCRE2_ERROR_CALLOUT) return check_time(regex, scratch, CLOCK_EACH, err);
   if (result < 0)
     return error_set(err, STATUS_FAILED, "%s: regular expression: matching ended with PCRE2 error %d",
                      regex->where, result);
   const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(scratch->match_data);
   *start = offsets[0];
   *end = offsets[1];
-  return STATUS_OK;
+  return check_time(regex, scratch, *start < first ? 1 : 1 + (*start - first) % STARTS, err);
 }
 
 /* Behind `n` characters of valid UTF-8. */
@@ -220,12 +273,10 @@ Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, 
   bool ascii = n == size, matched = false; /* matched: done is the end of a match */
   const char *at = text;                   /* the byte of character `done` */
   size_t done = 0, from = 0;
-  Deadline deadline = {.size = size};
   while (from <= n) {
-    TRY(check_time(regex, &deadline, err));
     bool found;
     size_t start = n, end = n;
-    TRY(find(regex, scratch, n, from, &deadline, &found, &start, &end, err));
+    TRY(find(regex, scratch, n, from, &found, &start, &end, err));
     if (!found) break;
     if (start == end && matched && end == done) { /* an empty match right behind a match */
       from = end + 1;

@@ -36,8 +36,19 @@ typedef struct RegexScratch {
   uint8_t *kinds;
   size_t capacity;
   void *match_data, *match_context, *jit_stack; /* PCRE2's */
+
+  const volatile int *interrupted; /* see tokenizer_heed() */
+  size_t
+      text_size; /* bytes of the text that all matching is for: the limit of time follows it. The largest text
+                       that regex_spans() got where that is more */
+  int64_t spent_ns;  /* by all matching so far */
+  int64_t looked_ns; /* the clock when it was looked at last, or 0 */
+  uint32_t since;    /* how many places were tried since then */
+  uint32_t ahead;    /* characters that a match may look ahead before it is watched; 0: the usual number */
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
+/* Other work follows: its time is none of matching. */
+void regex_pause(RegexScratch *scratch);
 
 /* `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL, without memory
  * STATUS_FAILED. */
@@ -50,7 +61,8 @@ bool regex_matches_empty(const Regex *regex);
 /* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they
  * cover the text; matches may be empty, what is between them is not. An empty match right behind a match
  * does not count (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift`
- * added. An expression that takes too long is refused (STATUS_MODEL). */
+ * added. An expression is refused (STATUS_MODEL) where all matching with this scratch takes more than 0.25 s
+ * and 0.5 us for each byte of its text. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    SpanList *spans, Error *err);
 

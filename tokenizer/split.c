@@ -172,7 +172,7 @@ typedef struct {
 static Status write_pieces(Run *run, const SplitStep *step, Writing writing, Error *err) {
   TracedBuffer *out = &run->scratch->buffers[run->buffer];
   SpanList *pieces = &run->scratch->lists[run->list];
-  traced_clear(out, run->where, run->size);
+  traced_clear(out, run->where, run->size, run->regex->interrupted);
   for (size_t i = 0; i < pieces->count; i++) {
     size_t start = out->text.size;
     Span piece = pieces->items[i];

@@ -41,6 +41,10 @@ void tokenizer_close(Tokenizer *tokenizer) {
   free(tokenizer);
 }
 
+void tokenizer_heed(Tokenizer *tokenizer, const volatile int *interrupted) {
+  tokenizer->interrupted = interrupted;
+}
+
 /* --- look-up */
 
 int tokenizer_n_ids(const Tokenizer *tokenizer) {

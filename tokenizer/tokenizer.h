@@ -22,6 +22,10 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer, Error *err);
 Status tokenizer_parse(const char *name, const char *text, size_t size, Tokenizer **tokenizer, Error *err);
 void tokenizer_close(Tokenizer *tokenizer);
 
+/* From now on encoding ends with STATUS_INTERRUPTED within a fraction of a second once *interrupted is not
+ * 0: what a signal handler sets. NULL, as at first: never. Not while another thread uses the tokenizer. */
+void tokenizer_heed(Tokenizer *tokenizer, const volatile int *interrupted);
+
 /* One more than the largest id of vocabulary and added tokens. */
 int tokenizer_n_ids(const Tokenizer *tokenizer);
 /* The id of a token by its exact content (added tokens first), or -1. */

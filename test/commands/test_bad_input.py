@@ -261,6 +261,46 @@ def test_waiting_for_input_can_be_interrupted(start, stories):
     assert interrupt(process) == b""
 
 
+def processor_s(process):
+    """Seconds of processor time that it has taken so far."""
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+ENCODING = {
+    "an answer": (["--raw", "-f", "TEXT"], signal.SIGINT),
+    "an answer in a chat format": (["-f", "TEXT"], signal.SIGTERM),
+    "a chat": (["chat"], signal.SIGINT),
+    "lines": (["--raw", "-p", "{}", "--map", "TEXT"], signal.SIGINT),
+    "an evaluation": (["eval", "-f", "TEXT"], signal.SIGHUP),
+}
+
+
+@pytest.mark.parametrize("flags, number", ENCODING.values(), ids=ENCODING.keys())
+def test_the_first_interruption_counts_while_a_text_is_encoded(start, variant, tmp_path, flags, number):
+    """The tokenizer's regular expression works at this text for four seconds until it is refused."""
+
+    def slow(tree):
+        split = {"type": "Split", "pattern": {"Regex": "(?<=a)a*c"}, "behavior": "Isolated", "invert": False}
+        return {**tree, "normalizer": None, "pre_tokenizer": split}
+
+    model = variant(tokenizer=slow, files={"chat_template.jinja": "{{ messages[0].content }}"})
+    (tmp_path / "text").write_text("a" * 8_000_000 + "\n")
+    flags = [str(tmp_path / "text") if flag == "TEXT" else flag for flag in flags]
+    command = [flags.pop(0)] if not flags[0].startswith("-") else []
+    with open(tmp_path / "text", "rb") as text:
+        process = start(*command, "-m", model, "-t", "1", *flags, stdin=text if command == ["chat"] else None)
+        while processor_s(process) < 0.8:  # what comes before takes a tenth of a second
+            assert process.poll() is None
+            time.sleep(0.01)
+        begin = processor_s(process)
+        process.send_signal(number)
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert (process.returncode, process.stdout.read()) == (INTERRUPTED, b"")
+    assert used.ru_utime + used.ru_stime - begin < 1
+
+
 def has_open_in(process, folder):
     """Whether the process has a file of this folder open, be it one without a name."""
     for link in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():

@@ -2,6 +2,8 @@
  * ones in.
  *
  * All tokenizers here have a byte as its own id, and added tokens from 256 on. */
+#include <time.h>
+
 #include "small.h"
 
 static Tokenizer *with_tokens(const char *const contents[][2], size_t n) {
@@ -36,6 +38,7 @@ static void single_words_and_stripped_space(void **state) {
   Tokenizer *t = with_tokens(tokens, 5);
   assert_ids(t, "word", PLAIN, "256");
   assert_ids(t, "-word.", PLAIN, "45 256 46");
+  assert_ids(t, "sword", PLAIN, "115 119 111 114 100");
   assert_ids(t, "swordé word", PLAIN, "115 119 111 114 100 195 169 32 256");
   assert_ids(t, "a \t\n<l> b", PLAIN, "97 257 32 98");
   assert_ids(t, "a <r>\xe2\x80\x83 b", PLAIN, "97 32 258 98");
@@ -67,6 +70,237 @@ static void stripping_takes_linear_time(void **state) {
   assert_int_equal(ids.count, SIZE / 3 * 2);
   id_list_release(&ids);
   free(text);
+  tokenizer_close(t);
+}
+
+/* --- a plain search, and random tokens and texts for it */
+
+enum { MOST_TOKENS = 8, MOST_TEXT = 60 };
+
+typedef struct {
+  char content[8];
+  bool single_word, lstrip, rstrip, normalized, special;
+} PlainToken;
+
+typedef struct {
+  PlainToken tokens[MOST_TOKENS];
+  int n;
+  bool lowercase;
+  char text[MOST_TEXT + 1];   /* as it came */
+  bool trusted[MOST_TEXT];    /* each byte of it */
+  char looked[MOST_TEXT + 1]; /* the same, in lower case while normalized tokens are looked for */
+} Plain;
+
+static uint32_t next_random(uint32_t *state) {
+  *state = *state * 1664525u + 1013904223u;
+  return *state >> 8;
+}
+
+/* The longest token at `at`, or -1. */
+static int longest_at(const Plain *p, size_t at, size_t end, bool normalized) {
+  int best = -1;
+  for (int i = 0; i < p->n; i++) {
+    char wanted[8];
+    size_t n = strlen(p->tokens[i].content);
+    if (p->tokens[i].normalized != normalized || n > end - at) continue;
+    for (size_t k = 0; k <= n; k++) {
+      char c = p->tokens[i].content[k];
+      wanted[k] = normalized && p->lowercase && c == 'A' ? 'a' : c;
+    }
+    if (memcmp(p->looked + at, wanted, n) == 0 && (best < 0 || n > strlen(p->tokens[best].content))) best = i;
+  }
+  return best;
+}
+
+static bool is_letter(char c) {
+  return c == 'a' || c == 'A' || c == 'b';
+}
+
+/* Ids of text[from .. end): first of tokens as the text came, then of normalized ones in what lies
+ * between. */
+static void cut_plainly(const Plain *p, size_t from, size_t end, bool normalized, IdList *ids);
+
+static void put_between(const Plain *p, size_t from, size_t end, bool normalized, IdList *ids) {
+  if (from >= end) return;
+  if (!normalized) {
+    Plain lower = *p;
+    for (size_t i = 0; i < MOST_TEXT; i++)
+      if (p->lowercase && lower.looked[i] == 'A') lower.looked[i] = 'a';
+    cut_plainly(&lower, from, end, true, ids);
+  } else {
+    for (size_t i = from; i < end; i++) id_list_append(ids, (unsigned char)p->looked[i], NULL);
+  }
+}
+
+static void cut_plainly(const Plain *p, size_t from, size_t end, bool normalized, IdList *ids) {
+  size_t done = from;
+  for (size_t at = from; at < end;) {
+    int i = longest_at(p, at, end, normalized);
+    if (i < 0) {
+      at++;
+      continue;
+    }
+    const PlainToken *token = &p->tokens[i];
+    size_t start = at, behind = at + strlen(token->content);
+    bool trusted = true, same = true;
+    for (size_t k = start; k < behind; k++) {
+      trusted = trusted && p->trusted[k];
+      if (k > start && p->trusted[k] != p->trusted[start] && same) at = k, same = false;
+    }
+    if (same) at = behind; /* else at the border within it */
+    if (token->special && !trusted) continue;
+    at = behind;
+    bool word = (start == from || !is_letter(p->looked[start - 1])) &&
+                (behind == end || !is_letter(p->looked[behind]));
+    if (token->single_word && !word) continue;
+    while (token->lstrip && start > done && p->looked[start - 1] == ' ') start--;
+    if (token->lstrip && start < done) start = done;
+    while (token->rstrip && behind < end && p->looked[behind] == ' ') behind++;
+    put_between(p, done, start, normalized, ids);
+    if (start < behind) id_list_append(ids, 256 + i, NULL);
+    done = behind;
+  }
+  put_between(p, done, end, normalized, ids);
+}
+
+static void random_plain(Plain *p, uint32_t *random) {
+  static const char letters[] = "ab A-";
+  *p = (Plain){.n = 1 + (int)(next_random(random) % MOST_TOKENS), .lowercase = next_random(random) % 2};
+  uint32_t n_letters = 2 + next_random(random) % 4;
+  for (int i = 0; i < p->n; i++) {
+    PlainToken *token = &p->tokens[i];
+    size_t n = 2 + next_random(random) % 5;
+    for (size_t k = 0; k < n; k++) token->content[k] = letters[next_random(random) % n_letters];
+    bool *const flags[] = {&token->single_word, &token->lstrip, &token->rstrip, &token->normalized,
+                           &token->special};
+    for (int k = 0; k < 5; k++) *flags[k] = next_random(random) % 3 == 0;
+  }
+}
+
+static Tokenizer *open_plain(const Plain *p) {
+  Buffer json = {0};
+  for (int i = 0; i < p->n; i++) {
+    char flags[8] = "", one[TOKEN_SIZE];
+    const PlainToken *token = &p->tokens[i];
+    snprintf(flags, sizeof flags, "%s%s%s%s%s", token->single_word ? "w" : "", token->lstrip ? "l" : "",
+             token->rstrip ? "r" : "", token->normalized ? "n" : "", token->special ? "s" : "");
+    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(one, token->content, flags));
+  }
+  buffer_append(&json, "]", 2, NULL);
+  char *vocab = byte_vocab(NULL);
+  Tokenizer *t = NULL;
+  Parts parts = {.added = json.data,
+                 .pre_tokenizer = BYTE_LEVEL,
+                 .vocab = vocab,
+                 .normalizer = p->lowercase ? "{\"type\": \"Lowercase\"}" : NULL};
+  if (open_parts(parts, &t, NULL) != STATUS_OK) t = NULL; /* two are the same when normalized */
+  free(vocab);
+  buffer_release(&json);
+  return t;
+}
+
+/* A text of the tokens and the letters they are made of, in pieces of which some are trusted. */
+static void random_text(Plain *p, uint32_t *random, PromptPiece *pieces, size_t *n_pieces) {
+  size_t n = 0;
+  while (n < MOST_TEXT - 8) {
+    const char *token = p->tokens[next_random(random) % (uint32_t)p->n].content;
+    size_t part = 1 + next_random(random) % strlen(token);
+    memcpy(p->text + n, token, part); /* beginnings of tokens, and whole ones */
+    n += part;
+    if (next_random(random) % 8 == 0) break;
+  }
+  p->text[n] = '\0';
+  memcpy(p->looked, p->text, sizeof p->text);
+  *n_pieces = 0;
+  for (size_t from = 0; from < n;) {
+    size_t size = 1 + next_random(random) % n;
+    if (size > n - from) size = n - from;
+    pieces[*n_pieces] = (PromptPiece){p->text + from, size, next_random(random) % 2};
+    memset(p->trusted + from, pieces[*n_pieces].trusted, size);
+    ++*n_pieces;
+    from += size;
+  }
+}
+
+static void finds_what_a_plain_search_finds(void **state) {
+  (void)state;
+  uint32_t random = 1;
+  int n_texts = 0;
+  for (int round = 0; round < 400; round++) {
+    Plain p;
+    random_plain(&p, &random);
+    bool twice = false;
+    for (int i = 0; i < p.n; i++)
+      for (int k = 0; k < i; k++) twice |= strcmp(p.tokens[i].content, p.tokens[k].content) == 0;
+    Tokenizer *t = twice ? NULL : open_plain(&p);
+    for (int i = 0; t && i < 40; i++, n_texts++) {
+      PromptPiece pieces[MOST_TEXT];
+      size_t n_pieces;
+      random_text(&p, &random, pieces, &n_pieces);
+      IdList found = {0}, expected = {0};
+      cut_plainly(&p, 0, strlen(p.text), false, &expected);
+      assert_int_equal(tokenizer_encode_pieces(t, pieces, n_pieces, false, &found, NULL), STATUS_OK);
+      char a[1024], b[1024];
+      if (strcmp(ids_text(&found, a, sizeof a), ids_text(&expected, b, sizeof b)) != 0)
+        fail_msg("round %d: \"%s\" gives %s, expected %s", round, p.text, a, b);
+      id_list_release(&found);
+      id_list_release(&expected);
+    }
+    tokenizer_close(t);
+  }
+  assert_true(n_texts > 5000);
+}
+
+/* The text is the beginning of the token again and again: a search that begins anew at each byte compares
+ * as many bytes as the product of both, which takes minutes. Borders of trust in it let the search go on
+ * in a match. */
+static void matching_takes_time_linear_in_the_text(void **state) {
+  (void)state;
+  enum { SIZE = 1000000, N_PIECES = 1000 };
+  static const struct {
+    size_t size;
+    char last;
+    const char *flags;
+  } cases[] = {{1000, 'b', ""}, {100000, 'b', ""}, {100000, 'b', "n"}, {1000, 'a', "s"}, {100000, 'a', "s"}};
+  char *text = malloc(SIZE), *json = malloc(200000), *content = malloc(100001);
+  PromptPiece *pieces = malloc(N_PIECES * sizeof *pieces);
+  assert_true(text && json && content && pieces);
+  memset(text, 'a', SIZE);
+  for (size_t i = 0; i < N_PIECES; i++)
+    pieces[i] = (PromptPiece){text + i * (SIZE / N_PIECES), SIZE / N_PIECES, i % 2};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char token[TOKEN_SIZE];
+    memset(content, 'a', cases[i].size);
+    content[cases[i].size - 1] = cases[i].last;
+    content[cases[i].size] = '\0';
+    const char *like = token_json(token, "X", cases[i].flags), *place = strchr(like, 'X');
+    snprintf(json, 200000, "[%.*s%s%s]", (int)(place - like), like, content, place + 1);
+    Tokenizer *t = make_bytes(json);
+    IdList ids = {0};
+    clock_t begin = clock();
+    assert_int_equal(tokenizer_encode(t, text, SIZE, PLAIN, &ids, NULL), STATUS_OK);
+    assert_int_equal(ids.count, cases[i].last == 'a' ? SIZE / cases[i].size : SIZE);
+    assert_int_equal(tokenizer_encode_pieces(t, pieces, N_PIECES, false, &ids, NULL), STATUS_OK);
+    assert_true(clock() - begin < 3 * CLOCKS_PER_SEC); /* 0.06 s; with sanitizers 0.3 s */
+    id_list_release(&ids);
+    tokenizer_close(t);
+  }
+  free(text);
+  free(json);
+  free(content);
+  free(pieces);
+}
+
+/* A token that is given twice stays special once it was, whatever the later one says: else a person's text
+ * could bring it in. */
+static void a_token_given_twice_stays_special(void **state) {
+  (void)state;
+  static const char *const tokens[][2] = {{"<s>", "s"}, {"<s>", ""}, {"<t>", ""}, {"<t>", "s"}};
+  Tokenizer *t = with_tokens(tokens, 4);
+  assert_true(tokenizer_is_special(t, 256));
+  assert_true(tokenizer_is_special(t, 257));
+  assert_ids(t, "<s><t>", PLAIN, "256 257");
+  assert_ids(t, "<s><t>", (EncodeOptions){false, false}, "60 115 62 60 116 62");
   tokenizer_close(t);
 }
 
@@ -193,6 +427,9 @@ int main(void) {
       cmocka_unit_test(the_longest_of_the_leftmost_counts),
       cmocka_unit_test(single_words_and_stripped_space),
       cmocka_unit_test(stripping_takes_linear_time),
+      cmocka_unit_test(finds_what_a_plain_search_finds),
+      cmocka_unit_test(matching_takes_time_linear_in_the_text),
+      cmocka_unit_test(a_token_given_twice_stays_special),
       cmocka_unit_test(ids_follow_the_vocabulary),
       cmocka_unit_test(special_tokens_count_in_trusted_pieces_only),
       cmocka_unit_test(a_border_is_never_taken),

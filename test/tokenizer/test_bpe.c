@@ -197,6 +197,26 @@ static void long_words_are_cut_without_a_difference(void **state) {
   tokenizer_close(t);
 }
 
+/* "bab" is a token by itself, but merges make "b ab" of it: as a word it is the one, as a part of a long
+ * word, cut where "c" meets no other letter, it is the other, whichever came first and was remembered. */
+static void a_part_of_a_long_word_is_not_the_word(void **state) {
+  (void)state;
+  Parts parts = {.vocab = "{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bab\":4,\"ba\":5}",
+                 .merges = "[\"a b\", \"b a\"]",
+                 .options = "\"ignore_merges\": true,",
+                 .pre_tokenizer = "{\"type\": \"WhitespaceSplit\"}"};
+  char word[100] = "", ids[200] = "", text[220], expected[240];
+  for (int i = 0; i < 20; i++) strcat(word, "cbab"), strcat(ids, i ? " 2 1 3" : "2 1 3");
+  Tokenizer *t = make(parts);
+  snprintf(text, sizeof text, "%s bab", word);
+  snprintf(expected, sizeof expected, "%s 4", ids);
+  assert_ids(t, text, PLAIN, expected);
+  snprintf(text, sizeof text, "bab %s", word);
+  snprintf(expected, sizeof expected, "4 %s", ids);
+  assert_ids(t, text, PLAIN, expected);
+  tokenizer_close(t);
+}
+
 static void a_pair_given_twice_has_its_later_rank(void **state) {
   (void)state;
   Tokenizer *t = make(
@@ -233,6 +253,7 @@ int main(void) {
       cmocka_unit_test(affixes),
       cmocka_unit_test(whole_words_over_merges),
       cmocka_unit_test(long_words_are_cut_without_a_difference),
+      cmocka_unit_test(a_part_of_a_long_word_is_not_the_word),
       cmocka_unit_test(a_pair_given_twice_has_its_later_rank),
       cmocka_unit_test(one_word_of_a_million),
   };

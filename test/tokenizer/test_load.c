@@ -74,6 +74,14 @@ static void broken_options_are_refused_with_their_place(void **state) {
   refused((Parts){.added = added,
                   .normalizer = "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}"},
           "file: added_tokens: \"  \" is nothing when normalized");
+  char *json = malloc(2 * TOKEN_SIZE + (16 << 20)), *at = json;
+  assert_non_null(json);
+  token_json(token, "X", "");
+  at += sprintf(at, "[%.*s", (int)(strchr(token, 'X') - token), token);
+  memset(at, 'a', (16 << 20) + 1);
+  sprintf(at + (16 << 20) + 1, "%s]", strchr(token, 'X') + 1);
+  refused((Parts){.added = json}, "file: added_tokens: all together have more than 16.0 MiB");
+  free(json);
   refused((Parts){.added = "{}"}, "file: added_tokens is an object, expected an array");
   refused((Parts){.added = "[3]"}, "file: added_tokens[0]: id is missing");
 }

@@ -21,16 +21,20 @@ static void check_case(const Json *line) {
   Error err = {{0}};
   if (regex_compile("case", pattern, pattern_size, &compiled.regex, &err) != STATUS_OK)
     fail_msg("%s is refused: %s", pattern, err.text);
-  RegexScratch scratch = {0};
-  Buffer out = {0};
-  assert_int_equal(
-      pattern_replace(&compiled, &scratch, text, text_size, "#", 1, (Growth){"test", SIZE_MAX}, &out, &err),
-      STATUS_OK);
-  if (out.size != expected_size || memcmp(out.data, expected, expected_size) != 0)
-    fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data,
-             expected);
-  buffer_release(&out);
-  regex_scratch_release(&scratch);
+  static const uint32_t aheads[] = {0, 1, 2,
+                                    5}; /* as usual; and so little that most matches are done twice */
+  for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
+    RegexScratch scratch = {.ahead = aheads[i]};
+    Buffer out = {0};
+    assert_int_equal(
+        pattern_replace(&compiled, &scratch, text, text_size, "#", 1, (Growth){"test", SIZE_MAX}, &out, &err),
+        STATUS_OK);
+    if (out.size != expected_size || memcmp(out.data, expected, expected_size) != 0)
+      fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data,
+               expected);
+    buffer_release(&out);
+    regex_scratch_release(&scratch);
+  }
   pattern_release(&compiled);
 }
 
@@ -180,6 +184,42 @@ static void large_classes_are_read_in_linear_time(void **state) {
   buffer_release(&pattern);
 }
 
+/* Each looks through all that follows again and again, in steps that no one match has many of, or in one
+ * match that does not end. What all of them may take is 0.25 s and 0.5 us a byte, in processor time of
+ * their own. */
+static void what_takes_too_long_is_refused_in_time(void **state) {
+  (void)state;
+  enum { SIZE = 600000, PARTS = 100 };
+  static const char *const patterns[] = {"(?<=a)a*c", "(?=(?:a*b)?)a"};
+  char *text = malloc(SIZE);
+  assert_non_null(text);
+  memset(text, 'a', SIZE);
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+    for (int parts = 1; parts <= PARTS;
+         parts += PARTS - 1) { /* the text as one, and in parts that share the limit */
+      Regex *regex;
+      Error err = {{0}};
+      SpanList spans = {0};
+      RegexScratch scratch = {.text_size = SIZE};
+      Status status = STATUS_OK;
+      assert_int_equal(regex_compile("where", patterns[i], strlen(patterns[i]), &regex, &err), STATUS_OK);
+      clock_t begin = clock();
+      for (int part = 0; part < parts && status == STATUS_OK; part++)
+        status = regex_spans(regex, &scratch, text, SIZE / (size_t)parts, 0, &spans, &err);
+      double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+      if (status != STATUS_OK) {
+        assert_int_equal(status, STATUS_MODEL);
+        assert_string_equal(err.text, "where: regular expression: matching takes too long");
+      }
+      assert_true(parts > 1 || status != STATUS_OK);
+      if (took > 1.5) fail_msg("/%s/ takes %.1f s", patterns[i], took);
+      span_list_release(&spans);
+      regex_scratch_release(&scratch);
+      regex_free(regex);
+    }
+  free(text);
+}
+
 /* A million repetitions of a group need more stack than the just-in-time compiler's own. */
 static void long_matches_do_not_run_out_of_stack(void **state) {
   (void)state;
@@ -211,6 +251,7 @@ int main(void) {
       cmocka_unit_test(refuses_what_it_does_not_know),
       cmocka_unit_test(refuses_what_is_too_large),
       cmocka_unit_test(large_classes_are_read_in_linear_time),
+      cmocka_unit_test(what_takes_too_long_is_refused_in_time),
       cmocka_unit_test(long_matches_do_not_run_out_of_stack),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,11 +205,18 @@ static Status open_chat(Assistant *a, Error *err) {
   return read_system(a, err);
 }
 
+void assistant_heed(Assistant *a, const volatile int *interrupted) {
+  a->interrupted = interrupted;
+  if (a->tokenizer) tokenizer_heed(a->tokenizer, interrupted);
+  if (a->chat) chat_heed(a->chat, interrupted);
+}
+
 Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(sampling_check(&flags->sampling, err));
   a->flags = flags;
   a->max_tokens = flags->answer.max_tokens;
-  a->interrupted = interrupt_catch();
+  const volatile int *interrupted = interrupt_catch();
+  assistant_heed(a, interrupted);
   TRY(model_flags_path(&flags->model, &a->model_path, err));
   TRY(model_flags_name(&flags->model, a->model_path, &a->model_name, err));
   TRY(device_choose(&flags->device, &a->device, err));
@@ -217,6 +224,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(device_fit(&a->device, a->model, err));
   TRY(model_tokenizer_open(a->model, a->model_path, &a->tokenizer, err));
   TRY(open_chat(a, err));
+  assistant_heed(a, interrupted);
   TRY(choose_ends(a, err));
   a->session_options.kv = (KvType)flags->device.kv;
   const CacheUse use = {

@@ -110,6 +110,8 @@ typedef struct {
 
 /* Opens everything but the weights. Flags that contradict each other or the model are STATUS_USAGE. */
 Status assistant_open(const AssistantFlags *flags, Assistant *assistant, Error *err);
+/* From now on *interrupted other than 0 ends what the assistant does, encoding and rendering too. */
+void assistant_heed(Assistant *assistant, const volatile int *interrupted);
 void assistant_release(Assistant *assistant); /* a zeroed one is fine */
 
 /* Appends the ids of a conversation, with the opening of the answer behind it (without a chat: of the last

@@ -58,6 +58,14 @@ static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error 
   return tell(d, status, err);
 }
 
+/* Where it was interrupted while a person's text was encoded, nothing was sent, and the talk goes on. */
+static Status heed(const Dialogue *d, Status status) {
+  if (status != STATUS_INTERRUPTED || !d->interactive || console_leaving()) return status;
+  console_attend();
+  dialogue_note(d, "interrupted before anything came");
+  return STATUS_OK;
+}
+
 static Status talk(Dialogue *d, Error *err) {
   Buffer text = {0};
   Status status = STATUS_OK;
@@ -68,7 +76,7 @@ static Status talk(Dialogue *d, Error *err) {
     if (status || kind == INPUT_END) break;
     n_none = kind == INPUT_NONE ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
-    if (kind != INPUT_NONE) status = take_input(d, &text, kind, err);
+    if (kind != INPUT_NONE) status = heed(d, take_input(d, &text, kind, err));
     if (d->interactive && console_leaving()) break;
   }
   buffer_release(&text);
@@ -101,7 +109,7 @@ static Status open_terminal(Dialogue *d, Error *err) {
   if (!d->interactive) return STATUS_OK;
   const volatile int *loading = d->assistant.interrupted;
   TRY(console_begin(fileno(d->screen), d->ansi, err));
-  d->assistant.interrupted = console_interrupted();
+  assistant_heed(&d->assistant, console_interrupted());
   TRY(chat_input_open(&d->input, d->screen, d->ansi, !d->talk->no_history, err));
   if (*loading || *console_interrupted()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   dialogue_note(d, "%s, context %d; /help lists commands, Ctrl-D leaves",

@@ -50,6 +50,7 @@ typedef struct {
 static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
   Tokenizer *tokenizer = NULL;
   TRY(model_tokenizer_open(eval->model, eval->model_path, &tokenizer, err));
+  tokenizer_heed(tokenizer, eval->interrupted);
   const EncodeOptions options = {.add_special = true, .parse_special = eval->options->parse_special};
   Status status =
       tokenizer_encode(tokenizer, text->data ? text->data : "", text->size, options, &eval->ids, err);

@@ -1,0 +1,175 @@
+/* matcher.c - builds and runs the automaton; see matcher.h.
+ *
+ * Called by: added.c. Strings and texts are read from their ends. With the strings "ab" and "b":
+ *
+ *   node      0 root ── b ──▶ 1 "b" ── a ──▶ 2 "ab"        fail of 1 and 2: 0
+ *   text      x  a  b
+ *   state     0  2  1     ◀── read this way: "ab" begins at 1, "b" at 2
+ *
+ * Where a node has no child for a byte, the byte is tried at the node's fail, whose string is shorter:
+ * each byte of a text goes down one level at most, so all of them together go up no more often than that. */
+#include "tokenizer/matcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tokenizer/stop.h"
+
+void matcher_release(Matcher *matcher) {
+  free(matcher->byte);
+  free(matcher->first);
+  free(matcher->fail);
+  free(matcher->longest);
+  *matcher = (Matcher){0};
+}
+
+void match_list_release(MatchList *list) {
+  free(list->items);
+  *list = (MatchList){0};
+}
+
+/* --- building */
+
+static uint8_t byte_from_end(const MatchString *string, size_t i) {
+  return (uint8_t)string->bytes[string->size - 1 - i];
+}
+
+/* How many bytes their ends have in common. */
+static size_t common_end(const MatchString *a, const MatchString *b) {
+  size_t n = 0, least = a->size < b->size ? a->size : b->size;
+  while (n < least && byte_from_end(a, n) == byte_from_end(b, n)) n++;
+  return n;
+}
+
+static int compare_ends(const void *left, const void *right) {
+  const MatchString *a = left, *b = right;
+  size_t n = common_end(a, b);
+  if (n < a->size && n < b->size) return byte_from_end(a, n) < byte_from_end(b, n) ? -1 : 1;
+  if (a->size != b->size) return a->size < b->size ? -1 : 1;
+  return a->number < b->number ? -1 : 1;
+}
+
+/* Counts the nodes of sorted strings. */
+static Status count_nodes(const MatchString *strings, size_t n, size_t *n_nodes, MatchTwins *twins,
+                          Error *err) {
+  *n_nodes = 1;
+  *twins = (MatchTwins){0};
+  for (size_t i = 0; i < n; i++) {
+    size_t common = i > 0 ? common_end(&strings[i - 1], &strings[i]) : 0;
+    *n_nodes += strings[i].size - common;
+    bool same = i > 0 && common == strings[i].size && common == strings[i - 1].size;
+    if (same && (!twins->found || strings[i].number < twins->second))
+      *twins = (MatchTwins){true, strings[i - 1].number, strings[i].number};
+  }
+  return *n_nodes < UINT32_MAX ? STATUS_OK : error_set(err, STATUS_FAILED, "too many added tokens");
+}
+
+/* The strings[low .. high) that go through a node. */
+typedef struct {
+  uint32_t low, high;
+} Range;
+
+/* Makes the nodes level by level. A string that ends at a node stands before the others that go through
+ * it. */
+static void make_nodes(const MatchString *strings, size_t n, Matcher *m, Range *ranges) {
+  uint32_t count = 1, level_end = 1;
+  size_t depth = 0;
+  ranges[0] = (Range){0, (uint32_t)n};
+  for (uint32_t node = 0; node < m->n_nodes; node++) {
+    if (node == level_end) {
+      depth++;
+      level_end = count;
+    }
+    uint32_t at = ranges[node].low, high = ranges[node].high;
+    m->first[node] = count;
+    m->longest[node] = at < high && strings[at].size == depth ? strings[at++].number : -1;
+    while (at < high) {
+      uint32_t from = at;
+      uint8_t byte = byte_from_end(&strings[at], depth);
+      while (at < high && byte_from_end(&strings[at], depth) == byte) at++;
+      m->byte[count] = byte;
+      ranges[count++] = (Range){from, at};
+    }
+  }
+  m->first[m->n_nodes] = count;
+}
+
+/* The node's child by this byte, or 0. */
+static uint32_t child_of(const Matcher *m, uint32_t node, uint8_t byte) {
+  if (node == 0) return m->root[byte];
+  uint32_t low = m->first[node], high = m->first[node + 1];
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    if (m->byte[middle] <= byte) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low < high && m->byte[low] == byte ? low : 0;
+}
+
+static uint32_t step(const Matcher *m, uint32_t node, uint8_t byte) {
+  uint32_t next;
+  while ((next = child_of(m, node, byte)) == 0 && node != 0) node = m->fail[node];
+  return next;
+}
+
+/* Each node's fail lies on a level above it, so it is known when it is needed. */
+static void link_nodes(Matcher *m) {
+  for (uint32_t child = m->first[0]; child < m->first[1]; child++) m->root[m->byte[child]] = child;
+  for (uint32_t node = 0; node < m->n_nodes; node++)
+    for (uint32_t child = m->first[node]; child < m->first[node + 1]; child++) {
+      m->fail[child] = node == 0 ? 0 : step(m, m->fail[node], m->byte[child]);
+      if (m->longest[child] < 0) m->longest[child] = m->longest[m->fail[child]];
+    }
+}
+
+Status matcher_build(MatchString *strings, size_t n, Matcher *m, MatchTwins *twins, Error *err) {
+  size_t n_nodes;
+  *m = (Matcher){0};
+  *twins = (MatchTwins){0};
+  if (n == 0) return STATUS_OK;
+  qsort(strings, n, sizeof *strings, compare_ends);
+  TRY(count_nodes(strings, n, &n_nodes, twins, err));
+  if (twins->found) return STATUS_OK;
+  Range *ranges = mem_alloc(n_nodes, sizeof *ranges, "added tokens", err);
+  m->byte = mem_alloc(n_nodes, sizeof *m->byte, "added tokens", err);
+  m->first = mem_alloc(n_nodes + 1, sizeof *m->first, "added tokens", err);
+  m->fail = mem_alloc(n_nodes, sizeof *m->fail, "added tokens", err);
+  m->longest = mem_alloc(n_nodes, sizeof *m->longest, "added tokens", err);
+  bool made = ranges && m->byte && m->first && m->fail && m->longest;
+  if (made) {
+    m->n_nodes = (uint32_t)n_nodes;
+    make_nodes(strings, n, m, ranges);
+    link_nodes(m);
+  }
+  free(ranges);
+  return made ? STATUS_OK : STATUS_FAILED;
+}
+
+/* --- finding */
+
+static Status add_match(MatchList *list, size_t at, int32_t number, Error *err) {
+  void *items = list->items;
+  TRY(mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items, "added tokens of a text", err));
+  list->items = items;
+  list->items[list->count++] = (Match){(uint32_t)at, number};
+  return STATUS_OK;
+}
+
+Status matcher_find(const Matcher *m, const char *text, size_t size, const volatile int *interrupted,
+                    MatchList *list, Error *err) {
+  if (m->n_nodes == 0) return STATUS_OK;
+  const uint8_t *bytes = (const uint8_t *)text;
+  uint32_t node = 0;
+  for (size_t at = size; at > 0;) {
+    if (at % STOP_EACH == 0) TRY(stop_check(interrupted, err));
+    at--;
+    if (node == 0) /* most of a text: nothing that is looked for ends here */
+      while (m->root[bytes[at]] == 0 && at > 0) at--;
+    node = step(m, node, bytes[at]);
+    if (m->longest[node] >= 0) TRY(add_match(list, at, m->longest[node], err));
+  }
+  return STATUS_OK;
+}
