@@ -350,7 +350,7 @@ static Status filter_int(Render *render, Value self, const Args *args, Value *ou
   if (value_is_integer(self)) {
     *out = value_int(value_integer(self));
   } else if (self.kind == VALUE_STRING) {
-    TRY(render_charge(render, self.text->size / 2));
+    TRY(render_charge(render, self.text->size));
     if (string_to_int(*self.text, (int)base, &integer) ||
         (string_to_float(*self.text, &number) && truncated(number, &integer)))
       *out = value_int(integer);
@@ -367,7 +367,7 @@ static Status filter_float(Render *render, Value self, const Args *args, Value *
   if (self.kind == VALUE_UNDEFINED) return render_undefined(render, self);
   if (value_is_number(self)) *out = value_float(value_number(self));
   if (self.kind != VALUE_STRING) return STATUS_OK;
-  TRY(render_charge(render, self.text->size / 2));
+  TRY(render_charge(render, self.text->size));
   if (string_to_float(*self.text, &number)) *out = value_float(number);
   return STATUS_OK;
 }

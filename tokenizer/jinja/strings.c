@@ -154,7 +154,7 @@ Status string_stripped(Render *render, Text text, const Text *characters, int si
   for (size_t before = SIZE_MAX; text.size < before;) {
     before = text.size;
     text = text_strip_some(text, characters, sides, 64);
-    TRY(render_charge(render, (before - text.size) * looks / 2));
+    TRY(render_charge(render, (before - text.size) * looks));
   }
   *out = text;
   return STATUS_OK;
