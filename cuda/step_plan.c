@@ -7,8 +7,6 @@
 #include <string.h>
 
 enum {
-  UNIT_BYTES = 1024 + 32 + 8,   /* tiles, scales and zeros of one tile row by one group */
-  ZEROS_SLACK = 24,             /* zeros begin at a multiple of 8 bytes, copies at one of 16, at both ends */
   LEAST_SLOTS = STEP_TEAMS + 1, /* step_open(): of what is under way */
 };
 
@@ -43,8 +41,9 @@ StepCut step_cut(int n_groups) {
   }
 }
 
+/* Tiles, scales and zeros. Zeros begin at a multiple of 8 bytes, copies of them at one of 16. */
 int step_piece_bytes(StepCut cut) {
-  return cut.rows * (cut.groups * (UNIT_BYTES - 8) + align_up(cut.groups * 8 + ZEROS_SLACK - 8, 16));
+  return cut.rows * (cut.groups * (1024 + 32) + align_up(cut.groups * 8 + 8, 16));
 }
 
 int step_pieces(StepCut cut, int n_tile_rows) {

@@ -49,6 +49,23 @@ static StepShape shape_of(const ModelConfig *c, int n_clusters) {
                      .shared_bytes = H200_SHARED};
 }
 
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+/* Where the last byte ends that step_load.cuh copies of a piece of so many tile rows and groups: tiles, scales,
+ * and zeros from a multiple of 16 bytes to one, of which the first group's are at one of 8. */
+static int bytes_touched(int rows, int groups) {
+  const int stride = (groups * 8 + 16) / 16 * 16; /* zeros_stride() */
+  int end = 0;
+  for (int odd = 0; odd <= 8; odd += 8) {
+    const int copied = (odd + groups * 8 + 15) / 16 * 16;
+    assert_true(copied <= stride); /* the next row's zeros begin after them */
+    end = larger(end, rows * groups * (1024 + 32) + (rows - 1) * stride + copied);
+  }
+  return end;
+}
+
 /* Every group of inputs belongs to one warp of a team, and a piece is no larger than its slot. */
 static void check_cut(StepCut cut, const StepPlan *plan) {
   assert_true(cut.span >= 1 && cut.span <= STEP_SPAN);
@@ -62,6 +79,7 @@ static void check_cut(StepCut cut, const StepPlan *plan) {
     if (groups > most) most = groups;
   }
   assert_int_equal(cut.groups, most);
+  assert_int_equal(step_piece_bytes(cut), bytes_touched(cut.rows, cut.groups));
   assert_true(step_piece_bytes(cut) <= plan->slot_bytes);
 }
 
@@ -81,7 +99,8 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_true(plan->head_rows * s->hidden * 2 <= plan->slot_bytes);
   assert_true(plan->n_head_pieces * plan->head_rows >= s->vocab_size);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
-  assert_true(plan->n_slots >= STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
+  /* step_launch.cuh: what was in the slot of a team's last piece has been loaded, and one more is under way. */
+  assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
 
@@ -239,15 +258,11 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
 
 /* --- steps of several rows */
 
-static int larger(int a, int b) {
-  return a > b ? a : b;
-}
-
 /* Of a share: a piece fits a slot. Returns how many pieces. */
 static int check_rows_share(const StepRowsPlan *plan, int tile_rows, int n_groups) {
   const int parts = step_rows_parts(n_groups), span = step_rows_span(n_groups);
   assert_true(span <= STEP_ROWS_SPAN && parts * span >= n_groups && (parts - 1) * span < n_groups);
-  assert_true(4 * (span * (1024 + 32) + (span * 8 + 16) / 16 * 16) <= plan->slot_bytes);
+  assert_true(bytes_touched(STEP_TEAM_WARPS, span) <= plan->slot_bytes);
   assert_int_equal(tile_rows % STEP_TEAM_WARPS, 0); /* no warp of a team is without */
   return tile_rows / STEP_TEAM_WARPS * parts;
 }
@@ -277,6 +292,7 @@ static void check_rows_plan(const StepRowsPlan *plan) {
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
   assert_int_equal(at->total % 128, 0);
+  assert_int_equal(plan->piece_bytes, bytes_touched(STEP_TEAM_WARPS, step_rows_span(columns)));
   assert_true(STEP_KEYS * STEP_HEAD_DIM * 2 * 2 <= plan->slot_bytes);
   assert_true(STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD) <= plan->slot_bytes);
   assert_int_equal(s->hidden % plan->head_width, 0);
@@ -372,42 +388,105 @@ static void fewer_slots_where_asked(void **state) {
   assert_int_equal(plan.n_slots, 5);
 }
 
+/* What a block has is taken to the last byte, and a ring of one slot for each team and one more is the least:
+ * with a slot less nothing could be under way (step_launch.cuh). */
+static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT(configs); i++) {
+    Model *model = open_config(configs[i]);
+    StepShape shape = shape_of(&model->config, 15);
+    model_close(model);
+    StepPlan plan;
+    assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+    shape.shared_bytes = (size_t)(plan.at.total + (STEP_TEAMS + 1) * plan.slot_bytes);
+    assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+    assert_int_equal(plan.n_slots, STEP_TEAMS + 1);
+    shape.shared_bytes--;
+    Error err;
+    char needed[32];
+    assert_int_equal(step_plan(&shape, &plan, &err), STATUS_MODEL);
+    snprintf(needed, sizeof needed, " %zu bytes", shape.shared_bytes + 1);
+    assert_non_null(strstr(err.text, needed));
+  }
+}
+
+static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) {
+  (void)state;
+  for (size_t i = 0; i < COUNT(configs); i++) {
+    Model *model = open_config(configs[i]);
+    StepShape shape = shape_of(&model->config, 15);
+    model_close(model);
+    StepRowsPlan plan;
+    Error err;
+    char needed[32];
+    assert_int_equal(step_rows_plan(&shape, 2, &plan, NULL), STATUS_OK);
+    shape.shared_bytes = (size_t)(plan.at.total + (STEP_TEAMS + 1) * plan.slot_bytes);
+    assert_int_equal(step_rows_plan(&shape, 2, &plan, NULL), STATUS_OK);
+    assert_int_equal(plan.n_slots, STEP_TEAMS + 1);
+    shape.shared_bytes--;
+    assert_int_equal(step_rows_plan(&shape, 2, &plan, &err), STATUS_MODEL);
+    snprintf(needed, sizeof needed, " %zu bytes", shape.shared_bytes + 1);
+    assert_non_null(strstr(err.text, needed));
+  }
+}
+
 static void assert_refused(Model *model, const char *because) {
   Error err;
   assert_int_equal(step_serves(model, &err), STATUS_MODEL);
   if (!strstr(err.text, because)) fail_msg("\"%s\" does not speak of %s", err.text, because);
 }
 
+/* A case for each condition: the model is taken, with one thing changed it is refused with the reason, and
+ * with that put back it is taken again. */
+#define REFUSED_WITH(model, place, value, because)                \
+  do {                                                            \
+    const __typeof__(place) before = (place);                     \
+    (place) = (value);                                            \
+    assert_refused((model), (because));                           \
+    (place) = before;                                             \
+    assert_int_equal(step_serves((model), NULL), STATUS_OK);      \
+  } while (0)
+
 static void models_it_is_not_for_are_told_why(void **state) {
   (void)state;
   Model *model = open_config("Qwen3-0.6B-AWQ");
   ModelConfig *c = &model->config;
   assert_int_equal(step_serves(model, NULL), STATUS_OK);
-  c->head_dim = 64;
-  assert_refused(model, "heads");
-  c->head_dim = 128;
-  c->norms = NORM_AROUND;
-  assert_refused(model, "norms");
-  c->norms = NORM_BEFORE;
-  c->qk_norm = QK_NORM_WHOLE;
-  assert_refused(model, "norm over all heads");
-  c->qk_norm = QK_NORM_HEADS;
-  c->activation = ACTIVATION_GELU_TANH;
-  assert_refused(model, "activation");
-  c->activation = ACTIVATION_SILU;
-  c->attention_cap = 30;
-  assert_refused(model, "capped");
-  c->attention_cap = 0;
-  c->windows[3] = 4096;
-  assert_refused(model, "windows");
-  c->windows[3] = 0;
-  model->layers[5].down.group = 64;
-  assert_refused(model, "groups of 128");
-  model->layers[5].down.group = 128;
-  model->head.dtype = DTYPE_BF16;
-  assert_refused(model, "head");
-  model->head.dtype = DTYPE_F16;
-  assert_int_equal(step_serves(model, NULL), STATUS_OK);
+  REFUSED_WITH(model, c->head_dim, 64, "heads of another size");
+  REFUSED_WITH(model, c->rotary_dim, 64, "heads of another size");
+  REFUSED_WITH(model, c->norms, NORM_AROUND, "norms");
+  REFUSED_WITH(model, c->norms, NORM_AFTER, "norms");
+  REFUSED_WITH(model, c->qk_norm, QK_NORM_WHOLE, "norm over all heads");
+  REFUSED_WITH(model, c->activation, ACTIVATION_GELU_TANH, "activation");
+  REFUSED_WITH(model, c->attention_cap, 30, "capped");
+  REFUSED_WITH(model, c->logit_cap, 30, "capped");
+  REFUSED_WITH(model, c->logit_divisor, 8, "divided");
+  REFUSED_WITH(model, c->residual_scale, 0.5, "scaled residual stream");
+  REFUSED_WITH(model, c->windows[3], 4096, "windows");
+  REFUSED_WITH(model, model->head.kind, LINEAR_AWQ, "head");
+  REFUSED_WITH(model, model->head.dtype, DTYPE_BF16, "head");
+  assert_non_null(c->layer_ropes);
+  REFUSED_WITH(model, c->layer_ropes[5], ROPE_NONE, "another rope");
+  model_close(model);
+}
+
+/* Each of the seven matrices of a layer; q, k and v alone may have a bias. */
+static void layers_it_is_not_for_are_told_why(void **state) {
+  (void)state;
+  static const float bias[1];
+  Model *model = open_config("Qwen3-0.6B-AWQ");
+  ModelLayer *l = &model->layers[5];
+  Linear *linears[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+  for (size_t i = 0; i < COUNT(linears); i++) {
+    REFUSED_WITH(model, linears[i]->group, 64, "groups of 128");
+    REFUSED_WITH(model, linears[i]->kind, LINEAR_GROUPED, "4 bits");
+    linears[i]->bias.data = bias;
+    if (i < 3)
+      assert_int_equal(step_serves(model, NULL), STATUS_OK);
+    else
+      assert_refused(model, "bias");
+    linears[i]->bias.data = NULL;
+  }
   model_close(model);
 }
 
@@ -421,6 +500,9 @@ int main(void) {
       cmocka_unit_test(sizes_that_do_not_divide_are_refused),
       cmocka_unit_test(fewer_slots_where_asked),
       cmocka_unit_test(models_it_is_not_for_are_told_why),
+      cmocka_unit_test(layers_it_is_not_for_are_told_why),
+      cmocka_unit_test(the_smallest_ring_is_one_slot_more_than_teams),
+      cmocka_unit_test(the_smallest_ring_of_rows_is_one_slot_more_than_teams),
       cmocka_unit_test(whatever_is_taken_fits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

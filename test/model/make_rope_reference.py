@@ -54,6 +54,9 @@ CASES = [
      "original_max_position_embeddings": 6}},
     {**LLAMA, "head_dim": 16, "rope_scaling": {"rope_type": "yarn", "factor": 0.5, "beta_fast": 1,
      "beta_slow": 64, "original_max_position_embeddings": 2048}},
+    # a ramp that ends beyond the last pair that there could be: beta_slow's is the 18th of 16
+    {**LLAMA, "head_dim": 16, "rope_theta": 100.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+     "beta_fast": 2000, "beta_slow": 1, "original_max_position_embeddings": 131072}},
     PHI3,
     {**PHI3, "long_text": True},
     {**PHI3, "rope_theta": 250000.0, "original_max_position_embeddings": 8192, "long_text": True,

@@ -203,6 +203,12 @@ static const struct {
    0, 0x1.0000000000000p+0, 8,
    {0x1.000000p+1, 0x1.43d136p-1, 0x1.99999ap-3, 0x1.afc1a0p-5, 0x1.b4e81cp-7,
     0x1.9e7c70p-9, 0x1.0624dep-10, 0x1.4b96c0p-12}},
+  {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"head_dim\": 16, \"rope_thet"
+   "a\": 100.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_fast\": 2000, \"beta"
+   "_slow\": 1, \"original_max_position_embeddings\": 131072}}",
+   0, 0x1.237d37fe5d298p+0, 8,
+   {0x1.000000p+0, 0x1.1feb34p-1, 0x1.43d136p-2, 0x1.6c310ep-3, 0x1.99999ap-4,
+    0x1.ad42bcp-5, 0x1.bf74e2p-6, 0x1.cf8440p-7}},
   {"{\"architectures\": [\"Phi3ForCausalLM\"], \"model_type\": \"phi3\", \"hidden_size\": 96, \"num_atte"
    "ntion_heads\": 6, \"num_key_value_heads\": 2, \"partial_rotary_factor\": 0.75, \"max_position_embedd"
    "ings\": 131072, \"pad_token_id\": 0, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1"

@@ -333,6 +333,43 @@ static void parts_of_int8(void **state) {
   ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");
 }
 
+/* Replaces a matrix of layer 0 by one of int8 zeros, which needs no time to make. */
+static void add_int8_zeros(Tiny *tiny, const char *which, int64_t n_out, int64_t n_in) {
+  char name[96];
+  snprintf(name, sizeof name, "model.layers.0.mlp.%s.weight", which);
+  TinyTensor *weight = tiny_replace(tiny, name, "I8", 2, 1, 1);
+  free(weight->data);
+  weight->shape[0] = n_out;
+  weight->shape[1] = n_in;
+  weight->bytes = (size_t)(n_out * n_in);
+  weight->data = calloc(1, weight->bytes);
+  assert_non_null(weight->data);
+  snprintf(name, sizeof name, "model.layers.0.mlp.%s.weight_scale", which);
+  tiny_add(tiny, name, "BF16", 2, n_out, 1);
+}
+
+/* A model of one layer whose down_proj has so many inputs. */
+static void make_wide_int8(Tiny *tiny, int n_in) {
+  add_int8(tiny);
+  tiny->n_layers = 1;
+  tiny->intermediate = n_in;
+  add_int8_zeros(tiny, "gate_proj", n_in, tiny->hidden);
+  add_int8_zeros(tiny, "up_proj", n_in, tiny->hidden);
+  add_int8_zeros(tiny, "down_proj", tiny->hidden, n_in);
+}
+
+/* 2^17 products of -128 and -128 are 2^31, one more than an int32 sum holds. */
+static void int8_sums_must_fit_32_bits(void **state) {
+  (void)state;
+  Tiny tiny;
+  make_wide_int8(&tiny, (1 << 17) - 8);
+  char *directory = write_tiny(&tiny);
+  model_close(open_fine(directory, NULL));
+  remove_directory(directory);
+  make_wide_int8(&tiny, 1 << 17);
+  ASSERT_REFUSED(&tiny, "down_proj.weight: int8 products of 131072 inputs are not supported");
+}
+
 static void layouts_that_the_config_does_not_say(void **state) {
   (void)state;
   Tiny tiny;
@@ -414,7 +451,7 @@ static void a_packed_file_has_finite_scales(void **state) {
   char *directory = write_tiny(&tiny), *packed = in_directory(directory, "packed");
   Model *model = open_fine(directory, NULL);
   Error err = {{0}};
-  assert_int_equal(ak48_write(model, packed, NULL, &err), STATUS_OK);
+  assert_int_equal(pack_model(model, packed, NULL, &err), STATUS_OK);
   model_close(model);
   model = open_fine(packed, NULL);
   assert_int_equal(model_prepare(model, 1, &err), STATUS_MODEL);
@@ -434,6 +471,7 @@ int main(void) {
       cmocka_unit_test(parts_of_gptq),
       cmocka_unit_test(parts_of_compressed),
       cmocka_unit_test(parts_of_int8),
+      cmocka_unit_test(int8_sums_must_fit_32_bits),
       cmocka_unit_test(layouts_that_the_config_does_not_say),
       cmocka_unit_test(embeddings),
       cmocka_unit_test(numbers_that_are_none),

@@ -51,20 +51,21 @@ static void header_refused(const char *header, size_t n_data, const char *part, 
 
 static void reads_tensors(void **state) {
   (void)state;
-  /* In no order, of every rank, with an empty one, escapes in names, metadata, foreign members and blanks. */
+  /* In no order, of every rank, with empty ones (of one the sizes before the 0 overflow 64 bits), escapes in names, metadata, foreign members and blanks. */
   static const char header[] =
       "{\"b\":{\"shape\":[2,3],\"data_offsets\":[4,10],\"dtype\":\"I8\"},\n"
       " \"__metadata__\":{\"format\":\"pt\",\"x\":\"\"},"
       "\"a\\u002eweight\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4],\"note\":[1,{}]},"
       "\"scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[10,14]},"
       "\"empty\":{\"dtype\":\"I64\",\"shape\":[3,0],\"data_offsets\":[4,4]},"
+      "\"wide\":{\"dtype\":\"F16\",\"shape\":[4294967296,4294967296,0],\"data_offsets\":[4,4]},"
       "\"fp4\":{\"dtype\":\"F4\",\"shape\":[1,4],\"data_offsets\":[14,16]}}   ";
   Buffer bytes = make_file(header, sizeof header - 1, 16);
   Safetensors file;
   Error err = {{0}};
   void *copy;
   if (parse(bytes.data, bytes.size, &file, &copy, &err) != STATUS_OK) fail_msg("%s", err.text);
-  assert_int_equal(file.n_tensors, 5);
+  assert_int_equal(file.n_tensors, 6);
   const StoredTensor *a = safetensors_find(&file, "a.weight"), *b = safetensors_find(&file, "b");
   assert_non_null(a);
   assert_int_equal(a->dtype, DTYPE_F16);
@@ -77,6 +78,7 @@ static void reads_tensors(void **state) {
   assert_int_equal(safetensors_find(&file, "fp4")->dtype, DTYPE_OTHER);
   assert_int_equal(safetensors_find(&file, "scalar")->rank, 0);
   assert_int_equal(safetensors_find(&file, "empty")->bytes, 0);
+  assert_int_equal(safetensors_find(&file, "wide")->bytes, 0);
   assert_null(safetensors_find(&file, "c"));
   assert_null(safetensors_find(&file, ""));
   safetensors_close(&file);
