@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -142,9 +143,21 @@ static bool read_counter(const char *path, const char *key, uint64_t *value) {
   return found;
 }
 
-/* Bytes that this process could still use of the host's memory: what the kernel calls available, within the
- * limit of its control group. */
-static size_t memory_available(void) {
+/* Lowers `available` to what a limit of this process (ulimit -v, ulimit -d) leaves. What counts against it is
+ * what /proc/self/status has under `key`, the mapped weights among it. */
+static void apply_limit(int resource, const char *key, const Model *model, uint64_t *available) {
+  struct rlimit limit;
+  uint64_t kib;
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if (!read_counter("/proc/self/status", key, &kib)) return;
+  uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
+  left += model->weight_bytes - model->replaced_bytes; /* which are mapped already, and asked for again */
+  if (left < *available) *available = left;
+}
+
+/* Bytes that this process could still use of the host's memory beside the model's weights: what the kernel
+ * calls available, within the limits of its control group and its own. */
+static size_t memory_available(const Model *model) {
   uint64_t available = SIZE_MAX, kib, limit, used, cached;
   if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
   /* A container sees its own group here (cgroup v2); the page cache in it can be taken back. */
@@ -154,6 +167,8 @@ static size_t memory_available(void) {
     uint64_t left = limit > used ? limit - used : 0;
     if (left < available) available = left;
   }
+  apply_limit(RLIMIT_AS, "VmSize:", model, &available);
+  apply_limit(RLIMIT_DATA, "VmData:", model, &available);
   return (size_t)available;
 }
 
@@ -161,7 +176,7 @@ Status device_memory(const Device *device, const Model *model, DeviceMemory *mem
   if (device->backend->memory)
     return device->backend->memory(model, &device->options, &memory->weights, &memory->free_bytes, err);
   *memory = (DeviceMemory){.weights = model->weight_bytes + model->made_bytes - model->replaced_bytes,
-                           .free_bytes = memory_available()};
+                           .free_bytes = memory_available(model)};
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 """How much memory a run takes: the files it maps, the cache it says it needs, and 50 MB for all else."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -17,6 +18,37 @@ import resource, subprocess, sys
 done = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
+
+
+@pytest.mark.parametrize("limit", ["-v", "-d"])
+def test_the_context_fits_a_limit_of_the_process(auk, variant, sanitized, limit):
+    """300 MB of addresses, or of data: a model of a million positions is run with what they have room for, and a
+    longer context is refused with what makes it shorter, before anything is loaded."""
+    if sanitized:
+        pytest.skip("sanitizers take addresses of their own")
+    model = variant(config={"max_position_embeddings": 1_000_000})
+    command = ["sh", "-c", f'ulimit {limit} 300000 && exec "$@"', "sh", *auk, "-m", str(model), "--raw", "-p", "Once",
+               "-n", "3", "--device", "cpu", "-t", "2", "-v"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    context = int(re.search(rb", context (\d+),", done.stderr)[1])
+    assert 50_000 < context < 300_000
+    done = subprocess.run([*command, "-c", "1000000"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 1 and done.stdout == b""
+    assert b"not enough memory: " in done.stderr and b"a smaller -c needs less" in done.stderr
+
+
+def test_a_cache_that_cannot_be_had_names_the_context(auk, variant, sanitized):
+    """Threads take addresses after it was found that the cache fits: 32 stacks of 8 MB."""
+    if sanitized:
+        pytest.skip("sanitizers take addresses of their own")
+    model = variant(config={"max_position_embeddings": 1_000_000})
+    command = ["sh", "-c", 'ulimit -s 8192 && ulimit -v 1000000 && exec "$@"', "sh", *auk, "-m", str(model), "--raw",
+               "-p", "Once", "-n", "3", "--device", "cpu", "-t", "32", "-c", "880000"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr.startswith(b"auk: out of memory: a session's cache"), done.stderr
+    assert done.stderr.endswith(b" (context of 880000 tokens; a smaller -c needs less)\n")
 
 
 @pytest.mark.parametrize("name", ["stories", "demo"])
