@@ -362,6 +362,10 @@ Status atomic_file_hide(AtomicFile *file, Error *err) {
   return system_error(err, STATUS_FAILED, file->path, "set permissions");
 }
 
+bool atomic_file_is_new(const AtomicFile *file) {
+  return file->temporary || file->unnamed;
+}
+
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err) {
   return descriptor_write(file->descriptor, file->path, bytes, size, err);
 }
@@ -380,7 +384,7 @@ static void sync_directory(const char *path) {
 
 Status atomic_file_commit(AtomicFile *file, Error *err) {
   Status status = STATUS_OK;
-  if ((file->temporary || file->unnamed) && !file->fleeting && fsync(file->descriptor) != 0)
+  if (atomic_file_is_new(file) && !file->fleeting && fsync(file->descriptor) != 0)
     status = system_error(err, STATUS_FAILED, file->path, "write to disk");
   if (status == STATUS_OK && file->unnamed) status = take_temporary_name(file, 0, err);
   int descriptor = file->descriptor;

@@ -76,6 +76,9 @@ typedef struct {
 
 Status atomic_file_open(const char *path, AtomicFile *file, Error *err);
 Status atomic_file_hide(AtomicFile *file, Error *err); /* its mode will be 0600, whatever the umask is */
+/* Whether a new file will be at `path`; false: what is there (a device, a fifo, the file of a redirection) is
+ * written to. */
+bool atomic_file_is_new(const AtomicFile *file);
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err);
 Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, also on failure */
 void atomic_file_abort(AtomicFile *file);                /* nothing happens on a zeroed or committed one */

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "commands/common.h"
+#include "commands/models/decimal.h"
 #include "commands/models/hub.h"
+#include "commands/models/known_names.h"
 
 const Flag model_flags[] = {
     FLAG_MODEL(
@@ -30,57 +33,85 @@ Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *
 }
 
 bool model_is_there(const char *name) {
-  char *path;
-  if (hub_find(name, &path, NULL) != STATUS_OK) return false;
-  bool packed = false,
-       there = file_is_directory(path) || (ak48_is(path, &packed, NULL) == STATUS_OK && packed);
+  char *whole, *path = NULL;
+  bool packed = false, there = false;
+  if (known_name(name, &whole, NULL) == STATUS_OK && hub_find(whole, &path, NULL) == STATUS_OK)
+    there = file_is_directory(path) || (ak48_is(path, &packed, NULL) == STATUS_OK && packed);
+  free(whole);
   free(path);
   return there;
 }
 
-static const char *model_name(const ModelFlags *values) {
-  const char *name = values->path ? values->path : getenv("AUK_MODEL");
-  return name && *name ? name : NULL;
+/* The model's whole name, in new memory. */
+static Status model_name(const ModelFlags *values, char **name, Error *err) {
+  const char *given = values->path ? values->path : getenv("AUK_MODEL");
+  *name = NULL;
+  if (given && *given) return known_name(given, name, err);
+  return error_set(err, STATUS_USAGE,
+                   "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, hf "
+                   "download " HUB_EXAMPLE " fetches one, auk --help shows how to begin)");
 }
 
 Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
+  char *name;
   *path = NULL;
-  const char *name = model_name(values);
-  if (name) return hub_find(name, path, err);
-  return error_set(err, STATUS_USAGE,
-                   "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, auk "
-                   "--help shows how to begin)");
+  TRY(model_name(values, &name, err));
+  Status status = hub_find(name, path, err);
+  free(name);
+  return status;
+}
+
+static Status check_found(const char *name, const char *path, Error *err) {
+  if (strcmp(name, path) == 0) TRY(known_name_suggest(name, err));
+  return hub_check_found(name, path, err);
 }
 
 Status model_flags_check(const ModelFlags *values, const char *path, Error *err) {
-  return hub_check_found(model_name(values), path, err);
+  char *name;
+  TRY(model_name(values, &name, err));
+  Status status = check_found(name, path, err);
+  free(name);
+  return status;
 }
 
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
-  char *path;
-  TRY(model_flags_path(values, &path, err));
-  Status status = hub_check(model_name(values), path, err);
+  char *name, *path = NULL;
+  TRY(model_name(values, &name, err));
+  Status status = hub_find(name, &path, err);
+  if (status == STATUS_OK) status = check_found(name, path, err);
+  if (status == STATUS_OK) status = hub_check(name, path, err);
   if (status == STATUS_OK) status = model_open(path, &values->overrides, model, err);
+  free(name);
   free(path);
   return status;
 }
 
-static Status copy_name(const char *text, size_t size, char **name, Error *err) {
-  *name = mem_alloc(size + 1, 1, "the name of a model", err);
-  if (!*name) return STATUS_FAILED;
-  memcpy(*name, text, size);
-  (*name)[size] = 0;
-  return STATUS_OK;
-}
-
 Status model_flags_name(const ModelFlags *values, const char *path, char **name, Error *err) {
-  const char *given = model_name(values);
-  if (given && strcmp(given, path) != 0) return copy_name(given, strlen(given), name, err);
+  char *given;
+  *name = NULL;
+  TRY(model_name(values, &given, err));
+  if (strcmp(given, path) != 0) {
+    *name = given;
+    return STATUS_OK;
+  }
+  free(given);
   char *whole = realpath(path, NULL); /* "." and links to what they lead to */
   const char *slash = whole ? strrchr(whole, '/') : NULL, *last = slash && slash[1] ? slash + 1 : path;
-  Status status = copy_name(last, strlen(last), name, err);
+  *name = path_join("", last, err); /* a copy */
   free(whole);
-  return status;
+  return *name ? STATUS_OK : STATUS_FAILED;
+}
+
+Status model_flags_open_known(const ModelFlags *values, Model **model, Error *err) {
+  TRY(model_flags_open(values, model, err));
+  TRY(model_check_known(*model, err));
+  if (!(*model)->assumed) return STATUS_OK;
+  const ModelConfig *config = &(*model)->config;
+  print_note("%s: no config.json beside it: rope_theta %s (%s) and epsilon %s (%s); --rope-theta and "
+             "--norm-eps set them",
+             model_path(*model), decimal(config->rope.theta).text, (*model)->theta_source,
+             decimal(config->norm_eps).text, (*model)->eps_source);
+  return STATUS_OK;
 }
 
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err) {

@@ -31,6 +31,9 @@ Status model_flags_path(const ModelFlags *values, char **path, Error *err);
  * does. */
 Status model_flags_check(const ModelFlags *values, const char *path, Error *err);
 Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
+/* The same for commands that compute: refused where model_check_known() does, and where Qwen3's rope_theta or
+ * epsilon is assumed, one line on standard error says so. */
+Status model_flags_open_known(const ModelFlags *values, Model **model, Error *err);
 
 /* What the model at `path` (of model_flags_path()) is called in results, in new memory: the name in the
  * Hugging Face cache that was given, else the last part of the path, without the folders above it. */

@@ -1,6 +1,6 @@
 /* nearest.c - see nearest.h.
  *
- * Called by: flags.c, chat_words.c, main.c. */
+ * Called by: flags.c, chat_words.c, models/known_names.c, main.c. */
 #include "commands/nearest.h"
 
 #include <stdbool.h>

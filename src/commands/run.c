@@ -37,6 +37,7 @@ static Status answer(const Options *o, Assistant *assistant, const IdList *ids, 
 
 static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   TRY(assistant_open(&o->assistant, assistant, err));
+  TRY(reply_spares(&o->reply, &o->prompt, assistant, err));
   Prompt prompt = {0};
   IdList ids = {0};
   Reply reply = {0};
@@ -66,7 +67,6 @@ static Status run(const Options *o, Assistant *assistant, Error *err) {
   if (o->talk.overflow && !chat)
     return error_set(err, STATUS_USAGE, "--context-overflow is for a chat, and this is none (auk chat)");
   if (chat) return chat_run(&o->assistant, &o->talk, err);
-  TRY(prompt_check_output(&o->prompt, o->reply.path, err));
   if (o->map.input) return map_run(&job, assistant, err);
   if (choose_is_given(&o->choose))
     return choose_run(&o->choose, &o->prompt, &o->reply, &o->assistant, assistant, err);

@@ -15,6 +15,7 @@
 /* In config.json of every dense Qwen3 (huggingface.co/Qwen/Qwen3-8B and its siblings). */
 #define QWEN3_ROPE_THETA 1000000.0
 #define QWEN3_NORM_EPS   1e-6
+static const char from_qwen3[] = "Qwen3's published value";
 
 typedef struct {
   Model *model;
@@ -158,7 +159,7 @@ static Status make_config(const Ak48Header *header, bool qk_norm, ModelConfig *c
 
 static Status find_config(const char *path, const char *directory, const Ak48Header *header, bool qk_norm,
                           Model *model, Error *err) {
-  model->theta_source = model->eps_source = "Qwen3's published value";
+  model->theta_source = model->eps_source = from_qwen3;
   char *config_path = path_join(directory, "config.json", err);
   if (!config_path) return STATUS_FAILED;
   Status status;
@@ -187,6 +188,7 @@ static Status apply_overrides(const ModelOverrides *overrides, Model *model, Err
     model->config.norm_eps = overrides->norm_eps;
     model->eps_source = "flag";
   }
+  model->assumed = model->theta_source == from_qwen3 || model->eps_source == from_qwen3;
   return STATUS_OK;
 }
 

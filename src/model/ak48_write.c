@@ -151,7 +151,7 @@ static Ak48Header header_of(const Model *model) {
                       .group_size = model->layers[0].q.group};
 }
 
-Status ak48_write(const Model *model, const char *path, const volatile int *interrupted, Error *err) {
+Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err) {
   const char *source = model->files->path;
   const char *beyond = ak48_cannot_hold(&model->config);
   if (beyond)
@@ -159,21 +159,22 @@ Status ak48_write(const Model *model, const char *path, const volatile int *inte
                      model->config.architecture, beyond);
   TRY(check_positions(model, source, err));
   TRY(check_layers(model, source, err));
-  Ak48Header header = header_of(model);
-  bool qk_norm = model->config.qk_norm;
+  const Ak48Header header = header_of(model);
+  Ak48Header decoded;
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
-  TRY(ak48_header_decode(source, bytes, sizeof bytes, &header, err)); /* what we would refuse to read */
+  TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* what we would refuse to read */
   Writer writer = {.model = model, .interrupted = interrupted};
   uint64_t end;
-  TRY(ak48_walk(&header, qk_norm, visit, &writer, &end, err));
+  return ak48_walk(&header, model->config.qk_norm, visit, &writer, &end, err);
+}
 
-  AtomicFile file;
-  TRY(atomic_file_open(path, &file, err));
-  writer.file = &file;
-  Status status = atomic_file_write(&file, bytes, sizeof bytes, err);
-  if (status == STATUS_OK) status = ak48_walk(&header, qk_norm, visit, &writer, &end, err);
-  if (status == STATUS_OK) return atomic_file_commit(&file, err);
-  atomic_file_abort(&file);
-  return status;
+Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err) {
+  const Ak48Header header = header_of(model);
+  unsigned char bytes[AK48_HEADER_SIZE];
+  ak48_header_encode(&header, bytes);
+  TRY(atomic_file_write(file, bytes, sizeof bytes, err));
+  Writer writer = {.model = model, .file = file, .interrupted = interrupted};
+  uint64_t end;
+  return ak48_walk(&header, model->config.qk_norm, visit, &writer, &end, err);
 }

@@ -51,6 +51,14 @@ Status model_open(const char *path, const ModelOverrides *overrides, Model **mod
   return open_layout(path, overrides ? overrides : &none, *model, err);
 }
 
+Status model_check_known(const Model *model, Error *err) {
+  if (!model->assumed || model->config.qk_norm) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "%s: without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or put "
+                   "config.json beside the file",
+                   model->files->path);
+}
+
 void model_close(Model *model) {
   if (!model) return;
   if (model->files) {

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "model/config.h"
 
@@ -104,6 +105,7 @@ typedef struct {
   size_t made_bytes;     /* memory that model_prepare() takes */
   size_t replaced_bytes; /* of weight_bytes, what is not needed after it */
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
+  bool assumed;          /* an ak48 file alone: rope_theta or epsilon is Qwen3's because nothing says it */
   char *tokenizer_path; /* tokenizer.json that belongs to it (not opened here), or NULL where there is none */
   /* Where what an ak48 header cannot say came from, for inspect; static strings: "flag", "config.json beside
    * the file", "Qwen3's published value", or for a directory "config.json". */
@@ -123,6 +125,11 @@ typedef struct {
  * fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
+
+/* To be called before anything is computed: refuses (STATUS_MODEL, with what to give) a model whose
+ * rope_theta or epsilon is unknown, as those of a packed file without config.json are. One that has q and k
+ * norms may be Qwen3: it passes, and where model->assumed is set the command says so. */
+Status model_check_known(const Model *model, Error *err);
 
 /* Makes what is not stored as a Linear wants it (models.md, "What is repacked"), once, with n_threads threads
  * (0: as many as there are cores), and checks that no scale is infinite or NaN. To be called before weights
@@ -146,10 +153,22 @@ Status other_tokenizer_refuse(const char *directory, Error *err);
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 
-/* Writes `model` as an ak48 file (models.md, "ak48"), atomically. What the format cannot hold is refused by
- * name before anything is written: biases, dense linear layers, values that fp16 cannot hold exactly, group
- * sizes that differ between layers, rope scaling, sliding windows shorter than the context.
- * `interrupted` (NULL: never): when it becomes other than 0, no file appears (STATUS_INTERRUPTED). */
-Status ak48_write(const Model *model, const char *path, const volatile int *interrupted, Error *err);
+/* Refuses by name what an ak48 file (models.md, "ak48") cannot hold of `model`: biases, dense linear layers,
+ * values that fp16 cannot hold exactly, group sizes that differ between layers, rope scaling, sliding windows
+ * shorter than the context. `interrupted` (NULL: never): when it becomes other than 0, STATUS_INTERRUPTED. */
+Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err);
+/* Writes `model` as an ak48 file, which is complete but for atomic_file_commit(); after a failure the caller
+ * aborts it. PRECOND ak48_check_fits() passed it. */
+Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err);
+
+/* Files beside a checkpoint's weights that auk reads where they are there: each of them by its name in the
+ * directory, of a packed file in that which it lies in. */
+enum { N_MODEL_COMPANIONS = 9 };
+extern const char *const model_companions[N_MODEL_COMPANIONS];
+const char *model_path(const Model *model); /* as it was given to model_open() */
+/* The directory that they lie in, in new memory; NULL after a failure. */
+char *model_directory(const Model *model, Error *err);
+/* Whether this is a file that the model is read from: of its weights, one beside them, or its tokenizer. */
+Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err);
 
 #endif

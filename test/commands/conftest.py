@@ -82,6 +82,21 @@ def variant(stories, tmp_path):
 
 
 @pytest.fixture
+def packed_alone(run, tmp_path):
+    """packed_alone(model): the model's packed file in a folder of its own, with nothing beside it."""
+
+    def make(model):
+        folder = tmp_path / "alone"
+        folder.mkdir()
+        done = run("pack", model, "-o", "/dev/stdout")
+        assert done.returncode == 0, done.stderr
+        (folder / "model.ak48").write_bytes(done.stdout)
+        return folder / "model.ak48"
+
+    return make
+
+
+@pytest.fixture
 def endless(variant):
     """Flags that make the model write for minutes: a context far beyond its own, and no end."""
     model = variant(config={"max_position_embeddings": 200000}, name="endless")

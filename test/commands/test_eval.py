@@ -154,16 +154,14 @@ def test_more_tokens_than_positions_need_windows(run, stories, tmp_path, evaluat
     assert evaluate("--ids-file", path, "--window", 512)[:2] == (600, 598)
 
 
-def test_a_directory_needs_its_tokenizer_and_a_packed_file_does_not(run, variant, stories, ids, tmp_path):
+def test_a_directory_needs_its_tokenizer_and_a_packed_file_does_not(run, variant, stories, ids, packed_alone):
     bare = variant(tokenizer=None, name="bare")
     process = run("eval", "-m", bare, "--ids-file", ids[1])
     assert process.returncode == 3
     assert b"tokenizer.json" in process.stderr
     given = run("eval", "-m", bare, "--ids-file", ids[1], "--tokenizer", stories / "tokenizer.json")
     assert given.returncode == 0
-    packed = tmp_path / "model.ak48"
-    assert run("pack", stories, "-o", packed).returncode == 0
-    flags = ["eval", "-m", packed, "--rope-theta", 10000, "--norm-eps", 1e-5]
+    flags = ["eval", "-m", packed_alone(stories), "--rope-theta", 10000, "--norm-eps", 1e-5]
     assert run(*flags, "--ids-file", ids[1]).stdout == given.stdout
     process = run(*flags, "-f", ids[1])
     assert process.returncode == 3

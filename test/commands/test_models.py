@@ -1,8 +1,10 @@
 """Models by the names of Hugging Face's site, out of its cache, and the list that `auk models` makes."""
 import json
 import os
+import pathlib
 import shutil
-import stat
+import subprocess
+import tempfile
 
 import pytest
 
@@ -340,11 +342,116 @@ def test_a_directory_inside_the_cache_is_listed_once(hub, call, stories):
     assert len(listed(call("models", "--json", hub.folder))) == 1
 
 
-def test_nothing_found_is_no_failure(call, tmp_path):
+def test_nothing_found_is_no_failure(hub, call, tmp_path):
+    """It says where it looked, and how to get one."""
     assert listed(call("models", "--json", HF_HUB_CACHE=tmp_path / "none")) == []
     process = call("models")
-    assert process.returncode == 0 and process.stdout == b"" and b"no checkpoint" in process.stderr
+    assert process.returncode == 0 and process.stdout == b""
+    assert process.stderr.decode() == (f"auk: no checkpoint found: looked in the Hugging Face cache {hub.folder}, "
+                                       "below ./models; fetch one with:  hf download Qwen/Qwen3-8B-AWQ\n")
+    (tmp_path / "empty").mkdir()
+    process = call("models", tmp_path / "empty", HF_HUB_CACHE=None, HOME=None)
+    assert process.returncode == 0 and f"looked below {tmp_path / 'empty'}; fetch" in process.stderr.decode()
     refused(call("models", tmp_path / "none"), "none", "No such file", status=1)
+
+
+def test_the_model_of_the_environment_is_the_default(hub, call, stories, tmp_path):
+    """It is listed wherever it lies, once, and marked."""
+    hub.add(stories)
+    mine = tmp_path / "elsewhere" / "mine"
+    shutil.copytree(stories, mine)
+    assert [entry["default"] for entry in listed(call("models", "--json"))] == [False]
+    cached, default = listed(call("models", "--json", AUK_MODEL=mine))
+    assert (cached["default"], default["default"], default["name"], default["runs"]) == (False, True, str(mine), True)
+    only, = listed(call("models", "--json", AUK_MODEL=NAME))
+    assert only["default"] and only["name"] == NAME
+    both = listed(call("models", "--json", mine, AUK_MODEL=mine / ".." / "mine"))
+    assert [(entry["name"], entry["default"]) for entry in both] == [(NAME, False), (str(mine), True)]
+    lines = call("models", AUK_MODEL=mine).stdout.decode().splitlines()
+    assert [line.endswith("(default: AUK_MODEL)") for line in lines] == [False, False, True]
+    assert call("models", "--names", AUK_MODEL=mine).stdout.decode().splitlines() == [NAME, str(mine)]
+
+
+def test_a_default_that_is_nowhere_is_said(hub, call):
+    process = call("models", AUK_MODEL="Qwen/Qwen3-8B-AWQ")
+    assert process.returncode == 0 and process.stdout == b""
+    first, second = process.stderr.decode().splitlines()
+    assert first.startswith("auk: AUK_MODEL: Qwen/Qwen3-8B-AWQ: no such file or directory") and "hf download" in first
+    assert second.startswith("auk: no checkpoint found")
+
+
+def test_no_model_says_how_to_get_one(call):
+    refused(call("-p", "x"), "no model: give -m MODEL or set AUK_MODEL", "auk models", "hf download Qwen/Qwen3-8B-AWQ",
+            status=2)
+
+
+# --- short names
+
+
+@pytest.fixture
+def local(stories, tmp_path):
+    """local(path): a model in ./models."""
+
+    def make(path):
+        shutil.copytree(stories, tmp_path / "here" / "models" / path)
+
+    return make
+
+
+def test_the_last_part_of_a_name_is_enough(hub, call, stories, local):
+    snapshot = hub.add(stories, name="Qwen/Qwen3-8B-AWQ")
+    local("tiny-awq")
+    assert path_of(call("inspect", "--json", "tiny-awq")) == "models/tiny-awq"
+    assert path_of(call("inspect", "--json", "Qwen3-8B-AWQ")) == str(snapshot)
+    assert path_of(call("inspect", "--json", AUK_MODEL="tiny-awq")) == "models/tiny-awq"
+    assert call("tokenize", "-m", "tiny-awq", "Once").stdout == call("tokenize", "-m", stories, "Once").stdout
+    answer = call("-m", "tiny-awq", "--raw", "-p", "Once", "-n", "3", "--temp", "0")
+    assert answer.returncode == 0 and answer.stdout
+    assert [entry["default"] for entry in listed(call("models", "--json", AUK_MODEL="tiny-awq"))] == [False, True]
+
+
+def test_a_last_part_that_several_have_is_refused_with_all_of_them(hub, call, stories, local):
+    hub.add(stories, name="Qwen/same")
+    local("same")
+    local("deeper/same")
+    refused(call("-m", "same", "-p", "x"), "same is the last part of several names: Qwen/same, models/deeper/same, "
+            "models/same; give a whole one", status=2)
+    assert path_of(call("inspect", "--json", "models/same")) == "models/same"
+
+
+def test_a_whole_name_goes_before_a_last_part(hub, call, stories, local, tmp_path):
+    snapshot = hub.add(stories, name="gpt2")
+    local("gpt2")
+    assert path_of(call("inspect", "--json", "gpt2")) == str(snapshot)
+    shutil.copytree(stories, tmp_path / "here" / "gpt2")
+    assert path_of(call("inspect", "--json", "gpt2")) == "gpt2"
+
+
+@pytest.mark.parametrize("text", ["models/smollm2", "./models/smollm2", "models/smollm2-135m-awk", "smollm2",
+                                  "smollm2-135m-awk", "SmolLM2-135M-AWQ"])
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(call, local, text):
+    local("smollm2-135m-awq")
+    process = call("-m", text, "-p", "x")
+    dot = "./" if text.startswith("./") else ""
+    refused(process, f"auk: {text}: no such file or directory; did you mean {dot}models/smollm2-135m-awq?")
+    assert b"hf download" not in process.stderr
+
+
+def test_a_packed_file_and_a_folder_elsewhere_are_suggested_too(call, stories, tmp_path):
+    shutil.copytree(stories, tmp_path / "llms" / "tiny-awq")
+    (tmp_path / "llms" / "small.ak48").write_bytes(b"")
+    (tmp_path / "llms" / "smart.txt").write_bytes(b"")
+    refused(call("-m", tmp_path / "llms" / "tiny", "-p", "x"), f"did you mean {tmp_path}/llms/tiny-awq?")
+    refused(call("-m", tmp_path / "llms" / "small", "-p", "x"), f"did you mean {tmp_path}/llms/small.ak48?")
+    assert b"did you mean" not in call("-m", tmp_path / "llms" / "smart", "-p", "x").stderr
+
+
+def test_fetching_is_suggested_where_no_folder_has_the_first_part(hub, call, local):
+    local("smollm2-135m-awq")
+    process = call("-m", "models/qwen", "-p", "x")
+    refused(process, "models/qwen: no such file or directory", "auk models lists")
+    assert b"hf download" not in process.stderr
+    refused(call("-m", "HuggingFaceTB/SmolLM2-135M-AWQ", "-p", "x"), "hf download HuggingFaceTB/SmolLM2-135M-AWQ")
 
 
 def test_control_bytes_in_names_do_not_reach_a_terminal(call, stories, tmp_path):
@@ -353,9 +460,37 @@ def test_control_bytes_in_names_do_not_reach_a_terminal(call, stories, tmp_path)
     assert b"\x1b" not in out and b"\\u001b[2Jb" in out
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read_is_passed_over(call, stories, tmp_path):
-    shutil.copytree(stories, tmp_path / "tree" / "fine")
-    (tmp_path / "tree" / "locked").mkdir(mode=0)
-    assert len(listed(call("models", "--json", tmp_path / "tree"))) == 1
-    (tmp_path / "tree" / "locked").chmod(stat.S_IRWXU)
+def test_directories_that_cannot_be_read_are_named(call, clean, stories, auk):
+    """Root reads everything, so the program runs as another user there, who needs a folder that lets him through."""
+    user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    with tempfile.TemporaryDirectory() as folder:
+        tree = pathlib.Path(folder) / "tree"
+        tree.parent.chmod(0o755)
+        shutil.copytree(stories, tree / "fine")
+        (tree / "locked").mkdir()
+        (tree / "locked").chmod(0o600 if user else 0)
+        environment = {**clean, "HF_HUB_CACHE": str(tree / "locked"), "HOME": folder}
+
+        def models(*arguments):
+            return subprocess.run([*auk, "models", *map(str, arguments)], env=environment, cwd=folder, timeout=60,
+                                  capture_output=True, **user)
+
+        try:
+            if subprocess.run([*auk, "--version"], capture_output=True, **user).returncode != 0:
+                pytest.skip("another user cannot run the program where it lies")
+        except PermissionError:
+            pytest.skip("another user cannot run the program where it lies")
+        process = models("--json", tree)
+        assert [entry["path"] for entry in listed(process)] == [str(tree / "fine")]
+        # Once as the cache, once below the folder.
+        assert process.stderr.decode() == f"auk: {tree}/locked: cannot look there: Permission denied\n" * 2
+        environment["HF_HUB_CACHE"] = str(tree / "none")
+        for number in range(20):
+            (tree / f"locked{number:02}").mkdir(mode=0o700)
+            (tree / f"locked{number:02}").chmod(0o700 if user else 0)
+        lines = models("--names", tree).stderr.decode().splitlines()
+        assert len(lines) == 9 and lines[-1] == "auk: ... and 13 more that cannot be looked into"
+        process = models(tree / "locked")
+        assert process.returncode == 1 and b"Permission denied" in process.stderr
+        for path in tree.iterdir():
+            path.chmod(0o700)

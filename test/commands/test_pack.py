@@ -9,6 +9,9 @@ import pytest
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 STORIES = DATA / "stories260K-awq"
+# What auk reads beside weights, and copies with them.
+COMPANIONS = ("config.json", "quant_config.json", "quantize_config.json", "generation_config.json", "tokenizer.json",
+              "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
 # Other layouts than AutoAWQ's are repacked before: test_layouts.py.
 DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
                      if any(path.parent.glob("*.safetensors")) and path.parent.parent.name != "layouts")
@@ -48,14 +51,14 @@ def test_a_directory_is_packed_or_refused(run, directory, tmp_path):
         assert "packed file" in done.stderr.decode()
         assert os.listdir(tmp_path) == []
         return
-    pack(run, directory, output)
-    assert os.listdir(tmp_path) == ["model.ak48"]
+    assert pack(run, directory, output) == ""
     assert output.stat().st_size == 256 + before["weight_bytes"]
 
-    # Beside its config.json it is the same model, but for the order of its tensors and where they lie.
-    for name in ("config.json", "generation_config.json", "tokenizer.json"):
-        if (directory / name).exists():
-            shutil.copy(directory / name, tmp_path)
+    # What belongs beside it is there, and it is the same model, but for the order of its tensors and their place.
+    copies = sorted(name for name in COMPANIONS if (directory / name).exists())
+    assert sorted(os.listdir(tmp_path)) == sorted(["model.ak48", *copies])
+    for name in copies:
+        assert (tmp_path / name).read_bytes() == (directory / name).read_bytes()
     after = inspect(run, output)
     assert after["rope_theta_source"] == "config.json beside the file"
     assert after["tokenizer"] == str(tmp_path / "tokenizer.json")
@@ -73,11 +76,41 @@ def test_a_directory_is_packed_or_refused(run, directory, tmp_path):
     assert again.read_bytes() == output.read_bytes()
 
 
-def test_says_what_the_file_does_not_hold(run, tmp_path):
-    alone = tmp_path / "alone.ak48"
-    note = pack(run, STORIES, alone)
-    assert "alone.ak48 does not hold rope_theta and epsilon" in note
-    assert "--rope-theta 10000 --norm-eps 1e-05" in note
+def test_a_packed_file_answers_as_its_directory_does(run, variant, tmp_path):
+    """Whatever of the directory shapes an answer goes with it: here a chat template, its tokens, and sampling."""
+    template = "{% for m in messages %}{{ bos_token }}A story: {{ m['content'] }}{% endfor %}"
+    model = variant(generation={"do_sample": True, "temperature": 0.7, "top_k": 5},
+                    files={"chat_template.jinja": template, "special_tokens_map.json": '{"bos_token": "<s>"}',
+                           "tokenizer_config.json": "{}", "chat_template.json": "{}"})
+    flags = ["-p", "Once upon a time", "-n", "30", "-s", "1", "--json", "--ids"]
+    members = ("text", "prompt_ids", "ids")
+
+    def answer(path):
+        done = run("-m", path, *flags)
+        assert done.returncode == 0 and done.stderr == b"", done.stderr
+        return [json.loads(done.stdout)[member] for member in members]
+
+    expected = answer(model)
+    output = tmp_path / "packed" / "model.ak48"
+    output.parent.mkdir()
+    assert pack(run, model, output) == ""
+    assert sorted(os.listdir(output.parent)) == sorted(["model.ak48", *(set(COMPANIONS) & set(os.listdir(model)))])
+    shutil.copytree(model, tmp_path / "kept")
+    assert pack(run, model, model / "model.ak48") == ""  # and in the checkpoint's own folder
+    for name in os.listdir(tmp_path / "kept"):
+        assert (model / name).read_bytes() == (tmp_path / "kept" / name).read_bytes()
+    own = answer(model / "model.ak48")
+    shutil.rmtree(model)
+    assert answer(output) == own == expected
+
+
+def test_says_what_belongs_beside_a_file_that_has_no_folder(run, packed_alone):
+    done = run("pack", STORIES, "-o", "/dev/stdout")
+    assert done.returncode == 0 and len(done.stdout) == 218400
+    assert (f"only with these beside it, from {STORIES}: config.json, generation_config.json, tokenizer.json\n"
+            in done.stderr.decode())
+    alone = packed_alone(STORIES)
+    assert os.listdir(alone.parent) == ["model.ak48"]
     assert inspect(run, alone)["rope_theta_source"] == "Qwen3's published value"
     lines = run("inspect", alone).stdout.decode()
     assert "theta 1000000 (Qwen3's published value)" in lines
@@ -86,17 +119,103 @@ def test_says_what_the_file_does_not_hold(run, tmp_path):
     assert report["rope_theta"] == 10000 and report["rms_norm_eps"] == 1e-5
     assert report["rope_theta_source"] == report["rms_norm_eps_source"] == "flag"
     assert report["tokenizer"] == "t.json"
+    again = alone.parent / "again.ak48"
+    note = pack(run, alone, again)
+    assert "again.ak48 is written, but will not run where it lies: " in note and "--rope-theta" in note
+    assert again.read_bytes() == alone.read_bytes()
 
-    shutil.copy(STORIES / "config.json", tmp_path)
-    assert pack(run, STORIES, tmp_path / "beside.ak48") == ""
+
+COMMANDS = [["-p", "Once", "-n", "2"], ["-p", "Once", "--choose", "a,the"], ["--map", "-", "-n", "2"],
+            ["chat", "-n", "2", "--chat-template", "chatml"], ["eval", "-f", "-"]]
 
 
-def test_says_where_it_would_be_refused(run, tmp_path):
-    config = json.loads((STORIES / "config.json").read_text())
-    config["num_hidden_layers"] += 1
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    note = pack(run, STORIES, tmp_path / "model.ak48")
-    assert "is written, but cannot be opened where it lies" in note and "num_hidden_layers is 6" in note
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0].strip("-") + command[-1])
+def test_a_packed_file_alone_is_not_computed_as_another_model(run, packed_alone, command):
+    """Without q and k norms it is no Qwen3, whose rope_theta and epsilon would give other answers."""
+    alone = packed_alone(STORIES)
+    flags = [*command, "-m", alone, "--tokenizer", STORIES / "tokenizer.json"]
+    theta, epsilon = ["--rope-theta", "10000"], ["--norm-eps", "1e-5"]
+    for given in ([], theta, epsilon):
+        done = run(*flags, *given, input=b"Once upon a time\n")
+        assert (done.returncode, done.stdout) == (3, b"")
+        assert done.stderr.decode() == (f"auk: {alone}: without q and k norms this is no Qwen3: give --rope-theta and "
+                                        "--norm-eps, or put config.json beside the file\n")
+    done = run(*flags, *theta, *epsilon, input=b"Once upon a time\n")
+    assert done.returncode == 0 and done.stdout, done.stderr
+    assert b"published" not in done.stderr
+    shutil.copy(STORIES / "config.json", alone.parent)
+    done = run(*flags, input=b"Once upon a time\n")
+    assert done.returncode == 0 and b"published" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0].strip("-") + command[-1])
+def test_a_packed_file_alone_that_may_be_qwen3_says_what_is_assumed(run, packed_alone, command):
+    model = DATA / "miniatures" / "qwen3-awq"
+    alone = packed_alone(model)
+    text = json.loads((model / "tokenizer.json").read_text())["model"]["vocab"]
+    command = [{"Once": min(text), "a,the": ",".join(sorted(text)[:2])}.get(word, word) for word in command]
+    flags = [*command, "-m", alone, "--tokenizer", model / "tokenizer.json"]
+    records = min(text).encode() * 3 + b"\n"
+    note = (f"auk: {alone}: no config.json beside it: rope_theta 1000000 (Qwen3's published value) and epsilon 1e-06 "
+            "(Qwen3's published value); --rope-theta and --norm-eps set them\n")
+    done = run(*flags, input=records)
+    assert done.returncode == 0 and done.stderr.decode().count(note) == 1, done.stderr
+    assert done.stderr.count(b"published") == 2
+    done = run(*flags, "--rope-theta", "10000", "--norm-eps", "1e-6", input=records)
+    assert done.returncode == 0 and b"published" not in done.stderr
+
+
+def test_a_list_tells_that_a_packed_file_alone_will_not_run(run, packed_alone, tmp_path):
+    alone = packed_alone(STORIES)
+    shutil.copy(STORIES / "tokenizer.json", alone.parent)
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "none")}
+    environment.pop("AUK_MODEL", None)
+    entry, = json.loads(run("models", "--json", alone.parent, env=environment).stdout)
+    assert entry["runs"] is False and "give --rope-theta and --norm-eps" in entry["reason"]
+
+
+def test_files_of_another_model_are_not_replaced(run, variant, tmp_path):
+    """Each is named, and nothing is written; one that the model has not is used, which is said."""
+    other = variant(config={"rope_theta": 20000.0}, tokenizer=lambda it: {**it, "version": "1.0 "}, name="other")
+    (other / "model.safetensors").unlink()
+    shutil.copy(STORIES / "generation_config.json", other)
+    before = {name: (other / name).read_bytes() for name in os.listdir(other)}
+    done = run("pack", STORIES, "-o", other / "model.ak48")
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(f"auk: {other}/config.json, {other}/tokenizer.json: there already")
+    assert {name: (other / name).read_bytes() for name in os.listdir(other)} == before
+    same = tmp_path / "same"
+    same.mkdir()
+    shutil.copy(STORIES / "config.json", same)
+    (same / "tokenizer.json").symlink_to(STORIES / "tokenizer.json")
+    (same / "chat_template.jinja").write_text("{{ messages }}")
+    note = pack(run, STORIES, same / "model.ak48")
+    assert note == (f"auk: {same}/chat_template.jinja is there, but {STORIES} has none: the packed file will be run "
+                    "with it\n")
+    assert (same / "tokenizer.json").is_symlink()
+    odd = tmp_path / "odd"
+    (odd / "tokenizer.json").mkdir(parents=True)
+    done = run("pack", STORIES, "-o", odd / "model.ak48")
+    assert done.returncode == 1 and b"tokenizer.json is a directory" in done.stderr
+    assert os.listdir(odd) == ["tokenizer.json"]
+
+
+def test_a_packed_file_is_written_over_no_file_that_is_read(run, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(STORIES, model)
+    hard, soft = tmp_path / "hard", tmp_path / "soft"
+    os.link(model / "model.safetensors", hard)
+    soft.symlink_to("model/config.json")
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    for output in (model / "model.safetensors", model / "config.json", hard, soft, model / ".." / "hard"):
+        done = run("pack", model, "-o", output)
+        assert done.returncode == 2
+        assert done.stderr.decode() == f"auk: -o {output} is a file of the model itself, which would be lost\n"
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before and soft.is_symlink()
+    pack(run, model, model / "model.ak48")
+    done = run("pack", model / "model.ak48", "-o", model / "model.ak48")
+    assert done.returncode == 2 and b"a file of the model itself" in done.stderr
+    pack(run, model, model / "model.ak48")  # an older one of the directory is no part of it
 
 
 def test_verbose_says_how_much(run, tmp_path):
@@ -126,3 +245,14 @@ def test_writes_that_fail_leave_what_was_there(run, auk, tmp_path):
     assert done.returncode == 1 and b"/dev/full" in done.stderr
     done = run("pack", STORIES, "-o", tmp_path / "no" / "model.ak48")
     assert done.returncode == 1 and b"no/model.ak48" in done.stderr
+    assert os.listdir(tmp_path) == ["model.ak48"]
+
+
+def test_what_is_copied_goes_again_where_the_packed_file_fails(auk, tmp_path):
+    """The copies are small enough for a limit of 50 KB on files, the weights are not."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    limited = ["sh", "-c", 'ulimit -f 100; trap "" XFSZ; exec "$@"', "sh", *auk, "pack", STORIES]
+    done = subprocess.run([str(part) for part in [*limited, "-o", folder / "model"]], capture_output=True, timeout=60)
+    assert done.returncode == 1 and b"File too large" in done.stderr
+    assert os.listdir(folder) == []

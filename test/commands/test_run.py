@@ -418,9 +418,8 @@ def test_help_names_every_flag(run):
     assert run("-h").returncode == 0
 
 
-def test_the_model_in_a_packed_file_answers_the_same(run, stories, tmp_path, answer):
-    packed = tmp_path / "stories.ak48"
-    assert run("pack", stories, "-o", packed).returncode == 0
+def test_the_model_in_a_packed_file_answers_the_same(run, stories, packed_alone, answer):
+    packed = packed_alone(stories)
     tokenizer = ["--tokenizer", stories / "tokenizer.json"]
     flags = ["--rope-theta", 10000, "--norm-eps", 1e-5]
     got = run("-m", packed, *tokenizer, *flags, "--raw", "-p", PROMPT, "-n", 40)

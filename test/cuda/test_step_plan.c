@@ -53,8 +53,8 @@ static int larger(int a, int b) {
   return a > b ? a : b;
 }
 
-/* Where the last byte ends that step_load.cuh copies of a piece of so many tile rows and groups: tiles, scales,
- * and zeros from a multiple of 16 bytes to one, of which the first group's are at one of 8. */
+/* The bytes of a slot that step_load.cuh copies into, for a piece of so many tile rows and groups: tiles,
+ * scales, and zeros, which begin at a multiple of 8 bytes and are copied from one of 16 to one of 16. */
 static int bytes_touched(int rows, int groups) {
   const int stride = (groups * 8 + 16) / 16 * 16; /* zeros_stride() */
   int end = 0;
@@ -99,7 +99,7 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_true(plan->head_rows * s->hidden * 2 <= plan->slot_bytes);
   assert_true(plan->n_head_pieces * plan->head_rows >= s->vocab_size);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
-  /* step_launch.cuh: what was in the slot of a team's last piece has been loaded, and one more is under way. */
+  /* step_launch.cuh: each team's last piece has been loaded, and one more is under way. */
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
@@ -438,13 +438,13 @@ static void assert_refused(Model *model, const char *because) {
 
 /* A case for each condition: the model is taken, with one thing changed it is refused with the reason, and
  * with that put back it is taken again. */
-#define REFUSED_WITH(model, place, value, because)                \
-  do {                                                            \
-    const __typeof__(place) before = (place);                     \
-    (place) = (value);                                            \
-    assert_refused((model), (because));                           \
-    (place) = before;                                             \
-    assert_int_equal(step_serves((model), NULL), STATUS_OK);      \
+#define REFUSED_WITH(model, place, value, because)                                                           \
+  do {                                                                                                       \
+    const __typeof__(place) before = (place);                                                                \
+    (place) = (value);                                                                                       \
+    assert_refused((model), (because));                                                                      \
+    (place) = before;                                                                                        \
+    assert_int_equal(step_serves((model), NULL), STATUS_OK);                                                 \
   } while (0)
 
 static void models_it_is_not_for_are_told_why(void **state) {

@@ -22,7 +22,11 @@ static void write_again(const Model *model, const uint8_t *bytes, size_t size) {
   if (!path[0]) snprintf(path, sizeof path, "/tmp/auk-fuzz-%ld.ak48", (long)getpid());
   Error err = {{0}};
   Buffer written = {0};
-  require(ak48_write(model, path, NULL, &err) == STATUS_OK);
+  AtomicFile file;
+  require(ak48_check_fits(model, NULL, &err) == STATUS_OK);
+  require(atomic_file_open(path, &file, &err) == STATUS_OK);
+  require(ak48_write(model, &file, NULL, &err) == STATUS_OK);
+  require(atomic_file_commit(&file, &err) == STATUS_OK);
   require(file_read(path, SIZE_MAX, &written, &err) == STATUS_OK);
   require(written.size == size && memcmp(written.data, bytes, size) == 0);
   buffer_release(&written);

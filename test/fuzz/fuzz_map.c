@@ -92,8 +92,7 @@ static void take_results(uint8_t options, const char *bytes, size_t size) {
                                      : options & NUL ? RESULTS_NUL
                                                      : RESULTS_LINES,
                            .resume = true,
-                           .retry = options & RETRY,
-                           .input = -1};
+                           .retry = options & RETRY};
   Error err = {{0}};
   Status status = go_on(&choice, &err);
   require(status == STATUS_OK || (err.text[0] && status != STATUS_MODEL));

@@ -74,7 +74,7 @@ static Buffer expected_file(Tiny *tiny) {
 static Status pack(const Tiny *tiny, const char *path, Error *err) {
   char *directory = write_tiny(tiny);
   Model *model = open_fine(directory, NULL);
-  Status status = ak48_write(model, path, NULL, err);
+  Status status = pack_model(model, path, NULL, err);
   model_close(model);
   remove_directory(directory);
   return status;
@@ -184,7 +184,7 @@ static void reads_what_the_specification_says(void **state) {
     assert_reads_back(&tiny, model);
     assert_views(&tiny, model);
     Error err = {{0}}; /* and it packs to itself, over the file it is mapped from */
-    assert_int_equal(ak48_write(model, path, NULL, &err), STATUS_OK);
+    assert_int_equal(pack_model(model, path, NULL, &err), STATUS_OK);
     assert_same_bytes(path, &bytes);
     model_close(model);
     buffer_release(&bytes);
@@ -338,7 +338,7 @@ static void leaves_nothing_half_written(void **state) {
   limited = (struct rlimit){4096, before.rlim_max};
   signal(SIGXFSZ, SIG_IGN);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &limited), 0);
-  Status status = ak48_write(model, path, NULL, &err);
+  Status status = pack_model(model, path, NULL, &err);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
   assert_int_equal(status, STATUS_FAILED);
   assert_contains(err.text, "m.ak48");
@@ -346,9 +346,9 @@ static void leaves_nothing_half_written(void **state) {
   assert_int_equal(count_entries(directory), 1);
   const Buffer expected = {.data = (char *)"what was there", .size = 14};
   assert_same_bytes(path, &expected);
-  assert_int_equal(ak48_write(model, in_directory(directory, "none/m.ak48"), NULL, &err), STATUS_FAILED);
+  assert_int_equal(pack_model(model, in_directory(directory, "none/m.ak48"), NULL, &err), STATUS_FAILED);
   assert_contains(err.text, "none/m.ak48");
-  assert_int_equal(ak48_write(model, "/dev/full", NULL, &err), STATUS_FAILED);
+  assert_int_equal(pack_model(model, "/dev/full", NULL, &err), STATUS_FAILED);
   assert_contains(err.text, "/dev/full");
   model_close(model);
   remove_directory(source);
@@ -503,6 +503,43 @@ static void asks_flag_then_config_then_qwen3(void **state) {
   tiny_free(&tiny);
 }
 
+/* Whether Qwen3's values are assumed, and what model_check_known() says. */
+static void assert_known(const char *path, const ModelOverrides *flags, bool assumed, Status status) {
+  Error err = {{0}};
+  Model *model = open_fine(path, flags);
+  assert_int_equal(model->assumed, assumed);
+  assert_int_equal(model_check_known(model, &err), status);
+  if (status != STATUS_OK) {
+    assert_contains(err.text, path);
+    assert_contains(err.text, "give --rope-theta and --norm-eps, or put config.json beside the file");
+  }
+  model_close(model);
+}
+
+/* With q and k norms it may be Qwen3; without them rope_theta and epsilon are unknown, and both have to be
+ * given. */
+static void only_what_may_be_qwen3_is_computed_as_qwen3(void **state) {
+  (void)state;
+  const ModelOverrides theta = {.rope_theta = 1e4}, eps = {.norm_eps = 1e-5}, both = {1e4, 1e-5, NULL};
+  for (int llama = 0; llama < 2; llama++) {
+    Tiny tiny;
+    if (llama)
+      tiny_llama(&tiny);
+    else
+      tiny_qwen3(&tiny);
+    char *directory = write_packed(&tiny), *path = in_directory(directory, "m.ak48");
+    const Status unknown = llama ? STATUS_MODEL : STATUS_OK;
+    assert_known(path, NULL, true, unknown);
+    assert_known(path, &theta, true, unknown);
+    assert_known(path, &eps, true, unknown);
+    assert_known(path, &both, false, STATUS_OK);
+    write_config(&tiny, directory);
+    assert_known(path, NULL, false, STATUS_OK);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
 /* A config.json that says what the header cannot is believed: rope scaling and windows. */
 static void believes_the_config_beside_it(void **state) {
   (void)state;
@@ -600,7 +637,7 @@ static void an_interruption_leaves_nothing(void **state) {
   Model *model = open_fine(source, NULL);
   volatile int interrupted = 1;
   Error err = {{0}};
-  assert_int_equal(ak48_write(model, in_directory(directory, "m.ak48"), &interrupted, &err),
+  assert_int_equal(pack_model(model, in_directory(directory, "m.ak48"), &interrupted, &err),
                    STATUS_INTERRUPTED);
   assert_int_equal(count_entries(directory), 0);
   model_close(model);
@@ -625,6 +662,7 @@ int main(void) {
       cmocka_unit_test(refuses_other_lengths),
       cmocka_unit_test(refuses_norms_that_are_not_finite),
       cmocka_unit_test(asks_flag_then_config_then_qwen3),
+      cmocka_unit_test(only_what_may_be_qwen3_is_computed_as_qwen3),
       cmocka_unit_test(believes_the_config_beside_it),
       cmocka_unit_test(refuses_a_config_that_contradicts_it),
       cmocka_unit_test(refuses_a_config_of_another_kind),

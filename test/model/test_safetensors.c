@@ -51,7 +51,8 @@ static void header_refused(const char *header, size_t n_data, const char *part, 
 
 static void reads_tensors(void **state) {
   (void)state;
-  /* In no order, of every rank, with empty ones (of one the sizes before the 0 overflow 64 bits), escapes in names, metadata, foreign members and blanks. */
+  /* In no order, of every rank, with empty ones (of one the sizes before the 0 overflow 64 bits), escapes in
+   * names, metadata, foreign members and blanks. */
   static const char header[] =
       "{\"b\":{\"shape\":[2,3],\"data_offsets\":[4,10],\"dtype\":\"I8\"},\n"
       " \"__metadata__\":{\"format\":\"pt\",\"x\":\"\"},"

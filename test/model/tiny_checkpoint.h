@@ -22,6 +22,18 @@
 #include "model/tensors.h"
 #include "test/directory.h"
 
+/* The packed file alone, as `auk pack` writes it. */
+static inline Status pack_model(const Model *model, const char *path, const volatile int *interrupted,
+                                Error *err) {
+  AtomicFile file;
+  TRY(ak48_check_fits(model, interrupted, err));
+  TRY(atomic_file_open(path, &file, err));
+  Status status = ak48_write(model, &file, interrupted, err);
+  if (status == STATUS_OK) return atomic_file_commit(&file, err);
+  atomic_file_abort(&file);
+  return status;
+}
+
 /* --- files of a temporary directory (test/directory.h) */
 
 static inline void write_file(const char *directory, const char *name, const void *bytes, size_t size) {

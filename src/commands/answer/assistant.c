@@ -220,7 +220,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   TRY(model_flags_path(&flags->model, &a->model_path, err));
   TRY(model_flags_name(&flags->model, a->model_path, &a->model_name, err));
   TRY(device_choose(&flags->device, &a->device, err));
-  TRY(model_flags_open(&flags->model, &a->model, err));
+  TRY(model_flags_open_known(&flags->model, &a->model, err));
   TRY(device_fit(&a->device, a->model, err));
   TRY(model_tokenizer_open(a->model, a->model_path, &a->tokenizer, err));
   TRY(open_chat(a, err));
@@ -231,6 +231,15 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
       a->model, a->model_path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
   TRY(cache_open(&flags->cache, &use, &a->cache, err));
   return choose_sampler(a, err);
+}
+
+Status assistant_spares(const Assistant *a, const WrittenFile *output, Error *err) {
+  const ChatFlags *flags = &a->flags->chat;
+  const char *template = flags->chat_template;
+  if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0) template = NULL; /* no file */
+  TRY(written_file_is_not_model(output, a->model, err));
+  TRY(written_file_is_not(output, "-sysf", flags->system_file, err));
+  return written_file_is_not(output, "--chat-template", template, err);
 }
 
 void assistant_release(Assistant *a) {
@@ -359,6 +368,17 @@ Status assistant_check_weights(const Assistant *a, Error *err) {
   return a->device.backend == &cpu_backend ? model_check_weights(a->model, err) : STATUS_OK;
 }
 
+/* Where its memory cannot be had, the context is what can be made smaller. */
+static Status open_session(Assistant *a, Error *err) {
+  const Device *device = &a->device;
+  Status status =
+      session_open(device->backend, device->loaded, a->model, &a->session_options, &a->session, err);
+  if (status != STATUS_FAILED || !strstr(err->text, "memory")) return status;
+  const Error reason = *err;
+  return error_set(err, status, "%s (context of %d tokens; a smaller -c needs less)", reason.text,
+                   a->session_options.n_ctx);
+}
+
 Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
   const Backend *chosen = a->device.backend;
   TRY(choose_context(a, n_prompt, err));
@@ -367,7 +387,7 @@ Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
   if (a->device.backend != chosen) TRY(choose_context(a, n_prompt, err)); /* the CPU, by what was loaded */
   if (a->flags->answer.verbose) print_settings(a);
   a->session_options.sampler = a->sampler;
-  return session_open(a->device.backend, a->device.loaded, a->model, &a->session_options, &a->session, err);
+  return open_session(a, err);
 }
 
 bool assistant_goes_on(void *assistant, int done, int total) {

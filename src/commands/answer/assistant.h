@@ -15,6 +15,7 @@
 #include "commands/answer/cache.h"
 #include "commands/device.h"
 #include "commands/model_flags.h"
+#include "commands/written_file.h"
 #include "engine/generate.h"
 #include "tokenizer/chat.h"
 
@@ -113,6 +114,8 @@ Status assistant_open(const AssistantFlags *flags, Assistant *assistant, Error *
 /* From now on *interrupted other than 0 ends what the assistant does, encoding and rendering too. */
 void assistant_heed(Assistant *assistant, const volatile int *interrupted);
 void assistant_release(Assistant *assistant); /* a zeroed one is fine */
+/* Refuses (STATUS_USAGE) an output that is one of the files that assistant_open() has read. */
+Status assistant_spares(const Assistant *assistant, const WrittenFile *output, Error *err);
 
 /* Appends the ids of a conversation, with the opening of the answer behind it (without a chat: of the last
  * message's text as it is). Refused where there are none, or the model has no embedding for them. */

@@ -311,11 +311,12 @@ static Status choose_text(Choices *choices, const Buffer *text, Assistant *a, Er
   return choices_score(choices, a, messages, n, err);
 }
 
-static Status run(Choices *choices, const PromptFlags *flags, const AssistantFlags *assistant_flags,
-                  Assistant *a, Error *err) {
+static Status run(Choices *choices, const PromptFlags *flags, const ReplyFlags *reply,
+                  const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
   Prompt prompt = {0};
   Buffer text = {0};
   TRY(assistant_open(assistant_flags, a, err));
+  TRY(reply_spares(reply, flags, a, err));
   choices_prepare(a);
   Status status = prompt_read(flags, &prompt, err);
   if (status == STATUS_OK)
@@ -334,7 +335,7 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
                   const AssistantFlags *assistant_flags, Assistant *a, Error *err) {
   Choices choices = {0};
   Status status = choices_open(flags, &choices, err);
-  if (status == STATUS_OK) status = run(&choices, prompt, assistant_flags, a, err);
+  if (status == STATUS_OK) status = run(&choices, prompt, reply, assistant_flags, a, err);
   if (status == STATUS_OK) status = print(&choices, a->model_name, reply, err);
   if (status == STATUS_OK && reply_tells_usage(reply, assistant_flags)) print_usage(&choices);
   if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);

@@ -46,21 +46,10 @@ bool prompt_is_given(const PromptFlags *flags) {
   return flags->text || flags->files.count || input_is_piped(false);
 }
 
-static bool same_file(const struct stat *one, const struct stat *other) {
-  return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
-}
-
-Status prompt_check_output(const PromptFlags *flags, const char *output, Error *err) {
-  struct stat made, read;
-  if (!output || strcmp(output, "-") == 0 || stat(output, &made) != 0 || !S_ISREG(made.st_mode))
-    return STATUS_OK;
+Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error *err) {
   for (size_t i = 0; i < flags->files.count; i++)
-    if (stat(flags->files.items[i], &read) == 0 && same_file(&made, &read))
-      return error_set(err, STATUS_USAGE, "-o %s is the file that -f %s reads, which would be lost", output,
-                       flags->files.items[i]);
-  if (fstat(STDIN_FILENO, &read) == 0 && same_file(&made, &read))
-    return error_set(err, STATUS_USAGE, "-o %s is the file on standard input, which would be lost", output);
-  return STATUS_OK;
+    TRY(written_file_is_not(output, "-f", flags->files.items[i], err));
+  return written_file_is_not(output, "", "-", err);
 }
 
 /* --- reading it */

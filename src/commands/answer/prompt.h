@@ -3,6 +3,7 @@
 #define AUK_COMMANDS_ANSWER_PROMPT_H
 
 #include "commands/answer/assistant.h"
+#include "commands/written_file.h"
 
 typedef enum { TRUNCATE_NONE, TRUNCATE_START, TRUNCATE_MIDDLE } Truncation;
 
@@ -33,9 +34,9 @@ typedef struct {
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
-/* Refuses an output (-o FILE) that is one of the files, or standard input: the answer would take the place of
- * what it is about. NULL and "-" are no file. */
-Status prompt_check_output(const PromptFlags *flags, const char *output, Error *err);
+/* Refuses an output that is one of the files, or standard input: the answer would take the place of what it
+ * is about. */
+Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
 /* Whether "-" is among the files. */
 bool prompt_asks_for_input(const PromptFlags *flags);

@@ -119,6 +119,12 @@ static Status write_line(const Reply *reply, const Buffer *line, Error *err) {
                           : output_write(line->data, line->size, err);
 }
 
+Status reply_spares(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *a, Error *err) {
+  const WrittenFile output = written_file("-o", flags->path);
+  TRY(prompt_spares(prompt, &output, err));
+  return assistant_spares(a, &output, err);
+}
+
 Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
   *reply = (Reply){.flags = flags, .assistant = a, .file = -1};
   TRY(open_output(flags, &reply->file, err));

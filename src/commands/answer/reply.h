@@ -9,6 +9,7 @@
 #define AUK_COMMANDS_ANSWER_REPLY_H
 
 #include "commands/answer/code_block.h"
+#include "commands/answer/prompt.h"
 #include "commands/answer/show.h"
 
 typedef struct {
@@ -40,6 +41,9 @@ typedef struct {
 /* Whether figures follow the answer: on request, and where a person reads both. Beside a pipe they would
  * stand within what its reader writes (a pager's screen). */
 bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
+/* Refuses -o FILE where this is one of the files that the answer is made of. */
+Status reply_spares(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
+                    Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
 /* Ends it: what was held back, the object, the last line on a terminal. STATUS_INTERRUPTED where the answer

@@ -265,6 +265,8 @@ static Status read_file(Dialogue *d, const char *path, Error *err) {
 }
 
 static Status save(Dialogue *d, const char *path, Error *err) {
+  const WrittenFile output = written_file("/save", path);
+  TRY(assistant_spares(&d->assistant, &output, err));
   TRY(conversation_save(&d->conversation, d->assistant.model_path, path, err));
   dialogue_note(d, "%zu message%s saved", d->conversation.count, plural((long long)d->conversation.count));
   return STATUS_OK;

@@ -86,6 +86,17 @@ static const char *output_path(const MapJob *job) {
   return path && (job->map->resume || strcmp(path, "-") != 0) ? path : NULL;
 }
 
+/* Results must go to no file that is read. Standard output matters for the records alone: each result behind
+ * them would be a record in turn, for ever. */
+static Status spare_inputs(const MapJob *job, const Assistant *a, Error *err) {
+  const WrittenFile output = output_path(job)
+                                 ? written_file(job->map->resume ? "--resume" : "-o", output_path(job))
+                                 : written_standard_output();
+  if (output_path(job)) TRY(prompt_spares(job->prompt, &output, err));
+  if (output_path(job)) TRY(assistant_spares(a, &output, err));
+  return written_file_is_not(&output, "--map", job->map->input, err);
+}
+
 static Status open_streams(Map *map, const MapJob *job, Error *err) {
   const RecordRules rules = {.end = job->map->nul ? 0 : '\n',
                              .passes_blank = job->map->json,
@@ -97,7 +108,6 @@ static Status open_streams(Map *map, const MapJob *job, Error *err) {
                                   .format = map->mapping.format,
                                   .resume = job->map->resume != NULL,
                                   .retry = job->map->retry_errors,
-                                  .input = map->reader.descriptor,
                                   .settings = &map->mapping.settings};
   if (options.resume || options.format == RESULTS_JSON)
     TRY(map_job_settings(job, map->mapping.assistant, &map->mapping.choices, &map->mapping.settings, err));
@@ -114,6 +124,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   m->format = job->reply->json ? RESULTS_JSON : job->map->nul ? RESULTS_NUL : RESULTS_LINES;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
+  TRY(spare_inputs(job, a, err));
   if (m->choices.n) choices_prepare(a);
   cache_expect_many(a->cache);
   m->seed = a->sampler.seed;

@@ -74,7 +74,7 @@ static Status open_earlier(Results *results, bool has_results, Error *err) {
   results->reading = true;
   if (!retry || !has_results) return STATUS_OK;
   TRY(atomic_file_open(options->path, &results->rewritten, err));
-  if (results->rewritten.temporary || results->rewritten.unnamed) return STATUS_OK;
+  if (atomic_file_is_new(&results->rewritten)) return STATUS_OK;
   return refuse(options->path, "it is this process's own output", err);
 }
 
@@ -93,7 +93,6 @@ static Status open_file(Results *results, Error *err) {
     return system_error(options->path, "open", err);
   if (special) return STATUS_OK;
   results->is_regular = true;
-  if (same_file(options->input, &info)) return refuse(options->path, "this is the input itself", err);
   TRY(lock(options->path, results->descriptor, err));
   if (fstat(results->descriptor, &info) != 0) return system_error(options->path, "examine", err);
   results->opened_size = (uint64_t)info.st_size; /* until the lock another process may have added to it */
@@ -109,11 +108,7 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
                        .descriptor = -1,
                        .told = {.descriptor = -1},
                        .rewritten = {.descriptor = -1}};
-  if (options->path) return open_file(results, err);
-  struct stat info; /* of results behind the records: each would be a record in turn, for ever */
-  if (fstat(STDOUT_FILENO, &info) == 0 && S_ISREG(info.st_mode) && same_file(options->input, &info))
-    return refuse("standard output", "this is the input itself", err);
-  return STATUS_OK;
+  return options->path ? open_file(results, err) : STATUS_OK;
 }
 
 /* --- what was there */

@@ -17,7 +17,6 @@ typedef struct {
   ResultsFormat format;
   bool resume;                 /* what is in the file stays; otherwise it is emptied */
   bool retry;                  /* with resume: errors in it are made again */
-  int input;                   /* a descriptor that must not be the same file, or -1 */
   const MapSettings *settings; /* NULL only for text without resume */
 } ResultsOptions;
 

@@ -16,6 +16,7 @@
 #include "commands/measure/npy.h"
 #include "commands/model_flags.h"
 #include "commands/texts.h"
+#include "commands/written_file.h"
 #include "engine/session.h"
 
 enum { LOGIT_ROWS = 64 }; /* of one chunk held at a time: 64 rows of 150,000 are 38 MB */
@@ -125,6 +126,15 @@ static Status choose_window(const Eval *eval, int *window, Error *err) {
   return STATUS_OK;
 }
 
+/* --logits-out must be none of the files that are read. */
+static Status spare_inputs(const Eval *eval, Error *err) {
+  const Options *o = eval->options;
+  const WrittenFile output = written_file("--logits-out", o->logits_out);
+  TRY(written_file_is_not_model(&output, eval->model, err));
+  TRY(written_file_is_not(&output, "--ids-file", o->ids_file, err));
+  return written_file_is_not(&output, "-f", o->text_file, err);
+}
+
 static Status run_eval(Eval *eval, Error *err) {
   const Options *o = eval->options;
   if (!o->ids_file == !o->text_file)
@@ -134,7 +144,8 @@ static Status run_eval(Eval *eval, Error *err) {
   eval->shows_progress = terminal_takes_escapes(STDERR_FILENO);
   TRY(model_flags_path(&o->model, &eval->model_path, err));
   TRY(device_choose(&o->device, &eval->device, err));
-  TRY(model_flags_open(&o->model, &eval->model, err));
+  TRY(model_flags_open_known(&o->model, &eval->model, err));
+  TRY(spare_inputs(eval, err));
   TRY(device_fit(&eval->device, eval->model, err));
   if (eval->model->layout == LAYOUT_HF_DIRECTORY)
     TRY(model_tokenizer_check(eval->model, eval->model_path, err));

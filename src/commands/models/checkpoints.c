@@ -27,7 +27,7 @@ static Status add(Checkpoints *list, char *name, char *path, bool from_hub, Erro
     return status;
   }
   list->items = items;
-  list->items[list->count++] = (Checkpoint){name, path, from_hub};
+  list->items[list->count++] = (Checkpoint){.name = name, .path = path, .from_hub = from_hub};
   return STATUS_OK;
 }
 
@@ -54,9 +54,20 @@ static Status see(Checkpoints *list, const struct stat *info, bool *first, Error
   return STATUS_OK;
 }
 
+/* Notes a directory that could not be looked into; one that is gone meanwhile is none. */
+static Status note_unreadable(Checkpoints *list, const char *path, int error, Error *err) {
+  if (error == 0 || error == ENOENT || error == ENOTDIR || error == ELOOP) return STATUS_OK;
+  Buffer text = {0};
+  Status status = buffer_printf(&text, err, "%s: cannot look there: %s", path, strerror(error));
+  if (status == STATUS_OK) status = names_add(&list->unreadable, text.data, err);
+  buffer_release(&text);
+  return status;
+}
+
 Status checkpoints_add_hub(Checkpoints *list, Error *err) {
   HubModels hub = {0};
   Status status = hub_list(&hub, err);
+  if (status == STATUS_OK && hub.error) status = note_unreadable(list, hub.directory, hub.error, err);
   for (size_t i = 0; i < hub.count && status == STATUS_OK; i++) {
     HubModel *model = &hub.models[i];
     struct stat info;
@@ -112,6 +123,7 @@ static Status visit_directory(Checkpoints *list, const char *path, const struct 
   if (!first) return STATUS_OK;
   Names names = {0};
   Status status = names_read(path, &names, err);
+  if (status == STATUS_OK) status = note_unreadable(list, path, names.error, err);
   if (status == STATUS_OK && is_checkpoint(&names))
     status = add_path(list, path, err);
   else if (status == STATUS_OK && depth < CHECKPOINTS_MAX_DEPTH)
@@ -124,7 +136,7 @@ static Status visit_directory(Checkpoints *list, const char *path, const struct 
 
 static Status visit(Checkpoints *list, const char *path, int depth, Error *err) {
   struct stat info;
-  if (stat(path, &info) != 0) return STATUS_OK; /* a link to nowhere, or gone meanwhile */
+  if (stat(path, &info) != 0) return note_unreadable(list, path, errno, err); /* or a link to nowhere */
   if (S_ISDIR(info.st_mode)) return visit_directory(list, path, &info, depth, err);
   bool packed = false;
   Error unreadable;
@@ -145,6 +157,26 @@ Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err) {
   return visit(list, path, 0, err);
 }
 
+Status checkpoints_mark_default(Checkpoints *list, const char *name, const char *path, Error *err) {
+  struct stat wanted, info;
+  if (stat(path, &wanted) != 0) return STATUS_OK;
+  size_t i = 0;
+  while (i < list->count && !(stat(list->items[i].path, &info) == 0 && info.st_dev == wanted.st_dev &&
+                              info.st_ino == wanted.st_ino))
+    i++;
+  if (i == list->count) {
+    char *copy = path_join("", name, err), *place = copy ? path_join("", path, err) : NULL;
+    TRY(add(list, copy, place, strcmp(name, path) != 0, err));
+  }
+  list->items[i].is_default = true;
+  return STATUS_OK;
+}
+
+Status checkpoints_add_known(Checkpoints *list, Error *err) {
+  TRY(checkpoints_add_hub(list, err));
+  return file_is_directory(CHECKPOINTS_HERE) ? checkpoints_add_below(list, CHECKPOINTS_HERE, err) : STATUS_OK;
+}
+
 void checkpoints_release(Checkpoints *list) {
   for (size_t i = 0; i < list->count; i++) {
     free(list->items[i].name);
@@ -152,5 +184,6 @@ void checkpoints_release(Checkpoints *list) {
   }
   free(list->items);
   free(list->seen);
+  names_release(&list->unreadable);
   *list = (Checkpoints){0};
 }

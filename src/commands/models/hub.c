@@ -92,8 +92,7 @@ static Status place(const char *variable, const char *name, char **out, Error *e
   return path_print(out, err, "%s%s", value, name);
 }
 
-/* HUB in new memory; NULL in *path where the environment names no place. */
-static Status hub_directory(char **path, Error *err) {
+Status hub_directory(char **path, Error *err) {
   static const struct {
     const char *variable, *below;
   } places[] = {/* the order of huggingface_hub's constants.py */
@@ -316,6 +315,13 @@ Status hub_find(const char *text, char **path, Error *err) {
   return status == STATUS_OK ? path_print(path, err, "%s", text) : status;
 }
 
+/* Whether a name is none of an organisation's, or of one that is a folder here. */
+static bool names_folder(const HubName *name) {
+  char folder[MAX_NAME + 1];
+  snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);
+  return !name->organisation_size || file_is_directory(folder);
+}
+
 static Status refuse(const char *text, const HubName *name, const char *hub, Error *err) {
   if (!hub)
     return error_set(err, STATUS_MODEL,
@@ -328,7 +334,7 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
     return error_set(err, STATUS_MODEL,
                      "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
-  if (!name->organisation_size) /* a directory that was meant, more often than a repository */
+  if (names_folder(name)) /* a directory that was meant, more often than a repository */
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
                      "(auk models lists what is there)",
@@ -402,15 +408,15 @@ static int compare_models(const void *a, const void *b) {
 }
 
 Status hub_list(HubModels *list, Error *err) {
-  char *hub;
-  TRY(hub_directory(&hub, err));
+  TRY(hub_directory(&list->directory, err));
+  const char *hub = list->directory;
   Names names = {0};
   Status status = hub ? names_read(hub, &names, err) : STATUS_OK;
+  list->error = names.error;
   for (size_t i = 0; i < names.count && status == STATUS_OK; i++)
     if (strncmp(names.items[i], REPOSITORY_PREFIX, strlen(REPOSITORY_PREFIX)) == 0)
       status = list_repository(hub, names.items[i], list, err);
   names_release(&names);
-  free(hub);
   if (list->count) qsort(list->models, list->count, sizeof *list->models, compare_models);
   return status;
 }
@@ -421,5 +427,6 @@ void hub_models_release(HubModels *list) {
     free(list->models[i].path);
   }
   free(list->models);
+  free(list->directory);
   *list = (HubModels){0};
 }

@@ -12,6 +12,12 @@
 
 #include "base/status.h"
 
+/* A model that most can run, for what says how to fetch one. */
+#define HUB_EXAMPLE "Qwen/Qwen3-8B-AWQ"
+
+/* HUB in new memory; NULL in *path where the environment names no place. */
+Status hub_directory(char **path, Error *err);
+
 /* Where the model called `name` lies, in new memory: `name` itself where something is there, else the
  * snapshot in the cache: the revision's, main's, or where there is no refs/main the newest complete one.
  * Where it is nowhere, it is `name` too, for what comes then to refuse. NULL after a failure. */
@@ -30,6 +36,8 @@ typedef struct {
 typedef struct {
   HubModel *models; /* [count], by name */
   size_t count, capacity;
+  char *directory; /* HUB, or NULL */
+  int error;       /* errno where it could not be read, else 0 */
 } HubModels;
 
 /* Appends what is in the cache, complete or not, whose snapshot hub_find() would give. Nothing where there is

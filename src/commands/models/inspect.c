@@ -135,14 +135,10 @@ static Status print_rope(Buffer *out, const Model *model, Error *err) {
 
 /* Qwen3's values for what can be no Qwen3 are a guess that ruins every answer. */
 static Status print_doubt(Buffer *out, const Model *model, Error *err) {
-  if (model->layout != LAYOUT_AK48 || model->config.qk_norm) return STATUS_OK;
-  if (strncmp(model->theta_source, "Qwen3", 5) != 0 && strncmp(model->eps_source, "Qwen3", 5) != 0)
-    return STATUS_OK;
+  Error doubt;
+  if (model_check_known(model, &doubt) == STATUS_OK) return STATUS_OK;
   TRY(inspect_begin_line(out, "note", err));
-  return buffer_append_string(out,
-                              "without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or "
-                              "put config.json beside the file",
-                              err);
+  return buffer_append_string(out, doubt.text, err);
 }
 
 enum { NAMES_SHOWN = 8 }; /* of a list that may be long; --json has all of them */

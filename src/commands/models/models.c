@@ -18,6 +18,7 @@
 #include "commands/model_flags.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"
+#include "commands/models/known_names.h"
 #include "commands/models/names.h"
 
 typedef struct {
@@ -134,6 +135,7 @@ static Status open_all(const Checkpoint *checkpoint, Model **model, Error *err) 
   Tokenizer *tokenizer = NULL;
   if (checkpoint->from_hub) TRY(hub_check(checkpoint->name, checkpoint->path, err));
   TRY(model_open(checkpoint->path, NULL, model, err));
+  TRY(model_check_known(*model, err));
   Status status = model_tokenizer_open(*model, checkpoint->path, &tokenizer, err);
   tokenizer_close(tokenizer);
   return status;
@@ -211,6 +213,7 @@ static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, con
   padding = 22 - (int)(out->size - start);
   TRY(buffer_printf(out, err, "%*s  ", padding > 0 ? padding : 0, ""));
   TRY(append_escaped(out, quantisation_words(facts).text, err));
+  if (checkpoint->is_default) TRY(buffer_append_string(out, "  (default: AUK_MODEL)", err));
   TRY(buffer_append_string(out, "\n", err));
   return facts->status == STATUS_OK ? STATUS_OK : buffer_printf(out, err, "    %s\n", facts->reason.text);
 }
@@ -233,6 +236,7 @@ static Status put_object(Buffer *out, const Checkpoint *checkpoint, const Facts 
   TRY(json_write_string(out, checkpoint->name, strlen(checkpoint->name), err));
   TRY(put_text(out, "path", checkpoint->path, err));
   TRY(buffer_printf(out, err, ", \"from_hub\": %s", checkpoint->from_hub ? "true" : "false"));
+  TRY(buffer_printf(out, err, ", \"default\": %s", checkpoint->is_default ? "true" : "false"));
   TRY(buffer_printf(out, err, ", \"runs\": %s", facts->status == STATUS_OK ? "true" : "false"));
   TRY(put_text(out, "reason", facts->status == STATUS_OK ? "" : facts->reason.text, err));
   TRY(put_text(out, "architecture", facts->architecture, err));
@@ -275,7 +279,6 @@ static Status write_lines(const Checkpoints *list, Buffer *out, Error *err) {
     size_t length = strlen(list->items[i].name);
     if (length < 60 && (int)length > width) width = (int)length;
   }
-  if (list->count == 0) return STATUS_OK;
   TRY(buffer_printf(out, err, "%-*s  %-4s  %8s  %7s  %-22s  %s\n", width, "NAME", "RUNS", "SIZE", "CONTEXT",
                     "ARCHITECTURE", "QUANTISATION"));
   for (size_t i = 0; i < list->count; i++) {
@@ -301,15 +304,17 @@ enum { MAX_DIRECTORIES = 64 };
 
 const Interface models_interface = {
     .usage = "auk models [DIR...] [FLAGS]",
-    .about = "Lists the checkpoints in the Hugging Face cache and below the directories (where none is "
-             "given: below\n"
-             "./models), each with what -m takes as its name, whether it will run, the size of its weights, "
-             "the longest\n"
-             "context, architecture and quantisation. Under one that will not run stands why. No weight is "
-             "read. A\n"
-             "directory is a checkpoint where it holds a config.json and a file of weights; what lies below "
-             "it, and\n"
-             "names beginning with a dot, are passed over.",
+    .about =
+        "Lists the checkpoints in the Hugging Face cache and below the directories (where none is "
+        "given: below\n"
+        "./models), each with what -m takes as its name, whether it will run, the size of its weights, "
+        "the longest\n"
+        "context, architecture and quantisation. Under one that will not run stands why. No weight is "
+        "read. A\n"
+        "directory is a checkpoint where it holds a config.json and a file of weights; what lies below "
+        "it, and\n"
+        "names beginning with a dot, are passed over. AUK_MODEL's model is listed too, and marked as the "
+        "default.",
     .examples = "auk models                            # what is here\n"
                 "auk models ~/checkpoints /data/llms   # and there\n"
                 "auk models --json | jq -r '.[] | select(.runs) | .name'",
@@ -321,11 +326,64 @@ const Interface models_interface = {
     .operands = VALUE_DIRECTORY,
 };
 
-static Status find(const char *const *directories, size_t count, Checkpoints *list, Error *err) {
-  TRY(checkpoints_add_hub(list, err));
-  if (count == 0 && file_is_directory("models")) return checkpoints_add_below(list, "models", err);
-  for (size_t i = 0; i < count; i++) TRY(checkpoints_add_below(list, directories[i], err));
+/* What keeps AUK_MODEL from being found is told; what fails otherwise (memory) says nothing of it. */
+static Status reason_of_default(Status status, const Error *reason, Error *err) {
+  if (status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", reason->text);
+  print_note("AUK_MODEL: %s", reason->text);
   return STATUS_OK;
+}
+
+/* AUK_MODEL's is the default; where it names nothing that is here, that is said as -m would say it. */
+static Status mark_default(Checkpoints *list, Error *err) {
+  static const ModelFlags none = {0};
+  const char *name = getenv("AUK_MODEL");
+  char *whole = NULL, *path = NULL;
+  Error reason;
+  if (!name || !*name) return STATUS_OK;
+  Status status = known_name(name, &whole, &reason);
+  if (status == STATUS_OK) status = model_flags_path(&none, &path, &reason);
+  if (status == STATUS_OK) status = model_flags_check(&none, path, &reason);
+  if (status == STATUS_OK)
+    status = checkpoints_mark_default(list, whole, path, err);
+  else
+    status = reason_of_default(status, &reason, err);
+  free(whole);
+  free(path);
+  return status;
+}
+
+static Status find(const char *const *directories, size_t count, Checkpoints *list, Error *err) {
+  if (count == 0)
+    TRY(checkpoints_add_known(list, err));
+  else
+    TRY(checkpoints_add_hub(list, err));
+  for (size_t i = 0; i < count; i++) TRY(checkpoints_add_below(list, directories[i], err));
+  return mark_default(list, err);
+}
+
+/* Directories that could not be read: there may be more than is listed. */
+static void tell_unreadable(const Names *paths) {
+  enum { SHOWN = 8 };
+  for (size_t i = 0; i < paths->count && i < SHOWN; i++) print_note("%s", paths->items[i]);
+  if (paths->count > SHOWN) print_note("... and %zu more that cannot be looked into", paths->count - SHOWN);
+}
+
+/* Where it was looked, and how to get one. */
+static Status tell_none(const char *const *directories, size_t count, Error *err) {
+  char *hub;
+  Buffer places = {0};
+  TRY(hub_directory(&hub, err));
+  Status status = hub ? buffer_printf(&places, err, "in the Hugging Face cache %s", hub) : STATUS_OK;
+  if (status == STATUS_OK && count == 0)
+    status = buffer_printf(&places, err, "%sbelow ./" CHECKPOINTS_HERE, hub ? ", " : "");
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    status = buffer_printf(&places, err, "%sbelow %s", places.size ? ", " : "", directories[i]);
+  if (status == STATUS_OK)
+    print_note("no checkpoint found: looked %.*s; fetch one with:  hf download " HUB_EXAMPLE,
+               (int)places.size, places.data);
+  buffer_release(&places);
+  free(hub);
+  return status;
 }
 
 static Status run(const Options *options, const char *const *directories, size_t count, Checkpoints *list,
@@ -334,10 +392,10 @@ static Status run(const Options *options, const char *const *directories, size_t
   if (list->cut)
     fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
             CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
+  tell_unreadable(&list->unreadable);
   if (options->names) return write_names(list, out, err);
   if (options->json) return write_json(list, out, err);
-  if (list->count == 0) fprintf(stderr, "auk: no checkpoint found\n");
-  return write_lines(list, out, err);
+  return list->count ? write_lines(list, out, err) : tell_none(directories, count, err);
 }
 
 int command_models(int argc, char **argv) {

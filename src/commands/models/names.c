@@ -1,4 +1,4 @@
-/* names.c - see names.h.   Called by: checkpoints.c, hub.c, models.c. */
+/* names.c - see names.h.   Called by: checkpoints.c, hub.c, known_names.c, models.c. */
 #include "commands/models/names.h"
 
 #include <dirent.h>
@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 
-static Status add(Names *names, const char *name, Error *err) {
+Status names_add(Names *names, const char *name, Error *err) {
   void *items = names->items;
   TRY(mem_grow(&items, &names->capacity, names->count + 1, sizeof *names->items, "a directory", err));
   names->items = items;
@@ -24,11 +24,12 @@ static int compare(const void *a, const void *b) {
 
 Status names_read(const char *directory, Names *names, Error *err) {
   DIR *listing = opendir(directory);
+  names->error = listing ? 0 : errno;
   if (!listing && (errno == ENOMEM || errno == EMFILE || errno == ENFILE))
     return error_set(err, STATUS_FAILED, "%s: cannot read it: %s", directory, strerror(errno));
   Status status = STATUS_OK;
   for (struct dirent *entry; listing && status == STATUS_OK && (entry = readdir(listing));)
-    if (entry->d_name[0] != '.') status = add(names, entry->d_name, err);
+    if (entry->d_name[0] != '.') status = names_add(names, entry->d_name, err);
   if (listing) closedir(listing);
   if (names->count) qsort(names->items, names->count, sizeof *names->items, compare);
   return status;

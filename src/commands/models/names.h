@@ -9,11 +9,13 @@
 typedef struct {
   char **items; /* [count] sorted; those that begin with a dot are not among them */
   size_t count, capacity;
-} Names; /* starts zeroed */
+  int error; /* errno where the directory could not be read, else 0 */
+} Names;     /* starts zeroed */
 
 /* Empty where the directory cannot be read, or is none; fails only where memory or descriptors are short.
  * Release it also after a failure. */
 Status names_read(const char *directory, Names *names, Error *err);
+Status names_add(Names *names, const char *name, Error *err); /* a copy of it, at the end */
 void names_release(Names *names);
 
 #endif

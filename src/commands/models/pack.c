@@ -1,17 +1,20 @@
-/* pack.c - `auk pack MODEL -o FILE`: a checkpoint as one packed file.
+/* pack.c - `auk pack MODEL -o FILE`: a checkpoint's weights as one packed file, and what belongs beside them.
  *
- * Called by: main.c.   Calls: model/model.h.
- * The file appears whole or not at all. What its header cannot hold and this program would not guess is
- * said on standard error. */
+ * Called by: main.c.   Calls: companions.c, model/model.h.
+ * The files appear whole and together, or not at all. What would keep the packed file from running as the
+ * checkpoint does is said on standard error. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/model_flags.h"
+#include "commands/models/companions.h"
 #include "commands/models/decimal.h"
 #include "commands/threads.h"
+#include "commands/written_file.h"
 
 typedef struct {
   ModelFlags model;
@@ -28,10 +31,16 @@ static const FlagGroup groups[] = {FLAG_GROUP("Pack", flags)};
 
 const Interface pack_interface = {
     .usage = "auk pack MODEL -o FILE",
-    .about = "Writes an AWQ checkpoint as one packed file (ak48). What such a file cannot hold is refused by "
-             "name:\n"
-             "biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot hold exactly.",
-    .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
+    .about =
+        "Writes the weights of an AWQ checkpoint as one packed file (ak48), and copies beside it what it "
+        "needs to run:\n"
+        "config.json, generation_config.json, the tokenizer and the chat template. Of these nothing that "
+        "is there\n"
+        "already is replaced: the same files are fine, others refuse the packing. What a packed file cannot "
+        "hold is\n"
+        "refused by name: biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot "
+        "hold exactly.",
+    .examples = "mkdir qwen3-8b && auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b/model.ak48",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,
@@ -48,12 +57,15 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   return file_name_check("-o", options->output, err);
 }
 
-/* The header has neither theta nor epsilon: whether the file, opened where it now lies, has the same. */
+/* Whether the packed file works where it lies, as an answer would find it. */
 static void tell_what_is_lost(const Model *model, const char *output) {
   Model *packed = NULL;
   Error err = {{0}};
-  if (model_open(output, NULL, &packed, &err) != STATUS_OK) {
-    print_note("%s is written, but cannot be opened where it lies: %s", output, err.text);
+  Status status = model_open(output, NULL, &packed, &err);
+  if (status == STATUS_OK) status = model_check_known(packed, &err);
+  if (status == STATUS_OK) status = model_tokenizer_check(packed, output, &err);
+  if (status != STATUS_OK) {
+    print_note("%s is written, but will not run where it lies: %s", output, err.text);
   } else if (packed->config.rope.theta != model->config.rope.theta ||
              packed->config.norm_eps != model->config.norm_eps) {
     print_note("%s does not hold rope_theta and epsilon: put config.json beside it, or run it with "
@@ -63,21 +75,65 @@ static void tell_what_is_lost(const Model *model, const char *output) {
   model_close(packed);
 }
 
-static Status run(const Options *options, Model **model, Error *err) {
+/* A pipe or a redirection has no folder. */
+static Status tell_what_belongs_beside(const Model *model, const char *output, Error *err) {
+  Buffer names = {0};
+  char *directory = model_directory(model, err);
+  Status status = directory ? companions_list(model, &names, err) : STATUS_FAILED;
+  if (status == STATUS_OK && names.size)
+    print_note("%s: what is packed runs only with these beside it, from %s: %.*s", output, directory,
+               (int)names.size, names.data);
+  free(directory);
+  buffer_release(&names);
+  return status;
+}
+
+/* The packed file comes last: it is never there without what belongs to it. */
+static Status write_all(const Model *model, const char *output, AtomicFile *file, Companions *copies,
+                        Error *err) {
   const volatile int *interrupted = interrupt_catch();
+  if (atomic_file_is_new(file)) TRY(companions_copy(model, output, copies, err));
+  TRY(ak48_write(model, file, interrupted, err));
+  TRY(companions_commit(copies, err));
+  return atomic_file_commit(file, err);
+}
+
+static Status pack(const Model *model, const char *output, bool *beside, Error *err) {
+  AtomicFile file;
+  Companions copies = {0};
+  TRY(atomic_file_open(output, &file, err));
+  *beside = atomic_file_is_new(&file);
+  Status status = write_all(model, output, &file, &copies, err);
+  if (status != STATUS_OK) {
+    atomic_file_abort(&file);
+    companions_undo(&copies);
+  }
+  companions_release(&copies);
+  return status;
+}
+
+static Status run(const Options *options, Model **model, Error *err) {
+  const char *output = options->output;
+  const WrittenFile written = written_file("-o", output);
+  const volatile int *interrupted = interrupt_catch();
+  bool beside;
   TRY(model_flags_open(&options->model, model, err));
+  TRY(written_file_is_not_model(&written, *model, err));
   int n_threads;
   TRY(threads_choose(0, &n_threads, err));
   TRY(model_prepare(*model, n_threads, err));
-  TRY(ak48_write(*model, options->output, interrupted, err));
-  struct stat info;
-  bool regular = stat(options->output, &info) == 0 && S_ISREG(info.st_mode); /* not /dev/stdout */
-  if (regular) tell_what_is_lost(*model, options->output);
-  if (!options->verbose && !progress_is_terminal()) return STATUS_OK;
-  if (regular)
-    print_note("%s is written: %jd bytes", options->output, (intmax_t)info.st_size);
+  TRY(ak48_check_fits(*model, interrupted, err));
+  TRY(pack(*model, output, &beside, err));
+  if (beside)
+    tell_what_is_lost(*model, output);
   else
-    print_note("%s is written", options->output);
+    TRY(tell_what_belongs_beside(*model, output, err));
+  if (!options->verbose && !progress_is_terminal()) return STATUS_OK;
+  struct stat info;
+  if (beside && stat(output, &info) == 0)
+    print_note("%s is written: %jd bytes", output, (intmax_t)info.st_size);
+  else
+    print_note("%s is written", output);
   return STATUS_OK;
 }
 

@@ -245,7 +245,8 @@ static const Entry files[] = {
      "A checkpoint in Hugging Face's layout. chat_template.jinja, tokenizer_config.json, "
      "generation_config.json and "
      "special_tokens_map.json are read where they are."},
-    {"*.ak48", "A checkpoint packed by auk pack, with tokenizer.json beside it."},
+    {"*.ak48", "A checkpoint's weights as packed by auk pack, with config.json, tokenizer.json and the like "
+               "beside it."},
     {"~/.cache/huggingface/hub",
      "Checkpoints that were downloaded by name, for example by: hf download NAME"},
     {"~/.cache/auk", "Beginnings of prompts that --cache has kept; auk cache lists them."},

@@ -1,0 +1,153 @@
+/* known_names.c - see known_names.h.
+ *
+ * Called by: model_flags.c.   Calls: checkpoints.c, hub.c, nearest.c. No checkpoint is opened. */
+#include "commands/models/known_names.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "commands/models/checkpoints.h"
+#include "commands/models/hub.h"
+#include "commands/models/names.h"
+#include "commands/nearest.h"
+
+/* --- last parts */
+
+static const char *last_part(const char *name) {
+  const char *slash = strrchr(name, '/');
+  return slash ? slash + 1 : name;
+}
+
+static Status refuse_several(const char *text, const Checkpoints *list, Error *err) {
+  Buffer names = {0};
+  Status status = STATUS_OK;
+  for (size_t i = 0; i < list->count && status == STATUS_OK; i++)
+    if (strcmp(last_part(list->items[i].name), text) == 0)
+      status = buffer_printf(&names, err, "%s%s", names.size ? ", " : "", list->items[i].name);
+  if (status == STATUS_OK)
+    status = error_set(err, STATUS_USAGE, "%s is the last part of several names: %.*s; give a whole one",
+                       text, (int)names.size, names.data);
+  buffer_release(&names);
+  return status;
+}
+
+/* Takes the one name with this last part over from the list. */
+static Status take_match(const char *text, const Checkpoints *list, char **name, Error *err) {
+  size_t n = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    if (strcmp(last_part(list->items[i].name), text) != 0) continue;
+    if (n++ > 0) return refuse_several(text, list, err);
+    if (!(*name = path_join("", list->items[i].name, err))) return STATUS_FAILED;
+  }
+  return STATUS_OK;
+}
+
+static Status look_for_last_part(const char *text, char **name, Error *err) {
+  Checkpoints list = {0};
+  Status status = checkpoints_add_known(&list, err);
+  if (status == STATUS_OK) status = take_match(text, &list, name, err);
+  checkpoints_release(&list);
+  if (status == STATUS_OK) return STATUS_OK;
+  free(*name);
+  *name = NULL;
+  return status;
+}
+
+/* Whether it is a path, or a name that the cache has as it is. */
+static Status is_whole(const char *text, bool *whole, Error *err) {
+  char *path;
+  *whole = strchr(text, '/') || file_exists(text);
+  if (*whole) return STATUS_OK;
+  TRY(hub_find(text, &path, err));
+  *whole = strcmp(path, text) != 0;
+  free(path);
+  return STATUS_OK;
+}
+
+Status known_name(const char *text, char **name, Error *err) {
+  bool whole;
+  *name = NULL;
+  TRY(is_whole(text, &whole, err));
+  if (!whole) TRY(look_for_last_part(text, name, err));
+  if (!*name) *name = path_join("", text, err); /* a copy */
+  return *name ? STATUS_OK : STATUS_FAILED;
+}
+
+/* --- what was meant */
+
+/* The nearest name of the list, by the whole of it or by its last part; NULL: none is near. */
+static const char *nearest_listed(const Checkpoints *list, Nearest *nearest) {
+  const char *found = NULL;
+  for (size_t i = 0; i < list->count; i++) {
+    const char *name = list->items[i].name, *last = last_part(name), *before = nearest->word;
+    nearest_consider(nearest, name, strlen(name));
+    nearest_consider(nearest, last, strlen(last));
+    if (nearest->word != before) found = name;
+  }
+  return found;
+}
+
+static bool is_packed_name(const char *name) {
+  const char *ending = strrchr(name, '.');
+  return ending && strcmp(ending, ".ak48") == 0;
+}
+
+/* *found: the path, in new memory, of the nearest of the folders and packed files in the folder that the text
+ * names; NULL: none is near. */
+static Status nearest_in_folder(const char *text, Nearest *nearest, char **found, Error *err) {
+  Names names = {0};
+  char *folder = path_directory(text, err);
+  Status status = folder ? names_read(folder, &names, err) : STATUS_FAILED;
+  *found = NULL;
+  for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
+    const char *name = names.items[i], *before = nearest->word;
+    char *path = path_join(last_part(text) == text ? "" : folder, name, err);
+    status = path ? STATUS_OK : STATUS_FAILED;
+    if (path && (is_packed_name(name) || file_is_directory(path)))
+      nearest_consider(nearest, name, strlen(name));
+    if (nearest->word == before) {
+      free(path);
+    } else {
+      free(*found);
+      *found = path;
+    }
+  }
+  names_release(&names);
+  free(folder);
+  return status;
+}
+
+static Status refuse_nearest(const char *text, const Checkpoints *list, Error *err) {
+  Nearest whole = nearest_begin(text, strlen(text)),
+          last = nearest_begin(last_part(text), strlen(last_part(text)));
+  char *path;
+  const char *name = nearest_listed(list, &whole);
+  Status status = nearest_in_folder(text, &last, &path, err);
+  if (status == STATUS_OK && (name || path))
+    status = error_set(err, STATUS_MODEL, "%s: no such file or directory; did you mean %s?", text,
+                       !name || (path && last.cost < whole.cost) ? path : name);
+  free(path);
+  return status;
+}
+
+/* Whether the first part of a path is a folder that is here. */
+static bool begins_in_folder(const char *text) {
+  char *first = path_join("", text, NULL);
+  if (!first) return false;
+  char *slash = strchr(first, '/');
+  if (slash && slash != first) *slash = 0;
+  const bool here = !slash || slash == first || file_is_directory(first);
+  free(first);
+  return here;
+}
+
+Status known_name_suggest(const char *text, Error *err) {
+  if (file_exists(text) || !begins_in_folder(text)) return STATUS_OK;
+  Checkpoints list = {0};
+  Status status = checkpoints_add_known(&list, err);
+  if (status == STATUS_OK) status = refuse_nearest(text, &list, err);
+  checkpoints_release(&list);
+  return status;
+}

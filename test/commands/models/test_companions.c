@@ -1,0 +1,101 @@
+/* test_companions.c - what is copied beside a packed file: all of it or nothing, and nothing that was there. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands/models/companions.h"
+#include "commands/models/names.h"
+#include "test/directory.h"
+
+#define STORIES "test/data/stories260K-awq"
+
+static void write_text(const char *directory, const char *name, const char *text) {
+  FILE *file = fopen(in_directory(directory, name), "wb");
+  assert_non_null(file);
+  fputs(text, file);
+  assert_int_equal(fclose(file), 0);
+}
+
+static int count_entries(const char *directory) {
+  Names names = {0};
+  assert_int_equal(names_read(directory, &names, NULL), STATUS_OK);
+  const int n = (int)names.count;
+  names_release(&names);
+  return n;
+}
+
+typedef struct {
+  Model *model;
+  char *directory, output[256];
+  Companions copies;
+} Packing;
+
+/* The copies are written, and have no names yet. */
+static void begin(Packing *packing) {
+  Error err;
+  *packing = (Packing){.directory = make_directory()};
+  snprintf(packing->output, sizeof packing->output, "%s/model.ak48", packing->directory);
+  if (model_open(STORIES, NULL, &packing->model, &err) != STATUS_OK) fail_msg("%s", err.text);
+  if (companions_copy(packing->model, packing->output, &packing->copies, &err) != STATUS_OK)
+    fail_msg("%s", err.text);
+  assert_int_equal(count_entries(packing->directory), 0);
+}
+
+static void end(Packing *packing) {
+  model_close(packing->model);
+  remove_directory(packing->directory);
+}
+
+static void copies_that_are_committed_stay(void **state) {
+  (void)state;
+  Packing packing;
+  begin(&packing);
+  assert_int_equal(companions_commit(&packing.copies, NULL), STATUS_OK);
+  companions_release(&packing.copies);
+  assert_int_equal(count_entries(packing.directory), 3); /* config, generation config, tokenizer */
+  end(&packing);
+}
+
+static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
+  (void)state;
+  Packing packing;
+  begin(&packing);
+  write_text(packing.directory, "other", "kept");
+  assert_int_equal(companions_commit(&packing.copies, NULL), STATUS_OK);
+  assert_int_equal(count_entries(packing.directory), 4);
+  companions_undo(&packing.copies);
+  assert_int_equal(count_entries(packing.directory), 1);
+  assert_true(file_exists(in_directory(packing.directory, "other")));
+  end(&packing);
+}
+
+/* A folder takes the name of the tokenizer's copy after it was found free: what was put in place before goes. */
+static void copies_go_where_one_cannot_be_put_in_place(void **state) {
+  (void)state;
+  Packing packing;
+  Error err;
+  begin(&packing);
+  assert_int_equal(mkdir(in_directory(packing.directory, "tokenizer.json"), 0700), 0);
+  assert_int_equal(companions_commit(&packing.copies, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "tokenizer.json"));
+  companions_undo(&packing.copies);
+  assert_int_equal(count_entries(packing.directory), 1);
+  assert_int_equal(rmdir(in_directory(packing.directory, "tokenizer.json")), 0);
+  end(&packing);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(copies_that_are_committed_stay),
+      cmocka_unit_test(copies_that_are_undone_go_and_nothing_else_does),
+      cmocka_unit_test(copies_go_where_one_cannot_be_put_in_place),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
