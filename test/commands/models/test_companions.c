@@ -1,4 +1,5 @@
-/* test_companions.c - what is copied beside a packed file: all of it or nothing, and nothing that was there. */
+/* test_companions.c - what is copied beside a packed file: all of it or nothing, and no file that was there is
+ * touched. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +77,8 @@ static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
   end(&packing);
 }
 
-/* A folder takes the name of the tokenizer's copy after it was found free: what was put in place before goes. */
+/* A folder takes the name of the tokenizer's copy after it was found free: what was put in place before that
+ * goes. */
 static void copies_go_where_one_cannot_be_put_in_place(void **state) {
   (void)state;
   Packing packing;
