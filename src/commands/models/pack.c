@@ -40,7 +40,7 @@ const Interface pack_interface = {
         "hold is\n"
         "refused by name: biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot "
         "hold exactly.",
-    .examples = "mkdir qwen3-8b && auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b/model.ak48",
+    .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,
