@@ -1,5 +1,5 @@
-/* test_companions.c - what is copied beside a packed file: all of it or nothing, and no file that was there is
- * touched. */
+/* test_companions.c - what is copied beside a packed file: all of it or nothing, and no file that was there
+ * is touched. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
