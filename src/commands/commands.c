@@ -12,7 +12,7 @@ const Command commands[] = {
     {"inspect", command_inspect, &inspect_interface, "say what is in a checkpoint and what it will take"},
     {"models", command_models, &models_interface,
      "list the checkpoints that are here and whether they will run"},
-    {"pack", command_pack, &pack_interface, "write a checkpoint's weights as one packed file"},
+    {"pack", command_pack, &pack_interface, "write the weights of a checkpoint as one packed file"},
     {"cache", command_cache, &cache_interface, "list or clear what --cache has kept"},
     {"completions", command_completions, &completions_interface,
      "print a script that completes all this in a shell"},
