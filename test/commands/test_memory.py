@@ -38,17 +38,19 @@ def test_the_context_fits_a_limit_of_the_process(auk, variant, sanitized, limit)
     assert b"not enough memory: " in done.stderr and b"a smaller -c needs less" in done.stderr
 
 
-def test_a_cache_that_cannot_be_had_names_the_context(auk, variant, sanitized):
-    """Threads take addresses after it was found that the cache fits: 32 stacks of 8 MB."""
+def test_threads_count_before_the_context_is_chosen(auk, variant, sanitized):
+    """32 threads take 256 MB of the 1,000 MB of addresses for their stacks, so that 847 MB of cache do not fit."""
     if sanitized:
         pytest.skip("sanitizers take addresses of their own")
     model = variant(config={"max_position_embeddings": 1_000_000})
     command = ["sh", "-c", 'ulimit -s 8192 && ulimit -v 1000000 && exec "$@"', "sh", *auk, "-m", str(model), "--raw",
-               "-p", "Once", "-n", "3", "--device", "cpu", "-t", "32", "-c", "880000"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+               "-p", "Once", "-n", "3", "--device", "cpu", "-c", "880000", "-t"]
+    done = subprocess.run([*command, "32"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
     assert done.returncode == 1 and done.stdout == b""
-    assert done.stderr.startswith(b"auk: out of memory: a session's cache"), done.stderr
-    assert done.stderr.endswith(b" (context of 880000 tokens; a smaller -c needs less)\n")
+    assert done.stderr.startswith(b"auk: not enough memory: "), done.stderr
+    assert done.stderr.endswith(b" free; a smaller -c needs less\n")
+    done = subprocess.run([*command, "1"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", ["stories", "demo"])

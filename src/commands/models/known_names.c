@@ -3,9 +3,11 @@
  * Called by: model_flags.c.   Calls: checkpoints.c, hub.c, nearest.c. No checkpoint is opened. */
 #include "commands/models/known_names.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "commands/models/checkpoints.h"
@@ -143,8 +145,14 @@ static bool begins_in_folder(const char *text) {
   return here;
 }
 
+/* A link that leads nowhere and a folder that may not be searched are something: opening them says why not. */
+static bool is_nowhere(const char *text) {
+  struct stat info;
+  return lstat(text, &info) != 0 && errno == ENOENT;
+}
+
 Status known_name_suggest(const char *text, Error *err) {
-  if (file_exists(text) || !begins_in_folder(text)) return STATUS_OK;
+  if (!is_nowhere(text) || !begins_in_folder(text)) return STATUS_OK;
   Checkpoints list = {0};
   Status status = checkpoints_add_known(&list, err);
   if (status == STATUS_OK) status = refuse_nearest(text, &list, err);

@@ -41,7 +41,7 @@ static void answers_that_are_impossible_are_all_alike(void **state) {
   assert_near(items[0].probability, 0.5);
   assert_near(items[1].probability, 0.5);
   Buffer json = {0};
-  assert_int_equal(choices_json(&choices, &json, NULL), STATUS_OK);
+  assert_int_equal(choices_json(&choices, "a model", &json, NULL), STATUS_OK);
   assert_int_equal(buffer_append(&json, "", 1, NULL), STATUS_OK);
   assert_null(strstr(json.data, "nan"));
   assert_null(strstr(json.data, "inf"));
