@@ -135,6 +135,11 @@ struct Worker {
   unsigned char *dynamic;
   unsigned char *anchor; /* of this thread's variables */
   int n_threads, n_live, current, next;
+  std::vector<int> warp_order, place_of_warp, lane_order, place_of_lane; /* of turns */
+  bool runs_ahead; /* a warp goes on until all its lanes wait */
+  bool jumps;      /* one in 64 turns goes to a thread by chance */
+  bool yielded;    /* the fiber waits for others without saying for what */
+  uint64_t chance;
   int free_registers;
   unsigned registers_freed; /* times */
   long idle;                /* turns in which nobody got anywhere */
@@ -157,6 +162,8 @@ Fiber &this_fiber();
 /* Makes the block ready, and runs it to its end. */
 void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
                    uint3 block);
+/* The order in which its threads take turns. */
+void choose_order(Worker *w, uint64_t chance);
 void run_prepared_block(Worker *w);
 
 /* Lets others go on while (*watched & mask) == old. */

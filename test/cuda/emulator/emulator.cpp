@@ -1,8 +1,9 @@
 /* emulator.cpp - fibers, blocks and grids: see emulator.h.
  *
  * Called by: the kernels (through the headers here) and runtime.cpp.   Calls: resident.cpp, cluster.cpp.
- * Always true: a thread of the host runs one block at a time; its fibers take turns in a fixed order, so the
- *              same launch goes the same way every time but for the order of its blocks. */
+ * Environment: EMULATED_SEED=N, other orders of threads and of what lands later.
+ * Always true: a thread of the host runs one block at a time; the order of its fibers' turns depends on the
+ *              seed, on how many launches came before and on the block's index alone. */
 #include "blocks.h"
 
 #include <atomic>
@@ -244,6 +245,7 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
     w->warps[i].lanes = lanes >= 32 ? ~0u : (1u << lanes) - 1;
     w->warps[i].n_meetings = 0;
   }
+  choose_order(w, scrambled(launch.chance, block.x + 65537ull * (block.y + 65537ull * block.z)));
   memset(w->barriers, 0, sizeof w->barriers);
   w->counting.clear();
   w->dynamic = w->shared + (kShared - launch.shared) / 128 * 128;
@@ -254,13 +256,16 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
   w->free_registers = 0;
   w->ended = false;
   for (int i = 0; i < w->n_threads; i++) prepare_fiber(w, i, launch, block);
-  w->current = w->next = 0;
+  w->current = w->next = 0; /* from which the order goes on */
+  can_go(w);
+  w->current = w->next;
   w->scheduler_stack = nullptr;
 }
 
 void run_prepared_block(Worker *w) {
-  place = &w->fibers[0].place;
-  switch_to(&w->scheduler, w->fibers[0].stack_pointer, &w->scheduler_fake, w->fibers[0].stack, kStack);
+  Fiber &first = w->fibers[w->current];
+  place = &first.place;
+  switch_to(&w->scheduler, first.stack_pointer, &w->scheduler_fake, first.stack, kStack);
   w->ended = true;
 }
 
@@ -274,7 +279,7 @@ static void run_block(const Launch &launch, const char *name, const std::functio
   w->alone.blocks.assign(1, w);
   w->alone.cluster_size = 1;
   w->alone.clusters.assign(1, {0, w->n_threads, 0});
-  w->alone.random = 1 + block.x;
+  w->alone.random = w->chance | 1;
   w->alone.clock = 0;
   w->alone.stuck = 0;
   run_prepared_block(w);
@@ -282,12 +287,28 @@ static void run_block(const Launch &launch, const char *name, const std::functio
   land_due(w->alone);
 }
 
-void run_grid(const Launch &launch, const char *name, const std::function<void()> &thread) {
+uint64_t scrambled(uint64_t chance, uint64_t which) {
+  uint64_t n = chance + (which + 1) * 0x9e3779b97f4a7c15;
+  n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9;
+  n = (n ^ n >> 27) * 0x94d049bb133111eb;
+  return n ^ n >> 31;
+}
+
+static uint64_t chance_of_next_launch() {
+  static std::atomic<uint64_t> n_launches;
+  static const uint64_t seed = getenv("EMULATED_SEED") ? strtoull(getenv("EMULATED_SEED"), nullptr, 10) : 1;
+  return scrambled(seed, n_launches++);
+}
+
+void run_grid(const Launch &asked, const char *name, const std::function<void()> &thread) {
+  Launch launch = asked;
+  launch.chance = chance_of_next_launch();
   if (launch.cluster) return run_residents(launch, name, thread);
-  long n = (long)launch.grid.x * launch.grid.y * launch.grid.z;
+  const long n = (long)launch.grid.x * launch.grid.y * launch.grid.z, first = (long)(launch.chance % n);
+  const bool backwards = launch.chance >> 40 & 1;
 #pragma omp parallel for schedule(dynamic, 1) if (n > 1)
   for (long i = 0; i < n; i++) {
-    unsigned x = launch.grid.x, y = launch.grid.y, b = (unsigned)i;
+    unsigned x = launch.grid.x, y = launch.grid.y, b = (unsigned)((first + (backwards ? n - i : i)) % n);
     run_block(launch, name, thread, {b % x, b / x % y, b / x / y});
   }
 }
@@ -320,6 +341,7 @@ void yield(const char *what) {
   this_fiber().what = what;
   this_fiber().about = nullptr;
   if (++worker->idle > kPatience) tell_hang(*worker->home);
+  worker->yielded = true;
   take_turns();
 }
 
@@ -415,6 +437,7 @@ unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork wor
 
 void copy_later(void *to, const void *from, int bytes, int total) {
   Fiber &fiber = worker->fibers[worker->current];
+  memset(to, 0xff, (size_t)total); /* until it is waited for: what is read too early shows */
   fiber.copies.push_back({to, from, bytes, total, fiber.groups});
 }
 

@@ -7,22 +7,26 @@
  *   thread   a fiber with a stack of its own
  *   warp     32 fibers that meet where the instruction says so (shuffles, ldmatrix, mma); the last to come
  *            does the work
- *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own
+ *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own.
+ *            Each block of each launch has an order of its own, by chance: of warps, of lanes, and whether a
+ *            warp goes on until it must wait (far ahead of the others) or all warps go on alike
  *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for
  *            each other hangs here (and is told: see `yield`)
  *   cluster  a grid launched with clusters has as many of its blocks there at once as the chip has room for,
  *            whole clusters, so they may wait for each other. One of them runs at a time, each on a thread of
- *            the host: until all its threads wait, then another, by chance, that can go on. The chance is
- *            the same in every run (EMULATED_SEED=N: another one)
+ *            the host: until all its threads wait, then another, by chance, that can go on
  *   stream   everything is done when the call returns; while a graph is captured it is only written down
  *
- * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that nobody may touch,
- * device memory begins as NaN and is malloc'ed (ASan sees every byte past it), cp.async copies when it is
- * waited for and not before, a warp that does not meet ends the program by name. Bulk copies, stores and
- * arrivals at a peer land later, in any order, and where they will land is NaN from the moment they are asked
- * for; a barrier in shared memory that is not initialised, or counts below nothing, ends the program by name.
- * wgmma reads and adds when it is waited for; its sums are NaN until then. Not here: timing, memory order
- * between blocks other than through atomics. */
+ * All chance is the same in every run; EMULATED_SEED=N is another one.
+ *
+ * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that may not be touched.
+ * Device memory begins as NaN and has guards before and after it (runtime.cpp): a write there ends the
+ * program by name, and a read finds NaN. cp.async copies when it is waited for and not before; a warp that
+ * does not meet ends the program by name. Bulk copies, stores and arrivals at a peer land later, in any
+ * order. Where a copy will land is NaN from the moment it is asked for; a barrier in shared memory that is
+ * not initialised, or counts below nothing, ends the program by name. wgmma reads and adds when it is waited
+ * for; its sums are NaN until then. Not here: timing, memory order between blocks other than through
+ * atomics. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -111,9 +115,12 @@ struct Launch {
   dim3 grid, block;
   size_t shared;
   cudaStream_t stream;
-  int cluster = 0; /* blocks of one, 0: a grid without */
-  int at_once = 0; /* blocks that are there at once, then */
+  int cluster = 0;     /* blocks of one, 0: a grid without */
+  int at_once = 0;     /* blocks that are there at once, then */
+  uint64_t chance = 0; /* that its orders come from: another one for each launch */
 };
+/* A number that depends on `chance` and on `which` alone, and looks like chance. */
+uint64_t scrambled(uint64_t chance, uint64_t which);
 /* What is known of a kernel beside its code. */
 void allow_large_clusters(const void *kernel);
 int most_clusters(const Launch &launch);

@@ -1,6 +1,6 @@
 /* resident.cpp - blocks that are there at once and may wait for each other: see emulator.h, "cluster".
  *
- * Called by: emulator.cpp.   Environment: EMULATED_SEED=N, another order of blocks and of what lands later.
+ * Called by: emulator.cpp.
  * Always true: the thread of the host whose block has the turn runs, all others wait for theirs. */
 #include "blocks.h"
 
@@ -125,11 +125,9 @@ Host *host_of(int index) {
 /* Blocks first .. first + n - 1 of the grid, to their end. */
 void run_together(const Launch &launch, const char *name, const std::function<void()> &thread, int first,
                   int n) {
-  static uint64_t n_launches,
-      seed = getenv("EMULATED_SEED") ? strtoull(getenv("EMULATED_SEED"), nullptr, 10) : 1;
   Residents home = {};
   home.cluster_size = launch.cluster;
-  home.random = (seed * 0x9e3779b97f4a7c15 + ++n_launches) | 1;
+  home.random = scrambled(launch.chance, ~(uint64_t)first) | 1;
   home.n_left = n;
   home.clusters.assign((size_t)(n / launch.cluster),
                        {0, (int)(launch.block.x * launch.block.y * launch.block.z) * launch.cluster, 0});
@@ -163,15 +161,52 @@ uint64_t random_number(Residents &home) {
   return r >> 16;
 }
 
-bool can_go(Worker *w) {
-  for (int step = 1; step <= w->n_threads; step++) {
-    int i = w->current + step;
-    if (i >= w->n_threads) i -= w->n_threads;
-    const Fiber &f = w->fibers[i];
-    if (f.done || waits(f)) continue;
+/* Fisher and Yates, inside out. */
+static void shuffle(std::vector<int> &order, std::vector<int> &place, int n, uint64_t chance) {
+  order.resize((size_t)n);
+  place.resize((size_t)n);
+  for (int i = 0; i < n; i++) {
+    const int j = (int)(scrambled(chance, (uint64_t)i) % (unsigned)(i + 1));
+    order[i] = order[j];
+    order[j] = i;
+  }
+  for (int i = 0; i < n; i++) place[order[i]] = i;
+}
+
+void choose_order(Worker *w, uint64_t chance) {
+  shuffle(w->warp_order, w->place_of_warp, (w->n_threads + 31) / 32, chance);
+  shuffle(w->lane_order, w->place_of_lane, w->n_threads < 32 ? w->n_threads : 32, ~chance);
+  w->runs_ahead = chance % 4 != 0;
+  w->jumps = (chance >> 8) % 4 == 0;
+  w->yielded = false;
+  w->chance = chance;
+}
+
+/* The first of places from .. to - 1 of the warp that can go on. */
+static bool warp_can_go(Worker *w, int warp, int from, int to) {
+  for (int at = from; at < to; at++) {
+    const int i = warp * 32 + w->lane_order[at];
+    if (i >= w->n_threads || w->fibers[i].done || waits(w->fibers[i])) continue;
     w->next = i;
     return true;
   }
+  return false;
+}
+
+bool can_go(Worker *w) {
+  const Fiber &now = w->fibers[w->current];
+  const int n = (int)w->warp_order.size(), lanes = (int)w->lane_order.size();
+  const bool stays = w->runs_ahead && !w->yielded;
+  int place = w->place_of_warp[now.warp], at = w->place_of_lane[now.lane];
+  w->yielded = false;
+  if (w->jumps && (w->chance = scrambled(w->chance, 0)) % 64 == 0) {
+    place = (int)((w->chance >> 8) % (unsigned)n);
+    at = (int)((w->chance >> 32) % (unsigned)lanes);
+  }
+  if (warp_can_go(w, w->warp_order[place], at + 1, lanes)) return true;
+  if (stays && warp_can_go(w, w->warp_order[place], 0, at + 1)) return true;
+  for (int step = 1; step <= n; step++)
+    if (warp_can_go(w, w->warp_order[(place + step) % n], 0, lanes)) return true;
   return false;
 }
 

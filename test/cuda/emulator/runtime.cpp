@@ -3,13 +3,22 @@
  * Called by: cuda/ and its tests.   Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and every one
  * after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
  * (test/torture/faults.c). EMULATED_SMS=N: so many multiprocessors (6, or 132 where
- * there are clusters). */
+ * there are clusters).
+ * Always true: each buffer lies between two guards of kGuard bytes, all NaN. They are looked at when the host
+ *              waits for the device, when a buffer is freed and when the program ends; with ASan they may not
+ *              be touched at all. */
 #include <fcntl.h>
+#include <map>
 #include <set>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 #include <vector>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "emulator.h"
 
@@ -91,20 +100,73 @@ double now_ms() {
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* Memory with its size before it, all NaN. */
+constexpr size_t kGuard = 8192;
+std::map<unsigned char *, size_t> buffers; /* and their bytes */
+const char *newest_kernel = "none";
+
+/* 16 bits of a guard: with its neighbour NaN as fp32, alone as fp16 and as bf16; not what new memory has. */
+constexpr uint16_t kGuardWord = 0xffb5;
+
+void make_guard(unsigned char *guard) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_poison_memory_region(guard, kGuard);
+#else
+  for (size_t i = 0; i < kGuard; i += 2) memcpy(guard + i, &kGuardWord, 2);
+#endif
+}
+
+/* The first byte that was written, kGuard: none. */
+size_t written_in(const unsigned char *guard) {
+  size_t i = 0;
+#ifdef __SANITIZE_ADDRESS__
+  return kGuard;
+#endif
+  if (memcmp(guard, &kGuardWord, 2) == 0 && memcmp(guard, guard + 2, kGuard - 2) == 0) return kGuard;
+  while (guard[i] == ((const unsigned char *)&kGuardWord)[i % 2]) i++;
+  return i;
+}
+
+void check_guards(unsigned char *buffer, size_t bytes) {
+  const size_t before = written_in(buffer - kGuard), after = written_in(buffer + bytes);
+  if (before == kGuard && after == kGuard) return;
+  fprintf(stderr, "emulator: a kernel up to %s wrote %zu bytes %s a buffer of %zu bytes\n", newest_kernel,
+          before < kGuard ? kGuard - before : after, before < kGuard ? "before" : "after the end of", bytes);
+  abort();
+}
+
+void check_all_guards() {
+  for (const auto &buffer : buffers) check_guards(buffer.first, buffer.second);
+}
+
+/* Memory between guards, all NaN. */
 void *allocate(size_t bytes) {
-  size_t *memory = (size_t *)aligned_alloc(256, (bytes + 511) / 256 * 256);
+  static const bool checked_at_end = atexit(check_all_guards) == 0;
+  (void)checked_at_end;
+  unsigned char *memory = (unsigned char *)aligned_alloc(256, (kGuard + bytes + kGuard + 255) / 256 * 256);
   if (!memory) return nullptr;
-  memory[0] = bytes;
-  memset((char *)memory + 256, 0xff, bytes);
+  unsigned char *buffer = memory + kGuard;
+  make_guard(memory);
+  memset(buffer, 0xff, bytes);
+  make_guard(buffer + bytes);
+  buffers[buffer] = bytes;
   used += bytes;
-  return (char *)memory + 256;
+  return buffer;
 }
 
 void release(void *memory) {
   if (!memory) return;
-  size_t *start = (size_t *)((char *)memory - 256);
-  used -= start[0];
+  auto found = buffers.find((unsigned char *)memory);
+  if (found == buffers.end()) {
+    fprintf(stderr, "emulator: cudaFree of what is no buffer, or was freed\n");
+    abort();
+  }
+  unsigned char *start = found->first - kGuard;
+  check_guards(found->first, found->second);
+  used -= found->second;
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(start, kGuard + found->second + kGuard);
+#endif
+  buffers.erase(found);
   free(start);
 }
 
@@ -154,7 +216,10 @@ cudaError_t emulator::run(const Launch &asked, const char *name, std::function<v
       return answer(cudaErrorInvalidClusterSize);
     launch.at_once = most_clusters(launch) * launch.cluster;
   }
-  return enqueue(launch.stream, [=]() { run_grid(launch, name, thread); });
+  return enqueue(launch.stream, [=]() {
+    newest_kernel = name;
+    run_grid(launch, name, thread);
+  });
 }
 
 extern "C" {
@@ -236,6 +301,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaDeviceSynchronize(void) {
   FAIL_IF(cudaErrorLaunchFailure);
+  check_all_guards();
   return cudaSuccess;
 }
 
@@ -287,6 +353,7 @@ cudaError_t cudaFreeHost(void *memory) {
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
   FAIL_IF(cudaErrorLaunchFailure);
+  check_all_guards();
   copy(to, from, bytes);
   return cudaSuccess;
 }
@@ -343,6 +410,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   FAIL_IF(cudaErrorLaunchFailure);
+  check_all_guards();
   return cudaSuccess;
 }
 
