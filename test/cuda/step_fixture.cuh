@@ -226,7 +226,8 @@ static Row normed(const Row &x, const std::vector<float> &weight, double eps) {
   return out;
 }
 
-static const float kEps = 1e-6f;
+/* Large beside the squares of x, so that a norm without it is another one. */
+static const float kEps = 0.25f, kEmbeddingScale = 1.5f;
 static const double kScale = 0.08838834764831845; /* 128^-1/2 */
 
 /* Norm and rope of one head. */
@@ -266,6 +267,7 @@ static Row attention(Fixture &f, int layer, int pos, const Row &q) {
 static Row host_step(Fixture &f, int pos, int id) {
   const Case &c = f.c;
   Row x(f.embedding.begin() + (size_t)id * c.hidden, f.embedding.begin() + (size_t)(id + 1) * c.hidden);
+  for (double &v : x) v *= kEmbeddingScale;
   for (int layer = 0; layer < c.n_layers; layer++) {
     const HostLayer &l = f.host[layer];
     Row h = normed(x, l.attn_norm, kEps), q = l.q.times(h), k = l.k.times(h), v = l.v.times(h);
@@ -332,7 +334,7 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.embedding = f.embedding_device;
   m.embedding_stride = f.c.hidden;
   m.embedding_type = DTYPE_F32;
-  m.embedding_scale = 1;
+  m.embedding_scale = kEmbeddingScale;
   m.norm_eps = kEps;
   m.attention_scale = (float)kScale;
   return m;

@@ -73,6 +73,23 @@ struct Shape {
 static int passed, failed;
 static bool few; /* of the settings: `test_attention few`, for where kernels are emulated */
 
+struct Setting {
+  int n_tokens, pos, window;
+};
+
+/* Few of them: windows that begin in the first tile of 64 keys and in the second; rows of which some see all
+ * of a tile that the next does not; fewer rows than a block takes, and more. */
+static std::vector<Setting> settings(void) {
+  if (few)
+    return {{1, 0, 0},  {1, 70, 16},  {1, 100, 0},    {1, 100, 16}, {3, 0, 16},
+            {3, 62, 0}, {3, 100, 16}, {20, 100, 110}, {70, 30, 16}};
+  std::vector<Setting> all;
+  for (int n_tokens : {1, 2, 3, 5, 8, 17, 64, 65, 200})
+    for (int pos : {0, 1, 15, 63, 64, 500, 1023, 2000})
+      for (int window : {0, 1, 16, 100, 1024}) all.push_back({n_tokens, pos, window});
+  return all;
+}
+
 /* A number of a result, as ActRow::load() has it. */
 template <bool PAIRS> static double result(const std::vector<__half> &rows, size_t i, size_t width) {
   if (!PAIRS) return (double)__half2float(rows[i]);
@@ -83,7 +100,7 @@ template <bool PAIRS> static double result(const std::vector<__half> &rows, size
 template <typename T, bool PAIRS = false>
 static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0) {
   if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
-  const int n_ctx = few ? 80 : 2304, max_tokens = few ? 3 : 200;
+  const int n_ctx = few ? 128 : 2304, max_tokens = few ? 70 : 200;
   size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim, width = (size_t)s.n_heads * s.head_dim,
          rows = (PAIRS ? 2 : 1) * max_tokens * width;
   __half *q, *out;
@@ -106,39 +123,36 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   CHECK(cudaDeviceSynchronize());
   std::vector<__half> got(rows), again(rows);
   std::vector<double> expected(rows);
-  for (int n_tokens : few ? std::vector<int>{1, 3} : std::vector<int>{1, 2, 3, 5, 8, 17, 64, 65, 200})
-    for (int pos : few ? std::vector<int>{0, 70} : std::vector<int>{0, 1, 15, 63, 64, 500, 1023, 2000})
-      for (int window : few ? std::vector<int>{0, 100} : std::vector<int>{0, 1, 16, 100, 1024}) {
-        Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, shared_bytes, pos_device, q, k,
-                       v,         out,          workspace,  scale, cap,    0,  PAIRS};
-        CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
-        int outputs = n_tokens * s.n_heads;
-        reference<T, PAIRS><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads,
-                                                         s.head_dim, n_ctx, window, pos, scale, cap);
-        size_t n = (size_t)outputs * s.head_dim, halves = (PAIRS ? 2 : 1) * n;
-        CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
-        for (int family = 0; family < ATTENTION_FAMILIES; family++) {
-          if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
-          for (std::vector<__half> *to : {&got, &again}) {
-            CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN: what is not written shows */
-            CHECK(attention_run((AttentionFamily)family, &a, n_tokens, 0));
-            CHECK(cudaMemcpy(to->data(), out, halves * 2, cudaMemcpyDeviceToHost));
-          }
-          double error = 0, norm = 0;
-          bool same = memcmp(got.data(), again.data(), halves * 2) == 0;
-          for (size_t i = 0; i < n; i++) {
-            double d = result<PAIRS>(got, i, width) - expected[i];
-            error += d * d, norm += expected[i] * expected[i];
-          }
-          bool good = error <= (PAIRS ? TOLERANCE_OF_PAIRS : TOLERANCE) * norm && same; /* NaN fails */
-          if (!good)
-            printf("FAILED %s%s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
-                   attention_family_name((AttentionFamily)family), PAIRS ? " pairs" : "", s.n_heads,
-                   s.n_kv_heads, s.head_dim, n_tokens, pos, window, error / norm,
-                   same ? "" : ", and two runs differ");
-          good ? passed++ : failed++;
-        }
+  for (auto [n_tokens, pos, window] : settings()) {
+    Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, shared_bytes, pos_device, q, k,
+                   v,         out,          workspace,  scale, cap,    0,  PAIRS};
+    CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
+    int outputs = n_tokens * s.n_heads;
+    reference<T, PAIRS><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads,
+                                                     s.head_dim, n_ctx, window, pos, scale, cap);
+    size_t n = (size_t)outputs * s.head_dim, halves = (PAIRS ? 2 : 1) * n;
+    CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
+    for (int family = 0; family < ATTENTION_FAMILIES; family++) {
+      if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
+      for (std::vector<__half> *to : {&got, &again}) {
+        CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN: what is not written shows */
+        CHECK(attention_run((AttentionFamily)family, &a, n_tokens, 0));
+        CHECK(cudaMemcpy(to->data(), out, halves * 2, cudaMemcpyDeviceToHost));
       }
+      double error = 0, norm = 0;
+      bool same = memcmp(got.data(), again.data(), halves * 2) == 0;
+      for (size_t i = 0; i < n; i++) {
+        double d = result<PAIRS>(got, i, width) - expected[i];
+        error += d * d, norm += expected[i] * expected[i];
+      }
+      bool good = error <= (PAIRS ? TOLERANCE_OF_PAIRS : TOLERANCE) * norm && same; /* NaN fails */
+      if (!good)
+        printf("FAILED %s%s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
+               attention_family_name((AttentionFamily)family), PAIRS ? " pairs" : "", s.n_heads, s.n_kv_heads,
+               s.head_dim, n_tokens, pos, window, error / norm, same ? "" : ", and two runs differ");
+      good ? passed++ : failed++;
+    }
+  }
   for (void *p : {(void *)q, (void *)out, (void *)k, (void *)v, (void *)want, (void *)pos_device, workspace})
     CHECK(cudaFree(p));
 }
