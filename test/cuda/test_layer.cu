@@ -1,0 +1,319 @@
+/* test_layer.cu - the operations between products (layer.h) against the same formulas in double on the host.
+ *
+ * Tolerances are of the largest number of a result: fp16 rounds to 2^-11 of each, a pair of fp16 to 2^-21,
+ * and fp32 sums and fast functions err by some 2^-20. So 2^-10 for fp16, 2^-17 for pairs and fp32. What lies
+ * after the results stays as it was. Needs a GPU; prints `N passed, N failed`. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <string.h>
+
+#include <cmath>
+#include <vector>
+
+#include "cuda/layer.h"
+#include "test/cuda/check.cuh"
+
+typedef std::vector<float> Floats;
+typedef std::vector<double> Row;
+
+static const double HALF = 0x1p-10, SINGLE = 0x1p-17;
+static const float UNTOUCHED = -7.75f;
+static int passed, failed;
+static unsigned state = 1;
+
+static float random_number(float low, float high) {
+  state = state * 1664525u + 1013904223u;
+  return low + (high - low) * (float)(state >> 8) / (1 << 24);
+}
+
+static Floats random_numbers(size_t n, float low, float high) {
+  Floats out(n);
+  for (float &v : out) v = random_number(low, high);
+  return out;
+}
+
+/* Device memory with a copy of the numbers. */
+template <class T> struct Device {
+  T *at;
+  size_t n;
+  explicit Device(const std::vector<T> &from) : n(from.size()) {
+    CHECK(cudaMalloc((void **)&at, n * sizeof(T)));
+    CHECK(cudaMemcpy(at, from.data(), n * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  ~Device() { cudaFree(at); }
+  std::vector<T> host() const {
+    std::vector<T> out(n);
+    CHECK(cudaDeviceSynchronize());
+    CHECK(cudaMemcpy(out.data(), at, n * sizeof(T), cudaMemcpyDeviceToHost));
+    return out;
+  }
+};
+
+static std::vector<__half> untouched_halves(size_t n) {
+  return std::vector<__half>(n, __float2half_rn(UNTOUCHED));
+}
+
+/* got and want, of equal size, to `tolerance` of the largest number wanted. */
+static void expect(const char *what, int number, const Row &got, const Row &want, double tolerance) {
+  double most = 0, worst = 0;
+  size_t where = 0;
+  for (double v : want) most = std::max(most, fabs(v));
+  for (size_t i = 0; i < want.size(); i++) {
+    const double off = fabs(got[i] - want[i]);
+    if (!(off <= worst)) worst = off, where = i; /* NaN stays */
+  }
+  const bool good = got.size() == want.size() && worst <= tolerance * most;
+  if (!good)
+    printf("FAILED %s %d: number %zu of %zu is %.9g, expected %.9g\n", what, number, where, want.size(),
+           got[where], want[where]);
+  good ? passed++ : failed++;
+}
+
+/* Rows of products' inputs: fp16, or pairs of it, with a gap after each row. */
+struct Rows {
+  int n, n_tokens, stride;
+  bool pairs;
+  Device<__half> memory;
+  Rows(int n_, int n_tokens_, bool pairs_)
+      : n(n_), n_tokens(n_tokens_), stride(pairs_ ? 2 * (n_ + 8) : n_ + 8), pairs(pairs_),
+        memory(untouched_halves((size_t)stride * n_tokens_)) {}
+  LayerRows out() const { return {memory.at, stride, pairs}; }
+  void expect_numbers(const char *what, int number, const Row &want) const {
+    const std::vector<__half> got = memory.host();
+    Row numbers, gaps;
+    for (int row = 0; row < n_tokens; row++)
+      for (int i = 0; i < stride / (pairs ? 2 : 1); i++) {
+        const size_t at = (size_t)row * stride + i;
+        const double high = __half2float(got[at]), low = pairs ? __half2float(got[at + stride / 2]) : 0;
+        (i < n ? numbers : gaps).push_back(i >= n ? high : high + low / 2048);
+      }
+    expect(what, number, numbers, want, pairs ? SINGLE : HALF);
+    expect("what follows the rows of", number, gaps, Row(gaps.size(), UNTOUCHED), 0);
+  }
+};
+
+static double scale_of(const float *x, int n, double eps) {
+  double squares = 0;
+  for (int i = 0; i < n; i++) squares += (double)x[i] * x[i];
+  return 1 / sqrt(squares / n + eps);
+}
+
+static Row converted(const Floats &from) {
+  return Row(from.begin(), from.end());
+}
+
+/* eps is large beside the squares, so that it cannot be left out. The sizes are those of each kernel of
+ * norms: rows in the registers of 512 and of 1,024 threads, ends that are no multiple of the block, rows read
+ * twice. */
+static void test_norms() {
+  const float eps = 0.75f;
+  for (int n : {4, 64, 516, 4096, 4100, 8192, 8196, 30, 1001})
+    for (bool pairs : {false, true}) {
+      const int n_tokens = 3;
+      const Floats x = random_numbers((size_t)n * n_tokens, -2, 3), weight = random_numbers(n, 0.5f, 1.5f);
+      const Floats sum = random_numbers(x.size(), -1, 1);
+      Device<float> x_device(x), weight_device(weight), sum_device(sum);
+      Row normed, rounded, added;
+      for (size_t i = 0; i < x.size(); i++) {
+        normed.push_back(x[i] * scale_of(&x[i / n * n], n, eps) * weight[i % n]);
+        rounded.push_back(x[i] * 0.125);
+        added.push_back(sum[i] + normed[i]);
+      }
+      Rows norm(n, n_tokens, pairs), round(n, n_tokens, pairs);
+      CHECK(layer_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.out(), 0));
+      norm.expect_numbers("layer_norm", n, normed);
+      CHECK(layer_round(x_device.at, 0.125f, n, n_tokens, round.out(), 0));
+      round.expect_numbers("layer_round", n, rounded);
+      if (pairs) continue;
+      CHECK(layer_add_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0));
+      expect("layer_add_norm", n, converted(sum_device.host()), added, SINGLE);
+    }
+}
+
+static void test_norm_q_k() {
+  const int n_q = 700, n_k = 130, stride = 990, n_tokens = 3;
+  const float eps = 0.5f;
+  const Floats rows = random_numbers((size_t)stride * n_tokens, -2, 2);
+  const Floats q = random_numbers(n_q, 0.5f, 1.5f), k = random_numbers(n_k, 0.5f, 1.5f);
+  Device<float> device(rows), q_device(q), k_device(k);
+  CHECK(layer_norm_q_k(device.at, stride, n_q, n_k, q_device.at, k_device.at, eps, n_tokens, 0));
+  Row want = converted(rows);
+  for (int row = 0; row < n_tokens; row++) {
+    const float *from = &rows[(size_t)row * stride];
+    for (int i = 0; i < n_q + n_k; i++)
+      want[(size_t)row * stride + i] *=
+          i < n_q ? scale_of(from, n_q, eps) * q[i] : scale_of(from + n_q, n_k, eps) * k[i - n_q];
+  }
+  expect("layer_norm_q_k", n_q, converted(device.host()), want, SINGLE);
+}
+
+template <class T> static void test_embed(Dtype dtype, float scale) {
+  const int hidden = 300, stride = 308, vocab = 9;
+  const std::vector<int> ids = {8, 0, 5};
+  const Floats numbers = random_numbers((size_t)stride * vocab, -2, 2);
+  std::vector<T> table;
+  for (float v : numbers) table.push_back((T)v);
+  Device<T> device(table);
+  Device<int> ids_device(ids);
+  Device<float> x(Floats(hidden * ids.size() + 16, UNTOUCHED));
+  CHECK(layer_embed(device.at, dtype, hidden, stride, ids_device.at, (int)ids.size(), scale, x.at, 0));
+  Row want;
+  for (int id : ids)
+    for (int i = 0; i < hidden; i++) want.push_back((double)(float)table[(size_t)id * stride + i] * scale);
+  want.insert(want.end(), 16, UNTOUCHED);
+  expect("layer_embed", (int)dtype, converted(x.host()), want, 0x1p-23);
+}
+
+static void test_place_and_rope() {
+  Device<int> pos({1}), ids({2});
+  CHECK(layer_set_step(pos.at, 41, ids.at, -1, 0));
+  expect("layer_set_step, no id", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {41, 2}, 0);
+  CHECK(layer_set_step(pos.at, 1000, ids.at, 7, 0));
+  expect("layer_set_step", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {1000, 7}, 0);
+  const int half = 70, n_tokens = 3;
+  const Floats frequencies = random_numbers(half, 0.0001f, 1);
+  Device<float> device(frequencies), table(Floats(2 * half * n_tokens + 2, UNTOUCHED));
+  CHECK(layer_rope_table(device.at, half, 1.25f, pos.at, n_tokens, table.at, 0));
+  Row want;
+  for (int row = 0; row < n_tokens; row++)
+    for (int i = 0; i < half; i++) {
+      const float angle = (float)(1000 + row) * frequencies[i];
+      want.push_back(cos((double)angle) * 1.25), want.push_back(sin((double)angle) * 1.25);
+    }
+  want.push_back(UNTOUCHED), want.push_back(UNTOUCHED);
+  expect("layer_rope_table", half, converted(table.host()), want, SINGLE);
+}
+
+/* One head after norm and rope; weight NULL: no norm. */
+static Row head_of(const float *from, int head_dim, int rotary, const float *weight, double eps,
+                   const float *turns) {
+  Row head(from, from + head_dim);
+  const double scale = scale_of(from, head_dim, eps);
+  for (int i = 0; weight && i < head_dim; i++) head[i] *= scale * weight[i];
+  for (int i = 0; i < rotary / 2; i++) {
+    const double low = head[i], high = head[i + rotary / 2], c = turns[2 * i], s = turns[2 * i + 1];
+    head[i] = low * c - high * s;
+    head[i + rotary / 2] = high * c + low * s;
+  }
+  return head;
+}
+
+/* Heads of 2 queries to a key, whose cache has room before and after the step's positions. */
+template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, bool pairs) {
+  const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3;
+  const float eps = 0.5f;
+  const Floats from = random_numbers((size_t)n_tokens * all * head_dim, -2, 2),
+               turns = random_numbers((size_t)n_tokens * rotary + 1, -1, 1),
+               q_norm = random_numbers(head_dim, 0.5f, 1.5f), k_norm = random_numbers(head_dim, 0.5f, 1.5f);
+  const size_t cache = (size_t)n_kv * n_ctx * head_dim;
+  Device<float> from_device(from), turns_device(turns), q_device(q_norm), k_device(k_norm);
+  Device<T> keys(std::vector<T>(cache, (T)UNTOUCHED)), values(std::vector<T>(cache, (T)UNTOUCHED));
+  Device<int> pos_device({pos});
+  const size_t width = (size_t)n_heads * head_dim;
+  Device<__half> q(untouched_halves(n_tokens * width * (pairs ? 2 : 1)));
+  LayerHeads heads = {
+      n_heads,         n_kv,          head_dim,       n_ctx, eps,  kv,      NULL,      NULL,
+      turns_device.at, pos_device.at, from_device.at, pairs, q.at, keys.at, values.at, rotary};
+  if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
+  CHECK(layer_heads(&heads, n_tokens, 0));
+  Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
+  for (int row = 0; row < n_tokens; row++)
+    for (int h = 0; h < all; h++) {
+      const bool is_q = h < n_heads, is_v = h >= n_heads + n_kv;
+      const float *in = &from[((size_t)row * all + h) * head_dim];
+      const float *weight = !norms ? NULL : is_q ? q_norm.data() : k_norm.data();
+      const Row head = is_v ? Row(in, in + head_dim)
+                            : head_of(in, head_dim, rotary, weight, eps, &turns[(size_t)row * rotary]);
+      const int kv_head = h - n_heads - (is_v ? n_kv : 0);
+      if (is_q)
+        want_q.insert(want_q.end(), head.begin(), head.end());
+      else
+        std::copy(head.begin(), head.end(),
+                  (is_v ? want_v : want_k).begin() + ((size_t)kv_head * n_ctx + pos + row) * head_dim);
+    }
+  const std::vector<__half> halves = q.host();
+  for (int row = 0; row < n_tokens; row++)
+    for (size_t i = 0; i < width; i++) {
+      const __half *high = &halves[row * width * (pairs ? 2 : 1)];
+      got_q.push_back(__half2float(high[i]) + (pairs ? __half2float(high[width + i]) / 2048.0 : 0));
+    }
+  const double tolerance = kv == KV_F32 ? SINGLE : HALF;
+  const std::vector<T> k = keys.host(), v = values.host();
+  Row got_k, got_v;
+  for (size_t i = 0; i < cache; i++) got_k.push_back((float)k[i]), got_v.push_back((float)v[i]);
+  expect("layer_heads, queries of", head_dim, got_q, want_q, pairs ? SINGLE : HALF);
+  expect("layer_heads, keys of", head_dim, got_k, want_k, tolerance);
+  expect("layer_heads, values of", head_dim, got_v, want_v, tolerance);
+}
+
+static void test_gated() {
+  const int n_tokens = 2;
+  for (int n : {40, 256, 300})
+    for (bool pairs : {false, true})
+      for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
+        const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
+        Device<float> device(x);
+        Rows out(n, n_tokens, pairs);
+        CHECK(layer_gated(activation, device.at, n, n_tokens, out.out(), 0));
+        Row want;
+        for (int row = 0; row < n_tokens; row++)
+          for (int i = 0; i < n; i++) {
+            const double g = x[(size_t)row * 2 * n + i], up = x[(size_t)row * 2 * n + n + i];
+            const double silu = g / (1 + exp(-g)),
+                         gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+            want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
+          }
+        out.expect_numbers("layer_gated", n, want);
+      }
+}
+
+/* What fp16 cannot hold is its largest number; NaN stays. */
+static void test_limits() {
+  const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
+  for (bool pairs : {false, true}) {
+    Device<float> device(x);
+    Rows out(6, 1, pairs);
+    CHECK(layer_round(device.at, 1, 6, 1, out.out(), 0));
+    const std::vector<__half> got = out.memory.host();
+    const double expected[] = {65504, -65504, 65504, -65504, 0, 3};
+    Row numbers, want;
+    for (int i : {0, 1, 2, 3, 5}) numbers.push_back(__half2float(got[i])), want.push_back(expected[i]);
+    expect("layer_round, limits", pairs, numbers, want, 0);
+    expect("layer_round, NaN", pairs, {(double)std::isnan(__half2float(got[4]))}, {1}, 0);
+  }
+}
+
+static void test_logits() {
+  for (float cap : {0.0f, 5.0f}) {
+    const Floats logits = random_numbers(3 * 1111, -20, 20);
+    Device<float> device(logits);
+    CHECK(layer_finish_logits(device.at, 1111, 3, 1.5f, cap, 0));
+    Row want;
+    for (float v : logits) want.push_back(cap != 0 ? cap * tanh(v / 1.5 / cap) : v / 1.5);
+    expect("layer_finish_logits", (int)cap, converted(device.host()), want, SINGLE);
+  }
+}
+
+int main() {
+  test_norms();
+  test_norm_q_k();
+  for (float scale : {1.0f, 1.5f}) {
+    test_embed<float>(DTYPE_F32, scale);
+    test_embed<__half>(DTYPE_F16, scale);
+    test_embed<__nv_bfloat16>(DTYPE_BF16, scale);
+  }
+  test_place_and_rope();
+  for (bool norms : {false, true})
+    for (bool pairs : {false, true})
+      for (int head_dim : {2, 64, 80, 250, 256})
+        for (int rotary : {head_dim, head_dim / 4 * 2, 0}) {
+          test_heads<__half>(KV_F16, head_dim, rotary, norms, pairs);
+          test_heads<float>(KV_F32, head_dim, rotary, norms, pairs);
+        }
+  test_gated();
+  test_limits();
+  test_logits();
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
