@@ -7,12 +7,15 @@
 #   make test SANITIZE=1          with ASan and UBSan, in a folder of its own
 #   make test-gpu EMULATE=1       the kernels as C++ for this processor (test/cuda/emulator), in a folder of its own;
 #                                 EMULATED_ARCH=75, 80 (the default) or 90: as this chip would run them
-#   make CUDA=1                   with the CUDA kernels (0 without; the default: see GPUS), for the chips in CUDA_ARCHS
+#   make test-gpu PARTS='...'     some of what scripts/test_gpu.sh can do
+#   make CUDA=1                   with the CUDA kernels (0 without; the default: see GPUS)
+#   make CUDA_ARCHS="86 90a"      for these chips (all: for every one that nvcc knows; the default: see CUDA_ARCHS)
 #   make STATIC=1                 library archives linked in; what has none, beside the program: for bare machines
 #   make BUILD=elsewhere          objects and programs elsewhere
 #   make V=1                      shows the commands
 
-BUILD        = build$(if $(filter 1,$(EMULATE)),/emulated)$(if $(filter 1,$(SANITIZE)),/sanitize)
+EMULATED_ARCH ?= 80
+BUILD        = build$(if $(filter 1,$(EMULATE)),/emulated-$(EMULATED_ARCH))$(if $(filter 1,$(SANITIZE)),/sanitize)
 PREFIX       = /usr/local
 PYTHON       = python3
 PKG_CONFIG   = pkg-config
@@ -47,7 +50,9 @@ AUK_LDLIBS := $(shell $(PKG_CONFIG) --libs $(PACKAGES) 2>&-) -lm $(LDLIBS)
 ifeq ($(STATIC),1)
 # What has an archive is linked in, what has none is put beside the program, where $$ORIGIN finds it.
 archive     = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a))
-BESIDE     := $(foreach lib,cjson cmocka,$(if $(call archive,$(lib)),,$(lib)))
+# (cmocka may be missing: only tests need it.)
+shared      = $(filter /%,$(shell $(CC) -print-file-name=lib$(1).so))
+BESIDE     := $(foreach lib,cjson cmocka,$(if $(call archive,$(lib)),,$(if $(call shared,$(lib)),$(lib))))
 EDIT       := $(if $(call archive,edit),edit tinfo bsd md,edit) # libedit.a with what it needs
 AUK_LDLIBS := $(foreach lib,cjson utf8proc pcre2-8 $(EDIT) gomp,$(or $(call archive,$(lib)),-l$(lib))) \
   -lm -ldl -lpthread $(LDLIBS)
@@ -61,14 +66,22 @@ endif
 ifeq ($(EMULATE),1)
 override CUDA := 1
 CUDA_CPPFLAGS  = -DAUK_CUDA=1 -Itest/cuda/emulator
-EMULATED_ARCH ?= 80
 CUDA_LDLIBS    = -lstdc++
 else ifeq ($(CUDA),1)
 CUDA_HOME  := $(patsubst %/bin/nvcc,%,$(shell command -v $(NVCC)))
-CUDA_ARCHS  = $(or $(subst 90,90a,$(GPUS)),$(patsubst compute_%,%,$(subst _90,_90a,$(shell $(NVCC) --list-gpu-arch))))
+# Without a GPU here: Turing, Ampere (whose code Ada runs too) and Hopper, and for any other chip PTX, which the driver
+# compiles when auk first runs there. Code for 90a runs on compute capability 9.0 alone, so later chips take PTX of 90.
+CUDA_ARCHS  = $(or $(subst 90,90a,$(GPUS)),75 80 90a)
+CUDA_PTX    = $(if $(GPUS)$(filter-out file,$(origin CUDA_ARCHS)),,80 90)
+CHIPS      := $(if $(filter all,$(CUDA_ARCHS)),$(patsubst compute_%,%,$(subst _90,_90a,$(shell \
+                $(NVCC) --list-gpu-arch))),$(CUDA_ARCHS))
 AUK_NVCCFLAGS := -std=c++17 -O3 -Werror all-warnings $(NVCCFLAGS) \
-  $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-  $(if $(filter 90a,$(CUDA_ARCHS)),-DAUK_HAS_SM90A)
+  $(foreach arch,$(CHIPS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+  $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch)) \
+  $(if $(filter 90a,$(CHIPS)),-DAUK_HAS_SM90A)
+TARGETS     = $(CHIPS:%=sm_%)$(if $(CUDA_PTX), and PTX for other chips)
+TELL.cuda   = echo "$(words $(wildcard cuda/*.cu)) CUDA sources for $(TARGETS): \
+  CUDA_ARCHS=\"86 90a\" builds for these, CUDA_ARCHS=all for all, CUDA=0 without CUDA"
 CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread
 endif
 AUK_LDLIBS += $(CUDA_LDLIBS)
@@ -151,7 +164,8 @@ FLAGS.cuda = $(CUDA_CPPFLAGS) $(AUK_NVCCFLAGS) $(EMULATED_FLAGS) $(EMULATED_CFLA
 $(BUILD)/flags $(BUILD)/flags.cuda: FORCE
 	@$(PKG_CONFIG) --exists $(PACKAGES) || { echo "missing libraries: sh scripts/bootstrap.sh $(MAKECMDGOALS)"; exit 1; }
 	@mkdir -p $(@D)
-	@now="$(FLAGS$(suffix $@))"; [ "$$now" = "$$(cat $@ 2>&-)" ] || printf '%s\n' "$$now" >$@
+	@now="$(FLAGS$(suffix $@))"; [ "$$now" = "$$(cat $@ 2>&-)" ] || \
+	  { $(or $(TELL$(suffix $@)),:); printf '%s\n' "$$now" >$@; }
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -175,10 +189,10 @@ EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard cuda/*.cuh test/
 $(BUILD)/emulated/%: % scripts/emulate.sed
 	@mkdir -p $(@D)
 	@sed -E -f scripts/emulate.sed $< >$@
-$(BUILD)/%.o: $(BUILD)/emulated/%.cu $(EMULATED_HEADERS) $(BUILD)/flags.cuda
+$(BUILD)/%.o: $(BUILD)/emulated/%.cu $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -x c++ -c -o $@ $<
-$(BUILD)/%.o: %.cpp $(EMULATED_HEADERS) $(BUILD)/flags.cuda
+$(BUILD)/%.o: %.cpp $(BUILD)/flags.cuda | $(EMULATED_HEADERS)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(EMULATED_FLAGS) $(AUK_CPPFLAGS) $(EMULATED_CFLAGS) -MMD -MP -c -o $@ $<
 EMULATED_CFLAGS = $(CFLAGS) $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(AUK_CFLAGS))
@@ -209,7 +223,7 @@ $(BUILD)/test/cuda/%: $(BUILD)/test/cuda/%.o $(call archives,cuda)
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,cuda)
 
 test-gpu: gpu-programs
-	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD) $(if $(filter 1,$(EMULATE)),few)
+	@PYTHON=$(PYTHON) sh scripts/test_gpu.sh $(BUILD) $(if $(filter 1,$(EMULATE)),few) $(PARTS)
 
 # libFuzzer's programs: test/fuzz/fuzz_*.c, each linked with what it uses of all rooms, built by clang in build/fuzz.
 fuzz:
@@ -273,9 +287,10 @@ clean:
 	rm -rf build $(BUILD)
 
 help:
-	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=1, BUILD=folder)"
+	@echo "make            build $(BUILD)/auk              (CC=clang, CFLAGS=..., CUDA=0, CUDA_ARCHS=..., BUILD=folder)"
 	@echo "make test       build and run every test     (SANITIZE=1: with ASan and UBSan)"
-	@echo "make test-gpu   the tests that need a GPU   (gpu-programs STATIC=1: build them for another machine)"
+	@echo "make test-gpu   the tests that need a GPU   (gpu-programs STATIC=1: build them for another machine;"
+	@echo "                                             EMULATE=1: without a GPU, EMULATED_ARCH=80 or 90)"
 	@echo "make demo       fetch a small real model and let it answer"
 	@echo "make bench      measure the speed on this machine"
 	@echo "make lint       check formatting, who includes whom, and more"

@@ -15,7 +15,7 @@ case ${1:-} in
 *) target=$1 && shift ;;
 esac
 
-CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' # the Makefile's, that change what is needed
+CC=${CC:-cc} PKG_CONFIG=pkg-config PYTHON='' SANITIZE='' EMULATE='' CUDA='' NVCC=nvcc # the Makefile's
 for setting in "$@"; do
   case $setting in
   CC=*) CC=${setting#*=} ;;
@@ -23,6 +23,8 @@ for setting in "$@"; do
   PYTHON=*) PYTHON=${setting#*=} ;;
   SANITIZE=*) SANITIZE=${setting#*=} ;;
   EMULATE=*) EMULATE=${setting#*=} ;;
+  CUDA=*) CUDA=${setting#*=} ;;
+  NVCC=*) NVCC=${setting#*=} ;;
   *=*) ;;
   *) echo "bootstrap.sh: '$setting' is no VARIABLE=VALUE" >&2 && exit 2 ;;
   esac
@@ -58,6 +60,8 @@ fuzzes() {
     'int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) { return n && abs(*p) > 255; }' |
     clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null -
 }
+# Whether kernels are compiled: by nvcc, which takes g++ for the host's part, or as C++.
+compiles_cuda() { [ "$EMULATE" = 1 ] || { [ "$CUDA" != 0 ] && command -v "$NVCC" >/dev/null 2>&1; }; }
 has_gnu_make() { make --version | grep -q 'GNU Make'; }
 has_library() { "$PKG_CONFIG" --exists "$1"; }
 
@@ -84,10 +88,15 @@ look() {
     *clang*) need 'clang libc6-dev libomp-dev' 'clang libomp-devel' 'clang openmp' compiles "$CC" ;;
     *) need 'gcc libc6-dev' gcc gcc compiles "$CC" ;;
     esac
-    [ "$EMULATE" != 1 ] || need g++ gcc-c++ gcc command -v g++
+    ! compiles_cuda || need g++ gcc-c++ gcc command -v g++
     [ "$SANITIZE" != 1 ] || need - 'libasan libubsan' - compiles "$CC" -fsanitize=address,undefined
   fi
   case $target in
+  test-gpu)
+    need 'python3 python3-pytest python3-numpy' 'python3 python3-pytest python3-numpy' \
+      'python python-pytest python-numpy' has_python 'pytest, numpy'
+    ;;
+  torture*) need python3 python3 python has_python sys ;;
   test | test-*)
     need libcmocka-dev libcmocka-devel cmocka has_library cmocka
     need 'python3 python3-pytest python3-numpy python3-pexpect' 'python3 python3-pytest python3-numpy python3-pexpect' \
@@ -108,9 +117,9 @@ look() {
     want shellcheck ShellCheck shellcheck command -v shellcheck
     ;;
   fuzz)
-    want clang clang clang command -v clang
-    want libomp-dev libomp-devel openmp compiles clang
-    want libclang-rt-dev compiler-rt compiler-rt fuzzes
+    need clang clang clang command -v clang
+    need libomp-dev libomp-devel openmp compiles clang
+    want libclang-rt-dev compiler-rt compiler-rt fuzzes # part of clang where there is no such package
     ;;
   esac
 }
@@ -125,6 +134,15 @@ install() {
   esac </dev/null
 }
 
+case $target in
+torture) SANITIZE=${SANITIZE:-1} ;;
+gpu-programs | test-gpu | torture-gpu)
+  if ! compiles_cuda; then
+    echo "bootstrap.sh: make $target needs nvcc, of NVIDIA's CUDA toolkit, or EMULATE=1" >&2
+    exit 1
+  fi
+  ;;
+esac
 look
 if [ -n "$missing$wanted" ] && may_install; then
   echo "bootstrap.sh: installing$missing$wanted"

@@ -120,3 +120,37 @@ def test_an_install_that_does_not_help_is_a_failure(tmp_path, root):
 def test_refuses_what_is_no_setting(tmp_path, root):
     machine = Machine(tmp_path, root)
     assert machine.run("test", "fast").returncode == 2
+
+
+LIBRARIES = "make pkg-config libcjson-dev libutf8proc-dev libpcre2-dev libedit-dev gcc libc6-dev"
+
+
+@pytest.mark.parametrize("arguments, names", [
+    (["install"], LIBRARIES),
+    (["gpu-programs", "EMULATE=1", "STATIC=1"], f"{LIBRARIES} g++"),
+    (["test-gpu", "EMULATE=1"], f"{LIBRARIES} g++ python3 python3-pytest python3-numpy"),
+    (["torture"], f"{LIBRARIES} python3"),
+    (["torture-gpu", "EMULATE=1"], f"{LIBRARIES} g++ python3"),
+    (["fuzz"], f"{LIBRARIES} clang libomp-dev"),
+])
+def test_each_target_needs_what_it_uses(tmp_path, root, arguments, names):
+    done = Machine(tmp_path, root, "apt-get", user=1000).run(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(f"which could not be installed here: {names}")
+
+
+def test_kernels_compiled_by_nvcc_need_its_host_compiler(tmp_path, root):
+    for arguments, needs in (["all"], True), (["all", "CUDA=0"], False), (["gpu-programs", "STATIC=1"], True):
+        (tmp_path / "-".join(arguments)).mkdir()
+        machine = Machine(tmp_path / "-".join(arguments), root, "apt-get", user=1000)
+        machine.tool("nvcc", "exit 0")
+        done = machine.run(*arguments)
+        assert done.returncode == 1 and ("g++" in done.stderr.split()) == needs, done.stderr
+
+
+@pytest.mark.parametrize("target", ["gpu-programs", "test-gpu", "torture-gpu"])
+def test_targets_of_gpus_name_nvcc_where_there_is_none(tmp_path, root, target):
+    machine = Machine(tmp_path, root, "apt-get")
+    done = machine.run(target, "STATIC=1")
+    assert done.returncode == 1 and machine.calls() == []
+    assert done.stderr == f"bootstrap.sh: make {target} needs nvcc, of NVIDIA's CUDA toolkit, or EMULATE=1\n"
