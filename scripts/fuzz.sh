@@ -6,7 +6,7 @@
 # test/fuzz/corpus/NAME (if anything) is where it starts from. It fails by a crash, a leak, a finding of a sanitizer,
 # or an input that takes longer than FUZZ_LIMIT seconds (5; 1 is what none takes on a machine that is not busy). Such
 # an input is left in build/fuzz. The last line is "N passed, N failed, N skipped", where without clang or its fuzzing
-# runtime all are skipped.
+# runtime all are skipped, which the line before says.
 set -u
 seconds=$1 jobs=${2:-$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)}
 build=build/fuzz
@@ -16,7 +16,7 @@ set -- $names
 
 if ! printf '#include <stddef.h>\n%s\n' 'int LLVMFuzzerTestOneInput(char *p, size_t n) { return n && *p == 1; }' |
   clang -w -fsanitize=fuzzer,address,undefined -fopenmp -x c -o /dev/null - 2>/dev/null; then
-  echo "skipped: clang with its fuzzing, sanitizer and OpenMP runtimes is not installed"
+  echo "$# skipped: clang with its fuzzing, sanitizer and OpenMP runtimes is not installed"
   echo "0 passed, 0 failed, $# skipped"
   exit 0
 fi

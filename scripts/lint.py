@@ -221,7 +221,7 @@ def main():
         try:
             offences = list(check())
         except Skipped as missing:
-            print(f"skipped: {says}: {missing} is not installed")
+            print(f"1 skipped: {missing} is not installed: {says}")
             skipped += 1
             continue
         print("\n".join([f"{'FAILED' if offences else 'ok'}: {says}"] + [f"  {offence}" for offence in offences]))

@@ -5,10 +5,12 @@ usage: run_tests.py BUILD [--only-c] PROGRAM...
 Called by `make test`. PROGRAMs are cmocka programs, read in their TAP form; each core runs one after the other until
 there is none left, then a pytest over test/ with AUK=BUILD/auk (unless AUK already names another program). The pytests
 take the tests in turns (pytest_turns.py), so that all cores are done at about the same time. Skipped tests are named,
-failed ones shown whole, and the last line is "N passed, N failed, N skipped". A program that crashes, that runs fewer
-tests than it announced, or that leaves a sanitizer's report behind (see Reports) is a failure even where every test in
-it passed.
+failed ones shown whole. The last lines are one "N skipped: REASON" for each reason and "N passed, N failed, N skipped".
+A program that crashes, that runs fewer tests than it announced, or that leaves a sanitizer's report behind (see
+Reports) is a failure even where every test in it passed, and so is a run in which no test passed.
 """
+import ast
+import collections
 import concurrent.futures
 import os
 import pathlib
@@ -27,12 +29,22 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Totals:
-    passed = failed = skipped = 0
+    def __init__(self):
+        self.passed = self.failed = 0
+        self.reasons = collections.Counter()  # of skipped tests
+
+    @property
+    def skipped(self):
+        return sum(self.reasons.values())
 
     def add(self, other):
         self.passed += other.passed
         self.failed += other.failed
-        self.skipped += other.skipped
+        self.reasons += other.reasons
+
+    def why_skipped(self):
+        counted = sorted(self.reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+        return "".join(f"{n} skipped: {reason}\n" for reason, n in counted)
 
     def __str__(self):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -87,7 +99,7 @@ def run_c(program, environment):
                 totals.failed += 1
             else:
                 totals.passed += 1
-    totals.skipped = len(skipped)
+    totals.reasons.update(f"{pathlib.Path(program).name}: {name}" for name in skipped)
     if totals.failed == 0 and (not good_exit or planned == 0 or totals.passed + totals.skipped != planned):
         totals.failed = max(1, planned - totals.passed - totals.skipped)
     said = [f"{program}: {totals} ({time.monotonic() - started:.1f} s)", *(f"  skipped: {name}" for name in skipped)]
@@ -95,6 +107,14 @@ def run_c(program, environment):
         said.append(f"{text}FAILED: {program} ({status}, {planned} tests announced)")
     print("\n".join(said) + "\n", end="")  # at once, as others print too
     return totals
+
+
+def why_skipped(element):
+    """Of a file that is skipped as a whole the text has the reason: "('FILE', LINE, 'Skipped: REASON')"."""
+    message = element.get("message", "")
+    if message == "collection skipped":
+        message = ast.literal_eval(element.text)[2].removeprefix("Skipped: ")
+    return message.strip().split("\n")[0]
 
 
 def run_pytest(build, environment, turns, i):
@@ -113,9 +133,10 @@ def run_pytest(build, environment, turns, i):
         for suite in xml.etree.ElementTree.parse(report).iter("testsuite"):
             count = {name: int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")}
             totals.failed += count["failures"] + count["errors"]
-            totals.skipped += count["skipped"]
-            if i > 0:  # a file that is skipped as a whole, and has no class, takes no turn: each pytest counts it
-                totals.skipped -= len(suite.findall("testcase[@classname='']/skipped"))
+            for test in suite.iter("testcase"):
+                # A file that is skipped as a whole, and has no class, takes no turn: each pytest counts it.
+                if i == 0 or test.get("classname"):
+                    totals.reasons.update(why_skipped(element) for element in test.iter("skipped"))
             totals.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
     if done.returncode and not totals.failed:
         print(f"FAILED: pytest, exit status {done.returncode}")
@@ -135,7 +156,10 @@ def main():
         for run in runs:
             totals.add(run.result())
     reports.show(totals)
-    print(totals)
+    if not totals.passed and not totals.failed:
+        print("FAILED: no test passed")
+        totals.failed = 1
+    print(f"{totals.why_skipped()}{totals}")
     return 1 if totals.failed else 0
 
 

@@ -5,15 +5,17 @@
 #
 #   test_linear, test_attention, test_sample ... the programs of test/cuda, and
 #   pytest                                       test/cuda/test_*.py: these where no part is named
+#   short                                        of those what takes an emulated GPU some two minutes: whole models
 #   sweep-1 .. sweep-6                           test_linear over every layer of the models, in six parts
 #   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
 #   all                                          all of these
 #
 # A part that takes more than LIMIT seconds (540), or all that take more than TOTAL (a day), are ended, which is a
-# failure. Needs python3 with pytest and numpy. Ends with a line for each part and "N passed, N failed".
+# failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy. Ends with a
+# line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size=''
-auk=${AUK:-$build/auk} log=$build/test_gpu.log
+auk=${AUK:-$build/auk} log=$build/test_gpu.log reasons=$build/test_gpu.skipped
 limit=${LIMIT:-540} end=$(($(date +%s) + ${TOTAL:-86400}))
 shift
 # An emulated kernel is over in less time than idle threads spin for the next, in the way of those that work.
@@ -23,14 +25,21 @@ for file in test/cuda/test_*.cu; do
   file=${file##*/}
   programs="$programs${programs:+ }${file%.cu}"
 done
+# Each kind of arithmetic once, one token at a time and many; on a chip with clusters also a decode step as one kernel.
+short='gpu_equals_cpu and f16 and (stories260K-awq or gemma2) or single_tokens and (stories260K or granite)'
+short="$short or graphs_change and stories260K-awq or kernels_of_fp16 and stories260K or penalties or records"
+short="$short or one_kernel_is and qwen2 or others[3]"
 sanitizers="memcheck racecheck initcheck synccheck"
 sweeps="sweep-1 sweep-2 sweep-3 sweep-4 sweep-5 sweep-6"
 # shellcheck disable=SC2086 # these are lists
+[ "$*" != 'programs short' ] || set -- $programs short
+# shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $programs pytest
 # shellcheck disable=SC2086
 [ "$*" != all ] || set -- $programs pytest $sweeps $sanitizers
 
-passed=0 failed=0 lines=''
+passed=0 failed=0 skipped=0 lines=''
+: >"$reasons"
 count() { grep -oE "[0-9]+ $1" "$2" | tail -n 1 | cut -d' ' -f1; }
 
 # limited COMMAND...: its output to the log and on, its status as ours; 124 where the part's time is over.
@@ -43,41 +52,50 @@ limited() {
   return $status
 }
 
-# told PART PASSED FAILED [WHY]: adds them up.
+# told PART PASSED FAILED SKIPPED [WHY]: adds them up.
 told() {
-  passed=$((passed + $2)) failed=$((failed + $3))
-  lines="$lines$1: $2 passed, $3 failed${4:+, $4}
+  if [ $(($2 + $3 + $4)) = 0 ]; then
+    set -- "$1" 0 1 0 "no test ran"
+    echo "FAILED: $1: no test ran"
+  fi
+  passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+  lines="$lines$1: $2 passed, $3 failed, $4 skipped${5:+, $5}
 "
 }
 
-# A program that ends with "N passed, N failed".
+# A program that ends with "N passed, N failed" and, after lines "N skipped: REASON", with ", N skipped".
 run_program() { # PART PROGRAM [ARGUMENT...]
-  part=$1 p=0 f=0
+  part=$1 p=0 f=0 s=0
   shift
   if [ ! -x "$1" ]; then
     echo "FAILED: $1 is not built: make gpu-programs"
-    told "$part" 0 1 "not built"
+    told "$part" 0 1 0 "not built"
     return
   fi
   limited "$@"
   status=$?
-  p=$(count passed "$log") f=$(count failed "$log")
+  tail -n 1 "$log" >"$log.summary"
+  p=$(count passed "$log.summary") f=$(count failed "$log.summary") s=$(count skipped "$log.summary")
+  grep -aE '^[0-9]+ skipped: ' "$log" >>"$reasons"
   if [ $status != 0 ] && [ "${f:-0}" = 0 ] || [ -z "$p" ]; then
     echo "FAILED: $* ended with status $status"
-    told "$part" "${p:-0}" $((${f:-0} + 1)) "status $status"
+    told "$part" "${p:-0}" $((${f:-0} + 1)) "${s:-0}" "status $status"
   else
-    told "$part" "$p" "${f:-0}"
+    told "$part" "$p" "${f:-0}" "${s:-0}"
   fi
 }
 
-run_pytest() {
-  AUK="$auk" AUK_TEST_SIZE=$size limited "${PYTHON:-python3}" -m pytest -q -rs -p no:cacheprovider test/cuda
+run_pytest() { # PART [ARGUMENT...]
+  part=$1
+  shift
+  AUK="$auk" AUK_TEST_SIZE=$size limited "${PYTHON:-python3}" -m pytest -q -rs -p no:cacheprovider test/cuda "$@"
   status=$?
+  sed -nE 's/^SKIPPED \[([0-9]+)\] [^ ]*: /\1 skipped: /p' "$log" >>"$reasons"
   tail -n 1 "$log" >"$log.summary"
   p=$(count passed "$log.summary") f=$(count failed "$log.summary")
   s=$(count skipped "$log.summary")
   [ $status = 0 ] || [ "${f:-0}" != 0 ] || f=1
-  told pytest "${p:-0}" "${f:-0}" "${s:+$s skipped}"
+  told "$part" "${p:-0}" "${f:-0}" "${s:-0}"
 }
 
 # One run under a sanitizer; its findings are its status.
@@ -106,7 +124,8 @@ sanitized_rows() { # TOOL MODEL
 # Steps of several sizes, with and without graphs, greedy and sampled.
 run_sanitizer() { # TOOL
   if ! command -v compute-sanitizer >/dev/null; then
-    told "$1" 0 0 "skipped: no compute-sanitizer on PATH"
+    echo "1 skipped: there is no compute-sanitizer on PATH" >>"$reasons"
+    told "$1" 0 0 1
     return
   fi
   p=0 f=0
@@ -117,25 +136,28 @@ run_sanitizer() { # TOOL
       --top-p 0.95 --repeat-penalty 1.1 --no-graphs
     sanitized_rows "$1" $model
   done
-  told "$1" $p $f
+  told "$1" $p $f 0
 }
 
 for part; do
   echo "== $part"
   now=$(date +%s)
   part_end=$((now + limit < end ? now + limit : end))
-  [ $part_end -gt "$now" ] || { told "$part" 0 1 "no time was left"; continue; }
-  case " $programs $sweeps $sanitizers pytest " in
+  [ $part_end -gt "$now" ] || { told "$part" 0 1 0 "no time was left"; continue; }
+  case " $programs $sweeps $sanitizers pytest short " in
   *" $part "*) ;;
-  *) echo "FAILED: there is no part $part"; told "$part" 0 1 "no such part"; continue ;;
+  *) echo "FAILED: there is no part $part"; told "$part" 0 1 0 "no such part"; continue ;;
   esac
   case $part in
-  pytest) run_pytest ;;
+  pytest) run_pytest "$part" ;;
+  short) run_pytest "$part" -k "$short" ;;
   sweep-*) run_program "$part" "$build/test/cuda/test_linear" sweep "${part#sweep-}/6" ;;
   *check) run_sanitizer "$part" ;;
   *) run_program "$part" "$build/test/cuda/$part" $size ;;
   esac
 done
 printf '%s' "$lines"
-echo "$passed passed, $failed failed"
+# The same reason in several parts is one line.
+awk -F ' skipped: ' '{ n[$2] += $1 } END { for (why in n) print n[why] " skipped: " why }' "$reasons" | sort -k1,1rn -k2
+echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]

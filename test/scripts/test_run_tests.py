@@ -73,8 +73,29 @@ def test_each_test_runs_once_on_one_of_the_cores(run_tests, tmp_path):
 def test_what_fails_or_is_skipped_is_counted_once(run_tests):
     done = run_tests({"test_a.py": SLOW, "test_others.py": OTHERS,
                       "test_nothing.py": "import pytest\npytest.skip('not here', allow_module_level=True)\n"})
-    assert done.stdout.splitlines()[-1] == "20 passed, 1 failed, 2 skipped", done.stdout
+    assert done.stdout.splitlines()[-3:] == ["1 skipped: not here", "1 skipped: not now",
+                                             "20 passed, 1 failed, 2 skipped"], done.stdout
     assert done.returncode == 1 and "so it is" in done.stdout and "not now" in done.stdout
+
+
+def test_reasons_of_skipped_tests_are_counted_before_the_totals(run_tests):
+    many = '''
+import pytest
+@pytest.mark.parametrize("i", range(7))
+def test_needs_it(i):
+    pytest.skip("needs a disk: none here")
+'''
+    done = run_tests({"test_many.py": many, "test_others.py": OTHERS.replace("== 2", "== 1")},
+                     {"good": PROGRAM.format(second="ok 2 # SKIP no_disk", status=0)})
+    assert done.stdout.splitlines()[-4:-1] == ["7 skipped: needs a disk: none here", "1 skipped: good: no_disk",
+                                               "1 skipped: not now"], done.stdout
+    assert done.stdout.splitlines()[-1] == "2 passed, 0 failed, 9 skipped" and done.returncode == 0
+
+
+def test_a_run_in_which_no_test_passed_is_a_failure(run_tests):
+    done = run_tests({"test_nothing.py": "import pytest\ndef test_it():\n    pytest.skip('not here')\n"})
+    assert done.stdout.splitlines()[-2:] == ["1 skipped: not here", "0 passed, 1 failed, 1 skipped"], done.stdout
+    assert done.returncode == 1
 
 
 def test_a_file_that_cannot_be_read_fails(run_tests):

@@ -1,0 +1,77 @@
+""".ci/run over a stand-in for bootstrap.sh: which steps there are, what makes one fail, and what the last lines say."""
+import os
+import subprocess
+
+import pytest
+
+GOOD = "echo '5 passed, 0 failed, 0 skipped'"
+KERNELS = ["test-gpu EMULATE=1 EMULATED_ARCH=80 PARTS=programs short",
+           "test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS=programs short"]
+
+
+@pytest.fixture
+def run(root, tmp_path):
+    """run(body, steps): status and lines, where `body` of a shell script is what makes a target: $1 is its name."""
+
+    def run_it(body, *steps):
+        make, calls = tmp_path / "make", tmp_path / "calls"
+        make.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{body}\n')
+        make.chmod(0o755)
+        nvcc = tmp_path / "nvcc"
+        nvcc.write_text("#!/bin/sh\n")
+        nvcc.chmod(0o755)
+        done = subprocess.run(["bash", root / ".ci" / "run", *steps], capture_output=True, text=True, timeout=60,
+                              check=False, stdin=subprocess.DEVNULL,
+                              env={**os.environ, "MAKE_TARGET": str(make), "PATH": f"{tmp_path}:/usr/bin:/bin"})
+        return done.returncode, done.stdout.splitlines(), calls.read_text().splitlines() if calls.exists() else []
+
+    return run_it
+
+
+def test_all_steps_run_and_are_added_up(run):
+    status, lines, calls = run(GOOD)
+    assert status == 0, lines
+    assert calls == ["test", "test SANITIZE=1", "lint", "torture", "fuzz FUZZ_SECONDS=20", *KERNELS,
+                     "all CUDA=1 CUDA_ARCHS=80 90a BUILD=build/cuda"]
+    assert lines[-1] == "35 passed, 0 failed, 0 skipped"
+
+
+def test_named_steps_run_alone(run):
+    status, lines, calls = run(GOOD, "lint", "emulated-90")
+    assert (status, calls) == (0, ["lint", KERNELS[1]])
+    assert lines[-1] == "10 passed, 0 failed, 0 skipped"
+    status, lines, calls = run(GOOD, "lynt")
+    assert status == 1 and lines[-2].startswith("FAILED: there is no step lynt")
+
+
+@pytest.mark.parametrize("body, reason", [
+    ("echo '2 passed, 1 failed'; exit 1", "FAILED: lint (exit status 1)"),
+    ("echo '2 passed, 1 failed'; echo 'make: *** [lint] Error 1'; exit 2", "FAILED: lint (exit status 2)"),
+    ("echo '2 passed, 1 failed'", "FAILED: lint has failed tests and exit status 0"),
+    ("echo '2 passed, 0 failed'; exit 3", "FAILED: lint (exit status 3)"),
+    ("echo 'all is well'", "FAILED: lint ends without totals (exit status 0)"),
+    ("kill -9 $$", "FAILED: lint ends without totals (exit status 137)"),
+    ("echo '0 passed, 0 failed'", "FAILED: lint passed no test"),
+    ("echo '14 skipped: no clang'; echo '0 passed, 0 failed, 14 skipped'", "FAILED: lint passed no test"),
+])
+def test_a_step_fails_and_ends_the_run(run, body, reason):
+    status, lines, calls = run(body, "lint", "test")
+    assert status == 1 and calls == ["lint"]
+    assert reason in lines
+    assert " 0 failed" not in lines[-1] and " failed, " in lines[-1]
+
+
+def test_skipped_tests_are_told_by_reason_over_all_steps(run):
+    status, lines, _ = run("echo '3 skipped: needs a GPU: none'\n"
+                           "[ $1 != lint ] || { echo '7 passed, 0 failed, 3 skipped'; exit 0; }\n"
+                           "echo '1 skipped: root reads all'; echo '1 passed, 0 failed, 4 skipped'", "lint", "test")
+    assert status == 0
+    assert lines[-3:] == ["6 skipped: needs a GPU: none", "1 skipped: root reads all",
+                          "8 passed, 0 failed, 7 skipped"]
+
+
+def test_a_build_that_fails_is_a_failure(run):
+    status, lines, _ = run("exit 2", "nvcc")
+    assert status == 1 and "FAILED: nvcc" in lines and lines[-1] == "0 passed, 1 failed, 0 skipped"
+    status, lines, _ = run("echo compiled", "nvcc")
+    assert status == 0 and lines[-1] == "0 passed, 0 failed, 0 skipped"
