@@ -139,6 +139,9 @@ int main(int argc, char **argv) {
                   penalties ? 0.2 : 0, 42};
               run_case(vocab, settings, kind);
             }
+  if (few) /* more than sample_few.cu takes, with and without scores that are the same at the border */
+    for (int kind = 0; kind < 6; kind++)
+      run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, 0, 1, 0, 0, 42}, kind);
   for (int kind : {4, 5}) /* more before sample_few.cu's bound than it has room for */
     run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
   struct {
