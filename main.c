@@ -38,8 +38,8 @@ static Status print_help(Error *err) {
   return output_printf(err, "%s", end);
 }
 
-/* What stands where a command would, and is none: another program's, a mistyped one, or a prompt or a model
- * without its flag. */
+/* Refuses a word that is no command, with a hint: it may be another program's command, a mistyped one, or a
+ * prompt or a model without its flag. */
 static Status refuse_command(const char *text, Error *err) {
   const char *instead = foreign_command(text);
   if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);

@@ -116,7 +116,7 @@ static Status add_part(AddedParts *parts, size_t start, size_t end, int32_t toke
   return STATUS_OK;
 }
 
-/* What is looked for: the content, or in normalized text its normal form. */
+/* The string to search for: the content, or its normal form in normalized text. */
 static const char *wanted_of(const AddedToken *token, size_t *size) {
   bool normal = token->normalized && token->normal;
   *size = normal ? token->normal_size : token->size;

@@ -23,15 +23,15 @@
 #include "tokenizer/regex_parse.h"
 #include "tokenizer/stop.h"
 
-/* What a hurried match may do: a step reads AHEAD characters in some microseconds at most, so between two
- * looks at the clock there are some hundredths of a second. */
+/* Limits of a hurried match: a step reads AHEAD characters in some microseconds at most, so between two looks
+ * at the clock there are some hundredths of a second. */
 enum {
   STARTS = 128,    /* places where it may begin */
   AHEAD = 4096,    /* characters behind the last of them that it may look at */
   FEW_STEPS = 32,  /* PCRE2's steps from one place */
   CLOCK_EACH = 64, /* places that are tried between two looks at the clock */
 };
-/* What all matching for a text may take. Real expressions take some 20 ns a byte. */
+/* Time limit of all matching for one text. Real expressions take some 20 ns a byte. */
 #define LIMIT_NS      ((int64_t)250000000)
 #define LIMIT_BYTE_NS ((int64_t)500)
 

@@ -21,9 +21,9 @@ Status content_of_bytes(const void *bytes, size_t size, int n_threads, const vol
 /* Adds one content to a list of them, which begins as zeroes: their order counts. */
 void content_add(ContentHash *list, ContentHash next);
 
-/* Of a mapped file: as remembered in `directory` (NULL: nothing is), or read now, which for a large one needs
- * `may_read`, and is remembered then. *known is false where it was not to be read, or where the file is no
- * longer what was mapped; a directory that cannot be written is no failure. */
+/* Hash of a mapped file: taken from `directory` (NULL: none), or computed now and kept there. Computing the
+ * hash of a large file needs `may_read`. *known is false where the file was not to be read, or is no longer
+ * what was mapped; a directory that cannot be written is no failure. */
 typedef struct {
   const char *directory; /* or NULL */
   bool may_read;

@@ -29,9 +29,8 @@ typedef struct {
 
 /* Formats the message (printf style) and returns `status`, so that a failure is one statement:
  *   return error_set(err, STATUS_MODEL, "%s: tensor %s is missing", path, name);
- * What steers a terminal (terminal_text.h) and broken UTF-8 in the result, from names in hostile files, is
- * replaced by '?'. err may be
- * NULL. */
+ * The message may hold names from hostile files: characters that steer a terminal (terminal_text.h) and
+ * broken UTF-8 become '?'. err may be NULL. */
 Status error_set(Error *err, Status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Memory of n items of `size` bytes, zeroed, or NULL with err set ("out of memory: WHAT needs N bytes").

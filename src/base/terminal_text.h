@@ -1,6 +1,6 @@
 /* terminal_text.h - text as a terminal may be given it: to be read, and not to be obeyed.
  *
- * Names and texts come from files that nobody has checked. A control character (escape sequences begin with
+ * Names and texts come from unchecked files. A control character (escape sequences begin with
  * one) steers the terminal; a bidirectional control, or a separator of lines or paragraphs, makes a line read
  * otherwise than it is. All of them stand as visible characters in place of themselves. */
 #ifndef AUK_BASE_TERMINAL_TEXT_H

@@ -6,7 +6,7 @@
 
 #include "base/buffer.h"
 
-/* What a path goes on behind: "/" alone is the beginning of "/auk". */
+/* Length without a slash at the end, so that "/" is continued as "/auk". */
 static int length_of(const char *directory) {
   size_t length = strlen(directory);
   while (length && directory[length - 1] == '/') length--;

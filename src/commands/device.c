@@ -38,7 +38,7 @@ const Flag device_flags[] = {
                 "Hopper, for models that it is for)"),
 };
 
-/* What means something only on a GPU is not dropped silently on the CPU. A GPU's number is no such thing
+/* Refuses flags that mean something only on a GPU instead of dropping them. The number of a GPU is allowed
  * where the device is chosen automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
   const char *flag = values->act == 1                 ? "--act int8"

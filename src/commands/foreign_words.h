@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* What does here what the command does elsewhere; NULL where it is no word of theirs. */
+/* How to do here what this command does in other programs; NULL where they have no such command. */
 const char *foreign_command(const char *word);
 /* Likewise for a flag, flag[0 .. size). */
 const char *foreign_flag(const char *flag, size_t size);

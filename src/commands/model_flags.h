@@ -35,8 +35,8 @@ Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /*
  * epsilon is assumed, one line on standard error says so. */
 Status model_flags_open_known(const ModelFlags *values, Model **model, Error *err);
 
-/* What the model at `path` (of model_flags_path()) is called in results, in new memory: the name in the
- * Hugging Face cache that was given, else the last part of the path, without the folders above it. */
+/* The model's name in results, in new memory; `path` is model_flags_path()'s. It is the given name in the
+ * Hugging Face cache, else the last part of the path, without the folders above it. */
 Status model_flags_name(const ModelFlags *values, const char *path, char **name, Error *err);
 
 /* The tokenizer that belongs to an open model, refused with what to do where it has none. */

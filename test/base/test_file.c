@@ -202,8 +202,8 @@ static void a_file_appears_when_it_is_complete(void **state) {
   assert_content(path, "content");
 }
 
-/* What a power failure must not take: the bytes are on the disk before they have the name, and the name is on
- * it in the end. A fleeting file costs neither. */
+/* A power failure must not take the file: its bytes are on the disk before the name is, and the name is
+ * synced too. A fleeting file is synced in neither way. */
 static void a_file_is_on_the_disk_when_it_has_its_name(void **state) {
   (void)state;
   const char *path = in_directory(own_directory, "file");

@@ -26,7 +26,7 @@ __global__ void write_at(int *to, int at) {
   to[at] = 7;
 }
 
-/* What a process of its own says on standard error, and whether it is ended by a signal. */
+/* Runs `work` in a child process: its standard error, and whether a signal ended it. */
 template <class Work> static std::string said(Work work, bool *ended) {
   int ends[2], status = 0;
   if (pipe(ends)) exit(1);

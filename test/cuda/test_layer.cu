@@ -268,7 +268,7 @@ static void test_gated() {
       }
 }
 
-/* What fp16 cannot hold is its largest number; NaN stays. */
+/* Numbers beyond fp16 become its largest one; NaN stays. */
 static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
   for (bool pairs : {false, true}) {

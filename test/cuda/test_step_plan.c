@@ -388,8 +388,8 @@ static void fewer_slots_where_asked(void **state) {
   assert_int_equal(plan.n_slots, 5);
 }
 
-/* What a block has is taken to the last byte, and a ring of one slot for each team and one more is the least:
- * with a slot less nothing could be under way (step_launch.cuh). */
+/* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than teams: with
+ * fewer, no copy could be under way (step_launch.cuh). */
 static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(configs); i++) {

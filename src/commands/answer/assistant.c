@@ -97,7 +97,7 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Those that were given of the flags that choose among several tokens; how many. Penalties are none of them:
+/* Lists the given flags that choose among several tokens and returns their number. Penalties do not count:
  * they change which token is the likeliest. */
 static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
   int n = 0;
@@ -115,7 +115,7 @@ Status sampling_check(const SamplingFlags *flags, Error *err) {
                    given[0]);
 }
 
-/* What the person could not know before the model was opened. */
+/* One note about flags that this model makes idle, which shows only once it is open. */
 static void tell_idle_flags(const Assistant *a) {
   const char *given[4];
   char names[64] = "";

@@ -57,8 +57,8 @@ void choices_prepare(Assistant *assistant);
  * STATUS_USAGE or STATUS_MODEL, as assistant_encode() has it. */
 Status choices_score(Choices *choices, Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                      Error *err);
-/* Of the scores the best one, and how likely each is if it must be one of them: all alike where none is
- * possible. */
+/* Fills in the best choice, and each one's probability given that it must be one of them; all are equally
+ * likely where every score is -infinity. */
 void choices_rank(Choices *choices);
 /* Appends the members of an object, without braces: choice, choice_index, scores, usage, timings, model. */
 Status choices_json(const Choices *choices, const char *model, Buffer *out, Error *err);

@@ -51,8 +51,8 @@ Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, E
 /* The tokens that a message of this text takes of the context with the system message and the template, but
  * without the turns before it. */
 Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* What a person can do about a context that is too short: " (-c N sets it, ...)", or nothing where it is the
- * model's maximum. */
+/* Advice for a context that is too short: " (-c N sets it, ...)", or empty where it is the model's
+ * maximum. */
 typedef struct {
   char text[64];
 } ContextHint;

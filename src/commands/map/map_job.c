@@ -145,7 +145,7 @@ static Status add_form(MapSettings *s, const MapJob *job, Error *err) {
   return add_switch(s, "--ids", job->reply->ids, err);
 }
 
-/* What makes other numbers than the last bits: int8 activations, a rounded cache. */
+/* Adds the settings that change more than the last bits of results: int8 activations, a rounded cache. */
 static Status add_arithmetic(MapSettings *s, const Assistant *a, Error *err) {
   const DeviceFlags *flags = &a->flags->device;
   TRY(add_text(s, "--act", flags->act ? "int8" : "f16", err));

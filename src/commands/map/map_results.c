@@ -113,7 +113,7 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
 
 /* --- what was there */
 
-/* What is wrong with an object whose settings are others than these; NULL: nothing. */
+/* The reason to refuse an object that was made with other settings; NULL where they are the same. */
 static const char *other_settings(const Json *tree, uint64_t expected) {
   char hash[HASH_SIZE + 1];
   const Json *settings = json_member(tree, "settings");
@@ -126,8 +126,8 @@ static const char *other_settings(const Json *tree, uint64_t expected) {
                                                             : "was made with another model or other settings";
 }
 
-/* Of an object: the record it belongs to, which must be the index-th, whether it is an error, and what is
- * wrong with its settings (NULL: nothing). */
+/* Reads an object's record, which must be the index-th, whether it is an error, and the reason to refuse its
+ * settings (NULL: none). */
 static bool read_object(const Record *line, uint64_t settings, EarlierResult *earlier, const char **wrong) {
   Json *tree;
   size_t size = 0;

@@ -17,7 +17,7 @@ static const char any_hash[] = "----------------", digits[] = "0123456789abcdef"
 static const char *const first_lines[] = {[RESULTS_LINES] = "auk --map lines 2:\n",
                                           [RESULTS_NUL] = "auk --map texts 2:\n",
                                           [RESULTS_JSON] = "auk --map objects 2:\n"};
-/* Of versions that told neither settings nor hashes of results. */
+/* First lines of earlier versions, which kept neither settings nor hashes of results. */
 static const char *const old_first_lines[] = {"auk --map lines:\n", "auk --map texts:\n"};
 
 static Status system_error(const MapResume *r, const char *what, Error *err) {

@@ -38,11 +38,11 @@ Status checkpoints_add_hub(Checkpoints *list, Error *err);
  * passed over; directories that cannot be read are noted. STATUS_FAILED where `path` itself cannot be. */
 Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
 
-/* What AUK_MODEL names, marked as the default; at the end where it was not among them, nothing where it names
- * nothing that is here. `path` is where it lies (hub_find()). */
+/* Marks the checkpoint that AUK_MODEL names as the default, and appends it where the list lacks it; does
+ * nothing where it is not here. `path` is where it lies (hub_find()). */
 Status checkpoints_mark_default(Checkpoints *list, const char *name, const char *path, Error *err);
 
-/* What -m knows the names of: those in the cache, and those below ./models where that is. */
+/* Adds the checkpoints that -m knows by name: those in the cache, and those below ./models where that is. */
 Status checkpoints_add_known(Checkpoints *list, Error *err);
 
 void checkpoints_release(Checkpoints *list);

@@ -326,7 +326,7 @@ const Interface models_interface = {
     .operands = VALUE_DIRECTORY,
 };
 
-/* What keeps AUK_MODEL from being found is told; what fails otherwise (memory) says nothing of it. */
+/* Tells why AUK_MODEL was not found; another failure (memory) says nothing about it. */
 static Status reason_of_default(Status status, const Error *reason, Error *err) {
   if (status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", reason->text);
   print_note("AUK_MODEL: %s", reason->text);
