@@ -162,8 +162,8 @@ Fiber &this_fiber();
 /* Makes the block ready, and runs it to its end. */
 void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
                    uint3 block);
-/* The order in which its threads take turns. */
-void choose_order(Worker *w, uint64_t chance);
+/* The order in which its threads take turns: one by chance, or as they are numbered. */
+void choose_order(Worker *w, bool varied, uint64_t chance);
 void run_prepared_block(Worker *w);
 
 /* Lets others go on while (*watched & mask) == old. */

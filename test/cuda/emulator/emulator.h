@@ -8,8 +8,9 @@
  *   warp     32 fibers that meet where the instruction says so (shuffles, ldmatrix, mma); the last to come
  *            does the work
  *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own.
- *            Each block of each launch has an order of its own, by chance: of warps, of lanes, and whether a
- *            warp goes on until it must wait (far ahead of the others) or all warps go on alike
+ *            Each block of each launch without clusters has an order of its own, by chance: of warps, of
+ *            lanes, and whether a warp goes on until it must wait (far ahead of the others) or all warps go
+ *            on alike
  *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for
  *            each other hangs here (and is told: see `yield`)
  *   cluster  a grid launched with clusters has as many of its blocks there at once as the chip has room for,

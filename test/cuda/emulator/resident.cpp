@@ -161,23 +161,23 @@ uint64_t random_number(Residents &home) {
   return r >> 16;
 }
 
-/* Fisher and Yates, inside out. */
-static void shuffle(std::vector<int> &order, std::vector<int> &place, int n, uint64_t chance) {
+/* The order 0 .. n - 1, shuffled (Fisher and Yates, inside out) where it is to vary. */
+static void set_order(std::vector<int> &order, std::vector<int> &place, int n, bool varied, uint64_t chance) {
   order.resize((size_t)n);
   place.resize((size_t)n);
   for (int i = 0; i < n; i++) {
-    const int j = (int)(scrambled(chance, (uint64_t)i) % (unsigned)(i + 1));
+    const int j = varied ? (int)(scrambled(chance, (uint64_t)i) % (unsigned)(i + 1)) : i;
     order[i] = order[j];
     order[j] = i;
   }
   for (int i = 0; i < n; i++) place[order[i]] = i;
 }
 
-void choose_order(Worker *w, uint64_t chance) {
-  shuffle(w->warp_order, w->place_of_warp, (w->n_threads + 31) / 32, chance);
-  shuffle(w->lane_order, w->place_of_lane, w->n_threads < 32 ? w->n_threads : 32, ~chance);
-  w->runs_ahead = chance % 4 != 0;
-  w->jumps = (chance >> 8) % 4 == 0;
+void choose_order(Worker *w, bool varied, uint64_t chance) {
+  set_order(w->warp_order, w->place_of_warp, (w->n_threads + 31) / 32, varied, chance);
+  set_order(w->lane_order, w->place_of_lane, w->n_threads < 32 ? w->n_threads : 32, varied, ~chance);
+  w->runs_ahead = varied && chance % 4 != 0;
+  w->jumps = varied && (chance >> 8) % 4 == 0;
   w->yielded = false;
   w->chance = chance;
 }
