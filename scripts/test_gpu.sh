@@ -3,7 +3,7 @@
 #
 # usage: test_gpu.sh BUILD [few] [PART...]      few: what an emulated GPU does in a minute
 #
-#   test_linear, test_attention, test_sample ... the programs of test/cuda, and
+#   test_linear, test_attention, test_sample ... the programs of test/cuda (`programs`: all of them), and
 #   pytest                                       test/cuda/test_*.py: these where no part is named
 #   short                                        of those what takes an emulated GPU some two minutes: whole models
 #   sweep-1 .. sweep-6                           test_linear over every layer of the models, in six parts
@@ -31,8 +31,8 @@ short="$short or graphs_change and stories260K-awq or kernels_of_fp16 and storie
 short="$short or one_kernel_is and qwen2 or others[3]"
 sanitizers="memcheck racecheck initcheck synccheck"
 sweeps="sweep-1 sweep-2 sweep-3 sweep-4 sweep-5 sweep-6"
-# shellcheck disable=SC2086 # these are lists
-[ "$*" != 'programs short' ] || set -- $programs short
+# shellcheck disable=SC2046 # these are lists
+[ $# -eq 0 ] || set -- $(echo " $* " | sed "s/ programs / $programs /g")
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- $programs pytest
 # shellcheck disable=SC2086
@@ -54,8 +54,13 @@ limited() {
 
 # told PART PASSED FAILED SKIPPED [WHY]: adds them up.
 told() {
-  if [ $(($2 + $3 + $4)) = 0 ]; then
-    set -- "$1" 0 1 0 "no test ran"
+  # On an emulated GPU nothing is missing that tests of whole models need.
+  case $size-$1 in
+  few-pytest | few-short) needs_one=1 ;;
+  *) needs_one=0 ;;
+  esac
+  if [ $(($2 + $3 + $4)) = 0 ] || { [ $needs_one = 1 ] && [ $(($2 + $3)) = 0 ]; }; then
+    set -- "$1" 0 1 "$4" "no test ran"
     echo "FAILED: $1: no test ran"
   fi
   passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))

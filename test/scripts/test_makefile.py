@@ -6,6 +6,11 @@ import subprocess
 import pytest
 
 
+# A make around this test hands its own settings down.
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if "MAKE" not in name and name not in ("MFLAGS", "BUILD", "SANITIZE", "EMULATE", "CUDA", "STATIC")}
+
+
 @pytest.fixture
 def make(root, tmp_path):
     """make(arguments): standard output. The machine has no GPU, an nvcc that knows four chips, and no libcmocka."""
@@ -17,12 +22,11 @@ def make(root, tmp_path):
     for name, body in tools.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name and "MFLAGS" not in name}
 
     def run(*arguments):
         done = subprocess.run(["make", "-C", root, f"BUILD={tmp_path}/build", "CC=cc", *arguments], capture_output=True,
                               text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
-                              env={**environment, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+                              env={**ENVIRONMENT, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -59,5 +63,5 @@ def test_a_library_that_is_missing_is_not_copied_beside_the_program(make):
 def test_each_emulated_chip_has_a_folder_of_its_own(root):
     for arch in "80", "90":
         done = subprocess.run(["make", "-C", root, "-n", "help", "EMULATE=1", f"EMULATED_ARCH={arch}"], timeout=60,
-                              capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
+                              capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT)
         assert f"build/emulated-{arch}/auk" in done.stdout
