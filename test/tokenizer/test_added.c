@@ -326,6 +326,32 @@ static void ids_follow_the_vocabulary(void **state) {
   tokenizer_close(t);
 }
 
+/* The vocabulary has gaps, so that an added token gets an id that the vocabulary has too. The ids are the
+ * reference's (tokenizers 0.23.3). */
+static void assert_of_two(const char *first, const char *second, const char *text, const char *expected) {
+  static const char vocab[] = "{\"<\":0,\"x\":1,\">\":2,\"y\":3,\"X\":4,\"<y>\":6}";
+  char one[TOKEN_SIZE], two[TOKEN_SIZE], added[3 * TOKEN_SIZE];
+  snprintf(added, sizeof added, "[%s, %s]", token_json(one, first + 1, first[0] == 'n' ? "n" : ""),
+           token_json(two, second + 1, second[0] == 'n' ? "n" : ""));
+  Tokenizer *t = make((Parts){.added = added, .vocab = vocab, .normalizer = "{\"type\": \"Lowercase\"}"});
+  assert_ids(t, text, PLAIN, expected);
+  tokenizer_close(t);
+}
+
+static void a_token_whose_id_another_took_is_not_found_in_texts(void **state) {
+  (void)state;
+  assert_of_two("-<x>", "-<y>", "<x><y>", "0 1 2 6");
+  assert_of_two("-<y>", "-<x>", "<x><y>", "6 0 3 2");
+}
+
+static void a_token_that_takes_an_id_is_found_by_the_normal_form_that_the_id_had(void **state) {
+  (void)state;
+  assert_of_two("n<X>", "n<y>", "<x>", "6");
+  assert_of_two("n<X>", "n<y>", "<y>", "0 3 2");
+  assert_of_two("n<X>", "-<y>", "<x>", "0 1 2");
+  assert_of_two("n<X>", "-<y>", "<y>", "6");
+}
+
 /* Encodes pieces "t:..." (trusted) and "p:..." (a person's). */
 static void assert_pieces(const Tokenizer *t, const char *const *texts, size_t n, const char *expected) {
   PromptPiece pieces[8];
@@ -431,6 +457,8 @@ int main(void) {
       cmocka_unit_test(matching_takes_time_linear_in_the_text),
       cmocka_unit_test(a_token_given_twice_stays_special),
       cmocka_unit_test(ids_follow_the_vocabulary),
+      cmocka_unit_test(a_token_whose_id_another_took_is_not_found_in_texts),
+      cmocka_unit_test(a_token_that_takes_an_id_is_found_by_the_normal_form_that_the_id_had),
       cmocka_unit_test(special_tokens_count_in_trusted_pieces_only),
       cmocka_unit_test(a_border_is_never_taken),
       cmocka_unit_test(normalized_tokens),
