@@ -151,6 +151,36 @@ static void a_stream_gives_the_same(void **state) {
   }
 }
 
+/* Bytes are ids here. The texts are those of the reference (tokenizers 0.23.3), which writes one U+FFFD for
+ * bytes that begin a character. */
+static void a_cut_character_is_one_replacement_character(void **state) {
+  (void)state;
+  static const struct {
+    int32_t bytes[5];
+    size_t n;
+    const char *text;
+  } cut[] = {
+      {{0xe4, 0xb8, 'x'}, 3, "\xef\xbf\xbdx"},
+      {{0xf0, 0x9f, 0x98, 'x'}, 4, "\xef\xbf\xbdx"},
+      {{0xe4, 0xb8}, 2, "\xef\xbf\xbd"},
+      {{0xf0, 0x9f, 0x98}, 3, "\xef\xbf\xbd"},
+      {{0xe4, 0xb8, 0xe4, 0xb8, 0xad}, 5, "\xef\xbf\xbd\xe4\xb8\xad"},
+      {{0xe4, 0xb8, 0xc3}, 3, "\xef\xbf\xbd\xef\xbf\xbd"},
+      {{0xf0, 0x9f, 0xff}, 3, "\xef\xbf\xbd\xef\xbf\xbd"},
+      {{0xf0, 0x80, 'x'}, 3, "\xef\xbf\xbd\xef\xbf\xbdx"}, /* no character begins so */
+      {{0xed, 0xa0, 0x80}, 3, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+  };
+  Tokenizer *t = make_bytes("[]");
+  for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+    Buffer text = {0};
+    decode(t, cut[i].bytes, cut[i].n, false, &text);
+    assert_string_equal(text.data, cut[i].text);
+    buffer_release(&text);
+    check_stream(t, cut[i].bytes, cut[i].n, false);
+  }
+  tokenizer_close(t);
+}
+
 /* What is certain comes at once. */
 static void text_comes_as_early_as_can_be(void **state) {
   (void)state;
@@ -215,6 +245,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(decodes_as_the_reference),
       cmocka_unit_test(a_stream_gives_the_same),
+      cmocka_unit_test(a_cut_character_is_one_replacement_character),
       cmocka_unit_test(text_comes_as_early_as_can_be),
       cmocka_unit_test(special_tokens_and_unknown_ids_are_left_out),
   };
