@@ -219,6 +219,20 @@ static void pre_tokenizers(void **state) {
           "ab a", "7 8");
 }
 
+/* "ab" is a run of two matches, and one token where they stay together. The ids are the reference's. */
+static void one_match_of_a_run_is_merged_and_contiguous_keeps_all(void **state) {
+  (void)state;
+  static const struct {
+    const char *pre_tokenizer, *expected;
+  } cases[] = {
+      {SPLIT("{\"Regex\": \"[ab]\"}", "MergedWithPrevious", "false"), "8 1 4 0 1"},
+      {SPLIT("{\"Regex\": \"[ab]\"}", "MergedWithNext", "false"), "3 0 1 4 0 1"},
+      {SPLIT("{\"Regex\": \"[ab]\"}", "Contiguous", "false"), "3 7 4 7"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    encodes((Parts){.pre_tokenizer = cases[i].pre_tokenizer}, "_ab1ab", cases[i].expected);
+}
+
 /* "first" means the beginning of the whole text: not behind an added token, and not behind stripped space. */
 static void metaspace_first(void **state) {
   (void)state;
@@ -345,6 +359,7 @@ int main(void) {
       cmocka_unit_test(broken_files_are_refused),
       cmocka_unit_test(what_older_files_leave_out),
       cmocka_unit_test(pre_tokenizers),
+      cmocka_unit_test(one_match_of_a_run_is_merged_and_contiguous_keeps_all),
       cmocka_unit_test(metaspace_first),
       cmocka_unit_test(normalizers),
       cmocka_unit_test(forms),
