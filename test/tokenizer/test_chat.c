@@ -4,6 +4,7 @@
  * make of them. The ids of a byte-level tokenizer without merges are the text's bytes and the control tokens,
  * so equal ids are equal renderings. What chat_open() finds in a checkpoint is tested by
  * test/commands/test_template.py. */
+#include <time.h>
 #include <unistd.h>
 
 #include "small.h"
@@ -148,6 +149,26 @@ static void every_built_in_format_is_what_is_documented(void **state) {
     trusted_text_release(&text);
     chat_close(chat);
   }
+}
+
+/* The numbers in TZ say how far a zone is behind UTC. */
+static void the_present_time_is_the_one_of_the_zone(void **state) {
+  (void)state;
+  static const struct {
+    const char *zone;
+    int64_t ahead;
+  } zones[] = {{"UTC0", 0}, {"EAST-5:30", 19800}, {"WEST+3", -10800}};
+  const char *zone = getenv("TZ");
+  char *saved = zone ? strdup(zone) : NULL;
+  for (size_t i = 0; i < sizeof zones / sizeof *zones; i++) {
+    assert_int_equal(setenv("TZ", zones[i].zone, 1), 0);
+    tzset();
+    const int64_t before = time(NULL), now = chat_now(), after = time(NULL);
+    assert_in_range(now - zones[i].ahead, before, after);
+  }
+  assert_int_equal(saved ? setenv("TZ", saved, 1) : unsetenv("TZ"), 0);
+  tzset();
+  free(saved);
 }
 
 /* CHAT_BUILTINS is what completions know of them. */
@@ -386,6 +407,7 @@ int main(void) {
       cmocka_unit_test(every_built_in_is_listed),
       cmocka_unit_test(a_control_that_is_no_token_is_named),
       cmocka_unit_test(which_template_is_taken),
+      cmocka_unit_test(the_present_time_is_the_one_of_the_zone),
       cmocka_unit_test(a_person_cannot_end_a_turn),
       cmocka_unit_test(broken_text_is_refused),
       cmocka_unit_test(what_a_template_raises_is_told),
