@@ -636,6 +636,46 @@ static void a_redirected_output_is_written_in_place(void **state) {
   assert_int_equal(n_entries(), 1);
 }
 
+static int write_into_error_redirection(void) {
+  Error err;
+  output_begin();
+  dup2(STDOUT_FILENO, STDERR_FILENO); /* which alone writes the file */
+  int null = open("/dev/null", O_WRONLY);
+  if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || write(STDERR_FILENO, "1", 1) != 1) return 98;
+  Status status = write_text(in_directory(own_directory, "file"), "2", &err);
+  return status == STATUS_OK ? write(STDERR_FILENO, "3", 1) != 1 : (int)status;
+}
+
+/* As in a shell that is given: auk ... -o LOG 2>LOG. */
+static void a_file_that_messages_go_to_is_written_in_place(void **state) {
+  (void)state;
+  const char *path = in_directory(own_directory, "file");
+  put(path, "");
+  int descriptor = open(path, O_WRONLY | O_APPEND);
+  assert_true(descriptor >= 0);
+  assert_int_equal(in_child(descriptor, write_into_error_redirection), STATUS_OK);
+  close(descriptor);
+  assert_content(path, "123");
+  assert_int_equal(n_entries(), 1);
+}
+
+static int write_what_output_reads(void) {
+  Error err;
+  return (int)write_text(in_directory(own_directory, "file"), "new", &err);
+}
+
+/* A descriptor that only reads could not take what is written. */
+static void a_file_that_output_is_open_for_reading_is_replaced(void **state) {
+  (void)state;
+  const char *path = in_directory(own_directory, "file");
+  put(path, "older");
+  int descriptor = open(path, O_RDONLY);
+  assert_true(descriptor >= 0);
+  assert_int_equal(in_child(descriptor, write_what_output_reads), STATUS_OK);
+  close(descriptor);
+  assert_content(path, "new");
+}
+
 /* With standard output closed, the next file to be opened must not become it. */
 static int open_something_first(void) {
   output_begin();
@@ -691,6 +731,8 @@ int main(void) {
       IN_DIRECTORY(lines_are_read_one_by_one),
       IN_DIRECTORY(output_goes_out_at_once),
       IN_DIRECTORY(a_redirected_output_is_written_in_place),
+      IN_DIRECTORY(a_file_that_messages_go_to_is_written_in_place),
+      IN_DIRECTORY(a_file_that_output_is_open_for_reading_is_replaced),
       IN_DIRECTORY(a_closed_output_is_no_file_that_is_opened_later),
       IN_DIRECTORY(a_closed_input_is_no_file_that_is_opened_later),
   };
