@@ -330,6 +330,21 @@ def test_notes_are_dim_where_there_are_colours(chat):
 # --- the terminal comes back
 
 
+def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it(chat):
+    """The line then covers more rows than it did, of which the terminal may have made none."""
+    terminal = chat("-n", 4, "--no-history", rows=12, columns=60)
+    view = View(terminal, 12, 60)
+    terminal.type("above\r")
+    terminal.ready()
+    line = "one two three four five six seven eight"
+    terminal.type(line)
+    before = view.look(lambda lines: any(line in row for row in lines))
+    assert before[-1] == "> " + line and len(before) > 2 and "> above" in before
+    view.resize(12, 25)
+    want = ["> " + line[:23], line[23:]]
+    assert view.look(lambda lines: want[1] in lines) == [row[:25].rstrip() for row in before[:-1]] + want
+
+
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGQUIT, None)])
 @pytest.mark.parametrize("when", ["in a line", "in an answer"])
 def test_signals_give_the_terminal_back(chat, variant, number, status, when):
