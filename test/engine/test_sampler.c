@@ -386,6 +386,27 @@ static void penalties_count_in_greedy_picks(void **state) {
   sampler_close(sampler);
 }
 
+/* By which a device that has a copy of the notes knows that it is old. */
+static void the_version_changes_with_what_was_seen_and_with_nothing_else(void **state) {
+  (void)state;
+  Error err;
+  Sampler *sampler = open_sampler(&neutral, 3);
+  const uint64_t opened = sampler_version(sampler);
+  pick(sampler, (float[]){3, 2, 1});
+  assert_int_equal(sampler_set(sampler, &neutral, &err), STATUS_OK);
+  assert_true(sampler_version(sampler) == opened);
+  sampler_note(sampler, 0, false);
+  const uint64_t seen = sampler_version(sampler);
+  assert_true(seen != opened);
+  sampler_note(sampler, 0, true); /* again, and in the answer now */
+  const uint64_t generated = sampler_version(sampler);
+  assert_true(generated != seen && generated != opened);
+  sampler_forget(sampler);
+  const uint64_t forgotten = sampler_version(sampler);
+  assert_true(forgotten != generated && forgotten != seen && forgotten != opened);
+  sampler_close(sampler);
+}
+
 /* --- the same everywhere */
 
 /* Made once by this program; that every compiler, level of optimisation and machine prints the same is the
@@ -459,6 +480,7 @@ int main(void) {
       cmocka_unit_test(settings_out_of_range_are_refused),
       cmocka_unit_test(penalties_change_what_was_seen),
       cmocka_unit_test(penalties_count_in_greedy_picks),
+      cmocka_unit_test(the_version_changes_with_what_was_seen_and_with_nothing_else),
       cmocka_unit_test(picks_are_the_committed_ones),
       cmocka_unit_test(log_probability_is_exact),
   };

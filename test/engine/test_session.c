@@ -131,6 +131,32 @@ static void a_failed_restore_keeps_what_was_held_and_no_more(void **state) {
   session_close(session);
 }
 
+static Status claim_to_restore(void *user, Session *session, int *n_held, Error *err) {
+  (void)session, (void)err;
+  *n_held = *(const int *)user;
+  return STATUS_OK;
+}
+
+/* The last token's keys are not taken: its logits are made by computing it. */
+static void a_restore_of_more_or_fewer_keys_than_can_be_is_refused(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  make_ids(ids, 60, 1);
+  for (int n_held = 19; n_held <= 60; n_held++) {
+    const bool accepted = n_held >= 20 && n_held <= 59;
+    char message[80];
+    snprintf(message, sizeof message, "keys of %d tokens were restored, expected 20 to 59", n_held);
+    Session *session = open_session((SessionOptions){.chunk = 16});
+    sync_ok(session, ids, 20);
+    Error err = {{0}};
+    Status status = session_restore(session, ids, 60, claim_to_restore, &n_held, &err);
+    assert_int_equal(status, accepted ? STATUS_OK : STATUS_FAILED);
+    assert_string_equal(err.text, accepted ? "" : message);
+    assert_int_equal(session_length(session), accepted ? n_held : 20);
+    session_close(session);
+  }
+}
+
 /* What `auk bench -p 2,4,8 -d N` times: rows behind a context are one step, with the logits of the last. */
 static void a_few_tokens_are_one_step(void **state) {
   (void)state;
@@ -742,6 +768,7 @@ int main(void) {
       cmocka_unit_test(chunks_do_not_matter),
       cmocka_unit_test(a_common_beginning_is_kept),
       cmocka_unit_test(a_failed_restore_keeps_what_was_held_and_no_more),
+      cmocka_unit_test(a_restore_of_more_or_fewer_keys_than_can_be_is_refused),
       cmocka_unit_test(a_few_tokens_are_one_step),
       cmocka_unit_test(no_more_is_kept_than_is_said),
       cmocka_unit_test(a_text_that_grows_long_is_computed_again),
