@@ -232,6 +232,27 @@ static void frequencies_are_those_of_transformers(void **state) {
   }
 }
 
+/* transformers takes mscale and mscale_all_dim where both are there and none is 0, and else neither. */
+static void one_mscale_of_yarn_counts_for_nothing_without_the_other(void **state) {
+  (void)state;
+  static const char *const givens[] = {"", ", 'mscale': 0.707", ", 'mscale_all_dim': 0.707",
+                                       ", 'mscale': 0.707, 'mscale_all_dim': 0",
+                                       ", 'mscale': 0, 'mscale_all_dim': 0.707"};
+  for (size_t i = 0; i < sizeof givens / sizeof *givens; i++) {
+    char text[300];
+    snprintf(text, sizeof text,
+             "{'model_type': 'llama', 'head_dim': 64, 'rope_scaling': {'type': 'yarn', 'factor': 40, "
+             "'original_max_position_embeddings': 4096%s}}",
+             givens[i]);
+    ModelConfig c = accepted(text);
+    float frequencies[32], attention_factor;
+    rope_frequencies(&c.rope, c.rotary_dim, false, frequencies, &attention_factor);
+    if (attention_factor != (float)(0.1 * log(40) + 1))
+      fail_msg("%s: the attention factor is %g", text, (double)attention_factor);
+    config_release(&c);
+  }
+}
+
 /* --- refusals */
 
 static void what_is_not_known_is_refused_by_name(void **state) {
@@ -428,6 +449,7 @@ int main(void) {
       cmocka_unit_test(sliding_windows_are_given_by_layer),
       cmocka_unit_test(rope_is_read_in_old_and_new_spellings),
       cmocka_unit_test(frequencies_are_those_of_transformers),
+      cmocka_unit_test(one_mscale_of_yarn_counts_for_nothing_without_the_other),
       cmocka_unit_test(what_is_not_known_is_refused_by_name),
       cmocka_unit_test_setup_teardown(end_tokens_and_sampling_come_from_generation_config, make_own_directory,
                                       remove_own_directory),
