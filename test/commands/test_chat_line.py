@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 from chat_terminal import PASTE_OFF, PASTE_ON, Terminal, View, chat, pexpect, saved, template  # three are fixtures
-from screen import columns_of
+from screen import Screen, columns_of
 
 __all__ = ["chat", "saved", "template"]
 
@@ -330,19 +330,39 @@ def test_notes_are_dim_where_there_are_colours(chat):
 # --- the terminal comes back
 
 
-def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it(chat):
-    """The line then covers more rows than it did, of which the terminal may have made none."""
-    terminal = chat("-n", 4, "--no-history", rows=12, columns=60)
-    view = View(terminal, 12, 60)
+def typed_below_an_answer(chat, line, columns):
+    """A terminal with the line being typed, its view, and the rows above the line."""
+    terminal = chat("-n", 4, "--no-history", rows=12, columns=columns)
+    view = View(terminal, 12, columns)
     terminal.type("above\r")
-    terminal.ready()
-    line = "one two three four five six seven eight"
+    view.look(lambda lines: "> above" in lines and ">" in lines)
     terminal.type(line)
-    before = view.look(lambda lines: any(line in row for row in lines))
-    assert before[-1] == "> " + line and len(before) > 2 and "> above" in before
+    lines = view.look(lambda lines: any(row and line.endswith(row.removeprefix("> ")) for row in lines))
+    start = lines.index("> " + line[:columns - 2].rstrip())
+    assert start > 1 and "".join(lines[start:]) == "> " + line
+    return terminal, view, lines[:start]
+
+
+LONG_LINE = "one two three four five six seven eight"
+
+
+def test_a_window_that_narrows_while_a_line_is_typed_leaves_what_stands_above_it(chat):
+    """The line then covers more rows than it did, of which this terminal has made none."""
+    _, view, above = typed_below_an_answer(chat, LONG_LINE, 60)
     view.resize(12, 25)
-    want = ["> " + line[:23], line[23:]]
-    assert view.look(lambda lines: want[1] in lines) == [row[:25].rstrip() for row in before[:-1]] + want
+    want = ["> " + LONG_LINE[:23], LONG_LINE[23:]]
+    assert view.look(lambda lines: want[1] in lines) == [row[:25].rstrip() for row in above] + want
+
+
+def test_a_window_that_widens_while_a_line_is_typed_leaves_what_stands_above_it(chat):
+    """The line then covers fewer rows than it did, which this terminal has joined."""
+    terminal, view, above = typed_below_an_answer(chat, LONG_LINE, 25)
+    view.screen = Screen(12, 60)
+    view.screen.feed("\r\n".join([*above, "> " + LONG_LINE]))
+    terminal.child.setwinsize(12, 60)
+    terminal.type("!")  # comes after the line was drawn anew
+    want = "> " + LONG_LINE + "!"
+    assert view.look(lambda lines: want in lines) == [*above, want]
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGQUIT, None)])
