@@ -178,6 +178,27 @@ static void the_id_is_kept_as_it_is_written(void **state) {
   map_prompt_release(&prompt);
 }
 
+/* What a prompt is used again for: the record before leaves nothing in it. */
+static void a_record_has_nothing_of_the_one_before_it(void **state) {
+  (void)state;
+  static const char first[] = "{\"id\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"before\"}]}";
+  static const char *const broken[] = {"{\"id\": 8, \"prompt\": \"", "no JSON", ""};
+  MapPrompt prompt = {0};
+  for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+    assert_int_equal(fill(true, NULL, NULL, first, strlen(first), &prompt, NULL), STATUS_OK);
+    assert_true(prompt.is_chat && prompt.id.size == 1);
+    assert_int_equal(fill(true, NULL, NULL, broken[i], strlen(broken[i]), &prompt, NULL), STATUS_USAGE);
+    assert_null(prompt.id.text); /* an error object has no "id" of another record */
+    assert_false(prompt.is_chat);
+    assert_int_equal(prompt.n_messages, 0);
+  }
+  assert_int_equal(fill(true, NULL, NULL, first, strlen(first), &prompt, NULL), STATUS_OK);
+  assert_int_equal(fill(true, NULL, NULL, "\"text\"", 6, &prompt, NULL), STATUS_OK);
+  assert_false(prompt.is_chat);
+  assert_true(prompt.text.size == 4 && memcmp(prompt.text.data, "text", 4) == 0);
+  map_prompt_release(&prompt);
+}
+
 static void broken_records_are_refused_in_words(void **state) {
   (void)state;
   assert_refused(false, "{}", "ab\xff", 3, "not valid UTF-8: byte 0xff at offset 2");
@@ -207,6 +228,7 @@ int main(void) {
       cmocka_unit_test(conversations_keep_their_turns),
       cmocka_unit_test(files_come_first),
       cmocka_unit_test(the_id_is_kept_as_it_is_written),
+      cmocka_unit_test(a_record_has_nothing_of_the_one_before_it),
       cmocka_unit_test(broken_records_are_refused_in_words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
