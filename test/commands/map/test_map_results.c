@@ -310,6 +310,32 @@ static void errors_are_replaced_where_they_stand(void **state) {
   buffer_release(&want);
 }
 
+/* Only what takes the place of an error may have any bytes: its line must fit both. */
+static void results_added_after_errors_were_made_again_are_known_by_their_bytes(void **state) {
+  (void)state;
+  Buffer whole = {0}, inputs = {0}, before = {0};
+  for (ResultsFormat format = RESULTS_LINES; format < RESULTS_JSON; format++) {
+    ResultsOptions options = going_on(format);
+    make_whole(format, &whole, &inputs);
+    remove_files();
+    assert_int_equal(go_on(&options, 3), 0);
+    get_file(path, &before);
+    options.retry = true; /* and go_on() keeps the error all the same */
+    assert_int_equal(go_on(&options, N), 3);
+    assert_file(path, &whole);
+    assert_file(inputs_path, &inputs);
+    whole.data[before.size] ^= 1; /* the first byte of the fourth result */
+    put_file(path, whole.data, whole.size);
+    options.retry = false;
+    Error err = {{0}};
+    assert_int_equal(try_to_go_on(&options, &err), STATUS_USAGE);
+    assert_non_null(strstr(err.text, "result 3 is not what --map wrote there"));
+  }
+  buffer_release(&whole);
+  buffer_release(&inputs);
+  buffer_release(&before);
+}
+
 static void one_process_at_a_time(void **state) {
   (void)state;
   remove_files();
@@ -649,6 +675,7 @@ int main(void) {
       cmocka_unit_test(files_of_others_stay_as_they_are),
       cmocka_unit_test(what_was_begun_before_anything_was_there_goes_on),
       cmocka_unit_test(errors_are_replaced_where_they_stand),
+      cmocka_unit_test(results_added_after_errors_were_made_again_are_known_by_their_bytes),
       cmocka_unit_test(one_process_at_a_time),
       cmocka_unit_test(what_cannot_be_written_is_refused),
       cmocka_unit_test(results_are_on_the_disk_in_the_end),
