@@ -93,11 +93,45 @@ static void copies_go_where_one_cannot_be_put_in_place(void **state) {
   end(&packing);
 }
 
+/* Copies the model's tokenizer there, with `more` at its end, or without its last byte where that is NULL. */
+static void put_tokenizer(const char *directory, const char *more) {
+  Buffer bytes = {0};
+  assert_int_equal(file_read(STORIES "/tokenizer.json", 1 << 20, &bytes, NULL), STATUS_OK);
+  FILE *file = fopen(in_directory(directory, "tokenizer.json"), "wb");
+  assert_non_null(file);
+  const size_t size = more ? bytes.size : bytes.size - 1;
+  assert_int_equal(fwrite(bytes.data, 1, size, file), size);
+  if (more) fputs(more, file);
+  assert_int_equal(fclose(file), 0);
+  buffer_release(&bytes);
+}
+
+static void a_file_is_the_same_only_with_every_byte_and_no_more(void **state) {
+  (void)state;
+  const struct {
+    const char *more;
+    Status status;
+  } cases[] = {{"", STATUS_OK}, {" ", STATUS_USAGE}, {NULL, STATUS_USAGE}};
+  Packing packing;
+  begin(&packing);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Error err = {{0}};
+    companions_release(&packing.copies);
+    put_tokenizer(packing.directory, cases[i].more);
+    assert_int_equal(companions_copy(packing.model, packing.output, &packing.copies, &err), cases[i].status);
+    if (cases[i].status) assert_non_null(strstr(err.text, "tokenizer.json: there already, and not the same"));
+    assert_int_equal(count_entries(packing.directory), 1);
+  }
+  companions_release(&packing.copies);
+  end(&packing);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(copies_that_are_committed_stay),
       cmocka_unit_test(copies_that_are_undone_go_and_nothing_else_does),
       cmocka_unit_test(copies_go_where_one_cannot_be_put_in_place),
+      cmocka_unit_test(a_file_is_the_same_only_with_every_byte_and_no_more),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
