@@ -123,6 +123,40 @@ static void a_link_leads_to_the_history(void **state) {
   free(path);
 }
 
+/* Adds entries of 60,000 bytes until the file is cut, and says how many. */
+static int add_until_cut(const char *path) {
+  char *text = malloc(60000);
+  struct stat kind;
+  memset(text, 'x', 60000);
+  int n = 0;
+  for (off_t size = 0;; size = kind.st_size) {
+    text[0] = (char)('a' + n++);
+    assert_int_equal(history_add(path, text, 60000, NULL), STATUS_OK);
+    assert_int_equal(stat(path, &kind), 0);
+    if (kind.st_size < size) break;
+  }
+  free(text);
+  return n;
+}
+
+/* One process may end between the writing of a shorter file and its renaming. */
+static void what_a_crash_has_left_does_not_come_into_the_history(void **state) {
+  (void)state;
+  char *path = path_here(), left[300];
+  snprintf(left, sizeof left, "%s.new", path);
+  FILE *file = fopen(left, "w");
+  assert_non_null(file);
+  for (int i = 0; i < HISTORY_BYTES / 12; i++) fputs("crashed\n", file);
+  assert_int_equal(fclose(file), 0);
+  const char last[] = {(char)('a' + add_until_cut(path) - 1), 'x', 0};
+  Seen seen = {0};
+  assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
+  assert_int_equal(seen.bytes, seen.n * 60000);
+  assert_memory_equal(seen.last, last, 2);
+  assert_int_not_equal(access(left, F_OK), 0);
+  free(path);
+}
+
 /* Three processes write at once, enough that the file is cut meanwhile: what is left is whole, nothing twice,
  * and the last entry of each is there. */
 static void several_processes_lose_nothing(void **state) {
@@ -168,6 +202,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(a_link_leads_to_the_history, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(what_a_crash_has_left_does_not_come_into_the_history, make_place,
+                                      remove_own_directory),
       cmocka_unit_test_setup_teardown(several_processes_lose_nothing, make_place, remove_own_directory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
