@@ -564,6 +564,21 @@ def test_thoughts_are_dim_kept_and_can_be_hidden(chat, saved, thinker):
     assert re.search(r"\(and \d+ of thought\)", told)
 
 
+def test_an_answer_that_is_interrupted_within_its_thought_stays(chat, saved, variant, template):
+    template.write_text(TEMPLATE.replace("a: {% endif %}", "a: <think>\n{% endif %}") + "{# </think> #}")
+    model = variant(config={"max_position_embeddings": 200000}, name="long")
+    terminal = chat("--ignore-eos", "--temp", 1, model=model)
+    terminal.type("Tell me a story\r")
+    terminal.wait("Tell me a story")
+    terminal.wait("the")
+    terminal.type("\x03")
+    told = terminal.ready()
+    assert "interrupted" in told and "taken back" not in told
+    user, answer = saved(terminal)
+    assert user["content"] == "Tell me a story"
+    assert answer["content"] == "" and "the" in answer["reasoning_content"]
+
+
 # --- without a person
 
 
@@ -590,6 +605,22 @@ def test_lines_of_a_pipe_are_messages_and_answers_alone_come_out(pipe, tmp_path)
 
 def test_settings_are_told_once(pipe):
     assert pipe("Hi", flags=["-v"]).stderr.count(b"chat format") == 1
+
+
+def test_seeds_begin_again_with_the_settings_of_the_beginning_and_with_a_seed(pipe):
+    """Each answer takes the next seed. /clear alone begins another conversation, and no other series of seeds."""
+
+    def answers(change):
+        done = pipe("Tell me.", "/clear", change, "Tell me.", flags=["-n", 12, "--temp", 1])
+        assert done.returncode == 0, done.stderr
+        first, second = done.stdout.splitlines()
+        return first, second
+
+    first, second = answers("/set top-k 0")  # changes nothing
+    assert first != second
+    assert answers("/set default") == (first, first)
+    assert answers("/set seed 1") == (first, first)
+    assert answers("/set seed 2") == (first, second)
 
 
 def test_the_first_mistake_ends_a_script(pipe):
