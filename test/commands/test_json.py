@@ -66,6 +66,21 @@ def test_the_context_that_is_full_is_an_end_too(ask):
     assert json.loads(process.stdout)["finish_reason"] == "context"
 
 
+def test_an_answer_in_circles_goes_on_where_its_length_or_its_end_is_given(run, variant):
+    model = variant(config={"max_position_embeddings": 20000}, generation={"eos_token_id": None}, name="circles")
+    flags = ["-m", model, "--raw", "-t", 1, "-p", PROMPT, "--json", "-c", 900, "--repeat-penalty", "0.01"]
+
+    def end(*more):
+        it = json.loads(run(*flags, *more).stdout)
+        return it["finish_reason"], it["usage"]["completion_tokens"]
+
+    reason, n = end()
+    assert reason == "repetition" and n < 700
+    assert end("-n", 700) == ("length", 700)
+    reason, n = end("--ignore-eos")
+    assert reason == "context" and n > 890
+
+
 def test_a_seed_of_its_own_is_one_that_json_keeps(objects):
     (first,) = objects("-n", 40, "--temp", 1.2, "--json")
     assert first["seed"] < 2**53
