@@ -79,10 +79,28 @@ def test_a_byte_order_mark_is_no_text(answer, tmp_path):
     assert answer("-n", 20, "-f", tmp_path / "marked", "-p", "ran") == answer("-n", 20, "-p", "Tim\nran")
 
 
+def test_no_text_of_a_prompt_has_a_byte_order_mark_before_it(answer, tmp_path):
+    """Of several texts, too: each of them may come from an editor that puts one there."""
+    mark = b"\xef\xbb\xbf"
+    for i, text in enumerate((mark + b"One day,\n", mark + b"Tim saw\n", b"a \xef\xbb\xbf dog\n", mark)):
+        (tmp_path / str(i)).write_bytes(text)
+    flags = ["-n", 1, "--json", "--ids"]
+
+    def ids(*more, **options):
+        return json.loads(answer(*flags, *more, **options))["prompt_ids"]
+
+    files = [flag for i in range(4) for flag in ("-f", tmp_path / str(i))]
+    assert ids(*files) == ids("-p", "One day,\nTim saw\na \ufeff dog")  # one within a text is a part of it
+    assert ids("-f", tmp_path / "1", input=mark + b"One day,\n") == ids("-p", "One day,\nTim saw")
+
+
 def test_a_file_that_is_not_there_or_no_text_is_refused(ask, tmp_path):
     (tmp_path / "bytes").write_bytes(b"abc\xffdef")
+    (tmp_path / "good").write_text("a text before it")
     for flags, said in ((["-f", tmp_path / "nothing"], b"nothing"), (["-f", tmp_path], b"directory"),
-                        (["-f", tmp_path / "bytes"], b"offset 3"), (["-p", b"a\xff"], b"-p")):
+                        (["-f", tmp_path / "bytes"], b"offset 3"),
+                        (["-f", tmp_path / "good", "-f", tmp_path / "bytes"], b"bytes is not valid UTF-8: byte 0xff at "
+                         b"offset 3"), (["-p", b"a\xff"], b"-p")):
         command = [os.fsencode(part) if isinstance(part, os.PathLike) else part for part in flags]
         process = ask(*[os.fsdecode(part) for part in command])
         assert process.returncode in (1, 2) and said in process.stderr and process.stdout == b"", process.stderr
