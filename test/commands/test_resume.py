@@ -208,6 +208,23 @@ def test_other_choices_are_refused_by_name(run, stories, tmp_path):
         assert refused.returncode == 2 and words in refused.stderr.decode(), refused.stderr
 
 
+def test_texts_that_join_to_the_same_bytes_are_other_settings(run, stories, tmp_path):
+    (tmp_path / "in").write_text("Tim\nLily\n")
+    job = ["-m", stories, "--raw", "-t", 1, "--map", tmp_path / "in", "--resume", tmp_path / "out"]
+    stops = '--stop "a", "b"', 'it is "ab"'
+    choices = "--choose a,bc", "it is ab,c"
+    for made, now, (was, told) in [(["-n", 4, "--stop", "a", "--stop", "b"], ["-n", 4, "--stop", "ab"], stops),
+                                   (["--choose", "a,bc"], ["--choose", "ab,c"], choices)]:
+        for form in ([], ["--json"]):
+            assert run(*job, *made, *form).returncode == 0
+            before = (tmp_path / "out").read_bytes()
+            refused = run(*job, *now, *form)
+            assert refused.returncode == 2
+            assert f"made with {was}, now {told}\n" in refused.stderr.decode()
+            assert (tmp_path / "out").read_bytes() == before
+            (tmp_path / "out").unlink()
+
+
 def test_another_model_is_refused_by_name(run, kept, tmp_path):
     """Wherever it lies: a copy is the same model, one other byte of its weights makes it another."""
     for form in ([], ["--json"]):
