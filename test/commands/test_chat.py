@@ -537,11 +537,14 @@ def test_what_the_template_refuses_is_told_and_taken_back(chat, saved, template,
 
 # --- thoughts
 
+# It opens a thought, and knows how one is closed.
+OPENED = TEMPLATE.replace("a: {% endif %}", "a: <think>\n{% endif %}") + "{# </think> #}"
+
 
 @pytest.fixture
 def thinker(variant, template):
     """A model whose template opens a thought, which the chat closes after five tokens."""
-    template.write_text(TEMPLATE.replace("a: {% endif %}", "a: <think>\n{% endif %}") + "{# </think> #}")
+    template.write_text(OPENED)
     return variant(name="thinker")
 
 
@@ -565,7 +568,7 @@ def test_thoughts_are_dim_kept_and_can_be_hidden(chat, saved, thinker):
 
 
 def test_an_answer_that_is_interrupted_within_its_thought_stays(chat, saved, variant, template):
-    template.write_text(TEMPLATE.replace("a: {% endif %}", "a: <think>\n{% endif %}") + "{# </think> #}")
+    template.write_text(OPENED)
     model = variant(config={"max_position_embeddings": 200000}, name="long")
     terminal = chat("--ignore-eos", "--temp", 1, model=model)
     terminal.type("Tell me a story\r")

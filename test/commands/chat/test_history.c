@@ -139,7 +139,7 @@ static int add_until_cut(const char *path) {
   return n;
 }
 
-/* One process may end between the writing of a shorter file and its renaming. */
+/* A process may end after it wrote the shorter file and before it renamed it. */
 static void what_a_crash_has_left_does_not_come_into_the_history(void **state) {
   (void)state;
   char *path = path_here(), left[300];
