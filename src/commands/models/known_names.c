@@ -145,7 +145,7 @@ static bool begins_in_folder(const char *text) {
   return here;
 }
 
-/* A link that leads nowhere and a folder that may not be searched are something: opening them says why not. */
+/* A link that leads nowhere and a folder that may not be searched are there: opening them says why not. */
 static bool is_nowhere(const char *text) {
   struct stat info;
   return lstat(text, &info) != 0 && errno == ENOENT;
