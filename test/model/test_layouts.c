@@ -364,6 +364,7 @@ static void int8_sums_must_fit_32_bits(void **state) {
   Tiny tiny;
   make_wide_int8(&tiny, (1 << 17) - 8);
   char *directory = write_tiny(&tiny);
+  tiny_free(&tiny);
   model_close(open_fine(directory, NULL));
   remove_directory(directory);
   make_wide_int8(&tiny, 1 << 17);
