@@ -382,28 +382,52 @@ static void sync_directory(const char *path) {
   free(directory);
 }
 
-Status atomic_file_commit(AtomicFile *file, Error *err) {
-  Status status = STATUS_OK;
-  if (atomic_file_is_new(file) && !file->fleeting && fsync(file->descriptor) != 0)
-    status = system_error(err, STATUS_FAILED, file->path, "write to disk");
+Status atomic_file_sync(AtomicFile *file, Error *err) {
+  if (!atomic_file_is_new(file) || file->fleeting || fsync(file->descriptor) == 0) return STATUS_OK;
+  return system_error(err, STATUS_FAILED, file->path, "write to disk");
+}
+
+/* Gives the target's name to a file that has a temporary one. Where nothing may be replaced, a file system
+ * that cannot rename so (NFS) gives it a second name instead, of which the temporary one then goes. */
+static bool take_final_name(AtomicFile *file, bool replaces) {
+  if (replaces && rename(file->temporary, file->path) != 0) return false;
+  if (!replaces && renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) return false;
+    if (link(file->temporary, file->path) != 0) return false;
+    unlink(file->temporary);
+  }
+  if (!file->fleeting) sync_directory(file->path);
+  free(file->temporary);
+  file->temporary = NULL;
+  return true;
+}
+
+static Status commit(AtomicFile *file, bool replaces, bool *placed, Error *err) {
+  *placed = true;
+  Status status = atomic_file_sync(file, err);
   if (status == STATUS_OK && file->unnamed) status = take_temporary_name(file, 0, err);
   int descriptor = file->descriptor;
   file->descriptor = -1;
   /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */
   if (close(descriptor) != 0 && errno != EINTR && status == STATUS_OK)
     status = system_error(err, STATUS_FAILED, file->path, "write");
-  if (status == STATUS_OK && file->temporary) {
-    if (rename(file->temporary, file->path) == 0) {
-      if (!file->fleeting) sync_directory(file->path);
-      free(file->temporary);
-      file->temporary = NULL;
-    } else {
+  if (status == STATUS_OK && file->temporary && !take_final_name(file, replaces)) {
+    *placed = replaces || errno != EEXIST;
+    if (*placed)
       status = error_set(err, STATUS_FAILED, "%s: cannot rename %s to it: %s", file->path, file->temporary,
                          strerror(errno));
-    }
   }
   atomic_file_abort(file); /* what is left of it: all after a failure, the path after success */
   return status;
+}
+
+Status atomic_file_commit(AtomicFile *file, Error *err) {
+  bool placed;
+  return commit(file, true, &placed, err);
+}
+
+Status atomic_file_place(AtomicFile *file, bool *placed, Error *err) {
+  return commit(file, false, placed, err);
 }
 
 void atomic_file_abort(AtomicFile *file) {

@@ -80,7 +80,11 @@ Status atomic_file_hide(AtomicFile *file, Error *err); /* its mode will be 0600,
  * written to. */
 bool atomic_file_is_new(const AtomicFile *file);
 Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error *err);
+/* Writes what there is to the disk, so that a commit has only the name left to give. */
+Status atomic_file_sync(AtomicFile *file, Error *err);
 Status atomic_file_commit(AtomicFile *file, Error *err); /* releases the file, also on failure */
-void atomic_file_abort(AtomicFile *file);                /* nothing happens on a zeroed or committed one */
+/* The same for a new file, but nothing is replaced: *placed is false where something has the name already. */
+Status atomic_file_place(AtomicFile *file, bool *placed, Error *err);
+void atomic_file_abort(AtomicFile *file); /* nothing happens on a zeroed or committed one */
 
 #endif

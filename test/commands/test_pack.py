@@ -182,7 +182,8 @@ def test_files_of_another_model_are_not_replaced(run, variant, tmp_path):
     before = {name: (other / name).read_bytes() for name in os.listdir(other)}
     done = run("pack", STORIES, "-o", other / "model.ak48")
     assert done.returncode == 2
-    assert done.stderr.decode().startswith(f"auk: {other}/config.json, {other}/tokenizer.json: there already")
+    assert done.stderr.decode() == (f"auk: {other}/config.json, {other}/tokenizer.json are there already and differ "
+                                    f"from {STORIES}'s: remove them, or give -o another folder\n")
     assert {name: (other / name).read_bytes() for name in os.listdir(other)} == before
     same = tmp_path / "same"
     same.mkdir()
@@ -198,6 +199,18 @@ def test_files_of_another_model_are_not_replaced(run, variant, tmp_path):
     done = run("pack", STORIES, "-o", odd / "model.ak48")
     assert done.returncode == 1 and b"tokenizer.json is a directory" in done.stderr
     assert os.listdir(odd) == ["tokenizer.json"]
+
+
+def test_what_is_beside_is_compared_before_the_weights_are_read(run, tmp_path):
+    """These weights cannot be packed; that is found after the reading, and is not what is told."""
+    model = DATA / "miniatures" / "llama-f32-biases"
+    assert b"is not quantised" in run("pack", model, "-o", tmp_path / "alone").stderr
+    (tmp_path / "config.json").write_text("{}")
+    done = run("pack", model, "-o", tmp_path / "model.ak48")
+    assert (done.returncode, done.stderr.decode()) == (
+        2, f"auk: {tmp_path}/config.json is there already and differs from {model}'s: remove it, or give -o another "
+           "folder\n")
+    assert os.listdir(tmp_path) == ["config.json"]
 
 
 def test_a_packed_file_is_written_over_no_file_that_is_read(run, tmp_path):

@@ -3,8 +3,10 @@
  * Always true: no file that was there before is written to, replaced or removed. */
 #include "commands/models/companions.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands/common.h"
@@ -13,7 +15,8 @@
 
 static Status write_copy(const MappedFile *file, const char *to, AtomicFile *copy, Error *err) {
   TRY(atomic_file_open(to, copy, err));
-  return file->size ? atomic_file_write(copy, file->data, file->size, err) : STATUS_OK;
+  if (file->size) TRY(atomic_file_write(copy, file->data, file->size, err));
+  return atomic_file_sync(copy, err);
 }
 
 /* Whether `to` holds the same bytes as the mapped file. */
@@ -25,15 +28,27 @@ static Status has_same_bytes(const MappedFile *file, const char *to, bool *same,
   return STATUS_OK;
 }
 
-/* Appends to `differing` what is there with other bytes. */
-static Status copy_one(const char *from, const char *to, AtomicFile *copy, Buffer *differing, Error *err) {
+static Status add_name(Buffer *names, const char *name, Error *err) {
+  return buffer_printf(names, err, "%s%s", names->size ? ", " : "", name);
+}
+
+typedef struct {
+  Buffer names;
+  int n;
+} Differing; /* files that are there with other bytes than the model's */
+
+static Status add_differing(Differing *differing, const char *path, Error *err) {
+  differing->n++;
+  return add_name(&differing->names, path, err);
+}
+
+static Status copy_one(const char *from, const char *to, AtomicFile *copy, Differing *differing, Error *err) {
   MappedFile file;
   bool same = true;
   TRY(file_map(from, STATUS_MODEL, &file, err));
   Status status =
       file_is_named(to) ? has_same_bytes(&file, to, &same, err) : write_copy(&file, to, copy, err);
-  if (status == STATUS_OK && !same)
-    status = buffer_printf(differing, err, "%s%s", differing->size ? ", " : "", to);
+  if (status == STATUS_OK && !same) status = add_differing(differing, to, err);
   file_unmap(&file);
   return status;
 }
@@ -41,7 +56,7 @@ static Status copy_one(const char *from, const char *to, AtomicFile *copy, Buffe
 /* --- all of them */
 
 static Status copy_named(const char *directory, const char *beside, int which, Companions *copies,
-                         Buffer *differing, Error *err) {
+                         Differing *differing, Error *err) {
   const char *name = model_companions[which];
   char *from = path_join(directory, name, err), *to = from ? path_join(beside, name, err) : NULL;
   Status status = from && to ? STATUS_OK : STATUS_FAILED;
@@ -54,17 +69,22 @@ static Status copy_named(const char *directory, const char *beside, int which, C
   return status;
 }
 
+static Status refuse_differing(const Differing *differing, const char *directory, Error *err) {
+  const bool one = differing->n == 1;
+  if (differing->n == 0) return STATUS_OK;
+  return error_set(err, STATUS_USAGE,
+                   "%.*s %s there already and differ%s from %s's: remove %s, or give -o another folder",
+                   (int)differing->names.size, differing->names.data, one ? "is" : "are", one ? "s" : "",
+                   directory, one ? "it" : "them");
+}
+
 static Status copy_all(const char *directory, const char *beside, Companions *copies, Error *err) {
-  Buffer differing = {0};
+  Differing differing = {0};
   Status status = STATUS_OK;
   for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++)
     status = copy_named(directory, beside, i, copies, &differing, err);
-  if (status == STATUS_OK && differing.size)
-    status = error_set(err, STATUS_USAGE,
-                       "%.*s: there already, and not the same as in %s: the packed file would be run with "
-                       "another model's; give -o a folder of its own",
-                       (int)differing.size, differing.data, directory);
-  buffer_release(&differing);
+  if (status == STATUS_OK) status = refuse_differing(&differing, directory, err);
+  buffer_release(&differing.names);
   return status;
 }
 
@@ -76,33 +96,67 @@ Status companions_copy(const Model *model, const char *output, Companions *copie
   return status;
 }
 
-Status companions_commit(Companions *copies, Error *err) {
-  for (int i = 0; i < N_MODEL_COMPANIONS; i++) {
-    AtomicFile *file = &copies->files[i];
-    if (!file->path) continue;
-    char *path = path_join("", file->path, err); /* a copy */
-    if (!path) return STATUS_FAILED;
-    Status status = atomic_file_commit(file, err);
-    if (status == STATUS_OK)
-      copies->placed[i] = path;
-    else
-      free(path);
-    TRY(status);
+/* --- putting them in place */
+
+static Status compare_named(const char *from, const char *to, Differing *differing, Error *err) {
+  MappedFile file;
+  bool same = false;
+  TRY(file_map(from, STATUS_MODEL, &file, err));
+  Status status = has_same_bytes(&file, to, &same, err);
+  if (status == STATUS_OK && !same) status = add_differing(differing, to, err);
+  file_unmap(&file);
+  return status;
+}
+
+/* Gives the copy its name, or compares what has the name by now. */
+static Status place_one(const char *directory, int which, Companions *copies, Differing *differing,
+                        Error *err) {
+  AtomicFile *copy = &copies->files[which];
+  struct stat info;
+  bool placed = false;
+  char *to = path_join("", copy->path, err), /* a copy */
+      *from = to ? path_join(directory, model_companions[which], err) : NULL;
+  Status status = from ? STATUS_OK : STATUS_FAILED;
+  if (status == STATUS_OK && fstat(copy->descriptor, &info) != 0)
+    status = error_set(err, STATUS_FAILED, "%s: cannot examine: %s", to, strerror(errno));
+  if (status == STATUS_OK) status = atomic_file_place(copy, &placed, err);
+  if (status == STATUS_OK && !placed) status = compare_named(from, to, differing, err);
+  if (status == STATUS_OK && placed) {
+    copies->placed[which] = (PlacedFile){to, info.st_dev, info.st_ino};
+    to = NULL;
   }
-  return STATUS_OK;
+  free(from);
+  free(to);
+  return status;
+}
+
+Status companions_commit(const Model *model, Companions *copies, Error *err) {
+  Differing differing = {0};
+  char *directory = model_directory(model, err);
+  Status status = directory ? STATUS_OK : STATUS_FAILED;
+  for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++)
+    if (copies->files[i].path) status = place_one(directory, i, copies, &differing, err);
+  if (status == STATUS_OK) status = refuse_differing(&differing, directory, err);
+  free(directory);
+  buffer_release(&differing.names);
+  return status;
 }
 
 void companions_release(Companions *copies) {
   for (int i = 0; i < N_MODEL_COMPANIONS; i++) {
     atomic_file_abort(&copies->files[i]);
-    free(copies->placed[i]);
+    free(copies->placed[i].path);
   }
   *copies = (Companions){0};
 }
 
 void companions_undo(Companions *copies) {
-  for (int i = 0; i < N_MODEL_COMPANIONS; i++)
-    if (copies->placed[i]) unlink(copies->placed[i]);
+  for (int i = 0; i < N_MODEL_COMPANIONS; i++) {
+    const PlacedFile *file = &copies->placed[i];
+    struct stat now;
+    if (file->path && lstat(file->path, &now) == 0 && now.st_dev == file->device && now.st_ino == file->inode)
+      unlink(file->path);
+  }
   companions_release(copies);
 }
 
@@ -112,8 +166,7 @@ Status companions_list(const Model *model, Buffer *names, Error *err) {
   for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK; i++) {
     char *path = path_join(directory, model_companions[i], err);
     status = path ? STATUS_OK : STATUS_FAILED;
-    if (path && file_is_named(path))
-      status = buffer_printf(names, err, "%s%s", names->size ? ", " : "", model_companions[i]);
+    if (path && file_is_named(path)) status = add_name(names, model_companions[i], err);
     free(path);
   }
   free(directory);

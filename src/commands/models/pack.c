@@ -88,22 +88,29 @@ static Status tell_what_belongs_beside(const Model *model, const char *output, E
   return status;
 }
 
-/* The packed file comes last: it is never there without what belongs to it. */
-static Status write_all(const Model *model, const char *output, AtomicFile *file, Companions *copies,
-                        Error *err) {
+/* Writes the packed file but for its name. What keeps it from being written is found before the weights are
+ * read. */
+static Status write_all(Model *model, const char *output, AtomicFile *file, Companions *copies, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   if (atomic_file_is_new(file)) TRY(companions_copy(model, output, copies, err));
+  int n_threads;
+  TRY(threads_choose(0, &n_threads, err));
+  TRY(model_prepare(model, n_threads, err));
+  TRY(ak48_check_fits(model, interrupted, err));
   TRY(ak48_write(model, file, interrupted, err));
-  TRY(companions_commit(copies, err));
-  return atomic_file_commit(file, err);
+  return atomic_file_sync(file, err);
 }
 
-static Status pack(const Model *model, const char *output, bool *beside, Error *err) {
+/* The packed file comes last: it is never there without what belongs to it. All is on the disk by then, so
+ * that only names are left to give. */
+static Status pack(Model *model, const char *output, bool *beside, Error *err) {
   AtomicFile file;
   Companions copies = {0};
   TRY(atomic_file_open(output, &file, err));
   *beside = atomic_file_is_new(&file);
   Status status = write_all(model, output, &file, &copies, err);
+  if (status == STATUS_OK) status = companions_commit(model, &copies, err);
+  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
   if (status != STATUS_OK) {
     atomic_file_abort(&file);
     companions_undo(&copies);
@@ -115,14 +122,10 @@ static Status pack(const Model *model, const char *output, bool *beside, Error *
 static Status run(const Options *options, Model **model, Error *err) {
   const char *output = options->output;
   const WrittenFile written = written_file("-o", output);
-  const volatile int *interrupted = interrupt_catch();
   bool beside;
+  interrupt_catch();
   TRY(model_flags_open(&options->model, model, err));
   TRY(written_file_is_not_model(&written, *model, err));
-  int n_threads;
-  TRY(threads_choose(0, &n_threads, err));
-  TRY(model_prepare(*model, n_threads, err));
-  TRY(ak48_check_fits(*model, interrupted, err));
   TRY(pack(*model, output, &beside, err));
   if (beside)
     tell_what_is_lost(*model, output);

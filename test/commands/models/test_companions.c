@@ -58,7 +58,7 @@ static void copies_that_are_committed_stay(void **state) {
   (void)state;
   Packing packing;
   begin(&packing);
-  assert_int_equal(companions_commit(&packing.copies, NULL), STATUS_OK);
+  assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
   companions_release(&packing.copies);
   assert_int_equal(count_entries(packing.directory), 3); /* config, generation config, tokenizer */
   end(&packing);
@@ -69,7 +69,7 @@ static void copies_that_are_undone_go_and_nothing_else_does(void **state) {
   Packing packing;
   begin(&packing);
   write_text(packing.directory, "other", "kept");
-  assert_int_equal(companions_commit(&packing.copies, NULL), STATUS_OK);
+  assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
   assert_int_equal(count_entries(packing.directory), 4);
   companions_undo(&packing.copies);
   assert_int_equal(count_entries(packing.directory), 1);
@@ -85,7 +85,7 @@ static void copies_go_where_one_cannot_be_put_in_place(void **state) {
   Error err;
   begin(&packing);
   assert_int_equal(mkdir(in_directory(packing.directory, "tokenizer.json"), 0700), 0);
-  assert_int_equal(companions_commit(&packing.copies, &err), STATUS_FAILED);
+  assert_int_equal(companions_commit(packing.model, &packing.copies, &err), STATUS_FAILED);
   assert_non_null(strstr(err.text, "tokenizer.json"));
   companions_undo(&packing.copies);
   assert_int_equal(count_entries(packing.directory), 1);
@@ -119,10 +119,71 @@ static void a_file_is_the_same_only_with_every_byte_and_no_more(void **state) {
     companions_release(&packing.copies);
     put_tokenizer(packing.directory, cases[i].more);
     assert_int_equal(companions_copy(packing.model, packing.output, &packing.copies, &err), cases[i].status);
-    if (cases[i].status) assert_non_null(strstr(err.text, "tokenizer.json: there already, and not the same"));
+    if (cases[i].status) assert_non_null(strstr(err.text, "tokenizer.json is there already and differs"));
     assert_int_equal(count_entries(packing.directory), 1);
   }
   companions_release(&packing.copies);
+  end(&packing);
+}
+
+static void assert_text(const char *directory, const char *name, const char *text) {
+  char there[64] = "";
+  FILE *file = fopen(in_directory(directory, name), "rb");
+  assert_non_null(file);
+  there[fread(there, 1, sizeof there - 1, file)] = 0;
+  fclose(file);
+  assert_string_equal(there, text);
+}
+
+/* Two packings into one folder both find it empty; the second one to finish must not run the first one's
+ * packed file with its own config.json. */
+static void what_another_process_has_put_there_meanwhile_stays_and_refuses(void **state) {
+  (void)state;
+  Packing packing;
+  Error err;
+  begin(&packing);
+  write_text(packing.directory, "config.json", "another model's");
+  assert_int_equal(companions_commit(packing.model, &packing.copies, &err), STATUS_USAGE);
+  char expected[512];
+  snprintf(expected, sizeof expected,
+           "%s/config.json is there already and differs from " STORIES
+           "'s: remove it, or give -o another folder",
+           packing.directory);
+  assert_string_equal(err.text, expected);
+  companions_undo(&packing.copies);
+  assert_int_equal(count_entries(packing.directory), 1);
+  assert_text(packing.directory, "config.json", "another model's");
+  end(&packing);
+}
+
+static void the_same_file_that_came_meanwhile_is_fine_and_stays(void **state) {
+  (void)state;
+  Packing packing, other;
+  begin(&packing);
+  begin(&other);
+  strcpy(other.output, packing.output);
+  companions_release(&other.copies);
+  assert_int_equal(companions_copy(other.model, other.output, &other.copies, NULL), STATUS_OK);
+  assert_int_equal(companions_commit(other.model, &other.copies, NULL), STATUS_OK);
+  companions_release(&other.copies);
+  assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
+  companions_undo(&packing.copies);
+  assert_int_equal(count_entries(packing.directory), 3);
+  end(&other);
+  end(&packing);
+}
+
+static void a_file_that_took_the_place_of_a_copy_is_not_undone(void **state) {
+  (void)state;
+  Packing packing;
+  begin(&packing);
+  assert_int_equal(companions_commit(packing.model, &packing.copies, NULL), STATUS_OK);
+  write_text(packing.directory, "new", "another's");
+  assert_int_equal(
+      rename(in_directory(packing.directory, "new"), in_directory(packing.directory, "config.json")), 0);
+  companions_undo(&packing.copies);
+  assert_int_equal(count_entries(packing.directory), 1);
+  assert_text(packing.directory, "config.json", "another's");
   end(&packing);
 }
 
@@ -132,6 +193,9 @@ int main(void) {
       cmocka_unit_test(copies_that_are_undone_go_and_nothing_else_does),
       cmocka_unit_test(copies_go_where_one_cannot_be_put_in_place),
       cmocka_unit_test(a_file_is_the_same_only_with_every_byte_and_no_more),
+      cmocka_unit_test(what_another_process_has_put_there_meanwhile_stays_and_refuses),
+      cmocka_unit_test(the_same_file_that_came_meanwhile_is_fine_and_stays),
+      cmocka_unit_test(a_file_that_took_the_place_of_a_copy_is_not_undone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
