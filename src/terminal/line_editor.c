@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/utf8.h"
@@ -38,7 +39,8 @@ struct LineEditor {
   LineDisplay display;
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
-  wchar_t queue[4]; /* keys to come before what is read */
+  uint64_t n_taken, began, marked; /* bytes that were taken in all, before the line, up to the mark */
+  wchar_t queue[4];                /* keys to come before what is read */
   int n_queued;
   uint32_t joined;
   bool cancelled, left;
@@ -115,6 +117,7 @@ static ByteResult next_byte(LineEditor *e, unsigned char *byte) {
     e->at_input = 0;
   }
   *byte = e->input[e->at_input++];
+  e->n_taken++;
   return BYTE_READ;
 }
 
@@ -503,11 +506,22 @@ Status line_editor_remember(LineEditor *e, const char *text, size_t size, Error 
   return status;
 }
 
+void line_editor_mark(LineEditor *e) {
+  int n_waiting = 0;
+  if (ioctl(STDIN_FILENO, FIONREAD, &n_waiting) != 0) n_waiting = 0;
+  e->marked = e->n_taken + (e->n_input - e->at_input) + (uint64_t)n_waiting;
+}
+
+bool line_editor_was_early(const LineEditor *e) {
+  return e->began < e->marked;
+}
+
 Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineResult *result, Error *err) {
   e->cancelled = e->left = false;
   e->status = STATUS_OK;
   e->err = err;
   e->n_queued = 0;
+  e->began = e->n_taken;
   line->size = 0;
   console_mode(CONSOLE_EDITING);
   if (e->ansi) put(e, "\033[?2004h");

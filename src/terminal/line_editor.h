@@ -32,6 +32,10 @@ typedef enum {
  */
 Status line_editor_read(LineEditor *editor, const char *prompt, Buffer *line, LineResult *result, Error *err);
 
+/* Whether the line that was read last had begun to be typed when line_editor_mark() was called. */
+void line_editor_mark(LineEditor *editor);
+bool line_editor_was_early(const LineEditor *editor);
+
 /* Makes text[0..size) the latest of what was entered before. */
 Status line_editor_remember(LineEditor *editor, const char *text, size_t size, Error *err);
 

@@ -5,6 +5,7 @@ The model is the tiny one, which writes stories whatever it is told; what is tes
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -181,19 +182,32 @@ def test_what_was_typed_ahead_answers_no_question(chat, saved):
     before = saved(terminal)
     terminal.type("No room for this.\r\ryes and no\rAnd more\r")
     for _ in range(2):
-        terminal.wait("(This line comes next.) Forget the oldest")
+        terminal.wait("(Typed before the question, sent after it.) Forget the oldest")
         assert "Not sent" not in terminal.wait("[y/n] ")
-    terminal.type("maybe\r")
-    terminal.wait("(This line comes next.) Forget the oldest 1 turn? [y/n] ")
     terminal.type(" Y \r")
     while terminal.child.expect_exact(["[y/n] ", READY]) == 0:  # they may have no room either
         terminal.seen += terminal.child.before + terminal.child.after
         terminal.type("yes\r")
     terminal.seen += terminal.child.before + terminal.child.after
-    shown = [terminal.seen.index(f"> {message}\r\n") for message in ("yes and no", "And more", "maybe")]
+    shown = [terminal.seen.index(f"> {message}\r\n") for message in ("yes and no", "And more")]
     assert shown == sorted(shown)
     asked = [m["content"] for m in saved(terminal) if m["role"] == "user"]
-    assert asked[-1:] == ["maybe"] and before[-1]["content"] not in asked
+    assert asked[-1:] == ["And more"] and before[-1]["content"] not in asked
+
+
+def test_an_answer_that_is_neither_yes_nor_no_is_asked_for_again(chat, saved):
+    """It was typed after the question, and is no message."""
+    terminal = chat("-n", 40, "-c", 200, "--ignore-eos")
+    fill(terminal, 3)
+    before = saved(terminal)
+    terminal.type("No room for this.\r")
+    terminal.wait("[y/n] ")
+    for answer in ("maybe", "yep", "what?"):
+        terminal.type(f"{answer}\r")
+        terminal.wait("(Please answer y or n.) Forget the oldest 1 turn? [y/n] ")
+    assert "Not sent" in terminal.say("n")
+    assert saved(terminal) == before
+    assert "> maybe" not in terminal.seen and "> yep" not in terminal.seen
 
 
 def test_an_interrupted_question_drops_what_was_typed_ahead(chat, saved):
@@ -201,7 +215,7 @@ def test_an_interrupted_question_drops_what_was_typed_ahead(chat, saved):
     fill(terminal, 3)
     before = saved(terminal)
     terminal.type("No room for this.\rNor for this\r")
-    terminal.wait("(This line comes next.) Forget the oldest")
+    terminal.wait("(Typed before the question, sent after it.) Forget the oldest")
     terminal.wait("[y/n] ")
     terminal.type("\x03")
     assert "Not sent" in terminal.ready()
@@ -673,3 +687,18 @@ def test_a_reader_that_goes_away_ends_it_quietly(start, variant, template):
     process.stdout.close()
     assert process.wait() == 141
     assert process.stderr.read() == b""
+
+
+def test_weights_that_are_touched_end_no_chat(chat, saved, stories, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(stories, model)
+    terminal = chat("-n", 4, model=model)
+    terminal.say("Once")
+    before = saved(terminal)
+    (model / "model.safetensors").touch()
+    told = terminal.say("Once more")
+    assert "model.safetensors was written to while it was in use" in told and "/save FILE keeps" in told
+    assert "Not sent: " in terminal.say("And more")
+    assert saved(terminal) == before
+    terminal.type("/exit\r")
+    assert terminal.end() == 0

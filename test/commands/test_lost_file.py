@@ -1,4 +1,5 @@
 """A mapped file that is cut or overwritten while it is in use ends the program with one line that names it."""
+import json
 import os
 import shutil
 import signal
@@ -130,15 +131,35 @@ def test_weights_that_are_overwritten_under_one_answer(start, model, flags):
     assert b"{" not in out
 
 
-def test_weights_that_are_overwritten_under_a_chat(start, model):
+def test_weights_that_are_overwritten_under_a_chat(start, model, tmp_path):
+    """Nothing is answered any more, and the conversation can be saved."""
     process = start("chat", "-m", model, "--chat-template", "chatml", "-n", "4", stdin=subprocess.PIPE)
-    process.stdin.write(b"Once\n")
+    process.stdin.write(f"Once\n/save {tmp_path}/first\n".encode())
     process.stdin.flush()
-    assert process.stdout.readline()
+    while b"2 messages saved" not in process.stderr.readline():  # the answer is whole
+        pass
     overwrite(model)
-    _, err = process.communicate(b"Once more\nAnd more\n", timeout=60)
-    assert process.returncode == FAILED and err.endswith(overwritten(model))
-    assert err.count(b"was written to") == 1
+    _, err = process.communicate(f"Once more\nAnd more\n/regen\n/save {tmp_path}/saved\n".encode(), timeout=60)
+    assert process.returncode == FAILED
+    assert overwritten(model) in err and err.count(b"was written to while") == 1
+    assert err.count(b"Not sent: ") == 2 and b"saved" in err
+    assert err.endswith(b"\nauk: the chat ends with messages that were not answered\n")
+    messages = json.loads((tmp_path / "saved").read_text())["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"] and messages[0]["content"] == "Once"
+
+
+def test_weights_that_are_overwritten_under_an_evaluation(start, model, tmp_path):
+    """What is written to the fifo waits for its reader, until after the overwriting."""
+    fifo, text = tmp_path / "fifo", tmp_path / "text"
+    os.mkfifo(fifo)
+    text.write_text(LONG)
+    process = start("eval", "-m", model, "-f", text, "--logits-out", fifo)
+    with open(fifo, "rb") as reader:
+        assert reader.read(6) == b"\x93NUMPY"
+        overwrite(model)
+        assert len(reader.read()) > 1 << 17
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (FAILED, b"", overwritten(model))
 
 
 def test_weights_that_are_replaced_stay_what_they_were(answering, model):

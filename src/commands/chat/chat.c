@@ -81,6 +81,8 @@ static Status talk(Dialogue *d, Error *err) {
   }
   buffer_release(&text);
   if (status == STATUS_OK && d->interactive && console_leaving()) return STATUS_INTERRUPTED;
+  if (status == STATUS_OK && !d->interactive && d->weights_changed)
+    return error_set(err, STATUS_FAILED, "the chat ends with messages that were not answered");
   return status;
 }
 

@@ -175,15 +175,19 @@ Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *
   *yes = false;
   if (!input->editor) return STATUS_OK;
   const Buffer *line = &input->line;
-  char again[160];
-  snprintf(again, sizeof again, "(This line comes next.) %s", question);
-  for (const char *prompt = question;; prompt = line->size ? again : question) {
+  char after_early[160], after_other[160];
+  snprintf(after_early, sizeof after_early, "(Typed before the question, sent after it.) %s", question);
+  snprintf(after_other, sizeof after_other, "(Please answer y or n.) %s", question);
+  line_editor_mark(input->editor);
+  for (const char *prompt = question;;) {
     LineResult result;
     TRY(line_editor_read(input->editor, prompt, &input->line, &result, err));
     if (result == LINE_INTERRUPTED) input->kept.size = 0; /* it drops what was typed, as everywhere */
     *yes = result == LINE_ENTERED && is_word(line, "y", "yes");
     if (*yes || result != LINE_ENTERED || is_word(line, "n", "no")) return STATUS_OK;
-    if (line->size == 0) continue;
+    const bool is_kept = line->size && line_editor_was_early(input->editor);
+    prompt = line->size == 0 ? question : is_kept ? after_early : after_other;
+    if (!is_kept) continue;
     TRY(buffer_append(&input->kept, line->data, line->size, err));
     TRY(buffer_append(&input->kept, "", 1, err));
   }

@@ -35,9 +35,9 @@ Status chat_input_read(ChatInput *input, Buffer *text, InputKind *kind, Error *e
  * standard error. */
 Status chat_input_remember(ChatInput *input, const char *text, size_t size, Error *err);
 
-/* Asks a question that is answered by y or n. Ctrl-C, Ctrl-D and an input that is no terminal are a no. Any
- * other line was typed before the question came: it is kept, to be read next, and the question comes
- * again. */
+/* Asks a question that is answered by y or n. Ctrl-C, Ctrl-D and an input that is no terminal are a no. After
+ * any other line the question comes again; one that was typed before the first time is kept, to be read
+ * next. */
 Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *err);
 
 #endif

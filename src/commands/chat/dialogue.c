@@ -323,7 +323,8 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   Status status = assistant_answer(&d->assistant, prompt->ids, prompt->count, &sink, &d->result, err);
   clear_progress(d);
   if (status == STATUS_OK) status = end_line(d, err);
-  if (assistant_check_weights(&d->assistant, err)) status = STATUS_FAILED; /* it explains a failure, too */
+  d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;
+  if (d->weights_changed) status = STATUS_FAILED; /* it explains a failure, too */
   if (d->interactive) {
     console_mode(CONSOLE_IDLE);
     console_attend(); /* an interruption of the answer is none of the next line */
@@ -338,14 +339,23 @@ static Status keep_answer(Dialogue *d, Error *err) {
   return buffer_append(&c->messages[c->count - 1].thinking, d->thinking.data, d->thinking.size, err);
 }
 
+/* The conversation, which is worth more than the program, can still be saved. */
+static Status tell_changed_weights(const Dialogue *d, const char *why) {
+  dialogue_say(d, "%s", why);
+  dialogue_say(d, "Nothing is answered any more; /save FILE keeps the conversation.");
+  return STATUS_OK;
+}
+
 Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   IdList prompt = {0};
   *answered = false;
+  if (d->weights_changed) return tell_changed_weights(d, "Not sent: the model's weights were written to.");
   bool fits;
   Status status = make_room(d, &prompt, &fits, err);
   if (status == STATUS_OK && fits) status = ids_splice(d->assistant.tokenizer, &d->held, &prompt, err);
   if (status == STATUS_OK && fits) status = generate_answer(d, &prompt, err);
   id_list_release(&prompt);
+  if (d->weights_changed) return tell_changed_weights(d, err->text);
   if (status || !fits) return status;
   count(d);
   bool interrupted = d->result.reason == FINISH_INTERRUPTED;

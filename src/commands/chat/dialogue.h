@@ -34,7 +34,8 @@ typedef struct {
   Buffer text, thinking; /* likewise */
   bool has_result;
   Totals totals;
-  int told_full; /* percent of the context that was told of */
+  int told_full;        /* percent of the context that was told of */
+  bool weights_changed; /* they were written to: no answer comes any more */
   bool leaves;
 } Dialogue; /* starts zeroed */
 

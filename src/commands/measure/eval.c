@@ -18,6 +18,7 @@
 #include "commands/texts.h"
 #include "commands/written_file.h"
 #include "engine/session.h"
+#include "model/identity.h"
 
 enum { LOGIT_ROWS = 64 }; /* of one chunk held at a time: 64 rows of 150,000 are 38 MB */
 
@@ -165,6 +166,7 @@ static Status run_eval(Eval *eval, Error *err) {
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   Status status = evaluate(eval, window, err);
   if (eval->shows_progress) progress_clear();
+  TRY(model_check_weights(eval->model, err)); /* it explains a failure, too */
   TRY(status);
   if (o->logits_out) TRY(npy_commit(&eval->npy, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;
