@@ -388,6 +388,25 @@ def test_errors_count_as_done_unless_they_are_wanted_again(run, stories, tmp_pat
         out.unlink()
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["lines", "objects"])
+@pytest.mark.parametrize("given", [b"Tim\n" + b"so " * 20 + b"\nLily\n", b"Tim\n"], ids=["remade", "added"])
+def test_a_context_that_was_changed_is_gone_on_with(run, stories, tmp_path, form, given):
+    """Where errors were made again with another -c, or records were added with it."""
+    out = tmp_path / "out"
+    job = ["-m", stories, "--raw", "-n", 4, "-s", 1, "-p", PATTERN, "--map", "-", *form, "--resume", out]
+    run(*job, "-c", 20, input=given)
+    more = given + b"Sam\n"
+    retried = run(*job, "-c", 100, "--retry-errors", input=more)
+    assert retried.returncode == 0, retried.stderr
+    third = run(*job, "-c", 100, "-u", input=more + b"Max\n")
+    assert third.returncode == 0, third.stderr
+    assert b"1 records answered in" in third.stderr
+    whole = run(*job[:-2], "-c", 100, input=more + b"Max\n").stdout
+    assert (stable(out.read_bytes()) == stable(whole)) if form else (out.read_bytes() == whole)
+    refused = run(*job, "-c", 20, input=more)
+    assert refused.returncode == 2 and b"made with -c 100, now it is 20" in refused.stderr
+
+
 def test_results_go_where_o_says(run, job, tmp_path):
     out = tmp_path / "out"
     out.write_text("what was there before, and is longer than nothing\n" * 1000)

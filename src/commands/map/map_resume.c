@@ -86,8 +86,12 @@ static Status check_head(MapResume *r, const char *text, size_t size, bool has_r
                      r->path);
   r->keeps_head = has_results;
   if (!has_results) return STATUS_OK;
-  return map_settings_compare(r->settings, text + strlen(first), (size_t)r->head - strlen(first), retry,
-                              r->results_path, err);
+  const char *lines = text + strlen(first);
+  const size_t n_lines = (size_t)r->head - 1 - strlen(first);
+  TRY(map_settings_compare(r->settings, lines, n_lines, retry, r->results_path, err));
+  const Buffer *now = &r->settings->lines;
+  r->has_other_context = retry && (now->size != n_lines || memcmp(now->data, lines, n_lines) != 0);
+  return STATUS_OK;
 }
 
 static Status read_head(MapResume *r, bool has_results, bool retry, Error *err) {
@@ -148,6 +152,45 @@ Status map_resume_read(const MapResume *r, size_t index, uint64_t result, uint64
                    r->results_path, index);
 }
 
+/* --- writing */
+
+static Status copy_lines(const MapResume *r, size_t n, AtomicFile *file, Error *err) {
+  char chunk[LINE_SIZE * 128];
+  const uint64_t end = place_of(r, has_lines(r) ? n : 0);
+  for (uint64_t at = r->head; at < end;) {
+    const size_t wanted = end - at < sizeof chunk ? (size_t)(end - at) : sizeof chunk;
+    const ssize_t n_read = pread(r->descriptor, chunk, wanted, (off_t)at);
+    if (n_read <= 0) return system_error(r, "read", err);
+    TRY(atomic_file_write(file, chunk, (size_t)n_read, err));
+    at += (uint64_t)n_read;
+  }
+  return STATUS_OK;
+}
+
+static Status write_again(const MapResume *r, size_t n, AtomicFile *file, Error *err) {
+  const char *first = first_lines[r->format];
+  TRY(atomic_file_write(file, first, strlen(first), err));
+  TRY(atomic_file_write(file, r->settings->lines.data, r->settings->lines.size, err));
+  TRY(atomic_file_write(file, "\n", 1, err));
+  return copy_lines(r, n, file, err);
+}
+
+/* Puts a file with this run's -c in the place of what is there, which tells of n results. */
+static Status replace_head(MapResume *r, size_t n, Error *err) {
+  AtomicFile file;
+  TRY(atomic_file_open(r->path, &file, err));
+  Status status = write_again(r, n, &file, err);
+  if (status == STATUS_OK) status = atomic_file_commit(&file, err);
+  atomic_file_abort(&file);
+  TRY(status);
+  close(r->descriptor);
+  r->descriptor = open(r->path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+  if (r->descriptor < 0) return system_error(r, "open", err);
+  r->head = strlen(first_lines[r->format]) + r->settings->lines.size + 1;
+  r->has_other_context = false;
+  return STATUS_OK;
+}
+
 Status map_resume_cut(MapResume *r, size_t n, Error *err) {
   if (!r->settings) return STATUS_OK;
   if (r->descriptor < 0) r->descriptor = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
@@ -161,6 +204,7 @@ Status map_resume_cut(MapResume *r, size_t n, Error *err) {
     TRY(write_at(r, lines->data, lines->size, strlen(first), err));
     TRY(write_at(r, "\n", 1, r->head - 1, err));
   }
+  if (r->has_other_context && r->has_remade) TRY(replace_head(r, n, err));
   bool cut = ftruncate(r->descriptor, (off_t)place_of(r, has_lines(r) ? n : 0)) == 0;
   return cut ? STATUS_OK : system_error(r, "write", err);
 }
@@ -172,13 +216,15 @@ static Status write_line(const MapResume *r, size_t index, uint64_t record, cons
   return write_at(r, line, LINE_SIZE, place_of(r, index), err);
 }
 
-Status map_resume_write(const MapResume *r, size_t index, uint64_t record, uint64_t result, Error *err) {
+Status map_resume_write(MapResume *r, size_t index, uint64_t record, uint64_t result, Error *err) {
   char hash[HASH_SIZE + 1];
+  if (r->has_other_context) TRY(replace_head(r, index, err));
   snprintf(hash, sizeof hash, "%016" PRIx64, result);
   return write_line(r, index, record, hash, err);
 }
 
-Status map_resume_write_any(const MapResume *r, size_t index, uint64_t record, Error *err) {
+Status map_resume_write_any(MapResume *r, size_t index, uint64_t record, Error *err) {
+  r->has_remade = true;
   return write_line(r, index, record, any_hash, err);
 }
 

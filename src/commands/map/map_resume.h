@@ -28,11 +28,13 @@ typedef struct {
   const MapSettings *settings; /* NULL: there is no such file, and every call does nothing */
   const char *results_path;
   char *path;
-  int descriptor;  /* -1: it is not there yet */
-  uint64_t head;   /* bytes before the first result's line */
-  bool keeps_head; /* what is there is gone on with */
-  size_t n_told;   /* results that it told of when it was opened */
-} MapResume;       /* zeroed but for descriptor -1 */
+  int descriptor;         /* -1: it is not there yet */
+  uint64_t head;          /* bytes before the first result's line */
+  bool keeps_head;        /* what is there is gone on with */
+  bool has_remade;        /* by map_resume_write_any() */
+  bool has_other_context; /* its head has another -c, until a result is made with this one */
+  size_t n_told;          /* results that it told of when it was opened */
+} MapResume;              /* zeroed but for descriptor -1 */
 
 /* Opens what is there and changes nothing. Refused (STATUS_USAGE): a file of another form, other settings (-c
  * may differ where `retry`), and none where there are results of text. Close it also after a failure. */
@@ -45,8 +47,8 @@ void map_resume_close(MapResume *resume);
 Status map_resume_read(const MapResume *resume, size_t index, uint64_t result, uint64_t *record, Error *err);
 /* Makes the file tell of n results; makes the file where there is none. */
 Status map_resume_cut(MapResume *resume, size_t n, Error *err);
-Status map_resume_write(const MapResume *resume, size_t index, uint64_t record, uint64_t result, Error *err);
-Status map_resume_write_any(const MapResume *resume, size_t index, uint64_t record, Error *err);
+Status map_resume_write(MapResume *resume, size_t index, uint64_t record, uint64_t result, Error *err);
+Status map_resume_write_any(MapResume *resume, size_t index, uint64_t record, Error *err);
 /* Refuses (STATUS_FAILED) to go on where another program has changed it: it must tell of n results. */
 Status map_resume_check(const MapResume *resume, size_t n, Error *err);
 
