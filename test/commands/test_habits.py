@@ -15,11 +15,21 @@ def refused(process, message):
 # --- flags without effect
 
 
-@pytest.mark.parametrize("flag", [["--top-k", "5"], ["--top-p", "0.5"], ["--min-p", "0.1"], ["-s", "1"]], ids=str)
+@pytest.mark.parametrize("flag", [["--top-k", "5"], ["--top-p", "0.5"], ["--min-p", "0.1"]], ids=str)
 @pytest.mark.parametrize("command", [["-m", "x", "-p", "Hi"], ["chat", "-m", "x"], ["bench", "-m", "x"]], ids=str)
 def test_what_cannot_matter_at_temperature_0_is_refused(run, command, flag):
-    refused(run(*command, "--temp", 0, *flag),
-            f"{flag[0]} does not go with --temp 0 (it always takes the likeliest token)")
+    for seed in ([], ["-s", 1]):
+        refused(run(*command, "--temp", 0, *flag, *seed),
+                f"{flag[0]} does not go with --temp 0 (it always takes the likeliest token)")
+
+
+@pytest.mark.parametrize("command", [["-n", "2", "--raw", "-p", PROMPT], ["bench", "-p", "4", "-n", "2", "-r", "1"]],
+                         ids=["run", "bench"])
+def test_a_seed_at_temperature_0_is_told_to_be_idle(run, stories, command):
+    """Scripts give both."""
+    process = run(*command, "-m", stories, "--temp", 0, "-s", 42)
+    assert process.returncode == 0 and process.stdout
+    assert process.stderr.decode() == "auk: -s has no effect with --temp 0 (it always takes the likeliest token)\n"
 
 
 @pytest.mark.parametrize("flag", [["--top-k", "5"], ["--top-p", "0.5"], ["--min-p", "0.1"], ["-s", "1"]], ids=str)

@@ -111,6 +111,9 @@ static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
 Status sampling_check(const SamplingFlags *flags, Error *err) {
   const char *given[4];
   if (flags->temperature != 0 || choosing_flags(flags, given) == 0) return STATUS_OK;
+  const bool only_seed = strcmp(given[0], "-s") == 0; /* which a script may give always */
+  if (only_seed) print_note("-s has no effect with --temp 0 (it always takes the likeliest token)");
+  if (only_seed) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s does not go with --temp 0 (it always takes the likeliest token)",
                    given[0]);
 }
@@ -119,7 +122,9 @@ Status sampling_check(const SamplingFlags *flags, Error *err) {
 static void tell_idle_flags(const Assistant *a) {
   const char *given[4];
   char names[64] = "";
-  int n = a->sampler.temperature == 0 ? choosing_flags(&a->flags->sampling, given) : 0;
+  const SamplingFlags *flags = &a->flags->sampling;
+  const bool was_told = flags->temperature == 0; /* by sampling_check() */
+  int n = a->sampler.temperature == 0 && !was_told ? choosing_flags(flags, given) : 0;
   for (int i = 0; i < n; i++) strcat(strcat(names, i == 0 ? "" : i + 1 < n ? ", " : " and "), given[i]);
   if (n > 0)
     print_note("the model's temperature is 0: %s %s no effect (--temp X sets another)", names,
