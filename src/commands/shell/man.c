@@ -237,7 +237,8 @@ static const Entry variables[] = {
      "How threads wait for each other. Where neither is set they spin for some ten microseconds and sleep "
      "then, so that a machine which is busy with other things gives what it has."},
     {"OMP_STACKSIZE",
-     "Threads have stacks of 1 MiB, whatever it says, where ulimit -s gives them no usual one."},
+     "Where it is set, whatever it says, threads have stacks of 1 MiB; so they have where ulimit -s is less "
+     "than 1 MiB or more than 64 MiB, but not where it is unlimited."},
 };
 
 static const Entry files[] = {
