@@ -129,3 +129,9 @@ def test_a_stack_that_cannot_be_had_is_told(limited, commands, sanitized):
     limits = [(resource.RLIMIT_STACK, 64 * 1024), (resource.RLIMIT_NPROC, 1)]
     assert limited(commands["run"][0], limits) == (
         1, "", f"auk: the stack may not have more than 64 KiB, and a thread with more: {REASON} (ulimit -s 8192)\n")
+
+
+def test_the_manual_page_says_which_stacks_threads_have(run):
+    """A variable that is set does not decide it: test_threads_have_a_stack_of_their_size."""
+    page = " ".join(run("man").stdout.decode().replace("\\-", "-").split())
+    assert "Where it is set, whatever it says, threads have stacks of 1 MiB; so they have where ulimit" in page
