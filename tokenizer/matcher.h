@@ -33,9 +33,9 @@ typedef struct {
   uint32_t root[256]; /* the root's child by each byte, or 0 */
 } Matcher;
 
-/* Takes strings[0 .. n), whose order it changes, and 21 bytes of memory for each of theirs. Where two of
- * them are the same, *twins tells of those whose second one has the lowest number, and nothing is built.
- * Release it also after a failure. */
+/* Takes strings[0 .. n), whose order it changes, and 21 bytes of memory for each of theirs. Where some are
+ * the same, nothing is built, and *twins names two: the second is the first string, in order of the
+ * numbers, that repeats an earlier one. Release it also after a failure. */
 Status matcher_build(MatchString *strings, size_t n, Matcher *matcher, MatchTwins *twins, Error *err);
 void matcher_release(Matcher *matcher);
 

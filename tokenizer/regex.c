@@ -6,10 +6,10 @@
  * so the length of a text is never the reason for a failure.
  *
  * A match is tried twice at most. First in a hurry: it may look a few thousand characters ahead and take a
- * few dozen steps, which is enough for nearly all matches of real expressions, and takes a fraction of a
- * millisecond whatever the expression. What that does not decide is decided by the same expression with a
- * callout before each of its items, where the clock and an interruption are looked at: only there can a
- * match take long. */
+ * few dozen steps, which is enough for nearly all matches of real expressions and takes a fraction of a
+ * millisecond from each place, whatever the expression. What that does not decide is decided by the same
+ * expression with a callout before each of its items, where the clock and an interruption are looked at:
+ * only there can a match take long. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/regex.h"
 
@@ -23,17 +23,24 @@
 #include "tokenizer/regex_parse.h"
 #include "tokenizer/stop.h"
 
-/* Limits of a hurried match: a step reads AHEAD characters in some microseconds at most, so between two looks
- * at the clock there are some hundredths of a second. */
+/* Limits of a hurried match: a step reads AHEAD characters in some microseconds at most, so trying one place
+ * takes a fraction of a millisecond, and two looks at the clock are some hundredths of a second apart. */
 enum {
   STARTS = 128,    /* places where it may begin */
-  AHEAD = 4096,    /* characters behind the last of them that it may look at */
+  AHEAD = 4096,    /* characters after the last of them that it may look at */
   FEW_STEPS = 32,  /* PCRE2's steps from one place */
   CLOCK_EACH = 64, /* places that are tried between two looks at the clock */
 };
-/* Time limit of all matching for one text. Real expressions take some 20 ns a byte. */
-#define LIMIT_NS      ((int64_t)250000000)
-#define LIMIT_BYTE_NS ((int64_t)500)
+/* Limits of the second try: the work between two looks at the clock, some hundredths of a second. The work of
+ * a callout is the characters between its place and the last one's, and CALLOUT_WORK for the call. */
+#define CLOCK_WORK   ((uint64_t)1 << 24)
+#define CALLOUT_WORK ((uint64_t)1 << 8)
+/* Time limit of all matching for one text. Real expressions take some 20 ns a byte, and some 300 ns where
+ * PCRE2 has no just-in-time compiler and each byte is a match. */
+#define LIMIT_NS      ((int64_t)500000000)
+#define LIMIT_BYTE_NS ((int64_t)1200)
+/* What a place counts for that was tried in a hurry while the clock did not run. */
+#define PLACE_NS ((int64_t)50)
 
 struct Regex {
   char *where;
@@ -147,10 +154,6 @@ void regex_scratch_release(RegexScratch *scratch) {
   *scratch = (RegexScratch){0};
 }
 
-void regex_pause(RegexScratch *scratch) {
-  scratch->looked_ns = 0;
-}
-
 static Status prepare(RegexScratch *scratch, size_t size, Error *err) {
   void *kinds = scratch->kinds;
   TRY(mem_grow(&kinds, &scratch->capacity, size, 1, "text to split", err));
@@ -167,22 +170,40 @@ static Status prepare(RegexScratch *scratch, size_t size, Error *err) {
 
 /* --- the limit of time */
 
-/* Whether there is time left, in time of this thread. */
-static bool has_time(RegexScratch *scratch) {
+static int64_t thread_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-  if (scratch->looked_ns != 0) scratch->spent_ns += now_ns - scratch->looked_ns;
-  scratch->looked_ns = now_ns;
-  scratch->since = 0;
-  return scratch->spent_ns <= LIMIT_NS + LIMIT_BYTE_NS * (int64_t)scratch->text_size;
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Looks at the clock: adds to the time spent and tells whether there is some left. */
+static bool has_time(RegexScratch *s) {
+  int64_t now_ns = thread_ns();
+  s->spent_ns += s->looked_ns != 0 ? now_ns - s->looked_ns : PLACE_NS * (int64_t)s->places;
+  s->looked_ns = now_ns;
+  s->places = 0;
+  s->work = 0;
+  s->watched = false;
+  return s->spent_ns <= LIMIT_NS + LIMIT_BYTE_NS * (int64_t)s->text_size;
+}
+
+/* A text in many short parts pauses after each: looking at the clock there as well as at their beginnings
+ * would take longer than to match them. Only a part that had a second try is measured. */
+void regex_pause(RegexScratch *scratch) {
+  if (scratch->watched) {
+    (void)has_time(scratch); /* the next second try refuses */
+  } else {
+    scratch->spent_ns += PLACE_NS * (int64_t)scratch->places;
+    scratch->places = 0;
+  }
+  scratch->looked_ns = 0;
 }
 
 /* `places` more were tried. All matches of a text count together: each may look at all that follows, as
  * /a(?=a*b)/ does, which no limit of a single match sees. */
 static Status check_time(const Regex *regex, RegexScratch *scratch, size_t places, Error *err) {
-  scratch->since += (uint32_t)places;
-  if (scratch->since < CLOCK_EACH) return STATUS_OK;
+  scratch->places += (uint32_t)places;
+  if (scratch->places < CLOCK_EACH && scratch->work < CLOCK_WORK) return STATUS_OK;
   TRY(stop_check(scratch->interrupted, err));
   if (has_time(scratch)) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: regular expression: matching takes too long", regex->where);
@@ -190,16 +211,19 @@ static Status check_time(const Regex *regex, RegexScratch *scratch, size_t place
 
 typedef struct {
   RegexScratch *scratch;
-  size_t calls,
-      each; /* so many that the work between two looks at the clock takes some hundredths of a second */
+  size_t at; /* the last callout's place */
 } Watch;
 
 static int on_callout(pcre2_callout_block *block, void *user) {
-  (void)block;
   Watch *watch = user;
-  if (++watch->calls % watch->each != 0) return 0;
-  const volatile int *interrupted = watch->scratch->interrupted;
-  return (interrupted && *interrupted) || !has_time(watch->scratch) ? PCRE2_ERROR_CALLOUT : 0;
+  RegexScratch *s = watch->scratch;
+  size_t at = block->current_position;
+  s->work += CALLOUT_WORK + (at > watch->at ? at - watch->at : watch->at - at);
+  watch->at = at;
+  if (s->work < CLOCK_WORK) return 0;
+  if (!has_time(s) || (s->interrupted && *s->interrupted)) return PCRE2_ERROR_CALLOUT;
+  s->watched = true;
+  return 0;
 }
 
 /* --- one match in kinds[0 .. n), beginning in [from, until]; PCRE2's result */
@@ -218,6 +242,18 @@ static int run_code(const Regex *regex, const pcre2_code *code, RegexScratch *s,
   return result;
 }
 
+/* The second try: it begins with the clock running, so that the next look counts all of it. */
+static int match_watched(const Regex *regex, RegexScratch *s, size_t n, size_t from) {
+  if (s->looked_ns == 0 && !has_time(s)) return PCRE2_ERROR_CALLOUT;
+  s->watched = true;
+  Watch watch = {s, from};
+  pcre2_set_match_limit(s->match_context, UINT32_MAX);
+  pcre2_set_callout(s->match_context, on_callout, &watch);
+  int result = run_code(regex, regex->watched, s, n, from, 0);
+  pcre2_set_callout(s->match_context, NULL, NULL);
+  return result;
+}
+
 static int match_once(const Regex *regex, RegexScratch *s, size_t n, size_t from, size_t until) {
   size_t ahead = s->ahead ? s->ahead : AHEAD, end = n - until > ahead ? until + ahead : n;
   pcre2_set_offset_limit(s->match_context, until);
@@ -225,12 +261,7 @@ static int match_once(const Regex *regex, RegexScratch *s, size_t n, size_t from
   /* A match that looks beyond the end of a part of the text is a partial one. */
   int result = run_code(regex, regex->code, s, end, from, end < n ? PCRE2_PARTIAL_HARD : 0);
   if (result >= 0 || result == PCRE2_ERROR_NOMATCH) return result;
-  Watch watch = {.scratch = s, .each = 1 + ((size_t)1 << 24) / n};
-  pcre2_set_match_limit(s->match_context, UINT32_MAX);
-  pcre2_set_callout(s->match_context, on_callout, &watch);
-  result = run_code(regex, regex->watched, s, n, from, 0);
-  pcre2_set_callout(s->match_context, NULL, NULL);
-  return result;
+  return match_watched(regex, s, n, from);
 }
 
 /* Finds the next match at or behind `from`: false in *found where there is none. */

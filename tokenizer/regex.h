@@ -38,16 +38,18 @@ typedef struct RegexScratch {
   void *match_data, *match_context, *jit_stack; /* PCRE2's */
 
   const volatile int *interrupted; /* see tokenizer_heed() */
-  size_t
-      text_size; /* bytes of the text that all matching is for: the limit of time follows it. The largest text
-                       that regex_spans() got where that is more */
+  /* The time limit grows with these bytes. The caller sets the size of the whole text that is matched in
+   * parts; regex_spans() raises it to the size of a part that is larger. */
+  size_t text_size;
   int64_t spent_ns;  /* by all matching so far */
-  int64_t looked_ns; /* the clock when it was looked at last, or 0 */
-  uint32_t since;    /* how many places were tried since then */
+  int64_t looked_ns; /* the clock when it was looked at last; 0 since a pause: it does not run */
+  uint64_t work;     /* of callouts since the last look */
+  uint32_t places;   /* how many were tried since the last look */
+  bool watched;      /* a match had a second try since the last look */
   uint32_t ahead;    /* characters that a match may look ahead before it is watched; 0: the usual number */
 } RegexScratch;
 void regex_scratch_release(RegexScratch *scratch);
-/* Other work follows: its time is none of matching. */
+/* Other work follows, whose time does not count. The time of the matching so far does. */
 void regex_pause(RegexScratch *scratch);
 
 /* `where` begins the messages: "FILE: pre_tokenizer". Failures are STATUS_MODEL, without memory
@@ -61,8 +63,8 @@ bool regex_matches_empty(const Regex *regex);
 /* Appends to `spans` the matches in text[0 .. size) and what lies between them, in order, so that they
  * cover the text; matches may be empty, what is between them is not. An empty match right behind a match
  * does not count (as in the reference). The text is valid UTF-8 shorter than 4 GiB; offsets have `shift`
- * added. An expression is refused (STATUS_MODEL) where all matching with this scratch takes more than 0.25 s
- * and 0.5 us for each byte of its text. */
+ * added. An expression is refused (STATUS_MODEL) where all matching with this scratch takes more than 0.5 s
+ * and 1.2 us for each byte of its text, in processor time of this thread. */
 Status regex_spans(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t shift,
                    SpanList *spans, Error *err);
 

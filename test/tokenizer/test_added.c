@@ -427,6 +427,34 @@ static void normalized_tokens(void **state) {
   tokenizer_close(t);
 }
 
+/* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all is 0.75 s. */
+static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
+  (void)state;
+  static const char part[] = "aaaaaax";
+  enum { SIZE = sizeof part - 1, PARTS = 30000 };
+  char *text = malloc(SIZE * PARTS), *vocab = byte_vocab(NULL), token[TOKEN_SIZE], added[TOKEN_SIZE + 8];
+  assert_true(text && vocab);
+  for (size_t i = 0; i < PARTS; i++) memcpy(text + i * SIZE, part, SIZE);
+  snprintf(added, sizeof added, "[%s]", token_json(token, "x", ""));
+  Tokenizer *t = make((Parts){.added = added,
+                              .pre_tokenizer = "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+                                               "\"(?:a|a|a)*(?:c|d)\"}, \"behavior\": \"Isolated\", "
+                                               "\"invert\": false}",
+                              .vocab = vocab});
+  IdList ids = {0};
+  Error err = {{0}};
+  clock_t begin = clock();
+  Status status = tokenizer_encode(t, text, SIZE * PARTS, PLAIN, &ids, &err);
+  double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  if (status != STATUS_MODEL) fail_msg("status %d after %.1f s", status, took);
+  assert_string_equal(err.text, "file: pre_tokenizer.Split: regular expression: matching takes too long");
+  if (took > 2) fail_msg("refused after %.1f s", took);
+  id_list_release(&ids);
+  tokenizer_close(t);
+  free(vocab);
+  free(text);
+}
+
 static void broken_text_is_refused_with_its_place(void **state) {
   (void)state;
   Tokenizer *t = make_bytes("[]");
@@ -462,6 +490,7 @@ int main(void) {
       cmocka_unit_test(special_tokens_count_in_trusted_pieces_only),
       cmocka_unit_test(a_border_is_never_taken),
       cmocka_unit_test(normalized_tokens),
+      cmocka_unit_test(the_time_limit_of_expressions_is_one_for_all_parts),
       cmocka_unit_test(broken_text_is_refused_with_its_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
