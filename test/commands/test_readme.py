@@ -286,7 +286,8 @@ def test_a_chat_of_the_readme_is_one_on_a_terminal(place, standin):
     chats = [line for lines in BLOCKS.values() for line in lines if CHATS.match(line)]
     assert len(chats) > 3
     for line in chats:
-        terminal = Terminal(["bash", "-c", shell.here(line)], {**shell.environment, "NO_COLOR": "1"})
+        typed = f"cd {shlex.quote(str(shell.folder))} && {shell.here(line)}"
+        terminal = Terminal(["bash", "-c", typed], {**shell.environment, "NO_COLOR": "1"})
         try:
             terminal.ready()
             assert terminal.say("Name a fruit.").strip(), line
