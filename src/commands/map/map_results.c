@@ -220,7 +220,7 @@ Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Er
 
 /* --- writing */
 
-/* Whether what was written is still there, and nothing else. */
+/* True if the file holds exactly what was written to it. */
 static Status check_written(const Results *results, Error *err) {
   if (!results->adds) return STATUS_OK;
   TRY(results_check_file(results->descriptor, results->options.path, results->end, err));

@@ -315,7 +315,7 @@ Status hub_find(const char *text, char **path, Error *err) {
   return status == STATUS_OK ? path_print(path, err, "%s", text) : status;
 }
 
-/* Whether a name is none of an organisation's, or of one that is a folder here. */
+/* True if the name has no organisation, or one that is a folder here. */
 static bool names_folder(const HubName *name) {
   char folder[MAX_NAME + 1];
   snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);

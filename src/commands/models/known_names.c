@@ -57,7 +57,7 @@ static Status look_for_last_part(const char *text, char **name, Error *err) {
   return status;
 }
 
-/* Whether it is a path, or a name that the cache has as it is. */
+/* *whole: the text is a path, or a name that the cache knows unchanged. */
 static Status is_whole(const char *text, bool *whole, Error *err) {
   char *path;
   *whole = strchr(text, '/') || file_exists(text);
