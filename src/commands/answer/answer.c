@@ -223,8 +223,8 @@ Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const Answer
 
 /* --- what it took */
 
-static double per_second(int n, double ms) {
-  return n > 0 && ms > 0 ? n * 1e3 / ms : 0;
+double answer_per_second(long long n, double ms) {
+  return n > 0 && ms > 0 ? (double)n * 1e3 / ms : 0;
 }
 
 bool answer_was_cut(const AnswerResult *result) {
@@ -239,7 +239,7 @@ void answer_print_usage(const AnswerResult *result) {
   if (result->thought) snprintf(thought, sizeof thought, " (%d of thought)", result->n_thought);
   fprintf(stderr,
           "auk: prompt %d tokens%s, %.1f ms (%.1f/s); answer %d tokens%s, %.1f ms (%.1f/s); end: %s\n",
-          result->n_prompt, reused, result->prefill_ms, per_second(n_new, result->prefill_ms), n, thought,
-          result->first_token_ms + result->decode_ms, per_second(n - 1, result->decode_ms),
+          result->n_prompt, reused, result->prefill_ms, answer_per_second(n_new, result->prefill_ms), n,
+          thought, result->first_token_ms + result->decode_ms, answer_per_second(n - 1, result->decode_ms),
           finish_name(result->reason));
 }

@@ -176,6 +176,8 @@ Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, cons
 
 bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or because it went in circles */
 
+double answer_per_second(long long n, double ms); /* 0 where either is 0 */
+
 /* For -v and -u, to standard error: what an answer took. */
 void answer_print_usage(const AnswerResult *result);
 

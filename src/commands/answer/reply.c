@@ -53,10 +53,6 @@ static Status put_ids(Buffer *out, const char *key, const IdList *ids, Error *er
   return buffer_append(out, "]", 1, err);
 }
 
-static double per_second(int n, double ms) {
-  return n > 0 && ms > 0 ? n * 1e3 / ms : 0;
-}
-
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err) {
   TRY(put_string(out, "text", text->text, text->text_size, err));
   if (text->thinking) {
@@ -72,8 +68,8 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
                     ", \"timings\": {\"prompt_ms\": %.3f, \"first_token_ms\": %.3f, \"decode_ms\": %.3f, "
                     "\"prompt_per_second\": %.2f, \"decode_per_second\": %.2f}",
                     result->prefill_ms, result->prefill_ms + result->first_token_ms, result->decode_ms,
-                    per_second(result->n_prompt - result->n_reused, result->prefill_ms),
-                    per_second(result->n_generated - 1, result->decode_ms)));
+                    answer_per_second(result->n_prompt - result->n_reused, result->prefill_ms),
+                    answer_per_second(result->n_generated - 1, result->decode_ms)));
   TRY(buffer_printf(out, err, ", \"seed\": %llu, ", (unsigned long long)text->seed));
   TRY(put_string(out, "model", text->model, strlen(text->model), err));
   TRY(put_ids(out, "prompt_ids", text->prompt_ids, err));

@@ -45,10 +45,6 @@ static Status set(Dialogue *d, const ChatLine *line, Error *err) {
   return status;
 }
 
-static double per_second(long long n, double ms) {
-  return n > 0 && ms > 0 ? (double)n * 1e3 / ms : 0;
-}
-
 static Status stats(Dialogue *d) {
   const AnswerResult *r = &d->result;
   const Totals *t = &d->totals;
@@ -58,13 +54,13 @@ static Status stats(Dialogue *d) {
   }
   int n_new = r->n_prompt - r->n_reused;
   dialogue_say(d, "prompt: %d tokens, %d of them known; %d prefilled in %.0f ms (%.1f/s)", r->n_prompt,
-               r->n_reused, n_new, r->prefill_ms, per_second(n_new, r->prefill_ms));
+               r->n_reused, n_new, r->prefill_ms, answer_per_second(n_new, r->prefill_ms));
   dialogue_say(d, "answer: %d tokens (%.1f/s), the first after %.0f ms; end: %s", r->n_generated,
-               per_second(r->n_generated - 1, r->decode_ms), r->prefill_ms + r->first_token_ms,
+               answer_per_second(r->n_generated - 1, r->decode_ms), r->prefill_ms + r->first_token_ms,
                finish_name(r->reason));
   dialogue_say(d, "all %d: %lld prefilled (%.1f/s), %lld known, %lld generated (%.1f/s)", t->n_answers,
-               t->n_prefilled, per_second(t->n_prefilled, t->prefill_ms), t->n_reused, t->n_generated,
-               per_second(t->n_generated, t->decode_ms));
+               t->n_prefilled, answer_per_second(t->n_prefilled, t->prefill_ms), t->n_reused, t->n_generated,
+               answer_per_second(t->n_generated, t->decode_ms));
   return STATUS_OK;
 }
 
