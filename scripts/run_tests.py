@@ -148,7 +148,7 @@ def main():
     build, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
     only_c = programs[:1] == ["--only-c"]
     totals, reports = Totals(), Reports(build / "reports")
-    environment, n_cores = reports.environment(), os.cpu_count() or 1
+    environment, n_cores = reports.environment(), len(os.sched_getaffinity(0))
     sys.stdout.reconfigure(line_buffering=True)
     with tempfile.TemporaryDirectory() as turns, concurrent.futures.ThreadPoolExecutor(n_cores) as cores:
         runs = [cores.submit(run_c, program, environment) for program in programs[only_c:]]
