@@ -192,10 +192,17 @@ static Status refuse_message(const Dialogue *d, size_t n, Error *err) {
       n, n_files, n_ctx, hint.text);
 }
 
-/* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut; *fits is
- * false where the person said no. */
-static Status make_room(Dialogue *d, IdList *ids, bool *fits, Error *err) {
-  Conversation *c = &d->conversation;
+/* The oldest turns, which an answer is made without. */
+typedef struct {
+  size_t n_messages; /* from the first turn on; 0: none */
+  int n_turns;
+  size_t n_tokens;
+} Forgotten;
+
+/* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut: the
+ * conversation itself keeps them until there is an answer. *fits is false where the person said no. */
+static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fits, Error *err) {
+  const Conversation *c = &d->conversation;
   size_t n_ctx = (size_t)session_context(d->assistant.session), room = wanted_room(d);
   *fits = true;
   TRY(dialogue_encode(d, 0, ids, err));
@@ -212,12 +219,18 @@ static Status make_room(Dialogue *d, IdList *ids, bool *fits, Error *err) {
   TRY(find_short(d, n_ctx - n_ctx / 4, &first, &n_turns, err));
   TRY(may_drop(d, n_all, n_turns, fits, err));
   if (!*fits) return STATUS_OK;
-  conversation_drop(c, leading, first - leading);
-  TRY(dialogue_encode(d, 0, ids, err));
-  dialogue_note(d, "the oldest %d turn%s forgotten, %zu tokens: the context has %zu", n_turns,
-                n_turns == 1 ? " is" : "s are", n_all - ids->count, n_ctx);
-  d->told_full = 0;
+  TRY(dialogue_encode(d, first, ids, err));
+  *forgotten = (Forgotten){first - leading, n_turns, n_all - ids->count};
   return STATUS_OK;
+}
+
+static void forget(Dialogue *d, const Forgotten *forgotten) {
+  const int n = forgotten->n_turns;
+  if (forgotten->n_messages == 0) return;
+  conversation_drop(&d->conversation, conversation_next_turn(&d->conversation, 0), forgotten->n_messages);
+  dialogue_note(d, "the oldest %d turn%s forgotten, %zu tokens: the context has %d", n,
+                n == 1 ? " is" : "s are", forgotten->n_tokens, session_context(d->assistant.session));
+  d->told_full = 0;
 }
 
 /* --- an answer */
@@ -348,10 +361,11 @@ static Status tell_changed_weights(const Dialogue *d, const char *why) {
 
 Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   IdList prompt = {0};
+  Forgotten forgotten = {0};
   *answered = false;
   if (d->weights_changed) return tell_changed_weights(d, "Not sent: the model's weights were written to.");
   bool fits;
-  Status status = make_room(d, &prompt, &fits, err);
+  Status status = make_room(d, &prompt, &forgotten, &fits, err);
   if (status == STATUS_OK && fits) status = ids_splice(d->assistant.tokenizer, &d->held, &prompt, err);
   if (status == STATUS_OK && fits) status = generate_answer(d, &prompt, err);
   id_list_release(&prompt);
@@ -366,6 +380,7 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   }
   *answered = true;
   TRY(keep_answer(d, err));
+  forget(d, &forgotten);
   tell_end(d);
   tell_status(d);
   tell_fullness(d);

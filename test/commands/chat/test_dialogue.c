@@ -1,0 +1,623 @@
+/* test_dialogue.c - a chat on the tiny model, without a terminal: when the oldest turns are forgotten and how
+ * many, what is told, and that nothing is lost where nothing came. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/chat/dialogue.h"
+#include "test/directory.h"
+#include "test/standard_streams.h"
+
+static AssistantFlags flags;
+static TalkFlags talk;
+static Dialogue d;
+static Buffer written; /* answers */
+
+static Status collect(void *user, const char *bytes, size_t size, Error *err) {
+  return buffer_append(user, bytes, size, err);
+}
+
+/* Begins a chat with a context of so many tokens, whose answers have n. */
+static void begin(int n_ctx, int n, const char *template) {
+  static char path[300];
+  Error err = {{0}};
+  snprintf(path, sizeof path, "%s/template", own_directory);
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(template, file);
+  fclose(file);
+  flags = assistant_defaults;
+  flags.model.path = "test/data/stories260K-awq";
+  flags.chat.chat_template = path;
+  flags.answer = (AnswerFlags){.max_tokens = n, .context = n_ctx, .ignore_eos = true};
+  flags.sampling.temperature = 0;
+  flags.device.threads = 1;
+  talk = (TalkFlags){0};
+  d = (Dialogue){.talk = &talk};
+  if (assistant_open(&flags, &d.assistant, &err) || assistant_start(&d.assistant, 0, &err))
+    fail_msg("%s", err.text);
+  chat_settings_begin(&d.settings, &d.assistant, true);
+  d.show = show_to(&d.assistant, -1);
+  d.show.write = collect;
+  d.show.user = &written;
+}
+
+static void end(void) {
+  show_release(&d.show);
+  conversation_release(&d.conversation);
+  id_list_release(&d.held);
+  buffer_release(&d.attached);
+  buffer_release(&d.text);
+  buffer_release(&d.thinking);
+  buffer_release(&written);
+  assistant_release(&d.assistant);
+}
+
+#define PLAIN                                                                                                \
+  "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}</s>{% endfor %}"                                  \
+  "{% if add_generation_prompt %}a: {% endif %}"
+
+static void add(Role role, const char *text) {
+  assert_int_equal(conversation_add(&d.conversation, role, text, strlen(text), NULL), STATUS_OK);
+}
+
+static void clear(void) {
+  conversation_truncate(&d.conversation, 0);
+  d.held.count = 0;
+}
+
+/* n turns of different lengths. */
+static void add_turns(size_t n) {
+  static const char *const words[] = {"One day.", "Tim and Lily went to the park to play.", "So?",
+                                      "The dog ran to the big red ball."};
+  for (size_t i = 0; i < n; i++) {
+    add(ROLE_USER, words[i % 4]);
+    add(ROLE_ASSISTANT, words[(i + 1) % 3]);
+  }
+}
+
+static size_t count_tokens(size_t first) {
+  IdList ids = {0};
+  assert_int_equal(dialogue_encode(&d, first, &ids, NULL), STATUS_OK);
+  size_t n = ids.count;
+  id_list_release(&ids);
+  return n;
+}
+
+/* A message with which the conversation has so many tokens: the tokenizer has one for each of these words. */
+static const char *message_for(size_t n_tokens) {
+  static char text[4000];
+  *text = 0;
+  for (;;) {
+    add(ROLE_USER, text);
+    size_t n = count_tokens(0);
+    conversation_truncate(&d.conversation, d.conversation.count - 1);
+    if (n == n_tokens) return text;
+    assert_true(n < n_tokens);
+    strcat(text, " the");
+  }
+}
+
+/* What dialogue_send() says on standard error; its status in *status. */
+static const char *send(const char *text, Status *status, Error *err) {
+  tell_begin();
+  *status = dialogue_send(&d, text, strlen(text), err);
+  return tell_end();
+}
+
+/* --- room in the context */
+
+/* How many of the oldest turns have to go: the fewest that leave no more than three quarters of the context,
+ * but never the last turn. */
+static size_t turns_to_forget(size_t n_ctx) {
+  size_t n_turns = conversation_n_turns(&d.conversation), at = conversation_next_turn(&d.conversation, 0);
+  for (size_t n = 1; n + 1 < n_turns; n++) {
+    at = conversation_next_turn(&d.conversation, at + 1);
+    if (count_tokens(at) <= n_ctx - n_ctx / 4) return n;
+  }
+  return n_turns - 1;
+}
+
+enum { CONTEXT = 160 };
+
+/* Sends a message that makes the conversation this long, and looks whether it and its turns stay. */
+static void send_with(Overflow overflow, size_t n_tokens, size_t n_turns, bool system, bool has_room) {
+  Status status;
+  Error err = {{0}};
+  char want[200] = "";
+  clear();
+  if (system) add(ROLE_SYSTEM, "Be kind.");
+  add_turns(n_turns);
+  talk.overflow = overflow;
+  const char *text = message_for(n_tokens);
+  size_t before = d.conversation.count, gone = 0, left = n_tokens < CONTEXT ? CONTEXT - n_tokens : 0;
+  if (!has_room && overflow == OVERFLOW_SLIDE) {
+    add(ROLE_USER, text);
+    gone = turns_to_forget(CONTEXT);
+    conversation_truncate(&d.conversation, before);
+  }
+  const char *said = send(text, &status, &err);
+  if (has_room || overflow == OVERFLOW_SLIDE) {
+    assert_int_equal(status, STATUS_OK);
+    assert_int_equal(d.conversation.count, before + 2 - 2 * gone);
+    if (gone)
+      snprintf(want, sizeof want, "auk: the oldest %zu turn%s forgotten, %zu tokens: the context has %d\n",
+               gone, gone == 1 ? " is" : "s are", n_tokens - (size_t)d.result.n_prompt, CONTEXT);
+    if (strncmp(said, want, strlen(want)) != 0 || (!gone && strstr(said, "forgotten")))
+      fail_msg("%zu tokens: \"%s\", expected \"%s\"", n_tokens, said, want);
+    if (system) assert_int_equal(d.conversation.messages[0].role, ROLE_SYSTEM);
+  } else {
+    assert_int_equal(status, STATUS_USAGE);
+    assert_int_equal(d.conversation.count, before);
+    snprintf(want, sizeof want,
+             "with this message the conversation has %zu tokens, the context %d: %zu %s left for "
+             "an answer; /clear or /undo make room, --context-overflow slide forgets the "
+             "oldest turns",
+             n_tokens, CONTEXT, left, left == 1 ? "is" : "are");
+    assert_string_equal(err.text, want);
+  }
+}
+
+/* A message that leaves just the room that an answer is to have, and one of a token more: a quarter of the
+ * context where turns are forgotten without a question, else a sixteenth, and no more than -n, but a token. */
+static void turns_are_forgotten_where_an_answer_has_no_room(void **state) {
+  (void)state;
+  static const struct {
+    Overflow overflow;
+    int n;
+    size_t room;
+  } cases[] = {
+      {OVERFLOW_SLIDE, 1, 1},   {OVERFLOW_SLIDE, 0, 1},  {OVERFLOW_SLIDE, 39, 39}, {OVERFLOW_SLIDE, 41, 40},
+      {OVERFLOW_SLIDE, -1, 40}, {OVERFLOW_STOP, 1, 1},   {OVERFLOW_STOP, 9, 9},    {OVERFLOW_STOP, 11, 10},
+      {OVERFLOW_STOP, -1, 10},  {OVERFLOW_ASK, 100, 10},
+  };
+  begin(CONTEXT, 1, PLAIN);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    d.assistant.max_tokens = cases[i].n;
+    send_with(cases[i].overflow, CONTEXT - cases[i].room, 2, false, true);
+    send_with(cases[i].overflow, CONTEXT - cases[i].room + 1, 2, false, false);
+  }
+  end();
+}
+
+static void as_few_turns_are_forgotten_as_can_be(void **state) {
+  (void)state;
+  begin(CONTEXT, 1, PLAIN);
+  for (size_t n_turns = 1; n_turns < 5; n_turns++)
+    for (size_t n_tokens = CONTEXT; n_tokens < CONTEXT + 24; n_tokens += 3)
+      for (int system = 0; system < 2; system++) send_with(OVERFLOW_SLIDE, n_tokens, n_turns, system, false);
+  send_with(OVERFLOW_STOP, CONTEXT + 5, 2, true, false);
+  end();
+}
+
+static void a_message_alone_is_answered_or_refused(void **state) {
+  (void)state;
+  Status status;
+  Error err = {{0}};
+  begin(CONTEXT, 1, PLAIN);
+  for (int overflow = OVERFLOW_ASK; overflow <= OVERFLOW_STOP; overflow++) {
+    talk.overflow = overflow;
+    clear();
+    send(message_for(CONTEXT - 1), &status, &err);
+    assert_int_equal(status, STATUS_OK);
+    clear();
+    send(message_for(CONTEXT), &status, &err);
+    assert_int_equal(status, STATUS_USAGE);
+    assert_int_equal(d.conversation.count, 0);
+    assert_string_equal(err.text,
+                        "the message has 160 tokens with what belongs to it, the context 160 (-c N sets it, "
+                        "the model's maximum is 512)");
+  }
+  end();
+}
+
+/* Turns are forgotten with an answer, and not before there is one. */
+static void an_answer_that_does_not_come_leaves_every_turn(void **state) {
+  (void)state;
+  static const volatile int interrupted = 1;
+  const volatile int *none;
+  Status status;
+  Error err = {{0}};
+  begin(CONTEXT, 1, PLAIN);
+  talk.overflow = OVERFLOW_SLIDE;
+  add(ROLE_SYSTEM, "Be kind.");
+  add_turns(3);
+  const char *text = message_for(CONTEXT + 10);
+  none = d.assistant.interrupted;
+  d.assistant.interrupted = &interrupted; /* of the prefill; texts are encoded all the same */
+  const char *said = send(text, &status, &err);
+  assert_int_equal(status, STATUS_INTERRUPTED);
+  assert_string_equal(said, "");
+  assert_int_equal(d.conversation.count, 7);
+  assert_string_equal(role_name(d.conversation.messages[6].role), "assistant");
+  d.assistant.interrupted = none;
+  said = send(text, &status, &err);
+  assert_int_equal(status, STATUS_OK);
+  assert_non_null(strstr(said, "forgotten"));
+  assert_true(d.conversation.count < 9);
+  end();
+}
+
+/* --- what is told */
+
+/* A conversation that fills so many tokens of the context; what is said of that. */
+static const char *fill_to(size_t used) {
+  Status status;
+  const char *said = send(message_for(used), &status, NULL);
+  assert_int_equal(status, STATUS_OK);
+  assert_int_equal(session_length(d.assistant.session), used);
+  conversation_truncate(&d.conversation, 0);
+  return said;
+}
+
+static void a_context_that_fills_is_told_of_once_a_level(void **state) {
+  (void)state;
+  static const struct {
+    size_t used;
+    const char *said;
+  } cases[] = {
+      {149, ""},
+      {150, "auk: the context is 75% full: 150 of 200 tokens\n"},
+      {170, ""},
+      {179, ""},
+      {180, "auk: the context is 90% full: 180 of 200 tokens\n"},
+      {190, ""},
+      {160, ""}, /* not below the first level */
+      {181, ""},
+      {148, ""},
+      {185, "auk: the context is 92% full: 185 of 200 tokens\n"}, /* it begins anew, with the higher one */
+      {155, ""},
+  };
+  begin(200, 1, PLAIN);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_string_equal(fill_to(cases[i].used), cases[i].said);
+  end();
+}
+
+/* What was told of the turns that are gone is told again. */
+static void a_context_that_fills_again_is_told_of_again(void **state) {
+  (void)state;
+  Status status;
+  begin(200, 1, PLAIN);
+  talk.overflow = OVERFLOW_SLIDE;
+  for (int way = 0; way < 2; way++) {
+    clear();
+    d.told_full = 90;
+    if (way == 0) {
+      const ChatLine line = chat_parse("/clear", 6);
+      tell_begin();
+      assert_int_equal(chat_command(&d, &line, NULL), STATUS_OK);
+      assert_string_equal(tell_end(), "auk: the conversation is forgotten\n");
+    } else {
+      add(ROLE_USER, message_for(40));
+      add(ROLE_ASSISTANT, "a");
+    }
+    const char *text = message_for(way ? 202 : 160), *said = send(text, &status, NULL);
+    assert_non_null(strstr(said, "% full"));
+    assert_int_equal(strstr(said, "forgotten") != NULL, way);
+    assert_int_equal(d.told_full, 75);
+  }
+  end();
+}
+
+static void an_answer_ends_its_line_in_a_pipe(void **state) {
+  (void)state;
+  Status status;
+  begin(200, 0, PLAIN);
+  send("Hi", &status, NULL);
+  assert_true(written.size == 1 && written.data[0] == '\n');
+  written.size = 0;
+  d.assistant.max_tokens = 5;
+  send("Hi", &status, NULL);
+  assert_int_equal(written.size, d.text.size + 1);
+  assert_memory_equal(written.data, d.text.data, d.text.size);
+  assert_int_equal(written.data[d.text.size], '\n');
+  end();
+}
+
+/* --- what is held and counted */
+
+static void totals_are_those_of_all_answers(void **state) {
+  (void)state;
+  static const char *const texts[] = {"Once upon a time", "And then?", "So?"};
+  long long prefilled = 0, reused = 0, generated = 0;
+  Status status;
+  begin(400, 7, PLAIN);
+  for (int i = 0; i < 3; i++) {
+    size_t n_held = d.held.count;
+    send(texts[i], &status, NULL);
+    const AnswerResult *r = &d.result;
+    assert_int_equal(r->n_generated, 7);
+    assert_int_equal(d.held.count, r->n_prompt + r->n_generated);
+    /* The answer's last token was not computed further. */
+    assert_int_equal(r->n_reused, n_held ? n_held - 1 : 0);
+    prefilled += r->n_prompt - r->n_reused;
+    reused += r->n_reused;
+    generated += r->n_generated;
+  }
+  const ChatLine line = chat_parse("/stats", 6);
+  char want[200];
+  tell_begin();
+  assert_int_equal(chat_command(&d, &line, NULL), STATUS_OK);
+  const char *said = tell_end();
+  assert_int_equal(d.totals.n_answers, 3);
+  assert_true(d.totals.n_prefilled == prefilled && d.totals.n_reused == reused &&
+              d.totals.n_generated == generated);
+  snprintf(want, sizeof want, "auk: prompt: %d tokens, %d of them known; %d prefilled in ", d.result.n_prompt,
+           d.result.n_reused, d.result.n_prompt - d.result.n_reused);
+  assert_non_null(strstr(said, want));
+  assert_non_null(strstr(said, "\nauk: answer: 7 tokens ("));
+  snprintf(want, sizeof want, "\nauk: all 3: %lld prefilled (", prefilled);
+  assert_non_null(strstr(said, want));
+  snprintf(want, sizeof want, "/s), %lld known, 21 generated (", reused);
+  assert_non_null(strstr(said, want));
+  end();
+}
+
+static size_t tokens_of(const char *text) {
+  const Buffer bytes = {.data = (char *)text, .size = strlen(text)};
+  size_t n;
+  assert_int_equal(dialogue_count(&d, &bytes, &n, NULL), STATUS_OK);
+  return n;
+}
+
+/* A text of so many characters. */
+static const char *letters(size_t n) {
+  static char text[2][100];
+  static int next;
+  char *at = text[next++ % 2];
+  memset(at, 'x', n);
+  at[n] = 0;
+  return at;
+}
+
+static void tokens_are_listed_by_message(void **state) {
+  (void)state;
+  char want[1000];
+  begin(300, 1, PLAIN);
+  add(ROLE_SYSTEM, "Be\nkind.");
+  add(ROLE_USER, letters(50));
+  add(ROLE_ASSISTANT, letters(51));
+  assert_int_equal(buffer_append_string(&d.conversation.messages[2].thinking, "hm so", NULL), STATUS_OK);
+  assert_int_equal(buffer_append_string(&d.attached, letters(31), NULL), STATUS_OK);
+  size_t n[] = {tokens_of("Be\nkind."), tokens_of(letters(50)), tokens_of(letters(51))};
+  int at = snprintf(
+      want, sizeof want,
+      "%7zu  system     Be kind.\n%7zu  user       %s\n%7zu  assistant  %s...  (and %zu of thought)\n", n[0],
+      n[1], letters(50), n[2], letters(50), tokens_of("hm so"));
+  at += snprintf(want + at, sizeof want - (size_t)at,
+                 "%7zu  in all, without what the template puts around them\n"
+                 "%7zu  with it, of the 300 that the context has\n",
+                 n[0] + n[1] + n[2], count_tokens(0));
+  snprintf(want + at, sizeof want - (size_t)at,
+           "%7zu  wait for your next message (/undo drops them): %s...\n", tokens_of(letters(31)),
+           letters(30));
+  const ChatLine line = chat_parse("/tokens", 7);
+  tell_begin();
+  assert_int_equal(chat_command(&d, &line, NULL), STATUS_OK);
+  assert_string_equal(tell_end(), want);
+  end();
+}
+
+static void an_excerpt_is_one_line_of_whole_characters(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    size_t most;
+    const char *want;
+  } cases[] = {
+      {"", 3, ""},
+      {"abc", 3, "abc"},
+      {"abcd", 3, "abc..."},
+      {"a\nb\tc\n", 6, "a b c "},
+      {"abc", 0, "..."},
+      {"\xc3\xa4\xc3\xb6\xc3\xbc", 3, "\xc3\xa4\xc3\xb6\xc3\xbc"},
+      {"\xc3\xa4\xc3\xb6", 1, "\xc3\xa4..."},
+      {"\xe4\xb8\xad\xf0\x9f\x99\x82x", 2, "\xe4\xb8\xad\xf0\x9f\x99\x82..."},
+      {"\033[2J", 2, "\xe2\x90\x9b[..."},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Buffer out = {0};
+    assert_int_equal(buffer_append_string(&out, "before\n", NULL), STATUS_OK);
+    assert_int_equal(dialogue_excerpt(cases[i].text, strlen(cases[i].text), cases[i].most, &out, NULL),
+                     STATUS_OK);
+    assert_int_equal(buffer_append(&out, "", 1, NULL), STATUS_OK);
+    assert_memory_equal(out.data, "before\n", 7);
+    assert_string_equal(out.data + 7, cases[i].want);
+    buffer_release(&out);
+  }
+}
+
+/* --- files that are read for a message */
+
+static const char *command(const char *text, Status *status, Error *err) {
+  const ChatLine line = chat_parse(text, strlen(text));
+  assert_true(line.word < WORD_TEXT);
+  tell_begin();
+  *status = chat_command(&d, &line, err);
+  return tell_end();
+}
+
+static void files_stand_before_their_message_on_lines_of_their_own(void **state) {
+  (void)state;
+  Status status;
+  Error err = {{0}};
+  char line[400];
+  static const char *const texts[] = {"one", "two\n", "", "four"};
+  begin(300, 1, PLAIN);
+  for (size_t i = 0; i < 4; i++) {
+    char *path = in_directory(own_directory, "text");
+    FILE *file = fopen(path, "w");
+    fputs(texts[i], file);
+    fclose(file);
+    snprintf(line, sizeof line, "/read %s", path);
+    command(line, &status, &err);
+    assert_int_equal(status, STATUS_OK);
+  }
+  send(letters(0), &status, &err);
+  assert_int_equal(status, STATUS_OK);
+  const Buffer *text = &d.conversation.messages[0].text;
+  assert_int_equal(text->size, 13);
+  assert_memory_equal(text->data, "one\ntwo\nfour\n", 13);
+  assert_int_equal(d.attached.size, 0);
+  end();
+}
+
+/* The longest file that is taken is the longest that a message can bring into the context. */
+static void a_file_is_taken_where_its_message_has_a_token_of_answer(void **state) {
+  (void)state;
+  Status status;
+  char line[400], *path = in_directory(own_directory, "long");
+  begin(CONTEXT, 1, PLAIN);
+  snprintf(line, sizeof line, "/read %s", path);
+  for (size_t n = CONTEXT - 1; n <= CONTEXT; n++) {
+    Error err = {{0}};
+    const char *text = message_for(n);
+    char want[600];
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+    command(line, &status, &err);
+    assert_int_equal(status, n < CONTEXT ? STATUS_OK : STATUS_USAGE);
+    assert_int_equal(d.attached.size, n < CONTEXT ? strlen(text) : 0);
+    snprintf(want, sizeof want,
+             "%s has %zu tokens: the message would have 160, the context has 160 (-c N sets it, the model's "
+             "maximum "
+             "is 512); it is not read",
+             path, tokens_of(text));
+    assert_string_equal(err.text, n < CONTEXT ? "" : want);
+    d.attached.size = 0;
+  }
+  end();
+}
+
+/* --- settings */
+
+#define OPENED PLAIN "{# <think> </think> #}"
+
+static const char *set(const char *text) {
+  Status status;
+  static char line[200];
+  Error err = {{0}};
+  snprintf(line, sizeof line, "/set %s", text);
+  const char *said = command(line, &status, &err);
+  if (status) fail_msg("%s: %s", line, err.text);
+  return said;
+}
+
+static void every_setting_is_set_by_itself_and_goes_back_with_default(void **state) {
+  (void)state;
+  static const struct {
+    const char *change, *line, *was;
+  } cases[] = {
+      {"temp 0.5", "temp 0.5", "temp 0"},
+      {"top-k 7", "top-k 7", "top-k 0"},
+      {"top-p 0.25", "top-p 0.25", "top-p 1"},
+      {"min-p 0.125", "min-p 0.125", "min-p 0"},
+      {"repeat-penalty 1.5", "repeat-penalty 1.5", "repeat-penalty 1"},
+      {"presence-penalty 2", "presence-penalty 2", "presence-penalty 0"},
+      {"frequency-penalty 3", "frequency-penalty 3", "frequency-penalty 0"},
+      {"seed 18446744073709551615", "seed 18446744073709551615", "seed -1 (another one for each answer)"},
+      {"n -1", "n -1 (no limit)", "n 4"},
+      {"think off", "think off", "think auto"},
+      {"think-budget 0", "think-budget 0", "think-budget -1 (no limit)"},
+      {"show-thinking off", "show-thinking off", "show-thinking on"},
+  };
+  enum { COUNT = sizeof cases / sizeof *cases };
+  begin(100, 4, OPENED);
+  for (size_t changed = 0; changed <= COUNT + 1; changed++) {
+    char want[1000] = "";
+    for (size_t i = 0; i < COUNT; i++) {
+      const bool is_new = i < changed && changed <= COUNT;
+      snprintf(want + strlen(want), sizeof want - strlen(want), "  %s\n",
+               is_new ? cases[i].line : cases[i].was);
+    }
+    assert_string_equal(set(""), want);
+    if (changed < COUNT) assert_string_equal(set(cases[changed].change), "");
+    if (changed == COUNT) assert_string_equal(set("default"), "");
+  }
+  end();
+}
+
+static void a_value_has_sixty_three_bytes_at_most(void **state) {
+  (void)state;
+  Status status;
+  Error err = {{0}};
+  char line[100];
+  begin(100, 4, PLAIN);
+  snprintf(line, sizeof line, "/set temp 0.%s",
+           "5000000000000000000000000000000000000000000000000000000000000");
+  assert_int_equal(strlen(line), strlen("/set temp ") + 63);
+  command(line, &status, &err);
+  assert_int_equal(status, STATUS_OK);
+  assert_true(d.assistant.sampler.temperature == 0.5);
+  strcat(line, "0");
+  command(line, &status, &err);
+  assert_int_equal(status, STATUS_USAGE);
+  assert_string_equal(err.text, "/set NAME VALUE; /set alone lists the names");
+  end();
+}
+
+static void what_has_no_effect_at_temperature_0_is_said(void **state) {
+  (void)state;
+  static const char *const idle[] = {"top-k 3", "top-p 0.5", "min-p 0.5", "seed 3"};
+  static const char *const others[] = {"repeat-penalty 1.5", "presence-penalty 1", "frequency-penalty 1",
+                                       "n 3"};
+  begin(100, 4, PLAIN);
+  for (int i = 0; i < 4; i++) {
+    char want[100];
+    snprintf(want, sizeof want, "temp is 0: %.*s has no effect until /set temp X\n",
+             (int)strcspn(idle[i], " "), idle[i]);
+    assert_string_equal(set(idle[i]), want);
+    assert_string_equal(set(others[i]), "");
+  }
+  set("temp 0.5");
+  for (int i = 0; i < 4; i++) assert_string_equal(set(idle[i]), "");
+  end();
+}
+
+static void every_answer_has_the_next_seed(void **state) {
+  (void)state;
+  Status status;
+  begin(300, 1, PLAIN);
+  set("seed 40");
+  for (uint64_t i = 0; i < 3; i++) {
+    send("Hi", &status, NULL);
+    assert_true(d.assistant.sampler.seed == 40 + i);
+  }
+  set("temp 0.5"); /* goes on */
+  send("Hi", &status, NULL);
+  assert_true(d.assistant.sampler.seed == 43);
+  set("seed 7");
+  send("Hi", &status, NULL);
+  assert_true(d.assistant.sampler.seed == 7);
+  end();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(turns_are_forgotten_where_an_answer_has_no_room),
+      cmocka_unit_test(as_few_turns_are_forgotten_as_can_be),
+      cmocka_unit_test(a_message_alone_is_answered_or_refused),
+      cmocka_unit_test(an_answer_that_does_not_come_leaves_every_turn),
+      cmocka_unit_test(a_context_that_fills_is_told_of_once_a_level),
+      cmocka_unit_test(a_context_that_fills_again_is_told_of_again),
+      cmocka_unit_test(an_answer_ends_its_line_in_a_pipe),
+      cmocka_unit_test(totals_are_those_of_all_answers),
+      cmocka_unit_test(tokens_are_listed_by_message),
+      cmocka_unit_test(an_excerpt_is_one_line_of_whole_characters),
+      cmocka_unit_test(files_stand_before_their_message_on_lines_of_their_own),
+      cmocka_unit_test(a_file_is_taken_where_its_message_has_a_token_of_answer),
+      cmocka_unit_test(every_setting_is_set_by_itself_and_goes_back_with_default),
+      cmocka_unit_test(a_value_has_sixty_three_bytes_at_most),
+      cmocka_unit_test(what_has_no_effect_at_temperature_0_is_said),
+      cmocka_unit_test(every_answer_has_the_next_seed),
+  };
+  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
+}
