@@ -122,9 +122,11 @@ def test_another_input_or_prompt_is_refused(run, job, tmp_path):
         assert out.read_bytes().startswith(before) and out.read_bytes().count(b"\n") == 151
         before = out.read_bytes()
         other = [flag.replace("One day", "One night") for flag in job]
-        refused = run(*other, *flags, "--resume", out)
-        assert refused.returncode == 2 and b"another prompt" in refused.stderr
-        assert out.read_bytes() == before
+        (tmp_path / "file").write_text("a text before it")
+        for changed in (other, [*job, "-f", str(tmp_path / "file")]):
+            refused = run(*changed, *flags, "--resume", out)
+            assert refused.returncode == 2 and b"another prompt" in refused.stderr
+            assert out.read_bytes() == before
         given.write_text("".join(lines))
         out.unlink()
 
@@ -143,6 +145,7 @@ SETTINGS = {
     "--stop": (["--stop", "a", "--stop", "b"], '--stop none, now it is "a", "b"'),
     "--ignore-eos": (["--ignore-eos"], "--ignore-eos off, now it is on"),
     "-sys": (["-sys", "Be kind."], "-sys none, now it is Be kind."),
+    "empty -sys": (["-sys", ""], "-sys none, now it is empty"),  # which is a message
     "--chat-template": (["--chat-template", "chatml"],
                         "--chat-template chat_template.jinja, now it is built-in chatml"),
     "--raw": (["--raw"], "--chat-template chat_template.jinja, now it is none"),

@@ -60,8 +60,11 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
   uint64_t hash = a->chat ? chat_hash(a->chat) : 0;
   const char *source = a->chat ? chat_source(a->chat) : "none";
   TRY(map_settings_add(s, "--chat-template", &hash, sizeof hash, source, err));
-  const char *system = a->system.size ? a->system.data : "";
-  TRY(map_settings_add(s, "-sys", system, a->system.size, a->has_system ? NULL : "none", err));
+  /* An empty system prompt, which is a message, is one NUL: no bytes are none. */
+  const bool is_empty = a->has_system && a->system.size == 0;
+  const char *system = a->system.size ? a->system.data : "", *what = is_empty ? "empty" : "none";
+  const size_t size = is_empty ? 1 : a->system.size;
+  TRY(map_settings_add(s, "-sys", system, size, a->system.size ? NULL : what, err));
   TRY(add_switch(s, "--parse-special", flags->parse_special, err));
   static const char *const thinks[] = {[THINK_UNSAID] = "unsaid", [THINK_NO] = "off", [THINK_YES] = "on"};
   TRY(add_text(s, "--think", thinks[a->think], err));
