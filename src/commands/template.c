@@ -24,11 +24,19 @@ typedef struct {
 
 /* --- one line */
 
+/* Whether the text is of the form "YYYY-MM-DD": sscanf() alone takes blanks and signs for digits. */
+static bool has_form_of_date(const char *text) {
+  static const char form[] = "dddd-dd-dd";
+  size_t at = 0;
+  while (form[at] && (form[at] == '-' ? text[at] == '-' : text[at] >= '0' && text[at] <= '9')) at++;
+  return !form[at] && !text[at];
+}
+
 /* "2024-07-26" as seconds since the epoch; false: it is no day. Days are counted from 1 March of year 0. */
 static bool parse_date(const char *text, int64_t *seconds) {
-  int year, month, day, end = 0;
+  int year, month, day;
   static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-  if (sscanf(text, "%4d-%2d-%2d%n", &year, &month, &day, &end) != 3 || end != 10 || text[end]) return false;
+  if (!has_form_of_date(text) || sscanf(text, "%4d-%2d-%2d", &year, &month, &day) != 3) return false;
   if (year < 1 || month < 1 || month > 12 || day < 1 || day > days[month - 1]) return false;
   bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
   if (month == 2 && day == 29 && !leap) return false;

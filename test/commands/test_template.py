@@ -3,7 +3,9 @@
 Real templates with jinja2's renderings are committed (test/tokenizer/make_chat_renderings.py); those of five more
 models are larger than what is committed: they are looked for in a folder `shared` beside the repository, or skipped.
 """
+import datetime
 import json
+import random
 
 import pytest
 
@@ -149,6 +151,26 @@ def test_the_day_can_be_given(ask, tmp_path, now, rendered):
     (tmp_path / "day.jinja").write_text("{{ strftime_now('%d %b %Y %A %H:%M') }}")
     answer = ask([{**HI, "now": now}], "--chat-template", tmp_path / "day.jinja")[0]
     assert "rendered" in answer if rendered is None else answer == {"rendered": rendered}
+
+
+def test_every_day_of_the_calendar_is_known_and_no_other(ask, tmp_path):
+    (tmp_path / "day.jinja").write_text("{{ strftime_now('%m-%d %j %A %H:%M:%S') }}")
+    some = random.Random(1)
+    days = [datetime.date(year, month, day) for year in (1, 4, 1600, 1900, 1970, 2000, 2023, 2024, 2100, 9999)
+            for month, day in ((1, 1), (1, 31), (2, 28), (3, 1), (4, 30), (12, 31))]
+    days += [datetime.date(year, 2, 29) for year in (4, 1600, 2000, 2024, 2400, 9996)]
+    days += [datetime.date.fromordinal(some.randrange(1, 3652060)) for _ in range(100)]
+    want = [f"{day.isoformat()[5:]} {day.timetuple().tm_yday:03} {day:%A} 00:00:00" for day in days]
+    answers = ask([{**HI, "now": day.isoformat()} for day in days], "--chat-template", tmp_path / "day.jinja")
+    assert [answer.get("rendered") for answer in answers] == want
+    none = ["2023-02-29", "1900-02-29", "2100-02-29", "2000-02-30", "2024-04-31", "2024-06-31", "2024-09-31",
+            "2024-11-31", "2024-01-32", "2024-12-32", "2024-13-01", "2024-00-10", "2024-01-00", "0000-01-01",
+            "", "2024-1-01", "2024-01-1", "2024-01-01x", "2024-01-01\0", " 024-01-01", "+024-01-01", "2024-+1-01",
+            "2024- 1-01", "2024-01-+1", "20240101", "2024/01/01", "12024-01-01"]
+    answers = ask([{**HI, "now": day} for day in none], "--chat-template", tmp_path / "day.jinja", status=1)
+    for number, (day, answer) in enumerate(zip(none, answers), 1):
+        said = f'standard input: line {number}: now is expected to be a day, "YYYY-MM-DD"'
+        assert answer == {"error": said}, day
 
 
 def test_lines_can_come_from_a_file(run, tmp_path):
