@@ -194,7 +194,6 @@ static Status start(Map *map, Error *err) {
   Assistant *a = map->mapping.assistant;
   if (a->session) return STATUS_OK;
   TRY(assistant_start(a, 0, err));
-  cache_expect_many(a->cache);
   TRY(map_begin(&map->mapping, err));
   map->start_ms = clock_ms();
   map->start_bytes = map->reader.n_consumed;
