@@ -101,6 +101,39 @@ def test_flags(run, ask, cache, stories, tmp_path):
     assert not blocks(cache)
 
 
+def test_a_limit_is_in_the_unit_that_it_names(ask, cache):
+    """A file of some bytes stays within a limit of one byte more and goes with one of a byte less."""
+    ask(story(6), "-n", 1)
+    (size,) = [sum(path.stat().st_size for path in cache.iterdir() if path.name != "lock")]
+    for number, (unit, factor) in enumerate([("", 1), ("B", 1), ("k", 2**10), ("MB", 2**20), ("GiB", 2**30), ("T", 2**40)]):
+        for limit, kept in ((size + 1, True), (size - 1, False)):
+            shutil.rmtree(cache)
+            ask(story(6), "-n", 1, "--cache-limit", f"{limit / factor:.20f}{unit}" if unit[:1] not in ("", "B") else
+                f"{limit}{unit}")
+            assert bool(blocks(cache)) == kept, (number, limit)
+
+
+def test_without_a_limit_it_is_10_gib(ask, cache):
+    """What is unused the longest goes where its file and the new one take more: it has no bytes on the disk."""
+    old = cache / ("-".join(["0" * 16] * 3) + ".kv")
+    for size, kept in (((10 << 30) - (4 << 20), True), (10 << 30, False)):
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
+        with open(old, "wb") as file:
+            file.truncate(size)
+        os.utime(old, (1, 1))
+        assert ask(story(6), "-n", 1)[2] >= 256
+        assert old.exists() == kept
+        assert len(blocks(cache)) == 1 + kept
+
+
+def test_prompts_of_256_tokens_are_kept(ask, cache):
+    for words, kept in ((254, False), (255, True)):
+        _, _, saved, errors = ask("Once" + " the" * (words - 1), "-n", 1)
+        assert f"prompt {words + 1} tokens" in errors
+        assert bool(saved) == kept == bool(cache.exists() and blocks(cache))
+
+
 def test_where_it_lies(run, ask, tmp_path):
     def environment(**changes):
         base = {key: value for key, value in os.environ.items() if key not in ("XDG_CACHE_HOME", "HOME")}
@@ -319,6 +352,40 @@ def test_list_and_clear(run, ask, cache, stories):
     done = run("cache", "--clear", "--cache-dir", cache)
     assert done.returncode == 0 and not blocks(cache) and (cache / "mine.txt").exists()
     assert run("cache", "--cache-dir", cache).stdout == b""
+
+
+def test_what_was_used_last_is_listed_first(run, ask, cache, variant):
+    """A line is for all files of one checkpoint."""
+    models = [variant(name=name, config={"rope_theta": 10000.0 + i}) for i, name in enumerate(("one", "two", "three"))]
+    saved, sizes, known, hours = [], [], set(), (-2, -4, -3)
+    for i, model in enumerate(models):
+        saved.append(0)
+        for end in ("", "Tom ran. " * 20)[:1 + (i == 1)]:
+            saved[-1] += ask(end + story(6), "-n", 1, model=model)[2]
+        new = set(blocks(cache)) - known
+        known |= new
+        sizes.append(sum(path.stat().st_size for path in new))
+        for k, path in enumerate(sorted(new)):
+            used = 1_700_000_000 + 3600 * hours[i] - 60 * k
+            os.utime(path, (used, used))
+    done = run("cache", "--cache-dir", cache, env={**os.environ, "TZ": "UTC"})
+    lines = [line.split() for line in done.stdout.decode().splitlines()[1:]]
+    order = [0, 2, 1]
+    assert [line[-1].rpartition("/")[2] for line in lines] == [("one", "two", "three")[i] for i in order]
+    assert [int(line[0]) for line in lines] == [saved[i] for i in order]
+    for i, line in zip(order, lines):
+        assert line[1:3] == [f"{sizes[i] / 1024:.1f}", "KiB"]
+        assert line[3:5] == ["2023-11-14", f"{22 + hours[i]}:13"]
+
+
+def test_a_label_is_as_much_of_the_path_as_fits(ask, cache, stories, tmp_path):
+    for length in (62, 63, 64):
+        name = "./" + "m" * (length - 2)
+        (tmp_path / name).symlink_to(stories)
+        ask(story(6), "-n", 1, model=name, cwd=tmp_path)
+        (block,) = blocks(cache)
+        assert block.read_bytes()[48:112].rstrip(b"\0").decode() == name[-63:]
+        shutil.rmtree(cache)
 
 
 def test_a_label_is_not_cut_within_a_character(run, ask, cache, stories, tmp_path):

@@ -3,6 +3,7 @@ text."""
 import json
 import os
 import pty
+import re
 import subprocess
 
 import numpy as np
@@ -109,6 +110,25 @@ def test_the_best_alone_is_printed(run, stories, tmp_path):
     os.close(terminal)
     assert os.read(main, 1000) == b" dog\r\n"
     os.close(main)
+
+
+def test_a_file_has_no_newline_where_the_terminal_would(run, stories, tmp_path):
+    flags = ["-m", stories, "--raw", "-p", PROMPT, *choices(ANSWERS)]
+    main, terminal = pty.openpty()
+    assert run(*flags, "-o", tmp_path / "out", stdout=terminal).returncode == 0
+    assert run(*flags, "-o", "-", stdout=terminal).returncode == 0
+    os.close(terminal)
+    assert os.read(main, 1000) == b" dog\r\n"
+    os.close(main)
+    assert (tmp_path / "out").read_bytes() == b" dog"
+    told = run(*flags, "-u").stderr.decode()
+    n_prompt = json.loads(run(*flags, "--json").stdout)["usage"]["prompt_tokens"]
+    assert re.fullmatch(rf"auk: prompt {n_prompt} tokens, [0-9.]+ ms; 4 answers, [0-9.]+ ms\n", told)
+
+
+def test_an_answer_needs_something_to_stand_behind(run, talker):
+    process = run("-m", talker("{# nothing #}"), "-p", PROMPT, *choices(ANSWERS))
+    assert process.returncode == 2 and b"the prompt has no tokens that an answer could stand behind" in process.stderr
 
 
 def test_the_exit_status_tells_on_request(run, stories):

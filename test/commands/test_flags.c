@@ -358,6 +358,52 @@ static void every_pair_of_flags_is_taken_or_refused(void **state) {
   assert_true(n_refused > 400 && n_refused < n * (n - 1) / 2);
 }
 
+/* Of `auk run`: what each number may be, and one step beyond it on both sides. */
+static void every_number_has_its_range(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *below, *low, *high, *above; /* NULL: the kind itself has no such number */
+  } ranges[] = {
+      {"-n", "-2", "-1", "2147483647", "2147483648"},
+      {"-c", "-1", "0", "2147483647", "2147483648"},
+      {"--think-budget", "-2", "-1", "2147483647", "2147483648"},
+      {"--temp", "-0.001", "0", "1000", "1000.001"},
+      {"--top-k", "-1", "0", "2147483647", "2147483648"},
+      {"--top-p", "-0.001", "0", "1", "1.001"},
+      {"--min-p", "-0.001", "0", "1", "1.001"},
+      {"--repeat-penalty", "0.0009", "0.001", "1000", "1000.001"},
+      {"--presence-penalty", "-1000.001", "-1000", "1000", "1000.001"},
+      {"--frequency-penalty", "-1000.001", "-1000", "1000", "1000.001"},
+      {"-s", "-2", "-1", "18446744073709551615", "18446744073709551616"},
+      {"-t", "-1", "0", "4096", "4097"},
+      {"--gpu", "-1", "0", "1023", "1024"},
+      {"--rope-theta", "0.999", "1", "1e12", "1.001e12"},
+      {"--norm-eps", "0.9e-12", "1e-12", "1", "1.001"},
+  };
+  static Named named[128];
+  size_t n_numbers = 0, n = list_flags(&run_interface, named, 128);
+  for (size_t i = 0; i < n; i++) {
+    FlagKind kind = named[i].flag->kind;
+    n_numbers += kind == KIND_INT || kind == KIND_DOUBLE || kind == KIND_SEED;
+  }
+  assert_int_equal(n_numbers, sizeof ranges / sizeof *ranges); /* none is left out */
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+    const char *const values[] = {ranges[i].below, ranges[i].low, ranges[i].high, ranges[i].above};
+    for (int k = 0; k < 4; k++) {
+      static _Alignas(max_align_t) char options[4096];
+      const char *operands[1];
+      char *argv[] = {(char *)"auk", (char *)ranges[i].name, (char *)values[k]};
+      size_t n_operands;
+      bool helped;
+      Error err = {{0}};
+      memset(options, 0, sizeof options);
+      Status status = flags_parse(&run_interface, options, 3, argv, operands, &n_operands, &helped, &err);
+      if (status != (k == 1 || k == 2 ? STATUS_OK : STATUS_USAGE))
+        fail_msg("%s %s: status %d, \"%s\"", ranges[i].name, values[k], status, err.text);
+    }
+  }
+}
+
 static void rules_name_flags(void **state) {
   (void)state;
   for (size_t c = 0; c < n_commands; c++) {
@@ -415,6 +461,7 @@ int main(void) {
       cmocka_unit_test(what_was_probably_meant_is_named),
       cmocka_unit_test(tables_are_well_formed),
       cmocka_unit_test(every_pair_of_flags_is_taken_or_refused),
+      cmocka_unit_test(every_number_has_its_range),
       cmocka_unit_test(rules_name_flags),
       cmocka_unit_test(what_breaks_a_rule_is_said_as_it_was_written),
   };

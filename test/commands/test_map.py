@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -176,6 +177,38 @@ def test_what_is_computed_once_stays(map_run):
     found = objects(map_run("-p", beginning + "{}", "--json", "-n", "60", "--ignore-eos", lines=["She", "He", "A cat"]))
     for record in found[1:]:
         assert record["usage"]["prompt_tokens"] - record["usage"]["reused_tokens"] <= 4
+
+
+def test_code_blocks_are_extracted_record_by_record(run, variant):
+    """The model's "," and "." hold fences: what was held back of one answer is none of the next."""
+
+    def change(it):
+        names = {",": "\n```sh\n", ".": "\n```\n"}
+        it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
+        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
+                                 if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
+        return it
+
+    flags = ["-m", variant(tokenizer=change, name="fenced"), "--raw", "-t", 1, "-x", "-n"]
+    prompts, lengths = ["Once upon a time", "Tim", "Once upon a time"], (2, 6, 60)
+    for n in lengths:
+        alone = [run(*flags, n, "-p", prompt) for prompt in prompts]
+        found = objects(run(*flags, n, "--map", "-", "--json", input="\n".join(prompts).encode()))
+        for process, record in zip(alone, found):
+            assert record.get("text", "") == process.stdout.decode()
+            assert ("error" in record) == (process.returncode == 1)
+    assert found[0]["text"] == found[2]["text"] == " there was a little girl named Lily\n"
+
+
+def test_what_all_records_took_is_told_in_the_end(map_run):
+    process = map_run("-p", PATTERN, "--json", "-u", lines=[*NAMES, "so " * 999], status=1)
+    records = objects(process)[:-1]
+    sums = [sum(record["usage"][name] for record in records)
+            for name in ("prompt_tokens", "reused_tokens", "completion_tokens")]
+    told = re.search(r"auk: 6 records answered in [0-9.]+ s, 1 errors; prompts (\d+) tokens \((\d+) known\), "
+                     r"answers (\d+) \([0-9.]+/s\)\n", process.stderr.decode())
+    assert list(map(int, told.groups())) == sums and all(sums)
+    assert "auk: 1 of 7 records are errors\n" in process.stderr.decode()
 
 
 # --- chats

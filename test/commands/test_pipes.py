@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -342,6 +343,17 @@ def test_a_quarter_is_left_for_an_answer_of_any_length(ask, long_text):
     n_prompt = int(process.stderr.split(b"auk: prompt ")[1].split()[0])
     assert 512 * 3 // 4 - 3 <= n_prompt <= 512 * 3 // 4
     assert b"the context of 512 tokens is full" in process.stderr  # the answer's end is not silent either
+
+
+@pytest.mark.parametrize("n, room", [(0, 512), (100, 412), (255, 257), (256, 256), (400, 256)])
+def test_an_answer_has_its_room_but_never_more_than_half(ask, long_text, n, room):
+    process = ask("--truncate", "start", "-n", n, "-u", "--stop", "e", "--stop", " ", input=long_text.encode())
+    before, more, left, n_cut = map(int, re.search(
+        rb"the prompt has (\d+) tokens, (\d+) more than the (\d+) that are left beside the answer: (\d+) tokens of the "
+        rb"text, its bytes 0 to \d+ of %d, were cut\n" % len(long_text), process.stderr).groups())
+    n_prompt = int(process.stderr.split(b"auk: prompt ")[1].split()[0])
+    assert left == room and more == before - room and n_cut >= more
+    assert room - 3 <= n_prompt <= room
 
 
 def test_a_prompt_that_cutting_cannot_help_is_refused(ask, long_text):

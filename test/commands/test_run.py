@@ -87,10 +87,11 @@ def test_what_is_for_a_chat_is_refused_where_there_is_none(run, stories):
         assert process.returncode == 2 and b"--context-overflow is for a chat" in process.stderr
 
 
-@pytest.mark.parametrize("flag", ["--no-stream", "--truncate=start"])
-def test_what_is_for_an_answer_makes_no_chat(auk, stories, flag):
+@pytest.mark.parametrize("flags", [["--no-stream"], ["--truncate=start"], ["-o", "/dev/null"], ["--json"], ["-x"],
+                                   ["--jsonl-stream"], ["--require-stop"], ["--raw"], ["--choose", "a,b"]], ids=str)
+def test_what_is_for_an_answer_makes_no_chat(auk, stories, flags):
     main, terminal = pty.openpty()
-    process = subprocess.run([*auk, "-m", stories, flag], stdin=terminal, stdout=terminal, stderr=subprocess.PIPE,
+    process = subprocess.run([*auk, "-m", stories, *flags], stdin=terminal, stdout=terminal, stderr=subprocess.PIPE,
                              timeout=60, check=False)
     os.close(main)
     os.close(terminal)
@@ -178,6 +179,41 @@ def test_end_tokens_of_the_checkpoint_end_an_answer(run, variant):
         assert statistics(process)[1:] == (4, "eos")
         process = run("-m", model, "--raw", "-p", PROMPT, "-n", 60, "-v", "--ignore-eos")
         assert statistics(process)[1:] == (60, "length")
+
+
+def named(token, name):
+    """A change of tokenizer.json: a token has this name, and is special."""
+
+    def change(it):
+        model = it["model"]
+        (old,) = [text for text, i in model["vocab"].items() if i == token]
+        parts = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+        model["merges"] = [merge for merge in parts if old not in (*merge, "".join(merge))]
+        model["vocab"] = {name if text == old else text: i for text, i in model["vocab"].items()}
+        it["added_tokens"].append({"id": token, "content": name, "single_word": False, "lstrip": False,
+                                   "rstrip": False, "normalized": False, "special": True})
+        return it
+
+    return change
+
+
+@pytest.mark.parametrize("name, ends", [("<|endoftext|>", True), ("<|end_of_text|>", True), ("<|im_end|>", True),
+                                        ("<|eot_id|>", True), ("<|other|>", False)])
+def test_usual_end_tokens_end_an_answer_where_the_checkpoint_names_none(run, stories, variant, name, ends):
+    none = {"eos_token_id": None}
+    config = json.dumps({**json.loads((stories / "config.json").read_text()), **none})  # null: not even the usual one
+    model = variant(tokenizer=named(STORY_IDS[0], name), files={"config.json": config}, generation=none)
+    process = run("-m", model, "--raw", "-p", PROMPT, "-n", 9, "-v")
+    assert statistics(process)[1:] == ((0, "eos") if ends else (9, "length"))
+    other = {"eos_token_id": STORY_IDS[3]}  # where it names one, that counts alone
+    model = variant(tokenizer=named(STORY_IDS[0], name), config=other, generation=none, name="other")
+    assert statistics(run("-m", model, "--raw", "-p", PROMPT, "-n", 9, "-v"))[1] > 0
+
+
+def test_a_stop_string_that_is_a_token_is_text(run, stories):
+    """Not special, it shows up as text: what a longer token holds of it stops too."""
+    process = run("-m", stories, "--raw", "-p", PROMPT, "-n", 9, "--stop", ",", "-v")
+    assert statistics(process)[2] == "stop" and process.stdout == b""
 
 
 # --- sampling
@@ -427,6 +463,16 @@ def test_the_model_in_a_packed_file_answers_the_same(run, stories, packed_alone,
     process = run("-m", packed, *flags, "--raw", "-p", PROMPT)
     assert process.returncode == 3
     assert b"--tokenizer" in process.stderr
+
+
+def test_a_packed_file_has_its_template_beside_it(run, stories, packed_alone):
+    packed = packed_alone(stories)
+    for name in ("tokenizer.json", "config.json"):
+        (packed.parent / name).write_bytes((stories / name).read_bytes())
+    command = ["-m", packed, "-p", "Hi", "-n", 1, "-v"]
+    assert b"chat format none," in run(*command).stderr
+    (packed.parent / "chat_template.jinja").write_text("{{ messages[-1].content }}")
+    assert b"chat format chat_template.jinja," in run(*command).stderr
 
 
 def test_no_tokens_have_no_speed(run, stories):

@@ -85,7 +85,40 @@ static void indentation_of_the_fence_is_taken_from_the_lines(void **state) {
   assert_block("```\n  x\n    ```\ny", "  x\n"); /* the last fence's own does not matter */
 }
 
-/* Random lines in random pieces: the same as in one. */
+static bool is_blank(const char *text, size_t size) {
+  size_t n = 0;
+  while (n < size && strchr(" \t\r", text[n])) n++;
+  return n == size;
+}
+
+/* What code_block.h says of the whole text, line by line; false where there is no block. */
+static bool plain_block(const char *text, char *block) {
+  size_t indent = 0, length = 0;
+  char fence = 0;
+  *block = 0;
+  for (const char *line = text; *line;) {
+    size_t size = strcspn(line, "\n"), blanks = strspn(line, " \t"), run = 0;
+    const char *at = line + blanks, *rest;
+    bool ended = line[size] == '\n';
+    while ((*at == '`' || *at == '~') && at[run] == *at) run++;
+    rest = at + run;
+    size_t n_rest = size - blanks - run;
+    if (!fence && run >= 3 && ended && (*at == '~' || !memchr(rest, '`', n_rest))) {
+      fence = *at;
+      length = run;
+      indent = blanks;
+    } else if (fence && *at == fence && run >= length && is_blank(rest, n_rest)) {
+      return true;
+    } else if (fence) {
+      size_t skip = blanks < indent ? blanks : indent;
+      strncat(block, line + skip, size - skip + ended);
+    }
+    line += size + ended;
+  }
+  return fence;
+}
+
+/* Random lines in random pieces: the same as in one, which is what the reference makes of it. */
 static void any_pieces_give_the_same(void **state) {
   (void)state;
   static const char *const words[] = {"`", "``", "```", "~~~", "~", " ", "\n", "\n", "x", "\t", "\r"};
@@ -95,7 +128,12 @@ static void any_pieces_give_the_same(void **state) {
     for (uint32_t n = random_below(&random, 24); n > 0; n--)
       strcat(text, words[random_below(&random, sizeof words / sizeof *words)]);
     Buffer whole = {0}, pieces = {0};
+    char block[100];
+    bool has_block = plain_block(text, block);
     BlockState at_once = extract(text, 0, &random, &whole);
+    assert_int_equal(at_once != BLOCK_BEFORE, has_block);
+    if (whole.size != strlen(block) || (whole.size && memcmp(whole.data, block, whole.size) != 0))
+      fail_msg("\"%s\" gives \"%.*s\", expected \"%s\"", text, (int)whole.size, whole.data, block);
     assert_int_equal(extract(text, 4, &random, &pieces), at_once);
     assert_int_equal(pieces.size, whole.size);
     if (whole.size) assert_memory_equal(pieces.data, whole.data, whole.size);

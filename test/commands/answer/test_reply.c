@@ -1,4 +1,5 @@
-/* test_reply.c - the figures of an answer, as the JSON object and the line of -v tell them. */
+/* test_reply.c - an answer in each form, whole and as it comes; what is said where something is missing; the
+ * figures, as the JSON object and the line of -v tell them. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include "commands/answer/reply.h"
+#include "test/directory.h"
+#include "test/standard_streams.h"
 
 /* Of 100 tokens of the prompt 40 were computed, in half a second: 80 each second. The first token of 11 came
  * after a quarter of a second, the 10 others took two seconds: 5 each second. */
@@ -34,32 +37,265 @@ static void the_object_counts_only_computed_tokens_in_its_speeds(void **state) {
   buffer_release(&out);
 }
 
-/* What answer_print_usage() writes to standard error. */
-static void told_usage(char *line, size_t size) {
-  FILE *told = tmpfile();
-  const int kept = dup(STDERR_FILENO);
-  assert_true(told && kept >= 0);
-  dup2(fileno(told), STDERR_FILENO);
-  answer_print_usage(&result);
-  dup2(kept, STDERR_FILENO);
-  close(kept);
-  rewind(told);
-  assert_non_null(fgets(line, (int)size, told));
-  fclose(told);
-}
-
 static void the_line_of_usage_counts_only_computed_tokens_in_its_speeds(void **state) {
   (void)state;
-  char line[256];
-  told_usage(line, sizeof line);
-  assert_string_equal(line, "auk: prompt 100 tokens (60 known), 500.0 ms (80.0/s); "
-                            "answer 11 tokens, 2250.0 ms (5.0/s); end: eos\n");
+  AnswerResult thought = result, none = {.reason = FINISH_LENGTH, .n_prompt = 3};
+  thought.thought = true;
+  thought.n_thought = 4;
+  thought.n_reused = 0;
+  const struct {
+    const AnswerResult *result;
+    const char *line;
+  } cases[] = {
+      {&result, "auk: prompt 100 tokens (60 known), 500.0 ms (80.0/s); "
+                "answer 11 tokens, 2250.0 ms (5.0/s); end: eos\n"},
+      {&thought, "auk: prompt 100 tokens, 500.0 ms (200.0/s); "
+                 "answer 11 tokens (4 of thought), 2250.0 ms (5.0/s); end: eos\n"},
+      {&none, "auk: prompt 3 tokens, 0.0 ms (0.0/s); answer 0 tokens, 0.0 ms (0.0/s); end: length\n"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    tell_begin();
+    answer_print_usage(cases[i].result);
+    assert_string_equal(tell_end(), cases[i].line);
+  }
+}
+
+static void an_answer_is_cut_by_a_limit_or_by_circles(void **state) {
+  (void)state;
+  static const bool cut[] = {
+      [FINISH_EOS] = false,    [FINISH_STOP] = false,        [FINISH_LENGTH] = true,
+      [FINISH_CONTEXT] = true, [FINISH_INTERRUPTED] = false, [FINISH_REPETITION] = true};
+  for (size_t reason = 0; reason < sizeof cut / sizeof *cut; reason++)
+    assert_int_equal(answer_was_cut(&(AnswerResult){.reason = (FinishReason)reason}), cut[reason]);
+}
+
+/* --- every form */
+
+typedef struct {
+  char kind; /* 't'hought or 'a'nswer; 0: no more */
+  const char *text;
+} Piece;
+
+typedef struct {
+  ReplyFlags flags;
+  bool hide, show; /* thoughts */
+  Piece pieces[5];
+  AnswerResult result;
+  const char *before; /* in the file when the last piece has come */
+  const char *file;   /* in the end */
+  Status status;
+  const char *error, *said; /* NULL: nothing */
+} Form;
+
+#define USAGE                                                                                                \
+  ", \"usage\": {\"prompt_tokens\": 0, \"reused_tokens\": 0, \"completion_tokens\": 0, "                     \
+  "\"thinking_tokens\": 0}, \"timings\": {\"prompt_ms\": 0.000, \"first_token_ms\": 0.000, "                 \
+  "\"decode_ms\": 0.000, \"prompt_per_second\": 0.00, \"decode_per_second\": 0.00}, \"seed\": 7, "           \
+  "\"model\": \"m\""
+#define OBJECT(members, reason) "{" members ", \"finish_reason\": \"" reason "\"" USAGE "}\n"
+
+#define TALK                                                                                                 \
+  {                                                                                                          \
+    {'t', "hm"}, {'t', " so"}, {'a', "Yes"}, {                                                               \
+      'a', " no"                                                                                             \
+    }                                                                                                        \
+  }
+#define CODE                                                                                                 \
+  {                                                                                                          \
+    {'t', "```\nt\n```\n"}, {'a', "Here:\n```c\nx"}, {                                                       \
+      'a', "y\n``"                                                                                           \
+    }                                                                                                        \
+  }
+#define NO_CODE                                                                                              \
+  {                                                                                                          \
+    {'t', "hm"}, {                                                                                           \
+      'a', "no code"                                                                                         \
+    }                                                                                                        \
+  }
+#define ENDS(reason_)                                                                                        \
+  { .reason = reason_ }
+
+static const Form forms[] = {
+    {.pieces = TALK, .before = "Yes no", .file = "Yes no"},
+    {.show = true,
+     .pieces = TALK,
+     .before = "<t>\nhm so\n</t>\n\nYes no",
+     .file = "<t>\nhm so\n</t>\n\nYes no"},
+    {.flags = {.no_stream = true}, .pieces = TALK, .before = "", .file = "Yes no"},
+    {.flags = {.no_stream = true},
+     .show = true,
+     .pieces = TALK,
+     .before = "",
+     .file = "<t>\nhm so\n</t>\n\nYes no"},
+    {.flags = {.json = true},
+     .pieces = TALK,
+     .before = "",
+     .file = OBJECT("\"text\": \"Yes no\", \"thinking\": \"hm so\"", "eos")},
+    {.flags = {.json = true},
+     .hide = true,
+     .pieces = TALK,
+     .before = "",
+     .file = OBJECT("\"text\": \"Yes no\"", "eos")},
+    {.flags = {.json = true, .ids = true},
+     .pieces = {{'a', "\"\n"}},
+     .before = "",
+     .file = "{\"text\": \"\\\"\\n\", \"finish_reason\": \"eos\"" USAGE
+             ", \"prompt_ids\": [1, 2, 3], \"ids\": [40]}\n"},
+    {.flags = {.json = true},
+     .result = ENDS(FINISH_STOP),
+     .before = "",
+     .file = OBJECT("\"text\": \"\"", "stop")},
+    {.flags = {.jsonl = true},
+     .pieces = TALK,
+     .before = "{\"thinking\": \"hm\"}\n{\"thinking\": \" so\"}\n{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n",
+     .file =
+         "{\"thinking\": \"hm\"}\n{\"thinking\": \" so\"}\n{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n" OBJECT(
+             "\"text\": \"Yes no\", \"thinking\": \"hm so\"", "eos")},
+    {.flags = {.jsonl = true},
+     .hide = true,
+     .pieces = TALK,
+     .before = "{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n",
+     .file = "{\"text\": \"Yes\"}\n{\"text\": \" no\"}\n" OBJECT("\"text\": \"Yes no\"", "eos")},
+    /* -x: what could be a fence is held back until the end. */
+    {.flags = {.code = true},
+     .pieces = CODE,
+     .before = "xy\n",
+     .file = "xy\n``",
+     .said = "auk: the end came within the code block (eos)\n"},
+    {.flags = {.code = true, .no_stream = true},
+     .pieces = CODE,
+     .before = "",
+     .file = "xy\n``",
+     .said = "auk: the end came within the code block (eos)\n"},
+    {.flags = {.code = true, .jsonl = true},
+     .pieces = {{'a', "```\nx"}, {'a', "\n"}},
+     .result = ENDS(FINISH_INTERRUPTED),
+     .before = "{\"text\": \"x\"}\n{\"text\": \"\\n\"}\n",
+     .file = "{\"text\": \"x\"}\n{\"text\": \"\\n\"}\n" OBJECT("\"text\": \"x\\n\"", "interrupted"),
+     .status = STATUS_INTERRUPTED},
+    {.flags = {.code = true, .json = true},
+     .pieces = {{'t', "hm"}, {'a', "```\nx\n```\n"}},
+     .before = "",
+     .file = OBJECT("\"text\": \"x\\n\", \"thinking\": \"hm\"", "eos")},
+    {.flags = {.code = true},
+     .pieces = NO_CODE,
+     .before = "",
+     .file = "",
+     .status = STATUS_FAILED,
+     .error = "the answer has no fenced code block (-x)"},
+    {.flags = {.code = true},
+     .pieces = NO_CODE,
+     .result = ENDS(FINISH_INTERRUPTED),
+     .before = "",
+     .file = "",
+     .status = STATUS_INTERRUPTED},
+    /* Where the answer is cut. */
+    {.result = ENDS(FINISH_CONTEXT),
+     .before = "",
+     .file = "",
+     .said = "auk: the answer is cut: the context of 30 tokens is full\n"},
+    {.result = ENDS(FINISH_REPETITION),
+     .before = "",
+     .file = "",
+     .said = "auk: the answer is cut: it goes in circles (-n N lets it)\n"},
+    {.result = ENDS(FINISH_LENGTH), .before = "", .file = ""},
+    {.result = {.reason = FINISH_LENGTH, .in_thought = true},
+     .before = "",
+     .file = "",
+     .said = "auk: the end came within the thought (length), there is no answer\n"},
+    {.result = {.reason = FINISH_INTERRUPTED, .in_thought = true},
+     .before = "",
+     .file = "",
+     .status = STATUS_INTERRUPTED},
+    {.flags = {.require_stop = true},
+     .result = ENDS(FINISH_LENGTH),
+     .before = "",
+     .file = "",
+     .status = STATUS_CUT_SHORT,
+     .error = "the answer was cut short by -n (--require-stop)"},
+    {.flags = {.require_stop = true},
+     .result = ENDS(FINISH_CONTEXT),
+     .before = "",
+     .file = "",
+     .status = STATUS_CUT_SHORT,
+     .error = "the answer was cut short by the context (--require-stop)",
+     .said = "auk: the answer is cut: the context of 30 tokens is full\n"},
+    {.flags = {.require_stop = true},
+     .result = ENDS(FINISH_REPETITION),
+     .before = "",
+     .file = "",
+     .status = STATUS_CUT_SHORT,
+     .error = "the answer was cut short by going in circles (--require-stop)",
+     .said = "auk: the answer is cut: it goes in circles (-n N lets it)\n"},
+    {.flags = {.require_stop = true}, .result = ENDS(FINISH_STOP), .before = "", .file = ""},
+    {.flags = {.require_stop = true},
+     .result = ENDS(FINISH_INTERRUPTED),
+     .before = "",
+     .file = "",
+     .status = STATUS_INTERRUPTED},
+    {.flags = {.usage = true},
+     .before = "",
+     .file = "",
+     .said = "auk: prompt 0 tokens, 0.0 ms (0.0/s); answer 0 tokens, 0.0 ms (0.0/s); end: eos\n"},
+};
+
+static void assert_holds(size_t form, const char *path, const char *want) {
+  char got[2000];
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  got[fread(got, 1, sizeof got - 1, file)] = 0;
+  fclose(file);
+  if (strcmp(got, want) != 0) fail_msg("form %zu: the file holds \"%s\", expected \"%s\"", form, got, want);
+}
+
+static void answer_in_form(size_t index, const Form *form, const char *path) {
+  static const int32_t prompt[] = {1, 2, 3};
+  ReplyFlags flags = form->flags;
+  AssistantFlags assistant_flags = assistant_defaults;
+  const Assistant assistant = {.flags = &assistant_flags,
+                               .thinking = {.open = "<t>", .close = "</t>"},
+                               .sampler = {.seed = 7},
+                               .session_options = {.n_ctx = 30},
+                               .model_name = (char *)"m"};
+  Reply reply;
+  Error err = {{0}};
+  flags.path = path;
+  assistant_flags.chat.hide_thinking = form->hide;
+  assistant_flags.chat.show_thinking = form->show;
+  assert_int_equal(reply_begin(&flags, &assistant, &reply, &err), STATUS_OK);
+  const AnswerSink sink = reply_sink(&reply);
+  assert_int_equal(sink.token != NULL, flags.ids);
+  if (sink.token) assert_int_equal(sink.token(sink.user, 40, NULL), STATUS_OK);
+  for (const Piece *piece = form->pieces; piece->kind; piece++) {
+    bool stop = false;
+    assert_int_equal(sink.text(sink.user, piece->kind == 't' ? TEXT_THOUGHT : TEXT_ANSWER, piece->text,
+                               strlen(piece->text), &stop, NULL),
+                     STATUS_OK);
+    assert_int_equal(stop, reply.block.state == BLOCK_BEHIND);
+  }
+  assert_holds(index, path, form->before);
+  tell_begin();
+  Status status = reply_end(&reply, prompt, 3, &form->result, &err);
+  const char *said = tell_end();
+  assert_int_equal(status, form->status);
+  assert_string_equal(said, form->said ? form->said : "");
+  assert_string_equal(err.text, form->error ? form->error : "");
+  assert_holds(index, path, form->file);
+  reply_release(&reply);
+}
+
+static void each_form_is_written_as_it_comes_and_in_the_end(void **state) {
+  (void)state;
+  const char *path = in_directory(own_directory, "answer");
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) answer_in_form(i, &forms[i], path);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_object_counts_only_computed_tokens_in_its_speeds),
       cmocka_unit_test(the_line_of_usage_counts_only_computed_tokens_in_its_speeds),
+      cmocka_unit_test(an_answer_is_cut_by_a_limit_or_by_circles),
+      cmocka_unit_test(each_form_is_written_as_it_comes_and_in_the_end),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
 }

@@ -95,6 +95,28 @@ static void there_is_one_system_message_at_most(void **state) {
   conversation_release(&c);
 }
 
+/* As a template and a file are given it, also from a copy. */
+static void a_thought_stays_with_its_message(void **state) {
+  (void)state;
+  Conversation c = {0}, copy = {0};
+  add(&c, ROLE_USER, "u");
+  add(&c, ROLE_ASSISTANT, "a");
+  assert_int_equal(buffer_append(&c.messages[1].thinking, "hm so", 5, NULL), STATUS_OK);
+  add(&c, ROLE_USER, "");
+  assert_int_equal(conversation_copy(&copy, &c, 3, NULL), STATUS_OK);
+  conversation_release(&c);
+  ChatMessage *view;
+  size_t n;
+  assert_int_equal(conversation_view(&copy, 0, &view, &n, NULL), STATUS_OK);
+  assert_int_equal(n, 3);
+  assert_true(!view[0].thinking && view[0].thinking_size == 0 && view[0].size == 1);
+  assert_true(view[1].thinking_size == 5 && memcmp(view[1].thinking, "hm so", 5) == 0);
+  assert_true(view[1].size == 1 && view[1].text[0] == 'a');
+  assert_true(view[2].size == 0 && view[2].text);
+  free(view);
+  conversation_release(&copy);
+}
+
 static void roles_are_four(void **state) {
   (void)state;
   Role role;
@@ -284,6 +306,7 @@ int main(void) {
       cmocka_unit_test(a_turn_begins_with_the_user),
       cmocka_unit_test(all_that_stands_before_the_first_turn_stays_in_front),
       cmocka_unit_test(there_is_one_system_message_at_most),
+      cmocka_unit_test(a_thought_stays_with_its_message),
       cmocka_unit_test(roles_are_four),
       cmocka_unit_test_setup_teardown(generated_ids_are_kept, open_byte_level, close_tokenizer),
       cmocka_unit_test_setup_teardown(generated_ids_are_kept, open_byte_fallback, close_tokenizer),

@@ -123,6 +123,78 @@ static void a_link_leads_to_the_history(void **state) {
   free(path);
 }
 
+/* Of its kind the longest is kept; an entry that a line could not give back is left out. */
+static void an_entry_has_its_limit(void **state) {
+  (void)state;
+  char *path = path_here(), *text = malloc(HISTORY_ENTRY_BYTES + 1);
+  struct stat kind;
+  memset(text, 'x', HISTORY_ENTRY_BYTES + 1);
+  assert_int_equal(history_add(path, "", 0, NULL), STATUS_OK);
+  assert_int_equal(history_add(path, "a\0b", 3, NULL), STATUS_OK);
+  assert_int_equal(history_add(path, text, HISTORY_ENTRY_BYTES + 1, NULL), STATUS_OK);
+  assert_int_not_equal(stat(path, &kind), 0); /* nothing was written */
+  assert_int_equal(history_add(path, text, HISTORY_ENTRY_BYTES, NULL), STATUS_OK);
+  assert_int_equal(stat(path, &kind), 0);
+  assert_int_equal(kind.st_size, HISTORY_ENTRY_BYTES + 1);
+  free(text);
+  free(path);
+}
+
+/* Makes a history of lines of 64 bytes, the last one of `last` bytes; the number of each at its beginning. */
+static void fill(const char *path, size_t n_lines, size_t last) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  for (size_t i = 0; i < n_lines; i++) fprintf(file, "%-*zu\n", (int)(i + 1 < n_lines ? 64 : last) - 1, i);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* A file of just the limit stays; a byte more, and the later half is kept, from the beginning of a line. */
+static void a_history_has_its_limit(void **state) {
+  (void)state;
+  enum { N_LINES = HISTORY_BYTES / 64 };
+  char *path = path_here();
+  for (size_t more = 0; more < 2; more++) {
+    struct stat kind;
+    Seen seen = {0};
+    fill(path, N_LINES - 1, 64);
+    char text[64];
+    memset(text, 'y', sizeof text);
+    assert_int_equal(history_add(path, text, 63 + more, NULL), STATUS_OK);
+    assert_int_equal(stat(path, &kind), 0);
+    /* Of the half, which begins within a line where there is a byte more, the rest of that line is cut off. */
+    assert_int_equal(kind.st_size, more ? HISTORY_BYTES / 2 - 63 : HISTORY_BYTES);
+    if (more) assert_int_equal(kind.st_mode & 0777, 0600);
+    assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
+    assert_int_equal(seen.n, more ? N_LINES / 2 - 1 : N_LINES);
+    assert_int_equal(seen.last[0], 'y');
+    assert_int_equal(unlink(path), 0);
+  }
+  free(path);
+}
+
+static Status take_first(void *user, const char *text, size_t size, Error *err) {
+  (void)size, (void)err;
+  long *first = user;
+  if (*first < 0) *first = strtol(text, NULL, 10);
+  return STATUS_OK;
+}
+
+/* Of a longer file, which another program made, only the end is read. */
+static void a_longer_history_is_read_from_its_end(void **state) {
+  (void)state;
+  enum { N_LINES = HISTORY_BYTES / 64 };
+  char *path = path_here();
+  long first = -1;
+  fill(path, N_LINES, 64);
+  assert_int_equal(history_read(path, take_first, &first, NULL), STATUS_OK);
+  assert_int_equal(first, 0);
+  fill(path, N_LINES + 10, 63); /* what is read begins with the last byte of a line */
+  first = -1;
+  assert_int_equal(history_read(path, take_first, &first, NULL), STATUS_OK);
+  assert_int_equal(first, 10);
+  free(path);
+}
+
 /* Adds entries of 60,000 bytes until the file is cut, and says how many. */
 static int add_until_cut(const char *path) {
   char *text = malloc(60000);
@@ -199,6 +271,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(entries_come_back, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(no_file_holds_no_entries, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(an_entry_has_its_limit, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(a_history_has_its_limit, make_place, remove_own_directory),
+      cmocka_unit_test_setup_teardown(a_longer_history_is_read_from_its_end, make_place,
+                                      remove_own_directory),
       cmocka_unit_test_setup_teardown(damaged_lines_are_passed_over, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(the_directories_are_private, make_place, remove_own_directory),
       cmocka_unit_test_setup_teardown(a_link_leads_to_the_history, make_place, remove_own_directory),

@@ -66,6 +66,104 @@ static void other_braces_are_themselves(void **state) {
   assert_prompt(false, "{{{}}}", "x", "x\n{{}}");
 }
 
+static uint32_t random_below(uint64_t *state, uint32_t n) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 33) % n;
+}
+
+static void put_char(char *text, char c) {
+  text += strlen(text);
+  text[0] = c;
+  text[1] = 0;
+}
+
+/* The {} or {NAME} that `at` begins with; 0: none. */
+static size_t plain_place(bool json, const char *at) {
+  size_t size = *at == '{' ? strspn(at + 1, json ? "abx.-_9\xc3\xa4" : "") + 1 : 0;
+  return size && at[size] == '}' ? size + 1 : 0;
+}
+
+/* What map_prompt.h says of a pattern that has a place, of the record {"a": "1"} or 1. Returns the number of
+ * {}; -1: the record cannot fill it. */
+static int plain_fill(bool json, const char *pattern, char *out, bool *has_place) {
+  int n_records = 0;
+  bool missing = false;
+  *out = 0;
+  *has_place = false;
+  while (*pattern) {
+    size_t size = plain_place(json, pattern), quoted = *pattern == '{' ? plain_place(json, pattern + 1) : 0;
+    if (quoted && pattern[1 + quoted] == '}') {
+      strncat(out, pattern + 1, quoted);
+      pattern += quoted + 2;
+    } else if (size) {
+      *has_place = true;
+      missing |= size > 2 && strncmp(pattern, "{a}", 3) != 0;
+      n_records += size == 2;
+      strcat(out, size > 2 ? "1" : json ? "{\"a\": \"1\"}" : "1");
+      pattern += size;
+    } else {
+      put_char(out, *pattern++);
+    }
+  }
+  return missing ? -1 : n_records;
+}
+
+static void places_are_found_in_any_pattern(void **state) {
+  (void)state;
+  uint64_t random = 1;
+  size_t n_refused = 0;
+  for (int c = 0; c < 6000; c++) {
+    const bool json = c % 2;
+    char text[16] = "", want[400];
+    bool has_place;
+    for (uint32_t n = random_below(&random, 12); n > 0; n--)
+      put_char(text, "{}{}{}ab x"[random_below(&random, 10)]);
+    int n_records = plain_fill(json, text, want, &has_place);
+    if (!has_place) continue;
+    PromptPattern pattern = {.json = json};
+    Record record = {.text = json ? "{\"a\": \"1\"}" : "1", .size = json ? 10 : 1};
+    MapPrompt prompt = {0};
+    assert_int_equal(prompt_pattern_parse(&pattern, text, NULL), STATUS_OK);
+    Status status = map_prompt_fill(&pattern, &record, &prompt, NULL);
+    assert_int_equal(status, n_records < 0 ? STATUS_USAGE : STATUS_OK);
+    n_refused += status != STATUS_OK;
+    if (status == STATUS_OK) {
+      assert_int_equal(pattern.n_places, n_records);
+      if (prompt.text.size != strlen(want) || memcmp(prompt.text.data, want, prompt.text.size) != 0)
+        fail_msg("%s is \"%.*s\", expected \"%s\"", text, (int)prompt.text.size, prompt.text.data, want);
+    }
+    map_prompt_release(&prompt);
+    prompt_pattern_release(&pattern);
+  }
+  assert_true(n_refused > 10);
+}
+
+static void an_outline_is_the_pattern_around_any_record(void **state) {
+  (void)state;
+  static const struct {
+    bool json;
+    const char *before, *pattern, *want;
+  } cases[] = {
+      {false, NULL, NULL, "R"},        {false, NULL, "a {} b {}", "a R b R"},
+      {false, NULL, "a", "R\na"},      {false, "file\n", "{}{{}}", "file\nR{}"},
+      {true, NULL, "{x}: {}", "R: R"}, {true, "file\n", NULL, "file\nR"},
+  };
+  MapPrompt prompt = {0};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    PromptPattern pattern = {.json = cases[i].json};
+    const char *before = cases[i].before;
+    if (before) assert_int_equal(prompt_pattern_begin(&pattern, before, strlen(before), NULL), STATUS_OK);
+    assert_int_equal(prompt_pattern_parse(&pattern, cases[i].pattern, NULL), STATUS_OK);
+    prompt.is_chat = true; /* of the record before */
+    assert_int_equal(map_prompt_outline(&pattern, "R", &prompt, NULL), STATUS_OK);
+    assert_false(prompt.is_chat);
+    assert_int_equal(prompt.text.size, strlen(cases[i].want));
+    assert_memory_equal(prompt.text.data, cases[i].want, prompt.text.size);
+    prompt_pattern_release(&pattern);
+  }
+  map_prompt_release(&prompt);
+}
+
 static void members_stand_where_their_names_do(void **state) {
   (void)state;
   static const char record[] = "{\"a\": \"x\\ny\\u0041\", \"n\": -1.50e3, \"b\": true, \"list\": [1, \"z\"], "
@@ -165,6 +263,11 @@ static void the_id_is_kept_as_it_is_written(void **state) {
       {"{\"id\": -12.0, \"prompt\": \"\"}", "-12.0"},
       {"{\"id\": {\"a\": 1}, \"prompt\": \"\"}", NULL},
       {"{\"id\": null, \"prompt\": \"\"}", NULL},
+      {"{\"id\": true, \"prompt\": \"\"}", NULL},
+      {"{\"id\": [1], \"prompt\": \"\"}", NULL},
+      {"{\"id\": 0, \"prompt\": \"\"}", "0"},
+      {"{\"id\": 9, \"prompt\": \"\"}", "9"},
+      {"{\"id\": \"\", \"prompt\": \"\"}", "\"\""},
       {"\"id\"", NULL},
   };
   MapPrompt prompt = {0};
@@ -223,6 +326,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_record_stands_where_the_braces_do),
       cmocka_unit_test(other_braces_are_themselves),
+      cmocka_unit_test(places_are_found_in_any_pattern),
+      cmocka_unit_test(an_outline_is_the_pattern_around_any_record),
       cmocka_unit_test(members_stand_where_their_names_do),
       cmocka_unit_test(json_records_speak_for_themselves),
       cmocka_unit_test(conversations_keep_their_turns),

@@ -1,0 +1,200 @@
+/* test_assistant.c - what an assistant is opened with: sampling by flags and checkpoint, and how long a context
+ * memory has room for. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/answer/assistant.h"
+
+/* --- sampling */
+
+static void assert_sampling(SamplingFlags flags, GenerationDefaults defaults, SamplerSettings want) {
+  SamplerSettings got = sampling_settings(&flags, &defaults);
+  assert_true(got.temperature == want.temperature && got.top_k == want.top_k && got.top_p == want.top_p);
+  assert_true(got.min_p == want.min_p && got.repetition_penalty == want.repetition_penalty);
+  assert_true(got.presence_penalty == want.presence_penalty);
+  assert_true(got.frequency_penalty == want.frequency_penalty && got.seed == want.seed);
+}
+
+static void flags_stand_over_the_checkpoint(void **state) {
+  (void)state;
+  const GenerationDefaults defaults = {.do_sample = true,
+                                       .temperature = 0.5,
+                                       .top_k = 5,
+                                       .top_p = 0.75,
+                                       .min_p = 0.125,
+                                       .repetition_penalty = 1.5};
+  const SamplerSettings own = {
+      .temperature = 0.5, .top_k = 5, .top_p = 0.75, .min_p = 0.125, .repetition_penalty = 1.5};
+  assert_sampling((SamplingFlags)SAMPLING_NOT_GIVEN, defaults, own);
+  SamplingFlags flags = SAMPLING_NOT_GIVEN;
+  SamplerSettings want = own;
+  flags.temperature = want.temperature = 0.25;
+  assert_sampling(flags, defaults, want);
+  flags.top_k = want.top_k = 0; /* a zero that was given counts */
+  assert_sampling(flags, defaults, want);
+  flags.top_p = want.top_p = 0;
+  assert_sampling(flags, defaults, want);
+  flags.min_p = want.min_p = 0;
+  assert_sampling(flags, defaults, want);
+  flags.repetition_penalty = want.repetition_penalty = 2;
+  assert_sampling(flags, defaults, want);
+  flags.presence_penalty = want.presence_penalty = -1;
+  flags.frequency_penalty = want.frequency_penalty = 3;
+  flags.seed = (Seed){true, 9};
+  want.seed = 9;
+  assert_sampling(flags, defaults, want);
+}
+
+/* do_sample says that temperature counts; the rest counts once one is given. */
+static void a_checkpoint_that_does_not_sample_is_greedy(void **state) {
+  (void)state;
+  const GenerationDefaults defaults = {
+      .temperature = 0.5, .top_k = 5, .top_p = 0.75, .repetition_penalty = 1.5};
+  SamplingFlags flags = SAMPLING_NOT_GIVEN;
+  SamplerSettings want = {.temperature = 0, .top_k = 5, .top_p = 0.75, .repetition_penalty = 1.5};
+  assert_sampling(flags, defaults, want);
+  flags.temperature = want.temperature = 1;
+  assert_sampling(flags, defaults, want);
+}
+
+static void nothing_is_limited_that_no_flag_limits(void **state) {
+  (void)state;
+  const AssistantFlags *flags = &assistant_defaults;
+  assert_int_equal(flags->answer.max_tokens, -1);
+  assert_int_equal(flags->answer.context, NOT_GIVEN);
+  assert_int_equal(flags->chat.think_budget, -1);
+  assert_int_equal(flags->device.gpu, -1);
+  assert_int_equal(flags->sampling.top_k, NOT_GIVEN);
+  assert_false(flags->sampling.seed.given);
+}
+
+/* --- the context */
+
+enum { MAXIMUM = 4000, TOKEN_BYTES = 10, FIXED_BYTES = 100 };
+static size_t weights, free_bytes;
+
+static Status memory(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_now,
+                     Error *err) {
+  (void)model, (void)options, (void)err;
+  *needed = weights;
+  *free_now = free_bytes;
+  return STATUS_OK;
+}
+
+static size_t state_bytes(const ModelConfig *config, const StateOptions *options) {
+  (void)config;
+  return FIXED_BYTES + (size_t)options->n_ctx * TOKEN_BYTES;
+}
+
+static const Backend backend = {.name = "cpu", .chunk = 64, .memory = memory, .state_bytes = state_bytes};
+
+/* The context for a prompt; -1: refused. */
+static int context_of(int asked, size_t n_prompt, Error *err) {
+  Model model = {.config = {.max_position = MAXIMUM}};
+  AssistantFlags flags = assistant_defaults;
+  const Assistant assistant = {
+      .flags = &flags, .model = &model, .model_path = (char *)"m", .device = {.backend = &backend}};
+  int n_ctx;
+  flags.answer.context = asked;
+  Status status = assistant_context(&assistant, n_prompt, &n_ctx, err);
+  if (status) assert_int_equal(status, STATUS_USAGE);
+  return status ? -1 : n_ctx;
+}
+
+static void the_context_takes_half_of_the_memory_that_the_weights_leave(void **state) {
+  (void)state;
+  weights = 5000;
+  for (int n_ctx = 1; n_ctx <= MAXIMUM; n_ctx += n_ctx < 9 ? 1 : 399) {
+    size_t half = FIXED_BYTES + (size_t)n_ctx * TOKEN_BYTES;
+    /* What is asked for a prompt is had in any case: here less than memory has room for. */
+    size_t n_prompt = n_ctx > 256 ? (size_t)n_ctx - 256 : 0;
+    int least = n_ctx < 256 ? 256 : n_ctx;
+    free_bytes = weights + 2 * half;
+    assert_int_equal(context_of(NOT_GIVEN, n_prompt, NULL), least);
+    free_bytes += 2 * TOKEN_BYTES - 1;
+    assert_int_equal(context_of(NOT_GIVEN, n_prompt, NULL), least);
+    free_bytes += 1;
+    int more = n_ctx < MAXIMUM ? n_ctx + 1 : MAXIMUM;
+    assert_int_equal(context_of(NOT_GIVEN, 0, NULL), more < 256 ? 256 : more);
+  }
+  free_bytes = SIZE_MAX / 2;
+  assert_int_equal(context_of(NOT_GIVEN, 0, NULL), MAXIMUM);
+}
+
+/* A prompt has its own tokens and 256 more, where the model allows that: what memory lacks is said later. */
+static void a_prompt_has_room_whatever_memory_says(void **state) {
+  (void)state;
+  weights = 5000;
+  for (size_t i = 0; i < 3; i++) {
+    free_bytes = i ? weights - 1 + i : 0; /* less than the weights, as much, one more */
+    assert_int_equal(context_of(NOT_GIVEN, 0, NULL), 256);
+    assert_int_equal(context_of(NOT_GIVEN, 1000, NULL), 1256);
+    assert_int_equal(context_of(NOT_GIVEN, MAXIMUM - 256, NULL), MAXIMUM);
+    assert_int_equal(context_of(NOT_GIVEN, MAXIMUM - 255, NULL), MAXIMUM);
+    assert_int_equal(context_of(NOT_GIVEN, 100 * MAXIMUM, NULL), MAXIMUM);
+  }
+}
+
+static void a_context_that_was_asked_for_is_had_or_refused(void **state) {
+  (void)state;
+  weights = free_bytes = 0;
+  Error err = {{0}};
+  assert_int_equal(context_of(0, 0, NULL), MAXIMUM);
+  assert_int_equal(context_of(1, 100, NULL), 1);
+  assert_int_equal(context_of(MAXIMUM, 0, NULL), MAXIMUM);
+  assert_int_equal(context_of(MAXIMUM + 1, 0, &err), -1);
+  assert_string_equal(err.text, "-c is 4001, more than the 4000 positions of m");
+}
+
+static void a_prompt_that_does_not_fit_is_refused_with_both_counts(void **state) {
+  (void)state;
+  Model model = {.config = {.max_position = MAXIMUM}};
+  const Assistant assistant = {.model = &model};
+  Error err = {{0}};
+  assert_int_equal(assistant_check_prompt(&assistant, 20, 20, NULL), STATUS_OK);
+  assert_int_equal(assistant_check_prompt(&assistant, 21, 20, &err), STATUS_USAGE);
+  assert_string_equal(err.text,
+                      "the prompt has 21 tokens, the context 20 (the model's maximum is 4000; -c N sets it)");
+  assert_int_equal(assistant_check_prompt(&assistant, MAXIMUM + 1, MAXIMUM, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "the prompt has 4001 tokens, the context 4000 (the model's maximum is 4000)");
+}
+
+/* --- memory */
+
+static void a_context_fits_to_the_last_byte(void **state) {
+  (void)state;
+  Model model = {.config = {.max_position = MAXIMUM}};
+  const Device device = {.backend = &backend};
+  const StateOptions options = {.n_ctx = 50};
+  Error err = {{0}};
+  weights = 1000;
+  free_bytes = 1000 + FIXED_BYTES + 50 * TOKEN_BYTES;
+  assert_int_equal(device_check_memory(&device, &model, &options, NULL), STATUS_OK);
+  free_bytes--;
+  assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
+  assert_string_equal(err.text,
+                      "not enough memory: 1600 bytes needed (weights 1000, context of 50 tokens 600), "
+                      "1599 free; a smaller -c needs less");
+  weights = SIZE_MAX; /* a sum that is no number is too much, too */
+  assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(flags_stand_over_the_checkpoint),
+      cmocka_unit_test(a_checkpoint_that_does_not_sample_is_greedy),
+      cmocka_unit_test(nothing_is_limited_that_no_flag_limits),
+      cmocka_unit_test(the_context_takes_half_of_the_memory_that_the_weights_leave),
+      cmocka_unit_test(a_prompt_has_room_whatever_memory_says),
+      cmocka_unit_test(a_context_that_was_asked_for_is_had_or_refused),
+      cmocka_unit_test(a_prompt_that_does_not_fit_is_refused_with_both_counts),
+      cmocka_unit_test(a_context_fits_to_the_last_byte),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,85 @@
+/* test_show.c - thoughts and answers on their way to pipes and terminals: what stands around them, and how the
+ * last line ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/answer/show.h"
+
+#define D "\033[2m"
+#define N "\033[22m"
+
+/* Each write by itself leaves the terminal as it was. */
+static Status collect(void *user, const char *bytes, size_t size, Error *err) {
+  int depth = 0;
+  for (size_t i = 0; i < size; i++) {
+    if (size - i >= 4 && memcmp(bytes + i, D, 4) == 0) depth++;
+    if (size - i >= 5 && memcmp(bytes + i, N, 5) == 0) depth--;
+  }
+  assert_int_equal(depth, 0);
+  assert_true(size > 0);
+  return buffer_append(user, bytes, size, err);
+}
+
+typedef struct {
+  const char *to;        /* "p"ipe or "t"erminal, "d"im, "h"idden thoughts */
+  const char *pieces[6]; /* the first character is the kind */
+  const char *shown;
+} Case;
+
+static const Case cases[] = {
+    {"p", {"thm", "t so", "aYes.", "a\n"}, "<t>\nhm so\n</t>\n\nYes.\n"},
+    {"p", {"aYes."}, "Yes."},
+    {"p", {"thm"}, "<t>\nhm"},
+    {"p", {NULL}, ""},
+    {"ph", {"thm", "aYes."}, "Yes."},
+    {"p", {"a\033[2J\r\n"}, "\033[2J\r\n"},
+    {"t", {"thm", "t so", "aYes."}, "<t>\nhm so\n</t>\n\nYes.\n"},
+    {"t", {"aYes.", "a\n"}, "Yes.\n"},
+    {"t", {"aYes.\n", "amore"}, "Yes.\nmore\n"},
+    {"t", {NULL}, "\n"},
+    {"th", {"thm\n"}, "\n"},
+    {"th", {"thm", "aYes."}, "Yes.\n"},
+    {"t", {"a\033[2J"}, "\xe2\x90\x9b[2J\n"},
+    {"td", {"thm", "t so", "aYes."}, D "hm" N D " so" N "\n\nYes.\n"},
+    {"td", {"thm"}, D "hm" N "\n"},
+    {"td", {"t\033[0m"}, D "\xe2\x90\x9b[0m" N "\n"},
+    {"td", {"aYes.", "thm"}, "Yes." D "hm" N "\n"},
+};
+
+static void what_is_shown_is_as_its_reader_needs_it(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const Case *c = &cases[i];
+    Buffer got = {0};
+    Show show = {.write = collect,
+                 .user = &got,
+                 .terminal = strchr(c->to, 't'),
+                 .dim = strchr(c->to, 'd'),
+                 .thoughts = !strchr(c->to, 'h'),
+                 .open = "<t>",
+                 .close = "</t>"};
+    for (int again = 0; again < 2; again++) { /* an answer has nothing of the one before it */
+      got.size = 0;
+      show_begin(&show);
+      for (const char *const *piece = c->pieces; *piece; piece++)
+        assert_int_equal(show_text(&show, **piece == 't' ? TEXT_THOUGHT : TEXT_ANSWER, *piece + 1,
+                                   strlen(*piece) - 1, NULL),
+                         STATUS_OK);
+      assert_int_equal(show_end(&show, NULL), STATUS_OK);
+      if (got.size != strlen(c->shown) || (got.size && memcmp(got.data, c->shown, got.size) != 0))
+        fail_msg("case %zu: \"%.*s\", expected \"%s\"", i, (int)got.size, got.data, c->shown);
+    }
+    show_release(&show);
+    buffer_release(&got);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_shown_is_as_its_reader_needs_it)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

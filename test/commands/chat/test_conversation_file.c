@@ -1,0 +1,158 @@
+/* test_conversation_file.c - conversations to files and back, whole; files of others are left as they are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "commands/chat/conversation_file.h"
+#include "test/directory.h"
+
+static char path[300];
+
+static int make_place(void **state) {
+  make_own_directory(state);
+  snprintf(path, sizeof path, "%s/talk.json", own_directory);
+  return 0;
+}
+
+static void put(const char *text) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(text, file);
+  assert_int_equal(fclose(file), 0);
+}
+
+static void assert_file(const char *want) {
+  Buffer got = {0};
+  assert_int_equal(file_read(path, 1 << 20, &got, NULL), STATUS_OK);
+  if (got.size != strlen(want) || memcmp(got.data, want, got.size) != 0)
+    fail_msg("the file holds %.*s, expected %s", (int)got.size, got.data, want);
+  buffer_release(&got);
+}
+
+/* Messages as one text: "user:Hi|assistant:(thought)answer|" */
+static void assert_talk(const Conversation *c, const char *want) {
+  Buffer got = {0};
+  for (size_t i = 0; i < c->count; i++) {
+    const Message *m = &c->messages[i];
+    assert_int_equal(buffer_printf(&got, NULL, "%s:", role_name(m->role)), STATUS_OK);
+    if (m->thinking.size) buffer_printf(&got, NULL, "(%.*s)", (int)m->thinking.size, m->thinking.data);
+    if (m->text.size) buffer_append(&got, m->text.data, m->text.size, NULL);
+    buffer_append(&got, "|", 1, NULL);
+  }
+  if (got.size != strlen(want) || (got.size && memcmp(got.data, want, got.size) != 0))
+    fail_msg("\"%.*s\", expected \"%s\"", (int)got.size, got.data, want);
+  buffer_release(&got);
+}
+
+static void load(const char *text, const char *want) {
+  Conversation c = {0};
+  Error err = {{0}};
+  put(text);
+  if (conversation_load(path, &c, &err) != STATUS_OK) fail_msg("%s: %s", text, err.text);
+  assert_talk(&c, want);
+  conversation_release(&c);
+}
+
+static void what_is_saved_comes_back(void **state) {
+  (void)state;
+  static const char text[] =
+      "{\"model\": \"a \\\"m\\\"\", \"messages\": [\n"
+      "  {\"role\": \"system\", \"content\": \"Be\\nkind.\"},\n"
+      "  {\"role\": \"user\", \"content\": \"\"},\n"
+      "  {\"role\": \"assistant\", \"reasoning_content\": \"hm\", \"content\": \"Yes\"},\n"
+      "  {\"role\": \"tool\", \"content\": \"\xc3\xa9\"}\n"
+      "]}\n";
+  Conversation c = {0};
+  put(text);
+  assert_int_equal(conversation_load(path, &c, NULL), STATUS_OK);
+  assert_talk(&c, "system:Be\nkind.|user:|assistant:(hm)Yes|tool:\xc3\xa9|");
+  put("[]");
+  assert_int_equal(conversation_save(&c, "a \"m\"", path, NULL), STATUS_OK);
+  assert_file(text);
+  conversation_truncate(&c, 0);
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(conversation_save(&c, "m", path, NULL), STATUS_OK);
+  assert_file("{\"model\": \"m\", \"messages\": [\n]}\n");
+  conversation_release(&c);
+}
+
+static void every_form_of_a_message_is_read(void **state) {
+  (void)state;
+  load("[]", "");
+  load("{\"messages\": []}", "");
+  load("[{\"role\": \"user\", \"content\": null}, {\"role\": \"user\"}]", "user:|user:|");
+  load("[{\"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"text\": \"b\", \"type\": \"text\"}], "
+       "\"role\": \"tool\"}, {\"role\": \"user\", \"content\": []}]",
+       "tool:ab|user:|");
+  load("[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": []}]", "assistant:a|");
+  /* A thought is an assistant's. */
+  load("[{\"role\": \"user\", \"content\": \"a\", \"reasoning_content\": \"hm\"}, {\"role\": \"assistant\", "
+       "\"content\": \"b\", \"reasoning_content\": \"\"}]",
+       "user:a|assistant:b|");
+}
+
+static void what_cannot_be_kept_is_refused_with_its_number(void **state) {
+  (void)state;
+#define GOOD "{\"role\": \"user\", \"content\": \"a\"}, "
+  static const char *const cases[][2] = {
+      {"[" GOOD "1]", "message 1 is no object"},
+      {"[" GOOD GOOD "{\"content\": \"a\"}]", "message 2 has no role"},
+      {"[" GOOD "{\"role\": \"a role of more than forty bytes, which is cut\"}]",
+       "message 1 has the role \"a role of more than forty bytes, which i\", expected system, user, "
+       "assistant or "
+       "tool"},
+      {"[" GOOD "{\"role\": \"user\", \"content\": {}}]",
+       "message 1 has a content that is neither a string nor a list"},
+      {"[" GOOD "{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]",
+       "message 1 has a part of another type than \"text\" in its content"},
+      {"[" GOOD "{\"role\": \"user\", \"content\": [{\"text\": \"a\"}]}]",
+       "message 1 has a part of another type than \"text\" in its content"},
+      {"[" GOOD "{\"role\": \"user\", \"content\": [\"a\"]}]",
+       "message 1 has a part of another type than \"text\" in its content"},
+      {"[" GOOD "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [1]}]",
+       "message 1 has tool_calls, which are not kept here"},
+      {"[" GOOD "{\"role\": \"user\", \"content\": \"\", \"reasoning_content\": []}]",
+       "message 1 has a reasoning_content that is no string"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Conversation c = {0};
+    Error err = {{0}};
+    char want[700];
+    put(cases[i][0]);
+    assert_int_equal(conversation_load(path, &c, &err), STATUS_USAGE);
+    snprintf(want, sizeof want, "%s: %s", path, cases[i][1]);
+    assert_string_equal(err.text, want);
+    conversation_release(&c);
+  }
+}
+
+static void files_of_others_are_left_as_they_are(void **state) {
+  (void)state;
+  static const char *const texts[] = {"notes", "", "{}", "{\"messages\": 1}", "\"messages\"", "[", "1"};
+  Conversation c = {0};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    Error err = {{0}};
+    put(texts[i]);
+    assert_int_equal(conversation_save(&c, "m", path, &err), STATUS_USAGE);
+    assert_non_null(strstr(err.text, "is there already and holds no conversation: it is left as it is"));
+    assert_file(texts[i]);
+  }
+  assert_int_equal(conversation_save(&c, "m", own_directory, NULL), STATUS_USAGE);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_saved_comes_back),
+      cmocka_unit_test(every_form_of_a_message_is_read),
+      cmocka_unit_test(what_cannot_be_kept_is_refused_with_its_number),
+      cmocka_unit_test(files_of_others_are_left_as_they_are),
+  };
+  return cmocka_run_group_tests(tests, make_place, remove_own_directory);
+}

@@ -1,0 +1,135 @@
+/* test_map_answer.c - records on the tiny model: where arithmetic depends on the steps, no answer begins with
+ * what the record before it has computed; what is counted; nothing of a record is left for the next. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/map/map_answer.h"
+
+static AssistantFlags flags;
+static PromptFlags prompt;
+static ReplyFlags reply;
+static MapFlags map = {.input = "-"};
+static ChooseFlags choose;
+static const MapJob job = {&map, &choose, &prompt, &reply, &flags};
+static Assistant assistant;
+static Mapping mapping;
+static Backend other; /* the CPU's, as one of another device */
+
+static void begin(const char *text, bool another_device, bool seeded) {
+  Error err = {{0}};
+  flags = assistant_defaults;
+  flags.model.path = "test/data/stories260K-awq";
+  flags.chat.raw = true;
+  flags.answer = (AnswerFlags){.max_tokens = 3, .context = 200, .ignore_eos = true};
+  flags.sampling.temperature = 1;
+  flags.sampling.seed = (Seed){seeded, 5};
+  flags.device.threads = 1;
+  prompt = (PromptFlags){.text = text};
+  assistant = (Assistant){0};
+  mapping = (Mapping){.job = &job, .assistant = &assistant, .format = RESULTS_LINES, .seed = 5};
+  if (assistant_open(&flags, &assistant, &err)) fail_msg("%s", err.text);
+  other = cpu_backend;
+  if (another_device) assistant.device.backend = &other;
+  if (prompt_pattern_parse(&mapping.pattern, text, &err) || assistant_start(&assistant, 0, &err) ||
+      map_begin(&mapping, &err))
+    fail_msg("%s", err.text);
+}
+
+static void end(void) {
+  mapping_release(&mapping);
+  assistant_release(&assistant);
+}
+
+/* The result of a record, as a string. */
+static const char *answer(size_t index, const char *text) {
+  static char line[1000];
+  const Record record = {.index = index, .line = index + 1, .text = text, .size = strlen(text)};
+  Buffer out = {0};
+  Error err = {{0}};
+  if (map_answer(&mapping, &record, &out, &err) != STATUS_OK) fail_msg("%s", err.text);
+  snprintf(line, sizeof line, "%.*s", (int)out.size, out.data);
+  buffer_release(&out);
+  return line;
+}
+
+/* How many tokens all prompts begin with: what one of "a" and one of "0" have in common. */
+static size_t count_beginning(const char *a, const char *b) {
+  IdList ids[2] = {{0}, {0}};
+  size_t n = 0;
+  assert_int_equal(assistant_encode_prompt(&assistant, a, strlen(a), &ids[0], NULL), STATUS_OK);
+  assert_int_equal(assistant_encode_prompt(&assistant, b, strlen(b), &ids[1], NULL), STATUS_OK);
+  while (n < ids[0].count && n < ids[1].count && ids[0].ids[n] == ids[1].ids[n]) n++;
+  id_list_release(&ids[0]);
+  id_list_release(&ids[1]);
+  return n;
+}
+
+static void what_the_records_before_have_computed_is_not_used_on_another_device(void **state) {
+  (void)state;
+  static const char *const records[] = {"Tim and Lily", "Tim and Lily", "Tim and the dog", "x",
+                                        "Tim and Lily"};
+  char first[1000];
+  begin("One day, {} went to", true, true);
+  size_t n_beginning = count_beginning("One day, a went to", "One day, 0 went to");
+  assert_true(n_beginning > 2);
+  assert_true(mapping.steady);
+  assert_int_equal(mapping.beginning.count, n_beginning);
+  strcpy(first, answer(0, records[0]));
+  for (size_t i = 1; i < 5; i++) {
+    answer(i, records[i]);
+    /* A record may begin otherwise than "a" does: never more, and here no less by more than a token. */
+    assert_in_range(mapping.result.n_reused, n_beginning - 1, n_beginning);
+  }
+  assert_string_equal(answer(0, records[0]), first);
+  end();
+  begin("{} went", true, true); /* nothing but what stands before every text */
+  assert_int_equal(mapping.beginning.count, count_beginning("a went", "0 went"));
+  answer(0, "Tim");
+  answer(1, "Tim");
+  assert_true((size_t)mapping.result.n_reused <= mapping.beginning.count);
+  end();
+}
+
+static void elsewhere_all_is_kept_that_two_records_begin_with(void **state) {
+  (void)state;
+  for (int way = 0; way < 2; way++) { /* on the CPU; without a seed */
+    begin("One day, {} went to", way == 1, way == 0);
+    assert_false(mapping.steady);
+    answer(0, "Tim and Lily");
+    answer(1, "Tim and Lily");
+    assert_int_equal(mapping.result.n_reused, mapping.result.n_prompt - 1);
+    end();
+  }
+}
+
+static void all_answers_are_counted(void **state) {
+  (void)state;
+  uint64_t n_prompt = 0, n_reused = 0;
+  begin("One day, {} went to", false, true);
+  for (size_t i = 0; i < 3; i++) {
+    answer(i, i == 1 ? "the dog" : "Tim");
+    assert_true(assistant.sampler.seed == 5 + i);
+    n_prompt += (uint64_t)mapping.result.n_prompt;
+    n_reused += (uint64_t)mapping.result.n_reused;
+  }
+  assert_int_equal(mapping.n_answered, 3);
+  assert_int_equal(mapping.n_cut, 3);
+  assert_true(mapping.n_prompt == n_prompt && mapping.n_reused == n_reused && mapping.n_generated == 9);
+  assert_true(n_reused > 6);
+  end();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_the_records_before_have_computed_is_not_used_on_another_device),
+      cmocka_unit_test(elsewhere_all_is_kept_that_two_records_begin_with),
+      cmocka_unit_test(all_answers_are_counted),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

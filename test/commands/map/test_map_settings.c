@@ -1,0 +1,117 @@
+/* test_map_settings.c - the lines that tell with what results were made: short and of one line whatever is in
+ * them, while their hashes tell all of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash64.h"
+#include "commands/map/map_settings.h"
+
+#define TEN   "0123456789"
+#define FIFTY TEN TEN TEN TEN TEN
+
+static void a_line_is_short_and_its_hash_is_of_all(void **state) {
+  (void)state;
+  static const struct {
+    const char *value, *what, *shown;
+  } cases[] = {
+      {"", NULL, ""},
+      {"a", NULL, "a"},
+      {"a", "b", "b"},
+      {"a", "", ""},
+      {FIFTY "012345678", NULL, FIFTY "012345678"},
+      {FIFTY TEN, NULL, FIFTY TEN},
+      {FIFTY TEN "x", NULL, FIFTY TEN "..."},
+      {FIFTY "012345678\xc3\xa4", NULL, FIFTY "012345678..."}, /* not within a character */
+      {FIFTY "01234567\xc3\xa4", NULL, FIFTY "01234567\xc3\xa4"},
+      {FIFTY "01234567\xc3\xa4x", NULL, FIFTY "01234567\xc3\xa4..."},
+      {FIFTY "012345678\xf0\x9f\x99\x82", NULL, FIFTY "012345678..."},
+      {"a\nb\tc\x1f \x7f\xc3\xa4", NULL, "a.b.c. .\xc3\xa4"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    MapSettings settings = {0};
+    char want[200];
+    const char *value = cases[i].value;
+    assert_int_equal(map_settings_add(&settings, "-x", value, strlen(value), cases[i].what, NULL), STATUS_OK);
+    snprintf(want, sizeof want, "%016llx -x %s\n", (unsigned long long)hash64(value, strlen(value), 0),
+             cases[i].shown);
+    assert_int_equal(settings.lines.size, strlen(want));
+    assert_memory_equal(settings.lines.data, want, strlen(want));
+    map_settings_release(&settings);
+  }
+}
+
+static void add(MapSettings *settings, const char *name, const char *value) {
+  assert_int_equal(map_settings_add(settings, name, value, strlen(value), NULL, NULL), STATUS_OK);
+}
+
+/* What JSON results say: every value and name counts, and their order; -c alone does not. */
+static void the_hash_of_all_tells_settings_apart(void **state) {
+  (void)state;
+  static const char *const sets[][6] = {
+      {"-n", "1", "-s", "2", "-c", "9"}, {"-n", "2", "-s", "2", "-c", "9"}, {"-n", "1", "-s", "1", "-c", "9"},
+      {"-n", "2", "-s", "1", "-c", "9"}, {"-m", "1", "-s", "2", "-c", "9"}, {"-s", "2", "-n", "1", "-c", "9"},
+      {"-n", "1", "-s", "2", "-d", "9"}, {"-n", "1", "-s", "2", "-c", "8"}, {"-c", "9", "-n", "1", "-s", "2"},
+  };
+  enum { COUNT = sizeof sets / sizeof *sets, N_APART = COUNT - 2 };
+  uint64_t hashes[COUNT];
+  for (size_t i = 0; i < COUNT; i++) {
+    MapSettings settings = {0};
+    for (size_t k = 0; k < 6; k += 2) add(&settings, sets[i][k], sets[i][k + 1]);
+    hashes[i] = settings.hash;
+    map_settings_release(&settings);
+    for (size_t k = 0; k < i && i < N_APART; k++) assert_true(hashes[i] != hashes[k]);
+    if (i >= N_APART) assert_true(hashes[i] == hashes[0]);
+  }
+}
+
+/* A file that another version has written, or that was cut. */
+static void lines_that_are_missing_or_none_are_refused_by_name(void **state) {
+  (void)state;
+#define HASH "0123456789abcdef"
+  static const struct {
+    const char *lines, *error;
+  } cases[] = {
+      {"", "out.resume does not say which -n its results were made with"},
+      {HASH " -n 1", "out.resume does not say which -n its results were made with"},
+      {HASH "  \n", "out.resume does not say which -n its results were made with"},
+      {HASH "-n 1\n", "out.resume does not say which -n its results were made with"},
+      {"0123456789abcde -n 1\n", "out.resume does not say which -n its results were made with"},
+      {HASH " -n\n", "out.resume does not say which -n its results were made with"},
+      {HASH " -nn 1\n", "out.resume does not say which -n its results were made with"},
+      {HASH " - 1\n", "out.resume does not say which -n its results were made with"},
+      {HASH " -n 2\n", "out: its results were made with -n 2, now it is 1"},
+      {HASH " -n \n", "out: its results were made with -n , now it is 1"},
+      {HASH " -n 1\n", "out: its results were made with another -n than this one (1)"},
+  };
+  MapSettings settings = {0};
+  add(&settings, "-n", "1");
+  add(&settings, "-s", "2");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Error err = {{0}};
+    const char *lines = cases[i].lines;
+    assert_int_equal(map_settings_compare(&settings, lines, strlen(lines), true, "out", &err), STATUS_USAGE);
+    assert_string_equal(err.text, cases[i].error);
+  }
+  const Buffer *all = &settings.lines;
+  Error err = {{0}};
+  size_t first = (size_t)((char *)memchr(all->data, '\n', all->size) + 1 - all->data);
+  assert_int_equal(map_settings_compare(&settings, all->data, all->size, false, "out", NULL), STATUS_OK);
+  assert_int_equal(map_settings_compare(&settings, all->data, first, false, "out", &err), STATUS_USAGE);
+  assert_string_equal(err.text, "out.resume does not say which -s its results were made with");
+  map_settings_release(&settings);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_line_is_short_and_its_hash_is_of_all),
+      cmocka_unit_test(the_hash_of_all_tells_settings_apart),
+      cmocka_unit_test(lines_that_are_missing_or_none_are_refused_by_name),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* test_texts.c - texts, lines and ids as people write them. */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "commands/texts.h"
+#include "test/directory.h"
+
+static void ids_stand_between_blanks_commas_and_brackets(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int n, ids[4];
+    const char *error; /* NULL: taken */
+  } cases[] = {
+      {"", 0, {0}, NULL},
+      {" \t\r\n\v\f,[]", 0, {0}, NULL},
+      {"0", 1, {0}, NULL},
+      {"007", 1, {7}, NULL},
+      {"1 2\n3", 3, {1, 2, 3}, NULL},
+      {"[1,2, 3]\n", 3, {1, 2, 3}, NULL},
+      {"2147483647", 1, {INT_MAX}, NULL},
+      {"2147483648", 0, {0}, "ids: token 0, at byte 0, is \"2147483648\", expected an id (a number)"},
+      {"1 99999999999999999999 2",
+       0,
+       {0},
+       "ids: token 1, at byte 2, is \"9999999999999999\", expected an id (a number)"},
+      {"1 -2", 0, {0}, "ids: token 1, at byte 2, is \"-2\", expected an id (a number)"},
+      {"1, 2x,3", 0, {0}, "ids: token 1, at byte 3, is \"2x\", expected an id (a number)"},
+      {"+1", 0, {0}, "ids: token 0, at byte 0, is \"+1\", expected an id (a number)"},
+      {"1.5", 0, {0}, "ids: token 0, at byte 0, is \"1.5\", expected an id (a number)"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const Buffer text = {.data = (char *)cases[i].text, .size = strlen(cases[i].text)};
+    IdList ids = {0};
+    Error err = {{0}};
+    assert_int_equal(ids_parse("ids", &text, &ids, &err), cases[i].error ? STATUS_USAGE : STATUS_OK);
+    assert_string_equal(err.text, cases[i].error ? cases[i].error : "");
+    if (!cases[i].error) assert_int_equal(ids.count, cases[i].n);
+    for (int k = 0; k < cases[i].n; k++) assert_int_equal(ids.ids[k], cases[i].ids[k]);
+    id_list_release(&ids);
+  }
+}
+
+static void only_the_newline_at_the_end_is_dropped(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {{"", ""},           {"\n", ""},     {"a\n", "a"}, {"a\n\n", "a\n"},
+                                         {"a\r\n", "a"},     {"a\r", "a\r"}, {"\r\n", ""}, {"a\n\r", "a\n\r"},
+                                         {"a\r\r\n", "a\r"}, {"\na", "\na"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char bytes[8];
+    strcpy(bytes, cases[i][0]);
+    Buffer text = {.data = bytes, .size = strlen(bytes)};
+    text_drop_newline(&text);
+    assert_int_equal(text.size, strlen(cases[i][1]));
+    assert_memory_equal(text.data, cases[i][1], text.size);
+  }
+}
+
+static Status take(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
+                   Error *err) {
+  Buffer *seen = user;
+  *failed = text->size && text->data[0] == '!';
+  if (text->size && text->data[0] == '#') return error_set(err, STATUS_FAILED, "stop");
+  return buffer_printf(seen, err, "%zu%s=%.*s;", number, name[0] == '/' ? "" : name, (int)text->size,
+                       text->data ? text->data : "");
+}
+
+static void each_line_is_taken_and_those_that_failed_are_counted(void **state) {
+  (void)state;
+  static const struct {
+    const char *lines, *seen, *error; /* %s: the file */
+    Status status;
+  } cases[] = {
+      {"", "", "", STATUS_OK},
+      {"a\nb", "1=a;2=b;", "", STATUS_OK},
+      {"\n\n", "1=;2=;", "", STATUS_OK},
+      {"a\n!\n!b\nc\n", "1=a;2=!;3=!b;4=c;", "%s: 2 of 4 lines failed, line 2 first", STATUS_FAILED},
+      {"!\n", "1=!;", "%s: 1 of 1 lines failed, line 1 first", STATUS_FAILED},
+      {"!\n#\na", "1=!;", "stop", STATUS_FAILED},
+  };
+  char *path = in_directory(own_directory, "lines");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Buffer seen = {0};
+    Error err = {{0}};
+    char want[900];
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(cases[i].lines, file);
+    fclose(file);
+    assert_int_equal(lines_take(path, take, &seen, "failed", &err), cases[i].status);
+    const char *place = strstr(cases[i].error, "%s");
+    snprintf(want, sizeof want, "%s%s", place ? path : "", place ? place + 2 : cases[i].error);
+    assert_string_equal(err.text, want);
+    assert_int_equal(seen.size, strlen(cases[i].seen));
+    if (seen.size) assert_memory_equal(seen.data, cases[i].seen, seen.size);
+    buffer_release(&seen);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ids_stand_between_blanks_commas_and_brackets),
+      cmocka_unit_test(only_the_newline_at_the_end_is_dropped),
+      cmocka_unit_test(each_line_is_taken_and_those_that_failed_are_counted),
+  };
+  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
+}
