@@ -105,12 +105,12 @@ def test_a_limit_is_in_the_unit_that_it_names(ask, cache):
     """A file of some bytes stays within a limit of one byte more and goes with one of a byte less."""
     ask(story(6), "-n", 1)
     (size,) = [sum(path.stat().st_size for path in cache.iterdir() if path.name != "lock")]
-    for number, (unit, factor) in enumerate([("", 1), ("B", 1), ("k", 2**10), ("MB", 2**20), ("GiB", 2**30), ("T", 2**40)]):
+    for unit, factor in (("", 1), ("B", 1), ("k", 2**10), ("MB", 2**20), ("GiB", 2**30), ("T", 2**40)):
         for limit, kept in ((size + 1, True), (size - 1, False)):
             shutil.rmtree(cache)
-            ask(story(6), "-n", 1, "--cache-limit", f"{limit / factor:.20f}{unit}" if unit[:1] not in ("", "B") else
-                f"{limit}{unit}")
-            assert bool(blocks(cache)) == kept, (number, limit)
+            size_text = str(limit) if factor == 1 else f"{limit / factor:.20f}"
+            ask(story(6), "-n", 1, "--cache-limit", size_text + unit)
+            assert bool(blocks(cache)) == kept, (unit, limit)
 
 
 def test_without_a_limit_it_is_10_gib(ask, cache):

@@ -183,7 +183,7 @@ def test_code_blocks_are_extracted_record_by_record(run, variant):
     """The model's "," and "." hold fences: what was held back of one answer is none of the next."""
 
     def change(it):
-        names = {",": "\n```sh\n", ".": "\n```\n"}
+        names = {",": "```sh\n", ".": "\n```\n"}
         it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
         it["model"]["merges"] = [merge for merge in it["model"]["merges"]
                                  if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]

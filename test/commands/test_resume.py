@@ -336,6 +336,18 @@ def test_a_file_that_others_change_gets_no_more_results(begun, run, stories, tmp
                 assert out.read_bytes() == want
 
 
+def test_results_that_are_gone_are_told_of(run, kept, tmp_path):
+    """One that is told of and not there is what a kill between the two writes leaves."""
+    job, out = kept([]), tmp_path / "out"
+    whole = out.read_bytes()
+    for n_left, said in ((1, b""), (0, b"auk: %s: 2 of the 2 results that were written are gone: they are made again\n"
+                                   % str(out).encode())):
+        out.write_bytes(b"".join(whole.splitlines(keepends=True)[:n_left]))
+        again = run(*job)
+        assert (again.returncode, again.stderr) == (0, said)
+        assert out.read_bytes() == whole
+
+
 def test_files_of_others_are_not_touched(run, job, tmp_path):
     out = tmp_path / "thesis"
     for text in ("my thesis\n", "my thesis"):

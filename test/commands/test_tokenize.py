@@ -123,6 +123,15 @@ def test_broken_lines_are_answered_too(run, tokenizer):
     assert [list(answer) == ["error"] for answer in got] == [False] + [True] * 8 + [False]
 
 
+@pytest.mark.parametrize("number, taken", [(-1, False), (0, True), (2**31 - 1, True), (2**31, False), (2**63, False)])
+def test_an_id_is_a_number_of_31_bits(run, tokenizer, number, taken):
+    done = run("tokenize", "-m", tokenizer, "--jsonl", input=json.dumps({"ids": [number]}).encode())
+    (answer,) = answers(done)
+    assert done.returncode == (0 if taken else 1)
+    assert answer.get("ids") == ([number] if taken else None)
+    assert answer.get("error") == (None if taken else "an id is no integer from 0 to 2147483647")
+
+
 def test_lines_are_answered_as_they_come(auk, tokenizer):
     with subprocess.Popen(
         [*auk, "tokenize", "-m", str(tokenizer), "--jsonl"], stdin=subprocess.PIPE, stdout=subprocess.PIPE

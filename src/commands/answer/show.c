@@ -64,7 +64,7 @@ Status show_text(Show *show, TextKind kind, const char *text, size_t size, Error
 }
 
 Status show_end(Show *show, Error *err) {
-  if (!show->terminal || (show->begun && show->ends_line)) return STATUS_OK;
+  if (!show->terminal || show->ends_line) return STATUS_OK;
   TRY(buffer_append(&show->out, "\n", 1, err));
   show->ends_line = true;
   return send(show, err);

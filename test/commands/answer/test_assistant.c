@@ -1,5 +1,5 @@
-/* test_assistant.c - what an assistant is opened with: sampling by flags and checkpoint, and how long a context
- * memory has room for. */
+/* test_assistant.c - what an assistant is opened with: sampling by flags and checkpoint, the context that
+ * memory has room for, what a terminal is shown of loading. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "commands/answer/assistant.h"
 
@@ -185,6 +188,80 @@ static void a_context_fits_to_the_last_byte(void **state) {
   assert_int_equal(device_check_memory(&device, &model, &options, &err), STATUS_FAILED);
 }
 
+/* --- loading */
+
+/* Of 1,000 bytes: nothing is drawn twice. */
+static Status load(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err) {
+  static const size_t done[] = {0, 9, 10, 24, 25, 500, 509, 999, 1000};
+  (void)model, (void)err;
+  for (size_t i = 0; i < sizeof done / sizeof *done; i++)
+    options->progress(options->progress_user, done[i], 1000);
+  *loaded = NULL;
+  return STATUS_OK;
+}
+
+static void append_bar(char *text, int cells, int percent) {
+  char bar[41];
+  memset(bar, '.', 40);
+  memset(bar, '#', (size_t)cells);
+  bar[40] = 0;
+  sprintf(text + strlen(text), "\rloading [%s] %3d%%", bar, percent);
+}
+
+static void a_terminal_is_shown_how_much_is_loaded(void **state) {
+  (void)state;
+  Backend loading = cpu_backend;
+  AssistantFlags flags = assistant_defaults;
+  Assistant assistant = {0};
+  loading.load = load;
+  flags.model.path = "test/data/stories260K-awq";
+  flags.device.threads = 1;
+  assert_int_equal(assistant_open(&flags, &assistant, NULL), STATUS_OK);
+  assistant.device.backend = &loading;
+  char want[1000] = "", got[1000];
+  static const int shown[][2] = {{0, 0}, {0, 1}, {0, 2}, {20, 50}, {39, 99}, {40, 100}};
+  for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) append_bar(want, shown[i][0], shown[i][1]);
+  strcat(want, "\r\033[K"); /* and then it is taken back */
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY), before = dup(STDERR_FILENO);
+  assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+  int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+  setenv("TERM", "xterm", 1);
+  dup2(other, STDERR_FILENO);
+  Status status = device_load(&assistant.device, assistant.model, NULL);
+  fflush(stderr);
+  dup2(before, STDERR_FILENO);
+  assert_int_equal(status, STATUS_OK);
+  size_t n = 0;
+  do { /* a terminal may hand out what was written piece by piece */
+    ssize_t more = read(terminal, got + n, sizeof got - 1 - n);
+    assert_true(more > 0);
+    n += (size_t)more;
+    got[n] = 0;
+  } while (!strstr(got, "\033[K"));
+  assert_string_equal(got, want);
+  close(before);
+  close(other);
+  close(terminal);
+  assistant_release(&assistant);
+}
+
+/* --- ids */
+
+static void ids_are_below_the_vocabulary(void **state) {
+  (void)state;
+  const Model model = {.config = {.vocab_size = 10}};
+  static const int32_t good[] = {0, 9, 5}, high[] = {0, 9, 10}, low[] = {-1};
+  Error err = {{0}};
+  assert_int_equal(ids_check(&model, good, 3, "x", IDS_GIVEN, NULL), STATUS_OK);
+  assert_int_equal(ids_check(&model, NULL, 0, "x", IDS_GIVEN, NULL), STATUS_OK);
+  assert_int_equal(ids_check(&model, high, 3, "x", IDS_GIVEN, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "x: token 2 has id 10, expected one below 10, the model's vocabulary");
+  assert_int_equal(ids_check(&model, low, 1, "x", IDS_ENCODED, &err), STATUS_MODEL);
+  assert_string_equal(err.text,
+                      "x: token 0 has id -1, expected one below 10, the model's vocabulary: is this the "
+                      "model's own tokenizer?");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(flags_stand_over_the_checkpoint),
@@ -195,6 +272,8 @@ int main(void) {
       cmocka_unit_test(a_context_that_was_asked_for_is_had_or_refused),
       cmocka_unit_test(a_prompt_that_does_not_fit_is_refused_with_both_counts),
       cmocka_unit_test(a_context_fits_to_the_last_byte),
+      cmocka_unit_test(a_terminal_is_shown_how_much_is_loaded),
+      cmocka_unit_test(ids_are_below_the_vocabulary),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

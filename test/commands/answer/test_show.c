@@ -1,5 +1,5 @@
-/* test_show.c - thoughts and answers on their way to pipes and terminals: what stands around them, and how the
- * last line ends. */
+/* test_show.c - thoughts and answers on their way to pipes and terminals: what stands around them, and how
+ * the last line ends. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

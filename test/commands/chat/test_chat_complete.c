@@ -76,7 +76,8 @@ static void files_are_completed_where_a_command_takes_one(void **state) {
       {"/read DIR/.h", "idden"},
       {"/read DIR/b", ""},
       {"/read DIR/x", ""},
-      {"/read DIR/\xc3", ""}, /* two characters begin with this byte: it completes neither */
+      {"/read DIR/letters/", ""}, /* nor half of one */
+      {"/read DIR/\xc3", ""},     /* two characters begin with this byte: it completes neither */
       {"/read DIR/nothing/a", ""},
       {"/read ~/fo", "lder/"},
       {"/read a f", "ile.txt"},
@@ -87,6 +88,9 @@ static void files_are_completed_where_a_command_takes_one(void **state) {
   assert_int_equal(mkdir(in_directory(own_directory, "folder"), 0700), 0);
   make_file("folder/inner");
   make_file("folder/.hidden");
+  assert_int_equal(mkdir(in_directory(own_directory, "letters"), 0700), 0);
+  make_file("letters/\xc3\xa4");
+  make_file("letters/\xc3\xb6");
   setenv("HOME", own_directory, 1);
   char here[300];
   assert_non_null(getcwd(here, sizeof here));
@@ -108,14 +112,14 @@ static void a_person_names_a_file_as_in_a_shell(void **state) {
   } cases[] = {
       {"a", "a"},
       {"a b", "a b"},
-      {"~/a", "/home/me/a"},
-      {"~/", "/home/me/"},
+      {"~/a", "/at/home/a"},
+      {"~/", "/at/home/"},
       {"~", "~"},
       {"~a", "~a"},
       {"a/~/b", "a/~/b"},
       {"'a b'", "a b"},
       {"\"a\"", "a"},
-      {"'~/a'", "/home/me/a"},
+      {"'~/a'", "/at/home/a"},
       {"'a\"", "'a\""},
       {"'", "'"},
       {"''", "''"},
@@ -124,7 +128,7 @@ static void a_person_names_a_file_as_in_a_shell(void **state) {
       {"", NULL},
       {"/", "/"},
   };
-  setenv("HOME", "/home/me", 1);
+  setenv("HOME", "/at/home", 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *path = NULL;
     Status status = person_path(cases[i].text, strlen(cases[i].text), &path, NULL);

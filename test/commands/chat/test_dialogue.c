@@ -124,7 +124,7 @@ static size_t turns_to_forget(size_t n_ctx) {
   return n_turns - 1;
 }
 
-enum { CONTEXT = 160 };
+enum { CONTEXT = 240 };
 
 /* Sends a message that makes the conversation this long, and looks whether it and its turns stay. */
 static void send_with(Overflow overflow, size_t n_tokens, size_t n_turns, bool system, bool has_room) {
@@ -165,7 +165,7 @@ static void send_with(Overflow overflow, size_t n_tokens, size_t n_turns, bool s
 }
 
 /* A message that leaves just the room that an answer is to have, and one of a token more: a quarter of the
- * context where turns are forgotten without a question, else a sixteenth, and no more than -n, but a token. */
+ * context where turns are forgotten without a question, else a sixteenth, no more than -n, but a token. */
 static void turns_are_forgotten_where_an_answer_has_no_room(void **state) {
   (void)state;
   static const struct {
@@ -173,9 +173,9 @@ static void turns_are_forgotten_where_an_answer_has_no_room(void **state) {
     int n;
     size_t room;
   } cases[] = {
-      {OVERFLOW_SLIDE, 1, 1},   {OVERFLOW_SLIDE, 0, 1},  {OVERFLOW_SLIDE, 39, 39}, {OVERFLOW_SLIDE, 41, 40},
-      {OVERFLOW_SLIDE, -1, 40}, {OVERFLOW_STOP, 1, 1},   {OVERFLOW_STOP, 9, 9},    {OVERFLOW_STOP, 11, 10},
-      {OVERFLOW_STOP, -1, 10},  {OVERFLOW_ASK, 100, 10},
+      {OVERFLOW_SLIDE, 1, 1},   {OVERFLOW_SLIDE, 0, 1},  {OVERFLOW_SLIDE, 59, 59}, {OVERFLOW_SLIDE, 61, 60},
+      {OVERFLOW_SLIDE, -1, 60}, {OVERFLOW_STOP, 1, 1},   {OVERFLOW_STOP, 14, 14},  {OVERFLOW_STOP, 16, 15},
+      {OVERFLOW_STOP, -1, 15},  {OVERFLOW_ASK, 100, 15},
   };
   begin(CONTEXT, 1, PLAIN);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -186,12 +186,32 @@ static void turns_are_forgotten_where_an_answer_has_no_room(void **state) {
   end();
 }
 
+/* The tokens of the first k turns of n. */
+static size_t tokens_of_turns(size_t n, size_t k) {
+  size_t at = 0;
+  clear();
+  add_turns(n);
+  for (size_t i = 0; i < k; i++) at = conversation_next_turn(&d.conversation, at + 1);
+  return count_tokens(0) - count_tokens(at);
+}
+
+/* What is left has three quarters of the context to a token, or one more or less. */
 static void as_few_turns_are_forgotten_as_can_be(void **state) {
   (void)state;
+  size_t n_tried = 0;
   begin(CONTEXT, 1, PLAIN);
-  for (size_t n_turns = 1; n_turns < 5; n_turns++)
-    for (size_t n_tokens = CONTEXT; n_tokens < CONTEXT + 24; n_tokens += 3)
-      for (int system = 0; system < 2; system++) send_with(OVERFLOW_SLIDE, n_tokens, n_turns, system, false);
+  for (size_t n_turns = 1; n_turns < 7; n_turns++) {
+    size_t all = tokens_of_turns(n_turns, n_turns);
+    for (size_t k = 1; k <= n_turns; k++) {
+      for (size_t n = CONTEXT * 3 / 4 + tokens_of_turns(n_turns, k) - 1, end = n + 3; n < end; n++) {
+        if (n < CONTEXT || n < all + 12 || n - all >= CONTEXT) continue;
+        send_with(OVERFLOW_SLIDE, n, n_turns, false, false);
+        n_tried++;
+      }
+    }
+    send_with(OVERFLOW_SLIDE, CONTEXT + 3, n_turns, true, false);
+  }
+  assert_true(n_tried > 15);
   send_with(OVERFLOW_STOP, CONTEXT + 5, 2, true, false);
   end();
 }
@@ -211,7 +231,7 @@ static void a_message_alone_is_answered_or_refused(void **state) {
     assert_int_equal(status, STATUS_USAGE);
     assert_int_equal(d.conversation.count, 0);
     assert_string_equal(err.text,
-                        "the message has 160 tokens with what belongs to it, the context 160 (-c N sets it, "
+                        "the message has 240 tokens with what belongs to it, the context 240 (-c N sets it, "
                         "the model's maximum is 512)");
   }
   end();
@@ -264,6 +284,7 @@ static void a_context_that_fills_is_told_of_once_a_level(void **state) {
   } cases[] = {
       {149, ""},
       {150, "auk: the context is 75% full: 150 of 200 tokens\n"},
+      {151, ""}, /* 75% still */
       {170, ""},
       {179, ""},
       {180, "auk: the context is 90% full: 180 of 200 tokens\n"},
@@ -319,6 +340,36 @@ static void an_answer_ends_its_line_in_a_pipe(void **state) {
   assert_memory_equal(written.data, d.text.data, d.text.size);
   assert_int_equal(written.data[d.text.size], '\n');
   end();
+}
+
+/* Whatever tokens the mark is made of, and whatever white space the template has behind it. */
+static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **state) {
+  (void)state;
+  static const struct {
+    const char *end;
+    bool inside;
+  } cases[] = {{"<think>", true},
+               {"<think>{{ '\\n' }}", true},
+               {"<think>{{ ' \\t\\r\\n' }}", true},
+               {"<think>{{ '\\n\\n\\n\\n\\n\\n\\n\\n' }}", true},
+               {"<think>x", false},
+               {"<think></think>", false},
+               {"<think", false},
+               {"think>", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char template[300];
+    Status status;
+    snprintf(template, sizeof template,
+             "{%% for m in messages %%}{{ m.content }}{%% endfor %%}%s{# <think></think> #}", cases[i].end);
+    begin(100, 3, template);
+    send("Once", &status, NULL);
+    assert_int_equal(status, STATUS_OK);
+    assert_int_equal(d.result.in_thought, cases[i].inside);
+    assert_int_equal(d.result.n_thought, cases[i].inside ? 3 : 0);
+    assert_int_equal(d.thinking.size > 0, cases[i].inside);
+    assert_int_equal(d.text.size > 0, !cases[i].inside);
+    end();
+  }
 }
 
 /* --- what is held and counted */
@@ -487,7 +538,7 @@ static void a_file_is_taken_where_its_message_has_a_token_of_answer(void **state
     assert_int_equal(status, n < CONTEXT ? STATUS_OK : STATUS_USAGE);
     assert_int_equal(d.attached.size, n < CONTEXT ? strlen(text) : 0);
     snprintf(want, sizeof want,
-             "%s has %zu tokens: the message would have 160, the context has 160 (-c N sets it, the model's "
+             "%s has %zu tokens: the message would have 240, the context has 240 (-c N sets it, the model's "
              "maximum "
              "is 512); it is not read",
              path, tokens_of(text));
@@ -609,6 +660,7 @@ int main(void) {
       cmocka_unit_test(a_context_that_fills_is_told_of_once_a_level),
       cmocka_unit_test(a_context_that_fills_again_is_told_of_again),
       cmocka_unit_test(an_answer_ends_its_line_in_a_pipe),
+      cmocka_unit_test(a_prompt_that_ends_in_an_open_thought_is_answered_with_one),
       cmocka_unit_test(totals_are_those_of_all_answers),
       cmocka_unit_test(tokens_are_listed_by_message),
       cmocka_unit_test(an_excerpt_is_one_line_of_whole_characters),

@@ -161,7 +161,7 @@ static void a_history_has_its_limit(void **state) {
     memset(text, 'y', sizeof text);
     assert_int_equal(history_add(path, text, 63 + more, NULL), STATUS_OK);
     assert_int_equal(stat(path, &kind), 0);
-    /* Of the half, which begins within a line where there is a byte more, the rest of that line is cut off. */
+    /* Of the half, which begins within a line where there is a byte more, the rest of that line goes. */
     assert_int_equal(kind.st_size, more ? HISTORY_BYTES / 2 - 63 : HISTORY_BYTES);
     if (more) assert_int_equal(kind.st_mode & 0777, 0600);
     assert_int_equal(history_read(path, look, &seen, NULL), STATUS_OK);
