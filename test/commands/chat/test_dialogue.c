@@ -485,7 +485,7 @@ static void an_excerpt_is_one_line_of_whole_characters(void **state) {
   }
 }
 
-/* --- files that are read for a message */
+/* --- commands */
 
 static const char *command(const char *text, Status *status, Error *err) {
   const ChatLine line = chat_parse(text, strlen(text));
@@ -494,6 +494,108 @@ static const char *command(const char *text, Status *status, Error *err) {
   *status = chat_command(&d, &line, err);
   return tell_end();
 }
+
+/* "sua": the roles of the conversation, by their first letters. */
+static void assert_roles(const char *want) {
+  char got[20] = "";
+  for (size_t i = 0; i < d.conversation.count; i++) got[i] = role_name(d.conversation.messages[i].role)[0];
+  assert_string_equal(got, want);
+}
+
+static void another_answer_takes_the_place_of_the_last_one(void **state) {
+  (void)state;
+  static const volatile int interrupted = 1;
+  static const struct {
+    const char *before, *after; /* NULL: refused */
+  } cases[] = {{"ua", "ua"},  {"u", "ua"},      {"sua", "sua"}, {"uaua", "uaua"},
+               {"uaa", "ua"}, {"utua", "utua"}, {"uta", "uta"}, {"uat", "uata"},
+               {"", NULL},    {"s", NULL},      {"sa", NULL},   {"uaaua", "uaaua"}};
+  begin(200, 2, PLAIN);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char letters[] = "suat";
+    const char *before = cases[i].before;
+    Status status;
+    clear();
+    for (const char *at = before; *at; at++) add((Role)(strchr(letters, *at) - letters), "old");
+    if (!cases[i].after) {
+      command("/regen", &status, NULL);
+      assert_int_equal(status, STATUS_USAGE);
+      assert_roles(before);
+      continue;
+    }
+    const volatile int *none = d.assistant.interrupted;
+    d.assistant.interrupted = &interrupted;
+    command("/regen", &status, NULL);
+    d.assistant.interrupted = none;
+    assert_int_equal(status, STATUS_INTERRUPTED);
+    assert_roles(before); /* nothing came: all of it is still there */
+    command("/regen", &status, NULL);
+    assert_int_equal(status, STATUS_OK);
+    assert_roles(cases[i].after);
+    const Message *last = &d.conversation.messages[d.conversation.count - 1];
+    assert_int_equal(last->text.size, d.text.size);
+    assert_memory_equal(last->text.data, d.text.data, d.text.size);
+    if (d.conversation.count > 1) assert_memory_equal(d.conversation.messages[0].text.data, "old", 3);
+  }
+  end();
+}
+
+static void the_last_turn_is_taken_back(void **state) {
+  (void)state;
+  Status status;
+  char want[200];
+  begin(200, 2, PLAIN);
+  add(ROLE_SYSTEM, "Be kind.");
+  add(ROLE_USER, letters(50));
+  add(ROLE_ASSISTANT, "a");
+  add(ROLE_USER, letters(51));
+  add(ROLE_TOOL, "t");
+  add(ROLE_ASSISTANT, "a");
+  snprintf(want, sizeof want, "auk: taken back: %s...\n", letters(50));
+  assert_string_equal(command("/undo", &status, NULL), want);
+  assert_roles("sua");
+  snprintf(want, sizeof want, "auk: taken back: %s\n", letters(50));
+  assert_string_equal(command("/undo", &status, NULL), want);
+  assert_roles("s");
+  assert_string_equal(command("/undo", &status, NULL), "");
+  assert_int_equal(status, STATUS_USAGE);
+  assert_string_equal(command("/system", &status, NULL), "Be kind.\n");
+  command("/system \"\"", &status, NULL);
+  assert_string_equal(command("/system", &status, NULL), "auk: There is no system message.\n");
+  command("/system Be terse.", &status, NULL);
+  assert_roles("s");
+  assert_string_equal(command("/system", &status, NULL), "Be terse.\n");
+  end();
+}
+
+static void a_conversation_is_saved_and_loaded_whole(void **state) {
+  (void)state;
+  Status status;
+  char line[400], want[200], *path = in_directory(own_directory, "talk.json");
+  begin(200, 2, PLAIN);
+  for (size_t n = 1; n < 4; n++) {
+    clear();
+    for (size_t i = 0; i < n; i++) add(i % 2 ? ROLE_ASSISTANT : ROLE_USER, "Hi");
+    size_t n_tokens = count_tokens(0);
+    snprintf(line, sizeof line, "/save %s", path);
+    snprintf(want, sizeof want, "auk: %zu message%s saved\n", n, n == 1 ? "" : "s");
+    assert_string_equal(command(line, &status, NULL), want);
+    clear();
+    add(ROLE_SYSTEM, "before");
+    snprintf(line, sizeof line, "/load %s", path);
+    snprintf(want, sizeof want, "auk: %zu message%s, %zu tokens%s\n", n, n == 1 ? "" : "s", n_tokens,
+             n % 2 ? "; the last one has no answer: /regen" : "");
+    assert_string_equal(command(line, &status, NULL), want);
+    assert_roles(n == 1 ? "u" : n == 2 ? "ua" : "uau");
+  }
+  snprintf(line, sizeof line, "/load %s.not", path);
+  assert_string_equal(command(line, &status, NULL), "");
+  assert_int_equal(status, STATUS_FAILED);
+  assert_roles("uau");
+  end();
+}
+
+/* --- files that are read for a message */
 
 static void files_stand_before_their_message_on_lines_of_their_own(void **state) {
   (void)state;
@@ -664,6 +766,9 @@ int main(void) {
       cmocka_unit_test(totals_are_those_of_all_answers),
       cmocka_unit_test(tokens_are_listed_by_message),
       cmocka_unit_test(an_excerpt_is_one_line_of_whole_characters),
+      cmocka_unit_test(another_answer_takes_the_place_of_the_last_one),
+      cmocka_unit_test(the_last_turn_is_taken_back),
+      cmocka_unit_test(a_conversation_is_saved_and_loaded_whole),
       cmocka_unit_test(files_stand_before_their_message_on_lines_of_their_own),
       cmocka_unit_test(a_file_is_taken_where_its_message_has_a_token_of_answer),
       cmocka_unit_test(every_setting_is_set_by_itself_and_goes_back_with_default),

@@ -1,0 +1,141 @@
+/* test_common.c - what every command shares: interruptions, seeds, notes, which terminals take escapes. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commands/common.h"
+#include "test/standard_streams.h"
+
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+
+/* A process that the first signal interrupts and the second one ends: how it ended. */
+static int interrupt_twice(int first, int second, bool ignores_hangups) {
+  pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 3; i++) signal(numbers[i], SIG_DFL);
+    if (ignores_hangups) signal(SIGHUP, SIG_IGN);
+    const volatile int *interrupted = interrupt_catch();
+    if (*interrupted || interrupt_came()) _exit(1);
+    raise(first);
+    if (!*interrupted || !interrupt_came()) _exit(2);
+    raise(second);
+    _exit(3);
+  }
+  int how;
+  assert_int_equal(waitpid(child, &how, 0), child);
+  return how;
+}
+
+static void the_first_interruption_is_told_and_the_second_ends_the_program(void **state) {
+  (void)state;
+  for (int a = 0; a < 3; a++)
+    for (int b = 0; b < 3; b++) {
+      int how = interrupt_twice(numbers[a], numbers[b], false);
+      assert_true(WIFSIGNALED(how));
+      assert_int_equal(WTERMSIG(how), numbers[b]);
+    }
+}
+
+/* As nohup starts a program. */
+static void a_hangup_that_was_ignored_is_ignored(void **state) {
+  (void)state;
+  int how = interrupt_twice(SIGHUP, SIGHUP, true);
+  assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 2); /* it was not interrupted */
+  how = interrupt_twice(SIGINT, SIGHUP, true);
+  assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 3);
+}
+
+/* JSON's numbers are doubles for many of its readers. */
+static void random_seeds_have_53_bits(void **state) {
+  (void)state;
+  uint64_t all = 0, seeds[64];
+  for (int i = 0; i < 64; i++) {
+    assert_int_equal(random_seed(&seeds[i], NULL), STATUS_OK);
+    all |= seeds[i];
+    if (i) assert_true(seeds[i] != seeds[i - 1]);
+  }
+  assert_true(all == (UINT64_C(1) << 53) - 1); /* each bit is set in one of 64, but for one time of 10^17 */
+}
+
+static void a_note_is_one_line_that_steers_nothing(void **state) {
+  (void)state;
+  tell_begin();
+  print_note("%s: %d", "a\033[2J\nb", 3);
+  assert_string_equal(tell_end(), "auk: a?[2J?b: 3\n");
+}
+
+static void a_command_tells_its_failure_once(void **state) {
+  (void)state;
+  static const struct {
+    Status status;
+    const char *text, *told;
+  } cases[] = {{STATUS_OK, "x", ""},
+               {STATUS_FAILED, "x", "auk: x\n"},
+               {STATUS_USAGE, "x", "auk: x\n"},
+               {STATUS_MODEL, "x", "auk: x\n"},
+               {STATUS_CUT_SHORT, "x", "auk: x\n"},
+               {STATUS_CHOICE, "", ""},
+               {STATUS_INTERRUPTED, "x", ""},
+               {STATUS_PIPE, "x", ""},
+               {STATUS_FAILED, "", ""}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Error err;
+    snprintf(err.text, sizeof err.text, "%s", cases[i].text);
+    tell_begin();
+    int status = command_finish(cases[i].status, &err);
+    assert_string_equal(tell_end(), cases[i].told);
+    assert_int_equal(status, cases[i].status);
+  }
+}
+
+static void terminals_take_escapes_unless_they_are_dumb(void **state) {
+  (void)state;
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY), ends[2];
+  assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0 && pipe(ends) == 0);
+  int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+  static const char *const names[] = {"xterm", "dumb", "", "dumber"};
+  for (int i = 0; i < 4; i++) {
+    setenv("TERM", names[i], 1);
+    assert_int_equal(terminal_takes_escapes(other), i == 0 || i == 3);
+    assert_false(terminal_takes_escapes(ends[1]));
+  }
+  unsetenv("TERM");
+  assert_false(terminal_takes_escapes(other));
+  close(ends[0]);
+  close(ends[1]);
+  close(other);
+  close(terminal);
+}
+
+static void standard_streams_are_no_files(void **state) {
+  (void)state;
+  Error err = {{0}};
+  assert_int_equal(file_name_check("/save", NULL, NULL), STATUS_OK);
+  assert_int_equal(file_name_check("/save", "./-", NULL), STATUS_OK);
+  assert_int_equal(file_name_check("/save", "--", NULL), STATUS_OK);
+  assert_int_equal(file_name_check("/save", "-", &err), STATUS_USAGE);
+  assert_string_equal(err.text, "/save is \"-\", expected a file (one of this name: ./-)");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_first_interruption_is_told_and_the_second_ends_the_program),
+      cmocka_unit_test(a_hangup_that_was_ignored_is_ignored),
+      cmocka_unit_test(random_seeds_have_53_bits),
+      cmocka_unit_test(a_note_is_one_line_that_steers_nothing),
+      cmocka_unit_test(a_command_tells_its_failure_once),
+      cmocka_unit_test(terminals_take_escapes_unless_they_are_dumb),
+      cmocka_unit_test(standard_streams_are_no_files),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
