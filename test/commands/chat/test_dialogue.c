@@ -368,6 +368,10 @@ static void a_prompt_that_ends_in_an_open_thought_is_answered_with_one(void **st
     assert_int_equal(d.result.n_thought, cases[i].inside ? 3 : 0);
     assert_int_equal(d.thinking.size > 0, cases[i].inside);
     assert_int_equal(d.text.size > 0, !cases[i].inside);
+    const size_t n_thinking = d.thinking.size, n_text = d.text.size;
+    clear();
+    send("Once", &status, NULL); /* the same once more: nothing of an answer is left in the next */
+    assert_true(d.thinking.size == n_thinking && d.text.size == n_text);
     end();
   }
 }
@@ -619,6 +623,10 @@ static void files_stand_before_their_message_on_lines_of_their_own(void **state)
   assert_int_equal(text->size, 13);
   assert_memory_equal(text->data, "one\ntwo\nfour\n", 13);
   assert_int_equal(d.attached.size, 0);
+  assert_int_equal(buffer_append_string(&d.attached, "two\n", NULL), STATUS_OK);
+  send("Hi", &status, &err);
+  text = &d.conversation.messages[2].text;
+  assert_true(text->size == 6 && memcmp(text->data, "two\nHi", 6) == 0);
   end();
 }
 
@@ -629,8 +637,10 @@ static void a_file_is_taken_where_its_message_has_a_token_of_answer(void **state
   char line[400], *path = in_directory(own_directory, "long");
   begin(CONTEXT, 1, PLAIN);
   snprintf(line, sizeof line, "/read %s", path);
-  for (size_t n = CONTEXT - 1; n <= CONTEXT; n++) {
+  for (size_t i = 0; i < 4; i++) {
+    const size_t n = CONTEXT - 1 + i % 2;
     Error err = {{0}};
+    if (i == 2) add(ROLE_SYSTEM, "Be kind."); /* which stands before the message in any case */
     const char *text = message_for(n);
     char want[600];
     FILE *file = fopen(path, "w");
