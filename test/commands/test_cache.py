@@ -127,6 +127,19 @@ def test_without_a_limit_it_is_10_gib(ask, cache):
         assert len(blocks(cache)) == 1 + kept
 
 
+def test_what_two_prompts_begin_with_is_kept_where_64_tokens_go(run, cache, stories, tmp_path):
+    """Fewer, and it is kept in the end as the last one's: a chat that grows is not written each time."""
+    (tmp_path / "template").write_text("{{ messages[-1].content }}")
+    for n_gone, at_once in ((63, False), (64, True)):
+        first, second = story(6, "Tom" + " the" * (n_gone - 2)), story(6, "Sam")  # of "Tom" two tokens are others
+        done = run("chat", "-m", stories, "--chat-template", tmp_path / "template", "-n", 1, "--temp", 0, "-v", "-t", 1,
+                   "--cache-dir", cache, input=f"{first}\n/stats\n/clear\n{second}\n/stats\n".encode())
+        told = re.findall(r"tokens saved|prompt: (\d+) tokens, (\d+) of them known", done.stderr.decode())
+        assert len(told) == 3 and int(told[0][0]) - max(int(known) for _, known in told if known) == n_gone, told
+        assert told[1 if at_once else 2] == ("", "")
+        shutil.rmtree(cache)
+
+
 def test_prompts_of_256_tokens_are_kept(ask, cache):
     for words, kept in ((254, False), (255, True)):
         _, _, saved, errors = ask("Once" + " the" * (words - 1), "-n", 1)
