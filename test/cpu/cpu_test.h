@@ -2,6 +2,7 @@
 #ifndef AUK_TEST_CPU_TEST_H
 #define AUK_TEST_CPU_TEST_H
 
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,6 +148,38 @@ static inline TestLinear test_dense(int n_in, int n_out, Dtype dtype, uint64_t s
   free(halves);
   free(floats);
   return t;
+}
+
+/* LINEAR_INT8; its weights meet inputs as test_round() leaves them. */
+static inline TestLinear test_int8(int n_in, int n_out, uint64_t seed) {
+  TestLinear t = {.linear = {.kind = LINEAR_INT8, .bits = 8, .n_in = n_in, .n_out = n_out, .name = "test"}};
+  const size_t in = (size_t)n_in, out = (size_t)n_out;
+  int8_t *codes = need(in * out, 1);
+  float *scales = need(out, sizeof *scales);
+  t.weights = need(in * out, sizeof *t.weights);
+  for (size_t o = 0; o < out; o++) {
+    scales[o] = next_float(&seed) * 0.001f;
+    for (size_t i = 0; i < in; i++) {
+      codes[o * in + i] = (int8_t)(next_random(&seed) >> 8);
+      t.weights[o * in + i] = codes[o * in + i] * (double)scales[o];
+    }
+  }
+  t.linear.weight = misaligned(codes, in * out, &t.owners[0]);
+  t.linear.scales = misaligned(scales, out * sizeof *scales, &t.owners[1]);
+  free(codes);
+  free(scales);
+  return t;
+}
+
+/* q = x / scale to the nearest whole number, ties to even, in -128 .. 127, in fp32 as compressed-tensors does
+ * it; the scale. */
+static inline float test_round(const float *x, int n, int16_t *out) {
+  float largest = 0;
+  for (int i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+  float scale = largest / 127.5f;
+  if (scale == 0) scale = FLT_EPSILON;
+  for (int i = 0; i < n; i++) out[i] = (int16_t)fmaxf(-128, fminf(127, rintf(x[i] / scale)));
+  return scale;
 }
 
 /* Rows of numbers, each followed by zeros up to a multiple of ALIGN_FLOATS. */

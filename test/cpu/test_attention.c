@@ -3,6 +3,8 @@
 
 #include "cpu_test.h"
 
+#include "cpu/cpu.h"
+
 typedef struct {
   KvHead kv;
   int n;         /* positions */
@@ -164,10 +166,114 @@ static void far_scores(void **state) {
   }
 }
 
+/* --- a step's attention, as threads share it */
+
+typedef struct {
+  int heads, kv_heads, pos, n_tokens, window;
+  float cap;
+} Step;
+
+enum { STEP_DIM = 10, STEP_CONTEXT = 640 };
+
+/* The cache of a session's second layer holds these keys; what no row may see is NaN. */
+static void fill_cache(BackendState *state, const Step *step, const Cache *caches) {
+  const int first = step->window && step->pos >= step->window ? step->pos - step->window + 1 : 0;
+  const size_t blocks = STEP_CONTEXT / KEY_BLOCK, dim = STEP_DIM;
+  float nothing[STEP_DIM];
+  for (int d = 0; d < STEP_DIM; d++) nothing[d] = NAN;
+  for (int i = 0; i < step->kv_heads; i++) {
+    const KvHead kv = state_kv_head(state, 1, i);
+    memcpy(kv.k, caches[i].kv.k, blocks * dim * KEY_BLOCK * sizeof(float));
+    memcpy(kv.v, caches[i].kv.v, (size_t)STEP_CONTEXT * (size_t)kv.v_width * sizeof(float));
+    for (int position = 0; position < STEP_CONTEXT; position++) {
+      if (position < first || position >= step->pos + step->n_tokens)
+        state->loaded->kernels->append(&kv, position, nothing, nothing);
+    }
+  }
+}
+
+static void check_step(BackendState *state, BackendModel *loaded, const Step *step, const Cache *caches) {
+  const size_t stride = (size_t)state->plan.heads, n = (size_t)step->n_tokens * stride;
+  const int group = step->heads / step->kv_heads;
+  float *q = need(n, sizeof *q), *got = need(n, sizeof *got);
+  uint64_t seed = (uint64_t)(step->pos + step->heads);
+  for (size_t i = 0; i < n; i++) q[i] = next_float(&seed) / 3;
+  fill_cache(state, step, caches);
+  for (int n_threads = 1; n_threads <= 7; n_threads += 3) {
+    loaded->n_threads = n_threads;
+    memcpy(state->q, q, n * sizeof *q);
+    run_attention(state, (Span){.pos = step->pos, .n_tokens = step->n_tokens}, 1);
+    if (n_threads > 1) assert_memory_equal(state->q, got, n * sizeof *q);
+    memcpy(got, state->q, n * sizeof *q);
+  }
+  for (int row = 0; row < step->n_tokens; row++) {
+    const int high = step->pos + row,
+              low = step->window && high >= step->window ? high - step->window + 1 : 0;
+    for (int head = 0; head < step->heads; head++) {
+      const size_t at = (size_t)row * stride + (size_t)head * STEP_DIM;
+      double want[MAX_HEAD_DIM];
+      const double bound =
+          allowed(STEP_DIM, exact(&caches[head / group], q + at, low, high, (double)step->cap, want),
+                  (double)step->cap);
+      for (size_t d = 0; d < STEP_DIM; d++) {
+        if (!(fabs((double)got[at + d] - want[d]) <= bound))
+          fail_msg("%s, %d heads of %d, row %d behind %d, window %d, head %d: %.9g, not %.9g",
+                   loaded->kernels->name, step->heads, step->kv_heads, row, step->pos, step->window, head,
+                   (double)got[at + d], want[d]);
+      }
+    }
+    memcpy(state->q, q + (size_t)row * stride, stride * sizeof *q); /* alone it is the same */
+    run_attention(state, (Span){.pos = high, .n_tokens = 1}, 1);
+    assert_memory_equal(state->q, got + (size_t)row * stride, (size_t)step->heads * STEP_DIM * sizeof *q);
+  }
+  free(q);
+  free(got);
+}
+
+static void steps_attend_however_they_are_shared(void **state) {
+  (void)state;
+  static const Step steps[] = {
+      {1, 1, 0, 1, 0, 0},      {1, 1, 0, 30, 0, 0},     {6, 2, 255, 2, 0, 0},   {6, 2, 256, 1, 0, 1.5f},
+      {10, 2, 250, 9, 0, 0},   {7, 1, 510, 5, 0, 0},    {24, 1, 300, 2, 0, 0},  {25, 1, 300, 2, 0, 0},
+      {50, 2, 511, 2, 0, 0},   {49, 1, 600, 1, 0, 4},   {48, 1, 256, 3, 0, 0},  {3, 3, 0, 40, 1, 0},
+      {6, 2, 260, 9, 5, 0},    {6, 2, 4, 3, 5, 0},      {6, 2, 5, 1, 5, 0},     {6, 2, 254, 5, 256, 0},
+      {10, 2, 255, 3, 255, 0}, {6, 2, 512, 3, 256, 0},  {6, 2, 511, 2, 257, 4}, {60, 2, 530, 2, 20, 0},
+      {60, 2, 516, 1, 5, 0},   {2, 1, 500, 100, 17, 0},
+  };
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (int isa = 0; isa < n_tables; isa++) {
+    Cache caches[3];
+    for (int i = 0; i < 3; i++)
+      caches[i] = cache_of(tables[isa], KV_F32, STEP_DIM, STEP_CONTEXT, (uint64_t)i);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+      int windows[2] = {3, steps[i].window};
+      const Model model = {.config = {.hidden = 16,
+                                      .intermediate = 16,
+                                      .n_layers = 2,
+                                      .n_heads = steps[i].heads,
+                                      .n_kv_heads = steps[i].kv_heads,
+                                      .head_dim = STEP_DIM,
+                                      .rotary_dim = 2,
+                                      .vocab_size = 1,
+                                      .windows = windows,
+                                      .attention_cap = (double)steps[i].cap}};
+      BackendModel loaded = {.model = &model, .kernels = tables[isa]};
+      BackendState *session;
+      const StateOptions options = {STEP_CONTEXT, 128, 1, KV_F32};
+      assert_int_equal(cpu_backend.open(&loaded, &options, &session, NULL), STATUS_OK);
+      check_step(session, &loaded, &steps[i], caches);
+      cpu_backend.close(session);
+    }
+    for (int i = 0; i < 3; i++) cache_free(&caches[i]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(attention_of_every_head_dim),
       cmocka_unit_test(far_scores),
+      cmocka_unit_test(steps_attend_however_they_are_shared),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,8 @@
 /* test_int8.c - products of int8 weights and rounded activations: whole numbers, so that every instruction
  * set has to give the sums exactly; and the rounding, step by step as compressed-tensors does it. */
-#include <float.h>
 #include <math.h>
 
 #include "cpu_test.h"
-
-/* q = x / scale to the nearest whole number, ties to even, in -128 .. 127; fp32 as there. */
-static float round_plainly(const float *x, int n, int16_t *out) {
-  float largest = 0;
-  for (int i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
-  float scale = largest / 127.5f;
-  if (scale == 0) scale = FLT_EPSILON;
-  for (int i = 0; i < n; i++) out[i] = (int16_t)fmaxf(-128, fminf(127, rintf(x[i] / scale)));
-  return scale;
-}
 
 static void rounds_as_compressed_tensors(void **state) {
   (void)state;
@@ -34,7 +23,7 @@ static void rounds_as_compressed_tensors(void **state) {
         if (turn % 10 == 4) x[0] = turn % 20 == 4 ? 127.5f : -127.5f;
         if (turn == 49) memset(x, 0, sizeof x);
         float scale = tables[isa]->round_row(x, widths[w], got);
-        assert_true(scale == round_plainly(x, widths[w], want));
+        assert_true(scale == test_round(x, widths[w], want));
         assert_memory_equal(got, want, (size_t)widths[w] * sizeof *got);
       }
     }

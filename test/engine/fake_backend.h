@@ -31,6 +31,9 @@ typedef struct {
   int32_t turn;     /* what tokens of long texts (Span) are more by in the cache */
   int32_t end_at;   /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
   bool no_writes;   /* kv_write() fails */
+  int n_settled;    /* calls of settle() */
+  bool no_settling; /* settle() fails */
+  bool no_opening;  /* open() fails */
 } FakeCounts;
 
 static FakeCounts fake;
@@ -59,7 +62,8 @@ static void fake_close(BackendState *state) {
 }
 
 static Status fake_open(BackendModel *loaded, const StateOptions *sizes, BackendState **state, Error *err) {
-  (void)loaded, (void)err;
+  (void)loaded;
+  if (fake.no_opening) return error_set(err, STATUS_FAILED, "the device has no room");
   BackendState *s = calloc(1, sizeof *s);
   s->sizes = *sizes;
   for (int layer = 0; layer < FAKE_LAYERS; layer++)
@@ -81,7 +85,7 @@ static Status fake_embed(BackendState *state, Span span, const int32_t *ids, Err
     for (int i = 0; i < span.n_tokens; i++) state->x[i] = ids[i] + (span.long_text ? fake.turn : 0);
   } else { /* the token picked last, which the host has not seen */
     assert_true(span.n_tokens == 1 && state->n_picked > state->n_taken);
-    state->x[0] = state->picks[state->n_picked - 1];
+    state->x[0] = state->picks[state->n_picked - 1] + (span.long_text ? fake.turn : 0);
   }
   fake.n_steps++;
   fake.n_tokens += span.n_tokens;
@@ -170,7 +174,8 @@ static Status fake_take_token(BackendState *state, int32_t *id, Error *err) {
 }
 
 static Status fake_settle(BackendState *state, Error *err) {
-  (void)err;
+  fake.n_settled++;
+  if (fake.no_settling) return error_set(err, STATUS_FAILED, "the device is gone");
   fake.largest_lead = state->n_picked - state->n_taken > fake.largest_lead ? state->n_picked - state->n_taken
                                                                            : fake.largest_lead;
   state->n_picked = state->n_taken = 0;

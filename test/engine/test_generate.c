@@ -3,6 +3,7 @@
  * from the whole text at once. */
 #include "fake_backend.h"
 
+#include "base/clock.h"
 #include "engine/generate.h"
 #include "engine/session.h"
 
@@ -152,10 +153,232 @@ static void a_forced_end_token_ends_nothing(void **state) {
   session_close(session);
 }
 
+/* --- ends and times */
+
+static Session *open_prompt(const Backend *backend, const Model *of) {
+  fake = (FakeCounts){.end_at = -1};
+  int32_t prompt[N_PROMPT];
+  make_prompt(prompt);
+  BackendModel loaded = {of};
+  Session *session;
+  const SessionOptions sizes = {.n_ctx = N_CTX, .sampler = {.top_p = 1, .repetition_penalty = 1}};
+  assert_int_equal(session_open(backend, &loaded, of, &sizes, &session, NULL), STATUS_OK);
+  assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+  return session;
+}
+
+static const Backend *const both[] = {&fake_backend, &fake_ahead_backend};
+static const Plan endless = {.max_tokens = -1};
+
+/* Wherever it stands among the end tokens, and however early it comes. */
+static void any_end_token_ends_and_is_not_handed_out(void **state) {
+  (void)state;
+  enum { END = FAKE_VOCAB - 1, N_EOS = 4 };
+  for (int ahead = 0; ahead < 2; ahead++)
+    for (int place = 0; place < N_EOS; place++)
+      for (int n_before = 0; n_before < 4; n_before++) {
+        Session *session = open_prompt(both[ahead], &model);
+        int32_t eos[N_EOS] = {-1, -2, -3, -4}; /* no token that is made */
+        eos[place] = END;
+        fake.end_at = N_PROMPT - 1 + n_before;
+        if (n_before == 0) {
+          int32_t prompt[N_PROMPT];
+          make_prompt(prompt);
+          assert_int_equal(session_sync(session, prompt, N_PROMPT, NULL, NULL, NULL), STATUS_OK);
+        }
+        Heard heard = {.plan = &endless};
+        GenerateResult result;
+        GenerateOptions options = {.max_tokens = -1, .eos = eos, .n_eos = N_EOS};
+        assert_int_equal(generate(session, &options, hear, &heard, &result, NULL), STATUS_OK);
+        assert_int_equal(result.reason, FINISH_EOS);
+        assert_int_equal(heard.n, n_before);
+        assert_int_equal(result.n_generated, n_before);
+        assert_int_equal(session_pushed(session), 0);
+        session_close(session);
+
+        session = open_prompt(both[ahead], &model);
+        fake.end_at = N_PROMPT + n_before;
+        options.n_eos = place; /* those before it alone */
+        options.max_tokens = 10;
+        heard = (Heard){.plan = &endless};
+        assert_int_equal(generate(session, &options, hear, &heard, &result, NULL), STATUS_OK);
+        assert_int_equal(result.reason, FINISH_LENGTH);
+        assert_int_equal(heard.ids[n_before + 1], END);
+        session_close(session);
+      }
+}
+
+static void an_interruption_before_the_first_token_leaves_none(void **state) {
+  (void)state;
+  const volatile int interrupted = 1;
+  for (int ahead = 0; ahead < 2; ahead++) {
+    Session *session = open_prompt(both[ahead], &model);
+    Heard heard = {.plan = &endless};
+    GenerateResult result;
+    const GenerateOptions options = {.max_tokens = -1, .interrupted = &interrupted};
+    assert_int_equal(generate(session, &options, hear, &heard, &result, NULL), STATUS_OK);
+    assert_int_equal(result.reason, FINISH_INTERRUPTED);
+    assert_int_equal(heard.n, 0);
+    assert_true(result.first_token_ms == 0 && result.decode_ms == 0);
+    assert_int_equal(session_length(session), N_PROMPT);
+    session_close(session);
+  }
+}
+
+static bool stop_at_once(void *user, int done, int total) {
+  (void)user, (void)done, (void)total;
+  return false;
+}
+
+/* A text that grows long is computed again, which can be stopped: the answer ends there. */
+static void what_is_computed_again_can_be_stopped(void **state) {
+  (void)state;
+  enum { SHORT_TEXT = N_PROMPT + 6 };
+  Model long_model = model;
+  long_model.config.rope = (RopeConfig){.kind = ROPE_LONG, .original_max_position = SHORT_TEXT};
+  Session *session = open_prompt(&fake_backend, &long_model);
+  session_watch(session, stop_at_once, NULL);
+  Heard heard = {.plan = &endless};
+  GenerateResult result;
+  const GenerateOptions options = {.max_tokens = -1};
+  assert_int_equal(generate(session, &options, hear, &heard, &result, NULL), STATUS_OK);
+  assert_int_equal(result.reason, FINISH_INTERRUPTED);
+  assert_int_equal(heard.n, 7); /* the seventh was handed out, and did not come into the cache */
+  session_close(session);
+}
+
+static Status refuse_the_third(void *user, int32_t id, TokenReply *reply, Error *err) {
+  (void)id, (void)reply;
+  return ++*(int *)user == 3 ? error_set(err, STATUS_PIPE, "gone") : STATUS_OK;
+}
+
+static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
+  (void)state;
+  for (int ahead = 0; ahead < 2; ahead++) {
+    Session *session = open_prompt(both[ahead], &model);
+    int n_heard = 0;
+    GenerateResult result;
+    Error err = {{0}};
+    const GenerateOptions options = {.max_tokens = -1};
+    assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_PIPE);
+    assert_string_equal(err.text, "gone");
+    assert_int_equal(session_pushed(session), 0);
+    assert_int_equal(result.n_generated, 2);
+    session_close(session);
+
+    session = open_prompt(both[ahead], &model); /* the device fails, not the sink */
+    n_heard = 0;
+    fake.fail_at = fake.n_steps + 2;
+    assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_FAILED);
+    assert_string_equal(err.text, "the device is gone");
+    assert_int_equal(session_pushed(session), 0);
+    session_close(session);
+  }
+  Session *session = open_prompt(&fake_ahead_backend, &model); /* at the very end */
+  Heard heard = {.plan = &endless};
+  GenerateResult result;
+  fake.no_settling = true;
+  const GenerateOptions options = {.max_tokens = 3};
+  assert_int_equal(generate(session, &options, hear, &heard, &result, NULL), STATUS_FAILED);
+  session_close(session);
+}
+
+/* Forces three tokens behind the first of its own, and another two once one of the three was handed out. */
+static Status change_its_mind(void *user, int32_t id, TokenReply *reply, Error *err) {
+  (void)err;
+  static const int32_t three[] = {11, 12, 13}, two[] = {21, 22};
+  Heard *heard = user;
+  heard->ids[heard->n++] = id;
+  if (heard->n == 1) *reply = (TokenReply){.forced = three, .n_forced = 3};
+  if (heard->n == 2) *reply = (TokenReply){.forced = two, .n_forced = 2};
+  reply->stop = heard->n == 5;
+  return STATUS_OK;
+}
+
+static void later_forced_tokens_replace_earlier_ones(void **state) {
+  (void)state;
+  for (int ahead = 0; ahead < 2; ahead++) {
+    Session *session = open_prompt(both[ahead], &model);
+    Heard heard = {0};
+    GenerateResult result;
+    const GenerateOptions options = {.max_tokens = -1};
+    assert_int_equal(generate(session, &options, change_its_mind, &heard, &result, NULL), STATUS_OK);
+    assert_int_equal(result.reason, FINISH_STOP);
+    assert_int_equal(heard.n, 5);
+    assert_int_equal(heard.ids[1], 11);
+    assert_int_equal(heard.ids[2], 21);
+    assert_int_equal(heard.ids[3], 22);
+    int32_t text[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {text, text, text}, best = 0;
+    float logits[FAKE_VOCAB];
+    make_prompt(text);
+    memcpy(text + N_PROMPT, heard.ids, 4 * sizeof *text);
+    fake_row(cache, N_PROMPT + 4, logits);
+    for (int32_t v = 1; v < FAKE_VOCAB; v++) best = logits[v] > logits[best] ? v : best;
+    assert_int_equal(heard.ids[4], best);
+    session_close(session);
+  }
+}
+
+typedef struct {
+  double first, last; /* when tokens came */
+} Moments;
+
+/* Lets the clock go on by at least a millisecond. */
+static Status look_at_the_clock(void *user, int32_t id, TokenReply *reply, Error *err) {
+  (void)id, (void)reply, (void)err;
+  Moments *m = user;
+  const double now = clock_ms();
+  if (m->first == 0) m->first = now;
+  while (clock_ms() < now + 1) {
+  }
+  m->last = clock_ms();
+  return STATUS_OK;
+}
+
+/* The first token's time ends before it is handed out; what follows is the other. However slow the machine,
+ * these hold. */
+static void times_are_of_the_first_token_and_of_the_rest(void **state) {
+  (void)state;
+  for (int ahead = 0; ahead < 2; ahead++) {
+    Session *session = open_prompt(both[ahead], &model);
+    Moments m = {0};
+    GenerateResult result;
+    const GenerateOptions options = {.max_tokens = 4};
+    const double start = clock_ms();
+    assert_int_equal(generate(session, &options, look_at_the_clock, &m, &result, NULL), STATUS_OK);
+    const double end = clock_ms();
+    assert_true(result.first_token_ms >= 0 && result.first_token_ms <= m.first - start);
+    assert_true(result.decode_ms >= m.last - m.first && result.decode_ms >= 4);
+    assert_true(result.first_token_ms + result.decode_ms <= end - start + 1e-6);
+    session_close(session);
+  }
+}
+
+static void every_reason_has_its_name(void **state) {
+  (void)state;
+  static const char *const names[] = {
+      [FINISH_EOS] = "eos",
+      [FINISH_STOP] = "stop",
+      [FINISH_LENGTH] = "length",
+      [FINISH_CONTEXT] = "context",
+      [FINISH_INTERRUPTED] = "interrupted",
+      [FINISH_REPETITION] = "repetition",
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    assert_string_equal(finish_name((FinishReason)i), names[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forced_tokens_take_the_place_of_the_models_own),
       cmocka_unit_test(a_forced_end_token_ends_nothing),
+      cmocka_unit_test(any_end_token_ends_and_is_not_handed_out),
+      cmocka_unit_test(an_interruption_before_the_first_token_leaves_none),
+      cmocka_unit_test(what_is_computed_again_can_be_stopped),
+      cmocka_unit_test(a_failure_is_told_and_leaves_nothing_on_its_way),
+      cmocka_unit_test(later_forced_tokens_replace_earlier_ones),
+      cmocka_unit_test(times_are_of_the_first_token_and_of_the_rest),
+      cmocka_unit_test(every_reason_has_its_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -308,6 +308,35 @@ static void only_what_is_new_is_written(void **state) {
   assert_int_equal(answer("k", ids, 700), 699);
 }
 
+/* What was read and written, in files and bytes; nothing where there is nothing to do. */
+static void reports_count_what_was_read_and_written(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 700, 700, 0);
+  const PrefixKind kind = {"k", FAKE_LAYERS, 4, false};
+  const uint64_t first = prefix_file_bytes(&kind, 0, 256), second = prefix_file_bytes(&kind, 256, 256),
+                 last = prefix_file_bytes(&kind, 512, 188);
+  assert_true(keep("k", UINT64_MAX, ids, 256).bytes == first);
+  assert_true(keep("k", UINT64_MAX, ids, 700).bytes == second + last);
+  PrefixList list = files();
+  assert_true(list.bytes == first + second + last);
+  prefix_list_release(&list);
+  PrefixStore *store = open_store("k", UINT64_MAX);
+  Session *session = open_session(CONTEXT, 1);
+  PrefixReport report;
+  assert_int_equal(prefix_store_restore(store, session, ids, 600, &report, NULL), STATUS_OK);
+  assert_true(report.n_files == 3 && report.n_tokens == 599 && report.bytes == first + second + last);
+  assert_int_equal(prefix_store_save(store, session, 600, &report, NULL), STATUS_OK); /* it holds 599 */
+  assert_true(report.n_files == 0 && report.n_tokens == 0 && report.bytes == 0 && report.n_removed == 0);
+  empty_own_directory();
+  assert_int_equal(rmdir(own_directory), 0);
+  session_keep(session, 0);
+  assert_int_equal(prefix_store_restore(store, session, ids, 600, &report, NULL), STATUS_OK);
+  assert_true(report.n_files == 0 && report.n_tokens == 0 && report.bytes == 0);
+  session_close(session);
+  prefix_store_close(store);
+}
+
 static void files_are_the_owners_alone(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
@@ -716,6 +745,7 @@ int main(void) {
       IN_DIRECTORY(another_key_shares_nothing),
       IN_DIRECTORY(long_texts_have_keys_of_their_own),
       IN_DIRECTORY(only_what_is_new_is_written),
+      IN_DIRECTORY(reports_count_what_was_read_and_written),
       IN_DIRECTORY(files_are_the_owners_alone),
       IN_DIRECTORY(what_was_unused_the_longest_goes_first),
       IN_DIRECTORY(a_texts_end_goes_before_its_beginning),

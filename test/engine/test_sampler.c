@@ -1,12 +1,14 @@
 /* test_sampler.c - the sampler against its rules (engine/sampler_math.h), written again in the plainest way
  * here, against the exact distribution, and against constants: the same seed and logits give the same tokens
  * on every machine. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -164,17 +166,32 @@ static int32_t plain_pick(const SamplerSettings *s, const float *scores, int n, 
   return id;
 }
 
-/* Sizes, settings and logits at random; a third of them with many equal logits, where only the id decides. */
+/* Logits that meet each step's edges: many equal ones, where only the id decides; ones that differ in their
+ * last bits alone, of both signs; near together, far apart, and some that are no choice at all. */
+static void shape_logits(float *logits, int n, int kind, uint64_t *random) {
+  static const float spread[] = {1, 0.05f, 20};
+  for (int i = 0; i < n; i++) {
+    const float ulps = (float)(next_number(random) % 4096) * 0x1p-23f;
+    switch (kind) {
+    case 0: logits[i] = roundf(logits[i]); break;
+    case 1: logits[i] = 1 + ulps; break;
+    case 2: logits[i] = -1 - 16 * ulps; break;
+    case 3: logits[i] = i > 0 && next_number(random) % 3 == 0 ? -INFINITY : logits[i]; break;
+    default: logits[i] *= spread[kind - 4]; break;
+    }
+  }
+}
+
+/* Sizes, settings and logits at random. */
 static void picks_follow_the_rules(void **state) {
   (void)state;
-  enum { CASES = 3000, LARGEST = 700 };
+  enum { CASES = 4200, LARGEST = 700, KINDS = 7 };
   static float logits[LARGEST];
   uint64_t random = 0x9e3779b97f4a7c15u;
   for (int c = 0; c < CASES; c++) {
     int n = 1 + (int)(next_number(&random) % LARGEST);
     make_logits(logits, n, (uint64_t)c);
-    if (c % 3 == 0)
-      for (int i = 0; i < n; i++) logits[i] = roundf(logits[i]);
+    shape_logits(logits, n, c % KINDS, &random);
     const double temperatures[] = {0, 0.05, 0.7, 1, 5}, top_ps[] = {1, 0, 0.1, 0.5, 0.95},
                  min_ps[] = {0, 0.05, 0.5, 1};
     const int top_ks[] = {0, 1, 2, 5, 40, 1000};
@@ -278,6 +295,26 @@ static void top_p_cuts_at_exact_borders(void **state) {
   }
 }
 
+/* A token whose weight is 1 of 2^40 can be drawn, e^-28 being 0.76 of that; one of e^-29 cannot. The seed is
+ * one whose first random number is above 2^64 / (1 + 2^-20). */
+static void the_lightest_tokens_can_be_drawn(void **state) {
+  (void)state;
+  enum { N = (1 << 20) + 1, DRAWN = 637464 };
+  float *logits = malloc(N * sizeof *logits);
+  for (int temperature = 1; temperature <= 4; temperature *= 4) {
+    SamplerSettings settings = neutral;
+    settings.temperature = temperature;
+    settings.seed = 151054;
+    for (int light = 28; light <= 29; light++) {
+      for (int i = 0; i < N; i++) logits[i] = 3 + (i > 0 ? -light * (float)temperature : 0);
+      Sampler *sampler = open_sampler(&settings, N);
+      assert_int_equal(pick(sampler, logits), light == 28 ? DRAWN : 0);
+      sampler_close(sampler);
+    }
+  }
+  free(logits);
+}
+
 /* --- greedy, refusals */
 
 static void greedy_takes_the_first_of_the_greatest(void **state) {
@@ -291,44 +328,152 @@ static void greedy_takes_the_first_of_the_greatest(void **state) {
   sampler_close(sampler);
 }
 
+/* Wherever it stands, and the first of several is named. */
 static void broken_logits_are_refused(void **state) {
   (void)state;
-  const float broken[][3] = {{0, NAN, 1}, {0, -NAN, 1}, {0, INFINITY, 1}, {-INFINITY, -INFINITY, -INFINITY}};
+  static const int sizes[] = {1, 2, 7, 8, 9, 16, 21};
+  static const float broken[] = {NAN, -NAN, INFINITY};
   for (int mode = 0; mode < 2; mode++) {
     SamplerSettings settings = neutral;
     settings.temperature = mode;
-    Sampler *sampler = open_sampler(&settings, 3);
-    for (int c = 0; c < 4; c++) {
-      int32_t id;
-      Error err;
-      assert_int_equal(sampler_pick(sampler, broken[c], &id, &err), STATUS_FAILED);
-      assert_non_null(strstr(err.text, c == 3 ? "every logit" : "token 1"));
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+      const int n = sizes[s];
+      Sampler *sampler = open_sampler(&settings, n);
+      for (int at = 0; at < 4 * n; at++) {
+        float logits[21];
+        const int place = at % n, kind = at / n;
+        char start[60];
+        int32_t id;
+        Error err = {{0}};
+        for (int i = 0; i < n; i++) logits[i] = kind == 3 ? -INFINITY : (float)(i % 5);
+        if (kind < 3) logits[place] = broken[kind];
+        if (kind < 3 && place + 2 < n) logits[place + 2] = NAN;
+        snprintf(start, sizeof start, "the model's logit of token %d is %s:", place,
+                 kind < 2 ? "NaN" : "infinite");
+        if (kind == 3) snprintf(start, sizeof start, "every logit of the model is -infinity:");
+        assert_int_equal(sampler_pick(sampler, logits, &id, &err), STATUS_FAILED);
+        assert_memory_equal(err.text, start, strlen(start));
+        for (int i = 0; i < n; i++) logits[i] = -INFINITY;
+        logits[place] = -3e38f; /* one is enough */
+        assert_int_equal(pick(sampler, logits), place);
+      }
+      sampler_close(sampler);
     }
-    sampler_close(sampler);
   }
 }
 
+/* Both ends of each range, the next number beyond, and what is no number. */
 static void settings_out_of_range_are_refused(void **state) {
   (void)state;
-  SamplerSettings bad[] = {neutral, neutral, neutral, neutral, neutral, neutral, neutral, neutral, neutral};
-  bad[0].temperature = -1;
-  bad[1].temperature = NAN;
-  bad[2].top_k = -1;
-  bad[3].top_p = 1.5;
-  bad[4].top_p = NAN;
-  bad[5].min_p = -0.1;
-  bad[6].repetition_penalty = 0;
-  bad[7].presence_penalty = NAN;
-  bad[8].frequency_penalty = 1e9;
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+  static const struct {
+    size_t field; /* a double's */
+    double good[2], bad[2];
+    const char *message[2];
+  } cases[] = {
+#define FIELD(name) offsetof(SamplerSettings, name)
+      {FIELD(temperature),
+       {0, FLT_MAX},
+       {-0x1p-1074, 0x1p128},
+       {"temperature is -4.94066e-324, expected 0 or more",
+        "temperature is 3.40282e+38, expected 0 or more"}},
+      {FIELD(top_p),
+       {0, 1},
+       {-0.25, 1.5},
+       {"top-p is -0.25, expected 0 to 1", "top-p is 1.5, expected 0 to 1"}},
+      {FIELD(min_p),
+       {0, 1},
+       {-0.25, 1.5},
+       {"min-p is -0.25, expected 0 to 1", "min-p is 1.5, expected 0 to 1"}},
+      {FIELD(repetition_penalty),
+       {1e-3, 1e3},
+       {0x1p-10, 1000.5},
+       {"repetition penalty is 0.000976562, expected 0.001 to 1000",
+        "repetition penalty is 1000.5, expected 0.001 to 1000"}},
+      {FIELD(presence_penalty),
+       {-1e3, 1e3},
+       {-1000.5, 1000.5},
+       {"presence and frequency penalties are -1000.5 and 0.5, expected -1000 to 1000",
+        "presence and frequency penalties are 1000.5 and 0.5, expected -1000 to 1000"}},
+      {FIELD(frequency_penalty),
+       {-1e3, 1e3},
+       {-1000.5, 1000.5},
+       {"presence and frequency penalties are 0.25 and -1000.5, expected -1000 to 1000",
+        "presence and frequency penalties are 0.25 and 1000.5, expected -1000 to 1000"}},
+#undef FIELD
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    SamplerSettings settings = neutral;
+    settings.presence_penalty = 0.25;
+    settings.frequency_penalty = 0.5;
+    double *field = (double *)(void *)((char *)&settings + cases[c].field);
     Sampler *sampler;
-    Error err;
-    assert_int_equal(sampler_open(&bad[i], 10, &sampler, &err), STATUS_USAGE);
-    assert_null(sampler);
+    Error err = {{0}};
+    for (int side = 0; side < 2; side++) {
+      *field = cases[c].good[side];
+      sampler_close(open_sampler(&settings, 10));
+      *field = cases[c].bad[side];
+      assert_int_equal(sampler_open(&settings, 10, &sampler, &err), STATUS_USAGE);
+      assert_null(sampler);
+      assert_string_equal(err.text, cases[c].message[side]);
+    }
+    *field = NAN;
+    assert_int_equal(sampler_open(&settings, 10, &sampler, &err), STATUS_USAGE);
   }
+  SamplerSettings settings = neutral;
   Sampler *sampler;
-  Error err;
+  Error err = {{0}};
+  settings.top_k = INT32_MAX;
+  sampler_close(open_sampler(&settings, 10));
+  settings.top_k = -1;
+  assert_int_equal(sampler_open(&settings, 10, &sampler, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "top-k is -1, expected 0 or more");
+}
+
+static void vocabularies_out_of_range_are_refused(void **state) {
+  (void)state;
+  Sampler *sampler;
+  Error err = {{0}};
   assert_int_equal(sampler_open(&neutral, SAMPLER_MAX_VOCAB + 1, &sampler, &err), STATUS_MODEL);
+  assert_string_equal(err.text, "vocabulary of 8388609 tokens, expected 1 to 8388608");
+  assert_int_equal(sampler_open(&neutral, 0, &sampler, &err), STATUS_MODEL);
+  assert_null(sampler);
+  sampler_close(sampler);
+  sampler_close(open_sampler(&neutral, SAMPLER_MAX_VOCAB));
+  sampler_close(open_sampler(&neutral, 1));
+}
+
+/* --- draws */
+
+static void every_pick_counts_one_draw(void **state) {
+  (void)state;
+  const float logits[5] = {1, 2, 3, 2, 1};
+  for (int greedy = 0; greedy < 2; greedy++) {
+    SamplerSettings settings = neutral;
+    settings.temperature = greedy ? 0 : 3;
+    settings.seed = 77;
+    Sampler *sampler = open_sampler(&settings, 5);
+    for (uint64_t i = 0; i < 6; i++)
+      assert_int_equal(pick(sampler, logits), plain_pick(&settings, logits, 5, i));
+    assert_int_equal(sampler_take_draw(sampler), 6);
+    assert_int_equal(sampler_take_draw(sampler), 7);
+    sampler_return_draws(sampler, 5); /* the next is the fourth */
+    assert_int_equal(pick(sampler, logits), plain_pick(&settings, logits, 5, 3));
+    sampler_return_draws(sampler, 0);
+    sampler_forget(sampler);
+    assert_int_equal(sampler_take_draw(sampler), 4);
+
+    SamplerSettings bad = settings;
+    bad.min_p = 2;
+    bad.seed = 5;
+    assert_int_equal(sampler_set(sampler, &bad, NULL), STATUS_USAGE); /* and all is as it was */
+    assert_int_equal(sampler_settings(sampler)->seed, 77);
+    assert_int_equal(sampler_take_draw(sampler), 5);
+    settings.seed = 78;
+    assert_int_equal(sampler_set(sampler, &settings, NULL), STATUS_OK);
+    assert_int_equal(sampler_settings(sampler)->seed, 78);
+    assert_int_equal(sampler_take_draw(sampler), 0);
+    sampler_close(sampler);
+  }
 }
 
 /* --- penalties */
@@ -370,6 +515,68 @@ static void penalties_change_what_was_seen(void **state) {
   scores[5] = logits[5] / 1.3f;
   for (uint64_t step = 4000; step < 6000; step++)
     assert_int_equal(pick(sampler, logits), plain_pick(&settings, scores, N, step));
+  sampler_close(sampler);
+}
+
+/* What is seen comes through each of them, on its own and with the others, in either direction. */
+static void every_penalty_counts_by_itself(void **state) {
+  (void)state;
+  enum { N = 9, STEPS = 60 };
+  static const double repetitions[] = {1, 0.5, 2}, others[] = {0, -0.75, 0.75};
+  static const float logits[N] = {1, -1, 0.5f, -0.5f, 0, 2, -2, 1, -1};
+  static const struct {
+    bool prompt;
+    int generated;
+  } seen[N] = {{0}, {0}, {true, 0}, {true, 0}, {false, 3}, {false, 1}, {true, 2}, {true, 1}, {false, 1}};
+  for (int c = 0; c < 27; c++) {
+    SamplerSettings settings = {.temperature = 1,
+                                .top_p = 1,
+                                .repetition_penalty = repetitions[c % 3],
+                                .presence_penalty = others[c / 3 % 3],
+                                .frequency_penalty = others[c / 9],
+                                .seed = (uint64_t)c};
+    Sampler *sampler = open_sampler(&settings, N);
+    float scores[N];
+    assert_int_equal(sampler_has_penalties(sampler), c > 0);
+    for (int id = 0; id < N; id++) {
+      if (seen[id].prompt) sampler_note(sampler, id, false);
+      for (int i = 0; i < seen[id].generated; i++) sampler_note(sampler, id, true);
+      const float factor = (float)settings.repetition_penalty;
+      scores[id] = logits[id];
+      if (seen[id].prompt || seen[id].generated)
+        scores[id] = logits[id] < 0 ? logits[id] * factor : logits[id] / factor;
+      if (seen[id].generated)
+        scores[id] = scores[id] - (float)seen[id].generated * (float)settings.frequency_penalty -
+                     (float)settings.presence_penalty;
+    }
+    for (uint64_t step = 0; step < STEPS; step++)
+      assert_int_equal(pick(sampler, logits), plain_pick(&settings, scores, N, step));
+    sampler_close(sampler);
+  }
+}
+
+/* As a device with a copy of them takes them; however often a token comes, it is one. */
+static void notes_say_what_was_seen_and_how_often(void **state) {
+  (void)state;
+  enum { N = 10, OFTEN = 100000 };
+  uint32_t notes[N + 1];
+  Sampler *sampler = open_sampler(&neutral, N);
+  for (int i = 0; i < OFTEN; i++) sampler_note(sampler, 9, false);
+  for (int i = 0; i < 3; i++) sampler_note(sampler, 0, true);
+  sampler_note(sampler, 4, true);
+  sampler_note(sampler, 4, false);
+  memset(notes, 0x55, sizeof notes);
+  sampler_export_notes(sampler, notes);
+  const uint32_t want[N + 1] = {SAMPLER_NOTE_SEEN | 3, 0,         0, 0, SAMPLER_NOTE_SEEN | 1, 0, 0, 0, 0,
+                                SAMPLER_NOTE_SEEN,     0x55555555};
+  assert_memory_equal(notes, want, sizeof want);
+  sampler_forget(sampler);
+  sampler_note(sampler, 1, true);
+  sampler_note(sampler, 9, false);
+  sampler_export_notes(sampler, notes);
+  const uint32_t again[N + 1] = {0, SAMPLER_NOTE_SEEN | 1, 0,         0, 0, 0, 0, 0,
+                                 0, SAMPLER_NOTE_SEEN,     0x55555555};
+  assert_memory_equal(notes, again, sizeof again);
   sampler_close(sampler);
 }
 
@@ -466,6 +673,24 @@ static void log_probability_is_exact(void **state) {
   assert_true(isnan(log_probability(logits, N, 4)));
 }
 
+/* The largest first, last and alone; numbers whose exponential no double holds. */
+static void log_probability_of_extremes(void **state) {
+  (void)state;
+  assert_true(log_probability((float[]){-5e30f}, 1, 0) == 0);
+  for (int top = 0; top < 3; top++) {
+    for (int sign = -1; sign <= 1; sign += 2) {
+      float logits[3];
+      for (int i = 0; i < 3; i++) logits[i] = (float)sign * 20000 - (i == top ? 0 : 1);
+      const double sum = 1 + 2 * exp(-1);
+      for (int id = 0; id < 3; id++) {
+        const double want = (id == top ? 0 : -1) - log(sum);
+        assert_true(fabs(log_probability(logits, 3, id) - want) < 1e-12);
+      }
+    }
+  }
+  assert_true(fabs(log_probability((float[]){0, -3000}, 2, 1) + 3000) < 1e-9);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_gives_the_published_vectors),
@@ -475,14 +700,20 @@ int main(void) {
       cmocka_unit_test(picks_follow_the_rules),
       cmocka_unit_test(draws_have_the_exact_distribution),
       cmocka_unit_test(top_p_cuts_at_exact_borders),
+      cmocka_unit_test(the_lightest_tokens_can_be_drawn),
       cmocka_unit_test(greedy_takes_the_first_of_the_greatest),
       cmocka_unit_test(broken_logits_are_refused),
       cmocka_unit_test(settings_out_of_range_are_refused),
+      cmocka_unit_test(vocabularies_out_of_range_are_refused),
+      cmocka_unit_test(every_pick_counts_one_draw),
       cmocka_unit_test(penalties_change_what_was_seen),
+      cmocka_unit_test(every_penalty_counts_by_itself),
+      cmocka_unit_test(notes_say_what_was_seen_and_how_often),
       cmocka_unit_test(penalties_count_in_greedy_picks),
       cmocka_unit_test(the_version_changes_with_what_was_seen_and_with_nothing_else),
       cmocka_unit_test(picks_are_the_committed_ones),
       cmocka_unit_test(log_probability_is_exact),
+      cmocka_unit_test(log_probability_of_extremes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

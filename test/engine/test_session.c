@@ -1,58 +1,9 @@
 /* test_session.c - sessions and the generating loop over a backend that is a hash of its cache
  * (fake_backend.h): chunks, common beginnings, interruptions, failures and ends, compared with logits made
  * from the whole text at once. */
-#include "fake_backend.h"
+#include "session_test.h"
 
 #include "engine/generate.h"
-#include "engine/session.h"
-
-static const Model model = {
-    .config = {.n_layers = FAKE_LAYERS, .vocab_size = FAKE_VOCAB, .max_position = FAKE_POSITIONS}};
-/* Whose texts of more than SHORT_TEXT tokens have other positions, by LONG_TURN. */
-enum { SHORT_TEXT = 40, LONG_TURN = 1000 };
-static const Model long_model = {
-    .config = {.n_layers = FAKE_LAYERS,
-               .vocab_size = FAKE_VOCAB,
-               .max_position = FAKE_POSITIONS,
-               .rope = {.kind = ROPE_LONG, .original_max_position = SHORT_TEXT}}};
-static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
-
-static const Backend *backend = &fake_backend; /* the one under test: set before a group of tests */
-
-static Session *open_session(SessionOptions options) {
-  fake = (FakeCounts){.end_at = -1};
-  if (options.sampler.top_p == 0) options.sampler = greedy;
-  BackendModel loaded = {&model};
-  Session *session;
-  Error err = {{0}};
-  if (session_open(backend, &loaded, &model, &options, &session, &err) != STATUS_OK) fail_msg("%s", err.text);
-  return session;
-}
-
-static void make_ids(int32_t *ids, int n, int salt) {
-  for (int i = 0; i < n; i++) ids[i] = (i * 31 + i / 7 + salt * 13) % FAKE_VOCAB;
-}
-
-/* What a model that never heard of caches says behind ids[0 .. n). */
-static void whole_logits(const int32_t *ids, int n, float *out) {
-  int32_t copy[FAKE_POSITIONS], *const cache[FAKE_LAYERS] = {copy, copy, copy};
-  memcpy(copy, ids, (size_t)n * sizeof *ids);
-  fake_row(cache, n, out);
-}
-
-static void assert_holds(Session *session, const int32_t *ids, int n) {
-  float got[FAKE_VOCAB], want[FAKE_VOCAB];
-  assert_int_equal(session_length(session), n);
-  assert_memory_equal(session_ids(session), ids, (size_t)n * sizeof *ids);
-  assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
-  whole_logits(ids, n, want);
-  assert_memory_equal(got, want, sizeof got);
-}
-
-static void sync_ok(Session *session, const int32_t *ids, int n) {
-  Error err = {{0}};
-  if (session_sync(session, ids, n, NULL, NULL, &err) != STATUS_OK) fail_msg("%s", err.text);
-}
 
 /* --- prefill */
 
@@ -459,33 +410,6 @@ static void the_sampler_knows_prompt_from_answer(void **state) {
 
 /* --- texts that grow long */
 
-static Session *open_long(SessionOptions options) {
-  BackendModel loaded = {&long_model};
-  Session *session;
-  Error err = {{0}};
-  fake = (FakeCounts){.end_at = -1, .turn = LONG_TURN};
-  options.sampler = greedy;
-  if (session_open(backend, &loaded, &long_model, &options, &session, &err) != STATUS_OK)
-    fail_msg("%s", err.text);
-  return session;
-}
-
-/* What long_model says behind ids[0 .. n) of a text of n_all tokens. */
-static void long_logits(const int32_t *ids, int n, int n_all, float *out) {
-  int32_t copy[FAKE_POSITIONS];
-  for (int i = 0; i < n; i++) copy[i] = ids[i] + (n_all > SHORT_TEXT ? LONG_TURN : 0);
-  whole_logits(copy, n, out);
-}
-
-static void assert_holds_long(Session *session, const int32_t *ids, int n) {
-  float got[FAKE_VOCAB], want[FAKE_VOCAB];
-  assert_int_equal(session_length(session), n);
-  assert_memory_equal(session_ids(session), ids, (size_t)n * sizeof *ids);
-  assert_int_equal(session_logits(session, got, NULL), STATUS_OK);
-  long_logits(ids, n, n, want);
-  assert_memory_equal(got, want, sizeof got);
-}
-
 typedef struct {
   const int32_t *ids;
   int n;
@@ -704,15 +628,6 @@ static void every_end_is_told(void **state) {
   session_close(session);
 }
 
-static void finish_reasons_have_names(void **state) {
-  (void)state;
-  assert_string_equal(finish_name(FINISH_EOS), "eos");
-  assert_string_equal(finish_name(FINISH_STOP), "stop");
-  assert_string_equal(finish_name(FINISH_LENGTH), "length");
-  assert_string_equal(finish_name(FINISH_CONTEXT), "context");
-  assert_string_equal(finish_name(FINISH_INTERRUPTED), "interrupted");
-}
-
 static void no_token_is_pushed_beyond_the_context(void **state) {
   (void)state;
   enum { N_CTX = 40 };
@@ -786,7 +701,6 @@ int main(void) {
       cmocka_unit_test(a_seed_makes_the_same_draws_whenever_it_is_given),
       cmocka_unit_test(the_sampler_knows_prompt_from_answer),
       cmocka_unit_test(every_end_is_told),
-      cmocka_unit_test(finish_reasons_have_names),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   backend = &fake_ahead_backend;

@@ -104,12 +104,53 @@ static void windows_hide_what_is_far(void **state) {
   assert_equal(step_cost(&model, KV_F16, 2, 3, 0).flop, 3 * products + (3 + 4 + 5 + 3 + 4 + 4) * seen);
 }
 
+/* A layer of each kind, with and without a bias, by hand; without logits neither the head nor its norm is
+ * read. */
+static void every_kind_of_matrix_is_counted(void **state) {
+  (void)state;
+  static const float numbers[64] = {0};
+  const Linear none = {.kind = LINEAR_DENSE, .dtype = DTYPE_F32};
+  const Linear awq = {.kind = LINEAR_AWQ, .n_in = 64, .n_out = 8, .bits = 4, .group = 32};
+  const Linear grouped = {.kind = LINEAR_GROUPED, .n_in = 32, .n_out = 24, .bits = 8, .group = 16};
+  const Linear int8 = {
+      .kind = LINEAR_INT8, .n_in = 10, .n_out = 6, .bits = 8, .bias = {numbers, DTYPE_F32, 6}};
+  const Linear half = {
+      .kind = LINEAR_DENSE, .n_in = 7, .n_out = 3, .dtype = DTYPE_BF16, .bias = {numbers, DTYPE_F16, 3}};
+  ModelLayer layer = {.q = awq, .k = grouped, .v = int8, .o = half, .gate = none, .up = none, .down = none};
+  layer.mlp_post_norm = (Vector){numbers, DTYPE_F32, 5};
+  layer.k_norm = (Vector){numbers, DTYPE_BF16, 9};
+  const Model model = {.config = {.n_layers = 1, .n_heads = 4, .n_kv_heads = 2, .head_dim = 6},
+                       .embedding = {numbers, DTYPE_F16, 20, 12},
+                       .layers = &layer,
+                       .final_norm = {numbers, DTYPE_F32, 12},
+                       .head = half};
+  /* Of each group of 32 or 16 weights: an fp16 scale and a zero point as wide as a weight. */
+  const double stored = (256 + 16 * 2.5) + (768 + 48 * 3) + (60 + 6 * 4 + 6 * 4) + (42 + 6) + 5 * 4 + 9 * 2;
+  const double row = 24, kv = 2 * 2 * 6 * 2, end = 12 * 4 + 42 + 6;
+  const double weights = 512 + 768 + 60 + 21, seen = 4 * 4 * 6;
+  for (int n_rows = 1; n_rows <= 3; n_rows++) {
+    const StepCost cost = step_cost(&model, KV_F16, 5, n_rows, 0);
+    assert_equal(cost.bytes, stored + n_rows * row + 5 * kv);
+    assert_equal(cost.flop, 2 * weights * n_rows + (n_rows == 1   ? 6
+                                                    : n_rows == 2 ? 6 + 7
+                                                                  : 6 + 7 + 8) *
+                                                       seen);
+    for (int n_logit_rows = 1; n_logit_rows <= n_rows; n_logit_rows++) {
+      const StepCost whole = step_cost(&model, KV_F16, 5, n_rows, n_logit_rows);
+      assert_equal(whole.bytes, cost.bytes + end);
+      assert_equal(whole.flop, cost.flop + 2 * 21 * n_logit_rows);
+    }
+  }
+  assert_equal(step_cost(&model, KV_F32, 5, 1, 0).bytes, stored + row + 5 * 2 * kv);
+  assert_equal(kv_cache_bytes(&model.config, KV_F32, 5), 5 * 2 * kv);
+  assert_equal(kv_cache_bytes(&model.config, KV_F16, 0), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(qwen3_8b_reads_4_85_gb),
-      cmocka_unit_test(qwen3_8b_computes),
-      cmocka_unit_test(all_stored_weights_are_read),
-      cmocka_unit_test(windows_hide_what_is_far),
+      cmocka_unit_test(qwen3_8b_reads_4_85_gb),          cmocka_unit_test(qwen3_8b_computes),
+      cmocka_unit_test(all_stored_weights_are_read),     cmocka_unit_test(windows_hide_what_is_far),
+      cmocka_unit_test(every_kind_of_matrix_is_counted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,278 @@
+/* test_linear.c - the products of a step as threads share them (cpu.h, run_products), against doubles: kinds
+ * of matrices beside each other, gates, biases and sums, with numbers of rows, threads, outputs and pieces at
+ * which the work is cut in another way. Whatever the cut, a row has the same bits. */
+#include "cpu_test.h"
+
+#include "cpu/cpu.h"
+
+enum { MOST_ROWS = 145, MOST_PRODUCTS = 3, BEHIND = 3 };
+
+/* A letter for each kind: a AWQ, 4 and 8 GROUPED, d dense, i INT8; 0: no such matrix. */
+typedef struct {
+  char w, gate;
+  int n_out;
+  bool bias, gate_bias, add;
+  float scale;
+  Activation activation;
+} Wanted;
+
+typedef struct {
+  const char *name;
+  int n_in, n_rows; /* n_rows: most */
+  Wanted products[MOST_PRODUCTS];
+} Case;
+
+static const Case cases[] = {
+    {"q, k, v",
+     96,
+     145,
+     {{.w = 'a', .n_out = 72, .bias = true}, {.w = 'a', .n_out = 40}, {.w = '4', .n_out = 8}}},
+    {"three kinds",
+     160,
+     60,
+     {{.w = 'd', .n_out = 33, .bias = true}, {.w = '8', .n_out = 24}, {.w = 'i', .n_out = 19, .bias = true}}},
+    {"gate and up", 96, 60, {{.w = 'a', .gate = 'a', .n_out = 264, .bias = true, .gate_bias = true}}},
+    {"a gate of int8",
+     70,
+     30,
+     {{.w = 'd', .gate = 'i', .n_out = 40, .gate_bias = true, .activation = ACTIVATION_GELU_TANH}}},
+    {"both of int8", 70, 60, {{.w = 'i', .gate = 'i', .n_out = 67, .bias = true}}},
+    {"both dense", 70, 30, {{.w = 'd', .gate = 'd', .n_out = 67}}},
+    {"added", 160, 60, {{.w = '8', .n_out = 520, .add = true, .scale = 0.25f, .bias = true}}},
+    {"dense added", 70, 30, {{.w = 'd', .n_out = 300, .add = true, .scale = 2, .bias = true}}},
+    {"two dense", 70, 30, {{.w = 'd', .n_out = 30}, {.w = 'd', .n_out = 257}}},
+    {"a dense head", 64, 30, {{.w = 'd', .n_out = 513}}},
+    {"an int8 head", 64, 30, {{.w = 'i', .n_out = 257}}},
+    {"four pieces and a unit", 5 * PIECE_UNIT - 2, 30, {{.w = 'a', .n_out = 16}}},
+    {"three pieces", 3 * PIECE_UNIT, 30, {{.w = '8', .n_out = 264}}},
+    {"five pieces", 4 * 1024 + PIECE_UNIT, 7, {{.w = 'a', .n_out = 24}}},
+    {"as many pieces as can be", 17 * 1024, 7, {{.w = '4', .n_out = 8}}},
+    {"one input", 1, 30, {{.w = 'a', .n_out = 8}, {.w = 'd', .n_out = 1}, {.w = 'i', .n_out = 1}}},
+};
+
+static TestLinear linear_of(char kind, int n_in, int n_out, uint64_t seed) {
+  const int group = n_in % 32 == 0 ? 32 : n_in;
+  switch (kind) {
+  case 'a': return test_awq(n_in, n_out, group, seed);
+  case '4': return test_grouped(4, n_in, n_out, group, seed);
+  case '8': return test_grouped(8, n_in, n_out, group, seed);
+  case 'i': return test_int8(n_in, n_out, seed);
+  default: return test_dense(n_in, n_out, DTYPE_BF16, seed);
+  }
+}
+
+/* A case with its numbers. */
+typedef struct {
+  const Case *what;
+  TestLinear linears[MOST_PRODUCTS][2];
+  float *biases[MOST_PRODUCTS][2];
+  float *x, *first; /* first: what is in y before */
+  size_t x_stride;
+  int n_products;
+} World;
+
+static float *vector_of(int n, uint64_t seed) {
+  float *vector = need((size_t)n, sizeof *vector);
+  for (int i = 0; i < n; i++) vector[i] = next_float(&seed);
+  return vector;
+}
+
+static World world_of(const Case *what) {
+  World world = {.what = what};
+  for (int p = 0; p < MOST_PRODUCTS && what->products[p].w; p++, world.n_products++) {
+    const Wanted *wanted = &what->products[p];
+    const uint64_t seed = (uint64_t)(what->n_in + 31 * p);
+    world.linears[p][0] = linear_of(wanted->w, what->n_in, wanted->n_out, seed);
+    if (wanted->gate) world.linears[p][1] = linear_of(wanted->gate, what->n_in, wanted->n_out, seed + 7);
+    if (wanted->bias) world.biases[p][0] = vector_of(wanted->n_out, seed + 1);
+    if (wanted->gate_bias) world.biases[p][1] = vector_of(wanted->n_out, seed + 2);
+  }
+  world.x = test_rows(MOST_ROWS, what->n_in, &world.x_stride, 3);
+  world.first = vector_of(MOST_ROWS * (520 + BEHIND), 4);
+  return world;
+}
+
+static void world_free(World *world) {
+  for (int p = 0; p < world->n_products; p++) {
+    for (int which = 0; which < 2; which++) {
+      test_linear_free(&world->linears[p][which]);
+      free(world->biases[p][which]);
+    }
+  }
+  free(world->x);
+  free(world->first);
+}
+
+/* --- exactly */
+
+/* What a matrix makes of a row for one output, and what fp32 may lose of it: a chain over a piece, or over
+ * 1024 / 4 inputs where it is dense, then joining and the bias (test_product.c). Rounded inputs make sums
+ * that are exact. */
+static double exact_sum(const World *world, int p, int which, const float *x, int o, double *error) {
+  const TestLinear *t = &world->linears[p][which];
+  const Linear *w = &t->linear;
+  const size_t n_in = (size_t)w->n_in;
+  const double bias = world->biases[p][which] ? (double)world->biases[p][which][o] : 0;
+  double sum = 0, size = 0;
+  if (w->kind == LINEAR_INT8) {
+    int16_t *rounded = need(n_in, sizeof *rounded);
+    const double scale = (double)test_round(x, w->n_in, rounded);
+    for (size_t i = 0; i < n_in; i++) sum += t->weights[(size_t)o * n_in + i] * scale * rounded[i];
+    free(rounded);
+    *error = 5 * EPSILON * (fabs(sum) + fabs(bias));
+    return sum + bias;
+  }
+  for (size_t i = 0; i < n_in; i++) {
+    const double term = t->weights[(size_t)o * n_in + i] * (double)x[i];
+    sum += term;
+    size += fabs(term) + t->shift * fabs((double)x[i]) / w->n_in;
+  }
+  const int chain = w->kind == LINEAR_DENSE ? 1024 / 4 : w->n_in / product_pieces(w) + PIECE_UNIT;
+  *error = ((chain < w->n_in ? chain : w->n_in) + 20) * EPSILON * (size + fabs(bias));
+  return sum + bias;
+}
+
+/* Both activations have slopes below 1.2; their own errors: test_rows.c. */
+static double exact_output(const World *world, int p, const float *x, int o, double before, double *error) {
+  const Wanted *wanted = &world->what->products[p];
+  double value = exact_sum(world, p, 0, x, o, error), gate_error;
+  if (wanted->gate) {
+    const double g = exact_sum(world, p, 1, x, o, &gate_error);
+    const double u = 2 * sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+    const double f = g / (1 + exp(wanted->activation == ACTIVATION_GELU_TANH ? -u : -g));
+    *error = 1.2 * gate_error * (fabs(value) + *error) + fabs(f) * *error;
+    value *= f;
+    *error += (6 * fabs(u) + 8) * EPSILON * fabs(value) + 1e-36;
+  }
+  if (!wanted->add) return value;
+  value *= (double)wanted->scale;
+  *error = *error * (double)wanted->scale + 3 * EPSILON * (fabs(before) + fabs(value));
+  return before + value;
+}
+
+/* --- and ours */
+
+/* y: rows of all products, n_out numbers and BEHIND that are nobody's. */
+static void our_products(const World *world, const Kernels *kernels, int n_threads, int row, int n_rows,
+                         float *y[]) {
+  const BackendModel loaded = {.kernels = kernels, .n_threads = n_threads};
+  const size_t stride = ((size_t)world->what->n_in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
+  Product products[MOST_PRODUCTS];
+  size_t n_parts = 0;
+  for (int p = 0; p < world->n_products; p++) {
+    const Wanted *wanted = &world->what->products[p];
+    const TestLinear *t = world->linears[p];
+    products[p] = (Product){.w = {&t[0].linear, world->biases[p][0]},
+                            .gate = {wanted->gate ? &t[1].linear : NULL, world->biases[p][1]},
+                            .activation = wanted->activation,
+                            .add = wanted->add,
+                            .scale = wanted->scale,
+                            .y = y[p],
+                            .y_stride = (size_t)wanted->n_out + BEHIND};
+    n_parts += (size_t)wanted->n_out * (size_t)product_pieces(&t[0].linear);
+    if (wanted->gate) n_parts += (size_t)wanted->n_out * (size_t)product_pieces(&t[1].linear);
+    memcpy(y[p], world->first + (size_t)row * products[p].y_stride,
+           (size_t)n_rows * products[p].y_stride * sizeof **y);
+  }
+  const ProductMemory memory = {
+      need(n_parts, sizeof(float)),
+      {need((size_t)n_rows * stride, sizeof(int16_t)), need((size_t)n_rows, sizeof(float)), stride}};
+  memset(memory.rounded.numbers, 77, (size_t)n_rows * stride * sizeof(int16_t));
+  run_products(&loaded, &memory, world->x + (size_t)row * world->x_stride, world->x_stride, n_rows, products,
+               world->n_products);
+  free(memory.parts);
+  free(memory.rounded.numbers);
+  free(memory.rounded.scales);
+}
+
+static void check_exactly(const World *world, const Kernels *kernels, int row, float *const y[]) {
+  for (int p = 0; p < world->n_products; p++) {
+    const int n_out = world->what->products[p].n_out;
+    const float *first = world->first + (size_t)row * (size_t)(n_out + BEHIND);
+    for (int o = 0; o < n_out; o++) {
+      double error;
+      const double want =
+          exact_output(world, p, world->x + (size_t)row * world->x_stride, o, (double)first[o], &error);
+      if (!(fabs((double)y[p][o] - want) <= error))
+        fail_msg("%s, %s, product %d: output %d is %.9g, not %.9g (more than %g off)", kernels->name,
+                 world->what->name, p, o, (double)y[p][o], want, error);
+    }
+    assert_memory_equal(y[p] + n_out, first + n_out, BEHIND * sizeof *first);
+  }
+}
+
+static void check(const World *world, const Kernels *kernels) {
+  static const int row_counts[] = {2, 3, 6, 7, 23, 24, 25, 30, 48, 49, 60, 131, 132, 133, 145};
+  float *single[MOST_PRODUCTS] = {NULL}, *y[MOST_PRODUCTS] = {NULL};
+  size_t stride[MOST_PRODUCTS] = {0};
+  const int most = world->what->n_rows;
+  for (int p = 0; p < world->n_products; p++) {
+    stride[p] = (size_t)world->what->products[p].n_out + BEHIND;
+    single[p] = need((size_t)most * stride[p], sizeof **single);
+    y[p] = need((size_t)most * stride[p], sizeof **y);
+  }
+  for (int row = 0; row < most; row++) {
+    float *at[MOST_PRODUCTS] = {NULL};
+    for (int p = 0; p < world->n_products; p++) at[p] = single[p] + (size_t)row * stride[p];
+    our_products(world, kernels, 1, row, 1, at);
+    if (row < 3) check_exactly(world, kernels, row, at);
+  }
+  for (int n_threads = 2; n_threads <= 9; n_threads++) {
+    our_products(world, kernels, n_threads, 1, 1, y);
+    for (int p = 0; p < world->n_products; p++)
+      assert_memory_equal(y[p], single[p] + stride[p], stride[p] * sizeof **y);
+  }
+  for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts && row_counts[i] <= most; i++) {
+    our_products(world, kernels, 1 + (int)(i * 3 % 7), 0, row_counts[i], y);
+    for (int p = 0; p < world->n_products; p++)
+      assert_memory_equal(y[p], single[p], (size_t)row_counts[i] * stride[p] * sizeof **y);
+  }
+  for (int p = 0; p < world->n_products; p++) {
+    free(single[p]);
+    free(y[p]);
+  }
+}
+
+static void products_are_right_however_they_are_shared(void **state) {
+  (void)state;
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    World world = world_of(&cases[c]);
+    for (int isa = 0; isa < n_tables; isa++) check(&world, tables[isa]);
+    world_free(&world);
+  }
+}
+
+/* The order of sums, and so every bit of an answer, hangs on these. */
+static void inputs_are_cut_into_pieces_as_documented(void **state) {
+  (void)state;
+  static const struct {
+    LinearKind kind;
+    int n_in, n_pieces;
+  } known[] = {{LINEAR_AWQ, 1, 1},        {LINEAR_AWQ, 32, 1},       {LINEAR_AWQ, 33, 2},
+               {LINEAR_AWQ, 96, 3},       {LINEAR_AWQ, 128, 4},      {LINEAR_AWQ, 4096, 4},
+               {LINEAR_AWQ, 4097, 5},     {LINEAR_GROUPED, 5120, 5}, {LINEAR_GROUPED, 5121, 6},
+               {LINEAR_AWQ, 16384, 16},   {LINEAR_AWQ, 16385, 16},   {LINEAR_AWQ, 100000, 16},
+               {LINEAR_DENSE, 100000, 1}, {LINEAR_INT8, 100000, 1},  {LINEAR_GROUPED, 64, 2}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    const Linear w = {.kind = known[i].kind, .n_in = known[i].n_in};
+    const int n = product_pieces(&w);
+    assert_int_equal(n, known[i].n_pieces);
+    assert_int_equal(product_piece_begin(&w, 0), 0);
+    assert_int_equal(product_piece_begin(&w, n), w.n_in);
+    for (int piece = 0; piece < n; piece++) {
+      const int begin = product_piece_begin(&w, piece), size = product_piece_begin(&w, piece + 1) - begin;
+      assert_int_equal(begin % PIECE_UNIT, 0);
+      assert_true(size > 0 && abs(size - w.n_in / n) <= PIECE_UNIT);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_are_right_however_they_are_shared),
+      cmocka_unit_test(inputs_are_cut_into_pieces_as_documented),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,329 @@
+/* test_state.c - the CPU backend's life cycle: every array of a session has the room that its shape needs and
+ * shares none with another, what is known beforehand is what is taken, and which kernels and threads a model
+ * is loaded with. */
+#include <omp.h>
+
+#include "cpu_test.h"
+
+#include "cpu/cpu.h"
+
+enum { LAYERS = 3, ARRAYS = 64 };
+
+static size_t up_to(size_t n, size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+/* Arrays of a session, in no order. */
+typedef struct {
+  struct {
+    uintptr_t at;
+    size_t bytes;
+  } arrays[ARRAYS];
+  int n;
+  size_t bytes;
+} Layout;
+
+static void has_room(Layout *layout, const void *at, size_t bytes) {
+  assert_true(layout->n < ARRAYS);
+  assert_true(bytes == 0 || (uintptr_t)at % 64 == 0);
+  layout->arrays[layout->n].at = (uintptr_t)at;
+  layout->arrays[layout->n++].bytes = bytes;
+  layout->bytes += bytes;
+}
+
+static int by_address(const void *left, const void *right) {
+  const uintptr_t a = *(const uintptr_t *)left, b = *(const uintptr_t *)right;
+  return a < b ? -1 : a > b;
+}
+
+/* The shapes that cpu.h gives. */
+static Layout layout_of(const BackendState *s, const ModelConfig *c, const StateOptions *o) {
+  Layout layout = {.n = 0};
+  const size_t rows = (size_t)o->max_chunk, hidden = up_to((size_t)c->hidden, 16),
+               heads = up_to((size_t)c->n_heads * (size_t)c->head_dim, 16),
+               kv_heads = up_to((size_t)c->n_kv_heads * (size_t)c->head_dim, 16),
+               intermediate = up_to((size_t)c->intermediate, 16), width = up_to((size_t)c->head_dim, 16),
+               segments = ((size_t)o->n_ctx + 255) / 256, item = o->kv == KV_F16 ? 2 : 4;
+  const size_t n_ropes = c->layer_ropes && c->layer_ropes[LAYERS - 1] == ROPE_LOCAL ? 2 : 1;
+  const size_t angles = n_ropes * rows * (size_t)c->rotary_dim / 2 * 4;
+  size_t outputs = larger(larger(heads + 2 * kv_heads, hidden), 2 * intermediate);
+  if (c->quant.head) outputs = larger(outputs, (size_t)c->vocab_size);
+  has_room(&layout, s->x, rows * hidden * 4);
+  has_room(&layout, s->h, rows * hidden * 4);
+  has_room(&layout, s->q, rows * heads * 4);
+  has_room(&layout, s->k, rows * kv_heads * 4);
+  has_room(&layout, s->v, rows * kv_heads * 4);
+  has_room(&layout, s->g, rows * intermediate * 4);
+  has_room(&layout, s->cosines, angles);
+  has_room(&layout, s->sines, angles);
+  has_room(&layout, s->products.parts, outputs * MAX_PIECES * 4);
+  if (c->quant.int8_activations) {
+    const size_t stride = up_to(larger(larger(hidden, heads), intermediate), ROUNDED_ALIGN);
+    assert_int_equal(s->products.rounded.stride, stride);
+    has_room(&layout, s->products.rounded.numbers, rows * stride * 2);
+    has_room(&layout, s->products.rounded.scales, rows * 4);
+  } else {
+    assert_null(s->products.rounded.numbers);
+  }
+  has_room(&layout, s->part_sums, (size_t)c->n_heads * segments * sizeof(SoftmaxSum));
+  has_room(&layout, s->part_outs, (size_t)c->n_heads * segments * width * 4);
+  has_room(&layout, s->logits, (size_t)o->max_logit_rows * (size_t)c->vocab_size * 4);
+  for (int layer = 0; layer < LAYERS; layer++) {
+    for (int i = 0; i < c->n_kv_heads; i++) {
+      const KvHead kv = state_kv_head(s, layer, i);
+      assert_true(kv.type == o->kv && kv.head_dim == c->head_dim && (size_t)kv.v_width == width);
+      has_room(&layout, kv.k, up_to((size_t)o->n_ctx, KEY_BLOCK) * (size_t)c->head_dim * item);
+      has_room(&layout, kv.v, (size_t)o->n_ctx * width * item);
+    }
+  }
+  qsort(layout.arrays, (size_t)layout.n, sizeof *layout.arrays, by_address);
+  return layout;
+}
+
+static void check_layout(const ModelConfig *config, StateOptions options) {
+  const Model model = {.config = *config};
+  BackendModel loaded = {.model = &model};
+  BackendState *state;
+  Error err = {{0}};
+  if (cpu_backend.open(&loaded, &options, &state, &err)) fail_msg("%s", err.text);
+  const Layout layout = layout_of(state, config, &options);
+  assert_true(layout.arrays[0].at >= (uintptr_t)state->memory);
+  for (int i = 0; i + 1 < layout.n; i++)
+    assert_true(layout.arrays[i].at + layout.arrays[i].bytes <= layout.arrays[i + 1].at);
+  const size_t taken = cpu_backend.state_bytes(config, &options) - sizeof(BackendState);
+  const uintptr_t end = layout.arrays[layout.n - 1].at + layout.arrays[layout.n - 1].bytes;
+  assert_true(end <= (uintptr_t)state->memory + taken);
+  assert_true(taken <= layout.bytes + 64 * ((size_t)layout.n + 3)); /* and no more, but for lines' ends */
+  cpu_backend.close(state);
+}
+
+static void every_array_has_its_room(void **state) {
+  (void)state;
+  static uint8_t ropes[LAYERS] = {ROPE_GLOBAL, ROPE_NONE, ROPE_LOCAL};
+  const ModelConfig plain = {.hidden = 48,
+                             .intermediate = 40,
+                             .n_layers = LAYERS,
+                             .n_heads = 6,
+                             .n_kv_heads = 2,
+                             .head_dim = 18,
+                             .rotary_dim = 18,
+                             .vocab_size = 61};
+  ModelConfig configs[6] = {plain, plain, plain, plain, plain, plain};
+  configs[1].intermediate = 500; /* each of what parts hold is the largest once */
+  configs[1].quant.int8_activations = true;
+  configs[2].hidden = 1000;
+  configs[2].quant.int8_activations = true;
+  configs[2].layer_ropes = ropes;
+  configs[3].quant.head = configs[3].quant.int8_activations = true;
+  configs[3].vocab_size = 5000;
+  configs[4].vocab_size = 5000; /* a dense head has no parts */
+  configs[4].rotary_dim = 10;
+  configs[5].head_dim = configs[5].rotary_dim = 64;
+  configs[5].n_heads = 7;
+  configs[5].n_kv_heads = 7;
+  static const int contexts[] = {1, 15, 16, 17, 255, 256, 257, 1000};
+  for (size_t c = 0; c < sizeof configs / sizeof *configs; c++) {
+    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
+      const int n_ctx = contexts[i];
+      check_layout(&configs[c], (StateOptions){n_ctx, 1, 1, KV_F16});
+      check_layout(&configs[c], (StateOptions){n_ctx, 7, 5, KV_F32});
+    }
+  }
+}
+
+/* --- loading */
+
+static BackendModel *load(const Model *model, int n_threads) {
+  BackendModel *loaded;
+  Error err = {{0}};
+  const BackendOptions options = {.n_threads = n_threads};
+  if (cpu_backend.load(model, &options, &loaded, &err)) fail_msg("%s", err.text);
+  return loaded;
+}
+
+static void threads_and_kernels_are_chosen_when_loading(void **state) {
+  (void)state;
+  static const int threads[][2] = {{1, 1},       {5, 5},       {1023, 1023},
+                                   {1024, 1024}, {1025, 1024}, {INT32_MAX, 1024}};
+  ModelLayer layers[1] = {{.attn_norm = {.n = 0}}};
+  const Model model = {
+      .config = {.n_layers = 1, .rotary_dim = 2, .rope = {.theta = 100}, .local_rope = {.theta = 10}},
+      .layers = layers};
+  for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+    BackendModel *loaded = load(&model, threads[i][0]);
+    assert_int_equal(loaded->n_threads, threads[i][1]);
+    cpu_backend.unload(loaded);
+  }
+  BackendModel *loaded = load(&model, 0);
+  assert_int_equal(loaded->n_threads, omp_get_num_procs());
+  int n_tables;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  assert_ptr_equal(loaded->kernels, tables[n_tables - 1]);
+  char name[20], cut[4];
+  assert_int_equal(cpu_backend.arithmetic(loaded, name, sizeof name, NULL), STATUS_OK);
+  assert_string_equal(name, tables[n_tables - 1]->name);
+  assert_int_equal(cpu_backend.arithmetic(loaded, cut, sizeof cut, NULL), STATUS_OK);
+  assert_int_equal(strlen(cut), sizeof cut - 1);
+  cpu_backend.unload(loaded);
+}
+
+/* Norms and biases in the types that checkpoints have; with norm_plus_one all norms, and no bias, are one
+ * more. */
+static void vectors_are_widened(void **state) {
+  (void)state;
+  static const float floats[4] = {0.5f, -1, 2, 0.25f};
+  static const uint16_t halves[4] = {0x3800, 0xbc00, 0x4000, 0x3400},
+                        shorts[4] = {0x3f00, 0xbf80, 0x4000, 0x3e80};
+  const Vector all[] = {{floats, DTYPE_F32, 4}, {halves, DTYPE_F16, 4}, {shorts, DTYPE_BF16, 4}};
+  for (int plus_one = 0; plus_one < 2; plus_one++) {
+    for (int type = 0; type < 3; type++) {
+      ModelLayer layers[2] = {{.attn_norm = {.n = 0}}};
+      layers[1].attn_norm = layers[1].attn_post_norm = layers[1].mlp_norm = layers[1].mlp_post_norm =
+          all[type];
+      layers[1].q_norm = layers[1].k_norm = all[(type + 1) % 3];
+      layers[1].q.bias = layers[1].k.bias = layers[1].v.bias = layers[1].o.bias = all[type];
+      layers[1].gate.bias = layers[1].up.bias = layers[1].down.bias = all[(type + 2) % 3];
+      const Model model = {.config = {.n_layers = 2,
+                                      .norm_plus_one = plus_one,
+                                      .rotary_dim = 2,
+                                      .rope = {.theta = 100},
+                                      .local_rope = {.theta = 10}},
+                           .layers = layers,
+                           .final_norm = all[type]};
+      BackendModel *loaded = load(&model, 1);
+      const CpuLayer *l = &loaded->layers[1], *none = &loaded->layers[0];
+      const float *norms[] = {l->attn_norm, l->attn_post_norm, l->mlp_norm,       l->mlp_post_norm,
+                              l->q_norm,    l->k_norm,         loaded->final_norm};
+      const CpuLinear *linears[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+      const Linear *from[] = {&layers[1].q,    &layers[1].k,  &layers[1].v,   &layers[1].o,
+                              &layers[1].gate, &layers[1].up, &layers[1].down};
+      for (int i = 0; i < 7; i++) {
+        for (int n = 0; n < 4; n++) {
+          assert_true(norms[i][n] == floats[n] + (float)plus_one);
+          assert_true(linears[i]->bias[n] == floats[n]);
+        }
+        assert_ptr_equal(linears[i]->linear, from[i]);
+      }
+      assert_true(!none->attn_norm && !none->mlp_post_norm && !none->q_norm && !none->down.bias &&
+                  !loaded->head.bias);
+      cpu_backend.unload(loaded);
+    }
+  }
+}
+
+/* --- logits */
+
+static void only_rows_that_were_made_are_read(void **state) {
+  (void)state;
+  enum { VOCAB = 5, HIDDEN = 16 };
+  static const float weights[VOCAB * HIDDEN] = {[0] = 1, [HIDDEN + 1] = 1, [2 * HIDDEN + 2] = 1};
+  static const float norm[HIDDEN] = {1, 1, 1};
+  const Model model = {
+      .config = {.hidden = HIDDEN,
+                 .intermediate = 16,
+                 .n_heads = 1,
+                 .n_kv_heads = 1,
+                 .head_dim = 16,
+                 .rotary_dim = 2,
+                 .vocab_size = VOCAB,
+                 .norm_eps = 1e-5,
+                 .embedding_scale = 1,
+                 .logit_divisor = 1,
+                 .rope = {.theta = 100},
+                 .local_rope = {.theta = 10}},
+      .embedding = {weights, DTYPE_F32, VOCAB, HIDDEN},
+      .final_norm = {norm, DTYPE_F32, HIDDEN},
+      .head = {.kind = LINEAR_DENSE, .n_in = HIDDEN, .n_out = VOCAB, .dtype = DTYPE_F32, .weight = weights}};
+  const int32_t ids[4] = {0, 1, 2, 1};
+  const Span span = {.n_tokens = 4};
+  BackendModel *loaded = load(&model, 1);
+  BackendState *session;
+  float logits[VOCAB];
+  Error err = {{0}};
+  const StateOptions options = {.n_ctx = 8, .max_chunk = 4, .max_logit_rows = 3};
+  assert_int_equal(cpu_backend.open(loaded, &options, &session, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.embed(session, span, ids, &err), STATUS_OK);
+  for (int n_rows = 3; n_rows >= 1; n_rows--) {
+    for (int first = 0; first + n_rows <= 4; first++) {
+      assert_int_equal(cpu_backend.norm_logits(session, span, first, n_rows, &err), STATUS_OK);
+      for (int row = 0; row < n_rows; row++) { /* the token's own logit is the one that is not 0 */
+        assert_int_equal(cpu_backend.read_logits(session, row, logits, &err), STATUS_OK);
+        for (int v = 0; v < VOCAB; v++) assert_int_equal(logits[v] > 1, v == ids[first + row]);
+      }
+      char message[80];
+      snprintf(message, sizeof message, "logits of row %d were asked for, the last step made %d", n_rows,
+               n_rows);
+      assert_int_equal(cpu_backend.read_logits(session, n_rows, logits, &err), STATUS_FAILED);
+      assert_string_equal(err.text, message);
+      assert_int_equal(cpu_backend.read_logits(session, -1, logits, &err), STATUS_FAILED);
+    }
+  }
+  assert_int_equal(cpu_backend.norm_logits(session, span, 0, 4, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "logits of 4 rows were asked for, the session keeps 3");
+  cpu_backend.close(session);
+  cpu_backend.unload(loaded);
+}
+
+/* --- the machine */
+
+/* No memory reads as slowly or as fast as what a wrong unit makes of it. */
+static void memory_is_read_at_a_rate_that_memory_has(void **state) {
+  (void)state;
+  MachineRates rates;
+  Error err = {{0}};
+  if (cpu_backend.measure_machine(&(BackendOptions){.n_threads = 2}, &rates, &err)) fail_msg("%s", err.text);
+  assert_true(rates.read_gbps > 0.02 && rates.read_gbps < 2000);
+  assert_true(rates.fp16_tflops == 0); /* not measured */
+}
+
+/* --- sets of instructions */
+
+#if defined(__x86_64__)
+static bool has_flag(const char *flags, const char *flag) {
+  const size_t length = strlen(flag);
+  for (const char *at = flags; (at = strstr(at, flag)); at += length)
+    if (at > flags && at[-1] == ' ' && strchr(" \n", at[length])) return true;
+  return false;
+}
+
+/* As the kernel lists what this processor has. */
+static void the_kernels_are_those_that_the_processor_can_run(void **state) {
+  (void)state;
+  static const char *const names[] = {"baseline", "avx2", "avx512"};
+  static const char *const flags_of[3][4] = {
+      {NULL}, {"avx2", "fma", "f16c"}, {"avx512f", "avx512bw", "avx512vl", "avx512dq"}};
+  static char line[16384];
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  bool found = false;
+  while (file && !found && fgets(line, sizeof line, file)) found = strncmp(line, "flags", 5) == 0;
+  if (file) fclose(file);
+  if (!found) skip();
+  int n_tables, n_expected = 0;
+  const Kernels *const *tables = kernels_usable(&n_tables);
+  for (bool all = true; n_expected < 3; n_expected++) {
+    for (int i = 0; i < 4 && flags_of[n_expected][i]; i++)
+      all = all && has_flag(line, flags_of[n_expected][i]);
+    if (!all) break;
+  }
+  assert_int_equal(n_tables, n_expected);
+  for (int i = 0; i < n_tables; i++) assert_string_equal(tables[i]->name, names[i]);
+}
+#endif
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_array_has_its_room),
+    cmocka_unit_test(threads_and_kernels_are_chosen_when_loading),
+    cmocka_unit_test(vectors_are_widened),
+    cmocka_unit_test(only_rows_that_were_made_are_read),
+    cmocka_unit_test(memory_is_read_at_a_rate_that_memory_has),
+#if defined(__x86_64__)
+    cmocka_unit_test(the_kernels_are_those_that_the_processor_can_run),
+#endif
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,370 @@
+/* test_timeline.c - sessions taken through thousands of states in random order: after each call, what a
+ * session holds, its logits, its scores and its draws are those of a record that keeps the text alone and
+ * works out everything anew. What a call forgets to reset, or resets too much, shows in a later one. */
+#include "session_test.h"
+
+typedef enum {
+  SYNC,
+  INTERRUPTED,
+  DECODE,
+  FAILED_STEP,
+  SAMPLE,
+  SCORE,
+  KEEP,
+  RESTORE,
+  EVALUATE,
+  SET,
+  PUSH,
+  N_CALLS
+} Call;
+
+/* What the session should be. `notes` are the tokens that the sampler was told of, which after session_keep()
+ * or a failure are those of the longer text. */
+typedef struct {
+  Session *session;
+  const Model *model;
+  int n_ctx, chunk;
+  int32_t ids[FAKE_POSITIONS];
+  int n;
+  bool long_text;    /* the keys are those of a long text */
+  bool logits, last; /* those of the last token are on the device; were kept by a score */
+  bool notes_differ;
+  bool generated[FAKE_POSITIONS];
+  SamplerSettings settings;
+  uint64_t n_draws, seed;
+} Record;
+
+static uint32_t number(Record *r, uint32_t below) {
+  r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(r->seed >> 33) % below;
+}
+
+static bool is_long(const Record *r, int n) {
+  return r->model == &long_model && n > SHORT_TEXT;
+}
+
+/* Behind the first n tokens, with the keys that are there. */
+static void record_logits(const Record *r, int n, bool long_text, float *out) {
+  int32_t copy[FAKE_POSITIONS];
+  for (int i = 0; i < n; i++) copy[i] = r->ids[i] + (long_text ? LONG_TURN : 0);
+  whole_logits(copy, n, out);
+}
+
+static void check(const Record *r) {
+  float got[FAKE_VOCAB], want[FAKE_VOCAB];
+  Error err = {{0}};
+  assert_int_equal(session_length(r->session), r->n);
+  assert_memory_equal(session_ids(r->session), r->ids, (size_t)r->n * sizeof *r->ids);
+  assert_int_equal(session_is_long(r->session), r->long_text);
+  assert_int_equal(session_pushed(r->session), 0);
+  assert_int_equal(session_logits(r->session, got, &err), r->logits ? STATUS_OK : STATUS_FAILED);
+  if (!r->logits) assert_non_null(strstr(err.text, "the session has no logits"));
+  if (!r->logits) return;
+  record_logits(r, r->n, r->long_text, want);
+  assert_memory_equal(got, want, sizeof got);
+}
+
+/* ids[0 .. n) with a beginning of what is held, and then others. */
+static int make_text(Record *r, int32_t *ids) {
+  int n = 1 + (int)number(r, (uint32_t)r->n_ctx), common = (int)number(r, (uint32_t)n + 10);
+  for (int i = 0; i < n; i++) ids[i] = i < common && i < r->n ? r->ids[i] : (int32_t)number(r, FAKE_VOCAB);
+  return n;
+}
+
+static int common_of(const Record *r, const int32_t *ids, int n) {
+  int common = 0;
+  if (is_long(r, n) != r->long_text) return 0;
+  while (common < r->n && common < n - 1 && ids[common] == r->ids[common]) common++;
+  return common;
+}
+
+/* The text is ids[0 .. n) of one of n_all tokens now, all of it prompt. */
+static void take(Record *r, const int32_t *ids, int n, int n_all, bool logits) {
+  memcpy(r->ids, ids, (size_t)n * sizeof *ids);
+  memset(r->generated, 0, sizeof r->generated);
+  r->n = n;
+  r->long_text = is_long(r, n_all);
+  r->logits = logits;
+  r->last = r->notes_differ = false;
+}
+
+static void call_sync(Record *r) {
+  int32_t ids[FAKE_POSITIONS];
+  const int n = make_text(r, ids), common = common_of(r, ids, n);
+  assert_int_equal(session_common(r->session, ids, n), common);
+  fake.n_tokens = 0;
+  sync_ok(r->session, ids, n);
+  assert_int_equal(fake.n_tokens, n - common);
+  take(r, ids, n, n, true);
+}
+
+typedef struct {
+  int stop_at, total, last;
+} Stop;
+
+static bool stop(void *user, int done, int total) {
+  Stop *s = user;
+  assert_int_equal(total, s->total);
+  s->last = done;
+  return done < s->stop_at;
+}
+
+/* Stopped at the first chunk that ends at or behind a place; at the end there is nothing to stop. */
+static void call_interrupted(Record *r) {
+  int32_t ids[FAKE_POSITIONS];
+  const int n = make_text(r, ids), common = common_of(r, ids, n);
+  Stop s = {.stop_at = (int)number(r, (uint32_t)n + 1), .total = n};
+  int done = common;
+  while (done < s.stop_at && done < n) done = done + r->chunk < n ? done + r->chunk : n;
+  const Status status = session_sync(r->session, ids, n, stop, &s, NULL);
+  assert_int_equal(status, done < n ? STATUS_INTERRUPTED : STATUS_OK);
+  assert_int_equal(s.last, done);
+  take(r, ids, done, n, done == n);
+}
+
+/* What suit_length() does: where the text becomes a long one, or a short one again, all is computed anew. */
+static void suit(Record *r, int n) {
+  if (is_long(r, n) == r->long_text) return;
+  r->long_text = !r->long_text;
+  r->logits = r->n > 0;
+  r->last = false;
+}
+
+static void decode(Record *r, int32_t id) {
+  Error err = {{0}};
+  if (r->n == r->n_ctx) {
+    char message[80];
+    snprintf(message, sizeof message, "the context of %d tokens is full", r->n_ctx);
+    assert_int_equal(session_decode(r->session, id, &err), STATUS_USAGE);
+    assert_string_equal(err.text, message);
+    return;
+  }
+  assert_int_equal(session_decode(r->session, id, &err), STATUS_OK);
+  suit(r, r->n + 1);
+  r->generated[r->n] = true;
+  r->ids[r->n++] = id;
+  r->logits = true;
+  r->last = false;
+}
+
+/* The step after the next that succeeds does not; the text stays, its logits go. */
+static void call_failed_step(Record *r) {
+  if (r->n == r->n_ctx || is_long(r, r->n + 1) != r->long_text) return;
+  Error err = {{0}};
+  fake.fail_at = fake.n_steps + 1;
+  assert_int_equal(session_decode(r->session, 3, &err), STATUS_FAILED);
+  assert_string_equal(err.text, "the device is gone");
+  fake.fail_at = 0;
+  r->logits = r->last = false;
+}
+
+/* A sampler of its own, told of the whole text and of the draws before. */
+static int32_t pick(const Record *r, uint64_t draw) {
+  float logits[FAKE_VOCAB];
+  Sampler *sampler;
+  int32_t id;
+  assert_int_equal(sampler_open(&r->settings, FAKE_VOCAB, &sampler, NULL), STATUS_OK);
+  for (int i = 0; i < r->n; i++) sampler_note(sampler, r->ids[i], r->generated[i]);
+  for (uint64_t i = 0; i < draw; i++) sampler_take_draw(sampler);
+  record_logits(r, r->n, r->long_text, logits);
+  assert_int_equal(sampler_pick(sampler, logits, &id, NULL), STATUS_OK);
+  sampler_close(sampler);
+  return id;
+}
+
+static void call_sample(Record *r) {
+  int32_t id;
+  if (r->notes_differ) return;
+  assert_int_equal(session_sample(r->session, &id, NULL), r->logits ? STATUS_OK : STATUS_FAILED);
+  if (r->logits) assert_int_equal(id, pick(r, r->n_draws++));
+}
+
+static void call_score(Record *r) {
+  enum { MOST = 30 };
+  int32_t more[MOST];
+  double log_p[MOST];
+  const int n = 1 + (int)number(r, MOST), before = r->n;
+  for (int i = 0; i < n; i++) more[i] = (int32_t)number(r, FAKE_VOCAB);
+  const Status status = session_score(r->session, more, n, log_p, NULL);
+  if (n - 1 > r->n_ctx - r->n) {
+    assert_int_equal(status, STATUS_USAGE);
+    return;
+  }
+  suit(r, r->n + n - 1);
+  assert_int_equal(status, r->logits || r->last ? STATUS_OK : STATUS_FAILED);
+  if (status) return;
+  for (int i = 0; i < n; i++) {
+    float logits[FAKE_VOCAB];
+    record_logits(r, before + i, r->long_text, logits);
+    assert_true(log_p[i] == log_probability(logits, FAKE_VOCAB, more[i]));
+    if (i + 1 < n) r->ids[before + i] = more[i];
+  }
+  r->logits = false;
+  r->last = true;
+}
+
+static void call_keep(Record *r) {
+  const int n = (int)number(r, (uint32_t)r->n + 1);
+  session_keep(r->session, n);
+  r->notes_differ = r->notes_differ || n < r->n;
+  r->n = n;
+  r->logits = r->last = false;
+}
+
+typedef struct {
+  const int32_t *ids;
+  int common, n; /* held when it is called; how many it says are there then */
+  bool fails;
+} Source;
+
+static Status restore(void *user, Session *session, int *n_held, Error *err) {
+  const Source *s = user;
+  assert_int_equal(*n_held, s->common);
+  assert_int_equal(session_length(session), s->common);
+  for (int layer = 0; layer < session_layers(session) && s->n > s->common; layer++) {
+    const int n = s->n - s->common;
+    uint16_t bytes[2 * FAKE_POSITIONS];
+    for (int i = 0; i < n; i++) {
+      bytes[i] = (uint16_t)(s->ids[s->common + i] + (session_is_long(session) ? LONG_TURN : 0));
+      bytes[n + i] = fake_tag(layer, s->common + i);
+    }
+    TRY(session_kv_write(session, (Span){.pos = s->common, .n_tokens = n}, layer, n, bytes, err));
+  }
+  *n_held = s->n;
+  return s->fails ? error_set(err, STATUS_FAILED, "the file ends") : STATUS_OK;
+}
+
+static void call_restore(Record *r) {
+  int32_t ids[FAKE_POSITIONS];
+  if (!backend->kv_write) return;
+  const int n = make_text(r, ids), common = common_of(r, ids, n);
+  Source s = {ids, common, common + (int)number(r, (uint32_t)(n - common)), number(r, 4) == 0};
+  assert_int_equal(session_restore(r->session, ids, n, restore, &s, NULL),
+                   s.fails ? STATUS_FAILED : STATUS_OK);
+  take(r, ids, s.fails ? common : s.n, n, false);
+}
+
+typedef struct {
+  const Record *record;
+  const int32_t *ids;
+  int n, n_rows;
+} Rows;
+
+static Status take_row(void *user, int row, const float *logits, Error *err) {
+  (void)err;
+  Rows *rows = user;
+  float want[FAKE_VOCAB];
+  Record copy = *rows->record;
+  memcpy(copy.ids, rows->ids, (size_t)rows->n * sizeof *rows->ids);
+  record_logits(&copy, row + 1, is_long(&copy, rows->n), want);
+  assert_memory_equal(logits, want, sizeof want);
+  assert_int_equal(row, rows->n_rows++);
+  return STATUS_OK;
+}
+
+static void call_evaluate(Record *r) {
+  int32_t ids[FAKE_POSITIONS];
+  const int n = make_text(r, ids);
+  Rows rows = {r, ids, n, 0};
+  assert_int_equal(session_evaluate(r->session, ids, n, take_row, &rows, NULL), STATUS_OK);
+  assert_int_equal(rows.n_rows, n);
+  take(r, ids, n, n, true);
+}
+
+static void call_set(Record *r) {
+  static const SamplerSettings some[] = {
+      {.temperature = 3, .top_p = 0.9, .repetition_penalty = 1},
+      {.temperature = 3, .top_p = 1, .repetition_penalty = 1.3},
+      {.temperature = 3, .top_k = 20, .top_p = 1, .repetition_penalty = 1, .presence_penalty = 2},
+      {.temperature = 3, .top_p = 1, .repetition_penalty = 1, .frequency_penalty = 0.5},
+  };
+  Error err = {{0}};
+  const SamplerSettings bad = {.temperature = -1, .top_p = 1, .repetition_penalty = 1};
+  assert_int_equal(session_set_sampler(r->session, &bad, &err), STATUS_USAGE); /* changes nothing */
+  if (number(r, 3) == 0) return;
+  r->settings = some[number(r, 4)];
+  r->settings.seed = number(r, 1000);
+  assert_int_equal(session_set_sampler(r->session, &r->settings, &err), STATUS_OK);
+  r->n_draws = 0;
+}
+
+/* Some tokens ahead of the host, of which some are pulled and the rest dropped. The fake device knows nothing
+ * of what it has picked itself: with penalties there is one at a time. */
+static void call_push(Record *r) {
+  if (!session_runs_ahead(r->session) || r->notes_differ) return;
+  const bool alone = r->settings.repetition_penalty != 1 || r->settings.presence_penalty != 0 ||
+                     r->settings.frequency_penalty != 0;
+  if (!r->logits) assert_int_equal(session_push(r->session, NULL), STATUS_FAILED);
+  if (!r->logits) return;
+  const int n_calls = (int)number(r, 8);
+  for (int i = 0; i < n_calls; i++) {
+    const int n_pushed = session_pushed(r->session);
+    if (n_pushed > 0 && (alone || number(r, 2) == 0)) {
+      int32_t id, want = pick(r, r->n_draws++);
+      assert_int_equal(session_pull(r->session, &id, NULL), STATUS_OK);
+      assert_int_equal(id, want);
+      r->generated[r->n] = true;
+      r->ids[r->n++] = id;
+      assert_int_equal(session_length(r->session), r->n);
+      assert_int_equal(session_pushed(r->session), n_pushed - 1);
+    } else {
+      const bool full = r->n + n_pushed == r->n_ctx;
+      assert_int_equal(session_push(r->session, NULL), full ? STATUS_USAGE : STATUS_OK);
+      assert_int_equal(session_pushed(r->session), n_pushed + !full);
+    }
+  }
+  if (session_pushed(r->session) > 0) r->logits = false;
+  assert_int_equal(session_settle(r->session, NULL), STATUS_OK);
+}
+
+static void call(Record *r, Call which) {
+  switch (which) {
+  case SYNC: call_sync(r); break;
+  case INTERRUPTED: call_interrupted(r); break;
+  case DECODE:
+    for (uint32_t i = number(r, 5); i > 0 && !r->notes_differ; i--) decode(r, (int32_t)number(r, FAKE_VOCAB));
+    break;
+  case FAILED_STEP: call_failed_step(r); break;
+  case SAMPLE: call_sample(r); break;
+  case SCORE: call_score(r); break;
+  case KEEP: call_keep(r); break;
+  case RESTORE: call_restore(r); break;
+  case EVALUATE: call_evaluate(r); break;
+  case SET: call_set(r); break;
+  case PUSH: call_push(r); break;
+  case N_CALLS: break;
+  }
+}
+
+static void walk(const Model *model_of_it, int n_ctx, int chunk, int rows, uint64_t seed) {
+  enum { STEPS = 600 };
+  Record r = {.model = model_of_it, .n_ctx = n_ctx, .chunk = chunk, .settings = greedy, .seed = seed};
+  const SessionOptions options = {.n_ctx = n_ctx, .chunk = chunk, .max_logit_rows = rows, .sampler = greedy};
+  BackendModel loaded = {model_of_it};
+  fake = (FakeCounts){.end_at = -1, .turn = LONG_TURN};
+  assert_int_equal(session_open(backend, &loaded, model_of_it, &options, &r.session, NULL), STATUS_OK);
+  for (int i = 0; i < STEPS; i++) {
+    call(&r, (Call)number(&r, N_CALLS));
+    check(&r);
+  }
+  session_close(r.session);
+  assert_int_equal(fake.n_open, 0);
+}
+
+static void a_session_is_what_its_calls_make_it(void **state) {
+  (void)state;
+  static const struct {
+    int n_ctx, chunk, rows;
+  } sizes[] = {{60, 1, 1}, {60, 7, 3}, {90, 16, 16}, {41, 90, 5}, {40, 13, 13}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    walk(&model, sizes[i].n_ctx, sizes[i].chunk, sizes[i].rows, 1 + i);
+    walk(&long_model, sizes[i].n_ctx, sizes[i].chunk, sizes[i].rows, 100 + i);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_session_is_what_its_calls_make_it)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  backend = &fake_ahead_backend;
+  return failed + cmocka_run_group_tests_name("running ahead", tests, NULL, NULL);
+}
