@@ -328,7 +328,6 @@ Status session_pull(Session *s, int32_t *id, Error *err) {
   s->ids[s->n_past++] = *id;
   sampler_note(s->sampler, *id, true);
   s->logits_row = 0;
-  s->has_last = false;
   return STATUS_OK;
 }
 

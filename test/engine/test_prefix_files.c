@@ -71,6 +71,8 @@ static void a_file_has_the_bytes_that_are_drawn(void **state) {
   const char *path = write_block(&kind, "my model", START, N);
   assert_int_equal(read_bytes(path, bytes, sizeof bytes), SIZE);
   assert_int_equal(prefix_file_bytes(&kind, START, N), SIZE);
+  const PrefixKind even = {"12345678", LAYERS, TOKEN, true}; /* nothing to be filled up */
+  assert_int_equal(prefix_file_bytes(&even, START, 2), 112 + 8 + 258 * 4 + 16 + LAYERS * 2 * TOKEN);
   assert_memory_equal(bytes, "aukpfx1\n", 8);
   const int32_t fields[] = {START, N, LAYERS, 5, 1, 0};
   for (int i = 0; i < 6; i++) assert_i32(bytes + 8 + 4 * i, fields[i]);
@@ -197,6 +199,9 @@ static void a_file_says_of_itself_what_it_is(void **state) {
     assert_true(summary.start == 256 && summary.n == 17);
     assert_int_equal(strlen(summary.label), length < PREFIX_LABEL ? length : PREFIX_LABEL - 1);
     assert_memory_equal(summary.label, label, strlen(summary.label));
+    unsigned char head[PREFIX_HEADER];
+    read_bytes(in_directory(own_directory, "block"), head, sizeof head);
+    assert_int_equal(head[PREFIX_HEADER - 1], 0); /* whoever reads it finds its end */
   }
   assert_true(prefix_file_summary(write_block(&kind, "", 0, PREFIX_BLOCK), &summary));
   assert_false(prefix_file_summary(write_block(&kind, "", 0, PREFIX_BLOCK + 1), &summary));

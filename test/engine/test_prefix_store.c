@@ -597,28 +597,35 @@ static void ids_before_a_block_decide_too(void **state) {
   assert_int_equal(answer("k", other, 512), 256);
 }
 
+/* Whole blocks, and the last one; once, and not again. */
 static void a_damaged_file_is_written_anew(void **state) {
   (void)state;
+  static const int starts[] = {0, 256, 768};
   int32_t ids[CONTEXT];
   make_text(ids, 900, 900, 0);
-  keep("k", UINT64_MAX, ids, 900);
-  Copy copy;
-  copy_file(&copy, path_of_block(256));
-  copy.bytes[copy.size - 5] ^= 1;
-  write_file(copy.path, copy.bytes, copy.size);
-  PrefixStore *store = open_store("k", UINT64_MAX);
-  Session *session = open_session(CONTEXT, 1);
-  PrefixReport report;
-  assert_int_equal(prefix_store_restore(store, session, ids, 900, &report, NULL), STATUS_OK);
-  assert_int_equal(report.n_tokens, 256);
-  assert_int_equal(notes.count, 1);
-  assert_non_null(strstr(notes.last, "checksum of layer 2"));
-  assert_int_equal(session_sync(session, ids, 900, NULL, NULL, NULL), STATUS_OK);
-  assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
-  session_close(session);
-  prefix_store_close(store);
-  assert_int_equal(answer("k", ids, 900), 899);
-  assert_int_equal(notes.count, 0);
+  for (int i = 0; i < 3; i++) {
+    keep("k", UINT64_MAX, ids, 900);
+    Copy copy;
+    copy_file(&copy, path_of_block(starts[i]));
+    copy.bytes[copy.size - 5] ^= 1;
+    write_file(copy.path, copy.bytes, copy.size);
+    PrefixStore *store = open_store("k", UINT64_MAX);
+    Session *session = open_session(CONTEXT, 1);
+    PrefixReport report;
+    assert_int_equal(prefix_store_restore(store, session, ids, 900, &report, NULL), STATUS_OK);
+    assert_int_equal(report.n_tokens, starts[i]);
+    assert_int_equal(notes.count, 1);
+    assert_non_null(strstr(notes.last, "checksum of layer 2"));
+    assert_int_equal(session_sync(session, ids, 900, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
+    assert_int_equal(report.n_files, 4 - starts[i] / 256);
+    assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
+    assert_int_equal(report.n_files, 0);
+    session_close(session);
+    prefix_store_close(store);
+    assert_int_equal(answer("k", ids, 900), 899);
+    assert_int_equal(notes.count, 0);
+  }
 }
 
 static void a_failing_device_leaves_the_session_whole(void **state) {

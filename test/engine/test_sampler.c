@@ -67,6 +67,12 @@ static void philox_gives_the_published_vectors(void **state) {
   assert_memory_equal(pi, of_pi, sizeof pi);
 }
 
+/* Both words of seed and step count. The number is that of a Philox written in Python. */
+static void a_step_has_a_number_of_its_own(void **state) {
+  (void)state;
+  assert_true(sampler_random(0xfedcba9876543210, 0x0123456789abcdef) == 0x19774975822ed603);
+}
+
 static void keys_order_as_numbers_do(void **state) {
   (void)state;
   const float numbers[] = {-INFINITY, -3.4e38f, -1,         -0x1p-149f, 0,       0x1p-149f,
@@ -108,6 +114,9 @@ static void products_are_exact(void **state) {
   }
   assert_true(sampler_multiply_high(UINT64_MAX, UINT64_MAX) == UINT64_MAX - 1);
   assert_true(sampler_part(UINT64_C(1) << 63, UINT64_C(1) << 32) == UINT64_C(1) << 63);
+  assert_true(sampler_share(0) == 0 && sampler_share(1) == UINT64_C(1) << 32 &&
+              sampler_share(0.5) == 1u << 31);
+  assert_true(sampler_share(0x1.8p-34) == 0 && sampler_share(0x1p-33) == 1 && sampler_share(0x1.8p-32) == 2);
 }
 
 /* --- the rules, written plainly */
@@ -694,6 +703,7 @@ static void log_probability_of_extremes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_gives_the_published_vectors),
+      cmocka_unit_test(a_step_has_a_number_of_its_own),
       cmocka_unit_test(keys_order_as_numbers_do),
       cmocka_unit_test(weights_are_the_exponential),
       cmocka_unit_test(products_are_exact),

@@ -274,9 +274,9 @@ static void call_evaluate(Record *r) {
 static void call_set(Record *r) {
   static const SamplerSettings some[] = {
       {.temperature = 3, .top_p = 0.9, .repetition_penalty = 1},
-      {.temperature = 3, .top_p = 1, .repetition_penalty = 1.3},
-      {.temperature = 3, .top_k = 20, .top_p = 1, .repetition_penalty = 1, .presence_penalty = 2},
-      {.temperature = 3, .top_p = 1, .repetition_penalty = 1, .frequency_penalty = 0.5},
+      {.temperature = 1, .top_p = 1, .repetition_penalty = 3},
+      {.temperature = 3, .top_k = 20, .top_p = 1, .repetition_penalty = 1, .presence_penalty = 6},
+      {.temperature = 3, .top_p = 1, .repetition_penalty = 1, .frequency_penalty = 4},
   };
   Error err = {{0}};
   const SamplerSettings bad = {.temperature = -1, .top_p = 1, .repetition_penalty = 1};
@@ -345,6 +345,9 @@ static void walk(const Model *model_of_it, int n_ctx, int chunk, int rows, uint6
   assert_int_equal(session_open(backend, &loaded, model_of_it, &options, &r.session, NULL), STATUS_OK);
   for (int i = 0; i < STEPS; i++) {
     call(&r, (Call)number(&r, N_CALLS));
+    check(&r);
+    if (number(&r, 2)) call(&r, DECODE); /* what was told to the sampler shows in a token */
+    call_sample(&r);
     check(&r);
   }
   session_close(r.session);
