@@ -225,6 +225,25 @@ static void a_session_goes_on_from_what_it_holds(void **state) {
   prefix_store_close(store);
 }
 
+/* A file is read for PREFIX_MIN_USE tokens more than are there. */
+static void few_more_tokens_are_not_read(void **state) {
+  (void)state;
+  int32_t ids[CONTEXT];
+  make_text(ids, 1000, 1000, 0);
+  keep("k", UINT64_MAX, ids, 1000);
+  for (int more = PREFIX_MIN_USE - 1; more <= PREFIX_MIN_USE; more++) {
+    make_text(ids, 900, 301 + more, 1);
+    PrefixStore *store = open_store("k", UINT64_MAX);
+    Session *session = open_session(CONTEXT, 1);
+    PrefixReport report;
+    assert_int_equal(session_sync(session, ids, 301, NULL, NULL, NULL), STATUS_OK);
+    assert_int_equal(prefix_store_restore(store, session, ids, 900, &report, NULL), STATUS_OK);
+    assert_int_equal(report.n_tokens, more < PREFIX_MIN_USE ? 0 : more);
+    session_close(session);
+    prefix_store_close(store);
+  }
+}
+
 static void a_short_context_takes_part_of_a_block(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
@@ -608,6 +627,7 @@ static void a_damaged_file_is_written_anew(void **state) {
     Copy copy;
     copy_file(&copy, path_of_block(starts[i]));
     copy.bytes[copy.size - 5] ^= 1;
+    if (i > 0) copy.bytes[copy.size - 132 * 4 * FAKE_LAYERS] ^= 1; /* of two layers: told once */
     write_file(copy.path, copy.bytes, copy.size);
     PrefixStore *store = open_store("k", UINT64_MAX);
     Session *session = open_session(CONTEXT, 1);
@@ -615,7 +635,7 @@ static void a_damaged_file_is_written_anew(void **state) {
     assert_int_equal(prefix_store_restore(store, session, ids, 900, &report, NULL), STATUS_OK);
     assert_int_equal(report.n_tokens, starts[i]);
     assert_int_equal(notes.count, 1);
-    assert_non_null(strstr(notes.last, "checksum of layer 2"));
+    assert_non_null(strstr(notes.last, i > 0 ? "checksum of layer " : "checksum of layer 2"));
     assert_int_equal(session_sync(session, ids, 900, NULL, NULL, NULL), STATUS_OK);
     assert_int_equal(prefix_store_save(store, session, 900, &report, NULL), STATUS_OK);
     assert_int_equal(report.n_files, 4 - starts[i] / 256);
@@ -747,6 +767,7 @@ int main(void) {
       IN_DIRECTORY(the_best_of_several_is_used),
       IN_DIRECTORY(many_blocks_come_back),
       IN_DIRECTORY(a_session_goes_on_from_what_it_holds),
+      IN_DIRECTORY(few_more_tokens_are_not_read),
       IN_DIRECTORY(a_short_context_takes_part_of_a_block),
       IN_DIRECTORY(restored_tokens_count_for_penalties),
       IN_DIRECTORY(another_key_shares_nothing),

@@ -2,7 +2,10 @@
  * device beside steps. */
 #include "session_test.h"
 
+#include "base/file.h"
 #include "engine/forward.h"
+#include "engine/prefix_store.h"
+#include "test/directory.h"
 
 /* --- sizes */
 
@@ -180,6 +183,38 @@ static void spans_of_keys_are_checked(void **state) {
   session_close(session);
 }
 
+/* A store has nothing to do for it: what the session holds stays, logits too, and no directory is made. */
+static void a_device_that_hands_out_no_keys_has_none_stored(void **state) {
+  (void)state;
+  int32_t ids[FAKE_POSITIONS];
+  PrefixReport report;
+  PrefixStore *store;
+  char *none = in_directory(own_directory, "none");
+  PrefixStoreOptions options = {own_directory, "k", "a model", UINT64_MAX, 1, NULL, NULL};
+  Model wide = model;
+  BackendModel loaded = {&wide};
+  Session *session;
+  wide.config.max_position = 300;
+  wide.config.n_kv_heads = wide.config.head_dim = 1;
+  const SessionOptions sizes = {.sampler = greedy};
+  fake = (FakeCounts){.end_at = -1};
+  assert_int_equal(session_open(&fake_ahead_backend, &loaded, &wide, &sizes, &session, NULL), STATUS_OK);
+  make_ids(ids, 150, 1);
+  sync_ok(session, ids, 150);
+  assert_int_equal(prefix_store_open(&options, &store, NULL), STATUS_OK);
+  assert_int_equal(prefix_store_restore(store, session, ids, 150, &report, NULL), STATUS_OK);
+  assert_holds(session, ids, 150);
+  assert_int_equal(report.n_tokens, 0);
+  prefix_store_close(store);
+  options.directory = none;
+  assert_int_equal(prefix_store_open(&options, &store, NULL), STATUS_OK);
+  for (int i = 150; i < 290; i++) assert_int_equal(session_decode(session, i % FAKE_VOCAB, NULL), STATUS_OK);
+  assert_int_equal(prefix_store_save(store, session, 290, &report, NULL), STATUS_OK);
+  assert_false(file_exists(none));
+  prefix_store_close(store);
+  session_close(session);
+}
+
 /* --- running ahead */
 
 /* Where positions may yet turn otherwise, the host has to see each token. */
@@ -308,6 +343,8 @@ int main(void) {
       cmocka_unit_test(the_last_call_of_progress_stops_nothing),
       cmocka_unit_test(bytes_of_a_token_are_known),
       cmocka_unit_test(spans_of_keys_are_checked),
+      cmocka_unit_test_setup_teardown(a_device_that_hands_out_no_keys_has_none_stored, make_own_directory,
+                                      remove_own_directory),
       cmocka_unit_test(only_texts_that_cannot_grow_long_run_ahead),
       cmocka_unit_test(a_prefill_waits_for_the_device),
       cmocka_unit_test(a_device_that_records_steps_is_told_of_both_ends),
