@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "model/loaders.h"
+
 static Model *dummy_fine(const char *path) {
   Model *model;
   Error err = {{0}};
@@ -193,6 +195,242 @@ static void has_no_memory_before(void **state) {
   tiny_free(&tiny);
 }
 
+/* --- where everything lies, and what is in it, whatever the architecture and the layout */
+
+#define QUANT(members) ", \"quantization_config\": {" members "}"
+#define COMPRESSED(format, weights, more)                                                                    \
+  QUANT("\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                    \
+        "\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}" more "}}")
+
+static const struct {
+  const char *architecture, *model_type, *more;
+  bool tied;
+  LinearKind kind;
+  int bits, group;
+} kinds[] = {
+    {"LlamaForCausalLM", "llama", QUANT("\"quant_method\": \"awq\", \"group_size\": 16"), false, LINEAR_AWQ,
+     4, 16},
+    {"Phi3ForCausalLM", "phi3", QUANT("\"quant_method\": \"awq\", \"group_size\": 16"), true, LINEAR_AWQ, 4,
+     16},
+    {"Phi3ForCausalLM", "phi3", QUANT("\"quant_method\": \"gptq\", \"group_size\": 32, \"bits\": 8"), false,
+     LINEAR_GROUPED, 8, 32},
+    {"Phi3ForCausalLM", "phi3",
+     COMPRESSED("int-quantized", "\"strategy\": \"channel\"",
+                ", \"input_activations\": {\"dynamic\": true, \"strategy\": \"token\"}"),
+     true, LINEAR_INT8, 8, -1},
+    {"Phi3ForCausalLM", "phi3", "", true, LINEAR_DENSE, 0, 0},
+    {"Qwen2ForCausalLM", "qwen2",
+     COMPRESSED("pack-quantized", "\"num_bits\": 4, \"strategy\": \"channel\"", ""), false, LINEAR_AWQ, 4,
+     -1},
+    {"GraniteForCausalLM", "granite",
+     ", \"attention_bias\": true, \"mlp_bias\": true" COMPRESSED("int-quantized", "\"strategy\": \"channel\"",
+                                                                 ""),
+     false, LINEAR_GROUPED, 8, -1},
+    {"Gemma2ForCausalLM", "gemma2", "", true, LINEAR_DENSE, 0, 0},
+    {"Olmo2ForCausalLM", "olmo2", QUANT("\"quant_method\": \"gptq\", \"group_size\": 16"), false, LINEAR_AWQ,
+     4, 16},
+};
+#define N_KINDS (sizeof kinds / sizeof *kinds)
+
+typedef struct {
+  const unsigned char *begin;
+  size_t bytes;
+} Region;
+
+typedef struct {
+  Region regions[256];
+  size_t n, bytes;
+} Regions;
+
+static void add_region(Regions *all, const void *begin, size_t bytes) {
+  assert_true(all->n < 256);
+  assert_non_null(begin);
+  assert_int_equal((uintptr_t)begin % 64, 0);
+  all->regions[all->n++] = (Region){begin, bytes};
+  all->bytes += bytes;
+}
+
+static int by_place(const void *a, const void *b) {
+  const unsigned char *const one = ((const Region *)a)->begin, *const other = ((const Region *)b)->begin;
+  return one < other ? -1 : one > other;
+}
+
+/* Bytes from its beginning to that of output `first`, of weights, zero points and scales. */
+static void offsets_of(const Linear *linear, size_t first, size_t offsets[3]) {
+  const size_t n_in = (size_t)linear->n_in;
+  const size_t of_kind[][3] = {[LINEAR_DENSE] = {first * n_in * 2, 0, 0},
+                               [LINEAR_AWQ] = {first / 2, first / 2, first * 2},
+                               [LINEAR_GROUPED] = {first, first, first * 4},
+                               [LINEAR_INT8] = {first * n_in, 0, first * 4}};
+  memcpy(offsets, of_kind[linear->kind], sizeof of_kind[0]);
+}
+
+/* A whole matrix of which `linear` is the first layer, and the others where they belong in it. */
+static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer *layer, int which) {
+  const Linear *linear = layer_linear_const(layer, which);
+  const size_t n_in = (size_t)linear->n_in, n = (size_t)layer_linear_stored(config, which).n_out;
+  const bool groups = linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
+  const size_t n_groups = groups ? n_in / (size_t)linear->group : 1;
+  const void *const weights = groups ? linear->qweight : linear->weight;
+  add_region(all, weights, n_in * n * (size_t)(linear->kind == LINEAR_DENSE ? 16 : linear->bits) / 8);
+  if (groups) add_region(all, linear->qzeros, n_groups * n * (size_t)linear->bits / 8);
+  if (linear->kind != LINEAR_DENSE)
+    add_region(all, linear->scales, n_groups * n * (linear->kind == LINEAR_AWQ ? 2 : 4));
+  for (int other = 0; other < N_LAYER_LINEARS; other++) {
+    const StoredLinear stored = layer_linear_stored(config, other);
+    const Linear *part = layer_linear_const(layer, other);
+    size_t at[3];
+    if (stored.first_part != which) continue;
+    offsets_of(linear, (size_t)stored.first, at);
+    assert_ptr_equal(groups ? part->qweight : part->weight, (const char *)weights + at[0]);
+    if (groups) assert_ptr_equal(part->qzeros, (const char *)linear->qzeros + at[1]);
+    if (linear->scales) assert_ptr_equal(part->scales, (const char *)linear->scales + at[2]);
+    assert_int_equal(part->skip, groups ? (int)n - part->n_out : 0);
+  }
+}
+
+static Regions regions_of(const Model *model) {
+  const ModelConfig *config = &model->config;
+  const size_t table = (size_t)config->vocab_size * (size_t)config->hidden * 2;
+  Regions all = {.n = 0};
+  add_region(&all, model->embedding.data, table);
+  if (!config->tied_embeddings) add_region(&all, model->head.weight, table);
+  add_region(&all, model->final_norm.data, (size_t)model->final_norm.n * 2);
+  for (int i = 0; i < config->n_layers; i++) {
+    for (int which = 0; which < N_LAYER_NORMS; which++) {
+      const Vector *norm = layer_norm_const(&model->layers[i], which);
+      if (norm->data) add_region(&all, norm->data, (size_t)norm->n * 2);
+    }
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      if (layer_linear_is_first(config, which)) add_matrix(&all, config, &model->layers[i], which);
+      assert_int_equal(!linear->bias.data, !layer_linear_needs_bias(config, which));
+      if (linear->bias.data) add_region(&all, linear->bias.data, (size_t)linear->n_out * 2);
+    }
+  }
+  return all;
+}
+
+static Model *open_kind(size_t i) {
+  Tiny tiny = {.architecture = kinds[i].architecture,
+               .model_type = kinds[i].model_type,
+               .hidden = 64,
+               .intermediate = 96,
+               .n_layers = 2,
+               .n_heads = 4,
+               .n_kv_heads = 2,
+               .head_dim = 16,
+               .vocab_size = 90,
+               .max_position = 64,
+               .tied = kinds[i].tied,
+               .extra_config = kinds[i].more};
+  char *directory = make_directory();
+  write_config(&tiny, directory);
+  Model *model = dummy_fine(directory);
+  remove_directory(directory);
+  return model;
+}
+
+static void no_two_tensors_share_a_byte(void **state) {
+  (void)state;
+  for (size_t i = 0; i < N_KINDS; i++) {
+    Model *model = open_kind(i);
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[1], which);
+      assert_int_equal(linear->kind, kinds[i].kind);
+      assert_int_equal(linear->bits, kinds[i].bits);
+      assert_int_equal(linear->group, kinds[i].group == -1 ? linear->n_in : kinds[i].group);
+    }
+    Regions all = regions_of(model);
+    qsort(all.regions, all.n, sizeof *all.regions, by_place);
+    const unsigned char *at = model->files->reserved, *const end = at + model->files->reserved_bytes;
+    for (size_t k = 0; k < all.n; k++) {
+      assert_true(all.regions[k].begin >= at);
+      at = all.regions[k].begin + all.regions[k].bytes;
+    }
+    assert_true(at <= end && end - at < 64);
+    assert_int_equal(model->weight_bytes, all.bytes);
+    model_close(model);
+  }
+}
+
+/* The mean square of n numbers. */
+static double mean_square(const void *data, Dtype dtype, size_t n, float most) {
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) {
+    const float value = stored_float(data, dtype, i);
+    assert_true(isfinite(value) && fabsf(value) <= most);
+    sum += (double)value * value;
+  }
+  return sum / (double)n;
+}
+
+/* A product keeps the variance of its input. Weights and zero points are even in 0 .. 2^b - 1: differences
+ * have the variance (4^b - 1) / 6; that of signed bytes is half of it. Scales differ by a tenth at
+ * most, their mean square by 1%; n >= 2,048 weights are right within 5 sqrt(0.8 / n) = 10%. */
+static void assert_keeps_variance(const Linear *linear) {
+  const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
+  const Dtype dtype = linear->kind == LINEAR_AWQ ? DTYPE_F16 : DTYPE_F32;
+  double variance = linear->kind == LINEAR_DENSE ? mean_square(linear->weight, DTYPE_F16, n_in * n_out,
+                                                               sqrtf(3 / (float)n_in) * 1.001f)
+                                                 : mean_square(linear->scales, dtype, n_out, 1);
+  if (linear->kind != LINEAR_DENSE) variance *= (pow(4, linear->bits) - 1) / 6;
+  if (linear->kind == LINEAR_INT8) variance /= 2;
+  if (fabs(variance * (double)n_in - 1) > 0.1)
+    fail_msg("%s: a product multiplies the variance by %g", linear->name, variance * (double)n_in);
+}
+
+static void assert_random_bytes(const void *data, size_t n) {
+  bool seen[256] = {false};
+  int n_seen = 0;
+  for (size_t i = 0; i < n; i++) {
+    const unsigned char byte = ((const unsigned char *)data)[i];
+    n_seen += !seen[byte];
+    seen[byte] = true;
+  }
+  assert_true(n_seen > 200); /* of n >= 1,024 */
+}
+
+static void assert_linear_filled(const Linear *linear) {
+  const size_t cells = (size_t)linear->n_in * (size_t)(linear->n_out + linear->skip);
+  assert_keeps_variance(linear);
+  if (linear->kind != LINEAR_DENSE)
+    assert_random_bytes(linear->kind == LINEAR_INT8 ? linear->weight : linear->qweight,
+                        cells * (size_t)linear->bits / 8 - (size_t)(linear->skip * linear->bits / 8));
+  if (linear->bias.data) {
+    const double square = mean_square(linear->bias.data, DTYPE_F16, (size_t)linear->bias.n, 0.1001f);
+    assert_true(square > 0.01 / 3 * 0.4 &&
+                square < 0.01 / 3 * 1.6); /* even in -0.1 .. 0.1: 32 of them or more */
+  }
+}
+
+static void every_kind_is_filled_with_harmless_numbers(void **state) {
+  (void)state;
+  for (size_t i = 0; i < N_KINDS; i++) {
+    Model *model = open_kind(i);
+    Error err = {{0}};
+    const float one = model->config.norm_plus_one ? 0 : 1;
+    assert_int_equal(model_fill_dummy(model, &err), STATUS_OK);
+    for (int layer = 0; layer < 2; layer++) {
+      for (int which = 0; which < N_LAYER_NORMS; which++) {
+        const Vector *norm = layer_norm_const(&model->layers[layer], which);
+        for (int k = 0; norm->data && k < norm->n; k++)
+          assert_true(stored_float(norm->data, norm->dtype, (size_t)k) == one);
+      }
+      for (int which = 0; which < N_LAYER_LINEARS; which++)
+        assert_linear_filled(layer_linear_const(&model->layers[layer], which));
+    }
+    for (int k = 0; k < model->final_norm.n; k++)
+      assert_true(stored_float(model->final_norm.data, DTYPE_F16, (size_t)k) == one);
+    assert_keeps_variance(&model->head);
+    if (!kinds[i].tied) {
+      const double square = mean_square(model->embedding.data, DTYPE_F16, 90 * 64, 1);
+      assert_true(square > 0.3 && square < 0.37); /* even in -1 .. 1 */
+    }
+    model_close(model);
+  }
+}
+
 /* --- what is refused */
 
 static void assert_dummy_refused(const char *path, Status expected, const char *part, const char *other) {
@@ -250,6 +488,8 @@ int main(void) {
       cmocka_unit_test(without_quantisation_all_is_dense),
       cmocka_unit_test(modules_not_to_convert_are_dense),
       cmocka_unit_test(is_filled_with_harmless_numbers),
+      cmocka_unit_test(no_two_tensors_share_a_byte),
+      cmocka_unit_test(every_kind_is_filled_with_harmless_numbers),
       cmocka_unit_test(has_no_memory_before),
       cmocka_unit_test(refuses_what_no_checkpoint_can_be),
       cmocka_unit_test(the_largest_config_is_no_accident),

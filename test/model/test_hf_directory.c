@@ -1,5 +1,7 @@
 /* test_hf_directory.c - a Hugging Face directory as a Model: every tensor where it belongs, and the message
  * of every directory that is refused. */
+#include <math.h>
+
 #include "tiny_checkpoint.h"
 
 /* --- what is taken */
@@ -277,6 +279,9 @@ static void refuses_overrides(void **state) {
                "config.json");
   OPEN_REFUSED(directory, &(ModelOverrides){.norm_eps = 1e-6}, STATUS_USAGE, directory, "--norm-eps");
   OPEN_REFUSED(directory, &(ModelOverrides){.norm_eps = -1}, STATUS_USAGE, "--norm-eps is -1");
+  OPEN_REFUSED(directory, &(ModelOverrides){.norm_eps = INFINITY}, STATUS_USAGE, "--norm-eps is inf");
+  OPEN_REFUSED(directory, &(ModelOverrides){.rope_theta = NAN}, STATUS_USAGE, "--rope-theta is");
+  OPEN_REFUSED(directory, &(ModelOverrides){.rope_theta = INFINITY}, STATUS_USAGE, "--rope-theta is inf");
   remove_directory(directory);
   tiny_free(&tiny);
 }
@@ -287,11 +292,23 @@ static void refuses_other_weights(void **state) {
     const char *file, *part, *second;
   } cases[] = {
       {NULL, "has no weights: expected model.safetensors or model.safetensors.index.json", ""},
+      {"model.onnx", "only model.onnx: an ONNX model", ""},
       {"model.gguf", "only model.gguf: a GGUF file", ""},
+      {"another.gguf", "only another.gguf: a GGUF file", ""},
+      {"other.gguf", "only another.gguf: a GGUF file",
+       ""}, /* the first by name, as directories have no order */
       {"weights.safetensors", "only weights.safetensors: expected it under the name model.safetensors",
        "index"},
+      {"weights2.safetensors", "only weights.safetensors: expected it under the name", "index"},
+      {"adapter_model_2.safetensors", "only adapter_model_2.safetensors: an adapter (LoRA)", "merge it"},
       {"consolidated.safetensors", "only consolidated.safetensors", "Mistral's own names"},
+      {"adapter_model.safetensors", "only consolidated.safetensors", "Mistral's own names"},
+      {"consolidated.00.safetensors", "only consolidated.00.safetensors", "Mistral's own names"},
+      {"weights.pth", "only weights.pth: a PyTorch pickle", "models.md"},
       {"awq_model_w4_g128.pt", "only awq_model_w4_g128.pt: a PyTorch pickle", "models.md"},
+      {"pytorch_model.bin.index.json", "only awq_model_w4_g128.pt", "models.md"},
+      {"pytorch_model-00002-of-00002.bin", "only pytorch_model-00002-of-00002.bin: a PyTorch pickle",
+       "convert it once, in that directory"},
       {"pytorch_model-00001-of-00002.bin", "only pytorch_model-00001-of-00002.bin: a PyTorch pickle",
        "torch.load(f, map_location='cpu', weights_only=True)"},
   };
@@ -453,6 +470,13 @@ static void refuses_other_quantisations(void **state) {
   } others[] = {{".B", "Marlin", false},
                 {".W_q", "HQQ", false},
                 {".codebooks", "AQLM", false},
+                {".codes", "AQLM", false},
+                {".q_weight", "EXL2", false},
+                {".trellis", "EXL3", false},
+                {".Qidxs", "QuIP#", false},
+                {".centroids", "VPTQ", false},
+                {".g_idx", "GPTQ", false},
+                {".weight_blocks", "MXFP4", false},
                 {".weight_scale_inv", "FP8 in blocks", true},
                 {".weight_scale", "FP8 or INT8", true},
                 {".weight_scale_2", "NVFP4", true},

@@ -146,6 +146,12 @@ static void scales_are_f16_where_that_loses_nothing(void **state) {
       {"BF16", 0x1p17f, 0.25f, LINEAR_GROUPED, 0x1p17f},
       {"F32", 0.25f, 0.5f, LINEAR_AWQ, 0.25f},
       {"F32", 0.1f, 0.25f, LINEAR_GROUPED, 0.1f},
+      /* F16 numbers from 0.5 on are 2^-11 apart: what is lost is 2^-14 of the largest, and a little more. */
+      {"F32", 0.5f + 0x1p-14f, 1, LINEAR_AWQ, 0.5f},
+      {"F32", 0.5f + 0x1p-14f + 0x1p-24f, 1, LINEAR_GROUPED, 0.5f + 0x1p-14f + 0x1p-24f},
+      {"F32", -0.5f - 0x1p-14f, -1, LINEAR_AWQ, -0.5f},
+      {"F32", -0.5f - 0x1p-13f, -1, LINEAR_GROUPED, -0.5f - 0x1p-13f},
+      {"F32", 0, 0, LINEAR_AWQ, 0},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Tiny tiny;
@@ -297,6 +303,15 @@ static void parts_of_compressed(void **state) {
   tiny_replace(&tiny, Q ".weight_shape", "I64", 1, 3, 1);
   ASSERT_REFUSED(&tiny, Q ".weight_shape is [3], expected [2]");
   add_packed(&tiny);
+  memcpy(tiny_replace(&tiny, Q ".weight_shape", "I32", 1, 2, 1)->data, (int32_t[]){OUT, IN - 1}, 8);
+  ASSERT_REFUSED(&tiny, Q ".weight_shape says [32, 31], expected [32, 32]");
+  add_packed(&tiny);
+  memcpy(tiny_find(&tiny, Q ".weight_shape")->data, (int64_t[]){OUT - 1, IN}, 16);
+  ASSERT_REFUSED(&tiny, Q ".weight_shape says [31, 32], expected [32, 32]");
+  add_packed(&tiny);
+  add(&tiny, ".weight", "F16", OUT, IN);
+  ASSERT_REFUSED(&tiny, Q " has a weight_packed and a weight, expected one of them");
+  add_packed(&tiny);
   tiny_remove(&tiny, Q ".weight_zero_point");
   ASSERT_REFUSED(&tiny, Q ".weight_zero_point is missing, although its weights are there");
   add_packed(&tiny);
@@ -362,7 +377,7 @@ static void make_wide_int8(Tiny *tiny, int n_in) {
 static void int8_sums_must_fit_32_bits(void **state) {
   (void)state;
   Tiny tiny;
-  make_wide_int8(&tiny, (1 << 17) - 8);
+  make_wide_int8(&tiny, (1 << 17) - 1);
   char *directory = write_tiny(&tiny);
   tiny_free(&tiny);
   model_close(open_fine(directory, NULL));
@@ -391,6 +406,63 @@ static void layouts_that_the_config_does_not_say(void **state) {
   add_gptq(&tiny, 4, QUANT("\"quant_method\": \"gptq\", \"group_size\": 24"));
   ASSERT_REFUSED(&tiny,
                  Q ".qweight: a layer of 32 inputs and 32 outputs cannot be quantised in groups of 24");
+}
+
+/* A layer that the config calls dense is read as the others are where its tensors are quantised ones. */
+static void tensors_say_whether_a_layer_is_quantised(void **state) {
+  (void)state;
+  static const char *const ignored[] = {QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
+                                              "false, \"dynamic\": {\"-:.*q_proj\": {}}"),
+                                        QUANT("\"quant_method\": \"gptq\", \"group_size\": 16, \"sym\": "
+                                              "false, \"modules_to_not_convert\": [\"q_proj\"]")};
+  for (size_t i = 0; i < 2; i++) {
+    Tiny tiny;
+    add_gptq(&tiny, 4, ignored[i]);
+    Opened opened = open_prepared(&tiny);
+    assert_int_equal(opened.q->group, 16);
+    assert_int_equal(opened.model->layers[1].q.kind, LINEAR_DENSE); /* no tensors of a quantised one */
+    close_opened(&opened, &tiny);
+  }
+  Tiny tiny;
+  add_packed(&tiny);
+  tiny_replace(&tiny, Q ".weight_shape", "I32", 1, 2, 1);
+  memcpy(tiny_find(&tiny, Q ".weight_shape")->data, (int32_t[]){OUT, IN}, 8);
+  Opened opened = open_prepared(&tiny);
+  assert_int_equal(opened.q->kind, LINEAR_AWQ);
+  close_opened(&opened, &tiny);
+}
+
+/* The first q_proj of a model of these sizes has a qweight, of whatever shape. */
+static void words_refused(int hidden, int n_heads, int head_dim, bool fused, const char *config,
+                          const char *part) {
+  Tiny tiny;
+  tiny_llama(&tiny);
+  tiny_free(&tiny);
+  tiny.hidden = hidden;
+  tiny.n_heads = n_heads;
+  tiny.head_dim = head_dim;
+  tiny.group = 0;
+  tiny.extra_config = config;
+  if (fused) tiny.architecture = "Phi3ForCausalLM", tiny.model_type = "phi3";
+  tiny_add(&tiny, "model.embed_tokens.weight", "F16", 2, 40, hidden);
+  tiny_add(&tiny, fused ? "model.layers.0.self_attn.qkv_proj.qweight" : Q ".qweight", "I32", 2, 4, 4);
+  ASSERT_REFUSED(&tiny, part);
+}
+
+static void words_hold_whole_layers(void **state) {
+  (void)state;
+  const char *const four = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2"),
+                    *const eight = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2, \"bits\": 8"),
+                    *const awq = QUANT("\"quant_method\": \"awq\", \"group_size\": 2");
+  words_refused(36, 2, 16, false, four,
+                "a layer of 36 inputs and 32 outputs cannot be stored in words of 8 weights");
+  words_refused(38, 2, 16, false, eight,
+                "a layer of 38 inputs and 32 outputs cannot be stored in words of 4 weights");
+  words_refused(36, 2, 16, false, eight, Q ".qweight is [4, 4], expected [9, 32]");
+  words_refused(36, 2, 16, false, awq, Q ".qweight is [4, 4], expected [36, 4]");
+  words_refused(32, 4, 6, true, awq, "a layer of 32 inputs and 36 outputs cannot be stored in words of 8");
+  words_refused(32, 2, 6, false, awq,
+                "a layer of 32 inputs and 12 outputs cannot be quantised in groups of 2");
 }
 
 static void embeddings(void **state) {
@@ -474,6 +546,8 @@ int main(void) {
       cmocka_unit_test(parts_of_int8),
       cmocka_unit_test(int8_sums_must_fit_32_bits),
       cmocka_unit_test(layouts_that_the_config_does_not_say),
+      cmocka_unit_test(tensors_say_whether_a_layer_is_quantised),
+      cmocka_unit_test(words_hold_whole_layers),
       cmocka_unit_test(embeddings),
       cmocka_unit_test(numbers_that_are_none),
       cmocka_unit_test(a_packed_file_has_finite_scales),

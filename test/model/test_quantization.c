@@ -42,6 +42,10 @@ static ModelConfig accepted(const char *quant) {
   "'token'}}"
 #define CT_INT8 "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'strategy': 'channel'}" INT8_INPUTS
 
+#define CT_INPUTS(members)                                                                                   \
+  "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'strategy': 'channel'}, 'input_activations': "         \
+  "{" members "}}"
+
 static void each_producer_is_understood(void **state) {
   (void)state;
   static const struct {
@@ -88,6 +92,39 @@ static void each_producer_is_understood(void **state) {
       {CT("int-quantized", CT_GROUP("8", ", 'group_size': -1")), QUANT_BYTES, 8, -1, true, false},
       {CT("int-quantized", CT_INT8), QUANT_INT8, 8, -1, true, false},
       {CT("dense", CT_GROUP("8", ", 'group_size': -1")), QUANT_NONE, 0, 0, false, false},
+      /* What is said twice, what is said of nothing, and what is left out. */
+      {"{'quant_method': 'awq', 'bits': 4, 'w_bit': 4, 'group_size': 64, 'q_group_size': 64}", QUANT_AWQ, 4,
+       64, false, false},
+      {"{'quant_method': 'awq', 'sym': true, 'zero_point': true, 'adapter': {}, 'rotation_config': {}}",
+       QUANT_AWQ, 4, 128, false, false},
+      {"{'quant_method': 'gptq', 'format': null, 'checkpoint_format': 'GPTQ'}", QUANT_GPTQ, 4, 128, true,
+       true},
+      {"{'quant_method': 'gptq'}", QUANT_GPTQ, 4, 128, true, true},
+      {"{'quant_method': 'auto-round', 'data_type': 'int_sym', 'act_bits': 16}", QUANT_GPTQ, 4, 128, true,
+       true},
+      {"{'quant_method': 'auto-round', 'backend': 'auto_round:awq', 'sym': true}", QUANT_AWQ, 4, 128, true,
+       false},
+      {"{'quant_method': 'auto-round', 'backend': 'auto_round:awq', 'packing_format': "
+       "'auto_round:gptqmodel'}",
+       QUANT_GPTQ, 4, 128, true, false},
+      {CT("int-quantized", "{'targets': ['Linear'], 'weights': {'strategy': 'channel'}}"), QUANT_BYTES, 8, -1,
+       true, false},
+      {CT("pack-quantized", CT_GROUP("4", ", 'group_size': -1, 'dynamic': null")), QUANT_PACKED, 4, -1, true,
+       false},
+      {CT("pack-quantized", CT_GROUP("4", ", 'group_size': 8, 'strategy': 'group'")), QUANT_PACKED, 4, 8,
+       true, false},
+      {CT("int-quantized", "{'format': 'pack-quantized', 'targets': ['Linear'], 'weights': {'num_bits': 4, "
+                           "'group_size': 32}}"),
+       QUANT_PACKED, 4, 32, true, false},
+      {"{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'transform_config': "
+       "{'config_groups': {}}, 'sparsity_config': {'format': 'dense'}, 'config_groups': {'a': " CT_GROUP(
+           "4", ", 'group_size': 32") "}}",
+       QUANT_PACKED, 4, 32, true, false},
+      /* The usual scheme is that of the first group that has one. */
+      {"{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'transform_config': {}, "
+       "'sparsity_config': {}, 'config_groups': {'a': {'targets': ['re:x'], 'weights': null}, 'b': " CT_GROUP(
+           "8", ", 'group_size': 64") ", 'c': " CT_GROUP("4", ", 'group_size': 32") "}}",
+       QUANT_PACKED, 8, 64, true, false},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     ModelConfig config = accepted(cases[i].quant);
@@ -170,6 +207,50 @@ static void rules_name_layers(void **state) {
   }
 }
 
+/* A rule has the scheme of all layers but for what it says. */
+static void rules_change_what_they_say(void **state) {
+  (void)state;
+#define GPTQ  "{'quant_method': 'gptq', 'group_size': 64, 'dynamic': {"
+#define ROUND "{'quant_method': 'auto-round', 'group_size': 64, 'sym': true, 'extra_config': {"
+  static const struct {
+    const char *quant;
+    QuantScheme scheme; /* of "lm_head" */
+  } cases[] = {
+      {GPTQ "'x': {}}}", {QUANT_GPTQ, 4, 64, true}},
+      {GPTQ "'lm': {}}}", {QUANT_GPTQ, 4, 64, true}},
+      {GPTQ "'lm': {'bits': 8}}}", {QUANT_GPTQ, 8, 64, true}},
+      {GPTQ "'lm': {'group_size': 32}}}", {QUANT_GPTQ, 4, 32, true}},
+      {GPTQ "'lm': {'group_size': -1}}}", {QUANT_GPTQ, 4, -1, true}},
+      {GPTQ "'lm': {'sym': false}}}", {QUANT_GPTQ, 4, 64, false}},
+      {GPTQ "'+:lm': {'bits': 8, 'group_size': 32, 'sym': false}}}", {QUANT_GPTQ, 8, 32, false}},
+      {GPTQ "'lm': {'bits': 16}}}", {QUANT_NONE, 0, 0, false}},
+      {GPTQ "'-:lm': {'bits': 8}}}", {QUANT_NONE, 0, 0, false}},
+      {GPTQ "'lm': {'bits': 8}}, 'modules_to_not_convert': ['head']}", {QUANT_GPTQ, 8, 64, true}},
+      {GPTQ "'x': {'bits': 8}}, 'modules_to_not_convert': ['head']}", {QUANT_NONE, 0, 0, false}},
+      {ROUND "'lm_head': {'bits': 8, 'sym': false}, 'lm': {'bits': 16}}}", {QUANT_GPTQ, 8, 64, false}},
+      {ROUND "'head': {'bits': 8}}}", {QUANT_GPTQ, 4, 64, true}}, /* a name is a whole one */
+      {ROUND "'.*head': {'bits': 8}, 'lm_head': {'group_size': 16}}}", {QUANT_GPTQ, 4, 16, true}},
+      {ROUND "'[h]ead': {'bits': 8}}}", {QUANT_GPTQ, 8, 64, true}},
+      {CT("pack-quantized", "{'targets': ['re:lm_hea', 're:head'], 'weights': {'num_bits': 8, 'group_size': "
+                            "16, 'symmetric': false}}"),
+       {QUANT_PACKED, 8, 16, false}},
+      {CT("int-quantized", CT_INT8), {QUANT_INT8, 8, -1, true}},
+  };
+#undef GPTQ
+#undef ROUND
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    ModelConfig config = accepted(cases[i].quant);
+    QuantScheme found;
+    Error err = {{0}};
+    assert_int_equal(quantization_of(&config.quant, "lm_head", "here", &found, &err), STATUS_OK);
+    if (found.method != cases[i].scheme.method || found.bits != cases[i].scheme.bits ||
+        found.group != cases[i].scheme.group || found.symmetric != cases[i].scheme.symmetric)
+      fail_msg("%s: method %d, %d bits, groups of %d, symmetric %d", cases[i].quant, (int)found.method,
+               found.bits, found.group, found.symmetric);
+    config_release(&config);
+  }
+}
+
 /* --- what is refused */
 
 typedef struct {
@@ -208,6 +289,14 @@ static void other_methods(void **state) {
       {"{'quant_method': 'hqq'}", "take such a checkpoint of the same model, or an unquantised one"},
       {"{'quant_method': 'aqlm'}", "aqlm is not supported"},
       {"{'quant_method': 'mxfp4'}", "mxfp4 (4-bit floating point) is not supported"},
+      {"{'quant_method': 'fbgemm_fp8'}", "fbgemm_fp8 (8-bit floating point) is not supported"},
+      {"{'quant_method': 'mlx'}", "mlx (Apple's layout) is not supported"},
+      {"{'quant_method': 'marlin'}", "marlin (weights in a GPU's order) is not supported"},
+      {"{'load_in_4bit': false}", "bitsandbytes (NF4 or LLM.int8()) is not supported"},
+      {"{'bits': 4, 'sym': true}", "quant_method is missing, expected awq"},
+      {"{'bits': 4, 'zero_point': true}", "quant_method is missing, expected awq"},
+      {"{'quant_method': 'gptq', 'adapter': 'lora'}", "adapter is not supported"},
+      {"{'quant_method': 'gptq', 'rotation_config': []}", "rotation_config is not supported"},
   };
   REFUSED(cases);
 }
@@ -255,6 +344,11 @@ static void other_autoround(void **state) {
       {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:llm_compressor'}",
        "AutoRound's packing auto_round:llm_compressor is not supported, expected auto_round:auto_awq"},
       {"{'quant_method': 'auto-round', 'packing_format': 'auto_round:fp8_static'}", "export the model again"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'x_FP4'}", "AutoRound's packing x_FP4 is not"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'mxint'}", "AutoRound's packing mxint is not"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'gguf:q4'}", "AutoRound's packing gguf:q4 is not"},
+      {"{'quant_method': 'auto-round', 'backend': 'mlx'}", "AutoRound's packing mlx is not"},
+      {"{'quant_method': 'auto-round', 'packing_format': 'fake'}", "AutoRound's packing fake is not"},
       {"{'quant_method': 'auto-round', 'data_type': 'mx_fp'}", "data_type mx_fp is not supported"},
       {"{'quant_method': 'auto-round', 'act_bits': 8}", "act_bits is 8, expected 16"},
       {"{'quant_method': 'auto-round', 'bits': 2}", "GPTQ of 2 bits"},
@@ -314,6 +408,16 @@ static void other_compressed_numbers(void **state) {
       {CT("int-quantized", "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'strategy': 'channel'}, "
                            "'input_activations': {'num_bits': 8, 'strategy': 'tensor', 'dynamic': false}}"),
        "input activations of 8 bits as integers, symmetric, static, by tensor are not supported"},
+      {CT("int-quantized", CT_INPUTS("'num_bits': 4, 'dynamic': true, 'strategy': 'token'")),
+       "of 4 bits as integers, symmetric, dynamic, by token are not supported, expected int8"},
+      {CT("int-quantized", CT_INPUTS("'type': 'float', 'dynamic': true, 'strategy': 'token'")),
+       "of 8 bits as floating point, symmetric, dynamic, by token are not supported"},
+      {CT("int-quantized", CT_INPUTS("'symmetric': false, 'dynamic': true, 'strategy': 'token'")),
+       "of 8 bits as integers, asymmetric, dynamic, by token are not supported"},
+      {CT("int-quantized", CT_INPUTS("'strategy': 'token'")),
+       "symmetric, static, by token are not supported"},
+      {CT("int-quantized", CT_INPUTS("'dynamic': true")), "symmetric, dynamic, by tensor are not supported"},
+      {CT("int-quantized", CT_INPUTS("'dynamic': true, 'group_size': 8")), "dynamic, by group are not"},
       {CT("int-quantized",
           "{'targets': ['Linear'], 'weights': {'num_bits': 8, 'group_size': 32}" INT8_INPUTS),
        "weights of 8 bits in groups are not supported, expected int-quantized weights of 8 bits, symmetric"},
@@ -396,10 +500,89 @@ static void rules_have_limits(void **state) {
   config_release(&config);
 }
 
+/* `before`, n times `item` with commas between, and `behind`. */
+static char *repeated(const char *before, const char *item, size_t n, const char *behind) {
+  const size_t size = strlen(item);
+  char *text = malloc(strlen(before) + n * (size + 1) + strlen(behind) + 1), *at = text;
+  at += sprintf(at, "%s", before);
+  for (size_t i = 0; i < n; i++) at += sprintf(at, "%s%s", i ? "," : "", item);
+  strcpy(at, behind);
+  return text;
+}
+
+static void limits_are_exact(void **state) {
+  (void)state;
+  const char *const list = "{'quant_method': 'awq', 'modules_to_not_convert': [";
+  char name[4200] = "'", shown[200] = "\"", *text;
+  Error err = {{0}};
+  text = repeated(list, "'x'", 16384, "]}");
+  ModelConfig config = accepted(text);
+  assert_int_equal(config.quant.n_rules, 16384);
+  assert_int_equal(quantization_limit(&config.quant, 1024, "here", &err), STATUS_OK); /* 2^24 names */
+  assert_int_equal(quantization_limit(&config.quant, 1025, "here", &err), STATUS_MODEL);
+  assert_string_equal(err.text, "here: 16384 rules of quantisation for 1025 layers are too many");
+  config_release(&config);
+  free(text);
+
+  memset(name + 1, 'a', 4096);
+  strcpy(name + 4097, "'");
+  text = repeated(list, name, 1, "]}");
+  config = accepted(text);
+  config_release(&config);
+  free(text);
+  strcpy(name + 4097, "a'");
+  memset(shown + 1, 'a', 80);
+  strcpy(shown + 81, "...\" has 4097 bytes, expected at most 4096");
+  text = repeated(list, name, 1, "]}");
+  assert_refused(&(Refusal){text, shown}, 1);
+  free(text);
+
+  for (size_t n = 1024; n <= 1025; n++) {
+    char *groups = calloc(n, 70), *at = groups;
+    for (size_t i = 0; i < n; i++)
+      at += sprintf(at, "%s'%zu': {'targets': ['Linear'], 'weights': null}", i ? "," : "", i);
+    text = repeated("{'quant_method': 'compressed-tensors', 'format': 'pack-quantized', 'config_groups': {",
+                    groups, 1, "}}");
+    if (n == 1024) {
+      config = accepted(text);
+      config_release(&config);
+    } else {
+      assert_refused(&(Refusal){text, "config_groups has 1025 groups, expected 1 to 1024"}, 1);
+    }
+    free(text);
+    free(groups);
+  }
+}
+
+/* 2^28 steps of PCRE2 for all patterns and layers: each has at most 10,000 of them, and at least 250. */
+static void steps_are_shared_by_patterns_and_layers(void **state) {
+  (void)state;
+  static const struct {
+    size_t n_layers;
+    uint32_t steps; /* 0: refused */
+  } cases[] = {{1, 10000}, {8, 10000}, {9, 9942}, {100, 894}, {357, 250}, {358, 0}};
+  char *text = malloc(3000 * 16 + 100);
+  size_t n = (size_t)sprintf(text, "{'quant_method': 'gptq', 'dynamic': {'0': {}");
+  for (int i = 1; i < 3000; i++) n += (size_t)sprintf(text + n, ",'%d': {}", i);
+  strcpy(text + n, "}}");
+  ModelConfig config = accepted(text);
+  assert_int_equal(config.quant.max_steps,
+                   (1 << 28) / 3000 / (7 * 32 + 1)); /* a llama's layers and its head */
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Error err = {{0}};
+    Status status = quantization_limit(&config.quant, cases[i].n_layers, "here", &err);
+    assert_int_equal(status, cases[i].steps ? STATUS_OK : STATUS_MODEL);
+    if (cases[i].steps) assert_int_equal(config.quant.max_steps, cases[i].steps);
+  }
+  config_release(&config);
+  free(text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_producer_is_understood),
       cmocka_unit_test(rules_name_layers),
+      cmocka_unit_test(rules_change_what_they_say),
       cmocka_unit_test(other_methods),
       cmocka_unit_test(other_awq),
       cmocka_unit_test(other_gptq),
@@ -409,6 +592,8 @@ int main(void) {
       cmocka_unit_test(contradictions),
       cmocka_unit_test(names_of_modules),
       cmocka_unit_test(rules_have_limits),
+      cmocka_unit_test(limits_are_exact),
+      cmocka_unit_test(steps_are_shared_by_patterns_and_layers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,65 @@ static void reads_tensors(void **state) {
   buffer_release(&bytes);
 }
 
+/* Bits of a number of each dtype, as the reference implementation has them. */
+static void every_dtype_has_its_size(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int bits;
+    Dtype dtype;
+  } cases[] = {{"BOOL", 8, DTYPE_OTHER},
+               {"F4", 4, DTYPE_OTHER},
+               {"F6_E2M3", 6, DTYPE_OTHER},
+               {"F6_E3M2", 6, DTYPE_OTHER},
+               {"U8", 8, DTYPE_U8},
+               {"I8", 8, DTYPE_I8},
+               {"F8_E5M2", 8, DTYPE_OTHER},
+               {"F8_E4M3", 8, DTYPE_OTHER},
+               {"F8_E8M0", 8, DTYPE_OTHER},
+               {"I16", 16, DTYPE_I16},
+               {"F8_E4M3FNUZ", 8, DTYPE_OTHER},
+               {"F8_E5M2FNUZ", 8, DTYPE_OTHER},
+               {"U16", 16, DTYPE_OTHER},
+               {"F16", 16, DTYPE_F16},
+               {"BF16", 16, DTYPE_BF16},
+               {"I32", 32, DTYPE_I32},
+               {"U32", 32, DTYPE_OTHER},
+               {"F32", 32, DTYPE_F32},
+               {"C64", 64, DTYPE_OTHER},
+               {"F64", 64, DTYPE_OTHER},
+               {"I64", 64, DTYPE_I64},
+               {"U64", 64, DTYPE_OTHER}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const size_t n = (size_t)cases[i].bits; /* bytes of eight numbers */
+    char header[200], part[100];
+    snprintf(header, sizeof header,
+             "{\"a\":{\"dtype\":\"%s\",\"shape\":[1,1,2,1,1,2,1,2],\"data_offsets\":[0,%zu]}}", cases[i].name,
+             n);
+    Buffer bytes = make_file(header, strlen(header), n);
+    Safetensors file;
+    Error err = {{0}};
+    void *copy;
+    if (parse(bytes.data, bytes.size, &file, &copy, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const StoredTensor *a = safetensors_find(&file, "a");
+    assert_true(a->bytes == n && a->dtype == cases[i].dtype && a->rank == 8 && a->shape[7] == 2);
+    assert_string_equal(a->dtype_name, cases[i].name);
+    if (a->dtype != DTYPE_OTHER) {
+      assert_int_equal(dtype_bytes(a->dtype) * 8, n);
+      assert_string_equal(dtype_name(a->dtype), cases[i].name);
+    }
+    safetensors_close(&file);
+    free(copy);
+    buffer_release(&bytes);
+    snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%zu]}}",
+             cases[i].name, n + 1);
+    snprintf(part, sizeof part, "tensor a has %zu bytes, expected %zu bytes for %s [8]", n + 1, n,
+             cases[i].name);
+    header_refused(header, n + 1, part, NULL);
+  }
+  assert_int_equal(dtype_bytes(DTYPE_OTHER), 0);
+}
+
 static void reads_a_file_without_tensors(void **state) {
   (void)state;
   Buffer bytes = make_file("{}", 2, 0);
@@ -160,6 +219,12 @@ static void refuses_bad_entries(void **state) {
                  "tensor a: dtype is 1, expected \"F16\", \"I32\" or another of the format", NULL);
   header_refused("{\"a\":{\"dtype\":\"f16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
                  "tensor a: dtype is \"f16\", expected \"F16\", \"I32\"", NULL);
+  header_refused("{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0]}}", 4,
+                 "tensor a: data_offsets is [0], expected two numbers", NULL);
+  header_refused("{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[]}}", 4,
+                 "tensor a: data_offsets is [], expected two numbers", NULL);
+  header_refused("{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4,4]}}", 4,
+                 "tensor a: data_offsets is", "expected an array of up to 2 whole numbers");
   static const char *const shapes[] = {
       "2",    "[-2]", "[1.5]", "[\"2\"]", "[1e30]", "[1,1,1,1,1,1,1,1,2]", "[9223372036854775808]",
       "null", "{}"};
@@ -260,6 +325,7 @@ static void loads_a_large_header_quickly(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_tensors),
+      cmocka_unit_test(every_dtype_has_its_size),
       cmocka_unit_test(reads_a_file_without_tensors),
       cmocka_unit_test(refuses_lying_lengths),
       cmocka_unit_test(refuses_every_truncation),
