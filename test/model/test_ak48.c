@@ -429,13 +429,14 @@ static void refuses_other_lengths(void **state) {
     size_t norms = (size_t)tiny.n_layers * 2 * (size_t)tiny.head_dim * 2;
     size_t with = file.size + (tiny.qk_norm ? 0 : norms), without = with - norms;
     char part[100], found[64];
-    snprintf(part, sizeof part, "expected %zu (with q and k norms) or %zu (without)", with, without);
     const size_t sizes[] = {256, 257, without - 1, without + 1, with - 1, with + 1};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
       Buffer copy = {0};
       for (size_t at = 0; at < sizes[s]; at++)
         buffer_append(&copy, at < file.size ? file.data + at : "", 1, NULL);
       snprintf(found, sizeof found, "m.ak48: %zu bytes", sizes[s]);
+      snprintf(part, sizeof part, "expected %zu (with q and k norms) or %zu (without): %s", with, without,
+               sizes[s] < without ? "truncated" : "too long or truncated");
       bytes_refused(copy.data, copy.size, part, found);
       buffer_release(&copy);
     }

@@ -154,6 +154,44 @@ static void biases_are_asked_for_by_name(void **state) {
   }
 }
 
+/* The members that only some architectures have, all at once. Taken are: a(ttention_bias), m(lp_bias), the
+ * four (f)actors of Granite, (q)uery_pre_attn_scalar, attention (c)ap, (l)ogit cap, the (r)ope of windowed
+ * layers; windows and layers that are not turned as assert_layers() has them. */
+static void each_member_is_for_some_architectures(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {{"llama", "am", "gggg"},    {"mistral", "", "GGGG"},
+                                         {"qwen2", "", "ggGG"},      {"qwen3", "a", "ggGG"},
+                                         {"smollm3", "am", "Nggg"},  {"phi3", "", "GGGG"},
+                                         {"gemma2", "aqcl", "GgGg"}, {"gemma3_text", "aqlr", "LLgL"},
+                                         {"granite", "amf", "gggg"}, {"olmo2", "a", "gggg"}};
+  assert_int_equal(sizeof cases / sizeof *cases, n_architectures);
+  for (size_t i = 0; i < n_architectures; i++) {
+    char text[900], found[20] = "";
+    snprintf(text, sizeof text,
+             "{'model_type': '%s', 'num_hidden_layers': 4, 'attention_bias': true, 'mlp_bias': true, "
+             "'embedding_multiplier': 3, 'attention_multiplier': 5, 'residual_multiplier': 7, "
+             "'logits_scaling': 9, 'query_pre_attn_scalar': 49, %s'final_logit_softcapping': 13, "
+             "'no_rope_layers': [0, 1, 1, 1], 'no_rope_layer_interval': 1, 'sliding_window_pattern': 3, "
+             "'sliding_window': 17, 'use_sliding_window': true, 'max_window_layers': 2, "
+             "'rope_local_base_freq': 19}",
+             cases[i][0], strcmp(cases[i][0], "gemma3_text") == 0 ? "" : "'attn_logit_softcapping': 11, ");
+    ModelConfig c = accepted(text);
+    const bool has[] = {c.o_bias,
+                        c.mlp_bias,
+                        c.embedding_scale == 3 && c.attention_scale == 5 && c.residual_scale == 7 &&
+                            c.logit_divisor == 9,
+                        c.attention_scale == 1 / sqrt(49),
+                        c.attention_cap == 11,
+                        c.logit_cap == 13,
+                        c.local_rope.theta == 19};
+    for (size_t k = 0; k < sizeof has; k++)
+      if (has[k]) found[strlen(found)] = "amfqclr"[k];
+    assert_string_equal(found, cases[i][1]);
+    assert_layers(&c, cases[i][2]);
+    config_release(&c);
+  }
+}
+
 /* As google/gemma-2-27b-it has it, whose scores are not scaled by its head_dim. */
 static void gemma2(void **state) {
   (void)state;
@@ -202,6 +240,9 @@ static void gemma3(void **state) {
        "'default', 'rope_theta': 9}}",
        "LL", 1e6, 9, 0, 0},
       {"'num_hidden_layers': 2, 'rope_parameters': {}, 'rope_scaling': {}", "LL", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 2, 'rope_theta': 3, 'rope_local_base_freq': 5, 'rope_parameters': "
+       "{'full_attention': {}, 'sliding_attention': {}}",
+       "LL", 3, 5, 0, 0},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[700];
@@ -451,6 +492,11 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"gemma3_text", "'rope_local_base_freq': 0.5", "rope_local_base_freq is 0.5"},
       {"gemma3_text", "'head_dim': 6, 'rope_scaling': {'type': 'longrope', " FACTORS "}",
        "longrope is not supported where ropes differ by kind of layer"},
+      {"gemma3_text",
+       "'head_dim': 6, 'rope_parameters': {'sliding_attention': {'type': 'longrope', " FACTORS "}}",
+       "longrope is not supported where ropes differ by kind of layer"},
+      {"gemma3_text", "'rope_parameters': {'sliding_attention': {'partial_rotary_factor': 0.5}}",
+       "partial_rotary_factor 0.5 is not supported, expected 1"},
       {"gemma2", "'num_hidden_layers': 1, 'rope_parameters': {'sliding_attention': {'rope_theta': 5}}",
        "parameters by kind of layer (sliding_attention) are not supported"},
       /* parts of heads, longrope */
@@ -459,6 +505,12 @@ static void contradictions_and_strange_numbers_are_refused(void **state) {
       {"phi3", "'head_dim': 8, 'partial_rotary_factor': 0", "partial_rotary_factor 0 turns 0 of head_dim 8"},
       {"phi3", "'partial_rotary_factor': 1.5", "partial_rotary_factor is 1.5"},
       {"granite", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"mistral", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"qwen2", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"qwen3", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"smollm3", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"gemma2", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
+      {"olmo2", "'partial_rotary_factor': 0.5", "partial_rotary_factor 0.5 is not supported, expected 1"},
       {"phi3", "'rope_scaling': {'type': 'linear', 'factor': 2}",
        "rope type linear is not supported, expected default or longrope"},
       {"phi3", "'rope_scaling': {'type': 'llama3'}", "rope type llama3 is not supported"},
@@ -522,6 +574,7 @@ int main(void) {
       cmocka_unit_test(what_is_left_out_is_as_in_transformers),
       cmocka_unit_test(only_what_an_architecture_has_is_taken),
       cmocka_unit_test(biases_are_asked_for_by_name),
+      cmocka_unit_test(each_member_is_for_some_architectures),
       cmocka_unit_test(gemma2),
       cmocka_unit_test(gemma3),
       cmocka_unit_test(smollm3),

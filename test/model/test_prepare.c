@@ -155,7 +155,7 @@ static void add_matrix(Tiny *tiny, const Case *c, const char *base, int m, int n
   default: add_bytes(tiny, c, base, m, n_in, n_out); break;
   }
   snprintf(name, sizeof name, "%s.bias", base);
-  tiny_add(tiny, name, m % 2 ? "F32" : "F16", 1, n_out, 1);
+  tiny_add(tiny, name, m < LAYER_GATE ? "F16" : "F32", 1, n_out, 1);
 }
 
 static const char *quant_config(const Case *c) {
@@ -307,6 +307,18 @@ static void add_expected_bytes(const Case *c, const Linear *linear, bool fused_p
   *replaced += weights;
 }
 
+/* What is in the files as a Linear has it is there at once, and nothing else. */
+static void assert_as_opened(const Case *c, const Linear *linear, bool fused) {
+  const bool parts = fused && !strstr(linear->name, "o_proj") && !strstr(linear->name, "down_proj");
+  const bool in_place = c->method == QUANT_AWQ && c->zeros && strcmp(c->scales, "F16") == 0;
+  const bool wide = c->bits == 8 || strcmp(c->scales, "F32") == 0;
+  assert_int_equal(linear->kind, c->method == QUANT_INT8 ? LINEAR_INT8 : wide ? LINEAR_GROUPED : LINEAR_AWQ);
+  assert_int_equal(linear->weight != NULL, c->method == QUANT_INT8);
+  assert_int_equal(linear->qweight != NULL, c->method == QUANT_AWQ && (in_place || !parts));
+  assert_int_equal(linear->qzeros != NULL, in_place);
+  assert_int_equal(linear->scales != NULL, in_place);
+}
+
 static void assert_prepared(const Case *c, bool fused) {
   Tiny tiny;
   Error err = {{0}};
@@ -314,6 +326,8 @@ static void assert_prepared(const Case *c, bool fused) {
   char *directory = write_tiny(&tiny);
   Model *model = open_fine(directory, NULL);
   size_t made = 0, replaced = 0;
+  for (int which = 0; which < N_LAYER_LINEARS; which++)
+    assert_as_opened(c, layer_linear_const(&model->layers[0], which), fused);
   if (model_prepare(model, fused ? 1 : 3, &err) != STATUS_OK) fail_msg("%s: %s", c->name, err.text);
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const Linear *linear = layer_linear_const(&model->layers[0], which);

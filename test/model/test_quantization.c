@@ -292,6 +292,8 @@ static void other_methods(void **state) {
       {"{'quant_method': 'fbgemm_fp8'}", "fbgemm_fp8 (8-bit floating point) is not supported"},
       {"{'quant_method': 'mlx'}", "mlx (Apple's layout) is not supported"},
       {"{'quant_method': 'marlin'}", "marlin (weights in a GPU's order) is not supported"},
+      {"{'bits': 4}", "mlx (Apple's layout) is not supported"},
+      {"{'group_size': 64}", "quant_method is missing, expected awq"},
       {"{'load_in_4bit': false}", "bitsandbytes (NF4 or LLM.int8()) is not supported"},
       {"{'bits': 4, 'sym': true}", "quant_method is missing, expected awq"},
       {"{'bits': 4, 'zero_point': true}", "quant_method is missing, expected awq"},
