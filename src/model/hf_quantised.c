@@ -68,17 +68,18 @@ static Status take_scales(const Layer *layer, const char *suffix, int64_t rows, 
 
 /* How many bits a weight has by the shape of its words, packed as this layout has it; 0: no such number. */
 static int bits_by_shape(const Layer *layer, int64_t rows, int64_t columns) {
-  const bool gptq = layer->scheme.method == QUANT_GPTQ;
-  for (int bits = 2; bits <= 8; bits++)
-    if (gptq ? rows == layer->n_in * bits / 32 && columns == layer->n_out
-             : rows == layer->n_in && columns == layer->n_out * bits / 32)
-      return bits;
+  for (int bits = 2; bits <= 8; bits++) {
+    const int64_t of_inputs = layer->n_in * bits / 32, of_outputs = layer->n_out * bits / 32;
+    bool fits = rows == layer->n_in && columns == of_outputs;
+    if (layer->scheme.method == QUANT_GPTQ) fits = rows == of_inputs && columns == layer->n_out;
+    if (layer->scheme.method == QUANT_PACKED) fits = rows == layer->n_out && columns == of_inputs;
+    if (fits) return bits;
+  }
   return 0;
 }
 
 /* Packed weights whose shape is another layout's are told apart by it; an empty text for no idea. */
 static void other_packing(const Layer *layer, const StoredTensor *tensor, char *out, size_t size) {
-  const bool gptq = layer->scheme.method == QUANT_GPTQ;
   const int64_t in = layer->n_in, n_out = layer->n_out;
   *out = 0;
   if (tensor->rank != 2) return;
@@ -86,9 +87,9 @@ static void other_packing(const Layer *layer, const StoredTensor *tensor, char *
   const int bits = bits_by_shape(layer, rows, columns);
   if (bits)
     snprintf(out, size, " (%d bits a weight)", bits);
-  else if (gptq && rows == in && columns == n_out / 8)
+  else if (rows == in && columns == n_out / 8)
     snprintf(out, size, " (packed along the output, as AWQ does)");
-  else if (!gptq && rows == in / 8 && columns == n_out)
+  else if (rows == in / 8 && columns == n_out)
     snprintf(out, size, " (packed along the input, as GPTQ does)");
   else if (rows == n_out && columns == in / 8)
     snprintf(out, size, " (packed as AutoAWQ's \"gemv\" version does" SAVE_AGAIN);

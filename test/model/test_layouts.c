@@ -3,6 +3,8 @@
  * commands/test_layouts.py. */
 #include "tiny_checkpoint.h"
 
+#include "model/loaders.h"
+
 #define Q "model.layers.0.self_attn.q_proj" /* 32 inputs, 32 outputs, groups of 16 */
 
 enum { IN = 32, OUT = 32, GROUP = 16, GROUPS = IN / GROUP };
@@ -41,6 +43,7 @@ static TinyTensor *add(Tiny *tiny, const char *suffix, const char *dtype, int64_
   QUANT("\"quant_method\": \"compressed-tensors\", \"format\": \"" format                                    \
         "\", \"config_groups\": {\"g\": {\"targets\": [\"Linear\"], \"weights\": {" weights "}" more "}}")
 #define PACKED_4 CT_CONFIG("pack-quantized", "\"num_bits\": 4, \"group_size\": 16, \"symmetric\": false", "")
+#define PACKED_8 CT_CONFIG("pack-quantized", "\"num_bits\": 8, \"group_size\": 16, \"symmetric\": false", "")
 #define INT8                                                                                                 \
   CT_CONFIG("int-quantized", "\"num_bits\": 8, \"strategy\": \"channel\"",                                   \
             ", \"input_activations\": {\"dynamic\": true, \"strategy\": \"token\"}")
@@ -94,7 +97,13 @@ static Opened open_prepared(Tiny *tiny) {
   assert_non_null(opened.q->scales);
   assert_ptr_equal(opened.q->qweight, weights); /* what takes long comes last */
   if (model_prepare(opened.model, 2, &err) != STATUS_OK) fail_msg("%s", err.text);
+  const Linear before = *opened.q;
+  const size_t n_made = opened.model->files->n_made;
   assert_int_equal(model_prepare(opened.model, 2, &err), STATUS_OK); /* nothing more to do */
+  assert_int_equal(model_prepare_scales(opened.model, 2, &err), STATUS_OK);
+  assert_memory_equal(opened.q, &before, sizeof before);
+  assert_int_equal(opened.model->files->n_made, n_made);
+  assert_int_equal(opened.model->unused_tensors, 0);
   return opened;
 }
 
@@ -274,6 +283,9 @@ static void parts_of_gptq(void **state) {
   memcpy(tiny_find(&tiny, Q ".g_idx")->data + 124, &(int32_t){INT32_MAX}, 4);
   ASSERT_REFUSED(&tiny, Q ".g_idx: element 31 is 2147483647, expected 0 to 1");
   add_gptq(&tiny, 4, config);
+  memcpy(tiny_find(&tiny, Q ".g_idx")->data + 124, &(int32_t){GROUPS}, 4);
+  ASSERT_REFUSED(&tiny, Q ".g_idx: element 31 is 2, expected 0 to 1");
+  add_gptq(&tiny, 4, config);
   tiny_replace(&tiny, Q ".g_idx", "I32", 1, IN + 1, 1);
   ASSERT_REFUSED(&tiny, Q ".g_idx is [33], expected [32]");
   add_gptq(&tiny, 4, config);
@@ -449,6 +461,57 @@ static void words_refused(int hidden, int n_heads, int head_dim, bool fused, con
   ASSERT_REFUSED(&tiny, part);
 }
 
+/* k_proj has 32 inputs and 16 outputs: each shape says which layout it is of, and of how many bits. */
+static void other_shapes_are_known(void **state) {
+  (void)state;
+  enum { KV = 16 };
+  static const struct {
+    const char *config, *suffix;
+    int rows, columns, expected_rows, expected_columns;
+    const char *hint; /* "": none */
+  } cases[] = {
+      {AWQ_CONFIG, "qweight", IN, 1, IN, 2, " (2 bits a weight)"},
+      {AWQ_CONFIG, "qweight", IN, 3, IN, 2, " (6 bits a weight)"},
+      {AWQ_CONFIG, "qweight", IN, 4, IN, 2, " (8 bits a weight)"},
+      {AWQ_CONFIG, "qweight", IN, 5, IN, 2, ""},
+      {AWQ_CONFIG, "qweight", IN / 8, KV, IN, 2, " (packed along the input, as GPTQ does)"},
+      {AWQ_CONFIG, "qweight", KV, IN / 8, IN, 2, " (packed as AutoAWQ's \"gemv\" version does: save"},
+      {AWQ_CONFIG, "qweight", KV / 4, IN, IN, 2, " (packed as AutoAWQ's \"gemv_fast\" version or llm-awq"},
+      {GPTQ_CONFIG("4", ""), "qweight", 2, KV, 4, KV, " (2 bits a weight)"},
+      {GPTQ_CONFIG("4", ""), "qweight", 3, KV, 4, KV, " (3 bits a weight)"},
+      {GPTQ_CONFIG("4", ""), "qweight", 7, KV, 4, KV, " (7 bits a weight)"},
+      {GPTQ_CONFIG("4", ""), "qweight", 8, KV, 4, KV, " (8 bits a weight)"},
+      {GPTQ_CONFIG("4", ""), "qweight", 9, KV, 4, KV, ""},
+      {GPTQ_CONFIG("8", ""), "qweight", 4, KV, 8, KV, " (4 bits a weight)"},
+      {GPTQ_CONFIG("4", ""), "qweight", IN, KV / 8, 4, KV, " (packed along the output, as AWQ does)"},
+      {PACKED_4, "weight_packed", KV, 2, KV, 4, " (2 bits a weight)"},
+      {PACKED_4, "weight_packed", KV, 8, KV, 4, " (8 bits a weight)"},
+      {PACKED_8, "weight_packed", KV, 4, KV, 8, " (4 bits a weight)"},
+      {PACKED_4, "weight_packed", IN, KV / 8, KV, 4, " (packed along the output, as AWQ does)"},
+      {PACKED_4, "weight_packed", IN / 8, KV, KV, 4, " (packed along the input, as GPTQ does)"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tiny tiny;
+    char name[100], part[200];
+    Error err = {{0}};
+    Model *model;
+    make_dense(&tiny, cases[i].config);
+    add(&tiny, ".weight", "F16", OUT, IN);
+    tiny_remove(&tiny, "model.layers.0.self_attn.k_proj.weight");
+    snprintf(name, sizeof name, "model.layers.0.self_attn.k_proj.%s", cases[i].suffix);
+    tiny_add(&tiny, name, "I32", 2, cases[i].rows, cases[i].columns);
+    snprintf(part, sizeof part, "tensor %s is [%d, %d], expected [%d, %d]%s", name, cases[i].rows,
+             cases[i].columns, cases[i].expected_rows, cases[i].expected_columns, cases[i].hint);
+    char *directory = write_tiny(&tiny);
+    assert_int_equal(model_open(directory, NULL, &model, &err), STATUS_MODEL);
+    model_close(model);
+    assert_contains(err.text, part);
+    if (!*cases[i].hint) assert_string_equal(strstr(err.text, part), part);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
 static void words_hold_whole_layers(void **state) {
   (void)state;
   const char *const four = QUANT("\"quant_method\": \"gptq\", \"group_size\": 2"),
@@ -463,6 +526,82 @@ static void words_hold_whole_layers(void **state) {
   words_refused(32, 4, 6, true, awq, "a layer of 32 inputs and 36 outputs cannot be stored in words of 8");
   words_refused(32, 2, 6, false, awq,
                 "a layer of 32 inputs and 12 outputs cannot be quantised in groups of 2");
+}
+
+/* A head is quantised as its tensors are; that it is, the config says from then on. */
+static void heads_may_be_quantised(void **state) {
+  (void)state;
+  static const struct {
+    const char *config;
+    int bits;
+  } cases[] = {{GPTQ_CONFIG("4", ""), 4}, {GPTQ_CONFIG("8", ""), 8}, {"", 0}};
+  for (size_t i = 0; i < 3; i++) {
+    const int bits = cases[i].bits;
+    Tiny tiny;
+    make_dense(&tiny, cases[i].config);
+    add(&tiny, ".weight", "F16", OUT, IN);
+    tiny.tied = false;
+    if (bits) {
+      tiny_add(&tiny, "lm_head.qweight", "I32", 2, IN * bits / 32, 40);
+      set_words(tiny_add(&tiny, "lm_head.qzeros", "I32", 2, GROUPS, 40 * bits / 32), 0x11111111);
+      tiny_add(&tiny, "lm_head.scales", "F16", 2, GROUPS, 40);
+    } else {
+      tiny_add(&tiny, "lm_head.weight", "F16", 2, 40, IN);
+    }
+    char *directory = write_tiny(&tiny);
+    Model *model = open_fine(directory, NULL);
+    assert_int_equal(model->config.quant.head, bits != 0);
+    assert_int_equal(model->head.kind, bits == 4 ? LINEAR_AWQ : bits == 8 ? LINEAR_GROUPED : LINEAR_DENSE);
+    assert_int_equal(model->head.n_out, 40);
+    model_close(model);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
+/* The text part of several has the head that is there, dense or quantised, else its embedding. */
+static void the_head_of_a_text_part_is_the_one_that_is_there(void **state) {
+  (void)state;
+  static const struct {
+    const char *suffix, *dtype;
+    int rows, columns;
+    const char *refused; /* NULL: taken */
+    bool tied;
+  } cases[] = {
+      {NULL, NULL, 0, 0, NULL, true},
+      {"weight", "F16", 40, IN, NULL, false},
+      {"qweight", "I32", 3, 3, "tensor lm_head.qweight is [3, 3], expected [32, 5]", false},
+      {"weight_packed", "I32", 3, 3, "tensor lm_head.weight_packed is stored as compressed-tensors", false},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tiny tiny;
+    char name[40];
+    tiny_llama(&tiny);
+    if (cases[i].suffix) {
+      snprintf(name, sizeof name, "lm_head.%s", cases[i].suffix);
+      tiny_add(&tiny, name, cases[i].dtype, 2, cases[i].rows, cases[i].columns);
+    }
+    char *directory = write_tiny(&tiny);
+    write_text(
+        directory, "config.json",
+        "{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"model_type\": \"mistral3\", "
+        "\"quantization_config\": {\"quant_method\": \"awq\", \"group_size\": 16}, \"text_config\": "
+        "{\"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"head_dim\": 16, \"vocab_size\": 40, "
+        "\"max_position_embeddings\": 64}}");
+    if (cases[i].refused) {
+      OPEN_REFUSED(directory, NULL, STATUS_MODEL, cases[i].refused);
+    } else {
+      Model *model = open_fine(directory, NULL);
+      assert_int_equal(model->config.tied_embeddings, cases[i].tied);
+      assert_int_equal(model->head.weight == model->embedding.data, cases[i].tied);
+      assert_string_equal(model->head.name, cases[i].tied ? "model.embed_tokens" : "lm_head");
+      assert_int_equal(model->unused_tensors, 0);
+      model_close(model);
+    }
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
 }
 
 static void embeddings(void **state) {
@@ -547,7 +686,10 @@ int main(void) {
       cmocka_unit_test(int8_sums_must_fit_32_bits),
       cmocka_unit_test(layouts_that_the_config_does_not_say),
       cmocka_unit_test(tensors_say_whether_a_layer_is_quantised),
+      cmocka_unit_test(other_shapes_are_known),
       cmocka_unit_test(words_hold_whole_layers),
+      cmocka_unit_test(heads_may_be_quantised),
+      cmocka_unit_test(the_head_of_a_text_part_is_the_one_that_is_there),
       cmocka_unit_test(embeddings),
       cmocka_unit_test(numbers_that_are_none),
       cmocka_unit_test(a_packed_file_has_finite_scales),
