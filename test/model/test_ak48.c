@@ -626,6 +626,11 @@ static void refuses_a_theta_that_yarn_cannot_use(void **state) {
   Model *model = open_fine(path, &(ModelOverrides){.rope_theta = 1.5});
   assert_true(model->config.rope.theta == 1.5);
   model_close(model);
+  tiny.extra_config = "";
+  write_config(&tiny, directory);
+  model = open_fine(path, &(ModelOverrides){.rope_theta = 0.5}); /* without yarn it may be any */
+  assert_true(model->config.rope.theta == 0.5);
+  model_close(model);
   remove_directory(directory);
   tiny_free(&tiny);
 }
@@ -640,6 +645,12 @@ static void an_interruption_leaves_nothing(void **state) {
   Error err = {{0}};
   assert_int_equal(pack_model(model, in_directory(directory, "m.ak48"), &interrupted, &err),
                    STATUS_INTERRUPTED);
+  assert_int_equal(count_entries(directory), 0);
+  assert_int_equal(ak48_check_fits(model, &interrupted, &err), STATUS_INTERRUPTED);
+  AtomicFile file; /* an interruption that comes after the first pass */
+  assert_int_equal(atomic_file_open(in_directory(directory, "m.ak48"), &file, &err), STATUS_OK);
+  assert_int_equal(ak48_write(model, &file, &interrupted, &err), STATUS_INTERRUPTED);
+  atomic_file_abort(&file);
   assert_int_equal(count_entries(directory), 0);
   model_close(model);
   remove_directory(source);

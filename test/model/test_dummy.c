@@ -341,6 +341,10 @@ static void no_two_tensors_share_a_byte(void **state) {
       assert_int_equal(linear->bits, kinds[i].bits);
       assert_int_equal(linear->group, kinds[i].group == -1 ? linear->n_in : kinds[i].group);
     }
+    if (model->config.qk_norm == QK_NORM_WHOLE) {
+      assert_int_equal(model->layers[1].q_norm.n, 64); /* of all heads */
+      assert_int_equal(model->layers[1].k_norm.n, 32);
+    }
     Regions all = regions_of(model);
     qsort(all.regions, all.n, sizeof *all.regions, by_place);
     const unsigned char *at = model->files->reserved, *const end = at + model->files->reserved_bytes;

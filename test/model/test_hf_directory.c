@@ -360,6 +360,8 @@ static void refuses_bad_indices(void **state) {
       {"{\"weight_map\": {\"model.norm.weight\": 1}}",
        "tensor model.norm.weight: its file is 1, expected a plain name"},
       {"{\"weight_map\": {}}", "tensor model.embed_tokens.weight is missing"},
+      {"{\"weight_map\": {\"model.norm.weight\\u0000x\": \"a.safetensors\"}}",
+       "tensor model.norm.weight: its file is \"a.safetensors\", expected a plain name"},
       {"{\"weight_map\": {\"a\": \"x\", \"a\": \"x\"}}", "duplicate key"},
       {"{\"weight_map\"", "index.json"},
       {"", "index.json"},

@@ -235,6 +235,8 @@ static void rules_change_what_they_say(void **state) {
                             "16, 'symmetric': false}}"),
        {QUANT_PACKED, 8, 16, false}},
       {CT("int-quantized", CT_INT8), {QUANT_INT8, 8, -1, true}},
+      {CT("pack-quantized", "{'targets': [], 'weights': {'num_bits': 4, 'group_size': 16}}"),
+       {QUANT_NONE, 0, 0, false}}, /* no layer is named */
   };
 #undef GPTQ
 #undef ROUND

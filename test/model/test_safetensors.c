@@ -250,6 +250,8 @@ static void refuses_sizes_that_do_not_agree(void **state) {
                  "data_offsets [0, 9223372036854775807]", NULL);
   header_refused("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "expected 12 bits",
                  NULL);
+  header_refused("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1,
+                 "tensor a has 1 bytes, expected 12 bits for F4 [3]", NULL);
   /* 2^32 * 2^32 * 16 bits is 0 modulo 2^64, and 2^61 * 16 is as well. */
   header_refused("{\"a\":{\"dtype\":\"F16\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
                  "expected more than the file could hold for F16 [4294967296, 4294967296]", NULL);
