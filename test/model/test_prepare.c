@@ -146,9 +146,12 @@ static void add_bytes(Tiny *tiny, const Case *c, const char *base, int m, int n_
 }
 
 static void add_matrix(Tiny *tiny, const Case *c, const char *base, int m, int n_in, int n_out) {
-  const int groups = c->group == -1 ? 1 : n_in / c->group;
+  const int groups = c->group < 1 ? 1 : n_in / c->group;
   char name[128];
   switch (c->method) {
+  case QUANT_NONE: /* dense: the scales are the weights, each in a group of its own */
+    put_scales(add_zeros(tiny, base, ".weight", c->scales, n_out, n_in), m, n_in, n_out, true);
+    break;
   case QUANT_AWQ: add_awq(tiny, c, base, m, n_in, groups, n_out); break;
   case QUANT_GPTQ: add_gptq(tiny, c, base, m, n_in, groups, n_out); break;
   case QUANT_PACKED: add_packed(tiny, c, base, m, n_in, groups, n_out); break;
@@ -161,6 +164,7 @@ static void add_matrix(Tiny *tiny, const Case *c, const char *base, int m, int n
 static const char *quant_config(const Case *c) {
   static char text[400];
   const char *const symmetric = c->zeros ? "false" : "true";
+  if (c->method == QUANT_NONE) return "";
   if (c->method == QUANT_AWQ)
     snprintf(text, sizeof text,
              ", \"quantization_config\": {\"quant_method\": \"awq\", \"group_size\": %d, "
@@ -358,6 +362,37 @@ static void and_so_are_those_of_layers_that_share_a_matrix(void **state) {
   for (size_t i = 0; i < N_CASES; i++) assert_prepared(&cases[i], true);
 }
 
+static void dense_layers_are_views_of_what_was_stored(void **state) {
+  (void)state;
+  static const char *const dtypes[] = {"F16", "BF16", "F32"};
+  for (int i = 0; i < 6; i++) {
+    const Case c = {"dense", dtypes[i % 3], QUANT_NONE, 0, 0, false, false, 0};
+    Tiny tiny;
+    make_model(&tiny, &c, i < 3);
+    char *directory = write_tiny(&tiny);
+    Model *model = open_fine(directory, NULL);
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[0], which);
+      const StoredLinear stored = layer_linear_stored(&model->config, which);
+      const size_t n_in = (size_t)linear->n_in, n = n_in * (size_t)linear->n_out;
+      float *weights = malloc(n * sizeof *weights);
+      assert_int_equal(linear->kind, LINEAR_DENSE);
+      assert_string_equal(dtype_name(linear->dtype), c.scales);
+      floats_read(linear->weight, linear->dtype, 0, n, weights);
+      for (size_t at = 0; at < n; at++)
+        assert_true(weights[at] ==
+                    scale_of(stored.first_part, (int)(at % n_in), stored.first + (int)(at / n_in)));
+      assert_bias(&tiny, linear, stored.first);
+      free(weights);
+    }
+    assert_int_equal(model->unused_tensors, 0);
+    assert_int_equal(model->made_bytes + model->replaced_bytes, 0);
+    model_close(model);
+    remove_directory(directory);
+    tiny_free(&tiny);
+  }
+}
+
 /* --- scales that are no numbers, anywhere in a long tensor */
 
 static void set_infinite(TinyTensor *tensor, size_t at) {
@@ -398,6 +433,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_weight_is_the_one_that_was_stored),
       cmocka_unit_test(and_so_are_those_of_layers_that_share_a_matrix),
+      cmocka_unit_test(dense_layers_are_views_of_what_was_stored),
       cmocka_unit_test(the_first_scale_that_is_no_number_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
