@@ -92,6 +92,37 @@ static void what_is_encoded_is_decoded(void **state) {
   }
 }
 
+static void sizes_that_are_at_odds_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    size_t field;
+    int32_t value;
+    const char *message; /* "": taken */
+  } cases[] = {
+      {offsetof(Ak48Header, group_size), 31,
+       "group_size is 31, expected a divisor of the 32 inputs of self_attn.q_proj"},
+      {offsetof(Ak48Header, group_size), 47,
+       "group_size is 47, expected a divisor of the 32 inputs of self_attn.q_proj"},
+      {offsetof(Ak48Header, group_size), 1, ""},
+      {offsetof(Ak48Header, hidden_dim), 40,
+       "group_size is 16, expected a divisor of the 40 inputs of mlp.down_proj"},
+      {offsetof(Ak48Header, hidden_dim), 16, ""},
+      {offsetof(Ak48Header, n_kv_heads), 3, "n_heads is 4, expected a multiple of n_kv_heads, 3"},
+      {offsetof(Ak48Header, n_kv_heads), 8, "n_heads is 4, expected a multiple of n_kv_heads, 8"},
+      {offsetof(Ak48Header, n_kv_heads), 4, ""},
+      {offsetof(Ak48Header, n_kv_heads), 1, "self_attn.k_proj has 12 outputs, expected a multiple of 8"},
+      {offsetof(Ak48Header, head_dim), 11, "head_dim is 11, expected an even number up to 256"},
+      {offsetof(Ak48Header, head_dim), 14, "self_attn.k_proj has 28 outputs, expected a multiple of 8"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char message[160] = "";
+    Ak48Header header = fine, decoded;
+    memcpy((char *)&header + cases[i].field, &cases[i].value, sizeof cases[i].value);
+    if (*cases[i].message) snprintf(message, sizeof message, "m.ak48: %s", cases[i].message);
+    assert_string_equal(decode(&header, &decoded), message);
+  }
+}
+
 /* Every byte between the fields and the body is zero. */
 static void no_byte_of_the_padding_is_free(void **state) {
   (void)state;
@@ -363,6 +394,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_field_has_its_range),
       cmocka_unit_test(what_is_encoded_is_decoded),
+      cmocka_unit_test(sizes_that_are_at_odds_are_refused),
       cmocka_unit_test(no_byte_of_the_padding_is_free),
       cmocka_unit_test(even_the_largest_body_has_a_size),
       cmocka_unit_test(a_packed_file_is_known_by_its_first_bytes),

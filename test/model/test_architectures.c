@@ -240,6 +240,8 @@ static void gemma3(void **state) {
        "'default', 'rope_theta': 9}}",
        "LL", 1e6, 9, 0, 0},
       {"'num_hidden_layers': 2, 'rope_parameters': {}, 'rope_scaling': {}", "LL", 1e6, 1e4, 0, 0},
+      {"'num_hidden_layers': 2, 'rope_parameters': {'full_attention': {'rope_theta': 8}}, 'rope_scaling': {}",
+       "LL", 8, 1e4, 0, 0},
       {"'num_hidden_layers': 2, 'rope_theta': 3, 'rope_local_base_freq': 5, 'rope_parameters': "
        "{'full_attention': {}, 'sliding_attention': {}}",
        "LL", 3, 5, 0, 0},

@@ -145,6 +145,9 @@ static void sliding_windows_are_given_by_layer(void **state) {
       {"'model_type': 'qwen3', 'use_sliding_window': true, 'sliding_window': 8, 'max_window_layers': 0,"
        "'layer_types': ['sliding_attention', 'full_attention', 'full_attention', 'sliding_attention']",
        {8, 0, 0, 8}},
+      {"'model_type': 'qwen3', 'use_sliding_window': true, 'sliding_window': 1,"
+       "'layer_types': ['sliding_attention', 'full_attention', 'full_attention', 'sliding_attention']",
+       {1, 0, 0, 1}},
       {"'model_type': 'qwen3', 'sliding_window': null,"
        "'layer_types': ['full_attention', 'full_attention', 'full_attention', 'full_attention']",
        {0}},

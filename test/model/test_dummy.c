@@ -454,6 +454,13 @@ static void refuses_what_no_checkpoint_can_be(void **state) {
   char *directory = make_directory();
   write_config(&tiny, directory);
   assert_dummy_refused(directory, STATUS_MODEL, "model.layers.0.self_attn.q_proj", "groups of 24");
+  tiny.architecture = "Phi3ForCausalLM";
+  tiny.model_type = "phi3";
+  tiny.group = 4;
+  tiny.intermediate = 100; /* of gate and up together: 200, but neither is of eights */
+  write_config(&tiny, directory);
+  assert_dummy_refused(directory, STATUS_MODEL, "model.layers.0.mlp.gate_up_proj holds several layers",
+                       "of which one has the outputs 0 to 99, expected eights");
   write_text(directory, "config.json", "{\"architectures\": [\"GPT2LMHeadModel\"]}");
   assert_dummy_refused(directory, STATUS_MODEL, "config.json", "GPT2LMHeadModel");
   write_text(directory, "config.json", "{");

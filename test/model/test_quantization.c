@@ -222,6 +222,7 @@ static void rules_change_what_they_say(void **state) {
       {GPTQ "'lm': {'group_size': 32}}}", {QUANT_GPTQ, 4, 32, true}},
       {GPTQ "'lm': {'group_size': -1}}}", {QUANT_GPTQ, 4, -1, true}},
       {GPTQ "'lm': {'sym': false}}}", {QUANT_GPTQ, 4, 64, false}},
+      {"{'quant_method': 'gptq', 'sym': false, 'dynamic': {'lm': {'bits': 8}}}", {QUANT_GPTQ, 8, 128, false}},
       {GPTQ "'+:lm': {'bits': 8, 'group_size': 32, 'sym': false}}}", {QUANT_GPTQ, 8, 32, false}},
       {GPTQ "'lm': {'bits': 16}}}", {QUANT_NONE, 0, 0, false}},
       {GPTQ "'-:lm': {'bits': 8}}}", {QUANT_NONE, 0, 0, false}},
