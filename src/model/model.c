@@ -197,9 +197,6 @@ Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error 
   } else {
     linear->weight = (const char *)linear->weight + at * (size_t)linear->n_in * dtype_bytes(linear->dtype);
   }
-  if (linear->bias.data)
-    linear->bias.data = (const char *)linear->bias.data + at * dtype_bytes(linear->bias.dtype);
-  linear->bias.n = linear->bias.data ? n_out : 0;
   linear->n_out = n_out;
   return STATUS_OK;
 }
