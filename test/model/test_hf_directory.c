@@ -293,6 +293,7 @@ static void refuses_other_weights(void **state) {
   } cases[] = {
       {NULL, "has no weights: expected model.safetensors or model.safetensors.index.json", ""},
       {"model.onnx", "only model.onnx: an ONNX model", ""},
+      {".onnx", "only .onnx: an ONNX model", ""},
       {"model.gguf", "only model.gguf: a GGUF file", ""},
       {"another.gguf", "only another.gguf: a GGUF file", ""},
       {"other.gguf", "only another.gguf: a GGUF file",

@@ -358,6 +358,9 @@ static void parts_of_int8(void **state) {
   add_int8(&tiny);
   tiny_replace(&tiny, Q ".weight", "F8_E4M3", 2, OUT, IN);
   ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");
+  add_int8(&tiny);
+  tiny.extra_config = ""; /* nothing says what the bytes are */
+  ASSERT_REFUSED(&tiny, Q ".weight_scale: this layer looks like FP8 or INT8 with a scale");
 }
 
 /* Replaces a matrix of layer 0 by one of int8 zeros, which needs no time to make. */
