@@ -68,6 +68,14 @@ static Status move(LineDisplay *d, Place from, Place to, Error *err) {
   return to.column ? buffer_printf(&d->out, err, "\033[%dC", to.column) : STATUS_OK;
 }
 
+/* Whether the cells line[first..n), which end at `at`, fill a row of the screen to its end, where the
+ * terminal keeps the cursor until another character follows; a newline would only go to the row where it
+ * belongs already. */
+static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place at) {
+  return n > first && line[n - 1] != L'\n' && at.column == 0 && at.row > d->top &&
+         at.row < d->top + d->height;
+}
+
 /* Writes line[first..n) from `at` on, as far as it lies in the rows [top, top + height). A row that ends
  * early is erased to its end; the terminal itself goes to the next row where one is full, so that it knows
  * them for one line. */
@@ -77,15 +85,15 @@ static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_
   for (size_t i = first; i < n; i++) {
     Place place = place_of(d, line[i], *at), behind = place_behind(d, line[i], place);
     bool seen = place.row >= d->top && place.row < end, last_row = place.row + 1 == end;
-    if (seen && place.row > at->row && at->row >= d->top) TRY(put(d, erase, err)); /* it did not fit there */
+    bool shortened = place.row > at->row && at->row >= d->top && at->row < end; /* it did not fit there */
+    if (shortened) TRY(put(d, erase, err));
+    if (line[i] == L'\n' && keeps_cursor(d, line, first, i, *at)) TRY(put(d, " \r", err));
     if (seen && line[i] == L'\n') TRY(put(d, erase, err));
     if (seen && line[i] == L'\n' && !last_row) TRY(put(d, "\r\n", err));
     if (seen && line[i] != L'\n') TRY(cells_show(d->cells, line[i], place.column, &d->out, err));
     *at = behind;
   }
-  /* A row that is full to its end keeps the cursor until something follows. */
-  bool full = n > first && line[n - 1] != L'\n' && at->column == 0 && at->row > d->top && at->row < end;
-  return full ? put(d, " \r", err) : STATUS_OK;
+  return keeps_cursor(d, line, first, n, *at) ? put(d, " \r", err) : STATUS_OK;
 }
 
 static Status keep(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
