@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +46,10 @@ static void a_buffer_prints(void **state) {
   Buffer buffer = {0};
   Error err;
   assert_int_equal(buffer_append_string(&buffer, "a", &err), STATUS_OK);
-  for (int i = 0; i < 100; i++)
+  for (int i = 0; i < 100; i++) {
     assert_int_equal(buffer_printf(&buffer, &err, "%d %s;", i, "text"), STATUS_OK);
+    assert_true(buffer.size < buffer.capacity && buffer.data[buffer.size] == 0);
+  }
   assert_int_equal(buffer.size, 1 + 10 * 7 + 90 * 8);
   assert_memory_equal(buffer.data, "a0 text;1 text;", 15);
   assert_memory_equal(buffer.data + buffer.size - 9, ";99 text;", 9);
@@ -57,7 +60,10 @@ static void ids_are_kept(void **state) {
   (void)state;
   IdList list = {0};
   Error err;
-  for (int32_t i = 0; i < 1000; i++) assert_int_equal(id_list_append(&list, -i, &err), STATUS_OK);
+  for (int32_t i = 0; i < 1000; i++) {
+    assert_int_equal(id_list_append(&list, -i, &err), STATUS_OK);
+    assert_true(list.count <= list.capacity);
+  }
   assert_int_equal(list.count, 1000);
   for (int32_t i = 0; i < 1000; i++) assert_int_equal(list.ids[i], -i);
   id_list_release(&list);
@@ -115,7 +121,17 @@ static void sizes_can_be_read(void **state) {
   assert_string_equal(size_text(0).text, "0 bytes");
   assert_string_equal(size_text(1023).text, "1023 bytes");
   assert_string_equal(size_text(1024).text, "1.0 KiB");
+  assert_string_equal(size_text(1536).text, "1.5 KiB");
   assert_string_equal(size_text(100000000).text, "95.4 MiB");
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  for (int i = 0; i < 6; i++) {
+    char expected[16];
+    const char *unit;
+    snprintf(expected, sizeof expected, "1.0 %s", units[i]);
+    assert_string_equal(size_text((uint64_t)1 << 10 * (i + 1)).text, expected);
+    assert_true(size_in_unit((uint64_t)3 << (10 * (i + 1) - 1), &unit) == 1.5);
+    assert_string_equal(unit, units[i]);
+  }
   assert_string_equal(size_text(UINT64_MAX).text, "16.0 EiB");
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +19,23 @@
 #include "base/hash64.h"
 #include "base/kept.h"
 #include "test/directory.h"
+
+/* In place of the C library's: what content_clock_ns() says, reading by reading; 0: the machine's time. */
+static int64_t clock_reads_ns[4];
+static int n_clock_reads;
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  const int64_t ns = n_clock_reads < 4 ? clock_reads_ns[n_clock_reads] : 0;
+  if (clock != CLOCK_REALTIME || ns == 0) return (int)syscall(SYS_clock_gettime, clock, now);
+  n_clock_reads++;
+  *now = (struct timespec){ns / 1000000000, ns % 1000000000};
+  return 0;
+}
+
+static void set_clock(int64_t first_ns, int64_t later_ns) {
+  for (int i = 0; i < 4; i++) clock_reads_ns[i] = i ? later_ns : first_ns;
+  n_clock_reads = 0;
+}
 
 /* Made with python-xxhash 3.6 (xxhash.xxh64) over bytes (i * 151 + i / 256 * 7 + 3) mod 256. */
 static void hashes_are_those_of_the_specification(void **state) {
@@ -74,6 +92,32 @@ static void every_byte_of_a_content_counts(void **state) {
   free(bytes);
 }
 
+/* Of each piece of 1 MiB two hashes, and two of all of these, which know the size too. */
+static void a_content_is_hashed_piece_by_piece(void **state) {
+  (void)state;
+  static const uint64_t seed = 0x9E3779B97F4A7C15;
+  const size_t piece = 1 << 20, sizes[] = {0, 1, piece - 1, piece, piece + 1, 2 * piece, 6 * piece + 5};
+  unsigned char *bytes = malloc(7 * piece);
+  for (size_t i = 0; i < 7 * piece; i++) bytes[i] = (unsigned char)(i * 7 + i / 251);
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    uint64_t hashes[14];
+    size_t n = 0;
+    for (size_t at = 0; at < sizes[k]; at += piece) {
+      const size_t size = sizes[k] - at < piece ? sizes[k] - at : piece;
+      hashes[n++] = hash64(bytes + at, size, 0);
+      hashes[n++] = hash64(bytes + at, size, seed);
+    }
+    ContentHash want = {hash64(hashes, 8 * n, sizes[k]), hash64(hashes, 8 * n, seed ^ sizes[k])}, got, list;
+    assert_int_equal(content_of_bytes(bytes, sizes[k], 2, NULL, &got, NULL), STATUS_OK);
+    assert_true(same(got, want));
+    list = (ContentHash){3, 4};
+    content_add(&list, got);
+    const uint64_t both[4] = {3, 4, got.a, got.b};
+    assert_true(list.a == hash64(both, 32, 0) && list.b == hash64(both, 32, seed));
+  }
+  free(bytes);
+}
+
 /* --- in a directory */
 
 static FileStamp old_stamp(void) {
@@ -111,6 +155,47 @@ static void a_file_that_changed_just_now_is_not_remembered(void **state) {
     assert_int_equal(content_remember(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
     assert_false(remembered);
     assert_false(content_recall(own_directory, &stamp, &recalled));
+  }
+}
+
+/* The coarsest clock of a file system has two seconds. */
+static void a_change_is_old_after_two_seconds(void **state) {
+  (void)state;
+  const int64_t now = 1700000000000000000, old = now - 2000000000;
+  const ContentHash hash = {11, 12};
+  for (int64_t late = 0; late <= 1; late++) {
+    for (int which = 0; which < 2; which++) {
+      FileStamp stamp = {1, 2, 3, old, old};
+      *(which ? &stamp.changed_ns : &stamp.status_changed_ns) += late;
+      bool remembered = late;
+      assert_int_equal(content_remember(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
+      assert_int_equal(remembered, !late);
+    }
+  }
+}
+
+/* What another program, or a later one of ours, put there under the name of this stamp. */
+static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
+  (void)state;
+  const FileStamp stamp = {1, 2, 3, 4, 5}, other = {1, 2, 3, 4, 6};
+  const struct {
+    const char *magic;
+    const FileStamp *stamp;
+    bool known;
+  } cases[] = {{"aukknow1", &stamp, true}, {"aukknow2", &stamp, false}, {"aukknow1", &other, false}};
+  char name[64];
+  snprintf(name, sizeof name, "known-%016llx", (unsigned long long)hash64(&stamp, sizeof stamp, 0));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    uint64_t words[9] = {0, 0, 0, 0, 0, 0, 11, 12, 0};
+    memcpy(words, cases[i].magic, 8);
+    memcpy(words + 1, cases[i].stamp, sizeof stamp);
+    words[8] = hash64(words, 64, 0);
+    FILE *stream = fopen(in_directory(own_directory, name), "wb");
+    assert_int_equal(fwrite(words, 1, sizeof words, stream), sizeof words);
+    fclose(stream);
+    ContentHash hash = {0};
+    assert_int_equal(content_recall(own_directory, &stamp, &hash), cases[i].known);
+    assert_true(same(hash, cases[i].known ? (ContentHash){11, 12} : (ContentHash){0}));
   }
 }
 
@@ -206,6 +291,57 @@ static void large_files_are_read_once(void **state) {
   file_unmap(&file);
 }
 
+/* A sparse file of that many bytes, mapped. */
+static MappedFile map_holes(const char *name, off_t size) {
+  MappedFile file;
+  const char *path = in_directory(own_directory, name);
+  fclose(fopen(path, "wb"));
+  assert_int_equal(truncate(path, size), 0);
+  assert_int_equal(file_map(path, STATUS_FAILED, &file, NULL), STATUS_OK);
+  return file;
+}
+
+static void files_of_up_to_16_mib_are_read_each_time(void **state) {
+  (void)state;
+  for (int more = 0; more < 2; more++) {
+    MappedFile file = map_holes("weights", (16 << 20) + more);
+    ContentSearch look = {NULL, false, 2, NULL};
+    ContentHash hash;
+    bool known;
+    assert_int_equal(content_of_file(&file, &look, &hash, &known, NULL), STATUS_OK);
+    assert_int_equal(known, !more);
+    file_unmap(&file);
+  }
+}
+
+/* A change within two seconds before the reading began could be followed by one that leaves the stamp as it
+ * is, however long the reading takes. */
+static void what_counts_is_when_the_reading_began(void **state) {
+  (void)state;
+  MappedFile file = map_holes("weights", (16 << 20) + 1);
+  char cache[512];
+  strcpy(cache, in_directory(own_directory, "cache"));
+  ContentSearch read = {cache, true, 2, NULL};
+  ContentHash hash;
+  bool known;
+  const int64_t changed = file.stamp.status_changed_ns;
+  for (int late = 0; late < 2; late++) {
+    set_clock(changed + 1000000000 + late * 1000000000, changed + 100000000000);
+    assert_int_equal(content_of_file(&file, &read, &hash, &known, NULL), STATUS_OK);
+    assert_true(known);
+    assert_int_equal(content_recall(cache, &file.stamp, &hash), late);
+  }
+  file_unmap(&file);
+  /* What is no longer at its path is not remembered either. */
+  file = map_holes("other", (16 << 20) + 1);
+  unlink(file.path);
+  set_clock(file.stamp.status_changed_ns + 100000000000, file.stamp.status_changed_ns + 100000000000);
+  assert_int_equal(content_of_file(&file, &read, &hash, &known, NULL), STATUS_OK);
+  assert_false(known || content_recall(cache, &file.stamp, &hash));
+  set_clock(0, 0);
+  file_unmap(&file);
+}
+
 static void kept_files_are_whole_and_private(void **state) {
   (void)state;
   char path[512];
@@ -244,10 +380,15 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hashes_are_those_of_the_specification),
       cmocka_unit_test(every_byte_of_a_content_counts),
+      cmocka_unit_test(a_content_is_hashed_piece_by_piece),
       IN_DIRECTORY(a_memory_is_of_one_stamp),
       IN_DIRECTORY(a_file_that_changed_just_now_is_not_remembered),
+      IN_DIRECTORY(a_change_is_old_after_two_seconds),
+      IN_DIRECTORY(a_memory_of_another_kind_or_stamp_is_none),
       IN_DIRECTORY(a_damaged_memory_is_none),
       IN_DIRECTORY(large_files_are_read_once),
+      IN_DIRECTORY(files_of_up_to_16_mib_are_read_each_time),
+      IN_DIRECTORY(what_counts_is_when_the_reading_began),
       IN_DIRECTORY(kept_files_are_whole_and_private),
   };
 #undef IN_DIRECTORY

@@ -1,7 +1,6 @@
 /* test_file.c - files mapped, read, and written whole or not at all; standard output.
  *
  * Every test works in an empty directory of its own, and ends by looking at what is left in it. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,9 +19,8 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/output.h"
-#include "test/directory.h"
+#include "test/base/files.h"
 
 /* In place of the C library's: what is written to disk, and in which order with the name. */
 static struct {
@@ -46,35 +44,6 @@ ssize_t write(int descriptor, const void *bytes, size_t size) {
   disk.n_interruptions--;
   errno = EINTR;
   return -1;
-}
-
-static int n_entries(void) {
-  DIR *dir = opendir(own_directory);
-  int n = -2; /* . and .. */
-  while (readdir(dir)) n++;
-  closedir(dir);
-  return n;
-}
-
-static void put(const char *path, const char *text) {
-  FILE *file = fopen(path, "w");
-  assert_non_null(file);
-  assert_true(fputs(text, file) >= 0);
-  fclose(file);
-}
-
-static void assert_content(const char *path, const char *expected) {
-  Buffer text = {0};
-  Error err;
-  assert_int_equal(file_read(path, 1 << 20, &text, &err), STATUS_OK);
-  assert_int_equal(text.size, strlen(expected));
-  if (text.size) assert_memory_equal(text.data, expected, text.size);
-  buffer_release(&text);
-}
-
-static void assert_message(const Error *err, const char *path, const char *reason) {
-  if (!strstr(err->text, path) || !strstr(err->text, reason))
-    fail_msg("\"%s\" names not both %s and \"%s\"", err->text, path, reason);
 }
 
 /* --- reading */
