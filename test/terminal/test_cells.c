@@ -156,6 +156,144 @@ static void what_steers_a_terminal_is_shown_by_name(void **state) {
   cells_release(&cells);
 }
 
+/* What is written for any cell has the columns that it is said to have. */
+static void every_cell_is_as_wide_as_what_is_shown_for_it(void **state) {
+  (void)state;
+  const Cells cells = {0};
+  Buffer out = {0};
+  for (uint32_t code = 1; code < 0x110000; code++) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    for (int column = 0; column < (code < 0x80 ? 17 : 1); column++) {
+      int columns = 0;
+      out.size = 0;
+      assert_int_equal(cells_show(&cells, (wchar_t)code, column, &out, NULL), STATUS_OK);
+      for (size_t at = 0; at < out.size;) {
+        uint32_t shown;
+        at += (size_t)utf8_decode(out.data + at, out.size - at, &shown);
+        const bool is_new_picture = shown >= 0x1F000 && shown < 0x1FC00 && wcwidth((wchar_t)shown) < 0;
+        columns += is_new_picture ? 2 : wcwidth((wchar_t)shown);
+        if (shown < 0x20 || shown == 0x7F || (code >= 0x80 && shown < 0x80 && out.size < 8))
+          fail_msg("U+%04X is shown as %.*s", code, (int)out.size, out.data);
+      }
+      if (cells_width((wchar_t)code, column) != columns)
+        fail_msg("U+%04X at %d: %d columns", code, column, cells_width((wchar_t)code, column));
+    }
+  }
+  assert_int_equal(cells_width(L'\t', 0), 8);
+  assert_int_equal(cells_width(L'\t', 7), 1);
+  assert_int_equal(cells_width(L'\t', 8), 8);
+  buffer_release(&out);
+}
+
+static void what_is_no_text_of_an_editor_is_replaced(void **state) {
+  (void)state;
+  Cells cells = {0};
+  CellString line = {0};
+  assert_int_equal(to_cells(&cells, "a\0b\xff\xe2\x82z", 7, &line), 7);
+  assert_memory_equal(line.data,
+                      L"a\xFFFD"
+                      L"b\xFFFD\xFFFD\xFFFDz",
+                      8 * sizeof(wchar_t));
+  assert_back(&cells, &line,
+              "a\xef\xbf\xbd"
+              "b\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz",
+              15);
+  cell_string_release(&line);
+  cells_release(&cells);
+}
+
+/* A cell of 64 bytes takes no more accents. */
+static void a_cell_has_at_most_64_bytes_and_two_more(void **state) {
+  (void)state;
+  Cells cells = {0};
+  CellString line = {0};
+  Buffer text = {0};
+  buffer_append_string(&text, "e", NULL);
+  for (int i = 1; i <= 40; i++) {
+    buffer_append_string(&text, "\xcc\x81", NULL);
+    assert_int_equal(to_cells(&cells, text.data, text.size, &line), text.size <= 65 ? 1 : 2);
+    assert_back(&cells, &line, text.data, text.size);
+  }
+  buffer_release(&text);
+  cell_string_release(&line);
+  cells_release(&cells);
+}
+
+/* As long as the chat is: what was joined once is the same cell each time. */
+static void equal_characters_are_equal_cells(void **state) {
+  (void)state;
+  Cells cells = {0};
+  CellString line = {0}, again = {0};
+  Buffer text = {0};
+  for (uint32_t i = 0; i < 3000; i++) {
+    char bytes[8];
+    size_t size = (size_t)utf8_encode(i % 2 ? 'a' + i / 2 % 26 : 0x4E00 + i / 2 % 26, bytes);
+    size += (size_t)utf8_encode(0x300 + i / 52, bytes + size);
+    buffer_append(&text, bytes, size, NULL);
+  }
+  to_cells(&cells, text.data, text.size, &line);
+  const size_t n_narrow = cells.narrow.count, n_wide = cells.wide.count;
+  to_cells(&cells, text.data, text.size, &again);
+  assert_int_equal(line.size, again.size);
+  assert_memory_equal(line.data, again.data, line.size * sizeof *line.data);
+  assert_true(cells.narrow.count == n_narrow && cells.wide.count == n_wide);
+  assert_true(n_narrow >= 1400 && n_wide >= 1400);
+  buffer_release(&text);
+  cell_string_release(&line);
+  cell_string_release(&again);
+  cells_release(&cells);
+}
+
+/* 65,534 characters that are put together, and no more, are of one column; what comes then stands alone. */
+static void more_characters_than_there_are_proxies_still_come_back(void **state) {
+  (void)state;
+  Cells cells = {0};
+  CellString line = {0};
+  Buffer text = {0};
+  size_t n = 0;
+  for (uint32_t accent = 0x300; accent < 0x370; accent++) {
+    for (uint32_t base = 'a'; base <= 'z'; base++) {
+      for (uint32_t second = 0x300; second < 0x318; second++, n++) {
+        char bytes[8];
+        size_t size = (size_t)utf8_encode(base, bytes);
+        size += (size_t)utf8_encode(accent, bytes + size);
+        size += (size_t)utf8_encode(second, bytes + size);
+        buffer_append(&text, bytes, size, NULL);
+      }
+    }
+  }
+  assert_in_range(n, 0xFFFE, 80000);
+  to_cells(&cells, text.data, text.size, &line);
+  assert_int_equal(cells.narrow.count, 0xFFFE);
+  assert_true(line.size > n);
+  assert_back(&cells, &line, text.data, text.size);
+  Error err = {{0}};
+  assert_int_equal(cells_of_block(&cells, "text", 4, "[label]", &line, &err), STATUS_FAILED);
+  assert_non_null(strstr(err.text, "too many different characters"));
+  to_cells(&cells, "\xf3\xbf\xbf\xbd", 4, &line); /* a proxy's own code point: there is none left for it */
+  assert_int_equal(line.data[0], 0xFFFD);
+  buffer_release(&text);
+  cell_string_release(&line);
+  cells_release(&cells);
+}
+
+/* Each label is a group of its own, whatever its text; nothing joins with it. */
+static void labels_are_told_apart(void **state) {
+  (void)state;
+  Cells cells = {0};
+  CellString line = {0};
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(cells_of_block(&cells, "same", 4, "[x]", &line, NULL), STATUS_OK);
+  assert_int_equal(line.size, 6);
+  assert_int_equal(cells_append(&cells, 0x301, &line, NULL), STATUS_OK);
+  assert_int_equal(line.size, 7);
+  static const int groups[7] = {1, 1, 1, 2, 2, 2, 0};
+  for (int i = 0; i < 7; i++) assert_int_equal(cells_group(&cells, line.data[i]), groups[i]);
+  assert_back(&cells, &line, "samesame\xcc\x81", 10);
+  cell_string_release(&line);
+  cells_release(&cells);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(joined_characters_are_one_cell),
@@ -163,6 +301,12 @@ int main(void) {
       cmocka_unit_test(heaps_of_accents_are_cut),
       cmocka_unit_test(what_is_shown_is_what_is_meant),
       cmocka_unit_test(what_steers_a_terminal_is_shown_by_name),
+      cmocka_unit_test(every_cell_is_as_wide_as_what_is_shown_for_it),
+      cmocka_unit_test(what_is_no_text_of_an_editor_is_replaced),
+      cmocka_unit_test(a_cell_has_at_most_64_bytes_and_two_more),
+      cmocka_unit_test(equal_characters_are_equal_cells),
+      cmocka_unit_test(more_characters_than_there_are_proxies_still_come_back),
+      cmocka_unit_test(labels_are_told_apart),
   };
   return cmocka_run_group_tests(tests, begin, NULL);
 }
