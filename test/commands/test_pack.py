@@ -231,9 +231,28 @@ def test_a_packed_file_is_written_over_no_file_that_is_read(run, tmp_path):
     pack(run, model, model / "model.ak48")  # an older one of the directory is no part of it
 
 
+@pytest.mark.parametrize("theta, epsilon", [(1000000.0, 1e-6), (20000.0, 1e-6), (1000000.0, 1e-5)])
+def test_numbers_that_the_folder_of_a_packed_file_says_otherwise_are_told(run, packed_alone, tmp_path, theta, epsilon):
+    """A packed file alone has Qwen3's; one beside a config.json has those of the config.json."""
+    model = DATA / "miniatures" / "qwen3-awq"
+    alone = packed_alone(model)
+    shutil.copy(model / "tokenizer.json", alone.parent)
+    config = {**json.loads((model / "config.json").read_text()), "rope_theta": theta, "rms_norm_eps": epsilon}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    output = tmp_path / "model.ak48"
+    first, *rest = pack(run, alone, output).splitlines()
+    assert first == (f"auk: {tmp_path}/config.json is there, but {alone.parent} has none: the packed file will be run "
+                     "with it")
+    assert rest == ([] if (theta, epsilon) == (1000000.0, 1e-6) else [
+        f"auk: {output} does not hold rope_theta and epsilon: put config.json beside it, or run it with --rope-theta "
+        "1000000 --norm-eps 1e-06"])
+
+
 def test_verbose_says_how_much(run, tmp_path):
     done = run("pack", STORIES, "-o", tmp_path / "a.ak48", "-v")
     assert done.returncode == 0 and b"a.ak48 is written: 218400 bytes" in done.stderr
+    done = run("pack", STORIES, "-o", "/dev/stdout", "-v")
+    assert done.stderr.endswith(b"auk: /dev/stdout is written\n")
 
 
 def test_mistakes_of_usage(run, tmp_path):
