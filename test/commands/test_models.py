@@ -241,6 +241,157 @@ def test_an_index_that_is_damaged_is_refused(hub, call, stories, index):
     assert process.returncode == 3 and len(process.stderr.splitlines()) == 1
 
 
+def weigh(folder, files):
+    """Files of that many bytes, all of them zero."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in files.items():
+        with open(folder / name, "wb") as file:
+            file.truncate(size)
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+ONE = {"model.safetensors": 1}
+LONG = "A" * 63
+# What config.json says, further files (of a size, or holding this JSON), what is told of it: architecture, method,
+# bits, group, dtype, context, bytes; and the size in words.
+FACTS = {
+    "nothing": ({}, {"model.safetensors": 0}, (None, None, None, None, None, None, None), "-"),
+    "plain": ({"architectures": ["A", "B"], "model_type": "t", "max_position_embeddings": 77, "torch_dtype": "f",
+               "dtype": "g"}, {"model.safetensors": 1023}, ("A", None, None, None, "f", 77, 1023), "1023 B"),
+    "type": ({"model_type": "t", "dtype": "g"}, {"model.safetensors": 1024},
+             ("t", None, None, None, "g", None, 1024), "1.0 KiB"),
+    "awq": ({"quantization_config": AWQ}, {"model.safetensors": 10239},
+            (None, "awq", 4, 128, None, None, 10239), "10.0 KiB"),
+    "whole": ({"quantization_config": {**AWQ, "group_size": -1}}, {"model.safetensors": 10240},
+              (None, "awq", 4, -1, None, None, 10240), "10 KiB"),
+    "odd": ({"quantization_config": {"quant_method": "x", "bits": -2, "group_size": 0}, "max_position_embeddings": 1.5},
+            {"model.safetensors": 3 << 20}, (None, "x", None, None, None, None, 3 << 20), "3.0 MiB"),
+    "no method": ({"quantization_config": {"bits": 3}}, ONE, (None, None, None, None, None, None, 1), "1 B"),
+    "w_bit": ({"quantization_config": {"w_bit": 3, "q_group_size": 64}}, ONE,
+              (None, "awq", 3, 64, None, None, 1), "1 B"),
+    "groups": ({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {
+        "group_0": {"weights": {"num_bits": 8, "group_size": 32}}, "group_1": {"weights": {"num_bits": 4}}}}}, ONE,
+        (None, "compressed-tensors", 8, 32, None, None, 1), "1 B"),
+    "text part": ({"text_config": {"max_position_embeddings": 9, "quantization_config": AWQ}}, ONE,
+                  (None, "awq", 4, 128, None, 9, 1), "1 B"),
+    "text part beside": ({"max_position_embeddings": 5, "quantization_config": {**AWQ, "bits": 8},
+                          "text_config": {"max_position_embeddings": 9, "quantization_config": AWQ}}, ONE,
+                         (None, "awq", 8, 128, None, 5, 1), "1 B"),
+    "older": ({"quantization_config": {"bits": 8}}, {**ONE, "quantize_config.json": {"bits": 4, "group_size": 32},
+                                                     "quant_config.json": {"q_group_size": 64}},
+              (None, "awq", 8, 64, None, None, 1), "1 B"),
+    "long": ({"architectures": [LONG], "model_type": "t"}, ONE, (LONG, None, None, None, None, None, 1), "1 B"),
+    "too long": ({"architectures": [LONG + "A"], "model_type": "t"}, ONE, ("t",) + (None,) * 5 + (1,), "1 B"),
+    "shards": ({}, {"model-1.safetensors": 10, "model-2.safetensors": 20, "other.safetensors": 400, "x.bin": 8000},
+               (None, None, None, None, None, None, 30), "30 B"),
+    "others": ({}, {"other.safetensors": 7, "x.bin": 9}, (None, None, None, None, None, None, 7), "7 B"),
+    "pickles": ({}, {"a.bin": 1, "b.pt": 2, "c.pth": 4, "d.gguf": 99}, (None,) * 6 + (7,), "7 B"),
+    "gguf": ({}, {"d.gguf": 99, "model.txt": 3}, (None,) * 6 + (99,), "99 B"),
+    "n" * 61: ({}, ONE, (None,) * 6 + (1,), "1 B"),
+}
+
+
+def test_what_a_refused_checkpoint_says_of_itself_is_told(call, tmp_path):
+    tree = tmp_path / "here" / "t"
+    for name, (config, files, *_) in FACTS.items():
+        weigh(tree / name, {file: size for file, size in files.items() if isinstance(size, int)})
+        for file, content in {"config.json": config, **files}.items():
+            if isinstance(content, dict):
+                (tree / name / file).write_text(json.dumps(content))
+    entries = listed(call("models", "--json", "t"))
+    keys = ("architecture", "quantisation", "bits", "group", "dtype", "context", "bytes")
+    assert {it["name"][2:]: tuple(it[key] for key in keys) for it in entries} == {
+        name: facts for name, (_, _, facts, _) in FACTS.items()}
+    assert not any(it["runs"] for it in entries) and all(it["path"] == it["name"] for it in entries)
+
+    def words(it):
+        method = it["quantisation"]
+        return (method or it["dtype"] or "") + (f", {it['bits']} bits" if method and it["bits"] else "") + (
+            f", groups of {it['group']}" if method and (it["group"] or 0) > 0 else "")
+
+    width = max(len(it["name"]) for it in entries if len(it["name"]) < 60)
+    want = [f"{'NAME':{width}}  RUNS      SIZE  CONTEXT  {'ARCHITECTURE':22}  QUANTISATION"]
+    for it in entries:
+        size = FACTS[it["name"][2:]][3]
+        want += [f"{it['name']:{width}}  no    {size:>8}  {it['context'] or '-':>7}  {it['architecture'] or '-':22}  "
+                 f"{words(it)}", f"    {it['reason']}"]
+    assert call("models", "t").stdout.decode().splitlines() == want
+
+
+def test_names_are_as_long_as_the_site_allows(hub, call, stories):
+    name = "a" * 40 + "/" + "b" * 55
+    snapshot = hub.add(stories, name=name)
+    assert path_of(call("inspect", "--json", name)) == str(snapshot)
+    hub.add(stories, name=name + "b")
+    assert b"hf download" not in call("inspect", name + "b").stderr
+    assert [it["name"] for it in listed(call("models", "--json"))] == [name]
+    revision = "v" * 128
+    tagged = hub.add(stories, commit=OTHER, name=NAME, ref=revision)
+    assert path_of(call("inspect", "--json", f"{NAME}@{revision}")) == str(tagged)
+    assert b"hf download" not in call("inspect", f"{NAME}@{revision}v").stderr
+
+
+@pytest.mark.parametrize("text, is_name", [
+    ("a-b/c_d.e", True), ("Z9/0a", True), ("a/b--c", True), ("a/b@x/y.z", True), ("-a/b", False), ("a/-b", False),
+    (".a/b", False), ("a/.b", False), ("a./b", False), ("a/b.", False), ("a/b@-x", False), ("a/b@x.", False),
+    ("a/b@x//y", False), ("a+b/c", False), ("a/b~", False), ("/a@x", False)])
+def test_what_can_be_a_name(call, text, is_name):
+    process = call("inspect", "-m", text)
+    assert process.returncode == 3 and (b"hf download" in process.stderr) == is_name
+
+
+def test_among_snapshots_as_new_as_each_other_the_first_name_counts(hub, call, stories):
+    one, two, three = (hub.add(stories, commit=c * 40, ref=None) for c in "bac")
+    for snapshot in (one, two, three):
+        os.utime(snapshot, ns=(10**18, 10**18))
+    assert path_of(call("inspect", "--json", NAME)) == str(two)
+    os.utime(three, ns=(10**18, 10**18 + 1))
+    assert path_of(call("inspect", "--json", NAME)) == str(three)
+
+
+def test_only_what_is_being_downloaded_is_on_its_way(hub, call, stories):
+    """Without it, the weights are of another kind, which the loader refuses."""
+    hub.add(stories, leave_out=("model.safetensors",))
+    blobs = hub.repository(NAME) / "blobs"
+    for name, downloading in (("x.incomplete.lock", False), ("incomplete", False), ("x.incomplete", True)):
+        (blobs / name).write_bytes(b"")
+        process = call("inspect", NAME)
+        assert process.returncode == 3 and (b"the download is not complete" in process.stderr) == downloading, name
+
+
+def test_the_cache_is_listed_by_name(hub, call, stories):
+    """What is no model is passed over, and so is what has no snapshot."""
+    for name in ("b/z", "b/a", "a", "B/x--y"):
+        hub.add(stories, name=name)
+    for other in ("datasets--a--b", "models--a b", "models--", "models--c--empty", "models--d--file"):
+        (hub.folder / other).mkdir()
+    (hub.folder / "models--e").write_text("")
+    shutil.copytree(hub.repository("a"), hub.folder / "datasets--c", symlinks=True)
+    assert call("models", "--names").stdout.decode().splitlines() == ["B/x--y", "a", "b/a", "b/z"]
+
+
+@pytest.mark.parametrize("levels", [12, 13])
+def test_twelve_levels_are_looked_into(call, tmp_path, levels):
+    deep = tmp_path / "tree" / "/".join("abcdefghijklm"[:levels])
+    weigh(deep, {"config.json": 2, "model.safetensors": 2})
+    process = call("models", "--names", tmp_path / "tree")
+    found = [str(deep)] if levels == 12 else []
+    assert process.stdout.decode().splitlines() == found
+    assert process.stderr.decode() == ("" if found else "auk: the search stopped at 12 levels or 10000 directories: "
+                                       "there may be more\n")
+
+
+def test_hidden_folders_and_what_lies_in_a_checkpoint_are_passed_over(call, tmp_path):
+    files = {"config.json": 2, "model.safetensors": 2}
+    for path in ("a", "a/inner", ".hidden", "b/.hidden", "b/c"):
+        weigh(tmp_path / "tree" / path, files)
+    for path, lacking in (("no config", "config.json"), ("no weights", "model.safetensors")):
+        weigh(tmp_path / "tree" / path, {file: 2 for file in files if file != lacking})
+    names = call("models", "--names", tmp_path / "tree").stdout.decode().splitlines()
+    assert names == [f"{tmp_path}/tree/a", f"{tmp_path}/tree/b/c"]
+    assert call("models", "--names", tmp_path / "tree" / "a").stdout.decode().splitlines() == [f"{tmp_path}/tree/a"]
+
+
 # --- the list
 
 
