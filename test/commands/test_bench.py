@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 from unittest.mock import ANY
 
 import pytest
@@ -54,6 +55,79 @@ def test_csv_and_json_say_the_same(run, stories):
     check(json.loads(run("bench", "-m", stories, *FLAGS, "-o", "json").stdout))
 
 
+def test_the_columns_and_what_is_in_them(run, stories):
+    flags = ["-m", stories, *FLAGS]
+    stdout = run("bench", *flags).stdout
+    head, rows = cells_of(stdout)
+    assert head == ["model", "size MiB", "backend", "device", "threads", "kv", "test", "t/s", "MB/step", "GB/s",
+                    "of wall", "load ms", "first token ms"]
+    right = [cell.strip() == "---:" for cell in stdout.decode().splitlines()[1].strip("|").split("|")]
+    assert [title for title, is_right in zip(head, right) if is_right] == [
+        "size MiB", "threads", "t/s", "MB/step", "GB/s", "of wall", "load ms", "first token ms"]
+    told = json.loads(run("bench", *flags, "-o", "json").stdout)
+    table = run("bench", *flags, "-o", "csv").stdout.decode()
+    assert next(csv.reader(io.StringIO(table))) == list(told[0]) == [
+        "model", "weight_bytes", "backend", "device", "threads", "kv", "test", "sampling", "n_prompt", "n_gen",
+        "n_depth", "repetitions", "avg_ts", "stddev_ts", "steps", "bytes", "gbps", "of_wall", "machine_gbps",
+        "machine_tflops", "load_ms", "first_token_ms", "first_token_prompt"]
+    assert len(rows) == len(told)
+    for cells, it in zip(rows, told):
+        row = dict(zip(head, cells))
+        assert row["size MiB"] == f"{it['weight_bytes'] / 2**20:.2f}" and row["MB/step"] == f"{it['bytes'] / 1e6:.1f}"
+        assert (row["model"], row["backend"], row["kv"]) == (it["model"], it["backend"], it["kv"]) == (
+            "stories260K-awq", "cpu", "f16")
+        assert (row["device"], row["threads"]) == (it["device"], str(it["threads"]))
+        assert it["machine_tflops"] is None and it["machine_gbps"] > 0
+        for title, decimals in (("GB/s", 1), ("load ms", 1), ("first token ms", 1)):
+            assert re.fullmatch(rf"\d+\.\d{{{decimals}}}", row[title])
+        assert re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", row["t/s"])
+        assert re.fullmatch(r"\d+\.\d\d\d" if it["n_gen"] else "", row["of wall"])
+
+
+def test_what_is_measured_where_nothing_is_asked(run, stories):
+    """512 tokens prefilled and 128 generated, five times each; one run of a test has no deviation."""
+    rows = bench_json(run, "-m", stories, "-p", 1, "-n", 1, "-d", 0)
+    assert [(row["test"], row["repetitions"], row["n_depth"]) for row in rows] == [("pp1", 5, 0), ("tg1", 5, 0)]
+    rows = bench_json(run, "-m", stories, "-r", 1)
+    assert [(row["test"], row["stddev_ts"]) for row in rows] == [("pp512", 0), ("tg128", 0)]
+    assert rows[0]["first_token_prompt"] == 512
+    rows = bench_json(run, "-m", stories, "-r", 1, "-p", 0, "-n", 3, "--kv", "f32")
+    assert [(row["test"], row["first_token_prompt"], row["kv"]) for row in rows] == [("tg3", 1, "f32")]
+
+
+@pytest.mark.parametrize("flags, needed", [
+    (["-p", 500, "-n", 499, "-d", 12], 512),
+    (["-p", 513, "-n", 0], 513), (["-p", 1, "-n", 512], 513), (["-p", 501, "-n", 0, "-d", "3,12,4"], 513),
+    (["-p", "7,490,8", "-n", "1,500,2", "-d", 12], 513)])
+def test_the_longest_test_must_fit_the_context(run, stories, flags, needed):
+    process = run("bench", "-m", stories, *flags, "-r", 1, "-t", 1, "--device", "cpu")
+    assert process.returncode == (2 if needed > 512 else 0)
+    told = f"auk: the longest test takes {needed} positions, {stories} has 512\n" if needed > 512 else ""
+    assert process.stderr.decode() == told
+
+
+def test_times_count_from_the_start_of_the_process(auk, stories):
+    """Also what went before the program began: here a shell, whose process it takes over."""
+    flags = ["bench", "-m", str(stories), "-p", "1", "-n", "0", "-r", "1", "-t", "1", "--device", "cpu", "-o", "json"]
+    start = time.monotonic()
+    shell = ["sh", "-c", 'sleep 0.3; exec "$@"', "sh", *auk, *flags]
+    row, = json.loads(subprocess.run(shell, capture_output=True, check=True, timeout=60).stdout)
+    took = 1000 * (time.monotonic() - start)
+    assert 280 < row["load_ms"] < row["first_token_ms"] < took + 20  # the system counts in ticks of 10 ms
+
+
+def test_a_model_is_called_by_its_last_part(run, stories, tmp_path):
+    name = "stories260K-awq"
+    assert run("pack", stories, "-o", tmp_path / "small.ak48").returncode == 0
+    flags = ["-p", 1, "-n", 0, "-r", 1, "-t", 1, "-o", "json", "--device", "cpu"]
+    for path, named, more in (
+            (f"{stories}//", name, []), (tmp_path / "small.ak48", "small.ak48", []),
+            ("config.json", "config.json (random weights)", ["--dummy-weights"]),
+            (f"{stories}/config.json", f"{name} (random weights)", ["--dummy-weights"])):
+        process = run("bench", "-m", path, *flags, *more, cwd=stories)
+        assert json.loads(process.stdout)[0]["model"] == named
+
+
 def bench_json(run, *flags):
     process = run("bench", *flags, "-o", "json", "--device", "cpu")
     assert (process.returncode, process.stderr) == (0, b"")
@@ -91,6 +165,9 @@ def test_what_is_sampled_is_said(run, stories):
         ("pp4", "none"), ("tg4", "temp 0.7, top-k 20, top-p 0.95, repeat-penalty 1.1")]
     assert "| tg4 (temp 0.7, top-k 20, top-p 0.95, repeat-penalty 1.1) |" in run("bench", *sampled).stdout.decode()
     assert bench_json(run, *flags, "--presence-penalty", 1)[1]["sampling"] == "greedy, presence-penalty 1"
+    others = ["--temp", 1, "--min-p", "0.05", "--frequency-penalty", "-0.5", "--top-p", 1, "--top-k", 0,
+              "--repeat-penalty", 1]
+    assert bench_json(run, *flags, *others)[1]["sampling"] == "temp 1, min-p 0.05, frequency-penalty -0.5"
     assert run("bench", *flags, "--top-p", "1.5").returncode == 2
 
 

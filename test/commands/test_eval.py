@@ -1,11 +1,13 @@
 """`auk eval` on the tiny trained model: what it prints against what it writes, windows, ids of all kinds."""
 import json
+import os
 import re
 import resource
 import subprocess
 
 import numpy as np
 import pytest
+from terminals import read_all
 
 LINE = re.compile(rb"tokens=(\d+) scored=(\d+) nll=(\S+) ppl=(\S+)\n")
 
@@ -189,6 +191,35 @@ def test_a_file_that_cannot_be_written_leaves_what_was_there(auk, stories, ids, 
     assert process.stdout == b""
     assert out.read_bytes() == b"old"
     assert leftovers(out.parent) == ["logits.npy"]
+
+
+def test_the_logits_begin_at_a_multiple_of_64(run, stories, ids, tmp_path):
+    """A NumPy file of version 1.0, whose header fills 128 bytes."""
+    out = tmp_path / "x.npy"
+    assert run("eval", "-m", stories, "--ids-file", ids[1], "--max-tokens", 7, "--logits-out", out).returncode == 0
+    raw = out.read_bytes()
+    assert raw[:10] == b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") and raw[127:128] == b"\n"
+    assert raw[10:127].rstrip() == b"{'descr': '<f4', 'fortran_order': False, 'shape': (7, 512), }"
+    assert len(raw) == 128 + 7 * 512 * 4
+
+
+def test_the_line_has_nine_digits(run, stories, ids):
+    process = run("eval", "-m", stories, "--ids-file", ids[1], "--window", 3, "--max-tokens", 7)
+    found = re.fullmatch(r"tokens=7 scored=4 nll=(\d+\.\d{9}) ppl=(\S+)\n", process.stdout.decode())
+    assert found and found[2] == f"{float(found[2]):.9g}" and len(found[2].replace(".", "")) > 6
+
+
+def test_progress_is_told_on_a_terminal_and_taken_off_it(auk, stories, ids):
+    """A line for each 64 tokens of a window; the number is of those before."""
+    parent, child = os.openpty()
+    command = [*auk, "eval", "-m", str(stories), "--ids-file", str(ids[1]), "--window", "150", "-t", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=child, stdin=subprocess.DEVNULL)
+    os.close(child)
+    out = process.stdout.read()
+    seen = read_all(parent).decode()
+    os.close(parent)
+    assert process.wait(60) == 0 and LINE.fullmatch(out)
+    assert seen == "".join(f"\r{n} of 200 tokens" for n in (0, 64, 128, 150)) + "\r\x1b[K"
 
 
 def test_ids_may_stand_in_brackets(evaluate, ids, tmp_path):
