@@ -101,6 +101,123 @@ def test_every_flag_of_every_command_is_in_fish(scripts, commands):
         assert found == flags
 
 
+# --- the three scripts say the same of every flag
+
+
+@pytest.fixture(scope="module")
+def helps(auk):
+    """Of each command: its flags in order as (spellings, argument, the words of the help), and its usage."""
+    def of(command):
+        done = subprocess.run([*auk, command, "--help"], check=True, capture_output=True, timeout=LIMIT_S)
+        flags = []
+        for line in done.stdout.decode().splitlines():
+            found = re.match(r"  (-[\w-]+(?:, -[\w-]+)*)(?: (\S+))?(?:$|  )(.*)", line)
+            if found:
+                flags.append([found[1].split(", "), found[2], found[3].split()])
+            elif flags and line.startswith("      "):
+                flags[-1][2] += line.split()
+        return flags
+
+    listed = subprocess.run([*auk, "--help"], check=True, capture_output=True).stdout.decode().split("Commands:\n")[1]
+    return {line.split()[0]: of(line.split()[0]) for line in listed.split("\n\n")[0].splitlines()}
+
+
+def values_in_bash(text, command):
+    """Spelling -> (kind, words) of each flag that takes a value, and what an operand is."""
+    body = re.search(rf"^  {command}\)\n(.*?)^    ;;$", text, re.MULTILINE | re.DOTALL)[1]
+    values = {}
+    for names, kind, words in re.findall(r"^    (-.*)\) value='(\w+)'(?: words='([^']*)')? ;;$", body, re.MULTILINE):
+        for name in names.split(" | "):
+            assert name not in values
+            values[name] = (kind, words)
+    operand = re.search(r"^    operand='(\w*)'(?: operand_words='([^']*)')?$", body, re.MULTILINE)
+    return values, (operand[1], operand[2] or "")
+
+
+def values_in_zsh(text, command):
+    actions = {" ": "text", "_files": "file", "_files -/": "directory", "_auk_checkpoints": "model"}
+    body = re.search(rf"^_auk_{command}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
+    values, operand = {}, ("", "")
+
+    def kind_of(action):
+        if action.startswith("("):
+            return "words", action[1:-1]
+        if action.startswith(" _auk_word_or_file "):
+            return "word_or_file", action.removeprefix(" _auk_word_or_file ")
+        return actions[action], ""
+
+    for line in re.findall(r"^    '(.*)'(?: \\)?$", body, re.MULTILINE):
+        flag = re.match(r"(?:\*|\([^)]*\))?(-[\w-]+)(=?)\[(?:\\.|[^\]\\])*\](?::([^:]*):(.*))?$", line)
+        if flag and flag[3] is not None:
+            values[flag[1]] = kind_of(flag[4])
+        assert not flag or (flag[2] == "=") == (flag[3] is not None and flag[1].startswith("--"))
+        if not flag:
+            operand = kind_of(line.lstrip("*").split(":", 2)[2])
+    return values, operand
+
+
+def values_in_fish(text, command):
+    values, operand = {}, ("", "")
+    for line in text.splitlines():
+        found = re.match(rf"complete -c auk -n '__auk_is {command}'((?: -[slo] [\w-]+)*)(.*)$", line)
+        if not found:
+            continue
+        how, _, _ = found[2].partition(" -d '")
+        models, folders = "-a '(__auk_models)'", "-a '(__fish_complete_directories)'"
+        words = re.search(r" -a '([^'(]*)'", how)
+        kind = ("model" if models in how else "directory" if folders in how
+                else "word_or_file" if words and "-F" in how else "words" if words else "file" if "-F" in how
+                else "text" if "-x" in how else "")
+        names = ["--" + name if dash == "l" else "-" + name
+                 for dash, name in re.findall(r" -([slo]) ([\w-]+)", found[1])]
+        assert not names or not kind or ("-r" in how or "-x" in how)  # it takes a value
+        for name in names:
+            if kind:
+                values[name] = (kind, words[1] if words else "")
+        if not names:
+            operand = (kind, words[1] if words else "")
+    return values, operand
+
+
+def test_the_shells_complete_the_same_values(scripts, helps):
+    bash, zsh, fish = ((scripts / name).read_text() for name in SHELLS)
+    for command, flags in helps.items():
+        values, operand = values_in_bash(bash, command)
+        operand = ("", "") if operand[0] == "text" else operand  # a prompt: nothing can be proposed
+        assert values_in_zsh(zsh, command) == (values, operand), command
+        assert values_in_fish(fish, command) == (values, operand), command
+        assert set(values) == {name for names, argument, _ in flags if argument for name in names}
+        for names, argument, _ in flags:
+            kind, words = values.get(names[0], ("", ""))
+            assert all(values.get(name, ("", "")) == (kind, words) for name in names)
+            if argument and "|" in argument and kind == "words":
+                assert words == argument.replace("|", " ")
+            if argument in ("FILE", "DIR", "MODEL"):
+                assert kind in {"FILE": ("file", "word_or_file"), "DIR": ("directory",), "MODEL": ("model",)}[argument]
+            if argument in ("N", "X", "N,...", "TEXT", "SECONDS"):
+                assert kind == "text"
+    operands = {command: values_in_bash(bash, command)[1] for command in helps}
+    assert operands["inspect"] == operands["pack"] == ("model", "") and operands["models"] == ("directory", "")
+    assert operands["completions"] == ("words", "bash zsh fish") and operands["man"] == operands["cache"] == ("", "")
+
+
+def test_a_flag_is_described_by_the_beginning_of_its_help(scripts, helps):
+    """Up to its first aside, but not before the 13th character."""
+    zsh, fish = (scripts / "zsh").read_text(), (scripts / "fish").read_text()
+    for command, flags in helps.items():
+        body = re.search(rf"^_auk_{command}\(\) {{\n(.*?)^}}", zsh, re.MULTILINE | re.DOTALL)[1]
+        in_zsh = dict(re.findall(r"^    '(?:\*|\([^)]*\))?(-[\w-]+)=?\[((?:\\.|[^\]\\])*)\]", body, re.MULTILINE))
+        lines = [line for line in fish.splitlines() if line.startswith(f"complete -c auk -n '__auk_is {command}' -")]
+        in_fish = [re.sub(r"\\(.)", r"\1", line.split(" -d '")[1][:-1]) for line in lines if " -d '" in line]
+        assert len(in_fish) == len(flags)
+        for (names, _, words), short in zip(flags, in_fish):
+            text = " ".join(words)
+            ends = [at for at in range(13, len(text)) if text.startswith(("; ", " ("), at)]
+            assert short == text[:ends[0] if ends else None], (command, names)
+            for name in names:
+                assert re.sub(r"\\(.)", r"\1", in_zsh[name]) == short.replace("'", "`")
+
+
 # --- bash: the function, called as the shell calls it
 
 DRIVER = """

@@ -36,6 +36,69 @@ def test_every_flag_and_command_is_in_it(auk, page):
             assert f"\n{line.strip()}\n" in text
 
 
+def helps(auk):
+    """What each command says of itself."""
+    def text_of(*arguments):
+        return subprocess.run([*auk, *arguments], check=True, capture_output=True, timeout=LIMIT_S).stdout.decode()
+
+    listed = text_of("--help").split("Commands:\n")[1].split("\n\n")[0]
+    return {name: text_of(name, "--help") for name in re.findall(r"^  (\w+)", listed, re.MULTILINE)}
+
+
+def entries(text):
+    """Tag -> text of what is listed in a part of the page, in order."""
+    parts = re.split(r"^\.TP\n", text, flags=re.MULTILINE)[1:]
+    return [tuple(re.split(r"\n\.(?=[A-Z])", part)[0].split("\n", 1)) for part in parts]
+
+
+def test_every_flag_stands_in_it_once_with_all_of_its_help(auk, page):
+    """Those of a table that several commands have stand in a section of their own, and under each of the commands its
+    title does."""
+    text = plain(page.read_text())
+    commands, shared = (text.split(f"\n.SH {title}\n")[1].split("\n.SH ")[0]
+                        for title in ("COMMANDS", "FLAGS OF SEVERAL COMMANDS"))
+    common = {tag: (title.strip(), " ".join(help_text.split()))
+              for title, section in re.findall(r"^\.SS (.*)\n((?:(?!\.SS ).*\n?)*)", shared, re.MULTILINE)
+              for tag, help_text in entries(section)}
+    parts = dict(re.findall(r"^\.SS auk (\w+)\n((?:(?!\.SS ).*\n?)*)", commands, re.MULTILINE))
+    assert list(parts) == list(helps(auk))
+    for command, told in helps(auk).items():
+        own = dict(entries(parts[command]))
+        assert len(own) == len(entries(parts[command]))
+        titles, listed = [], {}
+        for line in told.split("\n\n", 1)[1].splitlines():
+            found = re.match(r"  (-[\w-]+(?:, -[\w-]+)*(?: \S+)?)(?:$|  )(.*)", line)
+            if found:
+                last = found[1]
+                listed[last] = found[2].split()
+                title = "" if last in own else common[last][0]
+                titles += [title] * (title != "" and title not in titles)
+            elif listed and line.startswith("      "):
+                listed[last] += line.split()
+        assert set(own) <= set(listed) <= {*own, *common}
+        for tag, words in listed.items():
+            text_of_tag = own[tag] if tag in own else common[tag][1]
+            assert " ".join(text_of_tag.split()) == " ".join(words), (command, tag)
+        named = re.search(r"^Also the flags, described below, of: (.*)\.$", parts[command], re.MULTILINE)
+        titles = [title for title in titles if title != common["-h, --help"][0]]
+        assert [re.sub(r" \(.*", "", title) for title in (named[1].split(", ") if named else [])] == titles, command
+
+
+def test_prose_is_broken_at_76_columns_and_nothing_of_it_lost(auk, page):
+    text = plain(page.read_text())
+    filled = re.sub(r"^(\.nf\n.*?^\.fi|\.TP\n[^\n]*|Also the flags[^\n]*)\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in filled.splitlines() if not re.match(r"\.[A-Za-z]", line)]
+    assert max(map(len, lines)) == 76
+    words = " ".join(" ".join(lines).split())
+    for command, told in helps(auk).items():
+        about = told.split("\n\n")[1]
+        prose = [line for line in about.splitlines() if line and not line.startswith(" ")]
+        assert " ".join(" ".join(prose).split()) in words or "    " in about, command
+        examples = re.search(r"\nexamples?:\n((?:  .*\n)+)", told, re.IGNORECASE)
+        for line in examples[1].splitlines() if examples else []:
+            assert f"\n{line.strip()}\n" in text, command
+
+
 def test_every_variable_that_is_read_is_in_it(root, page):
     text = page.read_text().split("\n.SH ENVIRONMENT\n")[1].split("\n.SH ")[0]
     sources = "\n".join(path.read_text() for path in (root / "src").rglob("*.c"))
@@ -49,6 +112,17 @@ def test_sections(page):
     titles = re.findall(r"^\.SH (.*)", page.read_text(), re.MULTILINE)
     assert titles == ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "FLAGS OF SEVERAL COMMANDS", "EXIT STATUS",
                       "ENVIRONMENT", "FILES", "EXAMPLES"]
+
+
+def test_every_exit_status_is_in_it(root, page):
+    """Those of base/status.h, and those of --exit-choice."""
+    text = plain(page.read_text()).split("\n.SH EXIT STATUS\n")[1].split("\n.SH ")[0]
+    tags = re.findall(r"^\.TP\n\.B (.*)$", text, re.MULTILINE)
+    header = (root / "src" / "base" / "status.h").read_text()
+    numbers = {int(number) for number in re.findall(r"STATUS_\w+ = (\d+)", header)}
+    assert numbers and numbers <= {int(tag.split(",")[0]) for tag in tags}
+    assert tags == sorted(tags, key=lambda tag: int(tag.split(",")[0]))
+    assert text.count(".nf") == text.count(".fi") and page.read_text().count("\n.nf") == page.read_text().count("\n.fi")
 
 
 def test_nothing_in_it_is_taken_for_roff_by_mistake(page):
