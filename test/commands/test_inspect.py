@@ -6,8 +6,14 @@ import pathlib
 import shutil
 import struct
 import subprocess
+import sys
 
+import numpy as np
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+
+import checkpoint  # noqa: E402  (from scripts/)
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 DIRECTORIES = sorted(path.parent for path in DATA.glob("**/config.json")
@@ -227,6 +233,25 @@ def test_lines_hold_the_same(run, directory):
     wide = ", there as 8 bits where scales are no F16 numbers"
     assert any(line.endswith(wide) for line in lines) == (directory.name in WIDE)
     assert [line.removesuffix(wide) for line in lines] == want
+
+
+@pytest.mark.parametrize("n_dense", [8, 9, 10])
+def test_eight_layers_that_are_not_quantised_are_named(run, tmp_path, n_dense):
+    stored = {name: array.copy() for name, array in checkpoint.read_safetensors(
+        DATA / "stories260K-awq" / "model.safetensors").items()}
+    names = sorted(name.removesuffix(".qweight") for name in stored if name.endswith(".qweight"))
+    for name in names[:n_dense]:
+        n_in, n_out = stored[name + ".qweight"].shape[0], stored[name + ".scales"].shape[1]
+        for part in ("qweight", "qzeros", "scales"):
+            del stored[f"{name}.{part}"]
+        stored[name + ".weight"] = np.zeros((n_out, n_in), np.float16)
+    shutil.copy(DATA / "stories260K-awq" / "config.json", tmp_path)
+    checkpoint.write_safetensors(str(tmp_path / "model.safetensors"), stored)
+    done = run("inspect", tmp_path, "--json", "--tensors")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout, parse_float=str)
+    assert report["linear_layers"]["dense"] == n_dense
+    assert run("inspect", tmp_path, "--tensors").stdout.decode().splitlines() == lines_of(report)
 
 
 # Of each architecture that is another transformer than Llama: members of the report, and lines for a person.

@@ -286,6 +286,8 @@ FACTS = {
                (None, None, None, None, None, None, 30), "30 B"),
     "others": ({}, {"other.safetensors": 7, "x.bin": 9}, (None, None, None, None, None, None, 7), "7 B"),
     "pickles": ({}, {"a.bin": 1, "b.pt": 2, "c.pth": 4, "d.gguf": 99}, (None,) * 6 + (7,), "7 B"),
+    "a pickle's name": ({}, {"model.bin": 5, "other.safetensors": 9}, (None,) * 6 + (9,), "9 B"),
+    "a gguf's name": ({}, {"model.gguf": 3, "x.bin": 4}, (None,) * 6 + (4,), "4 B"),
     "gguf": ({}, {"d.gguf": 99, "model.txt": 3}, (None,) * 6 + (99,), "99 B"),
     "n" * 61: ({}, ONE, (None,) * 6 + (1,), "1 B"),
 }

@@ -119,6 +119,7 @@ static void signals_and_descriptors_are_given_back(void **state) {
   }
   const int again = dup(STDIN_FILENO);
   assert_int_equal(again, next); /* neither end of the pipe is left open */
+  assert_int_equal(fcntl(next + 1, F_GETFD), -1);
   close(again);
   close(main_side);
 }
