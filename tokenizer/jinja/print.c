@@ -33,8 +33,8 @@ size_t put_mark(const Render *render) {
 static Status take_runs(Render *render, size_t mark, Text *text) {
   const TrustedText *out = render->out;
   size_t first = out->n_runs;
-  while (first > 0 && (first > 1 ? out->runs[first - 2].end : 0) >= mark && first > 1) first--;
-  if (first > 0) first--;
+  while (first > 1 && out->runs[first - 2].end > mark) first--;
+  if (first > 0) first--; /* the run that the byte at `mark` is in */
   size_t n = out->n_runs - first;
   if (n <= 1) {
     *text = text_of(text->data, text->size, n == 0 || out->runs[first].trusted);
