@@ -284,9 +284,9 @@ static Status slice_index(Render *render, Value value, int64_t fallback, int64_t
   return STATUS_OK;
 }
 
-/* Python's slice.indices(): where it begins and how many elements it has. */
+/* Python's slice.indices(): where it begins and ends (*last is one past it) and how many elements it has. */
 static void slice_bounds(int64_t count, int64_t start, int64_t stop, int64_t step, int64_t *first,
-                         size_t *n) {
+                         int64_t *last, size_t *n) {
   int64_t low = step > 0 ? 0 : -1, high = step > 0 ? count : count - 1;
   if (start < 0) start = start < -count ? low : start + count;
   if (stop < 0) stop = stop < -count ? low : stop + count;
@@ -295,6 +295,7 @@ static void slice_bounds(int64_t count, int64_t start, int64_t stop, int64_t ste
   if (stop < low) stop = low;
   if (stop > high) stop = high;
   *first = start;
+  *last = stop;
   uint64_t span = 0, stride = step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
   if (step > 0 && stop > start) span = (uint64_t)(stop - start);
   if (step < 0 && start > stop) span = (uint64_t)(start - stop);
@@ -322,13 +323,13 @@ static Status slice_text(Render *render, Value owner, int64_t first, int64_t ste
   return STATUS_OK;
 }
 
-static Status slice_range(Render *render, const Range *range, int64_t first, int64_t step, size_t n,
-                          Value *out) {
+static Status slice_range(Render *render, const Range *range, int64_t first, int64_t last, int64_t step,
+                          size_t n, Value *out) {
   Range *slice = render_alloc(render, 1, sizeof *slice);
   if (!slice) return render_no_memory(render);
   int64_t start = range->start + first * range->step, stride = range->step;
   if (__builtin_mul_overflow(stride, step, &stride)) stride = 1;
-  int64_t stop = (int64_t)((uint64_t)start + n * (uint64_t)stride); /* only shown */
+  int64_t stop = (int64_t)((uint64_t)range->start + (uint64_t)last * (uint64_t)range->step); /* only shown */
   *slice = (Range){.start = start, .step = stride, .stop = stop, .count = n};
   *out = (Value){.kind = VALUE_RANGE, .range = slice};
   return STATUS_OK;
@@ -338,7 +339,7 @@ Status value_slice(Render *render, Value owner, Value start, Value stop, Value s
   if (owner.kind == VALUE_UNDEFINED) return render_undefined(render, owner);
   if (owner.kind == VALUE_DICT) return render_fail(render, "unhashable type: 'slice'");
   if (!is_sequence(owner)) return render_fail(render, "'%s' object is not subscriptable", value_type(owner));
-  int64_t stride, from, to, first;
+  int64_t stride, from, to, first, last;
   size_t count = 0, n;
   TRY(slice_index(render, step, 1, &stride));
   if (stride == 0) return render_fail(render, "slice step cannot be zero");
@@ -346,9 +347,9 @@ Status value_slice(Render *render, Value owner, Value start, Value stop, Value s
   TRY(slice_index(render, stop, stride > 0 ? INT64_MAX : INT64_MIN, &to));
   TRY(value_charge_length(render, owner));
   value_length(owner, &count);
-  slice_bounds((int64_t)count, from, to, stride, &first, &n);
+  slice_bounds((int64_t)count, from, to, stride, &first, &last, &n);
   if (owner.kind == VALUE_STRING) return slice_text(render, owner, first, stride, n, out);
-  if (owner.kind == VALUE_RANGE) return slice_range(render, owner.range, first, stride, n, out);
+  if (owner.kind == VALUE_RANGE) return slice_range(render, owner.range, first, last, stride, n, out);
   Value *items;
   TRY(value_list(render, n, &items, out));
   out->kind = owner.kind;

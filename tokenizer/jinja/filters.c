@@ -128,9 +128,9 @@ static Status filter_title(Render *render, Value self, const Args *args, Value *
     bool between = begins_word(text_code(text, at));
     for (end = next; end < text.size && begins_word(text_code(text, end)) == between;)
       end += text_step(text, end);
-    Text word = text_slice(text, at, end);
-    TRY(put_case(render, word, 0, next - at, CASE_UPPER));
-    TRY(put_case(render, word, next - at, word.size, CASE_LOWER));
+    Text rest = text_slice(text, next, end); /* by itself: a sigma does not see the word's first letter */
+    TRY(put_case(render, text, at, next, CASE_UPPER));
+    TRY(put_case(render, rest, 0, rest.size, CASE_LOWER));
   }
   return put_take(render, mark, out);
 }
@@ -354,7 +354,9 @@ static Status filter_int(Render *render, Value self, const Args *args, Value *ou
     if (string_to_int(*self.text, (int)base, &integer) ||
         (string_to_float(*self.text, &number) && truncated(number, &integer)))
       *out = value_int(integer);
-  } else if (self.kind == VALUE_FLOAT && isfinite(self.number)) {
+  } else if (self.kind == VALUE_FLOAT && isinf(self.number)) {
+    return render_fail(render, "cannot convert float infinity to integer");
+  } else if (self.kind == VALUE_FLOAT && !isnan(self.number)) {
     if (!truncated(self.number, &integer)) return render_fail(render, "the result of int is beyond 64 bits");
     *out = value_int(integer);
   }
@@ -412,7 +414,7 @@ static Status filter_round(Render *render, Value self, const Args *args, Value *
     return render_fail(render, "type %s doesn't define __round__ method", value_type(self));
   if (!ceils && !floors) return round_common(render, self, precision, out);
   double scale = pow(10, (double)precision), scaled = value_number(self) * scale;
-  *out = value_float((ceils ? ceil(scaled) : floor(scaled)) / scale);
+  *out = value_float(((ceils ? ceil(scaled) : floor(scaled)) + 0.0) / scale); /* never -0.0, as of an int */
   return STATUS_OK;
 }
 

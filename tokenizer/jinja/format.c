@@ -68,33 +68,37 @@ static void drop_zeros(char *text) {
   memmove(keep, end, strlen(end) + 1);
 }
 
+/* So many digits, as %g has them: with an exponent below 1e-4 and from 10^limit on. The C library's %#g
+ * loses a digit of numbers that are rounded up to the next power of ten. */
+static void general_digits(double number, int digits, int limit, const Spec *spec, char *text, size_t size) {
+  const char *with_exponent = spec->type == 'G' ? "%#.*E" : "%#.*e";
+  snprintf(text, size, with_exponent, digits - 1, number);
+  int exponent = atoi(strpbrk(text, "eE") + 1);
+  if (exponent >= -4 && exponent < limit) snprintf(text, size, "%#.*f", digits - 1 - exponent, number);
+  if (!spec->alternate) drop_zeros(text);
+}
+
 /* The number without its sign, in `type` or, where that is NUL, as Python shows it with that precision. */
 static void float_digits_text(double number, const Spec *spec, char *text, size_t size) {
   char type = spec->type;
-  int precision = spec->precision < 0 ? 6 : (int)spec->precision;
+  int precision = spec->precision < 0 ? 6 : (int)spec->precision, digits = precision ? precision : 1;
   if (!type && spec->precision < 0) {
     char shown[32];
     float_text(number, shown);
-    snprintf(text, size, "%s", shown);
-  } else if (
-      !type) { /* like g, but a point always has a digit behind it, for which it keeps one of the digits */
-    precision = precision ? precision : 1;
-    snprintf(text, size, "%.*e", precision - 1, number);
-    int exponent = atoi(strchr(text, 'e') + 1);
-    if (exponent >= -4 && exponent < precision - 1)
-      snprintf(text, size, "%.*f", precision - 1 - exponent, number);
-    drop_zeros(text);
+    size_t whole = strcspn(shown, ".e");
+    bool adds_point = spec->alternate && shown[whole] == 'e';
+    snprintf(text, size, "%.*s%s%s", (int)whole, shown, adds_point ? "." : "", shown + whole);
+  } else if (!type) { /* a point always has a digit behind it, for which it keeps one of the digits */
+    general_digits(number, digits, digits - 1, spec, text, size);
     if (!strpbrk(text, ".e")) strcat(text, ".0");
   } else if (type == 'f' || type == 'F' || type == '%') {
-    snprintf(text, size, "%.*f", precision, number);
-  } else if (type == 'e' || type == 'E') {
-    snprintf(text, size, type == 'e' ? "%.*e" : "%.*E", precision, number);
+    snprintf(text, size, spec->alternate ? "%#.*f" : "%.*f", precision, number);
+  } else if (type == 'e') {
+    snprintf(text, size, spec->alternate ? "%#.*e" : "%.*e", precision, number);
+  } else if (type == 'E') {
+    snprintf(text, size, spec->alternate ? "%#.*E" : "%.*E", precision, number);
   } else {
-    bool upper = type == 'G';
-    if (spec->alternate)
-      snprintf(text, size, upper ? "%#.*G" : "%#.*g", precision, number);
-    else
-      snprintf(text, size, upper ? "%.*G" : "%.*g", precision, number);
+    general_digits(number, digits, digits, spec, text, size);
   }
 }
 
@@ -153,7 +157,7 @@ static void zero_digits(const Spec *spec, Digits *parts) {
 static Status put_digits(Render *render, Digits *parts, const Spec *spec) {
   char align = spec->align ? spec->align : spec->zero ? '=' : '>';
   Text fill = spec->zero && !spec->align ? text_literal("0") : spec->fill;
-  if (spec->separator && isdigit((unsigned char)parts->digits[0])) {
+  if (spec->separator && isxdigit((unsigned char)parts->digits[0])) {
     if (align == '=' && text_is(fill, "0")) zero_digits(spec, parts);
     group_digits(spec, parts->digits);
   }
@@ -214,7 +218,8 @@ static char char_at(Text text, size_t at) {
 static bool parse_spec(Text text, Spec *spec) {
   *spec = (Spec){.fill = text_literal(" "), .precision = -1};
   size_t at = 0, first = text.size ? text_step(text, 0) : 0;
-  if (char_at(text, first) && strchr("<>=^", char_at(text, first))) {
+  bool filled = char_at(text, first) && strchr("<>=^", char_at(text, first));
+  if (filled) {
     spec->fill = text_slice(text, 0, first);
     spec->align = char_at(text, first);
     at = first + 1;
@@ -223,7 +228,10 @@ static bool parse_spec(Text text, Spec *spec) {
   }
   if (char_at(text, at) && strchr("+- ", char_at(text, at))) spec->sign = char_at(text, at++);
   if (char_at(text, at) == '#') spec->alternate = true, at++;
-  if (char_at(text, at) == '0') spec->zero = true, at++;
+  if (char_at(text, at) == '0') {
+    spec->zero = true, at++;
+    if (!filled) spec->fill = text_literal("0");
+  }
   spec->width = parse_number(text, &at, 0);
   if (char_at(text, at) == ',' || char_at(text, at) == '_') spec->separator = char_at(text, at++);
   if (char_at(text, at) == '.') {
@@ -240,6 +248,12 @@ static Status wrong_type(Render *render, const Spec *spec, Value value) {
                      value_type(value));
 }
 
+/* Digits of a base other than ten are grouped by '_' alone, characters not at all. */
+static bool separator_fits(const Spec *spec) {
+  if (!spec->separator || !spec->type) return true;
+  return !strchr("cns", spec->type) && (spec->separator == '_' || !strchr("bxXo", spec->type));
+}
+
 static Status put_formatted(Render *render, Value value, Text text) {
   Spec spec;
   if (text.size == 0) return put_string(render, value);
@@ -250,15 +264,21 @@ static Status put_formatted(Render *render, Value value, Text text) {
       return render_fail(render, "unsupported format string passed to Undefined.__format__");
     if (spec.type && spec.type != 's') return wrong_type(render, &spec, value);
     if (spec.align == '=') return render_fail(render, "'=' alignment not allowed in string format specifier");
-    if (spec.zero) spec.fill = text_literal("0");
+    if (spec.sign || spec.alternate || spec.separator)
+      return render_fail(render, "a sign, '#' or a separator is not allowed in a string's format specifier");
     TRY(value_string(render, value, &shown));
     return put_padded_text(render, shown, &spec);
   }
   if (!value_is_number(value))
     return render_fail(render, "unsupported format string passed to %s.__format__", value_type(value));
-  if (value.kind == VALUE_BOOL && !spec.type && !spec.width) return put_string(render, value);
-  if (value.kind != VALUE_FLOAT && spec.type == 'c')
+  if (!separator_fits(&spec))
+    return render_fail(render, "Cannot specify '%c' with '%c'.", spec.separator, spec.type);
+  if (value.kind != VALUE_FLOAT && spec.type == 'c') {
+    if (spec.sign || spec.alternate)
+      return render_fail(render, "a sign or '#' is not allowed with integer format specifier 'c'");
+    if (!spec.align) spec.align = '>';
     return put_character(render, value_integer(value), &spec);
+  }
   if (spec.type == 'n') spec.type = value.kind == VALUE_FLOAT ? 'g' : 'd';
   const char *types = value.kind == VALUE_FLOAT ? "eEfFgG%" : "bdoxXeEfFgG%";
   if (spec.type && !strchr(types, spec.type)) return wrong_type(render, &spec, value);

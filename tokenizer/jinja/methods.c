@@ -431,8 +431,11 @@ static Status string_swapcase(Render *render, Value self, const Args *args, Valu
   size_t mark = put_mark(render);
   for (size_t at = 0, next; at < text.size; at = next) {
     next = at + text_step(text, at);
-    bool upper = unicode_value(&unicode_flags, text_code(text, at)) & CHAR_UPPERCASE;
-    TRY(put_case(render, text, at, next, upper ? CASE_LOWER : CASE_UPPER));
+    int flags = (int)unicode_value(&unicode_flags, text_code(text, at));
+    if (flags & (CHAR_UPPERCASE | CHAR_LOWERCASE))
+      TRY(put_case(render, text, at, next, flags & CHAR_UPPERCASE ? CASE_LOWER : CASE_UPPER));
+    else
+      TRY(put_text(render, text_slice(text, at, next)));
   }
   return put_take(render, mark, out);
 }
