@@ -66,8 +66,8 @@ def numbers():
     yield sweep("{{ a + b }} {{ a - b }} {{ a * b }};", a=FLOATS, b=FLOATS + INTEGERS[:10])
     yield sweep("{{ a / b }} {{ a // b }} {{ a % b }};", a=FLOATS + INTEGERS[:10], b=FLOATS[2:] + INTEGERS[1:10])
     yield sweep("{{ [a < b, a <= b, a > b, a >= b, a == b, a != b]|map('int')|join }} ",
-                a=INTEGERS + FLOATS + [9.223372036854775807e18, -9.3e18, True, 2.0],
-                b=INTEGERS + FLOATS + [9.223372036854775807e18, -9.3e18, 4294967296.5, False, -1.0])
+                a=INTEGERS + FLOATS + [9.223372036854775807e18, -9.3e18, -5e18, 5e18, True, 2.0],
+                b=INTEGERS + FLOATS + [9.223372036854775807e18, -9.3e18, -5e18, 5e18, 4294967296.5, False, -1.0])
     yield from product("{a} {op} {b}", a=["1", "0", "1.5", "0.0"], op=["/", "//", "%"], b=["0", "0.0", "false"])
     yield from product("{a} ** {b}", a=["0", "1", "(-1)", "2", "(-2)", "3", "10", "0.5", "2.0", "(-2.0)", "0.0",
                                         "1e10"], b=["0", "1", "2", "3", "(-1)", "(-3)", "10", "0.5", "62", "(-0.5)",

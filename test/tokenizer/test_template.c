@@ -122,6 +122,49 @@ static void failures_name_line_and_construct(void **state) {
       {"{{ 1|nosuch }}", "t: line 1: there is no filter \"nosuch\""},
       {"{{ 9223372036854775807 + 1 }}",
        "t: line 1: 9223372036854775807 + 1: the result of + is beyond 64 bits"},
+      {"{{ l[10000000000000000000] }}", "t: line 1: an integer is beyond 64 bits"},
+      {"{{ (1 +\n 2 +\n x.y) }}", "t: line 3: x.y: 'x' is undefined"},
+      {"{{ 1 }}\n{% if 1 %}\r\n{{ x.y }}\r{% endif %}", "t: line 3: x.y: 'x' is undefined"},
+      {"{% macro m() %}\n{{ x.y }}{% endmacro %}\n{{ m() }}", "t: line 2: x.y: 'x' is undefined"},
+      {"{% raw %}\n\n{% endraw %}{#\n#}\n{{ x.y }}", "t: line 5: x.y: 'x' is undefined"},
+      {"{% set a\n = 1 %}{{ x.y\n }}", "t: line 2: x.y: 'x' is undefined"},
+      {"\n{{ 'a\nb' ~\n(", "t: line 4: the template ends, expected \")\""},
+      {"{{ [1111111111, 2222222222, 3333333333, 4444444444, 5555555555][0](1) }}",
+       "t: line 1: [1111111111, 2222222222, 3333333333, 4444444444, 5555555555]...: 'int' object is not "
+       "callable"},
+      {"{{ [111111111, 222222222, 333333333, 444444444, 555555555]([1]) }}",
+       "t: line 1: [111111111, 222222222, 333333333, 444444444, 555555555]([1]): 'list' object is not "
+       "callable"},
+      {"{{ 1 aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeee }}",
+       "t: line 1: unexpected \"aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd\", expected }}"},
+      {"{{ d['k' * 200].x }}", "t: line 1: d['k' * 200].x: 'dict object' has no attribute "
+                               "'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
+                               "kkkkkkkkkkkkkkkkkkkkkkk"},
+      {"{{ d['\303\251' * 200].x }}",
+       "t: line 1: d['\303\251' * 200].x: 'dict object' has no attribute "
+       "'\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303"
+       "\251"
+       "\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303"
+       "\251"
+       "\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303"
+       "\251"
+       "\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251"},
+      {"{% macro m(a) %}{{ a.b }}{% endmacro %}{{ m() }}", "t: line 1: a.b: parameter 'a' was not provided"},
+      {"{{ 's'.upper(1) }}", "t: line 1: 's'.upper(1): upper() takes at most 0 arguments (1 given)"},
+      {"{{ 's'|trim('a', 2) }}", "t: line 1: 's'|trim('a', 2): trim() takes at most 1 argument (2 given)"},
+      {"{{ 's'.replace('a') }}", "t: line 1: 's'.replace('a'): replace() is missing its argument 2"},
+      {"{{ 's'.index('z') }}", "t: line 1: 's'.index('z'): substring not found"},
+      {"{{ '-'.join(['a', 1]) }}",
+       "t: line 1: '-'.join(['a', 1]): sequence item 1: expected str instance, int found"},
+      {"{% set a, b = [1] %}", "t: line 1: a, b: not enough values to unpack (expected 2, got 1)"},
+      {"{% set a, b = [1, 2, 3] %}", "t: line 1: a, b: too many values to unpack (expected 2)"},
+      {"{{ '{9}'.format(1) }}",
+       "t: line 1: '{9}'.format(1): Replacement index 9 out of range for positional args tuple"},
+      {"{{ 'a%y' % 1 }}", "t: line 1: 'a%y' % 1: unsupported format character 'y' at index 2"},
+      {"{{ 'ab'|truncate(2) }}", "t: line 1: 'ab'|truncate(2): expected length >= 3, got 2"},
+      {"{{ dict(['abc']) }}",
+       "t: line 1: dict(['abc']): dictionary update sequence element has length 3; 2 is required"},
+      {"{{ range(1, 2, 3, 4) }}", "t: line 1: range(1, 2, 3, 4): range expected 1 to 3 arguments, got 4"},
       {"\xff", "t: is not valid UTF-8: byte 0xff at offset 0"},
       {"{{ '\\ud800' }}", "t: line 1: a string has an escape that is not supported"},
   };
@@ -436,6 +479,24 @@ static void the_deepest_that_is_allowed_works(void **state) {
 
 /* --- the rest of the interface */
 
+static void numbers_and_names_of_variables_are_those_of_json(void **state) {
+  (void)state;
+  Json *variables =
+      parse("{\"a\": [1E5, 1e400, -1e400, -0, -0.0, 0.10, 123456789012345678901234567890, -5, "
+            "9223372036854775807, -9223372036854775808, 9223372036854775808], "
+            "\"d\": {\"k\\u0000\\u0000l\": 1, \"\\u0000\": 2, \"\\u00c0\": 3, \"r\": {\"role\": \"R\"}}}");
+  const char *text = "{{ a }}{{ d }}{{ d['k\\0\\0l'] }}{{ d['\\0'] }}";
+  Result result = render(text, strlen(text), variables, NULL);
+  char found[512];
+  mark(&result.text, found, sizeof found);
+  assert_string_equal(found,
+                      "[100000.0, inf, -inf, 0, -0.0, 0.1, 123456789012345678901234567890, -5, "
+                      "9223372036854775807, -9223372036854775808, 9223372036854775808]"
+                      "{'[k\\x00\\x00l]': 1, '[\\x00]': 2, '[\303\200]': 3, '[r]': {'[role]': 'R'}}12");
+  trusted_text_release(&result.text);
+  json_free(variables);
+}
+
 static void a_template_says_what_it_mentions(void **state) {
   (void)state;
   const char *text = "{% if enable_thinking is defined %}<think>{% endif %}{{ d.documents }}";
@@ -485,6 +546,12 @@ static void renderings_are_appended(void **state) {
   check_runs(&out);
   mark(&out, found, sizeof found);
   assert_string_equal(found, "a[u]a[u]");
+  assert_int_equal(template_parse("t", "b{{ raise_exception(x ~ '!') }}", 31, &template, &err), STATUS_OK);
+  assert_int_equal(template_render(template, &input, &out, &raised, NULL), STATUS_USAGE);
+  template_close(template);
+  check_runs(&out);
+  mark(&out, found, sizeof found);
+  assert_string_equal(found, "a[u]a[uu]!");
   trusted_text_release(&out);
   json_free(variables);
 }
@@ -503,6 +570,7 @@ int main(void) {
       cmocka_unit_test(many_variables_take_their_steps),
       cmocka_unit_test(what_is_nested_too_deep_is_refused),
       cmocka_unit_test(the_deepest_that_is_allowed_works),
+      cmocka_unit_test(numbers_and_names_of_variables_are_those_of_json),
       cmocka_unit_test(a_template_says_what_it_mentions),
       cmocka_unit_test(variables_win_over_specials_and_what_is_built_in),
       cmocka_unit_test(renderings_are_appended),
