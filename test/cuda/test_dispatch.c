@@ -181,7 +181,7 @@ static void pairs_are_for_tiny_matrices(void **state) {
   assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_PAIRS), "none");
   assert_true(linear_is_tiny(WEIGHT_AWQ4, 192, 512, 32) && linear_is_tiny(WEIGHT_AWQ8, 128, 768, 128));
   assert_false(linear_is_tiny(WEIGHT_AWQ4, 192, 520, 32));
-  assert_false(linear_is_tiny(WEIGHT_AWQ4, 256, 64, 32));
+  assert_false(linear_is_tiny(WEIGHT_AWQ4, 256, 64, 32) || linear_is_tiny(WEIGHT_AWQ4, 193, 8, 32));
   assert_false(linear_is_tiny(WEIGHT_AWQ4, 64, 64, 16));
   assert_false(linear_is_tiny(WEIGHT_F16, 64, 64, 0) || linear_is_tiny(WEIGHT_INT8, 64, 64, 0));
 }
@@ -212,6 +212,114 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   query.weights = WEIGHT_F16;
   query.n_in = 60000;
   assert_string_equal(chosen(query), "dense_converted");
+}
+
+/* One row's x in halves, 2048 inputs at a time, and so many rows as a power of two; 1 KB is the kernel's own. */
+static void dense_rows_take_what_shared_memory_holds(void **state) {
+  (void)state;
+  static const struct {
+    int n_in, n_tokens, held;
+  } cases[] = {{2048, 1, 2048}, {2049, 1, 4096},     {4096, 2, 2 * 4096}, {4096, 3, 4 * 4096},
+               {2048, 4, 8192}, {2048, 5, 8 * 2048}, {2048, 7, 8 * 2048}, {2048, 8, 8 * 2048}};
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    LinearQuery query = h200(cases[i].n_tokens);
+    query.weights = WEIGHT_BF16, query.group = 0, query.n_in = cases[i].n_in;
+    query.shared_bytes = (size_t)cases[i].held * 2 + 1024;
+    assert_string_equal(chosen(query), "dense_rows");
+    query.shared_bytes--;
+    assert_string_equal(chosen(query), "dense_converted");
+  }
+}
+
+/* The same of x as one plane of int8: half of what two planes take beside the ring, and sums of eight rows. */
+static void int8_rows_take_half_of_what_planes_do(void **state) {
+  (void)state;
+  LinearQuery query = h200(8);
+  query.n_in = 512, query.n_out = 16;
+  const size_t ring = 65536, x = 512 * 8, scales = 4 * 8 * 8, sums = 16 * 8 * 64;
+  for (int planes = 1; planes <= 2; planes++) {
+    const LinearRow *row;
+    const char *name = planes == 1 ? "int8_gemv" : "awq_planes";
+    query.act = planes == 1 ? ACT_INT8 : ACT_F16;
+    query.shared_bytes = ring + x * (size_t)planes + scales + sums + ROW_STATIC_BYTES;
+    assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_OK);
+    query.shared_bytes--;
+    assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_MODEL);
+  }
+}
+
+/* Every row by its name: the most rows of x that it takes, groups, and the first chip it runs on. */
+static void each_row_takes_what_it_says_and_no_more(void **state) {
+  (void)state;
+  enum { MANY = 1 << 20 };
+  static const struct {
+    const char *name;
+    WeightType weights;
+    ActType act;
+    int most, group, arch, last;
+  } cases[] = {{"awq_planes", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(8, 0), 0},
+               {"awq_gemv", WEIGHT_AWQ8, ACT_F16, 1, 32, SM(7, 5), 0},
+               {"awq_wgmma", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM_90A, SM_90A},
+               {"awq_tensorcore", WEIGHT_AWQ8, ACT_F16, MANY, 32, SM(8, 0), 0},
+               {"awq_small_batch", WEIGHT_AWQ4, ACT_F16, 8, 32, SM(7, 5), 0},
+               {"awq_tensorcore_sm75", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM(7, 5), SM(7, 9)},
+               {"awq_dequant", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
+               {"awq_pipelined", WEIGHT_AWQ4, ACT_F16, MANY, 32, SM(7, 5), 0},
+               {"awq_plain", WEIGHT_AWQ8, ACT_F16, MANY, 1, SM(7, 5), 0},
+               {"awq_dequant_plain", WEIGHT_AWQ4, ACT_F16, MANY, 1, SM(7, 5), 0},
+               {"int8_gemv", WEIGHT_AWQ8, ACT_INT8, 8, 32, SM(7, 5), 0},
+               {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
+               {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
+               {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
+               {"awq_pairs", WEIGHT_AWQ8, ACT_PAIRS, MANY, 32, SM(7, 5), 0},
+               {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
+               {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
+               {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0}};
+  int n_rows;
+  linear_rows(&n_rows);
+  assert_int_equal(n_rows, COUNT(cases));
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    const char *name = cases[i].name;
+    const LinearRow *row;
+    LinearQuery query = h200(cases[i].most);
+    query.weights = cases[i].weights, query.act = cases[i].act, query.arch = cases[i].arch;
+    query.group = cases[i].group ? 3 * cases[i].group : 0;
+    query.n_in = 960;
+    assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_OK);
+    assert_string_equal(row->name, name);
+    LinearQuery other = query;
+    other.n_tokens++;
+    assert_int_equal(linear_dispatch(&other, name, &row, NULL),
+                     cases[i].most == MANY ? STATUS_OK : STATUS_MODEL);
+    other = query, other.arch--;
+    assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
+    other = query, other.arch = cases[i].last ? cases[i].last : SM_ANY;
+    assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_OK);
+    other.arch++;
+    if (cases[i].last) assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
+    for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++)
+      for (int act = ACT_F16; act <= ACT_PAIRS; act++) {
+        const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
+                       takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
+                               : cases[i].weights > WEIGHT_INT8
+                                   ? (strcmp(name, "dense_cublas") ? all : 1u << WEIGHT_F16)
+                               : strcmp(name, "awq_wgmma") ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8
+                                                           : 1u << WEIGHT_AWQ4;
+        other = query, other.weights = (WeightType)type, other.act = (ActType)act;
+        const bool taken = linear_dispatch(&other, name, &row, NULL) == STATUS_OK;
+        assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
+      }
+    if (cases[i].group < 2) continue;
+    other = query, other.group = 48;
+    assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
+  }
+}
+
+static void the_next_count_is_no_further_than_a_threshold_can_be(void **state) {
+  (void)state;
+  static const int steps[][2] = {{1, 2},     {63, 64},   {64, 65},   {127, 128},   {128, 130},  {255, 256},
+                                 {256, 260}, {511, 512}, {508, 512}, {4095, 4096}, {4096, 4160}};
+  for (size_t i = 0; i < COUNT(steps); i++) assert_int_equal(linear_next_count(steps[i][0]), steps[i][1]);
 }
 
 /* Memory is set aside by what is chosen at these counts, and more rows of x never take less of it. */
@@ -249,7 +357,8 @@ static void what_cannot_run_is_refused_with_the_shape(void **state) {
   assert_int_equal(linear_dispatch(&query, "awq_planes", &row, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "awq_planes"));
   assert_non_null(strstr(err.text, "4096 inputs by 6144 outputs"));
-  assert_non_null(strstr(err.text, "groups of 128 with 17 rows"));
+  assert_non_null(strstr(err.text, "groups of 128 with 17 rows of fp16 activations"));
+  assert_non_null(strstr(err.text, "kernel awq_planes never multiplies"));
   query.arch = SM(9, 0);
   assert_int_equal(linear_dispatch(&query, "awq_wgmma", &row, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "9.0"));
@@ -258,6 +367,12 @@ static void what_cannot_run_is_refused_with_the_shape(void **state) {
   query.act = ACT_INT8;
   query.group = 8;
   assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "no kernel multiplies"));
+  assert_non_null(strstr(err.text, "4-bit weights in groups of 8 with 17 rows of int8 activations"));
+  query.act = ACT_PAIRS, query.weights = WEIGHT_BF16, query.arch = SM(8, 6);
+  assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
+  assert_non_null(strstr(err.text, "bf16 weights"));
+  assert_non_null(strstr(err.text, "pairs of fp16 activations on compute capability 8.6"));
 }
 
 /* Every row is chosen somewhere but those that only forcing reaches; names are not used twice. */
@@ -284,31 +399,73 @@ static void the_table_has_no_dead_rows(void **state) {
   }
 }
 
-/* What row_stream.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any
- * warp. */
+/* What row_stream.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any warp, and
+ * what blocks leave for each other has its place. Returns whether there is a plan. */
+static bool check_row_plan(const RowShape *shape) {
+  const RowPlan p = row_plan(shape);
+  if (p.splits == 0) return false;
+  const int units = (shape->n_in + ROW_UNIT_IN - 1) / ROW_UNIT_IN, tile_rows = (shape->n_out + 15) / 16;
+  assert_true(p.tokens >= shape->n_tokens && p.tokens < 2 * shape->n_tokens && !(p.tokens & (p.tokens - 1)));
+  assert_true(shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in) != 0));
+  assert_int_equal(p.n_units, units);
+  assert_true(p.n_batches * ROW_UNITS >= units && (p.n_batches - 1) * ROW_UNITS < units);
+  assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->n_sms);
+  assert_true(p.launch_rows >= 1 && p.blocks <= tile_rows);
+  /* Rings; x and its scales of so many batches; sums of each warp's tile rows. */
+  const size_t batch_in = ROW_UNITS * ROW_UNIT_IN, tokens = (size_t)p.tokens, batches = (size_t)p.max_batches;
+  const size_t ring = ROW_WARPS * batch_in * 16 * (size_t)shape->bits / 8;
+  const size_t x = batches * batch_in * tokens * (size_t)shape->planes,
+               scales = batches * (batch_in / (size_t)p.block_in) * tokens * 2 * sizeof(float);
+  const size_t sums = ROW_WARPS * (size_t)p.slots * tokens * 16 * sizeof(float);
+  assert_int_equal(p.shared_bytes, ring + x + scales + sums);
+  assert_true(p.shared_bytes + ROW_STATIC_BYTES <= shape->shared_bytes);
+  assert_int_equal(p.partial_bytes,
+                   p.splits == 1 ? 0 : (size_t)(tile_rows * p.splits) * tokens * 16 * sizeof(float));
+  int rows = (p.launch_rows + p.blocks - 1) / p.blocks, least = p.n_batches / p.splits;
+  assert_int_equal(p.max_batches, (p.n_batches + p.splits - 1) / p.splits);
+  for (int n = least; n <= p.max_batches; n++)
+    for (int warp = 0; warp < ROW_WARPS; warp++) {
+      int total = rows * n, begin = warp * total / ROW_WARPS, end = (warp + 1) * total / ROW_WARPS;
+      if (end > begin) assert_true((end - 1) / n - begin / n + 1 <= p.slots);
+    }
+  return true;
+}
+
 static void plans_cover_the_matrix(void **state) {
   (void)state;
   static const int sizes[][2] = {{64, 8},       {576, 1000},   {1024, 4096},  {2048, 1024},  {4096, 6144},
                                  {4096, 24576}, {12288, 4096}, {25600, 5120}, {5120, 51200}, {4096, 151936}};
+  static const int chips[][2] = {{132, 227}, {108, 163}, {84, 99}, {6, 227}, {1, 163}};
+  int found = 0;
   for (size_t i = 0; i < COUNT(sizes); i++)
-    for (int tokens = 1; tokens <= ROW_MAX_TOKENS; tokens++)
-      for (int group = 32; group <= 128; group *= 2) {
-        RowShape shape = {4, sizes[i][0], sizes[i][1], group, 2, tokens, 132, 227 * 1024};
-        RowPlan p = row_plan(&shape);
-        if (p.splits == 0) continue;
-        assert_true(p.tokens >= tokens && p.block_in == group);
-        assert_true(p.shared_bytes + ROW_STATIC_BYTES <= shape.shared_bytes);
-        assert_true(p.blocks >= 1 && p.blocks * p.splits <= 132 && p.launch_rows >= 1);
-        assert_true(p.n_batches * ROW_UNITS * ROW_UNIT_IN >= shape.n_in &&
-                    p.max_batches * p.splits >= p.n_batches);
-        int rows = (p.launch_rows + p.blocks - 1) / p.blocks, least = p.n_batches / p.splits;
-        for (int batches = least; batches <= p.max_batches; batches++)
-          for (int warp = 0; warp < ROW_WARPS; warp++) {
-            int total = rows * batches, begin = warp * total / ROW_WARPS,
-                end = (warp + 1) * total / ROW_WARPS;
-            if (end > begin) assert_true((end - 1) / batches - begin / batches + 1 <= p.slots);
-          }
-      }
+    for (size_t c = 0; c < COUNT(chips); c++)
+      for (int bits = 4; bits <= 8; bits += 4)
+        for (int planes = 1; planes <= 2; planes++)
+          for (int tokens = 1; tokens <= ROW_MAX_TOKENS; tokens++)
+            for (int group = 32; group <= 192; group += group < 128 ? 32 : 64) {
+              const RowShape shape = {bits,   sizes[i][0], sizes[i][1], group,
+                                      planes, tokens,      chips[c][0], (size_t)chips[c][1] * 1024};
+              found += check_row_plan(&shape);
+            }
+  assert_true(found > 1000);
+}
+
+/* Blocks share a tile row where x does not fit, or where most SMs would have nothing to do; launches are several
+ * where a block's sums do not fit. */
+static void plans_split_what_does_not_fit(void **state) {
+  (void)state;
+  RowShape shape = {4, 1536, 24, 64, 2, 8, 6, 94208};
+  RowPlan p = row_plan(&shape);
+  assert_true(p.splits == 2 && p.max_batches == 2 && p.n_batches == 3);
+  shape.shared_bytes = 227 * 1024;
+  assert_int_equal(row_plan(&shape).splits, 1);
+  shape.n_in = 64, shape.n_out = 200, shape.shared_bytes = 94208;
+  p = row_plan(&shape);
+  assert_true(p.splits == 1 && p.launch_rows == 7 && p.slots == 2);
+  shape = (RowShape){4, 12288, 1024, 128, 2, 1, 132, 227 * 1024};
+  assert_int_equal(row_plan(&shape).splits, 1);
+  shape.n_in = 65408;
+  assert_int_equal(row_plan(&shape).splits, 2);
 }
 
 int main(void) {
@@ -326,11 +483,16 @@ int main(void) {
       cmocka_unit_test(pairs_are_for_tiny_matrices),
       cmocka_unit_test(dense_weights_choose_by_type),
       cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
+      cmocka_unit_test(dense_rows_take_what_shared_memory_holds),
+      cmocka_unit_test(int8_rows_take_half_of_what_planes_do),
+      cmocka_unit_test(each_row_takes_what_it_says_and_no_more),
+      cmocka_unit_test(the_next_count_is_no_further_than_a_threshold_can_be),
       cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),
       cmocka_unit_test(a_row_can_be_forced_beyond_its_range),
       cmocka_unit_test(what_cannot_run_is_refused_with_the_shape),
       cmocka_unit_test(the_table_has_no_dead_rows),
       cmocka_unit_test(plans_cover_the_matrix),
+      cmocka_unit_test(plans_split_what_does_not_fit),
   };
   return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }

@@ -98,6 +98,8 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_int_equal(next * STEP_GROUP, s->intermediate);
   assert_true(plan->head_rows * s->hidden * 2 <= plan->slot_bytes);
   assert_true(plan->n_head_pieces * plan->head_rows >= s->vocab_size);
+  assert_true((plan->n_head_pieces - 1) * plan->head_rows < s->vocab_size);
+  assert_true(plan->head_rows >= 1 && plan->head_rows <= 8);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
   /* step_launch.cuh: each team's last piece has been loaded, and one more is under way. */
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
@@ -230,30 +232,78 @@ static void few_spans_are_wasted(void **state) {
   assert_true(ten.parts == 3 && ten.k_warps == 1 && ten.groups == 4);
 }
 
+/* The sizes of Qwen3-0.6B's layers, for which there are plans of one row and of any. */
+static StepShape small_shape(void) {
+  return (StepShape){.hidden = 1024,
+                     .intermediate = 3072,
+                     .n_layers = 2,
+                     .n_heads = 16,
+                     .n_kv_heads = 8,
+                     .vocab_size = 1000,
+                     .n_clusters = 8,
+                     .shared_bytes = H200_SHARED};
+}
+
+/* One size at a time, what it may be and what not, and the word for it. */
 static void sizes_that_do_not_divide_are_refused(void **state) {
   (void)state;
-  const StepShape good = {.hidden = 1024,
-                          .intermediate = 3072,
-                          .n_layers = 2,
-                          .n_heads = 16,
-                          .n_kv_heads = 8,
-                          .vocab_size = 1000,
-                          .n_clusters = 8,
-                          .shared_bytes = H200_SHARED};
-  StepPlan plan;
-  assert_int_equal(step_plan(&good, &plan, NULL), STATUS_OK);
-  StepShape bad[8];
-  for (size_t i = 0; i < COUNT(bad); i++) bad[i] = good;
-  bad[0].hidden = 1280;
-  bad[1].hidden = 6656;
-  bad[2].intermediate = 3200;
-  bad[3].n_clusters = 7; /* fewer than KV heads */
-  bad[4].n_clusters = 17;
-  bad[5].n_heads = 128;      /* 16 of a KV head */
-  bad[6].intermediate = 768; /* fewer units than clusters */
-  bad[7].shared_bytes = 64 * 1024;
-  for (size_t i = 0; i < COUNT(bad); i++)
-    if (step_plan(&bad[i], &plan, NULL) != STATUS_MODEL) fail_msg("shape %zu is taken", i);
+  const struct {
+    int hidden, intermediate, n_heads, n_kv_heads, n_clusters;
+    const char *of_one, *of_rows; /* two rows; NULL: taken */
+  } cases[] = {
+      {1024, 3072, 16, 8, 8, NULL, NULL},
+      {512, 3072, 16, 8, 8, NULL, "hidden size"},
+      {1280, 3072, 16, 8, 8, "hidden size", "hidden size"},
+      {6144, 3072, 16, 8, 8, NULL, NULL},
+      {6656, 3072, 16, 8, 8, "hidden size", "hidden size"},
+      {1024, 3200, 16, 8, 8, "intermediate size", "intermediate size"},
+      {1024, 1024, 16, 8, 8, NULL, NULL}, /* a unit each */
+      {1024, 768, 16, 8, 8, "intermediate size", "intermediate size"},
+      {1024, 65536, 16, 8, 8, NULL, NULL},
+      {1024, 65792, 16, 8, 8, "intermediate size", NULL}, /* 65 units of a cluster */
+      {1024, 3072, 20, 8, 8, "number of heads", "number of heads"},
+      {1024, 3072, 9, 3, 8, "number of heads", "number of heads"},
+      {1024, 3072, 64, 8, 8, NULL, NULL},
+      {1024, 3072, 72, 8, 8, "number of heads of a KV head", "number of heads of a KV head"},
+      {1024, 3072, 16, 8, 7, "number of KV heads", "number of KV heads"},
+      {1024, 4096, 16, 8, 16, NULL, NULL},
+      {1024, 8704, 16, 8, 17, "number of clusters", "number of clusters"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    StepShape s = small_shape();
+    s.hidden = cases[i].hidden, s.intermediate = cases[i].intermediate;
+    s.n_heads = cases[i].n_heads, s.n_kv_heads = cases[i].n_kv_heads, s.n_clusters = cases[i].n_clusters;
+    StepPlan plan;
+    StepRowsPlan rows;
+    Error err = {{0}};
+    Status status = step_plan(&s, &plan, &err);
+    if (cases[i].of_one ? status != STATUS_MODEL || !strstr(err.text, cases[i].of_one) : status != STATUS_OK)
+      fail_msg("case %zu, one row: \"%s\"", i, err.text);
+    err.text[0] = 0;
+    status = step_rows_plan(&s, 2, &rows, &err);
+    if (cases[i].of_rows ? status != STATUS_MODEL || !strstr(err.text, cases[i].of_rows)
+                         : status != STATUS_OK)
+      fail_msg("case %zu, two rows: \"%s\"", i, err.text);
+  }
+}
+
+/* 32 queries of a KV head at once, and no more. */
+static void rows_are_refused_by_the_queries_they_make(void **state) {
+  (void)state;
+  for (int heads = 1; heads <= STEP_MAX_SHARED_HEADS; heads++)
+    for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
+      StepShape s = small_shape();
+      s.n_heads = heads * s.n_kv_heads;
+      StepRowsPlan plan;
+      Error err = {{0}};
+      const Status status = step_rows_plan(&s, rows, &plan, &err);
+      char says[64];
+      snprintf(says, sizeof says, "a step of %d rows: not with this number of heads of a KV head", rows);
+      if (heads * rows <= 32)
+        assert_int_equal(status, STATUS_OK);
+      else if (status != STATUS_MODEL || !strstr(err.text, says))
+        fail_msg("%d heads, %d rows: %s", heads, rows, err.text);
+    }
 }
 
 /* --- steps of several rows */
@@ -296,6 +346,7 @@ static void check_rows_plan(const StepRowsPlan *plan) {
   assert_true(STEP_KEYS * STEP_HEAD_DIM * 2 * 2 <= plan->slot_bytes);
   assert_true(STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD) <= plan->slot_bytes);
   assert_int_equal(s->hidden % plan->head_width, 0);
+  assert_int_equal(plan->n_head_blocks, (s->vocab_size + STEP_HEAD_ROWS - 1) / STEP_HEAD_ROWS);
   assert_int_equal(plan->head_width % 32, 0);
   assert_int_equal(step_first_column_group(s, STEP_BLOCKS), groups);
   for (int rank = 0; rank < STEP_BLOCKS; rank++) {
@@ -303,7 +354,7 @@ static void check_rows_plan(const StepRowsPlan *plan) {
     assert_true(n > 0 && n <= columns);
   }
   /* every query has a column; a piece of keys has four arrivals */
-  assert_true(plan->columns * 8 >= plan->queries);
+  assert_true(plan->columns * 8 >= plan->queries && plan->columns / 2 * 8 < plan->queries);
   assert_int_equal(STEP_TEAM_WARPS % plan->members, 0);
   const int halves = plan->members / plan->columns;
   assert_true(plan->columns * halves == plan->members && (halves == 1 || halves == 2));
@@ -386,6 +437,9 @@ static void fewer_slots_where_asked(void **state) {
   StepPlan plan;
   assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
   assert_int_equal(plan.n_slots, 5);
+  StepRowsPlan rows;
+  assert_int_equal(step_rows_plan(&shape, 4, &rows, NULL), STATUS_OK);
+  assert_int_equal(rows.n_slots, 5);
 }
 
 /* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than teams: with
@@ -498,6 +552,7 @@ int main(void) {
       cmocka_unit_test(plan_of_qwen3_8b),
       cmocka_unit_test(few_spans_are_wasted),
       cmocka_unit_test(sizes_that_do_not_divide_are_refused),
+      cmocka_unit_test(rows_are_refused_by_the_queries_they_make),
       cmocka_unit_test(fewer_slots_where_asked),
       cmocka_unit_test(models_it_is_not_for_are_told_why),
       cmocka_unit_test(layers_it_is_not_for_are_told_why),
