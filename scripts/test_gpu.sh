@@ -10,16 +10,17 @@
 #   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
 #   all                                          all of these
 #
-# A part that takes more than LIMIT seconds (540), or all that take more than TOTAL (a day), are ended, which is a
-# failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy. Ends with a
-# line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
+# A part that takes more than LIMIT seconds (540; few: 5400), or all that take more than TOTAL (a day), are ended, which
+# is a failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy. Ends with
+# a line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size=''
 auk=${AUK:-$build/auk} log=$build/test_gpu.log reasons=$build/test_gpu.skipped
-limit=${LIMIT:-540} end=$(($(date +%s) + ${TOTAL:-86400}))
+limit=540 end=$(($(date +%s) + ${TOTAL:-86400}))
 shift
 # An emulated kernel is over in less time than idle threads spin for the next, in the way of those that work.
-[ "${1:-}" != few ] || { size=few; export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"; shift; }
+[ "${1:-}" != few ] || { size=few limit=5400; export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"; shift; }
+limit=${LIMIT:-$limit}
 programs=
 for file in test/cuda/test_*.cu; do
   file=${file##*/}

@@ -42,6 +42,15 @@ def test_parts_are_run_as_they_are_named(run):
     assert run("few", "test_linear")[1][1] == "test_linear few"
 
 
+def test_parts_have_nine_minutes_and_emulated_ones_ninety(run, build):
+    """A GPU is lent for ten minutes at a time; whole models on an emulated one take longer than that."""
+    program(build / "bin" / "timeout", 'echo "limit $1"; shift; exec "$@"')
+    path = f"{build / 'bin'}:{os.environ['PATH']}"
+    for size, most in (([], 540), (["few"], 5400)):
+        limit = int(run(*size, "test_sample", PATH=path)[1][1].removeprefix("limit "))
+        assert most - 30 <= limit <= most
+
+
 def test_failures_of_all_kinds_count(run, build):
     cuda = build / "test" / "cuda"
     program(cuda / "test_linear", "echo '3 passed, 2 failed'; exit 1")
