@@ -10,9 +10,9 @@
 #   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
 #   all                                          all of these
 #
-# A part that takes more than LIMIT seconds (540; few: 5400), or all that take more than TOTAL (a day), are ended, which
-# is a failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy. Ends with
-# a line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
+# A part that takes more than LIMIT seconds (540; few: 5400), or all that take more than TOTAL (a day), are ended,
+# which is a failure; so is a part of which no test passed and none was skipped. Needs python3 with pytest and numpy.
+# Ends with a line for each part, one "N skipped: REASON" for each reason, and "N passed, N failed, N skipped".
 cd "$(dirname "$0")/.." || exit 1
 build=${1:?usage: test_gpu.sh BUILD [few] [PART...]} size=''
 auk=${AUK:-$build/auk} log=$build/test_gpu.log reasons=$build/test_gpu.skipped

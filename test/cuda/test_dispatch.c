@@ -214,7 +214,8 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   assert_string_equal(chosen(query), "dense_converted");
 }
 
-/* One row's x in halves, 2048 inputs at a time, and so many rows as a power of two; 1 KB is the kernel's own. */
+/* One row's x in halves, 2048 inputs at a time, and so many rows as a power of two; 1 KB is the kernel's
+ * own. */
 static void dense_rows_take_what_shared_memory_holds(void **state) {
   (void)state;
   static const struct {
@@ -231,7 +232,8 @@ static void dense_rows_take_what_shared_memory_holds(void **state) {
   }
 }
 
-/* The same of x as one plane of int8: half of what two planes take beside the ring, and sums of eight rows. */
+/* The same of x as one plane of int8: half of what two planes take beside the ring, and sums of eight
+ * rows. */
 static void int8_rows_take_half_of_what_planes_do(void **state) {
   (void)state;
   LinearQuery query = h200(8);
@@ -399,8 +401,8 @@ static void the_table_has_no_dead_rows(void **state) {
   }
 }
 
-/* What row_stream.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any warp, and
- * what blocks leave for each other has its place. Returns whether there is a plan. */
+/* What row_stream.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any
+ * warp, and what blocks leave for each other has its place. Returns whether there is a plan. */
 static bool check_row_plan(const RowShape *shape) {
   const RowPlan p = row_plan(shape);
   if (p.splits == 0) return false;
@@ -450,8 +452,8 @@ static void plans_cover_the_matrix(void **state) {
   assert_true(found > 1000);
 }
 
-/* Blocks share a tile row where x does not fit, or where most SMs would have nothing to do; launches are several
- * where a block's sums do not fit. */
+/* Blocks share a tile row where x does not fit, or where most SMs would have nothing to do; launches are
+ * several where a block's sums do not fit. */
 static void plans_split_what_does_not_fit(void **state) {
   (void)state;
   RowShape shape = {4, 1536, 24, 64, 2, 8, 6, 94208};
