@@ -21,8 +21,9 @@
  * All chance is the same in every run; EMULATED_SEED=N is another one.
  *
  * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that may not be touched.
- * Device memory begins as NaN and has guards before and after it (runtime.cpp): a write there ends the
- * program by name, and a read finds NaN. cp.async copies when it is waited for and not before; a warp that
+ * Device memory begins as NaN, and what one cudaMalloc gives has guards before and after it (runtime.cpp): a
+ * write there ends the program by name, and a read finds NaN. Between the pieces that a caller cuts such
+ * memory into there are none. cp.async copies when it is waited for and not before; a warp that
  * does not meet ends the program by name. Bulk copies, stores and arrivals at a peer land later, in any
  * order. Where a copy will land is NaN from the moment it is asked for; a barrier in shared memory that is
  * not initialised, or counts below nothing, ends the program by name. wgmma reads and adds when it is waited

@@ -2,8 +2,9 @@
  *
  * Called by: cuda/ and its tests.   Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and every one
  * after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
- * (test/torture/faults.c). EMULATED_SMS=N: so many multiprocessors (6, or 132 where
- * there are clusters).
+ * (test/torture/faults.c). EMULATED_SMS=N: so many multiprocessors (6, or 132 where there are clusters).
+ * EMULATED_SHARED=N: bytes of shared memory that a block may take. Both are read whenever they are needed, so
+ * that a test can go from one chip to another.
  * Always true: each buffer lies between two guards of kGuard bytes, all NaN. They are looked at when the host
  *              waits for the device, when a buffer is freed and when the program ends; with ASan they may not
  *              be touched at all. */
@@ -53,8 +54,13 @@ constexpr size_t kSharedBytes = EMULATED_ARCH < 80   ? 64 << 10
 
 /* A chip with clusters has an H200's number of them, so that a grid of 128 blocks can be there at once. */
 int n_sms() {
-  static const char *told = getenv("EMULATED_SMS");
+  const char *told = getenv("EMULATED_SMS");
   return told ? atoi(told) : EMULATED_ARCH < 90 ? 6 : 132;
+}
+
+size_t shared_limit() {
+  const char *told = getenv("EMULATED_SHARED");
+  return told ? (size_t)atoi(told) : kSharedBytes;
 }
 
 struct Fault {
@@ -198,7 +204,7 @@ void emulator::allow_large_clusters(const void *kernel) {
 
 int emulator::most_clusters(const Launch &launch) {
   bool fits =
-      launch.cluster > 0 && launch.cluster <= 16 && EMULATED_ARCH >= 90 && launch.shared <= kSharedBytes;
+      launch.cluster > 0 && launch.cluster <= 16 && EMULATED_ARCH >= 90 && launch.shared <= shared_limit();
   return fits ? n_sms() / launch.cluster * blocks_of_sm(launch) : -1;
 }
 
@@ -208,7 +214,7 @@ cudaError_t emulator::run(const Launch &asked, const char *name, std::function<v
   Launch launch = asked;
   unsigned threads = launch.block.x * launch.block.y * launch.block.z;
   bool fits = threads > 0 && threads <= 1024 && launch.grid.x > 0 && launch.grid.y > 0 && launch.grid.z > 0 &&
-              launch.grid.y <= 65535 && launch.grid.z <= 65535 && launch.shared <= kSharedBytes;
+              launch.grid.y <= 65535 && launch.grid.z <= 65535 && launch.shared <= shared_limit();
   if (!fits) return answer(cudaErrorInvalidValue);
   if (launch.cluster) {
     bool row = launch.grid.y == 1 && launch.grid.z == 1 && (int)launch.grid.x % launch.cluster == 0;
@@ -294,7 +300,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
   case cudaDevAttrL2CacheSize: *value = 1 << 16; return cudaSuccess; /* `auk bench` reads 16 times that */
   case cudaDevAttrComputeCapabilityMajor: *value = EMULATED_ARCH / 10; return cudaSuccess;
   case cudaDevAttrComputeCapabilityMinor: *value = EMULATED_ARCH % 10; return cudaSuccess;
-  case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)kSharedBytes; return cudaSuccess;
+  case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)shared_limit(); return cudaSuccess;
   }
   return answer(cudaErrorInvalidValue);
 }
