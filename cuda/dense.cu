@@ -147,12 +147,12 @@ struct Pieces {
   size_t weights, x, sums; /* bytes of scratch, each aligned */
 };
 
-Pieces pieces_of(const DeviceLinear *w, int n_tokens) {
+Pieces pieces_of(const DeviceLinear *w, int n_tokens, size_t piece_bytes) {
   Pieces p = {w->n_out, 0, 0, 0};
   size_t most = (size_t)w->n_out;
-  if (w->type == WEIGHT_BF16 && kPieceBytes / (w->stride * 2) < most) most = kPieceBytes / (w->stride * 2);
-  if (needs_scratch(w) && kPieceBytes / ((size_t)n_tokens * 4) < most)
-    most = kPieceBytes / ((size_t)n_tokens * 4);
+  if (w->type == WEIGHT_BF16 && piece_bytes / (w->stride * 2) < most) most = piece_bytes / (w->stride * 2);
+  if (needs_scratch(w) && piece_bytes / ((size_t)n_tokens * 4) < most)
+    most = piece_bytes / ((size_t)n_tokens * 4);
   if (most < (size_t)w->n_out) p.rows = most < 256 ? 256 : (int)(most / 256 * 256);
   if (p.rows > w->n_out) p.rows = w->n_out;
   if (w->type == WEIGHT_BF16) p.weights = ((size_t)p.rows * w->stride * 2 + 255) / 256 * 256;
@@ -162,7 +162,7 @@ Pieces pieces_of(const DeviceLinear *w, int n_tokens) {
 }
 
 size_t cublas_workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
-  Pieces p = pieces_of(w, n_tokens);
+  Pieces p = pieces_of(w, n_tokens, kPieceBytes);
   return p.weights + p.x + p.sums;
 }
 
@@ -178,7 +178,7 @@ __global__ void widen_x(const __half *x, int x_stride, float *to, int to_stride,
 
 Status launch_dense_cublas(const LinearArgs &args, Error *err) {
   const DeviceLinear *w = args.w;
-  Pieces pieces = pieces_of(w, args.n_tokens);
+  Pieces pieces = pieces_of(w, args.n_tokens, kPieceBytes >> args.variant);
   unsigned char *weights = args.workspace, *x = weights + pieces.weights;
   float *sums = (float *)(x + pieces.x);
   size_t element = w->type == WEIGHT_F32 ? 4 : 2;

@@ -85,6 +85,27 @@ struct Stored {
   __half *scales; /* of int8 weights: float [n_out] */
 };
 
+/* Weight (k, o) of a stored layer. AutoAWQ's order of nibbles, spelled out on purpose unlike relayout.cu. */
+__host__ __device__ inline double stored_weight(const Stored &s, const uint32_t *weights,
+                                                const uint32_t *zeros, const __half *scales, int k, int o) {
+  size_t at = (size_t)k * s.n_out + o;
+  if (s.type == WEIGHT_F32) return ((const float *)weights)[at];
+  if (s.type == WEIGHT_F16) return __half2float(((const __half *)weights)[at]);
+  int group = k / s.group, q, z;
+  size_t of_group = (size_t)group * s.n_out + o;
+  if (s.type == WEIGHT_AWQ8) {
+    q = ((const uint8_t *)weights)[at];
+    z = ((const uint8_t *)zeros)[of_group];
+  } else {
+    const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    int nibble = 0;
+    while (order[nibble] != o % 8) nibble++;
+    q = weights[at / 8] >> (4 * nibble) & 15;
+    z = zeros[of_group / 8] >> (4 * nibble) & 15;
+  }
+  return (q - z) * (double)__half2float(scales[of_group]);
+}
+
 inline bool is_quantised(WeightType type) {
   return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
 }

@@ -1,0 +1,99 @@
+/* linear_reference.cuh - the product that test_linear.cu compares kernels with: weights as the checkpoint
+ * stores them, activations as rows of the table take them, both in double, and the plainest multiplication
+ * there is. */
+#ifndef AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
+#define AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
+
+#include "cuda/pairs.cuh"
+#include "test/cuda/random_linear.cuh"
+
+/* w[k][row0 + o ..] of a part, in double; dense matrices are stored [o][k]. */
+static __global__ void expand(Stored s, double *w, int n_rows, int row0) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)s.n_in * s.n_out;
+       i += (size_t)gridDim.x * blockDim.x) {
+    int k = (int)(i / s.n_out), o = (int)(i % s.n_out);
+    double v;
+    size_t dense = (size_t)o * s.n_in + k;
+    if (s.type == WEIGHT_F32)
+      v = ((const float *)s.weights)[dense];
+    else if (s.type == WEIGHT_F16)
+      v = __half2float(((const __half *)s.weights)[dense]);
+    else if (s.type == WEIGHT_INT8)
+      v = ((const int8_t *)s.weights)[dense] * (double)((const float *)s.scales)[o];
+    else if (s.type == WEIGHT_BF16)
+      v = __uint_as_float((uint32_t)((const uint16_t *)s.weights)[dense] << 16);
+    else
+      v = stored_weight(s, s.weights, s.zeros, s.scales, k, o);
+    w[(size_t)k * n_rows + row0 + o] = v;
+  }
+}
+
+/* y[m][o] = sum_k x[m][k] w[k][o]: tiles of 64 x 64 through shared memory, 4 x 4 a thread. */
+static __global__ void multiply_double(const double *w, const double *x, double *y, int n_in, int n_out,
+                                       int n_tokens) {
+  __shared__ double ws[16][64], xs[16][65];
+  int o0 = blockIdx.x * 64, m0 = blockIdx.y * 64, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  double sum[4][4] = {};
+  for (int k0 = 0; k0 < n_in; k0 += 16) {
+    for (int i = threadIdx.x; i < 1024; i += 256) {
+      int k = k0 + i / 64, o = o0 + i % 64;
+      ws[i / 64][i % 64] = k < n_in && o < n_out ? w[(size_t)k * n_out + o] : 0;
+      k = k0 + i % 16;
+      int m = m0 + i / 16;
+      xs[i % 16][i / 16] = k < n_in && m < n_tokens ? x[(size_t)m * n_in + k] : 0;
+    }
+    __syncthreads();
+    for (int k = 0; k < 16; k++)
+      for (int a = 0; a < 4; a++)
+        for (int b = 0; b < 4; b++) sum[a][b] += xs[k][ty + 16 * a] * ws[k][tx + 16 * b];
+    __syncthreads();
+  }
+  for (int a = 0; a < 4; a++)
+    for (int b = 0; b < 4; b++)
+      if (m0 + ty + 16 * a < n_tokens && o0 + tx + 16 * b < n_out)
+        y[(size_t)(m0 + ty + 16 * a) * n_out + o0 + tx + 16 * b] = sum[a][b];
+}
+
+/* The definitions of int8_act.cu, for blocks of inputs, and of int8_token.cu, for whole rows. */
+__device__ static float int8_step(float top, bool whole) {
+  return whole ? top > 0 ? top / 127.5f : 0x1p-23f : top / 127.0f;
+}
+
+__device__ static float int8_rounded(float v, float top, bool whole) {
+  return whole ? fminf(rintf(v / int8_step(top, true)), 127.0f) : top > 0 ? rintf(v * (127.0f / top)) : 0.0f;
+}
+
+/* Rows of x_stride pairs (pairs.cuh): of numbers with more bits than fp16 has, without a seed of x. */
+static __global__ void make_pairs(const __half *x, int x_stride, __half *pairs, int n_tokens, int n_in,
+                                  uint64_t seed) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)n_tokens * x_stride;
+       i += (size_t)gridDim.x * blockDim.x) {
+    int token = (int)(i / x_stride), k = (int)(i % x_stride);
+    float v = seed && k < n_in ? activation(seed, token, k) : __half2float(x[i]);
+    ActRow<true>(pairs, token, 2 * x_stride).store(k, v);
+  }
+}
+
+static __global__ void expand_pairs(const __half *pairs, int x_stride, double *to, int n_in, int n_tokens) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_in * n_tokens; i += gridDim.x * blockDim.x)
+    to[i] = ActRow<true>(pairs, i / n_in, 2 * x_stride).load(i % n_in);
+}
+
+/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, in whole rows where block < 0.
+ */
+static __global__ void expand_x(const __half *x, int stride, double *to, int n_in, int n_tokens, int block) {
+  int width = block > 0 ? block : block ? n_in : 128, n_blocks = (n_in + width - 1) / width;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_blocks * n_tokens; i += gridDim.x * blockDim.x) {
+    int token = i / n_blocks, k0 = i % n_blocks * width, k1 = min(n_in, k0 + width);
+    const __half *row = x + (size_t)token * stride;
+    float top = 0;
+    for (int k = k0; k < k1; k++) top = fmaxf(top, fabsf(__half2float(row[k])));
+    float d = int8_step(top, block < 0);
+    for (int k = k0; k < k1; k++) {
+      float v = __half2float(row[k]);
+      to[(size_t)token * n_in + k] = block ? (double)d * int8_rounded(v, top, block < 0) : v;
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,186 @@
+/* test_linear_calls.cu - what of linear.h is no product: layouts at the ends of their sizes, calls that are
+ * refused and by which words, and the forms in which checkpoints have zero points and scales.
+ *
+ * Weights are compared for equality. Needs a GPU; prints one line a failing case and `N passed, N failed`. */
+#include <string.h>
+#include <vector>
+
+#include "test/cuda/random_linear.cuh"
+
+static int passed, failed;
+static cudaStream_t stream;
+
+/* What linear.cu and relayout.cu must say about a call, NULL: nothing. */
+static void expect_said(Status status, const char *says, const char *what) {
+  const bool good = says ? status != STATUS_OK && strstr(error.text, says) : status == STATUS_OK;
+  good ? passed++ : failed++;
+  if (good) return;
+  printf("FAIL %s: %s, expected %s\n", what, status ? error.text : "taken", says ? says : "that it is taken");
+}
+
+/* Each limit of a layout at its last size, and past it. */
+static void check_layouts(void) {
+  const struct {
+    WeightType type;
+    int n_in, n_out, group;
+    bool paired;
+    const char *says;
+  } cases[] = {
+      {WEIGHT_F16, 0, 8, 0, false, "a matrix of 0 inputs by 8 outputs"},
+      {WEIGHT_F16, 8, 0, 0, false, "a matrix of 8 inputs by 0 outputs"},
+      {WEIGHT_F16, 1 << 24, 1 << 24, 0, false, NULL},
+      {WEIGHT_F16, (1 << 24) + 1, 8, 0, false, "a matrix of 16777217 inputs"},
+      {WEIGHT_F16, 8, (1 << 24) + 1, 0, false, "by 16777217 outputs"},
+      {WEIGHT_AWQ4, 192, 64, 80, false, "192 inputs do not divide into groups of 80"},
+      {WEIGHT_AWQ8, 192, 64, 0, false, "192 inputs do not divide into groups of 0"},
+      {WEIGHT_AWQ4, 65408, 8, 128, false, NULL},
+      {WEIGHT_AWQ4, 65536, 8, 128, false, "65536 inputs, expected at most 65408"},
+      {WEIGHT_INT8, 65408, 8, 0, false, NULL},
+      {WEIGHT_INT8, 65409, 8, 0, false, "65409 inputs, expected at most 65408"},
+      {WEIGHT_F32, 65409, 8, 0, false, NULL},
+      {WEIGHT_INT8, 64, 8388608, 0, false, NULL},
+      {WEIGHT_INT8, 64, 8388609, 0, false, "8388609 outputs, expected at most 8388608"},
+      {WEIGHT_F16, 64, 8388609, 0, false, NULL},
+      {WEIGHT_AWQ4, 64, 12, 64, false, "12 outputs are not a multiple of 8"},
+      {WEIGHT_AWQ8, 64, 24, 64, true, "24 outputs are not a multiple of 16"},
+      {WEIGHT_F16, 64, 12, 0, false, NULL},
+      {WEIGHT_F16, 64, 24, 0, true, "24 outputs are not a multiple of 16"},
+      {WEIGHT_INT8, 64, 21, 0, false, NULL},
+  };
+  for (auto c : cases) {
+    DeviceLinear w;
+    size_t bytes;
+    expect_said(
+        linear_lay_out(&w, "layout", c.type, c.n_in, c.n_out, c.group, c.paired, false, &bytes, &error),
+        c.says, "a layout");
+  }
+}
+
+/* A context that nothing was prepared for, products that are not what their matrix is for, rows that a matrix
+ * has not; and what is prepared for 40 rows serves every count up to them. */
+static void check_calls(void) {
+  LinearContext *fresh;
+  MUST(linear_open(0, stream, &fresh, &error));
+  const size_t least = linear_workspace_bytes(fresh);
+  Stored parts[2] = {stored_random(WEIGHT_AWQ4, 128, 24, 64, 3), stored_random(WEIGHT_AWQ4, 128, 24, 64, 4)};
+  DeviceLinear stacked, paired;
+  void *memory[] = {place(&stacked, parts, 2, false, NULL, "stacked", stream),
+                    place(&paired, parts, 2, true, NULL, "paired", stream)};
+  __half *x;
+  float *y;
+  CHECK(cudaMalloc((void **)&x, 40 * 128 * 2));
+  CHECK(cudaMalloc((void **)&y, 48 * 128 * 2)); /* of 40 rows of results, or all weights */
+  random_activations<<<8, 256, 0, stream>>>(x, 40, 128, 128, 5);
+  LinearCall call = {&stacked, x, 128, 40, LINEAR_TO_F32, y, 48, ACT_F16, false, NULL, 0};
+  expect_said(linear_run(fresh, &call, &error), "stacked: not prepared for 40 rows by awq_", "a first call");
+  MUST(linear_prepare(fresh, &stacked, ACT_F16, 40, NULL, &error));
+  expect_said(linear_workspace_bytes(fresh) > least ? STATUS_OK : STATUS_FAILED, NULL, "a larger workspace");
+  for (int n : {1, 2, 7, 8, 9, 16, 31, 32, 33, 40}) {
+    call.n_tokens = n;
+    expect_said(linear_run(fresh, &call, &error), NULL, "a call that was prepared");
+  }
+  const char *gated = "a gated product needs paired weights";
+  for (LinearOutput output : {LINEAR_SWIGLU_F16, LINEAR_SWIGLU_PAIRS}) {
+    call.output = output;
+    expect_said(linear_run(fresh, &call, &error), gated, "a gated product of stacked weights");
+  }
+  call.weights = &paired, call.output = LINEAR_ADD_F32;
+  expect_said(linear_run(fresh, &call, &error), gated, "paired weights without a gated product");
+  call.output = LINEAR_SWIGLU_F16, call.kernel = "dense_rows";
+  expect_said(linear_run(fresh, &call, &error), "paired: kernel dense_rows never multiplies",
+              "a dense kernel");
+  CHECK(cudaStreamSynchronize(stream));
+  const struct {
+    int first, n;
+    const char *says;
+  } rows[] = {
+      {0, 48, NULL},       {32, 16, NULL},          {8, 16, "rows 8 to 24 of 48"}, {32, 17, "rows 32 to 49"},
+      {0, 0, "rows 0 to"}, {-16, 16, "rows -16 to"}};
+  for (auto c : rows)
+    expect_said(linear_dequantise(&stacked, c.first, c.n, false, y, stream, &error), c.says,
+                "dequantised rows");
+  stacked.type = WEIGHT_F16;
+  expect_said(linear_dequantise(&stacked, 0, 16, false, y, stream, &error), "fp16 weights are not quantised",
+              "dequantised fp16");
+  linear_close(fresh);
+  for (Stored &s : parts) stored_free(&s);
+  for (void *m : memory) cudaFree(m);
+  cudaFree(x);
+  cudaFree(y);
+}
+
+/* 4 bits laid out as they are, or as 8 bits with scales of fp32; zero points that are given (bytes, where
+ * weights are 8 bits), or that a checkpoint leaves out: 8, and 128. */
+static void check_fills(void) {
+  const int n_in = 192, n_out = 40, group = 32, n_groups = n_in / group;
+  Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 21);
+  std::vector<uint32_t> words((size_t)n_in * n_out / 8), no_zeros((size_t)n_groups * n_out / 8);
+  CHECK(cudaMemcpy(words.data(), s.weights, words.size() * 4, cudaMemcpyDeviceToHost));
+  std::vector<__half> ones((size_t)n_groups * n_out, __float2half_rn(1)), half_scales(ones.size());
+  std::vector<float> scales;
+  std::vector<uint8_t> zeros;
+  for (size_t i = 0; i < ones.size(); i++) {
+    scales.push_back(0.01f + 0.1f * uniform(22, i)), half_scales[i] = __float2half_rn(scales[i]);
+    zeros.push_back((uint8_t)random_bits(23, i));
+  }
+  void *scales_device, *halves_device, *zeros_device;
+  __half *out;
+  CHECK(cudaMalloc(&scales_device, scales.size() * 4));
+  CHECK(cudaMalloc(&halves_device, scales.size() * 2));
+  CHECK(cudaMalloc(&zeros_device, zeros.size()));
+  CHECK(cudaMalloc((void **)&out, (size_t)n_in * n_out * 2));
+  CHECK(cudaMemcpy(scales_device, scales.data(), scales.size() * 4, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(halves_device, half_scales.data(), scales.size() * 2, cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(zeros_device, zeros.data(), zeros.size(), cudaMemcpyHostToDevice));
+  for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8})
+    for (bool given : {false, true}) {
+      if (given && type == WEIGHT_AWQ4) continue; /* stored_random()'s, which all other cases have */
+      DeviceLinear w;
+      size_t bytes;
+      void *memory;
+      const LinearPart part = {n_out, 0, 1};
+      MUST(linear_lay_out(&w, "fills", type, n_in, n_out, group, false, false, &bytes, &error));
+      CHECK(cudaMalloc(&memory, bytes));
+      MUST(linear_place(&w, memory, stream, &error));
+      for (int first = 0; first < n_in; first += 128)
+        MUST((type == WEIGHT_AWQ4 ? linear_fill_weights : linear_fill_widened)(
+            &w, part, first, n_in - first < 128 ? n_in - first : 128, s.weights + (size_t)first * n_out / 8,
+            stream, &error));
+      const void *of_zeros = given ? zeros_device : NULL;
+      if (type == WEIGHT_AWQ4)
+        MUST(linear_fill_groups(&w, part, of_zeros, halves_device, stream, &error));
+      else
+        MUST(linear_fill_groups_f32(&w, part, of_zeros, (const float *)scales_device, stream, &error));
+      MUST(linear_dequantise(&w, 0, n_out, false, out, stream, &error));
+      CHECK(cudaStreamSynchronize(stream));
+      std::vector<__half> got((size_t)n_in * n_out);
+      CHECK(cudaMemcpy(got.data(), out, got.size() * 2, cudaMemcpyDeviceToHost));
+      int wrong = 0;
+      for (int o = 0; o < n_out; o++)
+        for (int k = 0; k < n_in; k++) {
+          const size_t at = (size_t)(k / group) * n_out + o;
+          const double q = stored_weight(s, words.data(), no_zeros.data(), ones.data(), k, o),
+                       z = given                 ? zeros[at]
+                           : type == WEIGHT_AWQ4 ? 8
+                                                 : 128;
+          const __half want = __float2half_rn((float)(q - z) * __half2float(half_scales[at]));
+          wrong += __half2float(got[(size_t)o * n_in + k]) != __half2float(want);
+        }
+      wrong ? failed++ : passed++;
+      if (wrong)
+        printf("FAIL %s from 4 bits, zeros %s: %d weights wrong\n", weight_type_name(type),
+               given ? "given" : "left out", wrong);
+      cudaFree(memory);
+    }
+  stored_free(&s);
+  for (void *p : {scales_device, halves_device, zeros_device, (void *)out}) cudaFree(p);
+}
+
+int main(void) {
+  CHECK(cudaStreamCreate(&stream));
+  check_layouts();
+  check_calls();
+  check_fills();
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
