@@ -1,0 +1,321 @@
+/* test_weights.cu - checkpoints of every architecture and layout as weights.c brings them to the device:
+ * every weight, zero point, scale, bias, norm, embedding and frequency is the one that the checkpoint means,
+ * and in the place where kernels look for it.
+ *
+ * 4 and 8 bits are compared as fp16, by linear_dequantise(), which test_linear.cu holds to the layout: all
+ * numbers are equal, to the bit. So are pieces that go through the loading buffers (upload.c). Needs a GPU;
+ * prints one line a failing matrix and `N passed, N failed`. */
+#include <dirent.h>
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "test/cuda/random_linear.cuh"
+
+extern "C" {
+#include "cuda/upload.h"
+#include "cuda/weights.h"
+}
+
+static int passed, failed;
+static std::string model_name;
+
+static void expect(bool good, const char *what, const char *of) {
+  if (!good) printf("FAILED %s: %s of %s\n", model_name.c_str(), what, of ? of : "?");
+  good ? passed++ : failed++;
+}
+
+template <class T> static std::vector<T> to_host(const void *from, size_t n) {
+  std::vector<T> out(n);
+  if (n) CHECK(cudaMemcpy(out.data(), from, n * sizeof(T), cudaMemcpyDeviceToHost));
+  return out;
+}
+
+/* Column o of row `row` of words of 4 bits, as models.md has AutoAWQ's: n columns in a row. */
+static int nibble(const void *words, size_t row, size_t n, int o) {
+  static const int place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  uint32_t word;
+  memcpy(&word, (const char *)words + (row * n + (size_t)o) / 8 * 4, 4);
+  return word >> 4 * place[o % 8] & 15;
+}
+
+/* Weight (o, k) of a quantised layer in fp16: q - z is exact, the product is rounded once. */
+static __half quantised_weight(const Linear *l, int o, int k) {
+  const size_t width = (size_t)l->n_out + (size_t)l->skip, group = (size_t)(k / l->group),
+               at = group * width + o;
+  const int q = l->bits == 4 ? nibble(l->qweight, (size_t)k, width, o)
+                             : ((const uint8_t *)l->qweight)[(size_t)k * width + o];
+  const int z = l->kind == LINEAR_AWQ ? nibble(l->qzeros, group, width, o) : ((const uint8_t *)l->qzeros)[at];
+  __half scale;
+  float wide;
+  if (l->kind == LINEAR_AWQ) {
+    memcpy(&scale, (const char *)l->scales + at * 2, 2);
+  } else {
+    memcpy(&wide, (const char *)l->scales + at * 4, 4);
+    scale = __float2half_rn(wide);
+  }
+  return __float2half_rn((float)(q - z) * __half2float(scale));
+}
+
+/* Where byte (row, k) of a matrix of int8 lies (layout.cuh), of so many tiles along the inputs. */
+static size_t int8_place(int row, int k, int tiles_in) {
+  const int j = k % 64 / 16, t = k % 8 / 2, i = k % 2 * 2 + k % 16 / 8;
+  const size_t tile = (size_t)(row / 16) * tiles_in + k / 64,
+               vector = tile * 64 + j / 2 * 32 + row % 8 * 4 + t;
+  return (vector * 4 + j % 2 * 2 + row % 16 / 8) * 4 + i;
+}
+
+/* A matrix on the host again. */
+struct Matrix8 {
+  const DeviceLinear *of;
+  std::vector<__half> halves;
+  std::vector<unsigned char> bytes;
+  std::vector<float> scales, bias;
+  explicit Matrix8(const DeviceLinear *w, cudaStream_t stream) : of(w) {
+    const size_t rows = ((size_t)w->n_out + 15) / 16 * 16, tiles = ((size_t)w->n_in + 127) / 128 * 128;
+    if (is_quantised(w->type)) {
+      __half *out;
+      CHECK(cudaMalloc((void **)&out, (size_t)w->n_out * w->n_in * 2));
+      MUST(linear_dequantise(w, 0, w->n_out, false, out, stream, &error));
+      CHECK(cudaStreamSynchronize(stream));
+      halves = to_host<__half>(out, (size_t)w->n_out * w->n_in);
+      CHECK(cudaFree(out));
+    } else if (w->type == WEIGHT_INT8) {
+      bytes = to_host<unsigned char>(w->tiles, rows * tiles);
+      scales = to_host<float>(w->scales, rows);
+    } else {
+      bytes = to_host<unsigned char>(w->dense, rows * w->stride * (w->type == WEIGHT_F32 ? 4 : 2));
+    }
+    if (w->bias) bias = to_host<float>(w->bias, rows);
+  }
+};
+
+static WeightType type_of(const Linear *l) {
+  switch (l->kind) {
+  case LINEAR_AWQ: return WEIGHT_AWQ4;
+  case LINEAR_GROUPED: return WEIGHT_AWQ8;
+  case LINEAR_INT8: return WEIGHT_INT8;
+  default: return l->dtype == DTYPE_F32 ? WEIGHT_F32 : l->dtype == DTYPE_F16 ? WEIGHT_F16 : WEIGHT_BF16;
+  }
+}
+
+/* Layer `l` in a matrix, of which slab i is its slab first_slab + i * slab_step. */
+static void expect_linear(const Matrix8 &m, int first_slab, int slab_step, const Linear *l) {
+  const DeviceLinear *w = m.of;
+  int wrong = 0, wrong_bias = 0;
+  expect(w->type == type_of(l) && w->n_in == l->n_in, "the type", l->name);
+  std::vector<float> bias((size_t)l->n_out, 0);
+  if (l->bias.data) floats_read(l->bias.data, l->bias.dtype, 0, bias.size(), bias.data());
+  const size_t element = w->type == WEIGHT_F32 ? 4 : 2;
+  for (int o = 0; o < l->n_out; o++) {
+    const int row = 8 * (first_slab + o / 8 * slab_step) + o % 8;
+    if (!m.bias.empty() || l->bias.data) wrong_bias += m.bias.empty() || m.bias[row] != bias[o];
+    if (w->type == WEIGHT_INT8) wrong += m.scales[row] != ((const float *)l->scales)[o];
+    for (int k = 0; k < l->n_in; k++) {
+      const size_t at = (size_t)o * l->n_in + k;
+      if (is_quantised(w->type))
+        wrong += __half2float(m.halves[(size_t)row * l->n_in + k]) != __half2float(quantised_weight(l, o, k));
+      else if (w->type == WEIGHT_INT8)
+        wrong +=
+            m.bytes[int8_place(row, k, (l->n_in + 127) / 128 * 2)] != ((const unsigned char *)l->weight)[at];
+      else
+        wrong += memcmp(&m.bytes[((size_t)row * w->stride + k) * element],
+                        (const char *)l->weight + at * element, element) != 0;
+    }
+  }
+  expect(wrong == 0, "weights", l->name);
+  expect(wrong_bias == 0, "the bias", l->name);
+}
+
+static bool can_join(const Linear *a, const Linear *b) {
+  const bool grouped = a->kind == LINEAR_AWQ || a->kind == LINEAR_GROUPED;
+  return type_of(a) == type_of(b) && (!grouped || a->group == b->group) && a->n_out % 8 == 0 &&
+         b->n_out % 8 == 0;
+}
+
+static void expect_projections(const DeviceProjections *p, std::vector<const Linear *> layers, bool pair,
+                               cudaStream_t stream) {
+  bool join = true;
+  for (const Linear *l : layers) join = join && can_join(layers[0], l);
+  expect(p->n_parts == (join ? 1 : (int)layers.size()), "how many matrices there are", layers[0]->name);
+  if (p->n_parts == 1) {
+    const Matrix8 whole(&p->parts[0], stream);
+    expect(p->parts[0].paired == pair, "whether they are paired", layers[0]->name);
+    int rows = 0;
+    for (size_t i = 0; i < layers.size(); rows += layers[i++]->n_out)
+      expect_linear(whole, pair ? (int)i : rows / 8, pair ? 2 : 1, layers[i]);
+    expect(p->parts[0].n_out == rows && p->first[0] == 0, "the outputs", layers[0]->name);
+    return;
+  }
+  int first = 0;
+  for (size_t i = 0; i < layers.size(); first += layers[i++]->n_out) {
+    expect(p->first[i] == first && p->parts[i].n_out == layers[i]->n_out, "the outputs", layers[i]->name);
+    expect_linear(Matrix8(&p->parts[i], stream), 0, 1, layers[i]);
+  }
+}
+
+static void expect_norm(const float *got, const Vector &from, bool plus_one, const char *what) {
+  if (!from.data) return expect(got == NULL, what, "a norm that there is not");
+  std::vector<float> want((size_t)from.n);
+  floats_read(from.data, from.dtype, 0, want.size(), want.data());
+  for (float &v : want) v += plus_one ? 1.0f : 0.0f;
+  expect(got && to_host<float>(got, want.size()) == want, what, "a norm");
+}
+
+static void expect_layers(const BackendModel &loaded) {
+  const Model *model = loaded.model;
+  const bool one = model->config.norm_plus_one, silu = model->config.activation == ACTIVATION_SILU;
+  for (int i = 0; i < model->config.n_layers; i++) {
+    const ModelLayer *from = &model->layers[i];
+    const DeviceLayer *to = &loaded.layers[i];
+    expect_norm(to->attn_norm, from->attn_norm, one, "attn_norm");
+    expect_norm(to->attn_post_norm, from->attn_post_norm, one, "attn_post_norm");
+    expect_norm(to->mlp_norm, from->mlp_norm, one, "mlp_norm");
+    expect_norm(to->mlp_post_norm, from->mlp_post_norm, one, "mlp_post_norm");
+    expect_norm(to->q_norm, from->q_norm, one, "q_norm");
+    expect_norm(to->k_norm, from->k_norm, one, "k_norm");
+    expect_projections(&to->qkv, {&from->q, &from->k, &from->v}, false, loaded.stream);
+    expect_projections(&to->gate_up, {&from->gate, &from->up}, silu, loaded.stream);
+    expect_linear(Matrix8(&to->o, loaded.stream), 0, 1, &from->o);
+    expect_linear(Matrix8(&to->down, loaded.stream), 0, 1, &from->down);
+  }
+  expect_norm(loaded.final_norm, model->final_norm, one, "final_norm");
+  expect_linear(Matrix8(&loaded.head, loaded.stream), 0, 1, &model->head);
+}
+
+static void expect_embedding(const BackendModel &loaded) {
+  const Matrix *table = &loaded.model->embedding;
+  const size_t element = dtype_bytes(table->dtype), row = (size_t)table->n_columns * element,
+               stride = loaded.embedding_stride * element;
+  const std::vector<char> got = to_host<char>(loaded.embedding, (size_t)table->n_rows * stride);
+  int wrong = 0;
+  for (int i = 0; i < table->n_rows; i++)
+    wrong += memcmp(&got[(size_t)i * stride], (const char *)table->data + (size_t)i * row, row) != 0;
+  expect(wrong == 0, "rows", "the embedding");
+  expect((loaded.embedding == loaded.head.dense) == (loaded.model->head.weight == table->data),
+         "whether the head has the same memory", "the embedding");
+}
+
+static void expect_ropes(const BackendModel &loaded) {
+  const ModelConfig *c = &loaded.model->config;
+  const struct {
+    const RopeConfig *rope;
+    bool long_text;
+  } ropes[] = {{&c->rope, false}, {&c->local_rope, false}, {&c->rope, true}};
+  for (int i = 0; i < N_ROPES; i++) {
+    std::vector<float> want((size_t)c->rotary_dim / 2);
+    float factor;
+    rope_frequencies(ropes[i].rope, c->rotary_dim, ropes[i].long_text, want.data(), &factor);
+    const DeviceRope &got = loaded.ropes[i];
+    expect(got.attention_factor == factor && to_host<float>(got.frequencies, want.size()) == want,
+           "frequencies",
+           i == 0   ? "the rope"
+           : i == 1 ? "the local rope"
+                    : "the rope of long texts");
+  }
+}
+
+/* What progress was told: never less than before, and all of it in the end. */
+struct Told {
+  size_t done = 0, total = 0;
+  bool proper = true;
+  static void take(void *user, size_t done, size_t total) {
+    Told *told = (Told *)user;
+    told->proper &= done >= told->done && done <= total && (told->total == 0 || total == told->total);
+    told->done = done, told->total = total;
+  }
+};
+
+static void check_model(const std::string &path) {
+  Model *model = NULL;
+  model_name = path;
+  MUST(model_open(path.c_str(), NULL, &model, &error));
+  MUST(model_prepare(model, 1, &error));
+  BackendModel loaded = {};
+  BackendOptions options = {};
+  Told told;
+  loaded.model = model;
+  options.n_threads = 1, options.progress = Told::take, options.progress_user = &told;
+  CHECK(cudaStreamCreate(&loaded.stream));
+  MUST(weights_load(&loaded, &options, &error));
+  expect_layers(loaded);
+  expect_embedding(loaded);
+  expect_ropes(loaded);
+  /* Of tensors that were repacked the total counts some as they were stored, too. */
+  const bool all = model->made_bytes > 0 ? 5 * told.done > 4 * told.total : told.done == told.total;
+  expect(told.proper && all && told.total > 0, "what was told", "the progress");
+  weights_release(&loaded);
+  CHECK(cudaStreamDestroy(loaded.stream));
+  model_close(model);
+}
+
+static void check_folder(const std::string &folder) {
+  std::vector<std::string> names;
+  DIR *directory = opendir(folder.c_str());
+  if (!directory) return expect(false, "the folder", folder.c_str());
+  while (const dirent *entry = readdir(directory))
+    if (entry->d_name[0] != '.') names.push_back(entry->d_name);
+  closedir(directory);
+  std::sort(names.begin(), names.end());
+  for (const std::string &name : names) check_model(folder + "/" + name);
+}
+
+/* Loading buffers of 512 bytes: arrays in many pieces, rows that are some way apart, two things in a
+ * piece, and one too many. */
+static void check_upload() {
+  model_name = "upload";
+  cudaStream_t stream;
+  Uploader u;
+  CHECK(cudaStreamCreate(&stream));
+  MUST(upload_open(&u, stream, 2, 500, &error));
+  std::vector<unsigned char> from(600000);
+  for (size_t i = 0; i < from.size(); i++) from[i] = (unsigned char)random_bits(9, i);
+  for (size_t bytes : {1, 511, 512, 513, 5000}) {
+    unsigned char *to;
+    CHECK(cudaMalloc((void **)&to, bytes));
+    MUST(upload_array(&u, from.data(), bytes, to, &error));
+    CHECK(cudaStreamSynchronize(stream));
+    expect(to_host<unsigned char>(to, bytes) ==
+               std::vector<unsigned char>(from.begin(), from.begin() + (long)bytes),
+           "bytes", "an array");
+    CHECK(cudaFree(to));
+  }
+  for (int turn = 0; turn < UPLOAD_SLOTS + 1; turn++) {
+    void *rows, *more;
+    MUST(upload_begin(&u, &error));
+    MUST(upload_add_rows(&u, &from[turn], 7, 20, 33, &rows, &error));
+    MUST(upload_add(&u, &from[1000 + turn], 256, &more, &error));
+    CHECK(cudaStreamSynchronize(stream));
+    const auto got = to_host<unsigned char>(rows, 140), got_more = to_host<unsigned char>(more, 256);
+    bool good = std::equal(got_more.begin(), got_more.end(), from.begin() + 1000 + turn);
+    for (int i = 0; i < 140; i++) good &= got[i] == from[turn + i / 20 * 33 + i % 20];
+    expect(good && ((char *)more - (char *)rows) == 256, "two things", "a piece");
+    void *none;
+    const Status full = upload_add(&u, from.data(), 1, &none, &error);
+    expect(full == STATUS_FAILED &&
+               strstr(error.text, "a piece of 1 bytes does not fit a loading buffer of 512"),
+           "a byte too many", "a piece");
+    MUST(upload_end(&u, &error));
+  }
+  upload_close(&u);
+  /* More than one thread copies at once. */
+  MUST(upload_open(&u, stream, 3, from.size(), &error));
+  void *to;
+  MUST(upload_begin(&u, &error));
+  MUST(upload_add(&u, from.data(), from.size(), &to, &error));
+  CHECK(cudaStreamSynchronize(stream));
+  expect(to_host<unsigned char>(to, from.size()) == from, "600000 bytes", "a piece");
+  upload_close(&u);
+  CHECK(cudaStreamDestroy(stream));
+}
+
+int main() {
+  check_upload();
+  check_model("test/data/stories260K-awq");
+  check_folder("test/data/miniatures");
+  check_folder("test/data/layouts");
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
