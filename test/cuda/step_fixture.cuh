@@ -94,6 +94,22 @@ struct HostLinear {
   }
 };
 
+/* The bits of *v in a table of embeddings, and in *v what they mean. */
+static uint32_t embedding_bits(Dtype type, float *v) {
+  uint32_t bits = 0;
+  if (type == DTYPE_F16) {
+    const __half half = __float2half_rn(*v);
+    memcpy(&bits, &half, 2);
+    *v = __half2float(half);
+    return bits;
+  }
+  memcpy(&bits, v, 4);
+  if (type == DTYPE_F32) return bits;
+  const uint32_t upper = bits & 0xffff0000u;
+  memcpy(v, &upper, 4);
+  return bits >> 16;
+}
+
 struct HostLayer {
   HostLinear q, k, v, o, gate, up, down;
   std::vector<float> attn_norm, mlp_norm, q_norm, k_norm;
@@ -109,7 +125,10 @@ struct Fixture {
   HostLinear head_host;
   DeviceLinear head;
   std::vector<float> final_norm, embedding;
-  float *final_norm_device, *embedding_device, *logits;
+  Dtype embedding_type; /* F32, F16 and BF16 by turns: by the vocabulary's size */
+  int embedding_stride;
+  unsigned char *embedding_device;
+  float *final_norm_device, *logits;
   std::vector<__half> keys, values; /* [n_layers][n_kv_heads][n_ctx][128] */
   __half *k, *v;
   int *pos, *ids;
@@ -181,6 +200,26 @@ struct Fixture {
     d.k_norm = vector_on_device(h.k_norm);
   }
 
+  size_t embedding_at(int id, int i) const {
+    return ((size_t)id * embedding_stride + i) * (embedding_type == DTYPE_F32 ? 4 : 2);
+  }
+
+  /* Rows of embeddings have a gap of NaN after each. */
+  void embed() {
+    const Dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    embedding = vector(c.vocab * c.hidden, -2, 2);
+    embedding_type = types[c.vocab % 3];
+    embedding_stride = c.hidden + 8;
+    std::vector<unsigned char> table(embedding_at(c.vocab, 0), 0xff);
+    for (int id = 0; id < c.vocab; id++)
+      for (int i = 0; i < c.hidden; i++) {
+        const uint32_t bits = embedding_bits(embedding_type, &embedding[(size_t)id * c.hidden + i]);
+        memcpy(&table[embedding_at(id, i)], &bits, embedding_type == DTYPE_F32 ? 4 : 2);
+      }
+    embedding_device = to_device(table);
+    memory.push_back(embedding_device);
+  }
+
   Fixture(const Case &of, int context) : c(of), n_ctx(context) {
     for (int i = 0; i < c.n_layers; i++) add_layer();
     seed += 10;
@@ -193,8 +232,7 @@ struct Fixture {
     stored_free(&head_stored);
     final_norm = vector(c.hidden, 0.5f, 1.5f);
     final_norm_device = vector_on_device(final_norm);
-    embedding = vector(c.vocab * c.hidden, -2, 2);
-    embedding_device = vector_on_device(embedding);
+    embed();
     const size_t cache = (size_t)c.n_layers * c.n_kv_heads * n_ctx * 128;
     for (size_t i = 0; i < cache; i++) {
       keys.push_back(__float2half_rn(activation(77, (int)(i / 4096), (int)(i % 4096)) * 0.5f));
@@ -300,6 +338,17 @@ static Row cache_at(const Fixture &f, const std::vector<__half> &cache, int pos)
   return out;
 }
 
+/* How many numbers of a cache changed that are not of the n positions from `pos` on. */
+static int changed_elsewhere(const Fixture &f, const std::vector<__half> &now,
+                             const std::vector<__half> &before, int pos, int n) {
+  int changed = 0;
+  for (size_t i = 0; i < now.size(); i++) {
+    const int at = (int)(i / 128 % (size_t)f.n_ctx);
+    changed += (at < pos || at >= pos + n) && memcmp(&now[i], &before[i], sizeof now[i]) != 0;
+  }
+  return changed;
+}
+
 /* Waits for the step, and says where it hangs. */
 static void finish(const StepHang *hang, const char *name) {
   cudaError_t failed_ = cudaDeviceSynchronize();
@@ -332,8 +381,8 @@ static StepModel model_of(const Fixture &f, int in_flight) {
   m.head = &f.head;
   m.final_norm = f.final_norm_device;
   m.embedding = f.embedding_device;
-  m.embedding_stride = f.c.hidden;
-  m.embedding_type = DTYPE_F32;
+  m.embedding_stride = (size_t)f.embedding_stride;
+  m.embedding_type = f.embedding_type;
   m.embedding_scale = kEmbeddingScale;
   m.norm_eps = kEps;
   m.attention_scale = (float)kScale;

@@ -281,6 +281,15 @@ static void test_limits() {
     for (int i : {0, 1, 2, 3, 5}) numbers.push_back(__half2float(got[i])), want.push_back(expected[i]);
     expect("layer_round, limits", pairs, numbers, want, 0);
     expect("layer_round, NaN", pairs, {(double)std::isnan(__half2float(got[4]))}, {1}, 0);
+    for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
+      Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
+      Rows gated(4, 1, pairs);
+      CHECK(layer_gated(activation, gate_up.at, 4, 1, gated.out(), 0));
+      const std::vector<__half> of = gated.memory.host();
+      const double nan = std::isnan(__half2float(of[3]));
+      expect("layer_gated, limits", pairs,
+             {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan}, {65504, -65504, 0, 1}, 0);
+    }
   }
 }
 
