@@ -1,8 +1,8 @@
 /* vocab.c - the vocabulary; see vocab.h.
  *
  * Called by: bpe.c, bpe_load.c, added.c, tokenizer.c. Always true after loading: no two tokens have
- * the same content or the same id (the reference takes a file with two, but what it then decodes to is
- * chance). */
+ * the same id (the reference takes a file with two, but what it then decodes to is chance), nor, as JSON with
+ * duplicate keys is refused, the same content. */
 #include "tokenizer/vocab.h"
 
 #include <stdlib.h>
@@ -101,18 +101,13 @@ static const char *content_of(const Vocab *v, size_t token) {
   return v->bytes.data + v->tokens[token].offset;
 }
 
-static Status add_token(const char *where, Vocab *v, const char *content, size_t size, int32_t id,
-                        Error *err) {
+static Status add_token(Vocab *v, const char *content, size_t size, int32_t id, Error *err) {
   if (!v->slots || v->count * 2 > v->mask) TRY(rehash(v, err));
   void *tokens = v->tokens;
   TRY(mem_grow(&tokens, &v->capacity, v->count + 1, sizeof *v->tokens, "the vocabulary", err));
   v->tokens = tokens;
   uint32_t hash = vocab_hash(v, content, size);
-  VocabSlot *slot = seek(v, content, size, hash);
-  if (slot->token >= 0)
-    return error_set(err, STATUS_MODEL, "%s: \"%.80s\" is given twice", where,
-                     content_of(v, (size_t)slot->token));
-  *slot = (VocabSlot){hash, (int32_t)v->count};
+  *seek(v, content, size, hash) = (VocabSlot){hash, (int32_t)v->count};
   v->tokens[v->count++] = (VocabToken){(uint32_t)v->bytes.size, (uint32_t)size, hash, id};
   if (id >= v->n_ids) v->n_ids = id + 1;
   TRY(buffer_append(&v->bytes, content, size, err));
@@ -145,7 +140,7 @@ static Status read_tokens(const char *where, JsonCursor cursor, Buffer *unescape
     if (!json_cursor_int64(&cursor, &id) || id < 0 || id > MAX_ID)
       return error_set(err, STATUS_MODEL, "%s: the id of \"%.*s\" is %s, expected an integer from 0 to %d",
                        where, (int)(size < 80 ? size : 80), content, json_cursor_describe(at, found), MAX_ID);
-    TRY(add_token(where, v, content, size, (int32_t)id, err));
+    TRY(add_token(v, content, size, (int32_t)id, err));
   }
   return STATUS_OK;
 }
