@@ -29,6 +29,47 @@ def test_ids_of_a_text_on_one_line(run, tokenizer):
     assert len(ids) > 2
 
 
+# What the reference (tokenizers 0.23.3) makes of a text with BOS, without, and where special tokens are text too.
+TEXTS = [
+    ("Once upon a time, \u00e9\U0001f600\n", *["403 407 261 378 432 410 485 243 162 155 131 13"] * 2),
+    ("<s>", "1", "410 504 419 505"),
+    ("", "", ""),
+    ("  a", *["410 410 261"] * 2),
+]
+
+
+@pytest.mark.parametrize("text, plain, as_text", TEXTS)
+def test_ids_are_those_of_the_reference(run, tokenizer, text, plain, as_text):
+    for flags, ids in [([], f"1 {plain}".strip()), (["--no-bos"], plain),
+                       (["--no-add-special", "--no-parse-special"], as_text),
+                       (["--no-parse-special"], f"1 {as_text}".strip())]:
+        done = run("tokenize", "-m", tokenizer, *flags, input=text.encode())
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, ids + "\n", b"")
+    requests = [{"text": text}, {"text": text, "add_special": True}, {"text": text, "parse_special": False}]
+    lines = "\n".join(map(json.dumps, requests)).encode()
+    got = [line["ids"] for line in answers(run("tokenize", "-m", tokenizer, "--jsonl", input=lines))]
+    assert got == [[int(word) for word in ids.split()] for ids in (plain, f"1 {plain}", as_text)]
+
+
+@pytest.mark.parametrize("skip, text", [(False, "<s> Once<unk></s> ha\ufffd\ufffd\ufffd"), (True, "Once ha\ufffd\ufffd\ufffd")])
+def test_text_is_that_of_the_reference(run, tokenizer, skip, text):
+    ids = [1, 403, 0, 2, 300, 5, 198, 198]
+    flags = ["--skip-special"] if skip else []
+    for arguments in ([str(i) for i in ids], [" ".join(map(str, ids))], ["-p", ",".join(map(str, ids))]):
+        done = run("tokenize", "-m", tokenizer, "--decode", *flags, *arguments)
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, text, b"")
+
+
+def test_numbers_of_lines_that_are_no_ids(run, tokenizer):
+    requests = [{"ids": [2147483647]}, {"ids": [2147483648]}, {"ids": [-1]}, {"ids": ["1"]}, {"ids": 1}, {"text": "a", "ids": [1]}]
+    got = answers(run("tokenize", "-m", tokenizer, "--jsonl", input="\n".join(map(json.dumps, requests)).encode()))
+    refused = {"error": "an id is no integer from 0 to 2147483647"}
+    assert got[0] == {"ids": [2147483647], "decoded": "", "decoded_skip": ""}
+    assert got[1:4] == [refused] * 3
+    assert got[4] == {"error": 'no string "text" and no array "ids"'}
+    assert got[5]["decoded"] == "a"  # a text is what counts
+
+
 def test_every_way_to_give_a_text(run, tokenizer, tmp_path):
     text = "Once upon a time\n"
     (tmp_path / "text").write_text(text)

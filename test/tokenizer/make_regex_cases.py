@@ -7,6 +7,7 @@ Each line has a pattern, a text, and the text with every match replaced by '#' (
 tokenizers 0.23.3, whose expressions are Oniguruma's."""
 
 import json
+import random
 
 from tokenizers import Regex, normalizers
 
@@ -247,9 +248,102 @@ CASES = [
 ]
 
 
+# A character of each category, of the scripts that have a code, and of what the flags and brackets tell apart.
+ALL_KINDS = (
+    "aAǅʰª中Ⅷⅷ\u0301\u0903\u20dd1٣²½‿-(«»)!+€^¶ \u00a0\u2028\u2029\x01\x85\xad\ue000\u0378_9\t\n"
+    "عաবдकሀაαד\u3042アខກᠠကதతབ\u0345ⓐⒶ\u200dF\x7fº"
+)
+NAMES = """Letter Mark Number Punctuation Punct Symbol Separator Other LC Cased_Letter Uppercase_Letter Lowercase_Letter
+Titlecase_Letter Modifier_Letter Other_Letter Combining_Mark Nonspacing_Mark Spacing_Mark Enclosing_Mark Decimal_Number
+digit Letter_Number Other_Number Connector_Punctuation Dash_Punctuation Open_Punctuation Close_Punctuation
+Initial_Punctuation Final_Punctuation Other_Punctuation Math_Symbol Currency_Symbol Modifier_Symbol Other_Symbol
+Space_Separator Line_Separator Paragraph_Separator Control cntrl Format Private_Use Unassigned
+Alphabetic alpha Lowercase lower Uppercase upper White_Space space Any ASCII word alnum L M N P S Z C
+Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po Ps Sc Sk Sm So Zl Zp Zs Cc Cf Co Cn
+Arab Armn Beng Cyrl Deva Ethi Geor Grek Hang Hani Hebr Hira Kana Khmr Laoo Latn Mong Mymr Taml Telu Tibt Zinh Zyyy Zzzz
+Arabic Armenian Bengali Cyrillic Devanagari Ethiopic Georgian Greek Han Hebrew Hiragana Katakana Khmer Lao Latin
+Mongolian Myanmar Tamil Telugu Tibetan Inherited Common Unknown""".split()
+BRACKETS = "alpha alnum digit lower upper space punct cntrl word".split()
+
+
+def set_cases():
+    """Every name of a set, by what it takes of one character of each kind."""
+    for name in NAMES:
+        yield rf"\p{{{name}}}", ALL_KINDS
+    for name in ("L", "Lu", "word", "Han", "alnum", "LC"):
+        for pattern in (rf"\P{{{name}}}", rf"\p{{^{name}}}", rf"\P{{^{name}}}", rf"[\p{{{name}}}1]", rf"[^\p{{{name}}}1]"):
+            yield pattern, ALL_KINDS
+    for name in BRACKETS:
+        yield f"[[:{name}:]]", ALL_KINDS
+        yield f"[[:^{name}:]]", ALL_KINDS
+        yield f"[^[:{name}:]_]", ALL_KINDS
+    for letter in "dDwWsShHvRNO":
+        yield f"\\{letter}", ALL_KINDS
+        if letter not in "RNO":
+            yield f"[\\{letter}]", ALL_KINDS
+            yield f"[^\\{letter}]", ALL_KINDS
+    for pattern in (r"\x7f", r"[\x00-\x7f]", r"\x{7f}", r"[\x{80}-\x{10FFFF}]", r"\u00aA", r"[\b]", r"\x4", r"\x{00000041}"):
+        yield pattern, ALL_KINDS + "\x04\b\x0f7"
+
+
+def random_set(rng, depth=0):
+    members = []
+    for _ in range(rng.randrange(1, 4)):
+        kind = rng.randrange(7 if depth < 2 else 5)
+        if kind < 2:
+            members.append(rng.choice("abcxé1 "))
+        elif kind == 2:
+            members.append("-".join(sorted(rng.sample("abcdefx", 2))))
+        elif kind == 3:
+            members.append(rng.choice((r"\d", r"\s", r"\w", r"\n", r"\p{Lu}", r"\P{L}", "[:alpha:]" if depth else r"\S")))
+        elif kind == 4:
+            members.append(rng.choice("ABé.é"))
+        else:
+            members.append(random_set(rng, depth + 1))
+    if depth < 2 and rng.random() < 0.2:
+        members.insert(rng.randrange(1, len(members) + 1), "&&" + random_set(rng, depth + 1))
+    return "[" + rng.choice(("", "", "^")) + "".join(members) + "]"
+
+
+def random_expression(rng, depth=0):
+    def atom():
+        kind = rng.randrange(12)
+        if kind < 5:
+            return rng.choice(("a", "b", "c", "a", "b", "é", ".", r"\d", " ", r"\w", r"\s", r"\n", "A"))
+        if kind == 5:
+            return random_set(rng)
+        if kind == 6 and depth < 3:
+            return "(?:" + random_expression(rng, depth + 1) + ")"
+        if kind == 7 and depth < 3:
+            return rng.choice(("(", "(?>", "(?i:", "(?m:", "(?<n>", "(?i)(?-i:")) + random_expression(rng, depth + 1) + ")"
+        return rng.choice("abc")
+
+    def item():
+        if rng.random() < 0.12:
+            anchor = rng.choice(("^", "$", r"\b", r"\B", r"\A", r"\z", r"\Z", "(?=", "(?!", "(?<=", "(?<!"))
+            if not anchor.startswith("("):
+                return anchor
+            return anchor + (random_set(rng) if "<" in anchor else random_expression(rng, 3)) + ")"
+        quantifier = rng.choice(("", "", "", "?", "*", "+", "{2}", "{1,2}", "{,2}", "{2,}", "+?", "*?", "??", "++", "{1,2}?", "{2}?"))
+        return atom() + quantifier
+
+    branches = ["".join(item() for _ in range(rng.randrange(1, 4))) for _ in range(rng.choice((1, 1, 2, 3)))]
+    return "|".join(branches)
+
+
+def random_cases(n):
+    rng = random.Random("expressions")
+    for _ in range(n):
+        text = "".join(rng.choice("aaabbbccéA1 \n.x") for _ in range(rng.randrange(0, 14)))
+        yield random_expression(rng), text
+
+
 def main():
-    for pattern, text in CASES:
-        replaced = normalizers.Replace(Regex(pattern), "#").normalize_str(text)
+    for pattern, text in [*CASES, *set_cases(), *random_cases(900)]:
+        try:
+            replaced = normalizers.Replace(Regex(pattern), "#").normalize_str(text)
+        except BaseException:  # what the reference cannot do, a panic included
+            continue
         print(json.dumps({"pattern": pattern, "text": text, "replaced": replaced}))
 
 

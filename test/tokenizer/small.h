@@ -2,6 +2,7 @@
 #ifndef AUK_TEST_TOKENIZER_SMALL_H
 #define AUK_TEST_TOKENIZER_SMALL_H
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -110,6 +111,31 @@ static inline void assert_ids(const Tokenizer *tokenizer, const char *text, Enco
     fail_msg("%s: %s", text, err.text);
   assert_string_equal(ids_text(&ids, found, sizeof found), expected);
   id_list_release(&ids);
+}
+
+/* Bytes of the heap that are in use, with what the allocator keeps at hand; 0 where that is not known. */
+static inline size_t heap_in_use(void) {
+#if defined __GLIBC__ && __GLIBC_PREREQ(2, 33) && !defined __SANITIZE_ADDRESS__
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+#else
+  return 0;
+#endif
+}
+
+/* What is done again and again takes no more memory in the end: nothing is left behind, not even a block of the
+ * smallest size each time. The allocator keeps more and more at hand at first. */
+static inline void assert_nothing_stays(const char *what, void (*once)(void *), void *user) {
+  enum { ROUNDS = 32, SMALLEST = 24, ATTEMPTS = 12 };
+  size_t grown = 0;
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+    const size_t before = heap_in_use();
+    for (int i = 0; i < ROUNDS; i++) once(user);
+    const size_t after = heap_in_use();
+    if (after < before + ROUNDS * SMALLEST) return;
+    grown = after - before;
+  }
+  fail_msg("%s: %zu bytes stay", what, grown);
 }
 
 #define PLAIN ((EncodeOptions){.add_special = false, .parse_special = true})

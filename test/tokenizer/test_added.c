@@ -427,6 +427,133 @@ static void normalized_tokens(void **state) {
   tokenizer_close(t);
 }
 
+/* Counts the token 256 in what pieces give: "p" is a person's text with the token, "t" the template's. */
+static size_t count_tokens(const Tokenizer *t, const char *before, const char *after, const char *order) {
+  char text[160];
+  PromptPiece pieces[8];
+  size_t n = 0, found = 0;
+  snprintf(text, sizeof text, "%s<s>%s", before, after);
+  for (; order[n]; n++) pieces[n] = (PromptPiece){text, strlen(text), order[n] == 't'};
+  IdList ids = {0};
+  Error err = {{0}};
+  if (tokenizer_encode_pieces(t, pieces, n, false, &ids, &err) != STATUS_OK) fail_msg("%s", err.text);
+  for (size_t i = 0; i < ids.count; i++) found += ids.ids[i] == 256;
+  id_list_release(&ids);
+  return found;
+}
+
+/* Whatever a normalizer makes of the text about it, a special token counts in trusted pieces and in no other. */
+static void trust_is_traced_through_normalizers(void **state) {
+  (void)state;
+#define SUBSTITUTE(pattern, content)                                                                         \
+  "{\"type\": \"Replace\", \"pattern\": " pattern ", \"content\": \"" content "\"}"
+  static const char *const normalizers[] = {
+      "{\"type\": \"Lowercase\"}",
+      "{\"type\": \"NFC\"}",
+      "{\"type\": \"NFD\"}",
+      "{\"type\": \"NFKC\"}",
+      "{\"type\": \"NFKD\"}",
+      "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true}",
+      SUBSTITUTE("{\"String\": \"x\"}", ""),
+      SUBSTITUTE("{\"String\": \"x\"}", "12345"),
+      SUBSTITUTE("{\"Regex\": \"[xyz ]+\"}", "1"),
+      "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFD\"}, {\"type\": \"Lowercase\"}, "
+      "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": false}, " SUBSTITUTE(
+          "{\"String\": \"x\"}", "123") ", {\"type\": \"NFC\"}]}",
+  };
+  /* U+00E9, e U+0301, U+FB03, U+0130, s and two marks in the wrong order, U+AC01, U+0344, U+FDFA */
+  static const char *const around[] = {"",
+                                       "a",
+                                       " ",
+                                       "  x ",
+                                       "xyz",
+                                       "\xc3\xa9",
+                                       "e\xcc\x81",
+                                       "\xef\xac\x83",
+                                       "\xc4\xb0",
+                                       "s\xcc\x87\xcc\xa3",
+                                       "\xea\xb0\x81",
+                                       "a\xcd\x84",
+                                       "\xef\xb7\xba"};
+  static const char *const orders[] = {"t", "p", "tp", "pt", "ptp", "tpt", "ttpp", "ptptptp"};
+  enum { N = sizeof around / sizeof *around };
+  char token[TOKEN_SIZE], added[TOKEN_SIZE + 8], *vocab = byte_vocab(NULL);
+  snprintf(added, sizeof added, "[%s]", token_json(token, "<s>", "sn"));
+  for (size_t i = 0; i < sizeof normalizers / sizeof *normalizers; i++) {
+    Tokenizer *t = make(
+        (Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .normalizer = normalizers[i], .vocab = vocab});
+    for (size_t k = 0; k < N * N; k++)
+      for (size_t o = 0; o < sizeof orders / sizeof *orders; o++) {
+        size_t trusted = 0, found = count_tokens(t, around[k / N], around[k % N], orders[o]);
+        for (const char *c = orders[o]; *c; c++) trusted += *c == 't';
+        if (found != trusted)
+          fail_msg("%s: \"%s<s>%s\", %s: %zu tokens", normalizers[i], around[k / N], around[k % N], orders[o],
+                   found);
+      }
+    tokenizer_close(t);
+  }
+  free(vocab);
+}
+
+static void any_number_of_tokens_is_found(void **state) {
+  (void)state;
+  enum { N = 1100 };
+  Buffer json = {0}, text = {0};
+  for (int i = 0; i < N; i++) {
+    char content[16], token[TOKEN_SIZE];
+    snprintf(content, sizeof content, "<%d>", i);
+    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(token, content, i % 2 ? "s" : ""));
+    buffer_append_string(&text, content, NULL);
+  }
+  buffer_append(&json, "]", 2, NULL);
+  Tokenizer *t = make_bytes(json.data);
+  IdList ids = {0};
+  assert_int_equal(tokenizer_n_ids(t), 256 + N);
+  assert_int_equal(tokenizer_encode(t, text.data, text.size, PLAIN, &ids, NULL), STATUS_OK);
+  assert_int_equal(ids.count, N);
+  for (int i = 0; i < N; i++) {
+    char content[16];
+    size_t size;
+    snprintf(content, sizeof content, "<%d>", i);
+    assert_int_equal(ids.ids[i], 256 + i);
+    assert_int_equal(tokenizer_find(t, content), 256 + i);
+    assert_string_equal(tokenizer_content(t, 256 + i, &size), content);
+    assert_int_equal(tokenizer_is_special(t, 256 + i), i % 2);
+  }
+  id_list_release(&ids);
+  buffer_release(&json);
+  buffer_release(&text);
+  tokenizer_close(t);
+}
+
+static void refuses_added(const char *const contents[][2], size_t n, const char *message) {
+  Buffer json = {0};
+  Tokenizer *t = NULL;
+  Error err = {{0}};
+  for (size_t i = 0; i < n; i++) {
+    char token[TOKEN_SIZE];
+    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(token, contents[i][0], contents[i][1]));
+  }
+  buffer_append(&json, "]", 2, NULL);
+  const Parts parts = {.added = json.data, .normalizer = "{\"type\": \"Lowercase\"}"};
+  assert_int_equal(open_parts(parts, &t, &err), STATUS_MODEL);
+  assert_string_equal(err.text, message);
+  buffer_release(&json);
+}
+
+/* The first one in the file that repeats an earlier one is named, with the one before it. */
+static void tokens_that_are_the_same_when_normalized_are_named(void **state) {
+  (void)state;
+  static const char *const two[][2] = {{"b", "n"}, {"XY", "n"}, {"c", "n"}, {"Xy", "n"}};
+  refuses_added(two, 4, "file: added_tokens: \"XY\" and \"Xy\" are the same when normalized");
+  static const char *const more[][2] = {{"z", "n"},  {"XY", "n"}, {"A", "n"}, {"a", "n"},
+                                        {"Xy", "n"}, {"xY", "n"}, {"Z", "n"}};
+  refuses_added(more, 7, "file: added_tokens: \"A\" and \"a\" are the same when normalized");
+  static const char *const plain[][2] = {{"XY", "n"}, {"xy", ""}, {"Ab", ""}, {"aB", "n"}};
+  Tokenizer *t = with_tokens(plain, 4); /* those that are looked for in the text as it came are apart */
+  tokenizer_close(t);
+}
+
 /* The text is cut at each "x", and each part takes some 0.1 ms. The limit of all is 0.75 s. */
 static void the_time_limit_of_expressions_is_one_for_all_parts(void **state) {
   (void)state;
@@ -467,6 +594,9 @@ static void broken_text_is_refused_with_its_place(void **state) {
   const PromptPiece second[] = {{"ab", 2, true}, {"c\xff", 2, false}};
   assert_int_equal(tokenizer_encode_pieces(t, second, 2, false, &ids, &err), STATUS_USAGE);
   assert_string_equal(err.text, "the text is not valid UTF-8 at byte 3");
+  const PromptPiece third[] = {{"ab", 2, true}, {"\xc3\xa9", 2, false}, {"\xc3", 1, false}};
+  assert_int_equal(tokenizer_encode_pieces(t, third, 3, false, &ids, &err), STATUS_USAGE);
+  assert_string_equal(err.text, "the text is not valid UTF-8 at byte 4");
   assert_int_equal(ids.count, 0);
   assert_int_equal(tokenizer_encode_pieces(t, NULL, 0, true, &ids, &err), STATUS_OK);
   assert_int_equal(ids.count, 0);
@@ -490,6 +620,9 @@ int main(void) {
       cmocka_unit_test(special_tokens_count_in_trusted_pieces_only),
       cmocka_unit_test(a_border_is_never_taken),
       cmocka_unit_test(normalized_tokens),
+      cmocka_unit_test(trust_is_traced_through_normalizers),
+      cmocka_unit_test(any_number_of_tokens_is_found),
+      cmocka_unit_test(tokens_that_are_the_same_when_normalized_are_named),
       cmocka_unit_test(the_time_limit_of_expressions_is_one_for_all_parts),
       cmocka_unit_test(broken_text_is_refused_with_its_place),
   };

@@ -119,6 +119,190 @@ static void merges_as_defined(void **state) {
   }
 }
 
+/* 780 rules over forty tokens: each way to make a run of letters of two shorter ones. */
+static void any_number_of_rules_has_its_ranks(void **state) {
+  (void)state;
+  enum { LONGEST = 40, N = 100 };
+  static Rule rules[LONGEST * LONGEST];
+  size_t n_rules = 0;
+  uint32_t random = 5;
+  Buffer vocab = {0}, merges = {0};
+  char run[LONGEST + 1];
+  memset(run, 'a', sizeof run);
+  for (int i = 0; i < LONGEST; i++) {
+    buffer_printf(&vocab, NULL, "%c\"%.*s\":%d", i ? ',' : '{', i + 1, run, i);
+    for (int k = 0; i + k + 1 < LONGEST; k++) rules[n_rules++] = (Rule){i, k, i + k + 1};
+  }
+  buffer_append(&vocab, "}", 2, NULL);
+  for (size_t i = n_rules; i-- > 1;) {
+    size_t other = next_random(&random) % (i + 1);
+    Rule rule = rules[i];
+    rules[i] = rules[other];
+    rules[other] = rule;
+  }
+  for (size_t i = 0; i < n_rules; i++)
+    buffer_printf(&merges, NULL, "%c\"%.*s %.*s\"", i ? ',' : '[', rules[i].left + 1, run, rules[i].right + 1,
+                  run);
+  buffer_append(&merges, "]", 2, NULL);
+  assert_int_equal(n_rules, LONGEST * (LONGEST - 1) / 2);
+  Tokenizer *t = make((Parts){.vocab = vocab.data, .merges = merges.data});
+  char text[N];
+  memset(text, 'a', N);
+  for (size_t n = 1; n < N; n += 3) {
+    int32_t expected[N] = {0};
+    size_t left = merge_plainly(rules, n_rules, expected, n);
+    IdList ids = {0};
+    assert_int_equal(tokenizer_encode(t, text, n, PLAIN, &ids, NULL), STATUS_OK);
+    assert_int_equal(ids.count, left);
+    assert_memory_equal(ids.ids, expected, left * sizeof *expected);
+    id_list_release(&ids);
+  }
+  tokenizer_close(t);
+  buffer_release(&vocab);
+  buffer_release(&merges);
+}
+
+/* --- letters of one to four bytes, and bytes */
+
+/* What a text is made of, how a vocabulary writes its symbols, and which letters these are. */
+typedef struct {
+  const char *text, *symbols[2];
+  int letters[2], n;
+} Unit;
+
+static void put_symbols(Buffer *out, const char *letters, const Unit *units, size_t n_units) {
+  buffer_append_string(out, "\"", NULL);
+  for (const char *c = letters; *c; c++)
+    for (size_t u = 0; u < n_units; u++)
+      for (int k = 0; k < units[u].n; k++)
+        if (units[u].letters[k] == *c - 'a') buffer_append_string(out, units[u].symbols[k], NULL);
+  buffer_append_string(out, "\"", NULL);
+}
+
+static Tokenizer *open_units(const Model *m, const Unit *units, size_t n_units, const char *pre_tokenizer) {
+  Buffer vocab = {0}, merges = {0};
+  for (int i = 0; i < m->n_tokens; i++) {
+    buffer_append_string(&vocab, i ? "," : "{", NULL);
+    put_symbols(&vocab, m->contents[i], units, n_units);
+    buffer_printf(&vocab, NULL, ":%d", i);
+  }
+  buffer_append(&vocab, "}", 2, NULL);
+  buffer_append_string(&merges, "[", NULL);
+  for (int i = 0; i < m->n_rules; i++) {
+    buffer_append_string(&merges, i ? ",[" : "[", NULL);
+    put_symbols(&merges, m->contents[m->rules[i].left], units, n_units);
+    buffer_append_string(&merges, ",", NULL);
+    put_symbols(&merges, m->contents[m->rules[i].right], units, n_units);
+    buffer_append_string(&merges, "]", NULL);
+  }
+  buffer_append(&merges, "]", 2, NULL);
+  Tokenizer *t = make((Parts){.vocab = vocab.data, .merges = merges.data, .pre_tokenizer = pre_tokenizer});
+  buffer_release(&vocab);
+  buffer_release(&merges);
+  return t;
+}
+
+static void check_units(const Unit *units, size_t n_units, const char *pre_tokenizer, uint32_t *random) {
+  Model model;
+  random_model(&model, random);
+  Tokenizer *t = open_units(&model, units, n_units, pre_tokenizer);
+  for (int word = 0; word < 40; word++) {
+    int32_t expected[800];
+    size_t n = 0, wanted = 1 + next_random(random) % (word % 4 == 0 ? 399 : 60);
+    Buffer text = {0};
+    uint32_t some = 1 + next_random(random) % (uint32_t)n_units;
+    while (n < wanted) {
+      const Unit *unit = &units[next_random(random) % some];
+      buffer_append_string(&text, unit->text, NULL);
+      for (int k = 0; k < unit->n; k++) expected[n++] = unit->letters[k];
+    }
+    size_t left = merge_plainly(model.rules, (size_t)model.n_rules, expected, n);
+    IdList ids = {0};
+    assert_int_equal(tokenizer_encode(t, text.data, text.size, PLAIN, &ids, NULL), STATUS_OK);
+    if (ids.count != left || memcmp(ids.ids, expected, left * sizeof *expected) != 0)
+      fail_msg("\"%.*s\" differs", (int)text.size, text.data);
+    id_list_release(&ids);
+    buffer_release(&text);
+  }
+  tokenizer_close(t);
+}
+
+/* Which characters can meet is kept in one way below U+0100 and in another one from there on. */
+static void merges_of_characters_of_all_lengths(void **state) {
+  (void)state;
+  static const Unit units[] = {
+      {"a", {"a"}, {0}, 1},
+      {"\xc3\xbf", {"\xc3\xbf"}, {1}, 1},                 /* U+00FF */
+      {"\xc4\x80", {"\xc4\x80"}, {2}, 1},                 /* U+0100 */
+      {"\xe4\xb8\xad", {"\xe4\xb8\xad"}, {3}, 1},         /* U+4E2D */
+      {"\xef\xbf\xbd", {"\xef\xbf\xbd"}, {4}, 1},         /* U+FFFD */
+      {"\xf0\x9f\x98\x80", {"\xf0\x9f\x98\x80"}, {5}, 1}, /* U+1F600 */
+  };
+  uint32_t random = 23;
+  for (int round = 0; round < 30; round++) check_units(units, 6, NULL, &random);
+}
+
+static void merges_of_bytes(void **state) {
+  (void)state;
+  static const Unit units[] = {
+      {"a", {"a"}, {0}, 1},
+      {" ", {"\xc4\xa0"}, {1}, 1},                       /* U+0120 */
+      {"\xc3\xa9", {"\xc3\x83", "\xc2\xa9"}, {2, 3}, 2}, /* U+00C3 U+00A9 */
+      {"\x7f", {"\xc4\xa1"}, {4}, 1},                    /* U+0121 */
+      {"\n", {"\xc4\x8a"}, {5}, 1},                      /* U+010A */
+  };
+  uint32_t random = 29;
+  for (int round = 0; round < 30; round++) check_units(units, 5, BYTE_LEVEL, &random);
+}
+
+/* So many different words that the memory of words is emptied on the way, each of them twice; some as long as
+ * are remembered, and longer. */
+static void words_that_come_again_have_the_same_ids(void **state) {
+  (void)state;
+  enum { WORDS = 70000, AGAIN = 3000 };
+  Model m = {.n_tokens = LETTERS};
+  for (int i = 0; i < LETTERS; i++) m.contents[i][0] = (char)('a' + i);
+  static const char *const products[] = {"ab", "cd", "abcd", "ef", "ba"};
+  static const Rule rules[] = {{0, 1, 6}, {2, 3, 7}, {6, 7, 8}, {4, 5, 9}, {1, 0, 10}};
+  for (int i = 0; i < 5; i++) {
+    strcpy(m.contents[m.n_tokens++], products[i]);
+    m.rules[m.n_rules++] = rules[i];
+  }
+  Buffer text = {0};
+  IdList expected = {0}, ids = {0};
+  for (int pass = 0; pass < 2; pass++)
+    for (uint32_t i = 0; i < (pass ? AGAIN : WORDS); i++) {
+      static const size_t lengths[] = {63, 64, 65, 127, 128, 129, 200};
+      char word[200];
+      int32_t symbols[200];
+      uint32_t random = i * 2654435761u;
+      size_t n = 0, size = i < 70 ? lengths[i % 7] : 8;
+      for (uint32_t digits = i; n < size; digits /= LETTERS, n++) {
+        symbols[n] = (int32_t)(n < 7 ? digits % LETTERS : next_random(&random) % LETTERS);
+        word[n] = (char)('a' + symbols[n]);
+      }
+      buffer_append(&text, word, size, NULL);
+      buffer_append(&text, " ", 1, NULL);
+      n = merge_plainly(m.rules, 5, symbols, n);
+      for (size_t k = 0; k < n; k++) id_list_append(&expected, symbols[k], NULL);
+    }
+  Buffer vocab = {0};
+  for (int i = 0; i < m.n_tokens; i++)
+    buffer_printf(&vocab, NULL, "%c\"%s\":%d", i ? ',' : '{', m.contents[i], i);
+  buffer_append(&vocab, "}", 2, NULL);
+  Tokenizer *t = make((Parts){.vocab = vocab.data,
+                              .merges = "[\"a b\",\"c d\",\"ab cd\",\"e f\",\"b a\"]",
+                              .pre_tokenizer = "{\"type\": \"WhitespaceSplit\"}"});
+  assert_int_equal(tokenizer_encode(t, text.data, text.size, PLAIN, &ids, NULL), STATUS_OK);
+  assert_int_equal(ids.count, expected.count);
+  assert_memory_equal(ids.ids, expected.ids, ids.count * sizeof *ids.ids);
+  id_list_release(&ids);
+  id_list_release(&expected);
+  buffer_release(&text);
+  buffer_release(&vocab);
+  tokenizer_close(t);
+}
+
 /* --- options */
 
 static void unknown_characters(void **state) {
@@ -248,6 +432,10 @@ static void one_word_of_a_million(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(merges_as_defined),
+      cmocka_unit_test(any_number_of_rules_has_its_ranks),
+      cmocka_unit_test(merges_of_characters_of_all_lengths),
+      cmocka_unit_test(merges_of_bytes),
+      cmocka_unit_test(words_that_come_again_have_the_same_ids),
       cmocka_unit_test(unknown_characters),
       cmocka_unit_test(unknown_token_that_is_missing_is_an_error_when_needed),
       cmocka_unit_test(affixes),

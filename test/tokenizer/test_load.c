@@ -121,6 +121,123 @@ static void broken_models_are_refused_with_their_place(void **state) {
           "file: model.merges: merge 0: its right side is shorter than continuing_subword_prefix");
 }
 
+#define SPLIT_OF(members)     "{\"type\": \"Split\", " members ", \"invert\": false}"
+#define METASPACE_OF(members) "{\"type\": \"Metaspace\", " members "}"
+
+/* One wrong member each; a name is known by all of its letters. */
+static void every_member_is_checked(void **state) {
+  (void)state;
+  refused((Parts){.normalizer =
+                      "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true, \"strip\": 1}"},
+          "file: normalizer.Strip: strip is not supported");
+  refused(
+      (Parts){.normalizer =
+                  "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": true, \"strip_right2\": 1}"},
+      "file: normalizer.Strip: strip_right2 is not supported");
+  refused((Parts){.normalizer = "{\"type\": \"Strip\", \"strip_left\": true}"},
+          "file: normalizer.Strip: strip_right is missing");
+  refused((Parts){.normalizer = "{\"type\": \"Prepend\"}"}, "file: normalizer.Prepend: prepend is missing");
+  refused((Parts){.normalizer = "{\"type\": \"Prepend\", \"prepend\": 1}"},
+          "file: normalizer.Prepend: prepend is 1, expected a string");
+  refused((Parts){.normalizer = "{\"type\": \"Sequence\"}"},
+          "file: normalizer.Sequence: normalizers is missing");
+  refused((Parts){.normalizer = "{\"type\": \"Sequence\", \"normalizers\": 1}"},
+          "file: normalizer.Sequence: normalizers is 1, expected an array");
+  refused((Parts){.pre_tokenizer = SPLIT_OF("\"pattern\": {\"String\": \"a\"}")},
+          "file: pre_tokenizer.Split: behavior is missing, expected Removed, Isolated, MergedWithPrevious, "
+          "MergedWithNext or Contiguous");
+  static const char *const patterns[] = {"{\"String\": \"a\", \"Regex\": \"a\"}", "{\"Regex\": 1}", "{}",
+                                         "null", "{\"Regex\": \"a\", \"more\": 1}"};
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    char split[200];
+    snprintf(split, sizeof split, SPLIT_OF("\"behavior\": \"Removed\", \"pattern\": %s"), patterns[i]);
+    refused((Parts){.pre_tokenizer = split},
+            "file: pre_tokenizer.Split: pattern is neither {\"String\": ...} nor {\"Regex\": ...}");
+  }
+  refused((Parts){.pre_tokenizer = METASPACE_OF("\"replacement\": \"\"")},
+          "file: pre_tokenizer.Metaspace: replacement is \"\", expected a string of one character");
+  refused((Parts){.pre_tokenizer = METASPACE_OF("\"replacement\": \"\u00e9\u00e9\"")},
+          "file: pre_tokenizer.Metaspace: replacement is \"\xc3\xa9\xc3\xa9\", expected a string of one "
+          "character");
+  refused((Parts){.pre_tokenizer = METASPACE_OF("\"replacement\": 7")},
+          "file: pre_tokenizer.Metaspace: replacement is 7, expected a string of one character");
+  refused((Parts){.pre_tokenizer = METASPACE_OF("\"split\": true")},
+          "file: pre_tokenizer.Metaspace: replacement is missing");
+  refused((Parts){.pre_tokenizer = METASPACE_OF("\"replacement\": \"_\", \"split\": 1")},
+          "file: pre_tokenizer.Metaspace: split is 1, expected true or false");
+  refused((Parts){.options = "\"unk_token\": 7,"}, "file: model: unk_token is 7, expected a string");
+  refused((Parts){.options = "\"end_of_word_suffix\": 7,"},
+          "file: model: end_of_word_suffix is 7, expected a string");
+  refused((Parts){.options = "\"dropout\": 1.5,"},
+          "file: model: dropout is 1.5, expected a number from 0 to 1");
+  refused((Parts){.options = "\"fuse_unk\": 1,"}, "file: model: fuse_unk is 1, expected true or false");
+  refused((Parts){.options = "\"byte_fallback\": 1,"},
+          "file: model: byte_fallback is 1, expected true or false");
+  refused((Parts){.options = "\"ignore_merges\": 1,"},
+          "file: model: ignore_merges is 1, expected true or false");
+  refused((Parts){.decoder = "{\"type\": \"Strip\", \"content\": \"ab\", \"start\": 0, \"stop\": 0}"},
+          "file: decoder.Strip: content is \"ab\", expected a string of one character");
+  refused((Parts){.decoder = "{\"type\": \"Strip\", \"content\": \"a\", \"start\": 0}"},
+          "file: decoder.Strip: stop is missing");
+  refused((Parts){.decoder = "{\"type\": \"Fuse\", \"content\": 1}"},
+          "file: decoder.Fuse: content is not supported");
+  refused((Parts){.decoder = "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, 7]}"},
+          "file: decoder.Sequence[1] is 7, expected an object");
+  refused((Parts){.post_processor =
+                      "{\"type\": \"Sequence\", \"processors\": [" BYTE_LEVEL ", {\"type\": \"X\"}]}"},
+          "file: post_processor.Sequence[1]: type \"X\" is not supported");
+  refused((Parts){.post_processor = "{\"type\": \"TemplateProcessing\", \"pair\": []}"},
+          "file: post_processor.TemplateProcessing: single is missing");
+  refused((Parts){.post_processor = "{\"type\": \"TemplateProcessing\", \"single\": [], \"double\": []}"},
+          "file: post_processor.TemplateProcessing: double is not supported");
+  refused(
+      (Parts){.post_processor = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {}}]}"},
+      "file: post_processor.TemplateProcessing: special token \"\" is not in special_tokens");
+  char one[TOKEN_SIZE], added[2 * TOKEN_SIZE];
+  snprintf(added, sizeof added, "[%s, {\"id\": 1, \"content\": 7}]", token_json(one, "x", ""));
+  refused((Parts){.added = added}, "file: added_tokens[1]: content is 7, expected a string");
+  snprintf(added, sizeof added, "[%s]", token_json(one, "x", ""));
+  memcpy(strstr(added, "special"), "spatial", 7);
+  refused((Parts){.added = added}, "file: added_tokens[0]: spatial is not supported");
+}
+
+static void what_says_nothing_is_accepted(void **state) {
+  (void)state;
+  static const Parts parts[] = {
+      {.options = "\"dropout\": 0.0,"},
+      {.options = "\"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null,"},
+      {.pre_tokenizer = METASPACE_OF("\"replacement\": \"_\", \"add_prefix_space\": false, "
+                                     "\"prepend_scheme\": \"never\", \"str_rep\": \"_\"")},
+      {.pre_tokenizer = METASPACE_OF("\"replacement\": \"_\", \"add_prefix_space\": true")},
+      {.decoder = "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a*\"}, \"content\": \"\"}"},
+      {.decoder = "{\"type\": \"Sequence\", \"decoders\": []}"},
+      {.post_processor = "{\"type\": \"TemplateProcessing\", \"single\": []}"},
+      {.added = "[]"},
+  };
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    Parts given = parts[i];
+    given.vocab = A_VOCAB;
+    tokenizer_close(make(given));
+  }
+}
+
+/* Rules are read in batches; a line of merges.txt's head is none of them. */
+static void a_broken_rule_is_named_by_its_number(void **state) {
+  (void)state;
+  for (int n = 0; n < 50; n++) {
+    Buffer merges = {0};
+    char message[100];
+    buffer_append_string(&merges, "[\"#version: 0.2\"", NULL);
+    for (int i = 0; i < n; i++) buffer_append_string(&merges, ", \"a b\"", NULL);
+    buffer_append_string(&merges, ", \"a x\"", NULL);
+    for (int i = 0; i < 20; i++) buffer_append_string(&merges, ", \"a b\"", NULL);
+    buffer_append(&merges, "]", 2, NULL);
+    snprintf(message, sizeof message, "file: model.merges: merge %d: \"x\" is not in the vocabulary", n);
+    refused((Parts){.merges = merges.data}, message);
+    buffer_release(&merges);
+  }
+}
+
 /* What many members, pieces or marks cost is linear: quadratically these would take minutes. */
 static void large_files_load_in_linear_time(void **state) {
   (void)state;
@@ -153,6 +270,8 @@ static void broken_files_are_refused(void **state) {
   (void)state;
   parse_refused("[]", "file: its JSON is an array, expected an object");
   parse_refused("{}", "file: model is missing");
+  parse_refused("{\"model\": 7}", "file: model is 7, expected an object");
+  parse_refused("{\"version\": 1, \"model\": {}}", "file: version is 1, expected \"1.0\"");
   parse_refused("{\"version\": \"2.0\", \"model\": {}}", "file: version is \"2.0\", expected \"1.0\"");
   parse_refused("{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]]}}",
                 "file: model: type \"Unigram\" is not supported");
@@ -355,6 +474,9 @@ int main(void) {
       cmocka_unit_test(unknown_components_are_refused_by_name),
       cmocka_unit_test(broken_options_are_refused_with_their_place),
       cmocka_unit_test(broken_models_are_refused_with_their_place),
+      cmocka_unit_test(every_member_is_checked),
+      cmocka_unit_test(what_says_nothing_is_accepted),
+      cmocka_unit_test(a_broken_rule_is_named_by_its_number),
       cmocka_unit_test(large_files_load_in_linear_time),
       cmocka_unit_test(broken_files_are_refused),
       cmocka_unit_test(what_older_files_leave_out),

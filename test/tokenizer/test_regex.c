@@ -8,12 +8,18 @@
 #include "small.h"
 #include "tokenizer/pattern.h"
 
-static size_t looks; /* how often the clock of the time limit was looked at */
+static size_t looks;    /* how often the clock of the time limit was looked at */
+static int64_t look_ns; /* what each look adds to the clock; 0: it is the real one */
+static int64_t fake_ns = 1;
 
 /* Takes the place of the library's in this program, and counts. */
 int clock_gettime(clockid_t clock_id, struct timespec *time) {
-  looks += clock_id == CLOCK_THREAD_CPUTIME_ID;
-  return (int)syscall(SYS_clock_gettime, clock_id, time);
+  bool limit = clock_id == CLOCK_THREAD_CPUTIME_ID;
+  looks += limit;
+  if (!limit || look_ns == 0) return (int)syscall(SYS_clock_gettime, clock_id, time);
+  fake_ns += look_ns;
+  *time = (struct timespec){.tv_sec = fake_ns / 1000000000, .tv_nsec = fake_ns % 1000000000};
+  return 0;
 }
 
 /* The members of a line's JSON that are strings. */
@@ -108,6 +114,31 @@ static void refuses_what_it_does_not_know(void **state) {
       {"(?=a)*", "what matches no character is repeated"},
       {"a{3,2}", "{n,m} with n above m"},
       {"a{70000}", "repeated more than 65535 times"},
+      {"a{65536}", "byte 8: repeated more than 65535 times"},
+      {"a{1,65536}", "repeated more than 65535 times"},
+      {"a{65536,}", "repeated more than 65535 times"},
+      {"a{4294967297}", "repeated more than 65535 times"},
+      {"\\p{012345678901234567890123456789012345678901234567890123456789012}",
+       "\\p{012345678901234567890123456789012345678901234567890123456789012}: unknown property"},
+      {"\\p{0123456789012345678901234567890123456789012345678901234567890123}",
+       "a property's name is too long or has no '}' behind it"},
+      {"\\x{DFFF}", "there is no character DFFF"},
+      {"\\xg", "\\x without a whole number behind it"},
+      {"\\x{}", "\\x without a whole number behind it"},
+      {"\\x{41", "\\x without a whole number behind it"},
+      {"\\x80", "\\x80 is half a character; \\x{80} would be one"},
+      {"\\u004", "\\u without a whole number behind it"},
+      {"(?#a", "a group without ')'"},
+      {"(?<n a)", "a group without '>'"},
+      {"[[:alpha]", "this [:bracket:] is not supported"},
+      {"[a-[b]]", "a set at the end of a range"},
+      {"^*", "what matches no character is repeated"},
+      {"$+", "what matches no character is repeated"},
+      {"\\z?", "what matches no character is repeated"},
+      {"(?<=a)?", "what matches no character is repeated"},
+      {"a|*", "'*' has nothing to repeat"},
+      {"(?i:f)(?i:f)",
+       "U+FB00 and its other form, of several characters, without regard to case: not supported"},
       {"\\", "it ends too early"},
       {"\\xe9", "\\xE9 is half a character; \\x{E9} would be one"},
       {"\\x{110000}", "there is no character 110000"},
@@ -160,10 +191,43 @@ static void refuses_what_is_too_large(void **state) {
   assert_int_equal(regex_compile("where", pattern.data, pattern.size - 1, &regex, &err), STATUS_OK);
   regex_free(regex);
   pattern.size = 0;
-  for (int i = 0; i < 16385; i++) assert_int_equal(buffer_append(&pattern, "a", 1, &err), STATUS_OK);
+  for (int i = 0; i < 16385; i++)
+    assert_int_equal(buffer_append(&pattern, i == 0 ? "[" : i == 16383 ? "]" : "a", 1, &err), STATUS_OK);
   assert_int_equal(regex_compile("where", pattern.data, pattern.size, &regex, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "byte 0: 16385 bytes are more than 16384"));
+  assert_int_equal(regex_compile("where", pattern.data, pattern.size - 1, &regex, &err), STATUS_OK);
+  regex_free(regex);
   buffer_release(&pattern);
+}
+
+static Regex *compiled(const char *pattern) {
+  Regex *regex = NULL;
+  Error err = {{0}};
+  if (regex_compile("where", pattern, strlen(pattern), &regex, &err) != STATUS_OK) fail_msg("%s", err.text);
+  return regex;
+}
+
+/* 199 groups or classes in each other are as many as there may be, one after the other any number may come. */
+static void so_many_levels_and_repetitions_and_no_more(void **state) {
+  (void)state;
+  static const char *const brackets[][2] = {{"(", ")"}, {"(?i:", ")"}, {"(?=", ")"}, {"[", "]"}};
+  for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++)
+    for (int depth = 199; depth <= 200; depth++) {
+      Buffer pattern = {0};
+      Regex *regex;
+      Error err = {{0}};
+      for (int k = 0; k < 50; k++) buffer_printf(&pattern, NULL, "%sa%s", brackets[i][0], brackets[i][1]);
+      for (int k = 0; k < depth; k++) buffer_append_string(&pattern, brackets[i][0], NULL);
+      buffer_append_string(&pattern, "a", NULL);
+      for (int k = 0; k < depth; k++) buffer_append_string(&pattern, brackets[i][1], NULL);
+      assert_int_equal(regex_compile("where", pattern.data, pattern.size, &regex, &err),
+                       depth < 200 ? STATUS_OK : STATUS_MODEL);
+      if (depth == 200) assert_non_null(strstr(err.text, ": nested too deep"));
+      regex_free(regex);
+      buffer_release(&pattern);
+    }
+  regex_free(compiled("a{65535}"));
+  regex_free(compiled("a{0,65535}"));
 }
 
 /* In whatever order the members of a class come, they are sorted once. */
@@ -230,13 +294,6 @@ static void what_takes_too_long_is_refused_in_time(void **state) {
   free(text);
 }
 
-static Regex *compiled(const char *pattern) {
-  Regex *regex = NULL;
-  Error err = {{0}};
-  if (regex_compile("where", pattern, strlen(pattern), &regex, &err) != STATUS_OK) fail_msg("%s", err.text);
-  return regex;
-}
-
 /* Each part takes some 0.1 ms and ends before the work in it is worth a look at the clock. The limit
  * of all of them is 0.75 s. */
 static void pauses_do_not_hide_the_time_of_short_parts(void **state) {
@@ -283,6 +340,121 @@ static void other_work_in_a_pause_does_not_count(void **state) {
   span_list_release(&spans);
   regex_scratch_release(&scratch);
   regex_free(regex);
+}
+
+/* The clock is looked at after each 128 places: seven times in 1000 characters without a match. The time before the
+ * first look counts as 50 ns for each of 64 places, so the six times between looks have the rest of 0.5 s and of
+ * 1.2 us for each byte. */
+static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **state) {
+  (void)state;
+  char text[1000];
+  memset(text, 'a', sizeof text);
+  Regex *regex = compiled("b");
+  static const struct {
+    size_t size, text_size; /* of the part that is matched, and of the text that the limit is for */
+    int64_t limit;
+  } cases[] = {
+      {1000, 0, 501200000}, {1000, 1000, 501200000}, {1000, 500, 501200000}, {1000, 60000, 572000000}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int more = 0; more <= 1; more++) {
+      RegexScratch scratch = {.text_size = cases[i].text_size};
+      SpanList spans = {0};
+      Error err = {{0}};
+      looks = 0;
+      look_ns = (cases[i].limit - 64 * 50) / 6 + more;
+      Status status = regex_spans(regex, &scratch, text, cases[i].size, 0, &spans, &err);
+      look_ns = 0;
+      assert_int_equal(looks, 7);
+      assert_int_equal(status, more ? STATUS_MODEL : STATUS_OK);
+      if (more) assert_string_equal(err.text, "where: regular expression: matching takes too long");
+      span_list_release(&spans);
+      regex_scratch_release(&scratch);
+    }
+  regex_free(regex);
+}
+
+/* The text is searched 128 places at a time, and a match may look 4096 characters beyond them in the first try. */
+static void matches_are_found_at_all_distances(void **state) {
+  (void)state;
+  enum { SIZE = 9000 };
+  static const struct {
+    const char *pattern;
+    size_t before, size; /* where the match begins before the one "b", and how long it is */
+  } cases[] = {{"b", 0, 1},           {"ab", 1, 2},     {"(?=b)", 0, 0},     {"(?<=a)b", 0, 1},
+               {"\\bb", 0, 1},        {"b|c+", 0, 1},   {"b$|x", 0, 1},      {"[bx]c*\\b", 0, 1},
+               {"aa(?=b)", 2, 0 + 2}, {"b(?!b)", 0, 1}, {"(?<!b)b\\z", 0, 1}};
+  char *text = malloc(SIZE);
+  assert_non_null(text);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Regex *regex = compiled(cases[i].pattern);
+    RegexScratch scratch = {0};
+    for (size_t n = 2; n < SIZE; n += n < 400 || (n > 4080 && n < 4240) ? 1 : 97) {
+      Error err = {{0}};
+      SpanList spans = {0};
+      memset(text, strstr(cases[i].pattern, "\\b") ? ' ' : 'a', n);
+      text[n] = 'b';
+      scratch.spent_ns = 0;
+      if (regex_spans(regex, &scratch, text, n + 1, 3, &spans, &err)) fail_msg("%s", err.text);
+      size_t start = n - cases[i].before, end = start + cases[i].size;
+      Span found = {0};
+      for (size_t k = 0; k < spans.count; k++)
+        if (spans.items[k].match) found = spans.items[k];
+      if (found.start != start + 3 || found.end != end + 3 || spans.items[0].start != 3 ||
+          spans.items[spans.count - 1].end != n + 4)
+        fail_msg("/%s/ at %zu: [%u, %u)", cases[i].pattern, n, found.start, found.end);
+      span_list_release(&spans);
+    }
+    regex_scratch_release(&scratch);
+    regex_free(regex);
+  }
+  free(text);
+}
+
+/* A match that takes, or looks at, some 4096 characters after a place in the first 128. */
+static void matches_of_all_lengths_are_whole(void **state) {
+  (void)state;
+  enum { SIZE = 8600 };
+  static const char *const patterns[] = {"ca*", "c(?=a*b)", "ca*b", "c(?!a*x)", "c(?:a|b)+?b", "c(?>a+)b"};
+  char *text = malloc(SIZE);
+  assert_non_null(text);
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    Regex *regex = compiled(patterns[i]);
+    RegexScratch scratch = {0};
+    for (size_t at = 0; at <= 128; at += at < 126 ? 126 : 1)
+      for (size_t n = 1; n < SIZE - 200; n += n < 3 || n / 13 == 314 || n / 13 == 324 ? 1 : 13) {
+        Error err = {{0}};
+        SpanList spans = {0};
+        memset(text, 'x', at);
+        text[at] = 'c';
+        memset(text + at + 1, 'a', n);
+        text[at + 1 + n] = 'b';
+        scratch.spent_ns = 0;
+        if (regex_spans(regex, &scratch, text, at + n + 2, 0, &spans, &err)) fail_msg("%s", err.text);
+        size_t end = i == 0 ? at + 1 + n : i == 1 || i == 3 ? at + 1 : at + n + 2;
+        const Span *found = &spans.items[at ? 1 : 0];
+        if (!found->match || found->start != at || found->end != end)
+          fail_msg("/%s/ at %zu, %zu: [%u, %u)", patterns[i], at, n, found->start, found->end);
+        span_list_release(&spans);
+      }
+    regex_scratch_release(&scratch);
+    regex_free(regex);
+  }
+  free(text);
+}
+
+/* Whether a Replace may use it: what can match no character is refused there. */
+static void what_can_match_nothing_is_known(void **state) {
+  (void)state;
+  static const struct {
+    const char *pattern;
+    bool empty;
+  } cases[] = {{"", true},    {"a", false},    {"a*", true},     {"a+", false},      {"a|", true},
+               {"\\b", true}, {"(?=a)", true}, {"a{0,3}", true}, {"(?:a?b)", false}, {"^", true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Regex *regex = compiled(cases[i].pattern);
+    assert_int_equal(regex_matches_empty(regex), cases[i].empty);
+    regex_free(regex);
+  }
 }
 
 /* 20 million characters, the first million of which is a match of half a million callouts. */
@@ -338,10 +510,15 @@ int main(void) {
       cmocka_unit_test(matches_what_the_reference_matches),
       cmocka_unit_test(refuses_what_it_does_not_know),
       cmocka_unit_test(refuses_what_is_too_large),
+      cmocka_unit_test(so_many_levels_and_repetitions_and_no_more),
       cmocka_unit_test(large_classes_are_read_in_linear_time),
       cmocka_unit_test(what_takes_too_long_is_refused_in_time),
       cmocka_unit_test(pauses_do_not_hide_the_time_of_short_parts),
       cmocka_unit_test(other_work_in_a_pause_does_not_count),
+      cmocka_unit_test(the_limit_of_time_is_half_a_second_and_some_for_each_byte),
+      cmocka_unit_test(matches_are_found_at_all_distances),
+      cmocka_unit_test(matches_of_all_lengths_are_whole),
+      cmocka_unit_test(what_can_match_nothing_is_known),
       cmocka_unit_test(the_clock_is_looked_at_seldom_in_long_texts_too),
       cmocka_unit_test(long_matches_do_not_run_out_of_stack),
   };
