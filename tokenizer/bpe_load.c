@@ -126,7 +126,7 @@ static Status take_rule(Reader *r, const char *left, size_t left_size, const cha
   rule->text.size = 0;
   rule->size[LEFT] = left_size, rule->size[RIGHT] = right_size;
   rule->size[PRODUCT] = left_size + right_size - bpe->prefix_size;
-  rule->at[LEFT] = rule->at[PRODUCT] = 0, rule->at[RIGHT] = left_size;
+  rule->at[RIGHT] = left_size; /* the others are 0, but for a product that is not both in a row */
   TRY(buffer_append(&rule->text, left, left_size, err));
   TRY(buffer_append(&rule->text, right, right_size, err));
   if (bpe->prefix_size > 0) {

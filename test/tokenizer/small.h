@@ -93,6 +93,19 @@ static inline const char *token_json(char out[TOKEN_SIZE], const char *content, 
   return out;
 }
 
+/* Ids are bytes, and these special tokens from 256 on. */
+static inline Tokenizer *with_controls(const char *const *controls, size_t n) {
+  Buffer json = {0};
+  for (size_t i = 0; i < n; i++) {
+    char token[TOKEN_SIZE];
+    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(token, controls[i], "s"));
+  }
+  buffer_append(&json, "]", 2, NULL);
+  Tokenizer *tokenizer = make_bytes(json.data);
+  buffer_release(&json);
+  return tokenizer;
+}
+
 /* "1 2 3" of ids. */
 static inline const char *ids_text(const IdList *ids, char *out, size_t size) {
   size_t n = 0;

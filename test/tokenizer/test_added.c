@@ -477,8 +477,8 @@ static void trust_is_traced_through_normalizers(void **state) {
                                        "\xef\xb7\xba"};
   static const char *const orders[] = {"t", "p", "tp", "pt", "ptp", "tpt", "ttpp", "ptptptp"};
   enum { N = sizeof around / sizeof *around };
-  char token[TOKEN_SIZE], added[TOKEN_SIZE + 8], *vocab = byte_vocab(NULL);
-  snprintf(added, sizeof added, "[%s]", token_json(token, "<s>", "sn"));
+  char token[TOKEN_SIZE], other[TOKEN_SIZE], added[2 * TOKEN_SIZE + 8], *vocab = byte_vocab(NULL);
+  snprintf(added, sizeof added, "[%s,%s]", token_json(token, "<s>", "sn"), token_json(other, "<t>", ""));
   for (size_t i = 0; i < sizeof normalizers / sizeof *normalizers; i++) {
     Tokenizer *t = make(
         (Parts){.added = added, .pre_tokenizer = BYTE_LEVEL, .normalizer = normalizers[i], .vocab = vocab});

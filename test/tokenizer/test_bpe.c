@@ -401,6 +401,43 @@ static void a_part_of_a_long_word_is_not_the_word(void **state) {
   tokenizer_close(t);
 }
 
+/* A long word is not cut beside a character that is no symbol: one that vanishes lets its neighbours meet, and an
+ * unknown token comes after the bytes of what follows it. */
+static void long_words_with_unknown_characters(void **state) {
+  (void)state;
+  enum { TIMES = 40 };
+  static const struct {
+    const char *options, *unit, *ids;
+  } cases[] = {
+      {NULL, "a?b", "2"},
+      {NULL, "?a??b?", "2"},
+      {NULL, "a?bb", "2 1"},
+      {"\"unk_token\": \"u\",", "a?b", "0 5 1"},
+      {"\"unk_token\": \"u\",", "ab??", "2 5 5"},
+      {"\"unk_token\": \"u\", \"fuse_unk\": true,", "?ab?", NULL},
+      {"\"unk_token\": \"u\", \"byte_fallback\": true,",
+       "?\xc3\xa9"
+       "ab",
+       "3 4 5 2"},
+      {"\"byte_fallback\": true,",
+       "a\xc3\xa9"
+       "b",
+       "0 3 4 1"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Tokenizer *t = make((Parts){.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"<0xC3>\":3,\"<0xA9>\":4,\"u\":5}",
+                                .merges = "[\"a b\"]",
+                                .options = cases[i].options});
+    char text[400] = "", expected[800] = "";
+    for (int k = 0; k < TIMES; k++) strcat(text, cases[i].unit);
+    for (int k = 0; k < TIMES && cases[i].ids; k++) strcat(strcat(expected, k ? " " : ""), cases[i].ids);
+    for (int k = 0; k < TIMES && !cases[i].ids; k++)
+      strcat(expected, k ? " 2 5" : "5 2 5"); /* fused borders */
+    assert_ids(t, text, PLAIN, expected);
+    tokenizer_close(t);
+  }
+}
+
 static void a_pair_given_twice_has_its_later_rank(void **state) {
   (void)state;
   Tokenizer *t = make(
@@ -442,6 +479,7 @@ int main(void) {
       cmocka_unit_test(whole_words_over_merges),
       cmocka_unit_test(long_words_are_cut_without_a_difference),
       cmocka_unit_test(a_part_of_a_long_word_is_not_the_word),
+      cmocka_unit_test(long_words_with_unknown_characters),
       cmocka_unit_test(a_pair_given_twice_has_its_later_rank),
       cmocka_unit_test(one_word_of_a_million),
   };

@@ -8,21 +8,8 @@
 #include <unistd.h>
 
 #include "small.h"
-#include "test/directory.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/chat_builtins.h"
-
-static Tokenizer *with_controls(const char *const *controls, size_t n) {
-  Buffer json = {0};
-  for (size_t i = 0; i < n; i++) {
-    char token[TOKEN_SIZE];
-    buffer_printf(&json, NULL, "%c%s", i ? ',' : '[', token_json(token, controls[i], "s"));
-  }
-  buffer_append(&json, "]", 2, NULL);
-  Tokenizer *tokenizer = make_bytes(json.data);
-  buffer_release(&json);
-  return tokenizer;
-}
 
 static const char *const chatml_controls[] = {"<|im_start|>", "<|im_end|>"};
 static const char *const llama3_controls[] = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
@@ -216,88 +203,6 @@ static void which_template_is_taken(void **state) {
   tokenizer_close(none);
 }
 
-/* Writes a file of the program's own directory. */
-static void put_file(const char *name, const char *text, size_t size) {
-  FILE *file = fopen(in_directory(own_directory, name), "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(text, 1, size, file), size);
-  assert_int_equal(fclose(file), 0);
-}
-
-static void put_config(const char *config) {
-  put_file("tokenizer_config.json", config, strlen(config));
-}
-
-static Chat *open_in_directory(const char *name, const Tokenizer *tokenizer) {
-  Chat *chat;
-  Error err;
-  if (chat_open(own_directory, name, tokenizer, &chat, &err) != STATUS_OK) fail_msg("%s", err.text);
-  assert_non_null(chat);
-  return chat;
-}
-
-/* What a conversation in JSON is rendered to, NUL-terminated. */
-static void render_json(const Chat *chat, const char *json, TrustedText *text) {
-  Json *variables;
-  Error err;
-  bool raised;
-  if (json_parse("variables", STATUS_FAILED, json, strlen(json), NULL, 0, &variables, &err))
-    fail_msg("%s", err.text);
-  if (chat_render_json(chat, variables, 0, text, &raised, &err)) fail_msg("%s", err.text);
-  assert_int_equal(buffer_append(&text->text, "", 1, &err), STATUS_OK);
-  json_free(variables);
-}
-
-/* Several system turns, a content in parts, one that is null, white space, a role of its own, and the checkpoint's
- * own BOS and EOS; no generation prompt. */
-static void built_in_formats_take_any_conversation(void **state) {
-  (void)state;
-  static const char conversation[] =
-      "{\"messages\": [{\"role\": \"system\", \"content\": \"S \"}, {\"role\": \"user\", \"content\": "
-      "[{\"type\": "
-      "\"text\", \"text\": \"x\"}, {\"type\": \"image\"}, {\"type\": \"text\", \"text\": \"y\"}]}, "
-      "{\"role\": "
-      "\"assistant\", \"content\": \" t</think>B \"}, {\"role\": \"system\", \"content\": \"Z\"}, {\"role\": "
-      "\"user\", \"content\": \" C \"}, {\"role\": \"tool\", \"content\": \"r\"}, {\"role\": \"assistant\", "
-      "\"content\": null}]}";
-  static const struct {
-    const char *name, *expected;
-  } formats[] = {
-      {"chatml", "<|im_start|>system\nS <|im_end|>\n<|im_start|>user\nxy<|im_end|>\n<|im_start|>assistant\n "
-                 "t</think>B <|im_end|>\n<|im_start|>system\nZ<|im_end|>\n<|im_start|>user\n C <|im_end|>\n"
-                 "<|im_start|>tool\nr<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n"},
-      {"llama2",
-       "<B>[INST] <<SYS>>\nS \n<</SYS>>\n\nxy [/INST] t</think>B <E><B>[INST] <<SYS>>\nZ\n<</SYS>>\n\nC "
-       "[/INST]  <E>"},
-      {"llama3",
-       "<B><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user"
-       "<|end_header_id|>\n\nxy<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nt</think>B"
-       "<|eot_id|><|start_header_id|>system<|end_header_id|>\n\nZ<|eot_id|><|start_header_id|>user"
-       "<|end_header_id|>\n\nC<|eot_id|><|start_header_id|>tool<|end_header_id|>\n\nr<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\n<|eot_id|>"},
-      {"mistral", "<B>[INST] S \n\nxy [/INST] t</think>B<E>[INST] Z\n\n C  [/INST] <E>"},
-      {"deepseek", "<B>S Z<｜User｜>xy<｜Assistant｜>B <｜end▁of▁sentence｜><｜User｜> C <｜Assistant｜>"
-                   "<｜end▁of▁sentence｜>"},
-      {"gemma",
-       "<B><start_of_turn>user\nS\n\nxy<end_of_turn>\n<start_of_turn>model\nt</think>B<end_of_turn>\n"
-       "<start_of_turn>user\nZ\n\nC<end_of_turn>\n<start_of_turn>tool\nr<end_of_turn>\n"
-       "<start_of_turn>model\n<end_of_turn>\n"},
-      {"phi", "<|system|>\nS <|end|>\n<|user|>\nxy<|end|>\n<|assistant|>\n t</think>B "
-              "<|end|>\n<|system|>\nZ<|end|>\n"
-              "<|user|>\n C <|end|>\n<|tool|>\nr<|end|>\n<|assistant|>\n<|end|>\n"},
-  };
-  empty_own_directory();
-  put_config("{\"bos_token\": \"<B>\", \"eos_token\": {\"content\": \"<E>\"}}");
-  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-    Chat *chat = open_in_directory(formats[i].name, NULL);
-    TrustedText text = {0};
-    render_json(chat, conversation, &text);
-    assert_string_equal(text.text.data, formats[i].expected);
-    trusted_text_release(&text);
-    chat_close(chat);
-  }
-}
-
 /* Each by its two tokens, both of which have to be special; of two formats the first in the list. */
 static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) {
   (void)state;
@@ -330,72 +235,6 @@ static void a_built_in_is_taken_where_both_its_tokens_are_special(void **state) 
   tokenizer_close(t);
 }
 
-/* Names that end in _token, with something before it; strings and objects with a content. */
-static void special_tokens_are_known_by_their_names(void **state) {
-  (void)state;
-  static const char text[] =
-      "{{ bos_token }}|{{ x_token }}|{{ _token }}|{{ tokens }}|{{ bos_tokens }}|{{ sep_token }}|"
-      "{{ pad_token }}|{{ cls_token }}|{{ mask_token }}";
-  empty_own_directory();
-  put_file("chat_template.jinja", text, sizeof text - 1);
-  put_config(
-      "{\"bos_token\": \"A\", \"x_token\": {\"content\": \"B\"}, \"_token\": \"C\", \"tokens\": \"D\", "
-      "\"bos_tokens\": \"E\", \"sep_token\": 7, \"cls_token\": null, \"mask_token\": {\"content\": 1}}");
-  static const char map[] = "{\"bos_token\": \"a\", \"x_token\": \"b\", \"sep_token\": \"f\", \"pad_token\": "
-                            "{\"content\": \"g\"}, \"cls_token\": \"h\", \"mask_token\": \"i\"}";
-  put_file("special_tokens_map.json", map, sizeof map - 1);
-  Chat *chat = open_in_directory(NULL, NULL);
-  TrustedText rendered = {0};
-  render_json(chat, "{}", &rendered);
-  assert_string_equal(rendered.text.data, "A|B||||f|g|h|i");
-  trusted_text_release(&rendered);
-  chat_close(chat);
-}
-
-/* The hash that tells whether kept answers are still good. */
-static void the_hash_is_of_the_text_and_the_special_tokens(void **state) {
-  (void)state;
-  static const struct {
-    const char *template, *config;
-  } cases[] = {{"a", "{}"},
-               {"b", "{}"},
-               {"ab", "{}"},
-               {"a", "{\"bos_token\": \"a\"}"},
-               {"a", "{\"eos_token\": \"a\"}"},
-               {"a", "{\"bos_token\": \"b\"}"}};
-  enum { N = sizeof cases / sizeof *cases };
-  uint64_t hashes[N];
-  for (size_t i = 0; i < N; i++)
-    for (int again = 0; again < 2; again++) {
-      empty_own_directory();
-      put_config(cases[i].config);
-      put_file("chat_template.jinja", cases[i].template, strlen(cases[i].template));
-      Chat *chat = open_in_directory(NULL, NULL);
-      if (again) assert_true(chat_hash(chat) == hashes[i]);
-      hashes[i] = chat_hash(chat);
-      for (size_t k = 0; k < i; k++) assert_true(hashes[k] != hashes[i]);
-      chat_close(chat);
-    }
-}
-
-static void a_template_file_has_a_mebibyte_at_most(void **state) {
-  (void)state;
-  enum { MIB = 1 << 20 };
-  char *text = malloc(MIB + 1);
-  assert_non_null(text);
-  memset(text, 'x', MIB + 1);
-  empty_own_directory();
-  for (size_t size = MIB; size <= MIB + 1; size++) {
-    Chat *chat;
-    Error err;
-    put_file("mine", text, size);
-    Status status = chat_open(NULL, in_directory(own_directory, "mine"), NULL, &chat, &err);
-    assert_int_equal(status == STATUS_OK, size == MIB);
-    chat_close(chat);
-  }
-  free(text);
-}
-
 /* What was there stays; the borders of what is trusted move with the text. */
 static void a_rendering_is_appended(void **state) {
   (void)state;
@@ -419,45 +258,6 @@ static void a_rendering_is_appended(void **state) {
   }
   chat_close(chat);
   tokenizer_close(t);
-}
-
-/* Opens the chat of the program's directory, or what `user` names, and uses it where there is one. */
-static void use_chat(void *user) {
-  Chat *chat;
-  Error err;
-  if (chat_open(own_directory, user, NULL, &chat, &err) != STATUS_OK || !chat) return;
-  const ChatMessage messages[] = {
-      {.role = "user", .text = "a", .size = 1},
-      {.role = "assistant", .text = "b", .size = 1, .thinking = "c", .thinking_size = 1},
-      {.role = "user", .text = "\xff", .size = 1}};
-  TrustedText text = {0};
-  chat_render(chat, messages, 2, (ChatOptions){.think = THINK_YES}, &text, &err);
-  chat_render(chat, messages, 3, (ChatOptions){0}, &text, &err);
-  trusted_text_release(&text);
-  chat_close(chat);
-}
-
-static void nothing_stays_in_memory(void **state) {
-  (void)state;
-  static const char *const configs[] = {"{\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ "
-                                        "messages }}\"}], \"bos_token\": \"b\"}",
-                                        "{\"chat_template\": \"{{ raise_exception('no') }}\"}",
-                                        "{\"chat_template\": \"{{ (\"}",
-                                        "{\"chat_template\": 7}",
-                                        "[]",
-                                        "{"};
-  for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
-    empty_own_directory();
-    put_config(configs[i]);
-    assert_nothing_stays(configs[i], use_chat, NULL);
-    assert_nothing_stays(configs[i], use_chat, "default");
-    assert_nothing_stays(configs[i], use_chat, "nonsense");
-    assert_nothing_stays(configs[i], use_chat, "phi");
-    put_file("chat_template.json", "{\"chat_template\": \"O{{ bos_token }}\"}", 37);
-    assert_nothing_stays(configs[i], use_chat, NULL);
-    put_file("chat_template.jinja", "J{{ x.y.z }}", 12);
-    assert_nothing_stays(configs[i], use_chat, NULL);
-  }
 }
 
 /* --- a person's text */
@@ -599,52 +399,6 @@ static void turns_end_where_the_template_ends_them(void **state) {
   tokenizer_close(t);
 }
 
-/* Each of the usual ones where the template writes it and the tokenizer has it as a special token; eos_token, where
- * it is one, comes first, and once. */
-static void each_usual_end_ends_turns(void **state) {
-  (void)state;
-  static const char *const ends[] = {
-      "<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<end_of_turn>",         "<|return|>",
-      "<|call|>",   "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>",       "<|END_OF_TURN_TOKEN|>",
-      "<|eot|>",    "</s>",          "[|endofturn|]",   "<｜end▁of▁sentence｜>", "<|end|>",
-  };
-  enum { N = sizeof ends / sizeof *ends };
-  Tokenizer *t = with_controls(ends, N), *none = make_bytes("[]");
-  empty_own_directory();
-  for (int i = 0; i <= N; i++) {
-    char config[100], expected[32], found[64];
-    const int eos = i * 4 % N;
-    snprintf(config, sizeof config, "{\"eos_token\": \"%s\"}", i < N ? ends[eos] : "no token");
-    put_config(config);
-    const char *text = i < N ? ends[i] : "<|im_end|";
-    put_file("chat_template.jinja", text, strlen(text));
-    Chat *chat = open_in_directory(NULL, t);
-    IdList ids = {0};
-    Error err;
-    assert_int_equal(chat_ends(chat, t, &ids, &err), STATUS_OK);
-    snprintf(expected, sizeof expected, i == N ? "" : eos == i ? "%d" : "%d %d", 256 + eos, 256 + i);
-    assert_string_equal(ids_text(&ids, found, sizeof found), expected);
-    ids.count = 0;
-    assert_int_equal(chat_ends(chat, none, &ids, &err), STATUS_OK);
-    assert_int_equal(ids.count, 0);
-    id_list_release(&ids);
-    chat_close(chat);
-  }
-  tokenizer_close(none);
-  char token[TOKEN_SIZE], added[TOKEN_SIZE + 8]; /* not special: a person's text could hold it */
-  snprintf(added, sizeof added, "[%s]", token_json(token, "<|im_end|>", ""));
-  none = make_bytes(added);
-  put_config("{\"eos_token\": \"<|im_end|>\"}");
-  put_file("chat_template.jinja", "<|im_end|>", 10);
-  Chat *chat = open_in_directory(NULL, none);
-  IdList ids = {0};
-  assert_int_equal(chat_ends(chat, none, &ids, NULL), STATUS_OK);
-  assert_int_equal(ids.count, 0);
-  chat_close(chat);
-  tokenizer_close(none);
-  tokenizer_close(t);
-}
-
 static void a_control_that_is_no_token_is_named(void **state) {
   (void)state;
   Tokenizer *both = with_controls(chatml_controls, 2), *one = with_controls(chatml_controls, 1);
@@ -713,14 +467,8 @@ int main(void) {
       cmocka_unit_test(conversations_are_rendered_as_the_models_templates_do),
       cmocka_unit_test(every_built_in_format_is_what_is_documented),
       cmocka_unit_test(every_built_in_is_listed),
-      cmocka_unit_test(built_in_formats_take_any_conversation),
       cmocka_unit_test(a_built_in_is_taken_where_both_its_tokens_are_special),
-      cmocka_unit_test(special_tokens_are_known_by_their_names),
-      cmocka_unit_test(the_hash_is_of_the_text_and_the_special_tokens),
-      cmocka_unit_test(a_template_file_has_a_mebibyte_at_most),
       cmocka_unit_test(a_rendering_is_appended),
-      cmocka_unit_test(each_usual_end_ends_turns),
-      cmocka_unit_test(nothing_stays_in_memory),
       cmocka_unit_test(a_control_that_is_no_token_is_named),
       cmocka_unit_test(which_template_is_taken),
       cmocka_unit_test(the_present_time_is_the_one_of_the_zone),
@@ -731,5 +479,5 @@ int main(void) {
       cmocka_unit_test(turns_end_where_the_template_ends_them),
       cmocka_unit_test(how_a_model_thinks_is_seen),
   };
-  return cmocka_run_group_tests(tests, make_own_directory, remove_own_directory);
+  return cmocka_run_group_tests(tests, NULL, NULL);
 }
