@@ -461,7 +461,7 @@ static void trust_is_traced_through_normalizers(void **state) {
       "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": false}, " SUBSTITUTE(
           "{\"String\": \"x\"}", "123") ", {\"type\": \"NFC\"}]}",
   };
-  /* U+00E9, e U+0301, U+FB03, U+0130, s and two marks in the wrong order, U+AC01, U+0344, U+FDFA */
+  /* U+00E9, e U+0301, U+FB03, U+0130, s and two marks in the wrong order, U+AC01, U+0344, U+2003, U+00A0, U+FDFA */
   static const char *const around[] = {"",
                                        "a",
                                        " ",
@@ -474,6 +474,8 @@ static void trust_is_traced_through_normalizers(void **state) {
                                        "s\xcc\x87\xcc\xa3",
                                        "\xea\xb0\x81",
                                        "a\xcd\x84",
+                                       "\xe2\x80\x83",
+                                       "\xe2\x80\x83 \xc2\xa0",
                                        "\xef\xb7\xba"};
   static const char *const orders[] = {"t", "p", "tp", "pt", "ptp", "tpt", "ttpp", "ptptptp"};
   enum { N = sizeof around / sizeof *around };

@@ -255,6 +255,52 @@ static void merges_of_bytes(void **state) {
   for (int round = 0; round < 30; round++) check_units(units, 5, BYTE_LEVEL, &random);
 }
 
+/* 2500 rules for pairs of fifty ideographs: so many that the table of characters that can meet grows. */
+static void any_number_of_characters_can_meet(void **state) {
+  (void)state;
+  enum { N = 50, LENGTH = 90 };
+  static Rule rules[N * N];
+  uint32_t random = 41;
+  char letters[N][4] = {{0}};
+  Buffer vocab = {0}, merges = {0};
+  for (int i = 0; i < N; i++) {
+    utf8_encode(0x4e00 + (uint32_t)i, letters[i]);
+    buffer_printf(&vocab, NULL, "%c\"%s\":%d", i ? ',' : '{', letters[i], i);
+    for (int k = 0; k < N; k++) rules[i * N + k] = (Rule){i, k, N + i * N + k};
+  }
+  for (uint32_t i = N * N; i-- > 1;) {
+    uint32_t other = next_random(&random) % (i + 1);
+    Rule rule = rules[i];
+    rules[i] = rules[other];
+    rules[other] = rule;
+  }
+  for (int i = 0; i < N * N; i++) {
+    const char *left = letters[rules[i].left], *right = letters[rules[i].right];
+    buffer_printf(&vocab, NULL, ",\"%s%s\":%d", left, right, rules[i].product);
+    buffer_printf(&merges, NULL, "%c[\"%s\",\"%s\"]", i ? ',' : '[', left, right);
+  }
+  buffer_append(&vocab, "}", 2, NULL);
+  buffer_append(&merges, "]", 2, NULL);
+  Tokenizer *t = make((Parts){.vocab = vocab.data, .merges = merges.data});
+  for (int round = 0; round < 4; round++) {
+    int32_t expected[LENGTH];
+    char text[LENGTH * 3 + 1] = "";
+    for (int i = 0; i < LENGTH; i++) {
+      expected[i] = (int32_t)(next_random(&random) % N);
+      strcat(text, letters[expected[i]]);
+    }
+    size_t left = merge_plainly(rules, N * N, expected, LENGTH);
+    IdList ids = {0};
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), PLAIN, &ids, NULL), STATUS_OK);
+    assert_int_equal(ids.count, left);
+    assert_memory_equal(ids.ids, expected, left * sizeof *expected);
+    id_list_release(&ids);
+  }
+  tokenizer_close(t);
+  buffer_release(&vocab);
+  buffer_release(&merges);
+}
+
 /* So many different words that the memory of words is emptied on the way, each of them twice; some as long as
  * are remembered, and longer. */
 static void words_that_come_again_have_the_same_ids(void **state) {
@@ -472,6 +518,7 @@ int main(void) {
       cmocka_unit_test(any_number_of_rules_has_its_ranks),
       cmocka_unit_test(merges_of_characters_of_all_lengths),
       cmocka_unit_test(merges_of_bytes),
+      cmocka_unit_test(any_number_of_characters_can_meet),
       cmocka_unit_test(words_that_come_again_have_the_same_ids),
       cmocka_unit_test(unknown_characters),
       cmocka_unit_test(unknown_token_that_is_missing_is_an_error_when_needed),

@@ -221,6 +221,40 @@ static void what_says_nothing_is_accepted(void **state) {
   }
 }
 
+/* The largest id need not be the last one, and some may be missing. */
+static void ids_of_a_vocabulary_come_in_any_order(void **state) {
+  (void)state;
+  Tokenizer *t = make((Parts){.vocab = "{\"a\": 9000, \"b\": 0, \"c\": 5000}"});
+  size_t size;
+  assert_int_equal(tokenizer_n_ids(t), 9001);
+  assert_ids(t, "abc", PLAIN, "9000 0 5000");
+  assert_string_equal(tokenizer_content(t, 9000, &size), "a");
+  assert_string_equal(tokenizer_content(t, 0, &size), "b");
+  assert_string_equal(tokenizer_content(t, 5000, &size), "c");
+  assert_null(tokenizer_content(t, 5001, &size));
+  assert_null(tokenizer_content(t, 9001, &size));
+  assert_int_equal(tokenizer_find(t, "c"), 5000);
+  tokenizer_close(t);
+}
+
+/* The table of contents grows several times. */
+static void any_number_of_contents_is_found(void **state) {
+  (void)state;
+  enum { N = 5000 };
+  Buffer vocab = {0};
+  for (int i = 0; i < N; i++) buffer_printf(&vocab, NULL, "%c\"t%d\":%d", i ? ',' : '{', i, N - i);
+  buffer_append(&vocab, "}", 2, NULL);
+  Tokenizer *t = make((Parts){.vocab = vocab.data});
+  for (int i = 0; i < N; i++) {
+    char content[16];
+    snprintf(content, sizeof content, "t%d", i);
+    assert_int_equal(tokenizer_find(t, content), N - i);
+  }
+  assert_int_equal(tokenizer_find(t, "t5000"), -1);
+  tokenizer_close(t);
+  buffer_release(&vocab);
+}
+
 /* Rules are read in batches; a line of merges.txt's head is none of them. */
 static void a_broken_rule_is_named_by_its_number(void **state) {
   (void)state;
@@ -476,6 +510,8 @@ int main(void) {
       cmocka_unit_test(broken_models_are_refused_with_their_place),
       cmocka_unit_test(every_member_is_checked),
       cmocka_unit_test(what_says_nothing_is_accepted),
+      cmocka_unit_test(ids_of_a_vocabulary_come_in_any_order),
+      cmocka_unit_test(any_number_of_contents_is_found),
       cmocka_unit_test(a_broken_rule_is_named_by_its_number),
       cmocka_unit_test(large_files_load_in_linear_time),
       cmocka_unit_test(broken_files_are_refused),
