@@ -51,7 +51,8 @@ def test_ids_are_those_of_the_reference(run, tokenizer, text, plain, as_text):
     assert got == [[int(word) for word in ids.split()] for ids in (plain, f"1 {plain}", as_text)]
 
 
-@pytest.mark.parametrize("skip, text", [(False, "<s> Once<unk></s> ha\ufffd\ufffd\ufffd"), (True, "Once ha\ufffd\ufffd\ufffd")])
+@pytest.mark.parametrize("skip, text", [(False, "<s> Once<unk></s> ha\ufffd\ufffd\ufffd"),
+                                        (True, "Once ha\ufffd\ufffd\ufffd")])
 def test_text_is_that_of_the_reference(run, tokenizer, skip, text):
     ids = [1, 403, 0, 2, 300, 5, 198, 198]
     flags = ["--skip-special"] if skip else []
@@ -61,7 +62,8 @@ def test_text_is_that_of_the_reference(run, tokenizer, skip, text):
 
 
 def test_numbers_of_lines_that_are_no_ids(run, tokenizer):
-    requests = [{"ids": [2147483647]}, {"ids": [2147483648]}, {"ids": [-1]}, {"ids": ["1"]}, {"ids": 1}, {"text": "a", "ids": [1]}]
+    requests = [{"ids": [2147483647]}, {"ids": [2147483648]}, {"ids": [-1]}, {"ids": ["1"]}, {"ids": 1},
+                {"text": "a", "ids": [1]}]
     got = answers(run("tokenize", "-m", tokenizer, "--jsonl", input="\n".join(map(json.dumps, requests)).encode()))
     refused = {"error": "an id is no integer from 0 to 2147483647"}
     assert got[0] == {"ids": [2147483647], "decoded": "", "decoded_skip": ""}

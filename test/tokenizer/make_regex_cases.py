@@ -271,8 +271,10 @@ def set_cases():
     for name in NAMES:
         yield rf"\p{{{name}}}", ALL_KINDS
     for name in ("L", "Lu", "word", "Han", "alnum", "LC"):
-        for pattern in (rf"\P{{{name}}}", rf"\p{{^{name}}}", rf"\P{{^{name}}}", rf"[\p{{{name}}}1]", rf"[^\p{{{name}}}1]"):
-            yield pattern, ALL_KINDS
+        for opening in (r"\P{", r"\p{^", r"\P{^"):
+            yield f"{opening}{name}}}", ALL_KINDS
+        for opening in ("[", "[^"):
+            yield rf"{opening}\p{{{name}}}1]", ALL_KINDS
     for name in BRACKETS:
         yield f"[[:{name}:]]", ALL_KINDS
         yield f"[[:^{name}:]]", ALL_KINDS
@@ -282,7 +284,8 @@ def set_cases():
         if letter not in "RNO":
             yield f"[\\{letter}]", ALL_KINDS
             yield f"[^\\{letter}]", ALL_KINDS
-    for pattern in (r"\x7f", r"[\x00-\x7f]", r"\x{7f}", r"[\x{80}-\x{10FFFF}]", r"\u00aA", r"[\b]", r"\x4", r"\x{00000041}"):
+    single = (r"\x7f", r"[\x00-\x7f]", r"\x{7f}", r"[\x{80}-\x{10FFFF}]", r"\u00aA", r"[\b]", r"\x4", r"\x{00000041}")
+    for pattern in single:
         yield pattern, ALL_KINDS + "\x04\b\x0f7"
 
 
@@ -295,7 +298,8 @@ def random_set(rng, depth=0):
         elif kind == 2:
             members.append("-".join(sorted(rng.sample("abcdefx", 2))))
         elif kind == 3:
-            members.append(rng.choice((r"\d", r"\s", r"\w", r"\n", r"\p{Lu}", r"\P{L}", "[:alpha:]" if depth else r"\S")))
+            named = "[:alpha:]" if depth else r"\S"
+            members.append(rng.choice((r"\d", r"\s", r"\w", r"\n", r"\p{Lu}", r"\P{L}", named)))
         elif kind == 4:
             members.append(rng.choice("ABé.é"))
         else:
@@ -315,7 +319,8 @@ def random_expression(rng, depth=0):
         if kind == 6 and depth < 3:
             return "(?:" + random_expression(rng, depth + 1) + ")"
         if kind == 7 and depth < 3:
-            return rng.choice(("(", "(?>", "(?i:", "(?m:", "(?<n>", "(?i)(?-i:")) + random_expression(rng, depth + 1) + ")"
+            opening = rng.choice(("(", "(?>", "(?i:", "(?m:", "(?<n>", "(?i)(?-i:"))
+            return opening + random_expression(rng, depth + 1) + ")"
         return rng.choice("abc")
 
     def item():
@@ -324,7 +329,8 @@ def random_expression(rng, depth=0):
             if not anchor.startswith("("):
                 return anchor
             return anchor + (random_set(rng) if "<" in anchor else random_expression(rng, 3)) + ")"
-        quantifier = rng.choice(("", "", "", "?", "*", "+", "{2}", "{1,2}", "{,2}", "{2,}", "+?", "*?", "??", "++", "{1,2}?", "{2}?"))
+        repeats = "? * + {2} {1,2} {,2} {2,} +? *? ?? ++ {1,2}? {2}?".split()
+        quantifier = rng.choice(["", "", "", *repeats])
         return atom() + quantifier
 
     branches = ["".join(item() for _ in range(rng.randrange(1, 4))) for _ in range(rng.choice((1, 1, 2, 3)))]

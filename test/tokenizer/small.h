@@ -136,8 +136,8 @@ static inline size_t heap_in_use(void) {
 #endif
 }
 
-/* What is done again and again takes no more memory in the end: nothing is left behind, not even a block of the
- * smallest size each time. The allocator keeps more and more at hand at first. */
+/* What is done again and again takes no more memory in the end: nothing is left behind, not even a
+ * block of the smallest size each time. The allocator keeps more and more at hand at first. */
 static inline void assert_nothing_stays(const char *what, void (*once)(void *), void *user) {
   enum { ROUNDS = 32, SMALLEST = 24, ATTEMPTS = 12 };
   size_t grown = 0;

@@ -442,7 +442,8 @@ static size_t count_tokens(const Tokenizer *t, const char *before, const char *a
   return found;
 }
 
-/* Whatever a normalizer makes of the text about it, a special token counts in trusted pieces and in no other. */
+/* Whatever a normalizer makes of the text about it, a special token counts in trusted pieces and in no
+ * other. */
 static void trust_is_traced_through_normalizers(void **state) {
   (void)state;
 #define SUBSTITUTE(pattern, content)                                                                         \
@@ -461,7 +462,8 @@ static void trust_is_traced_through_normalizers(void **state) {
       "{\"type\": \"Strip\", \"strip_left\": true, \"strip_right\": false}, " SUBSTITUTE(
           "{\"String\": \"x\"}", "123") ", {\"type\": \"NFC\"}]}",
   };
-  /* U+00E9, e U+0301, U+FB03, U+0130, s and two marks in the wrong order, U+AC01, U+0344, U+2003, U+00A0, U+FDFA */
+  /* U+00E9, e U+0301, U+FB03, U+0130, s and two marks in the wrong order, U+AC01, U+0344, U+2003,
+   * U+00A0, U+FDFA */
   static const char *const around[] = {"",
                                        "a",
                                        " ",

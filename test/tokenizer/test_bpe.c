@@ -447,8 +447,8 @@ static void a_part_of_a_long_word_is_not_the_word(void **state) {
   tokenizer_close(t);
 }
 
-/* A long word is not cut beside a character that is no symbol: one that vanishes lets its neighbours meet, and an
- * unknown token comes after the bytes of what follows it. */
+/* A long word is not cut beside a character that is no symbol: one that vanishes lets its neighbours
+ * meet, and an unknown token comes after the bytes of what follows it. */
 static void long_words_with_unknown_characters(void **state) {
   (void)state;
   enum { TIMES = 40 };

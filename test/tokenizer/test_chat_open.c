@@ -1,5 +1,6 @@
-/* test_chat_open.c - what chat_open() finds in a checkpoint, by which names, and what it is used for: built-in formats
- * with the checkpoint's own special tokens, ends of turns, memory. The files are in the program's own directory. */
+/* test_chat_open.c - what chat_open() finds in a checkpoint, by which names, and what it is used for:
+ * built-in formats with the checkpoint's own special tokens, ends of turns, memory. The files are in
+ * the program's own directory. */
 #include "small.h"
 #include "test/directory.h"
 #include "tokenizer/chat.h"
@@ -36,8 +37,8 @@ static void render_json(const Chat *chat, const char *json, TrustedText *text) {
   json_free(variables);
 }
 
-/* Several system turns, a content in parts, one that is null, white space, a role of its own, and the checkpoint's
- * own BOS and EOS; no generation prompt. */
+/* Several system turns, a content in parts, one that is null, white space, a role of its own, and the
+ * checkpoint's own BOS and EOS; no generation prompt. */
 static void built_in_formats_take_any_conversation(void **state) {
   (void)state;
   static const char conversation[] =
@@ -277,8 +278,8 @@ static void nothing_stays_in_memory(void **state) {
   }
 }
 
-/* Each of the usual ones where the template writes it and the tokenizer has it as a special token; eos_token, where
- * it is one, comes first, and once. */
+/* Each of the usual ones where the template writes it and the tokenizer has it as a special token;
+ * eos_token, where it is one, comes first, and once. */
 static void each_usual_end_ends_turns(void **state) {
   (void)state;
   static const char *const ends[] = {

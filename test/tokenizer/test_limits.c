@@ -307,7 +307,8 @@ static void a_stream_decodes_any_number_of_texts(void **state) {
   "{\"id\": 0, \"content\": \"" content "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, " \
   "\"normalized\": " normalized ", \"special\": true}"
 
-/* Something in every part; the vocabulary has a gap, so that an added token takes an id with its normal form. */
+/* Something in every part; the vocabulary has a gap, so that an added token takes an id with its
+ * normal form. */
 static const Parts full = {
     .added = "[" ADDED("<A>", "true") "," ADDED("<B>", "true") "," ADDED("<A>", "true") "," ADDED(
         "<A>", "false") "]",

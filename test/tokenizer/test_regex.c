@@ -207,7 +207,8 @@ static Regex *compiled(const char *pattern) {
   return regex;
 }
 
-/* 199 groups or classes in each other are as many as there may be, one after the other any number may come. */
+/* 199 groups or classes in each other are as many as there may be, one after the other any number may
+ * come. */
 static void so_many_levels_and_repetitions_and_no_more(void **state) {
   (void)state;
   static const char *const brackets[][2] = {{"(", ")"}, {"(?i:", ")"}, {"(?=", ")"}, {"[", "]"}};
@@ -342,9 +343,9 @@ static void other_work_in_a_pause_does_not_count(void **state) {
   regex_free(regex);
 }
 
-/* The clock is looked at after each 128 places: seven times in 1000 characters without a match. The time before the
- * first look counts as 50 ns for each of 64 places, so the six times between looks have the rest of 0.5 s and of
- * 1.2 us for each byte. */
+/* The clock is looked at after each 128 places: seven times in 1000 characters without a match. The
+ * time before the first look counts as 50 ns for each of 64 places, so the six times between looks
+ * have the rest of 0.5 s and of 1.2 us for each byte. */
 static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **state) {
   (void)state;
   char text[1000];
@@ -373,7 +374,8 @@ static void the_limit_of_time_is_half_a_second_and_some_for_each_byte(void **sta
   regex_free(regex);
 }
 
-/* The text is searched 128 places at a time, and a match may look 4096 characters beyond them in the first try. */
+/* The text is searched 128 places at a time, and a match may look 4096 characters beyond them in the
+ * first try. */
 static void matches_are_found_at_all_distances(void **state) {
   (void)state;
   enum { SIZE = 9000 };

@@ -1,7 +1,7 @@
 /* test_sets.c - sets of code points, kinds, tables and hashes against plain implementations.
  *
- * A plain set is a byte for each code point. Sets are random ranges about the borders: 0, 255 and 256 (of blocks of
- * kinds) and the last code point. */
+ * A plain set is a byte for each code point. Sets are random ranges about the borders: 0, 255 and 256
+ * (of blocks of kinds) and the last code point. */
 #include "small.h"
 #include "tokenizer/charset.h"
 #include "tokenizer/hash.h"

@@ -1,7 +1,8 @@
 /* test_small.c - small random tokenizers give the ids and texts that the reference gave.
  *
- * The tokenizers, texts and answers are in test/data/tokenizers/small.txt, made by make_small_cases.py, which says
- * what its lines are. Each text is also encoded in pieces, after other ids, and decoded token by token. */
+ * The tokenizers, texts and answers are in test/data/tokenizers/small.txt, made by
+ * make_small_cases.py, which says what its lines are. Each text is also encoded in pieces, after other
+ * ids, and decoded token by token. */
 #include "small.h"
 
 typedef struct {
@@ -58,7 +59,8 @@ static void check_ids_text(const Reading *r, const char *what, const IdList *ids
     fail_msg("line %d, %s: %s, expected %s", r->line, what, found, expected);
 }
 
-/* The text in pieces of three characters, all of them trusted or none, is the text; ids that were there stay. */
+/* The text in pieces of three characters, all of them trusted or none, is the text; ids that were
+ * there stay. */
 static void check_pieces(const Reading *r, const char *text, size_t size, EncodeOptions options,
                          const IdList *expected) {
   PromptPiece pieces[2048];
