@@ -494,6 +494,16 @@ static void trust_is_traced_through_normalizers(void **state) {
           fail_msg("%s: \"%s<s>%s\", %s: %zu tokens", normalizers[i], around[k / N], around[k % N], orders[o],
                    found);
       }
+    for (size_t k = 0; k < N; k++) { /* the borders lie at the token, and what shifts them before it */
+      const PromptPiece pieces[] = {
+          {around[k], strlen(around[k]), false}, {"<s>", 3, true}, {"<s>", 3, false}};
+      IdList ids = {0};
+      assert_int_equal(tokenizer_encode_pieces(t, pieces, 3, false, &ids, NULL), STATUS_OK);
+      assert_true(ids.count >= 4);
+      assert_int_equal(ids.ids[ids.count - 4], 256);
+      assert_int_equal(ids.ids[ids.count - 3], '<');
+      id_list_release(&ids);
+    }
     tokenizer_close(t);
   }
   free(vocab);
