@@ -1,5 +1,5 @@
 #!/bin/sh
-# bench.sh - the figures of README.md that a CPU can make, on this machine: speed and memory of the demo model, speed of
+# bench.sh - the figures of FIGURES.md that a CPU can make, on this machine: speed and memory of the demo model, speed of
 # tokenizers.
 #
 # usage: sh scripts/bench.sh [TEXT [TOKENIZER.json...]]       `make demo` first

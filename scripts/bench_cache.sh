@@ -1,5 +1,5 @@
 #!/bin/sh
-# bench_cache.sh - how soon a long text is ready when it comes from the prefix cache, beside prefilling it: README.md's
+# bench_cache.sh - how soon a long text is ready when it comes from the prefix cache, beside prefilling it: FIGURES.md's
 # figures.
 #
 # usage: sh scripts/bench_cache.sh TEXT [TOKENS]      the first 4,000 tokens of a file by default; `make demo` first

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bench_gpu.sh - the figures of README.md that a GPU makes, as one Markdown table: beside each the fraction of what the
+# bench_gpu.sh - the figures of FIGURES.md that a GPU makes, as one Markdown table: beside each the fraction of what the
 # machine could do, measured in the same run, and the goal where there is one.
 #
 # usage: sh scripts/bench_gpu.sh [PART...]      all of them unless some are named

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bench_map.sh - what --map costs beside the tokens themselves, and its memory, on the demo model: README.md's figures.
+# bench_map.sh - what --map costs beside the tokens themselves, and its memory, on the demo model: FIGURES.md's figures.
 #
 # usage: sh scripts/bench_map.sh [RECORDS]       1000 short records by default; `make demo` first
 #

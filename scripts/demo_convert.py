@@ -8,7 +8,7 @@ Called by demo.sh. What is written appears whole or not at all. Python's library
 
 The file's linear layers are Q4_1: 16 levels from a minimum, in blocks of 32. AutoAWQ's are 16 levels around
 an integer zero, so that each block is fitted anew, to the least error of the layer's output (checkpoint.py,
-quantise_group; make_importance.py): what that costs in perplexity is in README.md, "Demo". The dense
+quantise_group; make_importance.py): what that costs in perplexity is in FIGURES.md. The dense
 directory holds the same Q4_1 values rounded to F16. Rows of q and k are put back from GGUF's order of rotary
 pairs.
 """

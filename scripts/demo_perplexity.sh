@@ -4,7 +4,7 @@
 #
 # usage: sh scripts/demo_perplexity.sh TEXT [FLAG...]        `make demo` first; FLAGs go to `auk eval`
 #
-# README.md's figures: TEXT is the test part of WikiText-2 (its CRLF line ends kept), the first 20,000 tokens.
+# FIGURES.md's figures: TEXT is the test part of WikiText-2 (its CRLF line ends kept), the first 20,000 tokens.
 set -eu
 
 text=$(realpath "$1")

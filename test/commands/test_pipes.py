@@ -418,7 +418,7 @@ NAMES = ["--prompt x", "--file x", "--system-prompt x", "--system-prompt-file x"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_tools_names_are_taken(run, tmp_path, name):
-    """README's table of names: none of them is an unknown flag."""
+    """The manual page's table of names: none of them is an unknown flag."""
     prompt = [] if "-p" in name.split() or "--prompt" in name else ["-p", "x"]
     process = run(*name.split(), "-m", tmp_path / "nothing", *prompt)
     assert process.returncode in (2, 3) and b"nothing" in process.stderr, process.stderr

@@ -26,7 +26,6 @@ NOT_TYPED = {
     r"^sh scripts/bootstrap\.sh ": "installs packages",
     r"^make\b": "builds the program that is tested here",
     r"^hf download ": "downloads",
-    r"scripts/bench(_[a-z]+)?\.sh\b": "measures for minutes",
     r"-p 512,2048|-d 8192,32768": "takes a large model, or minutes",
     r"^auk completions fish": "is typed in fish",
     r"/data/llms": "is a folder outside of this test's",
@@ -41,6 +40,8 @@ FILES = {"notes.txt": "We met on Monday and decided to paint the door blue.\n", 
          "rules.txt": "Be kind.\n", "a.txt": "The door is blue.\n", "b.txt": "The door is red.\n",
          "conversations.jsonl": '{"messages": [{"role": "user", "content": "Hi"}]}\n',
          "src/file.h": "", "src/flags.h": "", "src/other.h": ""}
+
+COPIED = ["LICENSE", "scripts/bootstrap.sh"]  # the repository's own files that lines name
 
 # --- what is typed
 
@@ -63,17 +64,27 @@ def blocks_of_readme():
     return blocks
 
 
+def manual(run):
+    """The text of auk(1), with roff's names for characters undone."""
+    page = run("man").stdout.decode()
+    for roff, character in {"\\-": "-", "\\(aq": "'", "\\(ga": "`", "\\(ha": "^", "\\(ti": "~", "\\(rs": "\\"}.items():
+        page = page.replace(roff, character)
+    return page
+
+
 def lines_of_help(run):
-    """Those of `auk --help`, below "Examples:" of every command's help, and of the manual page, once each."""
+    """Those of `auk --help`, below "Examples:" of every command's help, and the commands that the manual page shows, once
+    each."""
     first, second = run("--help").stdout.decode().split("Commands:")
     beginnings, commands = re.findall(r"(?m)^  (\w.*?)  ", first), re.findall(r"(?m)^  ([a-z]+)  ", second)
     assert len(beginnings) > 4 and {"run", "chat", "bench", "man"} <= set(commands)
     helped = [run(command, "--help").stdout.decode() for command in commands]
     blocks = ["\n".join(beginnings)]
     blocks += [block for said in helped for block in re.findall(r"(?m)^Examples:\n((?:  .*\n)+)", said)]
-    page = run("man").stdout.decode().replace("\\-", "-").replace("\\e", "\\")
-    blocks.append(re.search(r"\.SH EXAMPLES\n\.nf\n(.*?)\.fi", page, re.S)[1])
-    return list(dict.fromkeys(code(line) for block in blocks for line in block.splitlines()))
+    shown = [line for block in re.findall(r"\n\.nf\n(.*?)\.fi", manual(run).split(".SH COMMANDS")[1], re.S)
+             for line in block.splitlines() if TYPED.match(code(line))]
+    assert len(shown) > 60
+    return list(dict.fromkeys([code(line) for block in blocks for line in block.splitlines()] + list(map(code, shown))))
 
 
 def reasons(line):
@@ -205,10 +216,9 @@ class Place:
         for name, content in FILES.items():
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text(content)
-        for name in {word for lines in BLOCKS.values() for line in lines for word in line.split()}:
-            if (ROOT / name).is_file():
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, self.folder / name)
+        for name in COPIED:
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.folder / name)
         long_times = 1 if model.name == "demo" else 20  # a whole context takes the demo's model too long
         (self.folder / "long.txt").write_text((ROOT / "LICENSE").read_text() * long_times)
         shutil.copy(model / "config.json", self.folder)
@@ -280,10 +290,11 @@ def test_every_line_of_the_readme_does_what_it_says(place, request, heading, mod
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
-def test_a_chat_of_the_readme_is_one_on_a_terminal(place, standin):
+def test_a_chat_of_the_pages_is_one_on_a_terminal(place, run, standin):
     Terminal = pytest.importorskip("chat_terminal").Terminal
     shell = place(standin)
-    chats = [line for lines in BLOCKS.values() for line in lines if CHATS.match(line)]
+    every = [line for lines in BLOCKS.values() for line in lines] + lines_of_help(run)
+    chats = [line for line in every if CHATS.match(line) and "<" not in line]
     assert len(chats) > 3
     for line in chats:
         typed = f"cd {shlex.quote(str(shell.folder))} && {shell.here(line)}"

@@ -8,6 +8,7 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/shell/guide.h"
 
 /* --- text that roff takes as it is meant */
 
@@ -199,6 +200,11 @@ static Status put_shared_flags(Buffer *out, Error *err) {
   return STATUS_OK;
 }
 
+static Status put_section(Buffer *out, const GuideSection *section, Error *err) {
+  TRY(buffer_printf(out, err, ".SH %s\n", section->title));
+  return put_paragraphs(out, section->text, err);
+}
+
 typedef struct {
   const char *tag, *text;
 } Entry;
@@ -288,6 +294,7 @@ static Status put_page(Buffer *out, Error *err) {
   TRY(buffer_append_string(out, ".SH COMMANDS\n", err));
   for (size_t c = 0; c < n_commands; c++) TRY(put_command(out, c, err));
   TRY(put_shared_flags(out, err));
+  for (size_t i = 0; i < n_guide; i++) TRY(put_section(out, &guide[i], err));
   TRY(put_entries(out, "EXIT STATUS", statuses, sizeof statuses / sizeof *statuses, err));
   TRY(put_entries(out, "ENVIRONMENT", variables, sizeof variables / sizeof *variables, err));
   TRY(put_entries(out, "FILES", files, sizeof files / sizeof *files, err));
