@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench.sh - the figures of FIGURES.md that a CPU can make, on this machine: speed and memory of the demo model, speed of
-# tokenizers.
+# bench.sh - the figures of FIGURES.md that a CPU can make, on this machine: speed and memory of the demo model, and the
+# speed of tokenizers.
 #
 # usage: sh scripts/bench.sh [TEXT [TOKENIZER.json...]]       `make demo` first
 #

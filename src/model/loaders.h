@@ -41,8 +41,8 @@ Status check_norm(const Vector *norm, const char *name, const char *file, Error 
  * and `what` (a tensor's or layer's name) are for the message. */
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err);
 
-/* Leaves of a layer its outputs [first, first + n_out), as they lie. `file` is for the message. PRECOND it has
- * no bias yet. */
+/* Reduces a layer to its outputs [first, first + n_out) without moving them. `file` is for the message.
+ * PRECOND the layer has no bias yet. */
 Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error *err);
 
 /* model->tokenizer_path: the flag's, or DIRECTORY/tokenizer.json where that is. */

@@ -73,8 +73,7 @@ def manual(run):
 
 
 def lines_of_help(run):
-    """Those of `auk --help`, below "Examples:" of every command's help, and the commands that the manual page shows, once
-    each."""
+    """The commands that `auk --help`, "Examples:" of every command's help and the manual page show, once each."""
     first, second = run("--help").stdout.decode().split("Commands:")
     beginnings, commands = re.findall(r"(?m)^  (\w.*?)  ", first), re.findall(r"(?m)^  ([a-z]+)  ", second)
     assert len(beginnings) > 4 and {"run", "chat", "bench", "man"} <= set(commands)

@@ -11,7 +11,8 @@
 
 enum { PASSAGE = REPETITION_PASSAGE, LONGEST = 4000 };
 
-/* The bounds as the manual page states them: 16 times and 256 tokens; of passages of more than 64, 1,024 tokens. */
+/* The bounds as the manual page states them: 16 times and 256 tokens; passages of more than 64 tokens:
+ * 1,024 tokens. */
 static int enough(int passage) {
   return passage <= 16 ? 256 : passage <= 64 ? 16 * passage : 1024;
 }
