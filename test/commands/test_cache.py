@@ -104,7 +104,7 @@ def test_flags(run, ask, cache, stories, tmp_path):
 def test_a_limit_is_in_the_unit_that_it_names(ask, cache):
     """A file of some bytes stays within a limit of one byte more and goes with one of a byte less."""
     ask(story(6), "-n", 1)
-    (size,) = [sum(path.stat().st_size for path in cache.iterdir() if path.name != "lock")]
+    size = sum(path.stat().st_size for path in blocks(cache))
     for unit, factor in (("", 1), ("B", 1), ("k", 2**10), ("MB", 2**20), ("GiB", 2**30), ("T", 2**40)):
         for limit, kept in ((size + 1, True), (size - 1, False)):
             shutil.rmtree(cache)
@@ -127,17 +127,19 @@ def test_without_a_limit_it_is_10_gib(ask, cache):
         assert len(blocks(cache)) == 1 + kept
 
 
-def test_what_two_prompts_begin_with_is_kept_where_64_tokens_go(run, cache, stories, tmp_path):
+def test_what_two_prompts_begin_with_is_kept_where_64_tokens_go(run, ask, cache, stories, tmp_path):
     """Fewer, and it is kept in the end as the last one's: a chat that grows is not written each time."""
     (tmp_path / "template").write_text("{{ messages[-1].content }}")
+    ask(story(6))  # a program of over 16 MB, as with sanitizers, is known by its hash only from its second start on
     for n_gone, at_once in ((63, False), (64, True)):
+        for path in blocks(cache):
+            path.unlink()
         first, second = story(6, "Tom" + " the" * (n_gone - 2)), story(6, "Sam")  # of "Tom" two tokens are others
         done = run("chat", "-m", stories, "--chat-template", tmp_path / "template", "-n", 1, "--temp", 0, "-v", "-t", 1,
                    "--cache-dir", cache, input=f"{first}\n/stats\n/clear\n{second}\n/stats\n".encode())
         told = re.findall(r"tokens saved|prompt: (\d+) tokens, (\d+) of them known", done.stderr.decode())
         assert len(told) == 3 and int(told[0][0]) - max(int(known) for _, known in told if known) == n_gone, told
         assert told[1 if at_once else 2] == ("", "")
-        shutil.rmtree(cache)
 
 
 def test_prompts_of_256_tokens_are_kept(ask, cache):

@@ -297,7 +297,7 @@ static void rows_are_refused_by_the_queries_they_make(void **state) {
       StepRowsPlan plan;
       Error err = {{0}};
       const Status status = step_rows_plan(&s, rows, &plan, &err);
-      char says[64];
+      char says[96];
       snprintf(says, sizeof says, "a step of %d rows: not with this number of heads of a KV head", rows);
       if (heads * rows <= 32)
         assert_int_equal(status, STATUS_OK);

@@ -45,7 +45,7 @@ static void check_case(const Json *line) {
     assert_int_equal(
         pattern_replace(&compiled, &scratch, text, text_size, "#", 1, (Growth){"test", SIZE_MAX}, &out, &err),
         STATUS_OK);
-    if (out.size != expected_size || memcmp(out.data, expected, expected_size) != 0)
+    if (out.size != expected_size || (expected_size > 0 && memcmp(out.data, expected, expected_size) != 0))
       fail_msg("/%s/ in \"%s\" gives \"%.*s\", expected \"%s\"", pattern, text, (int)out.size, out.data,
                expected);
     buffer_release(&out);
