@@ -575,8 +575,12 @@ def test_thoughts_are_dim_kept_and_can_be_hidden(chat, saved, thinker):
     told = terminal.say("/regen")
     _, answer = saved(terminal)
     assert told.startswith(answer["content"]) and answer["reasoning_content"]
+    terminal.say("/set temp 1")
+    assert "think-budget 5" in terminal.say("/set")  # another setting takes nothing of it
     terminal.say("/set think-budget 2")
     assert "think-budget 2" in terminal.say("/set")
+    terminal.say("/set default")
+    assert "think-budget 5" in terminal.say("/set")
     told = terminal.say("/tokens")
     assert re.search(r"\(and \d+ of thought\)", told)
 

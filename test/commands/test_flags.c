@@ -108,6 +108,11 @@ static void operands_are_apart(void **state) {
   assert_int_equal(v.n_operands, 2);
   assert_string_equal(v.operands[0], "-");
   assert_string_equal(v.operands[1], "--raw");
+  v = (Values){0};
+  assert_int_equal(PARSE(&v, "--", "--"), STATUS_OK);
+  assert_int_equal(v.n_operands, 1); /* only the first ends the flags */
+  assert_string_equal(v.operands[0], "--");
+  v = (Values){0};
   assert_int_equal(PARSE(&v, "a", "b", "c"), STATUS_USAGE);
   assert_non_null(strstr(v.err.text, "\"c\""));
 }

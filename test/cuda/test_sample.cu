@@ -142,6 +142,10 @@ int main(int argc, char **argv) {
   if (few) /* more than sample_few.cu takes, with and without scores that are the same at the border */
     for (int kind = 0; kind < 6; kind++)
       run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, 0, 1, 0, 0, 42}, kind);
+  for (double frequency : {0.0, 0.2, -0.2}) /* few tokens, picked again and again: how often counts */
+    for (double temperature : {0.0, 0.7})
+      run_case(4, {temperature, 0, 1, 0, frequency == 0 ? 1.1 : 1, frequency == 0 ? 0.3 : 0, frequency, 42},
+               4);
   for (int kind : {4, 5}) /* more before sample_few.cu's bound than it has room for */
     run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
   struct {

@@ -145,6 +145,7 @@ int main(int argc, char **argv) {
       {"inputs in four parts", 3584, 512, 1, 6, 1, 19, 2, false, false, 6},
       {"inputs from an odd group on, fewer rows of the head than blocks", 512, 4352, 1, 6, 2, 9, 2, false,
        true, 0},
+      {"three parts, which share no team", 1280, 1280, 1, 2, 1, 30, 1, false, true, 0},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},
@@ -157,8 +158,8 @@ int main(int argc, char **argv) {
   /* Of a case two, by turns: a piece of keys less one, whole, and with one more; half of one; as many
    * pieces as blocks. 4,100: more keys than pieces for every warp, a last piece of 4, and one more load
    * under way. */
-  const std::vector<int> of_few[] = {{0, 70}, {1, 256}, {0, 4100}, {33, 257},
-                                     {0, 32}, {63, 64}, {0, 31},   {15, 255}};
+  const std::vector<int> of_few[] = {{0, 70},  {1, 256}, {0, 4100}, {33, 257}, {0, 32},
+                                     {63, 64}, {0, 31},  {15, 255}, {0}};
   for (const Case &c : small) {
     if (c.clusters > clusters) continue;
     const std::vector<int> positions =
