@@ -16,6 +16,8 @@
 
 EMULATED_ARCH ?= 80
 BUILD        = build$(if $(filter 1,$(EMULATE)),/emulated-$(EMULATED_ARCH))$(if $(filter 1,$(SANITIZE)),/sanitize)
+# What knows nothing of CUDA is the same for the emulated GPU's builds: objects and archives are made once, in build.
+HOST         = $(if $(filter 1-file,$(EMULATE)-$(origin BUILD)),build$(if $(filter 1,$(SANITIZE)),/sanitize),$(BUILD))
 PREFIX       = /usr/local
 PYTHON       = python3
 PKG_CONFIG   = pkg-config
@@ -108,11 +110,12 @@ ISAS ?= baseline
 ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
-objects  = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard $(1)/*.c)))
+KNOW_CUDA := src/commands/device.c $(wildcard cuda/*.c)
+objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA),$(file)),$(BUILD),$(HOST))/$(file:.c=.o))
 OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine)
-OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(BUILD)/src/cpu/kernels.%.o)
+OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)
 OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard cuda/*.cu))
 OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/jinja)
@@ -124,7 +127,8 @@ ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
   $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard test/cuda/emulator/*.cpp))
 endif
-archives = $(BELOW_$(1):%=$(BUILD)/%.a)
+archive_of = $(if $(filter cuda commands,$(1)),$(BUILD),$(HOST))/$(1).a
+archives = $(foreach room,$(BELOW_$(1)),$(call archive_of,$(room)))
 libraries = -Wl,--start-group $(call archives,$(1)) -Wl,--end-group $(2) $(AUK_LDLIBS)
 
 tests_of = $(patsubst %.c,$(BUILD)/%,$(wildcard test/$(1)/test_*.c test/$(1)/*/test_*.c))
@@ -144,13 +148,13 @@ install -m 644 $(shared_library) $(DESTDIR)$(PREFIX)/bin/$(library_name)
 
 endef
 
-$(BUILD)/auk: $(BUILD)/main.o $(call archives,commands) $(BUILD)/flags.cuda
+$(BUILD)/auk: $(HOST)/main.o $(call archives,commands) $(BUILD)/flags.cuda
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) -o $@ $< $(call libraries,commands)
 	$(foreach lib,$(BESIDE),$(copy_beside))
 
 # A room's archive, and its tests: test/ROOM/test_*.c (and in folders of a room), each a cmocka program.
 define rules_of_room
-$(BUILD)/$(1).a: $(OBJECTS_$(1))
+$(call archive_of,$(1)): $(OBJECTS_$(1))
 	$$(Q)mkdir -p $$(@D) && rm -f $$@ && $$(AR) rcs $$@ $$^
 $(call tests_of,$(1)): %: %.o $(call archives,$(1))
 	$$(Q)$$(CC) $$(AUK_CFLAGS) $$(LDFLAGS) $$(AUK_LDFLAGS) -o $$@ $$< $$(call libraries,$(1),-lcmocka)
@@ -161,21 +165,23 @@ $(foreach room,$(ROOMS),$(eval $(call rules_of_room,$(room))))
 # those that know of CUDA on $(BUILD)/flags.cuda, so that with and without it the rest stays.
 FLAGS = $(shell command -v $(CC)) $(MACHINE) $(AUK_CPPFLAGS) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS)
 FLAGS.cuda = $(CUDA_CPPFLAGS) $(AUK_NVCCFLAGS) $(EMULATED_FLAGS) $(EMULATED_CFLAGS) $(AUK_LDLIBS)
-$(BUILD)/flags $(BUILD)/flags.cuda: FORCE
+$(sort $(BUILD)/flags $(HOST)/flags) $(BUILD)/flags.cuda: FORCE
 	@$(PKG_CONFIG) --exists $(PACKAGES) || { echo "missing libraries: sh scripts/bootstrap.sh $(MAKECMDGOALS)"; exit 1; }
 	@mkdir -p $(@D)
 	@now="$(FLAGS$(suffix $@))"; [ "$$now" = "$$(cat $@ 2>&-)" ] || \
 	  { $(or $(TELL$(suffix $@)),:); printf '%s\n' "$$now" >$@; }
 
-$(BUILD)/%.o: %.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(AUK_CPPFLAGS) $(AUK_CFLAGS) -MMD -MP -c -o $@ $<
+define rule_of_objects
+$(1)/%.o: %.c $(1)/flags
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(AUK_CPPFLAGS) $$(AUK_CFLAGS) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach folder,$(sort $(BUILD) $(HOST)),$(eval $(call rule_of_objects,$(folder))))
 
-KNOW_CUDA := $(BUILD)/src/commands/device.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard cuda/*.c))
-$(KNOW_CUDA): $(BUILD)/flags.cuda
-$(KNOW_CUDA): AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
+$(KNOW_CUDA:%.c=$(BUILD)/%.o): $(BUILD)/flags.cuda
+$(KNOW_CUDA:%.c=$(BUILD)/%.o): AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 
-$(BUILD)/src/cpu/kernels.%.o: src/cpu/kernels.c $(BUILD)/flags
+$(HOST)/src/cpu/kernels.%.o: src/cpu/kernels.c $(HOST)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(AUK_CPPFLAGS) -DKERNELS_ISA=$* $(AUK_CFLAGS) $(if $(filter 1,$(SANITIZE) $(FUZZ)),-O1,-O3) $(ISA_FLAGS_$*) -MMD -MP -c -o $@ $<
 
@@ -205,7 +211,7 @@ endif
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
 $(BUILD)/cuda/sample.o $(BUILD)/cuda/sample_few.o: AUK_NVCCFLAGS += -fmad=false
 
--include $(patsubst %.o,%.d,$(BUILD)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
+-include $(patsubst %.o,%.d,$(HOST)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
   $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))
 
 test: $(BUILD)/auk $(TESTS)
@@ -253,7 +259,7 @@ WRAPPED += cudaGetLastError $(shell sed -n 's/^FAULTY.\([A-Za-z_0-9]*\),.*/\1/p'
 $(FAULTS_CUDA): private AUK_CPPFLAGS += $(CUDA_CPPFLAGS)
 endif
 $(BUILD)/test/torture/%.o: private AUK_CFLAGS += -Wno-missing-prototypes # ld alone refers to them
-$(BUILD)/torture: $(BUILD)/main.o $(BUILD)/test/torture/faults.o $(FAULTS_CUDA) $(call archives,commands)
+$(BUILD)/torture: $(HOST)/main.o $(BUILD)/test/torture/faults.o $(FAULTS_CUDA) $(call archives,commands)
 	$(Q)$(CC) $(AUK_CFLAGS) $(LDFLAGS) $(AUK_LDFLAGS) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) \
 	  $(patsubst -lpcre2-8,$(or $(filter /%,$(shell $(CC) -print-file-name=libpcre2-8.a)),-lpcre2-8),$(call libraries,commands))
 

@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
       {"inputs in four parts", 3584, 512, 1, 6, 1, 19, 2, false, false, 6},
       {"inputs from an odd group on, fewer rows of the head than blocks", 512, 4352, 1, 6, 2, 9, 2, false,
        true, 0},
-      {"three parts, which share no team", 1280, 1280, 1, 2, 1, 30, 1, false, true, 0},
+      {"three parts, which share no team", 1536, 1280, 1, 2, 1, 30, 1, false, true, 0},
   };
   const Case large[] = {
       {"Qwen3-8B, two layers", 4096, 12288, 2, 32, 8, 2048, 15, false, true, 0},

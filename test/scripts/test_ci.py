@@ -5,8 +5,10 @@ import subprocess
 import pytest
 
 GOOD = "echo '5 passed, 0 failed, 0 skipped'"
+PROGRAMS_90 = "test_cluster test_linear test_linear_calls test_step test_step_rows test_weights"
+BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch}" for arch in (80, 90)]
 KERNELS = ["test-gpu EMULATE=1 EMULATED_ARCH=80 PARTS=programs short",
-           "test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS=programs short"]
+           f"test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS={PROGRAMS_90} short"]
 
 
 @pytest.fixture
@@ -32,14 +34,15 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls == ["test", "test SANITIZE=1", "lint", "torture", "fuzz FUZZ_SECONDS=20", *KERNELS,
-                     "all CUDA=1 CUDA_ARCHS=80 90a BUILD=build/cuda"]
+    assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture", "fuzz FUZZ_SECONDS=8", *BUILT]
+    assert sorted(calls[7:9]) == KERNELS  # side by side
+    assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a"]
     assert lines[-1] == "35 passed, 0 failed, 0 skipped"
 
 
 def test_named_steps_run_alone(run):
-    status, lines, calls = run(GOOD, "lint", "emulated-90")
-    assert (status, calls) == (0, ["lint", KERNELS[1]])
+    status, lines, calls = run(GOOD, "lint", "torture")
+    assert (status, calls) == (0, ["lint", "torture"])
     assert lines[-1] == "10 passed, 0 failed, 0 skipped"
     status, lines, calls = run(GOOD, "lynt")
     assert status == 1 and lines[-2].startswith("FAILED: there is no step lynt")
@@ -69,6 +72,22 @@ def test_skipped_tests_are_told_by_reason_over_all_steps(run):
     assert status == 0
     assert lines[-3:] == ["6 skipped: needs a GPU: none", "1 skipped: root reads all",
                           "8 passed, 0 failed, 7 skipped"]
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_each_of_the_steps_side_by_side_can_fail(run, arch):
+    status, lines, calls = run(f"case $* in *gpu-programs*) ;; *ARCH={arch}*) echo '4 passed, 1 failed'; exit 1 ;; "
+                               f"*) {GOOD} ;; esac", "emulated", "lint")
+    assert status == 1 and calls[:2] == BUILT and sorted(calls[2:]) == KERNELS
+    assert f"FAILED: emulated-{arch} (exit status 1)" in lines
+    assert lines[-1] == f"{4 if arch == 80 else 9} passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_an_emulated_chip_that_is_not_built_ends_the_run(run, arch):
+    status, lines, calls = run(f"case $* in *ARCH={arch}*) exit 2 ;; *) {GOOD} ;; esac", "emulated")
+    assert status == 1 and calls == BUILT[:1 if arch == 80 else 2]
+    assert f"FAILED: emulated-{arch} is not built" in lines
 
 
 def test_a_build_that_fails_is_a_failure(run):
