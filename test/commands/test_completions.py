@@ -88,6 +88,16 @@ def test_every_flag_of_every_command_is_in_zsh(scripts, commands):
         assert f"'{command}:" in text
 
 
+def test_zsh_offers_a_flag_again_where_it_may_be_repeated(scripts, helps):
+    """Such a flag takes a list, or its help says so."""
+    text = (scripts / "zsh").read_text()
+    for command, flags in helps.items():
+        body = re.search(rf"^_auk_{command}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
+        repeated = {name for names, argument, words in flags for name in names
+                    if (argument or "").endswith(",...") or "may be repeated" in " ".join(words)}
+        assert set(re.findall(r"^    '\*(-[\w-]+)", body, re.MULTILINE)) == repeated
+
+
 def test_every_flag_of_every_command_is_in_fish(scripts, commands):
     lines = (scripts / "fish").read_text().splitlines()
     for command, flags in commands.items():

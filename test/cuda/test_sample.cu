@@ -141,7 +141,8 @@ int main(int argc, char **argv) {
             }
   if (few) /* more than sample_few.cu takes, with and without scores that are the same at the border */
     for (int kind = 0; kind < 6; kind++)
-      run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, 0, 1, 0, 0, 42}, kind);
+      for (double min_p : {0.0, 0.3})
+        run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, min_p, 1, 0, 0, 42}, kind);
   for (double frequency : {0.0, 0.2, -0.2}) /* few tokens, picked again and again: how often counts */
     for (double temperature : {0.0, 0.7})
       run_case(4, {temperature, 0, 1, 0, frequency == 0 ? 1.1 : 1, frequency == 0 ? 0.3 : 0, frequency, 42},

@@ -113,6 +113,30 @@ static void scales_beyond_fp16_are_refused(void **state) {
   *linear = (Linear){0};
 }
 
+/* A layer may be some of the columns of a matrix that others share: its own scales count, in each group. */
+static void scales_of_a_part_of_a_matrix_are_its_own(void **state) {
+  (void)state;
+  enum { GROUPS = 3, OWN = 8, OTHERS = 16 };
+  for (int group = 0; group < GROUPS; group++)
+    for (int column = 0; column < OWN + OTHERS; column++) {
+      float scales[GROUPS][OWN + OTHERS];
+      for (int i = 0; i < GROUPS * (OWN + OTHERS); i++)
+        scales[i / (OWN + OTHERS)][i % (OWN + OTHERS)] = 0.01f;
+      scales[group][column] = 65536;
+      layers[0].q = (Linear){.kind = LINEAR_GROUPED,
+                             .bits = 8,
+                             .n_in = 32 * GROUPS,
+                             .n_out = OWN,
+                             .skip = OTHERS,
+                             .group = 32,
+                             .scales = scales};
+      Error err;
+      const Model model = {.config = like_qwen3(), .layers = layers};
+      assert_int_equal(cuda_check_model(&model, &err), column < OWN ? STATUS_MODEL : STATUS_OK);
+    }
+  layers[0].q = (Linear){0};
+}
+
 static void every_kind_of_weights_has_a_kernel(void **state) {
   (void)state;
   static const Linear kinds[] = {{.kind = LINEAR_AWQ, .bits = 4},
@@ -133,6 +157,7 @@ int main(void) {
       cmocka_unit_test(every_architecture_has_its_kernels),
       cmocka_unit_test(every_kind_of_weights_has_a_kernel),
       cmocka_unit_test(scales_beyond_fp16_are_refused),
+      cmocka_unit_test(scales_of_a_part_of_a_matrix_are_its_own),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,29 @@ static void check_model(const std::string &path) {
   model_close(model);
 }
 
+/* Layers whose middle matrix is of another kind than the two beside it: they do not become one. */
+static void check_mixed_layers() {
+  Model *model = NULL;
+  model_name = "mixed layers";
+  MUST(model_open("test/data/stories260K-awq", NULL, &model, &error));
+  MUST(model_prepare(model, 1, &error));
+  Linear *k = &model->layers[0].k;
+  const Linear before = *k;
+  expect(before.kind == LINEAR_AWQ && model->head.kind == LINEAR_DENSE, "kinds", "the model");
+  *k = model->head;
+  k->name = before.name, k->n_out = before.n_out;
+  BackendModel loaded = {};
+  BackendOptions options = {};
+  loaded.model = model, options.n_threads = 1;
+  CHECK(cudaStreamCreate(&loaded.stream));
+  MUST(weights_load(&loaded, &options, &error));
+  expect_layers(loaded);
+  weights_release(&loaded);
+  CHECK(cudaStreamDestroy(loaded.stream));
+  *k = before;
+  model_close(model);
+}
+
 static void check_folder(const std::string &folder) {
   std::vector<std::string> names;
   DIR *directory = opendir(folder.c_str());
@@ -314,6 +337,7 @@ static void check_upload() {
 int main() {
   check_upload();
   check_model("test/data/stories260K-awq");
+  check_mixed_layers();
   check_folder("test/data/miniatures");
   check_folder("test/data/layouts");
   printf("%d passed, %d failed\n", passed, failed);
