@@ -55,10 +55,10 @@ def test_up_and_down_go_on_to_what_was_entered_before(chat, saved):
 
 def test_what_is_no_character_is_passed_over(chat, saved):
     terminal = chat("-n", 1)
-    typed = b"a\x00b\xffc\xe2\x82d\xc2\x85e\xc2\x9ff\xc2\xa0g\xf0\x9f\x98\xe2\x82\xach\xed\xa0\x80i"
+    typed = b"a\x00b\xffc\xe2\x82d\xc2\x85e\xc2\x9ff\xc2\xa0g\xf0\x9f\x98\xe2\x82\xach\xed\xa0\x80i\xc3j"
     os.write(terminal.child.child_fd, typed)
     terminal.say("")
-    assert saved(terminal)[0]["content"] == "abcdef\u00a0g\u20achi"
+    assert saved(terminal)[0]["content"] == "abcdef\u00a0g\u20achij"
 
 
 @pytest.mark.parametrize("rows, most", [(6, 3), (9, 3), (12, 4), (24, 8), (26, 8)])

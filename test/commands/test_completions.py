@@ -106,6 +106,7 @@ def test_every_flag_of_every_command_is_in_fish(scripts, commands):
         for line in own:
             names = re.findall(r" -([slo]) ([\w-]+)", line.split(" -d '")[0])
             if names:
+                assert all((kind == "s") == (len(name) == 1) for kind, name in names)  # -o: one dash, several letters
                 assert re.search(r" -d '.+'$", line)
                 found.append(["--" + name if kind == "l" else "-" + name for kind, name in names])
         assert found == flags

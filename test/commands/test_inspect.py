@@ -340,13 +340,13 @@ def processor_seconds(command):
     return usage.ru_utime + usage.ru_stime
 
 
-def test_a_thousand_tensors_open_in_30_ms(auk, tmp_path):
+def test_a_thousand_tensors_open_in_30_ms(auk, sanitized, tmp_path):
     """Of processor time beyond that of a program that opens nothing; the best of some runs."""
     assert large_checkpoint(tmp_path) == 1047
     start = min(processor_seconds([*auk, "inspect", "--help"]) for _ in range(5))
     opened = min(processor_seconds([*auk, "inspect", tmp_path]) for _ in range(5))
     print(f"{1000 * (opened - start):.1f} ms")
-    assert opened - start < 0.03
+    assert opened - start < (0.3 if sanitized else 0.03)
 
 
 def test_takes_the_model_of_the_environment(run):

@@ -569,6 +569,10 @@ def test_a_last_part_that_several_have_is_refused_with_all_of_them(hub, call, st
     local("deeper/same")
     refused(call("-m", "same", "-p", "x"), "same is the last part of several names: Qwen/same, models/deeper/same, "
             "models/same; give a whole one", status=2)
+    local("two/alike")
+    hub.add(stories, name="Qwen/alike")
+    refused(call("-m", "alike", "-p", "x"), "alike is the last part of several names: Qwen/alike, models/two/alike; "
+            "give a whole one", status=2)
     assert path_of(call("inspect", "--json", "models/same")) == "models/same"
 
 

@@ -408,6 +408,33 @@ static void the_sampler_knows_prompt_from_answer(void **state) {
   session_close(session);
 }
 
+/* What a text has in common with the one before is not computed again, and counts for the penalties. */
+static void a_common_beginning_is_known_to_the_sampler(void **state) {
+  (void)state;
+  SamplerSettings settings = greedy;
+  settings.repetition_penalty = 1000;
+  for (int common = 1; common < 50; common += 7) {
+    int32_t first[FAKE_POSITIONS], second[FAKE_POSITIONS];
+    make_ids(first, 60, 8), make_ids(second, 60, 9);
+    memcpy(second, first, (size_t)common * sizeof *first);
+    Session *session = open_session((SessionOptions){.sampler = settings}),
+            *fresh = open_session((SessionOptions){.sampler = settings});
+    sync_ok(session, first, 60);
+    sync_ok(session, second, 60);
+    sync_ok(fresh, second, 60);
+    for (int i = 0; i < 20; i++) {
+      int32_t id, want;
+      assert_int_equal(session_sample(session, &id, NULL), STATUS_OK);
+      assert_int_equal(session_sample(fresh, &want, NULL), STATUS_OK);
+      assert_int_equal(id, want);
+      assert_int_equal(session_decode(session, id, NULL), STATUS_OK);
+      assert_int_equal(session_decode(fresh, id, NULL), STATUS_OK);
+    }
+    session_close(session);
+    session_close(fresh);
+  }
+}
+
 /* --- texts that grow long */
 
 typedef struct {
@@ -700,6 +727,7 @@ int main(void) {
       cmocka_unit_test(a_score_leaves_nothing_behind),
       cmocka_unit_test(a_seed_makes_the_same_draws_whenever_it_is_given),
       cmocka_unit_test(the_sampler_knows_prompt_from_answer),
+      cmocka_unit_test(a_common_beginning_is_known_to_the_sampler),
       cmocka_unit_test(every_end_is_told),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

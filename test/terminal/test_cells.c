@@ -146,9 +146,9 @@ static void what_steers_a_terminal_is_shown_by_name(void **state) {
   Cells cells = {0};
   CellString line = {0};
   Buffer out = {0};
-  to_cells(&cells, "a\tb\x1b[2J\x7f\xc2\x9b\xf0\xaf\xbf\xbf", 14, &line);
+  to_cells(&cells, "a\tb\x1b[2J\x7f\xc2\x9b\xf0\xaf\xbf\xbf\xe2\x80\xaez\xe2\x80\x8f", 21, &line);
   shown(&cells, &line, &out);
-  const char want[] = "a       b^[[2J^?<U+009B><U+2FFFF>";
+  const char want[] = "a       b^[[2J^?<U+009B><U+2FFFF><U+202E>z<U+200F>";
   assert_int_equal(out.size, sizeof want - 1);
   assert_memory_equal(out.data, want, sizeof want - 1);
   buffer_release(&out);
