@@ -54,7 +54,8 @@ def run_tests(root, sanitized, tmp_path):
             (tmp_path / name).write_text(text)
             (tmp_path / name).chmod(0o755)
         script = str(root / "scripts" / "run_tests.py")
-        start = f"import os, runpy; os.sched_getaffinity = lambda pid: set(range({CORES})); runpy.run_path({script!r}, run_name='__main__')"
+        start = (f"import os, runpy; os.sched_getaffinity = lambda pid: set(range({CORES})); "
+                 f"runpy.run_path({script!r}, run_name='__main__')")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         return subprocess.run([sys.executable, "-c", start, "build", *(f"./{name}" for name in dict(programs))],
                               cwd=tmp_path, env={**environment, "AUK": ""}, capture_output=True, text=True,
