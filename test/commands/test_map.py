@@ -179,17 +179,18 @@ def test_what_is_computed_once_stays(map_run):
         assert record["usage"]["prompt_tokens"] - record["usage"]["reused_tokens"] <= 4
 
 
+def fenced(it):
+    """The tokenizer.json whose "," and "." hold fences."""
+    names = {",": "```sh\n", ".": "\n```\n"}
+    it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
+    it["model"]["merges"] = [merge for merge in it["model"]["merges"]
+                             if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
+    return it
+
+
 def test_code_blocks_are_extracted_record_by_record(run, variant):
-    """The model's "," and "." hold fences: what was held back of one answer is none of the next."""
-
-    def change(it):
-        names = {",": "```sh\n", ".": "\n```\n"}
-        it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
-        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
-                                 if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
-        return it
-
-    flags = ["-m", variant(tokenizer=change, name="fenced"), "--raw", "-t", 1, "-x", "-n"]
+    """What was held back of one answer is none of the next."""
+    flags = ["-m", variant(tokenizer=fenced, name="fenced"), "--raw", "-t", 1, "-x", "-n"]
     prompts, lengths = ["Once upon a time", "Tim", "Once upon a time"], (2, 6, 60)
     for n in lengths:
         alone = [run(*flags, n, "-p", prompt) for prompt in prompts]
@@ -198,6 +199,17 @@ def test_code_blocks_are_extracted_record_by_record(run, variant):
             assert record.get("text", "") == process.stdout.decode()
             assert ("error" in record) == (process.returncode == 1)
     assert found[0]["text"] == found[2]["text"] == " there was a little girl named Lily\n"
+
+
+def test_a_code_block_of_a_thought_is_none_of_the_answer(run, variant):
+    template = "{{ messages[0].content }} <think>\n{# </think> #}"
+    model = variant(tokenizer=fenced, files={"chat_template.jinja": template}, name="thinker")
+    flags = ["-m", model, "-n", 200, "--think-budget", 80, "--ignore-eos", "-t", 1, "--temp", 1, "-s", 4, "-c", 500]
+    record = objects(run(*flags, "--map", "-", "--json", input=b"Once upon a time\n"))[0]
+    alone = run(*flags, "-p", "Once upon a time", "-x").stdout.decode()
+    assert "\n```\n" in record["thinking"] and alone not in record["thinking"] and alone and alone in record["text"]
+    found = run(*flags, "--map", "-", "-x", input=b"Once upon a time\n").stdout.decode()
+    assert found == alone.replace("\n", "\\n") + "\n"
 
 
 def test_what_all_records_took_is_told_in_the_end(map_run):

@@ -147,6 +147,8 @@ int main(int argc, char **argv) {
     for (double temperature : {0.0, 0.7})
       run_case(4, {temperature, 0, 1, 0, frequency == 0 ? 1.1 : 1, frequency == 0 ? 0.3 : 0, frequency, 42},
                4);
+  for (int top_k : {4, 8}) /* weights that reach top-p exactly: the next one is out */
+    for (double top_p : {0.25, 0.5, 0.75}) run_case(1000, {0.7, top_k, top_p, 0, 1, 0, 0, 42}, 4);
   for (int kind : {4, 5}) /* more before sample_few.cu's bound than it has room for */
     run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
   struct {

@@ -427,6 +427,26 @@ static void normalized_tokens(void **state) {
   tokenizer_close(t);
 }
 
+/* Only a text's own beginning takes the mark, and not what follows a token, wherever tokens are looked for. As in
+ * tokenizers 0.23.3. */
+static void what_follows_a_token_is_no_beginning(void **state) {
+  (void)state;
+  static const char *const vocab = "{\"a\": 0, \"b\": 1, \"c\": 2, \"\xe2\x96\x81\": 3}";
+  for (int normalized = 0; normalized < 2; normalized++) {
+    char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
+    snprintf(added, sizeof added, "[%s]", token_json(token, "<n>", normalized ? "n" : ""));
+    Tokenizer *t = make((Parts){
+        .added = added,
+        .pre_tokenizer =
+            "{\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", \"prepend_scheme\": \"first\"}",
+        .vocab = vocab});
+    assert_ids(t, "<n>abc", PLAIN, "4 0 1 2");
+    assert_ids(t, "abc<n>abc", PLAIN, "3 0 1 2 4 0 1 2");
+    assert_ids(t, "a<n>b<n>c", PLAIN, "3 0 4 1 4 2");
+    tokenizer_close(t);
+  }
+}
+
 /* A special token is left out of a decoded text by what it is decoded to, as in tokenizers 0.23.3: "<S>" is
  * decoded to "<s>" here, which is no special token's content. */
 static void special_tokens_are_left_out_by_their_normal_form(void **state) {
@@ -659,6 +679,7 @@ int main(void) {
       cmocka_unit_test(a_border_is_never_taken),
       cmocka_unit_test(normalized_tokens),
       cmocka_unit_test(special_tokens_are_left_out_by_their_normal_form),
+      cmocka_unit_test(what_follows_a_token_is_no_beginning),
       cmocka_unit_test(trust_is_traced_through_normalizers),
       cmocka_unit_test(any_number_of_tokens_is_found),
       cmocka_unit_test(tokens_that_are_the_same_when_normalized_are_named),

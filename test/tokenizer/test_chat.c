@@ -399,6 +399,22 @@ static void turns_end_where_the_template_ends_them(void **state) {
   tokenizer_close(t);
 }
 
+/* The first id of a vocabulary, which some models end their turns with, is as good as any. */
+static void a_turn_may_end_with_token_0(void **state) {
+  (void)state;
+  char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
+  snprintf(added, sizeof added, "[%s]", token_json(token, "<|im_end|>", "s"));
+  Tokenizer *t = make((Parts){.added = added, .vocab = "{\"<|im_end|>\": 0, \"a\": 1}"});
+  Chat *chat = open_text("{{ messages }}<|im_end|>", t);
+  IdList ids = {0};
+  assert_int_equal(chat_ends(chat, t, &ids, NULL), STATUS_OK);
+  assert_int_equal(ids.count, 1);
+  assert_int_equal(ids.ids[0], 0);
+  id_list_release(&ids);
+  chat_close(chat);
+  tokenizer_close(t);
+}
+
 static void a_control_that_is_no_token_is_named(void **state) {
   (void)state;
   Tokenizer *both = with_controls(chatml_controls, 2), *one = with_controls(chatml_controls, 1);
@@ -477,6 +493,7 @@ int main(void) {
       cmocka_unit_test(what_a_template_raises_is_told),
       cmocka_unit_test(a_template_is_given_what_transformers_gives),
       cmocka_unit_test(turns_end_where_the_template_ends_them),
+      cmocka_unit_test(a_turn_may_end_with_token_0),
       cmocka_unit_test(how_a_model_thinks_is_seen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
