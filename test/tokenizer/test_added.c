@@ -427,8 +427,7 @@ static void normalized_tokens(void **state) {
   tokenizer_close(t);
 }
 
-/* Only a text's own beginning takes the mark, and not what follows a token, wherever tokens are looked for. As in
- * tokenizers 0.23.3. */
+/* Only a text's own beginning takes the mark, and not what follows a token. As in tokenizers 0.23.3. */
 static void what_follows_a_token_is_no_beginning(void **state) {
   (void)state;
   static const char *const vocab = "{\"a\": 0, \"b\": 1, \"c\": 2, \"\xe2\x96\x81\": 3}";
@@ -447,8 +446,8 @@ static void what_follows_a_token_is_no_beginning(void **state) {
   }
 }
 
-/* A special token is left out of a decoded text by what it is decoded to, as in tokenizers 0.23.3: "<S>" is
- * decoded to "<s>" here, which is no special token's content. */
+/* A special token is left out of a decoded text by what it is decoded to, as in tokenizers 0.23.3: "<S>"
+ * is decoded to "<s>" here, which is no special token's content. */
 static void special_tokens_are_left_out_by_their_normal_form(void **state) {
   (void)state;
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
