@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from renamed_tokens import renamed
+
 NAMES = ["Lily", "Tim", "the dog", "a big red ball", "Mom and Dad", "Sam"]
 PATTERN = "One day, {} went to"
 
@@ -179,13 +181,7 @@ def test_what_is_computed_once_stays(map_run):
         assert record["usage"]["prompt_tokens"] - record["usage"]["reused_tokens"] <= 4
 
 
-def fenced(it):
-    """The tokenizer.json whose "," and "." hold fences."""
-    names = {",": "```sh\n", ".": "\n```\n"}
-    it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
-    it["model"]["merges"] = [merge for merge in it["model"]["merges"]
-                             if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
-    return it
+fenced = renamed({",": "```sh\n", ".": "\n```\n"})  # a change of tokenizer.json: tokens that hold fences
 
 
 def test_code_blocks_are_extracted_record_by_record(run, variant):

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from renamed_tokens import renamed
 from terminals import read_all
 
 PROMPT = "Once upon a time"
@@ -244,15 +245,7 @@ def on_terminal(start, *arguments, **options):
 def steering(variant):
     """The tiny model, whose token for "," is an escape sequence and whose "." is a bell and a CR."""
 
-    def change(it):
-        names = {",": "\x1b[2J\x9b5m", ".": "\x07\r\x7f"}
-        vocab = it["model"]["vocab"]
-        it["model"]["vocab"] = {names.get(word, word): i for word, i in vocab.items()}
-        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
-                                 if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
-        return it
-
-    return variant(tokenizer=change, name="steering")
+    return variant(tokenizer=renamed({",": "\x1b[2J\x9b5m", ".": "\x07\r\x7f"}), name="steering")
 
 
 def test_a_model_cannot_steer_a_terminal(start, run, steering):
@@ -430,15 +423,7 @@ def test_other_tools_names_are_taken(run, tmp_path, name):
 @pytest.fixture
 def fenced(variant):
     """The tiny model, whose tokens for "," and "." hold fences: its story is code from the first to the third."""
-
-    def change(it):
-        names = {",": "\n```sh\n", ".": "\n```\n"}
-        it["model"]["vocab"] = {names.get(word, word): i for word, i in it["model"]["vocab"].items()}
-        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
-                                 if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
-        return it
-
-    return variant(tokenizer=change, name="fenced")
+    return variant(tokenizer=renamed({",": "\n```sh\n", ".": "\n```\n"}), name="fenced")
 
 
 def test_the_first_code_block_is_extracted(ask, fenced, tmp_path):

@@ -10,6 +10,7 @@ import pty
 
 import pytest
 from chat_terminal import chat, template  # noqa: F401 (fixtures)
+from renamed_tokens import renamed
 from terminals import read_all
 
 CONTROLS = "\x1b]0;t\x07\x1b[31m\x9b5m\x08\x7f"
@@ -25,16 +26,9 @@ def steers(text):
 @pytest.fixture
 def evil(variant, tmp_path):
     """The tiny model, whose token for "," is EVIL, whose template raises it for a tool, and whose name has it."""
-
-    def change(it):
-        it["model"]["vocab"] = {EVIL if word == "," else word: i for word, i in it["model"]["vocab"].items()}
-        it["model"]["merges"] = [merge for merge in it["model"]["merges"]
-                                 if "," not in "".join(merge if isinstance(merge, list) else [merge])]
-        return it
-
     template = ("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception(m.content) }}{% endif %}"
                 "{{ m.content }}{% endfor %}")
-    path = variant(tokenizer=change, files={"chat_template.jinja": template}, name=f"model {EVIL}")
+    path = variant(tokenizer=renamed({",": EVIL}), files={"chat_template.jinja": template}, name=f"model {EVIL}")
     (tmp_path / "messages").write_text(json.dumps({"messages": [{"role": "tool", "content": EVIL}]}) + "\n")
     (tmp_path / "refused").mkdir()
     (tmp_path / "refused" / "config.json").write_text(json.dumps({"architectures": [EVIL], "model_type": EVIL}))

@@ -5,6 +5,8 @@ import pty
 
 import pytest
 
+from renamed_tokens import renamed
+
 PROMPT = "Once upon a time"
 THOUGHT = "there was a little girl named Lily"
 ANSWER = "She loved to play outside in the sunshine</think> One day<think> she saw a big<think> red ball in the sky"
@@ -17,32 +19,22 @@ OPENED = PLAIN + "<think>\n"
 SYSTEM = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 
+MARKS = {",": "<think>", ".": "</think>"}
+spelled = renamed(MARKS)  # a change of tokenizer.json: the marks are tokens like any other
+
+
 def marked(special):
     """A change of tokenizer.json: "," and "." are added tokens, the marks of thoughts."""
 
     def change(it):
-        names = {",": "<think>", ".": "</think>"}
-        model = it["model"]
-        model["vocab"] = {names.get(word, word): i for word, i in model["vocab"].items()}
-        model["merges"] = [merge for merge in model["merges"]
-                           if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
-        for name in names.values():
-            it["added_tokens"].append({"id": model["vocab"][name], "content": name, "single_word": False,
+        it = spelled(it)
+        for name in MARKS.values():
+            it["added_tokens"].append({"id": it["model"]["vocab"][name], "content": name, "single_word": False,
                                        "lstrip": False, "rstrip": False, "normalized": False, "special": special})
         it["added_tokens"].sort(key=lambda token: token["id"])
         return it
 
     return change
-
-
-def spelled(it):
-    """The same marks as text of several tokens: "," stays, its name is "<think>" all the same."""
-    names = {",": "<think>", ".": "</think>"}
-    model = it["model"]
-    model["vocab"] = {names.get(word, word): i for word, i in model["vocab"].items()}
-    model["merges"] = [merge for merge in model["merges"]
-                       if not {",", "."} & set("".join(merge if isinstance(merge, list) else [merge]))]
-    return it
 
 
 @pytest.fixture
