@@ -228,48 +228,56 @@ struct Told {
   }
 };
 
-static void check_model(const std::string &path) {
+static Model *open_model(const std::string &path) {
   Model *model = NULL;
   model_name = path;
   MUST(model_open(path.c_str(), NULL, &model, &error));
   MUST(model_prepare(model, 1, &error));
-  BackendModel loaded = {};
+  return model;
+}
+
+/* Loads a model into `loaded`, which is all 0, and looks at its layers there. unload() ends it. */
+static void load(BackendModel *loaded, Model *model, Told *told) {
   BackendOptions options = {};
+  loaded->model = model;
+  options.n_threads = 1, options.progress = Told::take, options.progress_user = told;
+  CHECK(cudaStreamCreate(&loaded->stream));
+  MUST(weights_load(loaded, &options, &error));
+  expect_layers(*loaded);
+}
+
+static void unload(BackendModel *loaded) {
+  weights_release(loaded);
+  CHECK(cudaStreamDestroy(loaded->stream));
+}
+
+static void check_model(const std::string &path) {
+  Model *model = open_model(path);
+  BackendModel loaded = {};
   Told told;
-  loaded.model = model;
-  options.n_threads = 1, options.progress = Told::take, options.progress_user = &told;
-  CHECK(cudaStreamCreate(&loaded.stream));
-  MUST(weights_load(&loaded, &options, &error));
-  expect_layers(loaded);
+  load(&loaded, model, &told);
   expect_embedding(loaded);
   expect_ropes(loaded);
   /* Of tensors that were repacked the total counts some as they were stored, too. */
   const bool all = model->made_bytes > 0 ? 5 * told.done > 4 * told.total : told.done == told.total;
   expect(told.proper && all && told.total > 0, "what was told", "the progress");
-  weights_release(&loaded);
-  CHECK(cudaStreamDestroy(loaded.stream));
+  unload(&loaded);
   model_close(model);
 }
 
 /* Layers whose middle matrix is of another kind than the two beside it: they do not become one. */
 static void check_mixed_layers() {
-  Model *model = NULL;
-  model_name = "mixed layers";
-  MUST(model_open("test/data/stories260K-awq", NULL, &model, &error));
-  MUST(model_prepare(model, 1, &error));
+  Model *model = open_model("test/data/stories260K-awq");
   Linear *k = &model->layers[0].k;
   const Linear before = *k;
   expect(before.kind == LINEAR_AWQ && model->head.kind == LINEAR_DENSE, "kinds", "the model");
   *k = model->head;
   k->name = before.name, k->n_out = before.n_out;
   BackendModel loaded = {};
-  BackendOptions options = {};
-  loaded.model = model, options.n_threads = 1;
-  CHECK(cudaStreamCreate(&loaded.stream));
-  MUST(weights_load(&loaded, &options, &error));
-  expect_layers(loaded);
-  weights_release(&loaded);
-  CHECK(cudaStreamDestroy(loaded.stream));
+  Told told;
+  model_name = "mixed layers";
+  load(&loaded, model, &told);
+  unload(&loaded);
   *k = before;
   model_close(model);
 }
