@@ -408,7 +408,8 @@ static void the_sampler_knows_prompt_from_answer(void **state) {
   session_close(session);
 }
 
-/* What a text has in common with the one before is not computed again, and counts for the penalties. */
+/* The tokens that a text begins with as the text before it did are not computed again. The penalties count
+ * them all the same. */
 static void a_common_beginning_is_known_to_the_sampler(void **state) {
   (void)state;
   SamplerSettings settings = greedy;

@@ -399,7 +399,7 @@ static void turns_end_where_the_template_ends_them(void **state) {
   tokenizer_close(t);
 }
 
-/* The first id of a vocabulary, which some models end their turns with, is as good as any. */
+/* Some models end their turns with the first token of the vocabulary. */
 static void a_turn_may_end_with_token_0(void **state) {
   (void)state;
   char token[TOKEN_SIZE], added[2 * TOKEN_SIZE];
