@@ -167,6 +167,8 @@ static void rules_name_layers(void **state) {
        8, 4, 4},
       {"{'quant_method': 'gptq', 'dynamic': {'layers': {'bits': 8}, '^lm_head$': {'bits': 8}}}", 4, 4, 8},
       {"{'quant_method': 'gptq', 'dynamic': false}", 4, 4, 4},
+      {"{'quant_method': 'gptq', 'bits': 8, 'dynamic': {'+:.*down': {'group_size': 64}, 'lm': {'bits': 4}}}",
+       8, 8, 4},
       /* AutoRound: names, then regular expressions anywhere. */
       {"{'quant_method': 'auto-round', 'extra_config': {'.*mlp.*': {'bits': 8}, '" DOWN "': {'bits': 16}, "
        "'lm_head': {'bits': 16, 'data_type': 'fp'}}}",

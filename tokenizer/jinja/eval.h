@@ -26,7 +26,6 @@ struct Scope {
   Scope *parent;
   Variable *variables; /* [capacity] */
   size_t count, capacity;
-  bool kept; /* a macro remembers it */
 };
 
 /* The text that was made by joining two last, with room behind it: joining it with a third one then copies

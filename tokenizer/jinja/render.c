@@ -137,10 +137,6 @@ Status scope_find(Render *render, int symbol, const Variable **variable) {
   return passed < 32 ? STATUS_OK : render_charge(render, passed / 32);
 }
 
-static void scope_keep(Scope *scope) {
-  for (; scope && !scope->kept; scope = scope->parent) scope->kept = true;
-}
-
 /* --- assignment */
 
 static Status assign_member(Render *render, const Node *target, Value value) {
@@ -370,9 +366,10 @@ Status loop_attribute(Render *render, Loop *loop, Text name, Value *out) {
   return STATUS_OK;
 }
 
-/* One round in a scope of its own, which is used again unless a macro remembers it. */
+/* One round. All rounds of a loop share a scope that is emptied before each: as in jinja2, a macro that an earlier
+ * round made finds the variables of the present one. */
 static Status run_round(Render *render, const Node *node, Loop *loop, Scope **scope) {
-  if (*scope && !(*scope)->kept)
+  if (*scope)
     (*scope)->count = 0;
   else
     TRY(scope_open(render, loop->scope, scope));
@@ -401,6 +398,7 @@ static Status run_loop(Render *render, const Node *node, Scope *scope, Value ite
     completed |= signal == SIGNAL_NONE;
     if (signal == SIGNAL_BREAK) break;
   }
+  if (round) round->count = 0; /* a macro that outlives the loop finds none of its variables, as in jinja2 */
   return !completed ? run_inside(render, scope, &node->others) : STATUS_OK;
 }
 
@@ -433,7 +431,6 @@ static Status make_macro(Render *render, const Node *node, Value *out) {
   Macro *macro = render_alloc(render, 1, sizeof *macro);
   if (!macro) return render_no_memory(render);
   *macro = (Macro){node, render->scope};
-  scope_keep(render->scope);
   *out = (Value){.kind = VALUE_MACRO, .macro = macro};
   return STATUS_OK;
 }
