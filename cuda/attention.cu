@@ -9,7 +9,7 @@ static const int MAX_COLUMNS = 32;
 static const double LOG2_E = 1.4426950408889634;
 
 /* A form for caps is compiled for the sizes of models that have them (Gemma 2). */
-bool attention_has_tiles(int head_dim, bool capped) {
+static bool has_tiles(int head_dim, bool capped) {
   if (capped) return head_dim == 128 || head_dim == 256;
   return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
@@ -53,7 +53,7 @@ static int decode_slices(const Attention *a, int n_tokens) {
 bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens) {
   if (n_tokens < 1) return false;
   if (family == ATTENTION_PLAIN) return a->head_dim <= 256 && n_tokens <= 65535;
-  if (a->kv != KV_F16 || a->pairs || !attention_has_tiles(a->head_dim, a->cap != 0)) return false;
+  if (a->kv != KV_F16 || !has_tiles(a->head_dim, a->cap != 0)) return false;
   AttentionKernel kernel = kernel_of(a);
   if (family == ATTENTION_PREFILL)
     return a->n_heads <= 65535 && attention_prefill_shared(kernel) <= a->shared_bytes;
@@ -108,6 +108,6 @@ cudaError_t attention_run(AttentionFamily family, const Attention *a, int n_toke
   switch (family) {
   case ATTENTION_DECODE: return run_decode(a, kernel, n_tokens, stream);
   case ATTENTION_PREFILL: return attention_prefill(kernel, n_tokens, stream);
-  default: return attention_plain(kernel, a->kv, a->pairs, n_tokens, stream);
+  default: return attention_plain(kernel, a->kv, n_tokens, stream);
   }
 }

@@ -38,7 +38,6 @@ typedef struct {
   double scale;      /* > 0 */
   double cap;        /* of scores; 0: none */
   int past;          /* *pos, as far as the host knows it: attention_choose() goes by it */
-  bool pairs;        /* rows of q and out are pairs of fp16 (pairs.cuh), which plain alone takes */
 } Attention;
 
 /* The family for n_tokens rows: decode for one, and for up to 64 where what they see is long, since only
@@ -47,10 +46,6 @@ typedef struct {
  * for 256); it takes so many columns, rows x query heads of a KV head, at once, and more one after the other.
  * Plain for everything else, and where a block of the others has not enough shared memory. */
 AttentionFamily attention_choose(const Attention *attention, int n_tokens);
-
-/* Whether decode and prefill have kernels for such heads. */
-bool attention_has_tiles(int head_dim, bool capped);
-
 bool attention_can_run(AttentionFamily family, const Attention *attention, int n_tokens);
 const char *attention_family_name(AttentionFamily family);
 

@@ -38,7 +38,6 @@ size_t attention_prefill_shared(const AttentionKernel &a);
 
 cudaError_t attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream);
 cudaError_t attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream);
-cudaError_t attention_plain(const AttentionKernel &a, KvType kv, bool pairs, int n_tokens,
-                            cudaStream_t stream);
+cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream);
 
 #endif

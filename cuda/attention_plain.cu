@@ -6,7 +6,6 @@
  * keys and values once for each query head. */
 #include "cuda/attention_kernels.cuh"
 #include "cuda/overlap.cuh"
-#include "cuda/pairs.cuh"
 
 namespace {
 
@@ -19,7 +18,7 @@ __device__ __forceinline__ float load(const float *from) {
   return *from;
 }
 
-template <typename T, bool CAPPED, bool PAIRS>
+template <typename T, bool CAPPED>
 __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKernel a) {
   begin_overlapping();
   int head = blockIdx.x, row = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
@@ -27,14 +26,13 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
   int limit = *a.pos + row, oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
   const T *k = (const T *)a.k + (size_t)kv_head * a.n_ctx * a.head_dim;
   const T *v = (const T *)a.v + (size_t)kv_head * a.n_ctx * a.head_dim;
-  const size_t stride = (size_t)a.n_heads * a.head_dim * (PAIRS ? 2 : 1);
-  const ActRow<PAIRS> q(a.q, row, stride), out(a.out, row, stride);
+  const __half *q = (const __half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
 
   float query[MAX_PER_LANE], o[MAX_PER_LANE], maximum = -INFINITY, sum = 0;
 #pragma unroll
   for (int i = 0; i < MAX_PER_LANE; i++) {
     int dim = lane + 32 * i;
-    query[i] = dim < a.head_dim ? q.load(head * a.head_dim + dim) * (CAPPED ? 1 : a.scale_log2) : 0;
+    query[i] = dim < a.head_dim ? __half2float(q[dim]) * (CAPPED ? 1 : a.scale_log2) : 0;
     o[i] = 0;
   }
   for (int key = oldest + warp; key <= limit; key += WARPS) {
@@ -68,23 +66,18 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
   for (int dim = threadIdx.x; dim < a.head_dim; dim += WARPS * 32) {
     float value = 0;
     for (int w = 0; w < WARPS; w++) value += exp2f(maxima[w] - high) * outputs[w][dim];
-    out.store(head * a.head_dim + dim, value / total);
+    a.out[((size_t)row * a.n_heads + head) * a.head_dim + dim] = __float2half_rn(value / total);
   }
 }
 
 } // namespace
 
-template <typename T, bool PAIRS>
-static cudaError_t launch(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
-  auto kernel =
-      a.cap_log2 != 0 ? attention_plain_kernel<T, true, PAIRS> : attention_plain_kernel<T, false, PAIRS>;
-  return launch_overlapping(kernel, dim3(a.n_heads, n_tokens), WARPS * 32, 0, stream, a);
-}
-
-cudaError_t attention_plain(const AttentionKernel &a, KvType kv, bool pairs, int n_tokens,
-                            cudaStream_t stream) {
-  auto run = kv == KV_F32 ? pairs ? launch<float, true> : launch<float, false>
-             : pairs ? launch<__half, true>
-                          : launch<__half, false>;
-  return run(a, n_tokens, stream);
+cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream) {
+  dim3 grid(a.n_heads, n_tokens);
+  const bool capped = a.cap_log2 != 0;
+  auto kernel = kv == KV_F32
+                    ? capped ? attention_plain_kernel<float, true> : attention_plain_kernel<float, false>
+                : capped ? attention_plain_kernel<__half, true>
+                         : attention_plain_kernel<__half, false>;
+  return launch_overlapping(kernel, grid, WARPS * 32, 0, stream, a);
 }

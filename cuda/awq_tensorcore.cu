@@ -8,21 +8,14 @@
  * into q - z, exactly. x comes by ldmatrix. Where a step has few rows of x the sums of a group are scaled in
  * fp32; with many, scaling the operand (one rounding to fp16) is cheaper than scaling the sums.
  *
- * awq_pairs is the same with each number of x as a pair of fp16 (pairs.cuh) and sums scaled in fp32, so that
- * nothing but those sums is rounded: lows first, whose sum of a group is scaled to what highs add to. Twice
- * the instructions, for matrices so small that they do not show.
- *
  *   block: 16 kTileRows output rows x kTokens rows of x
  *   warps: kWarpsM x kWarpsN, each 16 kR output rows x 8 kN rows of x
- *   stage: x [kParts][kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8) (ldmatrix: no bank
- *          conflicts)
+ *   stage: x [kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8) (ldmatrix: no bank conflicts)
  *          weights, scales and zeros as in weight_stage.cuh
  *
  * Work is cut by stream-K over all SMs.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens rows of x, x once for every 16 kTileRows outputs. */
-#include <iterator>
-
 #include "cuda/launch.cuh"
 #include "cuda/stream_k.cuh"
 #include "cuda/weight_stage.cuh"
@@ -30,18 +23,16 @@
 namespace {
 
 template <class W_, int kR_, int kWarpsM_, int kWarpsN_, int kN_, int kK_, int kStages_, int kBlocks_,
-          bool kScaled_, bool kPairs_ = false>
+          bool kScaled_>
 struct Shape {
   typedef W_ W;
   static constexpr int kR = kR_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_, kN = kN_, kK = kK_,
                        kStages = kStages_;
-  static constexpr int kBlocks = kBlocks_;       /* on an SM */
-  static constexpr int kParts = kPairs_ ? 2 : 1; /* of a number of x */
-  static constexpr bool kScaled = kScaled_;      /* operand scaled in fp16, else sums in fp32 */
+  static constexpr int kBlocks = kBlocks_;  /* on an SM */
+  static constexpr bool kScaled = kScaled_; /* operand scaled in fp16, else sums in fp32 */
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM,
                        kTokens = 8 * kN * kWarpsN;
-  static constexpr int kPartBytes = kK * kTokens * 128, kXBytes = kParts * kPartBytes;
-  static_assert(kParts == 1 || !kScaled, "pairs are worth it for exact weights");
+  static constexpr int kXBytes = kK * kTokens * 128;
   template <int F> using Weights = WeightStage<W, kTileRows, kK, F, kThreads>;
   template <int F> static __host__ __device__ constexpr int stage_bytes() {
     return kXBytes + Weights<F>::kBytes;
@@ -77,14 +68,12 @@ template <class S> struct XStage {
   __device__ __forceinline__ void load(const Args &a, unsigned char *stage) {
     int valid = max(0, min(16, 2 * (a.w.n_in - k)));
 #pragma unroll
-    for (int part = 0; part < S::kParts; part++)
-#pragma unroll
-      for (int i = 0; i < kEach; i++) {
-        bool inside = i < n_inside && valid > 0;
-        const __half *at = inside ? from + (size_t)i * kRowStep * a.x_stride + part * a.x_stride / 2 : a.x;
-        if (S::kTokens % kRowStep == 0 || threadIdx.x / kChunks + i * kRowStep < S::kTokens)
-          copy_async_16(stage + part * S::kPartBytes + to + i * kRowStep * 128, at, inside ? valid : 0);
-      }
+    for (int i = 0; i < kEach; i++) {
+      bool inside = i < n_inside && valid > 0;
+      const __half *at = inside ? from + (size_t)i * kRowStep * a.x_stride : a.x;
+      if (S::kTokens % kRowStep == 0 || threadIdx.x / kChunks + i * kRowStep < S::kTokens)
+        copy_async_16(stage + to + i * kRowStep * 128, at, inside ? valid : 0);
+    }
     from += S::kK * kTileIn;
     k += S::kK * kTileIn;
   }
@@ -117,35 +106,27 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, float
       }
       float group_sum[S::kScaled ? 1 : S::kR * S::kN][4] = {};
 #pragma unroll
-      for (int part = S::kParts - 1; part >= 0; part--) {
+      for (int h = f * 2 / kPerTile; h < (f + 1) * 2 / kPerTile; h++) {
+        uint32_t q[S::kR][2][4];
 #pragma unroll
-        for (int h = f * 2 / kPerTile; h < (f + 1) * 2 / kPerTile; h++) {
-          uint32_t q[S::kR][2][4];
+        for (int r = 0; r < S::kR; r++)
 #pragma unroll
-          for (int r = 0; r < S::kR; r++)
+          for (int j = 0; j < 2; j++) {
+            W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
+            if (S::kScaled) scale_halves(scale[r], q[r][j]);
+          }
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-              W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
-              if (S::kScaled) scale_halves(scale[r], q[r][j]);
-            }
+        for (int n = 0; n < S::kN; n++) {
+          uint32_t x[4];
+          ldmatrix_x4(
+              x, x0 + (uint32_t)((kk * S::kTokens + n * 8) * 128 + ((h * 4 + lane / 8) ^ (lane % 8)) * 16));
 #pragma unroll
-          for (int n = 0; n < S::kN; n++) {
-            uint32_t x[4];
-            ldmatrix_x4(x, x0 + (uint32_t)(part * S::kPartBytes + (kk * S::kTokens + n * 8) * 128 +
-                                           ((h * 4 + lane / 8) ^ (lane % 8)) * 16));
-#pragma unroll
-            for (int r = 0; r < S::kR; r++) {
-              float(&sum)[4] = S::kScaled ? acc[r * S::kN + n] : group_sum[S::kScaled ? 0 : r * S::kN + n];
-              mma_f16_m16n8k16(sum, q[r][0], x[0], x[1]);
-              mma_f16_m16n8k16(sum, q[r][1], x[2], x[3]);
-            }
+          for (int r = 0; r < S::kR; r++) {
+            float(&sum)[4] = S::kScaled ? acc[r * S::kN + n] : group_sum[S::kScaled ? 0 : r * S::kN + n];
+            mma_f16_m16n8k16(sum, q[r][0], x[0], x[1]);
+            mma_f16_m16n8k16(sum, q[r][1], x[2], x[3]);
           }
         }
-        if (part == 0) break;
-#pragma unroll
-        for (int i = 0; i < S::kR * S::kN; i++)
-#pragma unroll
-          for (int j = 0; j < 4; j++) group_sum[S::kScaled ? 0 : i][j] *= 1 / kPairScale;
       }
       if (!S::kScaled)
 #pragma unroll
@@ -166,9 +147,8 @@ __device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int tok
   int warp = threadIdx.x / 32;
 #pragma unroll
   for (int r = 0; r < S::kR; r++)
-    store_fragments<S::kN, S::kParts == 2>(a.out, tile_row0 + warp % S::kWarpsM * S::kR + r,
-                                           token0 + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens,
-                                           acc[r * S::kN]);
+    store_fragments<S::kN>(a.out, tile_row0 + warp % S::kWarpsM * S::kR + r,
+                           token0 + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens, acc[r * S::kN]);
 }
 
 template <class S, int F>
@@ -258,15 +238,13 @@ struct Choice {
   size_t (*bytes_4)(const DeviceLimits &device), (*bytes_8)(const DeviceLimits &device);
 };
 
-template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled,
-          bool kPairs = false>
+template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
 constexpr Choice choice(int max_tokens) {
-  typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled, kPairs> S4;
-  constexpr int kStages8 = kPairs ? 2 : 3; /* of twice the bytes, within what sm_75 has */
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, kStages8, kBlocks, kScaled, kPairs> S8;
+  typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes a stage */
   return {max_tokens,
           (size_t)kStages * S4::template stage_bytes<32>(),
-          (size_t)kStages8 * S8::template stage_bytes<32>(),
+          (size_t)3 * S8::template stage_bytes<32>(),
           launch_shape<S4>,
           launch_shape<S8>,
           shape_bytes<S4>,
@@ -280,60 +258,32 @@ constexpr Choice choices[] = {
     choice<4, 4, 1, 8, 1, 4, 2, true>(1 << 30),
 };
 
-/* Tiles of as many rows of x as the number behind says. */
-constexpr int kPairsTileOut = 128;
-constexpr Choice choices_of_pairs[] = {
-    choice<2, 4, 1, 1, 2, 3, 2, false, true>(8),
-    choice<2, 4, 1, 2, 2, 3, 2, false, true>(16),
-    choice<2, 4, 1, 4, 2, 3, 2, false, true>(32),
-};
+/* The smallest shape that holds all rows of x, or the next smaller one that fits in the chip's shared
+ * memory. */
+const Choice *choose(const DeviceLinear *w, int n_tokens, const DeviceLimits &device, int variant) {
+  if (variant > 0)
+    return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;
+  const Choice *c = choices;
+  while (n_tokens > c->max_tokens) c++;
+  while (c > choices && (w->type == WEIGHT_AWQ4 ? c->shared_4 : c->shared_8) > device.shared_bytes) c--;
+  return c;
+}
 
-template <int kCount>
-Status launch_shape_of(const Choice (&of)[kCount], const Choice *c, const LinearArgs &args, Error *err) {
-  if (args.variant > kCount)
-    return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
-  if (args.variant > 0) c = &of[args.variant - 1];
-  while (args.variant == 0 && c > of &&
-         (args.w->type == WEIGHT_AWQ4 ? c->shared_4 : c->shared_8) > args.device.shared_bytes)
-    c--;
+Status launch_awq_tensorcore(const LinearArgs &args, Error *err) {
+  const Choice *c = choose(args.w, args.n_tokens, args.device, args.variant);
+  if (!c) return error_set(err, STATUS_USAGE, "awq_tensorcore has no variant %d", args.variant);
   return (args.w->type == WEIGHT_AWQ4 ? c->launch_4 : c->launch_8)(args, err);
 }
 
-/* The smallest shape that holds all rows of x, or the next smaller one that fits in the chip's shared
- * memory. */
-Status launch_awq_tensorcore(const LinearArgs &args, Error *err) {
-  const Choice *c = choices;
-  while (args.n_tokens > c->max_tokens) c++;
-  return launch_shape_of(choices, c, args, err);
-}
-
-/* The smallest shape that gives no SM more than one tile: what takes time is the way through a tile. */
-Status launch_awq_pairs(const LinearArgs &args, Error *err) {
-  const Choice *c = choices_of_pairs, *last = std::end(choices_of_pairs) - 1;
-  const int tiles_out = ceil_div(args.w->n_out, kPairsTileOut);
-  while (c < last && tiles_out * ceil_div(args.n_tokens, c->max_tokens) > args.device.n_sms) c++;
-  return launch_shape_of(choices_of_pairs, c, args, err);
-}
-
-template <int kCount>
-size_t most_bytes(const Choice (&of)[kCount], const DeviceLinear *w, const DeviceLimits &device) {
+size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
   size_t most = 0;
-  for (const Choice &c : of) {
+  for (const Choice &c : choices) {
     size_t bytes = (w->type == WEIGHT_AWQ4 ? c.bytes_4 : c.bytes_8)(device);
     if (bytes > most) most = bytes;
   }
   return most;
 }
 
-size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
-  return most_bytes(choices, w, device);
-}
-
-size_t workspace_of_pairs(const DeviceLinear *w, int, const DeviceLimits &device) {
-  return most_bytes(choices_of_pairs, w, device);
-}
-
 } // namespace
 
 const LinearKernel awq_tensorcore_kernel = {workspace, launch_awq_tensorcore, false};
-const LinearKernel awq_pairs_kernel = {workspace_of_pairs, launch_awq_pairs, false};

@@ -41,7 +41,7 @@ struct BackendState {
   void *q, *a;          /* f16 [max_chunk][a_stride] queries; attention's values */
   float *gate_up;       /* [max_chunk][2 * intermediate], where gate and up are not paired */
   void *g;              /* f16 [max_chunk][g_stride] the gated product */
-  void *head_in;        /* f16 [max_logit_rows][hidden, padded] */
+  void *head_in;        /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
   void *rope_tables[2]; /* by LayerRope: float2 [max_chunk][rotary_dim / 2] of the step's positions */
   int *pos;             /* position of the step's first row */
@@ -53,7 +53,6 @@ struct BackendState {
   StepRows *row_steps[ROW_STEPS]; /* of up to 2, 4 and 8, or NULL */
   void *row_memory[ROW_STEPS];    /* theirs */
   size_t kv_layer_bytes;
-  bool pairs; /* rows of h, q, a and g are pairs of fp16 (pairs.cuh) */
   int h_stride, a_stride, g_stride;
   bool has_local_rope; /* some layer of the model */
 
@@ -108,29 +107,6 @@ static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error 
   return STATUS_OK;
 }
 
-static bool all_tiny(const DeviceLinear *matrices, int n) {
-  for (int i = 0; i < n; i++)
-    if (!linear_is_tiny(matrices[i].type, matrices[i].n_in, matrices[i].n_out, matrices[i].group))
-      return false;
-  return true;
-}
-
-/* Pairs of fp16 where they take no longer: every matrix of a layer is tiny, and attention is
- * attention_plain's. */
-static ActType choose_activations(const BackendModel *loaded, const BackendOptions *options) {
-  const ModelConfig *c = &loaded->model->config;
-  if (options->int8_activations) return ACT_INT8;
-  if (options->kernel || loaded->decode_step != DECODE_KERNELS) return ACT_F16;
-  if (attention_has_tiles(c->head_dim, c->attention_cap != 0)) return ACT_F16;
-  for (int i = 0; i < c->n_layers; i++) {
-    const DeviceLayer *l = &loaded->layers[i];
-    if (!all_tiny(l->qkv.parts, l->qkv.n_parts) || !all_tiny(&l->o, 1) ||
-        !all_tiny(l->gate_up.parts, l->gate_up.n_parts) || !all_tiny(&l->down, 1))
-      return ACT_F16;
-  }
-  return ACT_PAIRS;
-}
-
 static Status cuda_load(const Model *model, const BackendOptions *options, BackendModel **out, Error *err) {
   *out = NULL;
   TRY(cuda_check_model(model, err));
@@ -149,7 +125,6 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
   if (!status) status = choose_decode_step(loaded, options->decode_step, err);
   if (!status) status = linear_open(options->gpu, loaded->stream, &loaded->linear, err);
   if (!status) status = weights_load(loaded, options, err);
-  if (!status) loaded->act = choose_activations(loaded, options);
   if (status) {
     cuda_unload(loaded);
     return status;
@@ -179,11 +154,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   const StateOptions *o = &s->options;
   size_t chunk = (size_t)o->max_chunk, rows = (size_t)o->max_logit_rows;
   size_t heads = (size_t)c->n_heads + 2 * (size_t)c->n_kv_heads, dim = (size_t)c->head_dim;
-  const int each = s->pairs ? 2 : 1;
   s->has_local_rope = has_local_rope(c);
-  s->h_stride = each * padded(c->hidden);
-  s->a_stride = each * padded(c->n_heads * c->head_dim);
-  s->g_stride = each * padded(c->intermediate);
+  s->h_stride = padded(c->hidden);
+  s->a_stride = padded(c->n_heads * c->head_dim);
+  s->g_stride = padded(c->intermediate);
   s->x = carve(m, chunk * (size_t)c->hidden, sizeof(float));
   s->h = carve(m, chunk * (size_t)s->h_stride, 2);
   s->product = carve(m, c->norms == NORM_BEFORE ? 0 : chunk * (size_t)c->hidden, sizeof(float));
@@ -194,7 +168,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->gate_up = carve(&mlp, separate_gate_up ? chunk * 2 * (size_t)c->intermediate : 0, sizeof(float));
   s->g = carve(&mlp, chunk * (size_t)s->g_stride, 2);
   if (mlp.used > m->used) m->used = mlp.used;
-  s->head_in = carve(m, rows * (size_t)padded(c->hidden), 2);
+  s->head_in = carve(m, rows * (size_t)s->h_stride, 2);
   s->logits = carve(m, rows * (size_t)c->vocab_size, sizeof(float));
   const size_t angles = chunk * ((size_t)c->rotary_dim / 2);
   s->rope_tables[ROPE_GLOBAL] = carve(m, angles, 2 * sizeof(float));
@@ -208,11 +182,10 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* With what gate and up take where they are not paired, and activations as pairs of fp16 where o may be tiny,
- * which only the weights tell, and with what steps of several rows may: never too little. */
+/* With what gate and up take where they are not paired, which only the weights tell, and with what steps of
+ * several rows may: never too little. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
-  const bool tiny = linear_is_tiny(WEIGHT_AWQ4, config->n_heads * config->head_dim, config->hidden, 32);
-  BackendState measured = {.options = *options, .pairs = tiny};
+  BackendState measured = {.options = *options};
   Carver carver = {0};
   place(&measured, config, true, &carver);
   return carver.used + step_model_rows_bytes(config);
@@ -244,7 +217,6 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   if (!s) return STATUS_FAILED;
   s->loaded = loaded;
   s->options = *options;
-  s->pairs = loaded->act == ACT_PAIRS;
   s->notes_version = UINT64_MAX;
   bool separate = false;
   for (int i = 0; i < config->n_layers; i++) separate = separate || !is_paired(&loaded->layers[i].gate_up);
@@ -406,14 +378,15 @@ static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *
 }
 
 /* out = rmsnorm(rows of x) * weight, or those rows where there is no norm. */
-static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, LayerRows out,
-                   Error *err) {
+static Status norm(BackendState *s, const float *x, const float *weight, int n_rows, void *out, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
   cudaStream_t stream = s->loaded->stream;
-  if (!weight) return cuda_status(layer_round(x, (float)r, c->hidden, n_rows, out, stream), "rounding", err);
+  if (!weight)
+    return cuda_status(layer_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream), "rounding",
+                       err);
   const float eps = (float)(c->norm_eps / (r * r));
-  return cuda_status(layer_norm(x, weight, eps, c->hidden, n_rows, out, stream), "norm", err);
+  return cuda_status(layer_norm(x, weight, eps, c->hidden, n_rows, out, s->h_stride, stream), "norm", err);
 }
 
 static LinearCall product(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
@@ -457,7 +430,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, E
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
-  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, (LayerRows){s->h, s->h_stride, s->pairs}, err));
+  TRY(norm(s, s->x, l->attn_norm, span.n_tokens, s->h, err));
   TRY(run_projections(s, &l->qkv, span.n_tokens, s->projections,
                       (c->n_heads + 2 * c->n_kv_heads) * c->head_dim, err));
   const bool whole = c->qk_norm == QK_NORM_WHOLE;
@@ -475,7 +448,6 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, E
       .rope_table = rope == ROPE_NONE ? NULL : s->rope_tables[rope],
       .pos = s->pos,
       .projections = s->projections,
-      .q_pairs = s->pairs,
       .q = s->q,
       .k_cache = kv_layer(s, s->k, layer),
       .v_cache = kv_layer(s, s->v, layer),
@@ -493,7 +465,6 @@ static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) 
       .n_ctx = s->options.n_ctx,
       .window = c->windows[layer],
       .kv = s->options.kv,
-      .pairs = s->pairs,
       .shared_bytes = s->loaded->shared_bytes,
       .pos = s->pos,
       .q = s->q,
@@ -535,18 +506,18 @@ static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *er
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
   const int n = m->model->config.intermediate;
-  TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, (LayerRows){s->h, s->h_stride, s->pairs}, err));
+  TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, s->h, err));
   if (is_paired(&l->gate_up)) {
     LinearCall call = product(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens);
-    call.output = s->pairs ? LINEAR_SWIGLU_PAIRS : LINEAR_SWIGLU_F16;
+    call.output = LINEAR_SWIGLU_F16;
     call.y = s->g;
     call.y_stride = s->g_stride;
     return linear_run(m->linear, &call, err);
   }
   TRY(run_projections(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
-  return cuda_status(layer_gated(m->model->config.activation, s->gate_up, n, span.n_tokens,
-                                 (LayerRows){s->g, s->g_stride, s->pairs}, m->stream),
-                     "gated product", err);
+  return cuda_status(
+      layer_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream),
+      "gated product", err);
 }
 
 static Status cuda_down_residual(BackendState *s, Span span, int layer, Error *err) {
@@ -558,9 +529,8 @@ static Status cuda_norm_logits(BackendState *s, Span span, int first_row, int n_
   (void)span;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
-  TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows,
-           (LayerRows){s->head_in, padded(c->hidden), false}, err));
-  LinearCall call = product(s, &m->head, s->head_in, padded(c->hidden), n_rows);
+  TRY(norm(s, s->x + (size_t)first_row * (size_t)c->hidden, m->final_norm, n_rows, s->head_in, err));
+  LinearCall call = product(s, &m->head, s->head_in, s->h_stride, n_rows);
   call.act = ACT_F16; /* the head is multiplied as it is stored */
   call.kernel = NULL;
   call.output = LINEAR_TO_F32;
@@ -689,8 +659,7 @@ static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size
   const char *step = loaded->decode_step == DECODE_CLUSTER ? "cluster"
                      : loaded->decode_step == DECODE_AUTO  ? "one kernel"
                                                            : "kernels";
-  static const char *const acts[] = {"f16", "int8", "f16 pairs"};
-  snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, acts[loaded->act],
+  snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, loaded->act == ACT_INT8 ? "int8" : "f16",
            loaded->kernel ? loaded->kernel : "chosen", step);
   return STATUS_OK;
 }

@@ -20,7 +20,6 @@
 #define ANY   INT_MAX
 #define A16   ACT_F16
 #define A8    ACT_INT8
-#define PAIR  ACT_PAIRS
 
 /* From one chip to another; CUDA 13 builds for none older than 7.5. */
 #define FROM_75 SM(7, 5), SM_ANY
@@ -46,7 +45,6 @@ static const LinearRow rows[] = {
   {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
   {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
   {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {QUANT, PAIR, 1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_AWQ_PAIRS, "awq_pairs"},
   {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
   {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
@@ -61,11 +59,6 @@ const char *weight_type_name(WeightType type) {
 const LinearRow *linear_rows(int *n) {
   *n = (int)(sizeof rows / sizeof *rows);
   return rows;
-}
-
-bool linear_is_tiny(WeightType type, int n_in, int n_out, int group) {
-  return (QUANT & 1u << type) && group % 32 == 0 && n_in <= DISPATCH_TINY_IN &&
-         (long)n_in * n_out <= DISPATCH_TINY;
 }
 
 /* fp16 rows of x; dense_rows pads each row to 2048 inputs. */
@@ -133,10 +126,7 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       "%s multiplies %d inputs by %d outputs of %s weights in groups of %d with %d rows of %s activations on"
       " compute capability %d.%d",
       what, query->n_in, query->n_out, weight_type_name(query->weights), query->group, query->n_tokens,
-      query->act == ACT_INT8    ? "int8"
-      : query->act == ACT_PAIRS ? "pairs of fp16"
-                                : "fp16",
-      query->arch / 100, query->arch / 10 % 10);
+      query->act == ACT_INT8 ? "int8" : "fp16", query->arch / 100, query->arch / 10 % 10);
 }
 
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err) {

@@ -15,9 +15,8 @@
 typedef enum { WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32 } WeightType;
 typedef enum {
   ACT_F16,
-  ACT_INT8, /* the user's choice, and always WEIGHT_INT8's */
-  ACT_PAIRS /* two of fp16 for a number, where that takes no time: linear_is_tiny() */
-} ActType;  /* what activations are multiplied as */
+  ACT_INT8
+} ActType; /* what activations are multiplied as; int8 is the user's choice, and always WEIGHT_INT8's */
 
 const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "int8", "fp16", "bf16", "fp32" */
 
@@ -34,7 +33,6 @@ typedef enum {
   LAUNCH_AWQ_PLANES,
   LAUNCH_AWQ_PIPELINED,
   LAUNCH_AWQ_TENSORCORE,
-  LAUNCH_AWQ_PAIRS,
   LAUNCH_AWQ_WGMMA,
   LAUNCH_AWQ_DEQUANT,
   LAUNCH_DEQUANT_PLAIN,
@@ -54,11 +52,6 @@ typedef enum {
 
 /* From so many as o has on they have work for smaller tiles, which awq_wgmma takes. */
 #define DISPATCH_MIDDLE (16L << 20)
-
-/* Quantised matrices of at most so many inputs and weights are all latency: each number of x can be
- * multiplied as two in the time of one. */
-#define DISPATCH_TINY_IN 192
-#define DISPATCH_TINY    (96L << 10)
 
 /* From so many inputs on a small matrix has few tile rows, and a long way along each. */
 #define DISPATCH_DEEP 4096
@@ -104,9 +97,6 @@ typedef struct {
 } LinearQuery;
 
 const LinearRow *linear_rows(int *n);
-
-/* Whether a matrix takes no longer with ACT_PAIRS than with ACT_F16. */
-bool linear_is_tiny(WeightType type, int n_in, int n_out, int group);
 
 /* Whether the row can run the shape at all, whatever the row count it is meant for: what forcing asks. */
 bool linear_row_runs(const LinearRow *row, const LinearQuery *query);

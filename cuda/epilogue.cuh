@@ -9,7 +9,6 @@
 
 #include "cuda/layout.cuh"
 #include "cuda/linear.h"
-#include "cuda/pairs.cuh"
 
 struct Epilogue {
   void *y;
@@ -18,6 +17,11 @@ struct Epilogue {
   int n_out;         /* rows of the matrix; those past it are dropped */
   LinearOutput kind;
 };
+
+/* fp16 without overflow: no real activation is infinite. NaN stays NaN. */
+__device__ __forceinline__ __half clamp_half(float v) {
+  return __float2half_rn(fabsf(v) > 65504.0f ? copysignf(65504.0f, v) : v);
+}
 
 __device__ __forceinline__ float silu(float v) {
   return __fdividef(v, 1.0f + __expf(-v));
@@ -53,25 +57,14 @@ __device__ __forceinline__ void store_pair(const Epilogue &out, int token, int t
 
 /* A warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of row of x
  * token0 + 8 n + 2 t + i % 2, of which those of [begin, end) are stored. What is to be added to is read in
- * batches, not one load after the other. kPairs: of x of pairs, whose gated product is one as well. */
-template <int kN, bool kPairs = false>
+ * batches, not one load after the other. */
+template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {
   int lane = threadIdx.x % 32, g = lane / 4, token = token0 + lane % 4 * 2, row = kTileOut * tile + g;
   bool paired = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
   if (row >= out.n_out) return;
   float bias_low = out.bias ? out.bias[row] : 0.0f, bias_high = out.bias ? out.bias[row + 8] : 0.0f;
-  if (kPairs && out.kind == LINEAR_SWIGLU_PAIRS) {
-#pragma unroll
-    for (int n = 0; n < kN; n++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        int at = token + 8 * n + i;
-        float v = silu(c[4 * n + i] + bias_low) * (c[4 * n + i + 2] + bias_high);
-        if (at >= begin && at < end) ActRow<true>(out.y, at, out.stride).store_limited(8 * tile + g, v);
-      }
-    return;
-  }
   if (out.kind == LINEAR_TO_F16 || paired) {
     __half *y = (__half *)out.y + (size_t)token * out.stride + (paired ? 8 * tile + g : row);
 #pragma unroll

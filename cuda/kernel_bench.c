@@ -153,7 +153,7 @@ static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Ma
   const size_t copy_bytes = (size_t)stored_bytes(like) + 1, rows = (size_t)n_tokens;
   m->n = copy_bytes > b->cold_bytes / MAX_COPIES ? (int)(b->cold_bytes / copy_bytes) + 1 : MAX_COPIES;
   if (!(m->copies = mem_alloc((size_t)m->n, sizeof *m->copies, "matrices", err))) return STATUS_FAILED;
-  size_t bytes = 0, x_bytes = 2 * rows * (size_t)m->x_stride * 2, y_bytes = rows * (size_t)m->y_stride * 4;
+  size_t bytes = 0, x_bytes = rows * (size_t)m->x_stride * 2, y_bytes = rows * (size_t)m->y_stride * 4;
   for (int i = 0; i < m->n; i++)
     TRY(linear_lay_out(&m->copies[i], like->name, like->type, like->n_in, like->n_out, given_group(like),
                        like->paired, like->has_bias, &bytes, err));
@@ -189,14 +189,13 @@ static Status enqueue_product(Bench *b, void *what, int n, Error *err) {
 
 static Status time_product(Bench *b, const Matrices *m, LinearOutput output, int n_tokens,
                            const LinearRow *row, double *us, Error *err) {
-  const bool pairs = row->act == ACT_PAIRS, gated = pairs && output == LINEAR_SWIGLU_F16;
   Products products = {m,
                        {.x = m->x,
-                        .x_stride = pairs ? 2 * m->x_stride : m->x_stride,
+                        .x_stride = m->x_stride,
                         .n_tokens = n_tokens,
-                        .output = gated ? LINEAR_SWIGLU_PAIRS : output,
+                        .output = output,
                         .y = m->y,
-                        .y_stride = gated ? 2 * m->y_stride : m->y_stride,
+                        .y_stride = m->y_stride,
                         .dependent = n_tokens <= LINEAR_OVERLAP_TOKENS, /* as steps of the model do */
                         .act = row->act,
                         .kernel = row->name}};
@@ -228,9 +227,7 @@ static Status check_interrupted(const Bench *b, Error *err) {
   return stop ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
 }
 
-/* Pairs are for tiny matrices alone. */
-static bool is_wanted(const Bench *b, const LinearRow *row, const DeviceLinear *w) {
-  if (row->act == ACT_PAIRS && !linear_is_tiny(w->type, w->n_in, w->n_out, w->group)) return false;
+static bool is_wanted(const Bench *b, const LinearRow *row) {
   return !b->options->kernel || strcmp(b->options->kernel, row->name) == 0;
 }
 
@@ -242,7 +239,7 @@ static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOu
   for (const LinearRow *row = rows; row < rows + n_rows; row++) {
     const LinearRow *forced, *choice;
     double us;
-    if (!is_wanted(b, row, &m->copies[0])) continue;
+    if (!is_wanted(b, row)) continue;
     if (linear_choice(b->linear, &m->copies[0], row->act, n_tokens, row->name, &forced, NULL) != STATUS_OK)
       continue;
     TRY(check_interrupted(b, err));

@@ -43,9 +43,9 @@ struct LinearKernel {
 };
 
 extern const LinearKernel awq_gemv_kernel, awq_small_batch_kernel, awq_planes_kernel, awq_pipelined_kernel,
-    awq_tensorcore_kernel, awq_pairs_kernel, awq_wgmma_kernel, awq_dequant_kernel, awq_dequant_plain_kernel,
-    awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel, int8_dp4a_kernel, int8_token_kernel,
-    dense_rows_kernel, dense_cublas_kernel;
+    awq_tensorcore_kernel, awq_wgmma_kernel, awq_dequant_kernel, awq_dequant_plain_kernel, awq_plain_kernel,
+    int8_gemv_kernel, int8_mma_kernel, int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel,
+    dense_cublas_kernel;
 
 inline int ceil_div(long a, long b) {
   return (int)((a + b - 1) / b);

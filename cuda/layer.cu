@@ -52,21 +52,21 @@ template <int THREADS> __device__ float block_sum(float value) {
   return total;
 }
 
-template <int THREADS, bool PAIRS>
+template <int THREADS>
 __global__ void __launch_bounds__(THREADS)
     norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *from = x + (size_t)blockIdx.x * n;
-  const ActRow<PAIRS> to(out, blockIdx.x, out_stride);
+  __half *to = out + (size_t)blockIdx.x * out_stride;
   float squares = 0;
   for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
   float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
-  for (int i = threadIdx.x; i < n; i += THREADS) to.store(i, from[i] * scale * weight[i]);
+  for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
 }
 
 /* The same for rows of at most THREADS * 4 * CHUNKS, a multiple of 4, which stay in registers; weights are
  * fetched while the kernel before ends. One row is all latency: two trips to memory, one of them hidden. */
-template <int THREADS, int CHUNKS, bool PAIRS>
+template <int THREADS, int CHUNKS>
 __global__ void __launch_bounds__(THREADS)
     norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
                              int out_stride) {
@@ -88,28 +88,22 @@ __global__ void __launch_bounds__(THREADS)
     squares += v[c].x * v[c].x + v[c].y * v[c].y + v[c].z * v[c].z + v[c].w * v[c].w;
   }
   float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
-  const ActRow<PAIRS> to(out, blockIdx.x, out_stride);
+  __half *to = out + (size_t)blockIdx.x * out_stride;
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
     int i = c * THREADS + threadIdx.x;
     if (i >= pieces) continue;
-    if (PAIRS) {
-      to.store(4 * i, v[c].x * scale * w[c].x), to.store(4 * i + 1, v[c].y * scale * w[c].y);
-      to.store(4 * i + 2, v[c].z * scale * w[c].z), to.store(4 * i + 3, v[c].w * scale * w[c].w);
-      continue;
-    }
     __half2 pair[2] = {__floats2half2_rn(v[c].x * scale * w[c].x, v[c].y * scale * w[c].y),
                        __floats2half2_rn(v[c].z * scale * w[c].z, v[c].w * scale * w[c].w)};
-    *(uint2 *)(to.high + 4 * i) = *(uint2 *)pair;
+    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
   }
 }
 
-template <bool PAIRS>
 __global__ void round_kernel(const float *x, float scale, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *from = x + (size_t)blockIdx.x * n;
-  const ActRow<PAIRS> to(out, blockIdx.x, out_stride);
-  for (int i = threadIdx.x; i < n; i += blockDim.x) to.store_limited(i, from[i] * scale);
+  __half *to = out + (size_t)blockIdx.x * out_stride;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = clamp_half(from[i] * scale);
 }
 
 template <int THREADS>
@@ -156,7 +150,7 @@ template <bool PART> struct Pairs {
 };
 
 /* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
-template <typename T, bool PART, bool PAIRS> __global__ void heads_kernel(LayerHeads a) {
+template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
   dependents_may_start();
   int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
       half = a.head_dim / 2;
@@ -206,11 +200,12 @@ template <typename T, bool PART, bool PAIRS> __global__ void heads_kernel(LayerH
     }
   }
   if (is_query) {
-    const ActRow<PAIRS> to(a.q, row, (size_t)a.n_heads * a.head_dim * (PAIRS ? 2 : 1));
+    __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
 #pragma unroll
     for (int i = 0; i < MAX_PAIRS; i++) {
-      int pair = lane + 32 * i, at = head * a.head_dim + pair;
-      if (pair < half) to.store(at + pairs.low(pair), low[i]), to.store(at + pairs.high(pair), high[i]);
+      int pair = lane + 32 * i;
+      if (pair < half)
+        store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
     }
     return;
   }
@@ -223,7 +218,7 @@ template <typename T, bool PART, bool PAIRS> __global__ void heads_kernel(LayerH
   }
 }
 
-template <Activation ACTIVATION, bool PAIRS>
+template <Activation ACTIVATION>
 __global__ void gated_kernel(const float *gate_up, int n, __half *out, int out_stride) {
   begin_overlapping();
   const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
@@ -232,8 +227,7 @@ __global__ void gated_kernel(const float *gate_up, int n, __half *out, int out_s
   float exponent = -gate[i];
   if (ACTIVATION == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
     exponent *= (1 + gate[i] * gate[i] * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
-  const ActRow<PAIRS> to(out, blockIdx.y, out_stride);
-  to.store_limited(i, gate[i] / (1 + expf(exponent)) * up[i]);
+  out[(size_t)blockIdx.y * out_stride + i] = clamp_half(gate[i] / (1 + expf(exponent)) * up[i]);
 }
 
 __global__ void finish_logits_kernel(float *logits, size_t n, float divisor, float cap) {
@@ -272,30 +266,22 @@ cudaError_t layer_rope_table(const float *frequencies, int half, float attention
                             pos, (float2 *)table);
 }
 
-template <bool PAIRS>
-static cudaError_t norm(const float *x, const float *weight, float eps, int n, int n_tokens, LayerRows out,
-                        cudaStream_t stream) {
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                       int out_stride, cudaStream_t stream) {
   const float4 *rows = (const float4 *)x, *weights = (const float4 *)weight;
-  __half *to = (__half *)out.at;
   if (n % 4 == 0 && n <= 4096)
-    return launch_overlapping(norm_in_registers_kernel<512, 2, PAIRS>, n_tokens, 512, 0, stream, rows,
-                              weights, eps, n, to, out.stride);
+    return launch_overlapping(norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, rows, weights, eps,
+                              n, (__half *)out, out_stride);
   if (n % 4 == 0 && n <= 8192)
-    return launch_overlapping(norm_in_registers_kernel<1024, 2, PAIRS>, n_tokens, 1024, 0, stream, rows,
-                              weights, eps, n, to, out.stride);
-  return launch_overlapping(norm_kernel<256, PAIRS>, n_tokens, 256, 0, stream, x, weight, eps, n, to,
-                            out.stride);
+    return launch_overlapping(norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, rows, weights,
+                              eps, n, (__half *)out, out_stride);
+  return launch_overlapping(norm_kernel<256>, n_tokens, 256, 0, stream, x, weight, eps, n, (__half *)out,
+                            out_stride);
 }
 
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, LayerRows out,
-                       cudaStream_t stream) {
-  return (out.pairs ? norm<true> : norm<false>)(x, weight, eps, n, n_tokens, out, stream);
-}
-
-cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, LayerRows out,
+cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
                         cudaStream_t stream) {
-  return launch_overlapping(out.pairs ? round_kernel<true> : round_kernel<false>, n_tokens, 256, 0, stream, x,
-                            scale, n, (__half *)out.at, out.stride);
+  return launch_overlapping(round_kernel, n_tokens, 256, 0, stream, x, scale, n, (__half *)out, out_stride);
 }
 
 cudaError_t layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
@@ -309,34 +295,22 @@ cudaError_t layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const f
                             q_norm, k_norm, eps);
 }
 
-template <typename T, bool PAIRS>
-static cudaError_t heads_of(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
+cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
-  auto kernel =
-      heads->rotary_dim != heads->head_dim ? heads_kernel<T, true, PAIRS> : heads_kernel<T, false, PAIRS>;
+  const bool part = heads->rotary_dim != heads->head_dim;
+  auto kernel = heads->kv == KV_F32 ? part ? heads_kernel<float, true> : heads_kernel<float, false>
+                : part ? heads_kernel<__half, true>
+                                    : heads_kernel<__half, false>;
   return launch_overlapping(kernel, grid, block, 0, stream, *heads);
 }
 
-cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
-  auto run = heads->kv == KV_F32 ? heads->q_pairs ? heads_of<float, true> : heads_of<float, false>
-             : heads->q_pairs ? heads_of<__half, true>
-                                 : heads_of<__half, false>;
-  return run(heads, n_tokens, stream);
-}
-
-template <bool PAIRS>
-static cudaError_t gated(Activation activation, const float *gate_up, int n, int n_tokens, LayerRows out,
-                         cudaStream_t stream) {
-  auto kernel = activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU, PAIRS>
-                                              : gated_kernel<ACTIVATION_GELU_TANH, PAIRS>;
+cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
+                        int out_stride, cudaStream_t stream) {
+  auto kernel =
+      activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
   return launch_overlapping(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, gate_up, n,
-                            (__half *)out.at, out.stride);
-}
-
-cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, LayerRows out,
-                        cudaStream_t stream) {
-  return (out.pairs ? gated<true> : gated<false>)(activation, gate_up, n, n_tokens, out, stream);
+                            (__half *)out, out_stride);
 }
 
 cudaError_t layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,

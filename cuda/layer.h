@@ -27,19 +27,14 @@ cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t strid
 cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
                              int n_tokens, void *table, cudaStream_t stream);
 
-/* What products read: fp16 [n_tokens][stride], whose rows are pairs of it or not (pairs.cuh). */
-typedef struct {
-  void *at;
-  int stride;
-  bool pairs;
-} LayerRows;
-
-/* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n]. */
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, LayerRows out,
-                       cudaStream_t stream);
+/* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
+ * [n_tokens][out_stride]. */
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                       int out_stride, cudaStream_t stream);
 
 /* out = x * scale, limited to fp16's range: rows that have no norm. Sizes as for layer_norm(). */
-cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, LayerRows out, cudaStream_t stream);
+cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                        cudaStream_t stream);
 
 /* x += y * rsqrt(mean(y^2) + eps) * weight; x and y fp32 [n_tokens][n], weight fp32 [n]. */
 cudaError_t layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
@@ -52,8 +47,8 @@ cudaError_t layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const f
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2), q to fp16
- * [n_tokens][n_heads][head_dim], rows of as many pairs of fp16 with q_pairs, k and v to the cache
- * [n_kv_heads][n_ctx][head_dim] at positions *pos + row. */
+ * [n_tokens][n_heads][head_dim], k and v to the cache [n_kv_heads][n_ctx][head_dim] at positions *pos + row.
+ * */
 typedef struct {
   int n_heads, n_kv_heads, head_dim, n_ctx;
   float eps;
@@ -62,16 +57,16 @@ typedef struct {
   const void *rope_table; /* float2 [n_tokens][rotary_dim / 2] */
   const int *pos;
   const float *projections;
-  bool q_pairs;
   void *q;
   void *k_cache, *v_cache;
   int rotary_dim; /* even, 0 .. head_dim: the dimensions behind it are not turned */
 } LayerHeads;
 cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream);
 
-/* out = activation(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first. */
-cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, LayerRows out,
-                        cudaStream_t stream);
+/* out = activation(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
+ * [n_tokens][out_stride]. */
+cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
+                        int out_stride, cudaStream_t stream);
 
 /* logits = logits / divisor, and then cap * tanh(logits / cap) unless cap is 0; fp32 [n_rows][vocab_size]. */
 cudaError_t layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,

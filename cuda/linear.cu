@@ -20,10 +20,10 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_gemv_kernel,          &awq_small_batch_kernel, &awq_planes_kernel, &awq_pipelined_kernel,
-    &awq_tensorcore_kernel,    &awq_pairs_kernel,       &awq_wgmma_kernel,  &awq_dequant_kernel,
-    &awq_dequant_plain_kernel, &awq_plain_kernel,       &int8_gemv_kernel,  &int8_mma_kernel,
-    &int8_dp4a_kernel,         &int8_token_kernel,      &dense_rows_kernel, &dense_cublas_kernel,
+    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,   &awq_pipelined_kernel,
+    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel,  &awq_dequant_plain_kernel,
+    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,     &int8_dp4a_kernel,
+    &int8_token_kernel,     &dense_rows_kernel,      &dense_cublas_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -118,8 +118,7 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      c->stream,
                      call->dependent,
                      call->variant};
-  const bool gated = call->output == LINEAR_SWIGLU_F16 || call->output == LINEAR_SWIGLU_PAIRS;
-  if (gated != w->paired)
+  if ((call->output == LINEAR_SWIGLU_F16) != w->paired)
     return error_set(err, STATUS_FAILED, "%s: a gated product needs paired weights, and only it takes them",
                      w->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;

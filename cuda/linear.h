@@ -10,9 +10,6 @@
  *   stacked   slab i of part p is slab (rows of the parts before p) / 8 + i
  *   paired    slab i of gate is slab 2i, of up slab 2i + 1: a tile is 8 rows of gate over the same of up
  *
- * With ACT_PAIRS a row of x is x_stride / 2 numbers rounded to fp16, and behind them 2^11 times what that
- * leaves of each (pairs.cuh); x_stride % 16 == 0.
- *
  * Same input, same device, same row: same bits. One context serves one stream at a time. */
 #ifndef AUK_CUDA_LINEAR_H
 #define AUK_CUDA_LINEAR_H
@@ -99,11 +96,10 @@ Status linear_fill_bias(const DeviceLinear *linear, LinearPart part, const float
                         Error *err);
 
 typedef enum {
-  LINEAR_TO_F16,      /* y = v, clamped to fp16's range */
-  LINEAR_TO_F32,      /* y = v */
-  LINEAR_ADD_F32,     /* y += v: the residual stream */
-  LINEAR_SWIGLU_F16,  /* paired: y = silu(gate) * up, clamped; n_out / 2 values */
-  LINEAR_SWIGLU_PAIRS /* the same, as x of ACT_PAIRS */
+  LINEAR_TO_F16,    /* y = v, clamped to fp16's range */
+  LINEAR_TO_F32,    /* y = v */
+  LINEAR_ADD_F32,   /* y += v: the residual stream */
+  LINEAR_SWIGLU_F16 /* paired: y = silu(gate) * up, clamped; n_out / 2 values */
 } LinearOutput;
 
 typedef struct {

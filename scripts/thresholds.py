@@ -38,7 +38,7 @@ def read(path):
 
 
 def class_of(row):
-    act = "int8" if row["kernel"].startswith("int8") else "pairs" if row["kernel"] == "awq_pairs" else "fp16"
+    act = "int8" if row["kernel"].startswith("int8") else "fp16"
     return Class(row["weights"], act, row["n_in"] * row["n_out"] < SMALL_MI << 20)
 
 

@@ -175,7 +175,7 @@ int main(int argc, char **argv) {
       for (int tokens : counts) {
         if (!strcmp(l.name, "head") && tokens > 16) continue;
         for (int r = 0; r < n_rows; r++) {
-          if (!has(rows_wanted, rows[r].name) || rows[r].act == ACT_PAIRS) continue; /* for tiny shapes */
+          if (!has(rows_wanted, rows[r].name)) continue;
           if (!wide && (tokens * 2 < rows[r].min_tokens || tokens / 4 > rows[r].max_tokens)) continue;
           double work = (double)tokens * l.n_in * l.n_out;
           if (work > 2e10 && (!strcmp(rows[r].name, "awq_plain") || !strcmp(rows[r].name, "int8_dp4a") ||

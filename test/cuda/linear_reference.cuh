@@ -4,7 +4,6 @@
 #ifndef AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
 #define AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
 
-#include "cuda/pairs.cuh"
 #include "test/cuda/random_linear.cuh"
 
 /* w[k][row0 + o ..] of a part, in double; dense matrices are stored [o][k]. */
@@ -61,22 +60,6 @@ __device__ static float int8_step(float top, bool whole) {
 
 __device__ static float int8_rounded(float v, float top, bool whole) {
   return whole ? fminf(rintf(v / int8_step(top, true)), 127.0f) : top > 0 ? rintf(v * (127.0f / top)) : 0.0f;
-}
-
-/* Rows of x_stride pairs (pairs.cuh): of numbers with more bits than fp16 has, without a seed of x. */
-static __global__ void make_pairs(const __half *x, int x_stride, __half *pairs, int n_tokens, int n_in,
-                                  uint64_t seed) {
-  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)n_tokens * x_stride;
-       i += (size_t)gridDim.x * blockDim.x) {
-    int token = (int)(i / x_stride), k = (int)(i % x_stride);
-    float v = seed && k < n_in ? activation(seed, token, k) : __half2float(x[i]);
-    ActRow<true>(pairs, token, 2 * x_stride).store(k, v);
-  }
-}
-
-static __global__ void expand_pairs(const __half *pairs, int x_stride, double *to, int n_in, int n_tokens) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_in * n_tokens; i += gridDim.x * blockDim.x)
-    to[i] = ActRow<true>(pairs, i / n_in, 2 * x_stride).load(i % n_in);
 }
 
 /* x in double; quantised to int8 in blocks of `block` inputs where block > 0, in whole rows where block < 0.

@@ -4,9 +4,7 @@
  * values. Tolerance: the families round the weights p of the softmax (at most 1) and the result to fp16, each
  * with a relative error of at most 2^-11, uniform and independent, so a variance of 2^-24 / 3 of the value
  * squared each; scores are fp32 sums of exact products. NMSE <= 2 * 2^-22 / 3 ~ 1.6e-7; 5e-7 leaves room for
- * cancelling sums of v. With pairs of fp16 (pairs.cuh) for queries and results a score of up to 40 is right
- * to 2^-18, a few of its last places, and so is its exponential: NMSE <= 2^-36 = 1.5e-11; 1e-10 leaves room
- * likewise. Runs on a machine with a GPU; prints one line a failing case and `N passed, N
+ * cancelling sums of v. Runs on a machine with a GPU; prints one line a failing case and `N passed, N
  * failed`. */
 #include <cuda_fp16.h>
 #include <stdio.h>
@@ -17,23 +15,22 @@
 #include <vector>
 
 #include "cuda/attention.h"
-#include "cuda/pairs.cuh"
 #include "test/cuda/check.cuh"
 
-static const double TOLERANCE = 5e-7, TOLERANCE_OF_PAIRS = 1e-10;
+static const double TOLERANCE = 5e-7;
 
 template <typename T> __device__ double number(T value) {
   return (double)(float)value;
 }
 
-template <typename T, bool PAIRS>
+template <typename T>
 __global__ void reference(const __half *q, const T *k, const T *v, double *out, int n_tokens, int n_heads,
                           int n_kv_heads, int head_dim, int n_ctx, int window, int pos, double scale,
                           double cap) {
   int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= n_tokens * n_heads) return;
   int row = at / n_heads, head = at % n_heads, kv_head = head / (n_heads / n_kv_heads);
-  const ActRow<PAIRS> query(q, row, (size_t)n_heads * head_dim * (PAIRS ? 2 : 1));
+  const __half *query = q + (size_t)at * head_dim;
   const T *keys = k + (size_t)kv_head * n_ctx * head_dim, *values = v + (size_t)kv_head * n_ctx * head_dim;
   int last = pos + row, first = window > 0 && last + 1 > window ? last + 1 - window : 0;
   double high = -1e300, total = 0;
@@ -41,8 +38,7 @@ __global__ void reference(const __half *q, const T *k, const T *v, double *out, 
   for (int d = 0; d < head_dim; d++) o[d] = 0;
   for (int key = first; key <= last; key++) {
     double score = 0;
-    for (int d = 0; d < head_dim; d++)
-      score += (double)query.load(head * head_dim + d) * number(keys[(size_t)key * head_dim + d]);
+    for (int d = 0; d < head_dim; d++) score += number(query[d]) * number(keys[(size_t)key * head_dim + d]);
     score *= scale;
     if (cap != 0) score = cap * tanh(score / cap);
     double now = score > high ? score : high, keep = exp(high - now), p = exp(score - now);
@@ -90,19 +86,12 @@ static std::vector<Setting> settings(void) {
   return all;
 }
 
-/* A number of a result, as ActRow::load() has it. */
-template <bool PAIRS> static double result(const std::vector<__half> &rows, size_t i, size_t width) {
-  if (!PAIRS) return (double)__half2float(rows[i]);
-  size_t high = i / width * 2 * width + i % width;
-  return (double)__half2float(rows[high]) + (double)__half2float(rows[high + width]) / 2048;
-}
-
-template <typename T, bool PAIRS = false>
+template <typename T>
 static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0, double cap = 0) {
   if (scale == 0) scale = 1 / sqrt((double)s.head_dim);
   const int n_ctx = few ? 128 : 2304, max_tokens = few ? 70 : 200;
-  size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim, width = (size_t)s.n_heads * s.head_dim,
-         rows = (PAIRS ? 2 : 1) * max_tokens * width;
+  size_t cache = (size_t)s.n_kv_heads * n_ctx * s.head_dim,
+         rows = (size_t)max_tokens * s.n_heads * s.head_dim;
   __half *q, *out;
   T *k, *v;
   double *want;
@@ -125,31 +114,31 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
   std::vector<double> expected(rows);
   for (auto [n_tokens, pos, window] : settings()) {
     Attention a = {s.n_heads, s.n_kv_heads, s.head_dim, n_ctx, window, kv, shared_bytes, pos_device, q, k,
-                   v,         out,          workspace,  scale, cap,    0,  PAIRS};
+                   v,         out,          workspace,  scale, cap};
     CHECK(cudaMemcpy(pos_device, &pos, 4, cudaMemcpyHostToDevice));
     int outputs = n_tokens * s.n_heads;
-    reference<T, PAIRS><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads,
-                                                     s.head_dim, n_ctx, window, pos, scale, cap);
-    size_t n = (size_t)outputs * s.head_dim, halves = (PAIRS ? 2 : 1) * n;
+    reference<T><<<(outputs + 31) / 32, 32>>>(q, k, v, want, n_tokens, s.n_heads, s.n_kv_heads, s.head_dim,
+                                              n_ctx, window, pos, scale, cap);
+    size_t n = (size_t)outputs * s.head_dim;
     CHECK(cudaMemcpy(expected.data(), want, n * 8, cudaMemcpyDeviceToHost));
     for (int family = 0; family < ATTENTION_FAMILIES; family++) {
       if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
       for (std::vector<__half> *to : {&got, &again}) {
         CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN: what is not written shows */
         CHECK(attention_run((AttentionFamily)family, &a, n_tokens, 0));
-        CHECK(cudaMemcpy(to->data(), out, halves * 2, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(to->data(), out, n * 2, cudaMemcpyDeviceToHost));
       }
       double error = 0, norm = 0;
-      bool same = memcmp(got.data(), again.data(), halves * 2) == 0;
+      bool same = memcmp(got.data(), again.data(), n * 2) == 0;
       for (size_t i = 0; i < n; i++) {
-        double d = result<PAIRS>(got, i, width) - expected[i];
+        double d = (double)__half2float(got[i]) - expected[i];
         error += d * d, norm += expected[i] * expected[i];
       }
-      bool good = error <= (PAIRS ? TOLERANCE_OF_PAIRS : TOLERANCE) * norm && same; /* NaN fails */
+      bool good = error <= TOLERANCE * norm && same; /* NaN fails */
       if (!good)
-        printf("FAILED %s%s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
-               attention_family_name((AttentionFamily)family), PAIRS ? " pairs" : "", s.n_heads, s.n_kv_heads,
-               s.head_dim, n_tokens, pos, window, error / norm, same ? "" : ", and two runs differ");
+        printf("FAILED %s heads %d/%d head_dim %d tokens %d pos %d window %d: NMSE %.3g%s\n",
+               attention_family_name((AttentionFamily)family), s.n_heads, s.n_kv_heads, s.head_dim, n_tokens,
+               pos, window, error / norm, same ? "" : ", and two runs differ");
       good ? passed++ : failed++;
     }
   }
@@ -191,15 +180,10 @@ int main(int argc, char **argv) {
                   Shape{4, 2, 250}})
     run_shape<__half>(s, KV_F16, (size_t)shared);
   for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) run_shape<float>(s, KV_F32, (size_t)shared);
-  for (Shape s : {Shape{9, 3, 64}, Shape{4, 4, 34}}) {
-    run_shape<__half, true>(s, KV_F16, (size_t)shared);
-    run_shape<float, true>(s, KV_F32, (size_t)shared);
-  }
   /* Scores of some 30, of which a cap of 20 leaves little; widths of prefill and decode, and others. */
   for (Shape s : {Shape{8, 4, 256}, Shape{32, 16, 128}, Shape{4, 1, 256}, Shape{4, 2, 32}})
     run_shape<__half>(s, KV_F16, (size_t)shared, 1.0, 20.0);
   run_shape<float>(Shape{4, 2, 32}, KV_F32, (size_t)shared, 1.0, 20.0);
-  run_shape<__half, true>(Shape{4, 2, 32}, KV_F16, (size_t)shared, 1.0, 20.0);
   run_shape<__half>(Shape{32, 16, 128}, KV_F16, (size_t)shared, 0.03, 0);
   /* What smaller chips run: sm_75 has 64 KB of shared memory for a block, sm_86 and sm_89 have 99 KB. */
   for (size_t kilobytes : {64, 99})

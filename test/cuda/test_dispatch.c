@@ -172,20 +172,6 @@ static void int8_weights_have_a_row_of_their_own(void **state) {
   assert_string_equal(chosen_for(h200(1), WEIGHT_INT8, 0, ACT_F16), "none");
 }
 
-/* One row takes any count of rows; inputs, weights and groups decide what is tiny. */
-static void pairs_are_for_tiny_matrices(void **state) {
-  (void)state;
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 32, ACT_PAIRS), "awq_pairs");
-  assert_string_equal(chosen_for(chip(SM(7, 5), 40, 64, 4096), WEIGHT_AWQ8, 64, ACT_PAIRS), "awq_pairs");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_AWQ4, 16, ACT_PAIRS), "none");
-  assert_string_equal(chosen_for(h200(1), WEIGHT_F16, 0, ACT_PAIRS), "none");
-  assert_true(linear_is_tiny(WEIGHT_AWQ4, 192, 512, 32) && linear_is_tiny(WEIGHT_AWQ8, 128, 768, 128));
-  assert_false(linear_is_tiny(WEIGHT_AWQ4, 192, 520, 32));
-  assert_false(linear_is_tiny(WEIGHT_AWQ4, 256, 64, 32) || linear_is_tiny(WEIGHT_AWQ4, 193, 8, 32));
-  assert_false(linear_is_tiny(WEIGHT_AWQ4, 64, 64, 16));
-  assert_false(linear_is_tiny(WEIGHT_F16, 64, 64, 0) || linear_is_tiny(WEIGHT_INT8, 64, 64, 0));
-}
-
 static void dense_weights_choose_by_type(void **state) {
   (void)state;
   assert_string_equal(chosen_for(h200(2), WEIGHT_F16, 0, ACT_F16), "dense_rows");
@@ -273,7 +259,6 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"int8_mma", WEIGHT_AWQ4, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_dp4a", WEIGHT_AWQ8, ACT_INT8, MANY, 32, SM(7, 5), 0},
                {"int8_token", WEIGHT_INT8, ACT_INT8, MANY, 0, SM(7, 5), 0},
-               {"awq_pairs", WEIGHT_AWQ8, ACT_PAIRS, MANY, 32, SM(7, 5), 0},
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
                {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
                {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0}};
@@ -300,7 +285,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
     other.arch++;
     if (cases[i].last) assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
     for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++)
-      for (int act = ACT_F16; act <= ACT_PAIRS; act++) {
+      for (int act = ACT_F16; act <= ACT_INT8; act++) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
                        takes = cases[i].weights == WEIGHT_INT8 ? 1u << WEIGHT_INT8
                                : cases[i].weights > WEIGHT_INT8
@@ -371,10 +356,10 @@ static void what_cannot_run_is_refused_with_the_shape(void **state) {
   assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "no kernel multiplies"));
   assert_non_null(strstr(err.text, "4-bit weights in groups of 8 with 17 rows of int8 activations"));
-  query.act = ACT_PAIRS, query.weights = WEIGHT_BF16, query.arch = SM(8, 6);
+  query.weights = WEIGHT_BF16, query.arch = SM(8, 6);
   assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "bf16 weights"));
-  assert_non_null(strstr(err.text, "pairs of fp16 activations on compute capability 8.6"));
+  assert_non_null(strstr(err.text, "int8 activations on compute capability 8.6"));
 }
 
 /* Every row is chosen somewhere but those that only forcing reaches; names are not used twice. */
@@ -482,7 +467,6 @@ int main(void) {
       cmocka_unit_test(odd_groups_are_never_refused),
       cmocka_unit_test(int8_activations_are_asked_for),
       cmocka_unit_test(int8_weights_have_a_row_of_their_own),
-      cmocka_unit_test(pairs_are_for_tiny_matrices),
       cmocka_unit_test(dense_weights_choose_by_type),
       cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
       cmocka_unit_test(dense_rows_take_what_shared_memory_holds),

@@ -1,8 +1,8 @@
 /* test_layer.cu - the operations between products (layer.h) against the same formulas in double on the host.
  *
- * Tolerances are of the largest number of a result: fp16 rounds to 2^-11 of each, a pair of fp16 to 2^-21,
- * and fp32 sums and fast functions err by some 2^-20. So 2^-10 for fp16, 2^-17 for pairs and fp32. What lies
- * after the results stays as it was. Needs a GPU; prints `N passed, N failed`. */
+ * Tolerances are of the largest number of a result: fp16 rounds to 2^-11 of each, and fp32 sums
+ * and fast functions err by some 2^-20. So 2^-10 for fp16 and 2^-17 for fp32. What lies after the results
+ * stays as it was. Needs a GPU; prints `N passed, N failed`. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -70,25 +70,18 @@ static void expect(const char *what, int number, const Row &got, const Row &want
   good ? passed++ : failed++;
 }
 
-/* Rows of products' inputs: fp16, or pairs of it, with a gap after each row. */
+/* Rows of products' inputs: fp16 with a gap after each row. */
 struct Rows {
   int n, n_tokens, stride;
-  bool pairs;
   Device<__half> memory;
-  Rows(int n_, int n_tokens_, bool pairs_)
-      : n(n_), n_tokens(n_tokens_), stride(pairs_ ? 2 * (n_ + 8) : n_ + 8), pairs(pairs_),
-        memory(untouched_halves((size_t)stride * n_tokens_)) {}
-  LayerRows out() const { return {memory.at, stride, pairs}; }
+  Rows(int n_, int n_tokens_)
+      : n(n_), n_tokens(n_tokens_), stride(n_ + 8), memory(untouched_halves((size_t)stride * n_tokens_)) {}
   void expect_numbers(const char *what, int number, const Row &want) const {
     const std::vector<__half> got = memory.host();
     Row numbers, gaps;
-    for (int row = 0; row < n_tokens; row++)
-      for (int i = 0; i < stride / (pairs ? 2 : 1); i++) {
-        const size_t at = (size_t)row * stride + i;
-        const double high = __half2float(got[at]), low = pairs ? __half2float(got[at + stride / 2]) : 0;
-        (i < n ? numbers : gaps).push_back(i >= n ? high : high + low / 2048);
-      }
-    expect(what, number, numbers, want, pairs ? SINGLE : HALF);
+    for (size_t i = 0; i < got.size(); i++)
+      ((int)(i % stride) < n ? numbers : gaps).push_back(__half2float(got[i]));
+    expect(what, number, numbers, want, HALF);
     expect("what follows the rows of", number, gaps, Row(gaps.size(), UNTOUCHED), 0);
   }
 };
@@ -108,27 +101,25 @@ static Row converted(const Floats &from) {
  * twice. */
 static void test_norms() {
   const float eps = 0.75f;
-  for (int n : {4, 64, 516, 4096, 4100, 8192, 8196, 30, 1001})
-    for (bool pairs : {false, true}) {
-      const int n_tokens = 3;
-      const Floats x = random_numbers((size_t)n * n_tokens, -2, 3), weight = random_numbers(n, 0.5f, 1.5f);
-      const Floats sum = random_numbers(x.size(), -1, 1);
-      Device<float> x_device(x), weight_device(weight), sum_device(sum);
-      Row normed, rounded, added;
-      for (size_t i = 0; i < x.size(); i++) {
-        normed.push_back(x[i] * scale_of(&x[i / n * n], n, eps) * weight[i % n]);
-        rounded.push_back(x[i] * 0.125);
-        added.push_back(sum[i] + normed[i]);
-      }
-      Rows norm(n, n_tokens, pairs), round(n, n_tokens, pairs);
-      CHECK(layer_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.out(), 0));
-      norm.expect_numbers("layer_norm", n, normed);
-      CHECK(layer_round(x_device.at, 0.125f, n, n_tokens, round.out(), 0));
-      round.expect_numbers("layer_round", n, rounded);
-      if (pairs) continue;
-      CHECK(layer_add_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0));
-      expect("layer_add_norm", n, converted(sum_device.host()), added, SINGLE);
+  for (int n : {4, 64, 516, 4096, 4100, 8192, 8196, 30, 1001}) {
+    const int n_tokens = 3;
+    const Floats x = random_numbers((size_t)n * n_tokens, -2, 3), weight = random_numbers(n, 0.5f, 1.5f);
+    const Floats sum = random_numbers(x.size(), -1, 1);
+    Device<float> x_device(x), weight_device(weight), sum_device(sum);
+    Row normed, rounded, added;
+    for (size_t i = 0; i < x.size(); i++) {
+      normed.push_back(x[i] * scale_of(&x[i / n * n], n, eps) * weight[i % n]);
+      rounded.push_back(x[i] * 0.125);
+      added.push_back(sum[i] + normed[i]);
     }
+    Rows norm(n, n_tokens), round(n, n_tokens);
+    CHECK(layer_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.memory.at, norm.stride, 0));
+    norm.expect_numbers("layer_norm", n, normed);
+    CHECK(layer_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0));
+    round.expect_numbers("layer_round", n, rounded);
+    CHECK(layer_add_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0));
+    expect("layer_add_norm", n, converted(sum_device.host()), added, SINGLE);
+  }
 }
 
 static void test_norm_q_k() {
@@ -200,7 +191,7 @@ static Row head_of(const float *from, int head_dim, int rotary, const float *wei
 }
 
 /* Heads of 2 queries to a key, whose cache has room before and after the step's positions. */
-template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms, bool pairs) {
+template <class T> static void test_heads(KvType kv, int head_dim, int rotary, bool norms) {
   const int n_heads = 6, n_kv = 3, all = n_heads + 2 * n_kv, n_tokens = 2, n_ctx = 7, pos = 3;
   const float eps = 0.5f;
   const Floats from = random_numbers((size_t)n_tokens * all * head_dim, -2, 2),
@@ -211,10 +202,9 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   Device<T> keys(std::vector<T>(cache, (T)UNTOUCHED)), values(std::vector<T>(cache, (T)UNTOUCHED));
   Device<int> pos_device({pos});
   const size_t width = (size_t)n_heads * head_dim;
-  Device<__half> q(untouched_halves(n_tokens * width * (pairs ? 2 : 1)));
-  LayerHeads heads = {
-      n_heads,         n_kv,          head_dim,       n_ctx, eps,  kv,      NULL,      NULL,
-      turns_device.at, pos_device.at, from_device.at, pairs, q.at, keys.at, values.at, rotary};
+  Device<__half> q(untouched_halves(n_tokens * width));
+  LayerHeads heads = {n_heads,         n_kv,          head_dim,       n_ctx, eps,     kv,        NULL,  NULL,
+                      turns_device.at, pos_device.at, from_device.at, q.at,  keys.at, values.at, rotary};
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
   CHECK(layer_heads(&heads, n_tokens, 0));
   Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
@@ -232,17 +222,12 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
         std::copy(head.begin(), head.end(),
                   (is_v ? want_v : want_k).begin() + ((size_t)kv_head * n_ctx + pos + row) * head_dim);
     }
-  const std::vector<__half> halves = q.host();
-  for (int row = 0; row < n_tokens; row++)
-    for (size_t i = 0; i < width; i++) {
-      const __half *high = &halves[row * width * (pairs ? 2 : 1)];
-      got_q.push_back(__half2float(high[i]) + (pairs ? __half2float(high[width + i]) / 2048.0 : 0));
-    }
+  for (__half v : q.host()) got_q.push_back(__half2float(v));
   const double tolerance = kv == KV_F32 ? SINGLE : HALF;
   const std::vector<T> k = keys.host(), v = values.host();
   Row got_k, got_v;
   for (size_t i = 0; i < cache; i++) got_k.push_back((float)k[i]), got_v.push_back((float)v[i]);
-  expect("layer_heads, queries of", head_dim, got_q, want_q, pairs ? SINGLE : HALF);
+  expect("layer_heads, queries of", head_dim, got_q, want_q, HALF);
   expect("layer_heads, keys of", head_dim, got_k, want_k, tolerance);
   expect("layer_heads, values of", head_dim, got_v, want_v, tolerance);
 }
@@ -250,46 +235,43 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
 static void test_gated() {
   const int n_tokens = 2;
   for (int n : {40, 256, 300})
-    for (bool pairs : {false, true})
-      for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
-        const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
-        Device<float> device(x);
-        Rows out(n, n_tokens, pairs);
-        CHECK(layer_gated(activation, device.at, n, n_tokens, out.out(), 0));
-        Row want;
-        for (int row = 0; row < n_tokens; row++)
-          for (int i = 0; i < n; i++) {
-            const double g = x[(size_t)row * 2 * n + i], up = x[(size_t)row * 2 * n + n + i];
-            const double silu = g / (1 + exp(-g)),
-                         gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-            want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
-          }
-        out.expect_numbers("layer_gated", n, want);
-      }
+    for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
+      const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
+      Device<float> device(x);
+      Rows out(n, n_tokens);
+      CHECK(layer_gated(activation, device.at, n, n_tokens, out.memory.at, out.stride, 0));
+      Row want;
+      for (int row = 0; row < n_tokens; row++)
+        for (int i = 0; i < n; i++) {
+          const double g = x[(size_t)row * 2 * n + i], up = x[(size_t)row * 2 * n + n + i];
+          const double silu = g / (1 + exp(-g)),
+                       gelu = g / 2 * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+          want.push_back((activation == ACTIVATION_SILU ? silu : gelu) * up);
+        }
+      out.expect_numbers("layer_gated", n, want);
+    }
 }
 
 /* Numbers beyond fp16 become its largest one; NaN stays. */
 static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
-  for (bool pairs : {false, true}) {
-    Device<float> device(x);
-    Rows out(6, 1, pairs);
-    CHECK(layer_round(device.at, 1, 6, 1, out.out(), 0));
-    const std::vector<__half> got = out.memory.host();
-    const double expected[] = {65504, -65504, 65504, -65504, 0, 3};
-    Row numbers, want;
-    for (int i : {0, 1, 2, 3, 5}) numbers.push_back(__half2float(got[i])), want.push_back(expected[i]);
-    expect("layer_round, limits", pairs, numbers, want, 0);
-    expect("layer_round, NaN", pairs, {(double)std::isnan(__half2float(got[4]))}, {1}, 0);
-    for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
-      Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
-      Rows gated(4, 1, pairs);
-      CHECK(layer_gated(activation, gate_up.at, 4, 1, gated.out(), 0));
-      const std::vector<__half> of = gated.memory.host();
-      const double nan = std::isnan(__half2float(of[3]));
-      expect("layer_gated, limits", pairs,
-             {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan}, {65504, -65504, 0, 1}, 0);
-    }
+  Device<float> device(x);
+  Rows out(6, 1);
+  CHECK(layer_round(device.at, 1, 6, 1, out.memory.at, out.stride, 0));
+  const std::vector<__half> got = out.memory.host();
+  const double expected[] = {65504, -65504, 65504, -65504, 0, 3};
+  Row numbers, want;
+  for (int i : {0, 1, 2, 3, 5}) numbers.push_back(__half2float(got[i])), want.push_back(expected[i]);
+  expect("layer_round, limits of", 6, numbers, want, 0);
+  expect("layer_round, NaN of", 6, {(double)std::isnan(__half2float(got[4]))}, {1}, 0);
+  for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
+    Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
+    Rows gated(4, 1);
+    CHECK(layer_gated(activation, gate_up.at, 4, 1, gated.memory.at, gated.stride, 0));
+    const std::vector<__half> of = gated.memory.host();
+    const double nan = std::isnan(__half2float(of[3]));
+    expect("layer_gated, limits of", 4, {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan},
+           {65504, -65504, 0, 1}, 0);
   }
 }
 
@@ -314,12 +296,11 @@ int main() {
   }
   test_place_and_rope();
   for (bool norms : {false, true})
-    for (bool pairs : {false, true})
-      for (int head_dim : {2, 64, 80, 250, 256})
-        for (int rotary : {head_dim, head_dim / 4 * 2, 0}) {
-          test_heads<__half>(KV_F16, head_dim, rotary, norms, pairs);
-          test_heads<float>(KV_F32, head_dim, rotary, norms, pairs);
-        }
+    for (int head_dim : {2, 64, 80, 250, 256})
+      for (int rotary : {head_dim, head_dim / 4 * 2, 0}) {
+        test_heads<__half>(KV_F16, head_dim, rotary, norms);
+        test_heads<float>(KV_F32, head_dim, rotary, norms);
+      }
   test_gated();
   test_limits();
   test_logits();

@@ -17,8 +17,6 @@
  *     binade is 0.54: 4.3e-8; fp32 sums add n * 2^-48.
  *     Both are means: a matrix of 16 outputs and one row of x, dominated by its outliers, strays by a factor
  *     of 4. Held to 1e-7 and 2.5e-7.
- *   awq_pairs: x of 22 bits, and sums of tensor cores, which drop what lies below some 2^-24 of their largest
- *     term: 2^-46 of n terms and less. Held to 1e-11.
  *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
  *     < 1e-9 too, values below 2^-14 (of +-0.05) losing at most 2^-25.
  *   int8 rows: against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
@@ -79,14 +77,11 @@ struct Limit {
 };
 
 static const Limit limits[] = {
-    {"awq_planes", 1e-7, 1e18},       {"awq_gemv", 1e-7, 1e18},
-    {"awq_small_batch", 1e-7, 1e18},  {"awq_pairs", 1e-11, 1e18},
-    {"awq_tensorcore", 2.5e-7, 1e18}, {"awq_wgmma", 2.5e-7, 1e18},
-    {"awq_dequant", 2.5e-7, 1e18},    {"awq_dequant_plain", 2.5e-7, 2e11},
-    {"awq_pipelined", 1e-9, 1e10},    {"awq_plain", 1e-9, 2e9},
-    {"int8_gemv", 1e-10, 1e18},       {"int8_mma", 1e-10, 1e18},
-    {"int8_dp4a", 1e-10, 5e10},       {"int8_token", 3.2e-14, 1e18},
-    {"dense_rows", 1e-9, 1e18},       {"dense_converted", 1e-9, 1e18},
+    {"awq_planes", 1e-7, 1e18},          {"awq_gemv", 1e-7, 1e18},      {"awq_small_batch", 1e-7, 1e18},
+    {"awq_tensorcore", 2.5e-7, 1e18},    {"awq_wgmma", 2.5e-7, 1e18},   {"awq_dequant", 2.5e-7, 1e18},
+    {"awq_dequant_plain", 2.5e-7, 2e11}, {"awq_pipelined", 1e-9, 1e10}, {"awq_plain", 1e-9, 2e9},
+    {"int8_gemv", 1e-10, 1e18},          {"int8_mma", 1e-10, 1e18},     {"int8_dp4a", 1e-10, 5e10},
+    {"int8_token", 3.2e-14, 1e18},       {"dense_rows", 1e-9, 1e18},    {"dense_converted", 1e-9, 1e18},
     {"dense_cublas", 1e-9, 1e18},
 };
 
@@ -108,17 +103,6 @@ static int int8_block(const DeviceLinear &w) {
   return w.type == WEIGHT_INT8 ? -1 : group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
 }
 
-/* What rows are compared with: products of x, of x quantised as int8 rows do it, of pairs. */
-enum { N_KINDS = 3 };
-static int kind_of(ActType act) {
-  return act == ACT_INT8 ? 1 : act == ACT_PAIRS ? 2 : 0;
-}
-
-/* Whether the table has rows for such x. */
-static bool has_kind(WeightType type, int kind) {
-  return kind == 0 || is_quantised(type) || (kind == 1 && type == WEIGHT_INT8);
-}
-
 /* Runs the matrix of the stored parts, stacked, under every row that can, for all token counts, in its own
  * tile shape and the next `variants`, or if that is negative in the -variants-th alone. */
 static void check_matrix(const Stored *parts, int n_parts, const int *tokens, int n_counts, int variants) {
@@ -127,27 +111,23 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
   int most = 0;
   for (int i = 0; i < n_counts; i++) most = tokens[i] > most ? tokens[i] : most;
   int x_stride = (w.n_in + 7) / 8 * 8 + 8, y_stride = w.n_out + 24;
-  __half *x, *pairs;
-  double *wd, *xd, *ref[N_KINDS], *result;
+  __half *x;
+  double *wd, *xd, *ref[2], *result;
   float *y[2];
   size_t y_bytes = (size_t)(most + 1) * y_stride * sizeof(float);
   CHECK(cudaMalloc((void **)&x, (size_t)most * x_stride * 2));
   CHECK(cudaMalloc((void **)&wd, (size_t)w.n_in * w.n_out * 8));
-  CHECK(cudaMalloc((void **)&pairs, (size_t)most * x_stride * 4));
   CHECK(cudaMalloc((void **)&xd, (size_t)w.n_in * most * 8));
-  for (double *&r : ref) CHECK(cudaMalloc((void **)&r, (size_t)w.n_out * most * 8));
-  for (float *&r : y) CHECK(cudaMalloc((void **)&r, y_bytes));
+  for (int i = 0; i < 2; i++) {
+    CHECK(cudaMalloc((void **)&ref[i], (size_t)w.n_out * most * 8));
+    CHECK(cudaMalloc((void **)&y[i], y_bytes));
+  }
   random_activations<<<1024, 256, 0, stream>>>(x, most, w.n_in, x_stride, 77);
-  make_pairs<<<1024, 256, 0, stream>>>(x, x_stride, pairs, most, w.n_in, 77);
   for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
     expand<<<4096, 256, 0, stream>>>(parts[i], wd, w.n_out, row);
   dim3 grid((unsigned)(w.n_out + 63) / 64, (unsigned)(most + 63) / 64);
-  for (int i = 0; i < N_KINDS; i++) {
-    if (!has_kind(w.type, i)) continue;
-    if (i == 2)
-      expand_pairs<<<512, 128, 0, stream>>>(pairs, x_stride, xd, w.n_in, most);
-    else
-      expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
+  for (int i = 0; i < (is_quantised(w.type) || w.type == WEIGHT_INT8 ? 2 : 1); i++) {
+    expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
     multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
   }
   CHECK(cudaGetLastError());
@@ -178,8 +158,8 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
           CHECK(cudaMemsetAsync(y[again], 0xff, (size_t)(tokens[i] + 1) * y_stride * sizeof(float), stream));
           LinearCall call = {};
           call.weights = &w;
-          call.x = rows[r].act == ACT_PAIRS ? pairs : x;
-          call.x_stride = rows[r].act == ACT_PAIRS ? 2 * x_stride : x_stride;
+          call.x = x;
+          call.x_stride = x_stride;
           call.n_tokens = tokens[i];
           call.output = LINEAR_TO_F32;
           call.y = y[again];
@@ -200,8 +180,8 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
           }
         }
         if (!ran) break;
-        compare<<<256, 256, 0, stream>>>(y[0], y[1], ref[kind_of(rows[r].act)], w.n_out, y_stride, tokens[i],
-                                         result + 4 * cases.size());
+        compare<<<256, 256, 0, stream>>>(y[0], y[1], ref[rows[r].act == ACT_INT8], w.n_out, y_stride,
+                                         tokens[i], result + 4 * cases.size());
         cases.push_back({&rows[r], tokens[i], v});
         cudaError_t e = cudaPeekAtLastError();
         if (e) {
@@ -240,12 +220,10 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
   }
   cudaFree(memory);
   cudaFree(x);
-  cudaFree(pairs);
   cudaFree(wd);
   cudaFree(xd);
   cudaFree(result);
-  for (double *r : ref) cudaFree(r);
-  for (float *r : y) cudaFree(r);
+  for (int i = 0; i < 2; i++) cudaFree(ref[i]), cudaFree(y[i]);
 }
 
 static void check_shape(WeightType type, int n_in, int n_out, int group, const int *tokens, int n_counts,
@@ -354,9 +332,9 @@ template <class T> static int changed_gaps(const float *got, const float *before
 }
 
 /* Bias, fp16 results, adding to a residual, and the gated product, of stacked and paired parts, against the
- * host on the double product. fp16 results may be off by half a unit of 11 bits and what the sums err;
- * pairs by what a fast exponential of up to 10 errs, 10 * 2^-23. With a bias some results are beyond fp16's
- * range, whose largest number they become. What lies between the rows stays as it was. */
+ * host on the double product. fp16 results may be off by half a unit of 11 bits and what the sums err. With a
+ * bias some results are beyond fp16's range, whose largest number they become. What lies between the rows
+ * stays as it was. */
 static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool paired,
                           LinearOutput output, bool with_bias, int n_tokens, int variant = 0) {
   Stored parts[3];
@@ -365,9 +343,8 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
     parts[i] = stored_random(type, n_in, n_out[i], is_quantised(type) ? 64 : 1, 100 + (uint64_t)i),
     total += n_out[i];
   const int width = paired ? total / 2 : total;
-  const bool in_pairs = output == LINEAR_SWIGLU_PAIRS,
-             half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
-  const int y_stride = (width + kGap) * (in_pairs ? 2 : 1);
+  const bool half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
+  const int y_stride = width + kGap;
   std::vector<float> bias((size_t)total), residual((size_t)n_tokens * y_stride);
   for (int i = 0; i < total; i++) bias[(size_t)i] = uniform(3, (uint64_t)i) - 0.5f;
   if (paired) bias[0] = bias[(size_t)width] = 300; /* silu(300) * 300 */
@@ -379,16 +356,14 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   DeviceLinear w;
   void *memory = place(&w, parts, n_parts, paired, with_bias ? bias_d : NULL, "outputs", stream);
   double *wd, *xd, *yd;
-  __half *x, *pairs;
+  __half *x;
   float *y;
   CHECK(cudaMalloc((void **)&wd, (size_t)n_in * total * 8));
   CHECK(cudaMalloc((void **)&xd, (size_t)n_in * n_tokens * 8));
   CHECK(cudaMalloc((void **)&yd, (size_t)total * n_tokens * 8));
   CHECK(cudaMalloc((void **)&x, (size_t)n_tokens * n_in * 2));
-  CHECK(cudaMalloc((void **)&pairs, (size_t)n_tokens * n_in * 4));
   CHECK(cudaMalloc((void **)&y, residual.size() * 4));
   random_activations<<<64, 256, 0, stream>>>(x, n_tokens, n_in, n_in, 13);
-  make_pairs<<<64, 256, 0, stream>>>(x, n_in, pairs, n_tokens, n_in, 0);
   for (int i = 0, row = 0; i < n_parts; row += n_out[i++])
     expand<<<64, 256, 0, stream>>>(parts[i], wd, total, row);
   expand_x<<<64, 128, 0, stream>>>(x, n_in, xd, n_in, n_tokens, type == WEIGHT_INT8 ? -1 : 0);
@@ -403,30 +378,18 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
     const LinearRow *chosen;
     const ActType act = rows[r].act;
     if (!wanted(rows[r].name) || (act == ACT_INT8 && type != WEIGHT_INT8) ||
-        (act != ACT_PAIRS && output == LINEAR_SWIGLU_PAIRS) ||
         linear_choice(context, &w, act, n_tokens, rows[r].name, &chosen, &error) != STATUS_OK)
       continue;
     MUST(linear_prepare(context, &w, act, n_tokens, rows[r].name, &error));
     CHECK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
-    LinearCall call = {&w,
-                       act == ACT_PAIRS ? pairs : x,
-                       act == ACT_PAIRS ? 2 * n_in : n_in,
-                       n_tokens,
-                       output,
-                       y,
-                       y_stride,
-                       act,
-                       false,
-                       rows[r].name,
-                       variant};
+    LinearCall call = {&w, x, n_in, n_tokens, output, y, y_stride, act, false, rows[r].name, variant};
     MUST(linear_run(context, &call, &error));
     std::vector<float> got(residual.size());
     CHECK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
     double num = 0, den = 0;
-    int wrong = half || in_pairs
-                    ? changed_gaps<uint16_t>(got.data(), residual.data(), residual.size(), width)
-                    : changed_gaps<uint32_t>(got.data(), residual.data(), residual.size(), width);
+    int wrong = half ? changed_gaps<uint16_t>(got.data(), residual.data(), residual.size(), width)
+                     : changed_gaps<uint32_t>(got.data(), residual.data(), residual.size(), width);
     cases_run++;
     for (int m = 0; m < n_tokens; m++)
       for (int o = 0; o < width; o++) {
@@ -437,17 +400,15 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
           double up = ref[i + (size_t)width] + (with_bias ? bias[(size_t)(o + width)] : 0);
           want = want / (1 + exp(-want)) * up;
         }
-        const __half *halves = (const __half *)got.data();
-        double have = half || in_pairs ? (double)__half2float(halves[at]) : (double)got[at];
-        if (in_pairs) have += __half2float(halves[at + width + kGap]) / 2048.0;
-        if ((half || in_pairs) && fabs(want) > 65504) {
+        double have = half ? (double)__half2float(((const __half *)got.data())[at]) : (double)got[at];
+        if (half && fabs(want) > 65504) {
           wrong += have != copysign(65504, want);
           continue;
         }
         num += (have - want) * (have - want);
         den += want * want;
       }
-    if (!(num / den < (in_pairs ? 1e-10 : 5e-7)) || wrong) {
+    if (!(num / den < 5e-7) || wrong) {
       printf("FAIL %s %s output %d%s%s, %d rows: NMSE %.3g, %d numbers beyond fp16 or between rows wrong\n",
              rows[r].name, weight_type_name(type), (int)output, paired ? " paired" : "",
              with_bias ? " bias" : "", n_tokens, num / den, wrong);
@@ -461,7 +422,6 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   cudaFree(xd);
   cudaFree(yd);
   cudaFree(x);
-  cudaFree(pairs);
   cudaFree(y);
 }
 
@@ -516,8 +476,7 @@ static void check_all_outputs(void) {
       for (int bias = 0; bias < 2; bias++) {
         for (LinearOutput output : {LINEAR_TO_F16, LINEAR_TO_F32, LINEAR_ADD_F32})
           check_outputs(type, 320, stacked, 3, false, output, bias, tokens);
-        for (LinearOutput output : {LINEAR_SWIGLU_F16, LINEAR_SWIGLU_PAIRS})
-          check_outputs(type, 320, paired, 2, true, output, bias, tokens);
+        check_outputs(type, 320, paired, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
       }
 }
 
@@ -576,7 +535,7 @@ static void check_few_rows(void) {
 /* Tiles of 64 rows of x and more, several rows of tiles, blocks with the end of one tile and the beginning of
  * the next; chips with so little shared memory that they take smaller tiles. */
 static void check_few_tiles(void) {
-  const char *rows = "awq_tensorcore,awq_pairs,int8_mma,int8_dp4a,int8_token,awq_pipelined";
+  const char *rows = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined";
   with(rows, "6", NULL, [] {
     check_counts(WEIGHT_AWQ4, 640, 264, 32, {9, 33, 70});
     check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
@@ -630,8 +589,7 @@ static void check_few(void) {
       if (tokens == 40 && type == WEIGHT_AWQ8) continue;
       for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
         check_outputs(type, 192, stacked, 3, false, output, bias, tokens);
-      for (LinearOutput output : {LINEAR_SWIGLU_F16, LINEAR_SWIGLU_PAIRS})
-        check_outputs(type, 192, paired, 2, true, output, bias, tokens);
+      check_outputs(type, 192, paired, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
     }
   for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32}) /* which cuBLAS writes itself */
     check_outputs(WEIGHT_F16, 192, stacked, 3, false, output, false, 3);

@@ -32,9 +32,9 @@ if os.environ.get("AUK_TEST_SIZE") == "few":  # an emulated GPU: each kind of ar
         "gemma2-awq", "gemma3-layer-types", "granite-biases", "olmo2-awq", "phi3-longrope-long", "smollm3-awq"))]
 TEXT = 2000  # tokens of the demo model's test, as far as its context goes
 BOUND = 2e-5
-# Tiny models have activations of more bits than fp16. With fp16, x and weights of the product qkv cost 8.3e-5, 2.7e-5
-# and 2.0e-5 in those whose attention is sharp, by cuda/NOTES.md, "Errors": theirs is the bound of all layouts and
-# architectures on GPUs then.
+# Random models whose attention is sharp: x and weights of the product qkv in fp16 cost 8.3e-5, 2.7e-5, 2.0e-5 there,
+# by cuda/NOTES.md, "Errors" (an fp16 cache alone, on the CPU, up to 8.8e-6).
+# Theirs is the bound of all layouts and architectures on GPUs.
 SHARP = dict.fromkeys(["gemma3-awq", "phi3-longrope-long", "smollm3-awq"], 1e-4)
 FP16_KERNELS = {"awq_planes": ["--chunk", "8"], "awq_tensorcore": [], "awq_wgmma": []}
 
@@ -44,6 +44,7 @@ class Model:
         if not directory.is_dir():
             pytest.skip(f"needs {directory.relative_to(ROOT)}: make demo")
         self.directory, self.auk, self.folder = directory, auk, folder
+        self.bound = SHARP.get(directory.name, BOUND)
         reference = directory / "reference.npz"
         if reference.exists():
             self.ids = compare.load_reference(reference)[0]
@@ -74,7 +75,7 @@ def test_gpu_equals_cpu(model, kv):
     gpu = model.logits("--device", "cuda", "--kv", kv)
     mean, worst, same, decided = compare.report(cpu, gpu)
     print(f"{model.directory.name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
-    assert mean <= BOUND
+    assert mean <= model.bound
     assert same >= 0.995 * decided
 
 
@@ -97,13 +98,13 @@ def test_single_tokens_equal_cpu(model):
     mean, worst, same, decided = compare.report(model.logits("--device", "cpu", *flags),
                                                 model.logits("--device", "cuda", "--chunk", "1", *flags))
     print(f"{model.directory.name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
-    assert mean <= BOUND and same >= 0.995 * decided
+    assert mean <= model.bound and same >= 0.995 * decided
 
 
 @over([path for path in MODELS if "awq" in path.name])
 @pytest.mark.parametrize("kernel", FP16_KERNELS)
 def test_kernels_of_fp16_equal_cpu(model, kernel):
-    """What models have that are not tiny."""
+    """Each kernel over a whole model, also where the sizes of this one would choose another."""
     flags = ["--kernel", kernel, *FP16_KERNELS[kernel]]
     try:
         gpu = model.logits("--device", "cuda", *flags)
@@ -113,7 +114,7 @@ def test_kernels_of_fp16_equal_cpu(model, kernel):
         pytest.skip(refused.stderr.decode().strip())
     mean, worst, same, decided = compare.report(model.logits("--device", "cpu"), gpu)
     print(f"{model.directory.name}: mean KL {mean:.2e}, worst {worst:.2e}, same top {same} of {decided}")
-    assert mean <= SHARP.get(model.directory.name, BOUND) and same >= 0.995 * decided
+    assert mean <= model.bound and same >= 0.995 * decided
 
 
 @over([DEMO])
