@@ -154,50 +154,26 @@ __device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int tok
 template <class S, int F>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int last;
-  constexpr int kStage = S::template stage_bytes<F>();
-  int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
-  stream_k::Cursor at(a.work, a.n_token_tiles, begin), ahead = at;
-  int loaded = begin, slot = 0, ahead_slot = 0;
   XStage<S> x;
   typename S::template Weights<F> weights;
-  auto load_next = [&] {
-    if (loaded < end) {
-      if (loaded == begin || ahead.step == 0) {
-        x.start(a, ahead.column * S::kTokens, ahead.step * S::kK);
-        weights.start(a.w, ahead.row * S::kTileRows, ahead.step * S::kK);
-      }
-      x.load(a, shared + ahead_slot * kStage);
-      weights.load(a.w, shared + ahead_slot * kStage + S::kXBytes);
-      ahead.advance(a.work, a.n_token_tiles);
-      if (++ahead_slot == S::kStages) ahead_slot = 0;
-    }
-    loaded++;
-    copy_async_commit();
-  };
-  dependents_may_start();
-  wait_for_previous();
-  for (int i = 0; i < S::kStages - 1; i++) load_next();
-
   float acc[S::kR * S::kN][4] = {};
-  for (int step = begin, tile_begin = begin; step < end; step++) {
-    copy_async_wait<S::kStages - 2>();
-    __syncthreads();
-    load_next();
-    multiply_stage<S, F>(shared + slot * kStage, acc);
-    if (++slot == S::kStages) slot = 0;
-    if (step + 1 == end || at.step + 1 == a.work.n_steps) {
-      float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
-      if (stream_k::combine<S::kR * S::kN * 4, S::kThreads>(flat, a.work, blockIdx.x, at.tile, tile_begin,
-                                                            step + 1, threadIdx.x, a.partial, a.counters,
-                                                            &last, [] { __syncthreads(); }))
-        store_tile<S>(a, at.row * S::kTileRows, at.column * S::kTokens, acc);
+  float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
+  stream_k::run<S::kStages, S::template stage_bytes<F>(), S::kThreads>(
+      a.work, a.n_token_tiles, shared, a.partial, a.counters,
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
+        if (jumps) {
+          x.start(a, at.column * S::kTokens, at.step * S::kK);
+          weights.start(a.w, at.row * S::kTileRows, at.step * S::kK);
+        }
+        x.load(a, stage);
+        weights.load(a.w, stage + S::kXBytes);
+      },
+      [&](const unsigned char *stage) { multiply_stage<S, F>(stage, acc); },
+      [&](const stream_k::Cursor &at, auto whole) {
+        if (whole(flat)) store_tile<S>(a, at.row * S::kTileRows, at.column * S::kTokens, acc);
 #pragma unroll
-      for (int i = 0; i < S::kR * S::kN; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = 0;
-      tile_begin = step + 1;
-    }
-    at.advance(a.work, a.n_token_tiles);
-  }
+        for (float &sum : flat) sum = 0;
+      });
 }
 
 template <class S> stream_k::Work work_of(const QuantView &w, int n_tokens, int n_sms) {

@@ -116,8 +116,7 @@ static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
   const bool small = weights < DISPATCH_SMALL;
   if (n < (small && query->n_in >= DISPATCH_DEEP ? row->deep_tokens : row->min_tokens)) return false;
   if (!small) return n <= row->max_tokens;
-  return n <= row->small_tokens ||
-         (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
+  return n <= row->small_tokens || (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
 }
 
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {

@@ -259,56 +259,30 @@ template <class S, int F> struct Dot {
 template <class S, int F>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int last;
-  constexpr int kStage = S::template stage_bytes<F>();
-  int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
-  stream_k::Cursor at(a.work, a.n_token_tiles, begin), ahead = at;
-  int loaded = begin, slot = 0, ahead_slot = 0;
   typename S::template Weights<F> weights;
-  auto load_next = [&] {
-    if (loaded < end) {
-      unsigned char *stage = shared + ahead_slot * kStage;
-      if (loaded == begin || ahead.step == 0)
-        weights.start(a.w, ahead.row * S::kTileRows, ahead.step * S::kK);
-      load_x<S, F>(a, stage, ahead.column * S::kTokens, ahead.step * S::kK);
-      weights.load(a.w, stage + S::template weights_at<F>());
-      ahead.advance(a.work, a.n_token_tiles);
-      if (++ahead_slot == S::kStages) ahead_slot = 0;
-    }
-    loaded++;
-    copy_async_commit();
-  };
-  dependents_may_start();
-  wait_for_previous();
-  for (int i = 0; i < S::kStages - 1; i++) load_next();
-
   typename std::conditional<S::kDot, Dot<S, F>, Mma<S, F>>::type sums;
   sums.clear();
-  for (int step = begin, tile_begin = begin; step < end; step++) {
-    copy_async_wait<S::kStages - 2>();
-    __syncthreads();
-    load_next();
-    sums.multiply(shared + slot * kStage);
-    if (++slot == S::kStages) slot = 0;
-    if (step + 1 == end || at.step + 1 == a.work.n_steps) {
-      float acc[S::kR * S::kN][4];
-      sums.finish(acc);
-      float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
-      if (stream_k::combine<S::kR * S::kN * 4, S::kThreads>(flat, a.work, blockIdx.x, at.tile, tile_begin,
-                                                            step + 1, threadIdx.x, a.partial, a.counters,
-                                                            &last, [] { __syncthreads(); })) {
-        int warp = threadIdx.x / 32;
+  stream_k::run<S::kStages, S::template stage_bytes<F>(), S::kThreads>(
+      a.work, a.n_token_tiles, shared, a.partial, a.counters,
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
+        if (jumps) weights.start(a.w, at.row * S::kTileRows, at.step * S::kK);
+        load_x<S, F>(a, stage, at.column * S::kTokens, at.step * S::kK);
+        weights.load(a.w, stage + S::template weights_at<F>());
+      },
+      [&](const unsigned char *stage) { sums.multiply(stage); },
+      [&](const stream_k::Cursor &at, auto whole) {
+        float acc[S::kR * S::kN][4];
+        sums.finish(acc);
+        if (whole(reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc))) {
+          int warp = threadIdx.x / 32;
 #pragma unroll
-        for (int r = 0; r < S::kR; r++)
-          store_fragments<S::kN>(a.out, at.row * S::kTileRows + warp % S::kWarpsM * S::kR + r,
-                                 at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens,
-                                 acc[r * S::kN]);
-      }
-      sums.clear();
-      tile_begin = step + 1;
-    }
-    at.advance(a.work, a.n_token_tiles);
-  }
+          for (int r = 0; r < S::kR; r++)
+            store_fragments<S::kN>(a.out, at.row * S::kTileRows + warp % S::kWarpsM * S::kR + r,
+                                   at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens,
+                                   acc[r * S::kN]);
+        }
+        sums.clear();
+      });
 }
 
 /* Scratch: x, blocks, then the parts of stream-K. */

@@ -168,47 +168,22 @@ __device__ __forceinline__ void store(const Args &a, int tile_row0, int token0,
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int last;
-  constexpr int kSums = S::kR * S::kN * 4;
-  int begin = stream_k::first_step(a.work, blockIdx.x), end = stream_k::first_step(a.work, blockIdx.x + 1);
-  stream_k::Cursor at(a.work, a.n_token_tiles, begin), ahead = at;
-  int loaded = begin, slot = 0, ahead_slot = 0;
-  auto load_next = [&] {
-    if (loaded < end) {
-      load_stage<S>(a, shared + ahead_slot * S::kStageBytes, ahead.row * S::kTileRows,
-                    a.first_token + ahead.column * S::kTokens, ahead.step * kK);
-      ahead.advance(a.work, a.n_token_tiles);
-      if (++ahead_slot == S::kStages) ahead_slot = 0;
-    }
-    loaded++;
-    copy_async_commit();
-  };
-  dependents_may_start();
-  wait_for_previous();
-  for (int i = 0; i < S::kStages - 1; i++) load_next();
-
-  int flat[kSums] = {};
+  int flat[S::kR * S::kN * 4] = {};
   int(&sum)[S::kR * S::kN][4] = reinterpret_cast<int(&)[S::kR * S::kN][4]>(flat);
-  for (int step = begin, tile_begin = begin; step < end; step++) {
-    copy_async_wait<S::kStages - 2>();
-    __syncthreads();
-    load_next();
-    multiply<S>(shared + slot * S::kStageBytes, sum);
-    if (++slot == S::kStages) slot = 0;
-    if (step + 1 == end || at.step + 1 == a.work.n_steps) {
-      if (stream_k::combine<kSums, S::kThreads>(flat, a.work, blockIdx.x, at.tile, tile_begin, step + 1,
-                                                threadIdx.x, a.partial, a.counters, &last,
-                                                [] { __syncthreads(); })) {
+  stream_k::run<S::kStages, S::kStageBytes, S::kThreads>(
+      a.work, a.n_token_tiles, shared, a.partial, a.counters,
+      [&](unsigned char *stage, const stream_k::Cursor &at, bool) {
+        load_stage<S>(a, stage, at.row * S::kTileRows, a.first_token + at.column * S::kTokens, at.step * kK);
+      },
+      [&](const unsigned char *stage) { multiply<S>(stage, sum); },
+      [&](const stream_k::Cursor &at, auto whole) {
         int warp = threadIdx.x / 32;
-        store<S>(a, at.row * S::kTileRows + warp % S::kWarpsM * S::kR,
-                 a.first_token + at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, sum);
-      }
+        if (whole(flat))
+          store<S>(a, at.row * S::kTileRows + warp % S::kWarpsM * S::kR,
+                   a.first_token + at.column * S::kTokens + warp / S::kWarpsM * S::kN * 8, sum);
 #pragma unroll
-      for (int i = 0; i < kSums; i++) flat[i] = 0;
-      tile_begin = step + 1;
-    }
-    at.advance(a.work, a.n_token_tiles);
-  }
+        for (int &one : flat) one = 0;
+      });
 }
 
 /* Scratch: x, its scales, then the parts of stream-K. */

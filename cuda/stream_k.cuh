@@ -120,6 +120,53 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
   return true;
 }
 
+/* The main loop of a tile kernel: the block's steps one after the other, with the copies of the next
+ * kStages - 1 steps under way. The kernel passes what differs:
+ *
+ *   load(stage, at, jumps)   starts the copies of step `at`; jumps: it does not follow the step loaded before
+ *   multiply(stage)          adds a step to the sums of the tile
+ *   finish(at, whole)        the tile ends, or the block's part of it: whole(sums), as combine(), says whether
+ *                            this block stores it; the sums start again from zero
+ *
+ * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
+template <int kStages, int kStageBytes, int kThreads, class Sum, class Load, class Multiply, class Finish>
+__device__ __forceinline__ void run(const Work &w, int columns, unsigned char *shared, Sum *partial,
+                                    unsigned *counters, Load load, Multiply multiply, Finish finish) {
+  __shared__ int last;
+  int begin = first_step(w, blockIdx.x), end = first_step(w, blockIdx.x + 1);
+  Cursor at(w, columns, begin), ahead = at;
+  int loaded = begin, slot = 0, ahead_slot = 0;
+  auto load_next = [&] {
+    if (loaded < end) {
+      load(shared + ahead_slot * kStageBytes, ahead, loaded == begin || ahead.step == 0);
+      ahead.advance(w, columns);
+      if (++ahead_slot == kStages) ahead_slot = 0;
+    }
+    loaded++;
+    copy_async_commit();
+  };
+  dependents_may_start();
+  wait_for_previous();
+  for (int i = 0; i < kStages - 1; i++) load_next();
+
+  for (int step = begin, tile_begin = begin; step < end; step++) {
+    copy_async_wait<kStages - 2>();
+    __syncthreads();
+    load_next();
+    multiply(shared + slot * kStageBytes);
+    if (++slot == kStages) slot = 0;
+    if (step + 1 == end || at.step + 1 == w.n_steps) {
+      finish(at, [&](auto &sums) {
+        return combine<sizeof sums / sizeof(Sum), kThreads>(sums, w, blockIdx.x, at.tile, tile_begin,
+                                                            step + 1, threadIdx.x, partial, counters, &last,
+                                                            [] { __syncthreads(); });
+      });
+      tile_begin = step + 1;
+    }
+    at.advance(w, columns);
+  }
+}
+
 } // namespace stream_k
 
 #endif
