@@ -96,11 +96,6 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
   return STATUS_OK;
 }
 
-size_t linear_workspace_bytes(const LinearContext *c) {
-  return c->workspace_bytes + kCounters * sizeof *c->counters +
-         (c->cublas.handle ? CUBLAS_WORKSPACE_BYTES : 0);
-}
-
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
   const LinearRow *row;
   TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &row, err));

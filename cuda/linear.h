@@ -127,7 +127,6 @@ void linear_close(LinearContext *context);
  * during a capture; graphs captured before it grew the workspace are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
-size_t linear_workspace_bytes(const LinearContext *context);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 

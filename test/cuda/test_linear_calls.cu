@@ -61,7 +61,6 @@ static void check_layouts(void) {
 static void check_calls(void) {
   LinearContext *fresh;
   MUST(linear_open(0, stream, &fresh, &error));
-  const size_t least = linear_workspace_bytes(fresh);
   Stored parts[2] = {stored_random(WEIGHT_AWQ4, 128, 24, 64, 3), stored_random(WEIGHT_AWQ4, 128, 24, 64, 4)};
   DeviceLinear stacked, paired;
   void *memory[] = {place(&stacked, parts, 2, false, NULL, "stacked", stream),
@@ -74,7 +73,6 @@ static void check_calls(void) {
   LinearCall call = {&stacked, x, 128, 40, LINEAR_TO_F32, y, 48, ACT_F16, false, NULL, 0};
   expect_said(linear_run(fresh, &call, &error), "stacked: not prepared for 40 rows by awq_", "a first call");
   MUST(linear_prepare(fresh, &stacked, ACT_F16, 40, NULL, &error));
-  expect_said(linear_workspace_bytes(fresh) > least ? STATUS_OK : STATUS_FAILED, NULL, "a larger workspace");
   for (int n : {1, 2, 7, 8, 9, 16, 31, 32, 33, 40}) {
     call.n_tokens = n;
     expect_said(linear_run(fresh, &call, &error), NULL, "a call that was prepared");
