@@ -7,6 +7,7 @@
 #include "cuda/dispatch.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cuda/row_plan.h"
@@ -32,33 +33,45 @@
 static const LinearRow rows[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
   {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {QUANT, A16,  1,  1, 1,  1,   0,  1,32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
   {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_PASSING, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16,  2,  8, 2,  8,   0,  8,32, X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
   {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
-  {QUANT, A16,  9,ANY, 9,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
   {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
   {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
   {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
   {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
   {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
   {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
 };
+
+/* Reference forms, which a call reaches by name alone (--kernel, tests): on every chip that can run one of
+ * them a row above is faster. They are the simplest forms of their products, and what those rows are compared
+ * with. */
+static const LinearRow references[] = {
+  {QUANT, A16, .limit_tokens = 1,   .group_multiple = 32, .held = X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
+  {QUANT, A16, .limit_tokens = 8,   .group_multiple = 32, .held = X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {QUANT, A16, .limit_tokens = ANY, .group_multiple = 32, .held = X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16, .limit_tokens = ANY, .group_multiple = 1,  .held = X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A8,  .limit_tokens = ANY, .group_multiple = 32, .held = X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+};
 /* clang-format on */
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 const char *weight_type_name(WeightType type) {
   static const char *const names[] = {"4-bit", "8-bit", "int8", "fp16", "bf16", "fp32"};
   return names[type];
 }
 
-const LinearRow *linear_rows(int *n) {
-  *n = (int)(sizeof rows / sizeof *rows);
-  return rows;
+const LinearRow *linear_row(int i) {
+  const int n_rows = (int)COUNT(rows), n_references = (int)COUNT(references);
+  return i < n_rows ? &rows[i] : i < n_rows + n_references ? &references[i - n_rows] : NULL;
+}
+
+bool linear_row_is_reference(const LinearRow *row) {
+  return row >= references && row < references + COUNT(references);
 }
 
 /* fp16 rows of x; dense_rows pads each row to 2048 inputs. */
@@ -116,7 +129,8 @@ static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
   const bool small = weights < DISPATCH_SMALL;
   if (n < (small && query->n_in >= DISPATCH_DEEP ? row->deep_tokens : row->min_tokens)) return false;
   if (!small) return n <= row->max_tokens;
-  return n <= row->small_tokens || (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
+  return n <= row->small_tokens ||
+         (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
 }
 
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {
@@ -128,23 +142,26 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       query->act == ACT_INT8 ? "int8" : "fp16", query->arch / 100, query->arch / 10 % 10);
 }
 
+static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearRow **row,
+                               Error *err) {
+  const LinearRow *named = linear_row(0);
+  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = linear_row(i);
+  if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
+  char what[64];
+  snprintf(what, sizeof what, "kernel %s never", name);
+  if (!linear_row_runs(named, query)) return refuse(query, what, err);
+  *row = named;
+  return STATUS_OK;
+}
+
 Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err) {
-  bool known = false;
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const LinearRow *r = &rows[i];
-    bool named = forced && !strcmp(forced, r->name);
-    known |= named;
-    if ((forced ? named : row_is_meant(r, query)) && linear_row_runs(r, query)) {
-      *row = r;
+  if (forced) return dispatch_by_name(query, forced, row, err);
+  for (size_t i = 0; i < COUNT(rows); i++)
+    if (row_is_meant(&rows[i], query) && linear_row_runs(&rows[i], query)) {
+      *row = &rows[i];
       return STATUS_OK;
     }
-  }
-  if (!forced) return refuse(query, "no kernel", err);
-  if (!known) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", forced);
-  char what[64] = "kernel ";
-  strncat(what, forced, sizeof what - sizeof "kernel  never" - 1);
-  strcat(what, " never");
-  return refuse(query, what, err);
+  return refuse(query, "no kernel", err);
 }
 
 /* No threshold of the table is finer than the first, and tiles end at the second. */

@@ -96,7 +96,11 @@ typedef struct {
   size_t shared_bytes; /* most shared memory one block may take */
 } LinearQuery;
 
-const LinearRow *linear_rows(int *n);
+/* Entry i: first the table's rows in the order of choice, then the reference forms; NULL past the last. */
+const LinearRow *linear_row(int i);
+
+/* Whether only its name reaches it. */
+bool linear_row_is_reference(const LinearRow *row);
 
 /* Whether the row can run the shape at all, whatever the row count it is meant for: what forcing asks. */
 bool linear_row_runs(const LinearRow *row, const LinearQuery *query);

@@ -234,10 +234,8 @@ static bool is_wanted(const Bench *b, const LinearRow *row) {
 /* Every row of the table that can run the matrix, for one count of tokens. */
 static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOutput output, int n_tokens,
                         Error *err) {
-  int n_rows;
-  const LinearRow *rows = linear_rows(&n_rows);
-  for (const LinearRow *row = rows; row < rows + n_rows; row++) {
-    const LinearRow *forced, *choice;
+  const LinearRow *row, *forced, *choice;
+  for (int i = 0; (row = linear_row(i)) != NULL; i++) {
     double us;
     if (!is_wanted(b, row)) continue;
     if (linear_choice(b->linear, &m->copies[0], row->act, n_tokens, row->name, &forced, NULL) != STATUS_OK)
@@ -254,11 +252,9 @@ static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOu
 
 /* The row of the table that hands dense matrices to cuBLAS. */
 static const LinearRow *library(void) {
-  int n;
-  const LinearRow *rows = linear_rows(&n);
-  for (int i = 0; i < n; i++)
-    if (strcmp(rows[i].name, library_row) == 0) return &rows[i];
-  return NULL;
+  int i = 0;
+  while (linear_row(i) && strcmp(linear_row(i)->name, library_row) != 0) i++;
+  return linear_row(i);
 }
 
 /* A plain fp16 matrix of this many rows and columns. */
@@ -439,10 +435,8 @@ static void close_bench(Bench *b) {
 }
 
 static Status check_kernel(const char *name, Error *err) {
-  int n;
-  const LinearRow *rows = linear_rows(&n);
-  for (int i = 0; i < n; i++)
-    if (!name || strcmp(rows[i].name, name) == 0) return STATUS_OK;
+  for (int i = 0; linear_row(i); i++)
+    if (!name || strcmp(linear_row(i)->name, name) == 0) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
 }
 

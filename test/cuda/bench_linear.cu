@@ -163,8 +163,8 @@ int main(int argc, char **argv) {
   CHECK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
   std::vector<Result> results;
   FILE *out = out_path ? fopen(out_path, "w") : NULL;
-  int n_rows;
-  const LinearRow *rows = linear_rows(&n_rows);
+  const std::vector<LinearRow> rows = every_row();
+  const int n_rows = (int)rows.size();
   for (const Layer &l : layers) {
     if (!has(shapes, l.name)) continue;
     random_activations<<<1024, 256, 0, stream>>>(x, most, l.n_in, l.n_in, 3);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <vector>
+
 #include "cuda/launch.cuh"
 #include "test/cuda/check.cuh"
 
@@ -187,6 +189,13 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paire
     rows += s->n_out;
   }
   return memory;
+}
+
+/* Every kernel there is: the table's, then the reference forms. */
+inline std::vector<LinearRow> every_row() {
+  std::vector<LinearRow> rows;
+  for (int i = 0; linear_row(i); i++) rows.push_back(*linear_row(i));
+  return rows;
 }
 
 #endif

@@ -122,10 +122,7 @@ static void rows_of_x_choose_without_wgmma(void **state) {
 static void old_chips_have_a_row_for_any_count(void **state) {
   (void)state;
   assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 1)), "awq_tensorcore_sm75");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 96, 1)), "awq_gemv");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 96, 2)), "awq_small_batch");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 227, 8)), "awq_small_batch");
-  assert_string_equal(chosen(chip(SM(7, 5), 40, 227, 9)), "awq_tensorcore_sm75");
+  assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 9)), "awq_tensorcore_sm75");
   assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 192)), "awq_tensorcore_sm75");
   assert_string_equal(chosen(chip(SM(7, 5), 40, 64, 193)), "awq_dequant");
 }
@@ -262,9 +259,7 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
                {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
                {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0}};
-  int n_rows;
-  linear_rows(&n_rows);
-  assert_int_equal(n_rows, COUNT(cases));
+  for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_row((int)i) != NULL, i < COUNT(cases));
   for (size_t i = 0; i < COUNT(cases); i++) {
     const char *name = cases[i].name;
     const LinearRow *row;
@@ -362,27 +357,51 @@ static void what_cannot_run_is_refused_with_the_shape(void **state) {
   assert_non_null(strstr(err.text, "int8 activations on compute capability 8.6"));
 }
 
-/* Every row is chosen somewhere but those that only forcing reaches; names are not used twice. */
+/* Every row of the table is chosen on a chip that exists, and a reference form on none. */
 static void the_table_has_no_dead_rows(void **state) {
   (void)state;
-  static const char *const only_forced[] = {"awq_pipelined", "awq_dequant_plain", "int8_dp4a"};
   static const struct {
     int arch, n_sms, shared_kb;
-  } chips[] = {{SM(7, 5), 40, 64}, {SM(7, 5), 40, 227}, {SM(8, 6), 84, 99}, {SM_90A, 132, 227}};
-  int n;
-  const LinearRow *rows = linear_rows(&n);
-  for (int r = 0; r < n; r++) {
-    for (int other = 0; other < r; other++) assert_string_not_equal(rows[r].name, rows[other].name);
+  } chips[] = {{SM(7, 5), 40, 64}, {SM(8, 6), 84, 99}, {SM_90A, 132, 227}};
+  const LinearRow *row;
+  for (int r = 0; (row = linear_row(r)) != NULL; r++) {
+    for (int other = 0; other < r; other++) assert_string_not_equal(row->name, linear_row(other)->name);
     bool found = false;
-    for (size_t i = 0; i < COUNT(only_forced); i++) found |= !strcmp(rows[r].name, only_forced[i]);
     for (size_t c = 0; c < COUNT(chips); c++)
       for (int tokens = 1; tokens <= 2048; tokens = tokens < 64 ? tokens + 1 : tokens * 2)
         for (int group = 16; group <= 128; group *= 8)
           for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++) {
             LinearQuery query = chip(chips[c].arch, chips[c].n_sms, chips[c].shared_kb, tokens);
-            found |= !strcmp(chosen_for(query, (WeightType)type, group, rows[r].act), rows[r].name);
+            found |= !strcmp(chosen_for(query, (WeightType)type, group, row->act), row->name);
           }
-    if (!found) fail_msg("%s is never chosen", rows[r].name);
+    if (found == linear_row_is_reference(row))
+      fail_msg("%s is %s", row->name, found ? "a reference form, but chosen" : "never chosen");
+  }
+}
+
+/* A reference form runs where it can: one row of x for awq_gemv, up to eight for awq_small_batch. */
+static void reference_forms_are_reached_by_name(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    ActType act;
+    int most; /* rows of x */
+  } forms[] = {{"awq_gemv", ACT_F16, 1},
+               {"awq_small_batch", ACT_F16, 8},
+               {"awq_pipelined", ACT_F16, 4096},
+               {"awq_dequant_plain", ACT_F16, 4096},
+               {"int8_dp4a", ACT_INT8, 4096}};
+  const LinearRow *row;
+  Error err;
+  for (size_t i = 0; i < COUNT(forms); i++) {
+    LinearQuery query = h200(forms[i].most);
+    query.act = forms[i].act;
+    assert_int_equal(linear_dispatch(&query, forms[i].name, &row, &err), STATUS_OK);
+    assert_string_equal(row->name, forms[i].name);
+    assert_true(linear_row_is_reference(row));
+    query.n_tokens++;
+    if (forms[i].most <= ROW_MAX_TOKENS)
+      assert_int_equal(linear_dispatch(&query, forms[i].name, &row, &err), STATUS_MODEL);
   }
 }
 
@@ -477,6 +496,7 @@ int main(void) {
       cmocka_unit_test(a_row_can_be_forced_beyond_its_range),
       cmocka_unit_test(what_cannot_run_is_refused_with_the_shape),
       cmocka_unit_test(the_table_has_no_dead_rows),
+      cmocka_unit_test(reference_forms_are_reached_by_name),
       cmocka_unit_test(plans_cover_the_matrix),
       cmocka_unit_test(plans_split_what_does_not_fit),
   };

@@ -131,8 +131,8 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
   }
   CHECK(cudaGetLastError());
-  int n_rows;
-  const LinearRow *rows = linear_rows(&n_rows);
+  const std::vector<LinearRow> rows = every_row();
+  const int n_rows = (int)rows.size();
   struct Case {
     const LinearRow *row;
     int tokens, variant;
@@ -372,8 +372,8 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   std::vector<double> ref((size_t)total * n_tokens);
   CHECK(cudaMemcpyAsync(ref.data(), yd, ref.size() * 8, cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
-  int n_rows;
-  const LinearRow *rows = linear_rows(&n_rows);
+  const std::vector<LinearRow> rows = every_row();
+  const int n_rows = (int)rows.size();
   for (int r = 0; r < n_rows; r++) {
     const LinearRow *chosen;
     const ActType act = rows[r].act;
