@@ -82,7 +82,7 @@ AUK_NVCCFLAGS := -std=c++17 -O3 -Werror all-warnings $(NVCCFLAGS) \
   $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch)) \
   $(if $(filter 90a,$(CHIPS)),-DAUK_HAS_SM90A)
 TARGETS     = $(CHIPS:%=sm_%)$(if $(CUDA_PTX), and PTX for other chips)
-TELL.cuda   = echo "$(words $(wildcard cuda/*.cu)) CUDA sources for $(TARGETS): \
+TELL.cuda   = echo "$(words $(wildcard $(CUDA_FOLDERS:=/*.cu))) CUDA sources for $(TARGETS): \
   CUDA_ARCHS=\"86 90a\" builds for these, CUDA_ARCHS=all for all, CUDA=0 without CUDA"
 CUDA_LDLIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -ldl -lrt -lpthread
 endif
@@ -110,18 +110,19 @@ ISAS ?= baseline
 ISA_FLAGS_avx2   := -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512
 
-KNOW_CUDA := src/commands/device.c $(wildcard cuda/*.c)
+CUDA_FOLDERS := cuda cuda/* cuda/*/*
+KNOW_CUDA := src/commands/device.c $(wildcard $(CUDA_FOLDERS:=/*.c))
 objects  = $(foreach file,$(sort $(wildcard $(1)/*.c)),$(if $(filter $(KNOW_CUDA),$(file)),$(BUILD),$(HOST))/$(file:.c=.o))
 OBJECTS_commands  := $(call objects,src/commands) $(call objects,src/commands/*)
 OBJECTS_terminal  := $(call objects,src/terminal)
 OBJECTS_engine    := $(call objects,src/engine)
 OBJECTS_cpu       := $(filter-out %/kernels.o,$(call objects,src/cpu)) $(ISAS:%=$(HOST)/src/cpu/kernels.%.o)
-OBJECTS_cuda      := $(call objects,cuda) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard cuda/*.cu))
+OBJECTS_cuda      := $(foreach in,$(CUDA_FOLDERS),$(call objects,$(in)) $(patsubst %.cu,$(BUILD)/%.o,$(wildcard $(in)/*.cu)))
 OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/jinja)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU
-OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/step_plan.o %/step_rows_plan.o,$(OBJECTS_cuda))
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/fused/few_plan.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \
@@ -191,7 +192,7 @@ CXX = g++
 EMULATED_FLAGS = -std=c++17 -w -Wno-psabi -fopenmp -ffp-contract=off -D__CUDA_ARCH__=$(EMULATED_ARCH)0 \
   -DEMULATED_ARCH=$(EMULATED_ARCH) $(if $(filter 90,$(EMULATED_ARCH)),-D__CUDA_ARCH_FEAT_SM90_ALL -DAUK_HAS_SM90A) \
   -include cuda_runtime.h -Itest/cuda/emulator -I$(BUILD)/emulated
-EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard cuda/*.cuh test/cuda/*.cuh))
+EMULATED_HEADERS := $(patsubst %,$(BUILD)/emulated/%,$(wildcard $(CUDA_FOLDERS:=/*.cuh) test/cuda/*.cuh))
 $(BUILD)/emulated/%: % scripts/emulate.sed
 	@mkdir -p $(@D)
 	@sed -E -f scripts/emulate.sed $< >$@
@@ -209,7 +210,7 @@ $(BUILD)/%.o: %.cu $(BUILD)/flags.cuda
 endif
 
 # The sampler's arithmetic is the host's to the bit, which knows no fused multiply-add (engine/sampler_math.h).
-$(BUILD)/cuda/sample.o $(BUILD)/cuda/sample_few.o: AUK_NVCCFLAGS += -fmad=false
+$(BUILD)/cuda/ops/sample.o $(BUILD)/cuda/ops/sample_top_k.o: AUK_NVCCFLAGS += -fmad=false
 
 -include $(patsubst %.o,%.d,$(HOST)/main.o $(foreach room,$(ROOMS),$(OBJECTS_$(room))) $(TESTS:=.o) $(FUZZERS:=.o)) \
   $(patsubst %.cu,$(BUILD)/%.d,$(wildcard test/cuda/*.cu))

@@ -2,7 +2,7 @@
  * graph.
  *
  * Called by: forward.c and session.c through the table cuda_backend.
- * Calls: linear.h, attention.h, layer.h, sample.h.
+ * Calls: linear.h, attention.h, norm_rope.h, sample.h.
  * Always true: every operation only enqueues; position and ids of a step lie in device memory. The first
  *              step of one row is captured as a graph (begin_step .. end_step) and every later one replays
  *              it, whatever its position; long texts of longrope have a graph of their own. What the host
@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/attention.h"
+#include "cuda/attention/attention.h"
 #include "cuda/device.h"
-#include "cuda/kernel_bench.h"
-#include "cuda/layer.h"
-#include "cuda/sample.h"
-#include "cuda/step_model.h"
+#include "cuda/bench/kernel_bench.h"
+#include "cuda/ops/norm_rope.h"
+#include "cuda/ops/sample.h"
+#include "cuda/fused/fused.h"
 #include "cuda/supported.h"
 #include "cuda/weights.h"
 

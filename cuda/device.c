@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cuda/kernel_probe.h"
+#include "cuda/bench/kernel_probe.h"
 
 Status cuda_status(cudaError_t error, const char *what, Error *err) {
   if (error == cudaSuccess) return STATUS_OK;

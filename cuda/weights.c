@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "cuda/device.h"
-#include "cuda/random_weights.h"
+#include "cuda/bench/random_weights.h"
 #include "cuda/upload.h"
 
 /* 4 bits whose zero points or scales AutoAWQ's layout cannot hold are 8 bits here. */

@@ -5,7 +5,7 @@
  * that sums do not depend on their order, ties go to the lower id, and the random number is a function of
  * (seed, step). Order of the filters: as transformers has it, penalties, temperature, top-k, top-p, min-p.
  *
- * Called by: session.c, the CPU backend's sample operation; cuda/sample.cu repeats it to the bit. */
+ * Called by: session.c, the CPU backend's sample operation; cuda/ops/sample.cu repeats it to the bit. */
 #ifndef AUK_ENGINE_SAMPLER_H
 #define AUK_ENGINE_SAMPLER_H
 

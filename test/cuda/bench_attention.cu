@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/attention.h"
+#include "cuda/attention/attention.h"
 #include "test/cuda/check.cuh"
 
 static const int HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128;

@@ -3,7 +3,7 @@
  *
  *   bench_step [key=value ...]
  *     model=Qwen3-8B         of those below            context=512,8192,32768
- *     rows=0                 0: the kernel of one row (step.h); 2, 4, 8: that of several (step_rows.h)
+ *     rows=0                 0: the kernel of one row (step.h); 2, 4, 8: that of several (few_tokens.h)
  *     clusters=8,12,15       (what runs at once)       in_flight=34,51,68,103   KB under way to a block
  *     slots=0                of the ring; 0: all that fit
  *     ahead=0                pieces brought nearer before they are loaded; 0: the usual, -1: none
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/step_rows.h"
+#include "cuda/fused/few_tokens.h"
 #include "test/cuda/random_linear.cuh"
 
 struct Sizes {

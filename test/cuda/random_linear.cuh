@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "cuda/launch.cuh"
+#include "cuda/ptx/launch.cuh"
 #include "test/cuda/check.cuh"
 
 #define MUST(call)                                                                                           \

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/step.h"
+#include "cuda/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
 typedef std::vector<double> Row;

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/attention.h"
+#include "cuda/attention/attention.h"
 #include "test/cuda/check.cuh"
 
 static const double TOLERANCE = 5e-7;

@@ -1,4 +1,4 @@
-/* test_cluster.cu - every instruction of cuda/cluster.cuh does what its comment says, alone and as kernels
+/* test_cluster.cu - every instruction of cuda/ptx/cluster.cuh does what its comment says, alone and as kernels
  * use it: rings fed by a warp, results sent to a whole cluster, a hand-over between clusters.
  *
  * Numbers are whole and sums exact, so every result is compared for equality. Runs on a machine with a GPU of
@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "cuda/cluster.cuh"
+#include "cuda/ptx/cluster.cuh"
 #include "test/cuda/check.cuh"
 
 static int passed, failed;

@@ -11,8 +11,8 @@
 // clang-format on
 #include <string.h>
 
-#include "cuda/dispatch.h"
-#include "cuda/row_plan.h"
+#include "cuda/linear/dispatch.h"
+#include "cuda/linear/skinny_plan.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -405,7 +405,7 @@ static void reference_forms_are_reached_by_name(void **state) {
   }
 }
 
-/* What row_stream.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any
+/* What skinny_gemm.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any
  * warp, and what blocks leave for each other has its place. Returns whether there is a plan. */
 static bool check_row_plan(const RowShape *shape) {
   const RowPlan p = row_plan(shape);

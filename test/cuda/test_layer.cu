@@ -1,5 +1,5 @@
-/* test_layer.cu - the operations between products (layer.h) against the same formulas in double on the host.
- *
+/* test_layer.cu - the operations between products (norm_rope.h) against the same formulas in double on the
+ * host.
  * Tolerances are of the largest number of a result: fp16 rounds to 2^-11 of each, and fp32 sums
  * and fast functions err by some 2^-20. So 2^-10 for fp16 and 2^-17 for fp32. What lies after the results
  * stays as it was. Needs a GPU; prints `N passed, N failed`. */
@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/layer.h"
+#include "cuda/ops/norm_rope.h"
 #include "test/cuda/check.cuh"
 
 typedef std::vector<float> Floats;

@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "cuda/sample.h"
+#include "cuda/ops/sample.h"
 #include "engine/sampler.h"
 #include "test/cuda/check.cuh"
 
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
                   penalties ? 0.2 : 0, 42};
               run_case(vocab, settings, kind);
             }
-  if (few) /* more than sample_few.cu takes, with and without scores that are the same at the border */
+  if (few) /* more than sample_top_k.cu takes, with and without scores that are the same at the border */
     for (int kind = 0; kind < 6; kind++)
       for (double min_p : {0.0, 0.3})
         run_case(1000, {0.7, 100, kind % 2 ? 0.95 : 1, min_p, 1, 0, 0, 42}, kind);
@@ -149,7 +149,7 @@ int main(int argc, char **argv) {
                4);
   for (int top_k : {4, 8}) /* weights that reach top-p exactly: the next one is out */
     for (double top_p : {0.25, 0.5, 0.75}) run_case(1000, {0.7, top_k, top_p, 0, 1, 0, 0, 42}, 4);
-  for (int kind : {4, 5}) /* more before sample_few.cu's bound than it has room for */
+  for (int kind : {4, 5}) /* more before sample_top_k.cu's bound than it has room for */
     run_case(20000, {0.7, 64, 0.95, 0, 1, 0, 0, 42}, kind);
   struct {
     double temperature;

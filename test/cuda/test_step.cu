@@ -6,12 +6,12 @@
  * times 2^-22 / 3 = 8e-8 at most. Errors of early layers grow with what the later ones make of them, which
  * the shapes here keep near 1: NMSE < 2e-6 of logits, and of the new keys and values. Also: two runs are the
  * same bits, and so is a run with fewer loads under way; a row with a NaN leaves no number, and the next step
- * is as without. Sums over clusters (step_totals.cuh) are those of parts rounded to 2^-26. Needs a GPU with
+ * is as without. Sums over clusters (allreduce.cuh) are those of parts rounded to 2^-26. Needs a GPU with
  * clusters; prints `N passed, N failed`. */
 #include "test/cuda/step_fixture.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-#include "cuda/step_totals.cuh"
+#include "cuda/fused/allreduce.cuh"
 #endif
 
 static const double TOLERANCE = 2e-6;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/step_rows_plan.h"
+#include "cuda/fused/few_plan.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -53,7 +53,7 @@ static int larger(int a, int b) {
   return a > b ? a : b;
 }
 
-/* The bytes of a slot that step_load.cuh copies into, for a piece of so many tile rows and groups: tiles,
+/* The bytes of a slot that weight_ring.cuh copies into, for a piece of so many tile rows and groups: tiles,
  * scales, and zeros, which begin at a multiple of 8 bytes and are copied from one of 16 to one of 16. */
 static int bytes_touched(int rows, int groups) {
   const int stride = (groups * 8 + 16) / 16 * 16; /* zeros_stride() */
@@ -101,7 +101,7 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_true((plan->n_head_pieces - 1) * plan->head_rows < s->vocab_size);
   assert_true(plan->head_rows >= 1 && plan->head_rows <= 8);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
-  /* step_launch.cuh: each team's last piece has been loaded, and one more is under way. */
+  /* launch_step.cuh: each team's last piece has been loaded, and one more is under way. */
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
@@ -443,7 +443,7 @@ static void fewer_slots_where_asked(void **state) {
 }
 
 /* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than teams: with
- * fewer, no copy could be under way (step_launch.cuh). */
+ * fewer, no copy could be under way (launch_step.cuh). */
 static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(configs); i++) {

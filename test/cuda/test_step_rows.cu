@@ -4,7 +4,7 @@
  * What is rounded is what a step of one row rounds (test_step.cu), so the tolerance is the same. Also: two
  * runs are the same bits, and so is a run with fewer loads under way, and one that wants the last row's
  * logits alone. Needs a GPU with clusters; prints `N passed, N failed`. */
-#include "cuda/step_rows.h"
+#include "cuda/fused/few_tokens.h"
 #include "test/cuda/step_fixture.cuh"
 
 static const double TOLERANCE = 2e-6;

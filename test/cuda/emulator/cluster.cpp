@@ -1,7 +1,7 @@
-/* cluster.cpp - barriers in shared memory, what lands later, and the blocks of a cluster: cuda/cluster.cuh, by
+/* cluster.cpp - barriers in shared memory, what lands later, and the blocks of a cluster: cuda/ptx/cluster.cuh, by
  * what its comments and the PTX ISA 9.0 say of them.
  *
- * Called by: cuda/cluster.cuh here, and emulator.cpp. */
+ * Called by: cuda/ptx/cluster.cuh here, and emulator.cpp. */
 #include "blocks.h"
 
 namespace emulator {

@@ -1,5 +1,5 @@
-/* cublas.cpp - in place of cuda/cublas.c: the one product that is asked of cuBLAS, in plain loops. */
-#include "cuda/cublas.h"
+/* cublas.cpp - in place of cuda/linear/cublas.c: the one product that is asked of cuBLAS, in plain loops. */
+#include "cuda/linear/cublas.h"
 
 #include <cuda_bf16.h>
 

@@ -1,7 +1,7 @@
-/* tensor.cpp - tensor maps and the copies by them, products of a warpgroup, and its registers: cuda/wgmma.cuh,
+/* tensor.cpp - tensor maps and the copies by them, products of a warpgroup, and its registers: cuda/ptx/wgmma.cuh,
  * by what its comments and the PTX ISA 9.0 say of them.
  *
- * Called by: cuda/wgmma.cuh here, and by the name of cuTensorMapEncodeTiled.
+ * Called by: cuda/ptx/wgmma.cuh here, and by the name of cuTensorMapEncodeTiled.
  * Always true: a product reads its operands, and gives back its sums, when the thread waits for it; until then
  *              the sums are NaN. */
 #include "blocks.h"

@@ -1,0 +1,83 @@
+/* attention_plain.cu - attention for every head_dim and cache type: readable, right, and what the fast
+ * families are compared with (it is itself compared with a product in double on the host, test_attention.cu).
+ *
+ * A block of four warps serves one query head of one row. Warp w takes keys w, w + 4, ... with a running
+ * maximum; a lane holds dims lane, lane + 32, ...; the warps are joined in order at the end. READS  the row's
+ * keys and values once for each query head. */
+#include "cuda/attention/attention_kernels.cuh"
+#include "cuda/ptx/overlap.cuh"
+
+namespace {
+
+constexpr int WARPS = 4, MAX_PER_LANE = 8; /* 8 x 32 = 256 dims */
+
+__device__ __forceinline__ float load(const __half *from) {
+  return __half2float(*from);
+}
+__device__ __forceinline__ float load(const float *from) {
+  return *from;
+}
+
+template <typename T, bool CAPPED>
+__global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKernel a) {
+  begin_overlapping();
+  int head = blockIdx.x, row = blockIdx.y, kv_head = head / (a.n_heads / a.n_kv_heads);
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int limit = *a.pos + row, oldest = a.window > 0 ? max(0, limit + 1 - a.window) : 0;
+  const T *k = (const T *)a.k + (size_t)kv_head * a.n_ctx * a.head_dim;
+  const T *v = (const T *)a.v + (size_t)kv_head * a.n_ctx * a.head_dim;
+  const __half *q = (const __half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
+
+  float query[MAX_PER_LANE], o[MAX_PER_LANE], maximum = -INFINITY, sum = 0;
+#pragma unroll
+  for (int i = 0; i < MAX_PER_LANE; i++) {
+    int dim = lane + 32 * i;
+    query[i] = dim < a.head_dim ? __half2float(q[dim]) * (CAPPED ? 1 : a.scale_log2) : 0;
+    o[i] = 0;
+  }
+  for (int key = oldest + warp; key <= limit; key += WARPS) {
+    float score = 0;
+#pragma unroll
+    for (int i = 0; i < MAX_PER_LANE; i++) {
+      int dim = lane + 32 * i;
+      if (dim < a.head_dim) score += query[i] * load(k + (size_t)key * a.head_dim + dim);
+    }
+    for (int step = 16; step; step /= 2) score += __shfl_xor_sync(~0u, score, step);
+    if (CAPPED) score = score_log2<CAPPED>(a, score);
+    float now = fmaxf(maximum, score), keep = exp2f(maximum - now), p = exp2f(score - now);
+    maximum = now;
+    sum = sum * keep + p;
+#pragma unroll
+    for (int i = 0; i < MAX_PER_LANE; i++) {
+      int dim = lane + 32 * i;
+      if (dim < a.head_dim) o[i] = o[i] * keep + p * load(v + (size_t)key * a.head_dim + dim);
+    }
+  }
+
+  __shared__ float outputs[WARPS][32 * MAX_PER_LANE], maxima[WARPS], sums[WARPS];
+#pragma unroll
+  for (int i = 0; i < MAX_PER_LANE; i++) outputs[warp][lane + 32 * i] = o[i];
+  if (lane == 0) maxima[warp] = maximum, sums[warp] = sum;
+  __syncthreads();
+  float high = -INFINITY, total = 0;
+  for (int w = 0; w < WARPS; w++)
+    high = fmaxf(high, maxima[w]); /* the row's own key is always seen: finite */
+  for (int w = 0; w < WARPS; w++) total += exp2f(maxima[w] - high) * sums[w];
+  for (int dim = threadIdx.x; dim < a.head_dim; dim += WARPS * 32) {
+    float value = 0;
+    for (int w = 0; w < WARPS; w++) value += exp2f(maxima[w] - high) * outputs[w][dim];
+    a.out[((size_t)row * a.n_heads + head) * a.head_dim + dim] = __float2half_rn(value / total);
+  }
+}
+
+} // namespace
+
+cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream) {
+  dim3 grid(a.n_heads, n_tokens);
+  const bool capped = a.cap_log2 != 0;
+  auto kernel = kv == KV_F32
+                    ? capped ? attention_plain_kernel<float, true> : attention_plain_kernel<float, false>
+                : capped ? attention_plain_kernel<__half, true>
+                         : attention_plain_kernel<__half, false>;
+  return launch_overlapping(kernel, grid, WARPS * 32, 0, stream, a);
+}

@@ -1,0 +1,156 @@
+/* random_weights.cu - see random_weights.h. */
+#include <algorithm>
+#include <cuda_bf16.h>
+#include <math.h>
+
+#include "cuda/ptx/launch.cuh"
+#include "cuda/bench/random_weights.h"
+
+namespace {
+
+constexpr int kThreads = 256, kBlocks = 2048; /* every kernel strides over the grid */
+constexpr size_t kAlign = 256;                /* of pieces of the staging memory */
+
+/* splitmix64 (Vigna, public domain) at its i-th step. */
+__device__ __forceinline__ uint64_t random_bits(uint64_t seed, size_t i) {
+  uint64_t z = seed * 0xd1342543de82ef95u + (i + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+__device__ __forceinline__ size_t first_index() {
+  return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ __forceinline__ size_t index_step() {
+  return (size_t)gridDim.x * blockDim.x;
+}
+
+__global__ void fill_words(uint64_t *to, size_t n, uint64_t seed) {
+  for (size_t i = first_index(); i < n; i += index_step()) to[i] = random_bits(seed, i);
+}
+
+__global__ void fill_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed) {
+  for (size_t i = first_index(); i < n; i += index_step()) {
+    float value = low + (high - low) * (float)(random_bits(seed, i) >> 40) * 0x1p-24f;
+    if (type == WEIGHT_F32)
+      ((float *)to)[i] = value;
+    else if (type == WEIGHT_F16)
+      ((__half *)to)[i] = __float2half_rn(value);
+    else
+      ((__nv_bfloat16 *)to)[i] = __float2bfloat16_rn(value);
+  }
+}
+
+template <class... Parameters, class... Arguments>
+Status run(void (*kernel)(Parameters...), cudaStream_t stream, Error *err, Arguments... arguments) {
+  return launch(kernel, dim3(kBlocks), kThreads, 0, stream, false, "random weights", err, arguments...);
+}
+
+/* What a checkpoint would hold of a matrix. All its parts are taken as one: slabs in their order. */
+struct Stored {
+  bool quantised;   /* 4 or 8 bits in groups */
+  size_t row_bytes; /* of a row of weights: of all outputs where quantised, else of all inputs */
+  size_t n_groups;  /* quantised: as stored, without padding */
+  size_t zero_bytes, scale_bytes; /* of all groups, each rounded up to kAlign */
+};
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+Stored stored_of(const DeviceLinear *w) {
+  Stored s = {};
+  const size_t in = (size_t)w->n_in, out = (size_t)w->n_out;
+  s.quantised = w->type == WEIGHT_AWQ4 || w->type == WEIGHT_AWQ8;
+  if (!s.quantised) {
+    s.row_bytes = in * (w->type == WEIGHT_F32 ? 4 : w->type == WEIGHT_INT8 ? 1 : 2);
+    return s;
+  }
+  const size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
+  s.row_bytes = out * bits / 8;
+  s.n_groups = w->group >= w->n_in ? 1 : in / (size_t)w->group;
+  s.zero_bytes = aligned(s.n_groups * out * bits / 8);
+  s.scale_bytes = aligned(s.n_groups * out * 2);
+  return s;
+}
+
+LinearPart all_rows(const DeviceLinear *w) {
+  return LinearPart{w->n_out, 0, 1};
+}
+
+Status fill_quantised(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes,
+                      uint64_t seed, cudaStream_t stream, Error *err) {
+  const int rows = (int)std::min(staging_bytes / s.row_bytes / 64 * 64, (size_t)1 << 20);
+  for (int first = 0; first < w->n_in; first += rows) {
+    const int n = std::min(rows, w->n_in - first);
+    TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
+            seed + (uint64_t)first));
+    TRY(linear_fill_weights(w, all_rows(w), first, n, staging, stream, err));
+  }
+  /* q - z of independent even nibbles has the variance 2 (16^2 - 1) / 12 = 42.5, of bytes it is 10922.5. */
+  const float scale = 1 / sqrtf((w->type == WEIGHT_AWQ4 ? 42.5f : 10922.5f) * (float)w->n_in);
+  void *scales = staging + s.zero_bytes;
+  TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
+  TRY(random_numbers(scales, WEIGHT_F16, s.n_groups * (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed + 1,
+                     stream, err));
+  return linear_fill_groups(w, all_rows(w), staging, scales, stream, err);
+}
+
+/* Even numbers from -a to a have the variance a^2 / 3. */
+Status fill_dense(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
+                  cudaStream_t stream, Error *err) {
+  const float most = sqrtf(3 / (float)w->n_in);
+  const int rows = (int)std::min(staging_bytes / s.row_bytes / 8 * 8, (size_t)1 << 20);
+  for (int first = 0; first < w->n_out; first += rows) {
+    const int n = std::min(rows, w->n_out - first);
+    TRY(random_numbers(staging, w->type, (size_t)n * (size_t)w->n_in, -most, most, seed + (uint64_t)first,
+                       stream, err));
+    TRY(linear_fill_dense(w, all_rows(w), first, n, staging, stream, err));
+  }
+  return STATUS_OK;
+}
+
+/* Even numbers of -128 .. 127 have the variance (256^2 - 1) / 12. */
+Status fill_int8(const DeviceLinear *w, const Stored &s, char *staging, size_t staging_bytes, uint64_t seed,
+                 cudaStream_t stream, Error *err) {
+  const float scale = 1 / sqrtf(5461.25f * (float)w->n_in);
+  const int rows = (int)std::min(staging_bytes / s.row_bytes / 8 * 8, (size_t)1 << 20);
+  for (int first = 0; first < w->n_out; first += rows) {
+    const int n = std::min(rows, w->n_out - first);
+    TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
+            seed + (uint64_t)first));
+    TRY(linear_fill_int8(w, all_rows(w), first, n, staging, stream, err));
+  }
+  TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed, stream, err));
+  return linear_fill_int8_scales(w, all_rows(w), (const float *)staging, stream, err);
+}
+
+} // namespace
+
+Status random_numbers(void *to, WeightType type, size_t n, float low, float high, uint64_t seed,
+                      cudaStream_t stream, Error *err) {
+  return run(fill_numbers, stream, err, to, type, n, low, high, seed);
+}
+
+size_t random_staging_bytes(const DeviceLinear *w) {
+  const Stored s = stored_of(w);
+  const size_t piece = aligned(s.row_bytes * (s.quantised ? 64 : 8));
+  const size_t floats = w->has_bias || w->type == WEIGHT_INT8 ? (size_t)w->n_out * 4 : 0;
+  return std::max({piece, s.zero_bytes + s.scale_bytes, aligned(floats)});
+}
+
+Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes, uint64_t seed,
+                     cudaStream_t stream, Error *err) {
+  const Stored s = stored_of(w);
+  if (staging_bytes < random_staging_bytes(w))
+    return error_set(err, STATUS_FAILED, "%s: %zu bytes are too few to make random weights in", w->name,
+                     staging_bytes);
+  seed <<= 32; /* room for the pieces' own */
+  const auto fill = s.quantised ? fill_quantised : w->type == WEIGHT_INT8 ? fill_int8 : fill_dense;
+  TRY(fill(w, s, (char *)staging, staging_bytes, seed, stream, err));
+  if (!w->has_bias) return STATUS_OK;
+  TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, -0.1f, 0.1f, ~seed + 2, stream, err));
+  return linear_fill_bias(w, all_rows(w), (const float *)staging, stream, err);
+}

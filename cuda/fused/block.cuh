@@ -1,0 +1,336 @@
+/* block.cuh - what a thread of the decode step knows (one_token.cu): the launch's arguments, its place, the
+ * ring, the barriers, and how it waits.
+ *
+ * kDebug: waits have an end and say where they were, and the clock is read (StepDebug). */
+#ifndef AUK_CUDA_FUSED_BLOCK_CUH
+#define AUK_CUDA_FUSED_BLOCK_CUH
+
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/linear/layout.cuh"
+#include "cuda/fused/step.h"
+
+namespace step {
+
+/* Of one layer, as the table in device memory has it: 12 pointers of matrices first, three of each. */
+struct Matrix {
+  const unsigned char *tiles, *scales, *zeros;
+};
+enum { QKV, O, GATE_UP, DOWN, MATRICES };
+struct Layer {
+  Matrix matrices[MATRICES];
+};
+
+/* What both kernels take beside their plan and their call. */
+struct Common {
+  const Layer *layers;
+  const float *vectors; /* [n_layers + 1][vectors_stride], below */
+  int vectors_stride;
+  bool head_norms, bias;     /* whether there are such */
+  const unsigned char *head; /* half [vocab_size][hidden] */
+  const void *embedding;
+  size_t embedding_stride;
+  Dtype embedding_type;
+  float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
+  int in_flight, most_in_flight; /* pieces; behind a long text one more, but never more than there may be */
+  uint64_t *totals;              /* allreduce.cuh */
+  StepDebug debug;
+};
+
+struct Args : Common {
+  StepPlan plan;
+  StepCall call;
+  int ahead; /* pieces that go_ahead() is before those that are loaded; 0: none goes */
+};
+
+/* A layer's vectors lie in a row, so that nobody waits for a pointer to them: norms of attention and of the
+ * gated product, of a query and of a key, then the bias of qkv. Behind the last layer there is the final
+ * norm. */
+struct Vectors {
+  const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
+  __device__ __forceinline__ Vectors(const Common &a, int hidden, int layer)
+      : attn_norm(a.vectors + layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
+        q_norm(mlp_norm + hidden), k_norm(q_norm + STEP_HEAD_DIM), bias(k_norm + STEP_HEAD_DIM) {}
+};
+
+/* Of the ring: of each place loaded, and free again. The others have one phase a layer but x, which has one
+ * before each of the products that take it. */
+struct Barriers {
+  uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
+  uint64_t x, projections, states, gated; /* the cluster's values are there: bytes */
+};
+
+/* A place in the ring: of piece n, slot n % n_slots, filled for the (n / n_slots)th time. */
+struct RingAt {
+  uint32_t slot, parity;
+  /* n: at most n_slots. */
+  __device__ __forceinline__ void move(int n, int n_slots) {
+    slot += n;
+    if ((int)slot >= n_slots) slot -= n_slots, parity ^= 1;
+  }
+};
+
+/* How far a run of pieces moves a place in the ring. */
+struct RingRun {
+  int slots, turns; /* turns: 0 or 1 */
+};
+
+__device__ __forceinline__ RingRun run_of(int pieces, int n_slots) {
+  return {pieces % n_slots, pieces / n_slots % 2};
+}
+
+/* A block's share of one of a layer's matrices, as the warps that load and the others see it. Made once, in
+ * shared memory: nothing of it is divided again. */
+struct Share {
+  int n_rows, pieces;                /* tile rows; pieces of all parts */
+  int n_groups, parts, groups, span; /* StepCut, numbers that are powers of 2 as their logarithms */
+  int log_k_warps, log_rows;
+  int inverse;  /* of parts, in 65536ths, rounded up */
+  int tasks_at; /* in shared memory */
+  int next; /* floats from the sums of a team's piece to those of its next one; 0: that is of another part */
+  int all_groups, group; /* of the matrix's inputs, and the share's first */
+  int log_run, split;    /* tile_row() */
+  int tile[2], stride[2];
+  RingRun run;
+  int sums_at, sums_stride; /* in shared memory; floats from the sums of one warp along k to the next */
+};
+
+/* Tells where a thread waits, and ends the kernel. */
+static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, int layer, int place,
+                                              int number, int parity) {
+  h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
+  h->place = place, h->number = number, h->parity = parity;
+  __threadfence_system();
+  h->hung = 1;
+  __threadfence_system();
+  __trap();
+}
+
+/* Of a thread, of 65,536 a block starts with at most 96 for each of its 640 threads. */
+constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
+static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
+                  96 * STEP_ALL_THREADS,
+              "setmaxnreg would block");
+static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
+
+/* What threads of both kernels know alike. */
+template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thread {
+  unsigned char *state; /* shared memory: plan.h, StepShared; the ring is before it, or behind it */
+  const ArgsOf &a;
+  /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), the
+   * matrix, and slot and parity of the first piece of the next run. One register, since it lives through
+   * everything. */
+  uint32_t at;
+  long long waited; /* kDebug: cycles */
+
+  /* Read anew rather than kept. */
+  __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
+  __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
+  __device__ __forceinline__ int thread() const { return threadIdx.x; }
+
+  /* Of this block in its cluster, and of the cluster: read anew rather than kept. */
+  __device__ __forceinline__ int rank() const { return cluster_rank(); }
+  __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
+  __device__ __forceinline__ bool has_kv_head() const { return cluster() < args().plan.shape.n_kv_heads; }
+  __device__ __forceinline__ int layer() const { return at >> 12; }
+  __device__ __forceinline__ int matrix() const { return at & 3; }
+  __device__ __forceinline__ RingAt next() const { return {at >> 3 & 255, at >> 11 & 1}; }
+  __device__ __forceinline__ void advance(const RingRun &run) {
+    RingAt to = next();
+    to.parity ^= run.turns;
+    to.move(run.slots, args().plan.n_slots);
+    at = forgotten((at & ~0xff8u) | to.slot << 3 | to.parity << 11);
+  }
+  /* Up to MATRICES: the next layer's first. */
+  __device__ __forceinline__ void go_to(int matrix) {
+    at = forgotten((at & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+  }
+
+  __device__ __forceinline__ const ArgsOf &args() const { return a; }
+  /* Of the layer that the warp is in. */
+  __device__ __forceinline__ Vectors vectors() const { return {args(), args().plan.shape.hidden, layer()}; }
+  __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
+  /* The step's position. */
+  __device__ __forceinline__ int &pos() const { return *(int *)(state + STEP_BARRIER_BYTES + 4); }
+  /* Pieces whose tiles are loaded, or on their way: l2_prefetch.cuh. */
+  __device__ __forceinline__ unsigned &loaded() const { return *(unsigned *)(state + STEP_LOADED_AT); }
+  __device__ __forceinline__ ShareOf &share(int matrix) const {
+    return ((ShareOf *)(state + STEP_BARRIER_BYTES + 16))[matrix];
+  }
+  /* Of the keys and values that are this block's. */
+  __device__ __forceinline__ RingRun &keys_run() const {
+    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(ShareOf));
+  }
+  __device__ __forceinline__ unsigned char *slot(int n) const {
+    return state + args().plan.ring_at + n * args().plan.slot_bytes;
+  }
+  __device__ __forceinline__ float *exchange() const { return (float *)(state + args().plan.at.exchange); }
+  __device__ __forceinline__ __half *heads() const { return (__half *)(state + args().plan.at.heads); }
+
+  /* Ends the kernel where `since` is longer ago than it may be. */
+  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
+                                                int parity) const {
+    if (clock64() - since < args().debug.patience) return;
+    tell_hang(args().debug.hang, warp(), lane(), layer(), place, number, parity);
+  }
+
+  /* What peers send counts on barriers of this block as bulk copies do: the plain form is enough, and one
+   * that acquires from the cluster would throw away L1 each time. */
+  __device__ __forceinline__ void wait_at(uint32_t barrier, int parity, StepPlace place,
+                                          int number = 0) const {
+    if (kDebug) {
+      const long long since = clock64();
+      while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
+    }
+    barrier_wait(barrier, parity);
+  }
+  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
+    wait_at(shared_address(barrier), parity, place, number);
+  }
+
+  /* How many x this block had before the one that goes into a layer's matrix: without a KV head it has none
+   * for qkv. */
+  __device__ __forceinline__ int x_before(int matrix) const {
+    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
+  }
+
+  /* All warps that multiply. */
+  __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
+
+  __device__ __forceinline__ void note(StepMark what, long long number) const {
+    if (args().debug.marks && thread() == 0 && layer() < args().plan.shape.n_layers)
+      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer()) * STEP_NUMBERS + what] =
+          number;
+  }
+  __device__ __forceinline__ void mark(StepMark what) const {
+    if (kDebug) note(what, clock64());
+  }
+  __device__ __forceinline__ void mark_waited(StepMark what) {
+    if (kDebug) note(what, waited);
+    waited = 0;
+  }
+
+  /* Where the piece at `at` is, and the barrier of its place (shared_address). */
+  __device__ __forceinline__ uint32_t piece_at(const RingAt &at) const {
+    return shared_address(state) + args().plan.ring_at + at.slot * args().plan.slot_bytes;
+  }
+  __device__ __forceinline__ uint32_t empty_at(const RingAt &at) const {
+    return shared_address(&barriers()->empty[at.slot]);
+  }
+
+  /* Waits for the piece at `at` to be loaded, and where that is. */
+  __device__ __forceinline__ uint32_t take_piece(const RingAt &at) {
+    long long since = kDebug ? clock64() : 0;
+    wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
+    if (kDebug) waited += clock64() - since;
+    return piece_at(at);
+  }
+
+  /* Whether it is, the same for the whole warp. */
+  __device__ __forceinline__ bool piece_is_there(const RingAt &at) const {
+    return __all_sync(~0u, barrier_test(&barriers()->full[at.slot], at.parity));
+  }
+};
+
+template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
+  using Base = Thread<Args, Share, Barriers, kDebug>;
+  using Base::args, Base::state;
+
+  __device__ __forceinline__ float *x() const { return (float *)(state + args().plan.at.x); }
+  __device__ __forceinline__ float *sums(const Share &share) const {
+    return (float *)(state + share.sums_at);
+  }
+  __device__ __forceinline__ float *squares() const { return (float *)(state + args().plan.at.small); }
+  __device__ __forceinline__ float *residual() const { return (float *)(state + args().plan.at.residual); }
+  __device__ __forceinline__ float2 *rope() const {
+    return (float2 *)(squares() + args().plan.shape.hidden / 32);
+  }
+  /* 1 / rms of the x that gate and up were multiplied by. */
+  __device__ __forceinline__ float &inverse() const { return *(float *)(state + STEP_BARRIER_BYTES + 12); }
+  __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
+  __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
+  /* Those of attention's values lie elsewhere, since they are made from the states where the others lie. */
+  __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
+  __device__ __forceinline__ float2 *value_scales() const {
+    return (float2 *)(value_planes() + args().plan.heads_per_kv * 2 * STEP_GROUP);
+  }
+  __device__ __forceinline__ const unsigned char *planes_of(int matrix) const {
+    return matrix == O ? value_planes() : planes();
+  }
+  __device__ __forceinline__ const float2 *scales_of(int matrix) const {
+    return matrix == O ? value_scales() : scales();
+  }
+  __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
+};
+
+__device__ __forceinline__ int log_2(int n) {
+  return 31 - __clz(n);
+}
+
+/* Which tile rows and inputs of a matrix are a block's; of o and down n_rows from `first_row` on. */
+template <class Share>
+__device__ __forceinline__ void place_share(Share &s, int matrix, const StepShape &shape, int first_unit,
+                                            int n_units, int cluster, int rank, int first_row, int n_rows) {
+  const int heads = shape.n_heads / shape.n_kv_heads;
+  s.all_groups = s.n_groups = shape.hidden / STEP_GROUP;
+  if (matrix == QKV) { /* of each head of the cluster one: its queries, then its key and its value */
+    s.n_rows = heads + 2, s.split = heads;
+    s.tile[0] = 8 * cluster * heads + rank, s.stride[0] = 8;
+    s.tile[1] = 8 * (shape.n_heads + cluster) + rank, s.stride[1] = 8 * shape.n_kv_heads;
+  } else if (matrix == GATE_UP) { /* of each unit of 16 two */
+    s.n_rows = s.split = 2 * n_units;
+    s.tile[0] = 16 * first_unit + 2 * rank, s.stride[0] = 16, s.log_run = 1;
+  } else {
+    s.n_rows = s.split = n_rows;
+    s.tile[0] = first_row, s.stride[0] = 1;
+    s.all_groups = matrix == O ? shape.n_heads : shape.intermediate / STEP_GROUP;
+    s.group = matrix == O ? cluster * heads : first_unit;
+    s.n_groups = matrix == O ? heads : n_units;
+  }
+}
+
+/* For one thread of each matrix, before anybody looks. */
+template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kDebug> &b, int matrix) {
+  const StepPlan &p = b.args().plan;
+  const StepShare &mine = p.shares[b.cluster()];
+  const bool full = matrix == QKV || matrix == GATE_UP;
+  const StepCut cut = full ? p.full : matrix == O ? p.o : mine.down;
+  Share s = {};
+  place_share(s, matrix, p.shape, mine.first_unit, mine.n_units, b.cluster(), b.rank(),
+              b.rank() * p.slice / 16, p.slice / 16);
+  s.sums_stride = matrix == QKV ? p.stride_qkv : matrix == GATE_UP ? mine.stride : p.stride_slice;
+  s.sums_at = full ? p.at.x : p.at.sums;
+  s.parts = cut.parts, s.groups = cut.groups, s.span = cut.span;
+  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
+  s.inverse = (65535 + cut.parts) / cut.parts;
+  s.next = STEP_TEAMS % cut.parts ? 0 : STEP_TEAMS / cut.parts * cut.rows * 16;
+  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.parts;
+  s.run = run_of(s.pieces, p.n_slots);
+  b.share(matrix) = s;
+}
+
+/* Tile row i of the share in its matrix. */
+template <class Share> __device__ __forceinline__ int tile_row(const Share &share, int i) {
+  const bool second = i >= share.split;
+  if (second) i -= share.split;
+  return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
+}
+
+/* Whether the zeros of a tile row from group g0 of the share on begin at an odd multiple of 8 bytes: the same
+ * for all, as matrices have an even number of groups. */
+template <class Share> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
+  return (share.group + g0) % 2 != 0;
+}
+
+__device__ __forceinline__ int first_group(const Share &share, int part) {
+  return part * share.n_groups * share.inverse >> 16;
+}
+
+/* Within a piece of at most n groups: tiles [rows][n][1024], scales [rows][n][32], zeros [rows][these bytes],
+ * of which the first 8 are none of them where the first in memory is not at a multiple of 16. */
+__device__ __forceinline__ int zeros_stride(int n_groups) {
+  return (n_groups * 8 + 16) & ~15;
+}
+
+} // namespace step
+
+#endif

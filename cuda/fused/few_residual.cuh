@@ -1,0 +1,242 @@
+/* few_residual.cuh - the residual stream of several rows: sums over all clusters, and normalised rows, as
+ * integers, for products.
+ *
+ * A block keeps some groups of 128 columns (first_columns()), a warp one of a row at a time, a lane four
+ * columns. What a cluster's share of o or down adds goes through L2 as words that count their givers
+ * (allreduce.cuh). Here they begin at 0: of eight rows it would be 12 MB that clusters kept of them. So
+ * there are STEP_SUM_TURNS of them, [turn][o, down][rows][hidden], by layer. When o of layer l is added up,
+ * all clusters have given down of layer l - 1, and so have read what was given in layer l - 2: that becomes 0
+ * then, for layer l + 2, to which nobody gives before it has what this cluster gives in layer l + 1. */
+#ifndef AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
+#define AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
+
+#include <cuda_bf16.h>
+
+#include "cuda/linear/planes.cuh"
+#include "cuda/fused/few_block.cuh"
+#include "cuda/fused/allreduce.cuh"
+
+namespace step {
+namespace rows {
+
+/* Of a layer: words of o, then of down. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ uint64_t *words_of(const Block<kR, kDebug> &b, int layer) {
+  const StepShape &s = b.args().plan.shape;
+  const unsigned turn = (b.launches() * s.n_layers + layer) % STEP_SUM_TURNS;
+  return b.args().totals + (size_t)turn * 2 * kR * s.hidden;
+}
+
+template <int kR, bool kDebug>
+__device__ __forceinline__ Sum sum_of(const Block<kR, kDebug> &b, int matrix, int layer) {
+  const StepShape &s = b.args().plan.shape;
+  return {words_of(b, layer) + (matrix == DOWN ? kR * s.hidden : 0),
+          matrix == DOWN ? s.n_clusters : s.n_kv_heads};
+}
+
+/* This block's part of the words that become 0 in a layer, when its warps know that o is added up. */
+template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const Block<kR, kDebug> &b) {
+  ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
+  const int n = kR * b.args().plan.shape.hidden;
+#pragma unroll 1
+  for (int i = blockIdx.x * STEP_THREADS + threadIdx.x; i < n; i += gridDim.x * STEP_THREADS)
+    store_relaxed_16(words + i, make_ulonglong2(0, 0));
+}
+
+/* Four columns each of two rows, or of one and `two` is false, when all have given: from their first words
+ * on. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers,
+                                          const uint64_t *const (&from)[2], bool two, float4 (&sum)[2]) {
+  ulonglong2 v[2][2];
+  const long long since = kDebug ? clock64() : 0;
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      v[i][half].x = v[i][half].y = givers;
+      if (i == 0 || two) v[i][half] = load_relaxed_16(from[i] + 2 * half);
+    }
+  for (;;) { /* reads again what was not all there, and that alone, and looks at it the next time */
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        if (!all_gave(v[i][half].x, 0, givers) || !all_gave(v[i][half].y, 0, givers)) {
+          all = false;
+          v[i][half] = load_relaxed_16(from[i] + 2 * half);
+        }
+    if (__all_sync(~0u, all)) break;
+    if (kDebug && !all) b.look_at_clock(since, STEP_AT_VALUES, givers, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    sum[i] = make_float4(sum_since(v[i][0].x, 0, givers), sum_since(v[i][0].y, 0, givers),
+                         sum_since(v[i][1].x, 0, givers), sum_since(v[i][1].y, 0, givers));
+}
+
+/* Four columns of a row's embedding. */
+__device__ __forceinline__ float4 embedded(const Args &a, int row, int column) {
+  const size_t at = (size_t)a.call.ids[min(row, a.call.n_rows - 1)] * a.embedding_stride + column;
+  float v[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    v[i] = a.embedding_scale *
+           (a.embedding_type == DTYPE_F16   ? __half2float(((const __half *)a.embedding)[at + i])
+            : a.embedding_type == DTYPE_F32 ? ((const float *)a.embedding)[at + i]
+                                            : (float)((const __nv_bfloat16 *)a.embedding)[at + i]);
+  return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+/* A group of 128 values of a row, four a lane (those of quantise_values: k, k + 8, k + 1, k + 9 of k = 16
+ * (lane / 4) + 2 (lane % 4)), as integers to all blocks of the cluster. `planes`, `notes`: of the group, in
+ * bytes of shared memory. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
+                                           int notes, int row, uint64_t *barrier) {
+  uint32_t word[2];
+  int sum;
+  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+  /* Of 16 runs of 16 bytes (64 inputs, plane, t) a lane has one, for every other peer. */
+  const int lane = b.lane(), half = lane >> 3 & 1, plane = lane >> 2 & 1, t = lane & 3;
+  uint32_t run[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const int from = (4 * half + j) * 4 + t;
+    const uint32_t high = __shfl_sync(~0u, word[0], from), low = __shfl_sync(~0u, word[1], from);
+    run[j] = plane ? low : high;
+  }
+  const unsigned char *to = b.state + planes + half * Planes<kR>::kHalf + Planes<kR>::row_at(row) +
+                            plane * Planes<kR>::kPlane + t * 16;
+#pragma unroll
+  for (int i = 0; i < STEP_BLOCKS; i += 2) {
+    const int peer = (lane >> 4) + i;
+    send_16(peer_address(to, peer), make_uint4(run[0], run[2], run[1], run[3]), peer_address(barrier, peer));
+  }
+  if (lane < STEP_BLOCKS)
+    send_8(peer_address(b.state + notes + row * 8, lane),
+           make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(barrier, lane));
+}
+
+/* From four neighbouring columns a lane to those of quantise_values(). */
+__device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane) {
+  const int near = (lane & ~3) + (lane >> 1 & 1), far = near + 2;
+  const bool odd = lane & 1;
+  const float n0 = __shfl_sync(~0u, x.x, near), n1 = __shfl_sync(~0u, x.y, near),
+              n2 = __shfl_sync(~0u, x.z, near), n3 = __shfl_sync(~0u, x.w, near),
+              f0 = __shfl_sync(~0u, x.x, far), f1 = __shfl_sync(~0u, x.y, far),
+              f2 = __shfl_sync(~0u, x.z, far), f3 = __shfl_sync(~0u, x.w, far);
+  v[0] = odd ? n2 : n0, v[1] = odd ? f2 : f0, v[2] = odd ? n3 : n1, v[3] = odd ? f3 : f1;
+}
+
+/* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and if
+ * anybody wants it, gives hand_on(group, row, v, squares) x = residual * norm of this block's columns, a
+ * group of a row a warp at a time: four values a lane, those of quantise_values(), and the sum of the
+ * residual's squares. */
+template <int kR, bool kDebug, class HandOn>
+__device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
+                                         bool wanted, HandOn hand_on) {
+  const StepRowsPlan &p = b.args().plan;
+  const int hidden = p.shape.hidden, end = first_columns(p.shape, b.rank() + 1) * kR;
+  Sum sum = {};
+  if (layer >= 0) sum = sum_of(b, matrix, layer);
+  b.mark(matrix == O ? STEP_MARK_SUM_O : STEP_MARK_SUM);
+#pragma unroll 1
+  for (int item0 = first_columns(p.shape, b.rank()) * kR + b.warp(); item0 < end; item0 += 2 * STEP_WARPS) {
+    const bool two = item0 + STEP_WARPS < end;
+    float4 weight[2], r[2];
+    float4 *kept[2];
+    const uint64_t *from[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int item = item0 + (two ? i * STEP_WARPS : 0), row = item % kR;
+      const int column = item / kR * STEP_GROUP + 4 * b.lane();
+      weight[i] = __ldg((const float4 *)(norm + column));
+      kept[i] = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
+      from[i] = sum.totals + (size_t)row * hidden + column;
+      r[i] = layer < 0 ? embedded(b.args(), row, column) : *kept[i];
+    }
+    if (layer >= 0) {
+      float4 more[2];
+      take_sums(b, sum.givers, from, two, more);
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        r[i].x += more[i].x, r[i].y += more[i].y, r[i].z += more[i].z, r[i].w += more[i].w;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      if (i == 0 || two) *kept[i] = r[i];
+    if (!wanted) continue;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      if (i && !two) break;
+      const int item = item0 + i * STEP_WARPS;
+      const float4 mine = r[i], by = weight[i];
+      float squares = (mine.x * mine.x + mine.y * mine.y) + (mine.z * mine.z + mine.w * mine.w);
+#pragma unroll
+      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+      float v[4];
+      spread(make_float4(mine.x * by.x, mine.y * by.y, mine.z * by.z, mine.w * by.w), v, b.lane());
+      hand_on(item / kR, item % kR, v, squares);
+    }
+  }
+  b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
+}
+
+/* Where the sum of squares of a group of a row lies. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ float *square_of(const Block<kR, kDebug> &b, int row, int group) {
+  return (float *)(b.state + b.places().squares) + row * (b.args().plan.shape.hidden / STEP_GROUP) + group;
+}
+
+/* x of the head to the cluster's blocks. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm) {
+  const StepRowsShared &at = b.places();
+  uint64_t *barrier = &b.barriers()->x;
+  add_sums(b, matrix, layer, norm, true, [&](int group, int row, const float(&v)[4], float squares) {
+    if (b.lane() < STEP_BLOCKS)
+      send_4(peer_address(square_of(b, row, group), b.lane()), __float_as_uint(squares),
+             peer_address(barrier, b.lane()));
+    send_group(b, v, at.x + group * Planes<kR>::kGroup, at.x_notes + group * kR * 8, row, barrier);
+  });
+}
+
+/* 1 / rms of a row of x, the row the same for lanes 8 i .. 8 i + 7. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row) {
+  const StepShape &s = b.args().plan.shape;
+  const int groups = s.hidden / STEP_GROUP; /* a multiple of four */
+  const float *from = (const float *)(b.state + b.places().squares) + row * groups;
+  float squares = 0;
+#pragma unroll 1
+  for (int group = 4 * (b.lane() & 7); group < groups; group += 32) {
+    const float4 v = *(const float4 *)(from + group);
+    squares += (v.x + v.y) + (v.z + v.w);
+  }
+#pragma unroll
+  for (int step = 1; step <= 4; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args().norm_eps);
+}
+
+/* The lane's four values of a group of a row as integers in this block's shared memory. `planes`, `notes`: of
+ * the group. */
+template <int kR, bool kDebug>
+__device__ __forceinline__ void keep_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
+                                           int notes, int row) {
+  const int lane = b.lane(), g = lane >> 2, t = lane & 3, j = g & 3;
+  uint32_t word[2];
+  int sum;
+  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+  unsigned char *to = b.state + planes + (g >> 2) * Planes<kR>::kHalf + Planes<kR>::row_at(row) + t * 16 +
+                      (j & 1) * 8 + (j & 2) * 2;
+  *(uint32_t *)to = word[0];
+  *(uint32_t *)(to + Planes<kR>::kPlane) = word[1];
+  if (lane == 0) *(float2 *)(b.state + notes + row * 8) = make_float2(d, d * (float)sum);
+}
+
+} // namespace rows
+} // namespace step
+
+#endif

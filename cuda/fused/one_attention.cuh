@@ -1,0 +1,261 @@
+/* one_attention.cuh - one KV head's attention by the eight blocks of a cluster.
+ *
+ *   a[h] = softmax(scale q[h] k) v,  h < heads_per_kv, over the cache's `pos` positions and the new one
+ *
+ * Each block has all queries. Positions come in pieces of 32, piece i to the block of rank i % 8, in a block
+ * to two warps in turn, 16 keys each (online_softmax.cuh).
+ *
+ * What a warp made of its keys, {maximum, sum, values over their sum in fp16}, the block adds up and gives to
+ * all blocks of the cluster, each of which adds up the eight. The new key and value count as one more warp's
+ * of the last block, which also puts them into the cache. All orders are fixed. READS  2 * pos * 256 bytes a
+ * cluster. */
+#ifndef AUK_CUDA_FUSED_ONE_ATTENTION_CUH
+#define AUK_CUDA_FUSED_ONE_ATTENTION_CUH
+
+#include "cuda/fused/online_softmax.cuh"
+#include "cuda/fused/one_matmul.cuh"
+#include "cuda/fused/one_residual.cuh"
+
+namespace step {
+
+constexpr int kHeads = STEP_MAX_SHARED_HEADS, kPairs = STEP_PAIRS;
+constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has the new one */
+
+template <bool kDebug> __device__ __forceinline__ States warp_states(const Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  __half *values = (__half *)b.x();
+  return {values, (float2 *)(values + p.states * p.heads_per_kv * kDim)};
+}
+
+template <bool kDebug> __device__ __forceinline__ States block_states(const Block<kDebug> &b) {
+  __half *values = (__half *)(b.state + b.args().plan.at.attention);
+  return {values, (float2 *)(values + STEP_BLOCKS * b.args().plan.heads_per_kv * kDim)};
+}
+
+__device__ __forceinline__ int projection_bytes(const StepPlan &p) {
+  return (p.heads_per_kv + 2) * kDim * 4;
+}
+
+__device__ __forceinline__ int states_bytes(const StepPlan &p) {
+  return STEP_BLOCKS * p.heads_per_kv * (kDim * 2 + 8);
+}
+
+/* --- q, k and v */
+
+/* Gives the cluster's blocks this block's 16 rows of each head, as the product left them. */
+template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  const Share &share = b.share(QKV);
+  const int peer = b.lane() & 7;
+#pragma unroll 1
+  for (int item = b.thread() >> 3; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
+    const float4 v = four_rows(b, share, item * 4);
+    const float *to = b.exchange() + (item >> 2) * kDim + b.rank() * 16 + (item & 3) * 4;
+    send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers()->projections, peer));
+  }
+}
+
+/* What makes a head of a product's rows, for lane's four dimensions: while they are on their way. */
+struct HeadFactors {
+  float inverse, bias[4], norm[4]; /* 1 / rms of x */
+};
+
+template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  const Vectors vectors = b.vectors();
+  const int head = b.warp(), queries = p.heads_per_kv, first_kv = p.shape.n_heads + b.cluster();
+  const int in_matrix = head < queries    ? b.cluster() * queries + head
+                        : head == queries ? first_kv
+                                          : first_kv + p.shape.n_kv_heads;
+  HeadFactors f = {0, {0, 0, 0, 0}, {1, 1, 1, 1}};
+  if (head >= queries + 2) return f;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if (b.args().bias) f.bias[i] = __ldg(vectors.bias + in_matrix * kDim + b.lane() + 32 * i);
+    if (b.args().head_norms && head <= queries)
+      f.norm[i] = __ldg((head < queries ? vectors.q_norm : vectors.k_norm) + b.lane() + 32 * i);
+  }
+  f.inverse = inverse_of_x(b);
+  return f;
+}
+
+/* Norm and rope of the cluster's heads, a warp each: queries and the new key and value as halves in shared
+ * memory, the latter two also to the cache. */
+template <bool kDebug>
+__device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFactors &f) {
+  const StepPlan &p = b.args().plan;
+  const int head = b.warp(), lane = b.lane();
+  if (head >= p.heads_per_kv + 2) return;
+  const float *from = b.exchange() + head * kDim + lane;
+  float v[4]; /* pairs (lane, lane + 64), (lane + 32, lane + 96) */
+#pragma unroll
+  for (int i = 0; i < 4; i++) v[i] = from[32 * i] * f.inverse + f.bias[i];
+  if (head <= p.heads_per_kv) {
+    if (b.args().head_norms) {
+      const float scale = inverse_of_head(v, b.args().norm_eps);
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] *= scale * f.norm[i];
+    }
+    turn_head(v, b.rope(), lane);
+  }
+  const bool is_query = head < p.heads_per_kv;
+  __half *to = b.heads() + (is_query ? head : kHeads + head - p.heads_per_kv) * kDim + lane;
+#pragma unroll
+  for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
+  if (is_query || b.rank() != kAppender) return;
+  const StepCall &c = b.args().call;
+  __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane +
+                  (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + b.pos()) * kDim;
+#pragma unroll
+  for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
+}
+
+/* The new key and value as a state: its score is the maximum, its weight 1. For one warp. */
+template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kDebug> &b, int state) {
+  const States to = warp_states(b);
+  const int n_heads = b.args().plan.heads_per_kv;
+  const __half *key = b.heads() + kHeads * kDim + 4 * b.lane();
+  const uint2 k = *(const uint2 *)key, v = *(const uint2 *)(key + kDim);
+#pragma unroll 1
+  for (int head = 0; head < n_heads; head++) {
+    const uint2 q = *(const uint2 *)(b.heads() + head * kDim + 4 * b.lane());
+    float s = scale_low(q.x) * scale_low(k.x) + scale_high(q.x) * scale_high(k.x) +
+              scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y);
+#pragma unroll
+    for (int step = 16; step; step /= 2) s += __shfl_xor_sync(~0u, s, step);
+    *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane()) = v;
+    if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args().scale_log2, 1);
+  }
+}
+
+/* How many pieces of the cache are the block's. */
+__device__ __forceinline__ int key_pieces(int pos, int rank) {
+  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
+
+/* All keys of this block. Returns how many states its warps left. */
+template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  /* A warp's keys; the piece's are those of its neighbour, too. */
+  int first = (b.rank() + (b.warp() >> 1) * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16;
+  if (b.warp() < 2 * kPairs && (first & -STEP_KEYS) < b.pos()) {
+    Attending attending;
+    attending.begin();
+    RingAt at = b.next();
+    at.move(b.warp() >> 1, p.n_slots);
+#pragma unroll 1
+    for (; (first & -STEP_KEYS) < b.pos(); first += kPairs * STEP_BLOCKS * STEP_KEYS) {
+      const int n = min(16, b.pos() - first);
+      b.take_piece(at);
+      const unsigned char *keys = b.slot(at.slot) + (b.warp() & 1) * 16 * 256;
+      const uint32_t empty = b.empty_at(at); /* of two warps two arrivals each: a team's are four */
+      if (n > 0) {
+        float s[4], weights[4];
+        Attending::score(b.heads(), keys, s, forgotten(b.lane()));
+        attending.weigh(s, weights, n, b.args().scale_log2, forgotten(b.lane()));
+        attending.add(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane()), [&] {
+          __syncwarp();
+          if (b.lane() < 2) barrier_arrive(empty);
+        });
+      } else if (b.lane() < 2) {
+        barrier_arrive(empty);
+      }
+      at.move(kPairs, p.n_slots);
+    }
+    attending.store(warp_states(b), b.warp(), p.heads_per_kv, p.heads_per_kv, b.lane());
+  }
+  b.advance(b.keys_run());
+  const int n_states = 2 * min(kPairs, key_pieces(b.pos(), b.rank()));
+  if (b.rank() != kAppender) return n_states;
+  if (b.warp() == STEP_WARPS - 1) attend_new(b, n_states);
+  return n_states + 1;
+}
+
+/* The block's warps' states as one, to all blocks of the cluster: a thread eight dimensions of a head, in as
+ * few warps as there are, since the others would only be in their way. */
+template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug> &b, int n_states) {
+  const int n_heads = b.args().plan.heads_per_kv, item = b.thread();
+  static_assert(STEP_MAX_SHARED_HEADS * kDim / 8 <= STEP_THREADS, "a thread has one");
+  if (item >= n_heads * (kDim / 8)) return;
+  const States from = warp_states(b), to = block_states(b);
+  const int head = item >> 4, dim = (item & 15) * 8;
+  float v[8];
+  float2 weight;
+  add_states(from, n_states, n_heads, head, dim, v, weight);
+  const uint4 packed = make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
+                                  pack_half2(v[6], v[7]));
+  const uint2 weight_bits = make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y));
+#pragma unroll
+  for (int peer = 0; peer < STEP_BLOCKS; peer++) {
+    const uint32_t barrier = peer_address(&b.barriers()->states, peer);
+    send_16(peer_address(to.values + (b.rank() * n_heads + head) * kDim + dim, peer), packed, barrier);
+    if (dim == 0) send_8(peer_address(to.weights + b.rank() * n_heads + head, peer), weight_bits, barrier);
+  }
+}
+
+/* Waits for the cluster's states, and makes of them attention's values as integers, a warp a head, in what
+ * was place of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
+template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  b.wait(&b.barriers()->states, b.layer() & 1, STEP_AT_STATES);
+  if (b.thread() == 0) barrier_expect(&b.barriers()->states, states_bytes(p));
+  b.mark(STEP_MARK_STATES);
+  const int head = b.warp(), lane = b.lane(), n_heads = p.heads_per_kv;
+  if (head < n_heads) {
+    const States from = block_states(b);
+    const __half *values = from.values + head * kDim + (lane >> 2) * 16 + (lane & 3) * 2;
+    float2 weight[STEP_BLOCKS];
+    uint32_t low[STEP_BLOCKS], high[STEP_BLOCKS];
+#pragma unroll
+    for (int i = 0; i < STEP_BLOCKS; i++) {
+      weight[i] = from.weights[i * n_heads + head];
+      low[i] = *(const uint32_t *)(values + i * n_heads * kDim);
+      high[i] = *(const uint32_t *)(values + i * n_heads * kDim + 8);
+    }
+    float maximum = -INFINITY, total = 0, v[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
+#pragma unroll
+    for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
+      const float share = power_of_2(weight[i].x - maximum) * weight[i].y;
+      total += share;
+      v[0] += share * scale_low(low[i]), v[2] += share * scale_high(low[i]);
+      v[1] += share * scale_low(high[i]), v[3] += share * scale_high(high[i]);
+    }
+    const float over = __fdividef(1, total); /* the new key is one of them, so it is not 0 */
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] *= over;
+    uint32_t word[2];
+    int sum;
+    const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+    unsigned char *to = b.value_planes() + head * kPlaneBytes + word_at(lane);
+    *(uint32_t *)to = word[0];
+    *(uint32_t *)(to + 64) = word[1];
+    if (lane == 0) b.value_scales()[head] = make_float2(d, d * (float)sum);
+  }
+  b.mark(STEP_MARK_MERGED);
+}
+
+/* From the sums of qkv to the states of this block's keys, on their way to the cluster. */
+template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  send_projections(b);
+  const HeadFactors factors = head_factors(b);
+  b.mark(STEP_MARK_QKV_SENT);
+  b.wait(&b.barriers()->projections, b.layer() & 1, STEP_AT_PROJECTIONS);
+  if (b.thread() == 0) barrier_expect(&b.barriers()->projections, projection_bytes(p));
+  b.mark(STEP_MARK_PROJECTIONS);
+  make_head(b, factors);
+  b.sync();
+  b.mark(STEP_MARK_HEADS);
+  const int n_states = attend(b);
+  b.mark_waited(STEP_WAITED_KEYS);
+  b.sync();
+  b.mark(STEP_MARK_KEYS);
+  send_states(b, n_states);
+  b.mark(STEP_MARK_STATES_SENT);
+}
+
+} // namespace step
+
+#endif

@@ -1,0 +1,285 @@
+/* one_token.cu - a decode step of one row as one persistent kernel of clusters: see step.h, and STEP.md for the
+ * figures that this form comes from.
+ *
+ *   layer     of a cluster with a KV head                       of the others
+ *   sums      residual += down of the layer before              the same
+ *             x * norm -> cluster                                -
+ *   qkv       rows of the cluster's heads -> cluster
+ *   attention a block its keys -> cluster
+ *   o         part of all rows -> all clusters
+ *   sums      residual += o; x * norm -> cluster                the same
+ *   gate, up  features of the cluster's units -> cluster        the same
+ *   down      part of all rows -> all clusters                  the same
+ *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
+ *
+ * "-> cluster": st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
+ * clusters": allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), one has nothing to do:
+ * registers move between whole warpgroups.
+ *
+ * Shared memory: the ring, then what StepShared says. Three places serve in turns, never at once, because a
+ * peer that writes has had from this block what this block makes only after it has read:
+ *   x         the row that goes into a product, and its sums (not of o, down) | what warps made of their keys
+ *   planes    the row as integers | what blocks made of their keys
+ *   exchange  q, k, v; attention's values || the gated product
+ * A row arrives over what was read before the last value that this block gave for it.
+ *
+ * PRECOND  all clusters of the launch run at once (step_clusters). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/ptx/launch.cuh"
+#include "cuda/fused/step.h"
+#include "cuda/fused/launch_step.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HAS_CLUSTERS 1
+#include "cuda/fused/l2_prefetch.cuh"
+#include "cuda/fused/one_attention.cuh"
+#include "cuda/fused/one_lm_head.cuh"
+#include "cuda/fused/weight_ring.cuh"
+#include "cuda/fused/one_matmul.cuh"
+#include "cuda/fused/one_residual.cuh"
+#else
+#include "cuda/fused/block.cuh"
+#endif
+
+namespace step {
+
+#if HAS_CLUSTERS
+
+/* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
+template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  if (threadIdx.x == 0) {
+    Barriers *barriers = b.barriers();
+    for (int i = 0; i < p.n_slots; i++) {
+      barrier_init(&barriers->full[i], STEP_LOADERS);
+      barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
+    }
+    barrier_init(&barriers->x, 1);
+    barrier_init(&barriers->projections, 1);
+    barrier_init(&barriers->states, 1);
+    barrier_init(&barriers->gated, 1);
+    barrier_init_fence();
+    barrier_expect(&barriers->x, x_bytes(p));
+    barrier_expect(&barriers->projections, projection_bytes(p));
+    barrier_expect(&barriers->states, states_bytes(p));
+    barrier_expect(&barriers->gated, p.shares[b.cluster()].n_units * STEP_GROUP * 4);
+  }
+  for (int i = threadIdx.x; i < STEP_MAX_SHARED_HEADS * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
+    b.heads()[i] = __float2half_rn(0.0f); /* of heads that there are none of */
+  const float2 *table = (const float2 *)b.args().call.rope_table;
+  if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
+  if (threadIdx.x == MATRICES) b.keys_run() = run_of(key_pieces(*b.args().call.pos, b.rank()), p.n_slots);
+  if (threadIdx.x < STEP_HEAD_DIM / 2) b.rope()[threadIdx.x] = table[threadIdx.x];
+  __syncthreads();
+  make_pieces(b, piece_of);
+  make_tasks(b);
+  cluster_sync();
+}
+
+/* What came out of a product: to the cluster, or to all. */
+template <bool kDebug> __device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix) {
+  switch (matrix) {
+  case QKV:
+    b.mark_waited(STEP_WAITED_QKV);
+    b.mark(STEP_MARK_QKV);
+    attention(b);
+    break;
+  case GATE_UP:
+    b.mark_waited(STEP_WAITED_GATE_UP);
+    b.mark(STEP_MARK_GATE_UP);
+    send_gated(b);
+    b.mark(STEP_MARK_GATED_SENT);
+    break;
+  default:
+    b.mark_waited(matrix == O ? STEP_WAITED_O : STEP_WAITED_DOWN);
+    b.mark(matrix == O ? STEP_MARK_O : STEP_MARK_DOWN);
+    give_sum(b, matrix, sum_of(b, matrix, b.layer()));
+    b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
+  }
+}
+
+/* Waits for what goes into a product, and makes integers of it. */
+template <bool kDebug> __device__ __forceinline__ void take(Block<kDebug> &b, int matrix) {
+  if (matrix == O) {
+    take_states(b);
+    return;
+  }
+  if (matrix == DOWN) {
+    b.wait(&b.barriers()->gated, b.layer() & 1, STEP_AT_GATED);
+    if (b.thread() == 0)
+      barrier_expect(&b.barriers()->gated, b.args().plan.shares[b.cluster()].n_units * STEP_GROUP * 4);
+    b.mark(STEP_MARK_GATED);
+  } else {
+    wait_for_x(b, b.x_before(matrix));
+    b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+  }
+  make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
+}
+
+/* One loop over all products of all layers and the head behind them: a phase's instructions are there once,
+ * and the whole must fit the cache of instructions (STEP.md). */
+template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
+  const int n_layers = b.args().plan.shape.n_layers;
+  long long *whole =
+      kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
+#pragma unroll 1
+  for (;;) {
+    const int matrix = b.matrix();
+    if (matrix == QKV || matrix == GATE_UP) {
+      const bool is_head = b.layer() == n_layers;
+      const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
+      if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
+      if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
+      add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
+                   b.layer() * b.args().vectors_stride + (matrix == QKV ? 0 : b.args().plan.shape.hidden),
+                   wanted);
+      if (!wanted) {
+        b.go_to(GATE_UP);
+        continue;
+      }
+      if (is_head) break;
+    }
+    product(b, matrix, [&] { take(b, matrix); });
+    hand_on(b, b.matrix());
+    b.go_to(b.matrix() + 1);
+  }
+  wait_for_x(b, b.x_before(QKV));
+  head(b);
+  if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
+}
+
+#endif
+
+template <bool kDebug>
+__global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
+#if HAS_CLUSTERS
+  extern __shared__ __align__(128) unsigned char shared[];
+  static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
+                "StepShared has room for them");
+  static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
+  Block<kDebug> b = {{shared - a.plan.ring_at, a, 0, 0}};
+  if (threadIdx.x == 0) {
+    b.loaded() = 0;
+  }
+  if (threadIdx.x == MATRICES) b.pos() = *a.call.pos;
+  if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
+  begin(b);
+  if (b.warp() < STEP_WARPS) {
+    registers_up_to<kMultiplyRegisters>();
+    multiply_all(b);
+  } else {
+    registers_down_to<kOtherRegisters>();
+    switch (b.warp() - STEP_WARPS) {
+    case TILES: load_all<TILES>(b); break;
+    case SCALES: load_all<SCALES>(b); break;
+    case ZEROS: load_all<ZEROS>(b); break;
+    default:
+      if (a.ahead) go_ahead(b, a.ahead, key_pieces(b.pos(), b.rank()));
+    }
+  }
+  __syncwarp();
+  cluster_sync(); /* nobody leaves while a peer may still send to it */
+#endif
+}
+
+/* Where few clusters have a KV head the others wait longest: 4 of 15 gain 4%, 8 of 15 anything from 4% to
+ * -8%, by the number of pieces and from one machine to the next (STEP.md). */
+static Status usual_ahead(const StepPlan &plan, int *ahead, Error *err) {
+  int gpu = 0, l2 = 0;
+  *ahead = 0;
+  if (2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
+  TRY(cuda_check(cudaGetDevice(&gpu), "one kernel a step", err));
+  TRY(cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
+  const int pieces = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / step_piece_bytes(plan.full);
+  *ahead = pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
+  return STATUS_OK;
+}
+
+static size_t shared_bytes(const StepPlan &plan) {
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+}
+
+} // namespace step
+
+struct Step {
+  step::Args args;
+};
+
+using step::Args;
+using step::Layer;
+
+typedef void (*Kernel)(const Args);
+
+static Kernel kernel_of(bool debug) {
+  return debug ? step::kernel<true> : step::kernel<false>;
+}
+
+static int major_of(int gpu) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess ? major : 0;
+}
+
+bool step_measured(int gpu) {
+  return major_of(gpu) == 9;
+}
+
+int step_clusters(int gpu, size_t shared) {
+  int n = 0;
+  if (major_of(gpu) < 9) return 0;
+  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) !=
+      cudaSuccess)
+    return 0;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config = step::launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
+  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false>, &config) != cudaSuccess) {
+    cudaGetLastError(); /* a chip that has none is no failure */
+    return 0;
+  }
+  return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
+}
+
+size_t step_bytes(const StepShape *shape) {
+  return step::state_bytes(*shape, step_totals(shape, 1, STEP_MAX_CLUSTERS) * sizeof(uint64_t));
+}
+
+Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
+  const StepPlan &plan = m->plan;
+  const size_t shared = step::shared_bytes(plan);
+  int ahead = m->ahead > 0 ? m->ahead : 0;
+  *out = NULL;
+  if (m->ahead == 0) TRY(step::usual_ahead(plan, &ahead, err));
+  for (bool debug : {false, true})
+    TRY(cuda_check(
+        cudaFuncSetAttribute(kernel_of(debug), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+        "one kernel a step", err));
+  Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
+  if (!s) return STATUS_FAILED;
+  s->args.plan = plan;
+  s->args.ahead = ahead;
+  Status status = step::fill(&s->args, m, plan.shape, memory,
+                             step_totals(&plan.shape, 1, plan.shape.n_clusters) * sizeof(uint64_t),
+                             plan.n_slots, step_piece_bytes(plan.full), stream, err);
+  if (status != STATUS_OK) {
+    free(s);
+    return status;
+  }
+  *out = s;
+  return STATUS_OK;
+}
+
+void step_close(Step *s) {
+  free(s);
+}
+
+Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStream_t stream, Error *err) {
+  const StepPlan &plan = s->args.plan;
+  Args a = s->args;
+  a.call = *call;
+  if (debug) a.debug = *debug;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config =
+      step::launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
+  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(debug != NULL), a), "one kernel a step", err);
+}

@@ -1,0 +1,206 @@
+/* online_softmax.cuh - what a warp makes of a head, and of keys and values in shared memory for eight
+ * queries of a KV head: tensor cores take the queries as columns.
+ *
+ *     S^T [16 keys x 8 heads] = K [16 x 128] Q^T      O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
+ *
+ * K and V lie in the ring as in the cache, rows of 256 bytes without padding. Any order of the 128 dimensions
+ * serves a product over them, so lane (g, t) takes whole 16 bytes, chunks 4 s + t of row g, which are operand
+ * a of steps 2 s and 2 s + 1; odd rows take their chunks in another order, so that no two lanes meet in a
+ * bank. Of V the lane takes chunks 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, and dimension j of
+ * each is rows g and g + 8 of product j. */
+#ifndef AUK_CUDA_FUSED_ONLINE_SOFTMAX_CUH
+#define AUK_CUDA_FUSED_ONLINE_SOFTMAX_CUH
+
+#include "cuda/ptx/attention_ptx.cuh"
+#include "cuda/linear/layout.cuh"
+#include "cuda/fused/plan.h"
+
+namespace step {
+
+constexpr int kDim = STEP_HEAD_DIM;
+
+/* Of a head a lane has dimensions lane, lane + 32, lane + 64 and lane + 96: 1 / rms of all. */
+__device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
+  float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
+#pragma unroll
+  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  return rsqrtf(squares / kDim + eps);
+}
+
+/* Rope: pairs are (lane, lane + 64) and (lane + 32, lane + 96). */
+__device__ __forceinline__ void turn_head(float (&v)[4], const float2 *rope, int lane) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const float2 turn = rope[lane + 32 * i];
+    const float turned = v[i] * turn.x - v[i + 2] * turn.y;
+    v[i + 2] = v[i + 2] * turn.x + v[i] * turn.y;
+    v[i] = turned;
+  }
+}
+
+/* A state of attention for each query. */
+struct States {
+  __half *values;  /* [n][queries][128] */
+  float2 *weights; /* [n][queries] {maximum of log2 scores, sum of their powers of 2} */
+};
+
+template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vector &a, Vector &b) {
+  const Vector c = a;
+  a = swap ? b : a;
+  b = swap ? c : b;
+}
+
+/* A warp's running state: o[j][c] of dimension 16 g + j for heads 2 t and 2 t + 1 (c = 0, 1), and of 16 g + 8
+ * + j (c = 2, 3); of the heads 2 t and 2 t + 1 the maximum, and this lane's part of the sum. */
+struct Attending {
+  float o[8][4], maximum[2], sum[2];
+
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (int j = 0; j < 8; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
+    maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
+  }
+
+  /* Scores of 16 keys: s[2 h + c] of key g + 8 h for head 2 t + c. Queries, too, come from shared memory: o
+   * takes the registers. */
+  static __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
+                                               float (&s)[4], int lane) {
+    const int g = lane >> 2, t = lane & 3, odd = g & 1;
+    float other[4] = {0, 0, 0, 0};
+    s[0] = s[1] = s[2] = s[3] = 0;
+#pragma unroll
+    for (int i0 = 0; i0 < 4; i0 += 2) {
+      uint4 row[2][2];
+      loads_begin_here();
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          row[h][i] = *(const uint4 *)(keys + (g + 8 * h) * 256 + (4 * (i0 + (i ^ odd)) + t) * 16);
+        swap_if(odd, row[h][0], row[h][1]);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        loads_begin_here();
+        const uint4 query = *(const uint4 *)(queries + g * kDim + (4 * (i0 + i) + t) * 8);
+        const uint32_t a[4] = {row[0][i].x, row[1][i].x, row[0][i].y, row[1][i].y},
+                       c[4] = {row[0][i].z, row[1][i].z, row[0][i].w, row[1][i].w};
+        mma_f16_m16n8k16(s, a, query.x, query.y);
+        mma_f16_m16n8k16(other, c, query.z, query.w);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) s[i] += other[i];
+  }
+
+  /* Scores of which n of 16 keys count become weights p, relative to the maximum so far, which o follows. */
+  __device__ __forceinline__ void weigh(const float (&s)[4], float (&p)[4], int n, float scale_log2,
+                                        int lane) {
+    const int g = lane >> 2;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      p[c] = g < n ? s[c] * scale_log2 : -INFINITY;
+      p[2 + c] = g + 8 < n ? s[2 + c] * scale_log2 : -INFINITY;
+      float high = fmaxf(p[c], p[2 + c]);
+      high = fmaxf(high, __shfl_xor_sync(~0u, high, 4));
+      high = fmaxf(high, __shfl_xor_sync(~0u, high, 8));
+      high = fmaxf(high, __shfl_xor_sync(~0u, high, 16));
+      const float now = fmaxf(maximum[c], high), keep = power_of_2(maximum[c] - now);
+      p[c] = power_of_2(p[c] - now), p[2 + c] = power_of_2(p[2 + c] - now);
+      maximum[c] = now;
+      sum[c] = sum[c] * keep + p[c] + p[2 + c];
+#pragma unroll
+      for (int j = 0; j < 8; j++) o[j][c] *= keep, o[j][2 + c] *= keep;
+    }
+  }
+
+  /* Adds the values of n of 16 keys, weighted; whatever lies in place of others does not count. Lane (g, t)
+   * takes half of chunk 2 g + e of keys {2t, 2t + 1, 2t + 8, 2t + 9}[i] at once, `taken` when it has all. */
+  template <class Taken>
+  __device__ __forceinline__ void add(const unsigned char *values, const float (&p)[4], int n, int lane,
+                                      Taken taken) {
+    const int g = lane >> 2, t = lane & 3, odd = t & 1;
+    const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
+                   high = transpose_matrix(pack_half2(p[2], p[3]));
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      uint2 value[4][2];
+      loads_begin_here();
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int key = 2 * t + (i & 1) + (i & 2) * 4;
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          value[i][e] = *(const uint2 *)(values + key * 256 + (2 * g + (e ^ odd)) * 16 + half * 8);
+        swap_if(odd, value[i][0], value[i][1]);
+        if (key >= n) value[i][0] = value[i][1] = make_uint2(0, 0);
+      }
+      if (half == 1) taken();
+#pragma unroll
+      for (int j = 0; j < 4; j++) { /* halves j % 2 of two keys, dimension 4 half + j of both chunks */
+        uint32_t a[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const uint2 &one = value[e / 2 * 2][e % 2], &two = value[e / 2 * 2 + 1][e % 2];
+          const uint32_t first = j / 2 ? one.y : one.x, second = j / 2 ? two.y : two.x;
+          a[e] = j % 2 ? prmt<0x7632>(first, second) : prmt<0x5410>(first, second);
+        }
+        mma_f16_m16n8k16(o[4 * half + j], a, low, high);
+      }
+    }
+  }
+
+  /* As state `state` of so many queries, of which the first `mine` are this warp's. */
+  __device__ __forceinline__ void store(const States &to, int state, int queries, int mine, int lane) const {
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      float total = sum[c];
+      total += __shfl_xor_sync(~0u, total, 4);
+      total += __shfl_xor_sync(~0u, total, 8);
+      total += __shfl_xor_sync(~0u, total, 16);
+      const int head = 2 * t + c;
+      if (head >= mine) continue;
+      const float over = total > 0 ? __fdividef(1, total) : 0;
+      uint4 v[2];
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        v[h] = make_uint4(pack_half2(o[0][2 * h + c] * over, o[1][2 * h + c] * over),
+                          pack_half2(o[2][2 * h + c] * over, o[3][2 * h + c] * over),
+                          pack_half2(o[4][2 * h + c] * over, o[5][2 * h + c] * over),
+                          pack_half2(o[6][2 * h + c] * over, o[7][2 * h + c] * over));
+      uint4 *at = (uint4 *)(to.values + (state * queries + head) * kDim + 16 * g);
+      at[0] = v[0], at[1] = v[1];
+      if (g == 0) to.weights[state * queries + head] = make_float2(maximum[c], total);
+    }
+  }
+};
+
+/* Adds up n states of eight dimensions of a head, the same in any thread. */
+__device__ __forceinline__ void add_states(const States &from, int n, int n_heads, int head, int dim,
+                                           float (&v)[8], float2 &weight) {
+  weight = make_float2(-INFINITY, 0);
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] = 0;
+#pragma unroll 4
+  for (int s = 0; s < n; s++) weight.x = fmaxf(weight.x, from.weights[s * n_heads + head].x);
+  const float shift = weight.x == -INFINITY ? 0 : weight.x;
+#pragma unroll 4
+  for (int s = 0; s < n; s++) {
+    const float2 w = from.weights[s * n_heads + head];
+    const float share = power_of_2(w.x - shift) * w.y;
+    const uint4 o = *(const uint4 *)(from.values + (s * n_heads + head) * kDim + dim);
+    weight.y += share;
+    v[0] += share * scale_low(o.x), v[1] += share * scale_high(o.x);
+    v[2] += share * scale_low(o.y), v[3] += share * scale_high(o.y);
+    v[4] += share * scale_low(o.z), v[5] += share * scale_high(o.z);
+    v[6] += share * scale_low(o.w), v[7] += share * scale_high(o.w);
+  }
+  const float over = weight.y > 0 ? __fdividef(1, weight.y) : 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] *= over;
+}
+
+} // namespace step
+
+#endif

@@ -1,0 +1,191 @@
+/* plan.c - see plan.h.
+ *
+ * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs, and shared
+ * memory of all parts fits what the shape says a block has. */
+#include "cuda/fused/plan.h"
+
+#include <string.h>
+
+enum {
+  LEAST_SLOTS = STEP_TEAMS + 1, /* step_open(): of what is under way */
+};
+
+static int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+static int align_up(int n, int to) {
+  return ceil_div(n, to) * to;
+}
+
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+StepCut step_cut(int n_groups) {
+  for (int spans = ceil_div(n_groups, STEP_SPAN);; spans++) {
+    StepCut best = {0};
+    for (int k_warps = STEP_TEAM_WARPS; k_warps >= 1; k_warps /= 2) {
+      const int parts = spans / k_warps, groups = ceil_div(n_groups, parts > 0 ? parts : 1);
+      if (parts * k_warps != spans || parts > STEP_MAX_PARTS || groups > k_warps * STEP_SPAN) continue;
+      const bool keeps = STEP_TEAMS % parts == 0, kept = best.parts && STEP_TEAMS % best.parts == 0;
+      if (best.parts && (kept || !keeps)) continue;
+      best = (StepCut){.n_groups = n_groups,
+                       .parts = parts,
+                       .groups = groups,
+                       .k_warps = k_warps,
+                       .span = ceil_div(groups, k_warps),
+                       .rows = STEP_TEAM_WARPS / k_warps};
+    }
+    if (best.parts) return best;
+  }
+}
+
+/* Tiles, scales and zeros. Zeros begin at a multiple of 8 bytes, copies of them at one of 16. */
+int step_piece_bytes(StepCut cut) {
+  return cut.rows * (cut.groups * (1024 + 32) + align_up(cut.groups * 8 + 8, 16));
+}
+
+int step_pieces(StepCut cut, int n_tile_rows) {
+  return ceil_div(n_tile_rows, cut.rows) * cut.parts;
+}
+
+static void share_units(const StepShape *s, StepPlan *plan) {
+  for (int c = 0; c < s->n_clusters; c++) {
+    StepShare *share = &plan->shares[c];
+    share->first_unit = step_first_unit(s, c);
+    share->n_units = step_first_unit(s, c + 1) - share->first_unit;
+    share->down = step_cut(share->n_units);
+  }
+}
+
+/* Floats from one warp along k to the next in the sums of so many tile rows, and those that fill the last
+ * piece: they begin 4 banks apart. */
+static int stride_of(int n_tile_rows) {
+  return align_up(n_tile_rows, STEP_TEAM_WARPS) * 16 + 4;
+}
+
+static int sums_bytes(StepCut cut, int stride) {
+  return cut.parts * cut.k_warps * stride * (int)sizeof(float);
+}
+
+/* Of a layer, of the block that has most. */
+static int most_pieces(const StepPlan *plan) {
+  int most = 0;
+  for (int c = 0; c < plan->shape.n_clusters; c++) {
+    const StepShare *share = &plan->shares[c];
+    most = larger(most,
+                  step_pieces(plan->full, 2 * share->n_units) + step_pieces(share->down, plan->slice / 16));
+  }
+  return most + step_pieces(plan->full, plan->heads_per_kv + 2) + step_pieces(plan->o, plan->slice / 16);
+}
+
+static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) {
+  StepShared *at = &plan->at;
+  const int heads = plan->heads_per_kv;
+  int slot = larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2, plan->head_rows * s->hidden * 2);
+  slot = larger(slot, larger(step_piece_bytes(plan->full), step_piece_bytes(plan->o)));
+  plan->stride_qkv = stride_of(heads + 2);
+  plan->stride_slice = stride_of(plan->slice / 16);
+  int sums = sums_bytes(plan->o, plan->stride_slice), long_sums = sums_bytes(plan->full, plan->stride_qkv);
+  for (int c = 0; c < s->n_clusters; c++) {
+    StepShare *share = &plan->shares[c];
+    share->stride = stride_of(2 * share->n_units);
+    slot = larger(slot, step_piece_bytes(share->down));
+    long_sums = larger(long_sums, sums_bytes(plan->full, share->stride));
+    sums = larger(sums, sums_bytes(share->down, plan->stride_slice));
+  }
+  plan->slot_bytes = align_up(slot, 128);
+
+  const int states = plan->states * heads * (STEP_HEAD_DIM * 2 + 8);
+  const int attention = STEP_BLOCKS * heads * (STEP_HEAD_DIM * 2 + 8);
+  const int projections = (heads + 2) * STEP_HEAD_DIM * 4;
+  const int groups = larger(larger(s->hidden / STEP_GROUP, heads), largest_share);
+  at->x = STEP_BARRIER_BYTES + STEP_SHARES_BYTES;
+  at->sums = at->x + align_up(larger(s->hidden * 4, larger(long_sums, states)), 16);
+  at->planes = at->attention = at->sums + align_up(sums, 16);
+  at->scales = at->planes + groups * 2 * STEP_GROUP;
+  at->exchange = align_up(larger(at->scales + groups * 8, at->attention + attention), 16);
+  at->heads = at->exchange + align_up(larger(projections, largest_share * STEP_GROUP * 4), 16);
+  at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
+  at->residual = at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
+  at->pieces = align_up(at->residual + plan->slice * 4, 16);
+  at->tasks = at->pieces + most_pieces(plan) * STEP_PIECE_BYTES;
+  at->total = align_up(at->tasks + most_pieces(plan) * STEP_PIECE_BYTES, 16);
+}
+
+static Status refuse_shape(const StepShape *s, Error *err) {
+  const char *what = s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN  ? "hidden size"
+                     : s->intermediate % (2 * STEP_GROUP) != 0            ? "intermediate size"
+                     : s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2  ? "number of heads"
+                     : s->n_heads / s->n_kv_heads > STEP_MAX_SHARED_HEADS ? "number of heads of a KV head"
+                     : s->n_kv_heads > s->n_clusters                      ? "number of KV heads"
+                     : s->n_clusters > STEP_MAX_CLUSTERS                  ? "number of clusters"
+                     : s->intermediate / STEP_GROUP < s->n_clusters       ? "intermediate size"
+                                                                          : NULL;
+  if (!what) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not with this %s", what);
+}
+
+Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
+  memset(plan, 0, sizeof *plan);
+  TRY(refuse_shape(s, err));
+  plan->shape = *s;
+  plan->heads_per_kv = s->n_heads / s->n_kv_heads;
+  plan->slice = s->hidden / STEP_BLOCKS;
+  plan->full = step_cut(s->hidden / STEP_GROUP);
+  plan->o = step_cut(plan->heads_per_kv);
+  const int largest = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
+  if (largest > STEP_SPAN * STEP_WARPS)
+    return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size");
+  share_units(s, plan);
+  plan->head_rows = larger(1, 16384 / (s->hidden * 2));
+  if (plan->head_rows > 8) plan->head_rows = 8;
+  plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
+  plan->states = 2 * STEP_PAIRS + 1;
+  place_shared(s, plan, largest);
+  plan->n_slots = ((int)s->shared_bytes - plan->at.total) / plan->slot_bytes;
+  if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
+  if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
+  if (plan->n_slots < LEAST_SLOTS)
+    return error_set(err, STATUS_MODEL, "one kernel a step: %d bytes of shared memory are needed",
+                     plan->at.total + LEAST_SLOTS * plan->slot_bytes);
+  plan->ring_at = -plan->n_slots * plan->slot_bytes;
+  return STATUS_OK;
+}
+
+/* --- which models */
+
+static bool is_four_bits(const Linear *l, bool may_have_bias) {
+  return l->kind == LINEAR_AWQ && l->group == STEP_GROUP && (may_have_bias || !l->bias.data);
+}
+
+static const char *beyond_layer(const ModelConfig *c, const ModelLayer *l, int layer) {
+  const Linear *with_bias[] = {&l->q, &l->k, &l->v}, *without[] = {&l->o, &l->gate, &l->up, &l->down};
+  for (size_t i = 0; i < sizeof with_bias / sizeof *with_bias; i++)
+    if (!is_four_bits(with_bias[i], true)) return "layers that are not 4 bits in groups of 128";
+  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+    if (!is_four_bits(without[i], false)) return "layers that are not 4 bits in groups of 128, or a bias";
+  if (c->windows[layer] != 0) return "sliding windows";
+  return config_layer_rope(c, layer) == ROPE_GLOBAL ? NULL : "layers with another rope";
+}
+
+static const char *beyond_config(const ModelConfig *c) {
+  return c->head_dim != STEP_HEAD_DIM || c->rotary_dim != c->head_dim ? "heads of another size than 128"
+         : c->norms != NORM_BEFORE                                    ? "norms of what is added"
+         : c->qk_norm == QK_NORM_WHOLE                                ? "a norm over all heads"
+         : c->activation != ACTIVATION_SILU                           ? "another activation than silu"
+         : c->attention_cap != 0 || c->logit_cap != 0 || c->logit_divisor != 1 ? "capped or divided scores"
+         : c->residual_scale != 1                                              ? "a scaled residual stream"
+                                                                               : NULL;
+}
+
+Status step_serves(const Model *model, Error *err) {
+  const ModelConfig *c = &model->config;
+  const char *beyond = beyond_config(c);
+  for (int i = 0; !beyond && i < c->n_layers; i++) beyond = beyond_layer(c, &model->layers[i], i);
+  if (!beyond && (model->head.kind != LINEAR_DENSE || model->head.dtype != DTYPE_F16))
+    beyond = "a head that is not fp16";
+  if (!beyond) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel a step: not for %s", beyond);
+}

@@ -1,0 +1,161 @@
+/* weight_ring.cuh - the warps of a block that load: weights, keys and values of the whole step, in the order in
+ * which they are used, through the ring.
+ *
+ * Three go through all pieces side by side, since a bulk copy takes a warp some hundred cycles to issue: of
+ * weights one loads tiles, one scales, one zeros; of the cache one keys, one values; of the head the first
+ * everything. A piece is there when all three have arrived and all bytes. They wait for places only, and the
+ * first for earlier pieces, so that no more than `in_flight` are under way: what other clusters and peers
+ * send queues behind them. While the others wait for values the ring fills; of one row a fourth warp then
+ * brings nearer what comes behind that (l2_prefetch.cuh). */
+#ifndef AUK_CUDA_FUSED_WEIGHT_RING_CUH
+#define AUK_CUDA_FUSED_WEIGHT_RING_CUH
+
+#include "cuda/fused/stages.cuh"
+
+namespace step {
+
+enum { TILES, SCALES, ZEROS };
+
+template <class BlockOf, int kKind> struct Copier {
+  BlockOf &b;
+  const uint32_t base; /* of shared memory: shuffled, so that it is not asked for again and again */
+  RingAt to, oldest;   /* where the next piece goes; the oldest one that may be under way */
+  unsigned number;     /* pieces so far */
+  const uint64_t once; /* what is read is not read again (stream_policy) */
+
+  /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
+  __device__ __forceinline__ Copier(BlockOf &block, int in_flight)
+      : b(block), base(__shfl_sync(~0u, shared_address(block.state), 0)), to{0, 0}, number(0),
+        once(stream_policy()) {
+    oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
+  }
+
+  __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
+  __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
+
+  /* This warp's part of the next piece: lanes copy so many bytes each, multiples of 16, `all` together. What
+   * is between the end of the last wait and the copy delays each piece behind it: so nothing is. */
+  __device__ __forceinline__ void piece(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
+    const int n_slots = b.args().plan.n_slots;
+    const uint32_t barrier = full(to.slot),
+                   place = base + b.args().plan.ring_at + to.slot * b.args().plan.slot_bytes + to_byte;
+    b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
+    if (b.lane() == 0) barrier_expect(barrier, all);
+    if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);
+    if (mine) copy_bulk(place, from, bytes, barrier, once);
+    if (kKind == TILES) {
+      oldest.move(1, n_slots);
+      number++;
+      if (b.lane() == 0) store_shared_4(base + STEP_LOADED_AT, number);
+    }
+    to.move(1, n_slots);
+  }
+
+  /* n pieces of `rows` tile rows of at most `most` groups, from the one at `at` on (piece_address()).
+   * `from0`: of this kind, the matrix. */
+  __device__ __forceinline__ void weights(uint32_t at, int n, int rows, int most,
+                                          const unsigned char *from0) {
+    constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
+    const int lane = b.lane(), stride = kKind == ZEROS ? zeros_stride(most) : most << kLogUnit,
+              place = rows * most *
+                          (kKind == TILES    ? 0
+                           : kKind == SCALES ? 1024
+                                             : 1024 + 32) +
+                      lane * stride;
+    at += min(lane, kPieceRows - 1) * 4;
+    uint32_t now = load_shared_4(at);
+#pragma unroll 1
+    for (; n > 0; n--) {
+      at += STEP_PIECE_BYTES;
+      const uint32_t after = load_shared_4(at); /* past the last piece: of what lies there */
+      const int groups = now & 31, index = now >> 5;
+      const unsigned char *from = from0 + ((size_t)index << kLogUnit);
+      int bytes = groups << kLogUnit;
+      if (kKind == ZEROS) { /* of groups at an odd place 8 bytes begin that are none of theirs */
+        const int odd = (index & 1) * 8;
+        bytes = (odd + bytes + 15) & ~15, from -= odd;
+      }
+      const bool mine = lane < kPieceRows && groups > 0;
+      piece(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
+      now = after;
+    }
+  }
+
+  /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of so many. */
+  __device__ __forceinline__ void keys(int pos, int each) {
+    constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
+    const auto &c = b.args().call;
+    const size_t head = ((size_t)b.layer() * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
+    const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + head;
+#pragma unroll 1
+    for (int key = b.rank() * each; key < pos; key += STEP_BLOCKS * each) {
+      const int bytes = min(each, pos - key) * kRow;
+      piece(kKind * each * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
+            kKind < ZEROS ? bytes : 0);
+    }
+  }
+};
+
+/* All layers; keys in pieces of so many, weights in pieces of rows(matrix) tile rows by groups(matrix). */
+template <int kKind, class BlockOf, class Rows, class Groups>
+__device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int pos, int each, Rows rows,
+                                            Groups groups) {
+  static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
+                "lanes read a layer as pointers");
+  BlockOf &b = loader.b;
+  const int n_layers = b.args().plan.shape.n_layers;
+  auto pointers_of = [&](int layer) {
+    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
+  };
+  unsigned long long now = pointers_of(0);
+#pragma unroll 1
+  for (; b.layer() < n_layers; b.go_to(MATRICES)) {
+    const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
+    uint32_t at = piece_address(b, 0);
+#pragma unroll 1
+    for (int matrix = QKV; matrix < MATRICES; matrix++) {
+      const int n = b.share(matrix).pieces;
+      if (matrix >= GATE_UP || b.has_kv_head()) {
+        if (matrix == O) loader.keys(pos, each);
+        loader.weights(at, n, rows(matrix), groups(matrix),
+                       (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
+      }
+      at += n * STEP_PIECE_BYTES;
+    }
+    now = after;
+  }
+}
+
+/* --- of one row */
+
+/* Pieces of the head that are this block's. */
+__device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
+  return (int)((long long)block * p.n_head_pieces / (p.shape.n_clusters * STEP_BLOCKS));
+}
+
+__device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
+  const int part = i % share.parts, row = i / share.parts << share.log_rows;
+  const int group = first_group(share, part);
+  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
+}
+
+template <int kKind, bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
+  const StepPlan &p = b.args().plan;
+  const int pos = b.pos(), row = p.shape.hidden * 2;
+  Copier<Block<kDebug>, kKind> loader(b,
+                                      min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
+  load_layers(
+      loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; },
+      [&](int matrix) { return b.share(matrix).groups; });
+  const int end = first_head_piece(p, blockIdx.x + 1);
+#pragma unroll 1
+  for (int i = first_head_piece(p, blockIdx.x); i < end; i++) {
+    const int bytes = min(p.head_rows, p.shape.vocab_size - i * p.head_rows) * row;
+    loader.piece(0, b.args().head + (size_t)i * p.head_rows * row, bytes, kKind == TILES && b.lane() == 0,
+                 kKind == TILES ? bytes : 0);
+  }
+}
+
+} // namespace step
+
+#endif

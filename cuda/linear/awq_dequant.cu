@@ -1,0 +1,173 @@
+/* awq_dequant.cu - the stand-alone dequantisation operator, and many rows of x through it and cuBLAS.
+ *
+ *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once
+ *
+ * Two forms that give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts,
+ * fp32, any group size), the one for older chips. The product dequantises a piece of the matrix, multiplies
+ * it, and takes the next: the scratch is bounded and a piece is still in L2 when cuBLAS reads it. READS +
+ * WRITES  bits / 8 + 2 bytes a weight, the operator alone. */
+#include "cuda/linear/cublas.cuh"
+
+namespace {
+
+constexpr int kWarps = 8, kTiles = 4,
+              kPitch = kTileIn + 8; /* halves; 144 bytes: the stores of a warp fall on 32 banks */
+
+/* The lane's vectors of one tile as operands, into rows[16][kPitch]. */
+template <class W>
+__device__ __forceinline__ void tile_packed(const QuantView &w, const uint4 (&v)[W::kVectors], int tile_row,
+                                            int tile_in, int lane, __half (*rows)[kPitch]) {
+  int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    size_t at = ((size_t)tile_row * w.n_groups + group_of(w, tile_in * kTileIn + 16 * j)) * 8 + g;
+    uint32_t s = __ldg(w.scales + at), q[4];
+    W::halves(v, j, W::half_zeros(__ldg((const typename W::Zero *)w.zeros + at)), q);
+    scale_halves(s, q);
+#pragma unroll
+    for (int i = 0; i < 4; i++) *(uint32_t *)&rows[g + i % 2 * 8][16 * j + 2 * t + i / 2 * 8] = q[i];
+  }
+}
+
+template <class W>
+__device__ __forceinline__ void tile_plain(const QuantView &w, int tile_row, int tile_in, int lane,
+                                           __half (*rows)[kPitch]) {
+  int g = lane / 4, t = lane % 4;
+  const uint32_t *words =
+      (const uint32_t *)(w.tiles + ((size_t)tile_row * w.n_tiles_in + tile_in) * W::kVectors * 32 + lane);
+  for (int at = 0; at < 16; at++) {
+    int j = at / 4, i = at % 4, k = tile_k(j, t, i);
+    size_t group = ((size_t)tile_row * w.n_groups + group_of(w, tile_in * kTileIn + k)) * 8 + g;
+    uint32_t s = w.scales[group], z = ((const typename W::Zero *)w.zeros)[group];
+    int low, high;
+    if (W::kBits == 4) {
+      low = words[j] >> (8 * i) & 15;
+      high = words[j] >> (8 * i + 4) & 15;
+    } else {
+      low = words[j / 2 * 128 + j % 2 * 2] >> (8 * i) & 255;
+      high = words[j / 2 * 128 + j % 2 * 2 + 1] >> (8 * i) & 255;
+    }
+    rows[g][k] = __float2half_rn((float)(low - W::zero_low(z)) * scale_low(s));
+    rows[g + 8][k] = __float2half_rn((float)(high - W::zero_high(z)) * scale_high(s));
+  }
+}
+
+/* Stores the rows of one tile, 128 bytes each. */
+__device__ __forceinline__ void store_rows(const QuantView &w, int n_rows, int tile_in, int lane,
+                                           const __half (*rows)[kPitch], __half *out) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    int r = lane / 8 + 4 * i, row = blockIdx.x * kTileOut + r, k = tile_in * kTileIn + lane % 8 * 8;
+    if (row >= n_rows || k >= w.n_in) continue;
+    __half *to = out + (size_t)row * w.n_in + k;
+    if (w.n_in % 8 == 0)
+      *(uint4 *)to = *(const uint4 *)&rows[r][lane % 8 * 8];
+    else
+      for (int j = 0; j < 8 && k + j < w.n_in; j++) to[j] = rows[r][lane % 8 * 8 + j];
+  }
+}
+
+/* A warp takes kTiles tiles of one tile row, all under way at once, and turns each over in shared memory. */
+template <class W, bool kPlain>
+__global__ void __launch_bounds__(32 * kWarps)
+    dequantise(const __grid_constant__ QuantView w, int first_tile, int n_rows, __half *out) {
+  __shared__ __align__(16) __half buffer[kWarps][kTileOut][kPitch];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, tile_row = first_tile + blockIdx.x;
+  int tile_in0 = (blockIdx.y * kWarps + warp) * kTiles;
+  __half(*rows)[kPitch] = buffer[warp];
+  uint4 v[kTiles][W::kVectors];
+#pragma unroll
+  for (int i = 0; i < kTiles; i++)
+#pragma unroll
+    for (int j = 0; j < W::kVectors; j++)
+      if (!kPlain && tile_in0 + i < w.n_tiles_in)
+        v[i][j] = load_once(w.tiles +
+                            (((size_t)tile_row * w.n_tiles_in + tile_in0 + i) * W::kVectors + j) * 32 + lane);
+#pragma unroll
+  for (int i = 0; i < kTiles; i++) {
+    if (tile_in0 + i >= w.n_tiles_in) break;
+    if (kPlain)
+      tile_plain<W>(w, tile_row, tile_in0 + i, lane, rows);
+    else
+      tile_packed<W>(w, v[i], tile_row, tile_in0 + i, lane, rows);
+    __syncwarp();
+    store_rows(w, n_rows, tile_in0 + i, lane, rows, out);
+    __syncwarp();
+  }
+}
+
+template <class W>
+Status launch_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool plain, void *out,
+                         cudaStream_t stream, Error *err) {
+  QuantView view = quant_view(*w);
+  dim3 grid((unsigned)ceil_div(n_rows, kTileOut), (unsigned)ceil_div(view.n_tiles_in, kTiles * kWarps));
+  return launch(plain ? dequantise<W, true> : dequantise<W, false>, grid, 32 * kWarps, 0, stream, false,
+                w->name, err, view, first_row / kTileOut, n_rows, (__half *)out);
+}
+
+/* --- the product */
+
+constexpr size_t kPieceBytes =
+    64 << 20; /* of dequantised weights, and of sums where cuBLAS cannot finish itself */
+
+/* Rows of one piece, evenly cut and a multiple of 256 where there are several. */
+int piece_rows(const DeviceLinear *w, int n_tokens, size_t piece_bytes) {
+  size_t most = piece_bytes / ((size_t)w->n_in * sizeof(__half)),
+         sums = piece_bytes / ((size_t)n_tokens * sizeof(float));
+  if (needs_scratch(w) && sums < most) most = sums;
+  if (most < 256) most = 256;
+  if ((size_t)w->n_out <= most) return w->n_out;
+  int n = ceil_div(w->n_out, (long)most);
+  int rows = ceil_div(ceil_div(w->n_out, n), 256) * 256;
+  return rows < w->n_out ? rows : w->n_out;
+}
+
+size_t weights_bytes(const DeviceLinear *w, int rows) {
+  return ((size_t)rows * (size_t)w->n_in * sizeof(__half) + 255) / 256 * 256;
+}
+
+size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
+  int rows = piece_rows(w, n_tokens, kPieceBytes);
+  return weights_bytes(w, rows) + (needs_scratch(w) ? (size_t)rows * (size_t)n_tokens * sizeof(float) : 0);
+}
+
+Status run(const LinearArgs &args, bool plain, Error *err) {
+  const DeviceLinear *w = args.w;
+  int rows = piece_rows(w, args.n_tokens, kPieceBytes >> args.variant);
+  float *sums = (float *)(args.workspace + weights_bytes(w, rows));
+  for (int first = 0; first < w->n_out; first += rows) {
+    int n = w->n_out - first < rows ? w->n_out - first : rows;
+    TRY(linear_dequantise(w, first, n, plain, args.workspace, args.stream, err));
+    Product p = {args.workspace,        args.x, CUDA_R_16F, n, args.n_tokens, w->n_in, (size_t)w->n_in,
+                 (size_t)args.x_stride, NULL,   CUDA_R_32F, 0, false};
+    TRY(cublas_rows(args, p, first, sums, err));
+  }
+  return STATUS_OK;
+}
+
+Status launch_awq_dequant(const LinearArgs &args, Error *err) {
+  return run(args, false, err);
+}
+
+Status launch_awq_dequant_plain(const LinearArgs &args, Error *err) {
+  return run(args, true, err);
+}
+
+} // namespace
+
+Status linear_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool plain, void *out,
+                         cudaStream_t stream, Error *err) {
+  if (w->type != WEIGHT_AWQ4 && w->type != WEIGHT_AWQ8)
+    return error_set(err, STATUS_MODEL, "%s: %s weights are not quantised", w->name,
+                     weight_type_name(w->type));
+  if (first_row < 0 || first_row % kTileOut || n_rows <= 0 || first_row + n_rows > w->n_out)
+    return error_set(err, STATUS_FAILED, "%s: rows %d to %d of %d", w->name, first_row, first_row + n_rows,
+                     w->n_out);
+  bool one_by_one = plain || w->group % 32 != 0; /* the packed form has one group for 16 inputs */
+  return w->type == WEIGHT_AWQ4
+             ? launch_dequantise<Bits4>(w, first_row, n_rows, one_by_one, out, stream, err)
+             : launch_dequantise<Bits8>(w, first_row, n_rows, one_by_one, out, stream, err);
+}
+
+const LinearKernel awq_dequant_kernel = {workspace, launch_awq_dequant, true};
+const LinearKernel awq_dequant_plain_kernel = {workspace, launch_awq_dequant_plain, true};

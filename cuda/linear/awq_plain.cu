@@ -1,0 +1,89 @@
+/* awq_plain.cu - any group size, any number of rows, any chip: the row of the table that is never refused.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]     each weight dequantised alone, in fp32
+ *
+ * A block takes one tile row and up to 8 rows of x; its 8 warps take every eighth tile of inputs. For groups
+ * that are not a multiple of 32, and to compare the others with. READS    all weights once for every 8 rows
+ * of x; far from the read rate: one division a weight finds its group. */
+#include "cuda/ptx/launch.cuh"
+
+namespace {
+
+constexpr int kWarps = 8, kTokens = 8;
+
+struct Args {
+  QuantView w;
+  const __half *x;
+  int x_stride, n_tokens;
+  Epilogue out;
+};
+
+/* q of byte i in word j of the lane's rows g and g + 8. */
+template <class W>
+__device__ __forceinline__ void unpack(const uint32_t *lane_words, int j, int i, int (&q)[2]) {
+  if (W::kBits == 4) {
+    uint32_t byte = lane_words[j] >> (8 * i) & 255;
+    q[0] = byte & 15;
+    q[1] = byte >> 4;
+  } else {
+    const uint32_t *word = lane_words + j / 2 * 128 + j % 2 * 2;
+    q[0] = word[0] >> (8 * i) & 255;
+    q[1] = word[1] >> (8 * i) & 255;
+  }
+}
+
+template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const __grid_constant__ Args a) {
+  __shared__ float sums[kWarps][kTokens][kTileOut];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  int tile = blockIdx.x, token0 = blockIdx.y * kTokens;
+  float y[kTokens][2] = {};
+  dependents_may_start();
+  wait_for_previous();
+  for (int tile_in = warp; tile_in < a.w.n_tiles_in; tile_in += kWarps) {
+    const uint32_t *words =
+        (const uint32_t *)(a.w.tiles + ((size_t)tile * a.w.n_tiles_in + tile_in) * 32 * W::kVectors + lane);
+    for (int at = 0; at < 16; at++) {
+      int k = tile_in * kTileIn + tile_k(at / 4, t, at % 4);
+      if (k >= a.w.n_in) continue;
+      size_t group = ((size_t)tile * a.w.n_groups + group_of(a.w, k)) * 8 + g;
+      uint32_t s = a.w.scales[group], z = ((const typename W::Zero *)a.w.zeros)[group];
+      int q[2];
+      unpack<W>(words, at / 4, at % 4, q);
+      float low = (float)(q[0] - W::zero_low(z)) * scale_low(s),
+            high = (float)(q[1] - W::zero_high(z)) * scale_high(s);
+      for (int m = 0; m < kTokens; m++) {
+        if (token0 + m >= a.n_tokens) break;
+        float x = __half2float(a.x[(size_t)(token0 + m) * a.x_stride + k]);
+        y[m][0] += low * x;
+        y[m][1] += high * x;
+      }
+    }
+  }
+  for (int m = 0; m < kTokens; m++)
+    for (int r = 0; r < 2; r++) {
+      float v = y[m][r];
+      v += __shfl_xor_sync(~0u, v, 1);
+      v += __shfl_xor_sync(~0u, v, 2);
+      if (t == 0) sums[warp][m][g + 8 * r] = v;
+    }
+  __syncthreads();
+  int m = threadIdx.x / 8;
+  if (m >= kTokens || token0 + m >= a.n_tokens) return;
+  float low = 0, high = 0;
+  for (int w = 0; w < kWarps; w++) {
+    low += sums[w][m][threadIdx.x % 8];
+    high += sums[w][m][threadIdx.x % 8 + 8];
+  }
+  store_pair(a.out, token0 + m, tile, threadIdx.x % 8, low, high);
+}
+
+Status launch_awq_plain(const LinearArgs &args, Error *err) {
+  Args a = {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
+  dim3 grid((unsigned)a.w.n_tiles_out, (unsigned)ceil_div(args.n_tokens, kTokens));
+  return launch(args.w->type == WEIGHT_AWQ4 ? kernel<Bits4> : kernel<Bits8>, grid, 32 * kWarps, 0,
+                args.stream, args.dependent, args.w->name, err, a);
+}
+
+} // namespace
+
+const LinearKernel awq_plain_kernel = {nullptr, launch_awq_plain, false};

@@ -1,0 +1,15 @@
+/* awq_planes.cu - 1 to 8 rows of x on the integer tensor cores, the fastest form of a decode step here.
+ *
+ * Each row of x is two int8 planes and takes two of the eight columns of mma m16n8k32; the weights are the
+ * bytes of the sixteen-row operand, masked out of the stored words by two instructions for eight weights.
+ * Sums are exact. Skeleton, layout and preconditions: skinny_gemm.cuh. */
+#include "cuda/linear/skinny_gemm.cuh"
+
+static Status launch_awq_planes(const LinearArgs &args, Error *err) {
+  if (args.n_tokens <= 1) return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 1>(args, err);
+  if (args.n_tokens <= 2) return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 2>(args, err);
+  if (args.n_tokens <= 4) return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 4>(args, err);
+  return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 8>(args, err);
+}
+
+const LinearKernel awq_planes_kernel = {row_stream::workspace<2>, launch_awq_planes, false};

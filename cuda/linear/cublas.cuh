@@ -1,0 +1,71 @@
+/* cublas.cuh - one fp16, bf16 or fp32 product through cuBLAS, and what it leaves for our epilogue.
+ *
+ * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; a bias or a gated product goes through a
+ * scratch of fp32 sums. Results are repeatable for one device and library: our workspace is fixed, no
+ * atomics are asked for. Its fp16 results are not clamped: use it for outputs that a model keeps in range
+ * (its own fp16 tensors were). */
+#ifndef AUK_CUDA_LINEAR_CUBLAS_CUH
+#define AUK_CUDA_LINEAR_CUBLAS_CUH
+
+#include "cuda/ptx/launch.cuh"
+
+/* Row-major y[n_tokens][y_stride] (+)= x[n_tokens][x_stride] w[n_rows][w_stride]^T. */
+struct Product {
+  const void *w, *x;
+  cudaDataType type; /* of both */
+  int n_rows, n_tokens, n_in;
+  size_t w_stride, x_stride;
+  void *y;
+  cudaDataType y_type;
+  size_t y_stride;
+  bool add;
+};
+
+inline Status cublas_product(const Cublas *cublas, const Product &p, const char *name, Error *err) {
+  const float one = 1.0f, beta = p.add ? 1.0f : 0.0f;
+  cublasStatus_t s = cublas->gemm_ex(cublas->handle, CUBLAS_OP_T, CUBLAS_OP_N, p.n_rows, p.n_tokens, p.n_in,
+                                     &one, p.w, p.type, (int)p.w_stride, p.x, p.type, (int)p.x_stride, &beta,
+                                     p.y, p.y_type, (int)p.y_stride, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  return s ? error_set(err, STATUS_FAILED, "%s: cuBLAS: %s", name, cublas->status_string(s)) : STATUS_OK;
+}
+
+/* Whether the output may be one that cuBLAS cannot write itself (it has no fp16 result of fp32 operands
+ * either). */
+inline bool needs_scratch(const DeviceLinear *w) {
+  return w->has_bias || w->paired || w->type == WEIGHT_F32;
+}
+
+/* sums[n_tokens][n_rows], rows from tile `first_tile` on, to where the epilogue says. */
+static __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_tokens,
+                                   int first_tile) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x, tiles = (n_rows + 15) / 16, g = i % 8, tile = i / 8 % tiles,
+      token = i / 8 / tiles;
+  if (token >= n_tokens) return;
+  const float *from = sums + (size_t)token * n_rows + tile * 16 + g;
+  bool low = tile * 16 + g < n_rows, high = tile * 16 + g + 8 < n_rows;
+  store_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
+}
+
+/* A product of rows [first_row, first_row + p.n_rows) of a matrix, first_row % 16 == 0, through the
+ * epilogue. `sums` is the scratch where needs_scratch(). The y fields of p are filled in here. */
+inline Status cublas_rows(const LinearArgs &args, Product p, int first_row, float *sums, Error *err) {
+  Epilogue out = args.out;
+  if (!needs_scratch(args.w)) {
+    bool half = out.kind == LINEAR_TO_F16;
+    p.y = half ? (void *)((__half *)out.y + first_row) : (void *)((float *)out.y + first_row);
+    p.y_type = half ? CUDA_R_16F : CUDA_R_32F;
+    p.y_stride = out.stride;
+    p.add = out.kind == LINEAR_ADD_F32;
+    return cublas_product(args.cublas, p, args.w->name, err);
+  }
+  p.y = sums;
+  p.y_type = CUDA_R_32F;
+  p.y_stride = (size_t)p.n_rows;
+  p.add = false;
+  TRY(cublas_product(args.cublas, p, args.w->name, err));
+  long threads = (long)args.n_tokens * ceil_div(p.n_rows, kTileOut) * 8;
+  return launch(finish_sums, dim3((unsigned)ceil_div(threads, 256)), 256, 0, args.stream, false, args.w->name,
+                err, out, (const float *)sums, p.n_rows, p.n_tokens, first_row / kTileOut);
+}
+
+#endif

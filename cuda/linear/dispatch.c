@@ -1,0 +1,172 @@
+/* dispatch.c - the table of linear kernels, and the search in it. Host only; called by linear.cu and by
+ * tests.
+ *
+ * Always true: for fp16 activations every weight type has a row that takes any token count, group and chip
+ * the program is built for, so a shape is refused only where a row is forced or int8 activations are asked
+ * of it. */
+#include "cuda/linear/dispatch.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda/linear/skinny_plan.h"
+
+#define AWQ4  (1u << WEIGHT_AWQ4)
+#define AWQ8  (1u << WEIGHT_AWQ8)
+#define QUANT (AWQ4 | AWQ8)
+#define INT8  (1u << WEIGHT_INT8)
+#define F16   (1u << WEIGHT_F16)
+#define DENSE (F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32)
+#define ANY   INT_MAX
+#define A16   ACT_F16
+#define A8    ACT_INT8
+
+/* From one chip to another; CUDA 13 builds for none older than 7.5. */
+#define FROM_75 SM(7, 5), SM_ANY
+#define FROM_80 SM(8, 0), SM_ANY
+#define ONLY_75 SM(7, 5), SM(7, 9)
+#define ONLY_90 SM_90A, SM_90A
+
+/* clang-format off */
+/* First match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
+static const LinearRow rows[] = {
+  /* weights act tokens deep small even limit group held chips launch, name */
+  {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_PASSING, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
+  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
+  {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
+  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
+  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
+};
+
+/* Reference forms, which a call reaches by name alone (--kernel, tests): on every chip that can run one of
+ * them a row above is faster. They are the simplest forms of their products, and what those rows are compared
+ * with. */
+static const LinearRow references[] = {
+  {QUANT, A16, .limit_tokens = 1,   .group_multiple = 32, .held = X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
+  {QUANT, A16, .limit_tokens = 8,   .group_multiple = 32, .held = X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {QUANT, A16, .limit_tokens = ANY, .group_multiple = 32, .held = X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16, .limit_tokens = ANY, .group_multiple = 1,  .held = X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A8,  .limit_tokens = ANY, .group_multiple = 32, .held = X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+};
+/* clang-format on */
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+const char *weight_type_name(WeightType type) {
+  static const char *const names[] = {"4-bit", "8-bit", "int8", "fp16", "bf16", "fp32"};
+  return names[type];
+}
+
+const LinearRow *linear_row(int i) {
+  const int n_rows = (int)COUNT(rows), n_references = (int)COUNT(references);
+  return i < n_rows ? &rows[i] : i < n_rows + n_references ? &references[i - n_rows] : NULL;
+}
+
+bool linear_row_is_reference(const LinearRow *row) {
+  return row >= references && row < references + COUNT(references);
+}
+
+/* fp16 rows of x; dense_rows pads each row to 2048 inputs. */
+static bool rows_fit(const LinearQuery *query) {
+  size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048, held = 1;
+  while (held < (size_t)query->n_tokens) held *= 2;
+  return padded * held * 2 + 1024 <= query->shared_bytes;
+}
+
+static bool planes_fit(const LinearQuery *query, int planes) {
+  RowShape shape = {query->weights == WEIGHT_AWQ4 ? 4 : 8,
+                    query->n_in,
+                    query->n_out,
+                    query->group,
+                    planes,
+                    query->n_tokens,
+                    query->n_sms,
+                    query->shared_bytes};
+  return query->n_tokens <= ROW_MAX_TOKENS && row_plan(&shape).splits > 0;
+}
+
+static bool held_fits(const LinearRow *row, const LinearQuery *query) {
+  switch (row->held) {
+  case X_PLANES: return planes_fit(query, 2);
+  case X_INT8: return planes_fit(query, 1);
+  case X_HALVES: return rows_fit(query);
+  case X_PASSING: break;
+  }
+  return true;
+}
+
+bool linear_row_runs(const LinearRow *row, const LinearQuery *query) {
+  if (!(row->weights & 1u << query->weights) || row->act != query->act) return false;
+  if (query->arch < row->min_arch || query->arch > row->max_arch) return false;
+  if (row->group_multiple && query->group % row->group_multiple) return false;
+  return query->n_tokens <= row->limit_tokens && held_fits(row, query);
+}
+
+static int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+/* Whether awq_wgmma's tiles, whole, are as many for each block and leave hardly an SM without one, as
+ * even_work() would cut them (stream_k.cuh). Else blocks hand over parts of two tiles each, which costs a
+ * matrix that is small more than dequantising it does. */
+static bool tiles_come_out_even(const LinearQuery *query) {
+  int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
+  int blocks = ceil_div(tiles, ceil_div(tiles, query->n_sms));
+  return query->n_in >= DISPATCH_TILE_IN && tiles % blocks == 0 && 20 * blocks >= 17 * query->n_sms;
+}
+
+static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
+  const int n = query->n_tokens;
+  const long weights = (long)query->n_in * query->n_out;
+  const bool small = weights < DISPATCH_SMALL;
+  if (n < (small && query->n_in >= DISPATCH_DEEP ? row->deep_tokens : row->min_tokens)) return false;
+  if (!small) return n <= row->max_tokens;
+  return n <= row->small_tokens ||
+         (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
+}
+
+static Status refuse(const LinearQuery *query, const char *what, Error *err) {
+  return error_set(
+      err, STATUS_MODEL,
+      "%s multiplies %d inputs by %d outputs of %s weights in groups of %d with %d rows of %s activations on"
+      " compute capability %d.%d",
+      what, query->n_in, query->n_out, weight_type_name(query->weights), query->group, query->n_tokens,
+      query->act == ACT_INT8 ? "int8" : "fp16", query->arch / 100, query->arch / 10 % 10);
+}
+
+static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearRow **row,
+                               Error *err) {
+  const LinearRow *named = linear_row(0);
+  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = linear_row(i);
+  if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
+  char what[64];
+  snprintf(what, sizeof what, "kernel %s never", name);
+  if (!linear_row_runs(named, query)) return refuse(query, what, err);
+  *row = named;
+  return STATUS_OK;
+}
+
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err) {
+  if (forced) return dispatch_by_name(query, forced, row, err);
+  for (size_t i = 0; i < COUNT(rows); i++)
+    if (row_is_meant(&rows[i], query) && linear_row_runs(&rows[i], query)) {
+      *row = &rows[i];
+      return STATUS_OK;
+    }
+  return refuse(query, "no kernel", err);
+}
+
+/* No threshold of the table is finer than the first, and tiles end at the second. */
+int linear_next_count(int n_tokens) {
+  int next = n_tokens < 64 ? n_tokens + 1 : n_tokens + n_tokens / 64;
+  int tile_end = (n_tokens / DISPATCH_TILE_TOKENS + 1) * DISPATCH_TILE_TOKENS;
+  return next < tile_end ? next : tile_end;
+}

@@ -1,0 +1,108 @@
+/* epilogue.cuh - where a finished sum goes: bias, then fp16, fp32, the residual stream or the gated product.
+ *
+ * Every kernel ends with the same pair in one thread, rows g and g + 8 of a tile of 16, because a paired
+ * matrix (linear.h) has gate in the one and up in the other. */
+#ifndef AUK_CUDA_LINEAR_EPILOGUE_CUH
+#define AUK_CUDA_LINEAR_EPILOGUE_CUH
+
+#include <cuda_fp16.h>
+
+#include "cuda/linear/layout.cuh"
+#include "cuda/linear/linear.h"
+
+struct Epilogue {
+  void *y;
+  const float *bias; /* [rows, in slab order] or NULL */
+  size_t stride;     /* of y, elements */
+  int n_out;         /* rows of the matrix; those past it are dropped */
+  LinearOutput kind;
+};
+
+/* fp16 without overflow: no real activation is infinite. NaN stays NaN. */
+__device__ __forceinline__ __half clamp_half(float v) {
+  return __float2half_rn(fabsf(v) > 65504.0f ? copysignf(65504.0f, v) : v);
+}
+
+__device__ __forceinline__ float silu(float v) {
+  return __fdividef(v, 1.0f + __expf(-v));
+}
+
+__device__ __forceinline__ void store_row(const Epilogue &out, int token, int row, float v) {
+  if (row >= out.n_out) return;
+  size_t i = (size_t)token * out.stride + row;
+  if (out.kind == LINEAR_TO_F16)
+    ((__half *)out.y)[i] = clamp_half(v);
+  else if (out.kind == LINEAR_TO_F32)
+    ((float *)out.y)[i] = v;
+  else
+    ((float *)out.y)[i] += v;
+}
+
+/* The sums of rows 16 * tile + g and 16 * tile + g + 8, for one token. */
+__device__ __forceinline__ void store_pair(const Epilogue &out, int token, int tile, int g, float low,
+                                           float high) {
+  int row = kTileOut * tile + g;
+  if (out.bias) {
+    low += out.bias[row];
+    high += out.bias[row + 8];
+  }
+  if (out.kind == LINEAR_SWIGLU_F16) {
+    if (row < out.n_out)
+      ((__half *)out.y)[(size_t)token * out.stride + 8 * tile + g] = clamp_half(silu(low) * high);
+  } else {
+    store_row(out, token, row, low);
+    store_row(out, token, row + 8, high);
+  }
+}
+
+/* A warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of row of x
+ * token0 + 8 n + 2 t + i % 2, of which those of [begin, end) are stored. What is to be added to is read in
+ * batches, not one load after the other. */
+template <int kN>
+__device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
+                                                const float *c) {
+  int lane = threadIdx.x % 32, g = lane / 4, token = token0 + lane % 4 * 2, row = kTileOut * tile + g;
+  bool paired = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
+  if (row >= out.n_out) return;
+  float bias_low = out.bias ? out.bias[row] : 0.0f, bias_high = out.bias ? out.bias[row + 8] : 0.0f;
+  if (out.kind == LINEAR_TO_F16 || paired) {
+    __half *y = (__half *)out.y + (size_t)token * out.stride + (paired ? 8 * tile + g : row);
+#pragma unroll
+    for (int n = 0; n < kN; n++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        if (token + 8 * n + i < begin || token + 8 * n + i >= end) continue;
+        __half *to = y + (8 * n + i) * out.stride;
+        float a = c[4 * n + i] + bias_low, b = c[4 * n + i + 2] + bias_high;
+        *to = clamp_half(paired ? silu(a) * b : a);
+        if (!paired && high) to[8] = clamp_half(b);
+      }
+    return;
+  }
+  constexpr int kBatch = kN >= 32 ? 8 : kN < 4 ? kN : 4; /* as registers allow */
+  float *y = (float *)out.y + (size_t)token * out.stride + row;
+  bool add = out.kind == LINEAR_ADD_F32;
+#pragma unroll
+  for (int n0 = 0; n0 < kN; n0 += kBatch) {
+    float old[kBatch][4];
+#pragma unroll
+    for (int n = 0; n < kBatch; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        int at = token + 8 * (n0 + n) + i % 2;
+        bool inside = add && at >= begin && at < end && (i < 2 || high);
+        old[n][i] = inside ? y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] : 0.0f;
+      }
+#pragma unroll
+    for (int n = 0; n < kBatch; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        int at = token + 8 * (n0 + n) + i % 2;
+        if (at >= begin && at < end && (i < 2 || high))
+          y[(8 * (n0 + n) + i % 2) * out.stride + i / 2 * 8] =
+              c[4 * (n0 + n) + i] + (i < 2 ? bias_low : bias_high) + old[n][i];
+      }
+  }
+}
+
+#endif

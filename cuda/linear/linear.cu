@@ -1,0 +1,124 @@
+/* linear.cu - the door to the kernels: a context for a device and a stream, and the way from a call to a
+ * launch.
+ *
+ * Called by: the backend, bench, tests.   Calls: dispatch.c and one LinearKernel a family. Always true:
+ * linear_run neither allocates nor waits; the workspace is as large as the largest need of all matrices
+ * prepared; its counters are zero between launches. */
+#include <new>
+#include <stdlib.h>
+
+#include "cuda/linear/cublas.h"
+#include "cuda/ptx/launch.cuh"
+
+struct LinearContext {
+  DeviceLimits device;
+  cudaStream_t stream;
+  unsigned *counters;       /* [kCounters] */
+  unsigned char *workspace; /* [workspace_bytes] */
+  size_t workspace_bytes;
+  Cublas cublas; /* opened when a shape needs it */
+};
+
+static const LinearKernel *const kernels[LAUNCH_COUNT] = {
+    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,   &awq_pipelined_kernel,
+    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel,  &awq_dequant_plain_kernel,
+    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,     &int8_dp4a_kernel,
+    &int8_token_kernel,     &dense_rows_kernel,      &dense_cublas_kernel,
+};
+
+Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
+  *out = NULL;
+  LinearContext *c = (LinearContext *)mem_alloc(1, sizeof *c, "the context of the linear layers", err);
+  if (!c) return STATUS_FAILED;
+  int major = 0, minor = 0, shared = 0;
+  cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
+  if (!e) e = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu);
+  if (!e) e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
+  if (!e) e = cudaDeviceGetAttribute(&c->device.n_sms, cudaDevAttrMultiProcessorCount, gpu);
+  if (!e) e = cudaMalloc((void **)&c->counters, kCounters * sizeof *c->counters);
+  if (!e) e = cudaMemsetAsync(c->counters, 0, kCounters * sizeof *c->counters, stream);
+  c->device.arch = SM(major, minor);
+#ifdef AUK_HAS_SM90A
+  if (c->device.arch == SM(9, 0)) c->device.arch = SM_90A;
+#endif
+  c->device.shared_bytes = (size_t)shared;
+  c->stream = stream;
+  *out = c;
+  return cuda_check(e, "opening the device for the linear layers", err);
+}
+
+void linear_close(LinearContext *c) {
+  if (!c) return;
+  cublas_close(&c->cublas);
+  cudaFree(c->workspace);
+  cudaFree(c->counters);
+  free(c);
+}
+
+Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
+                     const char *kernel, const LinearRow **row, Error *err) {
+  LinearQuery query = {w->type,
+                       w->type == WEIGHT_INT8 ? ACT_INT8 : act,
+                       w->n_in,
+                       w->n_out,
+                       w->group,
+                       n_tokens,
+                       c->device.arch,
+                       c->device.n_sms,
+                       c->device.shared_bytes};
+  Status status = linear_dispatch(&query, kernel, row, err);
+  if (status == STATUS_OK || !err) return status;
+  Error inner = *err;
+  return error_set(err, status, "%s: %s", w->name, inner.text);
+}
+
+Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int max_tokens,
+                      const char *kernel, Error *err) {
+  size_t need = 0;
+  for (int n = 1;;) {
+    const LinearRow *row;
+    TRY(linear_choice(c, w, act, n, kernel, &row, err));
+    const LinearKernel *k = kernels[row->launch];
+    size_t bytes = k->workspace ? k->workspace(w, n, c->device) : 0;
+    if (bytes > need) need = bytes;
+    if (k->cublas) TRY(cublas_open(&c->cublas, c->stream, err));
+    if (n >= max_tokens) break;
+    n = linear_next_count(n);
+    if (n > max_tokens) n = max_tokens;
+  }
+  if (need <= c->workspace_bytes) return STATUS_OK;
+  TRY(cuda_check(cudaStreamSynchronize(c->stream), w->name, err));
+  cudaFree(c->workspace);
+  c->workspace = NULL;
+  c->workspace_bytes = 0;
+  TRY(cuda_check(cudaMalloc((void **)&c->workspace, need), "workspace of the linear layers", err));
+  c->workspace_bytes = need;
+  return STATUS_OK;
+}
+
+Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
+  const LinearRow *row;
+  TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &row, err));
+  const LinearKernel *k = kernels[row->launch];
+  const DeviceLinear *w = call->weights;
+  LinearArgs args = {w,
+                     (const __half *)call->x,
+                     call->x_stride,
+                     call->n_tokens,
+                     {call->y, w->bias, (size_t)call->y_stride, w->n_out, call->output},
+                     c->device,
+                     c->workspace,
+                     c->counters,
+                     &c->cublas,
+                     c->stream,
+                     call->dependent,
+                     call->variant};
+  if ((call->output == LINEAR_SWIGLU_F16) != w->paired)
+    return error_set(err, STATUS_FAILED, "%s: a gated product needs paired weights, and only it takes them",
+                     w->name);
+  size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
+  if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))
+    return error_set(err, STATUS_FAILED, "%s: not prepared for %d rows by %s", w->name, call->n_tokens,
+                     row->name);
+  return k->launch(args, err);
+}

@@ -1,0 +1,15 @@
+/* awq_gemv.cu - one row of x on the integer units of any chip: seed of the decode step where there is no
+ * better.
+ *
+ *     y[o] = sum_groups s (sum q x - z sum x), the zero factored out of the sum
+ *
+ * x is held as two int8 planes, so dp4a multiplies four weights an instruction and the sums are exact;
+ * against halves (lop3, packed fma, short chains flushed to fp32) that is 6 instructions for 8 weights
+ * instead of 13, without a chance of overflow. Skeleton, layout and preconditions: skinny_gemm.cuh. */
+#include "cuda/linear/skinny_gemm.cuh"
+
+static Status launch_awq_gemv(const LinearArgs &args, Error *err) {
+  return row_stream::launch_tokens<row_stream::DotProducts, 2, 1>(args, err);
+}
+
+const LinearKernel awq_gemv_kernel = {row_stream::workspace<2>, launch_awq_gemv, false};

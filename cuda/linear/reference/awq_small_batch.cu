@@ -1,0 +1,18 @@
+/* awq_small_batch.cu - 2 to 8 rows of x on the integer units: each weight word is read and unpacked once for
+ * all.
+ *
+ * awq_gemv's arithmetic with a sum for each row of x. Bound by reading up to about 3 rows; for chips without
+ * integer tensor cores of a useful shape. Skeleton, layout and preconditions: skinny_gemm.cuh. */
+#include "cuda/linear/skinny_gemm.cuh"
+
+static Status launch_awq_small_batch(const LinearArgs &args, Error *err) {
+  if (args.n_tokens <= 2) return row_stream::launch_tokens<row_stream::DotProducts, 2, 2>(args, err);
+  if (args.n_tokens <= 4) return row_stream::launch_tokens<row_stream::DotProducts, 2, 4>(args, err);
+  return row_stream::launch_tokens<row_stream::DotProducts, 2, 8>(args, err);
+}
+
+static size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  return row_stream::workspace<2>(w, n_tokens < 2 ? 2 : n_tokens, device);
+}
+
+const LinearKernel awq_small_batch_kernel = {workspace, launch_awq_small_batch, false};

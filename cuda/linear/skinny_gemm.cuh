@@ -1,0 +1,496 @@
+/* skinny_gemm.cuh - the product of a few rows of x, bound by reading the weights: one skeleton, two
+ * arithmetics.
+ *
+ *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i],   m < kTokens
+ *
+ * A block owns consecutive tile rows (16 outputs each) and, where the matrix has too few of them to fill the
+ * chip or x is too large to hold, a share of the inputs. Its weights are one run of batches, a batch being
+ * 16 outputs x 512 inputs (4 KB at 4 bits) in two pairs of units of 128 inputs; each warp streams an equal,
+ * contiguous part of the run through its own ring in shared memory, filled before x is even there, each
+ * pair's successor requested as soon as it is used:
+ *
+ *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
+ *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
+ *
+ * For one row of x a block leaves half of an SM free, so that under programmatic dependent launch the next
+ * product's block fills its ring while this one is at work. x is held as int8 planes (planes.cuh), quantised
+ * by the block itself. What a warp has summed when it leaves a tile row goes to shared memory; the sums over
+ * warps, and over blocks that share a tile row, are taken in a fixed order at the end (the last block to
+ * finish takes them, nobody waits).
+ *
+ * Where the four lanes t of a row would all hold the same sum (one row of x needs one of them) each keeps
+ * another unit's: kShared units are multiplied before a lane scales the one that is its own, and it reads
+ * only that one's scales and zeros.
+ *
+ * PRECOND  group % F == 0, kTokens >= n_tokens, all as skinny_plan.h says.
+ * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
+#ifndef AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
+#define AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
+
+#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/planes.cuh"
+#include "cuda/linear/skinny_plan.h"
+
+namespace row_stream {
+
+constexpr int kWarps = ROW_WARPS, kThreads = 32 * kWarps, kUnitIn = ROW_UNIT_IN, kUnits = ROW_UNITS;
+static_assert(kUnitIn == kPadIn, "a tile row is whole units");
+
+struct Args {
+  QuantView w;
+  const __half *x;
+  int x_stride, n_tokens;
+  int first_tile, end_tile; /* tile rows of this launch */
+  RowPlan plan;
+  Epilogue out;
+  float *partial; /* [n_tiles_out][splits][kTokens][16] */
+  unsigned *counters;
+};
+
+/* One unit in registers. */
+template <class W> struct Unit {
+  static constexpr int kVectors = 2 * W::kVectors;
+  uint4 v[2][W::kVectors];
+};
+
+/* The warp's weights on their way: two pairs of units in shared memory, where a lane reads what it itself
+ * requested. */
+template <class W> struct Ring {
+  static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
+  uint4 *slots; /* [kUnits][kUnitVectors], this lane's */
+  const QuantView &w;
+
+  __device__ __forceinline__ Ring(void *shared, const QuantView &view)
+      : slots((uint4 *)shared + threadIdx.x / 32 * (kUnits * kUnitVectors) + threadIdx.x % 32), w(view) {}
+
+  /* Requests units `unit` and `second` of the matrix as a pair, if they are wanted. */
+  __device__ __forceinline__ void request(int pair, bool wanted, int unit, int second) {
+    if (wanted) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const uint4 *from = w.tiles + (size_t)(i ? second : unit) * kUnitVectors + threadIdx.x % 32;
+#pragma unroll
+        for (int j = 0; j < Unit<W>::kVectors; j++)
+          copy_async_16(slots + (2 * pair + i) * kUnitVectors + 32 * j, from + 32 * j, 16);
+      }
+    }
+    copy_async_commit();
+  }
+
+  /* Waits for the older of two pairs. */
+  __device__ __forceinline__ void wait() {
+    copy_async_wait<1>();
+  }
+
+  __device__ __forceinline__ void read(int unit, Unit<W> &to) {
+#pragma unroll
+    for (int j = 0; j < Unit<W>::kVectors; j++)
+      to.v[j / W::kVectors][j % W::kVectors] = slots[unit * kUnitVectors + 32 * j];
+  }
+};
+
+/* Scales and zeros of rows g and g + 8 in each block of F inputs of unit u of a tile row. */
+template <class W, int F> struct Groups {
+  uint32_t scale[kUnitIn / F], zero[kUnitIn / F];
+  __device__ __forceinline__ void load(const QuantView &w, int tile, int u, int g) {
+#pragma unroll
+    for (int f = 0; f < kUnitIn / F; f++) {
+      size_t at = ((size_t)tile * w.n_groups + group_of(w, u * kUnitIn + f * F)) * 8 + g;
+      scale[f] = __ldg(w.scales + at);
+      zero[f] = __ldg((const typename W::Zero *)w.zeros + at);
+    }
+  }
+};
+
+/* Fills planes [units][2 tiles][kTokens][kPlanes][64] and scales [units][kUnitIn / F][kTokens] {d, d * sum}.
+ * Rows past n_tokens are the last one again: their results are dropped. */
+template <int kPlanes, int kTokens, int F, bool kWhole>
+__device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int n_units,
+                                              unsigned char *planes, float2 *scales) {
+  constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads under way before the first is used */
+  int warp = warp_of_block(), lane = threadIdx.x % 32, n = n_units * kTokens;
+  for (int i0 = warp; i0 < n; i0 += kWarps * kAtOnce) {
+    LaneInputs in[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; j++) {
+      int i = min(i0 + j * kWarps, n - 1), token = min(i % kTokens, a.n_tokens - 1);
+      in[j] = read_inputs<kWhole>(a.x + (size_t)token * a.x_stride, (first_unit + i / kTokens) * kUnitIn,
+                                  a.w.n_in, lane);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; j++) { /* few branches, so that one's latency is another's work */
+      if (j % 2 == 0 && i0 + j * kWarps >= n) break;
+      int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
+      uint32_t word[kPlanes];
+      int sum;
+      float d = quantise_inputs<kPlanes, F>(in[j], word, &sum);
+      unsigned char *to = planes + ((2 * u + lane / 16) * kTokens + token) * kPlanes * kTileIn;
+#pragma unroll
+      for (int p = 0; p < kPlanes; p++)
+        if (i < n) *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
+      if (i < n && lane % (F / 4) == 0)
+        scales[(u * (kUnitIn / F) + lane / (F / 4)) * kTokens + token] = make_float2(d, d * (float)sum);
+    }
+  }
+}
+
+/* Products on the integer units, any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows
+ * g, g + 8. */
+template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
+  static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens, kShared = 1, kLaneTokens = 4;
+  float y[kTokens][2];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kTokens; m++) y[m][0] = y[m][1] = 0;
+  }
+
+  template <class Fetch, class Used>
+  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *planes,
+                                           const float2 *scales, const Groups<W, F> (&groups)[kUnits],
+                                           int lane) {
+    /* The zero's share counts once for the four lanes t; it is not among what comes 16 times too large. */
+    float once = lane % 4 == 0 ? 1.0f : 0.0f;
+    Unit<W> unit[2];
+#pragma unroll
+    for (int j = 0; j < kUnits; j++) {
+      if (j % 2 == 0) fetch(j / 2, unit);
+#pragma unroll
+      for (int m = 0; m < kTokens; m++)
+#pragma unroll
+        for (int f = 0; f < kUnitIn / F; f++) {
+          int sum[kPlanes][2] = {};
+#pragma unroll
+          for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
+            uint32_t a[4];
+            W::bytes(unit[j % 2].v[h / 2], h % 2, a);
+#pragma unroll
+            for (int p = 0; p < kPlanes; p++) {
+              const unsigned char *x =
+                  planes + (((2 * j + h / 2) * kTokens + m) * kPlanes + p) * kTileIn + lane % 4 * 16;
+              uint2 b = *(const uint2 *)(x + h % 2 * 8);
+              sum[p][0] = dp4a_u8s8(a[2], b.y, dp4a_u8s8(a[0], b.x, sum[p][0]));
+              sum[p][1] = dp4a_u8s8(a[3], b.y, dp4a_u8s8(a[1], b.x, sum[p][1]));
+            }
+          }
+          float2 d = scales[(j * (kUnitIn / F) + f) * kTokens + m];
+          float low = (float)(kPlanes == 2 ? 256 * sum[0][0] + sum[kPlanes - 1][0] : sum[0][0]);
+          float high = (float)(kPlanes == 2 ? 256 * sum[0][1] + sum[kPlanes - 1][1] : sum[0][1]) * W::kHigh;
+          uint32_t z = groups[j].zero[f];
+          y[m][0] += scale_low(groups[j].scale[f]) * (d.x * low - once * small_float(W::zero_low(z)) * d.y);
+          y[m][1] +=
+              scale_high(groups[j].scale[f]) * (d.x * high - once * small_float(W::zero_high(z)) * d.y);
+        }
+      if (j % 2) used(j / 2);
+    }
+  }
+
+  /* Sums of the tile row to to[kTokens][16]. */
+  __device__ __forceinline__ void store(float *to, int lane) {
+#pragma unroll
+    for (int m = 0; m < kTokens; m++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float v = y[m][r];
+        v += __shfl_xor_sync(~0u, v, 1);
+        v += __shfl_xor_sync(~0u, v, 2);
+        if (lane % 4 == 0) to[m * kTileOut + lane / 4 + 8 * r] = v;
+      }
+  }
+};
+
+/* Products on the integer tensor cores: the planes of the rows of x are the eight columns of mma_u8s8, two
+ * to a row, so one row costs what four do, and eight rows take two instructions. The accumulators start at
+ * 1.5 * 2^23 in integer form: read as a float, minus 1.5 * 2^23, they are the sum, since |sum| <= 128 * 255
+ * * 128 < 2^22. */
+template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
+  static_assert(kPlanes == 2, "two columns a row of x");
+  static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens;
+  static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
+  static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* rows of x that lanes t = 0 .. hold */
+  static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
+  static constexpr int kBlocksOfF = kUnitIn / F;
+  float y[kBlocks][2];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int b = 0; b < kBlocks; b++) y[b][0] = y[b][1] = 0;
+  }
+
+  /* The sums of one unit: acc[block of F inputs][block of columns]. */
+  static __device__ __forceinline__ void multiply_unit(const Unit<W> &unit, const unsigned char *x,
+                                                       int (&acc)[kBlocksOfF][kBlocks][4]) {
+#pragma unroll
+    for (int f = 0; f < kBlocksOfF; f++) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; b++)
+        acc[f][b][0] = acc[f][b][1] = acc[f][b][2] = acc[f][b][3] = 0x4b400000;
+#pragma unroll
+      for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
+        uint32_t a[4];
+        W::bytes(unit.v[h / 2], h % 2, a);
+#pragma unroll
+        for (int b = 0; b < kBlocks; b++) {
+          uint4 v = *(const uint4 *)(x + (h / 2 * 2 * kTokens + 8 * b) * kTileIn);
+          mma_u8s8_m16n8k32(acc[f][b], a, h % 2 ? v.z : v.x, h % 2 ? v.w : v.y);
+        }
+      }
+    }
+  }
+
+  /* fetch(pair, unit[2]) brings a pair of the batch's units, used(pair) lets their place be filled again. */
+  template <class Fetch, class Used>
+  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *planes,
+                                           const float2 *scales,
+                                           const Groups<W, F> (&groups)[kUnits / kShared], int lane) {
+    constexpr float kStart = 12582912.0f;
+    const unsigned char *x = planes + lane / 4 % kColumns * kTileIn + lane % 4 * 16;
+    int own = lane % 4 / kLaneTokens;
+    Unit<W> unit[2];
+#pragma unroll
+    for (int first = 0; first < kUnits; first += kShared) {
+      int sum[kBlocksOfF][kBlocks][4];
+#pragma unroll
+      for (int j = first; j < first + kShared; j++) {
+        int acc[kBlocksOfF][kBlocks][4];
+        if (j % 2 == 0) fetch(j / 2, unit);
+        multiply_unit(unit[j % 2], x + j * (kUnitIn * kPlanes * kTokens), acc);
+        if (j % 2) used(j / 2);
+#pragma unroll
+        for (int f = 0; f < kBlocksOfF; f++)
+#pragma unroll
+          for (int b = 0; b < kBlocks; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+              sum[f][b][i] = j == first || own == j - first ? acc[f][b][i] : sum[f][b][i];
+      }
+      const Groups<W, F> &of = groups[first / kShared];
+#pragma unroll
+      for (int f = 0; f < kBlocksOfF; f++) {
+        float s_low = scale_low(of.scale[f]), s_high = scale_high(of.scale[f]);
+        float z_low = small_float(W::zero_low(of.zero[f])), z_high = small_float(W::zero_high(of.zero[f]));
+#pragma unroll
+        for (int b = 0; b < kBlocks; b++) {
+          float2 d = scales[((first + own) * kBlocksOfF + f) * kTokens + 4 * b + lane % kLaneTokens];
+          float v[4];
+#pragma unroll
+          for (int i = 0; i < 4; i++) v[i] = __int_as_float(sum[f][b][i]) - kStart;
+          y[b][0] += s_low * (d.x * (256.0f * v[0] + v[1]) - z_low * d.y);
+          y[b][1] += s_high * (d.x * W::kHigh * (256.0f * v[2] + v[3]) - z_high * d.y);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(float *to, int lane) {
+    int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int b = 0; b < kBlocks; b++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float v = y[b][r];
+        for (int o = kLaneTokens; o < 4; o *= 2) v += __shfl_xor_sync(~0u, v, o);
+        if (t < kLaneTokens) to[(4 * b + t) * kTileOut + g + 8 * r] = v;
+      }
+  }
+};
+
+/* Adds up what the splits of a tile row left, in their order, and stores it: the last block to come does. */
+template <int kTokens> __device__ void combine_splits(const Args &a, int first_tile, int n_tiles) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = count_up(a.counters + blockIdx.x) == gridDim.y - 1;
+    if (last) a.counters[blockIdx.x] = 0;
+  }
+  __syncthreads();
+  if (!last) return;
+  for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
+    int g = i % 8, token = i / 8 % kTokens, tile = first_tile + i / 8 / kTokens;
+    float low = 0, high = 0;
+    for (int s = 0; s < (int)gridDim.y; s++) {
+      const float *from = a.partial + (((size_t)tile * gridDim.y + s) * kTokens + token) * kTileOut + g;
+      low += __ldcg(from);
+      high += __ldcg(from + 8);
+    }
+    if (token < a.n_tokens) store_pair(a.out, token, tile, g, low, high);
+  }
+}
+
+/* Adds up what the warps of the block left. first and last are the tile rows of the block that each warp
+ * touched. */
+template <int kTokens>
+__device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const float *sums, const int *first,
+                              const int *last) {
+  for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
+    int g = i % 8, token = i / 8 % kTokens, row = i / 8 / kTokens;
+    float low = 0, high = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; w++) {
+      bool inside = row >= first[w] && row <= last[w];
+      const float *from =
+          sums + ((w * a.plan.slots + (inside ? row - first[w] : 0)) * kTokens + token) * kTileOut + g;
+      low += inside ? from[0] : 0.0f;
+      high += inside ? from[8] : 0.0f;
+    }
+    if (gridDim.y == 1) {
+      if (token < a.n_tokens) store_pair(a.out, token, first_tile + row, g, low, high);
+    } else {
+      float *to = a.partial +
+                  (((size_t)(first_tile + row) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
+      __stcg(to, low);
+      __stcg(to + 8, high);
+    }
+  }
+}
+
+/* Fetches what the block will add to into L1, so that the last step does not wait for it. For one warp. */
+__device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n_tiles) {
+  if (a.out.kind != LINEAR_ADD_F32) return;
+  for (int m = 0; m < a.n_tokens; m++)
+    for (int i = threadIdx.x % 32; i < n_tiles; i += 32)
+      prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
+}
+
+template <class W, class Math, int F, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constant__ Args a) {
+  constexpr int kPlanes = Math::kPlanesOfX, kTokens = Math::kTokensOfX, kShared = Math::kShared;
+  constexpr int kBatchPlanes = kUnits * kUnitIn * kPlanes * kTokens,
+                kBatchScales = kUnits * (kUnitIn / F) * kTokens;
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ int first_row[kWarps], last_row[kWarps];
+  int warp = warp_of_block(), lane = threadIdx.x % 32;
+  int tile0 = a.first_tile + (int)((long)blockIdx.x * (a.end_tile - a.first_tile) / gridDim.x);
+  int n_tiles =
+      a.first_tile + (int)((long)(blockIdx.x + 1) * (a.end_tile - a.first_tile) / gridDim.x) - tile0;
+  int batch0 = (int)((long)blockIdx.y * a.plan.n_batches / gridDim.y);
+  int n_batches = (int)((long)(blockIdx.y + 1) * a.plan.n_batches / gridDim.y) - batch0;
+  Ring<W> ring(shared, a.w);
+  unsigned char *planes = shared + kWarps * kUnits * Ring<W>::kUnitVectors * 16;
+  float2 *scales = (float2 *)(planes + (size_t)a.plan.max_batches * kBatchPlanes);
+  float *sums = (float *)(scales + a.plan.max_batches * kBatchScales);
+
+  dependents_may_start();
+  int total = n_tiles * n_batches, at = warp * total / kWarps, end = (warp + 1) * total / kWarps;
+  int row = at / n_batches, batch = at % n_batches; /* what is requested next */
+  if (lane == 0) {
+    first_row[warp] = row;
+    last_row[warp] = end > at ? (end - 1) / n_batches : -1;
+  }
+  /* Units past the end of a tile row are the last one again: x is 0 there. */
+  int last = a.plan.n_units - 1, own = lane % 4 / Math::kLaneTokens, u0, unit0;
+  auto move_to = [&] {
+    u0 = (batch0 + batch) * kUnits;
+    unit0 = (tile0 + row) * a.plan.n_units;
+  };
+  auto request = [&](int pair, bool wanted) {
+    ring.request(pair, wanted, unit0 + min(u0 + 2 * pair, last), unit0 + min(u0 + 2 * pair + 1, last));
+  };
+  Groups<W, F> groups[kUnits / kShared];
+  auto load_groups = [&] {
+#pragma unroll
+    for (int i = 0; i < kUnits / kShared; i++)
+      groups[i].load(a.w, tile0 + row, min(u0 + i * kShared + own, last), lane / 4);
+  };
+  move_to();
+  request(0, at < end);
+  request(1, at < end);
+  if (at < end) load_groups();
+  wait_for_previous();
+  int n_units = n_batches * kUnits;
+  if ((batch0 * kUnits + n_units) * kUnitIn <= a.w.n_in)
+    quantise_rows<kPlanes, kTokens, F, true>(a, batch0 * kUnits, n_units, planes, scales);
+  else
+    quantise_rows<kPlanes, kTokens, F, false>(a, batch0 * kUnits, n_units, planes, scales);
+  __syncthreads();
+  if (warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
+
+  Math math;
+  math.clear();
+  float *mine = sums + (size_t)warp * a.plan.slots * kTokens * kTileOut;
+  for (; at < end; at++) {
+    const unsigned char *x = planes + batch * kBatchPlanes;
+    const float2 *d = scales + batch * kBatchScales;
+    bool more = at + 1 < end, leaves = ++batch == n_batches;
+    if (leaves) batch = 0, row++;
+    move_to();
+    auto fetch = [&](int pair, Unit<W>(&unit)[2]) {
+      ring.wait();
+      ring.read(2 * pair, unit[0]);
+      ring.read(2 * pair + 1, unit[1]);
+    };
+    math.multiply(
+        fetch, [&](int pair) { request(pair, more); }, x, d, groups, lane);
+    if (more) load_groups();
+    if (leaves || !more) {
+      math.store(mine, lane);
+      math.clear();
+      mine += kTokens * kTileOut;
+    }
+  }
+  __syncthreads();
+  combine_warps<kTokens>(a, tile0, n_tiles, sums, first_row, last_row);
+  if (gridDim.y > 1) combine_splits<kTokens>(a, tile0, n_tiles);
+}
+
+inline RowPlan plan_of(const DeviceLinear *w, int n_tokens, int planes, const DeviceLimits &device) {
+  RowShape shape = {};
+  shape.bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
+  shape.n_in = w->n_in;
+  shape.n_out = w->n_out;
+  shape.group = w->group;
+  shape.planes = planes;
+  shape.n_tokens = n_tokens;
+  shape.n_sms = device.n_sms;
+  shape.shared_bytes = device.shared_bytes;
+  return row_plan(&shape);
+}
+
+template <class W, template <class, int, int, int> class Math, int kPlanes, int kTokens, int F>
+Status launch_block(const LinearArgs &args, const RowPlan &plan, Error *err) {
+  Args a = {};
+  a.w = quant_view(*args.w);
+  a.x = args.x;
+  a.x_stride = args.x_stride;
+  a.n_tokens = args.n_tokens;
+  a.plan = plan;
+  a.out = args.out;
+  a.partial = (float *)args.workspace;
+  a.counters = args.counters;
+  for (; a.first_tile < a.w.n_tiles_out; a.first_tile = a.end_tile) {
+    int left = a.w.n_tiles_out - a.first_tile, rows = left < plan.launch_rows ? left : plan.launch_rows;
+    a.end_tile = a.first_tile + rows;
+    dim3 grid((unsigned)(rows < plan.blocks ? rows : plan.blocks), (unsigned)plan.splits);
+    TRY(launch(kernel<W, Math<W, F, kPlanes, kTokens>, F, (kTokens == 1 && kPlanes == 2 && F > 32 ? 2 : 1)>,
+               grid, kThreads, plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
+  }
+  return STATUS_OK;
+}
+
+template <class W, template <class, int, int, int> class Math, int kPlanes, int kTokens>
+Status launch_group(const LinearArgs &args, const RowPlan &plan, Error *err) {
+  switch (plan.block_in) {
+  case 128: return launch_block<W, Math, kPlanes, kTokens, 128>(args, plan, err);
+  case 64: return launch_block<W, Math, kPlanes, kTokens, 64>(args, plan, err);
+  default: return launch_block<W, Math, kPlanes, kTokens, 32>(args, plan, err);
+  }
+}
+
+template <template <class, int, int, int> class Math, int kPlanes, int kTokens>
+Status launch_tokens(const LinearArgs &args, Error *err) {
+  RowPlan plan = plan_of(args.w, kTokens, kPlanes, args.device);
+  if (plan.splits == 0)
+    return error_set(err, STATUS_FAILED, "%s: %d rows of x do not fit in shared memory", args.w->name,
+                     args.n_tokens);
+  return args.w->type == WEIGHT_AWQ4 ? launch_group<Bits4, Math, kPlanes, kTokens>(args, plan, err)
+                                     : launch_group<Bits8, Math, kPlanes, kTokens>(args, plan, err);
+}
+
+/* Workspace of any of them. */
+template <int kPlanes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  return plan_of(w, n_tokens < ROW_MAX_TOKENS ? n_tokens : ROW_MAX_TOKENS, kPlanes, device).partial_bytes;
+}
+
+} // namespace row_stream
+
+#endif

@@ -1,0 +1,101 @@
+/* skinny_plan.h - how the product of a few rows of x cuts a matrix over blocks (skinny_gemm.cuh), and whether it
+ * fits.
+ *
+ * Host only, C and C++. Called by: dispatch.c to see whether a row of the table can run, skinny_gemm.cuh to
+ * launch it. The numbers are the layout of shared memory in skinny_gemm.cuh's kernel. */
+#ifndef AUK_CUDA_LINEAR_SKINNY_PLAN_H
+#define AUK_CUDA_LINEAR_SKINNY_PLAN_H
+
+#include <stddef.h>
+#include <string.h>
+
+#define ROW_WARPS      16  /* of a block */
+#define ROW_UNIT_IN    128 /* inputs of a unit: 16 outputs x 128 inputs */
+#define ROW_UNITS      4   /* of a batch, what a warp has under way */
+#define ROW_MAX_TOKENS 8
+
+typedef struct {
+  int bits, n_in, n_out, group; /* of the weights, as laid out (linear.h) */
+  int planes;                   /* int8 planes of x: 2, or 1 for int8 activations */
+  int n_tokens;                 /* 1 .. ROW_MAX_TOKENS */
+  int n_sms;
+  size_t shared_bytes; /* most one block may take */
+} RowShape;
+
+typedef struct {
+  int tokens;   /* rows of x held: n_tokens rounded up to 1, 2, 4 or 8 */
+  int block_in; /* inputs that share a scale of x: 128, 64 or 32, inside one group everywhere */
+  int splits; /* blocks that share a tile row of 16 outputs, each a part of the inputs; 0: it does not fit */
+  int blocks; /* blocks over tile rows; the grid is blocks x splits */
+  int launch_rows;     /* tile rows of one launch */
+  int n_units;         /* of one tile row */
+  int n_batches;       /* of one tile row; the last may lack units */
+  int max_batches;     /* of one split of it */
+  int slots;           /* tile rows that one warp may touch */
+  size_t shared_bytes; /* rings, planes and scales of x, partial sums */
+  size_t partial_bytes;
+} RowPlan;
+
+#define ROW_TILE_OUT     16
+#define ROW_MAX_SPLITS   8
+#define ROW_STATIC_BYTES 1024 /* what the kernel declares beside, rounded up */
+
+static inline int row_ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+static inline int row_rounded_tokens(int n) {
+  int held = 1;
+  while (held < n) held *= 2;
+  return held;
+}
+
+/* One way to cut: `splits` blocks share a tile row, and a block has the tile rows of one of `launches`. */
+static inline RowPlan row_plan_cut(const RowShape *shape, int splits, int launches) {
+  RowPlan p;
+  memset(&p, 0, sizeof p);
+  p.tokens = row_rounded_tokens(shape->n_tokens);
+  p.block_in = shape->group % 128 == 0 ? 128 : shape->group % 64 == 0 ? 64 : 32;
+  p.n_units = row_ceil_div(shape->n_in, ROW_UNIT_IN);
+  p.n_batches = row_ceil_div(p.n_units, ROW_UNITS);
+  p.splits = splits;
+  p.max_batches = row_ceil_div(p.n_batches, splits);
+  int tile_rows = row_ceil_div(shape->n_out, ROW_TILE_OUT);
+  p.blocks = shape->n_sms / splits < tile_rows ? shape->n_sms / splits : tile_rows;
+  p.launch_rows = row_ceil_div(tile_rows, launches);
+  int block_rows = row_ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;
+  p.slots = row_ceil_div(block_rows * p.max_batches, ROW_WARPS) / least_batches + 2;
+  if (p.slots > block_rows) p.slots = block_rows;
+  size_t units = (size_t)p.max_batches * ROW_UNITS, tokens = (size_t)p.tokens;
+  size_t ring = (size_t)ROW_WARPS * ROW_UNITS * ROW_UNIT_IN * ROW_TILE_OUT * (size_t)shape->bits / 8;
+  size_t x = units * ROW_UNIT_IN * (size_t)shape->planes * tokens;
+  size_t scales = units * (size_t)(ROW_UNIT_IN / p.block_in) * tokens * 8;
+  p.shared_bytes = ring + x + scales + (size_t)ROW_WARPS * (size_t)p.slots * tokens * ROW_TILE_OUT * 4;
+  if (splits > 1) p.partial_bytes = (size_t)tile_rows * (size_t)splits * tokens * ROW_TILE_OUT * 4;
+  return p;
+}
+
+/* The inputs are split where whole tile rows would leave SMs idle or x does not fit: the split that finishes
+ * first, a second hand-over of partial sums, being worth about 24 batches of a block (3 us), a second launch
+ * 40. Launches are several where the sums of a block's tile rows, which it holds to the end, do not fit. */
+static inline RowPlan row_plan(const RowShape *shape) {
+  RowPlan best;
+  memset(&best, 0, sizeof best);
+  long least = 0;
+  for (int splits = 1; splits <= ROW_MAX_SPLITS && splits <= shape->n_sms; splits *= 2) {
+    if (splits > 1 && splits > row_ceil_div(shape->n_in, ROW_UNITS * ROW_UNIT_IN)) break;
+    for (int launches = 1; launches <= 64; launches *= 2) {
+      RowPlan p = row_plan_cut(shape, splits, launches);
+      if (p.shared_bytes + ROW_STATIC_BYTES > shape->shared_bytes) continue;
+      int block_rows = row_ceil_div(row_ceil_div(shape->n_out, ROW_TILE_OUT), p.blocks);
+      long cost = (long)block_rows * p.max_batches + (splits > 1 ? 20 + 2 * splits : 0) + (launches - 1) * 40;
+      if (best.splits && cost >= least) break;
+      least = cost;
+      best = p;
+      break;
+    }
+  }
+  return best;
+}
+
+#endif

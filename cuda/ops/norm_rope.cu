@@ -1,0 +1,321 @@
+/* norm_rope.cu - see norm_rope.h. Each kernel is bound by reading and writing its rows once; for one row, by its
+ * launch. Reference: the CPU backend's operations of the same names. */
+#include "cuda/ops/norm_rope.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/linear/epilogue.cuh"
+#include "cuda/ptx/overlap.cuh"
+
+namespace {
+
+template <typename T> __device__ __forceinline__ float number(T value) {
+  return (float)value;
+}
+
+__global__ void set_step_kernel(int *pos, int at, int *ids, int id) {
+  begin_overlapping();
+  *pos = at;
+  if (id >= 0) ids[0] = id;
+}
+
+template <typename T, bool SCALED>
+__global__ void embed_kernel(const T *table, int hidden, size_t stride, const int *ids, float *x,
+                             float scale) {
+  begin_overlapping();
+  const T *from = table + ids[blockIdx.x] * stride;
+  float *to = x + (size_t)blockIdx.x * hidden;
+  for (int i = threadIdx.x; i < hidden; i += blockDim.x)
+    to[i] = SCALED ? number(from[i]) * scale : number(from[i]);
+}
+
+__global__ void rope_table_kernel(const float *frequencies, int half, float factor, const int *pos,
+                                  float2 *table) {
+  begin_overlapping();
+  for (int i = threadIdx.x; i < half; i += blockDim.x) {
+    float angle = __fmul_rn((float)(*pos + (int)blockIdx.x), frequencies[i]), sine, cosine;
+    sincosf(angle, &sine, &cosine);
+    table[(size_t)blockIdx.x * half + i] = make_float2(cosine * factor, sine * factor);
+  }
+}
+
+/* Sum over the block, the same in every thread; the order depends on the block's size alone. */
+template <int THREADS> __device__ float block_sum(float value) {
+  __shared__ float sums[THREADS / 32];
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < THREADS / 32; w++) total += sums[w];
+  return total;
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    norm_kernel(const float *x, const float *weight, float eps, int n, __half *out, int out_stride) {
+  begin_overlapping();
+  const float *from = x + (size_t)blockIdx.x * n;
+  __half *to = out + (size_t)blockIdx.x * out_stride;
+  float squares = 0;
+  for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  for (int i = threadIdx.x; i < n; i += THREADS) to[i] = __float2half_rn(from[i] * scale * weight[i]);
+}
+
+/* The same for rows of at most THREADS * 4 * CHUNKS, a multiple of 4, which stay in registers; weights are
+ * fetched while the kernel before ends. One row is all latency: two trips to memory, one of them hidden. */
+template <int THREADS, int CHUNKS>
+__global__ void __launch_bounds__(THREADS)
+    norm_in_registers_kernel(const float4 *x, const float4 *weight, float eps, int n, __half *out,
+                             int out_stride) {
+  dependents_may_start();
+  float4 w[CHUNKS], v[CHUNKS];
+  int pieces = n / 4;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    int i = c * THREADS + threadIdx.x;
+    w[c] = i < pieces ? weight[i] : make_float4(0, 0, 0, 0);
+  }
+  wait_for_previous();
+  const float4 *from = x + (size_t)blockIdx.x * pieces;
+  float squares = 0;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    int i = c * THREADS + threadIdx.x;
+    v[c] = i < pieces ? from[i] : make_float4(0, 0, 0, 0);
+    squares += v[c].x * v[c].x + v[c].y * v[c].y + v[c].z * v[c].z + v[c].w * v[c].w;
+  }
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  __half *to = out + (size_t)blockIdx.x * out_stride;
+#pragma unroll
+  for (int c = 0; c < CHUNKS; c++) {
+    int i = c * THREADS + threadIdx.x;
+    if (i >= pieces) continue;
+    __half2 pair[2] = {__floats2half2_rn(v[c].x * scale * w[c].x, v[c].y * scale * w[c].y),
+                       __floats2half2_rn(v[c].z * scale * w[c].z, v[c].w * scale * w[c].w)};
+    *(uint2 *)(to + 4 * i) = *(uint2 *)pair;
+  }
+}
+
+__global__ void round_kernel(const float *x, float scale, int n, __half *out, int out_stride) {
+  begin_overlapping();
+  const float *from = x + (size_t)blockIdx.x * n;
+  __half *to = out + (size_t)blockIdx.x * out_stride;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = clamp_half(from[i] * scale);
+}
+
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    add_norm_kernel(const float *y, const float *weight, float eps, int n, float *x) {
+  begin_overlapping();
+  const float *from = y + (size_t)blockIdx.x * n;
+  float *to = x + (size_t)blockIdx.x * n, squares = 0;
+  for (int i = threadIdx.x; i < n; i += THREADS) squares += from[i] * from[i];
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  for (int i = threadIdx.x; i < n; i += THREADS) to[i] += from[i] * scale * weight[i];
+}
+
+/* Blocks (row, 0) take q, blocks (row, 1) k. */
+template <int THREADS>
+__global__ void __launch_bounds__(THREADS)
+    norm_q_k_kernel(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                    float eps) {
+  begin_overlapping();
+  float *row = rows + (size_t)blockIdx.x * stride + (blockIdx.y ? n_q : 0), squares = 0;
+  const float *weight = blockIdx.y ? k_norm : q_norm;
+  const int n = blockIdx.y ? n_k : n_q;
+  for (int i = threadIdx.x; i < n; i += THREADS) squares += row[i] * row[i];
+  float scale = rsqrtf(block_sum<THREADS>(squares) / n + eps);
+  for (int i = threadIdx.x; i < n; i += THREADS) row[i] *= scale * weight[i];
+}
+
+__device__ __forceinline__ void store(__half *to, float value) {
+  *to = __float2half_rn(value);
+}
+__device__ __forceinline__ void store(float *to, float value) {
+  *to = value;
+}
+
+constexpr int MAX_PAIRS = 4; /* per lane: head_dim <= 256 */
+
+/* How far behind `pair` its two dimensions lie. All of a head turns: pair i is (i, i + half), half being that
+ * of head_dim. A PART of it, or nothing: pair i is (i, i + turned), turned being half of rotary_dim; then
+ * those that do not turn follow likewise, by halves of what is left. */
+template <bool PART> struct Pairs {
+  int half, turned;
+  __device__ __forceinline__ int low(int pair) const { return PART && pair >= turned ? turned : 0; }
+  __device__ __forceinline__ int high(int pair) const { return PART && pair < turned ? turned : half; }
+};
+
+/* A warp handles one head of one row: heads 0 .. n_heads - 1 are queries, then keys, then values. */
+template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
+  dependents_may_start();
+  int lane = threadIdx.x, head = blockIdx.x * blockDim.y + threadIdx.y, row = blockIdx.y,
+      half = a.head_dim / 2;
+  int n_all = a.n_heads + 2 * a.n_kv_heads;
+  if (head >= n_all) return;
+  const Pairs<PART> pairs = {half, PART ? a.rotary_dim / 2 : half};
+  bool is_query = head < a.n_heads, is_value = head >= a.n_heads + a.n_kv_heads;
+  const float *weight = is_value ? NULL : is_query ? a.q_norm : a.k_norm;
+  float low_weight[MAX_PAIRS], high_weight[MAX_PAIRS]; /* constant: fetched while the kernel before ends */
+#pragma unroll
+  for (int i = 0; i < MAX_PAIRS; i++) {
+    int pair = lane + 32 * i;
+    low_weight[i] = weight && pair < half ? weight[pair + pairs.low(pair)] : 1;
+    high_weight[i] = weight && pair < half ? weight[pair + pairs.high(pair)] : 1;
+  }
+  wait_for_previous();
+  const float *from = a.projections + ((size_t)row * n_all + head) * a.head_dim;
+  float low[MAX_PAIRS], high[MAX_PAIRS];
+#pragma unroll
+  for (int i = 0; i < MAX_PAIRS; i++) {
+    int pair = lane + 32 * i;
+    low[i] = pair < half ? from[pair + pairs.low(pair)] : 0;
+    high[i] = pair < half ? from[pair + pairs.high(pair)] : 0;
+  }
+  if (!is_value) {
+    if (weight) {
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < MAX_PAIRS; i++) squares += low[i] * low[i] + high[i] * high[i];
+      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+      float scale = rsqrtf(squares / a.head_dim + a.eps);
+#pragma unroll
+      for (int i = 0; i < MAX_PAIRS; i++) {
+        int pair = lane + 32 * i;
+        if (pair < half) low[i] *= scale * low_weight[i], high[i] *= scale * high_weight[i];
+      }
+    }
+    const float2 *table = (const float2 *)a.rope_table + (size_t)row * pairs.turned;
+#pragma unroll
+    for (int i = 0; i < MAX_PAIRS; i++) {
+      int pair = lane + 32 * i;
+      if (pair >= pairs.turned) continue;
+      float2 turn = table[pair];
+      float turned = low[i] * turn.x - high[i] * turn.y;
+      high[i] = high[i] * turn.x + low[i] * turn.y;
+      low[i] = turned;
+    }
+  }
+  if (is_query) {
+    __half *to = (__half *)a.q + ((size_t)row * a.n_heads + head) * a.head_dim;
+#pragma unroll
+    for (int i = 0; i < MAX_PAIRS; i++) {
+      int pair = lane + 32 * i;
+      if (pair < half)
+        store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
+    }
+    return;
+  }
+  int kv_head = head - a.n_heads - (is_value ? a.n_kv_heads : 0);
+  T *to = (T *)(is_value ? a.v_cache : a.k_cache) + ((size_t)kv_head * a.n_ctx + *a.pos + row) * a.head_dim;
+#pragma unroll
+  for (int i = 0; i < MAX_PAIRS; i++) {
+    int pair = lane + 32 * i;
+    if (pair < half) store(to + pair + pairs.low(pair), low[i]), store(to + pair + pairs.high(pair), high[i]);
+  }
+}
+
+template <Activation ACTIVATION>
+__global__ void gated_kernel(const float *gate_up, int n, __half *out, int out_stride) {
+  begin_overlapping();
+  const float *gate = gate_up + (size_t)blockIdx.y * 2 * n, *up = gate + n;
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float exponent = -gate[i];
+  if (ACTIVATION == ACTIVATION_GELU_TANH) /* x / 2 (1 + tanh(u)) = x / (1 + e^-2u) */
+    exponent *= (1 + gate[i] * gate[i] * 0.044715f) * 1.5957691216f; /* 2 sqrt(2 / pi) */
+  out[(size_t)blockIdx.y * out_stride + i] = clamp_half(gate[i] / (1 + expf(exponent)) * up[i]);
+}
+
+__global__ void finish_logits_kernel(float *logits, size_t n, float divisor, float cap) {
+  begin_overlapping();
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    float value = logits[i] / divisor;
+    logits[i] = cap != 0 ? cap * tanhf(value / cap) : value;
+  }
+}
+
+} // namespace
+
+cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream) {
+  return launch_overlapping(set_step_kernel, 1, 1, 0, stream, pos, at, ids, id);
+}
+
+template <typename T>
+static cudaError_t embed(const void *table, int hidden, size_t stride, const int *ids, int n_tokens,
+                         float scale, float *x, cudaStream_t stream) {
+  auto kernel = scale == 1 ? embed_kernel<T, false> : embed_kernel<T, true>;
+  return launch_overlapping(kernel, n_tokens, 256, 0, stream, (const T *)table, hidden, stride, ids, x,
+                            scale);
+}
+
+cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids,
+                        int n_tokens, float scale, float *x, cudaStream_t stream) {
+  auto of_type = dtype == DTYPE_F32   ? embed<float>
+                 : dtype == DTYPE_F16 ? embed<__half>
+                                      : embed<__nv_bfloat16>;
+  return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream);
+}
+
+cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                             int n_tokens, void *table, cudaStream_t stream) {
+  return launch_overlapping(rope_table_kernel, n_tokens, 64, 0, stream, frequencies, half, attention_factor,
+                            pos, (float2 *)table);
+}
+
+cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                       int out_stride, cudaStream_t stream) {
+  const float4 *rows = (const float4 *)x, *weights = (const float4 *)weight;
+  if (n % 4 == 0 && n <= 4096)
+    return launch_overlapping(norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, rows, weights, eps,
+                              n, (__half *)out, out_stride);
+  if (n % 4 == 0 && n <= 8192)
+    return launch_overlapping(norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, rows, weights,
+                              eps, n, (__half *)out, out_stride);
+  return launch_overlapping(norm_kernel<256>, n_tokens, 256, 0, stream, x, weight, eps, n, (__half *)out,
+                            out_stride);
+}
+
+cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                        cudaStream_t stream) {
+  return launch_overlapping(round_kernel, n_tokens, 256, 0, stream, x, scale, n, (__half *)out, out_stride);
+}
+
+cudaError_t layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
+                           cudaStream_t stream) {
+  return launch_overlapping(add_norm_kernel<512>, n_tokens, 512, 0, stream, y, weight, eps, n, x);
+}
+
+cudaError_t layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm,
+                           const float *k_norm, float eps, int n_tokens, cudaStream_t stream) {
+  return launch_overlapping(norm_q_k_kernel<512>, dim3(n_tokens, 2), 512, 0, stream, rows, stride, n_q, n_k,
+                            q_norm, k_norm, eps);
+}
+
+cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
+  const int warps = 4;
+  dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
+  const bool part = heads->rotary_dim != heads->head_dim;
+  auto kernel = heads->kv == KV_F32 ? part ? heads_kernel<float, true> : heads_kernel<float, false>
+                : part ? heads_kernel<__half, true>
+                                    : heads_kernel<__half, false>;
+  return launch_overlapping(kernel, grid, block, 0, stream, *heads);
+}
+
+cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
+                        int out_stride, cudaStream_t stream) {
+  auto kernel =
+      activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
+  return launch_overlapping(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, gate_up, n,
+                            (__half *)out, out_stride);
+}
+
+cudaError_t layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                                cudaStream_t stream) {
+  const size_t n = (size_t)n_rows * (size_t)vocab_size, blocks = (n + 1023) / 1024;
+  return launch_overlapping(finish_logits_kernel, (unsigned)(blocks < 65536 ? blocks : 65536), 256, 0, stream,
+                            logits, n, divisor, cap);
+}

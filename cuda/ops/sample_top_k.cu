@@ -1,0 +1,240 @@
+/* sample_top_k.cu - a pick with a top-k of up to 64, which people use, as one kernel.
+ *
+ * The vocabulary is cut into GROUPS runs of ids, one a warp, each of which leaves the first of its ranking.
+ * The last block to finish takes it from there: the k-th of those firsts bounds the k-th of all from below,
+ * so only the k groups at or before it can hold what stays; they are read again, what is not behind the
+ * bound goes to shared memory (little more than k tokens, but for vocabularies that lie in order), and is
+ * ranked by counting who is greater. The firsts themselves are thinned out so before they are ranked: the
+ * k-th of the greatest of every six bounds their k-th. Then top-p, min-p and the draw are sums over at most
+ * 64 weights.
+ *
+ *     group     0    1    2    3  ...  767
+ *     first     7.1  3.0  9.4  0.2     1.1      k = 2: the bound is 7.1, groups 0 and 2 are read again
+ *
+ * The same bits as sample.cu's chain and sampler.c: numbers of the ranking are all different, sums are of
+ * integers. Built without fused multiply-add. READS vocab_size * 4 bytes, and again k / 768 of them by one
+ * block. */
+#include "cuda/ops/sample.cuh"
+
+namespace {
+
+using namespace sampling;
+
+typedef unsigned long long Number; /* ranked() */
+
+constexpr int WARPS = THREADS / 32;
+constexpr int ROOM = 1024;   /* tokens that can be ranked at once */
+constexpr int SAMPLES = 128; /* each the greatest of GROUPS / SAMPLES firsts */
+
+/* What the last block works on. */
+struct Shared {
+  Number numbers[ROOM]; /* of the groups' firsts, then of the tokens not behind the bound */
+  Number order[MOST_OF_FEW];
+  Number weights[MOST_OF_FEW]; /* of order[], 0 where top-p or min-p drop it */
+  short groups[MOST_OF_FEW];   /* those that hold what stays */
+  Number samples[SAMPLES];
+  Number firsts[GROUPS]; /* those that the samples leave, of groups at[] */
+  short at[GROUPS];
+  Number bound;
+  int n, count;
+  uint32_t lowest;
+};
+static_assert(GROUPS <= ROOM, "firsts fit");
+static_assert(GROUPS % SAMPLES == 0 && SAMPLES <= THREADS && MOST_OF_FEW <= SAMPLES, "of a sample a thread");
+
+__device__ __forceinline__ void group_range(int n, int group, int *first, int *end) {
+  int run = (n + GROUPS - 1) / GROUPS;
+  *first = min(n, group * run), *end = min(n, *first + run);
+}
+
+/* Tells to(i, number, rank) the rank, from 0, of each of n numbers, all different but for zeros, which are
+ * nothing. */
+template <class To> __device__ __forceinline__ void rank_numbers(const Number *numbers, int n, To to) {
+  for (int i = threadIdx.x; i < n; i += THREADS) {
+    Number own = numbers[i];
+    int rank = 0;
+#pragma unroll 8
+    for (int j = 0; j < n; j++) rank += numbers[j] > own;
+    if (own) to(i, own, rank);
+  }
+}
+
+/* Calls take(number) for each token of the listed groups that is at or before `bound` and can weigh
+ * something. */
+template <class Take>
+__device__ __forceinline__ void read_groups(const Pick &p, const Shared &s, int n_groups, Number bound,
+                                            double top, Take take) {
+  for (int i = threadIdx.x / 32; i < n_groups; i += WARPS) {
+    int first, end;
+    group_range(p.vocab_size, s.groups[i], &first, &end);
+#pragma unroll 4
+    for (int id = first + threadIdx.x % 32; id < end; id += 32) {
+      uint32_t key = key_of(p, id);
+      Number number = ranked(key, id);
+      if (number >= bound && can_weigh(key, top, p.temperature)) take(number);
+    }
+  }
+}
+
+/* How many tokens of the groups are at or before `bound`. All threads. */
+__device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
+  __syncthreads();
+  if (threadIdx.x == 0) s.count = 0;
+  __syncthreads();
+  int own = 0;
+  read_groups(p, s, n_groups, bound, top, [&](Number) { own++; });
+  for (int step = 16; step; step /= 2) own += __shfl_xor_sync(~0u, own, step);
+  if (threadIdx.x % 32 == 0) atomicAdd(&s.count, own);
+  __syncthreads();
+  return s.count;
+}
+
+/* The k-th token itself, bit by bit: for vocabularies in whose groups too many are before the bound. */
+__device__ Number kth_token(const Pick &p, Shared &s, int n_groups, double top) {
+  Number kth = 0;
+  for (int bit = 63; bit >= 0; bit--) {
+    Number more = kth | (Number)1 << bit;
+    if (count_tokens(p, s, n_groups, more, top) >= p.top_k) kth = more;
+  }
+  return kth;
+}
+
+/* Fills s.numbers with the tokens at or before `bound`, as far as there is room; s.n tells how many. */
+__device__ void collect(const Pick &p, Shared &s, int n_groups, Number bound, double top) {
+  __syncthreads();
+  if (threadIdx.x == 0) s.n = 0;
+  __syncthreads();
+  read_groups(p, s, n_groups, bound, top, [&](Number number) {
+    int at = atomicAdd(&s.n, 1);
+    if (at < ROOM) s.numbers[at] = number;
+  });
+  __syncthreads();
+}
+
+/* Of the groups' firsts in s.numbers those that may be among the first top_k of them to s.firsts and s.at;
+ * returns how many. */
+__device__ int thin_out_firsts(const Pick &p, Shared &s) {
+  if (threadIdx.x == 0) s.bound = 0, s.n = 0;
+  if (threadIdx.x < SAMPLES) {
+    Number greatest = 0;
+#pragma unroll
+    for (int i = threadIdx.x; i < GROUPS; i += SAMPLES) greatest = max(greatest, s.numbers[i]);
+    s.samples[threadIdx.x] = greatest;
+  }
+  __syncthreads();
+  rank_numbers(s.samples, SAMPLES, [&](int, Number number, int rank) {
+    if (rank == p.top_k - 1) s.bound = number;
+  });
+  __syncthreads();
+  for (int i = threadIdx.x; i < GROUPS; i += THREADS) {
+    const Number number = s.numbers[i];
+    if (!number || number < s.bound) continue;
+    const int at = atomicAdd(&s.n, 1);
+    s.firsts[at] = number, s.at[at] = (short)i;
+  }
+  __syncthreads();
+  return s.n;
+}
+
+/* The first min(top_k, all) of the ranking to s.order; returns how many. */
+__device__ int take_first(const Pick &p, Shared &s, double top) {
+  const int n_firsts = thin_out_firsts(p, s);
+  if (threadIdx.x == 0) s.bound = 0, s.count = 0;
+  __syncthreads();
+  rank_numbers(s.firsts, n_firsts, [&](int i, Number number, int rank) {
+    if (rank >= p.top_k) return;
+    s.groups[rank] = s.at[i];
+    atomicAdd(&s.count, 1);
+    if (rank == p.top_k - 1) s.bound = number;
+  });
+  __syncthreads();
+  int n_groups = s.count;
+  Number bound = s.bound;
+  collect(p, s, n_groups, bound, top);
+  if (s.n > ROOM) collect(p, s, n_groups, kth_token(p, s, n_groups, top), top);
+  rank_numbers(s.numbers, s.n, [&](int, Number number, int rank) {
+    if (rank < p.top_k) s.order[rank] = number;
+  });
+  __syncthreads();
+  return min(s.n, p.top_k);
+}
+
+/* Weighs the n tokens of s.order, drops what top-p and min-p drop, and draws. Threads from n on only wait. */
+__device__ void draw_of_few(const Pick &p, Shared &s, int n, double top) {
+  int i = threadIdx.x;
+  Number own = i < n ? s.order[i] : 0, weight = i < n ? weight_of(ranked_key(own), top, p.temperature) : 0;
+  if (i < n) s.weights[i] = weight;
+  __syncthreads();
+  Number before = 0, sum = 0;
+  for (int j = 0; j < n; j++) {
+    before += j < i ? s.weights[j] : 0;
+    sum += s.weights[j];
+  }
+  if (p.top_p < 1) {
+    Number limit = sampler_part(sum, sampler_share(p.top_p));
+    if (before >= (limit ? limit : 1)) weight = 0;
+  }
+  if (p.min_p > 0 && weight < sampler_share(p.min_p) << (SAMPLER_WEIGHT_BITS - 32)) weight = 0;
+  __syncthreads();
+  if (i < n) s.weights[i] = weight;
+  __syncthreads();
+  if (i >= n || weight == 0) return;
+  Number earlier = 0; /* of those with lower ids */
+  sum = 0;
+  for (int j = 0; j < n; j++) {
+    earlier += ranked_id(s.order[j]) < ranked_id(own) ? s.weights[j] : 0;
+    sum += s.weights[j];
+  }
+  Number target = sampler_multiply_high(sampler_random(p.seed, p.draw), sum);
+  if (earlier <= target && target < earlier + weight) finish(p, ranked_id(own), SAMPLED_TOKEN);
+}
+
+__global__ void __launch_bounds__(THREADS) few_kernel(Pick p) {
+  __shared__ Shared s;
+  begin_overlapping();
+  int group = blockIdx.x * WARPS + threadIdx.x / 32, first, end;
+  group_range(p.vocab_size, group, &first, &end);
+  Number greatest = 0;
+  uint32_t lowest = 0xffffffffu;
+#pragma unroll 8
+  for (int id = first + threadIdx.x % 32; id < end; id += 32) {
+    uint32_t key = sampler_key(make_score(p, id));
+    Number number = ranked(key, id);
+    greatest = number > greatest ? number : greatest;
+    lowest = min(lowest, key);
+  }
+  warp_extremes(&greatest, &lowest);
+  if (threadIdx.x % 32 == 0) {
+    p.control->firsts[group] = greatest;
+    atomicMin(&p.control->lowest, lowest);
+  }
+  if (!is_last_block(&p.control->finished)) return;
+
+  if (threadIdx.x == 0) s.bound = 0;
+  __syncthreads();
+  greatest = 0;
+  for (int i = threadIdx.x; i < GROUPS; i += THREADS) {
+    Number number = __ldcg(&p.control->firsts[i]);
+    s.numbers[i] = number;
+    greatest = number > greatest ? number : greatest;
+  }
+  lowest = *(volatile unsigned int *)&p.control->lowest;
+  warp_extremes(&greatest, &lowest);
+  if (threadIdx.x % 32 == 0) atomicMax(&s.bound, greatest);
+  __syncthreads();
+  SampledKind kind = kind_of(ranked_key(s.bound), lowest);
+  if (kind != SAMPLED_TOKEN) {
+    if (threadIdx.x == 0) finish(p, 0, kind);
+    return;
+  }
+  double top = (double)sampler_key_score(ranked_key(s.bound));
+  __syncthreads();
+  int n = take_first(p, s, top);
+  draw_of_few(p, s, n, top);
+}
+
+} // namespace
+
+cudaError_t sampling::pick_of_few(const Pick &pick, cudaStream_t stream) {
+  return launch_overlapping(few_kernel, BLOCKS, THREADS, 0, stream, pick);
+}

@@ -1,0 +1,229 @@
+/* ptx.cuh - the instructions that C has no word for, each behind a name. Sections are of the PTX ISA 9.0
+ * manual.
+ *
+ * Chips before sm_80 have neither cp.async nor the larger mma shapes: the same functions copy at once, and
+ * build the product of smaller shapes, so a kernel written over them runs on sm_75 too. */
+#ifndef AUK_CUDA_PTX_PTX_CUH
+#define AUK_CUDA_PTX_PTX_CUH
+
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+  return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* The same number, of which the compiler knows nothing any more: what is computed from it is computed here
+ * and not, for all the places that need it, before a loop, where it would take registers all along. */
+__device__ __forceinline__ int forgotten(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
+/* No load behind it comes before it, which would take a register earlier. */
+__device__ __forceinline__ void loads_begin_here() {
+  asm volatile("" ::: "memory");
+}
+
+/* 16 or 4 bytes, or one, of shared memory at a shared_address(): in the order in which they are asked for.
+ * 9.7.9 "ld". */
+__device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint32_t load_shared_4(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint32_t load_shared_1(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+
+/* A word that L1 does not keep. 9.7.9 "ld.global.cg". */
+__device__ __forceinline__ uint32_t load_past_l1(const void *from) {
+  uint32_t v;
+  asm volatile("ld.global.cg.b32 %0, [%1];" : "=r"(v) : "l"(from));
+  return v;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
+/* (v & mask) | bits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
+template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t lop3_and_or(uint32_t v) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "n"(mask), "n"(bits));
+  return r;
+}
+
+/* Four bytes picked out of the eight of (a, b). 9.7.9 "prmt". */
+template <uint32_t selector> __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(selector));
+  return r;
+}
+
+/* acc + sum of four products of unsigned and signed bytes. 9.7.1 "dp4a". */
+__device__ __forceinline__ int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
+  int r;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(u), "r"(s), "r"(acc));
+  return r;
+}
+
+/* c[16][8] += a[16][16] b[16][8] in fp16 with fp32 sums. 9.7.15 "mma", fragments of m16n8k16: lane (g, t)
+ * holds
+ *   a0: row g, k 2t 2t+1   a1: row g + 8   a2: row g, k + 8   a3: row g + 8, k + 8
+ *   b0: column g, k 2t 2t+1   b1: k + 8;   c0 c1: row g, columns 2t 2t+1   c2 c3: row g + 8 */
+__device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                 uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+               "{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  for (int half = 0; half < 2; half++)
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(half ? b1 : b0));
+#endif
+}
+
+/* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as above
+ * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t+3, a2 and b1 hold k 16 + 4t .. . */
+__device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  for (int i = 0; i < 4; i++)
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+r"(c[i % 2 * 2]), "+r"(c[i % 2 * 2 + 1])
+                 : "r"(a[i]), "r"(i < 2 ? b0 : b1));
+#endif
+}
+
+/* The same of signed bytes on both sides. */
+__device__ __forceinline__ void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  for (int i = 0; i < 4; i++)
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+r"(c[i % 2 * 2]), "+r"(c[i % 2 * 2 + 1])
+                 : "r"(a[i]), "r"(i < 2 ? b0 : b1));
+#endif
+}
+
+/* Four 8x8 matrices of halves; lane l gives the address of row l % 8 of matrix l / 8. 9.7.15 "ldmatrix". */
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address));
+}
+
+/* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async".
+ * `from` is 16-byte aligned and is not read where valid is 0. Bytes past `valid` are zeroed on sm_75 only in
+ * units of two. */
+__device__ __forceinline__ void copy_async_16(void *to, const void *from, int valid) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(valid)
+               : "memory");
+#else
+  if (valid == 16) {
+    *(uint4 *)to = *(const uint4 *)from;
+  } else {
+    for (int i = 0; i < 8; i++)
+      ((uint16_t *)to)[i] = 2 * i < valid ? ((const uint16_t *)from)[i] : (uint16_t)0;
+  }
+#endif
+}
+
+__device__ __forceinline__ void copy_async_8(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+  *(uint2 *)to = *(const uint2 *)from;
+#endif
+}
+
+__device__ __forceinline__ void copy_async_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* All but the newest n groups of this thread's copies have arrived. */
+template <int n> __device__ __forceinline__ void copy_async_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+#endif
+}
+
+/* Sixteen bytes that are read once: kept out of L1. 9.7.9 "ld". */
+__device__ __forceinline__ uint4 load_once(const uint4 *p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+/* Brings the line at p into L1. 9.7.9 "prefetch". */
+__device__ __forceinline__ void prefetch_l1(const void *p) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+}
+
+/* Counts one up at device scope. After a barrier of the block it publishes what all its threads wrote
+ * before, and before one it lets them see what the blocks that counted earlier wrote (read it past L1).
+ * 9.7.13 "atom", 8.10. */
+__device__ __forceinline__ unsigned count_up(unsigned *counter) {
+#if __CUDA_ARCH__ >= 700
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+#else
+  __threadfence();
+  return atomicAdd(counter, 1);
+#endif
+}
+
+/* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel in the stream may start from
+ * dependents_may_start() on, and has the results of the previous one only after wait_for_previous(). Without
+ * the launch attribute both do nothing. */
+__device__ __forceinline__ void dependents_may_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* wgmma.cuh - what only compute capability 9.0 has: asynchronous products of a warpgroup; and tensor copies.
+ *
+ * Compiled for sm_90a alone; PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". The
+ * functions of products differ in their number of columns and accumulators only. */
+#ifndef AUK_CUDA_PTX_WGMMA_CUH
+#define AUK_CUDA_PTX_WGMMA_CUH
+
+#include "cuda/ptx/cluster.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* --- tensor copies: the box at (column, row) of a matrix to the same place in every block of `mask` */
+
+__device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+               "{%3, %4}], "
+               "[%2];" ::"r"(shared_address(to)),
+               "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row)
+               : "memory");
+}
+
+/* --- products */
+
+/* Operand b: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle of the tensor copy, eight
+ * rows 1024 bytes apart. "Matrix descriptor": address / 16, stride / 16 from bit 32, swizzle kind 1 from bit
+ * 62. Sixteen k further is 32 bytes, so 2, further. */
+__device__ __forceinline__ uint64_t operand_b(const void *rows) {
+  return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+         (uint64_t)1 << 62;
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* All but the newest n groups are done: their registers may be used again. */
+template <int n> __device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
+}
+
+/* c[64][columns] (+)= a[64][16] b[16][columns]: fragments as in mma m16n8k16, a warp for each 16 rows, c[4i
+ * ..] for columns 8i .. 8i + 7. add is 0 to start the sum. */
+template <int columns>
+__device__ void wgmma_f16(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+
+/* clang-format off */
+/* An instruction names all of its registers: sums %0 .. %(n - 1), then a, b and add. */
+#define TEN(tens) "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
+                  "%" #tens "5, %" #tens "6, %" #tens "7, %" #tens "8, %" #tens "9"
+#define THIRTY TEN() ", " TEN(1) ", " TEN(2)
+#define SIXTY  THIRTY ", " TEN(3) ", " TEN(4) ", " TEN(5)
+#define NINETY SIXTY ", " TEN(6) ", " TEN(7) ", " TEN(8)
+#define EIGHT_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), \
+                      "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
+#define SUMS_32    EIGHT_SUMS(0), EIGHT_SUMS(8), EIGHT_SUMS(16), EIGHT_SUMS(24)
+#define SUMS_48    SUMS_32, EIGHT_SUMS(32), EIGHT_SUMS(40)
+#define SUMS_64    SUMS_48, EIGHT_SUMS(48), EIGHT_SUMS(56)
+#define SUMS_80    SUMS_64, EIGHT_SUMS(64), EIGHT_SUMS(72)
+#define SUMS_96    SUMS_80, EIGHT_SUMS(80), EIGHT_SUMS(88)
+#define SUMS_128   SUMS_96, EIGHT_SUMS(96), EIGHT_SUMS(104), EIGHT_SUMS(112), EIGHT_SUMS(120)
+#define WGMMA_F16(columns, sums, names, a_names, b_name, add_name)                                          \
+  template <>                                                                                               \
+  __device__ __forceinline__ void wgmma_f16<columns>(float(&c)[columns / 2], const uint32_t(&a)[4],         \
+                                                     uint64_t b, int add) {                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\n"                                      \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32.f16.f16 {" names "}, {" a_names "}, " \
+                 b_name ", p, 1, 1, 0;\n}"                                                                  \
+                 : sums                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                           \
+  }
+
+WGMMA_F16(64, SUMS_32, THIRTY ", %30, %31", "%32, %33, %34, %35", "%36", "%37")
+WGMMA_F16(96, SUMS_48, THIRTY ", " TEN(3) ", %40, %41, %42, %43, %44, %45, %46, %47", "%48, %49, %50, %51",
+          "%52", "%53")
+WGMMA_F16(128, SUMS_64, SIXTY ", %60, %61, %62, %63", "%64, %65, %66, %67", "%68", "%69")
+WGMMA_F16(160, SUMS_80, SIXTY ", " TEN(6) ", " TEN(7), "%80, %81, %82, %83", "%84", "%85")
+WGMMA_F16(192, SUMS_96, NINETY ", %90, %91, %92, %93, %94, %95", "%96, %97, %98, %99", "%100", "%101")
+WGMMA_F16(256, SUMS_128, NINETY ", " TEN(9) ", " TEN(10) ", " TEN(11)
+          ", %120, %121, %122, %123, %124, %125, %126, %127", "%128, %129, %130, %131", "%132", "%133")
+/* clang-format on */
+
+#endif
+#endif

@@ -1,0 +1,132 @@
+/* cluster.cuh - of the emulator: see the project's own, and cluster.cpp for what they do. */
+#ifndef AUK_CUDA_CLUSTER_CUH
+#define AUK_CUDA_CLUSTER_CUH
+
+#include "cuda/ptx/ptx.cuh"
+
+inline void barrier_init(uint64_t *barrier, int arrivals) {
+  emulator::barrier_init(barrier, arrivals);
+}
+
+inline void barrier_init_fence() {}
+
+inline void barrier_arrive(uint64_t *barrier) {
+  emulator::barrier_arrive(barrier, 0);
+}
+
+inline void barrier_arrive(uint32_t barrier) {
+  emulator::barrier_arrive(emulator::shared_pointer(barrier), 0);
+}
+
+inline void barrier_arrive_at_peer(uint32_t barrier) {
+  emulator::arrive_at_peer(barrier);
+}
+
+inline void barrier_expect(uint64_t *barrier, int bytes) {
+  emulator::barrier_arrive(barrier, bytes);
+}
+
+inline void barrier_expect(uint32_t barrier, int bytes) {
+  emulator::barrier_arrive(emulator::shared_pointer(barrier), bytes);
+}
+
+inline void barrier_arrive_after_copies(uint64_t *barrier) {
+  emulator::barrier_arrive_after_copies(barrier);
+}
+
+inline bool barrier_test(uint64_t *barrier, int parity) {
+  return emulator::barrier_test(barrier, parity);
+}
+
+inline bool barrier_test(uint32_t barrier, int parity) {
+  return emulator::barrier_test(emulator::shared_pointer(barrier), parity);
+}
+
+inline void barrier_wait(uint64_t *barrier, int parity) {
+  emulator::barrier_wait(barrier, parity);
+}
+
+inline void barrier_wait(uint32_t barrier, int parity) {
+  emulator::barrier_wait(emulator::shared_pointer(barrier), parity);
+}
+
+inline uint64_t stream_policy() {
+  return 0;
+}
+
+inline void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+  emulator::copy_bulk(to, from, bytes, barrier);
+}
+
+inline void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier, uint64_t) {
+  emulator::copy_bulk(emulator::shared_pointer(to), from, bytes, emulator::shared_pointer(barrier));
+}
+
+inline uint32_t peer_address(const void *p, int rank) {
+  return emulator::peer_address(p, rank);
+}
+
+inline void send_4(uint32_t to, uint32_t v, uint32_t barrier) {
+  emulator::send(to, &v, 4, barrier);
+}
+
+inline void send_8(uint32_t to, uint2 v, uint32_t barrier) {
+  emulator::send(to, &v, 8, barrier);
+}
+
+inline void send_16(uint32_t to, uint4 v, uint32_t barrier) {
+  emulator::send(to, &v, 16, barrier);
+}
+
+inline int cluster_rank() {
+  return emulator::cluster_rank();
+}
+
+inline void cluster_sync() {
+  emulator::cluster_arrive();
+  emulator::cluster_wait();
+}
+
+template <int id, int threads> void sync_some() {
+  emulator::sync_some(id, threads);
+}
+
+template <int id, int threads> void arrive_some() {
+  emulator::arrive_some(id, threads);
+}
+
+inline ulonglong2 load_relaxed_16(const void *p) {
+  ulonglong2 v;
+  emulator::poll(p, &v, sizeof v);
+  return v;
+}
+
+inline uint64_t load_relaxed_8(const void *p) {
+  uint64_t v;
+  emulator::poll(p, &v, sizeof v);
+  return v;
+}
+
+inline void store_relaxed_16(void *p, ulonglong2 v) {
+  memcpy(p, &v, sizeof v);
+}
+
+inline void add_relaxed_8(uint64_t *p, uint64_t v) {
+  __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+
+inline void rest() {
+  __nanosleep(20);
+}
+
+template <int n> void registers_up_to() {
+  static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
+  emulator::registers_up_to(n);
+}
+
+template <int n> void registers_down_to() {
+  static_assert(n >= 24 && n <= 256 && n % 8 == 0, "9.7.18 setmaxnreg");
+  emulator::registers_down_to(n);
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* ptx.cuh - of the emulator: the instructions of the project's own cuda/ptx/ptx.cuh, by what its comments and the
+ * PTX ISA 9.0 say of them. */
+#ifndef AUK_CUDA_PTX_CUH
+#define AUK_CUDA_PTX_CUH
+
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+inline uint32_t shared_address(const void *p) {
+  return emulator::shared_address(p);
+}
+
+inline int forgotten(int v) {
+  return v;
+}
+
+inline void loads_begin_here() {}
+
+inline uint4 load_shared_16(uint32_t address) {
+  return *(const uint4 *)emulator::shared_pointer(address);
+}
+
+inline uint32_t load_shared_4(uint32_t address) {
+  return *(const uint32_t *)emulator::shared_pointer(address);
+}
+
+inline uint32_t load_shared_1(uint32_t address) {
+  return *(const uint8_t *)emulator::shared_pointer(address);
+}
+
+inline uint32_t load_past_l1(const void *from) {
+  return *(const uint32_t *)from;
+}
+
+inline void store_shared(uint32_t address, float v) {
+  *(float *)emulator::shared_pointer(address) = v;
+}
+
+inline void store_shared_4(uint32_t address, uint32_t v) {
+  *(volatile uint32_t *)emulator::shared_pointer(address) = v;
+}
+
+template <uint32_t mask, uint32_t bits> uint32_t lop3_and_or(uint32_t v) {
+  return (v & mask) | bits;
+}
+
+template <uint32_t selector> uint32_t prmt(uint32_t a, uint32_t b) {
+  uint64_t both = (uint64_t)b << 32 | a;
+  uint32_t r = 0;
+  for (int i = 0; i < 4; i++) {
+    uint32_t pick = selector >> 4 * i & 15, byte = (uint32_t)(both >> 8 * (pick & 7)) & 0xff;
+    if (pick & 8) byte = byte & 0x80 ? 0xff : 0;
+    r |= byte << 8 * i;
+  }
+  return r;
+}
+
+inline int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
+  for (int i = 0; i < 4; i++) acc += (int)(uint8_t)(u >> 8 * i) * (int8_t)(s >> 8 * i);
+  return acc;
+}
+
+namespace emulator {
+
+/* A lane's share of an mma, and where its sums are. */
+template <class T> struct Fragments {
+  uint32_t a[4], b[2];
+  T *c;
+};
+
+inline float half_of(uint32_t pair, int which) {
+  return f16_to_float((uint16_t)(pair >> 16 * which));
+}
+
+/* c[16][8] += a[16][16] b[16][8]: products are exact, sums are taken in double and rounded once. */
+inline void multiply_halves(unsigned char (*values)[64]) {
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; lane++) {
+    const Fragments<float> *f = (const Fragments<float> *)values[lane];
+    int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++)
+      for (int e = 0; e < 2; e++) a[g + i % 2 * 8][2 * t + e + i / 2 * 8] = half_of(f->a[i], e);
+    for (int i = 0; i < 2; i++)
+      for (int e = 0; e < 2; e++) b[2 * t + e + i * 8][g] = half_of(f->b[i], e);
+  }
+  for (int lane = 0; lane < 32; lane++) {
+    float *c = ((const Fragments<float> *)values[lane])->c;
+    for (int i = 0; i < 4; i++) {
+      int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      double sum = c[i];
+      for (int k = 0; k < 16; k++) sum += (double)a[row][k] * b[k][column];
+      c[i] = (float)sum;
+    }
+  }
+}
+
+/* c[16][8] += a[16][32] b[32][8] of bytes: those of a are Byte, signed or not, those of b signed. */
+template <class Byte> void multiply_bytes(unsigned char (*values)[64]) {
+  Byte a[16][32];
+  int8_t b[32][8];
+  for (int lane = 0; lane < 32; lane++) {
+    const Fragments<int> *f = (const Fragments<int> *)values[lane];
+    int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++)
+      for (int e = 0; e < 4; e++) a[g + i % 2 * 8][4 * t + e + i / 2 * 16] = (Byte)(f->a[i] >> 8 * e);
+    for (int i = 0; i < 2; i++)
+      for (int e = 0; e < 4; e++) b[4 * t + e + i * 16][g] = (int8_t)(f->b[i] >> 8 * e);
+  }
+  for (int lane = 0; lane < 32; lane++) {
+    int *c = ((const Fragments<int> *)values[lane])->c;
+    for (int i = 0; i < 4; i++)
+      for (int k = 0; k < 32; k++) c[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+  }
+}
+
+} // namespace emulator
+
+inline void mma_f16_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::Fragments<float> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  emulator::meet(~0u, &f, sizeof f, emulator::multiply_halves, "mma m16n8k16");
+}
+
+inline void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::Fragments<int> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  emulator::meet(~0u, &f, sizeof f, emulator::multiply_bytes<uint8_t>, "mma m16n8k32");
+}
+
+inline void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  emulator::Fragments<int> f = {{a[0], a[1], a[2], a[3]}, {b0, b1}, c};
+  emulator::meet(~0u, &f, sizeof f, emulator::multiply_bytes<int8_t>, "mma m16n8k32");
+}
+
+/* Lane l gets row l / 4, halves 2 (l % 4) and the next, of each of the four matrices. */
+inline void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
+  unsigned char(*rows)[64] = emulator::meet(~0u, &address, sizeof address, nullptr, "ldmatrix");
+  unsigned lane = emulated_lane();
+  for (int i = 0; i < 4; i++) {
+    const unsigned char *row =
+        (const unsigned char *)emulator::shared_pointer(*(uint32_t *)rows[8 * i + lane / 4]);
+    r[i] = *(const uint32_t *)(row + lane % 4 * 4);
+  }
+}
+
+inline void copy_async_16(void *to, const void *from, int valid) {
+  emulator::copy_later(to, from, valid, 16);
+}
+
+inline void copy_async_8(void *to, const void *from) {
+  emulator::copy_later(to, from, 8, 8);
+}
+
+inline void copy_async_commit() {
+  emulator::copies_commit();
+}
+
+template <int n> void copy_async_wait() {
+  emulator::copies_wait(n);
+}
+
+inline uint4 load_once(const uint4 *p) {
+  return *p;
+}
+
+inline void prefetch_l1(const void *) {}
+
+inline unsigned count_up(unsigned *counter) {
+  return atomicAdd(counter, 1u);
+}
+
+inline void dependents_may_start() {}
+inline void wait_for_previous() {}
+
+#endif

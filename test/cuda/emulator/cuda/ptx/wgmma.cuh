@@ -1,0 +1,33 @@
+/* wgmma.cuh - of the emulator: see the project's own, and tensor.cpp for what they do. */
+#ifndef AUK_CUDA_WGMMA_CUH
+#define AUK_CUDA_WGMMA_CUH
+
+#include "cuda/ptx/cluster.cuh"
+
+inline void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row) {
+  emulator::copy_box(to, map, barrier, column, row);
+}
+
+inline uint64_t operand_b(const void *rows) {
+  return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+         (uint64_t)1 << 62;
+}
+
+inline void wgmma_fence() {
+  emulator::wgmma_fence();
+}
+
+inline void wgmma_commit() {
+  emulator::wgmma_commit();
+}
+
+template <int n> void wgmma_wait() {
+  emulator::wgmma_wait(n);
+}
+
+template <int columns> void wgmma_f16(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add) {
+  static_assert(columns >= 8 && columns <= 256 && columns % 8 == 0, "m64nNk16");
+  emulator::wgmma(c, columns, a, b, add != 0);
+}
+
+#endif
