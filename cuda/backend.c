@@ -15,11 +15,11 @@
 #include <string.h>
 
 #include "cuda/attention/attention.h"
-#include "cuda/device.h"
 #include "cuda/bench/kernel_bench.h"
+#include "cuda/device.h"
+#include "cuda/fused/fused.h"
 #include "cuda/ops/norm_rope.h"
 #include "cuda/ops/sample.h"
-#include "cuda/fused/fused.h"
 #include "cuda/supported.h"
 #include "cuda/weights.h"
 
@@ -227,8 +227,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   if (bytes == SIZE_MAX)
     status = error_set(err, STATUS_FAILED, "a context of %d tokens is too large", options->n_ctx);
   if (!status) status = cuda_status(cudaMalloc(&s->memory, bytes), "no memory for the context", err);
-  if (!status)
-    status = cuda_status(device_sampler_open(config->vocab_size, &s->sampler), "no memory to sample", err);
+  if (!status) status = device_sampler_open(config->vocab_size, &s->sampler, err);
   if (!status)
     status = cuda_status(cudaHostAlloc((void **)&s->ring, RING * sizeof *s->ring, cudaHostAllocMapped),
                          "cannot pin memory", err);
@@ -266,9 +265,8 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 /* Puts the step's position, and its ids where the host gives them, into device memory. */
 static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *err) {
   cudaStream_t stream = s->loaded->stream;
-  if (span.n_tokens == 1)
-    return cuda_status(layer_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream), "step", err);
-  TRY(cuda_status(layer_set_step(s->pos, span.pos, s->ids, -1, stream), "step", err));
+  if (span.n_tokens == 1) return layer_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
+  TRY(layer_set_step(s->pos, span.pos, s->ids, -1, stream, err));
   return cuda_status(
       cudaMemcpyAsync(s->ids, ids, (size_t)span.n_tokens * sizeof *ids, cudaMemcpyHostToDevice, stream),
       "cannot copy ids", err); /* from pageable memory: ids are read before it returns */
@@ -276,9 +274,8 @@ static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *er
 
 static Status fill_rope_table(BackendState *s, Span span, const DeviceRope *rope, void *table, Error *err) {
   const BackendModel *m = s->loaded;
-  return cuda_status(layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2,
-                                      rope->attention_factor, s->pos, span.n_tokens, table, m->stream),
-                     "rope", err);
+  return layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2, rope->attention_factor, s->pos,
+                          span.n_tokens, table, m->stream, err);
 }
 
 static Status fill_global_rope_table(BackendState *s, Span span, Error *err) {
@@ -369,9 +366,8 @@ static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const float scale = (float)(c->embedding_scale / c->residual_scale);
-  TRY(cuda_status(layer_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
-                              span.n_tokens, scale, s->x, m->stream),
-                  "embedding", err));
+  TRY(layer_embed(m->embedding, m->model->embedding.dtype, c->hidden, m->embedding_stride, s->ids,
+                  span.n_tokens, scale, s->x, m->stream, err));
   TRY(fill_global_rope_table(s, span, err));
   if (!s->has_local_rope) return STATUS_OK;
   return fill_rope_table(s, span, &m->ropes[ROPE_LOCAL], s->rope_tables[ROPE_LOCAL], err);
@@ -382,11 +378,9 @@ static Status norm(BackendState *s, const float *x, const float *weight, int n_r
   const ModelConfig *c = &s->loaded->model->config;
   const double r = c->residual_scale;
   cudaStream_t stream = s->loaded->stream;
-  if (!weight)
-    return cuda_status(layer_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream), "rounding",
-                       err);
+  if (!weight) return layer_round(x, (float)r, c->hidden, n_rows, out, s->h_stride, stream, err);
   const float eps = (float)(c->norm_eps / (r * r));
-  return cuda_status(layer_norm(x, weight, eps, c->hidden, n_rows, out, s->h_stride, stream), "norm", err);
+  return layer_norm(x, weight, eps, c->hidden, n_rows, out, s->h_stride, stream, err);
 }
 
 static LinearCall product(const BackendState *s, const DeviceLinear *weights, const void *x, int x_stride,
@@ -421,9 +415,8 @@ static void *kv_layer(const BackendState *s, void *all, int layer) {
 static Status norm_q_k(BackendState *s, const DeviceLayer *l, int n_tokens, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const int n_q = c->n_heads * c->head_dim, n_k = c->n_kv_heads * c->head_dim;
-  return cuda_status(layer_norm_q_k(s->projections, (size_t)n_q + 2 * (size_t)n_k, n_q, n_k, l->q_norm,
-                                    l->k_norm, (float)c->norm_eps, n_tokens, s->loaded->stream),
-                     "norm of q and k", err);
+  return layer_norm_q_k(s->projections, (size_t)n_q + 2 * (size_t)n_k, n_q, n_k, l->q_norm, l->k_norm,
+                        (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
 static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, Error *err) {
@@ -453,7 +446,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, E
       .v_cache = kv_layer(s, s->v, layer),
       .rotary_dim = rope == ROPE_NONE ? 0 : c->rotary_dim,
   };
-  return cuda_status(layer_heads(&heads, span.n_tokens, m->stream), "heads", err);
+  return layer_heads(&heads, span.n_tokens, m->stream, err);
 }
 
 static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) {
@@ -476,9 +469,8 @@ static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) 
       .cap = c->attention_cap,
       .past = span.pos,
   };
-  return cuda_status(attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
-                                   s->loaded->stream),
-                     "attention", err);
+  return attention_run(attention_choose(&attention, span.n_tokens), &attention, span.n_tokens,
+                       s->loaded->stream, err);
 }
 
 /* x = x + weights from, normalised before it is added where there is such a norm. */
@@ -492,9 +484,7 @@ static Status add_product(BackendState *s, const DeviceLinear *weights, const vo
   call.y_stride = c->hidden;
   TRY(linear_run(m->linear, &call, err));
   if (!post_norm) return STATUS_OK;
-  return cuda_status(
-      layer_add_norm(s->product, post_norm, (float)c->norm_eps, c->hidden, n_tokens, s->x, m->stream), "norm",
-      err);
+  return layer_add_norm(s->product, post_norm, (float)c->norm_eps, c->hidden, n_tokens, s->x, m->stream, err);
 }
 
 static Status cuda_out_proj_residual(BackendState *s, Span span, int layer, Error *err) {
@@ -515,9 +505,8 @@ static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *er
     return linear_run(m->linear, &call, err);
   }
   TRY(run_projections(s, &l->gate_up, span.n_tokens, s->gate_up, 2 * n, err));
-  return cuda_status(
-      layer_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream),
-      "gated product", err);
+  return layer_gated(m->model->config.activation, s->gate_up, n, span.n_tokens, s->g, s->g_stride, m->stream,
+                     err);
 }
 
 static Status cuda_down_residual(BackendState *s, Span span, int layer, Error *err) {
@@ -539,9 +528,8 @@ static Status cuda_norm_logits(BackendState *s, Span span, int first_row, int n_
   s->n_logit_rows = n_rows;
   TRY(linear_run(m->linear, &call, err));
   if (c->logit_divisor == 1 && c->logit_cap == 0) return STATUS_OK;
-  return cuda_status(layer_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor,
-                                         (float)c->logit_cap, m->stream),
-                     "logits", err);
+  return layer_finish_logits(s->logits, c->vocab_size, n_rows, (float)c->logit_divisor, (float)c->logit_cap,
+                             m->stream, err);
 }
 
 /* --- tokens */
@@ -567,8 +555,7 @@ static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   TRY(finished(s, err)); /* the pinned notes may still be on their way from last time */
   sampler_export_notes(sampler, s->notes);
   s->notes_version = sampler_version(sampler);
-  return cuda_status(device_sampler_set_notes(s->sampler, s->notes, s->loaded->stream), "cannot copy notes",
-                     err);
+  return device_sampler_set_notes(s->sampler, s->notes, s->loaded->stream, err);
 }
 
 static Status cuda_take_token(BackendState *s, int32_t *id, Error *err) {
@@ -597,9 +584,8 @@ static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error 
   TRY(sync_notes(s, sampler, err));
   const float *logits =
       s->logits + (size_t)(s->n_logit_rows - 1) * (size_t)s->loaded->model->config.vocab_size;
-  TRY(cuda_status(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler),
-                                      logits, s->ids, &s->ring[s->n_enqueued % RING], s->loaded->stream),
-                  "cannot sample", err));
+  TRY(device_sampler_pick(s->sampler, sampler_settings(sampler), sampler_take_draw(sampler), logits, s->ids,
+                          &s->ring[s->n_enqueued % RING], s->loaded->stream, err));
   s->n_enqueued++;
   if (!id) {
     s->ahead = true;

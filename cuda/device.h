@@ -6,6 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #include "base/status.h"
 
 /* STATUS_OK, or STATUS_FAILED with "GPU: WHAT: CUDA's words (its code)". */
@@ -37,4 +41,7 @@ typedef struct {
 } Carver;
 void *carve(Carver *carver, size_t n, size_t size);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

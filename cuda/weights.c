@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/device.h"
 #include "cuda/bench/random_weights.h"
+#include "cuda/device.h"
 #include "cuda/upload.h"
 
 /* 4 bits whose zero points or scales AutoAWQ's layout cannot hold are 8 bits here. */

@@ -1,5 +1,4 @@
-/* attention.cu - which attention family runs, and its launch. Called by layer operations of the CUDA backend.
- * */
+/* attention.cu - which attention family runs, and its launch. Called by backend.c. */
 #include "cuda/attention/attention_kernels.cuh"
 
 /* Blocks of the decode family in all: two for each of 132 SMs, the largest part this was measured on; a
@@ -89,7 +88,8 @@ size_t attention_workspace_bytes(int n_kv_heads, int head_dim) {
   return tickets_bytes(n_kv_heads) + columns * (2 + head_dim) * sizeof(float);
 }
 
-static cudaError_t run_decode(const Attention *a, AttentionKernel kernel, int n_tokens, cudaStream_t stream) {
+static Status run_decode(const Attention *a, AttentionKernel kernel, int n_tokens, cudaStream_t stream,
+                         Error *err) {
   size_t row = (size_t)a->n_heads * (size_t)a->head_dim;
   int at_once = slice_rows(a);
   for (int first = 0; first < n_tokens; first += at_once) {
@@ -97,17 +97,17 @@ static cudaError_t run_decode(const Attention *a, AttentionKernel kernel, int n_
     kernel.first_row = first;
     kernel.q = (const __half *)a->q + (size_t)first * row;
     kernel.out = (__half *)a->out + (size_t)first * row;
-    cudaError_t failed = attention_decode(kernel, n, decode_splits(a->n_kv_heads), stream);
-    if (failed != cudaSuccess) return failed;
+    TRY(attention_decode(kernel, n, decode_splits(a->n_kv_heads), stream, err));
   }
-  return cudaSuccess;
+  return STATUS_OK;
 }
 
-cudaError_t attention_run(AttentionFamily family, const Attention *a, int n_tokens, cudaStream_t stream) {
+Status attention_run(AttentionFamily family, const Attention *a, int n_tokens, cudaStream_t stream,
+                     Error *err) {
   AttentionKernel kernel = kernel_of(a);
   switch (family) {
-  case ATTENTION_DECODE: return run_decode(a, kernel, n_tokens, stream);
-  case ATTENTION_PREFILL: return attention_prefill(kernel, n_tokens, stream);
-  default: return attention_plain(kernel, a->kv, n_tokens, stream);
+  case ATTENTION_DECODE: return run_decode(a, kernel, n_tokens, stream, err);
+  case ATTENTION_PREFILL: return attention_prefill(kernel, n_tokens, stream, err);
+  default: return attention_plain(kernel, a->kv, n_tokens, stream, err);
   }
 }

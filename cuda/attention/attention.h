@@ -53,8 +53,8 @@ const char *attention_family_name(AttentionFamily family);
 size_t attention_workspace_bytes(int n_kv_heads, int head_dim);
 
 /* Enqueues. PRECOND attention_can_run(family, ...). */
-cudaError_t attention_run(AttentionFamily family, const Attention *attention, int n_tokens,
-                          cudaStream_t stream);
+Status attention_run(AttentionFamily family, const Attention *attention, int n_tokens, cudaStream_t stream,
+                     Error *err);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@
  * attention_plain.cu, test_attention.cu. */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/ptx/attention_ptx.cuh"
-#include "cuda/ptx/overlap.cuh"
+#include "cuda/ptx/launch.cuh"
 
 namespace {
 
@@ -269,31 +269,31 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
 }
 
 template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
-cudaError_t launch(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
+Status launch_form(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   constexpr size_t bytes = shared_bytes(HEAD_DIM, N_TILES, STAGES);
   auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES, STAGES, CAPPED>;
-  cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (failed != cudaSuccess) return failed;
-  return launch_overlapping(kernel, dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream, a, n_tokens);
+  return launch(kernel, dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream, true, "attention", err, a,
+                n_tokens);
 }
 
 /* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
 template <int HEAD_DIM, int N_TILES, bool CAPPED>
-cudaError_t launch_stages(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
+Status launch_stages(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   if constexpr (shared_bytes(HEAD_DIM, N_TILES, 2) > ATTENTION_LEAST_SHARED)
     if (shared_bytes(HEAD_DIM, N_TILES, 2) > a.shared_limit)
-      return launch<HEAD_DIM, N_TILES, 1, CAPPED>(a, n_tokens, n_splits, stream);
-  return launch<HEAD_DIM, N_TILES, 2, CAPPED>(a, n_tokens, n_splits, stream);
+      return launch_form<HEAD_DIM, N_TILES, 1, CAPPED>(a, n_tokens, n_splits, stream, err);
+  return launch_form<HEAD_DIM, N_TILES, 2, CAPPED>(a, n_tokens, n_splits, stream, err);
 }
 
 template <int HEAD_DIM, bool CAPPED>
-cudaError_t launch_columns(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
+Status launch_columns(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   switch (tiles_of(a, n_tokens)) {
-  case 1: return launch_stages<HEAD_DIM, 1, CAPPED>(a, n_tokens, n_splits, stream);
-  case 2: return launch_stages<HEAD_DIM, 2, CAPPED>(a, n_tokens, n_splits, stream);
+  case 1: return launch_stages<HEAD_DIM, 1, CAPPED>(a, n_tokens, n_splits, stream, err);
+  case 2: return launch_stages<HEAD_DIM, 2, CAPPED>(a, n_tokens, n_splits, stream, err);
   }
-  if constexpr (HEAD_DIM <= 128) return launch_stages<HEAD_DIM, 4, CAPPED>(a, n_tokens, n_splits, stream);
-  return cudaErrorInvalidValue;
+  if constexpr (HEAD_DIM <= 128)
+    return launch_stages<HEAD_DIM, 4, CAPPED>(a, n_tokens, n_splits, stream, err);
+  return refuse_form(a, err);
 }
 
 } // namespace
@@ -302,20 +302,21 @@ size_t attention_decode_shared(const AttentionKernel &a, int n_tokens) {
   return shared_bytes(a.head_dim, tiles_of(a, n_tokens), 1);
 }
 
-cudaError_t attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream) {
+Status attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream,
+                        Error *err) {
   if (a.cap_log2 != 0) {
     switch (a.head_dim) {
-    case 128: return launch_columns<128, true>(a, n_tokens, n_splits, stream);
-    case 256: return launch_columns<256, true>(a, n_tokens, n_splits, stream);
-    default: return cudaErrorInvalidValue;
+    case 128: return launch_columns<128, true>(a, n_tokens, n_splits, stream, err);
+    case 256: return launch_columns<256, true>(a, n_tokens, n_splits, stream, err);
+    default: return refuse_form(a, err);
     }
   }
   switch (a.head_dim) {
-  case 64: return launch_columns<64, false>(a, n_tokens, n_splits, stream);
-  case 80: return launch_columns<80, false>(a, n_tokens, n_splits, stream);
-  case 96: return launch_columns<96, false>(a, n_tokens, n_splits, stream);
-  case 128: return launch_columns<128, false>(a, n_tokens, n_splits, stream);
-  case 256: return launch_columns<256, false>(a, n_tokens, n_splits, stream);
-  default: return cudaErrorInvalidValue;
+  case 64: return launch_columns<64, false>(a, n_tokens, n_splits, stream, err);
+  case 80: return launch_columns<80, false>(a, n_tokens, n_splits, stream, err);
+  case 96: return launch_columns<96, false>(a, n_tokens, n_splits, stream, err);
+  case 128: return launch_columns<128, false>(a, n_tokens, n_splits, stream, err);
+  case 256: return launch_columns<256, false>(a, n_tokens, n_splits, stream, err);
+  default: return refuse_form(a, err);
   }
 }

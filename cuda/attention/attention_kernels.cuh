@@ -32,12 +32,18 @@ constexpr int ATTENTION_MAX_SPLITS = 64; /* runs of keys that the decode family 
 /* What every chip since sm_75 has for a block. */
 constexpr size_t ATTENTION_LEAST_SHARED = 64 << 10;
 
+/* Unreachable where attention_can_run() was asked first. */
+inline Status refuse_form(const AttentionKernel &a, Error *err) {
+  return error_set(err, STATUS_FAILED, "attention: no kernel for heads of %d", a.head_dim);
+}
+
 /* Bytes of shared memory that the smallest form of a family takes. */
 size_t attention_decode_shared(const AttentionKernel &a, int n_tokens);
 size_t attention_prefill_shared(const AttentionKernel &a);
 
-cudaError_t attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream);
-cudaError_t attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream);
-cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream);
+Status attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream,
+                        Error *err);
+Status attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream, Error *err);
+Status attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err);
 
 #endif

@@ -5,7 +5,7 @@
  * maximum; a lane holds dims lane, lane + 32, ...; the warps are joined in order at the end. READS  the row's
  * keys and values once for each query head. */
 #include "cuda/attention/attention_kernels.cuh"
-#include "cuda/ptx/overlap.cuh"
+#include "cuda/ptx/launch.cuh"
 
 namespace {
 
@@ -72,12 +72,12 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
 
 } // namespace
 
-cudaError_t attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream) {
+Status attention_plain(const AttentionKernel &a, KvType kv, int n_tokens, cudaStream_t stream, Error *err) {
   dim3 grid(a.n_heads, n_tokens);
   const bool capped = a.cap_log2 != 0;
   auto kernel = kv == KV_F32
                     ? capped ? attention_plain_kernel<float, true> : attention_plain_kernel<float, false>
                 : capped ? attention_plain_kernel<__half, true>
                          : attention_plain_kernel<__half, false>;
-  return launch_overlapping(kernel, grid, WARPS * 32, 0, stream, a);
+  return launch(kernel, grid, WARPS * 32, 0, stream, true, "attention", err, a);
 }

@@ -8,7 +8,7 @@
  * Source: Dao, FlashAttention-2 (arXiv:2307.08691), algorithm 1. Reference: attention_plain.cu. */
 #include "cuda/attention/attention_kernels.cuh"
 #include "cuda/ptx/attention_ptx.cuh"
-#include "cuda/ptx/overlap.cuh"
+#include "cuda/ptx/launch.cuh"
 
 namespace {
 
@@ -166,21 +166,20 @@ __global__ void __launch_bounds__(WARPS * 32) attention_prefill_kernel(Attention
 }
 
 template <int HEAD_DIM, int STAGES, bool CAPPED>
-cudaError_t launch(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
+Status launch_form(const AttentionKernel &a, int n_tokens, cudaStream_t stream, Error *err) {
   auto kernel = attention_prefill_kernel<HEAD_DIM, STAGES, CAPPED>;
   constexpr size_t bytes = shared_bytes(HEAD_DIM, STAGES);
-  cudaError_t failed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (failed != cudaSuccess) return failed;
-  return launch_overlapping(kernel, dim3((n_tokens + ROWS - 1) / ROWS, a.n_heads), WARPS * 32, bytes, stream,
-                            a, n_tokens);
+  return launch(kernel, dim3((n_tokens + ROWS - 1) / ROWS, a.n_heads), WARPS * 32, bytes, stream, true,
+                "attention", err, a, n_tokens);
 }
 
 /* One stage is only compiled where two may be too large for a chip that this runs on (sm_75: 64 KB). */
 template <int HEAD_DIM, bool CAPPED>
-cudaError_t launch_stages(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
+Status launch_stages(const AttentionKernel &a, int n_tokens, cudaStream_t stream, Error *err) {
   if constexpr (shared_bytes(HEAD_DIM, 2) > ATTENTION_LEAST_SHARED)
-    if (shared_bytes(HEAD_DIM, 2) > a.shared_limit) return launch<HEAD_DIM, 1, CAPPED>(a, n_tokens, stream);
-  return launch<HEAD_DIM, 2, CAPPED>(a, n_tokens, stream);
+    if (shared_bytes(HEAD_DIM, 2) > a.shared_limit)
+      return launch_form<HEAD_DIM, 1, CAPPED>(a, n_tokens, stream, err);
+  return launch_form<HEAD_DIM, 2, CAPPED>(a, n_tokens, stream, err);
 }
 
 } // namespace
@@ -189,20 +188,20 @@ size_t attention_prefill_shared(const AttentionKernel &a) {
   return shared_bytes(a.head_dim, 1);
 }
 
-cudaError_t attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream) {
+Status attention_prefill(const AttentionKernel &a, int n_tokens, cudaStream_t stream, Error *err) {
   if (a.cap_log2 != 0) {
     switch (a.head_dim) {
-    case 128: return launch_stages<128, true>(a, n_tokens, stream);
-    case 256: return launch_stages<256, true>(a, n_tokens, stream);
-    default: return cudaErrorInvalidValue;
+    case 128: return launch_stages<128, true>(a, n_tokens, stream, err);
+    case 256: return launch_stages<256, true>(a, n_tokens, stream, err);
+    default: return refuse_form(a, err);
     }
   }
   switch (a.head_dim) {
-  case 64: return launch_stages<64, false>(a, n_tokens, stream);
-  case 80: return launch_stages<80, false>(a, n_tokens, stream);
-  case 96: return launch_stages<96, false>(a, n_tokens, stream);
-  case 128: return launch_stages<128, false>(a, n_tokens, stream);
-  case 256: return launch_stages<256, false>(a, n_tokens, stream);
-  default: return cudaErrorInvalidValue;
+  case 64: return launch_stages<64, false>(a, n_tokens, stream, err);
+  case 80: return launch_stages<80, false>(a, n_tokens, stream, err);
+  case 96: return launch_stages<96, false>(a, n_tokens, stream, err);
+  case 128: return launch_stages<128, false>(a, n_tokens, stream, err);
+  case 256: return launch_stages<256, false>(a, n_tokens, stream, err);
+  default: return refuse_form(a, err);
   }
 }

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/device.h"
 #include "cuda/bench/random_weights.h"
 #include "cuda/bench/streaming_read.h"
+#include "cuda/device.h"
 #include "cuda/weights.h"
 
 enum { MAX_COPIES = 512, MAX_CALLS = 2000, LEAST_PEAK_SIZE = 128, PEAK_SIZE = 8192 };

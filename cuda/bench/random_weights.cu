@@ -3,8 +3,8 @@
 #include <cuda_bf16.h>
 #include <math.h>
 
-#include "cuda/ptx/launch.cuh"
 #include "cuda/bench/random_weights.h"
+#include "cuda/ptx/launch.cuh"
 
 namespace {
 

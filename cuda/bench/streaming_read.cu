@@ -1,6 +1,6 @@
 /* streaming_read.cu - see streaming_read.h. Called by: kernel_bench.c. */
-#include "cuda/ptx/launch.cuh"
 #include "cuda/bench/streaming_read.h"
+#include "cuda/ptx/launch.cuh"
 
 namespace {
 

@@ -25,8 +25,8 @@
 #ifndef AUK_CUDA_FUSED_ALLREDUCE_CUH
 #define AUK_CUDA_FUSED_ALLREDUCE_CUH
 
-#include "cuda/ptx/cluster.cuh"
 #include "cuda/fused/plan.h"
+#include "cuda/ptx/cluster.cuh"
 
 namespace step {
 

@@ -5,9 +5,9 @@
 #ifndef AUK_CUDA_FUSED_BLOCK_CUH
 #define AUK_CUDA_FUSED_BLOCK_CUH
 
-#include "cuda/ptx/cluster.cuh"
-#include "cuda/linear/layout.cuh"
 #include "cuda/fused/step.h"
+#include "cuda/linear/layout.cuh"
+#include "cuda/ptx/cluster.cuh"
 
 namespace step {
 

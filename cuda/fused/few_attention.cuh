@@ -10,9 +10,9 @@
 #ifndef AUK_CUDA_FUSED_FEW_ATTENTION_CUH
 #define AUK_CUDA_FUSED_FEW_ATTENTION_CUH
 
-#include "cuda/fused/online_softmax.cuh"
-#include "cuda/fused/few_ring.cuh"
 #include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/few_ring.cuh"
+#include "cuda/fused/online_softmax.cuh"
 
 namespace step {
 namespace rows {

@@ -9,10 +9,10 @@
 #ifndef AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
 #define AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
 
-#include "cuda/ptx/attention_ptx.cuh"
-#include "cuda/fused/one_lm_head.cuh"
-#include "cuda/fused/few_ring.cuh"
 #include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/few_ring.cuh"
+#include "cuda/fused/one_lm_head.cuh"
+#include "cuda/ptx/attention_ptx.cuh"
 
 namespace step {
 namespace rows {

@@ -21,8 +21,8 @@
 #ifndef AUK_CUDA_FUSED_FEW_MATMUL_CUH
 #define AUK_CUDA_FUSED_FEW_MATMUL_CUH
 
-#include "cuda/fused/online_softmax.cuh"
 #include "cuda/fused/few_residual.cuh"
+#include "cuda/fused/online_softmax.cuh"
 
 namespace step {
 namespace rows {

@@ -12,9 +12,9 @@
 
 #include <cuda_bf16.h>
 
-#include "cuda/linear/planes.cuh"
-#include "cuda/fused/few_block.cuh"
 #include "cuda/fused/allreduce.cuh"
+#include "cuda/fused/few_block.cuh"
+#include "cuda/linear/planes.cuh"
 
 namespace step {
 namespace rows {

@@ -2,8 +2,8 @@
 #ifndef AUK_CUDA_FUSED_FEW_RING_CUH
 #define AUK_CUDA_FUSED_FEW_RING_CUH
 
-#include "cuda/fused/weight_ring.cuh"
 #include "cuda/fused/few_block.cuh"
+#include "cuda/fused/weight_ring.cuh"
 
 namespace step {
 namespace rows {

@@ -28,15 +28,15 @@
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #include <stdlib.h>
 
-#include "cuda/fused/launch_step.cuh"
 #include "cuda/fused/few_tokens.h"
+#include "cuda/fused/launch_step.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
 #include "cuda/fused/few_attention.cuh"
 #include "cuda/fused/few_lm_head.cuh"
-#include "cuda/fused/few_ring.cuh"
 #include "cuda/fused/few_matmul.cuh"
+#include "cuda/fused/few_ring.cuh"
 #else
 #include "cuda/fused/few_block.cuh"
 #endif
@@ -208,9 +208,9 @@ Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory
                       StepRows **out, Error *err) {
   *out = NULL;
   for (bool debug : {false, true})
-    TRY(cuda_check(cudaFuncSetAttribute(kernel_of(*plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        (int)step::rows::shared_bytes(*plan)),
-                   "one kernel a step", err));
+    TRY(cuda_status(cudaFuncSetAttribute(kernel_of(*plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)step::rows::shared_bytes(*plan)),
+                    "one kernel a step", err));
   StepRows *s = (StepRows *)mem_alloc(1, sizeof *s, "a step", err);
   if (!s) return STATUS_FAILED;
   s->args.plan = *plan;
@@ -240,5 +240,6 @@ Status step_rows_run(StepRows *s, const StepRowsCall *call, const StepDebug *deb
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config =
       step::launch_config(plan.shape.n_clusters, step::rows::shared_bytes(plan), stream, &cluster);
-  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step", err);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step",
+                     err);
 }

@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-#include "cuda/ptx/launch.cuh"
 #include "cuda/fused/block.cuh"
+#include "cuda/ptx/launch.cuh"
 
 namespace step {
 
@@ -59,7 +59,7 @@ static inline Status copy_layers(const DeviceLayer *from, int n, void *to, cudaS
       cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
   if (!failed) failed = cudaStreamSynchronize(stream);
   free(layers);
-  return cuda_check(failed, "cannot copy the layers' places", err);
+  return cuda_status(failed, "cannot copy the layers' places", err);
 }
 
 static inline Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
@@ -77,7 +77,7 @@ static inline Status copy_vectors(const StepModel *m, const StepShape &s, float 
     copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM);
   }
   copy(m->final_norm, s.hidden);
-  return cuda_check(failed, "cannot copy the layers' norms", err);
+  return cuda_status(failed, "cannot copy the layers' norms", err);
 }
 
 /* `memory`: layers, vectors, then `more_bytes` of totals and what follows: state_bytes() of it all.
@@ -90,7 +90,8 @@ static inline size_t state_bytes(const StepShape &s, size_t more_bytes) {
 static inline Status fill(Common *a, const StepModel *m, const StepShape &s, void *memory, size_t more_bytes,
                           int n_slots, int piece_bytes, cudaStream_t stream, Error *err) {
   float *vectors = (float *)((char *)memory + layers_bytes(s));
-  TRY(cuda_check(cudaMemsetAsync(memory, 0, state_bytes(s, more_bytes), stream), "cannot clear memory", err));
+  TRY(cuda_status(cudaMemsetAsync(memory, 0, state_bytes(s, more_bytes), stream), "cannot clear memory",
+                  err));
   TRY(copy_vectors(m, s, vectors, stream, err));
   TRY(copy_layers(m->layers, s.n_layers, memory, stream, err));
   a->layers = (const Layer *)memory;

@@ -12,9 +12,9 @@
 #ifndef AUK_CUDA_FUSED_ONE_ATTENTION_CUH
 #define AUK_CUDA_FUSED_ONE_ATTENTION_CUH
 
-#include "cuda/fused/online_softmax.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"
+#include "cuda/fused/online_softmax.cuh"
 
 namespace step {
 

@@ -8,8 +8,8 @@
 #ifndef AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
 #define AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
 
-#include "cuda/ptx/attention_ptx.cuh"
 #include "cuda/fused/weight_ring.cuh"
+#include "cuda/ptx/attention_ptx.cuh"
 
 namespace step {
 

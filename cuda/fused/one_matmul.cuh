@@ -20,8 +20,8 @@
 #ifndef AUK_CUDA_FUSED_ONE_MATMUL_CUH
 #define AUK_CUDA_FUSED_ONE_MATMUL_CUH
 
-#include "cuda/linear/planes.cuh"
 #include "cuda/fused/one_residual.cuh"
+#include "cuda/linear/planes.cuh"
 
 namespace step {
 

@@ -12,8 +12,8 @@
 
 #include <cuda_bf16.h>
 
-#include "cuda/fused/block.cuh"
 #include "cuda/fused/allreduce.cuh"
+#include "cuda/fused/block.cuh"
 
 namespace step {
 

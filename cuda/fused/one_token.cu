@@ -27,18 +27,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/ptx/launch.cuh"
-#include "cuda/fused/step.h"
 #include "cuda/fused/launch_step.cuh"
+#include "cuda/fused/step.h"
+#include "cuda/ptx/launch.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
 #include "cuda/fused/l2_prefetch.cuh"
 #include "cuda/fused/one_attention.cuh"
 #include "cuda/fused/one_lm_head.cuh"
-#include "cuda/fused/weight_ring.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"
+#include "cuda/fused/weight_ring.cuh"
 #else
 #include "cuda/fused/block.cuh"
 #endif
@@ -190,8 +190,8 @@ static Status usual_ahead(const StepPlan &plan, int *ahead, Error *err) {
   int gpu = 0, l2 = 0;
   *ahead = 0;
   if (2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
-  TRY(cuda_check(cudaGetDevice(&gpu), "one kernel a step", err));
-  TRY(cuda_check(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
+  TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
+  TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
   const int pieces = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / step_piece_bytes(plan.full);
   *ahead = pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
   return STATUS_OK;
@@ -251,7 +251,7 @@ Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **o
   *out = NULL;
   if (m->ahead == 0) TRY(step::usual_ahead(plan, &ahead, err));
   for (bool debug : {false, true})
-    TRY(cuda_check(
+    TRY(cuda_status(
         cudaFuncSetAttribute(kernel_of(debug), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
         "one kernel a step", err));
   Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
@@ -281,5 +281,5 @@ Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStrea
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config =
       step::launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
-  return cuda_check(cudaLaunchKernelEx(&config, kernel_of(debug != NULL), a), "one kernel a step", err);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(debug != NULL), a), "one kernel a step", err);
 }

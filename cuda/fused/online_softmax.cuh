@@ -11,9 +11,9 @@
 #ifndef AUK_CUDA_FUSED_ONLINE_SOFTMAX_CUH
 #define AUK_CUDA_FUSED_ONLINE_SOFTMAX_CUH
 
-#include "cuda/ptx/attention_ptx.cuh"
-#include "cuda/linear/layout.cuh"
 #include "cuda/fused/plan.h"
+#include "cuda/linear/layout.cuh"
+#include "cuda/ptx/attention_ptx.cuh"
 
 namespace step {
 

@@ -5,7 +5,7 @@
  * A block takes one tile row and up to 8 rows of x; its 8 warps take every eighth tile of inputs. For groups
  * that are not a multiple of 32, and to compare the others with. READS    all weights once for every 8 rows
  * of x; far from the read rate: one division a weight finds its group. */
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 
 namespace {
 

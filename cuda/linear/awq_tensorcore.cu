@@ -16,7 +16,7 @@
  * Work is cut by stream-K over all SMs.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens rows of x, x once for every 16 kTileRows outputs. */
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
 

@@ -17,7 +17,7 @@
  * READS    weights once for every kTokens rows of x, x once for every 128 kM outputs. */
 #include <cuda.h>
 
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
@@ -263,7 +263,7 @@ template <class S> int box_rows(int n_tokens) {
 Status map_x(const LinearArgs &args, int rows, CUtensorMap *map, Error *err) {
   void *encode = nullptr;
   cudaDriverEntryPointQueryResult found;
-  TRY(cuda_check(
+  TRY(cuda_status(
       cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found),
       args.w->name, err));
   cuuint64_t size[2] = {(cuuint64_t)args.w->n_in, (cuuint64_t)args.n_tokens},
@@ -298,7 +298,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.box_rows = box_rows<S>(args.n_tokens);
   TRY(map_x(args, a.box_rows, &a.x, err));
   void (*function)(const Args) = args.w->group % 64 == 0 ? kernel<S, 64> : kernel<S, 32>;
-  TRY(cuda_check(
+  TRY(cuda_status(
       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)S::kSharedBytes),
       args.w->name, err));
   cudaLaunchAttribute overlapping = {};
@@ -311,7 +311,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   config.stream = args.stream;
   config.attrs = &overlapping;
   config.numAttrs = args.dependent ? 1 : 0;
-  return cuda_check(cudaLaunchKernelEx(&config, function, a), args.w->name, err);
+  return cuda_status(cudaLaunchKernelEx(&config, function, a), args.w->name, err);
 }
 
 struct Choice {

@@ -7,7 +7,7 @@
 #ifndef AUK_CUDA_LINEAR_CUBLAS_CUH
 #define AUK_CUDA_LINEAR_CUBLAS_CUH
 
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 
 /* Row-major y[n_tokens][y_stride] (+)= x[n_tokens][x_stride] w[n_rows][w_stride]^T. */
 struct Product {

@@ -16,7 +16,7 @@
  *   stage  x [kK][kTokens][64]   blocks [kK 64 / F][kTokens]   then weights as in weight_stage.cuh
  *
  * PRECOND  group % F == 0, F = 32, 64 or 128. READS weights once for every kTokens rows of x. */
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 #include "cuda/linear/planes.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"

@@ -15,7 +15,7 @@
  * READS weights once for every kTokens rows of x. */
 #include <float.h>
 
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 #include "cuda/linear/planes.cuh"
 #include "cuda/linear/stream_k.cuh"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "cuda/linear/cublas.h"
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 
 struct LinearContext {
   DeviceLimits device;
@@ -44,7 +44,7 @@ Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err
   c->device.shared_bytes = (size_t)shared;
   c->stream = stream;
   *out = c;
-  return cuda_check(e, "opening the device for the linear layers", err);
+  return cuda_status(e, "opening the device for the linear layers", err);
 }
 
 void linear_close(LinearContext *c) {
@@ -87,11 +87,11 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
     if (n > max_tokens) n = max_tokens;
   }
   if (need <= c->workspace_bytes) return STATUS_OK;
-  TRY(cuda_check(cudaStreamSynchronize(c->stream), w->name, err));
+  TRY(cuda_status(cudaStreamSynchronize(c->stream), w->name, err));
   cudaFree(c->workspace);
   c->workspace = NULL;
   c->workspace_bytes = 0;
-  TRY(cuda_check(cudaMalloc((void **)&c->workspace, need), "workspace of the linear layers", err));
+  TRY(cuda_status(cudaMalloc((void **)&c->workspace, need), "workspace of the linear layers", err));
   c->workspace_bytes = need;
   return STATUS_OK;
 }

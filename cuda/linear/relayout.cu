@@ -5,7 +5,7 @@
  * parts of a stacked or paired matrix can come in any order on one stream; what no part fills stays zero. */
 #include <string.h>
 
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 
 static bool quantised(WeightType type) {
   return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
@@ -87,8 +87,8 @@ Status linear_place(DeviceLinear *w, void *memory, cudaStream_t stream, Error *e
     w->dense = p;
   }
   w->bias = w->has_bias ? (const float *)(p + a.weights + a.scales + a.zeros) : NULL;
-  return cuda_check(cudaMemsetAsync(memory, 0, a.weights + a.scales + a.zeros + a.bias, stream), w->name,
-                    err);
+  return cuda_status(cudaMemsetAsync(memory, 0, a.weights + a.scales + a.zeros + a.bias, stream), w->name,
+                     err);
 }
 
 /* Slab of the part that lies in slab `slab` of the matrix, or -1. */

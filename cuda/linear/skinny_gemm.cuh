@@ -27,7 +27,7 @@
 #ifndef AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
 #define AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
 
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 #include "cuda/linear/planes.cuh"
 #include "cuda/linear/skinny_plan.h"
 

@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/linear/epilogue.cuh"
-#include "cuda/ptx/overlap.cuh"
+#include "cuda/ptx/launch.cuh"
 
 namespace {
 
@@ -240,82 +240,83 @@ __global__ void finish_logits_kernel(float *logits, size_t n, float divisor, flo
 
 } // namespace
 
-cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream) {
-  return launch_overlapping(set_step_kernel, 1, 1, 0, stream, pos, at, ids, id);
+Status layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err) {
+  return launch(set_step_kernel, 1, 1, 0, stream, true, "set step", err, pos, at, ids, id);
 }
 
 template <typename T>
-static cudaError_t embed(const void *table, int hidden, size_t stride, const int *ids, int n_tokens,
-                         float scale, float *x, cudaStream_t stream) {
+static Status embed(const void *table, int hidden, size_t stride, const int *ids, int n_tokens, float scale,
+                    float *x, cudaStream_t stream, Error *err) {
   auto kernel = scale == 1 ? embed_kernel<T, false> : embed_kernel<T, true>;
-  return launch_overlapping(kernel, n_tokens, 256, 0, stream, (const T *)table, hidden, stride, ids, x,
-                            scale);
+  return launch(kernel, n_tokens, 256, 0, stream, true, "embedding", err, (const T *)table, hidden, stride,
+                ids, x, scale);
 }
 
-cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids,
-                        int n_tokens, float scale, float *x, cudaStream_t stream) {
+Status layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
+                   float scale, float *x, cudaStream_t stream, Error *err) {
   auto of_type = dtype == DTYPE_F32   ? embed<float>
                  : dtype == DTYPE_F16 ? embed<__half>
                                       : embed<__nv_bfloat16>;
-  return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream);
+  return of_type(table, hidden, stride, ids, n_tokens, scale, x, stream, err);
 }
 
-cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
-                             int n_tokens, void *table, cudaStream_t stream) {
-  return launch_overlapping(rope_table_kernel, n_tokens, 64, 0, stream, frequencies, half, attention_factor,
-                            pos, (float2 *)table);
+Status layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                        int n_tokens, void *table, cudaStream_t stream, Error *err) {
+  return launch(rope_table_kernel, n_tokens, 64, 0, stream, true, "rope table", err, frequencies, half,
+                attention_factor, pos, (float2 *)table);
 }
 
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
-                       int out_stride, cudaStream_t stream) {
+Status layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                  int out_stride, cudaStream_t stream, Error *err) {
   const float4 *rows = (const float4 *)x, *weights = (const float4 *)weight;
   if (n % 4 == 0 && n <= 4096)
-    return launch_overlapping(norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, rows, weights, eps,
-                              n, (__half *)out, out_stride);
+    return launch(norm_in_registers_kernel<512, 2>, n_tokens, 512, 0, stream, true, "norm", err, rows,
+                  weights, eps, n, (__half *)out, out_stride);
   if (n % 4 == 0 && n <= 8192)
-    return launch_overlapping(norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, rows, weights,
-                              eps, n, (__half *)out, out_stride);
-  return launch_overlapping(norm_kernel<256>, n_tokens, 256, 0, stream, x, weight, eps, n, (__half *)out,
-                            out_stride);
+    return launch(norm_in_registers_kernel<1024, 2>, n_tokens, 1024, 0, stream, true, "norm", err, rows,
+                  weights, eps, n, (__half *)out, out_stride);
+  return launch(norm_kernel<256>, n_tokens, 256, 0, stream, true, "norm", err, x, weight, eps, n,
+                (__half *)out, out_stride);
 }
 
-cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
-                        cudaStream_t stream) {
-  return launch_overlapping(round_kernel, n_tokens, 256, 0, stream, x, scale, n, (__half *)out, out_stride);
+Status layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                   cudaStream_t stream, Error *err) {
+  return launch(round_kernel, n_tokens, 256, 0, stream, true, "rounding", err, x, scale, n, (__half *)out,
+                out_stride);
 }
 
-cudaError_t layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
-                           cudaStream_t stream) {
-  return launch_overlapping(add_norm_kernel<512>, n_tokens, 512, 0, stream, y, weight, eps, n, x);
+Status layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
+                      cudaStream_t stream, Error *err) {
+  return launch(add_norm_kernel<512>, n_tokens, 512, 0, stream, true, "norm", err, y, weight, eps, n, x);
 }
 
-cudaError_t layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm,
-                           const float *k_norm, float eps, int n_tokens, cudaStream_t stream) {
-  return launch_overlapping(norm_q_k_kernel<512>, dim3(n_tokens, 2), 512, 0, stream, rows, stride, n_q, n_k,
-                            q_norm, k_norm, eps);
+Status layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                      float eps, int n_tokens, cudaStream_t stream, Error *err) {
+  return launch(norm_q_k_kernel<512>, dim3(n_tokens, 2), 512, 0, stream, true, "norm of q and k", err, rows,
+                stride, n_q, n_k, q_norm, k_norm, eps);
 }
 
-cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream) {
+Status layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream, Error *err) {
   const int warps = 4;
   dim3 grid((heads->n_heads + 2 * heads->n_kv_heads + warps - 1) / warps, n_tokens), block(32, warps);
   const bool part = heads->rotary_dim != heads->head_dim;
   auto kernel = heads->kv == KV_F32 ? part ? heads_kernel<float, true> : heads_kernel<float, false>
                 : part ? heads_kernel<__half, true>
                                     : heads_kernel<__half, false>;
-  return launch_overlapping(kernel, grid, block, 0, stream, *heads);
+  return launch(kernel, grid, block, 0, stream, true, "rope", err, *heads);
 }
 
-cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
-                        int out_stride, cudaStream_t stream) {
+Status layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
+                   int out_stride, cudaStream_t stream, Error *err) {
   auto kernel =
       activation == ACTIVATION_SILU ? gated_kernel<ACTIVATION_SILU> : gated_kernel<ACTIVATION_GELU_TANH>;
-  return launch_overlapping(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, gate_up, n,
-                            (__half *)out, out_stride);
+  return launch(kernel, dim3((n + 255) / 256, n_tokens), 256, 0, stream, true, "gated product", err, gate_up,
+                n, (__half *)out, out_stride);
 }
 
-cudaError_t layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
-                                cudaStream_t stream) {
+Status layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                           cudaStream_t stream, Error *err) {
   const size_t n = (size_t)n_rows * (size_t)vocab_size, blocks = (n + 1023) / 1024;
-  return launch_overlapping(finish_logits_kernel, (unsigned)(blocks < 65536 ? blocks : 65536), 256, 0, stream,
-                            logits, n, divisor, cap);
+  return launch(finish_logits_kernel, (unsigned)(blocks < 65536 ? blocks : 65536), 256, 0, stream, true,
+                "logits", err, logits, n, divisor, cap);
 }

@@ -1,6 +1,6 @@
 /* norm_rope.h - the small operations of a transformer layer on a GPU: what stands between the products.
  *
- * All enqueue on a stream and return the launch's error. Shapes are checked by the caller (backend.cu) at
+ * All enqueue on a stream and return the launch's error. Shapes are checked by the caller (backend.c) at
  * load. Position and ids are read from device memory, so that captured launches serve every step. */
 #ifndef AUK_CUDA_OPS_NORM_ROPE_H
 #define AUK_CUDA_OPS_NORM_ROPE_H
@@ -14,36 +14,36 @@ extern "C" {
 #endif
 
 /* *pos = at, and ids[0] = id unless id is negative: the step's place, by value. */
-cudaError_t layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream);
+Status layer_set_step(int *pos, int at, int *ids, int id, cudaStream_t stream, Error *err);
 
 /* x[row][i] = scale * table[ids[row]][i]; table [vocab][stride >= hidden] of F32, F16 or BF16; x fp32
  * [n_tokens][hidden]. */
-cudaError_t layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids,
-                        int n_tokens, float scale, float *x, cudaStream_t stream);
+Status layer_embed(const void *table, Dtype dtype, int hidden, size_t stride, const int *ids, int n_tokens,
+                   float scale, float *x, cudaStream_t stream, Error *err);
 
 /* table[row][i] = {cos, sin}((*pos + row) * frequencies[i]) * attention_factor, the angle rounded to fp32
  * first, as transformers does. Once a step for each rope, for all layers. frequencies fp32 [half], table
  * float2 [n_tokens][half]. */
-cudaError_t layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
-                             int n_tokens, void *table, cudaStream_t stream);
+Status layer_rope_table(const float *frequencies, int half, float attention_factor, const int *pos,
+                        int n_tokens, void *table, cudaStream_t stream, Error *err);
 
 /* out = x * rsqrt(mean(x^2) + eps) * weight; x fp32 [n_tokens][n], weight fp32 [n], out fp16
  * [n_tokens][out_stride]. */
-cudaError_t layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
-                       int out_stride, cudaStream_t stream);
+Status layer_norm(const float *x, const float *weight, float eps, int n, int n_tokens, void *out,
+                  int out_stride, cudaStream_t stream, Error *err);
 
 /* out = x * scale, limited to fp16's range: rows that have no norm. Sizes as for layer_norm(). */
-cudaError_t layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
-                        cudaStream_t stream);
+Status layer_round(const float *x, float scale, int n, int n_tokens, void *out, int out_stride,
+                   cudaStream_t stream, Error *err);
 
 /* x += y * rsqrt(mean(y^2) + eps) * weight; x and y fp32 [n_tokens][n], weight fp32 [n]. */
-cudaError_t layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
-                           cudaStream_t stream);
+Status layer_add_norm(const float *y, const float *weight, float eps, int n, int n_tokens, float *x,
+                      cudaStream_t stream, Error *err);
 
 /* RMSNorm in place of the first n_q and of the next n_k numbers of each row, by themselves; rows fp32
  * [n_tokens][stride], weights fp32 [n_q] and [n_k]. */
-cudaError_t layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm,
-                           const float *k_norm, float eps, int n_tokens, cudaStream_t stream);
+Status layer_norm_q_k(float *rows, size_t stride, int n_q, int n_k, const float *q_norm, const float *k_norm,
+                      float eps, int n_tokens, cudaStream_t stream, Error *err);
 
 /* From the projections fp32 [n_tokens][(n_heads + 2 n_kv_heads) * head_dim]: RMSNorm of each head of q and k
  * (weights fp32 [head_dim], NULL: none), rope over pairs (i, i + rotary_dim / 2), q to fp16
@@ -61,16 +61,16 @@ typedef struct {
   void *k_cache, *v_cache;
   int rotary_dim; /* even, 0 .. head_dim: the dimensions behind it are not turned */
 } LayerHeads;
-cudaError_t layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream);
+Status layer_heads(const LayerHeads *heads, int n_tokens, cudaStream_t stream, Error *err);
 
 /* out = activation(gate) * up, limited to fp16's range; gate_up fp32 [n_tokens][2 n], gate first; out fp16
  * [n_tokens][out_stride]. */
-cudaError_t layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
-                        int out_stride, cudaStream_t stream);
+Status layer_gated(Activation activation, const float *gate_up, int n, int n_tokens, void *out,
+                   int out_stride, cudaStream_t stream, Error *err);
 
 /* logits = logits / divisor, and then cap * tanh(logits / cap) unless cap is 0; fp32 [n_rows][vocab_size]. */
-cudaError_t layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
-                                cudaStream_t stream);
+Status layer_finish_logits(float *logits, int vocab_size, int n_rows, float divisor, float cap,
+                           cudaStream_t stream, Error *err);
 
 #ifdef __cplusplus
 }

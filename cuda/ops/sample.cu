@@ -309,10 +309,10 @@ struct DeviceSampler {
   Control *control;
 };
 
-cudaError_t device_sampler_open(int vocab_size, DeviceSampler **sampler) {
-  *sampler = new (std::nothrow) DeviceSampler();
-  DeviceSampler *s = *sampler;
-  if (!s) return cudaErrorMemoryAllocation;
+Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err) {
+  *sampler = NULL;
+  DeviceSampler *s = (DeviceSampler *)mem_alloc(1, sizeof *s, "the sampler", err);
+  if (!s) return STATUS_FAILED;
   s->vocab_size = vocab_size;
   cudaError_t failed = cudaMalloc(&s->scores, (size_t)vocab_size * sizeof *s->scores);
   if (failed == cudaSuccess) failed = cudaMalloc(&s->notes, (size_t)vocab_size * sizeof *s->notes);
@@ -323,10 +323,11 @@ cudaError_t device_sampler_open(int vocab_size, DeviceSampler **sampler) {
     reset_kernel<<<1, 1>>>(s->control);
     failed = cudaDeviceSynchronize();
   }
-  if (failed == cudaSuccess) return cudaSuccess;
+  *sampler = s;
+  if (failed == cudaSuccess) return STATUS_OK;
   device_sampler_close(s);
   *sampler = NULL;
-  return failed;
+  return cuda_status(failed, "no memory to sample", err);
 }
 
 void device_sampler_close(DeviceSampler *s) {
@@ -334,16 +335,17 @@ void device_sampler_close(DeviceSampler *s) {
   cudaFree(s->scores);
   cudaFree(s->notes);
   cudaFree(s->control);
-  delete s;
+  free(s);
 }
 
-cudaError_t device_sampler_set_notes(DeviceSampler *s, const uint32_t *notes, cudaStream_t stream) {
-  return cudaMemcpyAsync(s->notes, notes, (size_t)s->vocab_size * sizeof *notes, cudaMemcpyHostToDevice,
-                         stream);
+Status device_sampler_set_notes(DeviceSampler *s, const uint32_t *notes, cudaStream_t stream, Error *err) {
+  return cuda_status(
+      cudaMemcpyAsync(s->notes, notes, (size_t)s->vocab_size * sizeof *notes, cudaMemcpyHostToDevice, stream),
+      "cannot copy notes", err);
 }
 
-cudaError_t device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw,
-                                const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream) {
+Status device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, uint64_t draw, const float *logits,
+                           int32_t *token, Sampled *slot, cudaStream_t stream, Error *err) {
   Pick p = {};
   p.logits = logits, p.scores = s->scores, p.notes = s->notes, p.control = s->control;
   p.vocab_size = s->vocab_size, p.top_k = set->top_k;
@@ -353,14 +355,12 @@ cudaError_t device_sampler_pick(DeviceSampler *s, const SamplerSettings *set, ui
   p.draw = draw, p.token = token, p.slot = slot;
   p.penalties = set->repetition_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
   bool greedy = set->temperature == 0 || set->top_k == 1;
-  if (!greedy && p.top_k && p.top_k <= MOST_OF_FEW) return pick_of_few(p, stream);
-  launch_overlapping(scores_kernel, BLOCKS, THREADS, 0, stream, p, greedy);
-  if (!greedy) {
-    for (int level = 0; p.top_k && level < LEVELS; level++)
-      launch_overlapping(cut_kernel<0>, BLOCKS, THREADS, 0, stream, p, level);
-    for (int level = 0; p.top_p < 1 && level < LEVELS; level++)
-      launch_overlapping(cut_kernel<1>, BLOCKS, THREADS, 0, stream, p, level);
-    launch_overlapping(draw_kernel, BLOCKS, THREADS, 0, stream, p);
-  }
-  return cudaGetLastError();
+  if (!greedy && p.top_k && p.top_k <= MOST_OF_FEW) return pick_of_few(p, stream, err);
+  TRY(launch(scores_kernel, BLOCKS, THREADS, 0, stream, true, "sampling", err, p, greedy));
+  if (greedy) return STATUS_OK;
+  for (int level = 0; p.top_k && level < LEVELS; level++)
+    TRY(launch(cut_kernel<0>, BLOCKS, THREADS, 0, stream, true, "sampling", err, p, level));
+  for (int level = 0; p.top_p < 1 && level < LEVELS; level++)
+    TRY(launch(cut_kernel<1>, BLOCKS, THREADS, 0, stream, true, "sampling", err, p, level));
+  return launch(draw_kernel, BLOCKS, THREADS, 0, stream, true, "sampling", err, p);
 }

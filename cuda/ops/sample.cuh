@@ -5,8 +5,8 @@
 #ifndef AUK_CUDA_OPS_SAMPLE_CUH
 #define AUK_CUDA_OPS_SAMPLE_CUH
 
-#include "cuda/ptx/overlap.cuh"
 #include "cuda/ops/sample.h"
+#include "cuda/ptx/launch.cuh"
 #include "engine/sampler_math.h"
 
 namespace sampling {
@@ -133,7 +133,7 @@ __device__ inline bool is_last_block(unsigned int *finished) {
 }
 
 /* Enqueues a pick with 1 < top_k <= MOST_OF_FEW and a temperature, as one kernel. */
-cudaError_t pick_of_few(const Pick &pick, cudaStream_t stream);
+Status pick_of_few(const Pick &pick, cudaStream_t stream, Error *err);
 
 } // namespace sampling
 

@@ -18,12 +18,13 @@ extern "C" {
 
 typedef struct DeviceSampler DeviceSampler; /* device memory; host pointer to its parts */
 
-cudaError_t device_sampler_open(int vocab_size, DeviceSampler **sampler);
+Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err);
 void device_sampler_close(DeviceSampler *sampler);
 
 /* Replaces what it knows of seen tokens: notes[vocab_size] as sampler_export_notes() makes them, in pinned
  * host memory that stays as it is until the stream has passed. Enqueues. */
-cudaError_t device_sampler_set_notes(DeviceSampler *sampler, const uint32_t *notes, cudaStream_t stream);
+Status device_sampler_set_notes(DeviceSampler *sampler, const uint32_t *notes, cudaStream_t stream,
+                                Error *err);
 
 /* A picked token, or what was wrong with the logits, as the host's ring holds it. */
 typedef enum { SAMPLED_NOTHING, SAMPLED_TOKEN, SAMPLED_NAN, SAMPLED_NOTHING_FINITE } SampledKind;
@@ -34,8 +35,9 @@ typedef struct {
 
 /* Enqueues pick number `draw` from logits[vocab_size] on the device. It notes the token as generated and
  * writes it to *token (device) and to *slot (mapped host memory; may be NULL). */
-cudaError_t device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settings, uint64_t draw,
-                                const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream);
+Status device_sampler_pick(DeviceSampler *sampler, const SamplerSettings *settings, uint64_t draw,
+                           const float *logits, int32_t *token, Sampled *slot, cudaStream_t stream,
+                           Error *err);
 
 #ifdef __cplusplus
 }

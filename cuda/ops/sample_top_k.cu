@@ -235,6 +235,6 @@ __global__ void __launch_bounds__(THREADS) few_kernel(Pick p) {
 
 } // namespace
 
-cudaError_t sampling::pick_of_few(const Pick &pick, cudaStream_t stream) {
-  return launch_overlapping(few_kernel, BLOCKS, THREADS, 0, stream, pick);
+Status sampling::pick_of_few(const Pick &pick, cudaStream_t stream, Error *err) {
+  return launch(few_kernel, BLOCKS, THREADS, 0, stream, true, "sampling", err, pick);
 }

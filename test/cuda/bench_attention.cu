@@ -44,7 +44,7 @@ static void run_case(AttentionFamily family, int n_tokens, int pos) {
   for (int layer = 0; layer < layers; layer++) {
     Attention a = probe;
     a.k = k + cache * layer, a.v = v + cache * layer;
-    CHECK(attention_run(family, &a, n_tokens, stream));
+    MUST(attention_run(family, &a, n_tokens, stream, &error));
   }
   CHECK(cudaStreamEndCapture(stream, &graph));
   CHECK(cudaGraphInstantiate(&exec, graph, 0));

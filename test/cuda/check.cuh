@@ -1,4 +1,4 @@
-/* check.cuh - a call of CUDA that must succeed ends a test where it does not. */
+/* check.cuh - a call of CUDA, or of ours, that must succeed: the test program ends where it does not. */
 #ifndef AUK_TEST_CUDA_CHECK_CUH
 #define AUK_TEST_CUDA_CHECK_CUH
 
@@ -6,11 +6,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/status.h"
+
 #define CHECK(call)                                                                                          \
   do {                                                                                                       \
     cudaError_t failed_ = (call);                                                                            \
     if (failed_ != cudaSuccess) {                                                                            \
       printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(failed_));                     \
+      exit(1);                                                                                               \
+    }                                                                                                        \
+  } while (0)
+
+/* What a function of ours that failed says. */
+[[maybe_unused]] static Error error;
+
+#define MUST(call)                                                                                           \
+  do {                                                                                                       \
+    if ((call) != STATUS_OK) {                                                                               \
+      printf("%s:%d: %s\n", __FILE__, __LINE__, error.text);                                                 \
       exit(1);                                                                                               \
     }                                                                                                        \
   } while (0)

@@ -9,18 +9,8 @@
 
 #include <vector>
 
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 #include "test/cuda/check.cuh"
-
-#define MUST(call)                                                                                           \
-  do {                                                                                                       \
-    if ((call) != STATUS_OK) {                                                                               \
-      printf("%s:%d: %s\n", __FILE__, __LINE__, error.text);                                                 \
-      exit(1);                                                                                               \
-    }                                                                                                        \
-  } while (0)
-
-static Error error;
 
 /* splitmix64's finaliser, public domain (Vigna). */
 __host__ __device__ inline uint32_t random_bits(uint64_t seed, uint64_t i) {

@@ -125,7 +125,7 @@ static void run_shape(Shape s, KvType kv, size_t shared_bytes, double scale = 0,
       if (!attention_can_run((AttentionFamily)family, &a, n_tokens)) continue;
       for (std::vector<__half> *to : {&got, &again}) {
         CHECK(cudaMemset(out, 0xff, rows * 2)); /* NaN: what is not written shows */
-        CHECK(attention_run((AttentionFamily)family, &a, n_tokens, 0));
+        MUST(attention_run((AttentionFamily)family, &a, n_tokens, 0, &error));
         CHECK(cudaMemcpy(to->data(), out, n * 2, cudaMemcpyDeviceToHost));
       }
       double error = 0, norm = 0;

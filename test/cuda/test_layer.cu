@@ -1,5 +1,6 @@
 /* test_layer.cu - the operations between products (norm_rope.h) against the same formulas in double on the
  * host.
+ *
  * Tolerances are of the largest number of a result: fp16 rounds to 2^-11 of each, and fp32 sums
  * and fast functions err by some 2^-20. So 2^-10 for fp16 and 2^-17 for fp32. What lies after the results
  * stays as it was. Needs a GPU; prints `N passed, N failed`. */
@@ -113,11 +114,11 @@ static void test_norms() {
       added.push_back(sum[i] + normed[i]);
     }
     Rows norm(n, n_tokens), round(n, n_tokens);
-    CHECK(layer_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.memory.at, norm.stride, 0));
+    MUST(layer_norm(x_device.at, weight_device.at, eps, n, n_tokens, norm.memory.at, norm.stride, 0, &error));
     norm.expect_numbers("layer_norm", n, normed);
-    CHECK(layer_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0));
+    MUST(layer_round(x_device.at, 0.125f, n, n_tokens, round.memory.at, round.stride, 0, &error));
     round.expect_numbers("layer_round", n, rounded);
-    CHECK(layer_add_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0));
+    MUST(layer_add_norm(x_device.at, weight_device.at, eps, n, n_tokens, sum_device.at, 0, &error));
     expect("layer_add_norm", n, converted(sum_device.host()), added, SINGLE);
   }
 }
@@ -128,7 +129,7 @@ static void test_norm_q_k() {
   const Floats rows = random_numbers((size_t)stride * n_tokens, -2, 2);
   const Floats q = random_numbers(n_q, 0.5f, 1.5f), k = random_numbers(n_k, 0.5f, 1.5f);
   Device<float> device(rows), q_device(q), k_device(k);
-  CHECK(layer_norm_q_k(device.at, stride, n_q, n_k, q_device.at, k_device.at, eps, n_tokens, 0));
+  MUST(layer_norm_q_k(device.at, stride, n_q, n_k, q_device.at, k_device.at, eps, n_tokens, 0, &error));
   Row want = converted(rows);
   for (int row = 0; row < n_tokens; row++) {
     const float *from = &rows[(size_t)row * stride];
@@ -148,7 +149,7 @@ template <class T> static void test_embed(Dtype dtype, float scale) {
   Device<T> device(table);
   Device<int> ids_device(ids);
   Device<float> x(Floats(hidden * ids.size() + 16, UNTOUCHED));
-  CHECK(layer_embed(device.at, dtype, hidden, stride, ids_device.at, (int)ids.size(), scale, x.at, 0));
+  MUST(layer_embed(device.at, dtype, hidden, stride, ids_device.at, (int)ids.size(), scale, x.at, 0, &error));
   Row want;
   for (int id : ids)
     for (int i = 0; i < hidden; i++) want.push_back((double)(float)table[(size_t)id * stride + i] * scale);
@@ -158,14 +159,14 @@ template <class T> static void test_embed(Dtype dtype, float scale) {
 
 static void test_place_and_rope() {
   Device<int> pos({1}), ids({2});
-  CHECK(layer_set_step(pos.at, 41, ids.at, -1, 0));
+  MUST(layer_set_step(pos.at, 41, ids.at, -1, 0, &error));
   expect("layer_set_step, no id", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {41, 2}, 0);
-  CHECK(layer_set_step(pos.at, 1000, ids.at, 7, 0));
+  MUST(layer_set_step(pos.at, 1000, ids.at, 7, 0, &error));
   expect("layer_set_step", 0, {(double)pos.host()[0], (double)ids.host()[0]}, {1000, 7}, 0);
   const int half = 70, n_tokens = 3;
   const Floats frequencies = random_numbers(half, 0.0001f, 1);
   Device<float> device(frequencies), table(Floats(2 * half * n_tokens + 2, UNTOUCHED));
-  CHECK(layer_rope_table(device.at, half, 1.25f, pos.at, n_tokens, table.at, 0));
+  MUST(layer_rope_table(device.at, half, 1.25f, pos.at, n_tokens, table.at, 0, &error));
   Row want;
   for (int row = 0; row < n_tokens; row++)
     for (int i = 0; i < half; i++) {
@@ -206,7 +207,7 @@ template <class T> static void test_heads(KvType kv, int head_dim, int rotary, b
   LayerHeads heads = {n_heads,         n_kv,          head_dim,       n_ctx, eps,     kv,        NULL,  NULL,
                       turns_device.at, pos_device.at, from_device.at, q.at,  keys.at, values.at, rotary};
   if (norms) heads.q_norm = q_device.at, heads.k_norm = k_device.at;
-  CHECK(layer_heads(&heads, n_tokens, 0));
+  MUST(layer_heads(&heads, n_tokens, 0, &error));
   Row want_q, want_k(cache, UNTOUCHED), want_v(cache, UNTOUCHED), got_q;
   for (int row = 0; row < n_tokens; row++)
     for (int h = 0; h < all; h++) {
@@ -239,7 +240,7 @@ static void test_gated() {
       const Floats x = random_numbers((size_t)n_tokens * 2 * n, -4, 4);
       Device<float> device(x);
       Rows out(n, n_tokens);
-      CHECK(layer_gated(activation, device.at, n, n_tokens, out.memory.at, out.stride, 0));
+      MUST(layer_gated(activation, device.at, n, n_tokens, out.memory.at, out.stride, 0, &error));
       Row want;
       for (int row = 0; row < n_tokens; row++)
         for (int i = 0; i < n; i++) {
@@ -257,7 +258,7 @@ static void test_limits() {
   const Floats x = {1e6f, -1e6f, 65504, -65519, NAN, 3};
   Device<float> device(x);
   Rows out(6, 1);
-  CHECK(layer_round(device.at, 1, 6, 1, out.memory.at, out.stride, 0));
+  MUST(layer_round(device.at, 1, 6, 1, out.memory.at, out.stride, 0, &error));
   const std::vector<__half> got = out.memory.host();
   const double expected[] = {65504, -65504, 65504, -65504, 0, 3};
   Row numbers, want;
@@ -267,7 +268,7 @@ static void test_limits() {
   for (Activation activation : {ACTIVATION_SILU, ACTIVATION_GELU_TANH}) {
     Device<float> gate_up(Floats{300, 300, -300, NAN, 300, -300, 300, 1});
     Rows gated(4, 1);
-    CHECK(layer_gated(activation, gate_up.at, 4, 1, gated.memory.at, gated.stride, 0));
+    MUST(layer_gated(activation, gate_up.at, 4, 1, gated.memory.at, gated.stride, 0, &error));
     const std::vector<__half> of = gated.memory.host();
     const double nan = std::isnan(__half2float(of[3]));
     expect("layer_gated, limits of", 4, {__half2float(of[0]), __half2float(of[1]), __half2float(of[2]), nan},
@@ -279,7 +280,7 @@ static void test_logits() {
   for (float cap : {0.0f, 5.0f}) {
     const Floats logits = random_numbers(3 * 1111, -20, 20);
     Device<float> device(logits);
-    CHECK(layer_finish_logits(device.at, 1111, 3, 1.5f, cap, 0));
+    MUST(layer_finish_logits(device.at, 1111, 3, 1.5f, cap, 0, &error));
     Row want;
     for (float v : logits) want.push_back(cap != 0 ? cap * tanh(v / 1.5 / cap) : v / 1.5);
     expect("layer_finish_logits", (int)cap, converted(device.host()), want, SINGLE);

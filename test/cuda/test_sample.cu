@@ -44,7 +44,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
     printf("%s\n", err.text);
     exit(1);
   }
-  CHECK(device_sampler_open(vocab, &device));
+  MUST(device_sampler_open(vocab, &device, &error));
   float *logits_device;
   int32_t *token;
   Sampled *slot;
@@ -55,14 +55,14 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   CHECK(cudaHostAlloc(&notes, vocab * sizeof *notes, cudaHostAllocDefault));
   for (int i = 0; i < vocab / 7; i++) sampler_note(host, (int32_t)(uniform() * vocab), false);
   sampler_export_notes(host, notes);
-  CHECK(device_sampler_set_notes(device, notes, 0));
+  MUST(device_sampler_set_notes(device, notes, 0, &error));
   std::vector<float> logits(vocab);
   bool good = true;
   for (int step = 0; step < 12 && good; step++) {
     make_logits(logits, kind);
     CHECK(cudaMemcpy(logits_device, logits.data(), vocab * sizeof(float), cudaMemcpyHostToDevice));
     slot->kind = SAMPLED_NOTHING;
-    CHECK(device_sampler_pick(device, &settings, step, logits_device, token, slot, 0));
+    MUST(device_sampler_pick(device, &settings, step, logits_device, token, slot, 0, &error));
     CHECK(cudaDeviceSynchronize());
     int32_t want = -1, there;
     Status status = sampler_pick(host, logits.data(), &want, &err);
@@ -93,7 +93,7 @@ static void broken(float bad, bool everywhere, SampledKind want, double temperat
   SamplerSettings settings = {temperature, top_k, 1, 0, 1, 0, 0, 1};
   const int vocab = 1000;
   DeviceSampler *device = NULL;
-  CHECK(device_sampler_open(vocab, &device));
+  MUST(device_sampler_open(vocab, &device, &error));
   float *logits_device;
   int32_t *token;
   Sampled *slot;
@@ -106,7 +106,7 @@ static void broken(float bad, bool everywhere, SampledKind want, double temperat
   for (int round = 0; round < 2; round++) {
     slot->kind = SAMPLED_NOTHING;
     CHECK(cudaMemcpy(logits_device, logits.data(), vocab * sizeof(float), cudaMemcpyHostToDevice));
-    CHECK(device_sampler_pick(device, &settings, 0, logits_device, token, slot, 0));
+    MUST(device_sampler_pick(device, &settings, 0, logits_device, token, slot, 0, &error));
     CHECK(cudaDeviceSynchronize());
     good = good && slot->kind == (round ? SAMPLED_TOKEN : want);
     for (float &value : logits) value = 2.0f;

@@ -9,7 +9,7 @@
  *
  * PRECOND  group % 32 == 0; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every 64 rows of x. */
-#include "cuda/ptx/launch.cuh"
+#include "cuda/linear/kernel.cuh"
 
 namespace {
 
