@@ -29,7 +29,15 @@ KNOWS = {
     "tokenizer": {"tokenizer", "base"},
     "engine": {"engine", "model", "base"},
     "cpu": {"cpu"} | BACKEND,
-    "cuda": {"cuda"} | BACKEND,
+    # ptx knows the chip, linear to fused what they compute, the top and bench all of them.
+    "cuda": {"cuda", "cuda/ptx", "cuda/linear", "cuda/attention", "cuda/ops", "cuda/fused", "cuda/bench"} | BACKEND,
+    "cuda/ptx": {"cuda/ptx", "cuda/device.h", "base"},
+    "cuda/linear": {"cuda/linear", "cuda/ptx", "cuda/device.h", "model", "base"},
+    "cuda/linear/reference": {"cuda/linear/reference", "cuda/linear", "cuda/ptx", "base"},
+    "cuda/attention": {"cuda/attention", "cuda/ptx", "cuda/device.h"} | BACKEND,
+    "cuda/ops": {"cuda/ops", "cuda/ptx", "cuda/device.h", "cuda/linear/epilogue.cuh"} | BACKEND,
+    "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/weights.h"} | BACKEND,
+    "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/weights.h"} | BACKEND,
     "terminal": {"terminal", "base"},
     "commands": BELOW_COMMANDS,
     "commands/answer": {"commands/answer"} | BELOW_COMMANDS,
@@ -45,7 +53,7 @@ ROOMS_OF_COMMANDS = {room for room in KNOWS if room.startswith("commands/")}
 # Tests also see what their programs are linked with, and may share helpers.
 TESTS_KNOW = {"engine": {"cpu"}, "cpu": {"engine"}, "cuda": {"cpu", "engine"}, "fuzz": set().union(*KNOWS.values())}
 
-QUIET_ROOMS = {"model", "tokenizer", "engine", "cpu", "cuda"}  # of base, output.c writes for all
+QUIET_ROOMS = ("model", "tokenizer", "engine", "cpu", "cuda")  # of base, output.c writes for all
 
 
 class Skipped(Exception):
@@ -132,7 +140,7 @@ def check_environment():
 def check_quiet():
     """nothing below src/commands prints or ends the program"""
     for name in C_FILES:
-        if room_of(name) in QUIET_ROOMS and not name.startswith("test/"):
+        if room_of(name).split("/")[0] in QUIET_ROOMS and not name.startswith("test/"):
             pattern = r"\b(printf|puts|putchar|perror|v?fprintf|exit|_exit|abort)\s*\(|\b(stdout|stderr)\b"
             for place, match in matches(pattern, code_of(name), name):
                 yield f"{place}: {match[0].strip('( ')} below src/commands; return a Status instead"

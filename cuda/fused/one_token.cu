@@ -1,5 +1,5 @@
-/* one_token.cu - a decode step of one row as one persistent kernel of clusters: see step.h, and STEP.md for the
- * figures that this form comes from.
+/* one_token.cu - a decode step of one token as one persistent kernel of clusters: see step.h, and STEP.md for
+ * the figures that this form comes from.
  *
  *   layer     of a cluster with a KV head                       of the others
  *   sums      residual += down of the layer before              the same

@@ -1,5 +1,5 @@
-/* weight_ring.cuh - the warps of a block that load: weights, keys and values of the whole step, in the order in
- * which they are used, through the ring.
+/* weight_ring.cuh - the warps of a block that load: weights, keys and values of the whole step, in the order
+ * of use, through a ring of stages in shared memory.
  *
  * Three go through all pieces side by side, since a bulk copy takes a warp some hundred cycles to issue: of
  * weights one loads tiles, one scales, one zeros; of the cache one keys, one values; of the head the first

@@ -50,11 +50,12 @@ static const LinearRow rows[] = {
  * them a row above is faster. They are the simplest forms of their products, and what those rows are compared
  * with. */
 static const LinearRow references[] = {
-  {QUANT, A16, .limit_tokens = 1,   .group_multiple = 32, .held = X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
-  {QUANT, A16, .limit_tokens = 8,   .group_multiple = 32, .held = X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
-  {QUANT, A16, .limit_tokens = ANY, .group_multiple = 32, .held = X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, A16, .limit_tokens = ANY, .group_multiple = 1,  .held = X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
-  {QUANT, A8,  .limit_tokens = ANY, .group_multiple = 32, .held = X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  /* weights act, no thresholds, limit group held chips launch, name */
+  {QUANT, A16, 0,0,0,0,0,  1,32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
+  {QUANT, A16, 0,0,0,0,0,  8,32, X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {QUANT, A16, 0,0,0,0,0,ANY,32, X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16, 0,0,0,0,0,ANY, 1, X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A8,  0,0,0,0,0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
 /* clang-format on */
 

@@ -1,4 +1,4 @@
-/* skinny_plan.h - how the product of a few rows of x cuts a matrix over blocks (skinny_gemm.cuh), and whether it
+/* skinny_plan.h - how the matmul of a few tokens cuts a matrix over blocks (skinny_gemm.cuh), and whether it
  * fits.
  *
  * Host only, C and C++. Called by: dispatch.c to see whether a row of the table can run, skinny_gemm.cuh to

@@ -123,10 +123,10 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
 /* The main loop of a tile kernel: the block's steps one after the other, with the copies of the next
  * kStages - 1 steps under way. The kernel passes what differs:
  *
- *   load(stage, at, jumps)   starts the copies of step `at`; jumps: it does not follow the step loaded before
- *   multiply(stage)          adds a step to the sums of the tile
- *   finish(at, whole)        the tile ends, or the block's part of it: whole(sums), as combine(), says whether
- *                            this block stores it; the sums start again from zero
+ *   load(stage, at, jumps)  starts the copies of step `at`; jumps: it does not follow the step loaded before
+ *   multiply(stage)         adds a step to the sums of the tile
+ *   finish(at, whole)       the tile ends, or the block's part of it: whole(sums), as combine(), says whether
+ *                           this block stores it; the sums start again from zero
  *
  * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
 template <int kStages, int kStageBytes, int kThreads, class Sum, class Load, class Multiply, class Finish>

@@ -1,5 +1,5 @@
-/* norm_rope.cu - see norm_rope.h. Each kernel is bound by reading and writing its rows once; for one row, by its
- * launch. Reference: the CPU backend's operations of the same names. */
+/* norm_rope.cu - see norm_rope.h. Each kernel is bound by reading and writing its rows once; for one row, by
+ * its launch. Reference: the CPU backend's operations of the same names. */
 #include "cuda/ops/norm_rope.h"
 
 #include <cuda_bf16.h>

@@ -1,10 +1,10 @@
 /* launch.cuh - the launch of a kernel, checked: the same for every folder of cuda/.
  *
- * A launch that is `dependent` (programmatic dependent launch) may begin while the kernel before it ends. Such
- * a kernel starts with begin_overlapping() and touches nothing before it that an earlier kernel writes or
- * still reads. Every kernel of a stream waits for the one before it, so all earlier ones are complete then.
- * That hides the launch latency between small kernels, and lets a matmul fetch its first weights while a norm
- * runs. */
+ * A launch that is `dependent` (programmatic dependent launch) may begin while the kernel before it ends.
+ * Such a kernel starts with begin_overlapping() and touches nothing before it that an earlier kernel writes
+ * or still reads. Every kernel of a stream waits for the one before it, so all earlier ones are complete
+ * then. That hides the launch latency between small kernels, and lets a matmul fetch its first weights while
+ * a norm runs. */
 #ifndef AUK_CUDA_PTX_LAUNCH_CUH
 #define AUK_CUDA_PTX_LAUNCH_CUH
 

@@ -1,5 +1,5 @@
-/* test_cluster.cu - every instruction of cuda/ptx/cluster.cuh does what its comment says, alone and as kernels
- * use it: rings fed by a warp, results sent to a whole cluster, a hand-over between clusters.
+/* test_cluster.cu - every instruction of cuda/ptx/cluster.cuh does what its comment says, alone and as
+ * kernels use it: rings fed by a warp, results sent to a whole cluster, a hand-over between clusters.
  *
  * Numbers are whole and sums exact, so every result is compared for equality. Runs on a machine with a GPU of
  * compute capability 9.0 or later; prints one line a failing case and `N passed, N failed`. */

@@ -1,5 +1,5 @@
-/* ptx.cuh - of the emulator: the instructions of the project's own cuda/ptx/ptx.cuh, by what its comments and the
- * PTX ISA 9.0 say of them. */
+/* ptx.cuh - the emulator's form of the instructions in cuda/ptx/ptx.cuh, by what its comments and the PTX
+ * ISA 9.0 say of them. */
 #ifndef AUK_CUDA_PTX_CUH
 #define AUK_CUDA_PTX_CUH
 
