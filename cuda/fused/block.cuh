@@ -7,6 +7,7 @@
 
 #include "cuda/fused/step.h"
 #include "cuda/linear/layout.cuh"
+#include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/cluster.cuh"
 
 namespace step {
@@ -306,6 +307,12 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
   s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.parts;
   s.run = run_of(s.pieces, p.n_slots);
   b.share(matrix) = s;
+}
+
+/* A column of the embedding of one of the step's rows. */
+template <class ArgsOf> __device__ __forceinline__ float embedded(const ArgsOf &a, int row, int column) {
+  const size_t at = (size_t)a.call.ids[row] * a.embedding_stride + column;
+  return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }
 
 /* Tile row i of the share in its matrix. */

@@ -2,7 +2,7 @@
  *
  *   a[r][h] = softmax(scale q[r][h] k) v,  over the cache's `pos` positions and the new ones up to row r's
  *
- * A query is a row's head; eight are the columns of a tensor core product (online_softmax.cuh), and where
+ * A query is a row's head; eight are the columns of a tensor core product (attend.cuh), and where
  * there are more, warps with other columns look at the same keys. Positions come in pieces, piece i to the
  * block of rank i % 8, in a block to four sets of warps in turn. What warps made of their keys a block adds
  * up and gives, query i to block i % 8, which adds up what all gave it and the new keys and values, and
@@ -10,9 +10,10 @@
 #ifndef AUK_CUDA_FUSED_FEW_ATTENTION_CUH
 #define AUK_CUDA_FUSED_FEW_ATTENTION_CUH
 
+#include "cuda/fused/attend.cuh"
 #include "cuda/fused/few_residual.cuh"
 #include "cuda/fused/few_ring.cuh"
-#include "cuda/fused/online_softmax.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace step {
 namespace rows {
@@ -118,9 +119,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
   float score[kR], maximum = -INFINITY;
 #pragma unroll
   for (int i = 0; i < kR; i++) {
-    float s = q.times(four_of(b.new_keys() + i * kDim, lane));
-#pragma unroll
-    for (int step = 16; step; step /= 2) s += __shfl_xor_sync(~0u, s, step);
+    const float s = warp_sum(q.times(four_of(b.new_keys() + i * kDim, lane)));
     score[i] = i <= row ? s * b.args().scale_log2 : -INFINITY;
     maximum = fmaxf(maximum, score[i]);
   }

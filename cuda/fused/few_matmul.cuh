@@ -21,8 +21,8 @@
 #ifndef AUK_CUDA_FUSED_FEW_MATMUL_CUH
 #define AUK_CUDA_FUSED_FEW_MATMUL_CUH
 
+#include "cuda/fused/attend.cuh"
 #include "cuda/fused/few_residual.cuh"
-#include "cuda/fused/online_softmax.cuh"
 
 namespace step {
 namespace rows {
@@ -360,11 +360,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
     }
     /* Pairs are k and k + 64, of lanes 16 apart. */
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float2 turn = b.rope()[(k & 63) + (i & 1) * 8 + (i >> 1)];
-      const float partner = __shfl_xor_sync(~0u, v[i], 16);
-      v[i] = v[i] * turn.x + (lane < 16 ? -partner : partner) * turn.y;
-    }
+    for (int i = 0; i < 4; i++)
+      v[i] = rotate_with(v[i], __shfl_xor_sync(~0u, v[i], 16), lane < 16,
+                         b.rope()[(k & 63) + (i & 1) * 8 + (i >> 1)]);
   }
   const uint32_t near = pack_half2(v[0], v[2]), far = pack_half2(v[1], v[3]);
   send_head(b, near, far,
@@ -393,7 +391,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void gate_all(Block<kR
         const float4 v = take_chunk(b, n + i);
         const float gate[2] = {v.x * inverse, v.z * inverse}, up[2] = {v.y * inverse, v.w * inverse};
 #pragma unroll
-        for (int e = 0; e < 2; e++) f[i][e] = __fdividef(gate[e], 1.0f + __expf(-gate[e])) * up[e];
+        for (int e = 0; e < 2; e++) f[i][e] = silu(gate[e]) * up[e];
       }
       /* Features k, k + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on. */
       float v[4];

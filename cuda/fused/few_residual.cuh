@@ -10,11 +10,10 @@
 #ifndef AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
 #define AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
 
-#include <cuda_bf16.h>
-
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/few_block.cuh"
 #include "cuda/linear/planes.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace step {
 namespace rows {
@@ -77,15 +76,10 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
 }
 
 /* Four columns of a row's embedding. */
-__device__ __forceinline__ float4 embedded(const Args &a, int row, int column) {
-  const size_t at = (size_t)a.call.ids[min(row, a.call.n_rows - 1)] * a.embedding_stride + column;
+__device__ __forceinline__ float4 four_embedded(const Args &a, int row, int column) {
   float v[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++)
-    v[i] = a.embedding_scale *
-           (a.embedding_type == DTYPE_F16   ? __half2float(((const __half *)a.embedding)[at + i])
-            : a.embedding_type == DTYPE_F32 ? ((const float *)a.embedding)[at + i]
-                                            : (float)((const __nv_bfloat16 *)a.embedding)[at + i]);
+  for (int i = 0; i < 4; i++) v[i] = embedded(a, min(row, a.call.n_rows - 1), column + i);
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
@@ -155,7 +149,7 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
       weight[i] = __ldg((const float4 *)(norm + column));
       kept[i] = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
       from[i] = sum.totals + (size_t)row * hidden + column;
-      r[i] = layer < 0 ? embedded(b.args(), row, column) : *kept[i];
+      r[i] = layer < 0 ? four_embedded(b.args(), row, column) : *kept[i];
     }
     if (layer >= 0) {
       float4 more[2];
@@ -173,9 +167,8 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
       if (i && !two) break;
       const int item = item0 + i * STEP_WARPS;
       const float4 mine = r[i], by = weight[i];
-      float squares = (mine.x * mine.x + mine.y * mine.y) + (mine.z * mine.z + mine.w * mine.w);
-#pragma unroll
-      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+      const float squares =
+          warp_sum((mine.x * mine.x + mine.y * mine.y) + (mine.z * mine.z + mine.w * mine.w));
       float v[4];
       spread(make_float4(mine.x * by.x, mine.y * by.y, mine.z * by.z, mine.w * by.w), v, b.lane());
       hand_on(item / kR, item % kR, v, squares);
@@ -215,8 +208,7 @@ __device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row)
     const float4 v = *(const float4 *)(from + group);
     squares += (v.x + v.y) + (v.z + v.w);
   }
-#pragma unroll
-  for (int step = 1; step <= 4; step *= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  squares = lanes_sum<1, 2, 4>(squares);
   return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args().norm_eps);
 }
 

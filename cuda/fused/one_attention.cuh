@@ -3,7 +3,7 @@
  *   a[h] = softmax(scale q[h] k) v,  h < heads_per_kv, over the cache's `pos` positions and the new one
  *
  * Each block has all queries. Positions come in pieces of 32, piece i to the block of rank i % 8, in a block
- * to two warps in turn, 16 keys each (online_softmax.cuh).
+ * to two warps in turn, 16 keys each (attend.cuh).
  *
  * What a warp made of its keys, {maximum, sum, values over their sum in fp16}, the block adds up and gives to
  * all blocks of the cluster, each of which adds up the eight. The new key and value count as one more warp's
@@ -12,9 +12,10 @@
 #ifndef AUK_CUDA_FUSED_ONE_ATTENTION_CUH
 #define AUK_CUDA_FUSED_ONE_ATTENTION_CUH
 
+#include "cuda/fused/attend.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"
-#include "cuda/fused/online_softmax.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace step {
 
@@ -119,10 +120,8 @@ template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kD
 #pragma unroll 1
   for (int head = 0; head < n_heads; head++) {
     const uint2 q = *(const uint2 *)(b.heads() + head * kDim + 4 * b.lane());
-    float s = scale_low(q.x) * scale_low(k.x) + scale_high(q.x) * scale_high(k.x) +
-              scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y);
-#pragma unroll
-    for (int step = 16; step; step /= 2) s += __shfl_xor_sync(~0u, s, step);
+    const float s = warp_sum(scale_low(q.x) * scale_low(k.x) + scale_high(q.x) * scale_high(k.x) +
+                             scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y));
     *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane()) = v;
     if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args().scale_log2, 1);
   }

@@ -10,6 +10,7 @@
 
 #include "cuda/fused/weight_ring.cuh"
 #include "cuda/ptx/attention_ptx.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace step {
 
@@ -69,9 +70,7 @@ template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b) {
         add_products(low, high, w.z, x[c].z);
         add_products(low, high, w.w, x[c].w);
       }
-      float sum = low + high;
-#pragma unroll
-      for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      const float sum = warp_sum(low + high);
       if (b.lane() == 0) sums[mate * kHeadRows + row] = sum;
     }
     __syncwarp();

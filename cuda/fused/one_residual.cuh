@@ -10,10 +10,9 @@
 #ifndef AUK_CUDA_FUSED_ONE_RESIDUAL_CUH
 #define AUK_CUDA_FUSED_ONE_RESIDUAL_CUH
 
-#include <cuda_bf16.h>
-
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/block.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace step {
 
@@ -73,15 +72,6 @@ __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum
   return sum_since(total, last, sum.givers);
 }
 
-/* The row's embedding, one column. */
-__device__ __forceinline__ float embedded(const Args &a, int column) {
-  const size_t at = (size_t)a.call.ids[0] * a.embedding_stride + column;
-  const float v = a.embedding_type == DTYPE_F16   ? __half2float(((const __half *)a.embedding)[at])
-                  : a.embedding_type == DTYPE_F32 ? ((const float *)a.embedding)[at]
-                                                  : (float)((const __nv_bfloat16 *)a.embedding)[at];
-  return v * a.embedding_scale;
-}
-
 /* Bytes of x and of its sums of squares, one of each 32 columns. */
 __device__ __forceinline__ int x_bytes(const StepPlan &p) {
   return p.shape.hidden * 4 + p.shape.hidden / kChunk * 4;
@@ -102,7 +92,7 @@ __device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int l
     const int column = first_column + chunk * kChunk;
     const float weight = __ldg(b.args().vectors + (norm + column));
     float *kept = b.residual() + chunk * kChunk + b.lane();
-    const float residual = layer < 0 ? embedded(b.args(), column) : *kept + take_sum(b, sum, column);
+    const float residual = layer < 0 ? embedded(b.args(), 0, column) : *kept + take_sum(b, sum, column);
     *kept = residual;
     if (!send) continue;
     const float x = residual * weight;
@@ -118,9 +108,7 @@ __device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int l
       const int peer = (b.lane() >> 3) + i;
       send_16(peer_address(to, peer), v, peer_address(&b.barriers()->x, peer));
     }
-    float squares = residual * residual;
-#pragma unroll
-    for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+    const float squares = warp_sum(residual * residual);
     if (b.lane() < STEP_BLOCKS)
       send_4(peer_address(b.squares() + b.rank() * chunks + chunk, b.lane()), __float_as_uint(squares),
              peer_address(&b.barriers()->x, b.lane()));
@@ -143,8 +131,7 @@ template <bool kDebug> __device__ __forceinline__ float inverse_of_x(const Block
     const float4 v = *(const float4 *)(b.squares() + i);
     squares += (v.x + v.y) + (v.z + v.w);
   }
-#pragma unroll
-  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  squares = warp_sum(squares);
   return rsqrtf(__fdividef(squares, small_float(p.shape.hidden)) + b.args().norm_eps);
 }
 
@@ -162,10 +149,7 @@ template <bool kDebug> __device__ __forceinline__ void send_gated(Block<kDebug> 
   for (int item = b.thread() >> 3; item < quads; item += STEP_THREADS / 8) {
     const int row = (item >> 1) * 16 + (item & 1) * 4;
     float4 gate = four_rows(b, share, row), up = four_rows(b, share, row + 8), v;
-    auto gated = [&](float g, float u) {
-      g *= inverse;
-      return __fdividef(g, 1.0f + __expf(-g)) * (u * inverse);
-    };
+    auto gated = [&](float g, float u) { return silu(g * inverse) * (u * inverse); };
     v.x = gated(gate.x, up.x), v.y = gated(gate.y, up.y), v.z = gated(gate.z, up.z),
     v.w = gated(gate.w, up.w);
     const float *to = b.exchange() + (item >> 2) * STEP_GROUP + b.rank() * 16 + (item & 3) * 4;

@@ -6,6 +6,7 @@
  * that are not a multiple of 32, and to compare the others with. READS    all weights once for every 8 rows
  * of x; far from the read rate: one division a weight finds its group. */
 #include "cuda/linear/kernel.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace {
 
@@ -61,9 +62,7 @@ template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const _
   }
   for (int m = 0; m < kTokens; m++)
     for (int r = 0; r < 2; r++) {
-      float v = y[m][r];
-      v += __shfl_xor_sync(~0u, v, 1);
-      v += __shfl_xor_sync(~0u, v, 2);
+      const float v = lanes_sum<1, 2>(y[m][r]);
       if (t == 0) sums[warp][m][g + 8 * r] = v;
     }
   __syncthreads();

@@ -5,10 +5,9 @@
 #ifndef AUK_CUDA_LINEAR_EPILOGUE_CUH
 #define AUK_CUDA_LINEAR_EPILOGUE_CUH
 
-#include <cuda_fp16.h>
-
 #include "cuda/linear/layout.cuh"
 #include "cuda/linear/linear.h"
+#include "cuda/ops/elementwise.cuh"
 
 struct Epilogue {
   void *y;
@@ -17,15 +16,6 @@ struct Epilogue {
   int n_out;         /* rows of the matrix; those past it are dropped */
   LinearOutput kind;
 };
-
-/* fp16 without overflow: no real activation is infinite. NaN stays NaN. */
-__device__ __forceinline__ __half clamp_half(float v) {
-  return __float2half_rn(fabsf(v) > 65504.0f ? copysignf(65504.0f, v) : v);
-}
-
-__device__ __forceinline__ float silu(float v) {
-  return __fdividef(v, 1.0f + __expf(-v));
-}
 
 __device__ __forceinline__ void store_row(const Epilogue &out, int token, int row, float v) {
   if (row >= out.n_out) return;

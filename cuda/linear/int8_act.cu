@@ -20,6 +20,7 @@
 #include "cuda/linear/planes.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace {
 
@@ -248,9 +249,7 @@ template <class S, int F> struct Dot {
       for (int m = 0; m < 8 * S::kN; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          float v = y[r][m][half];
-          v += __shfl_xor_sync(~0u, v, 1);
-          v += __shfl_xor_sync(~0u, v, 2);
+          const float v = lanes_sum<1, 2>(y[r][m][half]);
           if (m % 8 / 2 == t) to[r * S::kN + m / 8][m % 2 + 2 * half] = v;
         }
   }

@@ -30,6 +30,7 @@
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/planes.cuh"
 #include "cuda/linear/skinny_plan.h"
+#include "cuda/ptx/lanes.cuh"
 
 namespace row_stream {
 
@@ -191,9 +192,7 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
     for (int m = 0; m < kTokens; m++)
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        float v = y[m][r];
-        v += __shfl_xor_sync(~0u, v, 1);
-        v += __shfl_xor_sync(~0u, v, 2);
+        const float v = lanes_sum<1, 2>(y[m][r]);
         if (lane % 4 == 0) to[m * kTileOut + lane / 4 + 8 * r] = v;
       }
   }

@@ -5,7 +5,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "cuda/linear/epilogue.cuh"
+#include "cuda/ops/elementwise.cuh"
+#include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
@@ -43,7 +44,7 @@ __global__ void rope_table_kernel(const float *frequencies, int half, float fact
 /* Sum over the block, the same in every thread; the order depends on the block's size alone. */
 template <int THREADS> __device__ float block_sum(float value) {
   __shared__ float sums[THREADS / 32];
-  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
   float total = 0;
@@ -180,8 +181,7 @@ template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
       float squares = 0;
 #pragma unroll
       for (int i = 0; i < MAX_PAIRS; i++) squares += low[i] * low[i] + high[i] * high[i];
-      for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
-      float scale = rsqrtf(squares / a.head_dim + a.eps);
+      float scale = rsqrtf(warp_sum(squares) / a.head_dim + a.eps);
 #pragma unroll
       for (int i = 0; i < MAX_PAIRS; i++) {
         int pair = lane + 32 * i;
@@ -193,10 +193,7 @@ template <typename T, bool PART> __global__ void heads_kernel(LayerHeads a) {
     for (int i = 0; i < MAX_PAIRS; i++) {
       int pair = lane + 32 * i;
       if (pair >= pairs.turned) continue;
-      float2 turn = table[pair];
-      float turned = low[i] * turn.x - high[i] * turn.y;
-      high[i] = high[i] * turn.x + low[i] * turn.y;
-      low[i] = turned;
+      rotate(low[i], high[i], table[pair]);
     }
   }
   if (is_query) {

@@ -15,6 +15,7 @@
 #include <new>
 
 #include "cuda/ops/sample.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace {
 
@@ -92,7 +93,7 @@ __device__ unsigned long long sum_bins(const unsigned long long *bins) {
   __shared__ unsigned long long sums[THREADS / 32];
   unsigned long long own = 0;
   for (int i = threadIdx.x; i < BINS; i += THREADS) own += bins[i];
-  for (int step = 16; step; step /= 2) own += __shfl_xor_sync(~0u, own, step);
+  own = warp_sum(own);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
   __syncthreads();
   unsigned long long total = 0;

@@ -15,6 +15,7 @@
  * integers. Built without fused multiply-add. READS vocab_size * 4 bytes, and again k / 768 of them by one
  * block. */
 #include "cuda/ops/sample.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace {
 
@@ -83,7 +84,7 @@ __device__ int count_tokens(const Pick &p, Shared &s, int n_groups, Number bound
   __syncthreads();
   int own = 0;
   read_groups(p, s, n_groups, bound, top, [&](Number) { own++; });
-  for (int step = 16; step; step /= 2) own += __shfl_xor_sync(~0u, own, step);
+  own = warp_sum(own);
   if (threadIdx.x % 32 == 0) atomicAdd(&s.count, own);
   __syncthreads();
   return s.count;

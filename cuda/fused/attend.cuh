@@ -1,4 +1,4 @@
-/* online_softmax.cuh - what a warp makes of a head, and of keys and values in shared memory for eight
+/* attend.cuh - what a warp makes of a head, and of keys and values in shared memory for eight
  * queries of a KV head: tensor cores take the queries as columns.
  *
  *     S^T [16 keys x 8 heads] = K [16 x 128] Q^T      O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
@@ -8,12 +8,13 @@
  * a of steps 2 s and 2 s + 1; odd rows take their chunks in another order, so that no two lanes meet in a
  * bank. Of V the lane takes chunks 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, and dimension j of
  * each is rows g and g + 8 of product j. */
-#ifndef AUK_CUDA_FUSED_ONLINE_SOFTMAX_CUH
-#define AUK_CUDA_FUSED_ONLINE_SOFTMAX_CUH
+#ifndef AUK_CUDA_FUSED_ATTEND_CUH
+#define AUK_CUDA_FUSED_ATTEND_CUH
 
+#include "cuda/attention/online_softmax.cuh"
 #include "cuda/fused/plan.h"
 #include "cuda/linear/layout.cuh"
-#include "cuda/ptx/attention_ptx.cuh"
+#include "cuda/ops/elementwise.cuh"
 
 namespace step {
 
@@ -21,21 +22,14 @@ constexpr int kDim = STEP_HEAD_DIM;
 
 /* Of a head a lane has dimensions lane, lane + 32, lane + 64 and lane + 96: 1 / rms of all. */
 __device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
-  float squares = v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3];
-#pragma unroll
-  for (int step = 16; step; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  const float squares = warp_sum(v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3]);
   return rsqrtf(squares / kDim + eps);
 }
 
 /* Rope: pairs are (lane, lane + 64) and (lane + 32, lane + 96). */
 __device__ __forceinline__ void turn_head(float (&v)[4], const float2 *rope, int lane) {
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const float2 turn = rope[lane + 32 * i];
-    const float turned = v[i] * turn.x - v[i + 2] * turn.y;
-    v[i + 2] = v[i + 2] * turn.x + v[i] * turn.y;
-    v[i] = turned;
-  }
+  for (int i = 0; i < 2; i++) rotate(v[i], v[i + 2], rope[lane + 32 * i]);
 }
 
 /* A state of attention for each query. */
@@ -101,16 +95,12 @@ struct Attending {
     for (int c = 0; c < 2; c++) {
       p[c] = g < n ? s[c] * scale_log2 : -INFINITY;
       p[2 + c] = g + 8 < n ? s[2 + c] * scale_log2 : -INFINITY;
-      float high = fmaxf(p[c], p[2 + c]);
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 4));
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 8));
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 16));
-      const float now = fmaxf(maximum[c], high), keep = power_of_2(maximum[c] - now);
-      p[c] = power_of_2(p[c] - now), p[2 + c] = power_of_2(p[2 + c] - now);
-      maximum[c] = now;
-      sum[c] = sum[c] * keep + p[c] + p[2 + c];
+      const float high = lanes_max<4, 8, 16>(fmaxf(p[c], p[2 + c]));
+      const Rescale r = rescale<false>(maximum[c], high);
+      p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
+      sum[c] = sum[c] * r.keep + p[c] + p[2 + c];
 #pragma unroll
-      for (int j = 0; j < 8; j++) o[j][c] *= keep, o[j][2 + c] *= keep;
+      for (int j = 0; j < 8; j++) o[j][c] *= r.keep, o[j][2 + c] *= r.keep;
     }
   }
 
@@ -155,10 +145,7 @@ struct Attending {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-      float total = sum[c];
-      total += __shfl_xor_sync(~0u, total, 4);
-      total += __shfl_xor_sync(~0u, total, 8);
-      total += __shfl_xor_sync(~0u, total, 16);
+      const float total = lanes_sum<4, 8, 16>(sum[c]);
       const int head = 2 * t + c;
       if (head >= mine) continue;
       const float over = total > 0 ? __fdividef(1, total) : 0;

@@ -1,0 +1,21 @@
+/* lanes.cuh - sums and maxima over the lanes of a warp, the same in each lane, in a fixed order. */
+#ifndef AUK_CUDA_PTX_LANES_CUH
+#define AUK_CUDA_PTX_LANES_CUH
+
+/* Over the lanes whose numbers differ in these bits, one bit after the other: <4, 8, 16> joins the eight
+ * lanes that have the same column of an mma result. */
+template <int... kBits, class T> __device__ __forceinline__ T lanes_sum(T v) {
+  ((v += __shfl_xor_sync(~0u, v, kBits)), ...);
+  return v;
+}
+
+template <int... kBits> __device__ __forceinline__ float lanes_max(float v) {
+  ((v = fmaxf(v, __shfl_xor_sync(~0u, v, kBits))), ...);
+  return v;
+}
+
+template <class T> __device__ __forceinline__ T warp_sum(T v) {
+  return lanes_sum<16, 8, 4, 2, 1>(v);
+}
+
+#endif
