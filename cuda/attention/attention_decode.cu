@@ -10,22 +10,17 @@
  * out every run. READS  2 * n_kv_heads * length * head_dim * 2 bytes of cache;  reference:
  * attention_plain.cu, test_attention.cu. */
 #include "cuda/attention/attention_kernels.cuh"
-#include "cuda/ptx/attention_ptx.cuh"
+#include "cuda/attention/online_softmax.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
 
-constexpr int WARPS = 4, KEYS = 16 * WARPS, MAX_SPLITS = ATTENTION_MAX_SPLITS;
-
-template <int HEAD_DIM> struct Tile {
-  static constexpr int STRIDE = HEAD_DIM + 8; /* halves: rows land in different banks, 16-byte aligned */
-  static constexpr int HALVES = KEYS * STRIDE;
-};
+constexpr int WARPS = 4, THREADS = 32 * WARPS, KEYS = 16 * WARPS, MAX_SPLITS = ATTENTION_MAX_SPLITS;
 
 /* Keys and values of one or two tiles, over which the warps' results are joined, and the queries. */
 constexpr size_t shared_bytes(int head_dim, int n_tiles, int stages) {
-  size_t tiles = (size_t)stages * 2 * KEYS * (head_dim + 8) * sizeof(__half);
-  size_t queries = (size_t)n_tiles * 8 * (head_dim + 8) * sizeof(__half);
+  size_t tiles = (size_t)stages * 2 * KEYS * padded_row(head_dim) * sizeof(__half);
+  size_t queries = (size_t)n_tiles * 8 * padded_row(head_dim) * sizeof(__half);
   size_t joined = (size_t)WARPS * n_tiles * 8 * (head_dim + 2) * sizeof(float);
   return queries + (tiles > joined ? tiles : joined);
 }
@@ -35,106 +30,72 @@ int tiles_of(const AttentionKernel &a, int n_tokens) {
   return columns <= 8 ? 1 : columns <= 16 ? 2 : 4;
 }
 
-template <int HEAD_DIM> __device__ void load_tile(__half *shared, const __half *cache, int first, int end) {
-  constexpr int PIECES = HEAD_DIM / 8;
-  for (int i = threadIdx.x; i < KEYS * PIECES; i += WARPS * 32) {
-    int key = i / PIECES, piece = i % PIECES;
-    bool valid = first + key < end;
-    copy_async_16(shared + key * Tile<HEAD_DIM>::STRIDE + piece * 8,
-                  cache + (size_t)(valid ? first + key : first) * HEAD_DIM + piece * 8, valid ? 16 : 0);
+/* Columns of a KV head: column c is query head kv_head * group + c % group of row c / group. */
+struct Columns {
+  int n, group, kv_head;
+  __device__ __forceinline__ size_t head(const AttentionKernel &a, int column) const {
+    return (size_t)(column / group) * a.n_heads + kv_head * group + column % group;
   }
+};
+
+/* Keys and values of 64 positions. */
+template <int HEAD_DIM>
+__device__ __forceinline__ void load_tile(__half *stage, const __half *k, const __half *v, int first,
+                                          int end) {
+  load_rows<HEAD_DIM, KEYS, THREADS>(stage, k, HEAD_DIM, first, end);
+  load_rows<HEAD_DIM, KEYS, THREADS>(stage + KEYS * padded_row(HEAD_DIM), v, HEAD_DIM, first, end);
 }
 
-__device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 value) {
-  sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
-}
-
-/* Writes four values of query head (kv_head, column % group) of row column / group. */
-__device__ __forceinline__ void store_output(const AttentionKernel &a, int column, int group, int kv_head,
-                                             int dim, float4 value, float scale) {
-  size_t head = (size_t)(column / group) * a.n_heads + kv_head * group + column % group;
-  uint2 packed =
-      make_uint2(pack_half2(value.x * scale, value.y * scale), pack_half2(value.z * scale, value.w * scale));
-  *(uint2 *)(a.out + head * a.head_dim + dim) = packed;
-}
-
-/* One run of keys for one KV head. N_TILES * 8 columns: column c is row c / group, query head c % group. With
- * two STAGES the next tile is on its way while one is multiplied; one stage is for chips with little shared
- * memory. */
-template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
-__global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionKernel a, int n_tokens) {
-  begin_overlapping();
-  constexpr int STRIDE = Tile<HEAD_DIM>::STRIDE, COLUMNS = N_TILES * 8;
-  extern __shared__ __align__(16) unsigned char shared[];
-  __half *queries = (__half *)shared, *stages = queries + COLUMNS * STRIDE;
-  float *joined = (float *)stages; /* [WARPS][COLUMNS][HEAD_DIM], then maxima and sums [WARPS][COLUMNS] */
-  __shared__ bool last;
-
-  int group = a.n_heads / a.n_kv_heads, n_columns = n_tokens * group;
-  int kv_head = blockIdx.x, split = blockIdx.y, n_splits = gridDim.y;
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-
-  int pos = *a.pos + a.first_row, length = pos + n_tokens;
-  int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / KEYS * KEYS : 0;
-  int tiles = (length - start + KEYS - 1) / KEYS, per_split = (tiles + n_splits - 1) / n_splits;
-  int n_used = (tiles + per_split - 1) / per_split; /* splits that have any keys */
-  if (split >= n_used) return;
-  int first = start + split * per_split * KEYS, end = min(length, first + per_split * KEYS);
-
-  const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * HEAD_DIM;
-  const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * HEAD_DIM;
-  load_tile<HEAD_DIM>(stages, k, first, end);
-  load_tile<HEAD_DIM>(stages + Tile<HEAD_DIM>::HALVES, v, first, end);
-  copy_async_commit();
-
-  const __half *q = (const __half *)a.q;
-  for (int i = threadIdx.x; i < COLUMNS * HEAD_DIM / 8; i += WARPS * 32) {
-    int column = i / (HEAD_DIM / 8), piece = i % (HEAD_DIM / 8);
+/* Queries past the last column are zeros. */
+template <int HEAD_DIM, int COLUMNS>
+__device__ __forceinline__ void load_queries(__half *queries, const AttentionKernel &a,
+                                             const Columns &columns) {
+  constexpr int CHUNKS = HEAD_DIM / 8;
+  for (int i = threadIdx.x; i < COLUMNS * CHUNKS; i += THREADS) {
+    int column = i / CHUNKS, chunk = i % CHUNKS;
     uint4 value = make_uint4(0, 0, 0, 0);
-    if (column < n_columns) {
-      size_t head = (size_t)(column / group) * a.n_heads + kv_head * group + column % group;
-      value = *(const uint4 *)(q + head * HEAD_DIM + piece * 8);
-    }
-    *(uint4 *)(queries + column * STRIDE + piece * 8) = value;
+    if (column < columns.n)
+      value = *(const uint4 *)((const __half *)a.q + columns.head(a, column) * HEAD_DIM + chunk * 8);
+    *(uint4 *)(queries + column * padded_row(HEAD_DIM) + chunk * 8) = value;
   }
+}
 
+/* A warp's state: of each of its columns, in mma's layout. Lane (g, t) has columns 8 n + 2 t + c. */
+template <int HEAD_DIM, int N_TILES> struct State {
+  static constexpr int STRIDE = padded_row(HEAD_DIM);
   float o[HEAD_DIM / 16][N_TILES][4], maximum[N_TILES][2], sum[N_TILES][2];
+
+  __device__ __forceinline__ void begin() {
 #pragma unroll
-  for (int n = 0; n < N_TILES; n++) {
-    maximum[n][0] = maximum[n][1] = -INFINITY, sum[n][0] = sum[n][1] = 0;
+    for (int n = 0; n < N_TILES; n++) {
+      maximum[n][0] = maximum[n][1] = -INFINITY, sum[n][0] = sum[n][1] = 0;
 #pragma unroll
-    for (int d = 0; d < HEAD_DIM / 16; d++) o[d][n][0] = o[d][n][1] = o[d][n][2] = o[d][n][3] = 0;
+      for (int d = 0; d < HEAD_DIM / 16; d++) o[d][n][0] = o[d][n][1] = o[d][n][2] = o[d][n][3] = 0;
+    }
   }
 
-  int stage = 0;
-  for (int tile = first; tile < end; tile += KEYS, stage ^= STAGES - 1) {
-    if (STAGES == 2 && tile + KEYS < end) {
-      __half *next = stages + (stage ^ 1) * 2 * Tile<HEAD_DIM>::HALVES;
-      load_tile<HEAD_DIM>(next, k, tile + KEYS, end);
-      load_tile<HEAD_DIM>(next + Tile<HEAD_DIM>::HALVES, v, tile + KEYS, end);
-    }
-    copy_async_commit();
-    copy_async_wait<STAGES - 1>();
-    __syncthreads();
-
-    const __half *keys = stages + stage * 2 * Tile<HEAD_DIM>::HALVES + warp * 16 * STRIDE;
-    const __half *values = keys + Tile<HEAD_DIM>::HALVES;
-    float s[N_TILES][4] = {};
+  /* s[n][2 h + c]: key g + 8 h of 16 with column 8 n + 2 t + c. */
+  static __device__ __forceinline__ void score(const __half *queries, const __half *keys,
+                                               float (&s)[N_TILES][4], int lane) {
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
       uint32_t key[4], query[4];
       ldmatrix_x4(key, shared_address(keys + (lane % 16) * STRIDE + d * 16 + lane / 16 * 8));
 #pragma unroll
       for (int n = 0; n < N_TILES; n++) {
-        /* matrices 0 and 1 are the two halves of these 16 dims; lanes 16.. repeat them, their results unused
-         * */
+        /* Matrices 0 and 1 are the halves of these 16 dims; lanes 16 and up repeat them, without use. */
         ldmatrix_x4(query, shared_address(queries + (n * 8 + lane % 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
         mma_f16_m16n8k16(s[n], key, query[0], query[1]);
       }
     }
+  }
 
-    int position = tile + warp * 16 + g;
-    uint32_t probability[N_TILES][2];
+  /* Scores of keys at `position` and 8 further on become weights, operand b of the product with values. A row
+   * at pos + row sees keys up to its own and to length - 1, from its window on. */
+  template <bool CAPPED>
+  __device__ __forceinline__ void weigh(const AttentionKernel &a, const float (&s)[N_TILES][4], int position,
+                                        int pos, int length, int group, uint32_t (&weights)[N_TILES][2],
+                                        int t) {
 #pragma unroll
     for (int n = 0; n < N_TILES; n++) {
       float p[4];
@@ -150,62 +111,73 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
           p[2 * h + c] = score;
           high = fmaxf(high, score);
         }
-        high = fmaxf(high, __shfl_xor_sync(~0u, high, 4));
-        high = fmaxf(high, __shfl_xor_sync(~0u, high, 8));
-        high = fmaxf(high, __shfl_xor_sync(~0u, high, 16));
-        float before = maximum[n][c], now = fmaxf(before, high);
-        float shift = now == -INFINITY ? 0 : now, keep = exp2f(before - shift);
-        p[c] = exp2f(p[c] - shift), p[2 + c] = exp2f(p[2 + c] - shift);
-        maximum[n][c] = now;
-        sum[n][c] = sum[n][c] * keep + p[c] + p[2 + c];
+        const Rescale r = rescale<true>(maximum[n][c], lanes_max<4, 8, 16>(high));
+        p[c] = power_of_2(p[c] - r.shift), p[2 + c] = power_of_2(p[2 + c] - r.shift);
+        sum[n][c] = sum[n][c] * r.keep + p[c] + p[2 + c];
 #pragma unroll
-        for (int d = 0; d < HEAD_DIM / 16; d++) o[d][n][c] *= keep, o[d][n][2 + c] *= keep;
+        for (int d = 0; d < HEAD_DIM / 16; d++) o[d][n][c] *= r.keep, o[d][n][2 + c] *= r.keep;
       }
-      probability[n][0] = transpose_matrix(pack_half2(p[0], p[1]));
-      probability[n][1] = transpose_matrix(pack_half2(p[2], p[3]));
+      weights[n][0] = transpose_matrix(pack_half2(p[0], p[1]));
+      weights[n][1] = transpose_matrix(pack_half2(p[2], p[3]));
     }
+  }
+
+  __device__ __forceinline__ void add(const __half *values, const uint32_t (&weights)[N_TILES][2], int lane) {
 #pragma unroll
     for (int d = 0; d < HEAD_DIM / 16; d++) {
       uint32_t value[4];
       ldmatrix_x4_transposed(
           value, shared_address(values + (lane % 8 + lane / 16 * 8) * STRIDE + d * 16 + lane / 8 % 2 * 8));
 #pragma unroll
-      for (int n = 0; n < N_TILES; n++)
-        mma_f16_m16n8k16(o[d][n], value, probability[n][0], probability[n][1]);
-    }
-    __syncthreads();
-    if (STAGES == 1 && tile + KEYS < end) {
-      load_tile<HEAD_DIM>(stages, k, tile + KEYS, end);
-      load_tile<HEAD_DIM>(stages + Tile<HEAD_DIM>::HALVES, v, tile + KEYS, end);
+      for (int n = 0; n < N_TILES; n++) mma_f16_m16n8k16(o[d][n], value, weights[n][0], weights[n][1]);
     }
   }
 
-  /* The warps' results go to shared memory, over the stages that nobody reads any more. */
-  float *maxima = joined + WARPS * COLUMNS * HEAD_DIM, *sums = maxima + WARPS * COLUMNS;
+  /* To shared memory: outputs [WARPS][columns][HEAD_DIM], maxima and sums [WARPS][columns]. */
+  __device__ __forceinline__ void store(float *outputs, float *maxima, float *sums, int warp,
+                                        int lane) const {
+    const int g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int n = 0; n < N_TILES; n++)
+    for (int n = 0; n < N_TILES; n++)
 #pragma unroll
-    for (int c = 0; c < 2; c++) {
-      float total = sum[n][c];
-      total += __shfl_xor_sync(~0u, total, 4);
-      total += __shfl_xor_sync(~0u, total, 8);
-      total += __shfl_xor_sync(~0u, total, 16);
-      int column = n * 8 + 2 * t + c;
-      if (g == 0) maxima[warp * COLUMNS + column] = maximum[n][c], sums[warp * COLUMNS + column] = total;
-      float *to = joined + (warp * COLUMNS + column) * HEAD_DIM;
+      for (int c = 0; c < 2; c++) {
+        const float total = lanes_sum<4, 8, 16>(sum[n][c]);
+        const int at = warp * N_TILES * 8 + n * 8 + 2 * t + c;
+        if (g == 0) maxima[at] = maximum[n][c], sums[at] = total;
 #pragma unroll
-      for (int d = 0; d < HEAD_DIM / 16; d++)
-        to[d * 16 + g] = o[d][n][c], to[d * 16 + 8 + g] = o[d][n][2 + c];
-    }
-  __syncthreads();
+        for (int d = 0; d < HEAD_DIM / 16; d++)
+          outputs[at * HEAD_DIM + d * 16 + g] = o[d][n][c],
+                                           outputs[at * HEAD_DIM + d * 16 + 8 + g] = o[d][n][2 + c];
+      }
+  }
+};
 
-  /* Partial results: pairs {maximum, sum} [kv_head][split][column], then O
-   * [kv_head][split][column][HEAD_DIM]. */
-  float2 *pairs = (float2 *)a.partials + (size_t)kv_head * n_splits * COLUMNS;
-  float4 *partials = (float4 *)((float2 *)a.partials + (size_t)a.n_kv_heads * n_splits * COLUMNS) +
-                     (size_t)kv_head * n_splits * COLUMNS * (HEAD_DIM / 4);
-  for (int i = threadIdx.x; i < n_columns * (HEAD_DIM / 4); i += WARPS * 32) {
-    int column = i / (HEAD_DIM / 4), piece = i % (HEAD_DIM / 4);
+__device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 value) {
+  sum.x += weight * value.x, sum.y += weight * value.y, sum.z += weight * value.z, sum.w += weight * value.w;
+}
+
+/* Writes four values of a column. */
+__device__ __forceinline__ void store_output(const AttentionKernel &a, const Columns &columns, int column,
+                                             int dim, float4 value, float scale) {
+  uint2 packed =
+      make_uint2(pack_half2(value.x * scale, value.y * scale), pack_half2(value.z * scale, value.w * scale));
+  *(uint2 *)(a.out + columns.head(a, column) * a.head_dim + dim) = packed;
+}
+
+/* Partial results of splits in device memory, which the last one reads: {maximum, sum} [split][column], and
+ * outputs [split][column][HEAD_DIM]. */
+struct Partials {
+  float2 *states;
+  float4 *outputs;
+};
+
+/* Joins the warps' states: to the result where the whole row was this block's, else to its partial state. */
+template <int HEAD_DIM, int COLUMNS>
+__device__ __forceinline__ void join_warps(const AttentionKernel &a, const Columns &columns,
+                                           const float *outputs, const float *maxima, const float *sums,
+                                           const Partials &to, int split, bool is_whole) {
+  for (int i = threadIdx.x; i < columns.n * (HEAD_DIM / 4); i += THREADS) {
+    int column = i / (HEAD_DIM / 4), chunk = i % (HEAD_DIM / 4);
     float high = -INFINITY, total = 0;
     float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -213,19 +185,22 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
     float shift = high == -INFINITY ? 0 : high;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
-      float weight = exp2f(maxima[w * COLUMNS + column] - shift);
+      float weight = power_of_2(maxima[w * COLUMNS + column] - shift);
       total += weight * sums[w * COLUMNS + column];
-      add_scaled(value, weight, ((float4 *)joined)[(w * COLUMNS + column) * (HEAD_DIM / 4) + piece]);
+      add_scaled(value, weight, ((float4 *)outputs)[(w * COLUMNS + column) * (HEAD_DIM / 4) + chunk]);
     }
-    if (n_used == 1) {
-      store_output(a, column, group, kv_head, piece * 4, value, 1 / total);
+    if (is_whole) {
+      store_output(a, columns, column, chunk * 4, value, 1 / total);
     } else {
-      __stcg(&partials[(split * COLUMNS + column) * (HEAD_DIM / 4) + piece], value);
-      if (piece == 0) __stcg(&pairs[split * COLUMNS + column], make_float2(high, total));
+      __stcg(&to.outputs[(split * COLUMNS + column) * (HEAD_DIM / 4) + chunk], value);
+      if (chunk == 0) __stcg(&to.states[split * COLUMNS + column], make_float2(high, total));
     }
   }
-  if (n_used == 1) return;
+}
 
+/* Whether this block is the last of its KV head: then it sees what all others wrote. */
+__device__ __forceinline__ bool is_last(const AttentionKernel &a, int kv_head, int n_used) {
+  __shared__ bool last;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -233,46 +208,112 @@ __global__ void __launch_bounds__(WARPS * 32) attention_decode_kernel(AttentionK
     if (last) a.tickets[kv_head] = 0; /* ready for the next layer */
   }
   __syncthreads();
-  if (!last) return;
-  __threadfence();
+  if (last) __threadfence();
+  return last;
+}
 
-  /* The last block joins the splits. First what each counts for: a warp a column, a lane two splits. */
-  float *weights = joined; /* [COLUMNS][MAX_SPLITS] */
+/* The last block joins the splits. First what each counts for, weights[COLUMNS][MAX_SPLITS]: a warp a column,
+ * a lane two splits. */
+template <int HEAD_DIM, int COLUMNS>
+__device__ __forceinline__ void join_splits(const AttentionKernel &a, const Columns &columns,
+                                            const Partials &from, int n_used, float *weights) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll 4
-  for (int column = warp; column < n_columns; column += WARPS) {
+  for (int column = warp; column < columns.n; column += WARPS) {
     float2 pair[MAX_SPLITS / 32];
     float high = -INFINITY, total = 0;
 #pragma unroll
     for (int i = 0; i < MAX_SPLITS / 32; i++) {
       int p = lane + 32 * i;
-      pair[i] = p < n_used ? __ldcg(&pairs[p * COLUMNS + column]) : make_float2(-INFINITY, 0);
+      pair[i] = p < n_used ? __ldcg(&from.states[p * COLUMNS + column]) : make_float2(-INFINITY, 0);
       high = fmaxf(high, pair[i].x);
     }
-    for (int step = 16; step; step /= 2) high = fmaxf(high, __shfl_xor_sync(~0u, high, step));
+    high = lanes_max<16, 8, 4, 2, 1>(high);
 #pragma unroll
-    for (int i = 0; i < MAX_SPLITS / 32; i++) total += exp2f(pair[i].x - high) * pair[i].y;
-    for (int step = 16; step; step /= 2) total += __shfl_xor_sync(~0u, total, step);
+    for (int i = 0; i < MAX_SPLITS / 32; i++) total += power_of_2(pair[i].x - high) * pair[i].y;
+    total = warp_sum(total);
 #pragma unroll
     for (int i = 0; i < MAX_SPLITS / 32; i++)
-      weights[column * MAX_SPLITS + lane + 32 * i] = exp2f(pair[i].x - high) / total;
+      weights[column * MAX_SPLITS + lane + 32 * i] = power_of_2(pair[i].x - high) / total;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < n_columns * (HEAD_DIM / 4); i += WARPS * 32) {
-    int column = i / (HEAD_DIM / 4), piece = i % (HEAD_DIM / 4);
-    const float4 *from = partials + column * (HEAD_DIM / 4) + piece;
+  for (int i = threadIdx.x; i < columns.n * (HEAD_DIM / 4); i += THREADS) {
+    int column = i / (HEAD_DIM / 4), chunk = i % (HEAD_DIM / 4);
+    const float4 *outputs = from.outputs + column * (HEAD_DIM / 4) + chunk;
     float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll 8
     for (int p = 0; p < n_used; p++)
-      add_scaled(value, weights[column * MAX_SPLITS + p], __ldcg(from + p * COLUMNS * (HEAD_DIM / 4)));
-    store_output(a, column, group, kv_head, piece * 4, value, 1);
+      add_scaled(value, weights[column * MAX_SPLITS + p], __ldcg(outputs + p * COLUMNS * (HEAD_DIM / 4)));
+    store_output(a, columns, column, chunk * 4, value, 1);
   }
+}
+
+/* One run of keys for one KV head, N_TILES * 8 columns. With two STAGES the next tile is on its way while one
+ * is multiplied; one stage is for chips with little shared memory. */
+template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
+__global__ void __launch_bounds__(THREADS) attention_decode_kernel(AttentionKernel a, int n_tokens) {
+  begin_overlapping();
+  constexpr int STRIDE = padded_row(HEAD_DIM), COLUMNS = N_TILES * 8, STAGE = 2 * KEYS * STRIDE;
+  extern __shared__ __align__(16) unsigned char shared[];
+  __half *queries = (__half *)shared, *stages = queries + COLUMNS * STRIDE;
+
+  int group = a.n_heads / a.n_kv_heads, kv_head = blockIdx.x, split = blockIdx.y, n_splits = gridDim.y;
+  const Columns columns = {n_tokens * group, group, kv_head};
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  int pos = *a.pos + a.first_row, length = pos + n_tokens;
+  int start = a.window > 0 && pos + 1 > a.window ? (pos + 1 - a.window) / KEYS * KEYS : 0;
+  int tiles = (length - start + KEYS - 1) / KEYS, per_split = (tiles + n_splits - 1) / n_splits;
+  int n_used = (tiles + per_split - 1) / per_split; /* splits that have any keys */
+  if (split >= n_used) return;
+  int first = start + split * per_split * KEYS, end = min(length, first + per_split * KEYS);
+
+  const __half *k = (const __half *)a.k + (size_t)kv_head * a.n_ctx * HEAD_DIM;
+  const __half *v = (const __half *)a.v + (size_t)kv_head * a.n_ctx * HEAD_DIM;
+  load_tile<HEAD_DIM>(stages, k, v, first, end);
+  copy_async_commit();
+  load_queries<HEAD_DIM, COLUMNS>(queries, a, columns);
+
+  State<HEAD_DIM, N_TILES> state;
+  state.begin();
+  int stage = 0;
+  for (int tile = first; tile < end; tile += KEYS, stage ^= STAGES - 1) {
+    if (STAGES == 2 && tile + KEYS < end)
+      load_tile<HEAD_DIM>(stages + (stage ^ 1) * STAGE, k, v, tile + KEYS, end);
+    copy_async_commit();
+    copy_async_wait<STAGES - 1>();
+    __syncthreads();
+
+    const __half *keys = stages + stage * STAGE + warp * 16 * STRIDE;
+    float s[N_TILES][4] = {};
+    uint32_t weights[N_TILES][2];
+    state.score(queries, keys, s, lane);
+    state.template weigh<CAPPED>(a, s, tile + warp * 16 + lane / 4, pos, length, group, weights, lane % 4);
+    state.add(keys + KEYS * STRIDE, weights, lane);
+    __syncthreads();
+    if (STAGES == 1 && tile + KEYS < end) load_tile<HEAD_DIM>(stages, k, v, tile + KEYS, end);
+  }
+
+  /* The warps' states lie over the stages, which are read no more, and so do the weights of splits. */
+  float *joined = (float *)stages, *maxima = joined + WARPS * COLUMNS * HEAD_DIM,
+        *sums = maxima + WARPS * COLUMNS;
+  state.store(joined, maxima, sums, warp, lane);
+  __syncthreads();
+  const size_t of_head = (size_t)kv_head * n_splits * COLUMNS;
+  float2 *all_states = (float2 *)a.partials;
+  const Partials partials = {all_states + of_head,
+                             (float4 *)(all_states + (size_t)a.n_kv_heads * n_splits * COLUMNS) +
+                                 of_head * (HEAD_DIM / 4)};
+  join_warps<HEAD_DIM, COLUMNS>(a, columns, joined, maxima, sums, partials, split, n_used == 1);
+  if (n_used == 1 || !is_last(a, kv_head, n_used)) return;
+  join_splits<HEAD_DIM, COLUMNS>(a, columns, partials, n_used, joined);
 }
 
 template <int HEAD_DIM, int N_TILES, int STAGES, bool CAPPED>
 Status launch_form(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream, Error *err) {
   constexpr size_t bytes = shared_bytes(HEAD_DIM, N_TILES, STAGES);
   auto kernel = attention_decode_kernel<HEAD_DIM, N_TILES, STAGES, CAPPED>;
-  return launch(kernel, dim3(a.n_kv_heads, n_splits), WARPS * 32, bytes, stream, true, "attention", err, a,
+  return launch(kernel, dim3(a.n_kv_heads, n_splits), THREADS, bytes, stream, true, "attention", err, a,
                 n_tokens);
 }
 
@@ -304,19 +345,7 @@ size_t attention_decode_shared(const AttentionKernel &a, int n_tokens) {
 
 Status attention_decode(const AttentionKernel &a, int n_tokens, int n_splits, cudaStream_t stream,
                         Error *err) {
-  if (a.cap_log2 != 0) {
-    switch (a.head_dim) {
-    case 128: return launch_columns<128, true>(a, n_tokens, n_splits, stream, err);
-    case 256: return launch_columns<256, true>(a, n_tokens, n_splits, stream, err);
-    default: return refuse_form(a, err);
-    }
-  }
-  switch (a.head_dim) {
-  case 64: return launch_columns<64, false>(a, n_tokens, n_splits, stream, err);
-  case 80: return launch_columns<80, false>(a, n_tokens, n_splits, stream, err);
-  case 96: return launch_columns<96, false>(a, n_tokens, n_splits, stream, err);
-  case 128: return launch_columns<128, false>(a, n_tokens, n_splits, stream, err);
-  case 256: return launch_columns<256, false>(a, n_tokens, n_splits, stream, err);
-  default: return refuse_form(a, err);
-  }
+  return with_head_size(a, err, [&](auto size, auto capped) {
+    return launch_columns<decltype(size)::value, decltype(capped)::value>(a, n_tokens, n_splits, stream, err);
+  });
 }

@@ -5,6 +5,7 @@
  * maximum; a lane holds dims lane, lane + 32, ...; the warps are joined in order at the end. READS  the row's
  * keys and values once for each query head. */
 #include "cuda/attention/attention_kernels.cuh"
+#include "cuda/attention/online_softmax.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace {
@@ -42,15 +43,15 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
       int dim = lane + 32 * i;
       if (dim < a.head_dim) score += query[i] * load(k + (size_t)key * a.head_dim + dim);
     }
-    for (int step = 16; step; step /= 2) score += __shfl_xor_sync(~0u, score, step);
+    score = warp_sum(score);
     if (CAPPED) score = score_log2<CAPPED>(a, score);
-    float now = fmaxf(maximum, score), keep = exp2f(maximum - now), p = exp2f(score - now);
-    maximum = now;
-    sum = sum * keep + p;
+    const Rescale r = rescale<false>(maximum, score);
+    const float p = power_of_2(score - r.shift);
+    sum = sum * r.keep + p;
 #pragma unroll
     for (int i = 0; i < MAX_PER_LANE; i++) {
       int dim = lane + 32 * i;
-      if (dim < a.head_dim) o[i] = o[i] * keep + p * load(v + (size_t)key * a.head_dim + dim);
+      if (dim < a.head_dim) o[i] = o[i] * r.keep + p * load(v + (size_t)key * a.head_dim + dim);
     }
   }
 
@@ -62,10 +63,10 @@ __global__ void __launch_bounds__(WARPS * 32) attention_plain_kernel(AttentionKe
   float high = -INFINITY, total = 0;
   for (int w = 0; w < WARPS; w++)
     high = fmaxf(high, maxima[w]); /* the row's own key is always seen: finite */
-  for (int w = 0; w < WARPS; w++) total += exp2f(maxima[w] - high) * sums[w];
+  for (int w = 0; w < WARPS; w++) total += power_of_2(maxima[w] - high) * sums[w];
   for (int dim = threadIdx.x; dim < a.head_dim; dim += WARPS * 32) {
     float value = 0;
-    for (int w = 0; w < WARPS; w++) value += exp2f(maxima[w] - high) * outputs[w][dim];
+    for (int w = 0; w < WARPS; w++) value += power_of_2(maxima[w] - high) * outputs[w][dim];
     a.out[((size_t)row * a.n_heads + head) * a.head_dim + dim] = __float2half_rn(value / total);
   }
 }
