@@ -122,7 +122,7 @@ OBJECTS_model     := $(call objects,src/model)
 OBJECTS_tokenizer := $(call objects,tokenizer) $(call objects,tokenizer/jinja)
 OBJECTS_base      := $(call objects,src/base)
 ifneq ($(CUDA),1) # without nvcc only what says which kernel runs, and how: host code, tested without a GPU
-OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o %/fused/few_plan.o,$(OBJECTS_cuda))
+OBJECTS_cuda := $(filter %/dispatch.o %/supported.o %/fused/plan.o,$(OBJECTS_cuda))
 endif
 ifeq ($(EMULATE),1)
 OBJECTS_cuda := $(filter-out %/cublas.o,$(OBJECTS_cuda)) \

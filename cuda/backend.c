@@ -23,11 +23,7 @@
 #include "cuda/supported.h"
 #include "cuda/weights.h"
 
-enum {
-  RING = 64,
-  CHUNK = 2048,
-  ROW_STEPS = 3, /* kernels of steps of up to 2, 4 and 8 rows */
-};
+enum { RING = 64, CHUNK = 2048 };
 
 /* A session's device memory. Row strides are padded to 8 so that every row is 16-byte aligned. */
 struct BackendState {
@@ -48,10 +44,7 @@ struct BackendState {
   int *ids;             /* [max_chunk]; ids[0] is also where a picked token goes */
   void *k, *v;          /* [n_layers][n_kv_heads][n_ctx][head_dim] */
   void *workspace;      /* attention's */
-  void *step_memory;    /* of `step` */
-  Step *step;           /* a step of one row as one kernel, or NULL */
-  StepRows *row_steps[ROW_STEPS]; /* of up to 2, 4 and 8, or NULL */
-  void *row_memory[ROW_STEPS];    /* theirs */
+  FusedStep *fused;     /* steps of few tokens as one kernel, or NULL */
   size_t kv_layer_bytes;
   int h_stride, a_stride, g_stride;
   bool has_local_rope; /* some layer of the model */
@@ -101,8 +94,8 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 /* One kernel a step where it is asked for, and by itself where it was measured to be faster (STEP.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
-  if (wanted == DECODE_CLUSTER) return step_model_check(loaded, err);
-  if (wanted == DECODE_AUTO && step_model_leads(loaded)) return STATUS_OK;
+  if (wanted == DECODE_CLUSTER) return fused_check(loaded, err);
+  if (wanted == DECODE_AUTO && fused_leads(loaded)) return STATUS_OK;
   loaded->decode_step = DECODE_KERNELS;
   return STATUS_OK;
 }
@@ -176,19 +169,18 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->pos = carve(m, 1, sizeof(int));
   s->ids = carve(m, chunk, sizeof(int));
   s->workspace = carve(m, attention_workspace_bytes(c->n_kv_heads, c->head_dim), 1);
-  s->step_memory = carve(m, step_model_bytes(c), 1);
   s->kv_layer_bytes = (size_t)c->n_kv_heads * (size_t)o->n_ctx * dim * (o->kv == KV_F32 ? 4 : 2);
   s->k = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* With what gate and up take where they are not paired, which only the weights tell, and with what steps of
- * several rows may: never too little. */
+/* Upper bound, before weights are known: assumes that gate and up are not paired, and all memory of fused
+ * steps. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Carver carver = {0};
   place(&measured, config, true, &carver);
-  return carver.used + step_model_rows_bytes(config);
+  return carver.used + fused_bytes(config);
 }
 
 static void cuda_close(BackendState *s) {
@@ -196,11 +188,7 @@ static void cuda_close(BackendState *s) {
   cudaStreamSynchronize(s->loaded->stream);
   for (int i = 0; i < 2; i++)
     if (s->steps[i]) cudaGraphExecDestroy(s->steps[i]);
-  step_close(s->step);
-  for (int i = 0; i < ROW_STEPS; i++) {
-    step_rows_close(s->row_steps[i]);
-    cudaFree(s->row_memory[i]);
-  }
+  fused_close(s->fused);
   device_sampler_close(s->sampler);
   cudaFreeHost(s->ring);
   cudaFreeHost(s->row);
@@ -244,11 +232,8 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   memset(s->ring, 0, RING * sizeof *s->ring);
   carver = (Carver){.base = s->memory};
   place(s, config, separate, &carver);
-  const bool one_kernel =
-      loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16);
-  if (one_kernel) status = step_model_open(loaded, options, s->step_memory, &s->step, err);
-  for (int i = 0; i < ROW_STEPS && one_kernel && !status && options->max_chunk > 1 << i; i++)
-    status = step_model_open_rows(loaded, 2 << i, &s->row_memory[i], &s->row_steps[i], err);
+  if (loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
+    status = fused_open(loaded, options, &s->fused, err);
   if (status) {
     cuda_close(s);
     return status;
@@ -284,8 +269,8 @@ static Status fill_global_rope_table(BackendState *s, Span span, Error *err) {
                          s->rope_tables[ROPE_GLOBAL], err);
 }
 
-/* The whole step of one row, behind set_step(). */
-static Status enqueue_one_kernel(BackendState *s, Span span, Error *err) {
+/* The whole step, after set_step(). */
+static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error *err) {
   TRY(fill_global_rope_table(s, span, err));
   const StepCall call = {.pos = s->pos,
                          .ids = s->ids,
@@ -293,57 +278,29 @@ static Status enqueue_one_kernel(BackendState *s, Span span, Error *err) {
                          .k = s->k,
                          .v = s->v,
                          .n_ctx = s->options.n_ctx,
+                         .n_rows = span.n_tokens,
+                         .first_logit_row = span.n_tokens - n_logit_rows,
                          .logits = s->logits};
-  return step_run(s->step, &call, NULL, s->loaded->stream, err);
+  return fused_run(s->fused, &call, s->loaded->stream, err);
 }
 
-/* The kernel for so many rows at once, or NULL. */
-static StepRows *rows_step(const BackendState *s, int n_rows) {
-  for (int i = 0; i < ROW_STEPS; i++)
-    if (n_rows > 1 && n_rows <= 2 << i && s->row_steps[i]) return s->row_steps[i];
-  return NULL;
+/* Launches the graph of a step of one row, or begins to record it where there is none yet. */
+static Status replay(BackendState *s, Span span, bool *replayed, Error *err) {
+  cudaGraphExec_t *step = &s->steps[span.long_text];
+  *replayed = *step != NULL;
+  if (*step) return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
+  s->captured = step;
+  return cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
+                     "cannot capture a step", err);
 }
-
-/* The whole step of several rows, behind set_step(). */
-static Status enqueue_rows(BackendState *s, StepRows *step, Span span, int n_logit_rows, Error *err) {
-  TRY(fill_global_rope_table(s, span, err));
-  const StepRowsCall call = {.pos = s->pos,
-                             .ids = s->ids,
-                             .rope_table = s->rope_tables[ROPE_GLOBAL],
-                             .k = s->k,
-                             .v = s->v,
-                             .n_ctx = s->options.n_ctx,
-                             .n_rows = span.n_tokens,
-                             .first_logit_row = span.n_tokens - n_logit_rows,
-                             .logits = s->logits};
-  return step_rows_run(step, &call, NULL, s->loaded->stream, err);
-}
-
-static Status cuda_end_step(BackendState *s, Status so_far, Error *err);
 
 static Status cuda_begin_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
   TRY(set_step(s, span, ids, err));
-  StepRows *rows = n_logit_rows > 0 ? rows_step(s, span.n_tokens) : NULL;
-  if (rows) {
-    *replayed = true;
-    s->n_logit_rows = n_logit_rows;
-    return enqueue_rows(s, rows, span, n_logit_rows, err);
-  }
-  if (span.n_tokens != 1 || n_logit_rows != 1) return STATUS_OK;
+  if (span.n_tokens != 1 || n_logit_rows != 1 || !s->loaded->graphs) return STATUS_OK;
   s->n_logit_rows = 1;
-  *replayed = s->step != NULL;
-  if (!s->loaded->graphs) return s->step ? enqueue_one_kernel(s, span, err) : STATUS_OK;
-  cudaGraphExec_t *step = &s->steps[span.long_text];
-  if (*step) {
-    *replayed = true;
-    return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
-  }
-  s->captured = step;
-  TRY(cuda_status(cudaStreamBeginCapture(s->loaded->stream, cudaStreamCaptureModeThreadLocal),
-                  "cannot capture a step", err));
-  return s->step ? cuda_end_step(s, enqueue_one_kernel(s, span, err), err) : STATUS_OK;
+  return replay(s, span, replayed, err);
 }
 
 static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
@@ -358,6 +315,17 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
   if (!status) status = cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   if (graph) cudaGraphDestroy(graph);
   return status;
+}
+
+static Status cuda_fused_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows, bool *done,
+                              Error *err) {
+  *done = n_logit_rows > 0 && fused_takes(s->fused, span.n_tokens);
+  if (!*done) return STATUS_OK;
+  bool replayed = false;
+  s->n_logit_rows = n_logit_rows;
+  TRY(set_step(s, span, ids, err));
+  if (span.n_tokens == 1 && s->loaded->graphs) TRY(replay(s, span, &replayed, err));
+  return replayed ? STATUS_OK : cuda_end_step(s, enqueue_fused(s, span, n_logit_rows, err), err);
 }
 
 /* x is the residual stream divided by residual_scale, so that what layers add needs no factor. */
@@ -686,6 +654,7 @@ const Backend cuda_backend = {.name = "cuda",
                               .kv_read = cuda_kv_read,
                               .kv_write = cuda_kv_write,
                               .arithmetic = cuda_arithmetic,
+                              .fused_step = cuda_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,
                               .take_token = cuda_take_token,

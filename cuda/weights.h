@@ -38,7 +38,7 @@ struct BackendModel {
   ActType act;
   const char *kernel; /* a row of the table that is forced, or NULL */
   bool graphs;
-  DecodeStep decode_step; /* auto: up to 4 rows are step.h's and few_tokens.h's, where the cache is fp16 */
+  DecodeStep decode_step; /* auto: up to 8 tokens are fused.h's, where the cache is fp16 */
   size_t shared_bytes;    /* most shared memory that one block may take */
   cudaStream_t stream;
   LinearContext *linear;

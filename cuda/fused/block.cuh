@@ -21,8 +21,9 @@ struct Layer {
   Matrix matrices[MATRICES];
 };
 
-/* What both kernels take beside their plan and their call. */
-struct Common {
+struct Args {
+  StepPlan plan;
+  StepCall call;
   const Layer *layers;
   const float *vectors; /* [n_layers + 1][vectors_stride], below */
   int vectors_stride;
@@ -34,21 +35,23 @@ struct Common {
   float embedding_scale, norm_eps, scale_log2; /* of scores: attention_scale * log2(e) */
   int in_flight, most_in_flight; /* pieces; behind a long text one more, but never more than there may be */
   uint64_t *totals;              /* allreduce.cuh */
+  int ahead;          /* one token: stages that go_ahead() is before those that are loaded; 0: none goes */
+  float *residual;    /* several tokens: [n_clusters][rows][hidden] */
+  unsigned *launches; /* several tokens: before this one */
   StepDebug debug;
 };
 
-struct Args : Common {
-  StepPlan plan;
-  StepCall call;
-  int ahead; /* pieces that go_ahead() is before those that are loaded; 0: none goes */
-};
+/* The kernels of one_token.cu and of few_tokens.cu, which is for up to 2, 4 or 8 rows. */
+typedef void (*Kernel)(const Args);
+Kernel one_token_kernel(bool debug);
+Kernel few_tokens_kernel(int rows, bool debug);
 
 /* A layer's vectors lie in a row, so that nobody waits for a pointer to them: norms of attention and of the
  * gated product, of a query and of a key, then the bias of qkv. Behind the last layer there is the final
  * norm. */
 struct Vectors {
   const float *attn_norm, *mlp_norm, *q_norm, *k_norm, *bias;
-  __device__ __forceinline__ Vectors(const Common &a, int hidden, int layer)
+  __device__ __forceinline__ Vectors(const Args &a, int hidden, int layer)
       : attn_norm(a.vectors + layer * a.vectors_stride), mlp_norm(attn_norm + hidden),
         q_norm(mlp_norm + hidden), k_norm(q_norm + STEP_HEAD_DIM), bias(k_norm + STEP_HEAD_DIM) {}
 };
@@ -113,10 +116,10 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
               "setmaxnreg would block");
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
-/* What threads of both kernels know alike. */
-template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thread {
-  unsigned char *state; /* shared memory: plan.h, StepShared; the ring is before it, or behind it */
-  const ArgsOf &a;
+/* The part of a thread's knowledge that the kernels share. */
+template <class ShareOf, class BarriersOf, bool kDebug> struct Thread {
+  unsigned char *state; /* shared memory: plan.h, StepShared; the ring is before it, or after it */
+  const Args &a;
   /* Where a warp is in its work: the layer (also the number of phases that a barrier of one a layer had), the
    * matrix, and slot and parity of the first piece of the next run. One register, since it lives through
    * everything. */
@@ -146,7 +149,7 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
     at = forgotten((at & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
 
-  __device__ __forceinline__ const ArgsOf &args() const { return a; }
+  __device__ __forceinline__ const Args &args() const { return a; }
   /* Of the layer that the warp is in. */
   __device__ __forceinline__ Vectors vectors() const { return {args(), args().plan.shape.hidden, layer()}; }
   __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
@@ -205,6 +208,11 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   __device__ __forceinline__ void mark(StepMark what) const {
     if (kDebug) note(what, clock64());
   }
+  /* 0: at the beginning, 1: after the last layer, 2: at the end. */
+  __device__ __forceinline__ void mark_whole(int i) const {
+    if (kDebug && args().debug.whole_marks && threadIdx.x == 0)
+      args().debug.whole_marks[3 * blockIdx.x + i] = clock64();
+  }
   __device__ __forceinline__ void mark_waited(StepMark what) {
     if (kDebug) note(what, waited);
     waited = 0;
@@ -232,8 +240,8 @@ template <class ArgsOf, class ShareOf, class BarriersOf, bool kDebug> struct Thr
   }
 };
 
-template <bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
-  using Base = Thread<Args, Share, Barriers, kDebug>;
+template <bool kDebug> struct Block : Thread<Share, Barriers, kDebug> {
+  using Base = Thread<Share, Barriers, kDebug>;
   using Base::args, Base::state;
 
   __device__ __forceinline__ float *x() const { return (float *)(state + args().plan.at.x); }
@@ -309,8 +317,18 @@ template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kD
   b.share(matrix) = s;
 }
 
+/* Pieces of the cache that are a block's: rank, rank + 8, ... */
+__device__ __forceinline__ int key_pieces(int pos, int rank) {
+  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
+}
+
+/* A block multiplies the pieces of the head from this one up to the next block's first. */
+__device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
+  return (int)((long long)block * p.n_head_pieces / (p.shape.n_clusters * STEP_BLOCKS));
+}
+
 /* A column of the embedding of one of the step's rows. */
-template <class ArgsOf> __device__ __forceinline__ float embedded(const ArgsOf &a, int row, int column) {
+__device__ __forceinline__ float embedded(const Args &a, int row, int column) {
   const size_t at = (size_t)a.call.ids[row] * a.embedding_stride + column;
   return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }

@@ -19,7 +19,7 @@ namespace step {
 namespace rows {
 
 template <int kR, bool kDebug> __device__ __forceinline__ States warp_states(const Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   return {(__half *)(b.state + p.at.warp_values), (float2 *)(b.state + p.at.warp_weights)};
 }
 
@@ -32,7 +32,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ States block_states(co
 
 /* All keys of this block. Returns how many states its warps left. */
 template <int kR, bool kDebug> __device__ __forceinline__ int attend(Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   const int pos = b.pos(), pieces = key_pieces(pos, b.rank()), sets = min(STEP_TEAMS, pieces);
   /* A member has a column of queries, and all keys or a half of them. */
   const int log_members = log_2(p.members), log_columns = log_2(p.columns);
@@ -112,7 +112,7 @@ __device__ __forceinline__ Four four_of(const __half *from, int lane) {
 /* Adds up this block's queries, a warp each, with the new keys and values up to their own row's, and sends
  * them. For the warps that have one. */
 template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(const Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   const int place = b.warp(), query = b.rank() + place * STEP_BLOCKS, lane = b.lane();
   const int row = query / p.heads_per_kv, head = query - row * p.heads_per_kv;
   const Four q = four_of(b.heads() + query * kDim, lane);

@@ -4,17 +4,9 @@
 #define AUK_CUDA_FUSED_FEW_BLOCK_CUH
 
 #include "cuda/fused/block.cuh"
-#include "cuda/fused/few_tokens.h"
 
 namespace step {
 namespace rows {
-
-struct Args : Common {
-  StepRowsPlan plan;
-  StepRowsCall call;
-  float *residual;    /* [n_clusters][rows][hidden] */
-  unsigned *launches; /* before this one */
-};
 
 /* Of the ring as in step::Barriers; of the others, each of one phase a layer but x, which is the head's: the
  * cluster's values are there. */
@@ -44,8 +36,8 @@ template <int kR> struct Planes {
   static __device__ __forceinline__ int row_at(int row) { return row * (kR == 8 ? 64 : 128); }
 };
 
-template <int kR, bool kDebug> struct Block : Thread<Args, Share, Barriers, kDebug> {
-  using Base = Thread<Args, Share, Barriers, kDebug>;
+template <int kR, bool kDebug> struct Block : Thread<Share, Barriers, kDebug> {
+  using Base = Thread<Share, Barriers, kDebug>;
   using Base::args, Base::state, Base::heads;
 
   /* Forgotten, so that nothing made of them is kept from phase to phase. */
@@ -53,7 +45,7 @@ template <int kR, bool kDebug> struct Block : Thread<Args, Share, Barriers, kDeb
   __device__ __forceinline__ int warp() const { return thread() >> 5; }
   __device__ __forceinline__ int lane() const { return thread() & 31; }
 
-  __device__ __forceinline__ const StepRowsShared &places() const { return args().plan.at; }
+  __device__ __forceinline__ const StepShared &places() const { return args().plan.at; }
   __device__ __forceinline__ __half *new_keys() const {
     return heads() + args().plan.columns * 8 * STEP_HEAD_DIM;
   }
@@ -104,7 +96,7 @@ __device__ __forceinline__ int teams_of(const Share &share, int row0) {
   return min((int)STEP_TEAMS, (share.n_rows - row0 + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS);
 }
 
-__device__ __forceinline__ void cut_share(Share &s, const StepRowsPlan &p) {
+__device__ __forceinline__ void cut_share(Share &s, const StepPlan &p) {
   const int parts = step_rows_parts(s.n_groups), blocks = (s.n_rows + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS;
   s.log_rows = log_2(STEP_TEAM_WARPS);
   s.parts = parts, s.span = step_rows_span(s.n_groups);
@@ -129,7 +121,7 @@ __device__ __forceinline__ void slice_share(Share &s, int matrix, const StepShap
 /* For one thread of each matrix, before anybody looks. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matrix) {
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   const int first = step_first_unit(&p.shape, b.cluster()),
             n_units = step_first_unit(&p.shape, b.cluster() + 1) - first;
   Share s = {};

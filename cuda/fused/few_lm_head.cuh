@@ -49,15 +49,15 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_halves(const
 }
 
 template <int kR, bool kDebug> __device__ __forceinline__ void head(Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
-  const StepRowsCall &c = b.args().call;
+  const StepPlan &p = b.args().plan;
+  const StepCall &c = b.args().call;
   make_halves(b);
   b.sync();
   const int team = b.warp() >> 2, mate = b.warp() & 3, g = b.lane() >> 2, t = b.lane() & 3;
   const int chunks = p.head_width / 32, parts = p.shape.hidden / p.head_width;
   const int row_stride = p.head_width * 2 + STEP_HEAD_PAD;
   const uint32_t x = shared_address(b.state) + p.at.x + min(g, kR - 1) * 64 + t * 16;
-  const int first = first_head_block(p, blockIdx.x), n = first_head_block(p, blockIdx.x + 1) - first;
+  const int first = first_head_piece(p, blockIdx.x), n = first_head_piece(p, blockIdx.x + 1) - first;
   RingAt wave = b.next();
 #pragma unroll 1
   for (int i0 = 0, turn = 0; i0 < n; i0 += STEP_TEAMS, turn ^= 1) {

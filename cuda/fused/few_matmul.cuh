@@ -87,7 +87,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void expect_chunks(con
 template <int kR, bool kDebug>
 __device__ __forceinline__ void add_and_keep(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
                                              bool wanted) {
-  const StepRowsShared &at = b.places();
+  const StepShared &at = b.places();
   const int first = first_columns(b.args().plan.shape, b.rank());
   const uint64_t *squares = &b.barriers()->squares[matrix == O];
   add_sums(b, matrix, layer, norm, wanted, [&](int group, int row, const float(&v)[4], float square) {
@@ -340,8 +340,8 @@ __device__ __forceinline__ void send_head(const Block<kR, kDebug> &b, uint32_t n
 /* Heads of this block's row, a warp each, from their chunks to the cluster, and a new key and value to the
  * cache. */
 template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
-  const StepRowsCall &c = b.args().call;
+  const StepPlan &p = b.args().plan;
+  const StepCall &c = b.args().call;
   const int heads = p.heads_per_kv, row = own_row(b), head = b.warp() * kTurns<kR> + own_turn(b);
   if (head >= heads + 2 && b.warp() > 0) return;
   const int lane = b.lane(), k = lane / 4 * 16 + lane % 4 * 2;
@@ -377,7 +377,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
 
 /* One warp's work through all layers: units of the gated product of this block's row, to the cluster. */
 template <int kR, bool kDebug> __device__ __forceinline__ void gate_all(Block<kR, kDebug> &b) {
-  const StepRowsShared &at = b.places();
+  const StepShared &at = b.places();
   const int lane = b.lane(), row = own_row(b), from = lane / 4 * 8 % 32 + lane % 4;
 #pragma unroll 1
   for (; b.layer() < b.args().plan.shape.n_layers; b.go_to(MATRICES)) {
@@ -410,7 +410,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void gate_all(Block<kR
 /* The whole share, when what goes into it is there. */
 template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
   const Share &share = b.share(matrix);
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
   const int team = b.warp() >> 2, mate = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;

@@ -131,7 +131,7 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
 template <int kR, bool kDebug, class HandOn>
 __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
                                          bool wanted, HandOn hand_on) {
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   const int hidden = p.shape.hidden, end = first_columns(p.shape, b.rank() + 1) * kR;
   Sum sum = {};
   if (layer >= 0) sum = sum_of(b, matrix, layer);
@@ -186,7 +186,7 @@ __device__ __forceinline__ float *square_of(const Block<kR, kDebug> &b, int row,
 /* x of the head to the cluster's blocks. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm) {
-  const StepRowsShared &at = b.places();
+  const StepShared &at = b.places();
   uint64_t *barrier = &b.barriers()->x;
   add_sums(b, matrix, layer, norm, true, [&](int group, int row, const float(&v)[4], float squares) {
     if (b.lane() < STEP_BLOCKS)

@@ -1,4 +1,4 @@
-/* few_ring.cuh - the warps that load, as weight_ring.cuh. Of the head each copies every third row. */
+/* few_ring.cuh - the warps that load, as weight_ring.cuh. Each copies every third row of the head. */
 #ifndef AUK_CUDA_FUSED_FEW_RING_CUH
 #define AUK_CUDA_FUSED_FEW_RING_CUH
 
@@ -7,16 +7,6 @@
 
 namespace step {
 namespace rows {
-
-/* Pieces of the cache that are a block's: rank, rank + 8, ... */
-__device__ __forceinline__ int key_pieces(int pos, int rank) {
-  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
-}
-
-/* Of the head a block has pieces of rows from this block of 8 on. */
-__device__ __forceinline__ int first_head_block(const StepRowsPlan &p, int block) {
-  return (int)((long long)block * p.n_head_blocks / (p.shape.n_clusters * STEP_BLOCKS));
-}
 
 __device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
   const int wave = i / (STEP_TEAMS * share.parts), row0 = wave * STEP_WARPS;
@@ -28,7 +18,7 @@ __device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
 }
 
 template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_all(Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
+  const StepPlan &p = b.args().plan;
   const int pos = b.pos();
   Copier<Block<kR, kDebug>, kKind> loader(
       b, min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
@@ -36,7 +26,7 @@ template <int kKind, int kR, bool kDebug> __device__ __forceinline__ void load_a
       loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; },
       [&](int matrix) { return b.share(matrix).span; });
   const int bytes = p.head_width * 2, row_bytes = p.shape.hidden * 2;
-  const int first = first_head_block(p, blockIdx.x), end = first_head_block(p, blockIdx.x + 1);
+  const int first = first_head_piece(p, blockIdx.x), end = first_head_piece(p, blockIdx.x + 1);
   const int mine = kKind + b.lane() * STEP_LOADERS;
 #pragma unroll 1
   for (int i0 = first; i0 < end; i0 += STEP_TEAMS)

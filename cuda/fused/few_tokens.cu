@@ -1,5 +1,5 @@
-/* few_tokens.cu - a decode step of several rows as one persistent kernel of clusters: see few_tokens.h, and
- * one_token.cu for what a layer is. Other than there x of qkv, gate and up stays in the block that has its
+/* few_tokens.cu - a step of several tokens as one persistent kernel of clusters: see step.h, and one_token.cu
+ * for what a layer is. Other than there x of qkv, gate and up stays in the block that has its
  * columns:
  *
  *   layer     of a cluster with a KV head                                of the others
@@ -16,7 +16,7 @@
  *
  * What comes of gate and up one more warp adds up, while the others still multiply.
  *
- * Shared memory that serves in turns (StepRowsShared): chunks and what warps made of their keys; x of the
+ * Shared memory that serves in turns (StepShared): chunks and what warps made of their keys; x of the
  * head over these, x of the block's columns, heads and states; what goes into o, then into down, then the
  * head's sums. A peer that writes has had from this block what it makes after its last look at what was
  * there: chunks of gate and up its o (and so its states), chunks of qkv its gated product, heads its chunks,
@@ -26,10 +26,7 @@
  * into down.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
-#include <stdlib.h>
-
-#include "cuda/fused/few_tokens.h"
-#include "cuda/fused/launch_step.cuh"
+#include "cuda/fused/few_block.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
@@ -37,8 +34,7 @@
 #include "cuda/fused/few_lm_head.cuh"
 #include "cuda/fused/few_matmul.cuh"
 #include "cuda/fused/few_ring.cuh"
-#else
-#include "cuda/fused/few_block.cuh"
+#include "cuda/fused/scaffold.cuh"
 #endif
 
 namespace step {
@@ -48,15 +44,15 @@ namespace rows {
 
 /* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
 template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, kDebug> &b) {
-  const StepRowsPlan &p = b.args().plan;
-  const StepRowsCall &c = b.args().call;
+  const StepPlan &p = b.args().plan;
+  const StepCall &c = b.args().call;
   if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
   if (threadIdx.x == MATRICES) {
     b.pos() = *c.pos;
     b.keys_run() = run_of(key_pieces(b.pos(), b.rank()), p.n_slots);
   }
   for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
-    b.heads()[i] = __float2half_rn(0.0f); /* of queries that there are none of */
+    b.heads()[i] = __float2half_rn(0.0f); /* zeros for the unused queries */
   if (threadIdx.x < STEP_HEAD_DIM / 2)
     b.rope()[threadIdx.x] =
         ((const float2 *)c.rope_table)[min(own_row(b), c.n_rows - 1) * (STEP_HEAD_DIM / 2) + threadIdx.x];
@@ -64,10 +60,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   make_pieces(b, [&](const Share &share, int i) { return piece_of(share, i); });
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
-    for (int i = 0; i < p.n_slots; i++) {
-      barrier_init(&barriers->full[i], STEP_LOADERS);
-      barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
-    }
+    init_ring(b);
     for (uint64_t *one = barriers->squares; one <= &barriers->x; one++) barrier_init(one, 1);
     init_chunks(b);
     barrier_init_fence();
@@ -83,11 +76,9 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   cluster_sync();
 }
 
-/* One loop over all products of all layers and the head behind them, as in one_token.cu. */
+/* One loop over all products of all layers, and the head after them, as in one_token.cu. */
 template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Block<kR, kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
-  long long *whole =
-      kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
 #pragma unroll 1
   for (;;) {
     const int matrix = b.matrix();
@@ -95,7 +86,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
     if (matrix == QKV || matrix == GATE_UP) {
       const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
-      if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
+      if (is_head) b.mark_whole(1);
       const int of = matrix == QKV ? DOWN : O, layer = matrix == QKV ? b.layer() - 1 : b.layer();
       const float *norm = matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm;
       if (is_head) {
@@ -138,7 +129,13 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
   }
   b.wait(&b.barriers()->x, 0, STEP_AT_X);
   head(b);
-  if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
+  b.mark_whole(2);
+  /* Every block has read the number: this one has had sums from all of them. */
+  if (blockIdx.x == 0 && threadIdx.x == 0) *b.args().launches = b.launches() + 1;
+}
+
+template <int kR, bool kDebug> __device__ __forceinline__ void run_last_warp(Block<kR, kDebug> &b) {
+  gate_all(b);
 }
 
 #endif
@@ -148,98 +145,28 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
   static_assert(16 + MATRICES * sizeof(Share) + sizeof(RingRun) <= STEP_SHARES_BYTES && sizeof(Args) % 4 == 0,
-                "StepRowsShared has room for them");
-  static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepRowsShared has room for them");
+                "StepShared has room for them");
+  static_assert(sizeof(Barriers) <= STEP_BARRIER_BYTES, "StepShared has room for them");
   Block<kR, kDebug> b = {{shared, a, 0, 0}};
   if (threadIdx.x == 0) b.launches() = *(volatile const unsigned *)a.launches;
-  if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
+  b.mark_whole(0);
   begin(b);
-  if (b.warp() < STEP_WARPS) {
-    registers_up_to<kMultiplyRegisters>();
-    multiply_all(b);
-    /* Every block has read the number: this one has had sums from all of them. */
-    if (blockIdx.x == 0 && threadIdx.x == 0) *a.launches = b.launches() + 1;
-  } else {
-    registers_down_to<kOtherRegisters>();
-    switch (b.warp() - STEP_WARPS) {
-    case TILES: load_all<TILES>(b); break;
-    case SCALES: load_all<SCALES>(b); break;
-    case ZEROS: load_all<ZEROS>(b); break;
-    default: gate_all(b);
-    }
-  }
-  __syncwarp();
-  cluster_sync(); /* nobody leaves while a peer may still send to it */
+  run_warps(b);
 #endif
 }
 
-static size_t shared_bytes(const StepRowsPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+template <bool kDebug> static Kernel kernel_of(int rows) {
+  switch (rows) {
+  case 2: return kernel<2, kDebug>;
+  case 4: return kernel<4, kDebug>;
+  default: return kernel<8, kDebug>;
+  }
 }
 
 } // namespace rows
+
+Kernel few_tokens_kernel(int rows, bool debug) {
+  return debug ? rows::kernel_of<true>(rows) : rows::kernel_of<false>(rows);
+}
+
 } // namespace step
-
-struct StepRows {
-  step::rows::Args args;
-};
-
-using step::rows::Args;
-
-typedef void (*Kernel)(const Args);
-
-template <bool kDebug> static Kernel kernel_of_rows(int rows) {
-  switch (rows) {
-  case 2: return step::rows::kernel<2, kDebug>;
-  case 4: return step::rows::kernel<4, kDebug>;
-  default: return step::rows::kernel<8, kDebug>;
-  }
-}
-
-static Kernel kernel_of(const StepRowsPlan &plan, bool debug) {
-  return debug ? kernel_of_rows<true>(plan.rows) : kernel_of_rows<false>(plan.rows);
-}
-
-size_t step_rows_bytes(const StepRowsPlan *plan) {
-  return step::state_bytes(plan->shape, plan->memory_bytes);
-}
-
-Status step_rows_open(const StepModel *m, const StepRowsPlan *plan, void *memory, cudaStream_t stream,
-                      StepRows **out, Error *err) {
-  *out = NULL;
-  for (bool debug : {false, true})
-    TRY(cuda_status(cudaFuncSetAttribute(kernel_of(*plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)step::rows::shared_bytes(*plan)),
-                    "one kernel a step", err));
-  StepRows *s = (StepRows *)mem_alloc(1, sizeof *s, "a step", err);
-  if (!s) return STATUS_FAILED;
-  s->args.plan = *plan;
-  Status status = step::fill(&s->args, m, plan->shape, memory, plan->memory_bytes, plan->n_slots,
-                             plan->piece_bytes, stream, err);
-  if (status != STATUS_OK) {
-    free(s);
-    return status;
-  }
-  const size_t row_values = (size_t)plan->rows * (size_t)plan->shape.hidden;
-  s->args.residual = (float *)(s->args.totals + 2 * STEP_SUM_TURNS * row_values);
-  s->args.launches = (unsigned *)(s->args.residual + STEP_MAX_CLUSTERS * row_values);
-  *out = s;
-  return STATUS_OK;
-}
-
-void step_rows_close(StepRows *s) {
-  free(s);
-}
-
-Status step_rows_run(StepRows *s, const StepRowsCall *call, const StepDebug *debug, cudaStream_t stream,
-                     Error *err) {
-  const StepRowsPlan &plan = s->args.plan;
-  Args a = s->args;
-  a.call = *call;
-  if (debug) a.debug = *debug;
-  cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config =
-      step::launch_config(plan.shape.n_clusters, step::rows::shared_bytes(plan), stream, &cluster);
-  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step",
-                     err);
-}

@@ -1,7 +1,14 @@
 /* fused.c - see fused.h. */
 #include "cuda/fused/fused.h"
 
+#include <stdlib.h>
+
 #include "cuda/device.h"
+
+struct FusedStep {
+  Step *steps[STEP_KERNELS]; /* of up to 1, 2, 4 and 8 tokens; NULL: none */
+  void *memory[STEP_KERNELS];
+};
 
 /* What of a shape the chip has no part in. */
 static StepShape config_shape(const ModelConfig *c) {
@@ -31,36 +38,28 @@ static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err)
   return STATUS_OK;
 }
 
-static Status plan_of(const BackendModel *loaded, StepPlan *plan, Error *err) {
+static Status plan_of(const BackendModel *loaded, int rows, StepPlan *plan, Error *err) {
   StepShape shape;
   TRY(shape_of(loaded, &shape, err));
-  return step_plan(&shape, plan, err);
+  return step_plan(&shape, rows, plan, err);
 }
 
-Status step_model_check(const BackendModel *loaded, Error *err) {
+Status fused_check(const BackendModel *loaded, Error *err) {
   StepPlan plan;
-  return plan_of(loaded, &plan, err);
+  return plan_of(loaded, 1, &plan, err);
 }
 
-bool step_model_leads(const BackendModel *loaded) {
+bool fused_leads(const BackendModel *loaded) {
   StepPlan plan;
-  if (!step_measured(loaded->gpu) || plan_of(loaded, &plan, NULL) != STATUS_OK) return false;
+  if (!step_measured(loaded->gpu) || plan_of(loaded, 1, &plan, NULL) != STATUS_OK) return false;
   /* Only clusters with a KV head attend: 4 of 15 is the least that was measured (Qwen2.5-7B, at 512). */
   return 4 * plan.shape.n_kv_heads >= plan.shape.n_clusters;
 }
 
-size_t step_model_bytes(const ModelConfig *c) {
+size_t fused_bytes(const ModelConfig *c) {
   const StepShape shape = config_shape(c);
-  return step_bytes(&shape);
-}
-
-size_t step_model_rows_bytes(const ModelConfig *c) {
-  StepRowsPlan plan = {.shape = config_shape(c)};
   size_t bytes = 0;
-  for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
-    plan.memory_bytes = step_rows_memory(&plan.shape, rows);
-    bytes += step_rows_bytes(&plan);
-  }
+  for (int i = 0; i < STEP_KERNELS; i++) bytes += step_bytes(&shape, 1 << i);
   return bytes;
 }
 
@@ -77,24 +76,57 @@ static StepModel step_model(const BackendModel *loaded) {
                      .attention_scale = (float)model->config.attention_scale};
 }
 
-Status step_model_open(const BackendModel *loaded, const StateOptions *options, void *memory, Step **step,
-                       Error *err) {
-  StepModel m = step_model(loaded);
-  if (options->kv != KV_F16)
-    return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16");
-  TRY(plan_of(loaded, &m.plan, err));
-  return step_open(&m, memory, loaded->stream, step, err);
+static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void **memory, Step **step,
+                          Error *err) {
+  const StepModel model = step_model(loaded);
+  TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->rows)), "no memory for fused steps",
+                  err));
+  return step_open(&model, plan, *memory, loaded->stream, step, err);
 }
 
-Status step_model_open_rows(const BackendModel *loaded, int rows, void **memory, StepRows **step,
-                            Error *err) {
-  const StepModel m = step_model(loaded);
-  StepShape shape;
-  StepRowsPlan plan;
-  *memory = NULL;
-  *step = NULL;
-  TRY(shape_of(loaded, &shape, err));
-  if (step_rows_plan(&shape, rows, &plan, NULL) != STATUS_OK) return STATUS_OK;
-  TRY(cuda_status(cudaMalloc(memory, step_rows_bytes(&plan)), "steps of several rows", err));
-  return step_rows_open(&m, &plan, *memory, loaded->stream, step, err);
+Status fused_open(const BackendModel *loaded, const StateOptions *options, FusedStep **out, Error *err) {
+  *out = NULL;
+  if (options->kv != KV_F16)
+    return error_set(err, STATUS_USAGE, "one kernel a step: keys and values have to be fp16");
+  FusedStep *f = mem_alloc(1, sizeof *f, "fused steps", err);
+  if (!f) return STATUS_FAILED;
+  Status status = STATUS_OK;
+  for (int i = 0; i < STEP_KERNELS && !status && options->max_chunk > 1 << i >> 1; i++) {
+    StepPlan plan;
+    status = plan_of(loaded, 1 << i, &plan, i == 0 ? err : NULL);
+    if (status && i > 0)
+      status = STATUS_OK;
+    else if (!status)
+      status = open_kernel(loaded, &plan, &f->memory[i], &f->steps[i], err);
+  }
+  if (status) {
+    fused_close(f);
+    return status;
+  }
+  *out = f;
+  return STATUS_OK;
+}
+
+void fused_close(FusedStep *f) {
+  if (!f) return;
+  for (int i = 0; i < STEP_KERNELS; i++) {
+    step_close(f->steps[i]);
+    cudaFree(f->memory[i]);
+  }
+  free(f);
+}
+
+/* The smallest of the kernels that take so many tokens, or NULL. */
+static const Step *step_for(const FusedStep *f, int n_tokens) {
+  for (int i = 0; f && i < STEP_KERNELS; i++)
+    if (n_tokens <= 1 << i && f->steps[i]) return f->steps[i];
+  return NULL;
+}
+
+bool fused_takes(const FusedStep *f, int n_tokens) {
+  return step_for(f, n_tokens) != NULL;
+}
+
+Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {
+  return step_run(step_for(f, call->n_rows), call, NULL, stream, err);
 }

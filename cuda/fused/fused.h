@@ -1,32 +1,34 @@
-/* fused.h - a loaded model and a session of it as the decode step of one kernel takes them (step.h).
+/* fused.h - a loaded model's steps of up to eight tokens as one kernel each (step.h), for one session.
  *
  * Called by: backend.c. */
 #ifndef AUK_CUDA_FUSED_FUSED_H
 #define AUK_CUDA_FUSED_FUSED_H
 
-#include "cuda/fused/few_tokens.h"
+#include "cuda/fused/step.h"
 
-/* Whether that kernel serves the model on this GPU; else STATUS_MODEL with the reason, or STATUS_USAGE where
+typedef struct FusedStep FusedStep;
+
+/* Whether those kernels serve the model on this GPU; else STATUS_MODEL with the reason, or STATUS_USAGE where
  * a kernel is asked for by name. Before weights are loaded: loaded's model, gpu, act, kernel and shared_bytes
  * are there. */
-Status step_model_check(const BackendModel *loaded, Error *err);
+Status fused_check(const BackendModel *loaded, Error *err);
 
-/* Whether it serves the model, and was measured to be faster than a kernel for each operation on such a GPU
+/* Whether they serve the model, and were measured to be faster than a kernel for each operation on such a GPU
  * with as few KV heads. */
-bool step_model_leads(const BackendModel *loaded);
+bool fused_leads(const BackendModel *loaded);
 
-/* Bytes of device memory that a session takes for it, of any model. */
-size_t step_model_bytes(const ModelConfig *config);
+/* Bytes of device memory that a session takes for them, of any model, at most. */
+size_t fused_bytes(const ModelConfig *config);
 
-/* `memory`: those bytes. Refuses keys and values that are not fp16. */
-Status step_model_open(const BackendModel *loaded, const StateOptions *options, void *memory, Step **step,
-                       Error *err);
+/* Opens the kernels that steps of up to options->max_chunk tokens may need; those of several tokens only
+ * where they serve the model. Refuses keys and values that are not fp16. */
+Status fused_open(const BackendModel *loaded, const StateOptions *options, FusedStep **fused, Error *err);
+void fused_close(FusedStep *fused);
 
-/* The most that the kernels of steps of several rows take. */
-size_t step_model_rows_bytes(const ModelConfig *config);
+/* Whether a step of so many tokens has a kernel; NULL has none. */
+bool fused_takes(const FusedStep *fused, int n_tokens);
 
-/* The same for steps of up to `rows` rows (2, 4, 8), in memory of its own (cudaFree): *step is NULL, without
- * failure, where the kernel does not serve the model with so many. After step_model_open(). */
-Status step_model_open_rows(const BackendModel *loaded, int rows, void **memory, StepRows **step, Error *err);
+/* Enqueues such a step. */
+Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);
 
 #endif

@@ -127,11 +127,6 @@ template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kD
   }
 }
 
-/* How many pieces of the cache are the block's. */
-__device__ __forceinline__ int key_pieces(int pos, int rank) {
-  return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
-}
-
 /* All keys of this block. Returns how many states its warps left. */
 template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;

@@ -2,8 +2,8 @@
  * cluster.
  *
  * A block of rank r keeps columns r * slice .. of the residual stream, warp i chunks i and i + 16 of 32, the
- * same bits in every cluster. What a cluster's share of o or down adds goes through L2 (allreduce.cuh), to
- * the blocks of that rank in all clusters.
+ * same bits in every cluster. A cluster sends the sums of its share of o or down through L2 (allreduce.cuh)
+ * to the blocks of that rank in all clusters.
  *
  * Sums of squares and x = residual * norm go to the cluster's blocks at once, the division by the root of the
  * mean follows after the product. */

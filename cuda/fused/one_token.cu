@@ -24,12 +24,7 @@
  * A row arrives over what was read before the last value that this block gave for it.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
-#include <stdlib.h>
-#include <string.h>
-
-#include "cuda/fused/launch_step.cuh"
-#include "cuda/fused/step.h"
-#include "cuda/ptx/launch.cuh"
+#include "cuda/fused/block.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define HAS_CLUSTERS 1
@@ -38,9 +33,7 @@
 #include "cuda/fused/one_lm_head.cuh"
 #include "cuda/fused/one_matmul.cuh"
 #include "cuda/fused/one_residual.cuh"
-#include "cuda/fused/weight_ring.cuh"
-#else
-#include "cuda/fused/block.cuh"
+#include "cuda/fused/scaffold.cuh"
 #endif
 
 namespace step {
@@ -52,10 +45,7 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   if (threadIdx.x == 0) {
     Barriers *barriers = b.barriers();
-    for (int i = 0; i < p.n_slots; i++) {
-      barrier_init(&barriers->full[i], STEP_LOADERS);
-      barrier_init(&barriers->empty[i], STEP_TEAM_WARPS);
-    }
+    init_ring(b);
     barrier_init(&barriers->x, 1);
     barrier_init(&barriers->projections, 1);
     barrier_init(&barriers->states, 1);
@@ -67,7 +57,7 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
     barrier_expect(&barriers->gated, p.shares[b.cluster()].n_units * STEP_GROUP * 4);
   }
   for (int i = threadIdx.x; i < STEP_MAX_SHARED_HEADS * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
-    b.heads()[i] = __float2half_rn(0.0f); /* of heads that there are none of */
+    b.heads()[i] = __float2half_rn(0.0f); /* zeros for the unused query heads */
   const float2 *table = (const float2 *)b.args().call.rope_table;
   if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
   if (threadIdx.x == MATRICES) b.keys_run() = run_of(key_pieces(*b.args().call.pos, b.rank()), p.n_slots);
@@ -122,8 +112,6 @@ template <bool kDebug> __device__ __forceinline__ void take(Block<kDebug> &b, in
  * and the whole must fit the cache of instructions (STEP.md). */
 template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
-  long long *whole =
-      kDebug && b.args().debug.whole_marks ? b.args().debug.whole_marks + 3 * blockIdx.x : NULL;
 #pragma unroll 1
   for (;;) {
     const int matrix = b.matrix();
@@ -131,7 +119,7 @@ template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug
       const bool is_head = b.layer() == n_layers;
       const bool wanted = matrix == GATE_UP || is_head || b.has_kv_head();
       if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
-      if (kDebug && is_head && whole && threadIdx.x == 0) whole[1] = clock64();
+      if (is_head) b.mark_whole(1);
       add_and_send(b, matrix == QKV ? DOWN : O, matrix == QKV ? b.layer() - 1 : b.layer(),
                    b.layer() * b.args().vectors_stride + (matrix == QKV ? 0 : b.args().plan.shape.hidden),
                    wanted);
@@ -147,7 +135,11 @@ template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug
   }
   wait_for_x(b, b.x_before(QKV));
   head(b);
-  if (kDebug && whole && threadIdx.x == 0) whole[2] = clock64();
+  b.mark_whole(2);
+}
+
+template <bool kDebug> __device__ __forceinline__ void run_last_warp(Block<kDebug> &b) {
+  if (b.args().ahead) go_ahead(b, b.args().ahead, key_pieces(b.pos(), b.rank()));
 }
 
 #endif
@@ -160,126 +152,16 @@ __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_const
                 "StepShared has room for them");
   static_assert(sizeof(Barriers) <= STEP_FORGET_AT, "StepShared has room for them");
   Block<kDebug> b = {{shared - a.plan.ring_at, a, 0, 0}};
-  if (threadIdx.x == 0) {
-    b.loaded() = 0;
-  }
+  if (threadIdx.x == 0) b.loaded() = 0;
   if (threadIdx.x == MATRICES) b.pos() = *a.call.pos;
-  if (kDebug && a.debug.whole_marks && threadIdx.x == 0) a.debug.whole_marks[3 * blockIdx.x] = clock64();
+  b.mark_whole(0);
   begin(b);
-  if (b.warp() < STEP_WARPS) {
-    registers_up_to<kMultiplyRegisters>();
-    multiply_all(b);
-  } else {
-    registers_down_to<kOtherRegisters>();
-    switch (b.warp() - STEP_WARPS) {
-    case TILES: load_all<TILES>(b); break;
-    case SCALES: load_all<SCALES>(b); break;
-    case ZEROS: load_all<ZEROS>(b); break;
-    default:
-      if (a.ahead) go_ahead(b, a.ahead, key_pieces(b.pos(), b.rank()));
-    }
-  }
-  __syncwarp();
-  cluster_sync(); /* nobody leaves while a peer may still send to it */
+  run_warps(b);
 #endif
 }
 
-/* Where few clusters have a KV head the others wait longest: 4 of 15 gain 4%, 8 of 15 anything from 4% to
- * -8%, by the number of pieces and from one machine to the next (STEP.md). */
-static Status usual_ahead(const StepPlan &plan, int *ahead, Error *err) {
-  int gpu = 0, l2 = 0;
-  *ahead = 0;
-  if (2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
-  TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
-  TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
-  const int pieces = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / step_piece_bytes(plan.full);
-  *ahead = pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
-  return STATUS_OK;
-}
-
-static size_t shared_bytes(const StepPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+Kernel one_token_kernel(bool debug) {
+  return debug ? kernel<true> : kernel<false>;
 }
 
 } // namespace step
-
-struct Step {
-  step::Args args;
-};
-
-using step::Args;
-using step::Layer;
-
-typedef void (*Kernel)(const Args);
-
-static Kernel kernel_of(bool debug) {
-  return debug ? step::kernel<true> : step::kernel<false>;
-}
-
-static int major_of(int gpu) {
-  int major = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess ? major : 0;
-}
-
-bool step_measured(int gpu) {
-  return major_of(gpu) == 9;
-}
-
-int step_clusters(int gpu, size_t shared) {
-  int n = 0;
-  if (major_of(gpu) < 9) return 0;
-  if (cudaFuncSetAttribute(step::kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) !=
-      cudaSuccess)
-    return 0;
-  cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config = step::launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
-  if (cudaOccupancyMaxActiveClusters(&n, step::kernel<false>, &config) != cudaSuccess) {
-    cudaGetLastError(); /* a chip that has none is no failure */
-    return 0;
-  }
-  return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
-}
-
-size_t step_bytes(const StepShape *shape) {
-  return step::state_bytes(*shape, step_totals(shape, 1, STEP_MAX_CLUSTERS) * sizeof(uint64_t));
-}
-
-Status step_open(const StepModel *m, void *memory, cudaStream_t stream, Step **out, Error *err) {
-  const StepPlan &plan = m->plan;
-  const size_t shared = step::shared_bytes(plan);
-  int ahead = m->ahead > 0 ? m->ahead : 0;
-  *out = NULL;
-  if (m->ahead == 0) TRY(step::usual_ahead(plan, &ahead, err));
-  for (bool debug : {false, true})
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel_of(debug), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-        "one kernel a step", err));
-  Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
-  if (!s) return STATUS_FAILED;
-  s->args.plan = plan;
-  s->args.ahead = ahead;
-  Status status = step::fill(&s->args, m, plan.shape, memory,
-                             step_totals(&plan.shape, 1, plan.shape.n_clusters) * sizeof(uint64_t),
-                             plan.n_slots, step_piece_bytes(plan.full), stream, err);
-  if (status != STATUS_OK) {
-    free(s);
-    return status;
-  }
-  *out = s;
-  return STATUS_OK;
-}
-
-void step_close(Step *s) {
-  free(s);
-}
-
-Status step_run(Step *s, const StepCall *call, const StepDebug *debug, cudaStream_t stream, Error *err) {
-  const StepPlan &plan = s->args.plan;
-  Args a = s->args;
-  a.call = *call;
-  if (debug) a.debug = *debug;
-  cudaLaunchAttribute cluster;
-  cudaLaunchConfig_t config =
-      step::launch_config(plan.shape.n_clusters, step::shared_bytes(plan), stream, &cluster);
-  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(debug != NULL), a), "one kernel a step", err);
-}

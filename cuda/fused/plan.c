@@ -1,13 +1,18 @@
 /* plan.c - see plan.h.
  *
- * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs, and shared
- * memory of all parts fits what the shape says a block has. */
+ * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; parts that
+ * have the same place in shared memory are never there at once (one_token.cu, few_tokens.cu), and all fit
+ * what the shape says a block has. */
 #include "cuda/fused/plan.h"
 
+#include <stdint.h>
 #include <string.h>
 
 enum {
   LEAST_SLOTS = STEP_TEAMS + 1, /* step_open(): of what is under way */
+  PLANES = 2 * STEP_GROUP,      /* bytes of a group and row */
+  NOTES = 8,
+  STATE = STEP_HEAD_DIM * 2 + 8,
 };
 
 static int ceil_div(int a, int b) {
@@ -42,13 +47,19 @@ StepCut step_cut(int n_groups) {
 }
 
 /* Tiles, scales and zeros. Zeros begin at a multiple of 8 bytes, copies of them at one of 16. */
+static int bytes_of(int rows, int groups) {
+  return rows * (groups * (1024 + 32) + align_up(groups * 8 + 8, 16));
+}
+
 int step_piece_bytes(StepCut cut) {
-  return cut.rows * (cut.groups * (1024 + 32) + align_up(cut.groups * 8 + 8, 16));
+  return bytes_of(cut.rows, cut.groups);
 }
 
 int step_pieces(StepCut cut, int n_tile_rows) {
   return ceil_div(n_tile_rows, cut.rows) * cut.parts;
 }
+
+/* --- one token */
 
 static void share_units(const StepShape *s, StepPlan *plan) {
   for (int c = 0; c < s->n_clusters; c++) {
@@ -70,7 +81,7 @@ static int sums_bytes(StepCut cut, int stride) {
 }
 
 /* Of a layer, of the block that has most. */
-static int most_pieces(const StepPlan *plan) {
+static int most_pieces_of_one(const StepPlan *plan) {
   int most = 0;
   for (int c = 0; c < plan->shape.n_clusters; c++) {
     const StepShare *share = &plan->shares[c];
@@ -80,7 +91,7 @@ static int most_pieces(const StepPlan *plan) {
   return most + step_pieces(plan->full, plan->heads_per_kv + 2) + step_pieces(plan->o, plan->slice / 16);
 }
 
-static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) {
+static void place_one(const StepShape *s, StepPlan *plan, int largest_share) {
   StepShared *at = &plan->at;
   const int heads = plan->heads_per_kv;
   int slot = larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2, plan->head_rows * s->hidden * 2);
@@ -97,8 +108,7 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   }
   plan->slot_bytes = align_up(slot, 128);
 
-  const int states = plan->states * heads * (STEP_HEAD_DIM * 2 + 8);
-  const int attention = STEP_BLOCKS * heads * (STEP_HEAD_DIM * 2 + 8);
+  const int states = plan->states * heads * STATE, attention = STEP_BLOCKS * heads * STATE;
   const int projections = (heads + 2) * STEP_HEAD_DIM * 4;
   const int groups = larger(larger(s->hidden / STEP_GROUP, heads), largest_share);
   at->x = STEP_BARRIER_BYTES + STEP_SHARES_BYTES;
@@ -110,48 +120,151 @@ static void place_shared(const StepShape *s, StepPlan *plan, int largest_share) 
   at->small = at->heads + (STEP_MAX_SHARED_HEADS + 2) * STEP_HEAD_DIM * 2;
   at->residual = at->small + s->hidden / 32 * 4 + 64 * 8 + 2 * STEP_WARPS * 8 * 4;
   at->pieces = align_up(at->residual + plan->slice * 4, 16);
-  at->tasks = at->pieces + most_pieces(plan) * STEP_PIECE_BYTES;
-  at->total = align_up(at->tasks + most_pieces(plan) * STEP_PIECE_BYTES, 16);
+  at->tasks = at->pieces + most_pieces_of_one(plan) * STEP_PIECE_BYTES;
+  at->total = align_up(at->tasks + most_pieces_of_one(plan) * STEP_PIECE_BYTES, 16);
 }
 
-static Status refuse_shape(const StepShape *s, Error *err) {
-  const char *what = s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN  ? "hidden size"
-                     : s->intermediate % (2 * STEP_GROUP) != 0            ? "intermediate size"
-                     : s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2  ? "number of heads"
-                     : s->n_heads / s->n_kv_heads > STEP_MAX_SHARED_HEADS ? "number of heads of a KV head"
-                     : s->n_kv_heads > s->n_clusters                      ? "number of KV heads"
-                     : s->n_clusters > STEP_MAX_CLUSTERS                  ? "number of clusters"
-                     : s->intermediate / STEP_GROUP < s->n_clusters       ? "intermediate size"
-                                                                          : NULL;
+/* --- several tokens */
+
+/* The bytes of the largest piece of a share, and how many pieces it has. */
+static int share_bytes(int n_groups) {
+  return bytes_of(STEP_TEAM_WARPS, step_rows_span(n_groups));
+}
+static int pieces(int tile_rows, int n_groups) {
+  return ceil_div(tile_rows, STEP_TEAM_WARPS) * step_rows_parts(n_groups);
+}
+
+/* Of a layer, of the block that has most. */
+static int most_pieces_of_several(const StepPlan *plan) {
+  const int columns = ceil_div(plan->shape.hidden / STEP_GROUP, STEP_BLOCKS), tile_rows = columns * 8;
+  const int units = plan->most_units;
+  return pieces(STEP_BLOCKS * (plan->heads_per_kv + 2), columns) + pieces(tile_rows, plan->heads_per_kv) +
+         pieces(2 * STEP_BLOCKS * units, columns) + pieces(tile_rows, units);
+}
+
+/* The widest piece of the head that fits, of an equal number of inputs each. */
+static int head_width(int hidden, int most) {
+  int parts = ceil_div(hidden, most);
+  while (hidden % parts != 0 || hidden / parts % 64 != 0) parts++;
+  return hidden / parts;
+}
+
+static void place_several(StepPlan *plan) {
+  const StepShape *s = &plan->shape;
+  StepShared *at = &plan->at;
+  const int rows = plan->rows, groups = s->hidden / STEP_GROUP, columns = ceil_div(groups, STEP_BLOCKS);
+  const int inputs = larger(plan->heads_per_kv, plan->most_units);
+  const int owned = ceil_div(plan->queries, STEP_BLOCKS);
+  const int values = plan->states * plan->queries * STEP_HEAD_DIM * 2,
+            weights = plan->states * plan->queries * 8;
+  const int head_sums = 2 * STEP_WARPS * rows * STEP_HEAD_ROWS * 4;
+  at->squares = STEP_BARRIER_BYTES + STEP_SHARES_BYTES;
+  at->x_notes = at->squares + groups * rows * 4;
+  at->in_notes = at->x_notes + groups * rows * NOTES;
+  at->rope = at->in_notes + inputs * rows * NOTES;
+  at->chunks = at->rope + STEP_HEAD_DIM / 2 * 8;
+  at->pieces = at->chunks + (1 + STEP_BLOCKS / rows) * STEP_CHUNKS * 8;
+  at->parts = align_up(at->pieces + most_pieces_of_several(plan) * STEP_PIECE_BYTES, 128);
+  at->x = at->warp_values = at->parts;
+  at->slice = at->warp_weights = at->parts + larger(STEP_CHUNKS * STEP_CHUNK_BYTES, values);
+  at->heads = at->slice + larger(columns * rows * PLANES, align_up(weights, 16));
+  at->states = at->heads + (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2;
+  /* After x of the head, which peers send while this block still multiplies what goes into down. */
+  at->in = at->exchange =
+      larger(at->states + align_up(owned * STEP_BLOCKS * STATE, 16), at->x + groups * rows * PLANES);
+  at->total = align_up(at->in + larger(inputs * rows * PLANES, head_sums), 128);
+}
+
+/* A slot holds the largest piece of any share, of the cache and of the head. */
+static int slot_of_several(const StepPlan *plan) {
+  const int groups = plan->shape.hidden / STEP_GROUP, units = plan->most_units;
+  const int shares[] = {ceil_div(groups, STEP_BLOCKS), groups / STEP_BLOCKS, plan->heads_per_kv, units,
+                        larger(1, units - 1)};
+  int slot =
+      larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2, STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD));
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) slot = larger(slot, share_bytes(shares[i]));
+  return align_up(slot, 128);
+}
+
+/* --- both */
+
+static const char *step_of(int rows) {
+  return rows == 1   ? "a step"
+         : rows == 2 ? "a step of 2 rows"
+         : rows == 4 ? "a step of 4 rows"
+                     : "a step of 8 rows";
+}
+
+static Status refuse(const StepShape *s, int rows, Error *err) {
+  const int shared_heads = s->n_heads / s->n_kv_heads;
+  const char *what =
+      s->hidden % 512 != 0 || s->hidden > STEP_MAX_HIDDEN ||
+              (rows > 1 && s->hidden < STEP_BLOCKS * STEP_GROUP)
+          ? "hidden size"
+      : s->intermediate % (2 * STEP_GROUP) != 0           ? "intermediate size"
+      : s->n_heads % s->n_kv_heads != 0 || s->n_heads % 2 ? "number of heads"
+      : shared_heads > STEP_MAX_SHARED_HEADS || (rows > 1 && shared_heads * rows > STEP_ROWS_QUERIES)
+          ? "number of heads of a KV head"
+      : s->n_kv_heads > s->n_clusters     ? "number of KV heads"
+      : s->n_clusters > STEP_MAX_CLUSTERS ? "number of clusters"
+      : s->intermediate / STEP_GROUP < s->n_clusters ||
+              (rows == 1 && ceil_div(s->intermediate / STEP_GROUP, s->n_clusters) > STEP_SPAN * STEP_WARPS)
+          ? "intermediate size"
+          : NULL;
   if (!what) return STATUS_OK;
-  return error_set(err, STATUS_MODEL, "one kernel a step: not with this %s", what);
+  return error_set(err, STATUS_MODEL, "one kernel %s: not with this %s", step_of(rows), what);
 }
 
-Status step_plan(const StepShape *s, StepPlan *plan, Error *err) {
-  memset(plan, 0, sizeof *plan);
-  TRY(refuse_shape(s, err));
-  plan->shape = *s;
-  plan->heads_per_kv = s->n_heads / s->n_kv_heads;
+static void plan_one(const StepShape *s, StepPlan *plan) {
   plan->slice = s->hidden / STEP_BLOCKS;
   plan->full = step_cut(s->hidden / STEP_GROUP);
   plan->o = step_cut(plan->heads_per_kv);
-  const int largest = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
-  if (largest > STEP_SPAN * STEP_WARPS)
-    return error_set(err, STATUS_MODEL, "one kernel a step: not with this intermediate size");
+  plan->piece_bytes = step_piece_bytes(plan->full);
   share_units(s, plan);
   plan->head_rows = larger(1, 16384 / (s->hidden * 2));
   if (plan->head_rows > 8) plan->head_rows = 8;
-  plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
   plan->states = 2 * STEP_PAIRS + 1;
-  place_shared(s, plan, largest);
+  place_one(s, plan, ceil_div(s->intermediate / STEP_GROUP, s->n_clusters));
+}
+
+static void plan_several(const StepShape *s, StepPlan *plan) {
+  plan->queries = plan->heads_per_kv * plan->rows;
+  plan->columns = plan->queries <= 8 ? 1 : plan->queries <= 16 ? 2 : 4;
+  plan->members = STEP_TEAM_WARPS / plan->columns < 2 ? plan->columns : 2 * plan->columns;
+  plan->states = STEP_TEAMS * (plan->members / plan->columns);
+  plan->most_units = ceil_div(s->intermediate / STEP_GROUP, s->n_clusters);
+  plan->head_rows = STEP_HEAD_ROWS;
+  plan->head_width = head_width(s->hidden, STEP_HEAD_WIDTH);
+  plan->piece_bytes = share_bytes(ceil_div(s->hidden / STEP_GROUP, STEP_BLOCKS));
+  plan->slot_bytes = slot_of_several(plan);
+  place_several(plan);
+}
+
+size_t step_memory(const StepShape *s, int rows) {
+  const size_t values = (size_t)rows * (size_t)s->hidden;
+  if (rows == 1) return (1 + STEP_MAX_CLUSTERS) * STEP_PLACES * values * sizeof(uint64_t);
+  return (2 * STEP_SUM_TURNS * sizeof(uint64_t) + STEP_MAX_CLUSTERS * sizeof(float)) * values +
+         sizeof(uint64_t); /* and of launches */
+}
+
+Status step_plan(const StepShape *s, int rows, StepPlan *plan, Error *err) {
+  memset(plan, 0, sizeof *plan);
+  TRY(refuse(s, rows, err));
+  plan->shape = *s;
+  plan->rows = rows;
+  plan->heads_per_kv = s->n_heads / s->n_kv_heads;
+  if (rows == 1)
+    plan_one(s, plan);
+  else
+    plan_several(s, plan);
+  plan->n_head_pieces = ceil_div(s->vocab_size, plan->head_rows);
   plan->n_slots = ((int)s->shared_bytes - plan->at.total) / plan->slot_bytes;
   if (plan->n_slots > STEP_MAX_SLOTS) plan->n_slots = STEP_MAX_SLOTS;
   if (s->max_slots && plan->n_slots > s->max_slots) plan->n_slots = s->max_slots;
-  if (plan->n_slots < LEAST_SLOTS)
-    return error_set(err, STATUS_MODEL, "one kernel a step: %d bytes of shared memory are needed",
-                     plan->at.total + LEAST_SLOTS * plan->slot_bytes);
-  plan->ring_at = -plan->n_slots * plan->slot_bytes;
-  return STATUS_OK;
+  plan->ring_at = rows == 1 ? -plan->n_slots * plan->slot_bytes : plan->at.total;
+  if (plan->n_slots >= LEAST_SLOTS) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "one kernel %s: %d bytes of shared memory are needed", step_of(rows),
+                   plan->at.total + LEAST_SLOTS * plan->slot_bytes);
 }
 
 /* --- which models */

@@ -1,11 +1,13 @@
-/* step.h - a decode step of one row as one launch: embedding in, logits out (plan.h says for which
- * models).
+/* step.h - a whole step of up to 1, 2, 4 or 8 tokens of neighbouring positions as one launch: embeddings in,
+ * logits out (plan.h says for which models).
  *
  * For GPUs with clusters (sm_90 and later). The weights are those that the products read (layout.cuh), the
- * cache that of the other kernels; position, id and rope table come from device memory, so one captured graph
- * serves every step. Same input, same device, same clusters: same bits.
+ * cache that of the other kernels; position, ids and rope table come from device memory, so one captured
+ * graph serves every step of one token. Weights are read once a step: what more tokens cost is arithmetic.
+ * Same input, same device, same clusters: same bits.
  *
- * Called by: backend.c, test_step.cu, bench_step.cu.   How it works: one_token.cu, and STEP.md. */
+ * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
+ * few_tokens.cu, and STEP.md. */
 #ifndef AUK_CUDA_FUSED_STEP_H
 #define AUK_CUDA_FUSED_STEP_H
 
@@ -20,10 +22,8 @@ extern "C" {
 #include "cuda/weights.h"
 
 typedef struct {
-  StepPlan plan;
-  int in_flight; /* bytes of weights under way to a block; 0: the usual */
-  int ahead;     /* pieces that are brought nearer before they are loaded, of one row; 0: the usual,
-                                negative: none */
+  int in_flight;             /* bytes of weights under way to a block; 0: the usual */
+  int ahead;                 /* of one token: stages to prefetch into L2; 0: the usual, negative: none */
   const DeviceLayer *layers; /* [n_layers], qkv one part, gate_up one paired part */
   const DeviceLinear *head;  /* fp16 */
   const float *final_norm;   /* [hidden] */
@@ -33,13 +33,15 @@ typedef struct {
   float embedding_scale, norm_eps, attention_scale;
 } StepModel;
 
-/* What a step reads and writes, all on the device. */
+/* What a step reads and writes, all on the device but the numbers. */
 typedef struct {
-  const int *pos, *ids;   /* position of the row; ids[0] its token */
-  const void *rope_table; /* float2 [head_dim / 2] of that position (layer_rope_table) */
+  const int *pos, *ids;   /* position of the first row; ids[n_rows] */
+  const void *rope_table; /* float2 [n_rows][head_dim / 2] (layer_rope_table) */
   void *k, *v;            /* fp16 [n_layers][n_kv_heads][n_ctx][head_dim] */
   int n_ctx;
-  float *logits; /* [vocab_size] */
+  int n_rows;          /* 1 .. the plan's rows */
+  int first_logit_row; /* logits are wanted of this row and those after it; of one token 0 */
+  float *logits;       /* [n_rows - first_logit_row][vocab_size] */
 } StepCall;
 
 /* Marks of the clock in a layer, for measuring: what was finished. */
@@ -104,23 +106,25 @@ typedef struct {
 
 typedef struct Step Step;
 
-/* How many clusters of the kernel run at once on GPU `gpu`, at most STEP_MAX_CLUSTERS; 0: none, or no
+/* How many clusters of the kernels run at once on GPU `gpu`, at most STEP_MAX_CLUSTERS; 0: none, or no
  * clusters. */
 int step_clusters(int gpu, size_t shared_bytes);
 
-/* Whether this kernel was measured on such a GPU, and led: compute capability 9.0. */
+/* Whether the kernel of one token was measured on such a GPU, and led: compute capability 9.0. */
 bool step_measured(int gpu);
 
 /* Bytes of device memory that step_open() takes. */
-size_t step_bytes(const StepShape *shape); /* however many clusters */
+size_t step_bytes(const StepShape *shape, int rows);
 
 /* `memory` is step_bytes(), 256-byte aligned. Waits for the stream. */
-Status step_open(const StepModel *model, void *memory, cudaStream_t stream, Step **step, Error *err);
+Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,
+                 Error *err);
 void step_close(Step *step);
 
 /* Enqueues a step. debug: NULL, or the slower form of the kernel that tells where it hangs and where time
  * goes. One step after the other: what one launch leaves in `memory` the next one needs. */
-Status step_run(Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream, Error *err);
+Status step_run(const Step *step, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
+                Error *err);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,8 @@
  * weights one loads tiles, one scales, one zeros; of the cache one keys, one values; of the head the first
  * everything. A piece is there when all three have arrived and all bytes. They wait for places only, and the
  * first for earlier pieces, so that no more than `in_flight` are under way: what other clusters and peers
- * send queues behind them. While the others wait for values the ring fills; of one row a fourth warp then
- * brings nearer what comes behind that (l2_prefetch.cuh). */
+ * send queues behind them. While the others wait for values the ring fills; in a step of one token a fourth
+ * warp then prefetches what comes next into L2 (l2_prefetch.cuh). */
 #ifndef AUK_CUDA_FUSED_WEIGHT_RING_CUH
 #define AUK_CUDA_FUSED_WEIGHT_RING_CUH
 
@@ -127,11 +127,6 @@ __device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int 
 }
 
 /* --- of one row */
-
-/* Pieces of the head that are this block's. */
-__device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
-  return (int)((long long)block * p.n_head_pieces / (p.shape.n_clusters * STEP_BLOCKS));
-}
 
 __device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
   const int part = i % share.parts, row = i / share.parts << share.log_rows;

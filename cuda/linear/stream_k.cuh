@@ -9,8 +9,8 @@
  *     blocks  |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *
  * A block with a part of a tile leaves it in the workspace; the one that comes last to a tile adds the parts
- * in the order of k, its own among them, and goes on with the sum. Nobody waits for anybody, and the bits do
- * not depend on who was last. */
+ * in the order of k, its own among them, and goes on with the sum. No block waits for another, and the bits
+ * do not depend on which was last. */
 #ifndef AUK_CUDA_LINEAR_STREAM_K_CUH
 #define AUK_CUDA_LINEAR_STREAM_K_CUH
 

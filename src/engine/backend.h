@@ -1,8 +1,8 @@
 /* backend.h - what a device must be able to do: eight operations over rows of tokens, and its life cycle.
  *
  * The transformer is written once, in forward.c, over these; src/cpu implements them readably, cuda/ with
- * kernels. A fused kernel is a better implementation of an operation, never a second transformer. A backend
- * that misses an operation does not build (the X-macro makes both the table's type and its initialiser).
+ * kernels. A backend that misses an operation does not build (the X-macro makes both the table's type and its
+ * initialiser). fused_step() is optional: a whole step at once, held to the operations' results.
  *
  * A BackendState belongs to one session: the KV cache and every intermediate value, all allocated by open(),
  * so that no operation allocates. The operations of a step run in the order forward.c calls them and hand
@@ -143,9 +143,14 @@ typedef struct Backend {
   /* What decides their bits beside the model, the ids and the cache's type, in words, in out[size]. */
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
 
-  /* The brackets of a step, for a device that records steps; NULL: none. begin_step() comes before embed()
-   * and may answer that it replayed the whole step; end_step() comes after the last operation, with the
-   * status so far, which it returns where it has no failure of its own. */
+  /* A whole step, from ids to the logits of its last n_logit_rows rows, where the device has a kernel for it,
+   * with the results of the eight operations above. *done is false where those have to compute it; NULL: they
+   * always do. */
+  Status (*fused_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *done,
+                       Error *err);
+  /* The brackets of a step of operations, for a device that records steps; NULL: none. begin_step() comes
+   * before embed() and may answer that it replayed the whole step; end_step() comes after the last operation,
+   * with the status so far, which it returns where it has no failure of its own. */
   Status (*begin_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
                        Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);

@@ -20,7 +20,9 @@ static Status run_operations(const Backend *backend, BackendState *state, const 
 
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
                const int32_t *ids, int n_logit_rows, Error *err) {
-  bool replayed = false;
+  bool done = false, replayed = false;
+  if (backend->fused_step) TRY(backend->fused_step(state, span, ids, n_logit_rows, &done, err));
+  if (done) return STATUS_OK;
   if (backend->begin_step) TRY(backend->begin_step(state, span, ids, n_logit_rows, &replayed, err));
   if (replayed) return STATUS_OK;
   Status status = run_operations(backend, state, config, span, ids, n_logit_rows, err);

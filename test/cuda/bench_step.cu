@@ -3,7 +3,7 @@
  *
  *   bench_step [key=value ...]
  *     model=Qwen3-8B         of those below            context=512,8192,32768
- *     rows=0                 0: the kernel of one row (step.h); 2, 4, 8: that of several (few_tokens.h)
+ *     rows=1                 the kernel of 1, 2, 4 or 8 tokens
  *     clusters=8,12,15       (what runs at once)       in_flight=34,51,68,103   KB under way to a block
  *     slots=0                of the ring; 0: all that fit
  *     ahead=0                pieces brought nearer before they are loaded; 0: the usual, -1: none
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/fused/few_tokens.h"
+#include "cuda/fused/step.h"
 #include "test/cuda/random_linear.cuh"
 
 struct Sizes {
@@ -189,7 +189,7 @@ struct Opened {
   std::function<void()> close;
 };
 
-/* rows: 0 for the kernel of one. False where the shape is not for it. */
+/* False where the shape is not for it. */
 static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape, int rows, int in_flight,
                         int ahead, int n_ctx, Opened *to) {
   StepModel model = {};
@@ -204,33 +204,22 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
   model.embedding_scale = 1;
   model.norm_eps = 1e-6f;
   model.attention_scale = 0.088388f;
-  if (rows == 0) {
-    if (step_plan(&shape, &model.plan, &error) != STATUS_OK) return false;
-    Step *step;
-    to->n_slots = model.plan.n_slots;
-    to->memory = zeroed(step_bytes(&shape));
-    MUST(step_open(&model, to->memory, stream, &step, &error));
-    const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, m.logits};
-    to->run = [=](const StepDebug *debug) { return step_run(step, &call, debug, stream, &error); };
-    to->close = [=] { step_close(step); };
-    return true;
-  }
-  StepRowsPlan plan;
-  if (step_rows_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
-  StepRows *step;
+  StepPlan plan;
+  if (step_plan(&shape, rows, &plan, &error) != STATUS_OK) return false;
+  Step *step;
   to->n_slots = plan.n_slots;
-  to->memory = zeroed(step_rows_bytes(&plan));
-  MUST(step_rows_open(&model, &plan, to->memory, stream, &step, &error));
-  const StepRowsCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, rows, 0, m.logits};
-  to->run = [=](const StepDebug *debug) { return step_rows_run(step, &call, debug, stream, &error); };
-  to->close = [=] { step_rows_close(step); };
+  to->memory = zeroed(step_bytes(&shape, rows));
+  MUST(step_open(&model, &plan, to->memory, stream, &step, &error));
+  const StepCall call = {m.pos, m.ids, m.rope, m.k, m.v, n_ctx, rows, 0, m.logits};
+  to->run = [=](const StepDebug *debug) { return step_run(step, &call, debug, stream, &error); };
+  to->close = [=] { step_close(step); };
   return true;
 }
 
 int main(int argc, char **argv) {
   std::string name = "Qwen3-8B";
   std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0},
-                   rows = {0}, ahead = {0};
+                   rows = {1}, ahead = {0};
   int layers = 0, steps = 20;
   bool profile = false;
   long long patience = 0;

@@ -372,7 +372,6 @@ static void expect_row(const Fixture &f, const char *name, double tolerance, con
   expect(error_ < tolerance, name, "NMSE of new values", error_);
 }
 
-/* What a step takes of the fixture, but its plan. */
 static StepModel model_of(const Fixture &f, int in_flight) {
   StepModel m = {};
   m.in_flight = in_flight;
@@ -392,6 +391,28 @@ static StepModel model_of(const Fixture &f, int in_flight) {
 static StepShape shape_of(const Case &c, int shared) {
   return {c.hidden, c.intermediate, c.n_layers,     c.n_heads,  c.n_kv_heads,
           c.vocab,  c.clusters,     (size_t)shared, c.max_slots};
+}
+
+/* The kernel of steps of up to `rows` tokens; in_flight 0: as usual. */
+static Step *open_step(const Fixture &f, int rows, int shared, int in_flight, void **memory) {
+  const StepModel m = model_of(f, in_flight);
+  const StepShape shape = shape_of(f.c, shared);
+  StepPlan plan;
+  Step *step;
+  MUST(step_plan(&shape, rows, &plan, &error));
+  CHECK(cudaMalloc(memory, step_bytes(&shape, rows)));
+  MUST(step_open(&m, &plan, *memory, 0, &step, &error));
+  return step;
+}
+
+/* Enqueues and waits, with a watch on what hangs or without. */
+static void run_step(const Fixture &f, const Step *step, const StepCall &call, bool watched) {
+  static StepHang *hang;
+  if (!hang) CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
+  memset(hang, 0, sizeof *hang);
+  const StepDebug debug = {hang, few ? 1ll << 50 : 2000000000ll, NULL, NULL};
+  MUST(step_run(step, &call, watched ? &debug : NULL, 0, &error));
+  finish(hang, f.c.name);
 }
 
 /* The exit status where no cluster runs: a skipped test on chips that have none, a failure on Hopper. */

@@ -16,18 +16,6 @@
 
 static const double TOLERANCE = 2e-6;
 
-static Step *open_step(Fixture &f, int shared, int in_flight, void **memory) {
-  const Case &c = f.c;
-  StepModel m = model_of(f, in_flight);
-  const StepShape shape = shape_of(c, shared);
-  MUST(step_plan(&shape, &m.plan, &error));
-  CHECK(cudaMalloc(memory, step_bytes(&shape)));
-  Step *step;
-  MUST(step_open(&m, *memory, 0, &step, &error));
-  return step;
-}
-
-static StepHang *hang;
 static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   const Case &c = f.c;
   std::vector<float2> turns;
@@ -36,10 +24,7 @@ static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
   CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemcpy(f.ids, &id, 4, cudaMemcpyHostToDevice));
   CHECK(cudaMemset(f.logits, 0xff, (size_t)c.vocab * 4));
-  const StepCall call = {f.pos, f.ids, f.rope, f.k, f.v, f.n_ctx, f.logits};
-  const StepDebug debug = {hang, few ? 1ll << 50 : 2000000000ll, NULL, NULL};
-  MUST(step_run(step, &call, watched ? &debug : NULL, 0, &error));
-  finish(hang, c.name);
+  run_step(f, step, {f.pos, f.ids, f.rope, f.k, f.v, f.n_ctx, 1, 0, f.logits}, watched);
   std::vector<float> got = to_host<float>(f.logits, c.vocab);
   return Row(got.begin(), got.end());
 }
@@ -47,7 +32,7 @@ static Row device_step(Fixture &f, Step *step, int pos, int id, bool watched) {
 static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx, int shared) {
   Fixture f(c, n_ctx);
   void *memory[2];
-  Step *usual = open_step(f, shared, 0, &memory[0]), *narrow = open_step(f, shared, 1, &memory[1]);
+  Step *usual = open_step(f, 1, shared, 0, &memory[0]), *narrow = open_step(f, 1, shared, 1, &memory[1]);
   int id = 3;
   for (int pos : positions) {
     const Row got = device_step(f, usual, pos, id, !few);
@@ -132,8 +117,6 @@ int main(int argc, char **argv) {
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   const int clusters = step_clusters(0, (size_t)shared);
   if (!clusters) return without_clusters();
-  CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
-  memset(hang, 0, sizeof *hang);
   /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots */
   const Case small[] = {
       {"two clusters", 512, 512, 2, 4, 2, 101, 2, false, true, 0},

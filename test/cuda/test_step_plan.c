@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/fused/few_plan.h"
+#include "cuda/fused/plan.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -101,7 +101,7 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_true((plan->n_head_pieces - 1) * plan->head_rows < s->vocab_size);
   assert_true(plan->head_rows >= 1 && plan->head_rows <= 8);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
-  /* launch_step.cuh: each team's last piece has been loaded, and one more is under way. */
+  /* step.cu: each team's last piece has been loaded, and one more is under way. */
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
@@ -177,7 +177,7 @@ static void whatever_is_taken_fits(void **state) {
         for (s.n_heads = s.n_kv_heads; s.n_heads <= 8 * s.n_kv_heads; s.n_heads += s.n_kv_heads)
           for (s.n_clusters = s.n_kv_heads; s.n_clusters <= STEP_MAX_CLUSTERS; s.n_clusters++) {
             StepPlan plan;
-            if (step_plan(&s, &plan, NULL) != STATUS_OK) continue;
+            if (step_plan(&s, 1, &plan, NULL) != STATUS_OK) continue;
             check_plan(&s, &plan);
             check_places(&plan);
             taken++;
@@ -194,7 +194,7 @@ static void models_of_today_fit_an_h200(void **state) {
       StepPlan plan;
       Error err;
       if (step_serves(model, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
-      if (step_plan(&shape, &plan, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
+      if (step_plan(&shape, 1, &plan, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
       check_plan(&shape, &plan);
       model_close(model);
     }
@@ -205,7 +205,7 @@ static void plan_of_qwen3_8b(void **state) {
   Model *model = open_config("Qwen3-8B-AWQ");
   StepShape shape = shape_of(&model->config, 15);
   StepPlan plan;
-  assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+  assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
   model_close(model);
   const StepCut full = {.n_groups = 32, .parts = 2, .groups = 16, .k_warps = 4, .span = 4, .rows = 1};
   const StepCut o = {.n_groups = 4, .parts = 1, .groups = 4, .k_warps = 1, .span = 4, .rows = 4};
@@ -274,13 +274,12 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
     s.hidden = cases[i].hidden, s.intermediate = cases[i].intermediate;
     s.n_heads = cases[i].n_heads, s.n_kv_heads = cases[i].n_kv_heads, s.n_clusters = cases[i].n_clusters;
     StepPlan plan;
-    StepRowsPlan rows;
     Error err = {{0}};
-    Status status = step_plan(&s, &plan, &err);
+    Status status = step_plan(&s, 1, &plan, &err);
     if (cases[i].of_one ? status != STATUS_MODEL || !strstr(err.text, cases[i].of_one) : status != STATUS_OK)
       fail_msg("case %zu, one row: \"%s\"", i, err.text);
     err.text[0] = 0;
-    status = step_rows_plan(&s, 2, &rows, &err);
+    status = step_plan(&s, 2, &plan, &err);
     if (cases[i].of_rows ? status != STATUS_MODEL || !strstr(err.text, cases[i].of_rows)
                          : status != STATUS_OK)
       fail_msg("case %zu, two rows: \"%s\"", i, err.text);
@@ -294,9 +293,9 @@ static void rows_are_refused_by_the_queries_they_make(void **state) {
     for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
       StepShape s = small_shape();
       s.n_heads = heads * s.n_kv_heads;
-      StepRowsPlan plan;
+      StepPlan plan;
       Error err = {{0}};
-      const Status status = step_rows_plan(&s, rows, &plan, &err);
+      const Status status = step_plan(&s, rows, &plan, &err);
       char says[96];
       snprintf(says, sizeof says, "a step of %d rows: not with this number of heads of a KV head", rows);
       if (heads * rows <= 32)
@@ -309,7 +308,7 @@ static void rows_are_refused_by_the_queries_they_make(void **state) {
 /* --- steps of several rows */
 
 /* Of a share: a piece fits a slot. Returns how many pieces. */
-static int check_rows_share(const StepRowsPlan *plan, int tile_rows, int n_groups) {
+static int check_rows_share(const StepPlan *plan, int tile_rows, int n_groups) {
   const int parts = step_rows_parts(n_groups), span = step_rows_span(n_groups);
   assert_true(span <= STEP_ROWS_SPAN && parts * span >= n_groups && (parts - 1) * span < n_groups);
   assert_true(bytes_touched(STEP_TEAM_WARPS, span) <= plan->slot_bytes);
@@ -318,7 +317,7 @@ static int check_rows_share(const StepRowsPlan *plan, int tile_rows, int n_group
 }
 
 /* The table has a place for every piece of a layer, of every block. */
-static void check_rows_pieces(const StepRowsPlan *plan) {
+static void check_rows_pieces(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
   const int room = (plan->at.parts - plan->at.pieces) / STEP_PIECE_BYTES;
   for (int c = 0; c < s->n_clusters; c++)
@@ -332,9 +331,9 @@ static void check_rows_pieces(const StepRowsPlan *plan) {
     }
 }
 
-static void check_rows_plan(const StepRowsPlan *plan) {
+static void check_rows_plan(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
-  const StepRowsShared *at = &plan->at;
+  const StepShared *at = &plan->at;
   const int rows = plan->rows, groups = s->hidden / STEP_GROUP, state = STEP_HEAD_DIM * 2 + 8;
   const int columns = (groups + STEP_BLOCKS - 1) / STEP_BLOCKS;
   const int inputs = larger(plan->heads_per_kv, plan->most_units), planes = 2 * STEP_GROUP * rows;
@@ -346,7 +345,7 @@ static void check_rows_plan(const StepRowsPlan *plan) {
   assert_true(STEP_KEYS * STEP_HEAD_DIM * 2 * 2 <= plan->slot_bytes);
   assert_true(STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD) <= plan->slot_bytes);
   assert_int_equal(s->hidden % plan->head_width, 0);
-  assert_int_equal(plan->n_head_blocks, (s->vocab_size + STEP_HEAD_ROWS - 1) / STEP_HEAD_ROWS);
+  assert_int_equal(plan->n_head_pieces, (s->vocab_size + STEP_HEAD_ROWS - 1) / STEP_HEAD_ROWS);
   assert_int_equal(plan->head_width % 32, 0);
   assert_int_equal(step_first_column_group(s, STEP_BLOCKS), groups);
   for (int rank = 0; rank < STEP_BLOCKS; rank++) {
@@ -403,8 +402,8 @@ static void whatever_is_taken_of_rows_fits(void **state) {
         for (s.n_heads = s.n_kv_heads; s.n_heads <= 8 * s.n_kv_heads; s.n_heads += s.n_kv_heads)
           for (s.n_clusters = s.n_kv_heads; s.n_clusters <= STEP_MAX_CLUSTERS; s.n_clusters += 2)
             for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
-              StepRowsPlan plan;
-              if (step_rows_plan(&s, rows, &plan, NULL) != STATUS_OK) continue;
+              StepPlan plan;
+              if (step_plan(&s, rows, &plan, NULL) != STATUS_OK) continue;
               check_rows_plan(&plan);
               taken++;
             }
@@ -417,10 +416,10 @@ static void models_of_today_and_their_rows(void **state) {
     Model *model = open_config(configs[i]);
     const StepShape shape = shape_of(&model->config, 15);
     for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
-      StepRowsPlan plan;
+      StepPlan plan;
       Error err;
       const bool too_many = shape.n_heads / shape.n_kv_heads * rows > STEP_ROWS_QUERIES;
-      const Status status = step_rows_plan(&shape, rows, &plan, &err);
+      const Status status = step_plan(&shape, rows, &plan, &err);
       if ((status == STATUS_OK) == too_many) fail_msg("%s, %d rows: %s", configs[i], rows, err.text);
       if (status == STATUS_OK) check_rows_plan(&plan);
     }
@@ -435,15 +434,14 @@ static void fewer_slots_where_asked(void **state) {
   model_close(model);
   shape.max_slots = 5;
   StepPlan plan;
-  assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+  assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
   assert_int_equal(plan.n_slots, 5);
-  StepRowsPlan rows;
-  assert_int_equal(step_rows_plan(&shape, 4, &rows, NULL), STATUS_OK);
-  assert_int_equal(rows.n_slots, 5);
+  assert_int_equal(step_plan(&shape, 4, &plan, NULL), STATUS_OK);
+  assert_int_equal(plan.n_slots, 5);
 }
 
 /* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than teams: with
- * fewer, no copy could be under way (launch_step.cuh). */
+ * fewer, no copy could be under way (step.cu). */
 static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(configs); i++) {
@@ -451,14 +449,14 @@ static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
     StepShape shape = shape_of(&model->config, 15);
     model_close(model);
     StepPlan plan;
-    assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+    assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
     shape.shared_bytes = (size_t)(plan.at.total + (STEP_TEAMS + 1) * plan.slot_bytes);
-    assert_int_equal(step_plan(&shape, &plan, NULL), STATUS_OK);
+    assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
     assert_int_equal(plan.n_slots, STEP_TEAMS + 1);
     shape.shared_bytes--;
     Error err;
     char needed[32];
-    assert_int_equal(step_plan(&shape, &plan, &err), STATUS_MODEL);
+    assert_int_equal(step_plan(&shape, 1, &plan, &err), STATUS_MODEL);
     snprintf(needed, sizeof needed, " %zu bytes", shape.shared_bytes + 1);
     assert_non_null(strstr(err.text, needed));
   }
@@ -470,15 +468,15 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
     Model *model = open_config(configs[i]);
     StepShape shape = shape_of(&model->config, 15);
     model_close(model);
-    StepRowsPlan plan;
+    StepPlan plan;
     Error err;
     char needed[32];
-    assert_int_equal(step_rows_plan(&shape, 2, &plan, NULL), STATUS_OK);
+    assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
     shape.shared_bytes = (size_t)(plan.at.total + (STEP_TEAMS + 1) * plan.slot_bytes);
-    assert_int_equal(step_rows_plan(&shape, 2, &plan, NULL), STATUS_OK);
+    assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
     assert_int_equal(plan.n_slots, STEP_TEAMS + 1);
     shape.shared_bytes--;
-    assert_int_equal(step_rows_plan(&shape, 2, &plan, &err), STATUS_MODEL);
+    assert_int_equal(step_plan(&shape, 2, &plan, &err), STATUS_MODEL);
     snprintf(needed, sizeof needed, " %zu bytes", shape.shared_bytes + 1);
     assert_non_null(strstr(err.text, needed));
   }

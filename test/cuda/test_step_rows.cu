@@ -4,26 +4,12 @@
  * What is rounded is what a step of one row rounds (test_step.cu), so the tolerance is the same. Also: two
  * runs are the same bits, and so is a run with fewer loads under way, and one that wants the last row's
  * logits alone. Needs a GPU with clusters; prints `N passed, N failed`. */
-#include "cuda/fused/few_tokens.h"
 #include "test/cuda/step_fixture.cuh"
 
 static const double TOLERANCE = 2e-6;
 
-static StepHang *hang;
-
-static StepRows *open_step(Fixture &f, int rows, int shared, int in_flight, void **memory) {
-  const StepModel m = model_of(f, in_flight);
-  const StepShape shape = shape_of(f.c, shared);
-  StepRowsPlan plan;
-  MUST(step_rows_plan(&shape, rows, &plan, &error));
-  CHECK(cudaMalloc(memory, step_rows_bytes(&plan)));
-  StepRows *step;
-  MUST(step_rows_open(&m, &plan, *memory, 0, &step, &error));
-  return step;
-}
-
 /* The logits of rows first .. n - 1, one behind the other. */
-static Row device_step(Fixture &f, StepRows *step, int pos, const std::vector<int> &ids, int first,
+static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &ids, int first,
                        bool watched) {
   const int n = (int)ids.size(), n_logits = (n - first) * f.c.vocab;
   std::vector<float2> turns;
@@ -33,10 +19,7 @@ static Row device_step(Fixture &f, StepRows *step, int pos, const std::vector<in
   int *ids_device = to_device(ids);
   float *logits = to_device(std::vector<float>(n_logits, NAN));
   CHECK(cudaMemcpy(f.pos, &pos, 4, cudaMemcpyHostToDevice));
-  const StepRowsCall call = {f.pos, ids_device, rope, f.k, f.v, f.n_ctx, n, first, logits};
-  const StepDebug debug = {hang, few ? 1ll << 50 : 2000000000ll, NULL, NULL};
-  MUST(step_rows_run(step, &call, watched ? &debug : NULL, 0, &error));
-  finish(hang, f.c.name);
+  run_step(f, step, {f.pos, ids_device, rope, f.k, f.v, f.n_ctx, n, first, logits}, watched);
   std::vector<float> got = to_host<float>(logits, n_logits);
   cudaFree(rope), cudaFree(ids_device), cudaFree(logits);
   return Row(got.begin(), got.end());
@@ -47,8 +30,8 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
                      int shared) {
   Fixture f(c, n_ctx);
   void *memory[2];
-  StepRows *usual = open_step(f, rows, shared, 0, &memory[0]),
-           *narrow = open_step(f, rows, shared, 1, &memory[1]);
+  Step *usual = open_step(f, rows, shared, 0, &memory[0]),
+       *narrow = open_step(f, rows, shared, 1, &memory[1]);
   char name[200];
   snprintf(name, sizeof name, "%s, %d of %d rows", c.name, n, rows);
   int id = 3;
@@ -69,7 +52,7 @@ static void run_case(const Case &c, int rows, int n, const std::vector<int> &pos
     f.keys = to_host<__half>(f.k, f.keys.size());
     f.values = to_host<__half>(f.v, f.values.size());
   }
-  step_rows_close(usual), step_rows_close(narrow);
+  step_close(usual), step_close(narrow);
   for (void *m : memory) cudaFree(m);
 }
 
@@ -79,8 +62,6 @@ int main(int argc, char **argv) {
   CHECK(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   const int clusters = step_clusters(0, (size_t)shared);
   if (!clusters) return without_clusters();
-  CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
-  memset(hang, 0, sizeof *hang);
   const std::vector<int> positions =
       few ? std::vector<int>{0, 70} : std::vector<int>{0, 1, 31, 32, 255, 256, 700, 2100};
   /* hidden, intermediate, layers, heads, KV heads, vocabulary, clusters, bias, q/k norm, slots */

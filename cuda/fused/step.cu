@@ -1,0 +1,214 @@
+/* step.cu - the host's side of the kernels of a step: their memory and their launches. */
+#include "cuda/fused/step.h"
+
+#include <stdlib.h>
+
+#include "cuda/fused/block.cuh"
+#include "cuda/ptx/launch.cuh"
+
+using step::Args;
+using step::Kernel;
+using step::Layer;
+
+struct Step {
+  Args args;
+};
+
+static Kernel kernel_of(const StepPlan &plan, bool debug) {
+  return plan.rows == 1 ? step::one_token_kernel(debug) : step::few_tokens_kernel(plan.rows, debug);
+}
+
+static size_t shared_bytes(const StepPlan &plan) {
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+}
+
+static int major_of(int gpu) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu) == cudaSuccess ? major : 0;
+}
+
+bool step_measured(int gpu) {
+  return major_of(gpu) == 9;
+}
+
+static cudaLaunchConfig_t launch_config(int n_clusters, size_t shared, cudaStream_t stream,
+                                        cudaLaunchAttribute *cluster) {
+  cluster->id = cudaLaunchAttributeClusterDimension;
+  cluster->val.clusterDim.x = STEP_BLOCKS;
+  cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)(n_clusters * STEP_BLOCKS));
+  config.blockDim = dim3(STEP_ALL_THREADS);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = cluster;
+  config.numAttrs = 1;
+  return config;
+}
+
+int step_clusters(int gpu, size_t shared) {
+  int n = 0;
+  if (major_of(gpu) < 9) return 0;
+  const Kernel kernel = step::one_token_kernel(false);
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared) != cudaSuccess)
+    return 0;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
+  if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess) {
+    cudaGetLastError(); /* a chip that has none is no failure */
+    return 0;
+  }
+  return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
+}
+
+/* --- device memory: the layers' places, their vectors, then what clusters hand each other */
+
+static int vectors_stride(const StepShape &s) {
+  return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM;
+}
+
+static size_t layers_bytes(const StepShape &s) {
+  return align_up((size_t)s.n_layers * sizeof(Layer));
+}
+static size_t vectors_bytes(const StepShape &s) {
+  return align_up((size_t)(s.n_layers + 1) * (size_t)vectors_stride(s) * sizeof(float));
+}
+
+static step::Matrix matrix_of(const DeviceLinear *w) {
+  return {(const unsigned char *)w->tiles, (const unsigned char *)w->scales, (const unsigned char *)w->zeros};
+}
+
+static Layer layer_of(const DeviceLayer *from) {
+  Layer l = {};
+  l.matrices[step::QKV] = matrix_of(&from->qkv.parts[0]);
+  l.matrices[step::O] = matrix_of(&from->o);
+  l.matrices[step::GATE_UP] = matrix_of(&from->gate_up.parts[0]);
+  l.matrices[step::DOWN] = matrix_of(&from->down);
+  return l;
+}
+
+/* Waits for the stream. */
+static Status copy_layers(const DeviceLayer *from, int n, void *to, cudaStream_t stream, Error *err) {
+  Layer *layers = (Layer *)mem_alloc((size_t)n, sizeof *layers, "layers", err);
+  if (!layers) return STATUS_FAILED;
+  for (int i = 0; i < n; i++) layers[i] = layer_of(&from[i]);
+  cudaError_t failed =
+      cudaMemcpyAsync(to, layers, (size_t)n * sizeof *layers, cudaMemcpyHostToDevice, stream);
+  if (!failed) failed = cudaStreamSynchronize(stream);
+  free(layers);
+  return cuda_status(failed, "cannot copy the layers' places", err);
+}
+
+static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cudaStream_t stream,
+                           Error *err) {
+  cudaError_t failed = cudaSuccess;
+  auto copy = [&](const float *from, int n) {
+    if (from && !failed)
+      failed = cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
+    to += n;
+  };
+  for (int i = 0; i < s.n_layers; i++) {
+    const DeviceLayer &l = m->layers[i];
+    copy(l.attn_norm, s.hidden), copy(l.mlp_norm, s.hidden);
+    copy(l.q_norm, STEP_HEAD_DIM), copy(l.k_norm, STEP_HEAD_DIM);
+    copy(l.qkv.parts[0].bias, (s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM);
+  }
+  copy(m->final_norm, s.hidden);
+  return cuda_status(failed, "cannot copy the layers' norms", err);
+}
+
+size_t step_bytes(const StepShape *s, int rows) {
+  return layers_bytes(*s) + vectors_bytes(*s) + align_up(step_memory(s, rows));
+}
+
+/* Where few clusters have a KV head the others wait longest: 4 of 15 gain 4%, 8 of 15 anything from 4% to
+ * -8%, by the number of pieces and from one machine to the next (STEP.md). */
+static Status set_ahead(const StepPlan &plan, int wanted, int *ahead, Error *err) {
+  int gpu = 0, l2 = 0;
+  *ahead = wanted > 0 ? wanted : 0;
+  if (wanted != 0 || plan.rows > 1 || 2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
+  TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
+  TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
+  const int pieces = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.piece_bytes;
+  *ahead = pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
+  return STATUS_OK;
+}
+
+/* Sets the arguments that come from the model. */
+static void set_model(Args *a, const StepModel *m) {
+  a->head_norms = m->layers[0].q_norm != NULL;
+  for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
+  a->head = (const unsigned char *)m->head->dense;
+  a->embedding = m->embedding;
+  a->embedding_stride = m->embedding_stride;
+  a->embedding_type = m->embedding_type;
+  a->embedding_scale = m->embedding_scale;
+  a->norm_eps = m->norm_eps;
+  a->scale_log2 = m->attention_scale * 1.44269504f;
+}
+
+/* Loads end in any order. A team waits for the piece four after its last one, and a barrier distinguishes its
+ * present phase from the one before alone: so what was in that slot must have been loaded by then. */
+static void set_in_flight(Args *a, const StepModel *m) {
+  static_assert((int)STEP_PAIRS <= (int)STEP_TEAMS, "pairs that attend are no further apart");
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / a->plan.piece_bytes;
+  a->most_in_flight = a->plan.n_slots - STEP_TEAMS;
+  a->in_flight = pieces < 1 ? 1 : pieces > a->most_in_flight ? a->most_in_flight : pieces;
+}
+
+static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memory, cudaStream_t stream,
+                   Error *err) {
+  const StepShape &s = plan.shape;
+  const size_t values = (size_t)plan.rows * (size_t)s.hidden;
+  float *vectors = (float *)((char *)memory + layers_bytes(s));
+  for (bool debug : {false, true})
+    TRY(cuda_status(cudaFuncSetAttribute(kernel_of(plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)shared_bytes(plan)),
+                    "one kernel a step", err));
+  TRY(set_ahead(plan, m->ahead, &a->ahead, err));
+  TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.rows), stream), "cannot clear memory", err));
+  TRY(copy_vectors(m, s, vectors, stream, err));
+  TRY(copy_layers(m->layers, s.n_layers, memory, stream, err));
+  a->plan = plan;
+  a->layers = (const Layer *)memory;
+  a->vectors = vectors;
+  a->vectors_stride = vectors_stride(s);
+  a->totals = (uint64_t *)((char *)vectors + vectors_bytes(s));
+  a->residual = (float *)(a->totals + 2 * STEP_SUM_TURNS * values);
+  a->launches = (unsigned *)(a->residual + STEP_MAX_CLUSTERS * values);
+  set_model(a, m);
+  set_in_flight(a, m);
+  return STATUS_OK;
+}
+
+/* --- a step */
+
+Status step_open(const StepModel *m, const StepPlan *plan, void *memory, cudaStream_t stream, Step **out,
+                 Error *err) {
+  *out = NULL;
+  Step *s = (Step *)mem_alloc(1, sizeof *s, "a step", err);
+  if (!s) return STATUS_FAILED;
+  const Status status = fill(&s->args, m, *plan, memory, stream, err);
+  if (status != STATUS_OK) {
+    free(s);
+    return status;
+  }
+  *out = s;
+  return STATUS_OK;
+}
+
+void step_close(Step *s) {
+  free(s);
+}
+
+Status step_run(const Step *s, const StepCall *call, const StepDebug *debug, cudaStream_t stream,
+                Error *err) {
+  const StepPlan &plan = s->args.plan;
+  Args a = s->args;
+  a.call = *call;
+  if (debug) a.debug = *debug;
+  cudaLaunchAttribute cluster;
+  cudaLaunchConfig_t config = launch_config(plan.shape.n_clusters, shared_bytes(plan), stream, &cluster);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel_of(plan, debug != NULL), a), "one kernel a step",
+                     err);
+}
