@@ -637,16 +637,18 @@ static Status cuda_describe(const BackendOptions *options, char *out, size_t siz
   return device_name(options->gpu, out, size, err);
 }
 
+static const BackendProbe cuda_probe = {.memory_now = cuda_memory_now,
+                                        .describe = cuda_describe,
+                                        .time_kernels = kernel_bench,
+                                        .measure_machine = kernel_bench_machine};
+
 const Backend cuda_backend = {.name = "cuda",
+                              .probe = &cuda_probe,
                               .chunk = CHUNK,
                               .check_model = cuda_check_model,
                               .load = cuda_load,
                               .unload = cuda_unload,
                               .memory = cuda_memory,
-                              .memory_now = cuda_memory_now,
-                              .describe = cuda_describe,
-                              .time_kernels = kernel_bench,
-                              .measure_machine = kernel_bench_machine,
                               .state_bytes = cuda_state_bytes,
                               .open = cuda_open,
                               .close = cuda_close,

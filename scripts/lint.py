@@ -20,7 +20,7 @@ MAX_COLUMNS, MAX_COLUMNS_C = 120, 110
 
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
-BACKEND = {"engine/backend.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
+BACKEND = {"engine/backend.h", "engine/probe.h", "engine/sampler.h", "engine/sampler_math.h", "model", "base"}
 BELOW_COMMANDS = {"commands", "terminal", "engine", "cuda/backend.h", "cuda/device.h", "cuda/supported.h", "tokenizer",
                   "model", "base"}
 KNOWS = {
@@ -36,8 +36,8 @@ KNOWS = {
     "cuda/linear/reference": {"cuda/linear/reference", "cuda/linear", "cuda/ptx", "base"},
     "cuda/attention": {"cuda/attention", "cuda/ptx", "cuda/device.h"} | BACKEND,
     "cuda/ops": {"cuda/ops", "cuda/ptx", "cuda/device.h"} | BACKEND,
-    "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/ptx", "cuda/ops/elementwise.cuh", "cuda/device.h",
-                   "cuda/weights.h"} | BACKEND,
+    "cuda/fused": {"cuda/fused", "cuda/linear", "cuda/attention", "cuda/ptx", "cuda/ops/elementwise.cuh",
+                   "cuda/device.h", "cuda/weights.h"} | BACKEND,
     "cuda/bench": {"cuda/bench", "cuda/linear", "cuda/ptx", "cuda/device.h", "cuda/weights.h"} | BACKEND,
     "terminal": {"terminal", "base"},
     "commands": BELOW_COMMANDS,

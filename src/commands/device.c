@@ -14,6 +14,7 @@
 #include "commands/common.h"
 #include "commands/threads.h"
 #include "cuda/supported.h"
+#include "engine/probe.h"
 
 #if AUK_CUDA
 #include "cuda/backend.h"
@@ -121,11 +122,11 @@ static void describe_processor(char out[DEVICE_NAME_SIZE]) {
 }
 
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]) {
-  const Backend *backend = device->backend;
-  if (!backend->describe)
+  const BackendProbe *probe = device->backend->probe;
+  if (!probe->describe)
     describe_processor(out);
-  else if (backend->describe(&device->options, out, DEVICE_NAME_SIZE, NULL) != STATUS_OK)
-    snprintf(out, DEVICE_NAME_SIZE, "%s", backend->name);
+  else if (probe->describe(&device->options, out, DEVICE_NAME_SIZE, NULL) != STATUS_OK)
+    snprintf(out, DEVICE_NAME_SIZE, "%s", device->backend->name);
 }
 
 /* --- memory */

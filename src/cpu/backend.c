@@ -469,7 +469,10 @@ static Status cpu_sample(BackendState *state, Sampler *sampler, int32_t *id, Err
 }
 
 #define CPU_OPERATION(name, arguments) .name = cpu_##name,
+static const BackendProbe cpu_probe = {.measure_machine = cpu_measure_machine};
+
 const Backend cpu_backend = {.name = "cpu",
+                             .probe = &cpu_probe,
                              .chunk = 256,
                              .load = cpu_load,
                              .unload = cpu_unload,
@@ -480,5 +483,4 @@ const Backend cpu_backend = {.name = "cpu",
                              .kv_read = kv_rows_read,
                              .kv_write = kv_rows_write,
                              .arithmetic = cpu_arithmetic,
-                             .measure_machine = cpu_measure_machine,
                              BACKEND_OPERATIONS(CPU_OPERATION)};

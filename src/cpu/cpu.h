@@ -6,7 +6,7 @@
 #define AUK_CPU_CPU_H
 
 #include "cpu/kernels.h"
-#include "engine/backend.h"
+#include "engine/probe.h"
 #include "model/model.h"
 
 typedef struct {
@@ -103,7 +103,7 @@ void run_attention(BackendState *state, Span span, int layer);
 Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error *err);
 Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err);
 
-/* Backend.measure_machine: memory's rate alone. */
+/* BackendProbe.measure_machine: memory's rate alone. */
 Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, Error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* read_rate.c - how fast this processor's threads read memory: the measure of a decode step.
  *
- * Called by: `auk bench` through cpu_backend.measure_machine. A model that fits into the caches is read
+ * Called by: `auk bench` through cpu_backend.probe. A model that fits into the caches is read
  * faster than this. */
 #include <stdlib.h>
 

@@ -24,6 +24,8 @@
 typedef struct BackendModel BackendModel; /* the weights in the device's own layout */
 typedef struct BackendState BackendState; /* one session's KV cache and intermediate values */
 
+typedef struct BackendProbe BackendProbe;
+
 typedef enum { KV_F16, KV_F32 } KvType;
 
 /* The rows of one step: n_tokens consecutive positions from pos. A device that keeps the position in its own
@@ -61,36 +63,6 @@ typedef struct {
   KvType kv;
 } StateOptions;
 
-/* One kernel on one matrix of a model with some rows of activations, timed (`auk bench --kernels`). What the
- * machine itself can do comes first, as the layer "machine". */
-typedef struct {
-  const char *layer;      /* "qkv", "o", "gate_up", "down", "head": those of the same shape are one */
-  const char *weights;    /* "4-bit", "fp16" */
-  int n_in, n_out, group; /* group 0: dense */
-  int n_tokens;
-  const char *kernel; /* as --kernel names it; "cublas fp16": the library over the same shape in fp16 */
-  bool chosen;        /* the one that runs where none is named */
-  double us;          /* median of one call */
-  double gbps;        /* bytes of the matrix, as stored, over that time */
-  double tflops;      /* 2 n_in n_out n_tokens over that time */
-  double of_ceiling;  /* the time the machine needs for the bytes or the fp16 operations, over that time */
-} KernelTime;
-
-typedef struct {
-  const int *n_tokens; /* [n_counts] rows of activations, each > 0 */
-  size_t n_counts;
-  int repetitions;
-  const volatile int *interrupted; /* set to non-zero by a signal handler; may be NULL */
-} KernelTimesOptions;
-
-typedef Status (*KernelTimeSink)(void *user, const KernelTime *time, Error *err);
-
-/* What the machine does at most, by the clock, a moment ago. */
-typedef struct {
-  double read_gbps;   /* reading far more than its caches hold; 0: not measured */
-  double fp16_tflops; /* a large product of fp16 matrices; 0: not measured */
-} MachineRates;
-
 /* Of each layer in this order. Norms multiply by 1 + weight where config.norm_plus_one says so. */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that `sample` put last (on the device) */     \
@@ -115,16 +87,15 @@ typedef struct {
   X(sample, (BackendState * state, Sampler * sampler, int32_t * id, Error * err))
 
 typedef struct Backend {
-  const char *name; /* "cpu", "cuda" */
-  int chunk;        /* tokens of one prefill step that serve it well */
+  const char *name;          /* "cpu", "cuda" */
+  const BackendProbe *probe; /* for bench and inspect (probe.h), which need it */
+  int chunk;                 /* tokens of one prefill step that serve it well */
   /* Refuses (STATUS_MODEL), by its name, what of a model it does not compute. NULL: it computes all. */
   Status (*check_model)(const Model *model, Error *err);
   /* Bytes that load() takes of the device's own memory, and what is free there, for refusing before loading.
    * NULL: the weights stay mapped, and memory is the host's. */
   Status (*memory)(const Model *model, const BackendOptions *options, size_t *needed, size_t *free_bytes,
                    Error *err);
-  /* Bytes of the device's own memory that are free now, and all there are. NULL: its memory is the host's. */
-  Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
   Status (*load)(const Model *model, const BackendOptions *options, BackendModel **loaded, Error *err);
   void (*unload)(BackendModel *loaded);
   /* Bytes open() will take for these options, KV cache included, for refusing before loading. */
@@ -154,16 +125,6 @@ typedef struct Backend {
   Status (*begin_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
                        Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
-
-  /* What people call the device, in out[size]; NULL: it is the host's processor. */
-  Status (*describe)(const BackendOptions *options, char *out, size_t size, Error *err);
-  /* Times every kernel that can run on every matrix of the model, of which only the sizes matter, and tells
-   * the sink; options->kernel: that one alone. NULL: there is no choice of kernels. Needs no load(). */
-  Status (*time_kernels)(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
-                         KernelTimeSink sink, void *user, Error *err);
-
-  /* Takes some 100 ms, and up to 2 GiB of the device's memory meanwhile. */
-  Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
 
   /* For a device that runs ahead of the host; NULL: it does not, and sample() is never given id NULL. */
   Status (*take_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unseen pick */

@@ -6,6 +6,7 @@
 #include "cpu_test.h"
 
 #include "cpu/cpu.h"
+#include "engine/probe.h"
 
 enum { LAYERS = 3, ARRAYS = 64 };
 
@@ -275,7 +276,8 @@ static void memory_is_read_at_a_rate_that_memory_has(void **state) {
   (void)state;
   MachineRates rates;
   Error err = {{0}};
-  if (cpu_backend.measure_machine(&(BackendOptions){.n_threads = 2}, &rates, &err)) fail_msg("%s", err.text);
+  if (cpu_backend.probe->measure_machine(&(BackendOptions){.n_threads = 2}, &rates, &err))
+    fail_msg("%s", err.text);
   assert_true(rates.read_gbps > 0.02 && rates.read_gbps < 2000);
   assert_true(rates.fp16_tflops == 0); /* not measured */
 }

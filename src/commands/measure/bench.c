@@ -368,11 +368,10 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
 
 /* Not where memory is so short that measuring might take what others need. */
 static Status measure_machine(Bench *bench, Error *err) {
-  const Backend *backend = bench->device.backend;
   DeviceMemory memory;
   TRY(device_memory(&bench->device, bench->model, &memory, err));
   if (memory.free_bytes < (size_t)2 << 30) return STATUS_OK;
-  return backend->measure_machine(&bench->device.options, &bench->machine, err);
+  return bench->device.backend->probe->measure_machine(&bench->device.options, &bench->machine, err);
 }
 
 static Status run_tests_of_model(Bench *bench, Error *err) {

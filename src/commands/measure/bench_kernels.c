@@ -1,4 +1,4 @@
-/* bench_kernels.c - see bench_kernels.h. Called by: bench.c.   Calls: the backend's time_kernels. */
+/* bench_kernels.c - see bench_kernels.h. Called by: bench.c.   Calls: engine/probe.h. */
 #include "commands/measure/bench_kernels.h"
 
 typedef struct {
@@ -41,7 +41,7 @@ Status bench_kernels(const Device *device, const Model *model, const char *model
                      const KernelTimesOptions *times, TableForm form, Error *err) {
   static const int powers[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   const Backend *backend = device->backend;
-  if (!backend->time_kernels)
+  if (!backend->probe->time_kernels)
     return error_set(err, STATUS_FAILED,
                      "--kernels compares the kernels of a GPU; the %s backend has no choice of them",
                      backend->name);
@@ -53,7 +53,8 @@ Status bench_kernels(const Device *device, const Model *model, const char *model
   Printer printer = {.model_name = model_name};
   device_describe(device, printer.device_name);
   Status status = table_begin(&printer.table, form, columns, sizeof columns / sizeof *columns, err);
-  if (!status) status = backend->time_kernels(model, &device->options, &filled, print_time, &printer, err);
+  if (!status)
+    status = backend->probe->time_kernels(model, &device->options, &filled, print_time, &printer, err);
   if (!status) status = table_end(&printer.table, err);
   table_release(&printer.table);
   return status;

@@ -4,6 +4,7 @@
 
 #include "commands/device.h"
 #include "commands/measure/bench_table.h"
+#include "engine/probe.h"
 
 /* Prints the table of `auk bench --kernels`; times->n_tokens empty: powers of two from 1 to 4,096. Refused
  * (STATUS_FAILED) where the device has no kernels to choose from. */

@@ -1,16 +1,17 @@
-/* bench_memory.c - see bench_memory.h. Called by: bench.c.   Calls: the backend's memory_now. */
+/* bench_memory.c - see bench_memory.h. Called by: bench.c.   Calls: engine/probe.h. */
 #include "commands/measure/bench_memory.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
 
+#include "engine/probe.h"
 #include "engine/step_cost.h"
 
 Status memory_taken(const Device *device, double *bytes, Error *err) {
   *bytes = 0;
-  if (!device->backend->memory_now) return STATUS_OK;
+  if (!device->backend->probe->memory_now) return STATUS_OK;
   size_t free_bytes, all_bytes;
-  TRY(device->backend->memory_now(&device->options, &free_bytes, &all_bytes, err));
+  TRY(device->backend->probe->memory_now(&device->options, &free_bytes, &all_bytes, err));
   *bytes = (double)(all_bytes - free_bytes);
   return STATUS_OK;
 }
@@ -28,7 +29,7 @@ Status memory_tell(const Device *device, const Model *model, const Session *sess
   const double cache = kv_cache_bytes(&model->config, kv, session_context(session));
   double taken;
   TRY(memory_taken(device, &taken, err));
-  const bool own = device->backend->memory_now != NULL;
+  const bool own = device->backend->probe->memory_now != NULL;
   if (!own) taken = resident_bytes();
   fprintf(stderr, "auk: memory in MB: weights %.1f as stored, KV cache %.1f, everything else %.1f; ",
           weights / mb, cache / mb, (taken - weights - cache) / mb);

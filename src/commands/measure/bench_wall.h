@@ -2,7 +2,7 @@
 #ifndef AUK_COMMANDS_MEASURE_BENCH_WALL_H
 #define AUK_COMMANDS_MEASURE_BENCH_WALL_H
 
-#include "engine/backend.h"
+#include "engine/probe.h"
 
 /* The steps of one run of a test together. */
 typedef struct {
