@@ -17,6 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_LINES = 800
 MAX_COLUMNS, MAX_COLUMNS_C = 120, 110
+MAX_FUNCTION, MAX_FOLDER = 100, 30  # lines of a function; files of a folder
 
 # Who may include whom, as "room" or "room/header": a room's own headers and those of the rooms below it. The backends
 # implement engine/backend.h, which hands them the sampler, and know nothing else of the engine.
@@ -54,6 +55,18 @@ ROOMS_OF_COMMANDS = {room for room in KNOWS if room.startswith("commands/")}
 # Tests also see what their programs are linked with, and may share helpers.
 TESTS_KNOW = {"engine": {"cpu"}, "cpu": {"engine"}, "cuda": {"cpu", "engine"}, "fuzz": set().union(*KNOWS.values())}
 
+# Words of comments in product code that make a stranger read twice: each has a plainer one (after, reports, the field's
+# term), and a sentence opens with its subject.
+UNCLEAR = {
+    r"\bbehind\b": 'say "after", or the place',
+    r"\b(nobody|somebody|whoever|anybody|everybody)\b": "name who it is",
+    r"\bof (which|these|those)\b": "make it two sentences",
+    r"\bwhere there (is|are) none\b": 'say "NULL", "0" or "without one"',
+    r"\b(tells?|told)\b": 'say "reports" or "says"',
+    r"(?:^|[.:;] )(Of|What|Those)\b": "open the sentence with its subject",
+}
+UNCLEAR_LEFT = 0  # how many there are: lower it with them
+
 QUIET_ROOMS = ("model", "tokenizer", "engine", "cpu", "cuda")  # of base, output.c writes for all
 
 
@@ -85,14 +98,16 @@ TEXTS = {name: text for name, text in TEXTS.items() if "\0" not in text}
 SHELL_FILES = [name for name, text in TEXTS.items() if re.match(r"#!.*\b(ba)?sh\b", text)]
 
 
+STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+
+
 def blank(match):
     return "".join("\n" if c == "\n" else " " for c in match[0])
 
 
 def code_of(name):
     """The text of a C file with comments and strings blanked out, lines where they were."""
-    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
-    return re.sub(pattern, blank, TEXTS[name], flags=re.DOTALL)
+    return STRING_OR_COMMENT.sub(blank, TEXTS[name])
 
 
 def matches(pattern, text, name):
@@ -160,6 +175,23 @@ def check_length():
                 yield f"{name}:{i}: {len(line)} columns"
 
 
+def check_functions():
+    """no function of product code is longer than 100 lines, no folder of it has more than 30 files"""
+    folders = {}
+    for name in (name for name in C_FILES if not name.startswith("test/")):
+        folder = name.rpartition("/")[0]
+        folders[folder] = folders.get(folder, 0) + 1
+        lines = TEXTS[name].splitlines()
+        for i, line in enumerate(lines):
+            head = re.match(r"( *)(?!if|for|while|switch|else|do\b|struct\b|\})\S.*\{$", line)
+            if not head or len(head[1]) > 2 or not line.endswith((") {", ") const {")):
+                continue
+            end = next((j for j in range(i, len(lines)) if lines[j].startswith(head[1] + "}")), i)
+            if end - i + 1 > MAX_FUNCTION:
+                yield f"{name}:{i + 1}: {end - i + 1} lines of a function, expected at most {MAX_FUNCTION}"
+    yield from (f"{folder}: {n} files, expected at most {MAX_FOLDER}" for folder, n in folders.items() if n > MAX_FOLDER)
+
+
 def check_words():
     """no unfinished work, no paths of one machine, no white space at the end of a line"""
     forbidden = {
@@ -173,6 +205,29 @@ def check_words():
             if pattern != r"[ \t]+$" or name in C_FILES + PYTHON_FILES + SHELL_FILES:
                 for place, match in matches(pattern, text, name):
                     yield f"{place}: {match[0].strip() or 'blanks'}: {reason}"
+
+
+def comments_of(name):
+    """(line, text) of each comment, the marks of its lines left out."""
+    for match in STRING_OR_COMMENT.finditer(TEXTS[name]):
+        if match[0].startswith("/"):
+            text = re.sub(r"\s*\n\s*\*?\s?", " ", match[0].strip("/").strip("*"))
+            yield TEXTS[name].count("\n", 0, match.start()) + 1, text.strip()
+
+
+def check_comments():
+    """comments of product code have no more unclear words than are left from earlier"""
+    found = []
+    for name in C_FILES:
+        if not name.startswith("test/"):
+            for line, text in comments_of(name):
+                for pattern, advice in UNCLEAR.items():
+                    found += [f'{name}:{line}: "{match[0].strip(".:; ")}": {advice}'
+                              for match in re.finditer(pattern, text)]
+    if len(found) > UNCLEAR_LEFT:
+        yield from found
+    elif len(found) < UNCLEAR_LEFT:
+        yield f"scripts/lint.py: UNCLEAR_LEFT is {UNCLEAR_LEFT} and {len(found)} are left: lower it"
 
 
 def check_python():
@@ -223,8 +278,8 @@ def check_shell():
 
 def main():
     passed = failed = skipped = 0
-    checks = [check_includes, check_environment, check_quiet, check_length, check_words, check_python, check_format,
-              check_shell, check_cppcheck]
+    checks = [check_includes, check_environment, check_quiet, check_length, check_functions, check_words, check_comments, check_python,
+              check_format, check_shell, check_cppcheck]
     for check in checks:
         says = check.__doc__.splitlines()[0]
         try:
