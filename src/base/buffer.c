@@ -1,7 +1,7 @@
-/* buffer.c - bytes and ids that grow.
+/* buffer.c - growable arrays of bytes and of token ids.
  *
  * Called by: everything that makes text or token ids.
- * Always true: size <= capacity; a failed call leaves what was there. */
+ * Always true: size <= capacity; a failed call leaves the contents unchanged. */
 #include "base/buffer.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* buffer.h - bytes that grow. Zero-initialise it, append to it, release it; its data may hold NULs. */
+/* buffer.h - growable arrays of bytes (NULs too) and of token ids. Zero-initialise, append, release. */
 #ifndef AUK_BASE_BUFFER_H
 #define AUK_BASE_BUFFER_H
 
@@ -19,9 +19,8 @@ Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void buffer_release(Buffer *buffer); /* frees and zeroes: it can be used again */
 
-/* Token ids that grow, in the same way. */
 typedef struct {
-  int32_t *ids;
+  int32_t *ids; /* [capacity], the first `count` of them in use */
   size_t count;
   size_t capacity;
 } IdList;

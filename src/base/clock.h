@@ -1,4 +1,4 @@
-/* clock.h - time that only goes forwards, for measuring. */
+/* clock.h - a monotonic clock for measuring. */
 #ifndef AUK_BASE_CLOCK_H
 #define AUK_BASE_CLOCK_H
 

@@ -1,8 +1,8 @@
 /* content.c - see content.h.
  *
  * Called by: model/identity.c, commands/answer/cache.c.   Calls: hash64.c, kept.c.
- * Always true: what is remembered was found under exactly this stamp, at a time when every later change would
- *              have made another one. */
+ * Always true: a cached hash is of bytes read under exactly its stamp, at a time when every later change of
+ *              the file gives another stamp. */
 #include "base/content.h"
 
 #include <stdio.h>
@@ -16,13 +16,11 @@
 
 static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* the golden ratio's bits */
 
-/* The coarsest clock of a file system that is in use: FAT's, of two seconds. */
+/* FAT's time stamps, the coarsest in use, count two seconds. */
 static const int64_t RACY_NS = 2000000000;
 
-/* What is read each time, in some milliseconds: remembering it is not worth the doubt. */
+/* Files up to this size are read each time, in some milliseconds, and never cached. */
 enum { SMALL_BYTES = 16 << 20 };
-
-/* --- of bytes */
 
 Status content_of_bytes(const void *bytes, size_t size, int n_threads, const volatile int *interrupted,
                         ContentHash *hash, Error *err) {
@@ -47,14 +45,14 @@ void content_add(ContentHash *list, ContentHash next) {
   *list = (ContentHash){hash64(both, sizeof both, SEED_A), hash64(both, sizeof both, SEED_B)};
 }
 
-/* --- what is remembered */
+/* --- the cache */
 
-/* The whole file, in the machine's own byte order. */
+/* A cache file, in the machine's own byte order. */
 typedef struct {
   char magic[8];
   FileStamp stamp;
   ContentHash hash;
-  uint64_t check; /* hash64() of all before it */
+  uint64_t check; /* hash64() of all fields before it */
 } Memory;
 _Static_assert(sizeof(Memory) == 8 + 5 * 8 + 2 * 8 + 8, "a file's bytes: no padding");
 
@@ -113,8 +111,6 @@ Status content_remember(const char *directory, const FileStamp *stamp, int64_t s
   free(path);
   return status;
 }
-
-/* --- of files */
 
 Status content_of_file(const MappedFile *file, const ContentSearch *search, ContentHash *hash, bool *known,
                        Error *err) {

@@ -1,8 +1,8 @@
-/* file.c - files mapped, read whole, and written whole or not at all.
+/* file.c - see file.h.
  *
  * Called by: the loaders of src/model and tokenizer/ (mapping), the commands (texts, packed files, logits).
- * Always true: every failure says the path and the system's reason; no descriptor outlives the call that
- *              opened it but an AtomicFile's, and none is inherited by a child. */
+ * Always true: every failure says the path and the system's reason; only an AtomicFile's descriptor outlives
+ *              the call that opened it, and no child inherits one. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ static Status map_descriptor(int descriptor, Status refused, MappedFile *file, E
 Status file_map(const char *path, Status refused, MappedFile *file, Error *err) {
   *file = (MappedFile){0};
   if (!(file->path = copy_string(path, err))) return STATUS_FAILED;
-  /* Not blocking: a fifo without a writer would hold open() for ever before its kind could be seen. */
+  /* O_NONBLOCK: without it open() waits for ever on a fifo without a writer. */
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   Status status = descriptor < 0 ? system_error(err, refused, path, "open")
                                  : map_descriptor(descriptor, refused, file, err);
@@ -109,8 +109,8 @@ Status file_refuse_waiting(const char *path, Error *err) {
 
 /* --- reading */
 
-/* What a read that got neither bytes nor the end comes to: STATUS_OK where it is to be tried again, as input
- * that does not block is waited for. PRECOND errno is the read's. */
+/* Handles a read that got neither bytes nor the end: waits for input of a non-blocking descriptor and returns
+ * STATUS_OK for another try, else fails. PRECOND errno is the read's. */
 static Status after_failed_read(FILE *stream, const char *name, Error *err) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) {
     struct pollfd ready = {.fd = fileno(stream), .events = POLLIN};
@@ -123,7 +123,7 @@ static Status after_failed_read(FILE *stream, const char *name, Error *err) {
   return system_error(err, STATUS_FAILED, name, "read");
 }
 
-/* Of a regular file its size is known, a pipe may go on for ever. */
+/* The message has the size of a regular file; a pipe has no known size. */
 static Status refuse_length(FILE *stream, const char *name, size_t limit, Error *err) {
   struct stat info;
   const SizeText most = size_text(limit);
@@ -172,7 +172,7 @@ Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *li
 
 Status file_read(const char *path, size_t limit, Buffer *out, Error *err) {
   FILE *stream = fopen(path, "rbe");
-  if (!stream && errno == EINTR) /* a fifo that nobody opened for writing yet */
+  if (!stream && errno == EINTR) /* a fifo that no process has opened for writing yet */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);
   if (!stream) return system_error(err, STATUS_FAILED, path, "open");
   struct stat info;
@@ -220,8 +220,8 @@ char *path_directory(const char *path, Error *err) {
 
 /* --- writing */
 
-/* Bytes that the kernel could not read are those of a mapped file that was cut: whoever reads them here gets
- * the signal that every other reader of it gets. */
+/* Reads every page. write() reports EFAULT for bytes of a mapped file that was truncated; a read of them
+ * raises SIGBUS, as it does elsewhere in the program. */
 static void touch(const char *bytes, size_t size) {
   static const size_t page = 4096; /* or a multiple of it */
   const volatile char *at = bytes;
@@ -249,7 +249,7 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
   return STATUS_OK;
 }
 
-/* Makes the name file->temporary a file's: of the open one that has no name yet, else of a new one. */
+/* Gives the name file->temporary to the open file if that has none, else creates a file of this name. */
 static bool take_name(AtomicFile *file, mode_t mode) {
   if (!file->unnamed) {
     file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -262,8 +262,8 @@ static bool take_name(AtomicFile *file, mode_t mode) {
   return true;
 }
 
-/* A temporary name in the target's directory, as rename() cannot cross file systems. It does not contain the
- * target's, which may already be as long as a name can be. */
+/* Finds a temporary name in the target's directory, as rename() cannot cross file systems. The name does not
+ * contain the target's, which may already be as long as a name can be. */
 static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
   char *directory = path_directory(file->path, err);
   if (!directory) return STATUS_FAILED;
@@ -286,8 +286,8 @@ static Status take_temporary_name(AtomicFile *file, mode_t mode, Error *err) {
   return status;
 }
 
-/* A file without a name is gone with the process, however that ends. Where the file system knows none, or
- * /proc, through which it gets its name in the end, is not there, it has a name from the beginning. */
+/* Opens a file without a name, which goes with the process however that ends. Without O_TMPFILE in the file
+ * system, or without /proc, which linkat() needs to name it later, the file is named from the beginning. */
 static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   char *directory = path_directory(file->path, err), self[PROC_PATH_SIZE];
   if (!directory) return STATUS_FAILED;
@@ -301,8 +301,8 @@ static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
   return take_temporary_name(file, mode, err);
 }
 
-/* A descriptor of its own for the file that standard output or standard error is writing, -1 where it is
- * another. It goes on where they are, and what is put in the file's place would not be seen through them. */
+/* If the file is the one that standard output or error writes to, a duplicate of that descriptor, which
+ * shares its offset, else -1. Replacing the file would hide what is written through them later. */
 static int share_standard(const struct stat *info) {
   for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
     struct stat standard;
@@ -313,7 +313,7 @@ static int share_standard(const struct stat *info) {
   return -1;
 }
 
-/* Opens what file->path names, be it there (`info`) or not yet (NULL). */
+/* Opens the target file->path; `info` is NULL if it does not exist yet. */
 static Status open_target(AtomicFile *file, const struct stat *info, Error *err) {
   if (!info) return create_temporary(file, 0666, err);
   if (S_ISCHR(info->st_mode) || S_ISFIFO(info->st_mode)) {
@@ -370,8 +370,8 @@ Status atomic_file_write(AtomicFile *file, const void *bytes, size_t size, Error
   return descriptor_write(file->descriptor, file->path, bytes, size, err);
 }
 
-/* The name is durable once its directory is. The file is complete and in place by now, and some file systems
- * cannot sync a directory, so that a failure here is not the caller's. */
+/* Makes the new name durable. Failures are ignored: the file is complete and in place by now, and some file
+ * systems cannot sync a directory. */
 static void sync_directory(const char *path) {
   char *directory = path_directory(path, NULL);
   int descriptor = directory ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -387,8 +387,8 @@ Status atomic_file_sync(AtomicFile *file, Error *err) {
   return system_error(err, STATUS_FAILED, file->path, "write to disk");
 }
 
-/* Gives the target's name to a file that has a temporary one. Where nothing may be replaced, a file system
- * that cannot rename so (NFS) gives it a second name instead, of which the temporary one then goes. */
+/* Renames a file from its temporary name to the target's. Without `replaces`, a file system that does not
+ * know RENAME_NOREPLACE (NFS) links the file under the new name and removes the temporary one. */
 static bool take_final_name(AtomicFile *file, bool replaces) {
   if (replaces && rename(file->temporary, file->path) != 0) return false;
   if (!replaces && renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) != 0) {
@@ -417,7 +417,7 @@ static Status commit(AtomicFile *file, bool replaces, bool *placed, Error *err) 
       status = error_set(err, STATUS_FAILED, "%s: cannot rename %s to it: %s", file->path, file->temporary,
                          strerror(errno));
   }
-  atomic_file_abort(file); /* what is left of it: all after a failure, the path after success */
+  atomic_file_abort(file); /* releases what is left: everything after a failure, the path after success */
   return status;
 }
 

@@ -1,5 +1,5 @@
-/* half.h - fp16 and bf16 as stored to fp32, which is exact, and fp32 to fp16, rounding to nearest even; on
- * any CPU. For single values; the CPU kernels have vector forms of their own. */
+/* half.h - portable scalar conversions: fp16 and bf16 to fp32, which is exact, and fp32 to fp16, rounding to
+ * nearest even. The CPU kernels have vector forms of their own. */
 #ifndef AUK_BASE_HALF_H
 #define AUK_BASE_HALF_H
 

@@ -1,8 +1,8 @@
 /* hash64.c - see hash64.h.
  *
  * Called by: content.c, engine/prefix_file.c and prefix_store.c.
- * Always true: words are read little-endian at any alignment; four chains run side by side, since one product
- *              waits five cycles for the one before it. */
+ * Always true: words are read little-endian at any alignment. Four accumulators hide the latency of the
+ *              multiplication. */
 #include "base/hash64.h"
 
 #include <string.h>

@@ -1,7 +1,5 @@
-/* hash64.h - 64 bits that tell contents apart and damaged bytes from whole ones, at the speed of memory.
- *
- * XXH64 as its specification has it (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), so that others can
- * check what is stored. Not against somebody who makes two contents of one hash on purpose. */
+/* hash64.h - XXH64, a fast 64-bit hash for identifying contents and detecting damage
+ * (github.com/Cyan4973/xxHash, doc/xxhash_spec.md). Not secure: collisions can be constructed. */
 #ifndef AUK_BASE_HASH64_H
 #define AUK_BASE_HASH64_H
 

@@ -1,9 +1,9 @@
-/* json.c - a tree of validated JSON, by cJSON over the copy that json_validate() makes.
+/* json.c - trees of validated JSON: cJSON parses the copy that json_validate() makes.
  *
  * Called by: src/model and tokenizer/ for their files, commands for JSON lines.
- * Always true: a number in a tree is a cJSON string that begins with JSON_NUMBER_MARK and holds the number's
- *              own text, so that nothing was rounded; any other string is valid UTF-8 and its size is in
- *              valueint (a text has at most JSON_MAX_SIZE). Nothing outside this file looks into a cJSON. */
+ * Always true: a number in a tree is a cJSON string of JSON_NUMBER_MARK and the number's own text, so nothing
+ *              is rounded; any other string is valid UTF-8; the size of both is in valueint. Only this file
+ *              looks into a cJSON. */
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
@@ -19,7 +19,7 @@ _Static_assert(JSON_MAX_SIZE < 0x7fffffff, "sizes fit valueint");
 
 /* --- parsing */
 
-/* Turns C0 80 back into NUL and notes how long each string is. */
+/* Turns C0 80 back into NUL and stores each string's size in valueint. */
 static void settle_strings(cJSON *item) {
   for (; item; item = item->next) {
     if (item->child) settle_strings(item->child);
@@ -123,7 +123,7 @@ bool json_text_int64(const char *text, size_t size, int64_t *out) {
   const char *at = text, *end = text + size;
   bool negative = at < end && *at == '-';
   if (negative) at++;
-  /* The value is `value` times ten to `exponent`; zeros wait in `zeros` until a digit follows them. */
+  /* The number is value * 10^exponent; `zeros` counts zeros that no other digit has followed yet. */
   uint64_t value = 0;
   int64_t exponent = 0, zeros = 0;
   bool fraction = false;
@@ -167,8 +167,7 @@ bool json_int64(const Json *value, int64_t *out) {
 
 bool json_double(const Json *value, double *out) {
   if (!json_is_number(value)) return false;
-  char *
-      end; /* the decimal point is '.' as long as nobody calls setlocale(); if someone did, this says false */
+  char *end; /* strtod() expects '.' as long as LC_NUMERIC is not set; the program sets LC_CTYPE alone */
   *out = strtod(value->valuestring + 1, &end);
   return *end == 0 && isfinite(*out);
 }

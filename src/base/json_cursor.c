@@ -1,4 +1,4 @@
-/* json_cursor.c - walks valid JSON without building anything, and writes strings.
+/* json_cursor.c - walks valid JSON text without building a tree.
  *
  * Called by: tokenizer/ for vocabularies and merges, src/model for safetensors headers, JSON lines.
  * Always true: a cursor never passes its end, even over a text that was not validated. */
@@ -32,7 +32,7 @@ bool json_cursor_next(JsonCursor *cursor, bool *first) {
     return false;
   }
   if (!begin) {
-    if (!at_byte(cursor, ',')) { /* the caller did not pass over the element before */
+    if (!at_byte(cursor, ',')) { /* the caller did not skip the element before */
       cursor->at = cursor->end;
       return false;
     }
@@ -41,7 +41,7 @@ bool json_cursor_next(JsonCursor *cursor, bool *first) {
   return cursor->at < cursor->end;
 }
 
-/* Behind the closing quote of the string at `at`. PRECOND *at == '"' */
+/* The first byte after the string at `at`. PRECOND *at == '"' */
 static const char *pass_string(const char *at, const char *end) {
   for (at++; at < end && *at != '"'; at++) {
     if (*at == '\\' && end - at >= 2) at++;
@@ -60,7 +60,7 @@ Status json_cursor_string(JsonCursor *cursor, Buffer *out, bool *is_string, Erro
   return STATUS_OK;
 }
 
-/* Behind the number or literal at `at`: the first byte that can follow one. */
+/* The first byte after the number or literal at `at`. */
 static const char *pass_word(const char *at, const char *end) {
   while (at < end && !strchr(" \t\r\n,]}", *at)) at++;
   return at;
@@ -88,7 +88,7 @@ JsonSpan json_cursor_value(JsonCursor *cursor) {
     } else if (c == '}' || c == ']') {
       if (depth) depth--;
       at++;
-    } else if (strchr(" \t\r\n,:", c)) { /* a NUL too: there is none in valid JSON */
+    } else if (strchr(" \t\r\n,:", c)) { /* also matches NUL, which valid JSON does not hold */
       at++;
     } else {
       at = pass_word(at, end);

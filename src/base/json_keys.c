@@ -1,4 +1,4 @@
-/* json_keys.c - finds an object's duplicate keys in expected linear time, also where an enemy chose them.
+/* json_keys.c - finds an object's duplicate keys in expected linear time, also among hostile keys.
  *
  * Called by: json_validate.c.
  * Always true: keys[mark .. n_keys) belong to the innermost open object that took `mark`; equal keys have
@@ -11,7 +11,7 @@
 #include "base/json_text.h"
 
 /* --- SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, with 1 and 3 rounds):
- * without the seed nobody can choose keys that collide. */
+ * colliding keys cannot be chosen without knowing the seed. */
 
 static inline uint64_t rotate(uint64_t x, int n) {
   return x << n | x >> (64 - n);
@@ -29,11 +29,11 @@ static uint64_t sip_hash(const uint64_t seed[2], const char *bytes, size_t size)
                    seed[1] ^ 0x7465646279746573};
   for (size_t left = size;; bytes += 8, left -= 8) {
     uint64_t word = 0;
-    if (left < 8) { /* the last word: the bytes left, and the size on top */
+    if (left < 8) { /* the last word: the remaining bytes, with the size in the top byte */
       for (size_t i = 0; i < left; i++) word |= (uint64_t)(unsigned char)bytes[i] << (8 * i);
       word |= (uint64_t)size << 56;
     } else {
-      memcpy(&word, bytes, 8); /* the order of bytes may differ by machine: the hash never leaves it */
+      memcpy(&word, bytes, 8); /* in native byte order: the hash is never stored */
     }
     v[3] ^= word;
     sip_round(v);
@@ -48,7 +48,7 @@ static uint64_t sip_hash(const uint64_t seed[2], const char *bytes, size_t size)
 void json_keys_begin(JsonKeys *keys) {
   *keys = (JsonKeys){0};
   if (getrandom(keys->seed, sizeof keys->seed, GRND_NONBLOCK) == (ssize_t)sizeof keys->seed) return;
-  struct timespec now; /* early in a machine's life there may be no random numbers yet */
+  struct timespec now; /* shortly after booting there may be no random numbers yet */
   clock_gettime(CLOCK_REALTIME, &now);
   keys->seed[0] = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec;
   keys->seed[1] = (uint64_t)(uintptr_t)keys;
@@ -67,7 +67,7 @@ Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, 
   return STATUS_OK;
 }
 
-/* Whether two keys of equal hash are equal; almost surely they are. */
+/* Whether two keys with the same hash are equal. */
 static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error *err) {
   Buffer one = {0}, other = {0};
   Status status = json_unescape(text + a.at, a.size, &one, err);
@@ -78,7 +78,7 @@ static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error
   return status;
 }
 
-/* A few keys: each with each. */
+/* Compares every pair of keys. */
 static Status find_among_few(const JsonKey *keys, size_t n, const char *text, size_t *duplicate, Error *err) {
   for (size_t i = 1; i < n; i++) {
     for (size_t j = 0; j < i; j++) {
@@ -92,7 +92,7 @@ static Status find_among_few(const JsonKey *keys, size_t n, const char *text, si
   return STATUS_OK;
 }
 
-/* Many: a table of their numbers (from 1; 0 is free), at most half full, open addressing. */
+/* Open addressing, at most half full; a slot holds a key's index plus 1, 0: free. */
 static Status find_among_many(JsonKeys *all, const JsonKey *keys, size_t n, const char *text,
                               size_t *duplicate, Error *err) {
   size_t n_slots = 16;

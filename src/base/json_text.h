@@ -1,5 +1,4 @@
-/* json_text.h - JSON as text: what json.c, json_validate.c, json_keys.c and json_cursor.c share. Private to
- * src/base. */
+/* json_text.h - declarations shared by json*.c. Private to src/base. */
 #ifndef AUK_BASE_JSON_TEXT_H
 #define AUK_BASE_JSON_TEXT_H
 
@@ -10,10 +9,10 @@
 #define JSON_MAX_DEPTH 512
 #define JSON_MAX_SIZE  ((size_t)1 << 30)
 #define JSON_MAX_SKIPS 32
-/* Of a tree: a value that takes two bytes of text takes a hundred of memory. */
+/* Bounds the memory of a tree, where two bytes of text can take a hundred. */
 #define JSON_MAX_VALUES ((size_t)1 << 20)
 
-/* The first byte of a string that stands for a number: no UTF-8 has it. */
+/* First byte of a cJSON string that represents a number; not valid in UTF-8. */
 #define JSON_NUMBER_MARK '\xff'
 
 static inline const char *json_pass_space(const char *at, const char *end) {
@@ -24,25 +23,23 @@ static inline const char *json_pass_space(const char *at, const char *end) {
   }
 }
 
-/* Holds text[0..size) to RFC 8259, fills the skips' spans, and appends to `copy` (unless NULL) the text that
- * cJSON may see: skipped members are null, a U+0000 is C0 80, a number is a string of JSON_NUMBER_MARK and
- * its digits. */
+/* Validates text[0..size) to RFC 8259, fills the skips' spans, and appends to `copy` (unless NULL) the text
+ * for cJSON: skipped members are null, U+0000 is C0 80, a number is a string of JSON_NUMBER_MARK and its
+ * text. */
 Status json_validate(const char *name, Status refused, const char *text, size_t size, JsonSkip *skips,
                      size_t n_skips, Buffer *copy, Error *err);
 
-/* Appends what the inside of a string's quotes stands for. A lone surrogate, which no valid one has, is
- * U+FFFD. */
+/* Appends the text between a string's quotes with escapes decoded; a lone surrogate becomes U+FFFD. */
 Status json_unescape(const char *text, size_t size, Buffer *out, Error *err);
 
-/* A valid number's text as an integer: false where it is not whole or not within int64. 1e3 and 2.50e1 are
- * whole. */
+/* A valid number's text as an integer; false for a fraction or outside int64. 1e3 and 2.50e1 are integers. */
 bool json_text_int64(const char *text, size_t size, int64_t *out);
 
-/* The keys of the objects that are open, for finding duplicates: expected linear time whatever the keys. A
- * stack: an object's keys are those above the mark it took when it began. */
+/* A stack of the keys of all open objects, for finding duplicates: an object's keys are those above `mark`,
+ * the value of n_keys when it began. */
 typedef struct {
   uint64_t hash;
-  uint32_t at, size; /* where in the text it is, and how long, between its quotes and with its escapes */
+  uint32_t at, size; /* offset and size in the text, without the quotes, with escapes as written */
 } JsonKey;
 
 typedef struct {
@@ -54,11 +51,10 @@ typedef struct {
 } JsonKeys;
 
 void json_keys_begin(JsonKeys *keys);
-/* Pushes the key at text[at .. at + size), which means content[0..content_size). */
+/* Pushes the key at text[at .. at + size), whose decoded bytes are content[0..content_size). */
 Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, size_t at, size_t size,
                       Error *err);
-/* Pops the keys above `mark`; *duplicate is the offset in the text of one that was there before, or SIZE_MAX.
- */
+/* Pops the keys above `mark`; *duplicate is the offset in the text of a repeated one, or SIZE_MAX. */
 Status json_keys_close(JsonKeys *keys, size_t mark, const char *text, size_t *duplicate, Error *err);
 void json_keys_release(JsonKeys *keys);
 

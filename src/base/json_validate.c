@@ -1,11 +1,11 @@
-/* json_validate.c - holds a text to RFC 8259 and prepares the copy that cJSON may see.
+/* json_validate.c - validates a text to RFC 8259 and makes the copy that cJSON parses.
  *
  * Called by: json_parse().   Calls: json_keys.c for duplicate keys.
- * Always true: `at` never passes `end`; text[copied .. at) is what the copy still lacks, unless it is muted
- *              inside a skipped member; recursion is at most JSON_MAX_DEPTH deep.
+ * Always true: `at` never passes `end`; text[copied .. at) is not in the copy yet, and never will be while
+ *              `muted` inside a skipped member; recursion is at most JSON_MAX_DEPTH deep.
  *
- * Stricter than the RFC where it leaves a choice: duplicate keys, lone surrogates in \u escapes and a byte
- * order mark are refused. */
+ * Where the RFC leaves a choice, duplicate keys, lone surrogates in \u escapes and a byte order mark are
+ * refused. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,15 +17,15 @@ typedef struct {
   const char *name; /* of the text, for messages */
   Status refused;
   const char *text, *at, *end;
-  int depth;       /* objects and arrays that are open */
-  size_t n_values; /* that the tree has so far */
+  int depth;       /* of open objects and arrays */
+  size_t n_values; /* in the tree so far */
   JsonSkip *skips;
   size_t n_skips;
-  Buffer *copy; /* NULL: none is wanted */
+  Buffer *copy; /* or NULL */
   const char *copied;
-  int muted; /* skipped members that are open */
+  int muted; /* number of open skipped members */
   JsonKeys keys;
-  Buffer key; /* scratch: the content of a key with escapes */
+  Buffer key; /* scratch: the decoded bytes of a key with escapes */
   Error *err;
 } Validator;
 
@@ -94,7 +94,7 @@ static int hex4(const char *at) {
   return code;
 }
 
-/* The value of the \uXXXX at `at`, or -1 where there is none. */
+/* The value of the \uXXXX at `at`, or -1. */
 static int unicode_escape(const char *at, const char *end) {
   return end - at >= 6 && at[0] == '\\' && at[1] == 'u' ? hex4(at + 2) : -1;
 }
@@ -139,7 +139,7 @@ static inline Status wide_character(Validator *v) {
   return STATUS_OK;
 }
 
-/* Passes over a string; *escaped tells whether it holds a backslash. PRECOND *at == '"' */
+/* Skips a string; *escaped: it holds a backslash. PRECOND *at == '"' */
 static Status string(Validator *v, bool *escaped) {
   const char *from = v->at++;
   *escaped = false;
@@ -232,15 +232,15 @@ static Status number(Validator *v) {
 
 /* --- members */
 
-/* Which of the skips in `below` (those whose path has led here) go on with this key; *whole: one that ends
- * with it. */
+/* The subset of the skips in the bit mask `below` whose paths continue through this key; *whole: the skip
+ * whose path ends with it, or NULL. */
 static uint32_t follow_skips(const Validator *v, uint32_t below, const char *key, size_t size,
                              JsonSkip **whole) {
   uint32_t going_on = 0;
   *whole = NULL;
   for (size_t i = 0; i < v->n_skips; i++) {
     if (!(below >> i & 1)) continue;
-    const char *component = v->skips[i].path; /* the one of this depth: the text is in as many objects */
+    const char *component = v->skips[i].path; /* moves to the component of this depth */
     for (int d = 1; d < v->depth; d++) component = strchr(component, '.') + 1;
     size_t length = strcspn(component, ".");
     if (length != size || memcmp(component, key, size) != 0) continue;
@@ -323,7 +323,7 @@ static Status container(Validator *v, uint32_t below) {
   return refuse(v, key, "duplicate key \"%.*s\"", shown > 100 ? 100 : shown, key);
 }
 
-/* `below`: the skips whose path has led to this value. */
+/* `below`: bit mask of the skips whose paths lead through this value. */
 static Status value(Validator *v, uint32_t below) {
   bool escaped;
   if (v->copy && !v->muted && ++v->n_values > JSON_MAX_VALUES)

@@ -1,14 +1,14 @@
 /* json_write.c - strings as JSON.
  *
  * Called by: the commands that print JSON.
- * Always true: what is written is valid JSON and valid UTF-8, whatever the bytes were. */
+ * Always true: the output is valid JSON and valid UTF-8, whatever the input. */
 #include <string.h>
 
 #include "base/json.h"
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
-/* The letter behind a backslash that stands for a control character, or 0. */
+/* The letter of the two-character escape of a control character (n for \n), or 0. */
 static char letter_of(uint32_t code) {
   static const char codes[] = "\b\t\n\f\r", letters[] = "btnfr";
   const char *found = code && code < 0x20 ? strchr(codes, (int)code) : NULL;
@@ -17,7 +17,7 @@ static char letter_of(uint32_t code) {
 
 Status json_write_string(Buffer *out, const char *text, size_t size, Error *err) {
   TRY(buffer_append(out, "\"", 1, err));
-  size_t done = 0; /* text[done .. at) goes out as it is */
+  size_t done = 0; /* text[done .. at) is to be written unchanged */
   for (size_t at = 0; at < size;) {
     uint32_t code;
     int length = utf8_decode(text + at, size - at, &code);

@@ -1,8 +1,8 @@
 /* kept.c - see kept.h.
  *
  * Called by: content.c, engine/prefix_store.c, commands/chat/history.c.   Calls: file.c.
- * Always true: no open() waits for anybody, and no read goes through a mapping: a file that is cut while it
- *              is read is a failed read and no signal. */
+ * Always true: no open() blocks, and files are not mapped, so that one truncated while it is read gives a
+ *              failed read and no SIGBUS. */
 #include "base/kept.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ Status kept_directory(const char *path, Error *err) {
   if (!*path) return error_set(err, STATUS_USAGE, "the name of a directory is empty");
   char *partial = path_join("", path, err); /* a copy */
   if (!partial) return STATUS_FAILED;
-  int reason = 0; /* of the directory that could not be made, before another call takes errno */
+  int reason = 0; /* errno of the mkdir() that failed */
   for (char *at = partial + 1; !reason; at++) {
     if (*at && *at != '/') continue;
     char next = *at;
@@ -74,8 +74,7 @@ Status kept_read(int descriptor, const char *path, uint64_t offset, void *out, s
 Status kept_create(const char *path, AtomicFile *file, Error *err) {
   *file = (AtomicFile){.descriptor = -1};
   struct stat info;
-  /* atomic_file_open() would write into what a link leads to, or into a fifo. Another process may remove what
-   * is there at any time: gone is as good as removed. */
+  /* atomic_file_open() would follow a link and write into a fifo. ENOENT: another process removed it. */
   bool there = lstat(path, &info) == 0;
   if (there && !(S_ISREG(info.st_mode) && access(path, W_OK) == 0) && unlink(path) != 0 && errno != ENOENT)
     return error_set(err, STATUS_FAILED, "%s: cannot replace what is there: %s", path, strerror(errno));

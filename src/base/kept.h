@@ -1,21 +1,21 @@
-/* kept.h - files that a program keeps for itself: written whole or not at all, read with distrust. */
+/* kept.h - private files of the user, such as caches: written atomically, validated when opened. */
 #ifndef AUK_BASE_KEPT_H
 #define AUK_BASE_KEPT_H
 
 #include "base/file.h"
 
-/* Makes the directory, and those above it, for its owner alone (0700) where they are not there. */
+/* Makes the directory, and missing ones above it, with mode 0700. */
 Status kept_directory(const char *path, Error *err);
 
-/* A descriptor for reading a regular file that belongs to this user, and its size; *descriptor is -1 without
- * failure where nothing is there. A link, a fifo, a directory, another's file are refused; nothing waits. */
+/* Opens a regular file of this user for reading and reports its size; *descriptor is -1, without failure, if
+ * there is no file. A link, a fifo, a directory and another user's file are refused; never blocks. */
 Status kept_open(const char *path, int *descriptor, uint64_t *size, Error *err);
 
-/* Fills out[size] from `offset`; a file that is shorter is refused. `path` is for the message. */
+/* Fills out[size] from `offset`; a shorter file is refused. `path` is for the message. */
 Status kept_read(int descriptor, const char *path, uint64_t offset, void *out, size_t size, Error *err);
 
-/* A file for its owner alone (0600), to be written and committed (base/file.h); it takes the place of
- * whatever is there but a directory. */
+/* Opens a file of mode 0600, to be written and committed (base/file.h); it replaces anything at `path` but a
+ * directory. */
 Status kept_create(const char *path, AtomicFile *file, Error *err);
 
 #endif

@@ -1,7 +1,7 @@
-/* output.c - standard output as the product.
+/* output.c - see output.h.
  *
  * Called by: main.c (output_begin) and the commands.   Calls: descriptor_write(), terminal_text().
- * Always true: nothing is buffered here: what output_write() accepted is out, with nothing left to flush. */
+ * Always true: nothing is buffered, so that there is nothing to flush. */
 #include "base/output.h"
 
 #include <errno.h>
@@ -18,9 +18,8 @@
 void output_begin(void) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); /* a file over the limit of its size is a failed write, like a full disk */
-  /* A descriptor 0, 1 or 2 that was closed when we started would be given to the next file that is opened,
-   * and the answer written into a checkpoint. Each is opened the wrong way round: to use it fails as if
-   * closed. */
+  /* If descriptor 0, 1 or 2 is closed at the start, the next file to be opened would get it, and the answer
+   * could be written into a checkpoint. Opened in the wrong mode, it fails as if closed. */
   for (int descriptor = 0; descriptor <= 2; descriptor++) {
     if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
       open("/dev/null", descriptor ? O_RDONLY : O_WRONLY);

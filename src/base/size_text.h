@@ -1,4 +1,4 @@
-/* size_text.h - how many bytes, as a person reads it: "12.3 MiB", "900 bytes". */
+/* size_text.h - a number of bytes as readable text: "12.3 MiB", "900 bytes". */
 #ifndef AUK_BASE_SIZE_TEXT_H
 #define AUK_BASE_SIZE_TEXT_H
 
@@ -10,8 +10,7 @@ typedef struct {
 
 SizeText size_text(uint64_t bytes);
 
-/* The same as a number, for who shows other digits of it: in the largest of "bytes", "KiB", ... "EiB" of
- * which it is one or more. */
+/* The size in the largest unit ("bytes", "KiB", ... "EiB") that keeps it at 1 or more. */
 double size_in_unit(uint64_t bytes, const char **unit);
 
 #endif

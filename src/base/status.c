@@ -12,7 +12,7 @@
 #include "base/terminal_text.h"
 #include "base/utf8.h"
 
-/* Names in messages come from files that nobody has vetted; a terminal must not obey them. */
+/* Replaces escape sequences and broken UTF-8: names in messages come from unchecked files. */
 static void make_printable(char *text) {
   unsigned char *p = (unsigned char *)text, *end = p;
   while (*end) end++;

@@ -1,7 +1,7 @@
-/* status.h - what a function that can fail returns, and the one message that travels up with it.
+/* status.h - the result of a function that can fail, and its one message.
  *
- * Everything that can fail returns a Status and, where it is not STATUS_OK, has filled the Error it was given
- * with one line that names the file, the place, what was expected and what was found. The command prints that
+ * A function that can fail returns a Status and, unless that is STATUS_OK, has filled the caller's Error with
+ * one line that names the file, the place, what was expected and what was found. The command prints that
  * line once; nothing below src/commands prints. The values are the program's exit codes. */
 #ifndef AUK_BASE_STATUS_H
 #define AUK_BASE_STATUS_H
@@ -14,13 +14,13 @@ extern "C" {
 
 typedef enum {
   STATUS_OK = 0,
-  STATUS_FAILED = 1,        /* input or output, memory, a device: the world's fault */
+  STATUS_FAILED = 1,        /* input or output, memory, a device */
   STATUS_USAGE = 2,         /* flags, or a prompt that cannot be taken */
   STATUS_MODEL = 3,         /* a checkpoint or tokenizer that is refused */
   STATUS_CUT_SHORT = 4,     /* the answer was cut where a stop was required */
   STATUS_CHOICE = 10,       /* the first of --choose with --exit-choice; 11 the second, and so on */
   STATUS_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP */
-  STATUS_PIPE = 141,        /* the reader of our output went away: quiet */
+  STATUS_PIPE = 141,        /* the reader of our output went away; not reported */
 } Status;
 
 typedef struct {
@@ -33,16 +33,15 @@ typedef struct {
  * broken UTF-8 become '?'. err may be NULL. */
 Status error_set(Error *err, Status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Memory of n items of `size` bytes, zeroed, or NULL with err set ("out of memory: WHAT needs N bytes").
+/* Allocates n zeroed items of `size` bytes, or gives NULL with err set ("out of memory: WHAT needs N bytes").
  * The product is checked; n * size == 0 gives a valid pointer. Free with free(). */
 void *mem_alloc(size_t n, size_t size, const char *what, Error *err);
 
-/* Grows (never shrinks) an array in place: after it *items holds at least `need` items of `size` bytes, and
- * *capacity says how many; grows by half at least. On failure *items is untouched and still owned. */
+/* Grows (never shrinks) an array, by half at least, to room for `need` items of `size` bytes; *capacity is
+ * the room in items. On failure *items is unchanged and still valid. */
 Status mem_grow(void **items, size_t *capacity, size_t need, size_t size, const char *what, Error *err);
 
-/* The only macro that returns. Where something has to be released first, use `if ((status = call)) goto
- * done`. */
+/* The only macro that returns. To release something first, use `if ((status = call)) goto done`. */
 #define TRY(call)                                                                                            \
   do {                                                                                                       \
     Status try_status_ = (call);                                                                             \

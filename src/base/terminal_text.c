@@ -11,7 +11,7 @@ bool steers_terminal(uint32_t code) {
          (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-/* The pictures of U+0000 to U+001F are U+2400 to U+241F, that of U+007F is U+2421; the others have none. */
+/* U+0000 to U+001F have the control pictures U+2400 to U+241F, U+007F has U+2421, others have none. */
 static uint32_t picture(uint32_t code) {
   return code < 0x20 ? 0x2400 + code : code == 0x7f ? 0x2421 : 0xfffd;
 }
@@ -22,7 +22,7 @@ Status terminal_text(Buffer *out, const char *text, size_t size, Error *err) {
     uint32_t code;
     int length = utf8_decode(text + at, size - at, &code);
     if (length <= 0) {
-      code = 0x80; /* no character: as those that have no picture */
+      code = 0x80; /* an invalid byte becomes U+FFFD, like any control character without a picture */
       length = 1;
     }
     if (steers_terminal(code) && code != '\n' && code != '\t') {

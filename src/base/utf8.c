@@ -1,10 +1,10 @@
 /* utf8.c - UTF-8, decoded strictly, by the table of well-formed sequences of Unicode 16 (table 3-7).
  *
  * Called by: the tokenizer, JSON, error messages, streams of text.
- * Always true: nothing is read behind `size`, whatever the bytes. */
+ * Always true: nothing is read past `size`, whatever the bytes. */
 #include "base/utf8.h"
 
-/* How long a sequence that begins with `lead` is, and what its second byte may be; 0: nothing begins so. */
+/* Length of a sequence that begins with `lead`, or 0, and the range of its second byte. */
 static int sequence_length(unsigned char lead, unsigned char *low, unsigned char *high) {
   *low = 0x80, *high = 0xbf;
   if (lead < 0x80) return 1;
@@ -18,7 +18,7 @@ static int sequence_length(unsigned char lead, unsigned char *low, unsigned char
   return lead < 0xf5 ? 4 : 0;
 }
 
-/* How many bytes at text[0..size) are a well-formed beginning of one character, at most its whole length. */
+/* Number of bytes at text[0..size) that are a well-formed beginning of one character. */
 static int well_formed(const unsigned char *text, size_t size, int *length) {
   unsigned char low, high;
   *length = size ? sequence_length(text[0], &low, &high) : 0;

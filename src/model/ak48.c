@@ -2,8 +2,8 @@
  *
  * Called by: ak48_read.c, ak48_write.c.   Calls: layers.c.
  * Source of the format: AWQ files, version 5, of the OrinMLLM engine for Qwen3; head_dim and group_size
- * follow the one-byte flag, which is why they are not aligned. Always true: reading and writing see the
- * same tensors at the same places, as both are this walk. */
+ * follow the one-byte flag and so are not aligned. Always true: reader and writer use the same walk, so they
+ * agree on every tensor's place. */
 #include "model/ak48.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 
 /* --- the header */
 
-/* The ranges of config.h: with them no sum of sizes overflows, and a lying header causes no long walk. */
+/* The maxima of config.h: within them no sum of sizes overflows, and no header causes a long walk. */
 static const struct {
   const char *name;
   size_t offset; /* in the file */
@@ -71,7 +71,7 @@ Status ak48_is(const char *path, bool *packed, Error *err) {
   return STATUS_OK;
 }
 
-/* What is this file, if it is no ak48? For the message. */
+/* Guesses the format of another file, for the message. */
 static const char *other_file(const unsigned char *bytes, size_t size) {
   if (size >= 4 && memcmp(bytes, "GGUF", 4) == 0)
     return " (a GGUF file; expected the Hugging Face checkpoint)";
@@ -81,7 +81,7 @@ static const char *other_file(const unsigned char *bytes, size_t size) {
   return "";
 }
 
-/* Sizes at odds with each other; each is in its range by now. */
+/* Refuses sizes that contradict each other. PRECOND each is in its range */
 static Status check_header(const char *path, const Ak48Header *h, Error *err) {
   if (h->n_heads % h->n_kv_heads != 0)
     return error_set(err, STATUS_MODEL, "%s: n_heads is %d, expected a multiple of n_kv_heads, %d", path,
@@ -177,7 +177,7 @@ typedef struct {
   Error *err;
 } Walk;
 
-/* One tensor of [rows][columns], or of [columns] where rows is 0. */
+/* Visits a tensor of [rows][columns], or of [columns] if rows is 0. */
 static Status walk_tensor(Walk *walk, Ak48Part part, int layer, int which, int64_t rows, int64_t columns) {
   Ak48Tensor tensor = {
       .part = part, .layer = layer, .which = which, .rank = rows ? 2 : 1, .offset = walk->at};

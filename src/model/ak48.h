@@ -1,4 +1,4 @@
-/* ak48.h - the packed single file: its header, and the one walk over its body that reading and writing share.
+/* ak48.h - the packed single file: its header, and the walk over its body that reader and writer share.
  *
  *   offset  type  field                        offset  type  field
  *        0  u32   magic 0x616b3438                 28  i32   vocab_size
@@ -25,17 +25,16 @@ typedef struct {
   int32_t head_dim, group_size;
 } Ak48Header;
 
-/* The header's bytes, padded with zeros. What it holds is not checked: ak48_header_decode() does that. */
+/* Writes the header's bytes, padded with zeros; only ak48_header_decode() checks the fields. */
 void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_SIZE]);
-/* Refuses another magic or version, sizes out of range or at odds with each other, and padding that is not
- * zero. */
+/* Refuses another magic or version, sizes out of range or inconsistent, and padding other than zero. */
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
                           Error *err);
 
-/* What of an architecture neither the header nor the body can say, in words ("a cap on logits"), or NULL. */
+/* A feature of the architecture that the format cannot express, in words ("a soft cap"), or NULL. */
 const char *ak48_cannot_hold(const ModelConfig *config);
 
-/* What the body holds at one place. */
+/* Kinds of tensors in the body. */
 typedef enum {
   AK48_ATTN_NORM,
   AK48_MLP_NORM,
@@ -51,26 +50,25 @@ typedef enum {
 
 typedef struct {
   Ak48Part part;
-  int layer;   /* of norms and linear layers */
-  int which;   /* LAYER_Q ..: of linear layers */
+  int layer;   /* for norms and linear layers */
+  int which;   /* for linear layers: LAYER_Q .. LAYER_UP */
   Dtype dtype; /* F16 or I32 */
   int rank;
   int64_t shape[2];
   uint64_t offset, bytes; /* in the file */
 } Ak48Tensor;
 
-/* Calls visit (NULL: nothing) for every tensor of the body in its order; *end is where the body ends.
- * qk_norm: whether it has q and k norms. Fails only where visit does. PRECOND the header was decoded. */
+/* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.
+ * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND the header was decoded. */
 typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
 Status ak48_walk(const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
                  Error *err);
 
-/* The tensor's name as a Hugging Face directory has it. */
+/* The tensor's name in a Hugging Face directory. */
 #define AK48_NAME_SIZE 64
 void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]);
 
-/* Puts the header's sizes, and the quantisation that every packed file has, into a config; nothing else of it
- * is touched. */
+/* Sets the sizes and the quantisation scheme of a config, and no other field. */
 void ak48_header_to_config(const Ak48Header *header, ModelConfig *config);
 
 #endif

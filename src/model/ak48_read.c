@@ -1,10 +1,9 @@
-/* ak48_read.c - a packed file as a Model, with what lies beside it.
+/* ak48_read.c - opens a packed file, and config.json and tokenizer.json beside it, as a Model.
  *
  * Called by: model.c.   Calls: ak48.c, config.c.
- * Always true after ak48_open(): the body as walked ends exactly where the file does. The header cannot say
- * whether q and k norms follow: the file's length does. It says neither rope_theta nor epsilon: a flag,
- * else config.json in the file's directory, else Qwen3's published values do, and theta_source and
- * eps_source name which. */
+ * Always true after ak48_open(): the body ends exactly at the end of the file. The file's length says whether
+ * it holds q and k norms. rope_theta and epsilon are not in the file: they come from a flag, else from
+ * config.json in the same directory, else are Qwen3's; theta_source and eps_source name the source. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 #include "model/ak48.h"
 #include "model/loaders.h"
 
-/* In config.json of every dense Qwen3 (huggingface.co/Qwen/Qwen3-8B and its siblings). */
+/* Values in config.json of every dense Qwen3 (huggingface.co/Qwen/Qwen3-8B and its siblings). */
 #define QWEN3_ROPE_THETA 1000000.0
 #define QWEN3_NORM_EPS   1e-6
 static const char from_qwen3[] = "Qwen3's published value";
@@ -45,7 +44,7 @@ static void set_head(Model *model, const char *name, const void *data) {
                          .name = name};
 }
 
-/* Where a norm belongs in the model; NULL for the other parts. */
+/* The norm of the model that the tensor is; NULL if it is no norm. */
 static Vector *norm_of(Model *model, const Ak48Tensor *tensor) {
   ModelLayer *layer = &model->layers[tensor->layer];
   switch (tensor->part) {
@@ -89,7 +88,7 @@ static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
   return STATUS_OK;
 }
 
-/* The two lengths a file with this header can have, and which of them it has. */
+/* Finds by the file's length whether the body holds q and k norms. */
 static Status decide_qk_norm(const MappedFile *file, const Ak48Header *header, bool *qk_norm, Error *err) {
   uint64_t without, with;
   TRY(ak48_walk(header, false, NULL, NULL, &without, err));
@@ -102,9 +101,9 @@ static Status decide_qk_norm(const MappedFile *file, const Ak48Header *header, b
                    file->size < without ? "truncated" : "too long or truncated");
 }
 
-/* --- what lies beside the file */
+/* --- config.json beside the file */
 
-/* Its config.json must not contradict the header; only its context may be the longer one. */
+/* Refuses a config.json that contradicts the header; its context may be longer. */
 static Status check_beside(const char *config_path, const char *path, const ModelConfig *beside,
                            const Ak48Header *header, bool qk_norm, Error *err) {
   const struct {
@@ -144,7 +143,7 @@ static Status check_beside(const char *config_path, const char *path, const Mode
   return STATUS_OK;
 }
 
-/* A config of what the header says and nothing else. */
+/* Makes a config without a config.json; ak48_header_to_config() adds the sizes. */
 static Status make_config(const Ak48Header *header, bool qk_norm, ModelConfig *config, Error *err) {
   *config = (ModelConfig){.qk_norm = qk_norm ? QK_NORM_HEADS : QK_NORM_NONE, .bos = -1};
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
@@ -196,7 +195,7 @@ static Status apply_overrides(const ModelOverrides *overrides, Model *model, Err
 
 static Status read_body(const Ak48Header *header, bool qk_norm, Model *model, Error *err) {
   ModelFiles *files = model->files;
-  /* 2 norms and 3 tensors of each linear layer, 2 more norms with qk_norm; final norm, embedding, head. */
+  /* Each layer has 2 norms, 3 tensors per linear layer, and q and k norms; + final norm, embedding, head. */
   size_t n = (size_t)header->n_layers * (2 + 3 * N_LAYER_LINEARS + 2) + 3;
   files->packed_tensors = mem_alloc(n, sizeof *files->packed_tensors, "tensors", err);
   files->packed_names = mem_alloc(n, AK48_NAME_SIZE, "tensor names", err);

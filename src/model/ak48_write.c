@@ -1,9 +1,8 @@
-/* ak48_write.c - a Model as a packed file.
+/* ak48_write.c - writes a Model as a packed file.
  *
  * Called by: commands/models/pack.c.   Calls: ak48.c, base/file.h.
- * Two passes over the model: the first refuses by name what the file could not say, so that nothing is
- * written of such a model; the second writes. What is written reads back to the same numbers, bit for bit,
- * wherever theta and epsilon are known. Memory: one small buffer, whatever the model's size. */
+ * Two passes over the model: the first refuses by name what the format cannot express, before anything is
+ * written; the second writes. Every weight reads back to the same number. Memory: one small buffer. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -18,7 +17,7 @@ typedef struct {
   const volatile int *interrupted;
 } Writer;
 
-/* --- what the format cannot say */
+/* --- what the format cannot express */
 
 static Status check_positions(const Model *model, const char *path, Error *err) {
   const ModelConfig *config = &model->config;
@@ -26,7 +25,7 @@ static Status check_positions(const Model *model, const char *path, Error *err) 
     return error_set(err, STATUS_MODEL, "%s: rope scaling \"%s\" cannot be written into a packed file", path,
                      rope_kind_name(config->rope.kind));
   for (int i = 0; i < config->n_layers; i++) {
-    /* A window that no position reaches past is none. */
+    /* A window of max_position or more never cuts anything off. */
     if (config->windows[i] > 0 && config->windows[i] < config->max_position)
       return error_set(
           err, STATUS_MODEL,
@@ -36,7 +35,7 @@ static Status check_positions(const Model *model, const char *path, Error *err) 
   return STATUS_OK;
 }
 
-/* What a layer is that is not AutoAWQ's. */
+/* How a layer differs from AutoAWQ's 4-bit layout, for the message. */
 static const char *other_weights(const Linear *linear) {
   if (linear->kind == LINEAR_DENSE) return "is not quantised";
   if (linear->kind == LINEAR_INT8) return "multiplies int8 activations";
@@ -71,7 +70,7 @@ static Status check_layers(const Model *model, const char *path, Error *err) {
 
 /* --- numbers as fp16 */
 
-/* Converts n of them from index `from` on; refuses the first that fp16 cannot hold exactly. */
+/* Converts elements [from, from + n) to fp16; refuses the first that fp16 cannot hold exactly. */
 static Status to_f16(const void *data, Dtype dtype, size_t from, size_t n, uint16_t *out, const char *path,
                      const char *name, Error *err) {
   for (size_t i = 0; i < n; i++) {
@@ -100,8 +99,7 @@ static Status write_f16(Writer *writer, const void *data, Dtype dtype, size_t n,
   return STATUS_OK;
 }
 
-/* The model's data for one tensor of the body. Parts of quantised layers are I32 or F16 as the file wants
- * them. */
+/* The model's data for one tensor of the body. Parts of quantised layers have the file's dtype already. */
 static const void *data_of(const Model *model, const Ak48Tensor *tensor, Dtype *dtype) {
   const ModelLayer *layer = &model->layers[tensor->layer];
   const Linear *linear = layer_linear_const(layer, tensor->which);
@@ -163,7 +161,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
   Ak48Header decoded;
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
-  TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* what we would refuse to read */
+  TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* refuse what it would not read */
   Writer writer = {.model = model, .interrupted = interrupted};
   uint64_t end;
   return ak48_walk(&header, model->config.qk_norm, visit, &writer, &end, err);

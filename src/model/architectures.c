@@ -1,9 +1,8 @@
-/* architectures.c - the table of architectures. See architectures.h; models.md, "Architectures", says it in
- * words.
+/* architectures.c - the table of architectures; see architectures.h and models.md, "Architectures".
  *
- * Called by: config.c and the parts of it. Always true: what a member means, and what it is where it is
- * absent, is as in transformers 5.23 (models/NAME/configuration_NAME.py, modeling_NAME.py);
- * test/data/miniatures has every row at work. */
+ * Called by: config.c, config_positions.c. Always true: meanings and defaults of members are those of
+ * transformers 5.23 (models/NAME/configuration_NAME.py, modeling_NAME.py); test/data/miniatures has a model
+ * for every row. */
 #include "model/architectures.h"
 
 #include <stdio.h>
@@ -27,7 +26,7 @@ const Architecture architectures[] = {
         .rope_theta = 10000,
     },
     {
-        .architecture = "MistralForCausalLM", /* Mistral 7B, Nemo (whose head_dim is its own), Small */
+        .architecture = "MistralForCausalLM", /* Mistral 7B, Nemo (head_dim is not hidden / heads), Small */
         .model_type = "mistral",
         .windows = WINDOW_ALL,
         .activation_key = "hidden_act",

@@ -1,9 +1,8 @@
-/* architectures.h - what each architecture does differently, and what its config means where it says
- * nothing.
+/* architectures.h - how each architecture differs from Llama, and the defaults of its config.
  *
- * architectures.c is the one place where a model has a name: config.c turns a row of it and a config.json
- * into the fields of ModelConfig, which loaders and backends go by. A model family that needs nothing new is
- * one row more. */
+ * architectures.c is the only table with names of models: config.c turns a row of it and a config.json into
+ * the fields of ModelConfig, and only these decide what loaders and backends do. A model family that needs
+ * nothing new is one more row. */
 #ifndef AUK_MODEL_ARCHITECTURES_H
 #define AUK_MODEL_ARCHITECTURES_H
 
@@ -12,32 +11,30 @@
 /* Which layers have a sliding window. */
 typedef enum {
   WINDOW_NONE,     /* no layer, whatever the config says of windows */
-  WINDOW_ALL,      /* all, where sliding_window is given */
+  WINDOW_ALL,      /* all layers, if sliding_window is given */
   WINDOW_BY_LAYER, /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
   WINDOW_PERIODIC, /* by layer_types, else all but every n-th, n being sliding_window_pattern */
-  WINDOW_UNTURNED, /* if use_sliding_window: by layer_types, else the layers without rotary positions */
+  WINDOW_UNTURNED, /* if use_sliding_window: by layer_types, else the NoPE layers */
 } WindowRule;
 
-/* Members of config.json that only some architectures have; where one is not known it is not looked at, as in
- * transformers. */
+/* Members of config.json that only some architectures have; the others ignore them, as transformers does. */
 enum {
   HAS_ATTENTION_BIAS = 1 << 0, /* attention_bias: q, k, v and o have one */
   HAS_MLP_BIAS = 1 << 1,       /* mlp_bias: gate, up and down have one */
   HAS_MULTIPLIERS = 1 << 2,    /* embedding_, attention_, residual_multiplier and logits_scaling */
-  HAS_QUERY_SCALAR = 1 << 3,   /* query_pre_attn_scalar: what the square root of head_dim is elsewhere */
+  HAS_QUERY_SCALAR = 1 << 3,   /* query_pre_attn_scalar: scores are scaled by its square root's reciprocal */
   HAS_ATTENTION_CAP = 1 << 4,  /* attn_logit_softcapping */
   HAS_LOGIT_CAP = 1 << 5,      /* final_logit_softcapping */
-  HAS_UNTURNED = 1 << 6,       /* no_rope_layers, else every no_rope_layer_interval-th: no rotary positions */
+  HAS_UNTURNED = 1 << 6,       /* no_rope_layers, else every no_rope_layer_interval-th: NoPE layers */
   HAS_PART_TURNED = 1 << 7,    /* partial_rotary_factor */
-  HAS_LOCAL_ROPE =
-      1 << 8, /* windowed layers have a rope of their own: rope_local_base_freq or rope_parameters */
-  HAS_PATTERN = 1 << 9, /* sliding_window_pattern */
+  HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_local_base_freq, rope_parameters */
+  HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
 };
 
 typedef struct {
   const char *architecture, *model_type; /* "Gemma2ForCausalLM", "gemma2" */
 
-  /* What differs from Llama: zero is as Llama has it. */
+  /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
   bool norm_plus_one; /* norms multiply by 1 + weight */
   QkNorm qk_norm;
@@ -47,9 +44,9 @@ typedef struct {
   bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */
   WindowRule windows;
   unsigned members;           /* HAS_... */
-  const char *activation_key; /* of the activation's name in config.json */
+  const char *activation_key; /* config.json's key for the activation */
 
-  /* What the config means where it does not say. */
+  /* Defaults of absent members. */
   int vocab_size, hidden, intermediate, n_layers, n_heads;
   int n_kv_heads; /* 0: as many as n_heads */
   int head_dim;   /* 0: hidden / n_heads */
@@ -66,11 +63,10 @@ typedef struct {
 extern const Architecture architectures[];
 extern const size_t n_architectures;
 
-/* The row of this architecture (NULL: any) and model_type (NULL: any), or NULL. */
+/* The row with this architecture (NULL: any) and model_type (NULL: any), or NULL. */
 const Architecture *architecture_find(const char *architecture, const char *model_type);
 
-/* A model of several parts whose text part stands alone: its config is the member text_config, of this
- * model_type. */
+/* A multimodal model; only its text part is run: its config is the member text_config, of this model_type. */
 typedef struct {
   const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
   const char *text_type;                 /* "gemma3_text" */

@@ -1,4 +1,4 @@
-/* companions.c - the files of a checkpoint by identity: its weights, and what auk reads beside them.
+/* companions.c - the files beside a checkpoint's weights, and whether a file belongs to a checkpoint.
  *
  * Called by: commands (pack, and every command that writes a file).   Calls: base/file.h.
  * The names are those of config.c, model.c (tokenizer.json) and tokenizer/chat_open.c. */
@@ -31,7 +31,7 @@ static bool has_id(const char *path, const FileId *id) {
   return path && stat(path, &info) == 0 && info.st_dev == id->device && info.st_ino == id->inode;
 }
 
-/* Weights by what is mapped: another file may have their name by now. */
+/* Compares the identity of the mapped files: their paths may name other files by now. */
 static bool is_weights(const ModelFiles *files, const FileId *id) {
   const FileStamp *stamp = &files->packed.stamp;
   if (files->packed.path && stamp->device == id->device && stamp->inode == id->inode) return true;

@@ -1,9 +1,9 @@
 /* config.c - reads config.json, generation_config.json and quant_config.json into a ModelConfig.
  *
  * Called by: the loaders of src/model.   Calls: architectures.c, config_positions.c, quantization.c.
- * Always true: what a field means and what it is when absent is as in transformers' config class of the
- *              architecture (5.23, models/NAME/configuration_NAME.py); what would change the result and is
- *              not computed here is refused by name; sizes are so small that products of three fit int64. */
+ * Always true: meanings and defaults are those of transformers' config class of the architecture (5.23,
+ *              models/NAME/configuration_NAME.py); members that would change the result and are not
+ *              implemented are refused by name; products of three sizes fit int64. */
 #include "model/config.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@
 
 /* --- architecture */
 
-/* What the config says it is: the first of architectures, and model_type; either may be NULL. */
+/* Reads the first of `architectures`, and model_type; one of them may be NULL. */
 static Status read_names(const Reader *r, const char **architecture, const char **model_type) {
   TRY(reader_string(r, "model_type", model_type));
   const Json *list = json_member(r->object, "architectures"), *first = json_first(list);
@@ -33,7 +33,7 @@ static Status read_names(const Reader *r, const char **architecture, const char 
   return STATUS_OK;
 }
 
-/* The first member of this object, or of the text part in it, that gives away what kind of model it is. */
+/* The first of `keys` that the object or its text_config has, or NULL. */
 static const char *sign_of(const Json *object, const char *const *keys) {
   const Json *text = json_member(object, "text_config");
   for (; *keys; keys++)
@@ -60,7 +60,7 @@ static Status refuse_architecture(const Reader *r, const char *architecture, con
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
 }
 
-/* The text part of a model of several parts: its config, with the words for messages in `name`. */
+/* Makes a reader of a multimodal model's text_config; `name` keeps its name for messages. */
 static Status enter_text(const Reader *r, const TextWrapper *wrapper, char name[1024], Reader *text) {
   TRY(reader_object(r, "text_config", name, text));
   if (!text->object)
@@ -73,7 +73,7 @@ static Status enter_text(const Reader *r, const TextWrapper *wrapper, char name[
   return STATUS_OK;
 }
 
-/* *text: the reader of the text part's config, which is `r` itself where there are no other parts. */
+/* *text: the reader of the text part's config, a copy of *r unless the model is multimodal. */
 static Status choose_architecture(const Reader *r, char name[1024], Reader *text,
                                   const Architecture **architecture, ModelConfig *config) {
   const char *model_name = NULL, *model_type = NULL;
@@ -129,7 +129,7 @@ static Status parse_sizes(const Reader *r, const Architecture *architecture, Mod
   return parse_heads(r, architecture, config);
 }
 
-/* --- what is computed */
+/* --- arithmetic */
 
 static Status parse_activation(const Reader *r, const Architecture *architecture, ModelConfig *config) {
   static const struct {
@@ -159,9 +159,9 @@ static Status parse_biases(const Reader *r, const Architecture *architecture, Mo
                                               : STATUS_OK;
 }
 
-enum { MAX_FACTOR = 1000000 }; /* of what multiplies or divides activations: likely a mistake beyond */
+enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
 
-/* `fallback` where there is no such member; where it is null, there is no cap. */
+/* An absent member gives `fallback`, null gives no cap. */
 static Status parse_cap(const Reader *r, const char *key, double fallback, double *out) {
   return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
 }
@@ -170,7 +170,7 @@ static Status parse_factors(const Reader *r, const Architecture *architecture, M
   const unsigned members = architecture->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->attention_scale = 1 / sqrt(config->head_dim);
-  /* transformers rounds it to the dtype of its tensors; what is computed here is fp32. */
+  /* transformers rounds it to the dtype of its tensors; here it stays exact. */
   if (architecture->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
   if (members & HAS_QUERY_SCALAR) {
     double scalar;
@@ -206,7 +206,7 @@ static Status parse_arithmetic(const Reader *r, const Architecture *architecture
 
 /* --- special tokens */
 
-/* eos_token_id: a number or a list of them. Leaves the config alone where it is absent. */
+/* eos_token_id: a number or a list of them; if absent, the config stays as it is. */
 static Status parse_eos(const Reader *r, ModelConfig *config) {
   const Json *value = json_member(r->object, "eos_token_id");
   if (!value) return STATUS_OK;
@@ -249,15 +249,15 @@ static Status parse_generation(const Reader *r, ModelConfig *config) {
 
 /* --- files */
 
-/* What a model of several parts says of its text part beside the text part's own config. */
+/* Reads the members of a multimodal model's config that override its text_config. */
 static Status parse_beside_text(const Reader *r, ModelConfig *config) {
   TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
   TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
   return parse_eos(r, config);
 }
 
-/* Where the config says how it is quantised: beside the text part, in it, or under the name that
- * compressed-tensors had for it in 2024. MLX has one of its own, and tensors of its own. */
+/* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
+ * compressed-tensors used in 2024. MLX calls it quantization, and is refused. */
 static Status find_quantization(const Reader *r, const Reader *text, char name[1024], Reader *quant) {
   TRY(reader_object(r, "quantization_config", name, quant));
   if (!quant->object) TRY(reader_object(text, "quantization_config", name, quant));
@@ -292,7 +292,7 @@ static Status parse_object(const char *name, const char *text, size_t size, Json
   return json_is_object(*tree) ? STATUS_OK : reader_expected(r, "its JSON", *tree, "an object");
 }
 
-/* Seven linear layers in each layer, and the head. */
+/* Counts seven linear layers in each layer, and lm_head. */
 static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
   return quantization_limit(&config->quant, 7 * (size_t)config->n_layers + 1, file, err);
 }
@@ -337,7 +337,7 @@ Status config_load(const char *directory, ModelConfig *config, Error *err) {
                                       [GENERATION_FILE] = "generation_config.json"};
   *config = (ModelConfig){0};
   for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
-    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.given) continue; /* it has been said */
+    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.given) continue;
     char *path = path_join(directory, names[kind], err);
     if (!path) return STATUS_FAILED;
     Status status = STATUS_OK;

@@ -1,7 +1,7 @@
-/* config.h - what a checkpoint says of itself: sizes, rope, windows, end tokens, sampling defaults.
+/* config.h - a checkpoint's configuration: sizes, rope, windows, end tokens, sampling defaults.
  *
- * Read from config.json and generation_config.json in the spellings of old and new transformers, validated to
- * the ranges below; what is not known is refused by name. Nothing here touches weights. */
+ * Read from config.json and generation_config.json in the spellings of transformers 4 and 5 and validated to
+ * the ranges below; unknown features are refused by name. Nothing here reads weights. */
 #ifndef AUK_MODEL_CONFIG_H
 #define AUK_MODEL_CONFIG_H
 
@@ -16,44 +16,42 @@ typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } Rope
 
 const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
 
-/* The ranges of sizes, each from 1. Products of three of them fit int64, and the length of any packed file is
- * below 2^59. */
+/* Maxima of sizes; the minimum is 1. Products of three fit int64; any packed file is shorter than 2^59. */
 enum {
   MAX_HIDDEN = 1 << 20,
   MAX_INTERMEDIATE = 1 << 22,
-  MAX_VOCAB = 1 << 23, /* what the sampler takes (engine/sampler_math.h) */
+  MAX_VOCAB = 1 << 23, /* the sampler's limit (engine/sampler_math.h) */
   MAX_LAYERS = 4096,
   MAX_HEADS = 1 << 14,
   MAX_HEAD_DIM = 256,
   MAX_POSITION = 1 << 30,
 };
 
-/* How positions are scaled (transformers, modeling_rope_utils.py). rope_frequencies() turns it into numbers.
- * */
+/* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
 typedef struct {
   RopeKind kind;
   double theta;                  /* rope_theta */
-  double factor;                 /* all but default: > 0 */
+  double factor;                 /* all but ROPE_PLAIN: > 0 */
   double low_freq_factor;        /* llama3 */
   double high_freq_factor;       /* llama3 */
   double original_max_position;  /* llama3, yarn, longrope: original_max_position_embeddings */
   double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
-  double attention_factor;       /* yarn, longrope: 0 where not given */
-  double mscale, mscale_all_dim; /* yarn: 0 where not given */
+  double attention_factor;       /* yarn, longrope: 0 if not given */
+  double mscale, mscale_all_dim; /* yarn: 0 if not given */
   bool truncate;                 /* yarn: true unless given */
-  /* longrope: what each pair's wave is longer by, [rotary_dim / 2], in texts of up to original_max_position
-   * tokens and in longer ones. */
+  /* longrope: [rotary_dim / 2] factors of the wavelengths, in texts of up to original_max_position tokens and
+   * in longer ones. */
   float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
 } RopeConfig;
 
-/* Which rope turns a layer's q and k. */
+/* Which rope rotates a layer's q and k. */
 typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
 
-/* Where a layer has RMSNorms: of what goes into attention and into the gated product, of what comes out of
- * them before it is added to x, or of both. */
+/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
+ * before they are added to the residual stream. */
 typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
 
-/* RMSNorm of q and k before rope: none, over each head by itself, or over all heads together. */
+/* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
 typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
 
 /* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
@@ -63,7 +61,7 @@ const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tan
 
 #define MAX_EOS 64
 
-/* Sampling defaults of generation_config.json, as given there or neutral. */
+/* Sampling defaults of generation_config.json; absent ones are neutral. */
 typedef struct {
   bool do_sample;            /* false: greedy */
   double temperature;        /* >= 0 */
@@ -74,9 +72,9 @@ typedef struct {
 } GenerationDefaults;
 
 typedef struct {
-  char architecture[64]; /* "Qwen3ForCausalLM": a row of architectures.c; for messages, nothing goes by it */
-  int hidden;            /* hidden_size: width of the residual stream */
-  int intermediate;      /* intermediate_size: width of the gated product */
+  char architecture[64];             /* "Qwen3ForCausalLM": for messages only */
+  int hidden;                        /* hidden_size: width of the residual stream */
+  int intermediate;                  /* intermediate_size: width of the MLP */
   int n_layers, n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0 */
   int head_dim;                      /* even, 2..256; need not be hidden / n_heads */
   int vocab_size;                    /* rows of the embedding */
@@ -89,23 +87,23 @@ typedef struct {
   Activation activation;
   double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
   double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
-  double residual_scale;  /* x = x + this * what attention or the gated product makes; 1 but for Granite */
+  double residual_scale;  /* x = x + this * output of attention or MLP; 1 but for Granite */
   double logit_divisor;   /* logits are divided by this; 1 but for Granite */
-  double attention_cap;   /* scores become cap * tanh(score / cap) (Gemma 2); 0: there is no cap */
+  double attention_cap;   /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
   double logit_cap;       /* logits likewise (Gemma 2) */
 
   RopeConfig rope;
-  RopeConfig local_rope; /* of the layers that are ROPE_LOCAL (Gemma 3) */
-  int rotary_dim;        /* even, 2..head_dim: so many first dimensions of a head are turned (Phi-4-mini) */
+  RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3) */
+  int rotary_dim;        /* even, 2..head_dim: the first dimensions of a head that are rotated (Phi-4-mini) */
   uint8_t *layer_ropes;  /* [n_layers] LayerRope; NULL: all are ROPE_GLOBAL */
 
-  bool tied_embeddings;            /* the output head is the embedding */
+  bool tied_embeddings;            /* lm_head is the embedding */
   bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
   bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
-  bool text_part;                  /* of a model of several parts, under one of their names for it */
+  bool text_part;                  /* the text part of a multimodal model */
   int *windows; /* [n_layers] sliding window: a position sees itself and the window - 1 before; 0: all */
 
-  QuantConfig quant; /* how linear layers are stored */
+  QuantConfig quant; /* storage of linear layers */
 
   int32_t bos; /* -1: none */
   int32_t eos[MAX_EOS];
@@ -115,10 +113,10 @@ typedef struct {
   ContentHash content; /* of the files that this was read from, but generation_config.json */
 } ModelConfig;
 
-/* Reads DIR/config.json (and quant_config.json, generation_config.json where they are). Zeroes *config first;
+/* Reads DIR/config.json (and quant_config.json, generation_config.json if present). Zeroes *config first;
  * release it with config_release() also after a failure. */
 Status config_load(const char *directory, ModelConfig *config, Error *err);
-/* The same from the text of a config.json alone, for tests and fuzzing; `name` is for messages. */
+/* The same from the text of a config.json alone; `name` is for messages. */
 Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
 void config_release(ModelConfig *config);
 
@@ -126,13 +124,13 @@ LayerRope config_layer_rope(const ModelConfig *config, int layer);
 
 /* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32
  * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
- * yarn and longrope). long_text: the text is longer than longrope's original_max_position, which changes all
- * of its positions. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071); Ding
- * et al., LongRoPE (arXiv:2402.13753). */
+ * yarn and longrope). long_text: use longrope's long factors, as for all positions of a text longer than
+ * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);
+ * Ding et al., LongRoPE (arXiv:2402.13753). */
 void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_text, float *out,
                       float *attention_factor);
 
-/* Texts of more tokens than this are `long_text`; INT32_MAX where that changes nothing. */
+/* Texts of more tokens than this are `long_text`; INT32_MAX without longrope. */
 int rope_short_text(const ModelConfig *config);
 
 #endif

@@ -27,7 +27,7 @@ static Status rope_kind(const Reader *r, const Architecture *architecture, RopeK
   if (!name) name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
   if (architecture->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONG);
-  /* It changes texts that are longer than max_position_embeddings, and there are none here. */
+  /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
   if (!architecture->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
   for (int i = ROPE_PLAIN; i <= ROPE_LONG; i++) {
     *kind = (RopeKind)i;
@@ -71,7 +71,7 @@ static Status parse_llama3(const Reader *r, RopeConfig *rope) {
   return STATUS_OK;
 }
 
-/* A list of another length, or no list. */
+/* Refuses a list of another length, or a value that is no list. */
 static Status wrong_list(const Reader *r, const char *key, const Json *list, int n, const char *what) {
   char found[64];
   if (json_is_array(list)) snprintf(found, sizeof found, "a list of %zu", json_count(list));
@@ -108,8 +108,8 @@ static Status parse_longrope(const Reader *r, const ModelConfig *config, RopeCon
   return STATUS_OK;
 }
 
-/* The rope that `r`, the object with the scaling or an absent one, describes. `beside`: the config around it
- * where its original context length counts more, or NULL. */
+/* Reads a rope from `r`, the object with the scaling, which may be absent. `beside` (or NULL): the config
+ * around it, whose original_max_position_embeddings takes precedence. */
 static Status parse_scaling(const Reader *r, const Reader *beside, const Architecture *architecture,
                             double theta, const ModelConfig *config, RopeConfig *rope) {
   TRY(rope_kind(r, architecture, &rope->kind));
@@ -119,7 +119,7 @@ static Status parse_scaling(const Reader *r, const Reader *beside, const Archite
   static const char original[] = "original_max_position_embeddings";
   double length;
   TRY(reader_double(r, original, 1, MAX_POSITION, config->max_position, &length));
-  /* Its config class has this member: what is inside does not count. */
+  /* The architecture's config class has this member, which takes precedence over the one inside. */
   if (architecture->original_max_position) length = architecture->original_max_position;
   if (beside) TRY(reader_double(beside, original, 1, MAX_POSITION, length, &length));
   rope->original_max_position = length;
@@ -132,7 +132,8 @@ static Status parse_scaling(const Reader *r, const Reader *beside, const Archite
 
 /* --- the ropes of a model */
 
-/* transformers 4 has it beside rope_scaling, 5 inside rope_parameters, which counts more. */
+/* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
+ * precedence. */
 static Status parse_rotary_dim(const Reader *r, const Reader *scaling, const Architecture *architecture,
                                ModelConfig *config) {
   double part;
@@ -157,9 +158,9 @@ static bool holds_objects(const Json *object, const char **key) {
   return false;
 }
 
-/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Where both are given,
- * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict() decides; an original context length beside the
- * object counts more than one inside it. */
+/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Precedence is that of
+ * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict(): an original context length beside the object
+ * takes precedence over one inside. */
 static Status parse_one_rope(const Reader *r, const Architecture *architecture, ModelConfig *config) {
   char name[1024];
   const char *key;
@@ -174,8 +175,8 @@ static Status parse_one_rope(const Reader *r, const Architecture *architecture, 
   return parse_scaling(&scaling, r, architecture, theta, config, &config->rope);
 }
 
-/* A rope for layers that see everything and one for those with a window. transformers 4 scales the former by
- * rope_scaling and has the latter's theta in rope_local_base_freq; 5 has an object for each in
+/* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
+ * former by rope_scaling and has the latter's theta in rope_local_base_freq; 5 has an object for each in
  * rope_parameters. */
 static Status parse_two_ropes(const Reader *r, const Architecture *architecture, ModelConfig *config) {
   char scaling_name[1024], name[1024], full_name[1024], local_name[1024];
@@ -207,7 +208,7 @@ static Status parse_two_ropes(const Reader *r, const Architecture *architecture,
 
 /* --- layer by layer */
 
-/* Layers whose q and k are not turned: no_rope_layers says 0 for them, else every interval-th is one. */
+/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. */
 static Status parse_unturned(const Reader *r, ModelConfig *config) {
   const Json *list = json_member(r->object, "no_rope_layers"), *item = json_first(list);
   int interval;
@@ -225,7 +226,7 @@ static Status parse_unturned(const Reader *r, ModelConfig *config) {
   return STATUS_OK;
 }
 
-/* The windows of an architecture where layer_types says nothing. */
+/* Sets the windows that the architecture has without layer_types. */
 static Status default_windows(const Reader *r, const Architecture *architecture, int window,
                               ModelConfig *config) {
   int first = 0, period = architecture->period;
@@ -241,7 +242,8 @@ static Status default_windows(const Reader *r, const Architecture *architecture,
   return STATUS_OK;
 }
 
-/* layer_types, where given, decides for models that can mix; others (not `mixed`) must do so without it. */
+/* Applies layer_types to architectures whose layers may differ (`mixed`); for others it must not contradict
+ * their rule. */
 static Status apply_layer_types(const Reader *r, bool mixed, int window, ModelConfig *config) {
   const Json *types = json_member(r->object, "layer_types");
   if (!types) return STATUS_OK;

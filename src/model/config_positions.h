@@ -1,5 +1,4 @@
-/* config_positions.h - how config.json says where tokens are: rotary positions and sliding windows, layer by
- * layer. Private to src/model. */
+/* config_positions.h - rotary positions and sliding windows in config.json. Private to src/model. */
 #ifndef AUK_MODEL_CONFIG_POSITIONS_H
 #define AUK_MODEL_CONFIG_POSITIONS_H
 

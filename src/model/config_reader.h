@@ -1,4 +1,4 @@
-/* config_reader.h - members of a JSON object of a config, with messages that name the file. Private to
+/* config_reader.h - typed members of a config's JSON object, with messages that name the file. Private to
  * src/model. */
 #ifndef AUK_MODEL_CONFIG_READER_H
 #define AUK_MODEL_CONFIG_READER_H
@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 
-/* An object of a file, with the words for messages about its members. */
+/* An object of a file, and how to report failures of its members. */
 typedef struct Reader {
   JsonSource source;
   const Json *object;
@@ -25,10 +25,10 @@ Status reader_double(const Reader *r, const char *key, double low, double high, 
 Status reader_bool(const Reader *r, const char *key, bool fallback, bool *out);
 Status reader_string(const Reader *r, const char *key, const char **out); /* NULL where it is absent */
 
-/* For the few members where null is not the same as absence. */
+/* Whether the member is there and null, for members where that differs from absence. */
 bool reader_is_null(const Reader *r, const char *key);
 
-/* The member `key` as a reader of its own; its object is NULL where it is absent. `name` keeps its words. */
+/* Makes a reader of the member `key`, whose object is NULL if absent. `name` keeps its name for messages. */
 Status reader_object(const Reader *r, const char *key, char name[1024], Reader *out);
 
 #endif

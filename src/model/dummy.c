@@ -1,10 +1,9 @@
-/* dummy.c - a Model from a config.json alone, for measuring speed where the weights are not at hand.
+/* dummy.c - a Model from a config.json alone, for measuring speed without weights.
  *
  * Called by: commands/measure/bench.c.   Calls: config.c, layers.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in an fp16 checkpoint
- *              of this config; every tensor has an address of its own in one reserved mapping, which nobody
- *              can read or write until model_fill_dummy() put memory behind it. lay_out() runs twice, to
- *              measure and then to place. */
+ *              of this config; every tensor has its own addresses in one mapping of PROT_NONE, which only
+ *              model_fill_dummy() makes readable. lay_out() runs twice, to measure and then to place. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -13,14 +12,14 @@
 #include "base/half.h"
 #include "model/loaders.h"
 
-/* --- where everything lies */
+/* --- addresses */
 
-enum { ALIGNMENT = 64 }; /* a line of the cache: a checkpoint promises less */
+enum { ALIGNMENT = 64 }; /* a cache line */
 
 typedef struct {
   unsigned char *base; /* the reserved mapping, or NULL while measuring */
   size_t used;         /* bytes of it so far */
-  size_t weight_bytes; /* the same without what alignment costs */
+  size_t weight_bytes; /* the same without padding */
 } Layout;
 
 /* A matrix is at most 2^24 by 2^20 of 2 bytes, and layers are at most 4096 (config.c): nothing overflows. */
@@ -35,7 +34,7 @@ static Vector take_vector(Layout *layout, int n) {
   return (Vector){take(layout, (size_t)n, 2), DTYPE_F16, n};
 }
 
-/* Data of a quantised layer as model_prepare() leaves it. */
+/* Places the data of a quantised layer in the form that model_prepare() makes. */
 static Status take_quantised(Layout *layout, const Model *model, const QuantScheme *scheme, Linear *linear,
                              Error *err) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
@@ -111,7 +110,7 @@ static Status lay_out(Layout *layout, Model *model, Error *err) {
   return STATUS_OK;
 }
 
-/* Addresses without memory: they cost nothing, and whoever reads them by mistake does not go on. */
+/* Reserves addresses without memory: a read by mistake raises SIGSEGV. */
 static Status reserve(Model *model, size_t bytes, Error *err) {
   void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED)
@@ -151,10 +150,10 @@ Status model_open_dummy(const char *path, Model **model, Error *err) {
   return make_dummy(path, *model, err);
 }
 
-/* --- what is in it
+/* --- random weights
  *
- * Numbers that keep activations finite through any number of layers, and logits apart: a product has about
- * its input's variance, norms are 1. */
+ * Activations stay finite through any number of layers, and logits differ: the output of a linear layer has
+ * about its input's variance, norms multiply by 1. */
 
 typedef struct {
   uint64_t state;
@@ -168,13 +167,13 @@ static uint64_t next_random(Random *random) {
   return z ^ z >> 31;
 }
 
-/* Every address of the mapping is a multiple of ALIGNMENT and owns the bytes up to the next one. */
+/* Rounds up to whole words: take() aligns every tensor and pads it to ALIGNMENT. */
 static void fill_bytes(const void *place, size_t bytes, Random *random) {
   uint64_t *words = (uint64_t *)place;
   for (size_t i = 0; i < (bytes + 7) / 8; i++) words[i] = next_random(random);
 }
 
-/* n fp16 numbers even between low and high, of 65,536 steps. */
+/* Fills n fp16 numbers, uniform in [low, high) in 65,536 steps. */
 static void fill_halves(const void *place, size_t n, float low, float high, Random *random) {
   uint16_t *halves = (uint16_t *)place;
   for (size_t i = 0; i < n; i += 4) {
@@ -188,20 +187,20 @@ static void fill_vector(const Vector *vector, float low, float high, Random *ran
   if (vector->data) fill_halves(vector->data, (size_t)vector->n, low, high, random);
 }
 
-/* What norms multiply by is 1. */
+/* Fills a norm so that it multiplies by 1. */
 static void fill_norm(const ModelConfig *config, const Vector *norm, Random *random) {
   const float weight = config->norm_plus_one ? 0 : 1;
   fill_vector(norm, weight, weight, random);
 }
 
-/* n fp32 numbers near `middle`. */
+/* Fills n fp32 numbers, uniform within 10% of `middle`. */
 static void fill_floats(const void *place, size_t n, float middle, Random *random) {
   float *floats = (float *)place;
   for (size_t i = 0; i < n; i++)
     floats[i] = middle * (0.9f + 0.2f * (float)(next_random(random) & 0xffff) * 0x1p-16f);
 }
 
-/* Of the difference of two independent numbers, even in 0 .. 2^bits - 1: 42.5 for 4 bits. */
+/* Variance of the difference of two independent numbers, uniform in 0 .. 2^bits - 1: 42.5 for 4 bits. */
 static float variance(int bits) {
   const float n = (float)(1 << bits);
   return (n * n - 1) / 6;
@@ -220,7 +219,7 @@ static void fill_quantised(const Linear *linear, Random *random) {
     fill_halves(linear->scales, groups * n_out, 0.9f * scale, 1.1f * scale, random);
 }
 
-/* Even numbers from -a to a have the variance a^2 / 3. */
+/* Dense weights are uniform in [-a, a), with variance a^2 / 3. */
 static void fill_matrix(const Linear *linear, Random *random) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
   switch (linear->kind) {
@@ -237,7 +236,7 @@ static void fill_matrix(const Linear *linear, Random *random) {
   }
 }
 
-/* Of several that are stored as one matrix in 4 bits, the first fills all of it. */
+/* If several linear layers share one quantised matrix (skip > 0), the first fills all of it. */
 static void fill_linears(const ModelConfig *config, const ModelLayer *layer, Random *random) {
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const Linear *linear = layer_linear_const(layer, which);

@@ -1,16 +1,14 @@
-/* hf_directory.c - a Hugging Face directory becomes a Model: which tensor is which, and whether it is what
- * the config says.
+/* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
  * Called by: model.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
- * Names are those of transformers, which its models agree in (layers.c). No weight is read here but the
- * norms. */
+ * Tensor names are those of transformers (layers.c). No weights but the norms are read here. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/hf_tensors.h"
 
-/* n numbers that must be there. */
+/* Takes a vector of n numbers; refuses the checkpoint without it. */
 static Status take_vector(Loader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   StoredTensor *tensor = hf_find(loader, base, suffix);
   if (!tensor) return hf_missing(loader, base, suffix, "");
@@ -28,8 +26,7 @@ static Status take_norm(Loader *loader, const char *base, const char *suffix, in
 
 /* --- linear layers */
 
-/* Of the bias of the stored matrix what belongs to the layer. One that the config does not ask for is there
- * or not, as the checkpoint was made. */
+/* Takes the layer's part of the stored matrix's bias, which is optional unless the config requires it. */
 static Status take_bias(Loader *loader, bool required, const StoredLinear *stored, Linear *linear) {
   if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
   Vector *bias = &linear->bias;
@@ -39,7 +36,7 @@ static Status take_bias(Loader *loader, bool required, const StoredLinear *store
   return STATUS_OK;
 }
 
-/* All linear layers, several of which may be parts of one matrix. */
+/* Takes all linear layers of a layer; several may be parts of one stored matrix. */
 static Status take_linears(Loader *loader, ModelLayer *layer) {
   const ModelConfig *config = &loader->model->config;
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
@@ -92,9 +89,9 @@ static bool has_head(const Loader *loader) {
   return false;
 }
 
-/* A tied head is the embedding, whatever else the file holds under its name: so transformers 4 has it. The
- * text part of several has a head of its own where there is one, whatever the config says: published ones
- * say "tied" of themselves, or nothing. */
+/* A tied lm_head is the embedding, also if the file holds another tensor of its name, as in transformers 4.
+ * A multimodal model's lm_head is untied exactly if its tensor is there, whatever the config says: published
+ * configs are not reliable here. */
 static Status take_head(Loader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
@@ -126,8 +123,8 @@ static Status take_everything(Loader *loader) {
   return take_head(loader);
 }
 
-/* What the names of the text part begin with: by itself; beside other parts as transformers 4.51 saves it,
- * and as later ones do. */
+/* Finds the prefixes of tensor names: of a text model; of a multimodal model as transformers 4.51 saves it;
+ * and as later versions do. */
 static void find_names(Loader *loader) {
   static const struct {
     const char *body, *head;

@@ -1,10 +1,10 @@
-/* hf_quantised.c - the weights of one linear layer of a Hugging Face directory, dense or quantised: which
- * tensors they are, whether their shapes are what the config's scheme gives, and what they become.
+/* hf_quantised.c - finds the weights of one linear layer of a Hugging Face directory, dense or quantised,
+ * and checks their shapes against the config's scheme.
  *
  * Called by: hf_directory.c.   Calls: quant_rules.c, hf_tensors.c, prepare.c (sizes).
- * The tensors decide whether a layer is quantised, the config how: what says otherwise is refused by name.
- * Nothing is read but the order of inputs (g_idx) and weight_shape: a quantised layer has data when it is
- * stored as a Linear has it, else it is left to model_prepare(). */
+ * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
+ * name. Only g_idx and weight_shape are read here. A quantised layer whose stored form is a Linear's gets its
+ * data here, others from model_prepare(). */
 #include <string.h>
 
 #include "model/hf_tensors.h"
@@ -17,7 +17,7 @@ typedef struct {
   QuantScheme scheme;
   int group; /* > 0 */
   int64_t n_in, n_out, n_groups;
-  int per_word; /* weights in 32 bits */
+  int per_word; /* weights per 32-bit word */
 } Layer;
 
 /* --- dense */
@@ -34,7 +34,7 @@ static Status take_dense(Loader *loader, StoredPart part, StoredTensor *tensor, 
 
 /* --- parts of a quantised layer */
 
-/* The tensor of this name and dtype, [rows][columns]. */
+/* Takes the tensor of this name and dtype, [rows][columns]. */
 static Status take_part(const Layer *layer, const char *suffix, Dtype dtype, int64_t rows, int64_t columns,
                         const char *why, const StoredTensor **out) {
   Loader *loader = layer->loader;
@@ -49,7 +49,7 @@ static Status take_part(const Layer *layer, const char *suffix, Dtype dtype, int
   return STATUS_OK;
 }
 
-/* Scales are numbers of any type, [rows][columns]. */
+/* Takes scales of any float type, [rows][columns]. */
 static Status take_scales(const Layer *layer, const char *suffix, int64_t rows, int64_t columns,
                           const StoredTensor **out) {
   Loader *loader = layer->loader;
@@ -66,7 +66,7 @@ static Status take_scales(const Layer *layer, const char *suffix, int64_t rows, 
 
 #define SAVE_AGAIN ": save the model again with AutoAWQ and \"version\": \"GEMM\")"
 
-/* How many bits a weight has by the shape of its words, packed as this layout has it; 0: no such number. */
+/* The bits per weight that give packed words of this shape in the layer's layout, or 0. */
 static int bits_by_shape(const Layer *layer, int64_t rows, int64_t columns) {
   for (int bits = 2; bits <= 8; bits++) {
     const int64_t of_inputs = layer->n_in * bits / 32, of_outputs = layer->n_out * bits / 32;
@@ -78,7 +78,7 @@ static int bits_by_shape(const Layer *layer, int64_t rows, int64_t columns) {
   return 0;
 }
 
-/* Packed weights whose shape is another layout's are told apart by it; an empty text for no idea. */
+/* Names the layout that gives packed weights this shape, for the message; an empty text if unknown. */
 static void other_packing(const Layer *layer, const StoredTensor *tensor, char *out, size_t size) {
   const int64_t in = layer->n_in, n_out = layer->n_out;
   *out = 0;
@@ -105,7 +105,7 @@ static Status take_packed(const Layer *layer, const char *suffix, int64_t rows, 
   return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
 }
 
-/* Zero points, which may be missing where all are the middle of the range. */
+/* Takes zero points, which are optional if the scheme is symmetric. */
 static Status take_zeros(const Layer *layer, const char *suffix, int64_t rows, int64_t columns,
                          const StoredTensor **out) {
   if (layer->scheme.symmetric && !hf_find(layer->loader, layer->part.name, suffix)) return STATUS_OK;
@@ -114,7 +114,7 @@ static Status take_zeros(const Layer *layer, const char *suffix, int64_t rows, i
   return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
 }
 
-/* Inputs have to lie in the order of their groups: number i in group i / group. */
+/* Refuses a g_idx that puts an input i into another group than i / group. */
 static Status check_order(const Layer *layer, const char *suffix, bool required) {
   Loader *loader = layer->loader;
   StoredTensor *order = hf_find(loader, layer->part.name, suffix);
@@ -164,7 +164,7 @@ static Status take_gptq(const Layer *layer, StoredWeights *stored) {
   return check_order(layer, ".g_idx", layer->loader->model->config.quant.ordered);
 }
 
-/* weight_shape, where it is there, says what the layer's shape says. */
+/* Refuses a weight_shape that contradicts the layer's shape. */
 static Status check_stated_shape(const Layer *layer) {
   StoredTensor *tensor = hf_find(layer->loader, layer->part.name, ".weight_shape");
   if (!tensor) return STATUS_OK;
@@ -193,7 +193,7 @@ static Status take_compressed(const Layer *layer, StoredWeights *stored) {
   return check_order(layer, ".weight_g_idx", false);
 }
 
-/* The sums of int8 products fit 32 bits up to here: 2^17 times 2^14 is 2^31. */
+/* Sums of so many int8 products fit int32: 2^17 * 2^14 = 2^31. */
 enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
 
 static Status take_bytes(const Layer *layer, StoredWeights *stored) {
@@ -208,15 +208,14 @@ static Status take_bytes(const Layer *layer, StoredWeights *stored) {
 
 /* --- any quantised layer */
 
-/* How the layer is stored, by the tensor that holds its weights. */
+/* The layout of the layer by the name of its weight tensor. */
 static QuantMethod method_of(const StoredTensor *weights, QuantMethod configured) {
   if (strstr(weights->name, ".weight_packed")) return QUANT_PACKED;
   if (strstr(weights->name, ".qweight")) return configured == QUANT_GPTQ ? QUANT_GPTQ : QUANT_AWQ;
   return configured == QUANT_INT8 ? QUANT_INT8 : QUANT_BYTES;
 }
 
-/* The scheme that the config gives the layer. One that it calls dense and that is quantised all the same is
- * read as the others are. */
+/* The config's scheme for the layer. A quantised layer that the config calls dense gets the usual scheme. */
 static Status find_scheme(const Loader *loader, StoredPart part, const StoredTensor *weights,
                           QuantScheme *scheme) {
   const QuantConfig *quant = &loader->model->config.quant;
@@ -233,7 +232,7 @@ static Status find_scheme(const Loader *loader, StoredPart part, const StoredTen
                    quant_method_name(scheme->method));
 }
 
-/* Words hold whole layers, in each direction that they are packed along, and whole parts of a layer. */
+/* Refuses sizes that do not fill whole words along the packed dimension, for the layer or its part. */
 static Status check_words(const Layer *layer, const StoredTensor *weights) {
   TRY(check_groups(layer->linear, layer->group, weights->file, weights->name, layer->loader->err));
   const bool parts = layer->n_out % 8 == 0 && layer->part.first_out % 8 == 0;
@@ -244,7 +243,7 @@ static Status check_words(const Layer *layer, const StoredTensor *weights) {
                    layer->per_word);
 }
 
-/* What the Linear has without work. Its other data come from model_prepare(). */
+/* Sets the data that are stored in a Linear's form; model_prepare() makes the others. */
 static void set_canonical(const StoredWeights *stored) {
   Linear *linear = stored->linear;
   const size_t first = (size_t)stored->first_out;
@@ -289,9 +288,9 @@ static Status take_quantised(Loader *loader, StoredPart part, const StoredTensor
   return STATUS_OK;
 }
 
-/* --- what is refused by the tensors that are there */
+/* --- unsupported layouts */
 
-/* Tensors that give away another way to store a layer. */
+/* Tensors of unsupported layouts. */
 static const struct {
   const char *suffix, *what;
 } foreign[] = {
@@ -302,7 +301,7 @@ static const struct {
     {".g_idx", "GPTQ"},     {".weight_blocks", "MXFP4"},
 };
 
-/* Tensors beside a dense-looking weight which say that it is not the weight itself. */
+/* Tensors beside `.weight` which show that it is quantised in an unsupported layout. */
 static const struct {
   const char *suffix, *what;
 } scaled[] = {
@@ -333,8 +332,7 @@ static Status refuse_foreign(const Loader *loader, const char *name) {
   return hf_missing(loader, name, ".weight", why);
 }
 
-/* Whether `weight` are the bytes of compressed-tensors' int-quantized. That the config says so of this very
- * layer is looked at when it is taken. */
+/* Whether `weight` is compressed-tensors' int-quantized; find_scheme() checks that the config agrees. */
 static bool is_bytes(const Loader *loader, StoredPart part, const StoredTensor *weight) {
   return weight->dtype == DTYPE_I8 && hf_find(loader, part.name, ".weight_scale") &&
          loader->model->config.quant.scheme.method != QUANT_NONE;

@@ -14,7 +14,7 @@ static Status add_bytes(ContentHash *list, const void *bytes, size_t size, Error
   return STATUS_OK;
 }
 
-/* What of the model is in no file as it is: flags may have changed it, or the layout decided it. */
+/* Adds what the files do not determine: values that flags may override, and which tensors are used. */
 static Status add_derived(const Model *model, ContentHash *list, Error *err) {
   const double flagged[] = {model->config.rope.theta, model->config.norm_eps};
   size_t n_tensors = model_tensor_count(model);

@@ -1,23 +1,21 @@
-/* identity.h - which checkpoint an open model is: a number that depends on what it holds and not on where. */
+/* identity.h - a hash that identifies an open model by its content. */
 #ifndef AUK_MODEL_IDENTITY_H
 #define AUK_MODEL_IDENTITY_H
 
 #include "base/content.h"
 #include "model/model.h"
 
-/* The content of everything that decides what the model computes: its weights' files, which tensors in them
- * are used, its configuration as read, and what flags have set in it. Sampling defaults and the tokenizer are
- * no part of it. *known is false where `search` does not let it find out, where a file is another by now, and
- * for a dummy. */
+/* Hash of everything that decides the model's results: the files of weights, which of their tensors are used,
+ * the configuration, and flags that override it; not sampling defaults or the tokenizer. *known is false if
+ * `search` does not permit to read a file, if a file has changed since, and for a dummy. */
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err);
 
-/* Whether its files still are what was opened: what is computed with others in their place belongs to neither
- * content. */
+/* Whether the files at the model's paths still are those that were opened. */
 bool model_is_unchanged(const Model *model);
 
-/* Refuses (STATUS_FAILED, with its name) a file of weights that was written to in place since it was opened:
- * what is computed through its mapping is no longer the model's. One stat() a file. */
+/* Fails (STATUS_FAILED) if a file of weights was written to in place since it was opened, which changes the
+ * mapped weights. Costs one stat() per file. */
 Status model_check_weights(const Model *model, Error *err);
 
 #endif

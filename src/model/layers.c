@@ -7,8 +7,8 @@
 typedef enum { WIDTH_HIDDEN, WIDTH_HEADS, WIDTH_KV_HEADS, WIDTH_INTERMEDIATE } Width;
 
 static const struct {
-  const char *name; /* of its module in Hugging Face's models, which agree but for fused ones */
-  size_t offset;    /* of its Linear in a ModelLayer */
+  const char *name; /* module in transformers, the same in all models but fused ones */
+  size_t offset;    /* of the Linear in a ModelLayer */
   Width in, out;
 } linears[N_LAYER_LINEARS] = {
     /* clang-format off */
@@ -22,7 +22,7 @@ static const struct {
     /* clang-format on */
 };
 
-/* Layers that config->fused stores as one matrix, in the order of their outputs in it. */
+/* Matrices stored with config->fused, with their parts in the order of outputs. */
 static const struct {
   const char *name;
   int n_parts, parts[3];
@@ -101,7 +101,7 @@ static const size_t norms[N_LAYER_NORMS] = {
     [LAYER_K_NORM] = offsetof(ModelLayer, k_norm),
 };
 
-/* The same name is another norm where there are more of them. */
+/* post_attention_layernorm names another norm in NORM_BEFORE than in the others. */
 static const char *const norm_names[][LAYER_Q_NORM] = {
     [NORM_BEFORE] = {[LAYER_ATTN_NORM] = "input_layernorm", [LAYER_MLP_NORM] = "post_attention_layernorm"},
     [NORM_AROUND] = {[LAYER_ATTN_NORM] = "input_layernorm",

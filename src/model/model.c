@@ -1,4 +1,4 @@
-/* model.c - opening and closing a checkpoint whatever its layout, and what lies in its files.
+/* model.c - opens and closes checkpoints of either layout, and lists the tensors of their files.
  *
  * Called by: src/commands, src/cpu (floats_read), the loaders.   Calls: hf_directory.c, ak48_read.c. */
 #include "model/model.h"
@@ -111,7 +111,7 @@ Status find_tokenizer(Model *model, const char *directory, const ModelOverrides 
   "make it once with:  python3 -c \"import transformers as t; "                                              \
   "t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name another with --tokenizer"
 
-/* What tokenizers lie in as well, and what to do then. */
+/* Tokenizers in other formats, and what to do about them. */
 static const struct {
   const char *name, *what, *advice;
 } other_tokenizers[] = {
@@ -201,7 +201,7 @@ Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error 
   return STATUS_OK;
 }
 
-/* --- what lies in the files */
+/* --- tensors of the files */
 
 size_t model_tensor_count(const Model *model) {
   size_t n = model->files->n_packed_tensors;

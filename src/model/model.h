@@ -1,9 +1,8 @@
-/* model.h - a checkpoint, opened: its config and its weights as typed views into mapped files.
+/* model.h - an open checkpoint: its config and its weights as typed views into mapped files.
  *
- * Whatever the layout on disk (a Hugging Face directory, the packed ak48 file), this is what comes out, and
- * it is read-only and shared from then on. Every shape was checked against the config, every offset against
- * its file. Pointers into mapped files have NO alignment promise: read them with memcpy or unaligned vector
- * loads. */
+ * A Hugging Face directory and the packed ak48 file both become a Model, which is read-only and shared. Every
+ * shape is checked against the config, every offset against its file. Pointers into mapped files have NO
+ * alignment: read them with memcpy or unaligned vector loads. */
 #ifndef AUK_MODEL_MODEL_H
 #define AUK_MODEL_MODEL_H
 
@@ -29,10 +28,10 @@ typedef enum {
 
 size_t dtype_bytes(Dtype dtype);     /* 0 for DTYPE_OTHER */
 const char *dtype_name(Dtype dtype); /* as safetensors spells it: "F16" */
-/* out[0..n) = numbers first .. first + n of stored F32, F16 or BF16 data (at any alignment) as fp32. */
+/* out[0..n) = elements [first, first + n) of F32, F16 or BF16 data (at any alignment) as fp32. */
 void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out);
 
-/* n numbers: a norm's weights, a bias. data is NULL where the checkpoint has none. */
+/* n numbers: a norm's weights, or a bias; data is NULL if the checkpoint has none. */
 typedef struct {
   const void *data; /* [n] */
   Dtype dtype;      /* F32, F16 or BF16 */
@@ -48,26 +47,26 @@ typedef struct {
 
 typedef enum { LINEAR_DENSE, LINEAR_AWQ, LINEAR_GROUPED, LINEAR_INT8 } LinearKind;
 
-/* A linear layer y = W x + bias, n_in inputs, n_out outputs. Whatever the layout on disk, it is one of
+/* A linear layer y = W x + bias, n_in inputs, n_out outputs, in one of four forms:
  *
  * LINEAR_AWQ: 4-bit weights in groups along the input,
  *     w[i][o] = (q[i][o] - z[i / group][o]) * scales[i / group][o]
  *   where column 8c + [0,2,4,6,1,3,5,7][k] sits in bits 4k .. 4k+3 of word c of its row (models.md, "AutoAWQ
  *   gemm").
- * LINEAR_GROUPED: the same formula where that layout cannot say it: weights of 8 bits, a byte each, or of 4
- *   bits, packed as above, with zero points above 15 or scales that are no F16 numbers.
+ * LINEAR_GROUPED: the same formula with weights of 8 bits, a byte each, or of 4 bits, packed as above, whose
+ *   zero points exceed 15 or whose scales do not fit F16.
  * LINEAR_INT8: w[i][o] = weight[o][i] * scales[o], and x is rounded to int8 before the product:
  *     s = largest |x[i]| / 127.5,  p[i] = x[i] / s to the nearest integer, ties to even, in -128 .. 127,
  *     y[o] = s * scales[o] * sum over i of weight[o][i] * p[i]
  * LINEAR_DENSE: weight[o][i] as stored.
  *
- * model_open() says which of them a layer is; what lies in another layout has no data before model_prepare(),
- * which may also find, by the numbers, that 4 bits are LINEAR_GROUPED and not LINEAR_AWQ, or the reverse. */
+ * model_open() sets the form; a layer that is stored otherwise has no data before model_prepare(), which may
+ * still change 4-bit layers from LINEAR_AWQ to LINEAR_GROUPED or back, as their numbers require. */
 typedef struct {
   LinearKind kind;
   int n_in, n_out;     /* both > 0; for AWQ and GROUPED n_in % group == 0 and n_out % 8 == 0 */
   int bits;            /* AWQ: 4, GROUPED: 4 or 8, INT8: 8 */
-  int group;           /* AWQ, GROUPED: inputs that share a scale; n_in when one serves a whole column */
+  int group;           /* AWQ, GROUPED: inputs that share a scale; n_in for one scale per column */
   int skip;            /* AWQ, GROUPED: columns of each stored row that belong to other layers (fused ones):
                         * rows of qweight, qzeros and scales are n_out + skip columns apart; skip % 8 == 0 */
   const void *qweight; /* 4 bits: u32 [n_in][n_out / 8]; GROUPED of 8: u8 [n_in][n_out] */
@@ -80,16 +79,16 @@ typedef struct {
 } Linear;
 
 typedef struct {
-  Vector attn_norm;      /* [hidden] of what goes into attention; data NULL with NORM_AFTER */
+  Vector attn_norm;      /* [hidden] input of q, k and v; data NULL with NORM_AFTER */
   Linear q, k, v, o;     /* hidden -> n_heads * head_dim, hidden -> n_kv_heads * head_dim twice, and back */
-  Vector q_norm, k_norm; /* [head_dim], or of all heads together; data NULL unless config.qk_norm */
-  Vector attn_post_norm; /* [hidden] of what comes out of o; data NULL with NORM_BEFORE */
-  Vector mlp_norm;       /* [hidden] of what goes into gate and up; data NULL with NORM_AFTER */
+  Vector q_norm, k_norm; /* [head_dim], or [heads * head_dim]; data NULL unless config.qk_norm */
+  Vector attn_post_norm; /* [hidden] output of o; data NULL with NORM_BEFORE */
+  Vector mlp_norm;       /* [hidden] input of gate and up; data NULL with NORM_AFTER */
   Linear gate, up, down; /* hidden -> intermediate twice, and back */
-  Vector mlp_post_norm;  /* [hidden] of what comes out of down; data NULL with NORM_BEFORE */
+  Vector mlp_post_norm;  /* [hidden] output of down; data NULL with NORM_BEFORE */
 } ModelLayer;
 
-typedef struct ModelFiles ModelFiles; /* the mappings behind the views, private to src/model */
+typedef struct ModelFiles ModelFiles; /* the mapped files and other memory, private to src/model */
 
 typedef enum { LAYOUT_HF_DIRECTORY, LAYOUT_AK48 } ModelLayout;
 
@@ -100,75 +99,72 @@ typedef struct {
   Matrix embedding;      /* [vocab_size][hidden] */
   ModelLayer *layers;    /* [n_layers] */
   Vector final_norm;     /* [hidden] */
-  Linear head;           /* hidden -> vocab_size, without bias; the embedding's own data when tied */
+  Linear head;           /* lm_head, hidden -> vocab_size, without bias; the embedding's own data when tied */
   size_t weight_bytes;   /* all tensors used, as stored, each once */
   size_t made_bytes;     /* memory that model_prepare() takes */
-  size_t replaced_bytes; /* of weight_bytes, what is not needed after it */
+  size_t replaced_bytes; /* the part of weight_bytes that is not read after model_prepare() */
   size_t unused_tensors; /* in the files and not used (rotary tables and the like), for inspect */
-  bool assumed;          /* an ak48 file alone: rope_theta or epsilon is Qwen3's because nothing says it */
-  char *tokenizer_path; /* tokenizer.json that belongs to it (not opened here), or NULL where there is none */
-  /* Where what an ak48 header cannot say came from, for inspect; static strings: "flag", "config.json beside
-   * the file", "Qwen3's published value", or for a directory "config.json". */
+  bool assumed;          /* an ak48 file: rope_theta or epsilon is Qwen3's for lack of another source */
+  char *tokenizer_path;  /* the model's tokenizer.json (not opened here), or NULL */
+  /* Sources of rope_theta and epsilon, for inspect; static strings: "flag", "config.json beside the file",
+   * "Qwen3's published value", or for a directory "config.json". */
   const char *theta_source, *eps_source;
   ModelFiles *files;
 } Model;
 
-/* What flags say over the file; NULL or zeroes: nothing. Only the ak48 layout takes them (a directory says it
- * all itself and refuses them with STATUS_USAGE), but tokenizer, which both take. */
+/* Values of flags, which override the file's. A directory refuses all but `tokenizer` with STATUS_USAGE. */
 typedef struct {
   double rope_theta;     /* 0: not given */
   double norm_eps;       /* 0: not given */
   const char *tokenizer; /* path of a tokenizer.json, or NULL */
 } ModelOverrides;
 
-/* Opens a Hugging Face directory or an ak48 file. Release with model_close(), also after a failure (NULL is
- * fine). */
+/* Opens a Hugging Face directory or an ak48 file; overrides may be NULL. Release with model_close(), also
+ * after a failure (NULL is fine). */
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err);
 void model_close(Model *model);
 
-/* To be called before anything is computed: refuses (STATUS_MODEL, with what to give) a model whose
- * rope_theta or epsilon is unknown, as those of a packed file without config.json are. One that has q and k
- * norms may be Qwen3: it passes, and where model->assumed is set the command says so. */
+/* To be called before anything is computed: refuses (STATUS_MODEL) a model with assumed rope_theta or epsilon
+ * and without q and k norms. With them it may be Qwen3: it passes, and the command reports the assumption. */
 Status model_check_known(const Model *model, Error *err);
 
-/* Makes what is not stored as a Linear wants it (models.md, "What is repacked"), once, with n_threads threads
- * (0: as many as there are cores), and checks that no scale is infinite or NaN. To be called before weights
- * are read; not needed to look at sizes. A second call does nothing. */
+/* Repacks layers that are not stored in a Linear's form (models.md, "What is repacked") with n_threads
+ * threads (0: all cores) and refuses infinite or NaN scales. To be called before weights are read, not
+ * needed to look at sizes. A second call does nothing. */
 Status model_prepare(Model *model, int n_threads, Error *err);
-/* Its beginning, which is short: scales and zero points are made and checked, so that a device can say
- * whether it computes them before the weights are repacked. */
+/* The short first part of model_prepare(): makes and checks scales and zero points, so that a device can
+ * refuse them before the weights are repacked. */
 Status model_prepare_scales(Model *model, int n_threads, Error *err);
 
-/* Whether the file at `path` begins as an ak48 file does; refused (STATUS_MODEL) where it cannot be read. */
+/* Whether the file at `path` begins with ak48's magic; fails (STATUS_MODEL) if it cannot be read. */
 Status ak48_is(const char *path, bool *packed, Error *err);
 
-/* Refuses, with what to do, a directory that has a tokenizer in another form (SentencePiece's tokenizer.model
- * and the like) and no tokenizer.json. */
+/* Refuses, with advice, a directory that has no tokenizer.json but a tokenizer in another format
+ * (SentencePiece's tokenizer.model and the like). */
 Status other_tokenizer_refuse(const char *directory, Error *err);
 
 /* A model made from a config alone (`path`: a config.json, or a directory with one), for measuring speed:
- * kinds, sizes and groups are those of a checkpoint of this config with fp16 tensors, and every tensor has an
- * address, but no memory: reading it ends the program. A device with memory of its own makes up weights
- * there; for one that reads the model's, model_fill_dummy() makes random ones, weight_bytes of them. */
+ * kinds, sizes and groups are those of an fp16 checkpoint of this config. Every tensor has an address, but
+ * reading it raises SIGSEGV until model_fill_dummy() has made weight_bytes of random weights. A GPU makes its
+ * own random weights instead. */
 Status model_open_dummy(const char *path, Model **model, Error *err);
 Status model_fill_dummy(const Model *model, Error *err); /* PRECOND model->dummy */
 
-/* Refuses by name what an ak48 file (models.md, "ak48") cannot hold of `model`: biases, dense linear layers,
- * values that fp16 cannot hold exactly, group sizes that differ between layers, rope scaling, sliding windows
- * shorter than the context. `interrupted` (NULL: never): when it becomes other than 0, STATUS_INTERRUPTED. */
+/* Refuses by name what an ak48 file (models.md, "ak48") cannot hold: biases, dense linear layers, values that
+ * fp16 cannot hold exactly, different group sizes, rope scaling, sliding windows shorter than the context.
+ * Returns STATUS_INTERRUPTED when *interrupted becomes other than 0 (NULL: never). */
 Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err);
-/* Writes `model` as an ak48 file, which is complete but for atomic_file_commit(); after a failure the caller
- * aborts it. PRECOND ak48_check_fits() passed it. */
+/* Writes `model` as an ak48 file; the caller commits it, or after a failure aborts it. PRECOND
+ * ak48_check_fits() returned STATUS_OK. */
 Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err);
 
-/* Files beside a checkpoint's weights that auk reads where they are there: each of them by its name in the
- * directory, of a packed file in that which it lies in. */
+/* Names of the optional files that auk reads beside a checkpoint's weights, in the same directory. */
 enum { N_MODEL_COMPANIONS = 9 };
 extern const char *const model_companions[N_MODEL_COMPANIONS];
-const char *model_path(const Model *model); /* as it was given to model_open() */
-/* The directory that they lie in, in new memory; NULL after a failure. */
+const char *model_path(const Model *model); /* as given to model_open() */
+/* The model's directory, a packed file's own, in new memory; NULL after a failure. */
 char *model_directory(const Model *model, Error *err);
-/* Whether this is a file that the model is read from: of its weights, one beside them, or its tokenizer. */
+/* Whether this file is one of the model's weights, companions or its tokenizer. */
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err);
 
 #endif

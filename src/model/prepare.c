@@ -1,10 +1,9 @@
-/* prepare.c - quantised layers as a Linear has them, made once from what the files hold.
+/* prepare.c - repacks quantised layers into the form of a Linear.
  *
- * Called by: src/commands (model_prepare), hf_quantised.c (what will be made).
- * What is stored as a Linear has it stays where it is mapped. Else weights are transposed in blocks from
- * words along the inputs to words along the outputs, and zero points and scales are brought to one form; what
- * they were made from is given back to the page cache. No number changes, but where bf16 or fp32 scales
- * become F16: see fit_f16(). */
+ * Called by: src/commands (model_prepare), hf_quantised.c (sizes).
+ * Layers stored in that form stay mapped. For others, weights are transposed in blocks from words along the
+ * inputs to words along the outputs, zero points and scales are converted, and the stored weights' pages are
+ * dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@ typedef struct {
   Error *err;
 } Maker;
 
-/* Memory that belongs to the model. */
+/* Allocates memory that model_close() frees. */
 static void *keep(const Maker *maker, size_t n, size_t size, const Linear *linear) {
   ModelFiles *files = maker->model->files;
   char what[LINEAR_NAME_SIZE + 16];
@@ -35,7 +34,7 @@ static void *keep(const Maker *maker, size_t n, size_t size, const Linear *linea
   return memory;
 }
 
-/* --- what is where it should be */
+/* --- what needs no repacking */
 
 static bool is_whole(const StoredWeights *stored) {
   return stored->first_out == 0 && stored->n_out == stored->linear->n_out;
@@ -45,7 +44,7 @@ bool stored_groups_are_canonical(const StoredWeights *stored) {
   return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
 }
 
-/* Rows of a part are as far apart as those of what is stored, and so are its groups' then. */
+/* Part of a stored AWQ matrix is used in place only with its groups: Linear.skip applies to both. */
 bool stored_weights_are_canonical(const StoredWeights *stored) {
   if (stored->method == QUANT_INT8) return true;
   return stored->method == QUANT_AWQ && (is_whole(stored) || stored_groups_are_canonical(stored));
@@ -74,36 +73,36 @@ size_t stored_made_bytes(const StoredWeights *stored) {
 
 /* --- weights: from words along the inputs to words along the outputs
  *
- * Sixteen blocks at a time, a block being the words of per_word outputs for per_word inputs: a square, which
- * is transposed. Block c of a tile has outputs per_word c and following:
+ * A block is the words of per_word outputs for per_word inputs, a square matrix to transpose; 16 blocks are
+ * transposed at a time, block c with the outputs from per_word * c on:
  *
  *     block 0                 block 1                ...      block 15
  *     w[0] = word of output   w[0]                            w[0]
  *     w[1]   ...              w[1]                            w[1]
  *
- * Each w[k] is a vector of sixteen words, and after transposing, a stretch of the row of input k. */
+ * Each w[k] is a vector of 16 words; after transposing, it is a part of the row of input k. */
 
 enum {
-  LANES = 16,
-  TILE_WORDS = 16
-}; /* blocks and words of inputs of a tile: a line of the cache either way */
+  LANES = 16,     /* blocks of a tile: their words fill a cache line */
+  TILE_WORDS = 16 /* words of a tile along the inputs: a cache line */
+};
 
 typedef uint32_t Lanes __attribute__((vector_size(4 * LANES)));
 
-/* Word (o, i) holds weights per_word * i and following of output o, the first in its lowest bits. */
+/* Word (o, i) holds the weights of output o for inputs per_word * i and following, lowest bits first. */
 typedef struct {
   const unsigned char *data;
   size_t out_step, in_step; /* bytes */
 } Words;
 
-/* Swaps the parts of a that `mask` << shift covers with those of b that mask covers. */
+/* Swaps the bits of *a in mask << shift with the bits of *b in mask. */
 static inline void swap_parts(Lanes *a, Lanes *b, int shift, uint32_t mask) {
   Lanes differ = (*a >> shift ^ *b) & mask;
   *b ^= differ;
   *a ^= differ << shift;
 }
 
-/* Nibble i of word k becomes nibble k of word i: halves, quarters, single nibbles change sides. */
+/* Nibble i of word k becomes nibble k of word i: swaps blocks of 4, 2 and 1 nibbles. */
 static inline void transpose_nibbles(Lanes w[8]) {
   for (int k = 0; k < 4; k++) swap_parts(&w[k], &w[k + 4], 16, 0xffff);
   for (int k = 0; k < 8; k += 4) {
@@ -120,11 +119,11 @@ static inline void transpose_bytes(Lanes w[8]) {
   swap_parts(&w[2], &w[3], 8, 0xff00ff);
 }
 
-static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* columns of a word's nibbles */
+static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* column of each nibble of a word */
 static const size_t byte_order[4] = {0, 1, 2, 3};
 
-/* A tile of `from`, [outputs][TILE_WORDS]: n_out outputs from o on, n_in words from i on. Outputs are a line
- * and a word apart, lest all fall into the same few places of the cache. */
+/* Copies a tile, [outputs][TILE_STEP]: n_out outputs from o on, n_in words from i on. Rows are a cache line
+ * and a word apart to avoid conflict misses. */
 enum { TILE_STEP = TILE_WORDS + 1 };
 
 static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in, uint32_t *tile) {
@@ -139,7 +138,8 @@ static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in,
   }
 }
 
-/* Rows of word i of a tile, `row` bytes apart; `flip` is put over each word. */
+/* Transposes word i of every output of a tile into per_word rows, `row` bytes apart; words are XORed with
+ * `flip`. */
 static inline void turn_word(const int bits, const uint32_t *tile, size_t n_out, size_t i, uint32_t flip,
                              unsigned char *to, size_t row) {
   const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
@@ -157,8 +157,7 @@ static inline void turn_word(const int bits, const uint32_t *tile, size_t n_out,
   for (size_t k = 0; k < per_word; k++) memcpy(to + k * row, &w[k], blocks * 4);
 }
 
-/* Where a layer's packed words lie: GPTQ has [inputs / per_word][outputs], the others [outputs][inputs /
- * per_word]. */
+/* The layer's packed words: [inputs / per_word][outputs] in GPTQ, else [outputs][inputs / per_word]. */
 static Words words_of(const StoredWeights *stored) {
   const size_t per_word = (size_t)(32 / stored->linear->bits);
   const bool gptq = stored->method == QUANT_GPTQ;
@@ -175,7 +174,7 @@ static void turn_weights(const Maker *maker, const StoredWeights *stored, unsign
   const size_t n_out = (size_t)linear->n_out, per_word = (size_t)(32 / linear->bits);
   const size_t n_words = (size_t)linear->n_in / per_word, row = n_out * (size_t)linear->bits / 8;
   const size_t width = LANES * per_word;                                /* outputs of a tile */
-  const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from signed to less 128 */
+  const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from int8 to offset by 128 */
 #pragma omp parallel for collapse(2) schedule(static) num_threads(maker->n_threads)
   for (size_t band = 0; band < n_words; band += TILE_WORDS) {
     for (size_t o = 0; o < n_out; o += width) {
@@ -194,14 +193,14 @@ static void turn_weights(const Maker *maker, const StoredWeights *stored, unsign
   }
 }
 
-/* Some columns of AutoAWQ's layout. */
+/* Copies the layer's columns of a matrix in AutoAWQ's layout. */
 static void cut_columns(const StoredWeights *stored, unsigned char *to) {
   const size_t row = (size_t)stored->linear->n_out / 2, step = (size_t)stored->n_out / 2;
   const unsigned char *from = stored->weights->data + (size_t)stored->first_out / 2;
   for (int i = 0; i < stored->linear->n_in; i++, from += step, to += row) memcpy(to, from, row);
 }
 
-/* Whole pages of a tensor that is not needed any more; they were only mapped. */
+/* Drops the whole pages of a mapped tensor that is not read any more. */
 static void drop_pages(const StoredTensor *tensor) {
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   const uintptr_t begin = ((uintptr_t)tensor->data + page - 1) / page * page;
@@ -226,7 +225,7 @@ static Status make_weights(const Maker *maker, const StoredWeights *stored) {
 
 /* --- zero points */
 
-/* That of group g of stored output o, as it is subtracted. */
+/* The zero point of group g of stored output o, as subtracted from q. */
 static unsigned zero_of(const StoredWeights *stored, size_t g, size_t o) {
   static const unsigned awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const int bits = stored->linear->bits;
@@ -241,7 +240,7 @@ static unsigned zero_of(const StoredWeights *stored, size_t g, size_t o) {
   return (word >> (unsigned)bits * place & mask) + stored->zeros_less_one;
 }
 
-/* zeros[g][o], and the largest of them. */
+/* Fills zeros[g][o] and returns the largest, which may exceed 255. */
 static unsigned read_zeros(const Maker *maker, const StoredWeights *stored, uint8_t *zeros) {
   const size_t groups = n_groups(stored->linear), n_out = (size_t)stored->linear->n_out;
   unsigned largest = 0;
@@ -260,7 +259,7 @@ static unsigned read_zeros(const Maker *maker, const StoredWeights *stored, uint
 
 enum { FINITE_CHUNK = 1024 };
 
-/* Whether n <= FINITE_CHUNK numbers are finite: those of 16 bits are not converted for it. */
+/* Whether n <= FINITE_CHUNK numbers are finite; 16-bit ones are tested without conversion. */
 static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
   if (dtype == DTYPE_F32) {
     float numbers[FINITE_CHUNK];
@@ -276,7 +275,7 @@ static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
   return !strange;
 }
 
-/* The first number that is infinite or NaN, or SIZE_MAX. */
+/* The index of the first number that is infinite or NaN, or SIZE_MAX. */
 static size_t first_not_finite(const Maker *maker, const void *data, Dtype dtype, size_t n) {
   size_t chunk = SIZE_MAX;
 #pragma omp parallel for reduction(min : chunk) num_threads(maker->n_threads)
@@ -297,7 +296,7 @@ static Status check_finite(const Maker *maker, const void *data, Dtype dtype, si
                    file, name, suffix, at, (double)stored_float(data, dtype, at));
 }
 
-/* scales[g][o] from the files' [g][o] or, as compressed-tensors has them, [o][g]. */
+/* Fills scales[g][o] from the stored [g][o] or, in compressed-tensors, [o][g]. */
 static void read_scales(const Maker *maker, const StoredWeights *stored, float *scales) {
   enum { CHUNK = 64 };
   const StoredTensor *from = stored->scales;
@@ -320,9 +319,9 @@ static void read_scales(const Maker *maker, const StoredWeights *stored, float *
   }
 }
 
-/* Whether the scales may be held as F16: none is farther from its F16 number than 2^-14 of the largest. F16
- * has the bits of every bf16 number that is not tiny, so that only tiny ones are rounded, to within 2^-25,
- * which is nothing beside 4-bit weights with a larger scale. */
+/* Whether the scales may be stored as F16: rounding changes none by more than 2^-14 of the largest. F16 holds
+ * every bf16 number of normal F16 range exactly; smaller ones are rounded to within 2^-25, which is
+ * negligible beside 4-bit weights with a larger scale. */
 static bool fit_f16(const Maker *maker, const float *scales, size_t n) {
   float largest = 0, farthest = 0;
 #pragma omp parallel for reduction(max : largest, farthest) num_threads(maker->n_threads)
@@ -336,7 +335,7 @@ static bool fit_f16(const Maker *maker, const float *scales, size_t n) {
 
 /* --- a layer */
 
-/* Zero points and scales in AutoAWQ's layout. */
+/* Stores zero points and scales in AutoAWQ's layout. */
 static Status pack_groups(const Maker *maker, Linear *linear, const uint8_t *zeros, const float *scales) {
   const size_t n = n_groups(linear) * (size_t)linear->n_out;
   uint32_t *words = keep(maker, n / 8, sizeof *words, linear);
@@ -355,7 +354,7 @@ static Status pack_groups(const Maker *maker, Linear *linear, const uint8_t *zer
   return STATUS_OK;
 }
 
-/* The same as bytes and fp32. */
+/* Stores zero points as bytes and scales as fp32. */
 static Status copy_groups(const Maker *maker, Linear *linear, const uint8_t *zeros, const float *scales) {
   const size_t n = n_groups(linear) * (size_t)linear->n_out;
   uint8_t *bytes = keep(maker, n, sizeof *bytes, linear);
@@ -394,7 +393,6 @@ static Status make_groups(const Maker *maker, const StoredWeights *stored) {
   return status;
 }
 
-/* One scale an output. */
 static Status make_int8_scales(const Maker *maker, const StoredWeights *stored) {
   Linear *linear = stored->linear;
   float *scales = keep(maker, (size_t)linear->n_out, sizeof *scales, linear);
@@ -404,7 +402,6 @@ static Status make_int8_scales(const Maker *maker, const StoredWeights *stored) 
   return STATUS_OK;
 }
 
-/* Scales of a layer, and zero points. */
 static Status make_scales(const Maker *maker, const StoredWeights *stored) {
   const StoredTensor *scales = stored->scales;
   TRY(check_finite(maker, scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype),
@@ -412,7 +409,7 @@ static Status make_scales(const Maker *maker, const StoredWeights *stored) {
   return stored->linear->kind == LINEAR_INT8 ? make_int8_scales(maker, stored) : make_groups(maker, stored);
 }
 
-/* A packed file has everything in place. */
+/* Checks the scales of a packed file, which needs no repacking. */
 static Status check_packed(const Maker *maker) {
   const Model *model = maker->model;
   for (int i = 0; i < model->config.n_layers; i++) {

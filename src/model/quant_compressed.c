@@ -4,8 +4,8 @@
  *                               input_activations: {...}}, ...}
  *   ignore: ["lm_head", "re:.*down_proj"]
  *
- * A layer is dense where `ignore` names it, else it has the scheme of the group that names it: by its name,
- * else by a regular expression ("re:"), else as a "Linear". Source: compressed-tensors 0.20
+ * A layer that `ignore` names is dense; another has the scheme of the group whose targets match its name,
+ * else a regular expression ("re:"), else "Linear". Source: compressed-tensors 0.20
  * (quantization/quant_config.py, quant_args.py, utils/match.py). */
 #include "model/quant_compressed.h"
 
@@ -14,16 +14,16 @@
 #include "model/config.h"
 #include "model/quant_rules.h"
 
-/* What to do about what is refused here. */
+/* The advice of most refusals in this file. */
 #define INSTEAD                                                                                              \
   ": take a checkpoint of the same model with 4-bit or 8-bit weights alone, or an unquantised one"
 
 enum { MAX_GROUPS = 1024 }; /* of config_groups; real ones have a handful */
 
-/* Of the numbers of one kind, weights or activations. */
+/* The format of weights, or of input or output activations. */
 typedef struct {
   bool given;
-  int bits, group; /* group: 0 where it is not given */
+  int bits, group; /* group: 0 if not given */
   bool is_int, symmetric, dynamic;
   const char *strategy;
 } Numbers;
@@ -67,7 +67,7 @@ static Status weight_scheme(const Reader *r, const Numbers *weights, QuantScheme
   return STATUS_OK;
 }
 
-/* Whether activations are what int8 products take; `given` decides between QUANT_BYTES and QUANT_INT8. */
+/* Refuses quantised activations other than those of QUANT_INT8. */
 static Status check_activations(const Reader *r, const Numbers *in, const QuantScheme *scheme) {
   if (!in->given) return STATUS_OK;
   if (!in->is_int || in->bits != 8 || !in->symmetric || !in->dynamic || strcmp(in->strategy, "token") != 0)
@@ -85,7 +85,7 @@ static Status check_activations(const Reader *r, const Numbers *in, const QuantS
       quant_method_name(scheme->method), scheme->bits, scheme->group == -1 ? "" : " in groups");
 }
 
-/* What formats hold whose names do not say it. */
+/* An explanation of formats whose names do not say what they are. */
 static const char *what_it_is(const char *format) {
   static const struct {
     const char *format, *what;
@@ -98,7 +98,7 @@ static const char *what_it_is(const char *format) {
   return "";
 }
 
-/* "pack-quantized" and the like, of all groups or of one. */
+/* The method of a format such as "pack-quantized". */
 static Status parse_format(const Reader *r, const char *format, QuantMethod *method) {
   if (strcmp(format, "dense") == 0)
     *method = QUANT_NONE;
@@ -145,7 +145,7 @@ static Status parse_group(const Reader *r, const char *general, QuantConfig *qua
   return STATUS_OK;
 }
 
-/* Names come before regular expressions, those before classes: each pass adds the rules of one kind. */
+/* Names take precedence over regular expressions, and these over classes: each pass adds one kind. */
 typedef enum { PASS_NAMES, PASS_PATTERNS, PASS_CLASSES, N_PASSES } Pass;
 
 static Status add_target(const Reader *r, const char *target, Pass pass, const QuantScheme *scheme,
@@ -192,7 +192,7 @@ static Status parse_groups(const Reader *r, const char *general, QuantConfig *qu
   return STATUS_OK;
 }
 
-/* What is computed beside weights and activations: rotations before products, sparse weights. */
+/* Refuses rotations of activations and sparse weights. */
 static Status refuse_additions(const Reader *r) {
   char name[1024];
   Reader part;
@@ -212,7 +212,7 @@ Status quant_compressed_parse(const Reader *r, QuantConfig *quant) {
   quant->named_only = true;
   TRY(refuse_additions(r));
   TRY(reader_string(r, "format", &format));
-  if (format && strcmp(format, "mixed-precision") == 0) format = NULL; /* each group has its own */
+  if (format && strcmp(format, "mixed-precision") == 0) format = NULL; /* each group has its own format */
   QuantMethod method;
   if (format) TRY(parse_format(r, format, &method));
   const QuantScheme dense = {.method = QUANT_NONE};

@@ -1,7 +1,7 @@
 /* quant_rules.c - see quant_rules.h. Called by: quantization.c, quant_compressed.c, hf_quantised.c, dummy.c.
  *
- * Patterns come from strangers: each may take so many steps of PCRE2 and no more, far above what a real one
- * needs on a layer's name, and one that would need more is refused by name. */
+ * Regular expressions come from unchecked files: a config is refused if their memory or PCRE2's steps for a
+ * match exceed limits that are far above what real ones need. */
 #include "model/quant_rules.h"
 
 #include <stdlib.h>
@@ -11,26 +11,26 @@
 #include <pcre2.h>
 
 enum {
-  MAX_RULES = 16384,   /* a checkpoint of 128 layers whose every linear layer has a rule: 896 */
-  MAX_PATTERN = 4096,  /* bytes; the longest seen list ten names of modules */
-  MAX_BYTES = 1 << 25, /* of all patterns, compiled: 2,048 a rule; real ones take 200 */
-  MAX_STEPS = 10000,   /* of PCRE2, for a name; real patterns take a hundred */
-  LEAST_STEPS = 250,   /* what they get in any case */
-  MAX_TESTS = 1 << 24, /* of a name against a rule, for all layers */
-  ALL_STEPS = 1 << 28, /* of all regular expressions, for all layers */
+  MAX_RULES = 16384,   /* a rule for every linear layer of 128 layers makes 896 */
+  MAX_PATTERN = 4096,  /* bytes; the longest known ones list ten names of modules */
+  MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real ones take 200 */
+  MAX_STEPS = 10000,   /* of PCRE2 per match; real patterns take a hundred */
+  LEAST_STEPS = 250,   /* a config that would leave fewer per match is refused */
+  MAX_TESTS = 1 << 24, /* matches of all layers with all rules */
+  ALL_STEPS = 1 << 28, /* of PCRE2 for all layers and regular expressions */
 };
 
 struct QuantRule {
   MatchKind kind;
-  char *pattern; /* a name, a part of it, or the text of a regular expression, for messages */
+  char *pattern; /* a name, a part of a name, or the text of a regular expression */
   pcre2_code *code;
   QuantScheme scheme;
 };
 
-/* The beginning of a pattern, for messages. */
+/* Bytes of a pattern in messages. */
 enum { SHOWN = 80 };
 
-/* Repetitions are written out: three bytes of a pattern can take a thousand times as many. */
+/* Limits the compiled size: PCRE2 expands repetitions, so that a few bytes can become thousands. */
 static Status limit_memory(const Reader *r, QuantConfig *quant, const QuantRule *rule) {
   size_t bytes = 0;
   pcre2_pattern_info(rule->code, PCRE2_INFO_SIZE, &bytes);
@@ -67,7 +67,7 @@ Status quant_rule_add(const Reader *r, QuantConfig *quant, MatchKind kind, const
   rule->pattern = mem_alloc(size + 1, 1, "the name of a module", r->err);
   if (!rule->pattern) return STATUS_FAILED;
   memcpy(rule->pattern, pattern, size);
-  quant->n_rules++; /* from here on the config releases it */
+  quant->n_rules++; /* from now on quantization_release() frees it */
   return kind == MATCH_BEGIN || kind == MATCH_SEARCH ? compile(r, quant, rule) : STATUS_OK;
 }
 
@@ -111,7 +111,7 @@ Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file,
                    quant->n_rules, n_layers);
 }
 
-/* What one look-up needs for its regular expressions. */
+/* PCRE2's state for one look-up. */
 typedef struct {
   pcre2_match_data *data;
   pcre2_match_context *context;

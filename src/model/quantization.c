@@ -1,5 +1,5 @@
-/* quantization.c - see quantization.h: which producer's config it is, and what AutoAWQ, GPTQModel, AutoGPTQ
- * and AutoRound mean by theirs.
+/* quantization.c - see quantization.h: finds the producer of a config, and reads those of AutoAWQ, GPTQModel,
+ * AutoGPTQ and AutoRound.
  *
  * Called by: config.c.   Calls: quant_compressed.c, quant_rules.c, config_reader.c.
  * Sources: AutoAWQ 0.2.9 (awq/models/_config.py), GPTQModel 7.7 (quantization/config.py), AutoRound 0.16
@@ -32,7 +32,7 @@ static bool holds(const char *text, const char *part) {
 
 /* --- members that several producers have */
 
-/* Of two spellings of a size the one that is given; both, where they agree. */
+/* Reads a size that has two keys; both may be given if they agree. */
 static Status get_either(const Reader *r, const char *key, const char *other, int64_t low, int64_t high,
                          int fallback, int *out) {
   TRY(reader_int(r, other, low, high, fallback, out));
@@ -52,7 +52,7 @@ static Status get_bits(const Reader *r, int fallback, QuantScheme *scheme) {
   return get_either(r, "bits", "w_bit", 1, 64, fallback, &scheme->bits);
 }
 
-/* The arrangement of packed weights: `format`, or as it was called before. NULL where it is not said. */
+/* The layout of packed weights: `format`, or its older key checkpoint_format, or NULL. */
 static Status get_format(const Reader *r, const char **format) {
   const char *old;
   TRY(reader_string(r, "checkpoint_format", &old));
@@ -63,7 +63,7 @@ static Status get_format(const Reader *r, const char **format) {
   return STATUS_OK;
 }
 
-/* What beside the weights would have to be computed. */
+/* Refuses members that add computations to the weights. */
 static Status refuse_additions(const Reader *r) {
   static const char *const keys[] = {"adapter", "rotation_config"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -87,7 +87,7 @@ static Status check_gptq_bits(const Reader *r, const QuantScheme *scheme) {
 
 /* --- rules for single layers */
 
-/* The scheme of a rule: the general one but for what `object` says. 16 bits or more: dense. */
+/* Applies the members of a rule's `object` to the general scheme. 16 bits or more: dense. */
 static Status rule_scheme(const Reader *r, const char *key, const Json *object, QuantScheme *scheme) {
   if (!json_is_object(object)) return reader_expected(r, key, object, "an object");
   const Reader rule = {r->source, object, r->err};
@@ -103,8 +103,8 @@ static Status rule_scheme(const Reader *r, const char *key, const Json *object, 
   return STATUS_OK;
 }
 
-/* GPTQModel's `dynamic`: an object of regular expressions, those that begin with "-:" for dense layers,
- * others (also with "+:") with what is different there. Each fits a name from its beginning. */
+/* GPTQModel's `dynamic`: its keys are regular expressions for the beginning of a name, with the prefix "-:"
+ * for dense layers, else (optionally with "+:") with the members that differ as value. */
 static Status parse_dynamic(const Reader *r, QuantConfig *quant) {
   const Json *dynamic = json_member(r->object, "dynamic");
   if (!dynamic || json_is_bool(dynamic)) return STATUS_OK;
@@ -122,8 +122,8 @@ static Status parse_dynamic(const Reader *r, QuantConfig *quant) {
   return STATUS_OK;
 }
 
-/* AutoRound's `extra_config`: names of layers, or regular expressions that fit anywhere in a name. A name
- * counts more, and is no worse as a regular expression, so names are added first. */
+/* AutoRound's `extra_config`: its keys are names of layers, or regular expressions that match anywhere. Names
+ * take precedence, so they are added first. */
 static Status parse_extra(const Reader *r, QuantConfig *quant) {
   const Json *extra = json_member(r->object, "extra_config");
   if (!extra) return STATUS_OK;
@@ -141,7 +141,7 @@ static Status parse_extra(const Reader *r, QuantConfig *quant) {
   return STATUS_OK;
 }
 
-/* Layers left dense, by parts of their names, as transformers has it; the tensors say so as well. */
+/* Adds transformers' list of dense layers, given by parts of their names. */
 static Status parse_dense(const Reader *r, QuantConfig *quant) {
   const QuantScheme dense = {.method = QUANT_NONE};
   return quant_rules_add_list(r, "modules_to_not_convert", quant, true, MATCH_PART, dense);
@@ -154,7 +154,7 @@ static Status check_awq_layout(const Reader *r) {
   TRY(get_format(r, &format));
   TRY(reader_string(r, "version", &version));
   TRY(reader_string(r, "backend", &backend));
-  /* Other backends say what shall compute, not what is stored. */
+  /* Other backends name the kernels to use, not the layout. */
   const char *layouts[] = {version, format, backend && strcmp(backend, "llm-awq") == 0 ? backend : NULL};
   for (int i = 0; i < 3; i++) {
     if (layouts[i] && strcasecmp(layouts[i], "gemm") != 0)
@@ -167,7 +167,7 @@ static Status check_awq_layout(const Reader *r) {
   return STATUS_OK;
 }
 
-/* Everything of AWQ but how the layout is named. */
+/* Reads AWQ's members but the layout, which has several spellings. */
 static Status parse_awq_scheme(const Reader *r, QuantConfig *quant) {
   QuantScheme *scheme = &quant->scheme;
   *scheme = (QuantScheme){.method = QUANT_AWQ};
@@ -224,8 +224,7 @@ static Status parse_gptq(const Reader *r, QuantConfig *quant) {
   return parse_dense(r, quant);
 }
 
-/* --- AutoRound: one of the two above under another name. Its own packing is GPTQ's with zero points as they
- * are. */
+/* --- AutoRound: exports AWQ or GPTQ; its own packing is GPTQ's without subtracting 1 from zero points. */
 
 static Status check_autoround(const Reader *r) {
   const char *type;
@@ -282,7 +281,7 @@ static const struct {
     {"compressed-tensors", quant_compressed_parse},
 };
 
-/* What people call the methods that are refused, where the name does not say it. */
+/* Explanations of refused methods, for the message. */
 static const struct {
   const char *method, *what;
 } foreign[] = {
@@ -326,7 +325,7 @@ Status quantization_parse(const Reader *r, QuantSource source, QuantConfig *quan
   *quant = (QuantConfig){.given = true};
   const char *method, *other;
   TRY(reader_string(r, "quant_method", &method));
-  TRY(reader_string(r, "method", &other)); /* GPTQModel's newer name for it */
+  TRY(reader_string(r, "method", &other)); /* GPTQModel's newer key */
   if (!method) method = other;
   if (!method && source != QUANT_IN_CONFIG) method = usual[source];
   if (!method) return quantization_refuse_nameless(r);

@@ -1,9 +1,9 @@
-/* quantization.h - how a checkpoint's linear layers are stored: what config.json says of it under
- * `quantization_config`, in every spelling that is known, and what of it is refused.
+/* quantization.h - config.json's `quantization_config` in the formats of all known producers: how linear
+ * layers are stored.
  *
- * One scheme holds for all layers but those that a rule names: layers left dense, or with other bits or
- * groups. Rules are names, parts of names and regular expressions, as each producer has them. Whether a layer
- * is quantised at all is decided by its tensors (hf_directory.c); the scheme says how to read them. */
+ * One scheme holds for all layers but those that a rule matches, which are dense or have other bits or
+ * groups. Rules match names, parts of names and regular expressions, as in the producer's software. The
+ * tensors decide whether a layer is quantised (hf_quantised.c); the scheme says how to read them. */
 #ifndef AUK_MODEL_QUANTIZATION_H
 #define AUK_MODEL_QUANTIZATION_H
 
@@ -21,37 +21,37 @@ typedef enum {
   QUANT_AWQ,    /* AutoAWQ gemm */
   QUANT_GPTQ,   /* GPTQ */
   QUANT_PACKED, /* compressed-tensors pack-quantized */
-  QUANT_BYTES,  /* compressed-tensors int-quantized: a byte a weight */
-  QUANT_INT8,   /* the same, and activations are rounded to int8 as well */
+  QUANT_BYTES,  /* compressed-tensors int-quantized: a byte per weight */
+  QUANT_INT8,   /* the same, with activations quantised to int8 as well */
 } QuantMethod;
 
-const char *quant_method_name(QuantMethod method); /* "GPTQ": for people */
+const char *quant_method_name(QuantMethod method); /* "GPTQ": for messages */
 
 typedef struct {
   QuantMethod method;
-  int bits;       /* 4 or 8; 0 where method is QUANT_NONE */
-  int group;      /* inputs that share a scale, > 0; -1: all of them */
+  int bits;       /* 4 or 8; 0 with QUANT_NONE */
+  int group;      /* inputs that share a scale, > 0; -1: all inputs */
   bool symmetric; /* zero points are the middle of the range, and need not be stored */
 } QuantScheme;
 
 typedef struct QuantRule QuantRule;
 
 typedef struct {
-  bool given;          /* the checkpoint says something of quantisation */
-  QuantScheme scheme;  /* of the layers that no rule names, or where named_only the usual one of the others */
-  bool named_only;     /* layers that no rule names are dense */
-  bool zeros_less_one; /* GPTQ, version 1: zero points are stored less one */
-  bool ordered;        /* GPTQ, desc_act: inputs may belong to groups in any order, which g_idx tells */
+  bool given;            /* the checkpoint has a quantization_config */
+  QuantScheme scheme;    /* of layers that no rule matches; with named_only, the first group's */
+  bool named_only;       /* layers that no rule matches are dense */
+  bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
+  bool ordered;          /* GPTQ, desc_act: g_idx assigns inputs to groups in any order */
   bool int8_activations; /* some layers may be QUANT_INT8 */
-  bool head;             /* the output head is quantised: set by who finds its tensors */
-  uint32_t max_steps;    /* of PCRE2, for a regular expression and a name */
-  QuantRule *rules;      /* [n_rules], of which the first that fits a name counts */
+  bool head;             /* lm_head is quantised: set by hf_directory.c */
+  uint32_t max_steps;    /* of PCRE2 per match */
+  QuantRule *rules;      /* [n_rules], the first that matches a name counts */
   size_t n_rules, rule_capacity;
-  size_t pattern_bytes; /* what the regular expressions of the rules take, compiled */
+  size_t pattern_bytes; /* size of the compiled regular expressions */
 } QuantConfig;
 
-/* The files that say how a checkpoint is quantised; the latter two are looked at where config.json says
- * nothing, and need not name the method. */
+/* Files that say how a checkpoint is quantised. The latter two are read if config.json has no
+ * quantization_config, and need not name the method. */
 typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSource;
 
 /* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json or AutoGPTQ's
@@ -59,16 +59,15 @@ typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSou
 Status quantization_parse(const struct Reader *r, QuantSource source, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
 
-/* Refuses an object that does not say whose it is, by the name that its members give away: those of MLX, and
- * of bitsandbytes before it had a quant_method. */
+/* Refuses an object without quant_method, recognising MLX and old bitsandbytes by their members. */
 Status quantization_refuse_nameless(const struct Reader *r);
 
-/* Holds the work of finding the schemes of n layers to a second or so, whatever the rules: refuses what is
- * more. To be called before quantization_of(). `file` is for the message. */
+/* Limits the time to find the schemes of n layers to about a second: sets max_steps and refuses too many
+ * rules. To be called before quantization_of(). `file` is for the message. */
 Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
 
-/* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refused: a regular
- * expression that takes too long; `file` is for the message. */
+/* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refuses a regular
+ * expression that takes more than max_steps; `file` is for the message. */
 Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
                        Error *err);
 

@@ -1,19 +1,19 @@
-/* rope.c - the frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
+/* rope.c - frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
  *
  * Called by: the backends when they load a model, session.c.
- * Always true: every operation is the fp32 one that transformers' tensors do, in its order, and a Python
- *              number that meets a tensor is rounded to fp32 first; a Python number by itself is a double.
+ * Always true: operations on tensors are fp32, in transformers' order, with Python numbers rounded to fp32
+ *              first; operations on Python numbers alone are doubles.
  * Source: transformers 5.23, modeling_rope_utils.py. PyTorch computes number / tensor by the reciprocal. */
 #include <math.h>
 
 #include "model/config.h"
 
-/* A correctly rounded powf, which C libraries differ in: its double is far more precise than what is kept. */
+/* powf() differs between C libraries; pow() rounded to float does not. */
 static float power(float base, float exponent) {
   return (float)pow((double)base, (double)exponent);
 }
 
-/* --- llama3: long waves are slowed by `factor`, short ones are left, those between are mixed. */
+/* --- llama3: long waves are slowed by `factor`, short ones stay, waves between are interpolated. */
 
 static float llama3_frequency(const RopeConfig *rope, float frequency) {
   float low_wave = (float)(rope->original_max_position / rope->low_freq_factor);
@@ -26,14 +26,14 @@ static float llama3_frequency(const RopeConfig *rope, float frequency) {
   return (1.0f - smooth) * frequency / factor + smooth * frequency;
 }
 
-/* --- yarn: a ramp over the pairs from kept (extrapolated) to slowed (interpolated) frequencies. */
+/* --- yarn: a ramp over the pairs from unchanged (extrapolated) to slowed (interpolated) frequencies. */
 
 typedef struct {
   float low, width; /* of the ramp, in pairs; width may be negative when beta_fast < beta_slow */
   float factor;
 } YarnRamp;
 
-/* The pair that turns `rotations` times over the original context. */
+/* The (fractional) pair that rotates `rotations` times over the original context. */
 static double yarn_pair(const RopeConfig *rope, double rotations, int head_dim) {
   return head_dim * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
 }
@@ -68,7 +68,7 @@ static double yarn_attention_factor(const RopeConfig *rope) {
   return yarn_mscale(rope->factor, 1);
 }
 
-/* --- longrope: each pair's wave is longer by a factor of its own, one set for short texts, one for long. */
+/* --- longrope: each wavelength has its own factor, one set for short texts and one for long texts. */
 
 static double long_attention_factor(const RopeConfig *rope) {
   if (rope->attention_factor != 0) return rope->attention_factor;

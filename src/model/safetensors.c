@@ -1,10 +1,9 @@
-/* safetensors.c - a .safetensors header, validated against its file before anything of it is believed.
+/* safetensors.c - validates a .safetensors header against its file.
  *
  * Called by: weight_files.c.   Calls: base/json.h, base/file.h.
  * Always true after safetensors_parse(): every tensor's data lies inside the file, its bytes are the
- * product of its shape and dtype, the tensors cover the data exactly once, no two have one name. Finding is
- * by binary search: names come from hostile files, and a sorted index has no collisions to be attacked
- * with. */
+ * product of its shape and dtype, the tensors cover the data exactly once, names are unique. A sorted index
+ * instead of a hash table cannot be attacked with colliding names. */
 #include "model/safetensors.h"
 
 #include <inttypes.h>
@@ -15,8 +14,7 @@
 
 #define MAX_HEADER 100000000 /* bytes; the reference implementation's own limit */
 
-/* Every dtype that the reference implementation knows (0.7); those without a Dtype can lie in a file
- * unused. */
+/* All dtypes of the reference implementation (0.7); tensors of DTYPE_OTHER may be in a file unused. */
 static const struct {
   const char *name;
   int bits;
@@ -35,10 +33,10 @@ static const struct {
 };
 #define N_DTYPES (sizeof dtypes / sizeof *dtypes)
 
-/* What one pass over the header carries along. */
+/* State of the pass over the header. */
 typedef struct {
   Safetensors *file;
-  const unsigned char *data; /* [data_size] behind the header */
+  const unsigned char *data; /* [data_size] after the header */
   uint64_t data_size;
   size_t capacity;  /* of file->tensors */
   char *names_end;  /* where the next name goes in file->names */
@@ -52,7 +50,6 @@ static Status refuse(Reader *reader, const char *what) {
                    what);
 }
 
-/* The value at the cursor is not what it should be. */
 static Status refuse_value(Reader *reader, JsonCursor at, const char *what, const char *expected) {
   char found[64];
   return error_set(reader->err, STATUS_MODEL, "%s: tensor %s: %s is %s, expected %s", reader->file->file.path,
@@ -80,7 +77,7 @@ static Status read_dtype(Reader *reader, JsonCursor *cursor, StoredTensor *tenso
   return refuse_value(reader, at, "dtype", "\"F16\", \"I32\" or another of the format");
 }
 
-/* An array of at most `max` integers >= 0. */
+/* Reads an array of at most `max` integers >= 0. */
 static Status read_sizes(Reader *reader, JsonCursor *cursor, const char *what, int max, int64_t *sizes,
                          int *n) {
   const JsonCursor at = *cursor;
@@ -99,7 +96,7 @@ bad:
   return refuse_value(reader, at, what, expected);
 }
 
-/* Whether [begin, end) lies in the data and is as long as dtype and shape say. */
+/* Sets the tensor's data after checking that offsets lie in the file and agree with dtype and shape. */
 static Status place_tensor(Reader *reader, StoredTensor *tensor, int bits, const int64_t offsets[2]) {
   const char *path = reader->file->file.path;
   uint64_t begin = (uint64_t)offsets[0], end = (uint64_t)offsets[1];
@@ -114,7 +111,7 @@ static Status place_tensor(Reader *reader, StoredTensor *tensor, int bits, const
     if (tensor->shape[i] == 0) empty = true;
     overflow |= __builtin_mul_overflow(total_bits, (uint64_t)tensor->shape[i], &total_bits);
   }
-  if (empty) { /* as a product of 0 it cannot be too large, whatever came before the 0 */
+  if (empty) { /* the product is 0, even if factors before the 0 overflowed */
     total_bits = 0;
     overflow = false;
   }
@@ -132,7 +129,7 @@ static Status place_tensor(Reader *reader, StoredTensor *tensor, int bits, const
   return STATUS_OK;
 }
 
-/* The object of one tensor. Members that the format does not have are passed over, as the reference does. */
+/* Reads the object of one tensor. Unknown members are ignored, as by the reference implementation. */
 static Status read_tensor(Reader *reader, JsonCursor *cursor, StoredTensor *tensor) {
   enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
   int seen = 0, bits = 0, n_offsets = 0;
@@ -162,7 +159,7 @@ static Status read_tensor(Reader *reader, JsonCursor *cursor, StoredTensor *tens
   return place_tensor(reader, tensor, bits, offsets);
 }
 
-/* "__metadata__": free text by name. Nothing of it is needed, but it must be what the format says. */
+/* Validates "__metadata__", an object of strings, which is not used. */
 static Status check_metadata(Reader *reader, JsonCursor *cursor) {
   bool is_string = true;
   char found[64];
@@ -203,10 +200,10 @@ static Status read_entry(Reader *reader, JsonCursor *cursor) {
   return STATUS_OK;
 }
 
-/* Walks the header's text, which the strict parser has accepted. */
+/* Walks the header's text, which json_parse() has validated. */
 static Status read_header(Reader *reader, JsonSpan header) {
   Safetensors *file = reader->file;
-  /* A name takes at least its bytes and two quotes in the text, so that all of them with their NULs fit. */
+  /* header.size is enough: a name takes two quotes in the text and one NUL here. */
   if (!(file->names = mem_alloc(header.size, 1, "tensor names", reader->err))) return STATUS_FAILED;
   reader->names_end = file->names;
   JsonCursor cursor = json_cursor(header);
@@ -230,7 +227,7 @@ static int compare_places(const void *a, const void *b, void *file) {
   return s->bytes < t->bytes ? -1 : s->bytes > t->bytes;
 }
 
-/* The tensors in the order of their places must follow each other without holes or overlaps to the end. */
+/* Refuses holes between tensors, overlaps, and bytes at the end. */
 static Status check_cover(Reader *reader, const uint32_t *by_place) {
   const Safetensors *file = reader->file;
   const unsigned char *at = reader->data, *end = reader->data + reader->data_size;
@@ -267,7 +264,7 @@ static Status index_tensors(Reader *reader) {
   return status;
 }
 
-/* The eight bytes before the header, against the size of the file. */
+/* Reads the header's length and checks it against the size of the file. */
 static Status check_length(const MappedFile *file, uint64_t *header_size, Error *err) {
   static const char lfs[] = "version https://git-lfs";
   if (file->size >= sizeof lfs - 1 && memcmp(file->data, lfs, sizeof lfs - 1) == 0)
@@ -293,12 +290,12 @@ static Status check_length(const MappedFile *file, uint64_t *header_size, Error 
   return STATUS_OK;
 }
 
-/* file->file is set. */
+/* PRECOND file->file is set */
 static Status parse_mapped(Safetensors *file, Error *err) {
   uint64_t header_size = 0;
   TRY(check_length(&file->file, &header_size, err));
   const char *text = (const char *)file->file.data + 8;
-  /* Validated as a whole, then walked: a tree of 100,000 tensors would take longer than everything else. */
+  /* Validated only, then walked: building a tree of 100,000 tensors would dominate the time. */
   TRY(json_parse(file->file.path, STATUS_MODEL, text, header_size, NULL, 0, NULL, err));
   Reader reader = {.file = file,
                    .data = file->file.data + 8 + header_size,

@@ -1,4 +1,4 @@
-/* tensors.h - what lies in a checkpoint's files, tensor by tensor: for the loaders and for `auk inspect`. */
+/* tensors.h - the tensors of a checkpoint's files, for the loaders and for `auk inspect`. */
 #ifndef AUK_MODEL_TENSORS_H
 #define AUK_MODEL_TENSORS_H
 
@@ -8,21 +8,21 @@
 
 typedef struct {
   const char *name;       /* "model.layers.3.self_attn.q_proj.qweight" */
-  const char *file;       /* the path it lies in, for messages */
+  const char *file;       /* path of its file, for messages */
   const char *dtype_name; /* as stored: "F8_E4M3" where dtype is only DTYPE_OTHER */
   Dtype dtype;
   int rank;                  /* 0..MAX_RANK; 0: one number */
   int64_t shape[MAX_RANK];   /* each >= 0 */
   const unsigned char *data; /* [bytes], in the mapped file, at any alignment */
   size_t bytes;
-  bool used; /* a part of the model, not a leftover */
+  bool used; /* a part of the model */
 } StoredTensor;
 
 /* All tensors of an open model's files, file by file in the order of their headers. */
 size_t model_tensor_count(const Model *model);
 const StoredTensor *model_tensor(const Model *model, size_t index); /* PRECOND index < model_tensor_count() */
 
-/* "[151936, 1024]" in out, for messages; shapes are short, and what does not fit is cut. */
+/* "[151936, 1024]", for messages. */
 typedef struct {
   char text[MAX_RANK * 21 + 3];
 } ShapeText;

@@ -1,9 +1,8 @@
-/* weight_files.c - which .safetensors files make up a checkpoint, and which of them holds a tensor.
+/* weight_files.c - see weight_files.h.
  *
  * Called by: hf_directory.c, hf_tensors.c.   Calls: safetensors.c, base/json.h.
- * Always true after weight_files_open(): every tensor that the index names lies in the shard that it names;
- * shards are files of this directory and nowhere else. As in transformers, model.safetensors goes before an
- * index. */
+ * Always true after weight_files_open(): every tensor of the index is in its shard; shards are files of this
+ * directory. As in transformers, model.safetensors takes precedence over an index. */
 #include "model/weight_files.h"
 
 #include <dirent.h>
@@ -35,8 +34,8 @@ static Status open_shard(Opener *opener, const char *path, Safetensors **out) {
   return safetensors_open(path, shard, opener->err);
 }
 
-/* The shard of this name, opened when it is named first. Few files, thousands of tensors in a row for each:
- * the search starts with the one found last. */
+/* The shard of this name, opened at its first use. An index lists thousands of tensors of a shard in a row,
+ * so the shard found last is moved to the end, where the search begins. */
 static Status shard_named(Opener *opener, const char *name, const char *tensor, Safetensors **out) {
   WeightFiles *files = opener->files;
   if (name[0] == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/'))
@@ -111,7 +110,7 @@ static int compare_entries(const void *a, const void *b) {
   return strcmp(((const WeightEntry *)a)->name, ((const WeightEntry *)b)->name);
 }
 
-/* The order in which the shards were named says nothing; inspect lists them by name. */
+/* inspect lists shards by name. */
 static int compare_shards(const void *a, const void *b) {
   return strcmp((*(Safetensors *const *)a)->file.path, (*(Safetensors *const *)b)->file.path);
 }
@@ -141,10 +140,10 @@ static bool ends(const char *name, const char *suffix) {
   return n >= m && strcmp(name + n - m, suffix) == 0;
 }
 
-/* What a directory holds that is no checkpoint as it stands; the first that is there is named. */
+/* Files of other formats, in order of precedence, with advice. */
 static const struct {
   const char *prefix, *suffix, *advice;
-  bool without_config; /* explains a missing config.json, too */
+  bool without_config; /* also explains a missing config.json */
 } instead[] = {
     {"pytorch_model", ".bin",
      "a PyTorch pickle, which can run code when it is loaded; convert it once, in that directory, with:  "
@@ -171,7 +170,7 @@ static const struct {
 };
 #define N_INSTEAD (sizeof instead / sizeof *instead)
 
-/* Which of them a file is, or how many there are where it is none. */
+/* Index of the format of a file, or N_INSTEAD. */
 static size_t kind_of(const char *name) {
   size_t kind = 0;
   while (kind < N_INSTEAD && !(begins(name, instead[kind].prefix) && ends(name, instead[kind].suffix)))
@@ -179,8 +178,8 @@ static size_t kind_of(const char *name) {
   return kind;
 }
 
-/* The first kind that lies in the directory, N_INSTEAD where there is none, and the name of a file of it: the
- * first by name, as a directory has no order. */
+/* Index of the first format with a file in the directory, or N_INSTEAD; `found` is the first such file by
+ * name. */
 static size_t find_instead(const char *directory, char found[256]) {
   size_t best = N_INSTEAD;
   found[0] = 0;
