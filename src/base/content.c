@@ -1,6 +1,6 @@
 /* content.c - see content.h.
  *
- * Called by: model/identity.c, commands/answer/cache.c.   Calls: hash64.c, kept.c.
+ * Called by: model/identity.c, commands/answer/cache.c.   Calls: hash64.c, private_file.c.
  * Always true: a cached hash is of bytes read under exactly its stamp, at a time when every later change of
  *              the file gives another stamp. */
 #include "base/content.h"
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/hash64.h"
-#include "base/kept.h"
+#include "base/private_file.h"
 
 static const uint64_t SEED_A = 0, SEED_B = 0x9E3779B97F4A7C15; /* the golden ratio's bits */
 
@@ -53,33 +53,33 @@ typedef struct {
   FileStamp stamp;
   ContentHash hash;
   uint64_t check; /* hash64() of all fields before it */
-} Memory;
-_Static_assert(sizeof(Memory) == 8 + 5 * 8 + 2 * 8 + 8, "a file's bytes: no padding");
+} CacheEntry;
+_Static_assert(sizeof(CacheEntry) == 8 + 5 * 8 + 2 * 8 + 8, "a file's bytes: no padding");
 
 static const char MAGIC[8] = "aukknow1";
 
-static uint64_t check_of(const Memory *memory) {
-  return hash64(memory, offsetof(Memory, check), 0);
+static uint64_t entry_check(const CacheEntry *entry) {
+  return hash64(entry, offsetof(CacheEntry, check), 0);
 }
 
-static char *memory_path(const char *directory, const FileStamp *stamp, Error *err) {
+static char *entry_path(const char *directory, const FileStamp *stamp, Error *err) {
   char name[32];
   snprintf(name, sizeof name, "known-%016llx", (unsigned long long)hash64(stamp, sizeof *stamp, 0));
   return path_join(directory, name, err);
 }
 
-bool content_recall(const char *directory, const FileStamp *stamp, ContentHash *hash) {
-  char *path = memory_path(directory, stamp, NULL);
+bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHash *hash) {
+  char *path = entry_path(directory, stamp, NULL);
   int descriptor = -1;
   uint64_t size = 0;
-  Memory memory;
-  memset(&memory, 0, sizeof memory);
-  bool known = path && kept_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
-               size == sizeof memory &&
-               kept_read(descriptor, path, 0, &memory, sizeof memory, NULL) == STATUS_OK &&
-               memcmp(memory.magic, MAGIC, sizeof MAGIC) == 0 && memory.check == check_of(&memory) &&
-               memcmp(&memory.stamp, stamp, sizeof *stamp) == 0;
-  if (known) *hash = memory.hash;
+  CacheEntry entry;
+  memset(&entry, 0, sizeof entry);
+  bool known = path && private_file_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
+               size == sizeof entry &&
+               private_file_read(descriptor, path, 0, &entry, sizeof entry, NULL) == STATUS_OK &&
+               memcmp(entry.magic, MAGIC, sizeof MAGIC) == 0 && entry.check == entry_check(&entry) &&
+               memcmp(&entry.stamp, stamp, sizeof *stamp) == 0;
+  if (known) *hash = entry.hash;
   if (descriptor >= 0) close(descriptor);
   free(path);
   return known;
@@ -91,36 +91,36 @@ int64_t content_clock_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-Status content_remember(const char *directory, const FileStamp *stamp, int64_t started_ns,
-                        const ContentHash *hash, bool *remembered, Error *err) {
-  *remembered = false;
+Status content_cache_store(const char *directory, const FileStamp *stamp, int64_t started_ns,
+                           const ContentHash *hash, bool *stored, Error *err) {
+  *stored = false;
   if (stamp->changed_ns > started_ns - RACY_NS || stamp->status_changed_ns > started_ns - RACY_NS)
     return STATUS_OK;
-  Memory memory = {.stamp = *stamp, .hash = *hash};
-  memcpy(memory.magic, MAGIC, sizeof MAGIC);
-  memory.check = check_of(&memory);
-  TRY(kept_directory(directory, err));
-  char *path = memory_path(directory, stamp, err);
+  CacheEntry entry = {.stamp = *stamp, .hash = *hash};
+  memcpy(entry.magic, MAGIC, sizeof MAGIC);
+  entry.check = entry_check(&entry);
+  TRY(private_directory(directory, err));
+  char *path = entry_path(directory, stamp, err);
   if (!path) return STATUS_FAILED;
   AtomicFile file;
-  Status status = kept_create(path, &file, err);
-  if (status == STATUS_OK && (status = atomic_file_write(&file, &memory, sizeof memory, err)) != STATUS_OK)
+  Status status = private_file_create(path, &file, err);
+  if (status == STATUS_OK && (status = atomic_file_write(&file, &entry, sizeof entry, err)) != STATUS_OK)
     atomic_file_abort(&file);
   if (status == STATUS_OK) status = atomic_file_commit(&file, err);
-  *remembered = status == STATUS_OK;
+  *stored = status == STATUS_OK;
   free(path);
   return status;
 }
 
 Status content_of_file(const MappedFile *file, const ContentSearch *search, ContentHash *hash, bool *known,
                        Error *err) {
-  bool small = file->size <= SMALL_BYTES, remembered;
-  *known = !small && search->directory && content_recall(search->directory, &file->stamp, hash);
+  bool small = file->size <= SMALL_BYTES, stored;
+  *known = !small && search->directory && content_cache_find(search->directory, &file->stamp, hash);
   if (*known || (!small && !search->may_read)) return STATUS_OK;
   int64_t started_ns = content_clock_ns();
   TRY(content_of_bytes(file->data, file->size, search->n_threads, search->interrupted, hash, err));
   *known = file_has_stamp(file->path, &file->stamp);
   if (*known && !small && search->directory)
-    content_remember(search->directory, &file->stamp, started_ns, hash, &remembered, NULL);
+    content_cache_store(search->directory, &file->stamp, started_ns, hash, &stored, NULL);
   return STATUS_OK;
 }

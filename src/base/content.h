@@ -34,14 +34,14 @@ Status content_of_file(const MappedFile *file, const ContentSearch *search, Cont
 
 /* Looks up the hash of the file with this stamp. The cache is a small file for each stamp in `directory`,
  * which need not exist. */
-bool content_recall(const char *directory, const FileStamp *stamp, ContentHash *hash);
+bool content_cache_find(const char *directory, const FileStamp *stamp, ContentHash *hash);
 
 /* Stores a hash in the cache. PRECOND `hash` is of bytes that were read after started_ns
  * (content_clock_ns()), and the file had this stamp before and after that. If the file changed so shortly
- * before started_ns that another change could have left the same stamp, nothing is stored and *remembered is
+ * before started_ns that another change could have left the same stamp, nothing is stored and *stored is
  * false. */
-Status content_remember(const char *directory, const FileStamp *stamp, int64_t started_ns,
-                        const ContentHash *hash, bool *remembered, Error *err);
+Status content_cache_store(const char *directory, const FileStamp *stamp, int64_t started_ns,
+                           const ContentHash *hash, bool *stored, Error *err);
 int64_t content_clock_ns(void);
 
 #endif

@@ -222,7 +222,7 @@ char *path_directory(const char *path, Error *err) {
 
 /* Reads every page. write() reports EFAULT for bytes of a mapped file that was truncated; a read of them
  * raises SIGBUS, as it does elsewhere in the program. */
-static void touch(const char *bytes, size_t size) {
+static void read_pages(const char *bytes, size_t size) {
   static const size_t page = 4096; /* or a multiple of it */
   const volatile char *at = bytes;
   for (size_t i = 0; i < size; i += page) (void)at[i];
@@ -242,7 +242,7 @@ Status descriptor_write(int descriptor, const char *name, const void *bytes, siz
     } else if (errno == EPIPE) {
       return error_set(err, STATUS_PIPE, "%s", "");
     } else if (errno != EINTR) {
-      if (errno == EFAULT) touch(at, size);
+      if (errno == EFAULT) read_pages(at, size);
       return system_error(err, STATUS_FAILED, name, "write");
     }
   }
@@ -303,7 +303,7 @@ static Status create_temporary(AtomicFile *file, mode_t mode, Error *err) {
 
 /* If the file is the one that standard output or error writes to, a duplicate of that descriptor, which
  * shares its offset, else -1. Replacing the file would hide what is written through them later. */
-static int share_standard(const struct stat *info) {
+static int duplicate_standard(const struct stat *info) {
   for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
     struct stat standard;
     if (fstat(descriptor, &standard) == 0 && standard.st_dev == info->st_dev &&
@@ -326,7 +326,7 @@ static Status open_target(AtomicFile *file, const struct stat *info, Error *err)
   if (!S_ISREG(info->st_mode))
     return error_set(err, STATUS_FAILED, "%s is %s, expected a file to write", file->path,
                      file_kind(info->st_mode));
-  if ((file->descriptor = share_standard(info)) >= 0) return STATUS_OK;
+  if ((file->descriptor = duplicate_standard(info)) >= 0) return STATUS_OK;
   /* rename() would replace a file that its owner made read-only. */
   if (access(file->path, W_OK) != 0) {
     if (errno == ENOENT) return create_temporary(file, 0666, err); /* removed since it was examined */

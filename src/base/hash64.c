@@ -10,7 +10,7 @@
 static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x165667B19E3779F9,
                       P4 = 0x85EBCA77C2B2AE63, P5 = 0x27D4EB2F165667C5;
 
-static inline uint64_t turn(uint64_t x, int n) {
+static inline uint64_t rotate(uint64_t x, int n) {
   return x << n | x >> (64 - n);
 }
 
@@ -32,12 +32,12 @@ static inline uint64_t word32(const unsigned char *at) {
   return word;
 }
 
-static inline uint64_t take(uint64_t chain, uint64_t word) {
-  return turn(chain + word * P2, 31) * P1;
+static inline uint64_t mix(uint64_t sum, uint64_t word) {
+  return rotate(sum + word * P2, 31) * P1;
 }
 
-static inline uint64_t merge(uint64_t hash, uint64_t chain) {
-  return (hash ^ take(0, chain)) * P1 + P4;
+static inline uint64_t merge(uint64_t hash, uint64_t sum) {
+  return (hash ^ mix(0, sum)) * P1 + P4;
 }
 
 uint64_t hash64(const void *bytes, size_t size, uint64_t seed) {
@@ -46,18 +46,18 @@ uint64_t hash64(const void *bytes, size_t size, uint64_t seed) {
   if (size >= 32) {
     uint64_t a = seed + P1 + P2, b = seed + P2, c = seed, d = seed - P1;
     for (; end - at >= 32; at += 32) {
-      a = take(a, word64(at));
-      b = take(b, word64(at + 8));
-      c = take(c, word64(at + 16));
-      d = take(d, word64(at + 24));
+      a = mix(a, word64(at));
+      b = mix(b, word64(at + 8));
+      c = mix(c, word64(at + 16));
+      d = mix(d, word64(at + 24));
     }
-    hash = turn(a, 1) + turn(b, 7) + turn(c, 12) + turn(d, 18);
+    hash = rotate(a, 1) + rotate(b, 7) + rotate(c, 12) + rotate(d, 18);
     hash = merge(merge(merge(merge(hash, a), b), c), d);
   }
   hash += size;
-  for (; end - at >= 8; at += 8) hash = turn(hash ^ take(0, word64(at)), 27) * P1 + P4;
-  for (; end - at >= 4; at += 4) hash = turn(hash ^ word32(at) * P1, 23) * P2 + P3;
-  for (; end - at >= 1; at += 1) hash = turn(hash ^ *at * P5, 11) * P1;
+  for (; end - at >= 8; at += 8) hash = rotate(hash ^ mix(0, word64(at)), 27) * P1 + P4;
+  for (; end - at >= 4; at += 4) hash = rotate(hash ^ word32(at) * P1, 23) * P2 + P3;
+  for (; end - at >= 1; at += 1) hash = rotate(hash ^ *at * P5, 11) * P1;
   hash = (hash ^ hash >> 33) * P2;
   hash = (hash ^ hash >> 29) * P3;
   return hash ^ hash >> 32;

@@ -20,9 +20,9 @@ _Static_assert(JSON_MAX_SIZE < 0x7fffffff, "sizes fit valueint");
 /* --- parsing */
 
 /* Turns C0 80 back into NUL and stores each string's size in valueint. */
-static void settle_strings(cJSON *item) {
+static void restore_strings(cJSON *item) {
   for (; item; item = item->next) {
-    if (item->child) settle_strings(item->child);
+    if (item->child) restore_strings(item->child);
     if (!cJSON_IsString(item)) continue;
     size_t size = strlen(item->valuestring), kept = 0;
     for (size_t i = 0; i < size; i++) {
@@ -43,7 +43,7 @@ Status json_parse(const char *name, Status refused, const char *text, size_t siz
   if (status == STATUS_OK && tree) {
     *tree = cJSON_ParseWithLength(copy.data, copy.size);
     if (*tree)
-      settle_strings(*tree);
+      restore_strings(*tree);
     else
       status = error_set(err, STATUS_FAILED, "out of memory: the JSON of %s", name); /* the text is valid */
   }

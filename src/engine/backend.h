@@ -33,8 +33,8 @@ typedef enum { KV_F16, KV_F32 } KvType;
 typedef struct {
   int pos;      /* >= 0; pos + n_tokens <= n_ctx */
   int n_tokens; /* 1 .. max_chunk */
-  /* The whole text is longer than rope_short_text(): all of its positions turn otherwise. The same in every
-   * step of a timeline, or its cache is of another text. */
+  /* LongRoPE: the whole text is longer than the original context (rope_original_context()), so every position
+   * uses the long factors. Cached keys stay valid only while this does not change. */
   bool long_text;
 } Span;
 

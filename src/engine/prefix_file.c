@@ -1,6 +1,6 @@
 /* prefix_file.c - see prefix_file.h.
  *
- * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/kept.c, base/hash64.c.
+ * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/private_file.c, base/hash64.c.
  * Always true: how much is read and allocated follows from what this program would have written, and from
  *              nothing that the file says but its count of tokens, which has a range. */
 #include "engine/prefix_file.h"
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/hash64.h"
-#include "base/kept.h"
+#include "base/private_file.h"
 
 static const char MAGIC[8] = "aukpfx1\n";
 
@@ -97,11 +97,11 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
 static Status read_head(PrefixFile *file, uint64_t size, const PrefixKind *kind, int start, Error *err) {
   Header header;
   if (size < sizeof header) return refuse(err, file->path, "ends within its header");
-  TRY(kept_read(file->descriptor, file->path, 0, &header, sizeof header, err));
+  TRY(private_file_read(file->descriptor, file->path, 0, &header, sizeof header, err));
   TRY(check_header(file->path, &header, size, kind, start, err));
   size_t needed = head_bytes(kind, start, header.n);
   if (!(file->head = mem_alloc(needed, 1, "a file's head", err))) return STATUS_FAILED;
-  TRY(kept_read(file->descriptor, file->path, 0, file->head, needed, err));
+  TRY(private_file_read(file->descriptor, file->path, 0, file->head, needed, err));
   return prefix_head_check(file->path, file->head, needed, size, kind, start, file, err);
 }
 
@@ -110,7 +110,7 @@ Status prefix_file_open(const char *path, const PrefixKind *kind, int start, Pre
   uint64_t size;
   *found = false;
   *file = (PrefixFile){.descriptor = -1};
-  TRY(kept_open(path, &file->descriptor, &size, err));
+  TRY(private_file_open(path, &file->descriptor, &size, err));
   if (file->descriptor < 0) return STATUS_OK;
   *found = true;
   if (!(file->path = strdup(path))) return error_set(err, STATUS_FAILED, "out of memory: a path");
@@ -126,7 +126,7 @@ void prefix_file_close(PrefixFile *file) {
 
 Status prefix_file_layer(const PrefixFile *file, int layer, void *out, Error *err) {
   uint64_t offset = file->data_offset + (uint64_t)layer * file->layer_bytes;
-  TRY(kept_read(file->descriptor, file->path, offset, out, file->layer_bytes, err));
+  TRY(private_file_read(file->descriptor, file->path, offset, out, file->layer_bytes, err));
   if (hash64(out, file->layer_bytes, 0) == file->sums[layer]) return STATUS_OK;
   return error_set(err, STATUS_FAILED, "%s: the checksum of layer %d is wrong", file->path, layer);
 }
@@ -135,8 +135,8 @@ bool prefix_file_summary(const char *path, PrefixSummary *summary) {
   int descriptor = -1;
   uint64_t size = 0;
   Header header;
-  bool good = kept_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
-              kept_read(descriptor, path, 0, &header, sizeof header, NULL) == STATUS_OK &&
+  bool good = private_file_open(path, &descriptor, &size, NULL) == STATUS_OK && descriptor >= 0 &&
+              private_file_read(descriptor, path, 0, &header, sizeof header, NULL) == STATUS_OK &&
               memcmp(header.magic, MAGIC, sizeof MAGIC) == 0 && header.start >= 0 && header.n >= 1 &&
               header.n <= PREFIX_BLOCK;
   if (descriptor >= 0) close(descriptor);
@@ -174,7 +174,7 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
   header.check = check_of(head, size);
   memcpy(head, &header, sizeof header);
   AtomicFile file;
-  Status status = kept_create(path, &file, err);
+  Status status = private_file_create(path, &file, err);
   if (status == STATUS_OK) {
     status = write_all(&file, head, size, data, (size_t)kind->n_layers * header.layer_bytes, err);
     if (status == STATUS_OK)

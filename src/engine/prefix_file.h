@@ -7,7 +7,7 @@
  *       12  i32                   n: these, 1 .. PREFIX_BLOCK
  *       16  i32                   n_layers
  *       20  i32                   key_size
- *       24  i32                   long_text: 1 for the keys of a long text (model/config.h, rope_short_text)
+ *       24  i32                   long_text: 1 if the keys use LongRoPE's long factors
  *       28                        zeros
  *       32  u64                   layer_bytes: of these tokens' keys and values in one layer
  *       40  u64                   hash64() of all other bytes before the data

@@ -15,7 +15,7 @@
 #include "base/content.h"
 #include "base/file.h"
 #include "base/hash64.h"
-#include "base/kept.h"
+#include "base/private_file.h"
 #include "engine/prefix_directory.h"
 
 enum {
@@ -341,7 +341,7 @@ Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixRepo
   *report = (PrefixReport){0};
   if (n < PREFIX_MIN_TOKENS || n > session_length(session) || session_kv_bytes(session) == 0)
     return STATUS_OK;
-  TRY(kept_directory(store->options.directory, err));
+  TRY(private_directory(store->options.directory, err));
   Walk walk = {store,  session, kind_of(store, session), session_ids(session), n, content_clock_ns(),
                report, 0};
   int start;

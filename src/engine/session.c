@@ -21,7 +21,7 @@ struct Session {
   int32_t *ids; /* [n_ctx], n_past of them in use */
   int n_past;
   int n_pushed;   /* tokens behind those that the device has picked and the host has not seen */
-  bool long_text; /* the keys that are there are of a text longer than rope_short_text() */
+  bool long_text; /* the keys that are there are of a text longer than rope_original_context() */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
   float *last;   /* [vocab_size] for session_score(): those that its continuations begin from */
@@ -118,7 +118,7 @@ static void truncate_to(Session *s, int n) {
 }
 
 static bool is_long(const Session *s, int n) {
-  return n > rope_short_text(s->config);
+  return n > rope_original_context(s->config);
 }
 
 void session_watch(Session *s, SessionProgress progress, void *user) {

@@ -63,7 +63,7 @@ Status session_kv_read(Session *session, Span span, int layer, void *out, Error 
 Status session_kv_write(Session *session, Span span, int layer, int n_stored, const void *from, Error *err);
 size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: they are not handed out */
 int session_layers(const Session *session);
-/* Whether the keys are those of a long text (rope_short_text()); within session_restore(), of its ids. */
+/* Whether the cached keys use LongRoPE's long factors (rope_original_context()). */
 bool session_is_long(const Session *session);
 
 /* Takes the logits of every token: sink(row, logits[vocab_size]) for rows 0 .. n-1 in order. For eval. Starts

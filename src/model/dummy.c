@@ -3,7 +3,7 @@
  * Called by: commands/measure/bench.c.   Calls: config.c, layers.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in an fp16 checkpoint
  *              of this config; every tensor has its own addresses in one mapping of PROT_NONE, which only
- *              model_fill_dummy() makes readable. lay_out() runs twice, to measure and then to place. */
+ *              model_fill_dummy() makes readable. place_tensors() runs twice, to measure and then to place. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -20,52 +20,52 @@ typedef struct {
   unsigned char *base; /* the reserved mapping, or NULL while measuring */
   size_t used;         /* bytes of it so far */
   size_t weight_bytes; /* the same without padding */
-} Layout;
+} Arena;
 
 /* A matrix is at most 2^24 by 2^20 of 2 bytes, and layers are at most 4096 (config.c): nothing overflows. */
-static const void *take(Layout *layout, size_t n, size_t size) {
-  const void *place = layout->base ? layout->base + layout->used : NULL;
-  layout->weight_bytes += n * size;
-  layout->used += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  return place;
+static const void *place(Arena *arena, size_t n, size_t size) {
+  const void *at = arena->base ? arena->base + arena->used : NULL;
+  arena->weight_bytes += n * size;
+  arena->used += (n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return at;
 }
 
-static Vector take_vector(Layout *layout, int n) {
-  return (Vector){take(layout, (size_t)n, 2), DTYPE_F16, n};
+static Vector place_vector(Arena *arena, int n) {
+  return (Vector){place(arena, (size_t)n, 2), DTYPE_F16, n};
 }
 
 /* Places the data of a quantised layer in the form that model_prepare() makes. */
-static Status take_quantised(Layout *layout, const Model *model, const QuantScheme *scheme, Linear *linear,
-                             Error *err) {
+static Status place_quantised(Arena *arena, const Model *model, const QuantScheme *scheme, Linear *linear,
+                              Error *err) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out;
   linear->bits = scheme->bits;
   linear->group = scheme->group == -1 ? linear->n_in : scheme->group;
   if (scheme->method == QUANT_INT8) {
     linear->kind = LINEAR_INT8;
-    linear->weight = take(layout, n_in * n_out, 1);
-    linear->scales = take(layout, n_out, 4);
+    linear->weight = place(arena, n_in * n_out, 1);
+    linear->scales = place(arena, n_out, 4);
     return STATUS_OK;
   }
   TRY(check_groups(linear, linear->group, model->files->path, linear->name, err));
   const size_t groups = n_in / (size_t)linear->group;
   linear->kind = scheme->bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
-  linear->qweight = take(layout, n_in * n_out * (size_t)scheme->bits / 8, 1);
-  linear->qzeros = take(layout, groups * n_out * (size_t)scheme->bits / 8, 1);
-  linear->scales = take(layout, groups * n_out, scheme->bits == 8 ? 4 : 2);
+  linear->qweight = place(arena, n_in * n_out * (size_t)scheme->bits / 8, 1);
+  linear->qzeros = place(arena, groups * n_out * (size_t)scheme->bits / 8, 1);
+  linear->scales = place(arena, groups * n_out, scheme->bits == 8 ? 4 : 2);
   return STATUS_OK;
 }
 
-static Status take_matrix(Layout *layout, const Model *model, Linear *linear, Error *err) {
+static Status place_matrix(Arena *arena, const Model *model, Linear *linear, Error *err) {
   QuantScheme scheme;
   TRY(quantization_of(&model->config.quant, linear->name, model->files->path, &scheme, err));
-  if (scheme.method != QUANT_NONE) return take_quantised(layout, model, &scheme, linear, err);
+  if (scheme.method != QUANT_NONE) return place_quantised(arena, model, &scheme, linear, err);
   linear->kind = LINEAR_DENSE;
   linear->dtype = DTYPE_F16;
-  linear->weight = take(layout, (size_t)linear->n_in * (size_t)linear->n_out, 2);
+  linear->weight = place(arena, (size_t)linear->n_in * (size_t)linear->n_out, 2);
   return STATUS_OK;
 }
 
-static Status take_linears(Layout *layout, const Model *model, ModelLayer *layer, Error *err) {
+static Status place_linears(Arena *arena, const Model *model, ModelLayer *layer, Error *err) {
   const ModelConfig *config = &model->config;
   Linear whole[N_LAYER_LINEARS];
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
@@ -75,38 +75,38 @@ static Status take_linears(Layout *layout, const Model *model, ModelLayer *layer
     layer_linear_sizes(config, which, &n_in, &n_out);
     if (stored.first_part == which) {
       whole[which] = (Linear){.n_in = n_in, .n_out = stored.n_out, .name = linear->name};
-      TRY(take_matrix(layout, model, &whole[which], err));
+      TRY(place_matrix(arena, model, &whole[which], err));
     }
     *linear = whole[stored.first_part];
     if (n_out < stored.n_out) TRY(linear_cut(linear, stored.first, n_out, model->files->path, err));
-    if (layer_linear_needs_bias(config, which)) linear->bias = take_vector(layout, n_out);
+    if (layer_linear_needs_bias(config, which)) linear->bias = place_vector(arena, n_out);
   }
   return STATUS_OK;
 }
 
-static Status take_layer(Layout *layout, const Model *model, ModelLayer *layer, Error *err) {
-  TRY(take_linears(layout, model, layer, err));
+static Status place_layer(Arena *arena, const Model *model, ModelLayer *layer, Error *err) {
+  TRY(place_linears(arena, model, layer, err));
   for (int which = 0; which < N_LAYER_NORMS; which++) {
     int width;
     if (layer_norm_name(&model->config, which, &width))
-      *layer_norm_of(layer, which) = take_vector(layout, width);
+      *layer_norm_of(layer, which) = place_vector(arena, width);
   }
   return STATUS_OK;
 }
 
-static Status lay_out(Layout *layout, Model *model, Error *err) {
+static Status place_tensors(Arena *arena, Model *model, Error *err) {
   const ModelConfig *config = &model->config;
   const size_t cells = (size_t)config->vocab_size * (size_t)config->hidden;
-  model->embedding = (Matrix){take(layout, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
-  for (int i = 0; i < config->n_layers; i++) TRY(take_layer(layout, model, &model->layers[i], err));
-  model->final_norm = take_vector(layout, config->hidden);
+  model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
+  for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, &model->layers[i], err));
+  model->final_norm = place_vector(arena, config->hidden);
   model->head = (Linear){.kind = LINEAR_DENSE,
                          .n_in = config->hidden,
                          .n_out = config->vocab_size,
                          .dtype = DTYPE_F16,
-                         .weight = config->tied_embeddings ? model->embedding.data : take(layout, cells, 2),
+                         .weight = config->tied_embeddings ? model->embedding.data : place(arena, cells, 2),
                          .name = config->tied_embeddings ? "model.embed_tokens" : "lm_head"};
-  model->weight_bytes = layout->weight_bytes;
+  model->weight_bytes = arena->weight_bytes;
   return STATUS_OK;
 }
 
@@ -138,11 +138,11 @@ static Status make_dummy(const char *path, Model *model, Error *err) {
   model->theta_source = model->eps_source = "config.json";
   TRY(read_config(path, &model->config, err));
   TRY(model_make_layers(model, "model.", err));
-  Layout layout = {0};
-  TRY(lay_out(&layout, model, err));
-  TRY(reserve(model, layout.used, err));
-  layout = (Layout){.base = model->files->reserved};
-  return lay_out(&layout, model, err);
+  Arena arena = {0};
+  TRY(place_tensors(&arena, model, err));
+  TRY(reserve(model, arena.used, err));
+  arena = (Arena){.base = model->files->reserved};
+  return place_tensors(&arena, model, err);
 }
 
 Status model_open_dummy(const char *path, Model **model, Error *err) {
@@ -167,7 +167,7 @@ static uint64_t next_random(Random *random) {
   return z ^ z >> 31;
 }
 
-/* Rounds up to whole words: take() aligns every tensor and pads it to ALIGNMENT. */
+/* Rounds up to whole words: place() aligns every tensor and pads it to ALIGNMENT. */
 static void fill_bytes(const void *place, size_t bytes, Random *random) {
   uint64_t *words = (uint64_t *)place;
   for (size_t i = 0; i < (bytes + 7) / 8; i++) words[i] = next_random(random);

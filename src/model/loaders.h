@@ -2,9 +2,9 @@
 #ifndef AUK_MODEL_LOADERS_H
 #define AUK_MODEL_LOADERS_H
 
+#include "model/files/weight_files.h"
 #include "model/layers.h"
-#include "model/stored_weights.h"
-#include "model/weight_files.h"
+#include "model/quant/stored_weights.h"
 
 struct ModelFiles {
   char *path;                   /* as given to model_open(); for messages */

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 typedef enum {
   DTYPE_F32,

@@ -17,7 +17,7 @@
 
 #include "base/content.h"
 #include "base/hash64.h"
-#include "base/kept.h"
+#include "base/private_file.h"
 #include "test/directory.h"
 
 /* In place of the C library's: what content_clock_ns() says, reading by reading; 0: the machine's time. */
@@ -131,15 +131,16 @@ static void a_memory_is_of_one_stamp(void **state) {
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
   const char *cache = in_directory(own_directory, "not/there/yet");
-  assert_false(content_recall(cache, &stamp, &recalled));
-  assert_int_equal(content_remember(cache, &stamp, content_clock_ns(), &hash, &remembered, NULL), STATUS_OK);
+  assert_false(content_cache_find(cache, &stamp, &recalled));
+  assert_int_equal(content_cache_store(cache, &stamp, content_clock_ns(), &hash, &remembered, NULL),
+                   STATUS_OK);
   assert_true(remembered);
-  assert_true(content_recall(cache, &stamp, &recalled));
+  assert_true(content_cache_find(cache, &stamp, &recalled));
   assert_true(same(hash, recalled));
   for (int field = 0; field < 5; field++) {
     other = stamp;
     ((uint64_t *)&other)[field]++;
-    assert_false(content_recall(cache, &other, &recalled));
+    assert_false(content_cache_find(cache, &other, &recalled));
   }
 }
 
@@ -152,9 +153,9 @@ static void a_file_that_changed_just_now_is_not_remembered(void **state) {
   for (int which = 0; which < 2; which++) {
     FileStamp stamp = old_stamp();
     *(which ? &stamp.changed_ns : &stamp.status_changed_ns) = now - 1000000000;
-    assert_int_equal(content_remember(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
+    assert_int_equal(content_cache_store(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
     assert_false(remembered);
-    assert_false(content_recall(own_directory, &stamp, &recalled));
+    assert_false(content_cache_find(own_directory, &stamp, &recalled));
   }
 }
 
@@ -168,7 +169,7 @@ static void a_change_is_old_after_two_seconds(void **state) {
       FileStamp stamp = {1, 2, 3, old, old};
       *(which ? &stamp.changed_ns : &stamp.status_changed_ns) += late;
       bool remembered = late;
-      assert_int_equal(content_remember(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
+      assert_int_equal(content_cache_store(own_directory, &stamp, now, &hash, &remembered, NULL), STATUS_OK);
       assert_int_equal(remembered, !late);
     }
   }
@@ -194,7 +195,7 @@ static void a_memory_of_another_kind_or_stamp_is_none(void **state) {
     assert_int_equal(fwrite(words, 1, sizeof words, stream), sizeof words);
     fclose(stream);
     ContentHash hash = {0};
-    assert_int_equal(content_recall(own_directory, &stamp, &hash), cases[i].known);
+    assert_int_equal(content_cache_find(own_directory, &stamp, &hash), cases[i].known);
     assert_true(same(hash, cases[i].known ? (ContentHash){11, 12} : (ContentHash){0}));
   }
 }
@@ -204,7 +205,7 @@ static void a_damaged_memory_is_none(void **state) {
   FileStamp stamp = old_stamp();
   ContentHash hash = {11, 12}, recalled;
   bool remembered;
-  assert_int_equal(content_remember(own_directory, &stamp, content_clock_ns(), &hash, &remembered, NULL),
+  assert_int_equal(content_cache_store(own_directory, &stamp, content_clock_ns(), &hash, &remembered, NULL),
                    STATUS_OK);
   char name[64];
   snprintf(name, sizeof name, "known-%016llx", (unsigned long long)hash64(&stamp, sizeof stamp, 0));
@@ -216,19 +217,19 @@ static void a_damaged_memory_is_none(void **state) {
     assert_int_equal(pread(descriptor, &byte, 1, at), 1);
     byte ^= 4;
     assert_int_equal(pwrite(descriptor, &byte, 1, at), 1);
-    assert_false(content_recall(own_directory, &stamp, &recalled));
+    assert_false(content_cache_find(own_directory, &stamp, &recalled));
     byte ^= 4;
     assert_int_equal(pwrite(descriptor, &byte, 1, at), 1);
   }
-  assert_true(content_recall(own_directory, &stamp, &recalled));
+  assert_true(content_cache_find(own_directory, &stamp, &recalled));
   assert_int_equal(ftruncate(descriptor, 71), 0);
-  assert_false(content_recall(own_directory, &stamp, &recalled));
+  assert_false(content_cache_find(own_directory, &stamp, &recalled));
   assert_int_equal(ftruncate(descriptor, 73), 0);
-  assert_false(content_recall(own_directory, &stamp, &recalled));
+  assert_false(content_cache_find(own_directory, &stamp, &recalled));
   close(descriptor);
   unlink(path);
   assert_int_equal(mkfifo(path, 0600), 0);
-  assert_false(content_recall(own_directory, &stamp, &recalled)); /* at once */
+  assert_false(content_cache_find(own_directory, &stamp, &recalled)); /* at once */
 }
 
 static void large_files_are_read_once(void **state) {
@@ -266,7 +267,7 @@ static void large_files_are_read_once(void **state) {
   assert_false(known);
   bool remembered;
   assert_int_equal(
-      content_remember(cache, &file.stamp, content_clock_ns() + 10000000000, &hash, &remembered, NULL),
+      content_cache_store(cache, &file.stamp, content_clock_ns() + 10000000000, &hash, &remembered, NULL),
       STATUS_OK);
   assert_true(remembered);
   assert_int_equal(content_of_file(&file, &look, &again, &known, NULL), STATUS_OK);
@@ -329,7 +330,7 @@ static void what_counts_is_when_the_reading_began(void **state) {
     set_clock(changed + 1000000000 + late * 1000000000, changed + 100000000000);
     assert_int_equal(content_of_file(&file, &read, &hash, &known, NULL), STATUS_OK);
     assert_true(known);
-    assert_int_equal(content_recall(cache, &file.stamp, &hash), late);
+    assert_int_equal(content_cache_find(cache, &file.stamp, &hash), late);
   }
   file_unmap(&file);
   /* What is no longer at its path is not remembered either. */
@@ -337,7 +338,7 @@ static void what_counts_is_when_the_reading_began(void **state) {
   unlink(file.path);
   set_clock(file.stamp.status_changed_ns + 100000000000, file.stamp.status_changed_ns + 100000000000);
   assert_int_equal(content_of_file(&file, &read, &hash, &known, NULL), STATUS_OK);
-  assert_false(known || content_recall(cache, &file.stamp, &hash));
+  assert_false(known || content_cache_find(cache, &file.stamp, &hash));
   set_clock(0, 0);
   file_unmap(&file);
 }
@@ -351,28 +352,28 @@ static void kept_files_are_whole_and_private(void **state) {
   int descriptor;
   uint64_t size;
   Error err;
-  assert_int_equal(kept_open(path, &descriptor, &size, &err), STATUS_OK);
+  assert_int_equal(private_file_open(path, &descriptor, &size, &err), STATUS_OK);
   assert_int_equal(descriptor, -1);
-  assert_int_equal(kept_create(path, &file, &err), STATUS_OK);
+  assert_int_equal(private_file_create(path, &file, &err), STATUS_OK);
   assert_int_equal(atomic_file_write(&file, "whole", 5, &err), STATUS_OK);
   assert_false(file_exists(path));
   assert_int_equal(atomic_file_commit(&file, &err), STATUS_OK);
   assert_int_equal(stat(path, &info), 0);
   assert_int_equal(info.st_mode & 07777, 0600);
-  assert_int_equal(kept_open(path, &descriptor, &size, &err), STATUS_OK);
+  assert_int_equal(private_file_open(path, &descriptor, &size, &err), STATUS_OK);
   assert_int_equal(size, 5);
   char bytes[6] = "";
-  assert_int_equal(kept_read(descriptor, path, 1, bytes, 4, &err), STATUS_OK);
+  assert_int_equal(private_file_read(descriptor, path, 1, bytes, 4, &err), STATUS_OK);
   assert_string_equal(bytes, "hole");
-  assert_int_equal(kept_read(descriptor, path, 1, bytes, 5, &err), STATUS_FAILED);
+  assert_int_equal(private_file_read(descriptor, path, 1, bytes, 5, &err), STATUS_FAILED);
   assert_non_null(strstr(err.text, "ends at byte 5"));
   close(descriptor);
-  assert_int_equal(kept_directory(own_directory, &err), STATUS_OK);
+  assert_int_equal(private_directory(own_directory, &err), STATUS_OK);
   char below[600];
   snprintf(below, sizeof below, "%s/below", path);
-  assert_int_equal(kept_directory(below, &err), STATUS_FAILED); /* a file is in the way */
+  assert_int_equal(private_directory(below, &err), STATUS_FAILED); /* a file is in the way */
   assert_non_null(strstr(err.text, "cannot make the directory"));
-  assert_int_equal(kept_directory("", &err), STATUS_USAGE);
+  assert_int_equal(private_directory("", &err), STATUS_USAGE);
 }
 
 int main(void) {

@@ -77,12 +77,12 @@ def over(models):
 
 
 def test_every_architecture_has_a_miniature(run):
-    """models.md, "Architectures": its rows are those of src/model/architectures.c, and name all miniatures."""
+    """models.md, "Architectures": its rows are those of src/model/config/architectures.c, and name all miniatures."""
     page = (ROOT / "models.md").read_text().split("## Architectures")[1].split("\n## ")[0]
     rows = [row.split("|") for row in page.splitlines() if row.startswith("| ") and "tested by" not in row]
     named = {name for row in rows for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0])}
     assert named == {path.name for path in MINIATURES.iterdir()}
-    table = (ROOT / "src" / "model" / "architectures.c").read_text()
+    table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
     written = re.findall(r'\.architecture = "(\w+)"|\{"(\w+ForConditionalGeneration)"', table)
     assert set(re.findall(r"`(\w+For\w+)`", page)) == {name or wrapper for name, wrapper in written}
     for row in rows:  # and what runs them is what inspect says

@@ -71,7 +71,7 @@ static void every_architecture_has_its_kernels(void **state) {
   TAKEN(logit_cap, 30);
   TAKEN(fused, true);
   TAKEN(rotary_dim, 96);
-  TAKEN(rope.kind, ROPE_LONG);
+  TAKEN(rope.kind, ROPE_LONGROPE);
   ropes[1] = ROPE_NONE, ropes[2] = ROPE_LOCAL;
   Error err;
   const Model model = {.config = like_qwen3(), .layers = layers};

@@ -15,7 +15,7 @@ static const Model long_model = {
     .config = {.n_layers = FAKE_LAYERS,
                .vocab_size = FAKE_VOCAB,
                .max_position = FAKE_POSITIONS,
-               .rope = {.kind = ROPE_LONG, .original_max_position = SHORT_TEXT}}};
+               .rope = {.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT}}};
 static const SamplerSettings greedy = {.top_p = 1, .repetition_penalty = 1};
 
 static const Backend *backend = &fake_backend; /* the one under test: set before a group of tests */

@@ -235,7 +235,7 @@ static void what_is_computed_again_can_be_stopped(void **state) {
   (void)state;
   enum { SHORT_TEXT = N_PROMPT + 6 };
   Model long_model = model;
-  long_model.config.rope = (RopeConfig){.kind = ROPE_LONG, .original_max_position = SHORT_TEXT};
+  long_model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = SHORT_TEXT};
   Session *session = open_prompt(&fake_backend, &long_model);
   session_watch(session, stop_at_once, NULL);
   Heard heard = {.plan = &endless};

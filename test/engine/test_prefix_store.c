@@ -294,7 +294,7 @@ static void long_texts_have_keys_of_their_own(void **state) {
   (void)state;
   int32_t ids[CONTEXT];
   make_text(ids, 700, 700, 0);
-  model.config.rope = (RopeConfig){.kind = ROPE_LONG, .original_max_position = 500};
+  model.config.rope = (RopeConfig){.kind = ROPE_LONGROPE, .original_max_position = 500};
   keep("k", UINT64_MAX, ids, 700);
   assert_int_equal(answer("k", ids, 500), 0);
   assert_int_equal(answer("k", ids, 501), 500);

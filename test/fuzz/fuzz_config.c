@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,17 +15,17 @@ static bool in_range(int value, int low, int high) {
   return value >= low && value <= high;
 }
 
-static void check_rope(const RopeConfig *rope, int rotary_dim, bool long_text) {
+static void check_rope(const RopeConfig *rope, int rotary_dim, bool long_rope) {
   float frequencies[MAX_HEAD_DIM / 2], attention_factor;
-  rope_frequencies(rope, rotary_dim, long_text, frequencies, &attention_factor);
+  rope_frequencies(rope, rotary_dim, long_rope, frequencies, &attention_factor);
   require(isfinite(attention_factor));
   for (int i = 0; i < rotary_dim / 2; i++) require(isfinite(frequencies[i]) && frequencies[i] >= 0);
 }
 
 static void check_ropes(const ModelConfig *c) {
-  require(in_range(c->rotary_dim, 2, c->head_dim) && c->rotary_dim % 2 == 0 && rope_short_text(c) >= 1);
+  require(in_range(c->rotary_dim, 2, c->head_dim) && c->rotary_dim % 2 == 0 && rope_original_context(c) >= 1);
   check_rope(&c->rope, c->rotary_dim, false);
-  if (c->rope.kind == ROPE_LONG) check_rope(&c->rope, c->rotary_dim, true);
+  if (c->rope.kind == ROPE_LONGROPE) check_rope(&c->rope, c->rotary_dim, true);
   for (int i = 0; i < c->n_layers; i++) {
     LayerRope rope = config_layer_rope(c, i);
     require(rope == ROPE_GLOBAL || rope == ROPE_NONE || (rope == ROPE_LOCAL && c->windows[i] > 0));

@@ -3,7 +3,7 @@
 /* clang-format off */
 static const struct {
   const char *config;
-  int long_text;
+  int long_rope;
   float attention_factor;
   int n;
   float frequencies[128];

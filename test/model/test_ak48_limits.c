@@ -5,7 +5,7 @@
 
 #include "tiny_checkpoint.h"
 
-#include "model/ak48.h"
+#include "model/files/ak48.h"
 
 /* --- the header */
 
@@ -232,7 +232,7 @@ static void each_thing_that_a_config_says_beyond_it_is_named(void **state) {
   CANNOT_HOLD(c->rope.kind = ROPE_LINEAR, "rope scaling \"linear\"");
   CANNOT_HOLD(c->rope.kind = ROPE_LLAMA3, "rope scaling \"llama3\"");
   CANNOT_HOLD(c->rope.kind = ROPE_YARN, "rope scaling \"yarn\"");
-  CANNOT_HOLD(c->rope.kind = ROPE_LONG, "rope scaling \"longrope\"");
+  CANNOT_HOLD(c->rope.kind = ROPE_LONGROPE, "rope scaling \"longrope\"");
   CANNOT_HOLD(c->windows[1] = 63, "the sliding window of 63 positions (layer 1) cannot be written");
   CANNOT_HOLD(c->windows[0] = 1, "the sliding window of 1 positions (layer 0) cannot be written");
   CANNOT_HOLD(c->max_position = 0, "max_seq_len is 0, expected 1 to 1073741824"); /* what would not be read */
@@ -333,7 +333,7 @@ static void a_file_alone_has_neutral_settings(void **state) {
   assert_true(c->attention_scale == 1 / sqrt(12) && c->attention_cap == 0 && c->logit_cap == 0);
   assert_true(c->norms == NORM_BEFORE && !c->norm_plus_one && c->activation == ACTIVATION_SILU);
   assert_true(!c->qkv_bias && !c->o_bias && !c->mlp_bias && !c->fused && !c->text_part);
-  assert_true(c->rotary_dim == 12 && c->rope.kind == ROPE_PLAIN && rope_short_text(c) == INT32_MAX);
+  assert_true(c->rotary_dim == 12 && c->rope.kind == ROPE_PLAIN && rope_original_context(c) == INT32_MAX);
   assert_true(c->generation.temperature == 1 && c->generation.top_p == 1 && c->generation.min_p == 0);
   assert_true(c->generation.repetition_penalty == 1 && c->generation.top_k == 0 && !c->generation.do_sample);
   assert_true(c->bos == -1 && c->n_eos == 0 && !c->tied_embeddings);

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "model/architectures.h"
+#include "model/config/architectures.h"
 
 /* The configs here are written with ' for ", which none of them needs. */
 static Status parse(const char *text, ModelConfig *config, Error *err) {
@@ -299,10 +299,10 @@ static void phi3(void **state) {
       "'max_position_embeddings': 131072, 'original_max_position_embeddings': 4096, 'sliding_window': 262144,"
       "'rope_scaling': {'type': 'longrope', " FACTORS
       "}, 'tie_word_embeddings': true, 'rope_theta': 10000.0}");
-  assert_true(c.fused && c.rope.kind == ROPE_LONG && c.head_dim == 8 && c.rotary_dim == 6);
+  assert_true(c.fused && c.rope.kind == ROPE_LONGROPE && c.head_dim == 8 && c.rotary_dim == 6);
   assert_true(c.rope.factor == 32 && c.rope.original_max_position == 4096 && c.rope.attention_factor == 0);
   assert_true(c.rope.short_factors[1] == 1.5f && c.rope.long_factors[2] == 6.5f);
-  assert_int_equal(rope_short_text(&c), 4096);
+  assert_int_equal(rope_original_context(&c), 4096);
   assert_layers(&c, "GG");
   float frequencies[3], factor;
   rope_frequencies(&c.rope, c.rotary_dim, true, frequencies, &factor);
@@ -333,7 +333,7 @@ static void phi3(void **state) {
     if (!cases[i].longrope)
       snprintf(text, sizeof text, "{'model_type': 'phi3', 'head_dim': 8, %s}", cases[i].text);
     c = accepted(text);
-    assert_int_equal(c.rope.kind, cases[i].longrope ? ROPE_LONG : ROPE_PLAIN);
+    assert_int_equal(c.rope.kind, cases[i].longrope ? ROPE_LONGROPE : ROPE_PLAIN);
     assert_int_equal(c.rotary_dim, cases[i].longrope ? 6 : 4);
     assert_true(c.rope.original_max_position == cases[i].original && c.rope.factor == cases[i].factor);
     assert_layers(&c, "gggggggggggggggggggggggggggggggg");

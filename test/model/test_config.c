@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "rope_reference.h"
 #include "test/directory.h"
 
@@ -214,7 +214,7 @@ static void rope_is_read_in_old_and_new_spellings(void **state) {
 static void frequencies_are_those_of_transformers(void **state) {
   (void)state;
   static const double units[] = {
-      [ROPE_PLAIN] = 2, [ROPE_LINEAR] = 3, [ROPE_LLAMA3] = 8, [ROPE_YARN] = 8, [ROPE_LONG] = 3};
+      [ROPE_PLAIN] = 2, [ROPE_LINEAR] = 3, [ROPE_LLAMA3] = 8, [ROPE_YARN] = 8, [ROPE_LONGROPE] = 3};
   for (size_t i = 0; i < sizeof rope_references / sizeof *rope_references; i++) {
     const char *text = rope_references[i].config;
     ModelConfig c;
@@ -223,7 +223,7 @@ static void frequencies_are_those_of_transformers(void **state) {
     if (config_parse("config.json", text, strlen(text), &c, &err) != STATUS_OK)
       fail_msg("%s: %s", text, err.text);
     assert_int_equal(c.rotary_dim, 2 * rope_references[i].n);
-    rope_frequencies(&c.rope, c.rotary_dim, rope_references[i].long_text, got, &attention_factor);
+    rope_frequencies(&c.rope, c.rotary_dim, rope_references[i].long_rope, got, &attention_factor);
     assert_true(attention_factor == rope_references[i].attention_factor);
     for (int pair = 0; pair < rope_references[i].n; pair++) {
       double want = rope_references[i].frequencies[pair];

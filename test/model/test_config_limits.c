@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "test/directory.h"
 
 /* The configs here are written with ' for ", which none of them needs. */
@@ -294,7 +294,7 @@ static void each_architecture_computes_its_own(void **state) {
     assert_int_equal(c.fused, computed[i].fused);
     assert_false(c.o_bias || c.mlp_bias || c.text_part);
     assert_true(c.local_rope.theta == (strcmp(computed[i].model_type, "gemma3_text") == 0 ? 1e4 : 0));
-    assert_int_equal(rope_short_text(&c), INT32_MAX);
+    assert_int_equal(rope_original_context(&c), INT32_MAX);
     config_release(&c);
   }
 }
@@ -409,7 +409,7 @@ static double clamp(double x) {
 }
 
 /* Frequencies and the attention factor by the formulas, in double. */
-static double expected_frequency(const RopeConfig *rope, int dim, bool long_text, int pair) {
+static double expected_frequency(const RopeConfig *rope, int dim, bool long_rope, int pair) {
   const double f = pow(rope->theta, -2.0 * pair / dim), length = rope->original_max_position;
   const double turns = length * f / (2 * M_PI); /* over the original context */
   double ends[2];
@@ -422,7 +422,7 @@ static double expected_frequency(const RopeConfig *rope, int dim, bool long_text
         clamp((turns - rope->low_freq_factor) / (rope->high_freq_factor - rope->low_freq_factor));
     return kept * f + (1 - kept) * f / rope->factor;
   }
-  case ROPE_LONG: return f / (long_text ? rope->long_factors : rope->short_factors)[pair];
+  case ROPE_LONGROPE: return f / (long_rope ? rope->long_factors : rope->short_factors)[pair];
   case ROPE_YARN: break;
   }
   for (int i = 0; i < 2; i++) ends[i] = dim * log(length / (betas[i] * 2 * M_PI)) / (2 * log(rope->theta));
@@ -439,9 +439,9 @@ static double mscale(double factor, double times) {
 }
 
 static double expected_attention(const RopeConfig *rope) {
-  if (rope->kind != ROPE_YARN && rope->kind != ROPE_LONG) return 1;
+  if (rope->kind != ROPE_YARN && rope->kind != ROPE_LONGROPE) return 1;
   if (rope->attention_factor != 0) return rope->attention_factor;
-  if (rope->kind == ROPE_LONG)
+  if (rope->kind == ROPE_LONGROPE)
     return rope->factor > 1 ? sqrt(1 + log(rope->factor) / log(rope->original_max_position)) : 1;
   if (rope->mscale == 0 || rope->mscale_all_dim == 0) return mscale(rope->factor, 1);
   return mscale(rope->factor, rope->mscale) / mscale(rope->factor, rope->mscale_all_dim);
@@ -479,13 +479,13 @@ static void frequencies_follow_the_formulas(void **state) {
   for (int i = 0; i < 600; i++) {
     const RopeKind kind = (RopeKind)(i % 5);
     const int dim = dims[i / 5 % 6];
-    const bool long_text = i % 2;
+    const bool long_rope = i % 2;
     const RopeConfig rope = any_rope(&random, kind, dim);
     float got[128], attention;
-    rope_frequencies(&rope, dim, long_text, got, &attention);
+    rope_frequencies(&rope, dim, long_rope, got, &attention);
     assert_true(attention == (float)expected_attention(&rope));
     for (int pair = 0; pair < dim / 2; pair++) {
-      const double want = expected_frequency(&rope, dim, long_text, pair);
+      const double want = expected_frequency(&rope, dim, long_rope, pair);
       const double f = pow(rope.theta, -2.0 * pair / dim);
       if (!(fabs(got[pair] - want) <= 64 * 0x1p-24 * fmax(f, want)))
         fail_msg("%s, case %d: frequency %d of %d is %a, expected %a", rope_kind_name(kind), i, pair, dim,
@@ -498,8 +498,8 @@ static void texts_are_long_beyond_the_original_length(void **state) {
   (void)state;
   ModelConfig c = accepted("{'model_type': 'llama', 'head_dim': 4, " LONG(
       "1", "1") ", 'max_position_embeddings': 4096, 'original_max_position_embeddings': 1000}");
-  assert_true(c.rope.kind == ROPE_LONG && c.rope.factor == 2);
-  assert_int_equal(rope_short_text(&c), 1000);
+  assert_true(c.rope.kind == ROPE_LONGROPE && c.rope.factor == 2);
+  assert_int_equal(rope_original_context(&c), 1000);
   config_release(&c);
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 /* A llama with this quantization_config, whose quotes are single ones. */
 static Status parse(const char *quant, ModelConfig *config, Error *err) {

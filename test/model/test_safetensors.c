@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#include "model/safetensors.h"
+#include "model/files/safetensors.h"
 
 /* A file of this header text and n bytes of data 0, 1, 2, ... */
 static Buffer make_file(const char *header, size_t header_size, size_t n) {

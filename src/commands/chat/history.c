@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/kept.h"
+#include "base/private_file.h"
 #include "base/utf8.h"
 #include "commands/auk_directory.h"
 
@@ -29,7 +29,7 @@ Status history_path(char **path, Error *err) {
   *path = NULL;
   TRY(auk_directory("XDG_STATE_HOME", ".local/state", &directory, err));
   if (!directory) return STATUS_OK;
-  Status status = kept_directory(directory, err);
+  Status status = private_directory(directory, err);
   if (status == STATUS_OK) *path = path_join(directory, "history", err);
   free(directory);
   if (!*path) return status ? status : STATUS_FAILED;

@@ -127,7 +127,7 @@ static Status print_rope(Buffer *out, const Model *model, Error *err) {
     TRY(buffer_printf(out, err, ", scaling %s", rope_kind_name(rope->kind)));
     TRY(print_number(out, ", factor ", rope->factor, err));
   }
-  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONG)
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE)
     TRY(print_number(out, ", original context ", rope->original_max_position, err));
   TRY(inspect_begin_line(out, "norm epsilon", err));
   return buffer_printf(out, err, "%s (%s)", decimal(model->config.norm_eps).text, model->eps_source);

@@ -82,7 +82,7 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-/* What of the transformer differs between architectures (src/model/config.h). */
+/* What of the transformer differs between architectures (src/model/config/config.h). */
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};
@@ -126,11 +126,11 @@ static Status put_scaling(Writer *w, const char *name, const RopeConfig *rope, i
     TRY(put_double(w, "beta_fast", rope->beta_fast));
     TRY(put_double(w, "beta_slow", rope->beta_slow));
   }
-  if (rope->kind == ROPE_LONG) {
+  if (rope->kind == ROPE_LONGROPE) {
     TRY(put_factors(w, "short_factor", rope->short_factors, rotary_dim / 2));
     TRY(put_factors(w, "long_factor", rope->long_factors, rotary_dim / 2));
   }
-  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONG)
+  if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE)
     TRY(put_double(w, "original_max_position_embeddings", rope->original_max_position));
   return close_member(w, "}");
 }

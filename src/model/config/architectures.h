@@ -1,0 +1,80 @@
+/* architectures.h - how each architecture differs from Llama, and the defaults of its config.
+ *
+ * architectures.c is the only table with names of models: config.c turns a row of it and a config.json into
+ * the fields of ModelConfig, and only these decide what loaders and backends do. A model family that needs
+ * nothing new is one more row. */
+#ifndef AUK_MODEL_CONFIG_ARCHITECTURES_H
+#define AUK_MODEL_CONFIG_ARCHITECTURES_H
+
+#include "model/config/config.h"
+
+/* Which layers have a sliding window. */
+typedef enum {
+  WINDOW_NONE,     /* no layer, whatever the config says of windows */
+  WINDOW_ALL,      /* all layers, if sliding_window is given */
+  WINDOW_BY_LAYER, /* if use_sliding_window: by layer_types, else the layers from max_window_layers on */
+  WINDOW_PERIODIC, /* by layer_types, else all but every n-th, n being sliding_window_pattern */
+  WINDOW_NOPE,     /* if use_sliding_window: by layer_types, else the NoPE layers */
+} WindowRule;
+
+/* Members of config.json that only some architectures have; the others ignore them, as transformers does. */
+enum {
+  HAS_ATTENTION_BIAS = 1 << 0, /* attention_bias: q, k, v and o have one */
+  HAS_MLP_BIAS = 1 << 1,       /* mlp_bias: gate, up and down have one */
+  HAS_MULTIPLIERS = 1 << 2,    /* embedding_, attention_, residual_multiplier and logits_scaling */
+  HAS_QUERY_SCALAR = 1 << 3,   /* query_pre_attn_scalar: scores are scaled by its square root's reciprocal */
+  HAS_ATTENTION_CAP = 1 << 4,  /* attn_logit_softcapping */
+  HAS_LOGIT_CAP = 1 << 5,      /* final_logit_softcapping */
+  HAS_NOPE = 1 << 6,           /* no_rope_layers, else every no_rope_layer_interval-th: NoPE layers */
+  HAS_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor */
+  HAS_LOCAL_ROPE = 1 << 8,     /* another rope in windowed layers: rope_local_base_freq, rope_parameters */
+  HAS_PATTERN = 1 << 9,        /* sliding_window_pattern */
+};
+
+typedef struct {
+  const char *architecture, *model_type; /* "Gemma2ForCausalLM", "gemma2" */
+
+  /* Differences from Llama: zero means as in Llama. */
+  NormPlacement norms;
+  bool norm_plus_one; /* norms multiply by 1 + weight */
+  QkNorm qk_norm;
+  bool qkv_bias;         /* q, k and v have a bias, whatever the config says */
+  bool fused;            /* q, k, v are stored as one matrix, gate and up as another */
+  bool scaled_embedding; /* the embedding is multiplied by sqrt(hidden) */
+  bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */
+  WindowRule windows;
+  unsigned members;           /* HAS_... */
+  const char *activation_key; /* config.json's key for the activation */
+
+  /* Defaults of absent members. */
+  int vocab_size, hidden, intermediate, n_layers, n_heads;
+  int n_kv_heads; /* 0: as many as n_heads */
+  int head_dim;   /* 0: hidden / n_heads */
+  int max_position;
+  int original_max_position; /* 0: max_position */
+  int window;                /* 0: none */
+  int period;                /* WINDOW_PERIODIC */
+  int bos, eos;              /* -1: none */
+  bool tied;
+  Activation activation;
+  double norm_eps, rope_theta, local_rope_theta, query_scalar, attention_cap, logit_cap;
+} Architecture;
+
+extern const Architecture architectures[];
+extern const size_t n_architectures;
+
+/* The row with this architecture (NULL: any) and model_type (NULL: any), or NULL. */
+const Architecture *architecture_find(const char *architecture, const char *model_type);
+
+/* A multimodal model; only its text part is run: its config is the member text_config, of this model_type. */
+typedef struct {
+  const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
+  const char *text_type;                 /* "gemma3_text" */
+} TextWrapper;
+
+const TextWrapper *text_wrapper_find(const char *architecture, const char *model_type); /* as above */
+
+/* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
+void architecture_names(char *out, size_t size);
+
+#endif

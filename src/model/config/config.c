@@ -1,0 +1,358 @@
+/* config.c - reads config.json, generation_config.json and quant_config.json into a ModelConfig.
+ *
+ * Called by: the loaders of src/model.   Calls: architectures.c, positions.c, quantization.c.
+ * Always true: meanings and defaults are those of transformers' config class of the architecture (5.23,
+ *              models/NAME/configuration_NAME.py); members that would change the result and are not
+ *              implemented are refused by name; products of three sizes fit int64. */
+#include "model/config/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "model/config/architectures.h"
+#include "model/config/positions.h"
+#include "model/config/reader.h"
+#include "model/quant/quantization.h"
+
+/* --- architecture */
+
+/* Reads the first of `architectures`, and model_type; one of them may be NULL. */
+static Status read_names(const ConfigReader *r, const char **architecture, const char **model_type) {
+  TRY(reader_string(r, "model_type", model_type));
+  const Json *list = json_member(r->object, "architectures"), *first = json_first(list);
+  if (list && !json_is_array(list)) return reader_expected(r, "architectures", list, "a list of names");
+  if (first && !json_is_string(first)) return reader_expected(r, "architectures[0]", first, "a name");
+  size_t size;
+  *architecture = first ? json_string(first, &size) : NULL;
+  if (!*architecture && !*model_type)
+    return reader_refuse(r, "neither architectures nor model_type says what model it is");
+  return STATUS_OK;
+}
+
+/* The first of `keys` that the object or its text_config has, or NULL. */
+static const char *sign_of(const Json *object, const char *const *keys) {
+  const Json *text = json_member(object, "text_config");
+  for (; *keys; keys++)
+    if (json_member(object, *keys) || (json_is_object(text) && json_member(text, *keys))) return *keys;
+  return NULL;
+}
+
+static Status refuse_architecture(const ConfigReader *r, const char *architecture, const char *model_type) {
+  static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts",
+                                        "moe_num_experts", NULL},
+                           *const towers[] = {"vision_config", "audio_config", "speech_config", NULL};
+  const char *kind = architecture ? "architecture" : "model_type",
+             *name = architecture ? architecture : model_type, *sign;
+  if ((sign = sign_of(r->object, experts)))
+    return reader_refuse(r, "%s %.60s is not supported: it is a mixture of experts (%s); take a dense model",
+                         kind, name, sign);
+  if ((sign = sign_of(r->object, towers)))
+    return reader_refuse(r,
+                         "%s %.60s is not supported: it is a model of several parts (%s); take a model of "
+                         "text alone",
+                         kind, name, sign);
+  char names[400];
+  architecture_names(names, sizeof names);
+  return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
+}
+
+/* Makes a reader of a multimodal model's text_config; `name` keeps its name for messages. */
+static Status enter_text(const ConfigReader *r, const TextWrapper *wrapper, char name[1024],
+                         ConfigReader *text) {
+  TRY(reader_object(r, "text_config", name, text));
+  if (!text->object)
+    return reader_refuse(r, "text_config is missing, expected the config of %s's text part",
+                         wrapper->architecture);
+  const char *type;
+  TRY(reader_string(text, "model_type", &type));
+  if (type && strcmp(type, wrapper->text_type) != 0)
+    return reader_refuse(text, "model_type %.60s is not supported, expected %s", type, wrapper->text_type);
+  return STATUS_OK;
+}
+
+/* *text: the reader of the text part's config, a copy of *r unless the model is multimodal. */
+static Status choose_architecture(const ConfigReader *r, char name[1024], ConfigReader *text,
+                                  const Architecture **architecture, ModelConfig *config) {
+  const char *model_name = NULL, *model_type = NULL;
+  TRY(read_names(r, &model_name, &model_type));
+  const TextWrapper *wrapper = text_wrapper_find(model_name, model_name ? NULL : model_type);
+  *architecture = wrapper ? architecture_find(NULL, wrapper->text_type)
+                          : architecture_find(model_name, model_name ? NULL : model_type);
+  if (!*architecture) return refuse_architecture(r, model_name, model_type);
+  const char *own_name = wrapper ? wrapper->architecture : (*architecture)->architecture;
+  const char *own_type = wrapper ? wrapper->model_type : (*architecture)->model_type;
+  if (model_type && strcmp(model_type, own_type) != 0)
+    return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type, own_type,
+                         own_name);
+  snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
+  config->text_part = wrapper != NULL;
+  *text = *r;
+  return wrapper ? enter_text(r, wrapper, name, text) : STATUS_OK;
+}
+
+/* --- sizes */
+
+static Status parse_heads(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, architecture->n_heads, &config->n_heads));
+  bool all = architecture->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
+  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : architecture->n_kv_heads,
+                 &config->n_kv_heads));
+  if (config->n_heads % config->n_kv_heads != 0)
+    return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
+                         config->n_heads, config->n_kv_heads);
+  int head_dim = architecture->head_dim;
+  if (!head_dim && !json_member(r->object, "head_dim")) {
+    if (config->hidden % config->n_heads != 0)
+      return reader_refuse(
+          r, "hidden_size is %d, expected a multiple of num_attention_heads %d where head_dim is not given",
+          config->hidden, config->n_heads);
+    head_dim = config->hidden / config->n_heads;
+  }
+  TRY(reader_int(r, "head_dim", 1, INT32_MAX, head_dim, &config->head_dim));
+  if (config->head_dim < 2 || config->head_dim > MAX_HEAD_DIM || config->head_dim % 2 != 0)
+    return reader_refuse(r, "head_dim is %d, expected an even number from 2 to %d", config->head_dim,
+                         MAX_HEAD_DIM);
+  return STATUS_OK;
+}
+
+static Status parse_sizes(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, architecture->hidden, &config->hidden));
+  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, architecture->intermediate,
+                 &config->intermediate));
+  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, architecture->n_layers, &config->n_layers));
+  TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, architecture->vocab_size, &config->vocab_size));
+  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, architecture->max_position,
+                 &config->max_position));
+  return parse_heads(r, architecture, config);
+}
+
+/* --- arithmetic */
+
+static Status parse_activation(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  static const struct {
+    const char *name;
+    Activation activation;
+  } known[] = {{"silu", ACTIVATION_SILU},
+               {"swish", ACTIVATION_SILU},
+               {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+               {"gelu_new", ACTIVATION_GELU_TANH}};
+  const char *name;
+  TRY(reader_string(r, architecture->activation_key, &name));
+  config->activation = architecture->activation;
+  if (!name) return STATUS_OK;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    config->activation = known[i].activation;
+    if (strcmp(name, known[i].name) == 0) return STATUS_OK;
+  }
+  return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh",
+                       architecture->activation_key, name);
+}
+
+static Status parse_biases(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  if (architecture->members & HAS_ATTENTION_BIAS)
+    TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
+  config->qkv_bias = architecture->qkv_bias || config->o_bias;
+  return architecture->members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias)
+                                              : STATUS_OK;
+}
+
+enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
+
+/* An absent member gives `fallback`, null gives no cap. */
+static Status parse_cap(const ConfigReader *r, const char *key, double fallback, double *out) {
+  return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
+}
+
+static Status parse_factors(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  const unsigned members = architecture->members;
+  config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
+  config->attention_scale = 1 / sqrt(config->head_dim);
+  /* transformers rounds it to the dtype of its tensors; here it stays exact. */
+  if (architecture->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
+  if (members & HAS_QUERY_SCALAR) {
+    double scalar;
+    TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, architecture->query_scalar, &scalar));
+    config->attention_scale = 1 / sqrt(scalar);
+  }
+  if (members & HAS_MULTIPLIERS) {
+    TRY(reader_double(r, "embedding_multiplier", 1e-6, MAX_FACTOR, 1, &config->embedding_scale));
+    TRY(reader_double(r, "attention_multiplier", 1e-6, MAX_FACTOR, 1, &config->attention_scale));
+    TRY(reader_double(r, "residual_multiplier", 1e-6, MAX_FACTOR, 1, &config->residual_scale));
+    TRY(reader_double(r, "logits_scaling", 1e-6, MAX_FACTOR, 1, &config->logit_divisor));
+  }
+  if (members & HAS_ATTENTION_CAP)
+    TRY(parse_cap(r, "attn_logit_softcapping", architecture->attention_cap, &config->attention_cap));
+  else if (members & HAS_LOGIT_CAP && json_member(r->object, "attn_logit_softcapping"))
+    return reader_refuse(r, "attn_logit_softcapping is not supported in %s, expected null",
+                         config->architecture);
+  return members & HAS_LOGIT_CAP
+             ? parse_cap(r, "final_logit_softcapping", architecture->logit_cap, &config->logit_cap)
+             : STATUS_OK;
+}
+
+static Status parse_arithmetic(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  config->norms = architecture->norms;
+  config->norm_plus_one = architecture->norm_plus_one;
+  config->qk_norm = architecture->qk_norm;
+  config->fused = architecture->fused;
+  TRY(reader_double(r, "rms_norm_eps", 0, 1, architecture->norm_eps, &config->norm_eps));
+  TRY(parse_activation(r, architecture, config));
+  TRY(parse_biases(r, architecture, config));
+  return parse_factors(r, architecture, config);
+}
+
+/* --- special tokens */
+
+/* eos_token_id: a number or a list of them; if absent, the config stays as it is. */
+static Status parse_eos(const ConfigReader *r, ModelConfig *config) {
+  const Json *value = json_member(r->object, "eos_token_id");
+  if (!value) return STATUS_OK;
+  bool list = json_is_array(value);
+  config->n_eos = 0;
+  for (const Json *item = list ? json_first(value) : value; item; item = list ? json_next(item) : NULL) {
+    int64_t id;
+    if (!json_int64(item, &id) || id < 0 || id > INT32_MAX)
+      return reader_expected(r, list ? "an id of eos_token_id" : "eos_token_id", item,
+                             list ? "a token id" : "a token id or a list of them");
+    if (config->n_eos == MAX_EOS)
+      return reader_refuse(r, "eos_token_id has %zu ids, expected at most %d", json_count(value), MAX_EOS);
+    config->eos[config->n_eos++] = (int32_t)id;
+  }
+  return STATUS_OK;
+}
+
+static Status parse_special_tokens(const ConfigReader *r, int bos, int eos, ModelConfig *config) {
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, reader_is_null(r, "bos_token_id") ? -1 : bos,
+                 &config->bos));
+  config->n_eos = 0;
+  if (eos >= 0 && !reader_is_null(r, "eos_token_id")) config->eos[config->n_eos++] = eos;
+  return parse_eos(r, config);
+}
+
+/* --- generation_config.json */
+
+static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
+  GenerationDefaults *g = &config->generation;
+  TRY(reader_bool(r, "do_sample", false, &g->do_sample));
+  TRY(reader_double(r, "temperature", 0, 1e3, 1, &g->temperature));
+  TRY(reader_int(r, "top_k", -1, INT32_MAX, 0, &g->top_k));
+  if (g->top_k < 0) g->top_k = 0;
+  TRY(reader_double(r, "top_p", 0, 1, 1, &g->top_p));
+  TRY(reader_double(r, "min_p", 0, 1, 0, &g->min_p));
+  TRY(reader_double(r, "repetition_penalty", 1e-3, 1e3, 1, &g->repetition_penalty));
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
+  return parse_eos(r, config);
+}
+
+/* --- files */
+
+/* Reads the members of a multimodal model's config that override its text_config. */
+static Status parse_beside_text(const ConfigReader *r, ModelConfig *config) {
+  TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
+  return parse_eos(r, config);
+}
+
+/* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
+ * compressed-tensors used in 2024. MLX calls it quantization, and is refused. */
+static Status find_quantization(const ConfigReader *r, const ConfigReader *text, char name[1024],
+                                ConfigReader *quant) {
+  TRY(reader_object(r, "quantization_config", name, quant));
+  if (!quant->object) TRY(reader_object(text, "quantization_config", name, quant));
+  if (!quant->object) TRY(reader_object(r, "compression_config", name, quant));
+  const Json *other = json_member(r->object, "quantization");
+  if (quant->object || !json_is_object(other) || !json_member(other, "bits")) return STATUS_OK;
+  TRY(reader_object(r, "quantization", name, quant));
+  return quantization_refuse_nameless(quant);
+}
+
+static Status parse_config(const ConfigReader *r, ModelConfig *config) {
+  const Architecture *architecture = NULL;
+  char text_name[1024], quant_name[1024];
+  ConfigReader text, quant;
+  config->generation =
+      (GenerationDefaults){.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1};
+  TRY(choose_architecture(r, text_name, &text, &architecture, config));
+  TRY(parse_sizes(&text, architecture, config));
+  TRY(parse_arithmetic(&text, architecture, config));
+  TRY(config_parse_positions(&text, architecture, config));
+  TRY(reader_bool(&text, "tie_word_embeddings", architecture->tied, &config->tied_embeddings));
+  TRY(parse_special_tokens(&text, architecture->bos, architecture->eos, config));
+  if (config->text_part) TRY(parse_beside_text(r, config));
+  TRY(find_quantization(r, &text, quant_name, &quant));
+  return quant.object ? quantization_parse(&quant, QUANT_IN_CONFIG, &config->quant) : STATUS_OK;
+}
+
+static Status parse_object(const char *name, const char *text, size_t size, Json **tree, ConfigReader *r,
+                           Error *err) {
+  TRY(json_parse(name, STATUS_MODEL, text, size, NULL, 0, tree, err));
+  *r = (ConfigReader){{name, STATUS_MODEL}, *tree, err};
+  return json_is_object(*tree) ? STATUS_OK : reader_expected(r, "its JSON", *tree, "an object");
+}
+
+/* Counts seven linear layers in each layer, and lm_head. */
+static Status limit_rules(const char *file, ModelConfig *config, Error *err) {
+  return quantization_limit(&config->quant, 7 * (size_t)config->n_layers + 1, file, err);
+}
+
+Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err) {
+  *config = (ModelConfig){0};
+  Json *tree = NULL;
+  ConfigReader r;
+  Status status = parse_object(name, text, size, &tree, &r, err);
+  if (status == STATUS_OK) status = parse_config(&r, config);
+  json_free(tree);
+  return status == STATUS_OK ? limit_rules(name, config, err) : status;
+}
+
+typedef enum { CONFIG_FILE, AWQ_FILE, GPTQ_FILE, GENERATION_FILE } ConfigFile;
+
+static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, Error *err) {
+  MappedFile file;
+  Json *tree = NULL;
+  ConfigReader r;
+  TRY(file_map(path, STATUS_MODEL, &file, err));
+  Status status = parse_object(path, (const char *)file.data, file.size, &tree, &r, err);
+  if (status == STATUS_OK) {
+    status = kind == CONFIG_FILE ? parse_config(&r, config)
+             : kind == AWQ_FILE  ? quantization_parse(&r, QUANT_IN_AWQ_FILE, &config->quant)
+             : kind == GPTQ_FILE ? quantization_parse(&r, QUANT_IN_GPTQ_FILE, &config->quant)
+                                 : parse_generation(&r, config);
+  }
+  ContentHash content;
+  if (status == STATUS_OK && kind != GENERATION_FILE &&
+      (status = content_of_bytes(file.data, file.size, 1, NULL, &content, err)) == STATUS_OK)
+    content_add(&config->content, content);
+  json_free(tree);
+  file_unmap(&file);
+  return status;
+}
+
+Status config_load(const char *directory, ModelConfig *config, Error *err) {
+  static const char *const names[] = {[CONFIG_FILE] = "config.json",
+                                      [AWQ_FILE] = "quant_config.json",
+                                      [GPTQ_FILE] = "quantize_config.json",
+                                      [GENERATION_FILE] = "generation_config.json"};
+  *config = (ModelConfig){0};
+  for (int kind = CONFIG_FILE; kind <= GENERATION_FILE; kind++) {
+    if ((kind == AWQ_FILE || kind == GPTQ_FILE) && config->quant.given) continue;
+    char *path = path_join(directory, names[kind], err);
+    if (!path) return STATUS_FAILED;
+    Status status = STATUS_OK;
+    if (kind == CONFIG_FILE || file_is_named(path)) status = load_file(path, (ConfigFile)kind, config, err);
+    free(path);
+    TRY(status);
+  }
+  return limit_rules(directory, config, err);
+}
+
+void config_release(ModelConfig *config) {
+  quantization_release(&config->quant);
+  free(config->windows);
+  free(config->layer_ropes);
+  *config = (ModelConfig){0};
+}

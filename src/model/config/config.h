@@ -1,0 +1,136 @@
+/* config.h - a checkpoint's configuration: sizes, rope, windows, end tokens, sampling defaults.
+ *
+ * Read from config.json and generation_config.json in the spellings of transformers 4 and 5 and validated to
+ * the ranges below; unknown features are refused by name. Nothing here reads weights. */
+#ifndef AUK_MODEL_CONFIG_CONFIG_H
+#define AUK_MODEL_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/content.h"
+#include "base/status.h"
+#include "model/quant/quantization.h"
+
+typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE } RopeKind;
+
+const char *rope_kind_name(RopeKind kind); /* as rope_type spells it */
+
+/* Maxima of sizes; the minimum is 1. Products of three fit int64; any packed file is shorter than 2^59. */
+enum {
+  MAX_HIDDEN = 1 << 20,
+  MAX_INTERMEDIATE = 1 << 22,
+  MAX_VOCAB = 1 << 23, /* the sampler's limit (engine/sampler_math.h) */
+  MAX_LAYERS = 4096,
+  MAX_HEADS = 1 << 14,
+  MAX_HEAD_DIM = 256,
+  MAX_POSITION = 1 << 30,
+};
+
+/* Rotary positions and their scaling (transformers, modeling_rope_utils.py); see rope_frequencies(). */
+typedef struct {
+  RopeKind kind;
+  double theta;                  /* rope_theta */
+  double factor;                 /* all but ROPE_PLAIN: > 0 */
+  double low_freq_factor;        /* llama3 */
+  double high_freq_factor;       /* llama3 */
+  double original_max_position;  /* llama3, yarn, longrope: original_max_position_embeddings */
+  double beta_fast, beta_slow;   /* yarn: 32 and 1 unless given */
+  double attention_factor;       /* yarn, longrope: 0 if not given */
+  double mscale, mscale_all_dim; /* yarn: 0 if not given */
+  bool truncate;                 /* yarn: true unless given */
+  /* longrope: [rotary_dim / 2] factors of the wavelengths, in texts of up to original_max_position tokens and
+   * in longer ones. */
+  float short_factors[MAX_HEAD_DIM / 2], long_factors[MAX_HEAD_DIM / 2];
+} RopeConfig;
+
+/* Which rope rotates a layer's q and k. */
+typedef enum { ROPE_GLOBAL, ROPE_LOCAL, ROPE_NONE } LayerRope;
+
+/* Where a layer has RMSNorms: at the inputs of attention and MLP, at inputs and outputs, or at the outputs,
+ * before they are added to the residual stream. */
+typedef enum { NORM_BEFORE, NORM_AROUND, NORM_AFTER } NormPlacement;
+
+/* RMSNorm of q and k before rope: none, over each head, or over all heads together. */
+typedef enum { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_WHOLE } QkNorm;
+
+/* f in g = f(gate) * up: x / (1 + e^-x), or x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))). */
+typedef enum { ACTIVATION_SILU, ACTIVATION_GELU_TANH } Activation;
+
+const char *activation_name(Activation activation); /* "silu", "gelu_pytorch_tanh" */
+
+#define MAX_EOS 64
+
+/* Sampling defaults of generation_config.json; absent ones are neutral. */
+typedef struct {
+  bool do_sample;            /* false: greedy */
+  double temperature;        /* >= 0 */
+  int top_k;                 /* 0: off */
+  double top_p;              /* 1: off */
+  double min_p;              /* 0: off */
+  double repetition_penalty; /* 1: off */
+} GenerationDefaults;
+
+typedef struct {
+  char architecture[64];             /* "Qwen3ForCausalLM": for messages only */
+  int hidden;                        /* hidden_size: width of the residual stream */
+  int intermediate;                  /* intermediate_size: width of the MLP */
+  int n_layers, n_heads, n_kv_heads; /* n_heads % n_kv_heads == 0 */
+  int head_dim;                      /* even, 2..256; need not be hidden / n_heads */
+  int vocab_size;                    /* rows of the embedding */
+  int max_position;                  /* max_position_embeddings: the longest context */
+  double norm_eps;                   /* rms_norm_eps */
+
+  NormPlacement norms;
+  bool norm_plus_one; /* norms multiply by 1 + weight, not by weight (Gemma) */
+  QkNorm qk_norm;
+  Activation activation;
+  double embedding_scale; /* x = embedding[id] * this; 1 but for Gemma (sqrt(hidden)) and Granite */
+  double attention_scale; /* scores are q k times this: head_dim^-1/2 but for Gemma and Granite */
+  double residual_scale;  /* x = x + this * output of attention or MLP; 1 but for Granite */
+  double logit_divisor;   /* logits are divided by this; 1 but for Granite */
+  double attention_cap;   /* scores become cap * tanh(score / cap) (Gemma 2); 0: no cap */
+  double logit_cap;       /* logits likewise (Gemma 2) */
+
+  RopeConfig rope;
+  RopeConfig local_rope; /* of ROPE_LOCAL layers (Gemma 3) */
+  int rotary_dim;        /* even, 2..head_dim: the first dimensions of a head that are rotated (Phi-4-mini) */
+  uint8_t *layer_ropes;  /* [n_layers] LayerRope; NULL: all are ROPE_GLOBAL */
+
+  bool tied_embeddings;            /* lm_head is the embedding */
+  bool qkv_bias, o_bias, mlp_bias; /* q, k and v, o, or gate, up and down must have a bias */
+  bool fused;                      /* q, k, v are stored as one matrix, gate and up as another (Phi-3) */
+  bool text_part;                  /* the text part of a multimodal model */
+  int *windows; /* [n_layers] sliding window: a position sees itself and the window - 1 before; 0: all */
+
+  QuantConfig quant; /* storage of linear layers */
+
+  int32_t bos; /* -1: none */
+  int32_t eos[MAX_EOS];
+  int n_eos;
+  GenerationDefaults generation;
+
+  ContentHash content; /* of the files that this was read from, but generation_config.json */
+} ModelConfig;
+
+/* Reads DIR/config.json (and quant_config.json, generation_config.json if present). Zeroes *config first;
+ * release it with config_release() also after a failure. */
+Status config_load(const char *directory, ModelConfig *config, Error *err);
+/* The same from the text of a config.json alone; `name` is for messages. */
+Status config_parse(const char *name, const char *text, size_t size, ModelConfig *config, Error *err);
+void config_release(ModelConfig *config);
+
+LayerRope config_layer_rope(const ModelConfig *config, int layer);
+
+/* out[i], i in [0, rotary_dim / 2): the angle per position of rotary pair (i, i + rotary_dim / 2), in fp32
+ * as transformers computes it, with the scaling applied; *attention_factor multiplies cos and sin (1 but for
+ * yarn and longrope). long_rope: use longrope's long factors, as for all positions of a text longer than
+ * original_max_position. Source: transformers modeling_rope_utils.py; Peng et al., YaRN (arXiv:2309.00071);
+ * Ding et al., LongRoPE (arXiv:2402.13753). */
+void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, float *out,
+                      float *attention_factor);
+
+/* Texts of more tokens than this are `long_rope`; INT32_MAX without longrope. */
+int rope_original_context(const ModelConfig *config);
+
+#endif

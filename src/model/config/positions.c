@@ -1,0 +1,301 @@
+/* positions.c - see positions.h.
+ *
+ * Called by: config.c.   Calls: reader.c. Source: transformers 5.23, modeling_rope_utils.py and the
+ * config classes named in architectures.c. */
+#include "model/config/positions.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+
+/* --- one rope */
+
+const char *rope_kind_name(RopeKind kind) {
+  static const char *const names[] = {[ROPE_PLAIN] = "default",
+                                      [ROPE_LINEAR] = "linear",
+                                      [ROPE_LLAMA3] = "llama3",
+                                      [ROPE_YARN] = "yarn",
+                                      [ROPE_LONGROPE] = "longrope"};
+  return names[kind];
+}
+
+static Status rope_kind(const ConfigReader *r, const Architecture *architecture, RopeKind *kind) {
+  const char *name, *old_name;
+  TRY(reader_string(r, "rope_type", &name));
+  TRY(reader_string(r, "type", &old_name));
+  if (!name) name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
+  if (architecture->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
+    name = rope_kind_name(ROPE_LONGROPE);
+  /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
+  if (!architecture->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
+  for (int i = ROPE_PLAIN; i <= ROPE_LONGROPE; i++) {
+    *kind = (RopeKind)i;
+    if (architecture->longrope_only && *kind != ROPE_PLAIN && *kind != ROPE_LONGROPE) continue;
+    if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
+  }
+  return reader_refuse(r, "rope type %s is not supported, expected default%s or longrope", name,
+                       architecture->longrope_only ? "" : ", linear, dynamic, llama3, yarn");
+}
+
+static Status rope_required(const ConfigReader *r, const char *key, double low, double high, double *out) {
+  if (!json_member(r->object, key)) return reader_refuse(r, "%s is missing", key);
+  return reader_double(r, key, low, high, 0, out);
+}
+
+static Status parse_yarn(const ConfigReader *r, const ModelConfig *config, RopeConfig *rope) {
+  TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
+                    &rope->factor));
+  TRY(reader_double(r, "beta_fast", 0, 1e6, 32, &rope->beta_fast));
+  TRY(reader_double(r, "beta_slow", 0, 1e6, 1, &rope->beta_slow));
+  if (rope->beta_fast == 0) rope->beta_fast = 32; /* as in transformers */
+  if (rope->beta_slow == 0) rope->beta_slow = 1;
+  TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
+  TRY(reader_double(r, "mscale", 0, 1e3, 0, &rope->mscale));
+  TRY(reader_double(r, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim));
+  if (rope->beta_fast < 1e-3 || rope->beta_slow < 1e-3)
+    return reader_refuse(r, "beta_fast is %g and beta_slow %g, expected at least 0.001", rope->beta_fast,
+                         rope->beta_slow);
+  if (rope->theta <= 1)
+    return reader_refuse(r, "rope_theta is %g, expected more than 1 with yarn", rope->theta);
+  return reader_bool(r, "truncate", true, &rope->truncate);
+}
+
+static Status parse_llama3(const ConfigReader *r, RopeConfig *rope) {
+  TRY(rope_required(r, "factor", 1e-3, 1e6, &rope->factor));
+  TRY(rope_required(r, "low_freq_factor", 1e-3, 1e6, &rope->low_freq_factor));
+  TRY(rope_required(r, "high_freq_factor", 1e-3, 1e6, &rope->high_freq_factor));
+  if (rope->high_freq_factor <= rope->low_freq_factor)
+    return reader_refuse(r, "high_freq_factor is %g, expected more than low_freq_factor %g",
+                         rope->high_freq_factor, rope->low_freq_factor);
+  return STATUS_OK;
+}
+
+/* Refuses a list of another length, or a value that is no list. */
+static Status wrong_list(const ConfigReader *r, const char *key, const Json *list, int n, const char *what) {
+  char found[64];
+  if (json_is_array(list)) snprintf(found, sizeof found, "a list of %zu", json_count(list));
+  return reader_refuse(r, "%s is %s, expected a list of %d %s", key,
+                       json_is_array(list) ? found : json_describe(list, found), n, what);
+}
+
+static Status parse_factors(const ConfigReader *r, const char *key, int n, float *out) {
+  const Json *list = json_member(r->object, key);
+  if (!list) return reader_refuse(r, "%s is missing", key);
+  if (!json_is_array(list) || json_count(list) != (size_t)n)
+    return wrong_list(r, key, list, n, "numbers, one for each pair that is rotated");
+  int i = 0;
+  for (const Json *item = json_first(list); item; item = json_next(item), i++) {
+    double factor;
+    char found[64];
+    if (!json_double(item, &factor) || !(factor >= 1e-3 && factor <= 1e6))
+      return reader_refuse(r, "%s[%d] is %s, expected a number from 0.001 to 1000000", key, i,
+                           json_describe(item, found));
+    out[i] = (float)factor;
+  }
+  return STATUS_OK;
+}
+
+static Status parse_longrope(const ConfigReader *r, const ModelConfig *config, RopeConfig *rope) {
+  TRY(parse_factors(r, "short_factor", config->rotary_dim / 2, rope->short_factors));
+  TRY(parse_factors(r, "long_factor", config->rotary_dim / 2, rope->long_factors));
+  TRY(reader_double(r, "factor", 1e-3, 1e6, config->max_position / rope->original_max_position,
+                    &rope->factor));
+  TRY(reader_double(r, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor));
+  if (rope->original_max_position < 2)
+    return reader_refuse(r, "original_max_position_embeddings is %g, expected at least 2 with longrope",
+                         rope->original_max_position);
+  return STATUS_OK;
+}
+
+/* Reads a rope from `r`, the object with the scaling, which may be absent. `beside` (or NULL): the config
+ * around it, whose original_max_position_embeddings takes precedence. */
+static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside,
+                            const Architecture *architecture, double theta, const ModelConfig *config,
+                            RopeConfig *rope) {
+  TRY(rope_kind(r, architecture, &rope->kind));
+  TRY(reader_double(r, "rope_theta", 1, 1e18, theta, &rope->theta));
+  if (rope->kind == ROPE_PLAIN) return STATUS_OK;
+  if (rope->kind == ROPE_LINEAR) return rope_required(r, "factor", 1e-3, 1e6, &rope->factor);
+  static const char original[] = "original_max_position_embeddings";
+  double length;
+  TRY(reader_double(r, original, 1, MAX_POSITION, config->max_position, &length));
+  /* The architecture's config class has this member, which takes precedence over the one inside. */
+  if (architecture->original_max_position) length = architecture->original_max_position;
+  if (beside) TRY(reader_double(beside, original, 1, MAX_POSITION, length, &length));
+  rope->original_max_position = length;
+  switch (rope->kind) {
+  case ROPE_LLAMA3: return parse_llama3(r, rope);
+  case ROPE_YARN: return parse_yarn(r, config, rope);
+  default: return parse_longrope(r, config, rope);
+  }
+}
+
+/* --- the ropes of a model */
+
+/* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
+ * precedence. */
+static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling,
+                               const Architecture *architecture, ModelConfig *config) {
+  double part;
+  TRY(reader_double(r, "partial_rotary_factor", 0, 1, 1, &part));
+  TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
+  config->rotary_dim = (int)(config->head_dim * part);
+  if (part != 1 && !(architecture->members & HAS_PARTIAL_ROTARY))
+    return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
+  if (config->rotary_dim < 2 || config->rotary_dim % 2 != 0)
+    return reader_refuse(r,
+                         "partial_rotary_factor %g turns %d of head_dim %d numbers, expected an even number "
+                         "from 2",
+                         part, config->rotary_dim, config->head_dim);
+  return STATUS_OK;
+}
+
+static bool holds_objects(const Json *object, const char **key) {
+  for (const Json *item = json_first(object); item; item = json_next(item)) {
+    *key = json_key(item);
+    if (json_is_object(item)) return true;
+  }
+  return false;
+}
+
+/* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Precedence is that of
+ * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict(): an original context length beside the object
+ * takes precedence over one inside. */
+static Status parse_one_rope(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  char name[1024];
+  const char *key;
+  ConfigReader scaling;
+  TRY(reader_object(r, "rope_scaling", name, &scaling));
+  if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", name, &scaling));
+  if (holds_objects(scaling.object, &key))
+    return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
+  double theta;
+  TRY(reader_double(r, "rope_theta", 1, 1e18, architecture->rope_theta, &theta));
+  TRY(parse_rotary_dim(r, &scaling, architecture, config));
+  return parse_scaling(&scaling, r, architecture, theta, config, &config->rope);
+}
+
+/* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
+ * former by rope_scaling and has the latter's theta in rope_local_base_freq; 5 has an object for each in
+ * rope_parameters. */
+static Status parse_two_ropes(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  char scaling_name[1024], name[1024], full_name[1024], local_name[1024];
+  const char *key = NULL;
+  ConfigReader scaling, parameters, full, local;
+  TRY(reader_object(r, "rope_scaling", scaling_name, &scaling));
+  TRY(reader_object(r, "rope_parameters", name, &parameters));
+  if (json_count(parameters.object) > 0 && !holds_objects(parameters.object, &key))
+    return reader_refuse(&parameters,
+                         "%s is in no object for a kind of layer, expected full_attention and "
+                         "sliding_attention",
+                         key);
+  TRY(reader_object(&parameters, "full_attention", full_name, &full));
+  TRY(reader_object(&parameters, "sliding_attention", local_name, &local));
+  if (json_count(scaling.object) > 0 && full.object)
+    return reader_refuse(r, "rope_scaling and rope_parameters are both given, expected one of them");
+  if (json_count(scaling.object) > 0) full = scaling;
+  double theta, local_theta;
+  TRY(reader_double(r, "rope_theta", 1, 1e18, architecture->rope_theta, &theta));
+  TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, architecture->local_rope_theta, &local_theta));
+  TRY(parse_rotary_dim(r, &full, architecture, config));
+  TRY(parse_rotary_dim(r, &local, architecture, config));
+  TRY(parse_scaling(&full, NULL, architecture, theta, config, &config->rope));
+  TRY(parse_scaling(&local, NULL, architecture, local_theta, config, &config->local_rope));
+  if (config->rope.kind == ROPE_LONGROPE || config->local_rope.kind == ROPE_LONGROPE)
+    return reader_refuse(r, "longrope is not supported where ropes differ by kind of layer");
+  return STATUS_OK;
+}
+
+/* --- layer by layer */
+
+/* NoPE layers: those with 0 in no_rope_layers, else every interval-th. */
+static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
+  const Json *list = json_member(r->object, "no_rope_layers"), *item = json_first(list);
+  int interval;
+  TRY(reader_int(r, "no_rope_layer_interval", 1, INT32_MAX, 4, &interval));
+  if (list && (!json_is_array(list) || json_count(list) < (size_t)config->n_layers))
+    return wrong_list(r, "no_rope_layers", list, config->n_layers, "numbers (num_hidden_layers)");
+  for (int layer = 0; layer < config->n_layers; layer++) {
+    int64_t rotated = (layer + 1) % interval != 0;
+    char found[64];
+    if (list && (!json_int64(item, &rotated) || rotated < 0 || rotated > 1))
+      return reader_refuse(r, "no_rope_layers[%d] is %s, expected 0 or 1", layer, json_describe(item, found));
+    if (list) item = json_next(item);
+    config->layer_ropes[layer] = rotated ? ROPE_GLOBAL : ROPE_NONE;
+  }
+  return STATUS_OK;
+}
+
+/* Sets the windows that the architecture has without layer_types. */
+static Status default_windows(const ConfigReader *r, const Architecture *architecture, int window,
+                              ModelConfig *config) {
+  int first = 0, period = architecture->period;
+  if (architecture->windows == WINDOW_BY_LAYER)
+    TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
+  if (architecture->members & HAS_PATTERN)
+    TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
+  for (int layer = first; layer < config->n_layers; layer++) {
+    bool full = (architecture->windows == WINDOW_PERIODIC && (layer + 1) % period == 0) ||
+                (architecture->windows == WINDOW_NOPE && config->layer_ropes[layer] != ROPE_NONE);
+    config->windows[layer] = full ? 0 : window;
+  }
+  return STATUS_OK;
+}
+
+/* Applies layer_types to architectures whose layers may differ (`mixed`); for others it must not contradict
+ * their rule. */
+static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, ModelConfig *config) {
+  const Json *types = json_member(r->object, "layer_types");
+  if (!types) return STATUS_OK;
+  if (!json_is_array(types) || json_count(types) != (size_t)config->n_layers)
+    return wrong_list(r, "layer_types", types, config->n_layers, "names (num_hidden_layers)");
+  int layer = 0;
+  for (const Json *type = json_first(types); type; type = json_next(type), layer++) {
+    bool sliding = json_string_is(type, "sliding_attention");
+    char found[64];
+    if (!sliding && !json_string_is(type, "full_attention"))
+      return reader_refuse(r, "layer_types[%d] is %s, expected full_attention or sliding_attention", layer,
+                           json_describe(type, found));
+    if (mixed ? sliding && !window : sliding != (config->windows[layer] > 0))
+      return reader_refuse(
+          r, "layer_types[%d] is %s, expected %s: %s %s", layer,
+          sliding ? "sliding_attention" : "full_attention", sliding ? "full_attention" : "sliding_attention",
+          mixed ? "there is no sliding window in this" : "all layers are alike in", config->architecture);
+    config->windows[layer] = sliding ? window : 0;
+  }
+  return STATUS_OK;
+}
+
+static Status parse_windows(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  WindowRule rule = architecture->windows;
+  bool use = rule == WINDOW_ALL || rule == WINDOW_PERIODIC, mixed = rule >= WINDOW_BY_LAYER,
+       both_ways = false;
+  if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
+  int window = 0;
+  if (use && !reader_is_null(r, "sliding_window") &&
+      (architecture->window || json_member(r->object, "sliding_window")))
+    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, architecture->window, &window));
+  if (rule == WINDOW_PERIODIC) {
+    TRY(reader_bool(r, "use_bidirectional_attention", false, &both_ways));
+    if (both_ways)
+      return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
+    if (!window) return reader_refuse(r, "sliding_window is null, expected a number of positions");
+  }
+  TRY(default_windows(r, architecture, window, config));
+  return apply_layer_types(r, mixed, window, config);
+}
+
+Status config_parse_positions(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+  size_t n = (size_t)config->n_layers;
+  config->windows = mem_alloc(n, sizeof *config->windows, "sliding windows", r->err);
+  config->layer_ropes = mem_alloc(n, sizeof *config->layer_ropes, "ropes of layers", r->err);
+  if (!config->windows || !config->layer_ropes) return STATUS_FAILED;
+  const bool two_ropes = architecture->members & HAS_LOCAL_ROPE;
+  TRY(two_ropes ? parse_two_ropes(r, architecture, config) : parse_one_rope(r, architecture, config));
+  if (architecture->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
+  TRY(parse_windows(r, architecture, config));
+  for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
+    config->layer_ropes[layer] = config->windows[layer] ? ROPE_LOCAL : ROPE_GLOBAL;
+  return STATUS_OK;
+}

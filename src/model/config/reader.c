@@ -1,0 +1,54 @@
+/* reader.c - see reader.h. Called by: config*.c, quant*.c.   Calls: base/json.c. */
+#include "model/config/reader.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+Status reader_refuse(const ConfigReader *r, const char *format, ...) {
+  char what[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(what, sizeof what, format, args);
+  va_end(args);
+  return error_set(r->err, r->source.refused, "%s: %s", r->source.name, what);
+}
+
+Status reader_expected(const ConfigReader *r, const char *key, const Json *value, const char *expected) {
+  char found[64];
+  return reader_refuse(r, "%s is %s, expected %s", key, json_describe(value, found), expected);
+}
+
+Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out) {
+  int64_t value;
+  TRY(json_get_int(r->source, r->object, key, low, high, fallback, &value, r->err));
+  *out = (int)value;
+  return STATUS_OK;
+}
+
+Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
+                     double *out) {
+  return json_get_double(r->source, r->object, key, low, high, fallback, out, r->err);
+}
+
+Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out) {
+  return json_get_bool(r->source, r->object, key, fallback, out, r->err);
+}
+
+Status reader_string(const ConfigReader *r, const char *key, const char **out) {
+  return json_get_string(r->source, r->object, key, out, r->err);
+}
+
+bool reader_is_null(const ConfigReader *r, const char *key) {
+  for (const Json *item = json_first(r->object); item; item = json_next(item))
+    if (strcmp(json_key(item), key) == 0) return !json_member(r->object, key);
+  return false;
+}
+
+Status reader_object(const ConfigReader *r, const char *key, char name[1024], ConfigReader *out) {
+  const Json *object = json_member(r->object, key);
+  if (object && !json_is_object(object)) return reader_expected(r, key, object, "an object");
+  snprintf(name, 1024, "%s: %s", r->source.name, key);
+  *out = (ConfigReader){{name, r->source.refused}, object, r->err};
+  return STATUS_OK;
+}

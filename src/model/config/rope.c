@@ -1,0 +1,105 @@
+/* rope.c - frequencies of rotary positions, with each kind of scaling, in the arithmetic of transformers.
+ *
+ * Called by: the backends when they load a model, session.c.
+ * Always true: operations on tensors are fp32, in transformers' order, with Python numbers rounded to fp32
+ *              first; operations on Python numbers alone are doubles.
+ * Source: transformers 5.23, modeling_rope_utils.py. PyTorch computes number / tensor by the reciprocal. */
+#include <math.h>
+
+#include "model/config/config.h"
+
+/* powf() differs between C libraries; pow() rounded to float does not. */
+static float power(float base, float exponent) {
+  return (float)pow((double)base, (double)exponent);
+}
+
+/* --- llama3: long waves are slowed by `factor`, short ones stay, waves between are interpolated. */
+
+static float llama3_frequency(const RopeConfig *rope, float frequency) {
+  float low_wave = (float)(rope->original_max_position / rope->low_freq_factor);
+  float high_wave = (float)(rope->original_max_position / rope->high_freq_factor);
+  float wave = 1.0f / frequency * (float)(2 * M_PI), factor = (float)rope->factor;
+  if (wave > low_wave) return frequency / factor;
+  if (wave < high_wave) return frequency;
+  float smooth = 1.0f / wave * (float)rope->original_max_position - (float)rope->low_freq_factor;
+  smooth /= (float)(rope->high_freq_factor - rope->low_freq_factor);
+  return (1.0f - smooth) * frequency / factor + smooth * frequency;
+}
+
+/* --- yarn: a ramp over the pairs from unchanged (extrapolated) to slowed (interpolated) frequencies. */
+
+typedef struct {
+  float low, width; /* of the ramp, in pairs; width may be negative when beta_fast < beta_slow */
+  float factor;
+} YarnRamp;
+
+/* The (fractional) pair that rotates `rotations` times over the original context. */
+static double yarn_pair(const RopeConfig *rope, double rotations, int head_dim) {
+  return head_dim * log(rope->original_max_position / (rotations * 2 * M_PI)) / (2 * log(rope->theta));
+}
+
+static YarnRamp yarn_ramp(const RopeConfig *rope, int head_dim) {
+  double low = yarn_pair(rope, rope->beta_fast, head_dim), high = yarn_pair(rope, rope->beta_slow, head_dim);
+  if (rope->truncate) {
+    low = floor(low);
+    high = ceil(high);
+  }
+  if (low < 0) low = 0;
+  if (high > head_dim - 1) high = head_dim - 1;
+  if (low == high) high += 0.001;
+  return (YarnRamp){(float)low, (float)(high - low), (float)rope->factor};
+}
+
+static float yarn_frequency(const YarnRamp *ramp, int pair, float wave) {
+  float slowed = ((float)pair - ramp->low) / ramp->width;
+  slowed = slowed < 0 ? 0 : slowed > 1 ? 1 : slowed;
+  float kept = 1.0f - slowed;
+  return 1.0f / (ramp->factor * wave) * (1.0f - kept) + 1.0f / wave * kept;
+}
+
+static double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+static double yarn_attention_factor(const RopeConfig *rope) {
+  if (rope->attention_factor != 0) return rope->attention_factor;
+  if (rope->mscale != 0 && rope->mscale_all_dim != 0)
+    return yarn_mscale(rope->factor, rope->mscale) / yarn_mscale(rope->factor, rope->mscale_all_dim);
+  return yarn_mscale(rope->factor, 1);
+}
+
+/* --- longrope: each wavelength has its own factor, one set for short texts and one for long texts. */
+
+static double long_attention_factor(const RopeConfig *rope) {
+  if (rope->attention_factor != 0) return rope->attention_factor;
+  return rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_max_position));
+}
+
+void rope_frequencies(const RopeConfig *rope, int rotary_dim, bool long_rope, float *out,
+                      float *attention_factor) {
+  const float *factors = long_rope ? rope->long_factors : rope->short_factors;
+  YarnRamp ramp = rope->kind == ROPE_YARN ? yarn_ramp(rope, rotary_dim) : (YarnRamp){0};
+  *attention_factor = rope->kind == ROPE_YARN       ? (float)yarn_attention_factor(rope)
+                      : rope->kind == ROPE_LONGROPE ? (float)long_attention_factor(rope)
+                                                    : 1.0f;
+  for (int pair = 0; pair < rotary_dim / 2; pair++) {
+    float wave = power((float)rope->theta, (float)(2 * pair) / (float)rotary_dim);
+    float frequency = 1.0f / wave;
+    switch (rope->kind) {
+    case ROPE_PLAIN: break;
+    case ROPE_LINEAR: frequency /= (float)rope->factor; break;
+    case ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
+    case ROPE_YARN: frequency = yarn_frequency(&ramp, pair, wave); break;
+    case ROPE_LONGROPE: frequency = 1.0f / (factors[pair] * wave); break;
+    }
+    out[pair] = frequency;
+  }
+}
+
+LayerRope config_layer_rope(const ModelConfig *config, int layer) {
+  return config->layer_ropes ? (LayerRope)config->layer_ropes[layer] : ROPE_GLOBAL;
+}
+
+int rope_original_context(const ModelConfig *config) {
+  return config->rope.kind == ROPE_LONGROPE ? (int)config->rope.original_max_position : INT32_MAX;
+}

@@ -1,0 +1,74 @@
+/* ak48.h - the packed single file: its header, and the walk over its body that reader and writer share.
+ *
+ *   offset  type  field                        offset  type  field
+ *        0  u32   magic 0x616b3438                 28  i32   vocab_size
+ *        4  i32   version 5                        32  i32   max_seq_len
+ *        8  i32   dim (hidden size)                36  u8    shared_classifier: 1, no lm_head
+ *       12  i32   hidden_dim (intermediate)        37  i32   head_dim
+ *       16  i32   n_layers                         41  i32   group_size
+ *       20  i32   n_heads                          45        zeros
+ *       24  i32   n_kv_heads                      256        body
+ *
+ * Little-endian throughout. The body, without gaps: models.md, "ak48". */
+#ifndef AUK_MODEL_FILES_AK48_H
+#define AUK_MODEL_FILES_AK48_H
+
+#include "model/tensors.h"
+
+#define AK48_MAGIC       0x616b3438u
+#define AK48_VERSION     5
+#define AK48_HEADER_SIZE 256
+
+typedef struct {
+  int32_t dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len;
+  uint8_t shared_classifier;
+  int32_t head_dim, group_size;
+} Ak48Header;
+
+/* Writes the header's bytes, padded with zeros; only ak48_header_decode() checks the fields. */
+void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_SIZE]);
+/* Refuses another magic or version, sizes out of range or inconsistent, and padding other than zero. */
+Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
+                          Error *err);
+
+/* A feature of the architecture that the format cannot express, in words ("a soft cap"), or NULL. */
+const char *ak48_cannot_hold(const ModelConfig *config);
+
+/* Kinds of tensors in the body. */
+typedef enum {
+  AK48_ATTN_NORM,
+  AK48_MLP_NORM,
+  AK48_FINAL_NORM,
+  AK48_EMBEDDING,
+  AK48_QWEIGHT,
+  AK48_QZEROS,
+  AK48_SCALES,
+  AK48_HEAD,
+  AK48_Q_NORM,
+  AK48_K_NORM
+} Ak48Part;
+
+typedef struct {
+  Ak48Part part;
+  int layer;   /* for norms and linear layers */
+  int which;   /* for linear layers: LAYER_Q .. LAYER_UP */
+  Dtype dtype; /* F16 or I32 */
+  int rank;
+  int64_t shape[2];
+  uint64_t offset, bytes; /* in the file */
+} Ak48Tensor;
+
+/* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.
+ * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND the header was decoded. */
+typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
+Status ak48_walk(const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
+                 Error *err);
+
+/* The tensor's name in a Hugging Face directory. */
+#define AK48_NAME_SIZE 64
+void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]);
+
+/* Sets the sizes and the quantisation scheme of a config, and no other field. */
+void ak48_header_to_config(const Ak48Header *header, ModelConfig *config);
+
+#endif

@@ -1,0 +1,162 @@
+/* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
+ *
+ * Called by: model.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
+ * Tensor names are those of transformers (layers.c). No weights but the norms are read here. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/files/hf_tensors.h"
+
+/* Takes a vector of n numbers; refuses the checkpoint without it. */
+static Status take_vector(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+  StoredTensor *tensor = hf_find(loader, base, suffix);
+  if (!tensor) return hf_missing(loader, base, suffix, "");
+  TRY(hf_check_shape(loader, tensor, 1, &n, ""));
+  TRY(hf_check_float(loader, tensor));
+  *out = (Vector){hf_use(loader, tensor), tensor->dtype, (int)n};
+  return STATUS_OK;
+}
+
+static Status take_norm(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
+  TRY(take_vector(loader, base, suffix, n, out));
+  const StoredTensor *tensor = hf_find(loader, base, suffix);
+  return check_norm(out, tensor->name, tensor->file, loader->err);
+}
+
+/* --- linear layers */
+
+/* Takes the layer's part of the stored matrix's bias, which is optional unless the config requires it. */
+static Status take_bias(HfLoader *loader, bool required, const StoredLinear *stored, Linear *linear) {
+  if (!required && !hf_find(loader, linear->name, ".bias")) return STATUS_OK;
+  Vector *bias = &linear->bias;
+  TRY(take_vector(loader, linear->name, ".bias", stored->n_out, bias));
+  bias->data = (const char *)bias->data + (size_t)stored->first * dtype_bytes(bias->dtype);
+  bias->n = linear->n_out;
+  return STATUS_OK;
+}
+
+/* Takes all linear layers of a layer; several may be parts of one stored matrix. */
+static Status take_linears(HfLoader *loader, ModelLayer *layer) {
+  const ModelConfig *config = &loader->model->config;
+  for (int which = 0; which < N_LAYER_LINEARS; which++) {
+    const StoredLinear stored = layer_linear_stored(config, which);
+    Linear *linear = layer_linear(layer, which);
+    layer_linear_sizes(config, which, &linear->n_in, &linear->n_out);
+    TRY(hf_weights_take(loader, (StoredPart){linear->name, stored.n_out, stored.first}, linear));
+    TRY(take_bias(loader, layer_linear_needs_bias(config, which), &stored, linear));
+  }
+  return STATUS_OK;
+}
+
+/* --- the model */
+
+static Status take_layer(HfLoader *loader, int index) {
+  const ModelConfig *config = &loader->model->config;
+  ModelLayer *layer = &loader->model->layers[index];
+  TRY(take_linears(loader, layer));
+  for (int which = 0; which < N_LAYER_NORMS; which++) {
+    char base[NAME_SIZE];
+    int width;
+    const char *name = layer_norm_name(config, which, &width);
+    if (!name) continue;
+    snprintf(base, sizeof base, "%slayers.%d.%s", loader->body, index, name);
+    TRY(take_norm(loader, base, ".weight", width, layer_norm_of(layer, which)));
+  }
+  return STATUS_OK;
+}
+
+static Status take_embedding(HfLoader *loader) {
+  Model *model = loader->model;
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%sembed_tokens", loader->body);
+  const int64_t shape[] = {model->config.vocab_size, model->config.hidden};
+  StoredTensor *tensor = hf_find(loader, name, ".weight");
+  if (!tensor && (hf_find(loader, name, ".qweight") || hf_find(loader, name, ".weight_packed")))
+    return hf_missing(loader, name, ".weight", ": a quantised embedding is not supported");
+  if (!tensor) return hf_missing(loader, name, ".weight", "");
+  TRY(hf_check_shape(loader, tensor, 2, shape, ""));
+  TRY(hf_check_float(loader, tensor));
+  model->embedding =
+      (Matrix){hf_use(loader, tensor), tensor->dtype, model->config.vocab_size, model->config.hidden};
+  return STATUS_OK;
+}
+
+static bool has_head(const HfLoader *loader) {
+  static const char *const parts[] = {".weight", ".qweight", ".weight_packed"};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    if (hf_find(loader, loader->head, parts[i])) return true;
+  return false;
+}
+
+/* A tied lm_head is the embedding, also if the file holds another tensor of its name, as in transformers 4.
+ * A multimodal model's lm_head is untied exactly if its tensor is there, whatever the config says: published
+ * configs are not reliable here. */
+static Status take_head(HfLoader *loader) {
+  Model *model = loader->model;
+  Linear *head = &model->head;
+  *head = (Linear){.kind = LINEAR_DENSE, .n_in = model->config.hidden, .n_out = model->config.vocab_size};
+  if (model->config.text_part) model->config.tied_embeddings = !has_head(loader);
+  if (model->config.tied_embeddings) {
+    head->name = "model.embed_tokens";
+    head->weight = model->embedding.data;
+    head->dtype = model->embedding.dtype;
+    return STATUS_OK;
+  }
+  head->name = loader->head;
+  const StoredTensor *bias = hf_find(loader, head->name, ".bias");
+  if (bias)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
+                     bias->file, bias->name);
+  TRY(hf_weights_take(loader, (StoredPart){head->name, head->n_out, 0}, head));
+  model->config.quant.head = head->kind != LINEAR_DENSE;
+  return STATUS_OK;
+}
+
+static Status take_everything(HfLoader *loader) {
+  Model *model = loader->model;
+  TRY(take_embedding(loader));
+  for (int i = 0; i < model->config.n_layers; i++) TRY(take_layer(loader, i));
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%snorm.weight", loader->body);
+  TRY(take_norm(loader, name, "", model->config.hidden, &model->final_norm));
+  return take_head(loader);
+}
+
+/* Finds the prefixes of tensor names: of a text model; of a multimodal model as transformers 4.51 saves it;
+ * and as later versions do. */
+static void find_names(HfLoader *loader) {
+  static const struct {
+    const char *body, *head;
+  } names[] = {{"model.", "lm_head"},
+               {"language_model.model.", "language_model.lm_head"},
+               {"model.language_model.", "lm_head"}};
+  size_t n = loader->model->config.text_part ? sizeof names / sizeof *names : 1;
+  for (size_t i = n; i-- > 0;) {
+    loader->body = names[i].body;
+    loader->head = names[i].head;
+    if (hf_find(loader, loader->body, "embed_tokens.weight")) return;
+  }
+}
+
+Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
+  if (overrides->rope_theta != 0 || overrides->norm_eps != 0)
+    return error_set(err, STATUS_USAGE, "%s: %s is only for packed files: a directory's config.json says it",
+                     path, overrides->rope_theta != 0 ? "--rope-theta" : "--norm-eps");
+  model->layout = LAYOUT_HF_DIRECTORY;
+  model->theta_source = model->eps_source = "config.json";
+  char *config_path = path_join(path, "config.json", err);
+  if (!config_path) return STATUS_FAILED;
+  Status status = file_is_named(config_path) ? STATUS_OK : weight_files_refuse_without_config(path, err);
+  if (status == STATUS_OK) status = config_load(path, &model->config, err);
+  HfLoader loader = {.model = model, .files = &model->files->weights, .config_path = config_path, .err = err};
+  if (status == STATUS_OK) status = weight_files_open(path, &model->files->weights, err);
+  model->unused_tensors = model_tensor_count(model);
+  if (status == STATUS_OK) find_names(&loader);
+  if (status == STATUS_OK) status = model_make_layers(model, loader.body, err);
+  if (status == STATUS_OK) status = take_everything(&loader);
+  if (status == STATUS_OK) status = find_tokenizer(model, path, overrides, err);
+  if (status == STATUS_OK && !model->tokenizer_path) status = other_tokenizer_refuse(path, err);
+  free(config_path);
+  return status;
+}

@@ -1,0 +1,360 @@
+/* hf_quantised.c - finds the weights of one linear layer of a Hugging Face directory, dense or quantised,
+ * and checks their shapes against the config's scheme.
+ *
+ * Called by: hf_directory.c.   Calls: rules.c, hf_tensors.c, repack.c (sizes).
+ * The tensors decide whether a layer is quantised, the config decides how; contradictions are refused by
+ * name. Only g_idx and weight_shape are read here. A quantised layer whose stored form is a Linear's gets its
+ * data here, others from model_prepare(). */
+#include <string.h>
+
+#include "model/files/hf_tensors.h"
+
+/* The layer that is being taken. */
+typedef struct {
+  HfLoader *loader;
+  StoredPart part;
+  Linear *linear;
+  QuantScheme scheme;
+  int group; /* > 0 */
+  int64_t n_in, n_out, n_groups;
+  int per_word; /* weights per 32-bit word */
+} QuantLayer;
+
+/* --- dense */
+
+static Status take_dense(HfLoader *loader, StoredPart part, StoredTensor *tensor, Linear *linear) {
+  TRY(hf_check_float(loader, tensor));
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){part.n_out, linear->n_in}, ""));
+  linear->kind = LINEAR_DENSE;
+  linear->dtype = tensor->dtype;
+  const size_t row = (size_t)linear->n_in * dtype_bytes(tensor->dtype);
+  linear->weight = (const char *)hf_use(loader, tensor) + (size_t)part.first_out * row;
+  return STATUS_OK;
+}
+
+/* --- parts of a quantised layer */
+
+/* Takes the tensor of this name and dtype, [rows][columns]. */
+static Status take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows,
+                        int64_t columns, const char *why, const StoredTensor **out) {
+  HfLoader *loader = layer->loader;
+  StoredTensor *tensor = hf_find(loader, layer->part.name, suffix);
+  if (!tensor) return hf_missing(loader, layer->part.name, suffix, ", although its weights are there");
+  if (tensor->dtype != dtype)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s%s", tensor->file,
+                     tensor->name, tensor->dtype_name, dtype_name(dtype), why);
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
+  hf_use(loader, tensor);
+  *out = tensor;
+  return STATUS_OK;
+}
+
+/* Takes scales of any float type, [rows][columns]. */
+static Status take_scales(const QuantLayer *layer, const char *suffix, int64_t rows, int64_t columns,
+                          const StoredTensor **out) {
+  HfLoader *loader = layer->loader;
+  StoredTensor *tensor = hf_find(loader, layer->part.name, suffix);
+  if (!tensor) return hf_missing(loader, layer->part.name, suffix, ", although its weights are there");
+  TRY(hf_check_float(loader, tensor));
+  char why[64];
+  snprintf(why, sizeof why, " for groups of %d", layer->group);
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
+  hf_use(loader, tensor);
+  *out = tensor;
+  return STATUS_OK;
+}
+
+#define SAVE_AGAIN ": save the model again with AutoAWQ and \"version\": \"GEMM\")"
+
+/* The bits per weight that give packed words of this shape in the layer's layout, or 0. */
+static int bits_by_shape(const QuantLayer *layer, int64_t rows, int64_t columns) {
+  for (int bits = 2; bits <= 8; bits++) {
+    const int64_t of_inputs = layer->n_in * bits / 32, of_outputs = layer->n_out * bits / 32;
+    bool fits = rows == layer->n_in && columns == of_outputs;
+    if (layer->scheme.method == QUANT_GPTQ) fits = rows == of_inputs && columns == layer->n_out;
+    if (layer->scheme.method == QUANT_PACKED) fits = rows == layer->n_out && columns == of_inputs;
+    if (fits) return bits;
+  }
+  return 0;
+}
+
+/* Names the layout that gives packed weights this shape, for the message; an empty text if unknown. */
+static void other_packing(const QuantLayer *layer, const StoredTensor *tensor, char *out, size_t size) {
+  const int64_t in = layer->n_in, n_out = layer->n_out;
+  *out = 0;
+  if (tensor->rank != 2) return;
+  const int64_t rows = tensor->shape[0], columns = tensor->shape[1];
+  const int bits = bits_by_shape(layer, rows, columns);
+  if (bits)
+    snprintf(out, size, " (%d bits a weight)", bits);
+  else if (rows == in && columns == n_out / 8)
+    snprintf(out, size, " (packed along the output, as AWQ does)");
+  else if (rows == in / 8 && columns == n_out)
+    snprintf(out, size, " (packed along the input, as GPTQ does)");
+  else if (rows == n_out && columns == in / 8)
+    snprintf(out, size, " (packed as AutoAWQ's \"gemv\" version does" SAVE_AGAIN);
+  else if (rows == n_out / 4 && columns == in)
+    snprintf(out, size, " (packed as AutoAWQ's \"gemv_fast\" version or llm-awq does" SAVE_AGAIN);
+}
+
+static Status take_packed(const QuantLayer *layer, const char *suffix, int64_t rows, int64_t columns,
+                          const StoredTensor **out) {
+  const StoredTensor *tensor = hf_find(layer->loader, layer->part.name, suffix);
+  char why[160] = "";
+  if (tensor) other_packing(layer, tensor, why, sizeof why);
+  return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
+}
+
+/* Takes zero points, which are optional if the scheme is symmetric. */
+static Status take_zeros(const QuantLayer *layer, const char *suffix, int64_t rows, int64_t columns,
+                         const StoredTensor **out) {
+  if (layer->scheme.symmetric && !hf_find(layer->loader, layer->part.name, suffix)) return STATUS_OK;
+  char why[64];
+  snprintf(why, sizeof why, " for groups of %d", layer->group);
+  return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
+}
+
+/* Refuses a g_idx that puts an input i into another group than i / group. */
+static Status check_order(const QuantLayer *layer, const char *suffix, bool required) {
+  HfLoader *loader = layer->loader;
+  StoredTensor *order = hf_find(loader, layer->part.name, suffix);
+  if (!order && required)
+    return hf_missing(loader, layer->part.name, suffix, ", although config.json says desc_act");
+  if (!order) return STATUS_OK;
+  const int64_t n_in = layer->n_in;
+  TRY(hf_check_shape(loader, order, 1, &n_in, ""));
+  if (order->dtype != DTYPE_I32)
+    return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected I32", order->file, order->name,
+                     order->dtype_name);
+  hf_use(loader, order);
+  for (int64_t i = 0; i < n_in; i++) {
+    int32_t group;
+    memcpy(&group, order->data + (size_t)i * sizeof group, sizeof group);
+    if (group < 0 || group >= layer->n_groups)
+      return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: element %lld is %d, expected 0 to %lld",
+                       order->file, order->name, (long long)i, group, (long long)layer->n_groups - 1);
+    if (group != i / layer->group)
+      return error_set(loader->err, STATUS_MODEL,
+                       "%s: tensor %s: input %lld is in group %d, expected %lld: quantised in the order of "
+                       "activations (desc_act, actorder group), which is not supported; take a checkpoint "
+                       "without it",
+                       order->file, order->name, (long long)i, group, (long long)(i / layer->group));
+  }
+  return STATUS_OK;
+}
+
+/* --- the layouts */
+
+static Status take_awq(const QuantLayer *layer, StoredWeights *stored) {
+  const StoredTensor *g_idx = hf_find(layer->loader, layer->part.name, ".g_idx");
+  if (g_idx)
+    return error_set(layer->loader->err, STATUS_MODEL,
+                     "%s: tensor %s: this layer is quantised as GPTQ does, but %s says AWQ", g_idx->file,
+                     g_idx->name, layer->loader->config_path);
+  TRY(take_packed(layer, ".qweight", layer->n_in, layer->n_out / 8, &stored->weights));
+  TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / 8, &stored->zeros));
+  return take_scales(layer, ".scales", layer->n_groups, layer->n_out, &stored->scales);
+}
+
+static Status take_gptq(const QuantLayer *layer, StoredWeights *stored) {
+  TRY(take_packed(layer, ".qweight", layer->n_in / layer->per_word, layer->n_out, &stored->weights));
+  TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / layer->per_word, &stored->zeros));
+  TRY(take_scales(layer, ".scales", layer->n_groups, layer->n_out, &stored->scales));
+  stored->zeros_less_one = layer->loader->model->config.quant.zeros_less_one;
+  return check_order(layer, ".g_idx", layer->loader->model->config.quant.ordered);
+}
+
+/* Refuses a weight_shape that contradicts the layer's shape. */
+static Status check_stated_shape(const QuantLayer *layer) {
+  StoredTensor *tensor = hf_find(layer->loader, layer->part.name, ".weight_shape");
+  if (!tensor) return STATUS_OK;
+  const int64_t two = 2;
+  TRY(hf_check_shape(layer->loader, tensor, 1, &two, ""));
+  if (tensor->dtype != DTYPE_I64 && tensor->dtype != DTYPE_I32)
+    return error_set(layer->loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected I64", tensor->file,
+                     tensor->name, tensor->dtype_name);
+  hf_use(layer->loader, tensor);
+  int64_t shape[2] = {0};
+  const size_t size = dtype_bytes(tensor->dtype); /* little-endian: the lower half of what is positive */
+  for (size_t i = 0; i < 2; i++) memcpy(&shape[i], tensor->data + i * size, size);
+  if (shape[0] == layer->n_out && shape[1] == layer->n_in) return STATUS_OK;
+  return error_set(layer->loader->err, STATUS_MODEL, "%s: tensor %s says [%lld, %lld], expected [%lld, %lld]",
+                   tensor->file, tensor->name, (long long)shape[0], (long long)shape[1],
+                   (long long)layer->n_out, (long long)layer->n_in);
+}
+
+static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
+  TRY(check_stated_shape(layer));
+  TRY(take_packed(layer, ".weight_packed", layer->n_out, layer->n_in / layer->per_word, &stored->weights));
+  if (!layer->scheme.symmetric)
+    TRY(take_zeros(layer, ".weight_zero_point", layer->n_out / layer->per_word, layer->n_groups,
+                   &stored->zeros));
+  TRY(take_scales(layer, ".weight_scale", layer->n_out, layer->n_groups, &stored->scales));
+  return check_order(layer, ".weight_g_idx", false);
+}
+
+/* Sums of so many int8 products fit int32: 2^17 * 2^14 = 2^31. */
+enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
+
+static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
+  TRY(take_part(layer, ".weight", DTYPE_I8, layer->n_out, layer->n_in, "", &stored->weights));
+  TRY(take_scales(layer, ".weight_scale", layer->n_out, layer->n_groups, &stored->scales));
+  if (stored->method == QUANT_INT8 && layer->n_in > MAX_INT8_INPUTS)
+    return error_set(layer->loader->err, STATUS_MODEL,
+                     "%s: tensor %s: int8 products of %lld inputs are not supported, expected at most %d",
+                     stored->weights->file, stored->weights->name, (long long)layer->n_in, MAX_INT8_INPUTS);
+  return STATUS_OK;
+}
+
+/* --- any quantised layer */
+
+/* The layout of the layer by the name of its weight tensor. */
+static QuantMethod method_of(const StoredTensor *weights, QuantMethod configured) {
+  if (strstr(weights->name, ".weight_packed")) return QUANT_PACKED;
+  if (strstr(weights->name, ".qweight")) return configured == QUANT_GPTQ ? QUANT_GPTQ : QUANT_AWQ;
+  return configured == QUANT_INT8 ? QUANT_INT8 : QUANT_BYTES;
+}
+
+/* The config's scheme for the layer. A quantised layer that the config calls dense gets the usual scheme. */
+static Status find_scheme(const HfLoader *loader, StoredPart part, const StoredTensor *weights,
+                          QuantScheme *scheme) {
+  const QuantConfig *quant = &loader->model->config.quant;
+  TRY(quantization_of(quant, part.name, loader->config_path, scheme, loader->err));
+  if (scheme->method == QUANT_NONE) *scheme = quant->scheme;
+  if (scheme->method == QUANT_NONE)
+    return error_set(loader->err, STATUS_MODEL,
+                     "%s: tensor %s is quantised, but %s has no quantization_config that says how",
+                     weights->file, weights->name, loader->config_path);
+  const QuantMethod method = method_of(weights, scheme->method);
+  if (method == scheme->method) return STATUS_OK;
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is stored as %s has it, but %s says %s",
+                   weights->file, weights->name, quant_method_name(method), loader->config_path,
+                   quant_method_name(scheme->method));
+}
+
+/* Refuses sizes that do not fill whole words along the packed dimension, for the layer or its part. */
+static Status check_words(const QuantLayer *layer, const StoredTensor *weights) {
+  TRY(check_groups(layer->linear, layer->group, weights->file, weights->name, layer->loader->err));
+  const bool parts = layer->n_out % 8 == 0 && layer->part.first_out % 8 == 0;
+  if (parts && layer->n_in % (layer->scheme.method == QUANT_AWQ ? 1 : layer->per_word) == 0) return STATUS_OK;
+  return error_set(layer->loader->err, STATUS_MODEL,
+                   "%s: %s: a layer of %lld inputs and %lld outputs cannot be stored in words of %d weights",
+                   weights->file, weights->name, (long long)layer->n_in, (long long)layer->n_out,
+                   layer->per_word);
+}
+
+/* Sets the data that are stored in a Linear's form; model_prepare() makes the others. */
+static void set_canonical(const StoredWeights *stored) {
+  Linear *linear = stored->linear;
+  const size_t first = (size_t)stored->first_out;
+  if (!stored_weights_are_canonical(stored)) return;
+  if (linear->kind == LINEAR_INT8) {
+    linear->weight = stored->weights->data + first * (size_t)linear->n_in;
+    return;
+  }
+  linear->skip = stored->n_out - linear->n_out;
+  linear->qweight = stored->weights->data + first / 2;
+  if (!stored_groups_are_canonical(stored)) return;
+  linear->qzeros = stored->zeros->data + first / 2;
+  linear->scales = stored->scales->data + first * 2;
+}
+
+static Status take_quantised(HfLoader *loader, StoredPart part, const StoredTensor *weights, Linear *linear) {
+  QuantScheme scheme;
+  TRY(find_scheme(loader, part, weights, &scheme));
+  const int group = scheme.group == -1 ? linear->n_in : scheme.group;
+  linear->kind = scheme.method == QUANT_INT8 ? LINEAR_INT8 : scheme.bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
+  linear->bits = scheme.bits;
+  linear->group = group;
+  const QuantLayer layer = {
+      loader, part, linear, scheme, group, linear->n_in, part.n_out, linear->n_in / group, 32 / scheme.bits};
+  if (scheme.method != QUANT_INT8) TRY(check_words(&layer, weights));
+  StoredWeights stored = {
+      .linear = linear, .method = scheme.method, .n_out = part.n_out, .first_out = part.first_out};
+  switch (scheme.method) {
+  case QUANT_AWQ: TRY(take_awq(&layer, &stored)); break;
+  case QUANT_GPTQ: TRY(take_gptq(&layer, &stored)); break;
+  case QUANT_PACKED: TRY(take_compressed(&layer, &stored)); break;
+  default: TRY(take_bytes(&layer, &stored)); break;
+  }
+  if (linear->kind == LINEAR_AWQ && stored.scales->dtype == DTYPE_F32) linear->kind = LINEAR_GROUPED;
+  set_canonical(&stored);
+  ModelFiles *files = loader->model->files;
+  TRY(mem_grow((void **)&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
+               "quantised layers", loader->err));
+  files->stored[files->n_stored++] = stored;
+  loader->model->made_bytes += stored_made_bytes(&stored);
+  loader->model->replaced_bytes += stored_replaced_bytes(&stored);
+  return STATUS_OK;
+}
+
+/* --- unsupported layouts */
+
+/* Tensors of unsupported layouts. */
+static const struct {
+  const char *suffix, *what;
+} foreign[] = {
+    {".B", "Marlin"},       {".W_q", "HQQ"},
+    {".codebooks", "AQLM"}, {".codes", "AQLM"},
+    {".q_weight", "EXL2"},  {".trellis", "EXL3"},
+    {".Qidxs", "QuIP#"},    {".centroids", "VPTQ"},
+    {".g_idx", "GPTQ"},     {".weight_blocks", "MXFP4"},
+};
+
+/* Tensors beside `.weight` which show that it is quantised in an unsupported layout. */
+static const struct {
+  const char *suffix, *what;
+} scaled[] = {
+    {".weight_scale_inv", "FP8 in blocks"},
+    {".weight_scale_2", "NVFP4"},
+    {".weight_scale", "FP8 or INT8 with a scale"},
+    {".weight.absmax", "bitsandbytes in 4 bits (NF4 or FP4)"},
+    {".SCB", "bitsandbytes in 8 bits"},
+    {".biases", "MLX"},
+};
+
+static Status refuse_by(const HfLoader *loader, const StoredTensor *tensor, const char *what) {
+  return error_set(
+      loader->err, STATUS_MODEL,
+      "%s: tensor %s: this layer looks like %s, expected AWQ, GPTQ, compressed-tensors or a dense "
+      "weight: take such a checkpoint of the same model",
+      tensor->file, tensor->name, what);
+}
+
+static Status refuse_foreign(const HfLoader *loader, const char *name) {
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    const StoredTensor *tensor = hf_find(loader, name, foreign[i].suffix);
+    if (tensor) return refuse_by(loader, tensor, foreign[i].what);
+  }
+  char why[512] = " (and so is its qweight)";
+  if (strcmp(name, "lm_head") == 0)
+    snprintf(why, sizeof why, ", and %.400s does not say tie_word_embeddings: true", loader->config_path);
+  return hf_missing(loader, name, ".weight", why);
+}
+
+/* Whether `weight` is compressed-tensors' int-quantized; find_scheme() checks that the config agrees. */
+static bool is_bytes(const HfLoader *loader, StoredPart part, const StoredTensor *weight) {
+  return weight->dtype == DTYPE_I8 && hf_find(loader, part.name, ".weight_scale") &&
+         loader->model->config.quant.scheme.method != QUANT_NONE;
+}
+
+Status hf_weights_take(HfLoader *loader, StoredPart part, Linear *linear) {
+  StoredTensor *weight = hf_find(loader, part.name, ".weight"),
+               *packed = hf_find(loader, part.name, ".weight_packed"),
+               *qweight = hf_find(loader, part.name, ".qweight");
+  StoredTensor *found[] = {qweight, packed, weight}, *first = NULL;
+  for (int i = 0; i < 3; i++) {
+    if (first && found[i])
+      return error_set(loader->err, STATUS_MODEL, "%s: %s has a %s and a %s, expected one of them",
+                       first->file, part.name, strrchr(first->name, '.') + 1,
+                       strrchr(found[i]->name, '.') + 1);
+    if (!first) first = found[i];
+  }
+  if (!first) return refuse_foreign(loader, part.name);
+  if (first != weight || is_bytes(loader, part, weight)) return take_quantised(loader, part, first, linear);
+  for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
+    const StoredTensor *tensor = hf_find(loader, part.name, scaled[i].suffix);
+    if (tensor) return refuse_by(loader, tensor, scaled[i].what);
+  }
+  return take_dense(loader, part, weight, linear);
+}

@@ -1,0 +1,44 @@
+/* hf_tensors.c - see hf_tensors.h. Called by: hf_directory.c, hf_quantised.c. */
+#include "model/files/hf_tensors.h"
+
+#include <string.h>
+
+StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix) {
+  char name[NAME_SIZE];
+  snprintf(name, sizeof name, "%s%s", base, suffix);
+  return weight_files_find(loader->files, name);
+}
+
+const void *hf_use(HfLoader *loader, StoredTensor *tensor) {
+  if (!tensor->used) {
+    tensor->used = true;
+    loader->model->weight_bytes += tensor->bytes;
+    loader->model->unused_tensors--;
+  }
+  return tensor->data;
+}
+
+Status hf_missing(const HfLoader *loader, const char *base, const char *suffix, const char *why) {
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s%s is missing%s", loader->files->path, base,
+                   suffix, why);
+}
+
+Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
+                      const char *why) {
+  if (tensor->rank == rank && memcmp(tensor->shape, shape, (size_t)rank * sizeof *shape) == 0)
+    return STATUS_OK;
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s%s", tensor->file,
+                   tensor->name, shape_text(tensor->rank, tensor->shape).text, shape_text(rank, shape).text,
+                   why);
+}
+
+Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor) {
+  if (tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F16 || tensor->dtype == DTYPE_BF16)
+    return STATUS_OK;
+  const char *hint =
+      strncmp(tensor->dtype_name, "F8", 2) == 0
+          ? " (FP8: take a checkpoint in AWQ, GPTQ or compressed-tensors, or an unquantised one)"
+          : "";
+  return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected F16, BF16 or F32%s",
+                   tensor->file, tensor->name, tensor->dtype_name, hint);
+}

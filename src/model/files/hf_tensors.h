@@ -1,0 +1,40 @@
+/* hf_tensors.h - finds and checks tensors of a Hugging Face directory by name. Private to src/model; used by
+ * hf_directory.c and hf_quantised.c. */
+#ifndef AUK_MODEL_FILES_HF_TENSORS_H
+#define AUK_MODEL_FILES_HF_TENSORS_H
+
+#include "model/loaders.h"
+
+typedef struct {
+  Model *model;
+  const WeightFiles *files;
+  const char *config_path; /* for messages */
+  const char *body, *head; /* prefixes of tensor names: "model.", and of lm_head: "lm_head" */
+  Error *err;
+} HfLoader;
+
+/* Room for any name: "model.language_model.layers.4095.self_attn.q_proj.weight_zero_point". */
+#define NAME_SIZE 96
+
+/* The tensor `base``suffix`, or NULL. `suffix` may be "". */
+StoredTensor *hf_find(const HfLoader *loader, const char *base, const char *suffix);
+
+/* Marks a tensor as used, counting its bytes once, and gives its data. */
+const void *hf_use(HfLoader *loader, StoredTensor *tensor);
+
+/* Refusals: a missing tensor, another shape, a dtype other than F16, BF16 or F32. `why` ends the message. */
+Status hf_missing(const HfLoader *loader, const char *base, const char *suffix, const char *why);
+Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int rank, const int64_t *shape,
+                      const char *why);
+Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
+
+/* The stored matrix `name` of n_out outputs; a Linear is linear->n_out outputs of it, from first_out on. */
+typedef struct {
+  const char *name;
+  int n_out, first_out;
+} StoredPart;
+
+/* Takes the weights of `linear`, dense or quantised. PRECOND its sizes are set. */
+Status hf_weights_take(HfLoader *loader, StoredPart part, Linear *linear);
+
+#endif

@@ -1,0 +1,74 @@
+/* quantization.h - config.json's `quantization_config` in the formats of all known producers: how linear
+ * layers are stored.
+ *
+ * One scheme holds for all layers but those that a rule matches, which are dense or have other bits or
+ * groups. Rules match names, parts of names and regular expressions, as in the producer's software. The
+ * tensors decide whether a layer is quantised (hf_quantised.c); the scheme says how to read them. */
+#ifndef AUK_MODEL_QUANT_QUANTIZATION_H
+#define AUK_MODEL_QUANT_QUANTIZATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct ConfigReader; /* reader.h */
+
+/* models.md has a section on each. */
+typedef enum {
+  QUANT_NONE,   /* dense */
+  QUANT_AWQ,    /* AutoAWQ gemm */
+  QUANT_GPTQ,   /* GPTQ */
+  QUANT_PACKED, /* compressed-tensors pack-quantized */
+  QUANT_BYTES,  /* compressed-tensors int-quantized: a byte per weight */
+  QUANT_INT8,   /* the same, with activations quantised to int8 as well */
+} QuantMethod;
+
+const char *quant_method_name(QuantMethod method); /* "GPTQ": for messages */
+
+typedef struct {
+  QuantMethod method;
+  int bits;       /* 4 or 8; 0 with QUANT_NONE */
+  int group;      /* inputs that share a scale, > 0; -1: all inputs */
+  bool symmetric; /* zero points are the middle of the range, and need not be stored */
+} QuantScheme;
+
+typedef struct QuantRule QuantRule;
+
+typedef struct {
+  bool given;            /* the checkpoint has a quantization_config */
+  QuantScheme scheme;    /* of layers that no rule matches; with named_only, the first group's */
+  bool named_only;       /* layers that no rule matches are dense */
+  bool zeros_less_one;   /* GPTQ, version 1: zero points are stored less one */
+  bool ordered;          /* GPTQ, desc_act: g_idx assigns inputs to groups in any order */
+  bool int8_activations; /* some layers may be QUANT_INT8 */
+  bool head;             /* lm_head is quantised: set by hf_directory.c */
+  uint32_t max_steps;    /* of PCRE2 per match */
+  QuantRule *rules;      /* [n_rules], the first that matches a name counts */
+  size_t n_rules, rule_capacity;
+  size_t pattern_bytes; /* size of the compiled regular expressions */
+} QuantConfig;
+
+/* Files that say how a checkpoint is quantised. The latter two are read if config.json has no
+ * quantization_config, and need not name the method. */
+typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSource;
+
+/* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json or AutoGPTQ's
+ * quantize_config.json. Zeroes *quant first; release it after failures too. */
+Status quantization_parse(const struct ConfigReader *r, QuantSource source, QuantConfig *quant);
+void quantization_release(QuantConfig *quant);
+
+/* Refuses an object without quant_method, recognising MLX and old bitsandbytes by their members. */
+Status quantization_refuse_nameless(const struct ConfigReader *r);
+
+/* Limits the time to find the schemes of n layers to about a second: sets max_steps and refuses too many
+ * rules. To be called before quantization_of(). `file` is for the message. */
+Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err);
+
+/* The scheme of the linear layer `name` ("model.layers.0.mlp.up_proj", "lm_head"). Refuses a regular
+ * expression that takes more than max_steps; `file` is for the message. */
+Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
+                       Error *err);
+
+#endif

@@ -1,0 +1,447 @@
+/* repack.c - repacks quantised layers into the form of a Linear.
+ *
+ * Called by: src/commands (model_prepare), hf_quantised.c (sizes).
+ * Layers stored in that form stay mapped. For others, weights are transposed in blocks from words along the
+ * inputs to words along the outputs, zero points and scales are converted, and the stored weights' pages are
+ * dropped. No number changes, but bf16 or fp32 scales may become F16: see fit_f16(). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/half.h"
+#include "model/loaders.h"
+
+#include <omp.h>
+
+typedef struct {
+  Model *model;
+  int n_threads;
+  Error *err;
+} Repacker;
+
+/* Allocates memory that model_close() frees. */
+static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *linear) {
+  ModelFiles *files = r->model->files;
+  char what[LINEAR_NAME_SIZE + 16];
+  snprintf(what, sizeof what, "repacking %s", linear->name);
+  if (mem_grow((void **)&files->made, &files->made_capacity, files->n_made + 1, sizeof *files->made, what,
+               r->err) != STATUS_OK)
+    return NULL;
+  void *memory = mem_alloc(n, size, what, r->err);
+  if (memory) files->made[files->n_made++] = memory;
+  return memory;
+}
+
+/* --- what needs no repacking */
+
+static bool is_whole(const StoredWeights *stored) {
+  return stored->first_out == 0 && stored->n_out == stored->linear->n_out;
+}
+
+bool stored_groups_are_canonical(const StoredWeights *stored) {
+  return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
+}
+
+/* Part of a stored AWQ matrix is used in place only with its groups: Linear.skip applies to both. */
+bool stored_weights_are_canonical(const StoredWeights *stored) {
+  if (stored->method == QUANT_INT8) return true;
+  return stored->method == QUANT_AWQ && (is_whole(stored) || stored_groups_are_canonical(stored));
+}
+
+static size_t n_groups(const Linear *linear) {
+  return (size_t)(linear->n_in / linear->group);
+}
+
+static size_t weight_bytes(const Linear *linear) {
+  return (size_t)linear->n_in * (size_t)linear->n_out * (size_t)linear->bits / 8;
+}
+
+size_t stored_replaced_bytes(const StoredWeights *stored) {
+  return stored_weights_are_canonical(stored) ? 0 : weight_bytes(stored->linear);
+}
+
+size_t stored_made_bytes(const StoredWeights *stored) {
+  const Linear *linear = stored->linear;
+  const size_t n_out = (size_t)linear->n_out, bytes = stored_replaced_bytes(stored);
+  if (linear->kind == LINEAR_INT8) return n_out * sizeof(float);
+  if (stored_groups_are_canonical(stored)) return bytes;
+  const size_t groups = n_groups(linear) * n_out;
+  return bytes + (linear->bits == 4 ? groups * 5 / 2 : groups * 5);
+}
+
+/* --- weights: from words along the inputs to words along the outputs
+ *
+ * A block is the words of per_word outputs for per_word inputs, a square matrix to transpose; 16 blocks are
+ * transposed at a time, block c with the outputs from per_word * c on:
+ *
+ *     block 0                 block 1                ...      block 15
+ *     w[0] = word of output   w[0]                            w[0]
+ *     w[1]   ...              w[1]                            w[1]
+ *
+ * Each w[k] is a vector of 16 words; after transposing, it is a part of the row of input k. */
+
+enum {
+  LANES = 16,     /* blocks of a tile: their words fill a cache line */
+  TILE_WORDS = 16 /* words of a tile along the inputs: a cache line */
+};
+
+typedef uint32_t Lanes __attribute__((vector_size(4 * LANES)));
+
+/* Word (o, i) holds the weights of output o for inputs per_word * i and following, lowest bits first. */
+typedef struct {
+  const unsigned char *data;
+  size_t out_step, in_step; /* bytes */
+} Words;
+
+/* Swaps the bits of *a in mask << shift with the bits of *b in mask. */
+static inline void swap_parts(Lanes *a, Lanes *b, int shift, uint32_t mask) {
+  Lanes differ = (*a >> shift ^ *b) & mask;
+  *b ^= differ;
+  *a ^= differ << shift;
+}
+
+/* Nibble i of word k becomes nibble k of word i: swaps blocks of 4, 2 and 1 nibbles. */
+static inline void transpose_nibbles(Lanes w[8]) {
+  for (int k = 0; k < 4; k++) swap_parts(&w[k], &w[k + 4], 16, 0xffff);
+  for (int k = 0; k < 8; k += 4) {
+    swap_parts(&w[k], &w[k + 2], 8, 0xff00ff);
+    swap_parts(&w[k + 1], &w[k + 3], 8, 0xff00ff);
+  }
+  for (int k = 0; k < 8; k += 2) swap_parts(&w[k], &w[k + 1], 4, 0xf0f0f0f);
+}
+
+static inline void transpose_bytes(Lanes w[8]) {
+  swap_parts(&w[0], &w[2], 16, 0xffff);
+  swap_parts(&w[1], &w[3], 16, 0xffff);
+  swap_parts(&w[0], &w[1], 8, 0xff00ff);
+  swap_parts(&w[2], &w[3], 8, 0xff00ff);
+}
+
+static const size_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7}; /* column of each nibble of a word */
+static const size_t byte_order[4] = {0, 1, 2, 3};
+
+/* Copies a tile, [outputs][TILE_STEP]: n_out outputs from o on, n_in words from i on. Rows are a cache line
+ * and a word apart to avoid conflict misses. */
+enum { TILE_STEP = TILE_WORDS + 1 };
+
+static void copy_tile(Words from, size_t o, size_t n_out, size_t i, size_t n_in, uint32_t *tile) {
+  const unsigned char *at = from.data + o * from.out_step + i * from.in_step;
+  if (from.in_step == 4) {
+    for (size_t k = 0; k < n_out; k++) memcpy(tile + k * TILE_STEP, at + k * from.out_step, n_in * 4);
+    return;
+  }
+  for (size_t j = 0; j < n_in; j++) {
+    for (size_t k = 0; k < n_out; k++)
+      memcpy(tile + k * TILE_STEP + j, at + k * from.out_step + j * from.in_step, 4);
+  }
+}
+
+/* Transposes word i of every output of a tile into per_word rows, `row` bytes apart; words are XORed with
+ * `flip`. */
+static inline void transpose_word(const int bits, const uint32_t *tile, size_t n_out, size_t i, uint32_t flip,
+                                  unsigned char *to, size_t row) {
+  const size_t per_word = (size_t)(32 / bits), blocks = n_out / per_word;
+  const size_t *order = bits == 4 ? awq_order : byte_order;
+  uint32_t words[8][LANES] = {{0}};
+  Lanes w[8];
+  for (size_t c = 0; c < blocks; c++)
+    for (size_t k = 0; k < per_word; k++)
+      words[k][c] = tile[(c * per_word + order[k]) * TILE_STEP + i] ^ flip;
+  memcpy(w, words, sizeof w);
+  if (bits == 4)
+    transpose_nibbles(w);
+  else
+    transpose_bytes(w);
+  for (size_t k = 0; k < per_word; k++) memcpy(to + k * row, &w[k], blocks * 4);
+}
+
+/* The layer's packed words: [inputs / per_word][outputs] in GPTQ, else [outputs][inputs / per_word]. */
+static Words words_of(const StoredWeights *stored) {
+  const size_t per_word = (size_t)(32 / stored->linear->bits);
+  const bool gptq = stored->method == QUANT_GPTQ;
+  Words words = {.data = stored->weights->data,
+                 .out_step = gptq ? 4 : (size_t)stored->linear->n_in / per_word * 4,
+                 .in_step = gptq ? (size_t)stored->n_out * 4 : 4};
+  words.data += (size_t)stored->first_out * words.out_step;
+  return words;
+}
+
+static void transpose_weights(const Repacker *r, const StoredWeights *stored, unsigned char *to) {
+  const Linear *linear = stored->linear;
+  const Words from = words_of(stored);
+  const size_t n_out = (size_t)linear->n_out, per_word = (size_t)(32 / linear->bits);
+  const size_t n_words = (size_t)linear->n_in / per_word, row = n_out * (size_t)linear->bits / 8;
+  const size_t width = LANES * per_word;                                /* outputs of a tile */
+  const uint32_t flip = stored->method == QUANT_BYTES ? 0x80808080 : 0; /* from int8 to offset by 128 */
+#pragma omp parallel for collapse(2) schedule(static) num_threads(r->n_threads)
+  for (size_t band = 0; band < n_words; band += TILE_WORDS) {
+    for (size_t o = 0; o < n_out; o += width) {
+      uint32_t tile[LANES * 8 * TILE_STEP];
+      const size_t outputs = n_out - o < width ? n_out - o : width;
+      const size_t words = n_words - band < TILE_WORDS ? n_words - band : TILE_WORDS;
+      copy_tile(from, o, outputs, band, words, tile);
+      for (size_t i = 0; i < words; i++) {
+        unsigned char *rows = to + (band + i) * per_word * row + o * (size_t)linear->bits / 8;
+        if (linear->bits == 4)
+          transpose_word(4, tile, outputs, i, flip, rows, row);
+        else
+          transpose_word(8, tile, outputs, i, flip, rows, row);
+      }
+    }
+  }
+}
+
+/* Copies the layer's columns of a matrix in AutoAWQ's layout. */
+static void copy_columns(const StoredWeights *stored, unsigned char *to) {
+  const size_t row = (size_t)stored->linear->n_out / 2, step = (size_t)stored->n_out / 2;
+  const unsigned char *from = stored->weights->data + (size_t)stored->first_out / 2;
+  for (int i = 0; i < stored->linear->n_in; i++, from += step, to += row) memcpy(to, from, row);
+}
+
+/* Drops the whole pages of a mapped tensor that is not read any more. */
+static void drop_pages(const StoredTensor *tensor) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = ((uintptr_t)tensor->data + page - 1) / page * page;
+  const uintptr_t end = ((uintptr_t)tensor->data + tensor->bytes) / page * page;
+  if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+static Status make_weights(const Repacker *r, const StoredWeights *stored) {
+  Linear *linear = stored->linear;
+  if (stored_weights_are_canonical(stored)) return STATUS_OK;
+  const size_t row = (size_t)linear->n_out * (size_t)linear->bits / 8;
+  unsigned char *to = allocate(r, (size_t)linear->n_in, row, linear);
+  if (!to) return STATUS_FAILED;
+  if (stored->method == QUANT_AWQ)
+    copy_columns(stored, to);
+  else
+    transpose_weights(r, stored, to);
+  linear->qweight = to;
+  drop_pages(stored->weights);
+  return STATUS_OK;
+}
+
+/* --- zero points */
+
+/* The zero point of group g of stored output o, as subtracted from q. */
+static unsigned zero_point_of(const StoredWeights *stored, size_t g, size_t o) {
+  static const unsigned awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  const int bits = stored->linear->bits;
+  const size_t per_word = (size_t)(32 / bits), n_out = (size_t)stored->n_out;
+  const unsigned mask = (1u << bits) - 1;
+  if (!stored->zeros) return 1u << (bits - 1);
+  size_t at = g * (n_out / per_word) + o / per_word;
+  if (stored->method == QUANT_PACKED) at = o / per_word * n_groups(stored->linear) + g;
+  uint32_t word;
+  memcpy(&word, stored->zeros->data + at * sizeof word, sizeof word);
+  const unsigned place = stored->method == QUANT_AWQ ? awq_nibble[o % 8] : (unsigned)(o % per_word);
+  return (word >> (unsigned)bits * place & mask) + stored->zeros_less_one;
+}
+
+/* Fills zeros[g][o] and returns the largest, which may exceed 255. */
+static unsigned read_zeros(const Repacker *r, const StoredWeights *stored, uint8_t *zeros) {
+  const size_t groups = n_groups(stored->linear), n_out = (size_t)stored->linear->n_out;
+  unsigned largest = 0;
+#pragma omp parallel for reduction(max : largest) num_threads(r->n_threads)
+  for (size_t g = 0; g < groups; g++) {
+    for (size_t o = 0; o < n_out; o++) {
+      unsigned zero = zero_point_of(stored, g, o + (size_t)stored->first_out);
+      largest = zero > largest ? zero : largest;
+      zeros[g * n_out + o] = (uint8_t)zero;
+    }
+  }
+  return largest;
+}
+
+/* --- scales */
+
+enum { FINITE_CHUNK = 1024 };
+
+/* Whether n <= FINITE_CHUNK numbers are finite; 16-bit ones are tested without conversion. */
+static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
+  if (dtype == DTYPE_F32) {
+    float numbers[FINITE_CHUNK];
+    bool all = true;
+    floats_read(data, dtype, first, n, numbers);
+    for (size_t i = 0; i < n; i++) all = all && isfinite(numbers[i]);
+    return all;
+  }
+  const uint16_t exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+  uint16_t halves[FINITE_CHUNK] = {0}, strange = 0;
+  memcpy(halves, (const char *)data + first * 2, n * 2);
+  for (size_t i = 0; i < FINITE_CHUNK; i++) strange |= (halves[i] & exponent) == exponent;
+  return !strange;
+}
+
+/* The index of the first number that is infinite or NaN, or SIZE_MAX. */
+static size_t first_not_finite(const Repacker *r, const void *data, Dtype dtype, size_t n) {
+  size_t chunk = SIZE_MAX;
+#pragma omp parallel for reduction(min : chunk) num_threads(r->n_threads)
+  for (size_t from = 0; from < n; from += FINITE_CHUNK) {
+    const size_t some = n - from < FINITE_CHUNK ? n - from : FINITE_CHUNK;
+    if (from < chunk && !are_finite(data, dtype, from, some)) chunk = from;
+  }
+  if (chunk == SIZE_MAX) return SIZE_MAX;
+  while (are_finite(data, dtype, chunk, 1)) chunk++;
+  return chunk;
+}
+
+static Status check_finite(const Repacker *r, const void *data, Dtype dtype, size_t n, const char *file,
+                           const char *name, const char *suffix) {
+  const size_t at = first_not_finite(r, data, dtype, n);
+  if (at == SIZE_MAX) return STATUS_OK;
+  return error_set(r->err, STATUS_MODEL, "%s: tensor %s%s: element %zu is %f, expected a finite number", file,
+                   name, suffix, at, (double)stored_float(data, dtype, at));
+}
+
+/* Fills scales[g][o] from the stored [g][o] or, in compressed-tensors, [o][g]. */
+static void read_scales(const Repacker *r, const StoredWeights *stored, float *scales) {
+  enum { CHUNK = 64 };
+  const StoredTensor *from = stored->scales;
+  const size_t groups = n_groups(stored->linear), n_out = (size_t)stored->linear->n_out;
+  const size_t first = (size_t)stored->first_out;
+  if (stored->method == QUANT_AWQ || stored->method == QUANT_GPTQ) {
+#pragma omp parallel for num_threads(r->n_threads)
+    for (size_t g = 0; g < groups; g++)
+      floats_read(from->data, from->dtype, g * (size_t)stored->n_out + first, n_out, scales + g * n_out);
+    return;
+  }
+#pragma omp parallel for num_threads(r->n_threads)
+  for (size_t o = 0; o < n_out; o++) {
+    for (size_t g = 0; g < groups; g += CHUNK) {
+      float some[CHUNK];
+      const size_t n = groups - g < CHUNK ? groups - g : CHUNK;
+      floats_read(from->data, from->dtype, (first + o) * groups + g, n, some);
+      for (size_t i = 0; i < n; i++) scales[(g + i) * n_out + o] = some[i];
+    }
+  }
+}
+
+/* Whether the scales may be stored as F16: rounding changes none by more than 2^-14 of the largest. F16 holds
+ * every bf16 number of normal F16 range exactly; smaller ones are rounded to within 2^-25, which is
+ * negligible beside 4-bit weights with a larger scale. */
+static bool fit_f16(const Repacker *r, const float *scales, size_t n) {
+  float largest = 0, farthest = 0;
+#pragma omp parallel for reduction(max : largest, farthest) num_threads(r->n_threads)
+  for (size_t i = 0; i < n; i++) {
+    float size = fabsf(scales[i]), lost = fabsf(f16_to_float(float_to_f16(scales[i])) - scales[i]);
+    largest = size > largest ? size : largest;
+    farthest = lost > farthest ? lost : farthest;
+  }
+  return farthest <= largest * 0x1p-14f;
+}
+
+/* --- a layer */
+
+/* Stores zero points and scales in AutoAWQ's layout. */
+static Status pack_groups(const Repacker *r, Linear *linear, const uint8_t *zeros, const float *scales) {
+  const size_t n = n_groups(linear) * (size_t)linear->n_out;
+  uint32_t *words = allocate(r, n / 8, sizeof *words, linear);
+  uint16_t *halves = words ? allocate(r, n, sizeof *halves, linear) : NULL;
+  if (!halves) return STATUS_FAILED;
+#pragma omp parallel for num_threads(r->n_threads)
+  for (size_t at = 0; at < n / 8; at++) {
+    uint32_t word = 0;
+    for (size_t k = 0; k < 8; k++) word |= (uint32_t)zeros[at * 8 + awq_order[k]] << 4 * k;
+    words[at] = word;
+    for (size_t k = 0; k < 8; k++) halves[at * 8 + k] = float_to_f16(scales[at * 8 + k]);
+  }
+  linear->kind = LINEAR_AWQ;
+  linear->qzeros = words;
+  linear->scales = halves;
+  return STATUS_OK;
+}
+
+/* Stores zero points as bytes and scales as fp32. */
+static Status copy_groups(const Repacker *r, Linear *linear, const uint8_t *zeros, const float *scales) {
+  const size_t n = n_groups(linear) * (size_t)linear->n_out;
+  uint8_t *bytes = allocate(r, n, sizeof *bytes, linear);
+  float *floats = bytes ? allocate(r, n, sizeof *floats, linear) : NULL;
+  if (!floats) return STATUS_FAILED;
+  memcpy(bytes, zeros, n);
+  memcpy(floats, scales, n * sizeof *floats);
+  linear->kind = LINEAR_GROUPED;
+  linear->qzeros = bytes;
+  linear->scales = floats;
+  return STATUS_OK;
+}
+
+static Status convert_groups(const Repacker *r, const StoredWeights *stored, uint8_t *zeros, float *scales) {
+  Linear *linear = stored->linear;
+  const unsigned largest = read_zeros(r, stored, zeros);
+  if (largest > UINT8_MAX)
+    return error_set(
+        r->err, STATUS_MODEL,
+        "%s: tensor %s: a zero point is %u, expected at most 255: save the model again as gptq_v2",
+        stored->zeros->file, stored->zeros->name, largest);
+  read_scales(r, stored, scales);
+  if (linear->bits == 4 && largest < 16 && fit_f16(r, scales, n_groups(linear) * (size_t)linear->n_out))
+    return pack_groups(r, linear, zeros, scales);
+  return copy_groups(r, linear, zeros, scales);
+}
+
+static Status make_groups(const Repacker *r, const StoredWeights *stored) {
+  if (stored_groups_are_canonical(stored)) return STATUS_OK;
+  const size_t n = n_groups(stored->linear) * (size_t)stored->linear->n_out;
+  uint8_t *zeros = mem_alloc(n, sizeof *zeros, "zero points", r->err);
+  float *scales = zeros ? mem_alloc(n, sizeof *scales, "scales", r->err) : NULL;
+  Status status = scales ? convert_groups(r, stored, zeros, scales) : STATUS_FAILED;
+  free(zeros);
+  free(scales);
+  return status;
+}
+
+static Status make_int8_scales(const Repacker *r, const StoredWeights *stored) {
+  Linear *linear = stored->linear;
+  float *scales = allocate(r, (size_t)linear->n_out, sizeof *scales, linear);
+  if (!scales) return STATUS_FAILED;
+  read_scales(r, stored, scales);
+  linear->scales = scales;
+  return STATUS_OK;
+}
+
+static Status make_scales(const Repacker *r, const StoredWeights *stored) {
+  const StoredTensor *scales = stored->scales;
+  TRY(check_finite(r, scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype), scales->file,
+                   scales->name, ""));
+  return stored->linear->kind == LINEAR_INT8 ? make_int8_scales(r, stored) : make_groups(r, stored);
+}
+
+/* Checks the scales of a packed file, which needs no repacking. */
+static Status check_packed(const Repacker *r) {
+  const Model *model = r->model;
+  for (int i = 0; i < model->config.n_layers; i++) {
+    for (int which = 0; which < N_LAYER_LINEARS; which++) {
+      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      TRY(check_finite(r, linear->scales, DTYPE_F16, n_groups(linear) * (size_t)linear->n_out,
+                       model->files->path, linear->name, ".scales"));
+    }
+  }
+  return STATUS_OK;
+}
+
+static Repacker make_repacker(Model *model, int n_threads, Error *err) {
+  return (Repacker){model, n_threads > 0 ? n_threads : omp_get_num_procs(), err};
+}
+
+Status model_prepare_scales(Model *model, int n_threads, Error *err) {
+  const Repacker r = make_repacker(model, n_threads, err);
+  ModelFiles *files = model->files;
+  if (files->scales_prepared || model->dummy) return STATUS_OK;
+  for (size_t i = 0; i < files->n_stored; i++) TRY(make_scales(&r, &files->stored[i]));
+  if (model->layout == LAYOUT_AK48) TRY(check_packed(&r));
+  files->scales_prepared = true;
+  return STATUS_OK;
+}
+
+Status model_prepare(Model *model, int n_threads, Error *err) {
+  const Repacker r = make_repacker(model, n_threads, err);
+  ModelFiles *files = model->files;
+  TRY(model_prepare_scales(model, n_threads, err));
+  if (files->prepared || model->dummy) return STATUS_OK;
+  for (size_t i = 0; i < files->n_stored; i++) TRY(make_weights(&r, &files->stored[i]));
+  files->prepared = true;
+  return STATUS_OK;
+}

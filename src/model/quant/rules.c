@@ -1,0 +1,167 @@
+/* rules.c - see rules.h. Called by: quantization.c, compressed.c, hf_quantised.c, dummy.c.
+ *
+ * Regular expressions come from unchecked files: a config is refused if their memory or PCRE2's steps for a
+ * match exceed limits that are far above what real ones need. */
+#include "model/quant/rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum {
+  MAX_RULES = 16384,   /* a rule for every linear layer of 128 layers makes 896 */
+  MAX_PATTERN = 4096,  /* bytes; the longest known ones list ten names of modules */
+  MAX_BYTES = 1 << 25, /* of all compiled patterns: 2,048 per rule; real ones take 200 */
+  MAX_STEPS = 10000,   /* of PCRE2 per match; real patterns take a hundred */
+  LEAST_STEPS = 250,   /* a config that would leave fewer per match is refused */
+  MAX_TESTS = 1 << 24, /* matches of all layers with all rules */
+  ALL_STEPS = 1 << 28, /* of PCRE2 for all layers and regular expressions */
+};
+
+struct QuantRule {
+  MatchKind kind;
+  char *pattern; /* a name, a part of a name, or the text of a regular expression */
+  pcre2_code *code;
+  QuantScheme scheme;
+};
+
+/* Bytes of a pattern in messages. */
+enum { SHOWN = 80 };
+
+/* Limits the compiled size: PCRE2 expands repetitions, so that a few bytes can become thousands. */
+static Status limit_memory(const ConfigReader *r, QuantConfig *quant, const QuantRule *rule) {
+  size_t bytes = 0;
+  pcre2_pattern_info(rule->code, PCRE2_INFO_SIZE, &bytes);
+  quant->pattern_bytes += bytes;
+  if (quant->pattern_bytes <= MAX_BYTES) return STATUS_OK;
+  return reader_refuse(r, "the regular expressions up to \"%.*s\" take more than %d MiB", SHOWN,
+                       rule->pattern, MAX_BYTES >> 20);
+}
+
+static Status compile(const ConfigReader *r, QuantConfig *quant, QuantRule *rule) {
+  int error;
+  PCRE2_SIZE offset;
+  uint32_t options = PCRE2_UTF | (rule->kind == MATCH_BEGIN ? PCRE2_ANCHORED : 0);
+  rule->code =
+      pcre2_compile((PCRE2_SPTR)rule->pattern, PCRE2_ZERO_TERMINATED, options, &error, &offset, NULL);
+  if (rule->code) return limit_memory(r, quant, rule);
+  char why[128];
+  pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
+  return reader_refuse(r, "the regular expression \"%.*s\" is not valid: %s at offset %zu", SHOWN,
+                       rule->pattern, why, (size_t)offset);
+}
+
+Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind, const char *pattern,
+                      QuantScheme scheme) {
+  const size_t size = strlen(pattern);
+  if (quant->n_rules == MAX_RULES) return reader_refuse(r, "more than %d rules for layers", MAX_RULES);
+  if (size > MAX_PATTERN)
+    return reader_refuse(r, "\"%.*s...\" has %zu bytes, expected at most %d", SHOWN, pattern, size,
+                         MAX_PATTERN);
+  TRY(mem_grow((void **)&quant->rules, &quant->rule_capacity, quant->n_rules + 1, sizeof *quant->rules,
+               "rules of quantisation", r->err));
+  QuantRule *rule = &quant->rules[quant->n_rules];
+  *rule = (QuantRule){.kind = kind, .scheme = scheme};
+  rule->pattern = mem_alloc(size + 1, 1, "the name of a module", r->err);
+  if (!rule->pattern) return STATUS_FAILED;
+  memcpy(rule->pattern, pattern, size);
+  quant->n_rules++; /* from now on quantization_release() frees it */
+  return kind == MATCH_BEGIN || kind == MATCH_SEARCH ? compile(r, quant, rule) : STATUS_OK;
+}
+
+Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig *quant, bool regex,
+                            MatchKind kind, QuantScheme scheme) {
+  const Json *list = json_member(r->object, key);
+  if (!list) return STATUS_OK;
+  if (!json_is_array(list)) return reader_expected(r, key, list, "a list of names");
+  for (const Json *item = json_first(list); item; item = json_next(item)) {
+    size_t size;
+    char found[64];
+    if (!json_is_string(item))
+      return reader_refuse(r, "%s holds %s, expected names", key, json_describe(item, found));
+    const char *pattern = json_string(item, &size);
+    if (strlen(pattern) != size) return reader_refuse(r, "%s holds a name with a NUL in it", key);
+    if (regex && strncmp(pattern, "re:", 3) == 0)
+      TRY(quant_rule_add(r, quant, MATCH_BEGIN, pattern + 3, scheme));
+    else
+      TRY(quant_rule_add(r, quant, kind, pattern, scheme));
+  }
+  return STATUS_OK;
+}
+
+void quantization_release(QuantConfig *quant) {
+  for (size_t i = 0; i < quant->n_rules; i++) {
+    free(quant->rules[i].pattern);
+    pcre2_code_free(quant->rules[i].code);
+  }
+  free(quant->rules);
+  *quant = (QuantConfig){0};
+}
+
+Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file, Error *err) {
+  size_t n_patterns = 0;
+  for (size_t i = 0; i < quant->n_rules; i++) n_patterns += quant->rules[i].code != NULL;
+  quant->max_steps = MAX_STEPS;
+  if (n_patterns > ALL_STEPS / MAX_STEPS / n_layers)
+    quant->max_steps = ALL_STEPS / (uint32_t)n_patterns / (uint32_t)n_layers;
+  if (quant->n_rules <= MAX_TESTS / n_layers && quant->max_steps >= LEAST_STEPS) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: %zu rules of quantisation for %zu layers are too many", file,
+                   quant->n_rules, n_layers);
+}
+
+/* PCRE2's state for one look-up. */
+typedef struct {
+  pcre2_match_data *data;
+  pcre2_match_context *context;
+} Scratch;
+
+static Status make_scratch(uint32_t max_steps, Scratch *scratch, Error *err) {
+  if (scratch->data) return STATUS_OK;
+  scratch->data = pcre2_match_data_create(1, NULL);
+  scratch->context = pcre2_match_context_create(NULL);
+  if (!scratch->data || !scratch->context)
+    return error_set(err, STATUS_FAILED, "no memory for a regular expression");
+  pcre2_set_match_limit(scratch->context, max_steps);
+  pcre2_set_depth_limit(scratch->context, max_steps);
+  return STATUS_OK;
+}
+
+static Status run_pattern(const QuantRule *rule, const char *name, const char *file, Scratch *scratch,
+                          bool *fits, Error *err) {
+  int found =
+      pcre2_match(rule->code, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0, scratch->data, scratch->context);
+  *fits = found >= 0;
+  if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return STATUS_OK;
+  return error_set(err, STATUS_MODEL, "%s: the regular expression \"%.*s\" takes too long to match %s", file,
+                   SHOWN, rule->pattern, name);
+}
+
+static Status rule_fits(const QuantRule *rule, const char *name, const char *file, Scratch *scratch,
+                        bool *fits, Error *err) {
+  switch (rule->kind) {
+  case MATCH_ALL: *fits = true; return STATUS_OK;
+  case MATCH_NAME: *fits = strcmp(name, rule->pattern) == 0; return STATUS_OK;
+  case MATCH_PART: *fits = strstr(name, rule->pattern) != NULL; return STATUS_OK;
+  default: return run_pattern(rule, name, file, scratch, fits, err);
+  }
+}
+
+Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
+                       Error *err) {
+  Scratch scratch = {0};
+  Status status = STATUS_OK;
+  bool fits = false;
+  size_t i = 0;
+  for (; i < quant->n_rules; i++) {
+    if (quant->rules[i].code) status = make_scratch(quant->max_steps, &scratch, err);
+    if (status == STATUS_OK) status = rule_fits(&quant->rules[i], name, file, &scratch, &fits, err);
+    if (status != STATUS_OK || fits) break;
+  }
+  const QuantScheme dense = {.method = QUANT_NONE};
+  *scheme = fits ? quant->rules[i].scheme : quant->named_only ? dense : quant->scheme;
+  pcre2_match_context_free(scratch.context);
+  pcre2_match_data_free(scratch.data);
+  return status;
+}

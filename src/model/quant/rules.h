@@ -1,0 +1,26 @@
+/* rules.h - rules of quantization_config that give single layers another scheme. Private to src/model;
+ * quantization.c and compressed.c add them. */
+#ifndef AUK_MODEL_QUANT_RULES_H
+#define AUK_MODEL_QUANT_RULES_H
+
+#include "model/config/reader.h"
+#include "model/quant/quantization.h"
+
+typedef enum {
+  MATCH_ALL,    /* every linear layer */
+  MATCH_NAME,   /* the layer of this name */
+  MATCH_PART,   /* layers whose names contain this */
+  MATCH_BEGIN,  /* a regular expression that matches from the beginning, as Python's re.match() */
+  MATCH_SEARCH, /* one that matches anywhere, as re.search() */
+} MatchKind;
+
+/* Appends a rule. Refuses an invalid regular expression, and more rules than any real config has. */
+Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind, const char *pattern,
+                      QuantScheme scheme);
+
+/* Appends a rule of `kind` for each string of the list `key`, which may be absent; with `regex`, strings that
+ * begin with "re:" are regular expressions. */
+Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig *quant, bool regex,
+                            MatchKind kind, QuantScheme scheme);
+
+#endif
