@@ -41,7 +41,7 @@ static const char *beyond_weights(const Model *model) {
   const char *beyond = beyond_linear(model, &model->head);
   for (int i = 0; !beyond && i < model->config.n_layers; i++)
     for (int which = 0; !beyond && which < N_LAYER_LINEARS; which++)
-      beyond = beyond_linear(model, layer_linear_const(&model->layers[i], which));
+      beyond = beyond_linear(model, layer_linear(&model->layers[i], which));
   return beyond;
 }
 

@@ -48,12 +48,12 @@ StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_
   for (int i = 0; i < c->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(layer, which);
+      const Linear *linear = layer_linear(layer, which);
       cost.bytes += linear_bytes(linear);
       cost.flop += linear_flop(linear, n_rows);
     }
     for (int which = 0; which < N_LAYER_NORMS; which++)
-      cost.bytes += vector_bytes(layer_norm_const(layer, which));
+      cost.bytes += vector_bytes(layer_norm_of(layer, which));
     cost.bytes += seen_before(c, i, n_past) * kv_token_bytes(c, kv);
     cost.flop += attention_flop(c, i, n_past, n_rows);
   }

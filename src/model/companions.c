@@ -1,7 +1,7 @@
 /* companions.c - the files beside a checkpoint's weights, and whether a file belongs to a checkpoint.
  *
- * Called by: commands (pack, and every command that writes a file).   Calls: base/file.h.
- * The names are those of config.c, model.c (tokenizer.json) and tokenizer/chat_open.c. */
+ * Called by: the loaders, commands (pack, and every command that writes a file).   Calls: base/file.h.
+ * The names are those of config.c and tokenizer/chat_open.c. */
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -32,19 +32,16 @@ static bool has_id(const char *path, const FileId *id) {
 }
 
 /* Compares the identity of the mapped files: their paths may name other files by now. */
-static bool is_weights(const ModelFiles *files, const FileId *id) {
-  const FileStamp *stamp = &files->packed.stamp;
-  if (files->packed.path && stamp->device == id->device && stamp->inode == id->inode) return true;
-  for (size_t i = 0; i < files->weights.n_shards; i++) {
-    stamp = &files->weights.shards[i]->file.stamp;
-    if (stamp->device == id->device && stamp->inode == id->inode) return true;
-  }
-  return has_id(files->weights.path, id); /* the index */
+static bool is_weights(const Model *model, const FileId *id) {
+  const MappedFile *file;
+  for (size_t i = 0; (file = model_file(model, i)); i++)
+    if (file->stamp.device == id->device && file->stamp.inode == id->inode) return true;
+  return has_id(model->files->weights.path, id); /* the index */
 }
 
 Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool *has, Error *err) {
   const FileId id = {device, inode};
-  *has = is_weights(model->files, &id) || has_id(model->tokenizer_path, &id);
+  *has = is_weights(model, &id) || has_id(model->tokenizer_path, &id);
   char *directory = model_directory(model, err);
   Status status = directory ? STATUS_OK : STATUS_FAILED;
   for (int i = 0; i < N_MODEL_COMPANIONS && status == STATUS_OK && !*has; i++) {
@@ -55,4 +52,51 @@ Status model_has_file(const Model *model, uint64_t device, uint64_t inode, bool 
   }
   free(directory);
   return status;
+}
+
+/* --- the tokenizer */
+
+Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err) {
+  char *path = overrides->tokenizer ? path_join("", overrides->tokenizer, err)
+                                    : path_join(directory, "tokenizer.json", err);
+  if (!path) return STATUS_FAILED;
+  if (overrides->tokenizer || file_is_named(path))
+    model->tokenizer_path = path;
+  else
+    free(path);
+  return STATUS_OK;
+}
+
+#define CONVERT                                                                                              \
+  "make it once with:  python3 -c \"import transformers as t; "                                              \
+  "t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name another with --tokenizer"
+
+/* Tokenizers in other formats, and what to do about them. */
+static const struct {
+  const char *name, *what, *advice;
+} other_tokenizers[] = {
+    {"tokenizer.model", "SentencePiece", CONVERT},
+    {"merges.txt", "GPT-2's way to store it", CONVERT},
+    {"tekken.json", "Mistral's own", "name one of the same family with --tokenizer"},
+};
+
+/* Whether `name` lies in the directory. */
+static Status look_for(const char *directory, const char *name, bool *found, Error *err) {
+  char *path = path_join(directory, name, err);
+  if (!path) return STATUS_FAILED;
+  *found = file_is_named(path);
+  free(path);
+  return STATUS_OK;
+}
+
+Status other_tokenizer_refuse(const char *directory, Error *err) {
+  bool found;
+  TRY(look_for(directory, "tokenizer.json", &found, err));
+  for (size_t i = 0; !found && i < sizeof other_tokenizers / sizeof *other_tokenizers; i++) {
+    TRY(look_for(directory, other_tokenizers[i].name, &found, err));
+    if (found)
+      return error_set(err, STATUS_MODEL, "%s has only %s (%s), expected tokenizer.json; %s", directory,
+                       other_tokenizers[i].name, other_tokenizers[i].what, other_tokenizers[i].advice);
+  }
+  return STATUS_OK;
 }

@@ -239,7 +239,7 @@ static void fill_matrix(const Linear *linear, Random *random) {
 /* If several linear layers share one quantised matrix (skip > 0), the first fills all of it. */
 static void fill_linears(const ModelConfig *config, const ModelLayer *layer, Random *random) {
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    const Linear *linear = layer_linear_const(layer, which);
+    const Linear *linear = layer_linear(layer, which);
     if (!linear->skip || layer_linear_is_first(config, which)) fill_matrix(linear, random);
     fill_vector(&linear->bias, -0.1f, 0.1f, random);
   }
@@ -254,7 +254,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
   for (int i = 0; i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)
-      fill_norm(config, layer_norm_const(layer, which), &random);
+      fill_norm(config, layer_norm_of(layer, which), &random);
     fill_linears(config, layer, &random);
   }
   fill_norm(config, &model->final_norm, &random);

@@ -26,48 +26,32 @@ static Status add_derived(const Model *model, ContentHash *list, Error *err) {
   return status ? status : add_bytes(list, flagged, sizeof flagged, err);
 }
 
-static Status add_file(const MappedFile *file, const ContentSearch *search, ContentHash *list, bool *known,
-                       Error *err) {
-  ContentHash hash = {0};
-  TRY(content_of_file(file, search, &hash, known, err));
-  content_add(list, hash);
-  return STATUS_OK;
-}
-
 Status model_content(const Model *model, const ContentSearch *search, ContentHash *hash, bool *known,
                      Error *err) {
-  const WeightFiles *weights = &model->files->weights;
+  const MappedFile *file;
   *known = !model->dummy;
   *hash = model->config.content;
   TRY(add_derived(model, hash, err));
-  for (size_t i = 0; *known && i < weights->n_shards; i++)
-    TRY(add_file(&weights->shards[i]->file, search, hash, known, err));
-  if (*known && model->layout == LAYOUT_AK48) TRY(add_file(&model->files->packed, search, hash, known, err));
+  for (size_t i = 0; *known && (file = model_file(model, i)); i++) {
+    ContentHash next = {0};
+    TRY(content_of_file(file, search, &next, known, err));
+    content_add(hash, next);
+  }
   return STATUS_OK;
 }
 
-static bool is_unchanged(const MappedFile *file) {
-  return file_has_stamp(file->path, &file->stamp);
-}
-
 bool model_is_unchanged(const Model *model) {
-  const WeightFiles *weights = &model->files->weights;
-  bool unchanged = model->layout != LAYOUT_AK48 || is_unchanged(&model->files->packed);
-  for (size_t i = 0; i < weights->n_shards; i++)
-    unchanged = unchanged && is_unchanged(&weights->shards[i]->file);
-  return unchanged;
-}
-
-static Status check_file(const MappedFile *file, Error *err) {
-  if (!file_was_overwritten(file->path, &file->stamp)) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s was written to while it was in use: these are other weights now",
-                   file->path);
+  const MappedFile *file;
+  for (size_t i = 0; (file = model_file(model, i)); i++)
+    if (!file_has_stamp(file->path, &file->stamp)) return false;
+  return true;
 }
 
 Status model_check_weights(const Model *model, Error *err) {
-  const WeightFiles *weights = &model->files->weights;
-  if (model->dummy) return STATUS_OK;
-  if (model->layout == LAYOUT_AK48) TRY(check_file(&model->files->packed, err));
-  for (size_t i = 0; i < weights->n_shards; i++) TRY(check_file(&weights->shards[i]->file, err));
+  const MappedFile *file;
+  for (size_t i = 0; (file = model_file(model, i)); i++)
+    if (file_was_overwritten(file->path, &file->stamp))
+      return error_set(err, STATUS_FAILED,
+                       "%s was written to while it was in use: these are other weights now", file->path);
   return STATUS_OK;
 }

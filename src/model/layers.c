@@ -31,12 +31,8 @@ static const struct {
     {"mlp.gate_up_proj", 2, {LAYER_GATE, LAYER_UP}},
 };
 
-Linear *layer_linear(ModelLayer *layer, int which) {
+Linear *layer_linear(const ModelLayer *layer, int which) {
   return (Linear *)((char *)layer + linears[which].offset);
-}
-
-const Linear *layer_linear_const(const ModelLayer *layer, int which) {
-  return (const Linear *)((const char *)layer + linears[which].offset);
 }
 
 const char *layer_linear_name(int which) {
@@ -112,12 +108,8 @@ static const char *const norm_names[][LAYER_Q_NORM] = {
                     [LAYER_MLP_POST_NORM] = "post_feedforward_layernorm"},
 };
 
-Vector *layer_norm_of(ModelLayer *layer, int which) {
+Vector *layer_norm_of(const ModelLayer *layer, int which) {
   return (Vector *)((char *)layer + norms[which]);
-}
-
-const Vector *layer_norm_const(const ModelLayer *layer, int which) {
-  return (const Vector *)((const char *)layer + norms[which]);
 }
 
 const char *layer_norm_name(const ModelConfig *config, int which, int *width) {

@@ -7,9 +7,8 @@
 
 enum { LAYER_Q, LAYER_K, LAYER_V, LAYER_O, LAYER_GATE, LAYER_DOWN, LAYER_UP, N_LAYER_LINEARS };
 
-/* Linear layer `which` (LAYER_Q .. LAYER_UP) of a layer. */
-Linear *layer_linear(ModelLayer *layer, int which);
-const Linear *layer_linear_const(const ModelLayer *layer, int which);
+/* Linear layer `which` (LAYER_Q .. LAYER_UP) of a layer; const is dropped, as strchr() does. */
+Linear *layer_linear(const ModelLayer *layer, int which);
 const char *layer_linear_name(int which); /* "self_attn.q_proj" */
 
 /* Inputs and outputs of linear layer `which`: far below 2^31 within the ranges of config.h. */
@@ -45,8 +44,7 @@ enum {
   N_LAYER_NORMS
 };
 
-Vector *layer_norm_of(ModelLayer *layer, int which);
-const Vector *layer_norm_const(const ModelLayer *layer, int which);
+Vector *layer_norm_of(const ModelLayer *layer, int which);
 /* Name of a norm within a layer, "input_layernorm", and its width; NULL if the config has no such norm. */
 const char *layer_norm_name(const ModelConfig *config, int which, int *width);
 

@@ -23,6 +23,9 @@ struct ModelFiles {
   size_t reserved_bytes;
 };
 
+/* Number `index` of the mapped files of an open model's weights, NULL after the last. */
+const MappedFile *model_file(const Model *model, size_t index);
+
 /* Both fill a zeroed Model whose `files` are allocated; model_close() releases it, also after a failure. */
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);

@@ -1,12 +1,10 @@
-/* model.c - opens and closes checkpoints of either layout, and lists the tensors of their files.
+/* model.c - what all kinds of checkpoints share: dtypes, checks of tensors, the files of an open model.
  *
- * Called by: src/commands, src/cpu (floats_read), the loaders.   Calls: hf_directory.c, ak48_read.c. */
+ * Called by: the loaders, src/commands, the backends (floats_read).   Calls: layers.c. */
 #include "model/model.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/half.h"
 #include "model/loaders.h"
@@ -28,58 +26,6 @@ const char *dtype_name(Dtype dtype) {
   return dtypes[dtype].name;
 }
 
-static Status check_overrides(const ModelOverrides *overrides, Error *err) {
-  if (overrides->rope_theta != 0 && !(isfinite(overrides->rope_theta) && overrides->rope_theta > 0))
-    return error_set(err, STATUS_USAGE, "--rope-theta is %g, expected a number above 0",
-                     overrides->rope_theta);
-  if (overrides->norm_eps != 0 && !(isfinite(overrides->norm_eps) && overrides->norm_eps > 0))
-    return error_set(err, STATUS_USAGE, "--norm-eps is %g, expected a number above 0", overrides->norm_eps);
-  return STATUS_OK;
-}
-
-static Status open_layout(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
-  if (!(model->files = mem_alloc(1, sizeof *model->files, "a model", err))) return STATUS_FAILED;
-  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED; /* a copy */
-  TRY(check_overrides(overrides, err));
-  if (file_is_directory(path)) return hf_directory_open(path, overrides, model, err);
-  return ak48_open(path, overrides, model, err);
-}
-
-Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err) {
-  static const ModelOverrides none = {0};
-  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
-  return open_layout(path, overrides ? overrides : &none, *model, err);
-}
-
-Status model_check_known(const Model *model, Error *err) {
-  if (!model->assumed || model->config.qk_norm) return STATUS_OK;
-  return error_set(err, STATUS_MODEL,
-                   "%s: without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or put "
-                   "config.json beside the file",
-                   model->files->path);
-}
-
-void model_close(Model *model) {
-  if (!model) return;
-  if (model->files) {
-    weight_files_close(&model->files->weights);
-    file_unmap(&model->files->packed);
-    if (model->files->reserved) munmap(model->files->reserved, model->files->reserved_bytes);
-    free(model->files->packed_tensors);
-    for (size_t i = 0; i < model->files->n_made; i++) free(model->files->made[i]);
-    free(model->files->made);
-    free(model->files->stored);
-    free(model->files->packed_names);
-    free(model->files->names);
-    free(model->files->path);
-    free(model->files);
-  }
-  config_release(&model->config);
-  free(model->layers);
-  free(model->tokenizer_path);
-  free(model);
-}
-
 Status model_make_layers(Model *model, const char *body, Error *err) {
   size_t n_layers = (size_t)model->config.n_layers;
   ModelFiles *files = model->files;
@@ -92,51 +38,6 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
       layer_linear_full_name(&model->config, body, (int)i, which, name);
       layer_linear(&model->layers[i], which)->name = name;
     }
-  }
-  return STATUS_OK;
-}
-
-Status find_tokenizer(Model *model, const char *directory, const ModelOverrides *overrides, Error *err) {
-  char *path = overrides->tokenizer ? path_join("", overrides->tokenizer, err)
-                                    : path_join(directory, "tokenizer.json", err);
-  if (!path) return STATUS_FAILED;
-  if (overrides->tokenizer || file_is_named(path))
-    model->tokenizer_path = path;
-  else
-    free(path);
-  return STATUS_OK;
-}
-
-#define CONVERT                                                                                              \
-  "make it once with:  python3 -c \"import transformers as t; "                                              \
-  "t.AutoTokenizer.from_pretrained('.').save_pretrained('.')\"  or name another with --tokenizer"
-
-/* Tokenizers in other formats, and what to do about them. */
-static const struct {
-  const char *name, *what, *advice;
-} other_tokenizers[] = {
-    {"tokenizer.model", "SentencePiece", CONVERT},
-    {"merges.txt", "GPT-2's way to store it", CONVERT},
-    {"tekken.json", "Mistral's own", "name one of the same family with --tokenizer"},
-};
-
-/* Whether `name` lies in the directory. */
-static Status look_for(const char *directory, const char *name, bool *found, Error *err) {
-  char *path = path_join(directory, name, err);
-  if (!path) return STATUS_FAILED;
-  *found = file_is_named(path);
-  free(path);
-  return STATUS_OK;
-}
-
-Status other_tokenizer_refuse(const char *directory, Error *err) {
-  bool found;
-  TRY(look_for(directory, "tokenizer.json", &found, err));
-  for (size_t i = 0; !found && i < sizeof other_tokenizers / sizeof *other_tokenizers; i++) {
-    TRY(look_for(directory, other_tokenizers[i].name, &found, err));
-    if (found)
-      return error_set(err, STATUS_MODEL, "%s has only %s (%s), expected tokenizer.json; %s", directory,
-                       other_tokenizers[i].name, other_tokenizers[i].what, other_tokenizers[i].advice);
   }
   return STATUS_OK;
 }
@@ -201,7 +102,13 @@ Status linear_cut(Linear *linear, int first, int n_out, const char *file, Error 
   return STATUS_OK;
 }
 
-/* --- tensors of the files */
+/* --- files */
+
+const MappedFile *model_file(const Model *model, size_t index) {
+  const ModelFiles *files = model->files;
+  if (model->layout == LAYOUT_AK48) return index == 0 ? &files->packed : NULL;
+  return index < files->weights.n_shards ? &files->weights.shards[index]->file : NULL;
+}
 
 size_t model_tensor_count(const Model *model) {
   size_t n = model->files->n_packed_tensors;

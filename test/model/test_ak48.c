@@ -153,7 +153,7 @@ static void assert_views(Tiny *tiny, const Model *model) {
     else
       assert_null(layer->q_norm.data);
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(layer, which);
+      const Linear *linear = layer_linear(layer, which);
       assert_int_equal(linear->kind, LINEAR_AWQ);
       assert_int_equal(linear->group, tiny->group);
       assert_data(tiny, linear->name, ".qweight", linear->qweight);

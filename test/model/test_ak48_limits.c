@@ -9,46 +9,46 @@
 
 /* --- the header */
 
-static const Ak48Header fine = {.dim = 32,
-                                .hidden_dim = 48,
-                                .n_layers = 2,
-                                .n_heads = 4,
-                                .n_kv_heads = 2,
-                                .vocab_size = 40,
-                                .max_seq_len = 64,
-                                .head_dim = 12,
-                                .group_size = 16};
+static const ModelConfig fine = {.hidden = 32,
+                                 .intermediate = 48,
+                                 .n_layers = 2,
+                                 .n_heads = 4,
+                                 .n_kv_heads = 2,
+                                 .vocab_size = 40,
+                                 .max_position = 64,
+                                 .head_dim = 12,
+                                 .quant.scheme.group = 16};
 
 /* Every size is the largest that config.h allows, and so is the file. */
-static const Ak48Header largest = {.dim = 1 << 20,
-                                   .hidden_dim = 1 << 22,
-                                   .n_layers = 4096,
-                                   .n_heads = 1 << 14,
-                                   .n_kv_heads = 1 << 14,
-                                   .vocab_size = 1 << 23,
-                                   .max_seq_len = 1 << 30,
-                                   .shared_classifier = 1,
-                                   .head_dim = 256,
-                                   .group_size = 1 << 20};
+static const ModelConfig largest = {.hidden = 1 << 20,
+                                    .intermediate = 1 << 22,
+                                    .n_layers = 4096,
+                                    .n_heads = 1 << 14,
+                                    .n_kv_heads = 1 << 14,
+                                    .vocab_size = 1 << 23,
+                                    .max_position = 1 << 30,
+                                    .tied_embeddings = 1,
+                                    .head_dim = 256,
+                                    .quant.scheme.group = 1 << 20};
 
 static const struct {
   const char *name;
   size_t field;
   int32_t largest;
 } fields[] = {
-    {"dim", offsetof(Ak48Header, dim), 1048576},
-    {"hidden_dim", offsetof(Ak48Header, hidden_dim), 4194304},
-    {"n_layers", offsetof(Ak48Header, n_layers), 4096},
-    {"n_heads", offsetof(Ak48Header, n_heads), 16384},
-    {"n_kv_heads", offsetof(Ak48Header, n_kv_heads), 16384},
-    {"vocab_size", offsetof(Ak48Header, vocab_size), 8388608},
-    {"max_seq_len", offsetof(Ak48Header, max_seq_len), 1073741824},
-    {"head_dim", offsetof(Ak48Header, head_dim), 256},
-    {"group_size", offsetof(Ak48Header, group_size), 4194304},
+    {"dim", offsetof(ModelConfig, hidden), 1048576},
+    {"hidden_dim", offsetof(ModelConfig, intermediate), 4194304},
+    {"n_layers", offsetof(ModelConfig, n_layers), 4096},
+    {"n_heads", offsetof(ModelConfig, n_heads), 16384},
+    {"n_kv_heads", offsetof(ModelConfig, n_kv_heads), 16384},
+    {"vocab_size", offsetof(ModelConfig, vocab_size), 8388608},
+    {"max_seq_len", offsetof(ModelConfig, max_position), 1073741824},
+    {"head_dim", offsetof(ModelConfig, head_dim), 256},
+    {"group_size", offsetof(ModelConfig, quant.scheme.group), 4194304},
 };
 
 /* Encodes and decodes; "" for a header that is taken. */
-static const char *decode(const Ak48Header *header, Ak48Header *decoded) {
+static const char *decode(const ModelConfig *header, ModelConfig *decoded) {
   static Error err;
   unsigned char bytes[AK48_HEADER_SIZE];
   err = (Error){{0}};
@@ -60,7 +60,7 @@ static const char *decode(const Ak48Header *header, Ak48Header *decoded) {
 
 static void each_field_has_its_range(void **state) {
   (void)state;
-  Ak48Header decoded;
+  ModelConfig decoded;
   assert_string_equal(decode(&fine, &decoded), "");
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
     const int32_t beyond[] = {0, -1, INT32_MIN, fields[i].largest + 1}, within[] = {1, fields[i].largest};
@@ -68,7 +68,7 @@ static void each_field_has_its_range(void **state) {
       const bool refused = k < 4;
       const int32_t value = refused ? beyond[k] : within[k - 4];
       char message[120];
-      Ak48Header header = fine;
+      ModelConfig header = fine;
       memcpy((char *)&header + fields[i].field, &value, sizeof value);
       snprintf(message, sizeof message, "m.ak48: %s is %d, expected 1 to %d", fields[i].name, value,
                fields[i].largest);
@@ -82,13 +82,13 @@ static void each_field_has_its_range(void **state) {
 
 static void what_is_encoded_is_decoded(void **state) {
   (void)state;
-  const Ak48Header *const headers[] = {&fine, &largest};
+  const ModelConfig *const headers[] = {&fine, &largest};
   for (size_t i = 0; i < 2; i++) {
-    Ak48Header decoded;
+    ModelConfig decoded;
     assert_string_equal(decode(headers[i], &decoded), "");
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
       assert_memory_equal((char *)&decoded + fields[k].field, (const char *)headers[i] + fields[k].field, 4);
-    assert_int_equal(decoded.shared_classifier, headers[i]->shared_classifier);
+    assert_int_equal(decoded.tied_embeddings, headers[i]->tied_embeddings);
   }
 }
 
@@ -99,24 +99,24 @@ static void sizes_that_are_at_odds_are_refused(void **state) {
     int32_t value;
     const char *message; /* "": taken */
   } cases[] = {
-      {offsetof(Ak48Header, group_size), 31,
+      {offsetof(ModelConfig, quant.scheme.group), 31,
        "group_size is 31, expected a divisor of the 32 inputs of self_attn.q_proj"},
-      {offsetof(Ak48Header, group_size), 47,
+      {offsetof(ModelConfig, quant.scheme.group), 47,
        "group_size is 47, expected a divisor of the 32 inputs of self_attn.q_proj"},
-      {offsetof(Ak48Header, group_size), 1, ""},
-      {offsetof(Ak48Header, hidden_dim), 40,
+      {offsetof(ModelConfig, quant.scheme.group), 1, ""},
+      {offsetof(ModelConfig, intermediate), 40,
        "group_size is 16, expected a divisor of the 40 inputs of mlp.down_proj"},
-      {offsetof(Ak48Header, hidden_dim), 16, ""},
-      {offsetof(Ak48Header, n_kv_heads), 3, "n_heads is 4, expected a multiple of n_kv_heads, 3"},
-      {offsetof(Ak48Header, n_kv_heads), 8, "n_heads is 4, expected a multiple of n_kv_heads, 8"},
-      {offsetof(Ak48Header, n_kv_heads), 4, ""},
-      {offsetof(Ak48Header, n_kv_heads), 1, "self_attn.k_proj has 12 outputs, expected a multiple of 8"},
-      {offsetof(Ak48Header, head_dim), 11, "head_dim is 11, expected an even number up to 256"},
-      {offsetof(Ak48Header, head_dim), 14, "self_attn.k_proj has 28 outputs, expected a multiple of 8"},
+      {offsetof(ModelConfig, intermediate), 16, ""},
+      {offsetof(ModelConfig, n_kv_heads), 3, "n_heads is 4, expected a multiple of n_kv_heads, 3"},
+      {offsetof(ModelConfig, n_kv_heads), 8, "n_heads is 4, expected a multiple of n_kv_heads, 8"},
+      {offsetof(ModelConfig, n_kv_heads), 4, ""},
+      {offsetof(ModelConfig, n_kv_heads), 1, "self_attn.k_proj has 12 outputs, expected a multiple of 8"},
+      {offsetof(ModelConfig, head_dim), 11, "head_dim is 11, expected an even number up to 256"},
+      {offsetof(ModelConfig, head_dim), 14, "self_attn.k_proj has 28 outputs, expected a multiple of 8"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char message[160] = "";
-    Ak48Header header = fine, decoded;
+    ModelConfig header = fine, decoded;
     memcpy((char *)&header + cases[i].field, &cases[i].value, sizeof cases[i].value);
     if (*cases[i].message) snprintf(message, sizeof message, "m.ak48: %s", cases[i].message);
     assert_string_equal(decode(&header, &decoded), message);
@@ -129,7 +129,7 @@ static void no_byte_of_the_padding_is_free(void **state) {
   unsigned char bytes[AK48_HEADER_SIZE];
   for (int at = 45; at < AK48_HEADER_SIZE; at++) {
     char message[100];
-    Ak48Header decoded;
+    ModelConfig decoded;
     Error err = {{0}};
     ak48_header_encode(&fine, bytes);
     assert_int_equal(bytes[at], 0);
@@ -138,7 +138,7 @@ static void no_byte_of_the_padding_is_free(void **state) {
     snprintf(message, sizeof message, "m.ak48: byte %d of the header is 1, expected 0", at);
     assert_string_equal(err.text, message);
   }
-  Ak48Header decoded;
+  ModelConfig decoded;
   Error err = {{0}};
   ak48_header_encode(&fine, bytes);
   assert_int_equal(ak48_header_decode("m", bytes, 255, &decoded, &err), STATUS_MODEL);
@@ -146,23 +146,24 @@ static void no_byte_of_the_padding_is_free(void **state) {
 }
 
 /* The size of a body by the specification: fp16 norms, embedding and head, 4.5 bits and more a weight. */
-static uint64_t size_of(const Ak48Header *h, bool qk_norm) {
-  const uint64_t dim = (uint64_t)h->dim, wide = (uint64_t)h->hidden_dim, head = (uint64_t)h->head_dim;
+static uint64_t size_of(const ModelConfig *h, bool qk_norm) {
+  const uint64_t dim = (uint64_t)h->hidden, wide = (uint64_t)h->intermediate, head = (uint64_t)h->head_dim;
   const uint64_t q = (uint64_t)h->n_heads * head, kv = (uint64_t)h->n_kv_heads * head;
   const uint64_t sizes[7][2] = {{dim, q},    {dim, kv},   {dim, kv},  {q, dim},
                                 {dim, wide}, {wide, dim}, {dim, wide}};
   uint64_t layer = 2 * dim * 2 + (qk_norm ? 2 * head * 2 : 0);
   for (int i = 0; i < 7; i++)
-    layer += sizes[i][0] * sizes[i][1] / 2 + sizes[i][0] / (uint64_t)h->group_size * sizes[i][1] * 5 / 2;
+    layer +=
+        sizes[i][0] * sizes[i][1] / 2 + sizes[i][0] / (uint64_t)h->quant.scheme.group * sizes[i][1] * 5 / 2;
   const uint64_t table = (uint64_t)h->vocab_size * dim * 2;
-  return 256 + (uint64_t)h->n_layers * layer + dim * 2 + table * (h->shared_classifier ? 1 : 2);
+  return 256 + (uint64_t)h->n_layers * layer + dim * 2 + table * (h->tied_embeddings ? 1 : 2);
 }
 
 static void even_the_largest_body_has_a_size(void **state) {
   (void)state;
-  Ak48Header own_head = largest;
-  own_head.shared_classifier = 0;
-  const Ak48Header *const headers[] = {&fine, &largest, &own_head};
+  ModelConfig own_head = largest;
+  own_head.tied_embeddings = 0;
+  const ModelConfig *const headers[] = {&fine, &largest, &own_head};
   for (size_t i = 0; i < 6; i++) {
     uint64_t end;
     assert_int_equal(ak48_walk(headers[i / 2], i % 2, NULL, NULL, &end, NULL), STATUS_OK);
@@ -340,7 +341,7 @@ static void a_file_alone_has_neutral_settings(void **state) {
   for (int layer = 0; layer < c->n_layers; layer++) {
     assert_int_equal(config_layer_rope(c, layer), ROPE_GLOBAL);
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[layer], which);
+      const Linear *linear = layer_linear(&model->layers[layer], which);
       int n_in, n_out;
       layer_linear_sizes(c, which, &n_in, &n_out);
       assert_true(linear->n_in == n_in && linear->n_out == n_out && linear->bits == 4 && linear->skip == 0);

@@ -46,7 +46,7 @@ static void assert_models_alike(const Model *dummy, const Model *real) {
     assert_vector_alike(&a->k_norm, &b->k_norm);
     assert_vector_alike(&a->mlp_norm, &b->mlp_norm);
     for (int which = 0; which < N_LAYER_LINEARS; which++)
-      assert_linear_alike(layer_linear_const(a, which), layer_linear_const(b, which));
+      assert_linear_alike(layer_linear(a, which), layer_linear(b, which));
   }
   assert_vector_alike(&dummy->final_norm, &real->final_norm);
   assert_linear_alike(&dummy->head, &real->head);
@@ -155,7 +155,7 @@ static void is_filled_with_harmless_numbers(void **state) {
   assert_int_equal(model_fill_dummy(model, &err), STATUS_OK);
   for (int i = 0; i < tiny.n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
-    for (int which = 0; which < N_LAYER_LINEARS; which++) assert_harmless(layer_linear_const(layer, which));
+    for (int which = 0; which < N_LAYER_LINEARS; which++) assert_harmless(layer_linear(layer, which));
     for (int j = 0; j < tiny.hidden; j++) {
       float norm;
       floats_read(layer->mlp_norm.data, layer->mlp_norm.dtype, (size_t)j, 1, &norm);
@@ -267,7 +267,7 @@ static void offsets_of(const Linear *linear, size_t first, size_t offsets[3]) {
 
 /* A whole matrix of which `linear` is the first layer, and the others where they belong in it. */
 static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer *layer, int which) {
-  const Linear *linear = layer_linear_const(layer, which);
+  const Linear *linear = layer_linear(layer, which);
   const size_t n_in = (size_t)linear->n_in, n = (size_t)layer_linear_stored(config, which).n_out;
   const bool groups = linear->kind == LINEAR_AWQ || linear->kind == LINEAR_GROUPED;
   const size_t n_groups = groups ? n_in / (size_t)linear->group : 1;
@@ -278,7 +278,7 @@ static void add_matrix(Regions *all, const ModelConfig *config, const ModelLayer
     add_region(all, linear->scales, n_groups * n * (linear->kind == LINEAR_AWQ ? 2 : 4));
   for (int other = 0; other < N_LAYER_LINEARS; other++) {
     const StoredLinear stored = layer_linear_stored(config, other);
-    const Linear *part = layer_linear_const(layer, other);
+    const Linear *part = layer_linear(layer, other);
     size_t at[3];
     if (stored.first_part != which) continue;
     offsets_of(linear, (size_t)stored.first, at);
@@ -298,11 +298,11 @@ static Regions regions_of(const Model *model) {
   add_region(&all, model->final_norm.data, (size_t)model->final_norm.n * 2);
   for (int i = 0; i < config->n_layers; i++) {
     for (int which = 0; which < N_LAYER_NORMS; which++) {
-      const Vector *norm = layer_norm_const(&model->layers[i], which);
+      const Vector *norm = layer_norm_of(&model->layers[i], which);
       if (norm->data) add_region(&all, norm->data, (size_t)norm->n * 2);
     }
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      const Linear *linear = layer_linear(&model->layers[i], which);
       if (layer_linear_is_first(config, which)) add_matrix(&all, config, &model->layers[i], which);
       assert_int_equal(!linear->bias.data, !layer_linear_needs_bias(config, which));
       if (linear->bias.data) add_region(&all, linear->bias.data, (size_t)linear->n_out * 2);
@@ -336,7 +336,7 @@ static void no_two_tensors_share_a_byte(void **state) {
   for (size_t i = 0; i < N_KINDS; i++) {
     Model *model = open_kind(i);
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[1], which);
+      const Linear *linear = layer_linear(&model->layers[1], which);
       assert_int_equal(linear->kind, kinds[i].kind);
       assert_int_equal(linear->bits, kinds[i].bits);
       assert_int_equal(linear->group, kinds[i].group == -1 ? linear->n_in : kinds[i].group);
@@ -417,12 +417,12 @@ static void every_kind_is_filled_with_harmless_numbers(void **state) {
     assert_int_equal(model_fill_dummy(model, &err), STATUS_OK);
     for (int layer = 0; layer < 2; layer++) {
       for (int which = 0; which < N_LAYER_NORMS; which++) {
-        const Vector *norm = layer_norm_const(&model->layers[layer], which);
+        const Vector *norm = layer_norm_of(&model->layers[layer], which);
         for (int k = 0; norm->data && k < norm->n; k++)
           assert_true(stored_float(norm->data, norm->dtype, (size_t)k) == one);
       }
       for (int which = 0; which < N_LAYER_LINEARS; which++)
-        assert_linear_filled(layer_linear_const(&model->layers[layer], which));
+        assert_linear_filled(layer_linear(&model->layers[layer], which));
     }
     for (int k = 0; k < model->final_norm.n; k++)
       assert_true(stored_float(model->final_norm.data, DTYPE_F16, (size_t)k) == one);

@@ -56,7 +56,7 @@ static int assert_model(Tiny *tiny, const Model *model) {
     }
     if (!tiny->qk_norm) assert_null(layer->q_norm.data);
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(layer, which);
+      const Linear *linear = layer_linear(layer, which);
       assert_true(strstr(linear->name, layer_linear_name(which)) != NULL);
       assert_linear(tiny, linear, tiny->group > 0 ? tiny->group : linear->n_in, &n_used);
     }

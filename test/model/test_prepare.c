@@ -331,10 +331,10 @@ static void assert_prepared(const Case *c, bool fused) {
   Model *model = open_fine(directory, NULL);
   size_t made = 0, replaced = 0;
   for (int which = 0; which < N_LAYER_LINEARS; which++)
-    assert_as_opened(c, layer_linear_const(&model->layers[0], which), fused);
+    assert_as_opened(c, layer_linear(&model->layers[0], which), fused);
   if (model_prepare(model, fused ? 1 : 3, &err) != STATUS_OK) fail_msg("%s: %s", c->name, err.text);
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    const Linear *linear = layer_linear_const(&model->layers[0], which);
+    const Linear *linear = layer_linear(&model->layers[0], which);
     const StoredLinear stored = layer_linear_stored(&model->config, which);
     assert_int_equal(linear->kind, kind_of(c));
     assert_int_equal(linear->bits, c->bits);
@@ -372,7 +372,7 @@ static void dense_layers_are_views_of_what_was_stored(void **state) {
     char *directory = write_tiny(&tiny);
     Model *model = open_fine(directory, NULL);
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[0], which);
+      const Linear *linear = layer_linear(&model->layers[0], which);
       const StoredLinear stored = layer_linear_stored(&model->config, which);
       const size_t n_in = (size_t)linear->n_in, n = n_in * (size_t)linear->n_out;
       float *weights = malloc(n * sizeof *weights);

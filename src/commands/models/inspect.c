@@ -20,7 +20,7 @@
 static void count_linears(const Model *model, Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      const Linear *linear = layer_linear(&model->layers[i], which);
       if (!layer_linear_is_first(&model->config, which)) continue;
       const bool quantised = linear->kind != LINEAR_DENSE;
       inspection->n_quantised += quantised;
@@ -148,7 +148,7 @@ static Status print_dense_names(Buffer *out, const Inspection *inspection, Error
   size_t n = 0;
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      const Linear *linear = layer_linear(&model->layers[i], which);
       if (linear->kind != LINEAR_DENSE || !layer_linear_is_first(&model->config, which)) continue;
       if (n++ >= NAMES_SHOWN) continue;
       TRY(buffer_printf(out, err, "%s%s (%s)", n == 1 ? "; dense: " : ", ", linear->name,

@@ -96,7 +96,7 @@ static bool has_wide_scales(const Model *model) {
   bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;
   for (int i = 0; i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      const Linear *linear = layer_linear(&model->layers[i], which);
       wide = wide || (linear->kind == LINEAR_GROUPED && linear->bits == 4);
     }
   return wide;

@@ -181,7 +181,7 @@ static Status put_quantisation(Writer *w, const Inspection *inspection) {
   TRY(open_member(w, "dense_layers", "{"));
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      const Linear *linear = layer_linear(&model->layers[i], which);
       if (linear->kind == LINEAR_DENSE && layer_linear_is_first(&model->config, which))
         TRY(put_string(w, linear->name, dtype_name(linear->dtype)));
     }

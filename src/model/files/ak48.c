@@ -18,26 +18,30 @@
 
 /* The maxima of config.h: within them no sum of sizes overflows, and no header causes a long walk. */
 static const struct {
-  const char *name;
-  size_t offset; /* in the file */
-  int32_t max;   /* at least 1 */
-  size_t field;  /* in an Ak48Header */
+  const char *name, *key; /* in messages and in config.json */
+  size_t offset;          /* in the file */
+  int32_t max;            /* at least 1 */
+  size_t field;           /* in a ModelConfig */
 } fields[] = {
     /* clang-format off */
-  { "dim",          8, MAX_HIDDEN,       offsetof(Ak48Header, dim) },
-  { "hidden_dim",  12, MAX_INTERMEDIATE, offsetof(Ak48Header, hidden_dim) },
-  { "n_layers",    16, MAX_LAYERS,       offsetof(Ak48Header, n_layers) },
-  { "n_heads",     20, MAX_HEADS,        offsetof(Ak48Header, n_heads) },
-  { "n_kv_heads",  24, MAX_HEADS,        offsetof(Ak48Header, n_kv_heads) },
-  { "vocab_size",  28, MAX_VOCAB,        offsetof(Ak48Header, vocab_size) },
-  { "max_seq_len", 32, MAX_POSITION,     offsetof(Ak48Header, max_seq_len) },
-  { "head_dim",    37, MAX_HEAD_DIM,     offsetof(Ak48Header, head_dim) },
-  { "group_size",  41, MAX_INTERMEDIATE, offsetof(Ak48Header, group_size) },
+  { "dim",         "hidden_size",              8, MAX_HIDDEN,       offsetof(ModelConfig, hidden) },
+  { "hidden_dim",  "intermediate_size",       12, MAX_INTERMEDIATE, offsetof(ModelConfig, intermediate) },
+  { "n_layers",    "num_hidden_layers",       16, MAX_LAYERS,       offsetof(ModelConfig, n_layers) },
+  { "n_heads",     "num_attention_heads",     20, MAX_HEADS,        offsetof(ModelConfig, n_heads) },
+  { "n_kv_heads",  "num_key_value_heads",     24, MAX_HEADS,        offsetof(ModelConfig, n_kv_heads) },
+  { "vocab_size",  "vocab_size",              28, MAX_VOCAB,        offsetof(ModelConfig, vocab_size) },
+  { "max_seq_len", "max_position_embeddings", 32, MAX_POSITION,     offsetof(ModelConfig, max_position) },
+  { "head_dim",    "head_dim",                37, MAX_HEAD_DIM,     offsetof(ModelConfig, head_dim) },
+  { "group_size",  "group_size",              41, MAX_INTERMEDIATE, offsetof(ModelConfig, quant.scheme.group) },
     /* clang-format on */
 };
 #define N_FIELDS      (sizeof fields / sizeof *fields)
 #define SHARED_OFFSET 36
 #define FIELDS_END    45
+
+static int32_t *field_of(const ModelConfig *config, size_t i) {
+  return (int32_t *)((char *)config + fields[i].field);
+}
 
 static void put_u32(unsigned char *at, uint32_t value) {
   for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> 8 * i);
@@ -47,16 +51,12 @@ static uint32_t get_u32(const unsigned char *at) {
   return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_SIZE]) {
+void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER_SIZE]) {
   memset(out, 0, AK48_HEADER_SIZE);
   put_u32(out, AK48_MAGIC);
   put_u32(out + 4, AK48_VERSION);
-  for (size_t i = 0; i < N_FIELDS; i++) {
-    int32_t value;
-    memcpy(&value, (const char *)header + fields[i].field, sizeof value);
-    put_u32(out + fields[i].offset, (uint32_t)value);
-  }
-  out[SHARED_OFFSET] = header->shared_classifier;
+  for (size_t i = 0; i < N_FIELDS; i++) put_u32(out + fields[i].offset, (uint32_t)*field_of(config, i));
+  out[SHARED_OFFSET] = config->tied_embeddings;
 }
 
 static bool has_magic(const unsigned char *bytes, size_t size) {
@@ -82,21 +82,19 @@ static const char *other_file(const unsigned char *bytes, size_t size) {
 }
 
 /* Refuses sizes that contradict each other. PRECOND each is in its range */
-static Status check_header(const char *path, const Ak48Header *h, Error *err) {
-  if (h->n_heads % h->n_kv_heads != 0)
+static Status check_sizes(const char *path, const ModelConfig *config, Error *err) {
+  if (config->n_heads % config->n_kv_heads != 0)
     return error_set(err, STATUS_MODEL, "%s: n_heads is %d, expected a multiple of n_kv_heads, %d", path,
-                     h->n_heads, h->n_kv_heads);
-  if (h->head_dim % 2 != 0)
+                     config->n_heads, config->n_kv_heads);
+  if (config->head_dim % 2 != 0)
     return error_set(err, STATUS_MODEL, "%s: head_dim is %d, expected an even number up to %d", path,
-                     h->head_dim, MAX_HEAD_DIM);
-  ModelConfig config = {0};
-  ak48_header_to_config(h, &config);
+                     config->head_dim, MAX_HEAD_DIM);
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
-    int n_in, n_out;
-    layer_linear_sizes(&config, which, &n_in, &n_out);
-    if (n_in % h->group_size != 0)
+    int n_in, n_out, group = config->quant.scheme.group;
+    layer_linear_sizes(config, which, &n_in, &n_out);
+    if (n_in % group != 0)
       return error_set(err, STATUS_MODEL, "%s: group_size is %d, expected a divisor of the %d inputs of %s",
-                       path, h->group_size, n_in, layer_linear_name(which));
+                       path, group, n_in, layer_linear_name(which));
     if (n_out % 8 != 0)
       return error_set(err, STATUS_MODEL, "%s: %s has %d outputs, expected a multiple of 8", path,
                        layer_linear_name(which), n_out);
@@ -104,9 +102,8 @@ static Status check_header(const char *path, const Ak48Header *h, Error *err) {
   return STATUS_OK;
 }
 
-Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
+Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err) {
-  *header = (Ak48Header){0};
   if (!has_magic(bytes, size)) {
     char found[16] = "nothing";
     if (size >= 4) snprintf(found, sizeof found, "0x%08" PRIx32, get_u32(bytes));
@@ -124,30 +121,35 @@ Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t s
     if (value < 1 || value > fields[i].max)
       return error_set(err, STATUS_MODEL, "%s: %s is %" PRId32 ", expected 1 to %" PRId32, path,
                        fields[i].name, value, fields[i].max);
-    memcpy((char *)header + fields[i].field, &value, sizeof value);
+    *field_of(config, i) = value;
   }
-  header->shared_classifier = bytes[SHARED_OFFSET];
-  if (header->shared_classifier > 1)
+  if (bytes[SHARED_OFFSET] > 1)
     return error_set(err, STATUS_MODEL, "%s: shared_classifier is %d, expected 0 or 1", path,
-                     header->shared_classifier);
+                     bytes[SHARED_OFFSET]);
   for (int i = FIELDS_END; i < AK48_HEADER_SIZE; i++)
     if (bytes[i] != 0)
       return error_set(err, STATUS_MODEL, "%s: byte %d of the header is %d, expected 0", path, i, bytes[i]);
-  return check_header(path, header, err);
+  config->tied_embeddings = bytes[SHARED_OFFSET];
+  config->rotary_dim = config->head_dim;
+  config->attention_scale = 1 / sqrt(config->head_dim);
+  config->quant.scheme = (QuantScheme){.method = QUANT_AWQ, .bits = 4, .group = config->quant.scheme.group};
+  return check_sizes(path, config, err);
 }
 
-void ak48_header_to_config(const Ak48Header *header, ModelConfig *config) {
-  config->hidden = header->dim;
-  config->intermediate = header->hidden_dim;
-  config->n_layers = header->n_layers;
-  config->n_heads = header->n_heads;
-  config->n_kv_heads = header->n_kv_heads;
-  config->head_dim = config->rotary_dim = header->head_dim;
-  config->attention_scale = 1 / sqrt(header->head_dim);
-  config->vocab_size = header->vocab_size;
-  config->max_position = header->max_seq_len;
-  config->tied_embeddings = header->shared_classifier != 0;
-  config->quant.scheme = (QuantScheme){.method = QUANT_AWQ, .bits = 4, .group = header->group_size};
+Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
+                           const char *config_path, Error *err) {
+  const bool has_group = beside->quant.scheme.method != QUANT_NONE && beside->quant.scheme.group > 0;
+  for (size_t i = 0; i < N_FIELDS; i++) {
+    const int32_t in_config = *field_of(beside, i), in_header = *field_of(header, i);
+    if (fields[i].max == MAX_POSITION ? in_config >= in_header : in_config == in_header) continue;
+    if (fields[i].field == offsetof(ModelConfig, quant.scheme.group) && !has_group) continue;
+    return error_set(err, STATUS_MODEL, "%s: %s is %d, but the header of %s beside it has %s %d", config_path,
+                     fields[i].key, in_config, path, fields[i].name, in_header);
+  }
+  if (beside->tied_embeddings == header->tied_embeddings) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "%s: tie_word_embeddings is %d, but the header of %s beside it has shared_classifier %d",
+                   config_path, beside->tied_embeddings, path, header->tied_embeddings);
 }
 
 const char *ak48_cannot_hold(const ModelConfig *config) {
@@ -189,30 +191,48 @@ static Status walk_tensor(Walk *walk, Ak48Part part, int layer, int which, int64
   return walk->visit ? walk->visit(walk->user, &tensor, walk->err) : STATUS_OK;
 }
 
-static Status walk_linear(Walk *walk, const Ak48Header *header, int layer, int which) {
-  ModelConfig config = {0};
+static Status walk_linear(Walk *walk, const ModelConfig *config, int layer, int which) {
   int n_in, n_out;
-  ak48_header_to_config(header, &config);
-  layer_linear_sizes(&config, which, &n_in, &n_out);
-  int64_t groups = n_in / header->group_size;
+  layer_linear_sizes(config, which, &n_in, &n_out);
+  int64_t groups = n_in / config->quant.scheme.group;
   TRY(walk_tensor(walk, AK48_QWEIGHT, layer, which, n_in, n_out / 8));
   TRY(walk_tensor(walk, AK48_QZEROS, layer, which, groups, n_out / 8));
   return walk_tensor(walk, AK48_SCALES, layer, which, groups, n_out);
 }
 
-Status ak48_walk(const Ak48Header *h, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end, Error *err) {
+/* Visits the norms of one kind of all layers. */
+static Status walk_norms(Walk *walk, const ModelConfig *config, Ak48Part part, int width) {
+  for (int i = 0; i < config->n_layers; i++) TRY(walk_tensor(walk, part, i, 0, 0, width));
+  return STATUS_OK;
+}
+
+Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
+                 Error *err) {
   Walk walk = {visit, user, AK48_HEADER_SIZE, err};
-  for (int i = 0; i < h->n_layers; i++) TRY(walk_tensor(&walk, AK48_ATTN_NORM, i, 0, 0, h->dim));
-  for (int i = 0; i < h->n_layers; i++) TRY(walk_tensor(&walk, AK48_MLP_NORM, i, 0, 0, h->dim));
-  TRY(walk_tensor(&walk, AK48_FINAL_NORM, 0, 0, 0, h->dim));
-  TRY(walk_tensor(&walk, AK48_EMBEDDING, 0, 0, h->vocab_size, h->dim));
+  const int hidden = config->hidden;
+  TRY(walk_norms(&walk, config, AK48_ATTN_NORM, hidden));
+  TRY(walk_norms(&walk, config, AK48_MLP_NORM, hidden));
+  TRY(walk_tensor(&walk, AK48_FINAL_NORM, 0, 0, 0, hidden));
+  TRY(walk_tensor(&walk, AK48_EMBEDDING, 0, 0, config->vocab_size, hidden));
   for (int which = 0; which < N_LAYER_LINEARS; which++)
-    for (int i = 0; i < h->n_layers; i++) TRY(walk_linear(&walk, h, i, which));
-  if (!h->shared_classifier) TRY(walk_tensor(&walk, AK48_HEAD, 0, 0, h->vocab_size, h->dim));
-  for (int i = 0; qk_norm && i < h->n_layers; i++) TRY(walk_tensor(&walk, AK48_Q_NORM, i, 0, 0, h->head_dim));
-  for (int i = 0; qk_norm && i < h->n_layers; i++) TRY(walk_tensor(&walk, AK48_K_NORM, i, 0, 0, h->head_dim));
+    for (int i = 0; i < config->n_layers; i++) TRY(walk_linear(&walk, config, i, which));
+  if (!config->tied_embeddings) TRY(walk_tensor(&walk, AK48_HEAD, 0, 0, config->vocab_size, hidden));
+  if (qk_norm) TRY(walk_norms(&walk, config, AK48_Q_NORM, config->head_dim));
+  if (qk_norm) TRY(walk_norms(&walk, config, AK48_K_NORM, config->head_dim));
   *end = walk.at;
   return STATUS_OK;
+}
+
+Vector *ak48_norm(Model *model, const Ak48Tensor *tensor) {
+  ModelLayer *layer = &model->layers[tensor->layer];
+  switch (tensor->part) {
+  case AK48_ATTN_NORM: return &layer->attn_norm;
+  case AK48_MLP_NORM: return &layer->mlp_norm;
+  case AK48_Q_NORM: return &layer->q_norm;
+  case AK48_K_NORM: return &layer->k_norm;
+  case AK48_FINAL_NORM: return &model->final_norm;
+  default: return NULL;
+  }
 }
 
 void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]) {
@@ -224,21 +244,10 @@ void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]) {
       [AK48_FINAL_NORM] = "model.norm.weight",
       [AK48_EMBEDDING] = "model.embed_tokens.weight",
       [AK48_HEAD] = "lm_head.weight",
-      [AK48_QWEIGHT] = "qweight",
-      [AK48_QZEROS] = "qzeros",
-      [AK48_SCALES] = "scales",
+      [AK48_QWEIGHT] = "model.layers.%d.%s.qweight",
+      [AK48_QZEROS] = "model.layers.%d.%s.qzeros",
+      [AK48_SCALES] = "model.layers.%d.%s.scales",
   };
-  const char *format = formats[tensor->part];
-  switch (tensor->part) {
-  case AK48_QWEIGHT:
-  case AK48_QZEROS:
-  case AK48_SCALES:
-    snprintf(out, AK48_NAME_SIZE, "model.layers.%d.%s.%s", tensor->layer, layer_linear_name(tensor->which),
-             format);
-    break;
-  case AK48_FINAL_NORM:
-  case AK48_EMBEDDING:
-  case AK48_HEAD: snprintf(out, AK48_NAME_SIZE, "%s", format); break;
-  default: snprintf(out, AK48_NAME_SIZE, format, tensor->layer); break;
-  }
+  /* Formats without %d or %s ignore the arguments. */
+  snprintf(out, AK48_NAME_SIZE, formats[tensor->part], tensor->layer, layer_linear_name(tensor->which));
 }

@@ -19,17 +19,16 @@
 #define AK48_VERSION     5
 #define AK48_HEADER_SIZE 256
 
-typedef struct {
-  int32_t dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len;
-  uint8_t shared_classifier;
-  int32_t head_dim, group_size;
-} Ak48Header;
-
 /* Writes the header's bytes, padded with zeros; only ak48_header_decode() checks the fields. */
-void ak48_header_encode(const Ak48Header *header, unsigned char out[AK48_HEADER_SIZE]);
-/* Refuses another magic or version, sizes out of range or inconsistent, and padding other than zero. */
-Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, Ak48Header *header,
+void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER_SIZE]);
+/* Sets the sizes and the quantisation scheme of a config, and no other field. Refuses another magic or
+ * version, sizes out of range or inconsistent, and padding other than zero. */
+Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err);
+
+/* Refuses a config.json `beside` the file at `path` that contradicts its header; its context may be longer. */
+Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
+                           const char *config_path, Error *err);
 
 /* A feature of the architecture that the format cannot express, in words ("a soft cap"), or NULL. */
 const char *ak48_cannot_hold(const ModelConfig *config);
@@ -59,16 +58,16 @@ typedef struct {
 } Ak48Tensor;
 
 /* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.
- * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND the header was decoded. */
+ * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND ak48_header_decode() set the sizes */
 typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
-Status ak48_walk(const Ak48Header *header, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
+Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
                  Error *err);
+
+/* The norm of the model that the tensor is; NULL if it is no norm. */
+Vector *ak48_norm(Model *model, const Ak48Tensor *tensor);
 
 /* The tensor's name in a Hugging Face directory. */
 #define AK48_NAME_SIZE 64
 void ak48_tensor_name(const Ak48Tensor *tensor, char out[AK48_NAME_SIZE]);
-
-/* Sets the sizes and the quantisation scheme of a config, and no other field. */
-void ak48_header_to_config(const Ak48Header *header, ModelConfig *config);
 
 #endif

@@ -1,6 +1,6 @@
 /* ak48_read.c - opens a packed file, and config.json and tokenizer.json beside it, as a Model.
  *
- * Called by: model.c.   Calls: ak48.c, config.c.
+ * Called by: open.c.   Calls: ak48.c, config.c.
  * Always true after ak48_open(): the body ends exactly at the end of the file. The file's length says whether
  * it holds q and k norms. rope_theta and epsilon are not in the file: they come from a flag, else from
  * config.json in the same directory, else are Qwen3's; theta_source and eps_source name the source. */
@@ -44,19 +44,6 @@ static void set_head(Model *model, const char *name, const void *data) {
                          .name = name};
 }
 
-/* The norm of the model that the tensor is; NULL if it is no norm. */
-static Vector *norm_of(Model *model, const Ak48Tensor *tensor) {
-  ModelLayer *layer = &model->layers[tensor->layer];
-  switch (tensor->part) {
-  case AK48_ATTN_NORM: return &layer->attn_norm;
-  case AK48_MLP_NORM: return &layer->mlp_norm;
-  case AK48_Q_NORM: return &layer->q_norm;
-  case AK48_K_NORM: return &layer->k_norm;
-  case AK48_FINAL_NORM: return &model->final_norm;
-  default: return NULL;
-  }
-}
-
 static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
   BodyReader *reader = user;
   Model *model = reader->model;
@@ -74,7 +61,7 @@ static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
                            .data = data,
                            .bytes = tensor->bytes,
                            .used = true};
-  Vector *norm = norm_of(model, tensor);
+  Vector *norm = ak48_norm(model, tensor);
   if (norm) {
     *norm = (Vector){data, DTYPE_F16, (int)tensor->shape[0]};
     return check_norm(norm, name, reader->file->path, err);
@@ -89,7 +76,7 @@ static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
 }
 
 /* Finds by the file's length whether the body holds q and k norms. */
-static Status decide_qk_norm(const MappedFile *file, const Ak48Header *header, bool *qk_norm, Error *err) {
+static Status decide_qk_norm(const MappedFile *file, const ModelConfig *header, bool *qk_norm, Error *err) {
   uint64_t without, with;
   TRY(ak48_walk(header, false, NULL, NULL, &without, err));
   TRY(ak48_walk(header, true, NULL, NULL, &with, err));
@@ -103,34 +90,9 @@ static Status decide_qk_norm(const MappedFile *file, const Ak48Header *header, b
 
 /* --- config.json beside the file */
 
-/* Refuses a config.json that contradicts the header; its context may be longer. */
 static Status check_beside(const char *config_path, const char *path, const ModelConfig *beside,
-                           const Ak48Header *header, bool qk_norm, Error *err) {
-  const struct {
-    const char *key, *field;
-    int beside, header;
-  } sizes[] = {
-      {"hidden_size", "dim", beside->hidden, header->dim},
-      {"intermediate_size", "hidden_dim", beside->intermediate, header->hidden_dim},
-      {"num_hidden_layers", "n_layers", beside->n_layers, header->n_layers},
-      {"num_attention_heads", "n_heads", beside->n_heads, header->n_heads},
-      {"num_key_value_heads", "n_kv_heads", beside->n_kv_heads, header->n_kv_heads},
-      {"head_dim", "head_dim", beside->head_dim, header->head_dim},
-      {"vocab_size", "vocab_size", beside->vocab_size, header->vocab_size},
-      {"tie_word_embeddings", "shared_classifier", beside->tied_embeddings, header->shared_classifier},
-  };
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    if (sizes[i].beside != sizes[i].header)
-      return error_set(err, STATUS_MODEL, "%s: %s is %d, but the header of %s beside it has %s %d",
-                       config_path, sizes[i].key, sizes[i].beside, path, sizes[i].field, sizes[i].header);
-  if (beside->max_position < header->max_seq_len)
-    return error_set(err, STATUS_MODEL,
-                     "%s: max_position_embeddings is %d, but the header of %s beside it has max_seq_len %d",
-                     config_path, beside->max_position, path, header->max_seq_len);
-  const QuantScheme *scheme = &beside->quant.scheme;
-  if (scheme->method != QUANT_NONE && scheme->group > 0 && scheme->group != header->group_size)
-    return error_set(err, STATUS_MODEL, "%s: group_size is %d, but the header of %s beside it has %d",
-                     config_path, scheme->group, path, header->group_size);
+                           const ModelConfig *header, bool qk_norm, Error *err) {
+  TRY(ak48_header_compare(header, path, beside, config_path, err));
   const char *beyond =
       beside->qkv_bias || beside->o_bias || beside->mlp_bias ? "biases" : ak48_cannot_hold(beside);
   if (beyond)
@@ -143,8 +105,8 @@ static Status check_beside(const char *config_path, const char *path, const Mode
   return STATUS_OK;
 }
 
-/* Makes a config without a config.json; ak48_header_to_config() adds the sizes. */
-static Status make_config(const Ak48Header *header, bool qk_norm, ModelConfig *config, Error *err) {
+/* Makes a config without a config.json; ak48_header_decode() adds the sizes. */
+static Status make_config(const ModelConfig *header, bool qk_norm, ModelConfig *config, Error *err) {
   *config = (ModelConfig){.qk_norm = qk_norm ? QK_NORM_HEADS : QK_NORM_NONE, .bos = -1};
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   snprintf(config->architecture, sizeof config->architecture, "%s",
@@ -156,7 +118,7 @@ static Status make_config(const Ak48Header *header, bool qk_norm, ModelConfig *c
   return config->windows ? STATUS_OK : STATUS_FAILED;
 }
 
-static Status find_config(const char *path, const char *directory, const Ak48Header *header, bool qk_norm,
+static Status find_config(const char *path, const char *directory, const ModelConfig *header, bool qk_norm,
                           Model *model, Error *err) {
   model->theta_source = model->eps_source = from_qwen3;
   char *config_path = path_join(directory, "config.json", err);
@@ -193,17 +155,17 @@ static Status apply_overrides(const ModelOverrides *overrides, Model *model, Err
 
 /* --- all of it */
 
-static Status read_body(const Ak48Header *header, bool qk_norm, Model *model, Error *err) {
+static Status read_body(bool qk_norm, Model *model, Error *err) {
   ModelFiles *files = model->files;
   /* Each layer has 2 norms, 3 tensors per linear layer, and q and k norms; + final norm, embedding, head. */
-  size_t n = (size_t)header->n_layers * (2 + 3 * N_LAYER_LINEARS + 2) + 3;
+  size_t n = (size_t)model->config.n_layers * (2 + 3 * N_LAYER_LINEARS + 2) + 3;
   files->packed_tensors = mem_alloc(n, sizeof *files->packed_tensors, "tensors", err);
   files->packed_names = mem_alloc(n, AK48_NAME_SIZE, "tensor names", err);
   if (!files->packed_tensors || !files->packed_names) return STATUS_FAILED;
   TRY(model_make_layers(model, "model.", err));
   BodyReader reader = {model, &files->packed};
   uint64_t end;
-  TRY(ak48_walk(header, qk_norm, place, &reader, &end, err));
+  TRY(ak48_walk(&model->config, qk_norm, place, &reader, &end, err));
   model->weight_bytes = end - AK48_HEADER_SIZE;
   if (model->config.tied_embeddings) set_head(model, "model.embed_tokens", model->embedding.data);
   return STATUS_OK;
@@ -211,7 +173,7 @@ static Status read_body(const Ak48Header *header, bool qk_norm, Model *model, Er
 
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
   MappedFile *file = &model->files->packed;
-  Ak48Header header;
+  ModelConfig header;
   bool qk_norm;
   TRY(file_map(path, STATUS_MODEL, file, err));
   TRY(ak48_header_decode(path, file->data, file->size, &header, err));
@@ -220,11 +182,9 @@ Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model
   char *directory = path_directory(path, err);
   if (!directory) return STATUS_FAILED;
   Status status = find_config(path, directory, &header, qk_norm, model, err);
-  if (status == STATUS_OK) {
-    ak48_header_to_config(&header, &model->config);
-    status = apply_overrides(overrides, model, err);
-  }
-  if (status == STATUS_OK) status = read_body(&header, qk_norm, model, err);
+  if (status == STATUS_OK) status = ak48_header_decode(path, file->data, file->size, &model->config, err);
+  if (status == STATUS_OK) status = apply_overrides(overrides, model, err);
+  if (status == STATUS_OK) status = read_body(qk_norm, model, err);
   if (status == STATUS_OK) status = find_tokenizer(model, directory, overrides, err);
   free(directory);
   return status;

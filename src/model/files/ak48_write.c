@@ -62,7 +62,7 @@ static Status check_layers(const Model *model, const char *path, Error *err) {
   int group = model->layers[0].q.group;
   for (int i = 0; i < model->config.n_layers; i++)
     for (int which = 0; which < N_LAYER_LINEARS; which++)
-      TRY(check_linear(layer_linear_const(&model->layers[i], which), group, path, err));
+      TRY(check_linear(layer_linear(&model->layers[i], which), group, path, err));
   if (model->head.kind == LINEAR_DENSE) return STATUS_OK;
   return error_set(err, STATUS_MODEL, "%s: %s is quantised, which a packed file cannot hold", path,
                    model->head.name);
@@ -101,24 +101,20 @@ static Status write_f16(BodyWriter *writer, const void *data, Dtype dtype, size_
 
 /* The model's data for one tensor of the body. Parts of quantised layers have the file's dtype already. */
 static const void *data_of(const Model *model, const Ak48Tensor *tensor, Dtype *dtype) {
-  const ModelLayer *layer = &model->layers[tensor->layer];
-  const Linear *linear = layer_linear_const(layer, tensor->which);
-  const Vector *norm = NULL;
-  *dtype = tensor->dtype;
+  const Linear *linear = layer_linear(&model->layers[tensor->layer], tensor->which);
+  const Vector *norm = ak48_norm((Model *)model, tensor);
+  *dtype = norm                             ? norm->dtype
+           : tensor->part == AK48_EMBEDDING ? model->embedding.dtype
+           : tensor->part == AK48_HEAD      ? model->head.dtype
+                                            : tensor->dtype;
   switch (tensor->part) {
   case AK48_QWEIGHT: return linear->qweight;
   case AK48_QZEROS: return linear->qzeros;
   case AK48_SCALES: return linear->scales;
-  case AK48_EMBEDDING: *dtype = model->embedding.dtype; return model->embedding.data;
-  case AK48_HEAD: *dtype = model->head.dtype; return model->head.weight;
-  case AK48_ATTN_NORM: norm = &layer->attn_norm; break;
-  case AK48_MLP_NORM: norm = &layer->mlp_norm; break;
-  case AK48_FINAL_NORM: norm = &model->final_norm; break;
-  case AK48_Q_NORM: norm = &layer->q_norm; break;
-  case AK48_K_NORM: norm = &layer->k_norm; break;
+  case AK48_EMBEDDING: return model->embedding.data;
+  case AK48_HEAD: return model->head.weight;
+  default: return norm->data;
   }
-  *dtype = norm->dtype;
-  return norm->data;
 }
 
 static Status visit(void *user, const Ak48Tensor *tensor, Error *err) {
@@ -135,18 +131,11 @@ static Status visit(void *user, const Ak48Tensor *tensor, Error *err) {
 
 /* --- all of it */
 
-static Ak48Header header_of(const Model *model) {
-  const ModelConfig *config = &model->config;
-  return (Ak48Header){.dim = config->hidden,
-                      .hidden_dim = config->intermediate,
-                      .n_layers = config->n_layers,
-                      .n_heads = config->n_heads,
-                      .n_kv_heads = config->n_kv_heads,
-                      .vocab_size = config->vocab_size,
-                      .max_seq_len = config->max_position,
-                      .shared_classifier = config->tied_embeddings,
-                      .head_dim = config->head_dim,
-                      .group_size = model->layers[0].q.group};
+/* The config with the group size that all layers have. */
+static ModelConfig header_of(const Model *model) {
+  ModelConfig header = model->config;
+  header.quant.scheme.group = model->layers[0].q.group;
+  return header;
 }
 
 Status ak48_check_fits(const Model *model, const volatile int *interrupted, Error *err) {
@@ -157,8 +146,8 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
                      model->config.architecture, beyond);
   TRY(check_positions(model, source, err));
   TRY(check_layers(model, source, err));
-  const Ak48Header header = header_of(model);
-  Ak48Header decoded;
+  const ModelConfig header = header_of(model);
+  ModelConfig decoded;
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
   TRY(ak48_header_decode(source, bytes, sizeof bytes, &decoded, err)); /* refuse what it would not read */
@@ -168,7 +157,7 @@ Status ak48_check_fits(const Model *model, const volatile int *interrupted, Erro
 }
 
 Status ak48_write(const Model *model, AtomicFile *file, const volatile int *interrupted, Error *err) {
-  const Ak48Header header = header_of(model);
+  const ModelConfig header = header_of(model);
   unsigned char bytes[AK48_HEADER_SIZE];
   ak48_header_encode(&header, bytes);
   TRY(atomic_file_write(file, bytes, sizeof bytes, err));

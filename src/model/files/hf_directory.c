@@ -1,6 +1,6 @@
 /* hf_directory.c - opens a Hugging Face directory: finds each tensor and checks it against the config.
  *
- * Called by: model.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
+ * Called by: open.c.   Calls: config.c, layers.c, weight_files.c, hf_quantised.c.
  * Tensor names are those of transformers (layers.c). No weights but the norms are read here. */
 #include <inttypes.h>
 #include <stdlib.h>

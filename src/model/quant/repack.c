@@ -414,7 +414,7 @@ static Status check_packed(const Repacker *r) {
   const Model *model = r->model;
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      const Linear *linear = layer_linear_const(&model->layers[i], which);
+      const Linear *linear = layer_linear(&model->layers[i], which);
       TRY(check_finite(r, linear->scales, DTYPE_F16, n_groups(linear) * (size_t)linear->n_out,
                        model->files->path, linear->name, ".scales"));
     }

@@ -1,0 +1,60 @@
+/* open.c - opens and closes checkpoints of either layout.
+ *
+ * Called by: src/commands.   Calls: hf_directory.c, ak48_read.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "model/loaders.h"
+
+static Status check_overrides(const ModelOverrides *overrides, Error *err) {
+  if (overrides->rope_theta != 0 && !(isfinite(overrides->rope_theta) && overrides->rope_theta > 0))
+    return error_set(err, STATUS_USAGE, "--rope-theta is %g, expected a number above 0",
+                     overrides->rope_theta);
+  if (overrides->norm_eps != 0 && !(isfinite(overrides->norm_eps) && overrides->norm_eps > 0))
+    return error_set(err, STATUS_USAGE, "--norm-eps is %g, expected a number above 0", overrides->norm_eps);
+  return STATUS_OK;
+}
+
+static Status open_layout(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
+  if (!(model->files = mem_alloc(1, sizeof *model->files, "a model", err))) return STATUS_FAILED;
+  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED; /* a copy */
+  TRY(check_overrides(overrides, err));
+  if (file_is_directory(path)) return hf_directory_open(path, overrides, model, err);
+  return ak48_open(path, overrides, model, err);
+}
+
+Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err) {
+  static const ModelOverrides none = {0};
+  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
+  return open_layout(path, overrides ? overrides : &none, *model, err);
+}
+
+Status model_check_known(const Model *model, Error *err) {
+  if (!model->assumed || model->config.qk_norm) return STATUS_OK;
+  return error_set(err, STATUS_MODEL,
+                   "%s: without q and k norms this is no Qwen3: give --rope-theta and --norm-eps, or put "
+                   "config.json beside the file",
+                   model->files->path);
+}
+
+void model_close(Model *model) {
+  if (!model) return;
+  if (model->files) {
+    weight_files_close(&model->files->weights);
+    file_unmap(&model->files->packed);
+    if (model->files->reserved) munmap(model->files->reserved, model->files->reserved_bytes);
+    free(model->files->packed_tensors);
+    for (size_t i = 0; i < model->files->n_made; i++) free(model->files->made[i]);
+    free(model->files->made);
+    free(model->files->stored);
+    free(model->files->packed_names);
+    free(model->files->names);
+    free(model->files->path);
+    free(model->files);
+  }
+  config_release(&model->config);
+  free(model->layers);
+  free(model->tokenizer_path);
+  free(model);
+}
