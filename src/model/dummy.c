@@ -3,7 +3,7 @@
  * Called by: commands/measure/bench.c.   Calls: config.c, layers.c.
  * Always true: kinds, sizes, groups and weight_bytes are what hf_directory.c would find in an fp16 checkpoint
  *              of this config; every tensor has its own addresses in one mapping of PROT_NONE, which only
- *              model_fill_dummy() makes readable. place_tensors() runs twice, to measure and then to place. */
+ *              model_fill_dummy() makes readable. place_tensors() runs twice: to measure, and to place. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

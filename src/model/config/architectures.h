@@ -34,6 +34,15 @@ enum {
 typedef struct {
   const char *architecture, *model_type; /* "Gemma2ForCausalLM", "gemma2" */
 
+  struct { /* defaults of absent members */
+    int vocab_size, hidden, intermediate, n_layers, n_heads;
+    int n_kv_heads; /* 0: n_heads */
+    int head_dim;   /* 0: hidden / n_heads */
+    int max_position;
+    int bos, eos; /* -1: none */
+    double norm_eps, rope_theta;
+  };
+
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
   bool norm_plus_one; /* norms multiply by 1 + weight */
@@ -44,20 +53,15 @@ typedef struct {
   bool longrope_only;    /* rope scaling is longrope, also under the names "su" and "yarn" */
   WindowRule windows;
   unsigned members;           /* HAS_... */
-  const char *activation_key; /* config.json's key for the activation */
+  const char *activation_key; /* config.json's key for the activation; NULL: "hidden_act" */
 
-  /* Defaults of absent members. */
-  int vocab_size, hidden, intermediate, n_layers, n_heads;
-  int n_kv_heads; /* 0: as many as n_heads */
-  int head_dim;   /* 0: hidden / n_heads */
-  int max_position;
+  /* Defaults of members that Llama does not have, or has with zero as default. */
   int original_max_position; /* 0: max_position */
   int window;                /* 0: none */
   int period;                /* WINDOW_PERIODIC */
-  int bos, eos;              /* -1: none */
   bool tied;
   Activation activation;
-  double norm_eps, rope_theta, local_rope_theta, query_scalar, attention_cap, logit_cap;
+  double local_rope_theta, query_scalar, attention_cap, logit_cap;
 } Architecture;
 
 extern const Architecture architectures[];

@@ -60,10 +60,8 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
 }
 
-/* Makes a reader of a multimodal model's text_config; `name` keeps its name for messages. */
-static Status enter_text(const ConfigReader *r, const TextWrapper *wrapper, char name[1024],
-                         ConfigReader *text) {
-  TRY(reader_object(r, "text_config", name, text));
+static Status enter_text(const ConfigReader *r, const TextWrapper *wrapper, ConfigReader *text) {
+  TRY(reader_object(r, "text_config", text));
   if (!text->object)
     return reader_refuse(r, "text_config is missing, expected the config of %s's text part",
                          wrapper->architecture);
@@ -75,36 +73,36 @@ static Status enter_text(const ConfigReader *r, const TextWrapper *wrapper, char
 }
 
 /* *text: the reader of the text part's config, a copy of *r unless the model is multimodal. */
-static Status choose_architecture(const ConfigReader *r, char name[1024], ConfigReader *text,
-                                  const Architecture **architecture, ModelConfig *config) {
+static Status choose_architecture(const ConfigReader *r, ConfigReader *text, const Architecture **arch,
+                                  ModelConfig *config) {
   const char *model_name = NULL, *model_type = NULL;
   TRY(read_names(r, &model_name, &model_type));
   const TextWrapper *wrapper = text_wrapper_find(model_name, model_name ? NULL : model_type);
-  *architecture = wrapper ? architecture_find(NULL, wrapper->text_type)
-                          : architecture_find(model_name, model_name ? NULL : model_type);
-  if (!*architecture) return refuse_architecture(r, model_name, model_type);
-  const char *own_name = wrapper ? wrapper->architecture : (*architecture)->architecture;
-  const char *own_type = wrapper ? wrapper->model_type : (*architecture)->model_type;
+  *arch = wrapper ? architecture_find(NULL, wrapper->text_type)
+                  : architecture_find(model_name, model_name ? NULL : model_type);
+  if (!*arch) return refuse_architecture(r, model_name, model_type);
+  const char *own_name = wrapper ? wrapper->architecture : (*arch)->architecture;
+  const char *own_type = wrapper ? wrapper->model_type : (*arch)->model_type;
   if (model_type && strcmp(model_type, own_type) != 0)
     return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type, own_type,
                          own_name);
   snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
   config->text_part = wrapper != NULL;
   *text = *r;
-  return wrapper ? enter_text(r, wrapper, name, text) : STATUS_OK;
+  return wrapper ? enter_text(r, wrapper, text) : STATUS_OK;
 }
 
 /* --- sizes */
 
-static Status parse_heads(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, architecture->n_heads, &config->n_heads));
-  bool all = architecture->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
-  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : architecture->n_kv_heads,
+static Status parse_heads(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  TRY(reader_int(r, "num_attention_heads", 1, MAX_HEADS, arch->n_heads, &config->n_heads));
+  bool all = arch->n_kv_heads == 0 || reader_is_null(r, "num_key_value_heads");
+  TRY(reader_int(r, "num_key_value_heads", 1, MAX_HEADS, all ? config->n_heads : arch->n_kv_heads,
                  &config->n_kv_heads));
   if (config->n_heads % config->n_kv_heads != 0)
     return reader_refuse(r, "num_attention_heads is %d, expected a multiple of its %d kv heads",
                          config->n_heads, config->n_kv_heads);
-  int head_dim = architecture->head_dim;
+  int head_dim = arch->head_dim;
   if (!head_dim && !json_member(r->object, "head_dim")) {
     if (config->hidden % config->n_heads != 0)
       return reader_refuse(
@@ -119,20 +117,18 @@ static Status parse_heads(const ConfigReader *r, const Architecture *architectur
   return STATUS_OK;
 }
 
-static Status parse_sizes(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, architecture->hidden, &config->hidden));
-  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, architecture->intermediate,
-                 &config->intermediate));
-  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, architecture->n_layers, &config->n_layers));
-  TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, architecture->vocab_size, &config->vocab_size));
-  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, architecture->max_position,
-                 &config->max_position));
-  return parse_heads(r, architecture, config);
+static Status parse_sizes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  TRY(reader_int(r, "hidden_size", 1, MAX_HIDDEN, arch->hidden, &config->hidden));
+  TRY(reader_int(r, "intermediate_size", 1, MAX_INTERMEDIATE, arch->intermediate, &config->intermediate));
+  TRY(reader_int(r, "num_hidden_layers", 1, MAX_LAYERS, arch->n_layers, &config->n_layers));
+  TRY(reader_int(r, "vocab_size", 1, MAX_VOCAB, arch->vocab_size, &config->vocab_size));
+  TRY(reader_int(r, "max_position_embeddings", 1, MAX_POSITION, arch->max_position, &config->max_position));
+  return parse_heads(r, arch, config);
 }
 
 /* --- arithmetic */
 
-static Status parse_activation(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+static Status parse_activation(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   static const struct {
     const char *name;
     Activation activation;
@@ -140,24 +136,21 @@ static Status parse_activation(const ConfigReader *r, const Architecture *archit
                {"swish", ACTIVATION_SILU},
                {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
                {"gelu_new", ACTIVATION_GELU_TANH}};
-  const char *name;
-  TRY(reader_string(r, architecture->activation_key, &name));
-  config->activation = architecture->activation;
+  const char *name, *key = arch->activation_key ? arch->activation_key : "hidden_act";
+  TRY(reader_string(r, key, &name));
+  config->activation = arch->activation;
   if (!name) return STATUS_OK;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     config->activation = known[i].activation;
     if (strcmp(name, known[i].name) == 0) return STATUS_OK;
   }
-  return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh",
-                       architecture->activation_key, name);
+  return reader_refuse(r, "%s %s is not supported, expected silu or gelu_pytorch_tanh", key, name);
 }
 
-static Status parse_biases(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  if (architecture->members & HAS_ATTENTION_BIAS)
-    TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
-  config->qkv_bias = architecture->qkv_bias || config->o_bias;
-  return architecture->members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias)
-                                              : STATUS_OK;
+static Status parse_biases(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  if (arch->members & HAS_ATTENTION_BIAS) TRY(reader_bool(r, "attention_bias", false, &config->o_bias));
+  config->qkv_bias = arch->qkv_bias || config->o_bias;
+  return arch->members & HAS_MLP_BIAS ? reader_bool(r, "mlp_bias", false, &config->mlp_bias) : STATUS_OK;
 }
 
 enum { MAX_FACTOR = 1000000 }; /* of activations: a larger one is likely a mistake */
@@ -167,15 +160,15 @@ static Status parse_cap(const ConfigReader *r, const char *key, double fallback,
   return reader_double(r, key, 1e-6, MAX_FACTOR, reader_is_null(r, key) ? 0 : fallback, out);
 }
 
-static Status parse_factors(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  const unsigned members = architecture->members;
+static Status parse_factors(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  const unsigned members = arch->members;
   config->embedding_scale = config->residual_scale = config->logit_divisor = 1;
   config->attention_scale = 1 / sqrt(config->head_dim);
   /* transformers rounds it to the dtype of its tensors; here it stays exact. */
-  if (architecture->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
+  if (arch->scaled_embedding) config->embedding_scale = sqrt(config->hidden);
   if (members & HAS_QUERY_SCALAR) {
     double scalar;
-    TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, architecture->query_scalar, &scalar));
+    TRY(reader_double(r, "query_pre_attn_scalar", 1e-6, MAX_FACTOR, arch->query_scalar, &scalar));
     config->attention_scale = 1 / sqrt(scalar);
   }
   if (members & HAS_MULTIPLIERS) {
@@ -185,24 +178,24 @@ static Status parse_factors(const ConfigReader *r, const Architecture *architect
     TRY(reader_double(r, "logits_scaling", 1e-6, MAX_FACTOR, 1, &config->logit_divisor));
   }
   if (members & HAS_ATTENTION_CAP)
-    TRY(parse_cap(r, "attn_logit_softcapping", architecture->attention_cap, &config->attention_cap));
+    TRY(parse_cap(r, "attn_logit_softcapping", arch->attention_cap, &config->attention_cap));
   else if (members & HAS_LOGIT_CAP && json_member(r->object, "attn_logit_softcapping"))
     return reader_refuse(r, "attn_logit_softcapping is not supported in %s, expected null",
                          config->architecture);
   return members & HAS_LOGIT_CAP
-             ? parse_cap(r, "final_logit_softcapping", architecture->logit_cap, &config->logit_cap)
+             ? parse_cap(r, "final_logit_softcapping", arch->logit_cap, &config->logit_cap)
              : STATUS_OK;
 }
 
-static Status parse_arithmetic(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  config->norms = architecture->norms;
-  config->norm_plus_one = architecture->norm_plus_one;
-  config->qk_norm = architecture->qk_norm;
-  config->fused = architecture->fused;
-  TRY(reader_double(r, "rms_norm_eps", 0, 1, architecture->norm_eps, &config->norm_eps));
-  TRY(parse_activation(r, architecture, config));
-  TRY(parse_biases(r, architecture, config));
-  return parse_factors(r, architecture, config);
+static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  config->norms = arch->norms;
+  config->norm_plus_one = arch->norm_plus_one;
+  config->qk_norm = arch->qk_norm;
+  config->fused = arch->fused;
+  TRY(reader_double(r, "rms_norm_eps", 0, 1, arch->norm_eps, &config->norm_eps));
+  TRY(parse_activation(r, arch, config));
+  TRY(parse_biases(r, arch, config));
+  return parse_factors(r, arch, config);
 }
 
 /* --- special tokens */
@@ -259,39 +252,30 @@ static Status parse_beside_text(const ConfigReader *r, ModelConfig *config) {
 
 /* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
  * compressed-tensors used in 2024. MLX calls it quantization, and is refused. */
-static Status find_quantization(const ConfigReader *r, const ConfigReader *text, char name[1024],
-                                ConfigReader *quant) {
-  TRY(reader_object(r, "quantization_config", name, quant));
-  if (!quant->object) TRY(reader_object(text, "quantization_config", name, quant));
-  if (!quant->object) TRY(reader_object(r, "compression_config", name, quant));
+static Status find_quantization(const ConfigReader *r, const ConfigReader *text, ConfigReader *quant) {
+  TRY(reader_object(r, "quantization_config", quant));
+  if (!quant->object) TRY(reader_object(text, "quantization_config", quant));
+  if (!quant->object) TRY(reader_object(r, "compression_config", quant));
   const Json *other = json_member(r->object, "quantization");
   if (quant->object || !json_is_object(other) || !json_member(other, "bits")) return STATUS_OK;
-  TRY(reader_object(r, "quantization", name, quant));
+  TRY(reader_object(r, "quantization", quant));
   return quantization_refuse_nameless(quant);
 }
 
 static Status parse_config(const ConfigReader *r, ModelConfig *config) {
-  const Architecture *architecture = NULL;
-  char text_name[1024], quant_name[1024];
+  const Architecture *arch = NULL;
   ConfigReader text, quant;
   config->generation =
       (GenerationDefaults){.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1};
-  TRY(choose_architecture(r, text_name, &text, &architecture, config));
-  TRY(parse_sizes(&text, architecture, config));
-  TRY(parse_arithmetic(&text, architecture, config));
-  TRY(config_parse_positions(&text, architecture, config));
-  TRY(reader_bool(&text, "tie_word_embeddings", architecture->tied, &config->tied_embeddings));
-  TRY(parse_special_tokens(&text, architecture->bos, architecture->eos, config));
+  TRY(choose_architecture(r, &text, &arch, config));
+  TRY(parse_sizes(&text, arch, config));
+  TRY(parse_arithmetic(&text, arch, config));
+  TRY(config_parse_positions(&text, arch, config));
+  TRY(reader_bool(&text, "tie_word_embeddings", arch->tied, &config->tied_embeddings));
+  TRY(parse_special_tokens(&text, arch->bos, arch->eos, config));
   if (config->text_part) TRY(parse_beside_text(r, config));
-  TRY(find_quantization(r, &text, quant_name, &quant));
+  TRY(find_quantization(r, &text, &quant));
   return quant.object ? quantization_parse(&quant, QUANT_IN_CONFIG, &config->quant) : STATUS_OK;
-}
-
-static Status parse_object(const char *name, const char *text, size_t size, Json **tree, ConfigReader *r,
-                           Error *err) {
-  TRY(json_parse(name, STATUS_MODEL, text, size, NULL, 0, tree, err));
-  *r = (ConfigReader){{name, STATUS_MODEL}, *tree, err};
-  return json_is_object(*tree) ? STATUS_OK : reader_expected(r, "its JSON", *tree, "an object");
 }
 
 /* Counts seven linear layers in each layer, and lm_head. */
@@ -303,7 +287,7 @@ Status config_parse(const char *name, const char *text, size_t size, ModelConfig
   *config = (ModelConfig){0};
   Json *tree = NULL;
   ConfigReader r;
-  Status status = parse_object(name, text, size, &tree, &r, err);
+  Status status = reader_open(name, text, size, &tree, &r, err);
   if (status == STATUS_OK) status = parse_config(&r, config);
   json_free(tree);
   return status == STATUS_OK ? limit_rules(name, config, err) : status;
@@ -316,7 +300,7 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
   Json *tree = NULL;
   ConfigReader r;
   TRY(file_map(path, STATUS_MODEL, &file, err));
-  Status status = parse_object(path, (const char *)file.data, file.size, &tree, &r, err);
+  Status status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
   if (status == STATUS_OK) {
     status = kind == CONFIG_FILE ? parse_config(&r, config)
              : kind == AWQ_FILE  ? quantization_parse(&r, QUANT_IN_AWQ_FILE, &config->quant)

@@ -20,22 +20,22 @@ const char *rope_kind_name(RopeKind kind) {
   return names[kind];
 }
 
-static Status rope_kind(const ConfigReader *r, const Architecture *architecture, RopeKind *kind) {
+static Status rope_kind(const ConfigReader *r, const Architecture *arch, RopeKind *kind) {
   const char *name, *old_name;
   TRY(reader_string(r, "rope_type", &name));
   TRY(reader_string(r, "type", &old_name));
   if (!name) name = old_name ? old_name : rope_kind_name(ROPE_PLAIN);
-  if (architecture->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
+  if (arch->longrope_only && (strcmp(name, "su") == 0 || strcmp(name, "yarn") == 0))
     name = rope_kind_name(ROPE_LONGROPE);
   /* "dynamic" changes only texts longer than max_position_embeddings, which the session refuses. */
-  if (!architecture->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
+  if (!arch->longrope_only && strcmp(name, "dynamic") == 0) name = rope_kind_name(ROPE_PLAIN);
   for (int i = ROPE_PLAIN; i <= ROPE_LONGROPE; i++) {
     *kind = (RopeKind)i;
-    if (architecture->longrope_only && *kind != ROPE_PLAIN && *kind != ROPE_LONGROPE) continue;
+    if (arch->longrope_only && *kind != ROPE_PLAIN && *kind != ROPE_LONGROPE) continue;
     if (strcmp(name, rope_kind_name(*kind)) == 0) return STATUS_OK;
   }
   return reader_refuse(r, "rope type %s is not supported, expected default%s or longrope", name,
-                       architecture->longrope_only ? "" : ", linear, dynamic, llama3, yarn");
+                       arch->longrope_only ? "" : ", linear, dynamic, llama3, yarn");
 }
 
 static Status rope_required(const ConfigReader *r, const char *key, double low, double high, double *out) {
@@ -110,10 +110,9 @@ static Status parse_longrope(const ConfigReader *r, const ModelConfig *config, R
 
 /* Reads a rope from `r`, the object with the scaling, which may be absent. `beside` (or NULL): the config
  * around it, whose original_max_position_embeddings takes precedence. */
-static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside,
-                            const Architecture *architecture, double theta, const ModelConfig *config,
-                            RopeConfig *rope) {
-  TRY(rope_kind(r, architecture, &rope->kind));
+static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside, const Architecture *arch,
+                            double theta, const ModelConfig *config, RopeConfig *rope) {
+  TRY(rope_kind(r, arch, &rope->kind));
   TRY(reader_double(r, "rope_theta", 1, 1e18, theta, &rope->theta));
   if (rope->kind == ROPE_PLAIN) return STATUS_OK;
   if (rope->kind == ROPE_LINEAR) return rope_required(r, "factor", 1e-3, 1e6, &rope->factor);
@@ -121,7 +120,7 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside,
   double length;
   TRY(reader_double(r, original, 1, MAX_POSITION, config->max_position, &length));
   /* The architecture's config class has this member, which takes precedence over the one inside. */
-  if (architecture->original_max_position) length = architecture->original_max_position;
+  if (arch->original_max_position) length = arch->original_max_position;
   if (beside) TRY(reader_double(beside, original, 1, MAX_POSITION, length, &length));
   rope->original_max_position = length;
   switch (rope->kind) {
@@ -135,13 +134,13 @@ static Status parse_scaling(const ConfigReader *r, const ConfigReader *beside,
 
 /* transformers 4 has partial_rotary_factor beside rope_scaling, 5 inside rope_parameters, which takes
  * precedence. */
-static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling,
-                               const Architecture *architecture, ModelConfig *config) {
+static Status parse_rotary_dim(const ConfigReader *r, const ConfigReader *scaling, const Architecture *arch,
+                               ModelConfig *config) {
   double part;
   TRY(reader_double(r, "partial_rotary_factor", 0, 1, 1, &part));
   TRY(reader_double(scaling, "partial_rotary_factor", 0, 1, part, &part));
   config->rotary_dim = (int)(config->head_dim * part);
-  if (part != 1 && !(architecture->members & HAS_PARTIAL_ROTARY))
+  if (part != 1 && !(arch->members & HAS_PARTIAL_ROTARY))
     return reader_refuse(r, "partial_rotary_factor %g is not supported, expected 1", part);
   if (config->rotary_dim < 2 || config->rotary_dim % 2 != 0)
     return reader_refuse(r,
@@ -162,46 +161,44 @@ static bool holds_objects(const Json *object, const char **key) {
 /* transformers 4 has rope_theta beside rope_scaling, 5 inside rope_parameters. Precedence is that of
  * RotaryEmbeddingConfigMixin.convert_rope_params_to_dict(): an original context length beside the object
  * takes precedence over one inside. */
-static Status parse_one_rope(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  char name[1024];
+static Status parse_one_rope(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *key;
   ConfigReader scaling;
-  TRY(reader_object(r, "rope_scaling", name, &scaling));
-  if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", name, &scaling));
+  TRY(reader_object(r, "rope_scaling", &scaling));
+  if (json_count(scaling.object) == 0) TRY(reader_object(r, "rope_parameters", &scaling));
   if (holds_objects(scaling.object, &key))
     return reader_refuse(&scaling, "parameters by kind of layer (%s) are not supported", key);
   double theta;
-  TRY(reader_double(r, "rope_theta", 1, 1e18, architecture->rope_theta, &theta));
-  TRY(parse_rotary_dim(r, &scaling, architecture, config));
-  return parse_scaling(&scaling, r, architecture, theta, config, &config->rope);
+  TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
+  TRY(parse_rotary_dim(r, &scaling, arch, config));
+  return parse_scaling(&scaling, r, arch, theta, config, &config->rope);
 }
 
 /* Reads one rope for layers with full attention and one for those with a window. transformers 4 scales the
  * former by rope_scaling and has the latter's theta in rope_local_base_freq; 5 has an object for each in
  * rope_parameters. */
-static Status parse_two_ropes(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  char scaling_name[1024], name[1024], full_name[1024], local_name[1024];
+static Status parse_two_ropes(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   const char *key = NULL;
   ConfigReader scaling, parameters, full, local;
-  TRY(reader_object(r, "rope_scaling", scaling_name, &scaling));
-  TRY(reader_object(r, "rope_parameters", name, &parameters));
+  TRY(reader_object(r, "rope_scaling", &scaling));
+  TRY(reader_object(r, "rope_parameters", &parameters));
   if (json_count(parameters.object) > 0 && !holds_objects(parameters.object, &key))
     return reader_refuse(&parameters,
                          "%s is in no object for a kind of layer, expected full_attention and "
                          "sliding_attention",
                          key);
-  TRY(reader_object(&parameters, "full_attention", full_name, &full));
-  TRY(reader_object(&parameters, "sliding_attention", local_name, &local));
+  TRY(reader_object(&parameters, "full_attention", &full));
+  TRY(reader_object(&parameters, "sliding_attention", &local));
   if (json_count(scaling.object) > 0 && full.object)
     return reader_refuse(r, "rope_scaling and rope_parameters are both given, expected one of them");
   if (json_count(scaling.object) > 0) full = scaling;
   double theta, local_theta;
-  TRY(reader_double(r, "rope_theta", 1, 1e18, architecture->rope_theta, &theta));
-  TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, architecture->local_rope_theta, &local_theta));
-  TRY(parse_rotary_dim(r, &full, architecture, config));
-  TRY(parse_rotary_dim(r, &local, architecture, config));
-  TRY(parse_scaling(&full, NULL, architecture, theta, config, &config->rope));
-  TRY(parse_scaling(&local, NULL, architecture, local_theta, config, &config->local_rope));
+  TRY(reader_double(r, "rope_theta", 1, 1e18, arch->rope_theta, &theta));
+  TRY(reader_double(r, "rope_local_base_freq", 1, 1e18, arch->local_rope_theta, &local_theta));
+  TRY(parse_rotary_dim(r, &full, arch, config));
+  TRY(parse_rotary_dim(r, &local, arch, config));
+  TRY(parse_scaling(&full, NULL, arch, theta, config, &config->rope));
+  TRY(parse_scaling(&local, NULL, arch, local_theta, config, &config->local_rope));
   if (config->rope.kind == ROPE_LONGROPE || config->local_rope.kind == ROPE_LONGROPE)
     return reader_refuse(r, "longrope is not supported where ropes differ by kind of layer");
   return STATUS_OK;
@@ -228,16 +225,15 @@ static Status parse_nope_layers(const ConfigReader *r, ModelConfig *config) {
 }
 
 /* Sets the windows that the architecture has without layer_types. */
-static Status default_windows(const ConfigReader *r, const Architecture *architecture, int window,
+static Status default_windows(const ConfigReader *r, const Architecture *arch, int window,
                               ModelConfig *config) {
-  int first = 0, period = architecture->period;
-  if (architecture->windows == WINDOW_BY_LAYER)
-    TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
-  if (architecture->members & HAS_PATTERN)
+  int first = 0, period = arch->period;
+  if (arch->windows == WINDOW_BY_LAYER) TRY(reader_int(r, "max_window_layers", 0, INT32_MAX, 28, &first));
+  if (arch->members & HAS_PATTERN)
     TRY(reader_int(r, "sliding_window_pattern", 1, INT32_MAX, period, &period));
   for (int layer = first; layer < config->n_layers; layer++) {
-    bool full = (architecture->windows == WINDOW_PERIODIC && (layer + 1) % period == 0) ||
-                (architecture->windows == WINDOW_NOPE && config->layer_ropes[layer] != ROPE_NONE);
+    bool full = (arch->windows == WINDOW_PERIODIC && (layer + 1) % period == 0) ||
+                (arch->windows == WINDOW_NOPE && config->layer_ropes[layer] != ROPE_NONE);
     config->windows[layer] = full ? 0 : window;
   }
   return STATUS_OK;
@@ -267,34 +263,34 @@ static Status apply_layer_types(const ConfigReader *r, bool mixed, int window, M
   return STATUS_OK;
 }
 
-static Status parse_windows(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
-  WindowRule rule = architecture->windows;
+static Status parse_windows(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
+  WindowRule rule = arch->windows;
   bool use = rule == WINDOW_ALL || rule == WINDOW_PERIODIC, mixed = rule >= WINDOW_BY_LAYER,
        both_ways = false;
   if (mixed && !use) TRY(reader_bool(r, "use_sliding_window", false, &use));
   int window = 0;
   if (use && !reader_is_null(r, "sliding_window") &&
-      (architecture->window || json_member(r->object, "sliding_window")))
-    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, architecture->window, &window));
+      (arch->window || json_member(r->object, "sliding_window")))
+    TRY(reader_int(r, "sliding_window", 1, MAX_POSITION, arch->window, &window));
   if (rule == WINDOW_PERIODIC) {
     TRY(reader_bool(r, "use_bidirectional_attention", false, &both_ways));
     if (both_ways)
       return reader_refuse(r, "use_bidirectional_attention is not supported: this is an encoder");
     if (!window) return reader_refuse(r, "sliding_window is null, expected a number of positions");
   }
-  TRY(default_windows(r, architecture, window, config));
+  TRY(default_windows(r, arch, window, config));
   return apply_layer_types(r, mixed, window, config);
 }
 
-Status config_parse_positions(const ConfigReader *r, const Architecture *architecture, ModelConfig *config) {
+Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config) {
   size_t n = (size_t)config->n_layers;
   config->windows = mem_alloc(n, sizeof *config->windows, "sliding windows", r->err);
   config->layer_ropes = mem_alloc(n, sizeof *config->layer_ropes, "ropes of layers", r->err);
   if (!config->windows || !config->layer_ropes) return STATUS_FAILED;
-  const bool two_ropes = architecture->members & HAS_LOCAL_ROPE;
-  TRY(two_ropes ? parse_two_ropes(r, architecture, config) : parse_one_rope(r, architecture, config));
-  if (architecture->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
-  TRY(parse_windows(r, architecture, config));
+  const bool two_ropes = arch->members & HAS_LOCAL_ROPE;
+  TRY(two_ropes ? parse_two_ropes(r, arch, config) : parse_one_rope(r, arch, config));
+  if (arch->members & HAS_NOPE) TRY(parse_nope_layers(r, config));
+  TRY(parse_windows(r, arch, config));
   for (int layer = 0; two_ropes && layer < config->n_layers; layer++)
     config->layer_ropes[layer] = config->windows[layer] ? ROPE_LOCAL : ROPE_GLOBAL;
   return STATUS_OK;

@@ -1,4 +1,4 @@
-/* reader.c - see reader.h. Called by: config*.c, quant*.c.   Calls: base/json.c. */
+/* reader.c - see reader.h. Called by: config.c, positions.c, src/model/quant.   Calls: base/json.c. */
 #include "model/config/reader.h"
 
 #include <stdarg.h>
@@ -11,7 +11,7 @@ Status reader_refuse(const ConfigReader *r, const char *format, ...) {
   va_start(args, format);
   vsnprintf(what, sizeof what, format, args);
   va_end(args);
-  return error_set(r->err, r->source.refused, "%s: %s", r->source.name, what);
+  return error_set(r->err, STATUS_MODEL, "%s: %s", r->name, what);
 }
 
 Status reader_expected(const ConfigReader *r, const char *key, const Json *value, const char *expected) {
@@ -19,24 +19,28 @@ Status reader_expected(const ConfigReader *r, const char *key, const Json *value
   return reader_refuse(r, "%s is %s, expected %s", key, json_describe(value, found), expected);
 }
 
+static JsonSource source(const ConfigReader *r) {
+  return (JsonSource){r->name, STATUS_MODEL};
+}
+
 Status reader_int(const ConfigReader *r, const char *key, int64_t low, int64_t high, int fallback, int *out) {
   int64_t value;
-  TRY(json_get_int(r->source, r->object, key, low, high, fallback, &value, r->err));
+  TRY(json_get_int(source(r), r->object, key, low, high, fallback, &value, r->err));
   *out = (int)value;
   return STATUS_OK;
 }
 
 Status reader_double(const ConfigReader *r, const char *key, double low, double high, double fallback,
                      double *out) {
-  return json_get_double(r->source, r->object, key, low, high, fallback, out, r->err);
+  return json_get_double(source(r), r->object, key, low, high, fallback, out, r->err);
 }
 
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out) {
-  return json_get_bool(r->source, r->object, key, fallback, out, r->err);
+  return json_get_bool(source(r), r->object, key, fallback, out, r->err);
 }
 
 Status reader_string(const ConfigReader *r, const char *key, const char **out) {
-  return json_get_string(r->source, r->object, key, out, r->err);
+  return json_get_string(source(r), r->object, key, out, r->err);
 }
 
 bool reader_is_null(const ConfigReader *r, const char *key) {
@@ -45,10 +49,18 @@ bool reader_is_null(const ConfigReader *r, const char *key) {
   return false;
 }
 
-Status reader_object(const ConfigReader *r, const char *key, char name[1024], ConfigReader *out) {
+Status reader_object(const ConfigReader *r, const char *key, ConfigReader *member) {
   const Json *object = json_member(r->object, key);
   if (object && !json_is_object(object)) return reader_expected(r, key, object, "an object");
-  snprintf(name, 1024, "%s: %s", r->source.name, key);
-  *out = (ConfigReader){{name, r->source.refused}, object, r->err};
+  *member = (ConfigReader){.object = object, .err = r->err};
+  snprintf(member->name, sizeof member->name, "%.900s: %s", r->name, key);
   return STATUS_OK;
+}
+
+Status reader_open(const char *file, const char *text, size_t size, Json **tree, ConfigReader *r,
+                   Error *err) {
+  TRY(json_parse(file, STATUS_MODEL, text, size, NULL, 0, tree, err));
+  *r = (ConfigReader){.object = *tree, .err = err};
+  snprintf(r->name, sizeof r->name, "%s", file);
+  return json_is_object(*tree) ? STATUS_OK : reader_expected(r, "its JSON", *tree, "an object");
 }

@@ -26,7 +26,7 @@ void ak48_header_encode(const ModelConfig *config, unsigned char out[AK48_HEADER
 Status ak48_header_decode(const char *path, const unsigned char *bytes, size_t size, ModelConfig *config,
                           Error *err);
 
-/* Refuses a config.json `beside` the file at `path` that contradicts its header; its context may be longer. */
+/* Refuses a config.json `beside` the file at `path` that contradicts the header but for a longer context. */
 Status ak48_header_compare(const ModelConfig *header, const char *path, const ModelConfig *beside,
                            const char *config_path, Error *err);
 
@@ -58,7 +58,7 @@ typedef struct {
 } Ak48Tensor;
 
 /* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.
- * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND ak48_header_decode() set the sizes */
+ * qk_norm: the body has q and k norms. Fails only if visit does. PRECOND the header was decoded. */
 typedef Status (*Ak48Visit)(void *user, const Ak48Tensor *tensor, Error *err);
 Status ak48_walk(const ModelConfig *config, bool qk_norm, Ak48Visit visit, void *user, uint64_t *end,
                  Error *err);

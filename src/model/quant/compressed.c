@@ -29,10 +29,9 @@ typedef struct {
 } NumberFormat;
 
 static Status parse_number_format(const ConfigReader *r, const char *key, NumberFormat *n) {
-  char name[1024];
   ConfigReader in;
   const char *type;
-  TRY(reader_object(r, key, name, &in));
+  TRY(reader_object(r, key, &in));
   *n = (NumberFormat){.given = in.object != NULL};
   if (!n->given) return STATUS_OK;
   TRY(reader_int(&in, "num_bits", 1, 64, 8, &n->bits));
@@ -172,9 +171,8 @@ static Status add_targets(const ConfigReader *r, Pass pass, const QuantScheme *s
 }
 
 static Status parse_groups(const ConfigReader *r, const char *general, QuantConfig *quant) {
-  char names[2][1024];
   ConfigReader groups;
-  TRY(reader_object(r, "config_groups", names[0], &groups));
+  TRY(reader_object(r, "config_groups", &groups));
   const size_t n = json_count(groups.object);
   if (n == 0 || n > MAX_GROUPS)
     return reader_refuse(r, "config_groups has %zu groups, expected 1 to %d", n, MAX_GROUPS);
@@ -184,7 +182,7 @@ static Status parse_groups(const ConfigReader *r, const char *general, QuantConf
       QuantScheme scheme;
       if (!json_is_object(item))
         return reader_expected(&groups, json_key(item), item, "an object (presets are not supported)");
-      TRY(reader_object(&groups, json_key(item), names[1], &group));
+      TRY(reader_object(&groups, json_key(item), &group));
       TRY(parse_group(&group, general, quant, &scheme));
       if (quant->scheme.method == QUANT_NONE) quant->scheme = scheme;
       TRY(add_targets(&group, (Pass)pass, &scheme, quant));
@@ -195,13 +193,12 @@ static Status parse_groups(const ConfigReader *r, const char *general, QuantConf
 
 /* Refuses rotations of activations and sparse weights. */
 static Status refuse_additions(const ConfigReader *r) {
-  char name[1024];
   ConfigReader part;
   const char *format;
-  TRY(reader_object(r, "transform_config", name, &part));
+  TRY(reader_object(r, "transform_config", &part));
   if (json_count(json_member(part.object, "config_groups")) > 0)
     return reader_refuse(r, "transform_config is not supported: take a checkpoint without rotations");
-  TRY(reader_object(r, "sparsity_config", name, &part));
+  TRY(reader_object(r, "sparsity_config", &part));
   if (!part.object) return STATUS_OK;
   TRY(reader_string(&part, "format", &format));
   if (!format || strcmp(format, "dense") == 0) return STATUS_OK;

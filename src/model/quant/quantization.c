@@ -90,7 +90,8 @@ static Status check_gptq_bits(const ConfigReader *r, const QuantScheme *scheme) 
 /* Applies the members of a rule's `object` to the general scheme. 16 bits or more: dense. */
 static Status rule_scheme(const ConfigReader *r, const char *key, const Json *object, QuantScheme *scheme) {
   if (!json_is_object(object)) return reader_expected(r, key, object, "an object");
-  const ConfigReader rule = {r->source, object, r->err};
+  ConfigReader rule = *r;
+  rule.object = object;
   TRY(get_bits(&rule, scheme->bits, scheme));
   TRY(get_group(&rule, scheme->group, scheme));
   TRY(reader_bool(&rule, "sym", scheme->symmetric, &scheme->symmetric));
