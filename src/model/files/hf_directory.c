@@ -43,7 +43,7 @@ static Status take_linears(HfLoader *loader, ModelLayer *layer) {
     const StoredLinear stored = layer_linear_stored(config, which);
     Linear *linear = layer_linear(layer, which);
     layer_linear_sizes(config, which, &linear->n_in, &linear->n_out);
-    TRY(hf_weights_take(loader, (StoredPart){linear->name, stored.n_out, stored.first}, linear));
+    TRY(hf_weights_take(loader, stored.n_out, stored.first, linear));
     TRY(take_bias(loader, layer_linear_needs_bias(config, which), &stored, linear));
   }
   return STATUS_OK;
@@ -108,7 +108,7 @@ static Status take_head(HfLoader *loader) {
   if (bias)
     return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
                      bias->file, bias->name);
-  TRY(hf_weights_take(loader, (StoredPart){head->name, head->n_out, 0}, head));
+  TRY(hf_weights_take(loader, head->n_out, 0, head));
   model->config.quant.head = head->kind != LINEAR_DENSE;
   return STATUS_OK;
 }

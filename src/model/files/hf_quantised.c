@@ -12,8 +12,8 @@
 /* The layer that is being taken. */
 typedef struct {
   HfLoader *loader;
-  StoredPart part;
   Linear *linear;
+  int first_out; /* of the Linear in the stored matrix */
   QuantScheme scheme;
   int group; /* > 0 */
   int64_t n_in, n_out, n_groups;
@@ -22,25 +22,26 @@ typedef struct {
 
 /* --- dense */
 
-static Status take_dense(HfLoader *loader, StoredPart part, StoredTensor *tensor, Linear *linear) {
+static Status take_dense(HfLoader *loader, int n_out, int first_out, StoredTensor *tensor, Linear *linear) {
   TRY(hf_check_float(loader, tensor));
-  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){part.n_out, linear->n_in}, ""));
+  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){n_out, linear->n_in}, ""));
   linear->kind = LINEAR_DENSE;
   linear->dtype = tensor->dtype;
   const size_t row = (size_t)linear->n_in * dtype_bytes(tensor->dtype);
-  linear->weight = (const char *)hf_use(loader, tensor) + (size_t)part.first_out * row;
+  linear->weight = (const char *)hf_use(loader, tensor) + (size_t)first_out * row;
   return STATUS_OK;
 }
 
 /* --- parts of a quantised layer */
 
-/* Takes the tensor of this name and dtype, [rows][columns]. */
+/* Takes the tensor of this name, [rows][columns], of this dtype or, with DTYPE_OTHER, of any float type. */
 static Status take_part(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows,
                         int64_t columns, const char *why, const StoredTensor **out) {
   HfLoader *loader = layer->loader;
-  StoredTensor *tensor = hf_find(loader, layer->part.name, suffix);
-  if (!tensor) return hf_missing(loader, layer->part.name, suffix, ", although its weights are there");
-  if (tensor->dtype != dtype)
+  StoredTensor *tensor = hf_find(loader, layer->linear->name, suffix);
+  if (!tensor) return hf_missing(loader, layer->linear->name, suffix, ", although its weights are there");
+  if (dtype == DTYPE_OTHER) TRY(hf_check_float(loader, tensor));
+  if (dtype != DTYPE_OTHER && tensor->dtype != dtype)
     return error_set(loader->err, STATUS_MODEL, "%s: tensor %s is %s, expected %s%s", tensor->file,
                      tensor->name, tensor->dtype_name, dtype_name(dtype), why);
   TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
@@ -49,19 +50,12 @@ static Status take_part(const QuantLayer *layer, const char *suffix, Dtype dtype
   return STATUS_OK;
 }
 
-/* Takes scales of any float type, [rows][columns]. */
-static Status take_scales(const QuantLayer *layer, const char *suffix, int64_t rows, int64_t columns,
-                          const StoredTensor **out) {
-  HfLoader *loader = layer->loader;
-  StoredTensor *tensor = hf_find(loader, layer->part.name, suffix);
-  if (!tensor) return hf_missing(loader, layer->part.name, suffix, ", although its weights are there");
-  TRY(hf_check_float(loader, tensor));
+/* Takes scales or zero points, which have a row or column for each group. */
+static Status take_groups(const QuantLayer *layer, const char *suffix, Dtype dtype, int64_t rows,
+                          int64_t columns, const StoredTensor **out) {
   char why[64];
   snprintf(why, sizeof why, " for groups of %d", layer->group);
-  TRY(hf_check_shape(loader, tensor, 2, (int64_t[]){rows, columns}, why));
-  hf_use(loader, tensor);
-  *out = tensor;
-  return STATUS_OK;
+  return take_part(layer, suffix, dtype, rows, columns, why, out);
 }
 
 #define SAVE_AGAIN ": save the model again with AutoAWQ and \"version\": \"GEMM\")"
@@ -99,7 +93,7 @@ static void other_packing(const QuantLayer *layer, const StoredTensor *tensor, c
 
 static Status take_packed(const QuantLayer *layer, const char *suffix, int64_t rows, int64_t columns,
                           const StoredTensor **out) {
-  const StoredTensor *tensor = hf_find(layer->loader, layer->part.name, suffix);
+  const StoredTensor *tensor = hf_find(layer->loader, layer->linear->name, suffix);
   char why[160] = "";
   if (tensor) other_packing(layer, tensor, why, sizeof why);
   return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
@@ -108,18 +102,16 @@ static Status take_packed(const QuantLayer *layer, const char *suffix, int64_t r
 /* Takes zero points, which are optional if the scheme is symmetric. */
 static Status take_zeros(const QuantLayer *layer, const char *suffix, int64_t rows, int64_t columns,
                          const StoredTensor **out) {
-  if (layer->scheme.symmetric && !hf_find(layer->loader, layer->part.name, suffix)) return STATUS_OK;
-  char why[64];
-  snprintf(why, sizeof why, " for groups of %d", layer->group);
-  return take_part(layer, suffix, DTYPE_I32, rows, columns, why, out);
+  if (layer->scheme.symmetric && !hf_find(layer->loader, layer->linear->name, suffix)) return STATUS_OK;
+  return take_groups(layer, suffix, DTYPE_I32, rows, columns, out);
 }
 
 /* Refuses a g_idx that puts an input i into another group than i / group. */
 static Status check_order(const QuantLayer *layer, const char *suffix, bool required) {
   HfLoader *loader = layer->loader;
-  StoredTensor *order = hf_find(loader, layer->part.name, suffix);
+  StoredTensor *order = hf_find(loader, layer->linear->name, suffix);
   if (!order && required)
-    return hf_missing(loader, layer->part.name, suffix, ", although config.json says desc_act");
+    return hf_missing(loader, layer->linear->name, suffix, ", although config.json says desc_act");
   if (!order) return STATUS_OK;
   const int64_t n_in = layer->n_in;
   TRY(hf_check_shape(loader, order, 1, &n_in, ""));
@@ -146,27 +138,27 @@ static Status check_order(const QuantLayer *layer, const char *suffix, bool requ
 /* --- the layouts */
 
 static Status take_awq(const QuantLayer *layer, StoredWeights *stored) {
-  const StoredTensor *g_idx = hf_find(layer->loader, layer->part.name, ".g_idx");
+  const StoredTensor *g_idx = hf_find(layer->loader, layer->linear->name, ".g_idx");
   if (g_idx)
     return error_set(layer->loader->err, STATUS_MODEL,
                      "%s: tensor %s: this layer is quantised as GPTQ does, but %s says AWQ", g_idx->file,
                      g_idx->name, layer->loader->config_path);
   TRY(take_packed(layer, ".qweight", layer->n_in, layer->n_out / 8, &stored->weights));
   TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / 8, &stored->zeros));
-  return take_scales(layer, ".scales", layer->n_groups, layer->n_out, &stored->scales);
+  return take_groups(layer, ".scales", DTYPE_OTHER, layer->n_groups, layer->n_out, &stored->scales);
 }
 
 static Status take_gptq(const QuantLayer *layer, StoredWeights *stored) {
   TRY(take_packed(layer, ".qweight", layer->n_in / layer->per_word, layer->n_out, &stored->weights));
   TRY(take_zeros(layer, ".qzeros", layer->n_groups, layer->n_out / layer->per_word, &stored->zeros));
-  TRY(take_scales(layer, ".scales", layer->n_groups, layer->n_out, &stored->scales));
+  TRY(take_groups(layer, ".scales", DTYPE_OTHER, layer->n_groups, layer->n_out, &stored->scales));
   stored->zeros_less_one = layer->loader->model->config.quant.zeros_less_one;
   return check_order(layer, ".g_idx", layer->loader->model->config.quant.ordered);
 }
 
 /* Refuses a weight_shape that contradicts the layer's shape. */
 static Status check_stated_shape(const QuantLayer *layer) {
-  StoredTensor *tensor = hf_find(layer->loader, layer->part.name, ".weight_shape");
+  StoredTensor *tensor = hf_find(layer->loader, layer->linear->name, ".weight_shape");
   if (!tensor) return STATUS_OK;
   const int64_t two = 2;
   TRY(hf_check_shape(layer->loader, tensor, 1, &two, ""));
@@ -189,7 +181,7 @@ static Status take_compressed(const QuantLayer *layer, StoredWeights *stored) {
   if (!layer->scheme.symmetric)
     TRY(take_zeros(layer, ".weight_zero_point", layer->n_out / layer->per_word, layer->n_groups,
                    &stored->zeros));
-  TRY(take_scales(layer, ".weight_scale", layer->n_out, layer->n_groups, &stored->scales));
+  TRY(take_groups(layer, ".weight_scale", DTYPE_OTHER, layer->n_out, layer->n_groups, &stored->scales));
   return check_order(layer, ".weight_g_idx", false);
 }
 
@@ -198,7 +190,7 @@ enum { MAX_INT8_INPUTS = (1 << 17) - 1 };
 
 static Status take_bytes(const QuantLayer *layer, StoredWeights *stored) {
   TRY(take_part(layer, ".weight", DTYPE_I8, layer->n_out, layer->n_in, "", &stored->weights));
-  TRY(take_scales(layer, ".weight_scale", layer->n_out, layer->n_groups, &stored->scales));
+  TRY(take_groups(layer, ".weight_scale", DTYPE_OTHER, layer->n_out, layer->n_groups, &stored->scales));
   if (stored->method == QUANT_INT8 && layer->n_in > MAX_INT8_INPUTS)
     return error_set(layer->loader->err, STATUS_MODEL,
                      "%s: tensor %s: int8 products of %lld inputs are not supported, expected at most %d",
@@ -216,10 +208,10 @@ static QuantMethod method_of(const StoredTensor *weights, QuantMethod configured
 }
 
 /* The config's scheme for the layer. A quantised layer that the config calls dense gets the usual scheme. */
-static Status find_scheme(const HfLoader *loader, StoredPart part, const StoredTensor *weights,
+static Status find_scheme(const HfLoader *loader, const char *name, const StoredTensor *weights,
                           QuantScheme *scheme) {
   const QuantConfig *quant = &loader->model->config.quant;
-  TRY(quantization_of(quant, part.name, loader->config_path, scheme, loader->err));
+  TRY(quantization_of(quant, name, loader->config_path, scheme, loader->err));
   if (scheme->method == QUANT_NONE) *scheme = quant->scheme;
   if (scheme->method == QUANT_NONE)
     return error_set(loader->err, STATUS_MODEL,
@@ -235,7 +227,7 @@ static Status find_scheme(const HfLoader *loader, StoredPart part, const StoredT
 /* Refuses sizes that do not fill whole words along the packed dimension, for the layer or its part. */
 static Status check_words(const QuantLayer *layer, const StoredTensor *weights) {
   TRY(check_groups(layer->linear, layer->group, weights->file, weights->name, layer->loader->err));
-  const bool parts = layer->n_out % 8 == 0 && layer->part.first_out % 8 == 0;
+  const bool parts = layer->n_out % 8 == 0 && layer->first_out % 8 == 0;
   if (parts && layer->n_in % (layer->scheme.method == QUANT_AWQ ? 1 : layer->per_word) == 0) return STATUS_OK;
   return error_set(layer->loader->err, STATUS_MODEL,
                    "%s: %s: a layer of %lld inputs and %lld outputs cannot be stored in words of %d weights",
@@ -259,18 +251,18 @@ static void set_canonical(const StoredWeights *stored) {
   linear->scales = stored->scales->data + first * 2;
 }
 
-static Status take_quantised(HfLoader *loader, StoredPart part, const StoredTensor *weights, Linear *linear) {
+static Status take_quantised(HfLoader *loader, int n_out, int first_out, const StoredTensor *weights,
+                             Linear *linear) {
   QuantScheme scheme;
-  TRY(find_scheme(loader, part, weights, &scheme));
+  TRY(find_scheme(loader, linear->name, weights, &scheme));
   const int group = scheme.group == -1 ? linear->n_in : scheme.group;
   linear->kind = scheme.method == QUANT_INT8 ? LINEAR_INT8 : scheme.bits == 8 ? LINEAR_GROUPED : LINEAR_AWQ;
   linear->bits = scheme.bits;
   linear->group = group;
   const QuantLayer layer = {
-      loader, part, linear, scheme, group, linear->n_in, part.n_out, linear->n_in / group, 32 / scheme.bits};
+      loader, linear, first_out, scheme, group, linear->n_in, n_out, linear->n_in / group, 32 / scheme.bits};
   if (scheme.method != QUANT_INT8) TRY(check_words(&layer, weights));
-  StoredWeights stored = {
-      .linear = linear, .method = scheme.method, .n_out = part.n_out, .first_out = part.first_out};
+  StoredWeights stored = {.linear = linear, .method = scheme.method, .n_out = n_out, .first_out = first_out};
   switch (scheme.method) {
   case QUANT_AWQ: TRY(take_awq(&layer, &stored)); break;
   case QUANT_GPTQ: TRY(take_gptq(&layer, &stored)); break;
@@ -333,28 +325,28 @@ static Status refuse_foreign(const HfLoader *loader, const char *name) {
 }
 
 /* Whether `weight` is compressed-tensors' int-quantized; find_scheme() checks that the config agrees. */
-static bool is_bytes(const HfLoader *loader, StoredPart part, const StoredTensor *weight) {
-  return weight->dtype == DTYPE_I8 && hf_find(loader, part.name, ".weight_scale") &&
+static bool is_bytes(const HfLoader *loader, const char *name, const StoredTensor *weight) {
+  return weight->dtype == DTYPE_I8 && hf_find(loader, name, ".weight_scale") &&
          loader->model->config.quant.scheme.method != QUANT_NONE;
 }
 
-Status hf_weights_take(HfLoader *loader, StoredPart part, Linear *linear) {
-  StoredTensor *weight = hf_find(loader, part.name, ".weight"),
-               *packed = hf_find(loader, part.name, ".weight_packed"),
-               *qweight = hf_find(loader, part.name, ".qweight");
+Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear) {
+  const char *name = linear->name;
+  StoredTensor *weight = hf_find(loader, name, ".weight"), *packed = hf_find(loader, name, ".weight_packed"),
+               *qweight = hf_find(loader, name, ".qweight");
   StoredTensor *found[] = {qweight, packed, weight}, *first = NULL;
   for (int i = 0; i < 3; i++) {
     if (first && found[i])
       return error_set(loader->err, STATUS_MODEL, "%s: %s has a %s and a %s, expected one of them",
-                       first->file, part.name, strrchr(first->name, '.') + 1,
-                       strrchr(found[i]->name, '.') + 1);
+                       first->file, name, strrchr(first->name, '.') + 1, strrchr(found[i]->name, '.') + 1);
     if (!first) first = found[i];
   }
-  if (!first) return refuse_foreign(loader, part.name);
-  if (first != weight || is_bytes(loader, part, weight)) return take_quantised(loader, part, first, linear);
+  if (!first) return refuse_foreign(loader, name);
+  if (first != weight || is_bytes(loader, name, weight))
+    return take_quantised(loader, n_out, first_out, first, linear);
   for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
-    const StoredTensor *tensor = hf_find(loader, part.name, scaled[i].suffix);
+    const StoredTensor *tensor = hf_find(loader, name, scaled[i].suffix);
     if (tensor) return refuse_by(loader, tensor, scaled[i].what);
   }
-  return take_dense(loader, part, weight, linear);
+  return take_dense(loader, n_out, first_out, weight, linear);
 }

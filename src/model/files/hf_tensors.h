@@ -28,13 +28,8 @@ Status hf_check_shape(const HfLoader *loader, const StoredTensor *tensor, int ra
                       const char *why);
 Status hf_check_float(const HfLoader *loader, const StoredTensor *tensor);
 
-/* The stored matrix `name` of n_out outputs; a Linear is linear->n_out outputs of it, from first_out on. */
-typedef struct {
-  const char *name;
-  int n_out, first_out;
-} StoredPart;
-
-/* Takes the weights of `linear`, dense or quantised. PRECOND its sizes are set. */
-Status hf_weights_take(HfLoader *loader, StoredPart part, Linear *linear);
+/* Takes the weights of `linear`, dense or quantised, from the stored matrix of its name: they are its outputs
+ * from first_out on, of n_out in all. PRECOND the Linear's name and sizes are set. */
+Status hf_weights_take(HfLoader *loader, int n_out, int first_out, Linear *linear);
 
 #endif
