@@ -13,9 +13,7 @@ Status buffer_append(Buffer *buffer, const void *bytes, size_t size, Error *err)
   if (size == 0) return STATUS_OK;
   size_t need;
   if (__builtin_add_overflow(buffer->size, size, &need)) need = SIZE_MAX; /* mem_grow refuses it */
-  void *data = buffer->data;
-  TRY(mem_grow(&data, &buffer->capacity, need, 1, "text", err));
-  buffer->data = data;
+  TRY(mem_grow(&buffer->data, &buffer->capacity, need, 1, "text", err));
   memcpy(buffer->data + buffer->size, bytes, size);
   buffer->size = need;
   return STATUS_OK;
@@ -32,12 +30,10 @@ Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...) {
   va_copy(again, args);
   int length = vsnprintf(NULL, 0, format, args);
   va_end(args);
-  void *data = buffer->data;
-  Status status = length < 0
-                      ? error_set(err, STATUS_FAILED, "cannot format text")
-                      : mem_grow(&data, &buffer->capacity, buffer->size + (size_t)length + 1, 1, "text", err);
+  const size_t need = buffer->size + (size_t)length + 1;
+  Status status = length < 0 ? error_set(err, STATUS_FAILED, "cannot format text")
+                             : mem_grow(&buffer->data, &buffer->capacity, need, 1, "text", err);
   if (status == STATUS_OK) {
-    buffer->data = data;
     vsnprintf(buffer->data + buffer->size, (size_t)length + 1, format, again);
     buffer->size += (size_t)length;
   }
@@ -51,9 +47,7 @@ void buffer_release(Buffer *buffer) {
 }
 
 Status id_list_append(IdList *list, int32_t id, Error *err) {
-  void *ids = list->ids;
-  TRY(mem_grow(&ids, &list->capacity, list->count + 1, sizeof *list->ids, "token ids", err));
-  list->ids = ids;
+  TRY(mem_grow(&list->ids, &list->capacity, list->count + 1, sizeof *list->ids, "token ids", err));
   list->ids[list->count++] = id;
   return STATUS_OK;
 }

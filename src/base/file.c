@@ -137,9 +137,7 @@ Status stream_read(FILE *stream, const char *name, size_t limit, Buffer *out, Er
   static const size_t step = 1 << 16;
   size_t start = out->size;
   for (;;) {
-    void *data = out->data;
-    TRY(mem_grow(&data, &out->capacity, out->size + step, 1, name, err));
-    out->data = data;
+    TRY(mem_grow(&out->data, &out->capacity, out->size + step, 1, name, err));
     errno = 0;
     out->size += fread(out->data + out->size, 1, out->capacity - out->size, stream);
     if (out->size - start > limit) return refuse_length(stream, name, limit, err);
@@ -163,9 +161,7 @@ Status stream_read_line(FILE *stream, const char *name, size_t limit, Buffer *li
     if (byte == '\n') return STATUS_OK;
     if (line->size == limit)
       return error_set(err, STATUS_USAGE, "%s: a line has more than %s", name, size_text(limit).text);
-    void *data = line->data;
-    TRY(mem_grow(&data, &line->capacity, line->size + 1, 1, name, err));
-    line->data = data;
+    TRY(mem_grow(&line->data, &line->capacity, line->size + 1, 1, name, err));
     line->data[line->size++] = (char)byte;
   }
 }

@@ -10,10 +10,6 @@
 static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x165667B19E3779F9,
                       P4 = 0x85EBCA77C2B2AE63, P5 = 0x27D4EB2F165667C5;
 
-static inline uint64_t rotate(uint64_t x, int n) {
-  return x << n | x >> (64 - n);
-}
-
 static inline uint64_t word64(const unsigned char *at) {
   uint64_t word;
   memcpy(&word, at, sizeof word);
@@ -33,7 +29,7 @@ static inline uint64_t word32(const unsigned char *at) {
 }
 
 static inline uint64_t mix(uint64_t sum, uint64_t word) {
-  return rotate(sum + word * P2, 31) * P1;
+  return rotate64(sum + word * P2, 31) * P1;
 }
 
 static inline uint64_t merge(uint64_t hash, uint64_t sum) {
@@ -51,13 +47,13 @@ uint64_t hash64(const void *bytes, size_t size, uint64_t seed) {
       c = mix(c, word64(at + 16));
       d = mix(d, word64(at + 24));
     }
-    hash = rotate(a, 1) + rotate(b, 7) + rotate(c, 12) + rotate(d, 18);
+    hash = rotate64(a, 1) + rotate64(b, 7) + rotate64(c, 12) + rotate64(d, 18);
     hash = merge(merge(merge(merge(hash, a), b), c), d);
   }
   hash += size;
-  for (; end - at >= 8; at += 8) hash = rotate(hash ^ mix(0, word64(at)), 27) * P1 + P4;
-  for (; end - at >= 4; at += 4) hash = rotate(hash ^ word32(at) * P1, 23) * P2 + P3;
-  for (; end - at >= 1; at += 1) hash = rotate(hash ^ *at * P5, 11) * P1;
+  for (; end - at >= 8; at += 8) hash = rotate64(hash ^ mix(0, word64(at)), 27) * P1 + P4;
+  for (; end - at >= 4; at += 4) hash = rotate64(hash ^ word32(at) * P1, 23) * P2 + P3;
+  for (; end - at >= 1; at += 1) hash = rotate64(hash ^ *at * P5, 11) * P1;
   hash = (hash ^ hash >> 33) * P2;
   hash = (hash ^ hash >> 29) * P3;
   return hash ^ hash >> 32;

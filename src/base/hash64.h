@@ -8,4 +8,8 @@
 
 uint64_t hash64(const void *bytes, size_t size, uint64_t seed);
 
+static inline uint64_t rotate64(uint64_t x, int n) {
+  return x << n | x >> (64 - n);
+}
+
 #endif

@@ -8,20 +8,17 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/hash64.h"
 #include "base/json_text.h"
 
 /* --- SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, with 1 and 3 rounds):
  * colliding keys cannot be chosen without knowing the seed. */
 
-static inline uint64_t rotate(uint64_t x, int n) {
-  return x << n | x >> (64 - n);
-}
-
 static inline void sip_round(uint64_t v[4]) {
-  v[0] += v[1], v[1] = rotate(v[1], 13) ^ v[0], v[0] = rotate(v[0], 32);
-  v[2] += v[3], v[3] = rotate(v[3], 16) ^ v[2];
-  v[0] += v[3], v[3] = rotate(v[3], 21) ^ v[0];
-  v[2] += v[1], v[1] = rotate(v[1], 17) ^ v[2], v[2] = rotate(v[2], 32);
+  v[0] += v[1], v[1] = rotate64(v[1], 13) ^ v[0], v[0] = rotate64(v[0], 32);
+  v[2] += v[3], v[3] = rotate64(v[3], 16) ^ v[2];
+  v[0] += v[3], v[3] = rotate64(v[3], 21) ^ v[0];
+  v[2] += v[1], v[1] = rotate64(v[1], 17) ^ v[2], v[2] = rotate64(v[2], 32);
 }
 
 static uint64_t sip_hash(const uint64_t seed[2], const char *bytes, size_t size) {
@@ -56,12 +53,8 @@ void json_keys_begin(JsonKeys *keys) {
 
 Status json_keys_push(JsonKeys *keys, const char *content, size_t content_size, size_t at, size_t size,
                       Error *err) {
-  if (keys->n_keys == keys->capacity) {
-    void *items = keys->keys;
-    TRY(mem_grow(&items, &keys->capacity, keys->n_keys + 1, sizeof *keys->keys, "the keys of JSON objects",
-                 err));
-    keys->keys = items;
-  }
+  TRY(mem_grow(&keys->keys, &keys->capacity, keys->n_keys + 1, sizeof *keys->keys, "the keys of JSON objects",
+               err));
   keys->keys[keys->n_keys++] = (JsonKey){
       .hash = sip_hash(keys->seed, content, content_size), .at = (uint32_t)at, .size = (uint32_t)size};
   return STATUS_OK;
@@ -78,28 +71,17 @@ static Status same_key(const char *text, JsonKey a, JsonKey b, bool *same, Error
   return status;
 }
 
-/* Compares every pair of keys. */
-static Status find_among_few(const JsonKey *keys, size_t n, const char *text, size_t *duplicate, Error *err) {
-  for (size_t i = 1; i < n; i++) {
-    for (size_t j = 0; j < i; j++) {
-      bool same = false;
-      if (keys[i].hash == keys[j].hash) TRY(same_key(text, keys[i], keys[j], &same, err));
-      if (!same) continue;
-      *duplicate = keys[i].at;
-      return STATUS_OK;
-    }
-  }
-  return STATUS_OK;
-}
-
-/* Open addressing, at most half full; a slot holds a key's index plus 1, 0: free. */
-static Status find_among_many(JsonKeys *all, const JsonKey *keys, size_t n, const char *text,
-                              size_t *duplicate, Error *err) {
-  size_t n_slots = 16;
+/* Looks each key up in a hash table with open addressing, at most half full; a slot holds a key's index plus
+ * 1, 0: free. */
+Status json_keys_close(JsonKeys *all, size_t mark, const char *text, size_t *duplicate, Error *err) {
+  const JsonKey *keys = all->keys + mark;
+  size_t n = all->n_keys - mark, n_slots = 16;
+  *duplicate = SIZE_MAX;
+  all->n_keys = mark;
+  if (n < 2) return STATUS_OK;
   while (n_slots < 2 * n) n_slots *= 2;
-  void *slots = all->slots;
-  TRY(mem_grow(&slots, &all->slot_capacity, n_slots, sizeof *all->slots, "the keys of a JSON object", err));
-  all->slots = slots;
+  TRY(mem_grow(&all->slots, &all->slot_capacity, n_slots, sizeof *all->slots, "the keys of a JSON object",
+               err));
   memset(all->slots, 0, n_slots * sizeof *all->slots);
   for (size_t i = 0; i < n; i++) {
     size_t slot = keys[i].hash & (n_slots - 1);
@@ -113,18 +95,6 @@ static Status find_among_many(JsonKeys *all, const JsonKey *keys, size_t n, cons
     }
     all->slots[slot] = (uint32_t)(i + 1);
   }
-  return STATUS_OK;
-}
-
-Status json_keys_close(JsonKeys *keys, size_t mark, const char *text, size_t *duplicate, Error *err) {
-  size_t n = keys->n_keys - mark;
-  *duplicate = SIZE_MAX;
-  if (n > 1) {
-    const JsonKey *first = keys->keys + mark;
-    TRY(n <= 8 ? find_among_few(first, n, text, duplicate, err)
-               : find_among_many(keys, first, n, text, duplicate, err));
-  }
-  keys->n_keys = mark;
   return STATUS_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/terminal_text.h"
 #include "base/utf8.h"
@@ -48,7 +49,7 @@ void *mem_alloc(size_t n, size_t size, const char *what, Error *err) {
   return memory;
 }
 
-Status mem_grow(void **items, size_t *capacity, size_t need, size_t size, const char *what, Error *err) {
+Status mem_grow(void *items, size_t *capacity, size_t need, size_t size, const char *what, Error *err) {
   if (need <= *capacity) return STATUS_OK;
   size_t wanted = *capacity + *capacity / 2;
   if (wanted < need) wanted = need;
@@ -56,9 +57,11 @@ Status mem_grow(void **items, size_t *capacity, size_t need, size_t size, const 
   size_t bytes;
   if (__builtin_mul_overflow(wanted, size, &bytes) || bytes > PTRDIFF_MAX)
     return error_set(err, STATUS_FAILED, "out of memory: %s needs %zu times %zu bytes", what, wanted, size);
-  void *grown = realloc(*items, bytes);
+  void *grown;
+  memcpy(&grown, items, sizeof grown); /* through a void **, it could not be a pointer of another type */
+  grown = realloc(grown, bytes);
   if (!grown) return error_set(err, STATUS_FAILED, "out of memory: %s needs %zu bytes", what, bytes);
-  *items = grown;
+  memcpy(items, &grown, sizeof grown);
   *capacity = wanted;
   return STATUS_OK;
 }

@@ -272,7 +272,7 @@ static Status take_quantised(HfLoader *loader, int n_out, int first_out, const S
   if (linear->kind == LINEAR_AWQ && stored.scales->dtype == DTYPE_F32) linear->kind = LINEAR_GROUPED;
   set_canonical(&stored);
   ModelFiles *files = loader->model->files;
-  TRY(mem_grow((void **)&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
+  TRY(mem_grow(&files->stored, &files->stored_capacity, files->n_stored + 1, sizeof *files->stored,
                "quantised layers", loader->err));
   files->stored[files->n_stored++] = stored;
   loader->model->made_bytes += stored_made_bytes(&stored);

@@ -186,10 +186,8 @@ static Status read_entry(HeaderReader *reader, JsonCursor *cursor) {
                      file->file.path, reader->word.data);
   if (file->n_tensors == UINT32_MAX)
     return error_set(reader->err, STATUS_MODEL, "%s: more than %u tensors", file->file.path, UINT32_MAX);
-  void *tensors = file->tensors;
-  TRY(mem_grow(&tensors, &reader->capacity, file->n_tensors + 1, sizeof *file->tensors, "tensors",
+  TRY(mem_grow(&file->tensors, &reader->capacity, file->n_tensors + 1, sizeof *file->tensors, "tensors",
                reader->err));
-  file->tensors = tensors;
   StoredTensor *tensor = &file->tensors[file->n_tensors];
   *tensor = (StoredTensor){.name = reader->names_end, .file = file->file.path};
   memcpy(reader->names_end, reader->word.data, reader->word.size);

@@ -17,16 +17,14 @@
 typedef struct {
   const char *directory;
   WeightFiles *files;
-  size_t shard_capacity, entry_capacity;
+  size_t shard_capacity, index_capacity;
   Error *err;
 } Opener;
 
 static Status open_shard(Opener *opener, const char *path, Safetensors **out) {
   WeightFiles *files = opener->files;
-  void *shards = files->shards;
-  TRY(mem_grow(&shards, &opener->shard_capacity, files->n_shards + 1, sizeof *files->shards, "shards",
+  TRY(mem_grow(&files->shards, &opener->shard_capacity, files->n_shards + 1, sizeof *files->shards, "shards",
                opener->err));
-  files->shards = shards;
   Safetensors *shard = mem_alloc(1, sizeof *shard, "a shard", opener->err);
   if (!shard) return STATUS_FAILED;
   files->shards[files->n_shards++] = shard;
@@ -69,11 +67,9 @@ static Status add_entry(Opener *opener, const char *name, const char *shard_name
   if (!tensor)
     return error_set(opener->err, STATUS_MODEL, "%s: tensor %s is missing; %s says it is here",
                      shard->file.path, name, INDEX_NAME);
-  void *entries = files->entries;
-  TRY(mem_grow(&entries, &opener->entry_capacity, files->n_entries + 1, sizeof *files->entries,
+  TRY(mem_grow(&files->indexed, &opener->index_capacity, files->n_indexed + 1, sizeof *files->indexed,
                "tensor index", opener->err));
-  files->entries = entries;
-  files->entries[files->n_entries++] = (WeightEntry){tensor->name, tensor};
+  files->indexed[files->n_indexed++] = tensor;
   return STATUS_OK;
 }
 
@@ -106,8 +102,8 @@ static Status read_weight_map(Opener *opener, JsonSpan map) {
   return status;
 }
 
-static int compare_entries(const void *a, const void *b) {
-  return strcmp(((const WeightEntry *)a)->name, ((const WeightEntry *)b)->name);
+static int compare_tensors(const void *a, const void *b) {
+  return strcmp((*(StoredTensor *const *)a)->name, (*(StoredTensor *const *)b)->name);
 }
 
 /* inspect lists shards by name. */
@@ -124,8 +120,8 @@ static Status open_index(Opener *opener) {
       json_parse(files->path, STATUS_MODEL, (const char *)file.data, file.size, &map, 1, NULL, opener->err);
   if (status == STATUS_OK) status = read_weight_map(opener, map.span);
   file_unmap(&file);
-  if (status == STATUS_OK && files->n_entries > 0) {
-    qsort(files->entries, files->n_entries, sizeof *files->entries, compare_entries);
+  if (status == STATUS_OK && files->n_indexed > 0) {
+    qsort(files->indexed, files->n_indexed, sizeof *files->indexed, compare_tensors);
     qsort(files->shards, files->n_shards, sizeof(Safetensors *), compare_shards);
   }
   return status;
@@ -232,20 +228,18 @@ void weight_files_close(WeightFiles *files) {
     free(files->shards[i]);
   }
   free(files->shards);
-  free(files->entries);
+  free(files->indexed);
   free(files->path);
   *files = (WeightFiles){0};
 }
 
-static int compare_name(const void *name, const void *entry) {
-  return strcmp(name, ((const WeightEntry *)entry)->name);
+static int compare_name(const void *name, const void *tensor) {
+  return strcmp(name, (*(StoredTensor *const *)tensor)->name);
 }
 
 StoredTensor *weight_files_find(const WeightFiles *files, const char *name) {
-  if (files->entries) {
-    const WeightEntry *entry =
-        bsearch(name, files->entries, files->n_entries, sizeof *files->entries, compare_name);
-    return entry ? entry->tensor : NULL;
-  }
-  return files->n_shards > 0 ? safetensors_find(files->shards[0], name) : NULL;
+  if (!files->indexed) return files->n_shards > 0 ? safetensors_find(files->shards[0], name) : NULL;
+  StoredTensor **tensor =
+      bsearch(name, files->indexed, files->n_indexed, sizeof *files->indexed, compare_name);
+  return tensor ? *tensor : NULL;
 }

@@ -5,18 +5,12 @@
 
 #include "model/files/safetensors.h"
 
-/* One line of the index's weight_map. */
-typedef struct {
-  const char *name; /* of the tensor; belongs to the shard */
-  StoredTensor *tensor;
-} WeightEntry;
-
 typedef struct {
   Safetensors **shards; /* [n_shards], each allocated separately so that it never moves */
   size_t n_shards;
-  char *path;           /* of model.safetensors or of the index, for messages about missing tensors */
-  WeightEntry *entries; /* [n_entries] by ascending name; NULL without an index */
-  size_t n_entries;
+  char *path;             /* of model.safetensors or of the index, for messages about missing tensors */
+  StoredTensor **indexed; /* [n_indexed] tensors of the index's weight_map by ascending name, or NULL */
+  size_t n_indexed;
 } WeightFiles;
 
 /* Opens model.safetensors, else the index and its shards. Without either, the refusal advises about the other

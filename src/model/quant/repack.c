@@ -26,8 +26,8 @@ static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *li
   ModelFiles *files = r->model->files;
   char what[LINEAR_NAME_SIZE + 16];
   snprintf(what, sizeof what, "repacking %s", linear->name);
-  if (mem_grow((void **)&files->made, &files->made_capacity, files->n_made + 1, sizeof *files->made, what,
-               r->err) != STATUS_OK)
+  if (mem_grow(&files->made, &files->made_capacity, files->n_made + 1, sizeof *files->made, what, r->err) !=
+      STATUS_OK)
     return NULL;
   void *memory = mem_alloc(n, size, what, r->err);
   if (memory) files->made[files->n_made++] = memory;

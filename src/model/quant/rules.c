@@ -60,7 +60,7 @@ Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind,
   if (size > MAX_PATTERN)
     return reader_refuse(r, "\"%.*s...\" has %zu bytes, expected at most %d", SHOWN, pattern, size,
                          MAX_PATTERN);
-  TRY(mem_grow((void **)&quant->rules, &quant->rule_capacity, quant->n_rules + 1, sizeof *quant->rules,
+  TRY(mem_grow(&quant->rules, &quant->rule_capacity, quant->n_rules + 1, sizeof *quant->rules,
                "rules of quantisation", r->err));
   QuantRule *rule = &quant->rules[quant->n_rules];
   *rule = (QuantRule){.kind = kind, .scheme = scheme};
