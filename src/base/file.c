@@ -54,8 +54,7 @@ bool file_has_stamp(const char *path, const FileStamp *stamp) {
   struct stat info;
   if (stat(path, &info) != 0) return false;
   FileStamp now = stamp_of(&info);
-  return now.device == stamp->device && now.inode == stamp->inode && now.size == stamp->size &&
-         now.changed_ns == stamp->changed_ns && now.status_changed_ns == stamp->status_changed_ns;
+  return memcmp(&now, stamp, sizeof now) == 0;
 }
 
 bool file_was_overwritten(const char *path, const FileStamp *stamp) {

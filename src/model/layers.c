@@ -40,13 +40,11 @@ const char *layer_linear_name(int which) {
 }
 
 static int width_of(const ModelConfig *config, Width width) {
-  switch (width) {
-  case WIDTH_HEADS: return config->n_heads * config->head_dim;
-  case WIDTH_KV_HEADS: return config->n_kv_heads * config->head_dim;
-  case WIDTH_INTERMEDIATE: return config->intermediate;
-  case WIDTH_HIDDEN: break;
-  }
-  return config->hidden;
+  const int widths[] = {[WIDTH_HIDDEN] = config->hidden,
+                        [WIDTH_HEADS] = config->n_heads * config->head_dim,
+                        [WIDTH_KV_HEADS] = config->n_kv_heads * config->head_dim,
+                        [WIDTH_INTERMEDIATE] = config->intermediate};
+  return widths[width];
 }
 
 void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_out) {

@@ -36,9 +36,9 @@ Status model_make_layers(Model *model, const char *body, Error *err);
 /* Element `index` of a tensor of F32, F16 or BF16, at any alignment. */
 float stored_float(const void *data, Dtype dtype, size_t index);
 
-/* Refuses a norm with an infinite or NaN weight, which would make every logit NaN. `name` and `file` are for
- * the message. */
-Status check_norm(const Vector *norm, const char *name, const char *file, Error *err);
+/* Refuses infinite or NaN elements of a tensor of F32, F16 or BF16; `file` and `name` are for the message. */
+Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, const char *file,
+                    const char *name, Error *err);
 
 /* Refuses sizes of a linear layer that cannot be quantised in groups of `group` inputs. `file` and `what` (a
  * tensor's or layer's name) are for the message. */

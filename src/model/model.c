@@ -9,21 +9,41 @@
 #include "base/half.h"
 #include "model/loaders.h"
 
+/* All dtypes of safetensors' reference implementation (0.7), the first in the order of Dtype; tensors of
+ * DTYPE_OTHER may be in a file unused. */
 static const struct {
   const char *name;
-  size_t bytes;
+  int bits;
+  Dtype dtype;
 } dtypes[] = {
-    [DTYPE_F32] = {"F32", 4}, [DTYPE_F16] = {"F16", 2}, [DTYPE_BF16] = {"BF16", 2},
-    [DTYPE_I32] = {"I32", 4}, [DTYPE_I16] = {"I16", 2}, [DTYPE_I8] = {"I8", 1},
-    [DTYPE_U8] = {"U8", 1},   [DTYPE_I64] = {"I64", 8}, [DTYPE_OTHER] = {"another dtype", 0},
+    /* clang-format off */
+  { "F32",         32, DTYPE_F32   }, { "F16",         16, DTYPE_F16   },  { "BF16",        16, DTYPE_BF16  },
+  { "I32",         32, DTYPE_I32   }, { "I16",         16, DTYPE_I16   },  { "I8",           8, DTYPE_I8    },
+  { "U8",           8, DTYPE_U8    }, { "I64",         64, DTYPE_I64   },  { "BOOL",         8, DTYPE_OTHER },
+  { "U16",         16, DTYPE_OTHER }, { "U32",         32, DTYPE_OTHER },  { "U64",         64, DTYPE_OTHER },
+  { "F64",         64, DTYPE_OTHER }, { "C64",         64, DTYPE_OTHER },  { "F4",           4, DTYPE_OTHER },
+  { "F6_E2M3",      6, DTYPE_OTHER }, { "F6_E3M2",      6, DTYPE_OTHER },  { "F8_E4M3",      8, DTYPE_OTHER },
+  { "F8_E5M2",      8, DTYPE_OTHER }, { "F8_E8M0",      8, DTYPE_OTHER },  { "F8_E4M3FNUZ",  8, DTYPE_OTHER },
+  { "F8_E5M2FNUZ",  8, DTYPE_OTHER },
+    /* clang-format on */
 };
 
 size_t dtype_bytes(Dtype dtype) {
-  return dtypes[dtype].bytes;
+  return dtype == DTYPE_OTHER ? 0 : (size_t)dtypes[dtype].bits / 8;
 }
 
 const char *dtype_name(Dtype dtype) {
-  return dtypes[dtype].name;
+  return dtype == DTYPE_OTHER ? "another dtype" : dtypes[dtype].name;
+}
+
+int dtype_find(const char *name, StoredTensor *tensor) {
+  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+    if (strcmp(name, dtypes[i].name) != 0) continue;
+    tensor->dtype = dtypes[i].dtype;
+    tensor->dtype_name = dtypes[i].name;
+    return dtypes[i].bits;
+  }
+  return 0;
 }
 
 Status model_make_layers(Model *model, const char *body, Error *err) {
@@ -61,14 +81,31 @@ float stored_float(const void *data, Dtype dtype, size_t index) {
   return value;
 }
 
-Status check_norm(const Vector *norm, const char *name, const char *file, Error *err) {
-  for (int i = 0; i < norm->n; i++) {
-    float value = stored_float(norm->data, norm->dtype, (size_t)i);
-    if (!isfinite(value))
-      return error_set(err, STATUS_MODEL, "%s: tensor %s: element %d is %f, expected a finite number", file,
-                       name, i, (double)value);
-  }
-  return STATUS_OK;
+enum { FINITE_CHUNK = 1024 };
+
+/* Whether n <= FINITE_CHUNK numbers are finite. fp32 has its exponent in the upper two bytes, like bf16. */
+static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
+  const size_t size = dtype_bytes(dtype);
+  const char *from = (const char *)data + first * size;
+  const uint16_t exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
+  uint16_t upper[FINITE_CHUNK] = {0}, special = 0;
+  if (size == 2) memcpy(upper, from, n * 2);
+  for (size_t i = 0; size == 4 && i < n; i++) memcpy(&upper[i], from + i * 4 + 2, 2);
+  for (size_t i = 0; i < FINITE_CHUNK; i++) special |= (upper[i] & exponent) == exponent;
+  return !special;
+}
+
+Status check_finite(const void *data, Dtype dtype, size_t n, int n_threads, const char *file,
+                    const char *name, Error *err) {
+  enum { CHUNK = FINITE_CHUNK };
+  size_t at = SIZE_MAX;
+#pragma omp parallel for reduction(min : at) num_threads(n_threads)
+  for (size_t from = 0; from < n; from += CHUNK)
+    if (from < at && !are_finite(data, dtype, from, n - from < CHUNK ? n - from : CHUNK)) at = from;
+  if (at == SIZE_MAX) return STATUS_OK;
+  while (are_finite(data, dtype, at, 1)) at++;
+  return error_set(err, STATUS_MODEL, "%s: tensor %s: element %zu is %f, expected a finite number", file,
+                   name, at, (double)stored_float(data, dtype, at));
 }
 
 Status check_groups(const Linear *linear, int group, const char *file, const char *what, Error *err) {

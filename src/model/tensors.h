@@ -18,6 +18,9 @@ typedef struct {
   bool used; /* a part of the model */
 } StoredTensor;
 
+/* Sets dtype and dtype_name by a name of safetensors and gives the bits of an element, 0: unknown. */
+int dtype_find(const char *name, StoredTensor *tensor);
+
 /* All tensors of an open model's files, file by file in the order of their headers. */
 size_t model_tensor_count(const Model *model);
 const StoredTensor *model_tensor(const Model *model, size_t index); /* PRECOND index < model_tensor_count() */

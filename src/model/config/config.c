@@ -35,10 +35,8 @@ static Status read_names(const ConfigReader *r, const char **architecture, const
 
 /* The first of `keys` that the object or its text_config has, or NULL. */
 static const char *sign_of(const Json *object, const char *const *keys) {
-  const Json *text = json_member(object, "text_config");
-  for (; *keys; keys++)
-    if (json_member(object, *keys) || (json_is_object(text) && json_member(text, *keys))) return *keys;
-  return NULL;
+  const char *sign = reader_first_key(object, keys);
+  return sign ? sign : reader_first_key(json_member(object, "text_config"), keys);
 }
 
 static Status refuse_architecture(const ConfigReader *r, const char *architecture, const char *model_type) {

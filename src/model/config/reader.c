@@ -43,6 +43,11 @@ Status reader_string(const ConfigReader *r, const char *key, const char **out) {
   return json_get_string(source(r), r->object, key, out, r->err);
 }
 
+const char *reader_first_key(const Json *object, const char *const *keys) {
+  while (*keys && !json_member(object, *keys)) keys++;
+  return *keys;
+}
+
 bool reader_is_null(const ConfigReader *r, const char *key) {
   for (const Json *item = json_first(r->object); item; item = json_next(item))
     if (strcmp(json_key(item), key) == 0) return !json_member(r->object, key);

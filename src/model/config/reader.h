@@ -29,6 +29,9 @@ Status reader_double(const ConfigReader *r, const char *key, double low, double 
 Status reader_bool(const ConfigReader *r, const char *key, bool fallback, bool *out);
 Status reader_string(const ConfigReader *r, const char *key, const char **out); /* NULL if it is absent */
 
+/* The first of `keys`, a list that ends with NULL, that the object has, or NULL. */
+const char *reader_first_key(const Json *object, const char *const *keys);
+
 /* Whether the member is there and null, for members where that differs from absence. */
 bool reader_is_null(const ConfigReader *r, const char *key);
 

@@ -64,7 +64,7 @@ static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
   Vector *norm = ak48_norm(model, tensor);
   if (norm) {
     *norm = (Vector){data, DTYPE_F16, (int)tensor->shape[0]};
-    return check_norm(norm, name, reader->file->path, err);
+    return check_finite(data, DTYPE_F16, (size_t)norm->n, 1, reader->file->path, name, err);
   }
   if (tensor->part == AK48_EMBEDDING)
     model->embedding = (Matrix){data, DTYPE_F16, model->config.vocab_size, model->config.hidden};

@@ -21,7 +21,7 @@ static Status take_vector(HfLoader *loader, const char *base, const char *suffix
 static Status take_norm(HfLoader *loader, const char *base, const char *suffix, int64_t n, Vector *out) {
   TRY(take_vector(loader, base, suffix, n, out));
   const StoredTensor *tensor = hf_find(loader, base, suffix);
-  return check_norm(out, tensor->name, tensor->file, loader->err);
+  return check_finite(out->data, out->dtype, (size_t)n, 1, tensor->file, tensor->name, loader->err);
 }
 
 /* --- linear layers */

@@ -14,25 +14,6 @@
 
 #define MAX_HEADER 100000000 /* bytes; the reference implementation's own limit */
 
-/* All dtypes of the reference implementation (0.7); tensors of DTYPE_OTHER may be in a file unused. */
-static const struct {
-  const char *name;
-  int bits;
-  Dtype dtype;
-} dtypes[] = {
-    /* clang-format off */
-  { "F32",         32, DTYPE_F32   }, { "F16",         16, DTYPE_F16   },  { "BF16",        16, DTYPE_BF16  },
-  { "I32",         32, DTYPE_I32   }, { "I16",         16, DTYPE_I16   },  { "I8",           8, DTYPE_I8    },
-  { "U8",           8, DTYPE_U8    }, { "I64",         64, DTYPE_I64   },  { "BOOL",         8, DTYPE_OTHER },
-  { "U16",         16, DTYPE_OTHER }, { "U32",         32, DTYPE_OTHER },  { "U64",         64, DTYPE_OTHER },
-  { "F64",         64, DTYPE_OTHER }, { "C64",         64, DTYPE_OTHER },  { "F4",           4, DTYPE_OTHER },
-  { "F6_E2M3",      6, DTYPE_OTHER }, { "F6_E3M2",      6, DTYPE_OTHER },  { "F8_E4M3",      8, DTYPE_OTHER },
-  { "F8_E5M2",      8, DTYPE_OTHER }, { "F8_E8M0",      8, DTYPE_OTHER },  { "F8_E4M3FNUZ",  8, DTYPE_OTHER },
-  { "F8_E5M2FNUZ",  8, DTYPE_OTHER },
-    /* clang-format on */
-};
-#define N_DTYPES (sizeof dtypes / sizeof *dtypes)
-
 /* State of the pass over the header. */
 typedef struct {
   Safetensors *file;
@@ -67,13 +48,7 @@ static Status read_dtype(HeaderReader *reader, JsonCursor *cursor, StoredTensor 
   const JsonCursor at = *cursor;
   bool is_string;
   TRY(read_string(reader, cursor, &is_string));
-  for (size_t i = 0; i < N_DTYPES; i++) {
-    if (!is_string || strcmp(reader->word.data, dtypes[i].name) != 0) continue;
-    tensor->dtype = dtypes[i].dtype;
-    tensor->dtype_name = dtypes[i].name;
-    *bits = dtypes[i].bits;
-    return STATUS_OK;
-  }
+  if (is_string && (*bits = dtype_find(reader->word.data, tensor)) > 0) return STATUS_OK;
   return refuse_value(reader, at, "dtype", "\"F16\", \"I32\" or another of the format");
 }
 

@@ -1,4 +1,4 @@
-/* compressed.c - see compressed.h. Called by: quantization.c.   Calls: rules.c.
+/* compressed.c - compressed-tensors' quantization_config. Called by: quantization.c.   Calls: rules.c.
  *
  *   config_groups: {"group_0": {targets: ["Linear"], weights: {num_bits, group_size, ...},
  *                               input_activations: {...}}, ...}
@@ -7,12 +7,11 @@
  * A layer that `ignore` names is dense; another has the scheme of the group whose targets match its name,
  * else a regular expression ("re:"), else "Linear". Source: compressed-tensors 0.20
  * (quantization/quant_config.py, quant_args.py, utils/match.py). */
-#include "model/quant/compressed.h"
+#include "model/quant/rules.h"
 
 #include <string.h>
 
 #include "model/config/config.h"
-#include "model/quant/rules.h"
 
 /* The advice of most refusals in this file. */
 #define INSTEAD                                                                                              \

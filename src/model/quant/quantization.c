@@ -10,7 +10,6 @@
 #include <strings.h>
 
 #include "model/config/config.h"
-#include "model/quant/compressed.h"
 #include "model/quant/rules.h"
 
 static const char *const method_names[] = {
@@ -306,18 +305,13 @@ static Status refuse_method(const ConfigReader *r, const char *method) {
                        method, what ? " (" : "", what ? what : "", what ? ")" : "");
 }
 
-static bool has_any(const Json *object, const char *const *keys) {
-  for (; *keys; keys++)
-    if (json_member(object, *keys)) return true;
-  return false;
-}
-
 Status quantization_refuse_nameless(const ConfigReader *r) {
   static const char *const of_bitsandbytes[] = {"load_in_4bit", "load_in_8bit", NULL},
                            *const of_mlx[] = {"bits", NULL},
                            *const of_others[] = {"sym", "desc_act", "zero_point", NULL};
-  if (has_any(r->object, of_bitsandbytes)) return refuse_method(r, "bitsandbytes");
-  if (has_any(r->object, of_mlx) && !has_any(r->object, of_others)) return refuse_method(r, "mlx");
+  if (reader_first_key(r->object, of_bitsandbytes)) return refuse_method(r, "bitsandbytes");
+  if (reader_first_key(r->object, of_mlx) && !reader_first_key(r->object, of_others))
+    return refuse_method(r, "mlx");
   return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors");
 }
 

@@ -36,18 +36,15 @@ static void *allocate(const Repacker *r, size_t n, size_t size, const Linear *li
 
 /* --- what needs no repacking */
 
-static bool is_whole(const StoredWeights *stored) {
-  return stored->first_out == 0 && stored->n_out == stored->linear->n_out;
-}
-
 bool stored_groups_are_canonical(const StoredWeights *stored) {
   return stored->method == QUANT_AWQ && stored->zeros && stored->scales->dtype == DTYPE_F16;
 }
 
 /* Part of a stored AWQ matrix is used in place only with its groups: Linear.skip applies to both. */
 bool stored_weights_are_canonical(const StoredWeights *stored) {
-  if (stored->method == QUANT_INT8) return true;
-  return stored->method == QUANT_AWQ && (is_whole(stored) || stored_groups_are_canonical(stored));
+  const bool whole = stored->n_out == stored->linear->n_out;
+  return stored->method == QUANT_INT8 ||
+         (stored->method == QUANT_AWQ && (whole || stored_groups_are_canonical(stored)));
 }
 
 static size_t n_groups(const Linear *linear) {
@@ -257,45 +254,6 @@ static unsigned read_zeros(const Repacker *r, const StoredWeights *stored, uint8
 
 /* --- scales */
 
-enum { FINITE_CHUNK = 1024 };
-
-/* Whether n <= FINITE_CHUNK numbers are finite; 16-bit ones are tested without conversion. */
-static bool are_finite(const void *data, Dtype dtype, size_t first, size_t n) {
-  if (dtype == DTYPE_F32) {
-    float numbers[FINITE_CHUNK];
-    bool all = true;
-    floats_read(data, dtype, first, n, numbers);
-    for (size_t i = 0; i < n; i++) all = all && isfinite(numbers[i]);
-    return all;
-  }
-  const uint16_t exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
-  uint16_t halves[FINITE_CHUNK] = {0}, strange = 0;
-  memcpy(halves, (const char *)data + first * 2, n * 2);
-  for (size_t i = 0; i < FINITE_CHUNK; i++) strange |= (halves[i] & exponent) == exponent;
-  return !strange;
-}
-
-/* The index of the first number that is infinite or NaN, or SIZE_MAX. */
-static size_t first_not_finite(const Repacker *r, const void *data, Dtype dtype, size_t n) {
-  size_t chunk = SIZE_MAX;
-#pragma omp parallel for reduction(min : chunk) num_threads(r->n_threads)
-  for (size_t from = 0; from < n; from += FINITE_CHUNK) {
-    const size_t some = n - from < FINITE_CHUNK ? n - from : FINITE_CHUNK;
-    if (from < chunk && !are_finite(data, dtype, from, some)) chunk = from;
-  }
-  if (chunk == SIZE_MAX) return SIZE_MAX;
-  while (are_finite(data, dtype, chunk, 1)) chunk++;
-  return chunk;
-}
-
-static Status check_finite(const Repacker *r, const void *data, Dtype dtype, size_t n, const char *file,
-                           const char *name, const char *suffix) {
-  const size_t at = first_not_finite(r, data, dtype, n);
-  if (at == SIZE_MAX) return STATUS_OK;
-  return error_set(r->err, STATUS_MODEL, "%s: tensor %s%s: element %zu is %f, expected a finite number", file,
-                   name, suffix, at, (double)stored_float(data, dtype, at));
-}
-
 /* Fills scales[g][o] from the stored [g][o] or, in compressed-tensors, [o][g]. */
 static void read_scales(const Repacker *r, const StoredWeights *stored, float *scales) {
   enum { CHUNK = 64 };
@@ -404,8 +362,8 @@ static Status make_int8_scales(const Repacker *r, const StoredWeights *stored) {
 
 static Status make_scales(const Repacker *r, const StoredWeights *stored) {
   const StoredTensor *scales = stored->scales;
-  TRY(check_finite(r, scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype), scales->file,
-                   scales->name, ""));
+  TRY(check_finite(scales->data, scales->dtype, scales->bytes / dtype_bytes(scales->dtype), r->n_threads,
+                   scales->file, scales->name, r->err));
   return stored->linear->kind == LINEAR_INT8 ? make_int8_scales(r, stored) : make_groups(r, stored);
 }
 
@@ -415,8 +373,10 @@ static Status check_packed(const Repacker *r) {
   for (int i = 0; i < model->config.n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       const Linear *linear = layer_linear(&model->layers[i], which);
-      TRY(check_finite(r, linear->scales, DTYPE_F16, n_groups(linear) * (size_t)linear->n_out,
-                       model->files->path, linear->name, ".scales"));
+      char name[LINEAR_NAME_SIZE + 8];
+      snprintf(name, sizeof name, "%s.scales", linear->name);
+      TRY(check_finite(linear->scales, DTYPE_F16, n_groups(linear) * (size_t)linear->n_out, r->n_threads,
+                       model->files->path, name, r->err));
     }
   }
   return STATUS_OK;

@@ -23,4 +23,7 @@ Status quant_rule_add(const ConfigReader *r, QuantConfig *quant, MatchKind kind,
 Status quant_rules_add_list(const ConfigReader *r, const char *key, QuantConfig *quant, bool regex,
                             MatchKind kind, QuantScheme scheme);
 
+/* Reads compressed-tensors' quantization_config (compressed.c). */
+Status quant_compressed_parse(const ConfigReader *r, QuantConfig *quant);
+
 #endif
