@@ -25,19 +25,13 @@ Status buffer_append_string(Buffer *buffer, const char *string, Error *err) {
 
 Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...) {
   va_list args;
+  char *text;
   va_start(args, format);
-  va_list again;
-  va_copy(again, args);
-  int length = vsnprintf(NULL, 0, format, args);
+  int length = vasprintf(&text, format, args);
   va_end(args);
-  const size_t need = buffer->size + (size_t)length + 1;
-  Status status = length < 0 ? error_set(err, STATUS_FAILED, "cannot format text")
-                             : mem_grow(&buffer->data, &buffer->capacity, need, 1, "text", err);
-  if (status == STATUS_OK) {
-    vsnprintf(buffer->data + buffer->size, (size_t)length + 1, format, again);
-    buffer->size += (size_t)length;
-  }
-  va_end(again);
+  if (length < 0) return error_set(err, STATUS_FAILED, "cannot format text");
+  Status status = buffer_append(buffer, text, (size_t)length, err);
+  free(text);
   return status;
 }
 

@@ -130,9 +130,9 @@ static Status read_config(const char *path, ModelConfig *config, Error *err) {
   return status;
 }
 
-static Status make_dummy(const char *path, Model *model, Error *err) {
-  if (!(model->files = mem_alloc(1, sizeof *model->files, "a model", err))) return STATUS_FAILED;
-  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED; /* a copy */
+Status model_open_dummy(const char *path, Model **out, Error *err) {
+  TRY(model_make(path, out, err));
+  Model *model = *out;
   model->dummy = true;
   model->layout = LAYOUT_HF_DIRECTORY;
   model->theta_source = model->eps_source = "config.json";
@@ -145,36 +145,27 @@ static Status make_dummy(const char *path, Model *model, Error *err) {
   return place_tensors(&arena, model, err);
 }
 
-Status model_open_dummy(const char *path, Model **model, Error *err) {
-  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
-  return make_dummy(path, *model, err);
-}
-
 /* --- random weights
  *
  * Activations stay finite through any number of layers, and logits differ: the output of a linear layer has
  * about its input's variance, norms multiply by 1. */
 
-typedef struct {
-  uint64_t state;
-} Random;
-
 /* splitmix64 (Vigna, public domain). */
-static uint64_t next_random(Random *random) {
-  uint64_t z = random->state += 0x9e3779b97f4a7c15u;
+static uint64_t next_random(uint64_t *random) {
+  uint64_t z = *random += 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   return z ^ z >> 31;
 }
 
 /* Rounds up to whole words: place() aligns every tensor and pads it to ALIGNMENT. */
-static void fill_bytes(const void *place, size_t bytes, Random *random) {
+static void fill_bytes(const void *place, size_t bytes, uint64_t *random) {
   uint64_t *words = (uint64_t *)place;
   for (size_t i = 0; i < (bytes + 7) / 8; i++) words[i] = next_random(random);
 }
 
 /* Fills n fp16 numbers, uniform in [low, high) in 65,536 steps. */
-static void fill_halves(const void *place, size_t n, float low, float high, Random *random) {
+static void fill_halves(const void *place, size_t n, float low, float high, uint64_t *random) {
   uint16_t *halves = (uint16_t *)place;
   for (size_t i = 0; i < n; i += 4) {
     uint64_t bits = next_random(random);
@@ -183,18 +174,18 @@ static void fill_halves(const void *place, size_t n, float low, float high, Rand
   }
 }
 
-static void fill_vector(const Vector *vector, float low, float high, Random *random) {
+static void fill_vector(const Vector *vector, float low, float high, uint64_t *random) {
   if (vector->data) fill_halves(vector->data, (size_t)vector->n, low, high, random);
 }
 
 /* Fills a norm so that it multiplies by 1. */
-static void fill_norm(const ModelConfig *config, const Vector *norm, Random *random) {
+static void fill_norm(const ModelConfig *config, const Vector *norm, uint64_t *random) {
   const float weight = config->norm_plus_one ? 0 : 1;
   fill_vector(norm, weight, weight, random);
 }
 
 /* Fills n fp32 numbers, uniform within 10% of `middle`. */
-static void fill_floats(const void *place, size_t n, float middle, Random *random) {
+static void fill_floats(const void *place, size_t n, float middle, uint64_t *random) {
   float *floats = (float *)place;
   for (size_t i = 0; i < n; i++)
     floats[i] = middle * (0.9f + 0.2f * (float)(next_random(random) & 0xffff) * 0x1p-16f);
@@ -206,7 +197,7 @@ static float variance(int bits) {
   return (n * n - 1) / 6;
 }
 
-static void fill_quantised(const Linear *linear, Random *random) {
+static void fill_quantised(const Linear *linear, uint64_t *random) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
   const size_t bits = (size_t)linear->bits;
   const size_t groups = n_in / (size_t)linear->group;
@@ -220,7 +211,7 @@ static void fill_quantised(const Linear *linear, Random *random) {
 }
 
 /* Dense weights are uniform in [-a, a), with variance a^2 / 3. */
-static void fill_matrix(const Linear *linear, Random *random) {
+static void fill_matrix(const Linear *linear, uint64_t *random) {
   const size_t n_in = (size_t)linear->n_in, n_out = (size_t)linear->n_out + (size_t)linear->skip;
   switch (linear->kind) {
   case LINEAR_AWQ:
@@ -237,7 +228,7 @@ static void fill_matrix(const Linear *linear, Random *random) {
 }
 
 /* If several linear layers share one quantised matrix (skip > 0), the first fills all of it. */
-static void fill_linears(const ModelConfig *config, const ModelLayer *layer, Random *random) {
+static void fill_linears(const ModelConfig *config, const ModelLayer *layer, uint64_t *random) {
   for (int which = 0; which < N_LAYER_LINEARS; which++) {
     const Linear *linear = layer_linear(layer, which);
     if (!linear->skip || layer_linear_is_first(config, which)) fill_matrix(linear, random);
@@ -250,7 +241,7 @@ Status model_fill_dummy(const Model *model, Error *err) {
   if (mprotect(model->files->reserved, model->files->reserved_bytes, PROT_READ | PROT_WRITE) != 0)
     return error_set(err, STATUS_FAILED, "%s: no memory for %zu bytes of random weights: %s",
                      model->files->path, model->weight_bytes, strerror(errno));
-  Random random = {1};
+  uint64_t random = 1;
   for (int i = 0; i < config->n_layers; i++) {
     const ModelLayer *layer = &model->layers[i];
     for (int which = 0; which < N_LAYER_NORMS; which++)

@@ -4,7 +4,27 @@
 
 #include "model/files/weight_files.h"
 #include "model/layers.h"
-#include "model/quant/stored_weights.h"
+
+/* A quantised linear layer as stored: hf_quantised.c finds it, repack.c makes a Linear of it. The layouts to
+ * the byte: models.md, under the names of quant_method_name(). Shapes were checked. */
+typedef struct {
+  Linear *linear; /* the result; its kind, sizes, bits and group are set */
+  QuantMethod method;
+  bool zeros_less_one;         /* GPTQ, version 1 */
+  const StoredTensor *weights; /* qweight, weight_packed or an I8 weight */
+  const StoredTensor *zeros;   /* qzeros or weight_zero_point, NULL: all are the middle of the range */
+  const StoredTensor *scales;  /* scales or weight_scale */
+  int n_out;                   /* outputs of the stored matrix; the layer is its outputs */
+  int first_out;               /* [first_out, first_out + linear->n_out) */
+} StoredWeights;
+
+/* Whether the weights, or the zero points and scales, are used in place. */
+bool stored_weights_are_canonical(const StoredWeights *stored);
+bool stored_groups_are_canonical(const StoredWeights *stored);
+
+/* Bytes that repack.c will allocate if scales fit F16 (2 more per scale if not). */
+size_t stored_made_bytes(const StoredWeights *stored);
+size_t stored_replaced_bytes(const StoredWeights *stored); /* stored bytes that are not read afterwards */
 
 struct ModelFiles {
   char *path;                   /* as given to model_open(); for messages */
@@ -26,7 +46,10 @@ struct ModelFiles {
 /* Number `index` of the mapped files of an open model's weights, NULL after the last. */
 const MappedFile *model_file(const Model *model, size_t index);
 
-/* Both fill a zeroed Model whose `files` are allocated; model_close() releases it, also after a failure. */
+/* Allocates a Model with its files and path. */
+Status model_make(const char *path, Model **model, Error *err);
+
+/* Both fill a Model of model_make(); model_close() releases it, also after a failure. */
 Status hf_directory_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model, Error *err);
 

@@ -16,18 +16,20 @@ static Status check_overrides(const ModelOverrides *overrides, Error *err) {
   return STATUS_OK;
 }
 
-static Status open_layout(const char *path, const ModelOverrides *overrides, Model *model, Error *err) {
-  if (!(model->files = mem_alloc(1, sizeof *model->files, "a model", err))) return STATUS_FAILED;
-  if (!(model->files->path = path_join("", path, err))) return STATUS_FAILED; /* a copy */
-  TRY(check_overrides(overrides, err));
-  if (file_is_directory(path)) return hf_directory_open(path, overrides, model, err);
-  return ak48_open(path, overrides, model, err);
+Status model_make(const char *path, Model **model, Error *err) {
+  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
+  if (!((*model)->files = mem_alloc(1, sizeof *(*model)->files, "a model", err))) return STATUS_FAILED;
+  (*model)->files->path = path_join("", path, err); /* a copy */
+  return (*model)->files->path ? STATUS_OK : STATUS_FAILED;
 }
 
 Status model_open(const char *path, const ModelOverrides *overrides, Model **model, Error *err) {
   static const ModelOverrides none = {0};
-  if (!(*model = mem_alloc(1, sizeof **model, "a model", err))) return STATUS_FAILED;
-  return open_layout(path, overrides ? overrides : &none, *model, err);
+  if (!overrides) overrides = &none;
+  TRY(model_make(path, model, err));
+  TRY(check_overrides(overrides, err));
+  if (file_is_directory(path)) return hf_directory_open(path, overrides, *model, err);
+  return ak48_open(path, overrides, *model, err);
 }
 
 Status model_check_known(const Model *model, Error *err) {

@@ -198,9 +198,10 @@ static Status parse_arithmetic(const ConfigReader *r, const Architecture *arch, 
 
 /* --- special tokens */
 
-/* eos_token_id: a number or a list of them; if absent, the config stays as it is. */
-static Status parse_eos(const ConfigReader *r, ModelConfig *config) {
+/* Reads bos_token_id, and eos_token_id, a number or a list of them; absent ones stay as they are. */
+static Status parse_tokens(const ConfigReader *r, ModelConfig *config) {
   const Json *value = json_member(r->object, "eos_token_id");
+  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
   if (!value) return STATUS_OK;
   bool list = json_is_array(value);
   config->n_eos = 0;
@@ -217,11 +218,10 @@ static Status parse_eos(const ConfigReader *r, ModelConfig *config) {
 }
 
 static Status parse_special_tokens(const ConfigReader *r, int bos, int eos, ModelConfig *config) {
-  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, reader_is_null(r, "bos_token_id") ? -1 : bos,
-                 &config->bos));
+  config->bos = reader_is_null(r, "bos_token_id") ? -1 : bos;
   config->n_eos = 0;
   if (eos >= 0 && !reader_is_null(r, "eos_token_id")) config->eos[config->n_eos++] = eos;
-  return parse_eos(r, config);
+  return parse_tokens(r, config);
 }
 
 /* --- generation_config.json */
@@ -235,8 +235,7 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_double(r, "top_p", 0, 1, 1, &g->top_p));
   TRY(reader_double(r, "min_p", 0, 1, 0, &g->min_p));
   TRY(reader_double(r, "repetition_penalty", 1e-3, 1e3, 1, &g->repetition_penalty));
-  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
-  return parse_eos(r, config);
+  return parse_tokens(r, config);
 }
 
 /* --- files */
@@ -244,8 +243,7 @@ static Status parse_generation(const ConfigReader *r, ModelConfig *config) {
 /* Reads the members of a multimodal model's config that override its text_config. */
 static Status parse_beside_text(const ConfigReader *r, ModelConfig *config) {
   TRY(reader_bool(r, "tie_word_embeddings", config->tied_embeddings, &config->tied_embeddings));
-  TRY(reader_int(r, "bos_token_id", -1, INT32_MAX, config->bos, &config->bos));
-  return parse_eos(r, config);
+  return parse_tokens(r, config);
 }
 
 /* Finds quantization_config in the config or in its text_config, or as compression_config, the name that
@@ -273,7 +271,7 @@ static Status parse_config(const ConfigReader *r, ModelConfig *config) {
   TRY(parse_special_tokens(&text, arch->bos, arch->eos, config));
   if (config->text_part) TRY(parse_beside_text(r, config));
   TRY(find_quantization(r, &text, &quant));
-  return quant.object ? quantization_parse(&quant, QUANT_IN_CONFIG, &config->quant) : STATUS_OK;
+  return quant.object ? quantization_parse(&quant, NULL, &config->quant) : STATUS_OK;
 }
 
 /* Counts seven linear layers in each layer, and lm_head. */
@@ -301,8 +299,8 @@ static Status load_file(const char *path, ConfigFile kind, ModelConfig *config, 
   Status status = reader_open(path, (const char *)file.data, file.size, &tree, &r, err);
   if (status == STATUS_OK) {
     status = kind == CONFIG_FILE ? parse_config(&r, config)
-             : kind == AWQ_FILE  ? quantization_parse(&r, QUANT_IN_AWQ_FILE, &config->quant)
-             : kind == GPTQ_FILE ? quantization_parse(&r, QUANT_IN_GPTQ_FILE, &config->quant)
+             : kind == AWQ_FILE  ? quantization_parse(&r, "awq", &config->quant)
+             : kind == GPTQ_FILE ? quantization_parse(&r, "gptq", &config->quant)
                                  : parse_generation(&r, config);
   }
   ContentHash content;

@@ -147,7 +147,7 @@ Status hf_directory_open(const char *path, const ModelOverrides *overrides, Mode
   model->theta_source = model->eps_source = "config.json";
   char *config_path = path_join(path, "config.json", err);
   if (!config_path) return STATUS_FAILED;
-  Status status = file_is_named(config_path) ? STATUS_OK : weight_files_refuse_without_config(path, err);
+  Status status = file_is_named(config_path) ? STATUS_OK : weight_files_refuse(path, true, err);
   if (status == STATUS_OK) status = config_load(path, &model->config, err);
   HfLoader loader = {.model = model, .files = &model->files->weights, .config_path = config_path, .err = err};
   if (status == STATUS_OK) status = weight_files_open(path, &model->files->weights, err);

@@ -106,8 +106,7 @@ static Status place_tensor(HeaderReader *reader, StoredTensor *tensor, int bits,
 
 /* Reads the object of one tensor. Unknown members are ignored, as by the reference implementation. */
 static Status read_tensor(HeaderReader *reader, JsonCursor *cursor, StoredTensor *tensor) {
-  enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
-  int seen = 0, bits = 0, n_offsets = 0;
+  int bits = 0, n_offsets = 0;
   int64_t offsets[2] = {0, 0};
   if (!json_cursor_enter(cursor, '{')) return refuse_value(reader, *cursor, "its entry", "an object");
   for (bool first = true; json_cursor_next(cursor, &first);) {
@@ -115,22 +114,19 @@ static Status read_tensor(HeaderReader *reader, JsonCursor *cursor, StoredTensor
     TRY(read_string(reader, cursor, &is_string));
     if (strcmp(reader->word.data, "dtype") == 0) {
       TRY(read_dtype(reader, cursor, tensor, &bits));
-      seen |= DTYPE;
     } else if (strcmp(reader->word.data, "shape") == 0) {
       TRY(read_sizes(reader, cursor, "shape", MAX_RANK, tensor->shape, &tensor->rank));
-      seen |= SHAPE;
     } else if (strcmp(reader->word.data, "data_offsets") == 0) {
       const JsonCursor at = *cursor;
       TRY(read_sizes(reader, cursor, "data_offsets", 2, offsets, &n_offsets));
       if (n_offsets != 2) return refuse_value(reader, at, "data_offsets", "two numbers");
-      seen |= OFFSETS;
     } else {
       json_cursor_value(cursor);
     }
   }
-  if (!(seen & DTYPE)) return refuse(reader, "dtype is missing");
-  if (!(seen & SHAPE)) return refuse(reader, "shape is missing");
-  if (!(seen & OFFSETS)) return refuse(reader, "data_offsets is missing");
+  if (bits == 0) return refuse(reader, "dtype is missing");
+  if (tensor->rank < 0) return refuse(reader, "shape is missing");
+  if (n_offsets == 0) return refuse(reader, "data_offsets is missing");
   return place_tensor(reader, tensor, bits, offsets);
 }
 
@@ -164,7 +160,7 @@ static Status read_entry(HeaderReader *reader, JsonCursor *cursor) {
   TRY(mem_grow(&file->tensors, &reader->capacity, file->n_tensors + 1, sizeof *file->tensors, "tensors",
                reader->err));
   StoredTensor *tensor = &file->tensors[file->n_tensors];
-  *tensor = (StoredTensor){.name = reader->names_end, .file = file->file.path};
+  *tensor = (StoredTensor){.name = reader->names_end, .file = file->file.path, .rank = -1};
   memcpy(reader->names_end, reader->word.data, reader->word.size);
   reader->names_end += reader->word.size;
   reader->name = tensor->name;

@@ -190,22 +190,15 @@ static size_t find_instead(const char *directory, char found[256]) {
   return best;
 }
 
-static Status refuse_without_safetensors(const char *directory, Error *err) {
+Status weight_files_refuse(const char *directory, bool without_config, Error *err) {
   char found[256];
   const size_t kind = find_instead(directory, found);
-  if (kind < N_INSTEAD)
-    return error_set(err, STATUS_MODEL, "%s has no " SINGLE_NAME ", only %s: %s", directory, found,
-                     instead[kind].advice);
-  return error_set(err, STATUS_MODEL, "%s has no weights: expected " SINGLE_NAME " or " INDEX_NAME,
-                   directory);
-}
-
-Status weight_files_refuse_without_config(const char *directory, Error *err) {
-  char found[256];
-  const size_t kind = find_instead(directory, found);
-  if (kind == N_INSTEAD || !instead[kind].without_config) return STATUS_OK;
-  return error_set(err, STATUS_MODEL, "%s has no config.json, only %s: %s", directory, found,
-                   instead[kind].advice);
+  if (kind < N_INSTEAD && (!without_config || instead[kind].without_config))
+    return error_set(err, STATUS_MODEL, "%s has no %s, only %s: %s", directory,
+                     without_config ? "config.json" : SINGLE_NAME, found, instead[kind].advice);
+  return without_config ? STATUS_OK
+                        : error_set(err, STATUS_MODEL,
+                                    "%s has no weights: expected " SINGLE_NAME " or " INDEX_NAME, directory);
 }
 
 Status weight_files_open(const char *directory, WeightFiles *files, Error *err) {
@@ -219,7 +212,7 @@ Status weight_files_open(const char *directory, WeightFiles *files, Error *err) 
   free(files->path);
   if (!(files->path = path_join(directory, INDEX_NAME, err))) return STATUS_FAILED;
   if (file_is_named(files->path)) return open_index(&opener);
-  return refuse_without_safetensors(directory, err);
+  return weight_files_refuse(directory, false, err);
 }
 
 void weight_files_close(WeightFiles *files) {

@@ -18,8 +18,9 @@ typedef struct {
 Status weight_files_open(const char *directory, WeightFiles *files, Error *err);
 void weight_files_close(WeightFiles *files);
 
-/* For a directory without config.json: refuses it with advice if its files' names show another format. */
-Status weight_files_refuse_without_config(const char *directory, Error *err);
+/* Refuses a directory without weights, with advice if its files' names show another format. One without
+ * config.json is refused only with advice. */
+Status weight_files_refuse(const char *directory, bool without_config, Error *err);
 
 StoredTensor *weight_files_find(const WeightFiles *files, const char *name); /* or NULL */
 

@@ -12,17 +12,16 @@
 #include "model/config/config.h"
 #include "model/quant/rules.h"
 
-static const char *const method_names[] = {
-    [QUANT_NONE] = "dense",
-    [QUANT_AWQ] = "AutoAWQ gemm",
-    [QUANT_GPTQ] = "GPTQ",
-    [QUANT_PACKED] = "compressed-tensors pack-quantized",
-    [QUANT_BYTES] = "compressed-tensors int-quantized",
-    [QUANT_INT8] = "compressed-tensors int-quantized, int8 activations",
-};
-
 const char *quant_method_name(QuantMethod method) {
-  return method_names[method];
+  static const char *const names[] = {
+      [QUANT_NONE] = "dense",
+      [QUANT_AWQ] = "AutoAWQ gemm",
+      [QUANT_GPTQ] = "GPTQ",
+      [QUANT_PACKED] = "compressed-tensors pack-quantized",
+      [QUANT_BYTES] = "compressed-tensors int-quantized",
+      [QUANT_INT8] = "compressed-tensors int-quantized, int8 activations",
+  };
+  return names[method];
 }
 
 static bool holds(const char *text, const char *part) {
@@ -267,11 +266,9 @@ static Status parse_autoround(const ConfigReader *r, QuantConfig *quant) {
 
 /* --- which of them */
 
-typedef Status (*Parser)(const ConfigReader *r, QuantConfig *quant);
-
 static const struct {
   const char *method;
-  Parser parse;
+  Status (*parse)(const ConfigReader *r, QuantConfig *quant);
 } parsers[] = {
     {"awq", parse_awq},
     {"gptq", parse_gptq},
@@ -315,14 +312,12 @@ Status quantization_refuse_nameless(const ConfigReader *r) {
   return reader_refuse(r, "quant_method is missing, expected awq, gptq, auto-round or compressed-tensors");
 }
 
-Status quantization_parse(const ConfigReader *r, QuantSource source, QuantConfig *quant) {
-  static const char *const usual[] = {[QUANT_IN_AWQ_FILE] = "awq", [QUANT_IN_GPTQ_FILE] = "gptq"};
+Status quantization_parse(const ConfigReader *r, const char *usual, QuantConfig *quant) {
   *quant = (QuantConfig){.given = true};
   const char *method, *other;
   TRY(reader_string(r, "quant_method", &method));
   TRY(reader_string(r, "method", &other)); /* GPTQModel's newer key */
-  if (!method) method = other;
-  if (!method && source != QUANT_IN_CONFIG) method = usual[source];
+  if (!method) method = other ? other : usual;
   if (!method) return quantization_refuse_nameless(r);
   TRY(refuse_additions(r));
   for (size_t i = 0; i < sizeof parsers / sizeof *parsers; i++)

@@ -50,13 +50,10 @@ typedef struct {
   size_t pattern_bytes; /* size of the compiled regular expressions */
 } QuantConfig;
 
-/* Files that say how a checkpoint is quantised. The latter two are read if config.json has no
- * quantization_config, and need not name the method. */
-typedef enum { QUANT_IN_CONFIG, QUANT_IN_AWQ_FILE, QUANT_IN_GPTQ_FILE } QuantSource;
-
 /* Reads the object of config.json's quantization_config, or of AutoAWQ's quant_config.json or AutoGPTQ's
- * quantize_config.json. Zeroes *quant first; release it after failures too. */
-Status quantization_parse(const struct ConfigReader *r, QuantSource source, QuantConfig *quant);
+ * quantize_config.json, which need not name the method: `usual` is theirs, or NULL. Zeroes *quant first;
+ * release it after failures too. */
+Status quantization_parse(const struct ConfigReader *r, const char *usual, QuantConfig *quant);
 void quantization_release(QuantConfig *quant);
 
 /* Refuses an object without quant_method, recognising MLX and old bitsandbytes by their members. */
