@@ -5,6 +5,7 @@
  *              multiplication. */
 #include "base/hash64.h"
 
+#include <endian.h>
 #include <string.h>
 
 static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x165667B19E3779F9,
@@ -13,19 +14,13 @@ static const uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F, P3 = 0x1
 static inline uint64_t word64(const unsigned char *at) {
   uint64_t word;
   memcpy(&word, at, sizeof word);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  word = __builtin_bswap64(word);
-#endif
-  return word;
+  return le64toh(word);
 }
 
 static inline uint64_t word32(const unsigned char *at) {
   uint32_t word;
   memcpy(&word, at, sizeof word);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  word = __builtin_bswap32(word);
-#endif
-  return word;
+  return le32toh(word);
 }
 
 static inline uint64_t mix(uint64_t sum, uint64_t word) {

@@ -100,12 +100,8 @@ static Status place_tensors(Arena *arena, Model *model, Error *err) {
   model->embedding = (Matrix){place(arena, cells, 2), DTYPE_F16, config->vocab_size, config->hidden};
   for (int i = 0; i < config->n_layers; i++) TRY(place_layer(arena, model, &model->layers[i], err));
   model->final_norm = place_vector(arena, config->hidden);
-  model->head = (Linear){.kind = LINEAR_DENSE,
-                         .n_in = config->hidden,
-                         .n_out = config->vocab_size,
-                         .dtype = DTYPE_F16,
-                         .weight = config->tied_embeddings ? model->embedding.data : place(arena, cells, 2),
-                         .name = config->tied_embeddings ? "model.embed_tokens" : "lm_head"};
+  const void *head = config->tied_embeddings ? NULL : place(arena, cells, 2);
+  model_set_head(model, "lm_head", head, DTYPE_F16);
   model->weight_bytes = arena->weight_bytes;
   return STATUS_OK;
 }

@@ -79,11 +79,6 @@ bool layer_linear_is_first(const ModelConfig *config, int which) {
   return layer_linear_stored(config, which).first_part == which;
 }
 
-void layer_linear_full_name(const ModelConfig *config, const char *body, int layer, int which,
-                            char out[LINEAR_NAME_SIZE]) {
-  snprintf(out, LINEAR_NAME_SIZE, "%slayers.%d.%s", body, layer, layer_linear_stored(config, which).name);
-}
-
 /* --- norms */
 
 static const size_t norms[N_LAYER_NORMS] = {

@@ -24,15 +24,11 @@ typedef struct {
   int first;        /* the first of this layer's outputs in the matrix */
   int n_out;        /* outputs of the matrix */
 } StoredLinear;
+/* Room for "model.language_model.layers.4095.self_attn.qkv_proj". */
+#define LINEAR_NAME_SIZE 64
 StoredLinear layer_linear_stored(const ModelConfig *config, int which);
 /* Whether it is the first of its stored matrix: true for one layer of each matrix. */
 bool layer_linear_is_first(const ModelConfig *config, int which);
-
-/* Name of the stored matrix with the prefix `body` ("model."): "model.layers.3.self_attn.q_proj". The buffer
- * fits a number of ten digits and a prefix of 21 letters. */
-#define LINEAR_NAME_SIZE 64
-void layer_linear_full_name(const ModelConfig *config, const char *body, int layer, int which,
-                            char out[LINEAR_NAME_SIZE]);
 
 enum {
   LAYER_ATTN_NORM,

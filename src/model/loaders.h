@@ -56,6 +56,9 @@ Status ak48_open(const char *path, const ModelOverrides *overrides, Model *model
 /* Allocates model->layers and names their Linears. PRECOND the config is set. */
 Status model_make_layers(Model *model, const char *body, Error *err);
 
+/* Sets model->head to a dense lm_head or, if the config ties it, to the embedding. */
+void model_set_head(Model *model, const char *name, const void *data, Dtype dtype);
+
 /* Element `index` of a tensor of F32, F16 or BF16, at any alignment. */
 float stored_float(const void *data, Dtype dtype, size_t index);
 

@@ -55,11 +55,22 @@ Status model_make_layers(Model *model, const char *body, Error *err) {
   for (size_t i = 0; i < n_layers; i++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
       char *name = files->names[i * N_LAYER_LINEARS + (size_t)which];
-      layer_linear_full_name(&model->config, body, (int)i, which, name);
+      snprintf(name, LINEAR_NAME_SIZE, "%slayers.%zu.%s", body, i,
+               layer_linear_stored(&model->config, which).name);
       layer_linear(&model->layers[i], which)->name = name;
     }
   }
   return STATUS_OK;
+}
+
+void model_set_head(Model *model, const char *name, const void *data, Dtype dtype) {
+  const bool tied = model->config.tied_embeddings;
+  model->head = (Linear){.kind = LINEAR_DENSE,
+                         .n_in = model->config.hidden,
+                         .n_out = model->config.vocab_size,
+                         .weight = tied ? model->embedding.data : data,
+                         .dtype = tied ? model->embedding.dtype : dtype,
+                         .name = tied ? "model.embed_tokens" : name};
 }
 
 void floats_read(const void *data, Dtype dtype, size_t first, size_t n, float *out) {

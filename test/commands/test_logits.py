@@ -83,7 +83,7 @@ def test_every_architecture_has_a_miniature(run):
     named = {name for row in rows for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0])}
     assert named == {path.name for path in MINIATURES.iterdir()}
     table = (ROOT / "src" / "model" / "config" / "architectures.c").read_text()
-    written = re.findall(r'\.architecture = "(\w+)"|\{"(\w+ForConditionalGeneration)"', table)
+    written = re.findall(r'\.architecture = "(\w+)"|\.multimodal = "(\w+)"', table)
     assert set(re.findall(r"`(\w+For\w+)`", page)) == {name or wrapper for name, wrapper in written}
     for row in rows:  # and what runs them is what inspect says
         for name in re.findall(r"[a-z][\w-]+", row[5].split(";")[0]):

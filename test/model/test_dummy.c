@@ -101,7 +101,7 @@ static void without_quantisation_all_is_dense(void **state) {
   char base[LINEAR_NAME_SIZE];
   for (int layer = 0; layer < tiny.n_layers; layer++) {
     for (int which = 0; which < N_LAYER_LINEARS; which++) {
-      layer_linear_full_name(&(ModelConfig){0}, "model.", layer, which, base);
+      snprintf(base, sizeof base, "model.layers.%d.%s", layer, layer_linear_name(which));
       tiny_make_dense(&tiny, base, "F16");
     }
   }

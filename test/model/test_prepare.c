@@ -217,7 +217,7 @@ static void make_model(Tiny *tiny, const Case *c, bool fused) {
     int n_in, n_out;
     if (stored.first_part != which) continue;
     layer_linear_sizes(&config, which, &n_in, &n_out);
-    layer_linear_full_name(&config, "model.", 0, which, base);
+    snprintf(base, sizeof base, "model.layers.0.%s", stored.name);
     add_matrix(tiny, c, base, which, n_in, stored.n_out);
   }
 }

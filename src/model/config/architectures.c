@@ -16,6 +16,7 @@ const Architecture architectures[] = {
     .members = HAS_ATTENTION_BIAS | HAS_MLP_BIAS },
   { .architecture = "MistralForCausalLM", .model_type = "mistral", /* Mistral 7B, Nemo, Small */
     {  32000, 4096, 14336, 32, 32,  8,   0, 131072,      1,      2, 1e-6,   10000 },
+    .multimodal = "Mistral3ForConditionalGeneration", .multimodal_type = "mistral3",
     .windows = WINDOW_ALL, .window = 4096 },
   { .architecture = "Qwen2ForCausalLM", .model_type = "qwen2", /* Qwen2, Qwen2.5, QwQ, R1-Distill */
     { 151936, 4096, 22016, 32, 32, 32,   0,  32768,     -1,     -1, 1e-6,   10000 },
@@ -40,7 +41,7 @@ const Architecture architectures[] = {
   { .architecture = "Gemma3ForCausalLM", .model_type = "gemma3_text", /* and the text part of 4B to 27B */
     { 262208, 2304,  9216, 26,  8,  4, 256, 131072,      2,      1, 1e-6, 1000000 },
     .norms = NORM_AROUND, .norm_plus_one = true, .scaled_embedding = true, .tied = true,
-    .qk_norm = QK_NORM_HEADS,
+    .multimodal = "Gemma3ForConditionalGeneration", .multimodal_type = "gemma3", .qk_norm = QK_NORM_HEADS,
     .windows = WINDOW_PERIODIC, .window = 4096, .period = 6,
     .members = HAS_ATTENTION_BIAS | HAS_QUERY_SCALAR | HAS_LOGIT_CAP | HAS_LOCAL_ROPE | HAS_PATTERN,
     .query_scalar = 256, .local_rope_theta = 10000,
@@ -55,30 +56,18 @@ const Architecture architectures[] = {
 };
 const size_t n_architectures = sizeof architectures / sizeof *architectures;
 
-static const TextWrapper wrappers[] = {
-    {"Gemma3ForConditionalGeneration", "gemma3", "gemma3_text"},
-    {"Mistral3ForConditionalGeneration", "mistral3", "mistral"},
-};
-
 const char *activation_name(Activation activation) {
   return activation == ACTIVATION_SILU ? "silu" : "gelu_pytorch_tanh";
 }
 
-static bool is(const char *wanted, const char *name) {
-  return !wanted || strcmp(wanted, name) == 0;
-}
-
-const Architecture *architecture_find(const char *architecture, const char *model_type) {
-  for (size_t i = 0; i < n_architectures; i++)
-    if (is(architecture, architectures[i].architecture) && is(model_type, architectures[i].model_type))
-      return &architectures[i];
-  return NULL;
-}
-
-const TextWrapper *text_wrapper_find(const char *architecture, const char *model_type) {
-  for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
-    if (is(architecture, wrappers[i].architecture) && is(model_type, wrappers[i].model_type))
-      return &wrappers[i];
+const Architecture *architecture_find(const char *architecture, const char *model_type, bool *text_part) {
+  for (size_t i = 0; i < 2 * n_architectures; i++) {
+    const Architecture *row = &architectures[i / 2];
+    *text_part = i % 2;
+    const char *name = *text_part ? row->multimodal : row->architecture;
+    const char *type = *text_part ? row->multimodal_type : row->model_type;
+    if (name && (architecture ? strcmp(architecture, name) : strcmp(model_type, type)) == 0) return row;
+  }
   return NULL;
 }
 

@@ -32,7 +32,7 @@ enum {
 };
 
 typedef struct {
-  const char *architecture, *model_type; /* "Gemma2ForCausalLM", "gemma2" */
+  const char *architecture, *model_type; /* "Gemma3ForCausalLM", "gemma3_text" */
 
   struct { /* defaults of absent members */
     int vocab_size, hidden, intermediate, n_layers, n_heads;
@@ -42,6 +42,9 @@ typedef struct {
     int bos, eos; /* -1: none */
     double norm_eps, rope_theta;
   };
+
+  /* The multimodal model, or NULL, of which this is the text part: the member text_config of its config. */
+  const char *multimodal, *multimodal_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
 
   /* Differences from Llama: zero means as in Llama. */
   NormPlacement norms;
@@ -67,16 +70,9 @@ typedef struct {
 extern const Architecture architectures[];
 extern const size_t n_architectures;
 
-/* The row with this architecture (NULL: any) and model_type (NULL: any), or NULL. */
-const Architecture *architecture_find(const char *architecture, const char *model_type);
-
-/* A multimodal model; only its text part is run: its config is the member text_config, of this model_type. */
-typedef struct {
-  const char *architecture, *model_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
-  const char *text_type;                 /* "gemma3_text" */
-} TextWrapper;
-
-const TextWrapper *text_wrapper_find(const char *architecture, const char *model_type); /* as above */
+/* The row of this architecture or, if that is NULL, of this model_type; *text_part: it is the multimodal one.
+ * NULL if there is no such row. */
+const Architecture *architecture_find(const char *architecture, const char *model_type, bool *text_part);
 
 /* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
 void architecture_names(char *out, size_t size);

@@ -58,36 +58,33 @@ static Status refuse_architecture(const ConfigReader *r, const char *architectur
   return reader_refuse(r, "%s %.60s is not supported, expected %s", kind, name, names);
 }
 
-static Status enter_text(const ConfigReader *r, const TextWrapper *wrapper, ConfigReader *text) {
+static Status enter_text(const ConfigReader *r, const Architecture *arch, ConfigReader *text) {
+  const char *type;
   TRY(reader_object(r, "text_config", text));
   if (!text->object)
     return reader_refuse(r, "text_config is missing, expected the config of %s's text part",
-                         wrapper->architecture);
-  const char *type;
+                         arch->multimodal);
   TRY(reader_string(text, "model_type", &type));
-  if (type && strcmp(type, wrapper->text_type) != 0)
-    return reader_refuse(text, "model_type %.60s is not supported, expected %s", type, wrapper->text_type);
+  if (type && strcmp(type, arch->model_type) != 0)
+    return reader_refuse(text, "model_type %.60s is not supported, expected %s", type, arch->model_type);
   return STATUS_OK;
 }
 
 /* *text: the reader of the text part's config, a copy of *r unless the model is multimodal. */
-static Status choose_architecture(const ConfigReader *r, ConfigReader *text, const Architecture **arch,
+static Status choose_architecture(const ConfigReader *r, ConfigReader *text, const Architecture **out,
                                   ModelConfig *config) {
   const char *model_name = NULL, *model_type = NULL;
   TRY(read_names(r, &model_name, &model_type));
-  const TextWrapper *wrapper = text_wrapper_find(model_name, model_name ? NULL : model_type);
-  *arch = wrapper ? architecture_find(NULL, wrapper->text_type)
-                  : architecture_find(model_name, model_name ? NULL : model_type);
-  if (!*arch) return refuse_architecture(r, model_name, model_type);
-  const char *own_name = wrapper ? wrapper->architecture : (*arch)->architecture;
-  const char *own_type = wrapper ? wrapper->model_type : (*arch)->model_type;
+  const Architecture *arch = *out = architecture_find(model_name, model_type, &config->text_part);
+  if (!arch) return refuse_architecture(r, model_name, model_type);
+  const char *own_name = config->text_part ? arch->multimodal : arch->architecture;
+  const char *own_type = config->text_part ? arch->multimodal_type : arch->model_type;
   if (model_type && strcmp(model_type, own_type) != 0)
     return reader_refuse(r, "model_type is %s, expected %s with architecture %s", model_type, own_type,
                          own_name);
   snprintf(config->architecture, sizeof config->architecture, "%s", own_name);
-  config->text_part = wrapper != NULL;
   *text = *r;
-  return wrapper ? enter_text(r, wrapper, text) : STATUS_OK;
+  return config->text_part ? enter_text(r, arch, text) : STATUS_OK;
 }
 
 /* --- sizes */

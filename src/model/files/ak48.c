@@ -183,13 +183,18 @@ typedef struct {
 
 /* Visits a tensor of [rows][columns], or of [columns] if rows is 0. */
 static Status walk_tensor(Walk *walk, Ak48Part part, int layer, int which, int64_t rows, int64_t columns) {
-  Ak48Tensor tensor = {
-      .part = part, .layer = layer, .which = which, .rank = rows ? 2 : 1, .offset = walk->at};
-  tensor.dtype = part == AK48_QWEIGHT || part == AK48_QZEROS ? DTYPE_I32 : DTYPE_F16;
-  tensor.shape[0] = rows ? rows : columns;
-  tensor.shape[1] = rows ? columns : 0;
-  tensor.bytes = (uint64_t)(rows ? rows : 1) * (uint64_t)columns * dtype_bytes(tensor.dtype);
-  walk->at += tensor.bytes;
+  const Dtype dtype = part == AK48_QWEIGHT || part == AK48_QZEROS ? DTYPE_I32 : DTYPE_F16;
+  const size_t bytes = (size_t)(rows ? rows : 1) * (size_t)columns * dtype_bytes(dtype);
+  const Ak48Tensor tensor = {.part = part,
+                             .layer = layer,
+                             .which = which,
+                             .offset = walk->at,
+                             .stored = {.dtype = dtype,
+                                        .dtype_name = dtype_name(dtype),
+                                        .rank = rows ? 2 : 1,
+                                        .shape = {rows ? rows : columns, rows ? columns : 0},
+                                        .bytes = bytes}};
+  walk->at += bytes;
   return walk->visit ? walk->visit(walk->user, &tensor, walk->err) : STATUS_OK;
 }
 

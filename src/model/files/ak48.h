@@ -49,12 +49,10 @@ typedef enum {
 
 typedef struct {
   Ak48Part part;
-  int layer;   /* for norms and linear layers */
-  int which;   /* for linear layers: LAYER_Q .. LAYER_UP */
-  Dtype dtype; /* F16 or I32 */
-  int rank;
-  int64_t shape[2];
-  uint64_t offset, bytes; /* in the file */
+  int layer;           /* for norms and linear layers */
+  int which;           /* for linear layers: LAYER_Q .. LAYER_UP */
+  StoredTensor stored; /* dtype, rank, shape and bytes are set */
+  uint64_t offset;     /* in the file */
 } Ak48Tensor;
 
 /* Calls visit (may be NULL) for every tensor of the body in the file's order; *end is the end of the body.

@@ -35,15 +35,6 @@ static void set_linear(BodyReader *reader, const Ak48Tensor *tensor, const void 
     linear->scales = data;
 }
 
-static void set_head(Model *model, const char *name, const void *data) {
-  model->head = (Linear){.kind = LINEAR_DENSE,
-                         .n_in = model->config.hidden,
-                         .n_out = model->config.vocab_size,
-                         .weight = data,
-                         .dtype = DTYPE_F16,
-                         .name = name};
-}
-
 static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
   BodyReader *reader = user;
   Model *model = reader->model;
@@ -52,24 +43,20 @@ static Status place(void *user, const Ak48Tensor *tensor, Error *err) {
   StoredTensor *stored = &files->packed_tensors[files->n_packed_tensors];
   char *name = files->packed_names + AK48_NAME_SIZE * files->n_packed_tensors++;
   ak48_tensor_name(tensor, name);
-  *stored = (StoredTensor){.name = name,
-                           .file = reader->file->path,
-                           .dtype_name = dtype_name(tensor->dtype),
-                           .dtype = tensor->dtype,
-                           .rank = tensor->rank,
-                           .shape = {tensor->shape[0], tensor->shape[1]},
-                           .data = data,
-                           .bytes = tensor->bytes,
-                           .used = true};
+  *stored = tensor->stored;
+  stored->name = name;
+  stored->file = reader->file->path;
+  stored->data = data;
+  stored->used = true;
   Vector *norm = ak48_norm(model, tensor);
   if (norm) {
-    *norm = (Vector){data, DTYPE_F16, (int)tensor->shape[0]};
+    *norm = (Vector){data, DTYPE_F16, (int)stored->shape[0]};
     return check_finite(data, DTYPE_F16, (size_t)norm->n, 1, reader->file->path, name, err);
   }
   if (tensor->part == AK48_EMBEDDING)
     model->embedding = (Matrix){data, DTYPE_F16, model->config.vocab_size, model->config.hidden};
   else if (tensor->part == AK48_HEAD)
-    set_head(model, "lm_head", data);
+    model_set_head(model, "lm_head", data, DTYPE_F16);
   else
     set_linear(reader, tensor, data);
   return STATUS_OK;
@@ -167,7 +154,7 @@ static Status read_body(bool qk_norm, Model *model, Error *err) {
   uint64_t end;
   TRY(ak48_walk(&model->config, qk_norm, place, &reader, &end, err));
   model->weight_bytes = end - AK48_HEADER_SIZE;
-  if (model->config.tied_embeddings) set_head(model, "model.embed_tokens", model->embedding.data);
+  if (model->config.tied_embeddings) model_set_head(model, NULL, NULL, DTYPE_OTHER);
   return STATUS_OK;
 }
 

@@ -106,7 +106,7 @@ static const void *data_of(const Model *model, const Ak48Tensor *tensor, Dtype *
   *dtype = norm                             ? norm->dtype
            : tensor->part == AK48_EMBEDDING ? model->embedding.dtype
            : tensor->part == AK48_HEAD      ? model->head.dtype
-                                            : tensor->dtype;
+                                            : tensor->stored.dtype;
   switch (tensor->part) {
   case AK48_QWEIGHT: return linear->qweight;
   case AK48_QZEROS: return linear->qzeros;
@@ -123,10 +123,10 @@ static Status visit(void *user, const Ak48Tensor *tensor, Error *err) {
   Dtype dtype;
   const void *data = data_of(writer->model, tensor, &dtype);
   if (dtype == DTYPE_I32)
-    return writer->file ? atomic_file_write(writer->file, data, tensor->bytes, err) : STATUS_OK;
+    return writer->file ? atomic_file_write(writer->file, data, tensor->stored.bytes, err) : STATUS_OK;
   char name[AK48_NAME_SIZE];
   ak48_tensor_name(tensor, name);
-  return write_f16(writer, data, dtype, tensor->bytes / 2, writer->model->files->path, name, err);
+  return write_f16(writer, data, dtype, tensor->stored.bytes / 2, writer->model->files->path, name, err);
 }
 
 /* --- all of it */

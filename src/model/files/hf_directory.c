@@ -95,15 +95,9 @@ static bool has_head(const HfLoader *loader) {
 static Status take_head(HfLoader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
-  *head = (Linear){.kind = LINEAR_DENSE, .n_in = model->config.hidden, .n_out = model->config.vocab_size};
   if (model->config.text_part) model->config.tied_embeddings = !has_head(loader);
-  if (model->config.tied_embeddings) {
-    head->name = "model.embed_tokens";
-    head->weight = model->embedding.data;
-    head->dtype = model->embedding.dtype;
-    return STATUS_OK;
-  }
-  head->name = loader->head;
+  model_set_head(model, loader->head, NULL, DTYPE_OTHER);
+  if (model->config.tied_embeddings) return STATUS_OK;
   const StoredTensor *bias = hf_find(loader, head->name, ".bias");
   if (bias)
     return error_set(loader->err, STATUS_MODEL, "%s: tensor %s: an output head with a bias is not known",
