@@ -97,7 +97,7 @@ static void a_file_is_replaced(void **state) {
   assert_int_equal(info.st_mode & 0777, 0600);
 }
 
-/* private_file_create() asks first, atomic_file_open() second: wherever the file goes, a new one takes its place. */
+/* private_file_create() looks first, atomic_file_open() second: whenever the file goes, a new one is made. */
 static void a_file_that_another_process_removes_is_written_all_the_same(void **state) {
   (void)state;
   struct stat info;

@@ -43,7 +43,7 @@ typedef struct {
     double norm_eps, rope_theta;
   };
 
-  /* The multimodal model, or NULL, of which this is the text part: the member text_config of its config. */
+  /* The multimodal model that has this as its text part, in the member text_config, or NULL. */
   const char *multimodal, *multimodal_type; /* "Gemma3ForConditionalGeneration", "gemma3" */
 
   /* Differences from Llama: zero means as in Llama. */

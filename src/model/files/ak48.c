@@ -16,7 +16,8 @@
 
 /* --- the header */
 
-#define GROUP_FIELD offsetof(ModelConfig, quant.scheme.group)
+#define CONTEXT_FIELD offsetof(ModelConfig, max_position)
+#define GROUP_FIELD   offsetof(ModelConfig, quant.scheme.group)
 
 /* The maxima of config.h: within them no sum of sizes overflows, and no header causes a long walk. */
 static const struct {
@@ -32,7 +33,7 @@ static const struct {
   { "n_heads",     "num_attention_heads",     20, MAX_HEADS,        offsetof(ModelConfig, n_heads) },
   { "n_kv_heads",  "num_key_value_heads",     24, MAX_HEADS,        offsetof(ModelConfig, n_kv_heads) },
   { "vocab_size",  "vocab_size",              28, MAX_VOCAB,        offsetof(ModelConfig, vocab_size) },
-  { "max_seq_len", "max_position_embeddings", 32, MAX_POSITION,     offsetof(ModelConfig, max_position) },
+  { "max_seq_len", "max_position_embeddings", 32, MAX_POSITION,     CONTEXT_FIELD },
   { "head_dim",    "head_dim",                37, MAX_HEAD_DIM,     offsetof(ModelConfig, head_dim) },
   { "group_size",  "group_size",              41, MAX_INTERMEDIATE, GROUP_FIELD },
     /* clang-format on */
@@ -143,7 +144,7 @@ Status ak48_header_compare(const ModelConfig *header, const char *path, const Mo
   const bool has_group = beside->quant.scheme.method != QUANT_NONE && beside->quant.scheme.group > 0;
   for (size_t i = 0; i < N_FIELDS; i++) {
     const int32_t in_config = *field_of(beside, i), in_header = *field_of(header, i);
-    if (fields[i].max == MAX_POSITION ? in_config >= in_header : in_config == in_header) continue;
+    if (fields[i].field == CONTEXT_FIELD ? in_config >= in_header : in_config == in_header) continue;
     if (fields[i].field == GROUP_FIELD && !has_group) continue;
     return error_set(err, STATUS_MODEL, "%s: %s is %d, but the header of %s beside it has %s %d", config_path,
                      fields[i].key, in_config, path, fields[i].name, in_header);

@@ -154,7 +154,7 @@ static Status read_body(bool qk_norm, Model *model, Error *err) {
   uint64_t end;
   TRY(ak48_walk(&model->config, qk_norm, place, &reader, &end, err));
   model->weight_bytes = end - AK48_HEADER_SIZE;
-  if (model->config.tied_embeddings) model_set_head(model, NULL, NULL, DTYPE_OTHER);
+  if (model->config.tied_embeddings) model_set_head(model, NULL, NULL, DTYPE_F16);
   return STATUS_OK;
 }
 

@@ -96,7 +96,7 @@ static Status take_head(HfLoader *loader) {
   Model *model = loader->model;
   Linear *head = &model->head;
   if (model->config.text_part) model->config.tied_embeddings = !has_head(loader);
-  model_set_head(model, loader->head, NULL, DTYPE_OTHER);
+  model_set_head(model, loader->head, NULL, DTYPE_F32);
   if (model->config.tied_embeddings) return STATUS_OK;
   const StoredTensor *bias = hf_find(loader, head->name, ".bias");
   if (bias)
