@@ -51,12 +51,10 @@ static size_t n_groups(const Linear *linear) {
   return (size_t)(linear->n_in / linear->group);
 }
 
-static size_t weight_bytes(const Linear *linear) {
-  return (size_t)linear->n_in * (size_t)linear->n_out * (size_t)linear->bits / 8;
-}
-
 size_t stored_replaced_bytes(const StoredWeights *stored) {
-  return stored_weights_are_canonical(stored) ? 0 : weight_bytes(stored->linear);
+  const Linear *linear = stored->linear;
+  if (stored_weights_are_canonical(stored)) return 0;
+  return (size_t)linear->n_in * (size_t)linear->n_out * (size_t)linear->bits / 8;
 }
 
 size_t stored_made_bytes(const StoredWeights *stored) {
@@ -293,12 +291,23 @@ static bool fit_f16(const Repacker *r, const float *scales, size_t n) {
 
 /* --- a layer */
 
-/* Stores zero points and scales in AutoAWQ's layout. */
-static Status pack_groups(const Repacker *r, Linear *linear, const uint8_t *zeros, const float *scales) {
+/* Stores zero points and scales in AutoAWQ's layout (`packed`), or as bytes and fp32. */
+static Status store_groups(const Repacker *r, Linear *linear, bool packed, const uint8_t *zeros,
+                           const float *scales) {
   const size_t n = n_groups(linear) * (size_t)linear->n_out;
-  uint32_t *words = allocate(r, n / 8, sizeof *words, linear);
-  uint16_t *halves = words ? allocate(r, n, sizeof *halves, linear) : NULL;
-  if (!halves) return STATUS_FAILED;
+  void *to_zeros = allocate(r, packed ? n / 2 : n, 1, linear);
+  void *to_scales = to_zeros ? allocate(r, n, packed ? sizeof(uint16_t) : sizeof(float), linear) : NULL;
+  if (!to_scales) return STATUS_FAILED;
+  linear->kind = packed ? LINEAR_AWQ : LINEAR_GROUPED;
+  linear->qzeros = to_zeros;
+  linear->scales = to_scales;
+  if (!packed) {
+    memcpy(to_zeros, zeros, n);
+    memcpy(to_scales, scales, n * sizeof *scales);
+    return STATUS_OK;
+  }
+  uint32_t *words = to_zeros;
+  uint16_t *halves = to_scales;
 #pragma omp parallel for num_threads(r->n_threads)
   for (size_t at = 0; at < n / 8; at++) {
     uint32_t word = 0;
@@ -306,23 +315,6 @@ static Status pack_groups(const Repacker *r, Linear *linear, const uint8_t *zero
     words[at] = word;
     for (size_t k = 0; k < 8; k++) halves[at * 8 + k] = float_to_f16(scales[at * 8 + k]);
   }
-  linear->kind = LINEAR_AWQ;
-  linear->qzeros = words;
-  linear->scales = halves;
-  return STATUS_OK;
-}
-
-/* Stores zero points as bytes and scales as fp32. */
-static Status copy_groups(const Repacker *r, Linear *linear, const uint8_t *zeros, const float *scales) {
-  const size_t n = n_groups(linear) * (size_t)linear->n_out;
-  uint8_t *bytes = allocate(r, n, sizeof *bytes, linear);
-  float *floats = bytes ? allocate(r, n, sizeof *floats, linear) : NULL;
-  if (!floats) return STATUS_FAILED;
-  memcpy(bytes, zeros, n);
-  memcpy(floats, scales, n * sizeof *floats);
-  linear->kind = LINEAR_GROUPED;
-  linear->qzeros = bytes;
-  linear->scales = floats;
   return STATUS_OK;
 }
 
@@ -335,9 +327,9 @@ static Status convert_groups(const Repacker *r, const StoredWeights *stored, uin
         "%s: tensor %s: a zero point is %u, expected at most 255: save the model again as gptq_v2",
         stored->zeros->file, stored->zeros->name, largest);
   read_scales(r, stored, scales);
-  if (linear->bits == 4 && largest < 16 && fit_f16(r, scales, n_groups(linear) * (size_t)linear->n_out))
-    return pack_groups(r, linear, zeros, scales);
-  return copy_groups(r, linear, zeros, scales);
+  const bool packed =
+      linear->bits == 4 && largest < 16 && fit_f16(r, scales, n_groups(linear) * (size_t)linear->n_out);
+  return store_groups(r, linear, packed, zeros, scales);
 }
 
 static Status make_groups(const Repacker *r, const StoredWeights *stored) {

@@ -111,57 +111,38 @@ Status quantization_limit(QuantConfig *quant, size_t n_layers, const char *file,
                    quant->n_rules, n_layers);
 }
 
-/* PCRE2's state for one look-up. */
-typedef struct {
-  pcre2_match_data *data;
-  pcre2_match_context *context;
-} Scratch;
-
-static Status make_scratch(uint32_t max_steps, Scratch *scratch, Error *err) {
-  if (scratch->data) return STATUS_OK;
-  scratch->data = pcre2_match_data_create(1, NULL);
-  scratch->context = pcre2_match_context_create(NULL);
-  if (!scratch->data || !scratch->context)
-    return error_set(err, STATUS_FAILED, "no memory for a regular expression");
-  pcre2_set_match_limit(scratch->context, max_steps);
-  pcre2_set_depth_limit(scratch->context, max_steps);
-  return STATUS_OK;
-}
-
-static Status run_pattern(const QuantRule *rule, const char *name, const char *file, Scratch *scratch,
+static Status run_pattern(const QuantRule *rule, const char *name, uint32_t max_steps, const char *file,
                           bool *fits, Error *err) {
-  int found =
-      pcre2_match(rule->code, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0, scratch->data, scratch->context);
+  int found = PCRE2_ERROR_NOMEMORY;
+  pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+  pcre2_match_context *context = pcre2_match_context_create(NULL);
+  if (data && context) {
+    pcre2_set_match_limit(context, max_steps);
+    pcre2_set_depth_limit(context, max_steps);
+    found = pcre2_match(rule->code, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0, data, context);
+  }
+  pcre2_match_context_free(context);
+  pcre2_match_data_free(data);
   *fits = found >= 0;
   if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return STATUS_OK;
+  if (found == PCRE2_ERROR_NOMEMORY)
+    return error_set(err, STATUS_FAILED, "no memory for a regular expression");
   return error_set(err, STATUS_MODEL, "%s: the regular expression \"%.*s\" takes too long to match %s", file,
                    SHOWN, rule->pattern, name);
 }
 
-static Status rule_fits(const QuantRule *rule, const char *name, const char *file, Scratch *scratch,
-                        bool *fits, Error *err) {
-  switch (rule->kind) {
-  case MATCH_ALL: *fits = true; return STATUS_OK;
-  case MATCH_NAME: *fits = strcmp(name, rule->pattern) == 0; return STATUS_OK;
-  case MATCH_PART: *fits = strstr(name, rule->pattern) != NULL; return STATUS_OK;
-  default: return run_pattern(rule, name, file, scratch, fits, err);
-  }
-}
-
 Status quantization_of(const QuantConfig *quant, const char *name, const char *file, QuantScheme *scheme,
                        Error *err) {
-  Scratch scratch = {0};
-  Status status = STATUS_OK;
-  bool fits = false;
-  size_t i = 0;
-  for (; i < quant->n_rules; i++) {
-    if (quant->rules[i].code) status = make_scratch(quant->max_steps, &scratch, err);
-    if (status == STATUS_OK) status = rule_fits(&quant->rules[i], name, file, &scratch, &fits, err);
-    if (status != STATUS_OK || fits) break;
+  *scheme = quant->named_only ? (QuantScheme){.method = QUANT_NONE} : quant->scheme;
+  for (size_t i = 0; i < quant->n_rules; i++) {
+    const QuantRule *rule = &quant->rules[i];
+    bool fits = rule->kind == MATCH_ALL;
+    if (rule->kind == MATCH_NAME) fits = strcmp(name, rule->pattern) == 0;
+    if (rule->kind == MATCH_PART) fits = strstr(name, rule->pattern) != NULL;
+    if (rule->code) TRY(run_pattern(rule, name, quant->max_steps, file, &fits, err));
+    if (!fits) continue;
+    *scheme = rule->scheme;
+    break;
   }
-  const QuantScheme dense = {.method = QUANT_NONE};
-  *scheme = fits ? quant->rules[i].scheme : quant->named_only ? dense : quant->scheme;
-  pcre2_match_context_free(scratch.context);
-  pcre2_match_data_free(scratch.data);
-  return status;
+  return STATUS_OK;
 }
