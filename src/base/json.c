@@ -58,10 +58,8 @@ void json_free(Json *tree) {
 /* --- look-up */
 
 const Json *json_member(const Json *object, const char *key) {
-  if (!json_is_object(object)) return NULL;
-  for (const cJSON *item = object->child; item; item = item->next)
-    if (strcmp(item->string, key) == 0) return cJSON_IsNull(item) ? NULL : item;
-  return NULL;
+  const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+  return cJSON_IsNull(item) ? NULL : item;
 }
 
 bool json_is_object(const Json *value) {
@@ -85,9 +83,7 @@ bool json_is_bool(const Json *value) {
 }
 
 size_t json_count(const Json *value) {
-  size_t count = 0;
-  for (const Json *element = json_first(value); element; element = json_next(element)) count++;
-  return count;
+  return (size_t)cJSON_GetArraySize(value);
 }
 
 const Json *json_first(const Json *value) {

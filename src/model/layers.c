@@ -53,13 +53,8 @@ void layer_linear_sizes(const ModelConfig *config, int which, int *n_in, int *n_
 }
 
 bool layer_linear_needs_bias(const ModelConfig *config, int which) {
-  switch (which) {
-  case LAYER_Q:
-  case LAYER_K:
-  case LAYER_V: return config->qkv_bias;
-  case LAYER_O: return config->o_bias;
-  default: return config->mlp_bias;
-  }
+  if (which <= LAYER_V) return config->qkv_bias;
+  return which == LAYER_O ? config->o_bias : config->mlp_bias;
 }
 
 StoredLinear layer_linear_stored(const ModelConfig *config, int which) {

@@ -103,17 +103,17 @@ static Status write_f16(BodyWriter *writer, const void *data, Dtype dtype, size_
 static const void *data_of(const Model *model, const Ak48Tensor *tensor, Dtype *dtype) {
   const Linear *linear = layer_linear(&model->layers[tensor->layer], tensor->which);
   const Vector *norm = ak48_norm((Model *)model, tensor);
-  *dtype = norm                             ? norm->dtype
-           : tensor->part == AK48_EMBEDDING ? model->embedding.dtype
-           : tensor->part == AK48_HEAD      ? model->head.dtype
-                                            : tensor->stored.dtype;
+  if (norm) {
+    *dtype = norm->dtype;
+    return norm->data;
+  }
+  *dtype = tensor->stored.dtype;
   switch (tensor->part) {
-  case AK48_QWEIGHT: return linear->qweight;
+  case AK48_EMBEDDING: *dtype = model->embedding.dtype; return model->embedding.data;
+  case AK48_HEAD: *dtype = model->head.dtype; return model->head.weight;
   case AK48_QZEROS: return linear->qzeros;
   case AK48_SCALES: return linear->scales;
-  case AK48_EMBEDDING: return model->embedding.data;
-  case AK48_HEAD: return model->head.weight;
-  default: return norm->data;
+  default: return linear->qweight;
   }
 }
 

@@ -26,11 +26,6 @@ typedef struct {
   Error *err;
 } HeaderReader;
 
-static Status refuse(HeaderReader *reader, const char *what) {
-  return error_set(reader->err, STATUS_MODEL, "%s: tensor %s: %s", reader->file->file.path, reader->name,
-                   what);
-}
-
 static Status refuse_value(HeaderReader *reader, JsonCursor at, const char *what, const char *expected) {
   char found[64];
   return error_set(reader->err, STATUS_MODEL, "%s: tensor %s: %s is %s, expected %s", reader->file->file.path,
@@ -124,10 +119,13 @@ static Status read_tensor(HeaderReader *reader, JsonCursor *cursor, StoredTensor
       json_cursor_value(cursor);
     }
   }
-  if (bits == 0) return refuse(reader, "dtype is missing");
-  if (tensor->rank < 0) return refuse(reader, "shape is missing");
-  if (n_offsets == 0) return refuse(reader, "data_offsets is missing");
-  return place_tensor(reader, tensor, bits, offsets);
+  const char *missing = bits == 0          ? "dtype"
+                        : tensor->rank < 0 ? "shape"
+                        : n_offsets == 0   ? "data_offsets"
+                                           : NULL;
+  if (!missing) return place_tensor(reader, tensor, bits, offsets);
+  return error_set(reader->err, STATUS_MODEL, "%s: tensor %s: %s is missing", reader->file->file.path,
+                   reader->name, missing);
 }
 
 /* Validates "__metadata__", an object of strings, which is not used. */
