@@ -7,6 +7,7 @@
 #define AUK_MODEL_CONFIG_ARCHITECTURES_H
 
 #include "model/config/config.h"
+#include "model/config/reader.h"
 
 /* Which layers have a sliding window. */
 typedef enum {
@@ -76,5 +77,8 @@ const Architecture *architecture_find(const char *architecture, const char *mode
 
 /* "LlamaForCausalLM, ... or Olmo2ForCausalLM", for messages. */
 void architecture_names(char *out, size_t size);
+
+/* Fills rope, local_rope, rotary_dim, windows and layer_ropes (positions.c). PRECOND sizes are filled. */
+Status config_parse_positions(const ConfigReader *r, const Architecture *arch, ModelConfig *config);
 
 #endif

@@ -14,8 +14,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/config/architectures.h"
-#include "model/config/positions.h"
-#include "model/config/reader.h"
 #include "model/quant/quantization.h"
 
 /* --- architecture */

@@ -1,8 +1,8 @@
-/* positions.c - see positions.h.
+/* positions.c - rotary positions and sliding windows in config.json.
  *
  * Called by: config.c.   Calls: reader.c. Source: transformers 5.23, modeling_rope_utils.py and the
  * config classes named in architectures.c. */
-#include "model/config/positions.h"
+#include "model/config/architectures.h"
 
 #include <stdio.h>
 #include <string.h>
