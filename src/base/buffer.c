@@ -30,7 +30,8 @@ Status buffer_printf(Buffer *buffer, Error *err, const char *format, ...) {
   int length = vasprintf(&text, format, args);
   va_end(args);
   if (length < 0) return error_set(err, STATUS_FAILED, "cannot format text");
-  Status status = buffer_append(buffer, text, (size_t)length, err);
+  Status status = buffer_append(buffer, text, (size_t)length + 1, err);
+  if (status == STATUS_OK) buffer->size--; /* the NUL stays after the text */
   free(text);
   return status;
 }

@@ -576,7 +576,7 @@ static void refuses_a_config_that_contradicts_it(void **state) {
       {offsetof(Tiny, head_dim), 8, "head_dim is 8", "has head_dim 12"},
       {offsetof(Tiny, vocab_size), 41, "vocab_size is 41", "has vocab_size 40"},
       {offsetof(Tiny, max_position), 63, "max_position_embeddings is 63", "has max_seq_len 64"},
-      {offsetof(Tiny, group), 32, "group_size is 32", "has 16"},
+      {offsetof(Tiny, group), 32, "group_size is 32", "has group_size 16"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Tiny tiny;

@@ -83,7 +83,7 @@ static Status parse_factors(const ConfigReader *r, const char *key, int n, float
   const Json *list = json_member(r->object, key);
   if (!list) return reader_refuse(r, "%s is missing", key);
   if (!json_is_array(list) || json_count(list) != (size_t)n)
-    return wrong_list(r, key, list, n, "numbers, one for each pair that is rotated");
+    return wrong_list(r, key, list, n, "numbers, one for each pair that is turned");
   int i = 0;
   for (const Json *item = json_first(list); item; item = json_next(item), i++) {
     double factor;
