@@ -91,7 +91,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
   return linear_prepare(loaded->linear, &loaded->head, ACT_F16, max_logit_rows, NULL, err);
 }
 
-/* One kernel a step where it is asked for, and by itself where it was measured to be faster (STEP.md). */
+/* One kernel a step where it is asked for, and by itself where it was measured to be faster (LOG.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
   if (wanted == DECODE_CLUSTER) return fused_check(loaded, err);

@@ -60,7 +60,7 @@ bool attention_can_run(AttentionFamily family, const Attention *a, int n_tokens)
   return rows > 0 && attention_decode_shared(kernel, n_tokens < rows ? n_tokens : rows) <= a->shared_bytes;
 }
 
-/* As measured on an H200 with Qwen3-8B's heads (cuda/NOTES.md): up to 64 rows take prefill 4 us and 25 ns a
+/* As measured on an H200 with Qwen3-8B's heads (cuda/LOG.md): up to 64 rows take prefill 4 us and 25 ns a
  * position. A launch of decode takes as long as prefill behind 20 positions for each of its columns; of
  * several launches each as long as behind 1,070 positions and an 18th of those that are there. A single row
  * is decode's: its steps are captured. */

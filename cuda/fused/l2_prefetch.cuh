@@ -3,7 +3,7 @@
  * reads them at almost twice the memory's rate.
  *
  * That is the half of L2 that is the SM's own. What a load reads stays there; what a prefetch (of either
- * kind) or cp.async reads does not (STEP.md), so this loads a word of each 32 bytes, into a register. One
+ * kind) or cp.async reads does not (LOG.md), so this loads a word of each 32 bytes, into a register. One
  * piece at a time, since what clusters hand each other queues behind more. */
 #ifndef AUK_CUDA_FUSED_L2_PREFETCH_CUH
 #define AUK_CUDA_FUSED_L2_PREFETCH_CUH

@@ -1,4 +1,4 @@
-/* one_token.cu - a decode step of one token as one persistent kernel of clusters: see step.h, and STEP.md for
+/* one_token.cu - a decode step of one token as one persistent kernel of clusters: see step.h, and LOG.md for
  * the figures that this form comes from.
  *
  *   layer     of a cluster with a KV head                       of the others
@@ -109,7 +109,7 @@ template <bool kDebug> __device__ __forceinline__ void take(Block<kDebug> &b, in
 }
 
 /* One loop over all products of all layers and the head behind them: a phase's instructions are there once,
- * and the whole must fit the cache of instructions (STEP.md). */
+ * and the whole must fit the cache of instructions (LOG.md). */
 template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
 #pragma unroll 1

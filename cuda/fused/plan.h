@@ -180,7 +180,7 @@ typedef struct {
 
 /* The first unit of a cluster, which has those up to the next one's: no cluster has two more than another,
  * and those without a KV head, which wait while the others attend, have the larger shares. Fewer for
- * clusters with a KV head, so that all read as much, is slower (STEP.md): the others cannot begin before
+ * clusters with a KV head, so that all read as much, is slower (LOG.md): the others cannot begin before
  * attention has ended. */
 STEP_BOTH static inline int step_first_unit(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;

@@ -1,5 +1,5 @@
 /* stages.cuh - a table in shared memory of what the pieces of a layer's weights are loaded from, the
- * same for each layer: made once, so that the warps that load have little to work out for each (STEP.md).
+ * same for each layer: made once, so that the warps that load have little to work out for each (LOG.md).
  *
  *     [pieces of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits tile row and group, 5 bits groups}
  *

@@ -122,7 +122,7 @@ size_t step_bytes(const StepShape *s, int rows) {
 }
 
 /* Where few clusters have a KV head the others wait longest: 4 of 15 gain 4%, 8 of 15 anything from 4% to
- * -8%, by the number of pieces and from one machine to the next (STEP.md). */
+ * -8%, by the number of pieces and from one machine to the next (LOG.md). */
 static Status set_ahead(const StepPlan &plan, int wanted, int *ahead, Error *err) {
   int gpu = 0, l2 = 0;
   *ahead = wanted > 0 ? wanted : 0;

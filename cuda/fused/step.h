@@ -7,7 +7,7 @@
  * Same input, same device, same clusters: same bits.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
- * few_tokens.cu, and STEP.md. */
+ * few_tokens.cu, and cuda/README.md. */
 #ifndef AUK_CUDA_FUSED_STEP_H
 #define AUK_CUDA_FUSED_STEP_H
 

@@ -205,7 +205,7 @@ template <class S> size_t shape_bytes(const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
 }
 
-/* Shapes by rows of x; the order and thresholds are measured (cuda/NOTES.md). A variant is 1 + its place
+/* Shapes by rows of x; the order and thresholds are measured (cuda/LOG.md). A variant is 1 + its place
  * here. */
 struct Choice {
   int max_tokens;

@@ -54,7 +54,7 @@ struct Args {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* The first row of x of a tile. The last tile ends with the last row, and takes rows of the one before again:
- * a copy of rows that are not there takes longer than one of rows that are (cuda/NOTES.md). */
+ * a copy of rows that are not there takes longer than one of rows that are (cuda/LOG.md). */
 template <class S> __device__ __forceinline__ int first_row(const Args &a, int column) {
   return max(0, min(column * S::kTokens, a.n_tokens - S::kTokens));
 }
@@ -331,7 +331,7 @@ constexpr Choice choice(double hand_over_us, double step_us) {
           step_us};
 }
 
-/* Times as measured on an H200 (cuda/NOTES.md). */
+/* Times as measured on an H200 (cuda/LOG.md). */
 constexpr Choice choices[] = {
     /*   64 outputs a warpgroup, rows of x, tiles a step, stages; times */
     choice<1, 64, 2, 7>(6, 0.36),   choice<1, 96, 2, 6>(7, 0.38),   choice<1, 128, 2, 5>(8, 0.465),

@@ -29,7 +29,7 @@
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* First match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
+/* First match wins. Thresholds: cuda/LOG.md, "Thresholds". */
 static const LinearRow rows[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
   {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},

@@ -1,6 +1,6 @@
 /* dispatch.h - which kernel multiplies which matrix: one table, known to the host alone.
  *
- * The first row that fits wins; the order and the thresholds are measured (cuda/NOTES.md). Nothing here
+ * The first row that fits wins; the order and the thresholds are measured (cuda/LOG.md). Nothing here
  * includes or links CUDA, so that both sides of every threshold are tested where there is no GPU
  * (test/cuda/test_dispatch.c). Called by: linear.cu (choice before a launch, refusal at load), commands that
  * list kernels. */

@@ -12,7 +12,7 @@
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
  * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, what an H200 was measured to do
- * (NOTES.md). */
+ * (cuda/LOG.md). */
 #include <algorithm>
 #include <string.h>
 #include <string>

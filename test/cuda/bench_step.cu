@@ -11,7 +11,7 @@
  *     profile=1              cycles from mark to mark, and waited for loads, instead: medians over layers
  *     patience=N             a step's waits end after so many cycles, and say where (2e9 while profiling)
  *
- * Weights are random, the cache is zero. "wall": weights, head and cache read at 4,650 GB/s (NOTES.md). */
+ * Weights are random, the cache is zero. "wall": weights, head and cache read at 4,650 GB/s (cuda/LOG.md). */
 #include <algorithm>
 #include <functional>
 #include <string.h>

@@ -1,4 +1,4 @@
-"""A token, or up to four, as one kernel (--decode-step cluster): the same as a kernel for each operation, within what
+"""Up to eight tokens as one kernel (--decode-step cluster): the same as a kernel for each operation, within what
 fp16 costs; the same bits with and without graphs and again; and what it is not for is refused by name.
 
 test_step.cu compares the kernel itself with double. Models here are random ones of heads of 128, which it is for.
