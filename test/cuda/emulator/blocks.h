@@ -49,6 +49,16 @@ struct Sums {
   std::vector<float> values;
 };
 
+/* A thread waits while (*watched & mask) == old, or, where watched is NULL, while all of its `polls` is as it was.
+ * These lie apart from the fibers, since each turn asks many of them. */
+struct Wait {
+  const unsigned *watched;
+  unsigned mask, old;
+};
+
+constexpr unsigned kNothing = 0;
+constexpr Wait kRuns = {&kNothing, 0, 1}, kEnded = {&kNothing, 0, 0}, kPolls = {nullptr, 0, 0};
+
 struct Fiber {
   void *stack_pointer;
   unsigned char *stack; /* [kStack] */
@@ -56,10 +66,6 @@ struct Fiber {
   Place place;
   int lane, warp;
   bool done;
-  /* It waits while (*watched & mask) == old, or while all of `polls` is as it was, or for its turn only. */
-  const unsigned *watched;
-  unsigned mask, old;
-  bool polling;
   const char *what;  /* it waits in, for who reads of a hang */
   const void *about; /* the barrier in shared memory, if that is it */
   std::vector<Poll> polls;
@@ -83,7 +89,8 @@ struct Meeting {
 };
 
 struct Warp {
-  unsigned lanes; /* that exist */
+  unsigned lanes;         /* that exist */
+  int n_live, at_barrier; /* that have not ended, and those of them that wait in __syncthreads */
   int n_meetings;
   Meeting meetings[kMostMeetings];
 };
@@ -128,6 +135,7 @@ struct Residents {
 /* A block, and the thread of the host that runs it. */
 struct Worker {
   std::vector<Fiber> fibers;
+  std::vector<Wait> waits; /* of each fiber */
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
   std::deque<CountingBarrier> counting;

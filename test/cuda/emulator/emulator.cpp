@@ -118,6 +118,8 @@ void release(Barrier &barrier, int expected) {
   if (barrier.arrived == 0 || barrier.arrived < expected) return;
   barrier.arrived = 0;
   barrier.generation++;
+  if (&barrier == worker->barriers)
+    for (Warp &warp : worker->warps) warp.at_barrier = 0;
   progress(worker);
 }
 
@@ -126,6 +128,8 @@ void release(Barrier &barrier, int expected) {
   Fiber &fiber = w->fibers[w->current];
   if (!fiber.products.empty()) fail("ends before its wgmma are done");
   fiber.done = true;
+  w->waits[w->current] = kEnded;
+  w->warps[fiber.warp].n_live--;
   w->n_live--;
   progress(w);
   leave_cluster(w, fiber);
@@ -177,8 +181,8 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
   f.place = {{n % x, n / x % y, n / x / y}, block, launch.block, launch.grid};
   f.lane = i % 32;
   f.warp = i / 32;
-  f.done = f.polling = f.at_cluster_barrier = false;
-  f.watched = nullptr;
+  f.done = f.at_cluster_barrier = false;
+  w->waits[i] = kRuns;
   f.polls.clear();
   f.copies.clear();
   f.groups = f.product_groups = 0;
@@ -190,7 +194,8 @@ void prepare_fiber(Worker *w, int i, const Launch &launch, uint3 block) {
 #ifdef __SANITIZE_ADDRESS__
   __asan_unpoison_memory_region(f.stack, kStack); /* the last fiber on it ended without returning */
 #endif
-  void **top = (void **)(f.stack + kStack);
+  /* Stacks begin in different lines of the caches, which all tops of pages would share. */
+  void **top = (void **)(f.stack + kStack - (size_t)i * 9 % 64 * 64);
 #if defined __x86_64__
   top -= 2; /* emulator_start calls: the stack is then as a function expects it */
   *--top = (void *)emulator_start;
@@ -238,12 +243,14 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
                    uint3 block) {
   w->n_threads = w->n_live = (int)(launch.block.x * launch.block.y * launch.block.z);
   if ((int)w->fibers.size() < w->n_threads) w->fibers.resize((size_t)w->n_threads);
+  w->waits.resize(w->fibers.size());
   size_t n_warps = ((size_t)w->n_threads + 31) / 32;
   if (w->warps.size() < n_warps) w->warps.resize(n_warps);
   for (size_t i = 0; i < n_warps; i++) {
     int lanes = w->n_threads - (int)i * 32;
     w->warps[i].lanes = lanes >= 32 ? ~0u : (1u << lanes) - 1;
-    w->warps[i].n_meetings = 0;
+    w->warps[i].n_meetings = w->warps[i].at_barrier = 0;
+    w->warps[i].n_live = __builtin_popcount(w->warps[i].lanes);
   }
   /* Blocks that poll for each other take minutes in some orders; these vary from block to block instead. */
   choose_order(w, !launch.cluster, scrambled(launch.chance, block.x + 65537ull * (block.y + 65537ull * block.z)));
@@ -350,11 +357,10 @@ void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char
   Fiber &f = this_fiber();
   f.what = what;
   f.about = about;
-  f.mask = mask;
-  f.old = old;
-  f.watched = watched;
+  Wait &wait = worker->waits[worker->current];
+  wait = {watched, mask, old};
   while ((*watched & mask) == old) take_turns();
-  f.watched = nullptr;
+  wait = kRuns;
 }
 
 void poll(const void *at, void *to, int bytes) {
@@ -369,9 +375,10 @@ void poll(const void *at, void *to, int bytes) {
     }
     f.what = "loads of what others store";
     f.about = nullptr;
-    f.polling = true;
+    Wait &wait = worker->waits[worker->current];
+    wait = kPolls;
     take_turns();
-    f.polling = false;
+    wait = kRuns;
     f.polls.clear();
     break;
   }
@@ -389,6 +396,7 @@ void sync_block() {
   Barrier &barrier = worker->barriers[0];
   unsigned generation = barrier.generation;
   barrier.arrived++;
+  worker->warps[this_fiber().warp].at_barrier++;
   release(barrier, worker->n_live);
   wait_while(&barrier.generation, ~0u, generation, "__syncthreads");
 }

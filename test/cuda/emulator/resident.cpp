@@ -25,10 +25,10 @@ void take(sem_t *semaphore) {
   }
 }
 
-bool waits(const Fiber &f) {
-  if (f.watched) return (*f.watched & f.mask) == f.old;
-  if (!f.polling) return false;
-  for (const Poll &poll : f.polls)
+bool waits(const Worker *w, int i) {
+  const Wait &wait = w->waits[i];
+  if (wait.watched) return (*wait.watched & wait.mask) == wait.old;
+  for (const Poll &poll : w->fibers[i].polls)
     if (memcmp(poll.at, poll.value, (size_t)poll.bytes) != 0) return false;
   return true;
 }
@@ -38,8 +38,8 @@ bool ask_again(Residents &home) {
   bool any = false;
   for (Worker *w : home.blocks)
     for (int i = 0; !w->ended && i < w->n_threads; i++)
-      if (!w->fibers[i].done && w->fibers[i].polling) {
-        w->fibers[i].polling = false;
+      if (!w->waits[i].watched) {
+        w->waits[i] = kRuns;
         any = true;
       }
   return any;
@@ -184,9 +184,10 @@ void choose_order(Worker *w, bool varied, uint64_t chance) {
 
 /* The first of places from .. to - 1 of the warp that can go on. */
 static bool warp_can_go(Worker *w, int warp, int from, int to) {
+  if (w->warps[warp].at_barrier == w->warps[warp].n_live) return false;
   for (int at = from; at < to; at++) {
     const int i = warp * 32 + w->lane_order[at];
-    if (i >= w->n_threads || w->fibers[i].done || waits(w->fibers[i])) continue;
+    if (i >= w->n_threads || waits(w, i)) continue;
     w->next = i;
     return true;
   }
