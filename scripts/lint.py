@@ -189,7 +189,9 @@ def check_functions():
             end = next((j for j in range(i, len(lines)) if lines[j].startswith(head[1] + "}")), i)
             if end - i + 1 > MAX_FUNCTION:
                 yield f"{name}:{i + 1}: {end - i + 1} lines of a function, expected at most {MAX_FUNCTION}"
-    yield from (f"{folder}: {n} files, expected at most {MAX_FOLDER}" for folder, n in folders.items() if n > MAX_FOLDER)
+    for folder, n in folders.items():
+        if n > MAX_FOLDER:
+            yield f"{folder}: {n} files, expected at most {MAX_FOLDER}"
 
 
 def check_words():
@@ -278,8 +280,8 @@ def check_shell():
 
 def main():
     passed = failed = skipped = 0
-    checks = [check_includes, check_environment, check_quiet, check_length, check_functions, check_words, check_comments, check_python,
-              check_format, check_shell, check_cppcheck]
+    checks = [check_includes, check_environment, check_quiet, check_length, check_functions, check_words,
+              check_comments, check_python, check_format, check_shell, check_cppcheck]
     for check in checks:
         says = check.__doc__.splitlines()[0]
         try:

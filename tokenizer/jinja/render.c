@@ -366,8 +366,8 @@ Status loop_attribute(Render *render, Loop *loop, Text name, Value *out) {
   return STATUS_OK;
 }
 
-/* One round. All rounds of a loop share a scope that is emptied before each: as in jinja2, a macro that an earlier
- * round made finds the variables of the present one. */
+/* One round. All rounds of a loop share a scope that is emptied before each: as in jinja2, a macro that an
+ * earlier round made finds the variables of the present one. */
 static Status run_round(Render *render, const Node *node, Loop *loop, Scope **scope) {
   if (*scope)
     (*scope)->count = 0;
