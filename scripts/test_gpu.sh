@@ -6,6 +6,7 @@
 #   test_linear, test_attention, test_sample ... the programs of test/cuda (`programs`: all of them), and
 #   pytest                                       test/cuda/test_*.py: these where no part is named
 #   short                                        of those what takes an emulated GPU some two minutes: whole models
+#   fused                                        of those the decode step as one kernel, of one token and of several
 #   sweep-1 .. sweep-6                           test_linear over every layer of the models, in six parts
 #   memcheck, racecheck, initcheck, synccheck    compute-sanitizer over whole answers of tiny models
 #   all                                          all of these
@@ -26,10 +27,10 @@ for file in test/cuda/test_*.cu; do
   file=${file##*/}
   programs="$programs${programs:+ }${file%.cu}"
 done
+fused='one_kernel_is and qwen2 or others[3]'
 # Each kind of arithmetic once, one token at a time and many; on a chip with clusters also a decode step as one kernel.
 short='gpu_equals_cpu and f16 and (stories260K-awq or gemma2) or single_tokens and (stories260K or granite)'
-short="$short or graphs_change and stories260K-awq or kernels_of_fp16 and stories260K or penalties or records"
-short="$short or one_kernel_is and qwen2 or others[3]"
+short="$short or graphs_change and stories260K-awq or penalties or records or $fused"
 sanitizers="memcheck racecheck initcheck synccheck"
 sweeps="sweep-1 sweep-2 sweep-3 sweep-4 sweep-5 sweep-6"
 # shellcheck disable=SC2046 # these are lists
@@ -57,7 +58,7 @@ limited() {
 told() {
   # On an emulated GPU nothing is missing that tests of whole models need.
   case $size-$1 in
-  few-pytest | few-short) needs_one=1 ;;
+  few-pytest | few-short | few-fused) needs_one=1 ;;
   *) needs_one=0 ;;
   esac
   if [ $(($2 + $3 + $4)) = 0 ] || { [ $needs_one = 1 ] && [ $(($2 + $3)) = 0 ]; }; then
@@ -150,13 +151,14 @@ for part; do
   now=$(date +%s)
   part_end=$((now + limit < end ? now + limit : end))
   [ $part_end -gt "$now" ] || { told "$part" 0 1 0 "no time was left"; continue; }
-  case " $programs $sweeps $sanitizers pytest short " in
+  case " $programs $sweeps $sanitizers pytest short fused " in
   *" $part "*) ;;
   *) echo "FAILED: there is no part $part"; told "$part" 0 1 0 "no such part"; continue ;;
   esac
   case $part in
   pytest) run_pytest "$part" ;;
   short) run_pytest "$part" -k "$short" ;;
+  fused) run_pytest "$part" -k "$fused" ;;
   sweep-*) run_program "$part" "$build/test/cuda/test_linear" sweep "${part#sweep-}/6" ;;
   *check) run_sanitizer "$part" ;;
   *) run_program "$part" "$build/test/cuda/$part" $size ;;

@@ -8,7 +8,7 @@ GOOD = "echo '5 passed, 0 failed, 0 skipped'"
 PROGRAMS_90 = "test_cluster test_linear test_linear_calls test_step test_step_rows test_weights"
 BUILT = [f"gpu-programs EMULATE=1 EMULATED_ARCH={arch}" for arch in (80, 90)]
 KERNELS = ["test-gpu EMULATE=1 EMULATED_ARCH=80 PARTS=programs short",
-           f"test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS={PROGRAMS_90} short"]
+           f"test-gpu EMULATE=1 EMULATED_ARCH=90 PARTS={PROGRAMS_90} fused"]
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def run(root, tmp_path):
 def test_all_steps_run_and_are_added_up(run):
     status, lines, calls = run(GOOD)
     assert status == 0, lines
-    assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture", "fuzz FUZZ_SECONDS=8", *BUILT]
+    assert calls[:7] == ["test", "test SANITIZE=1", "lint", "torture", "fuzz FUZZ_SECONDS=5", *BUILT]
     assert sorted(calls[7:9]) == KERNELS  # side by side
-    assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a"]
+    assert calls[9:] == ["all CUDA=1 CUDA_ARCHS=80 90a NVCCFLAGS=-Ofast-compile max"]
     assert lines[-1] == "35 passed, 0 failed, 0 skipped"
 
 
