@@ -1,9 +1,9 @@
 /* attention.c - the attention of a step, split among threads.
  *
- * Called by backend.c. A query goes over its segments of the cache in order and merges each into what it has:
- * so in both drivers, and whatever the step's length. One row: each segment of each KV head is a task of its
- * own, its result kept until all are there. Several rows: a task takes some queries of one KV head over all
- * their segments.
+ * Called by backend.c. Both drivers merge the segments of the cache in order into a query's online softmax,
+ * so the result does not depend on the number of rows or threads. One row: each segment of each KV head is a
+ * task, and the results are merged when all are done. Several rows: a task takes some queries of one KV head
+ * over all their segments.
  *
  * Query j of a KV head is row j / group, head j % group of the heads that share it. */
 #include <string.h>
@@ -28,7 +28,7 @@ static float *value_of(const Work *work, int kv_head, int query) {
          (size_t)head * (size_t)work->head_dim;
 }
 
-/* Queries [first, first + n) of a KV head; q is the caller's to set. */
+/* Queries [first, first + n) of a KV head; the caller sets q. */
 static QueryTile tile_of(const Work *work, int first, int n) {
   QueryTile tile = {.n = n, .cap = work->cap};
   for (int i = 0; i < n; i++) {
@@ -70,7 +70,7 @@ static void attend_queries(const Work *work, int kv_head, int first, int n) {
 static void attend_rows(const Work *work, int n_kv_heads) {
   int64_t n_queries = (int64_t)work->span.n_tokens * work->group;
   int64_t n_tiles = (n_queries + MAX_QUERIES - 1) / MAX_QUERIES;
-  /* From the last tile, whose queries see the most, to the first. */
+  /* Starts with the last tile, whose queries see the most keys. */
 #pragma omp parallel for schedule(dynamic) num_threads(work->state->loaded->n_threads)
   for (int64_t task = n_tiles * n_kv_heads - 1; task >= 0; task--) {
     int64_t first = task / n_kv_heads * MAX_QUERIES, left = n_queries - first;
@@ -78,7 +78,7 @@ static void attend_rows(const Work *work, int n_kv_heads) {
   }
 }
 
-/* One row. Results lie by KV head, tile of its queries, segment, query: what one task makes lies together. */
+/* One row. Results are ordered by KV head, tile of queries, segment, query: those of a task are adjacent. */
 static void attend_row(const Work *work, int n_kv_heads) {
   BackendState *state = work->state;
   const Kernels *kernels = state->loaded->kernels;

@@ -1,9 +1,9 @@
 /* backend.c - the CPU's Backend: its life cycle and its eight operations.
  *
  * Called by: forward.c and session.c through cpu_backend. Calls: linear.c, attention.c, the kernels.
- * Always true: weights are read where the Model has them and never copied; a session is one allocation whose
- * size state_plan() says beforehand; whatever a row is computed with (other rows, more or fewer threads), it
- * gets the same bits; rows of activations are padded with zeros that nothing overwrites. */
+ * Always true: matrices are never copied; a session's memory is one block; a row gets the same bits with any
+ *              other rows and any number of threads; rows of activations are padded with zeros that nothing
+ *              overwrites. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ enum { MAX_THREADS = 1024, LINE = 64 };
 
 /* --- the model --- */
 
-/* Copies a vector as fp32 to *next and moves that on; NULL where there is none. Without a place it counts. */
+/* Copies a vector as fp32 to place[*next] and advances *next; NULL for an absent vector. With place NULL it
+ * only counts. */
 static const float *take_vector(const Vector *vector, float *place, size_t *next) {
   if (!vector->data) return NULL;
   float *out = place ? place + *next : NULL;
@@ -27,7 +28,7 @@ static const float *take_vector(const Vector *vector, float *place, size_t *next
   return out;
 }
 
-/* What a norm multiplies by. */
+/* The factors of a norm. */
 static const float *take_norm(const Vector *norm, const ModelConfig *config, float *place, size_t *next) {
   const float *taken = take_vector(norm, place, next);
   if (!taken || !config->norm_plus_one) return taken;
@@ -80,7 +81,7 @@ static CpuRope make_rope(const RopeConfig *rope, int rotary_dim, bool long_text,
   return made;
 }
 
-/* Three ropes, most of them of no use to most models, in one piece of memory. */
+/* All three ropes in one block of memory; most models use only the first. */
 static Status make_ropes(const ModelConfig *config, BackendModel *loaded, Error *err) {
   const size_t half = (size_t)config->rotary_dim / 2;
   float *place = mem_alloc(3 * half, sizeof *place, "rotary frequencies", err);
@@ -115,7 +116,7 @@ failed:
   return STATUS_FAILED;
 }
 
-/* Threads and chunks change nothing; sets of instructions round and add in orders of their own. */
+/* Threads and chunks do not change bits; instruction sets differ in rounding and in the order of sums. */
 static Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   (void)err;
   snprintf(out, size, "%s", loaded->kernels->name);
@@ -129,7 +130,7 @@ static size_t product_of(size_t a, size_t b) {
   return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
 }
 
-/* Takes n items of `size` bytes at the end of the plan, on a line of its own, and says where. */
+/* Appends n items of `size` bytes to the plan, aligned to a cache line, and returns their offset. */
 static size_t place(StatePlan *plan, size_t n, size_t size) {
   size_t at = plan->total, bytes = product_of(n, size);
   if (__builtin_add_overflow(at, bytes, &plan->total) || plan->total > SIZE_MAX - LINE)
@@ -144,7 +145,7 @@ static int padded(int64_t n) {
   return n < INT32_MAX ? (int)n : INT32_MAX;
 }
 
-/* The longest row that a product takes. */
+/* The width of the longest row that is a matmul's input. */
 static size_t widest_input(const StatePlan *plan) {
   int widest = plan->hidden > plan->heads ? plan->hidden : plan->heads;
   if (widest < plan->intermediate) widest = plan->intermediate;
@@ -173,7 +174,7 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
   plan.cosines = place(&plan, angles, sizeof(float));
   plan.sines = place(&plan, angles, sizeof(float));
-  /* Outputs of one run_products(); a dense head needs no parts. */
+  /* The most outputs of one run_products(); a dense lm_head needs no parts. */
   size_t widest = (size_t)plan.heads + 2 * (size_t)plan.kv_heads;
   if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
   if (widest < 2 * (size_t)plan.intermediate) widest = 2 * (size_t)plan.intermediate;
@@ -194,7 +195,7 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   place(&head, product_of(n_ctx, (size_t)plan.v_width), item);
   plan.head_bytes = head.total;
   plan.kv = place(&plan, product_of((size_t)config->n_layers, (size_t)config->n_kv_heads), plan.head_bytes);
-  /* Offsets are from the first line of what is allocated, which malloc() may not have begun with. */
+  /* One line more, so that cpu_open() can align the start. */
   if (__builtin_add_overflow(plan.total, (size_t)LINE, &plan.total)) plan.total = SIZE_MAX;
   return plan;
 }
@@ -263,14 +264,14 @@ static Status cpu_read_logits(BackendState *state, int row, float *out, Error *e
 
 /* --- the operations --- */
 
-/* Where the angles of a row begin in state->cosines and sines. */
+/* The offset of a row's angles in state->cosines and state->sines. */
 static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
   size_t rows = (size_t)rope * (size_t)state->options.max_chunk + (size_t)row;
   return rows * ((size_t)state->loaded->model->config.rotary_dim / 2);
 }
 
-/* Angles as transformers has them: the product in fp32, then cos and sin of it, then the factor of
- * yarn and longrope. */
+/* The angles of transformers: the product in fp32, then cos and sin of it, then the attention factor of YaRN
+ * and LongRoPE. */
 static void place_rotation(BackendState *state, LayerRope which, Span span, int row) {
   const BackendModel *loaded = state->loaded;
   const CpuRope *rope = span.long_text && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
@@ -314,14 +315,14 @@ static void normalise(BackendState *state, const float *from, int n_rows, const 
   }
 }
 
-/* Rows of x as attention and the gated product take them: h, or x where they have no norm of their own. */
+/* The input of qkv or gate and up: h = rmsnorm(x) * weight, or x if weight is NULL. */
 static const float *normalised(BackendState *state, int n_rows, const float *weight) {
   if (!weight) return state->x;
   normalise(state, state->x, n_rows, weight);
   return state->h;
 }
 
-/* x = x + residual_scale * (w from + bias), normalised before it is added where there is such a norm. */
+/* x = x + residual_scale * (w from + bias), with post_norm applied before the addition unless it is NULL. */
 static void add_product(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
                         const float *post_norm) {
   const BackendModel *loaded = state->loaded;
@@ -338,14 +339,14 @@ static void add_product(BackendState *state, CpuLinear w, const float *from, int
   }
 }
 
-/* How one layer treats q and k before they are compared. */
+/* The context of turn_heads(). */
 typedef struct {
   const BackendState *state;
   const ModelConfig *config;
   LayerRope rope;
 } Turning;
 
-/* Normalises the heads of a row where the model does, and turns their pairs (i, i + rotary_dim / 2). */
+/* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
 static void turn_heads(const Turning *t, const float *norm, int row, int n_heads, float scale, float *heads) {
   const ModelConfig *config = t->config;
   const Kernels *kernels = t->state->loaded->kernels;
@@ -428,7 +429,7 @@ static Status cpu_down_residual(BackendState *state, Span span, int layer, Error
   return STATUS_OK;
 }
 
-/* What becomes of products with the head before they are logits. */
+/* Divides and caps the outputs of the lm_head. */
 static void finish_logits(BackendState *state, int n_rows) {
   enum { BLOCK = 4096 };
   const ModelConfig *config = &state->loaded->model->config;

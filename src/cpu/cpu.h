@@ -1,7 +1,7 @@
-/* cpu.h - what the parts of the CPU backend share: the loaded model, a session's state, the parallel drivers.
+/* cpu.h - shared by the files of src/cpu: the loaded model, a session's state, the parallel drivers.
  *
- * Private to src/cpu. Drivers split work among threads so that no sum depends on who does what: any number of
- * threads gives the same bits. */
+ * The drivers split work among threads so that no sum depends on the split: any number of threads gives the
+ * same bits. */
 #ifndef AUK_CPU_CPU_H
 #define AUK_CPU_CPU_H
 
@@ -15,9 +15,8 @@ typedef struct {
 } CpuLinear;
 
 typedef struct {
-  /* What norms multiply by, NULL where there is no such norm. */
-  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden] */
-  const float *q_norm, *k_norm; /* [head_dim], or of all heads together */
+  const float *attn_norm, *attn_post_norm, *mlp_norm, *mlp_post_norm; /* [hidden]; NULL: no such norm */
+  const float *q_norm, *k_norm; /* [head_dim] or [heads * head_dim]; NULL: no such norm */
   CpuLinear q, k, v, o, gate, up, down;
 } CpuLayer;
 
@@ -26,7 +25,7 @@ typedef struct {
   float attention_factor;
 } CpuRope;
 
-/* Matrices stay where the Model has them; what is here is small and fp32. */
+/* Matrices stay in the Model's memory; norms and biases are copied as fp32. */
 struct BackendModel {
   const Model *model;
   const Kernels *kernels;
@@ -34,28 +33,28 @@ struct BackendModel {
   CpuLayer *layers; /* [n_layers] */
   CpuLinear head;
   const float *final_norm;     /* [hidden] */
-  float *vectors;              /* owner of all norms and biases above */
-  CpuRope ropes[2], long_rope; /* by LayerRope; the global one of long texts */
+  float *vectors;              /* owns all norms and biases above */
+  CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
 };
 
-/* Where things lie in a session's one piece of memory, in bytes; a total of SIZE_MAX: it is too much. */
+/* Byte offsets into a session's one block of memory; a total of SIZE_MAX: too much. */
 typedef struct {
   size_t x, h, q, k, v, g;     /* rows of activations */
   size_t cosines, sines;       /* [n_ropes][max_chunk][rotary_dim / 2] */
-  size_t parts;                /* products of one row, piece by piece */
-  size_t rounded, row_scales;  /* rows of activations as int8, where the model has int8 products */
-  size_t rounded_stride;       /* their width; 0: it has none */
-  size_t part_sums, part_outs; /* attention of one row, segment by segment */
+  size_t parts;                /* partial sums of the matmuls of one row, by split of the inputs */
+  size_t rounded, row_scales;  /* rows of activations as int8, if the model has int8 matmuls */
+  size_t rounded_stride;       /* their width; 0: no int8 matmuls */
+  size_t part_sums, part_outs; /* attention of one row, by segment */
   size_t logits, kv, total;
-  size_t head_k_bytes, head_bytes; /* of the cache of one KV head of one layer: its K, all of it */
+  size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
   int hidden, heads, kv_heads, intermediate, v_width; /* widths, padded to ALIGN_FLOATS */
   int n_segments, n_ropes;
 } StatePlan;
 
-/* What run_products() needs beside its inputs and outputs. */
+/* Scratch memory of run_products(). */
 typedef struct {
   float *parts;        /* MAX_PIECES for each output of all matrices of a call together */
-  RoundedRows rounded; /* for as many rows, of the widest input; numbers NULL: no product rounds its inputs */
+  RoundedRows rounded; /* max_chunk rows of the widest input; numbers NULL: no int8 matmuls */
 } ProductMemory;
 
 struct BackendState {
@@ -66,23 +65,23 @@ struct BackendState {
   ProductMemory products; /* run_products()'s */
   float *x;               /* [max_chunk][plan.hidden] the residual stream */
   float *h;               /* [max_chunk][plan.hidden] normalised */
-  float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's values */
+  float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's output */
   float *k, *v;           /* [max_chunk][plan.kv_heads] */
   float *g;               /* [max_chunk][plan.intermediate] */
-  float *cosines, *sines; /* [n_ropes][max_chunk][rotary_dim / 2] of the step's positions, made by embed */
+  float *cosines, *sines; /* [n_ropes][max_chunk][rotary_dim / 2] of the step's positions, set by embed */
   SoftmaxSum *part_sums;  /* [n_heads][n_segments] in the order of attention.c */
   float *part_outs;       /* [n_heads][n_segments][v_width] */
   float *logits;          /* [max_logit_rows][vocab_size] */
   uint8_t *kv;            /* [n_layers][n_kv_heads][plan.head_bytes] */
-  int n_logit_rows;       /* rows the last norm_logits made */
-  int32_t last_id;        /* what sample picked last */
+  int n_logit_rows;       /* rows of `logits` that are valid */
+  int32_t last_id;        /* the last pick of sample */
 };
 
-/* The cache of one KV head. PRECOND both are within the model's; valid until the session is closed */
+/* The cache of one KV head; valid until the session is closed. */
 KvHead state_kv_head(const BackendState *state, int layer, int kv_head);
 
-/* y[r][o] = w x + bias; with add, times `scale` and added to what is there; with gate, y =
- * activation(gate x) * (w x). */
+/* y = w x + bias for each row; with add, y += scale * (w x + bias); with gate, y = activation(gate x) *
+ * (w x), both with their biases. */
 typedef struct {
   CpuLinear w, gate; /* gate.linear NULL: none */
   Activation activation;
@@ -92,18 +91,18 @@ typedef struct {
   size_t y_stride;
 } Product;
 
-/* All from the same rows of x. */
+/* Computes products of the same rows of x. */
 void run_products(const BackendModel *loaded, const ProductMemory *memory, const float *x, size_t x_stride,
                   int n_rows, const Product *products, int n_products);
 
-/* state->q: from queries to attention's values. */
+/* Replaces the queries in state->q by the output of attention. */
 void run_attention(BackendState *state, Span span, int layer);
 
 /* Backend's kv_read() and kv_write(). */
 Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error *err);
 Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err);
 
-/* BackendProbe.measure_machine: memory's rate alone. */
+/* BackendProbe.measure_machine: memory bandwidth only. */
 Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, Error *err);
 
 #endif

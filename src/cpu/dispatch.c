@@ -1,4 +1,4 @@
-/* dispatch.c - which kernels this machine can run. Compiled plainly: it must run everywhere. Called by
+/* dispatch.c - the kernels that this machine can run. Compiled for the baseline instruction set. Called by
  * backend.c and the tests. */
 #include "cpu/kernels.h"
 

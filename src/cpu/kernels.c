@@ -1,7 +1,7 @@
 /* kernels.c - the CPU's kernels for one instruction set (KERNELS_ISA), as the table that kernels.h declares.
  *
- * Compiled once for each set with its own flags, so that everything in the parts is static. The parts:
- * vector.h, outer.h, kernels_grouped.h, kernels_dense.h, kernels_attention.h; the row-wise rest is here. */
+ * Compiled once for each set with its own flags; everything else in it and in the headers it includes is
+ * static. The elementwise kernels are here. */
 #include "cpu/kernels.h"
 
 #include "base/half.h"
@@ -41,7 +41,7 @@ static void join(const float *parts, size_t stride, int n_parts, int n, float *y
   }
 }
 
-/* The squares are summed in double: the mean is then right to fp32's last bit for any width. */
+/* Sums the squares in double, so that the mean is right to fp32's last bit for any width. */
 static void rms_norm(const float *x, const float *weight, int n, double eps, float *out) {
   vd squares = {0};
   int i = 0;
@@ -67,7 +67,7 @@ static void silu_multiply(float *gate, const float *up, int n) {
   for (; i < n; i++) gate[i] = gate[i] / (exp_of(-gate[i]) + 1) * up[i];
 }
 
-/* x / 2 (1 + tanh(u)) = x / (1 + e^-2u): no difference of near numbers where u is far below zero. */
+/* The exponent in x / 2 (1 + tanh(u)) = x / (1 + e^-2u), a form without cancellation for u far below 0. */
 INLINE vf gelu_exponent(vf x) {
   return (x + x * x * x * 0.044715f) * (float)(-2 * M_SQRT2 * M_2_SQRTPI / 2);
 }

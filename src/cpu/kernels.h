@@ -1,9 +1,9 @@
-/* kernels.h - the arithmetic of the CPU backend, one table of functions for each instruction set.
+/* kernels.h - the arithmetic of the CPU backend: one table of functions for each instruction set.
  *
- * kernels.c and the parts it includes are compiled once for each set; dispatch.c picks a table when a model
+ * kernels.c and the headers it includes are compiled once for each set; dispatch.c picks a table when a model
  * is loaded. Called by: linear.c, attention.c, backend.c and the tests. A kernel is single-threaded,
- * allocates nothing (its scratch, under 100 KB, is on the stack) and gives a row the same bits whatever rows
- * are beside it. */
+ * allocates nothing (it takes less than 100 KB of stack) and gives a row the same bits whatever other rows it
+ * computes. */
 #ifndef AUK_CPU_KERNELS_H
 #define AUK_CPU_KERNELS_H
 
@@ -15,25 +15,25 @@
 
 enum {
   ALIGN_FLOATS = 16,    /* rows of activations and of V are padded with zeros to a multiple of this */
-  KEY_BLOCK = 16,       /* keys that lie side by side in the cache */
-  SEGMENT = 256,        /* positions whose softmax is one piece; a multiple of KEY_BLOCK */
+  KEY_BLOCK = 16,       /* keys whose dimensions are interleaved in the cache */
+  SEGMENT = 256,        /* positions of one softmax block; a multiple of KEY_BLOCK */
   MAX_QUERIES = 24,     /* queries that share one pass over a segment */
-  TILE_ROWS = 6,        /* rows that outer.h keeps in registers */
+  TILE_ROWS = 6,        /* rows of the register tile in outer.h */
   PRODUCT_ROWS = 132,   /* most rows of one product_rows(); whole tiles */
-  PRODUCT_COLUMNS = 64, /* most columns of it */
+  PRODUCT_COLUMNS = 64, /* most columns of one product_rows() */
   PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
   PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS,
-  MAX_PIECES = 16, /* of a product's inputs; see product_pieces() */
+  MAX_PIECES = 16, /* most pieces of a matrix's inputs (split-K); see product_pieces() */
   PIECE_UNIT = 32,
-  LINE_BYTES = 64,     /* of a cache, as far as fetching ahead goes */
-  FETCH_AHEAD = 16384, /* bytes of weights between fetching and using them */
+  LINE_BYTES = 64,     /* cache line, for prefetching */
+  FETCH_AHEAD = 16384, /* bytes of weights between prefetch and use */
 };
 _Static_assert(PRODUCT_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* A row's products are summed piece by piece. Pieces of a matrix in groups, where inputs are far apart, are
- * what threads share; another is shared by its outputs and is one piece. They decide the order of sums, so
- * they depend on nothing but the matrix: 1,024 inputs at most up to 16 pieces, but four (of whole
- * PIECE_UNITs) where there can be. */
+/* The number of pieces into which the inputs are split (split-K) when one row meets a quantised matrix, whose
+ * weights lie input by input: threads share its pieces. Dense and int8 matrices are shared by outputs and are
+ * one piece. The split decides the order of sums, so it depends on the matrix only: pieces of at most 1,024
+ * inputs until there are 16, and at least four (of whole PIECE_UNITs) if the matrix has that many. */
 static inline int product_pieces(const Linear *w) {
   if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return 1;
   int n_units = (w->n_in - 1) / PIECE_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
@@ -41,23 +41,23 @@ static inline int product_pieces(const Linear *w) {
   return n < n_units ? n : n_units;
 }
 
-/* The first input of a piece; of the one behind the last, n_in. */
+/* The first input of a piece; n_in for the piece after the last. */
 static inline int product_piece_begin(const Linear *w, int piece) {
   int64_t n_units = (w->n_in - 1) / PIECE_UNIT + 1, begin = n_units * piece / product_pieces(w) * PIECE_UNIT;
   return begin < w->n_in ? (int)begin : w->n_in;
 }
 
-/* Rows of activations rounded to int8, each with what its numbers were divided by. */
+/* Rows of activations rounded to int8, each with its scale. */
 typedef struct {
-  int16_t *numbers; /* [n_rows][stride], -128 .. 127; what lies behind a row up to `stride` is any number */
+  int16_t *numbers; /* [n_rows][stride], -128 .. 127; any number from the row's end up to `stride` */
   float *scales;    /* [n_rows] */
   size_t stride;    /* a multiple of ROUNDED_ALIGN */
 } RoundedRows;
 
 enum { ROUNDED_ALIGN = 32 }; /* numbers */
 
-/* The cache of one KV head of one layer. K lies so that a vector holds one dimension of several keys, which
- * makes scores without sums across lanes; V so that a vector holds several dimensions of one key:
+/* The cache of one KV head of one layer. A vector of K holds one dimension of several keys, so that scores
+ * need no sums across lanes; a vector of V holds several dimensions of one key:
  *
  *   k   block 0: d = 0: [key 0 .. 15]  d = 1: [key 0 .. 15]  ...    block 1: d = 0: [key 16 .. 31] ...
  *   v   key 0: [d = 0 .. head_dim, zeros]   key 1: ... */
@@ -69,17 +69,17 @@ typedef struct {
   void *v;     /* [n_ctx][v_width] */
 } KvHead;
 
-/* Queries that look at the same KV head. */
+/* Queries of one KV head. */
 typedef struct {
   int n;                 /* 1 .. MAX_QUERIES */
   int low[MAX_QUERIES];  /* first position each may see */
   int high[MAX_QUERIES]; /* last one, its own */
   float cap;             /* of scores; 0: none */
-  const float *q;        /* [n][head_dim], times what scales scores */
+  const float *q;        /* [n][head_dim], already times attention_scale */
 } QueryTile;
 
-/* What a query has gathered: the largest score, and the sum of e^(score - max); beside it goes out[v_width],
- * the sum of e^(score - max) times the key's v. out / sum is the attention's value. sum == 0: nothing yet. */
+/* Online softmax of one query: the largest score and the sum of e^(score - max). With it goes out[v_width],
+ * the sum of e^(score - max) v; out / sum is the output of attention. sum == 0: no key yet. */
 typedef struct {
   float max, sum;
 } SoftmaxSum;
@@ -87,31 +87,31 @@ typedef struct {
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
-  /* Products with LINEAR_INT8 have their own two functions; those without take the other kinds.
-   *
-   * One row of x, as sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of w[i][c]
-   * x[i], for p in [piece, pieces_end), c in [first, first + n). Their sums, in order, are W x. `next` is
-   * where the weights lie that this thread reads then, or NULL: they are fetched ahead.
-   * PRECOND first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of ALIGN_FLOATS. */
+  /* One row of x, as partial sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of
+   * w[i][c] x[i], for p in [piece, pieces_end), c in [first, first + n). Added in order they are W x. The
+   * weights at `next`, which this thread reads afterwards, are prefetched (NULL: none).
+   * PRECOND w is not LINEAR_INT8; first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of
+   *         ALIGN_FLOATS. */
   void (*product_row)(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
                       const void *next, float *y, size_t y_stride);
 
   /* y[c] = sum over p of parts[p][c], in order. */
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);
 
-  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias: the same bits.
-   * PRECOND as above; n_rows <= PRODUCT_ROWS, n <= PRODUCT_COLUMNS <= y_stride; what lies behind y[r][n]
-   *         may be written to. */
+  /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias, with the bits of
+   * product_row() and join().
+   * PRECOND as above; n_rows <= PRODUCT_ROWS, n <= PRODUCT_COLUMNS <= y_stride; y[r][n .. y_stride) may be
+   *         overwritten. */
   void (*product_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
                        float *y, size_t y_stride);
 
-  /* out[i] = x[i] rounded as model.h says of LINEAR_INT8, in steps of the scale that is returned: NaN where a
-   * number is not finite. PRECOND x is followed by zeros up to a multiple of ALIGN_FLOATS, as far as out is
-   * written to. */
+  /* out[i] = x[i] / scale rounded as model.h specifies for LINEAR_INT8; returns the scale, NaN if a number is
+   * not finite. PRECOND x is followed by zeros up to a multiple of ALIGN_FLOATS; out is written up to
+   * there. */
   float (*round_row)(const float *x, int n, int16_t *out);
 
-  /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i], without the bias. The sum
-   * is exact. */
+  /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i] for LINEAR_INT8, without the
+   * bias. The sum is exact. */
   void (*product_int8)(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
                        size_t y_stride);
 
@@ -124,18 +124,18 @@ typedef struct {
   /* x[i] = cap * tanh(x[i] / cap) */
   void (*soft_cap)(float *x, int n, float cap);
 
-  /* Turns the pairs (i, i + half) of a head by the angles of these cos and sin, and multiplies all of its dim
-   * numbers by scale. half == 0: none is turned. */
+  /* RoPE of the pairs (i, i + half) of a head; multiplies all of its dim numbers by scale. half == 0: no
+   * rotation. */
   void (*rotate)(float *head, const float *cosines, const float *sines, int half, int dim, float scale);
 
   /* Puts the key and value of `position` into the cache. PRECOND k and v hold head_dim numbers. */
   void (*append)(const KvHead *kv, int position, const float *k, const float *v);
 
-  /* sums[i] and out[i][v_width] = query i over those keys it may see that lie in segment
-   * [segment * SEGMENT, + SEGMENT); sum == 0 where none. PRECOND one query sees one. */
+  /* sums[i] and out[i][v_width] = query i over the keys it may see in positions [segment * SEGMENT,
+   * + SEGMENT); sum == 0 if it sees none. PRECOND at least one query sees a key of the segment */
   void (*attend)(const KvHead *kv, int segment, const QueryTile *tile, SoftmaxSum *sums, float *out);
 
-  /* A query's keys so far and those of a later segment, as one. */
+  /* Merges the softmax of a later segment into a query's. */
   void (*merge)(SoftmaxSum *sum, float *out, SoftmaxSum later, const float *later_out, int v_width);
 } Kernels;
 
@@ -144,7 +144,7 @@ extern const Kernels kernels_baseline;
 extern const Kernels kernels_avx2, kernels_avx512;
 #endif
 
-/* The tables this machine can run, slowest first; *n of them. */
+/* The *n tables that this machine can run, slowest first. */
 const Kernels *const *kernels_usable(int *n);
 
 #endif

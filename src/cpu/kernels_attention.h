@@ -1,20 +1,20 @@
 /* kernels_attention.h - softmax(q K) V over one segment of the cache, for the queries of one KV head.
  *
- * Part of kernels.c. Two products of outer.h with a softmax between them, over the whole segment at once: 256
- * scores a query fit the first-level cache, so nothing has to be rescaled on the way. Keys that some queries
- * of the tile may see and others not are masked: a probability that is exactly 0 leaves sums as they were. */
+ * Part of kernels.c. Two matmuls of outer.h with a softmax between them, over the whole segment at once: 256
+ * scores per query fit into the L1 cache, so nothing is rescaled inside a segment. Keys that a query of the
+ * tile may not see get probability 0, which leaves sums unchanged. */
 #ifndef AUK_CPU_KERNELS_ATTENTION_H
 #define AUK_CPU_KERNELS_ATTENTION_H
 
 #include "cpu/outer.h"
 
-enum { KV_AHEAD = 8192 }; /* bytes of the cache between fetching and using them */
+enum { KV_AHEAD = 8192 }; /* bytes of the cache between prefetch and use */
 
 INLINE size_t kv_bytes(KvType type) {
   return type == KV_F16 ? 2 : 4;
 }
 
-/* n numbers as fp16, rounded to nearest even. */
+/* Converts n numbers to fp16, rounded to nearest even. */
 INLINE void to_f16(const float *from, int n, uint16_t *to) {
   int i = 0;
   for (; i + LANES <= n; i += LANES) vf_store_f16(to + i, vf_load(from + i));
@@ -58,7 +58,7 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
 #endif
 }
 
-/* Scores to e^(score - max), 0 outside [low, high), n of them, a multiple of LANES. PRECOND low < high. */
+/* scores[0..n) = e^(score - max), 0 outside [low, high). PRECOND low < high, n % LANES == 0 */
 INLINE void attend_softmax(float *scores, int n, int low, int high, float cap, SoftmaxSum *sum) {
   for (int i = 0; cap != 0 && i < n; i += LANES)
     vf_store(scores + i, vf_tanh(vf_load(scores + i) / cap) * cap);
@@ -97,7 +97,7 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
       sums[i].sum = 0;
     }
   }
-  /* Of keys that are there only: behind the last one v may hold anything, and 0 times that need not be 0. */
+  /* Stops at the last key: v may hold NaN after it, and 0 times NaN is not 0. */
   size_t width = (size_t)kv->v_width, size = kv_bytes(kv->type);
   OuterB b = {.data = (const uint8_t *)kv->v + (size_t)begin * width * size,
               .type = kv->type,

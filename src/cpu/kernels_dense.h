@@ -1,6 +1,6 @@
-/* kernels_dense.h - products with unquantised weights, whose inputs lie side by side.
+/* kernels_dense.h - matmuls with unquantised weights, where the inputs of an output are contiguous.
  *
- * Part of kernels.c. Lanes hold inputs, not outputs, so y is a sum across lanes at the end of each block:
+ * Part of kernels.c. Lanes hold inputs, so each block of inputs ends with a sum across lanes:
  *   y = sum over blocks of DENSE_BLOCK inputs, in order, of vf_sum(chain over vectors of inputs). */
 #ifndef AUK_CPU_KERNELS_DENSE_H
 #define AUK_CPU_KERNELS_DENSE_H
@@ -12,7 +12,7 @@
 enum {
   DENSE_BLOCK = 1024,
   PANEL_OUTPUTS = 16, /* rows of W that are widened to fp32 together: 64 KB */
-  ROW_OUTPUTS = 8,    /* rows of W that one row of x meets at the same time */
+  ROW_OUTPUTS = 8,    /* rows of W that one row of x is multiplied with at a time */
 #if LANES == 16 || defined(__aarch64__)
   DOT_ROWS = 6,
   DOT_OUTPUTS = 4,
@@ -30,14 +30,14 @@ INLINE vf dense_load(const Dtype dtype, const uint8_t *p) {
   }
 }
 
-/* The n < LANES numbers at p, with zeros behind them. */
+/* The n < LANES numbers at p, followed by zeros. */
 INLINE vf dense_load_some(const Dtype dtype, const uint8_t *p, int n) {
   uint8_t some[LANES * 4] = {0};
   memcpy(some, p, (size_t)n * (dtype == DTYPE_F32 ? 4 : 2));
   return dense_load(dtype, some);
 }
 
-/* y[o] of n_outputs rows of W and one row of x. Meanwhile the next as many rows are fetched. */
+/* y[o] of n_outputs rows of W and one row of x; prefetches the next n_outputs rows. */
 INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, const float *x, int first,
                       float *y) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2, step = (size_t)w->n_in * size;
@@ -86,7 +86,8 @@ static void dense_product_row(const Linear *w, const float *x, int first, int n,
   }
 }
 
-/* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, zeros up to whole vectors. */
+/* panel[o][DENSE_BLOCK] = inputs [begin, end) of rows [first, first + n) of W, zero-padded to whole
+ * vectors. */
 INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, int begin, int end,
                         float *panel) {
   const size_t size = dtype == DTYPE_F32 ? 4 : 2;
@@ -99,7 +100,7 @@ INLINE void dense_widen(const Dtype dtype, const Linear *w, int first, int n, in
   }
 }
 
-/* y[r][o] (+)= the sum over a block of n inputs, rounded up to LANES. */
+/* y[r][o] = or += the sum over a block of n inputs, rounded up to LANES. */
 INLINE void dot_tile(const int n_rows, const int n_outputs, const float *x, size_t x_stride,
                      const float *panel, int n, bool add, float *y, size_t y_stride) {
   vf sum[DOT_ROWS][DOT_OUTPUTS];

@@ -1,19 +1,17 @@
-/* kernels_grouped.h - products with weights of 4 or 8 bits in groups along the input.
+/* kernels_grouped.h - matmuls with weights of 4 or 8 bits in groups along the input.
  *
- * Part of kernels.c. A vector of 4-bit weights comes straight from AutoAWQ's layout, from the 2, 1 or half a
- * word that hold its LANES columns: the word is copied to all lanes and each lane keeps its own nibble, where
- * it is in the word:
+ * Part of kernels.c. The LANES columns of a vector of 4-bit weights lie in 2 words, 1 word or half a word of
+ * AutoAWQ's layout. The word is broadcast to all lanes, and each lane masks its own nibble without shifting:
  *
  *   nibble of a word      7 6 5 4 3 2 1 0      column 8c + i of word c sits in nibble [0,4,1,5,2,6,3,7][i]
  *   holds column          7 5 3 1 6 4 2 0
  *
- * A nibble kept at bit b counts 2^b too much, which its scale takes back (exactly: powers of two). q s and z
- * s have 20 significant bits at most where scales are F16 or bf16 numbers, so w = q s - z s is exact in fp32;
- * with other scales it errs by the rounding of z s. A weight is the same number in every kernel.
+ * A nibble at bit b is 2^b times too large; its lane's scale is divided by 2^b, which is exact. With fp16 or
+ * bf16 scales, q s and z s have at most 20 significant bits, so w = q s - z s is exact in fp32; with other
+ * scales z s is rounded. A weight is the same number in every kernel.
  *
- * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused sums over the piece's
- * inputs, in order. Pieces are what threads can share of one row; where there are several rows their chains
- * go through memory, as they do here from one band of rows to the next, which loses nothing. */
+ * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused multiply-adds over the
+ * piece's inputs, in order. Chains may be stored between bands of inputs: fp32 in memory loses nothing. */
 #ifndef AUK_CPU_KERNELS_GROUPED_H
 #define AUK_CPU_KERNELS_GROUPED_H
 
@@ -21,19 +19,19 @@
 #include "cpu/outer.h"
 
 enum {
-  PANEL_INPUTS = 128,           /* rows of weights unpacked together for several rows of x: 32 KB */
-  BAND_INPUTS = 32,             /* most rows of weights that one row of x meets before their next columns */
+  PANEL_INPUTS = 128,           /* inputs whose weights are unpacked together for several rows of x: 32 KB */
+  BAND_INPUTS = 32,             /* most inputs of a band: a block of weights that is read column by column */
   UNIT = LANES < 8 ? 8 : LANES, /* columns: whole vectors and whole words */
   UNIT_VECTORS = UNIT / LANES,
 #if LANES > 4 || defined(__aarch64__)
-  RUN_VECTORS = 8, /* columns that one pass over a band takes: sums, scales and shifts in registers */
+  RUN_VECTORS = 8, /* vectors of columns of one pass over a band: sums, scales and shifts in registers */
 #else
   RUN_VECTORS = 4,
 #endif
   RUN_UNITS = RUN_VECTORS / UNIT_VECTORS,
 };
 
-/* How a matrix is stored; a constant in every loop. */
+/* The storage of a matrix; a constant in every loop. */
 typedef enum { AWQ, GROUPED4, GROUPED8 } Form;
 
 INLINE Form form_of(const Linear *w) {
@@ -44,7 +42,7 @@ INLINE size_t form_bytes(const Form form, size_t columns) {
   return form == GROUPED8 ? columns : columns / 2;
 }
 
-/* With 16 lanes, lane l holds word l % 2, column l / 2 of it (one 64-bit broadcast copies both words). */
+/* With 16 lanes, lane l holds column l / 2 of word l % 2 (one 64-bit broadcast copies both words). */
 INLINE vf awq_to_lanes(vf natural) {
 #if LANES == 16
   const __m512i from = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
@@ -63,8 +61,8 @@ INLINE vf awq_to_natural(vf lanes) {
 #endif
 }
 
-/* The codes of vector v behind `words`, each times 1 / awq_unit() of its lane. last_half: only the first 8
- * columns of a 16-lane vector are there. */
+/* The codes of vector v at `words`, each divided by awq_unit() of its lane. last_half: only the first 8
+ * columns of a 16-lane vector exist. */
 INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
 #if LANES == 16
   const __m512i mask =
@@ -84,12 +82,11 @@ INLINE vf awq_codes(const uint8_t *words, int v, bool last_half) {
   memcpy(&word, words + 4 * v, sizeof word);
   const __m256i mask =
       _mm256_setr_epi32(0xf, 0xf0000, 0xf0, 0xf00000, 0xf00, 0xf000000, 0xf000, (int)0xf0000000);
-  /* There is no conversion from unsigned: the top nibble becomes q - 8, of weights and of zeros, which is as
-   * good. */
+  /* AVX2 cannot convert unsigned integers: the top nibble becomes q - 8, for weights and for zeros alike. */
   const __m256i sign = _mm256_setr_epi32(0, 0, 0, 0, 0, 0, 0, INT32_MIN);
   return (vf)_mm256_cvtepi32_ps(_mm256_xor_si256(_mm256_and_si256(_mm256_set1_epi32(word), mask), sign));
 #else
-  /* The even vector has nibbles 0, 4, 1, 5, the odd one 2, 6, 3, 7: the same after a shift. */
+  /* An even vector has nibbles 0, 4, 1, 5; an odd one 2, 6, 3, 7: the same after a shift. */
   (void)last_half;
   uint32_t word;
   memcpy(&word, words + 4 * (v / 2), sizeof word);
@@ -109,7 +106,7 @@ INLINE vf awq_unit(void) {
 #endif
 }
 
-/* LANES bytes as numbers; last_half: 8 of 16. */
+/* LANES bytes as floats; last_half: 8 of 16. */
 INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
 #if LANES == 16
   uint64_t half;
@@ -131,7 +128,7 @@ INLINE vf bytes_load(const uint8_t *bytes, bool last_half) {
 #endif
 }
 
-/* The order in which a vector holds columns: that of memory, or for 4 bits awq_to_lanes()'s. */
+/* From memory's order of columns to that of a vector: for 4 bits awq_to_lanes(), else the same. */
 INLINE vf to_lanes(const Form form, vf natural) {
   return form == GROUPED8 ? natural : awq_to_lanes(natural);
 }
@@ -144,7 +141,7 @@ INLINE vf codes_of(const Form form, const uint8_t *row, int v, bool last_half) {
   return form == GROUPED8 ? bytes_load(row + v * LANES, last_half) : awq_codes(row, v, last_half);
 }
 
-/* Where column `first` of a matrix begins, and how far its rows are apart, in bytes. */
+/* A matrix from one of its columns on. */
 typedef struct {
   const uint8_t *words, *zeros, *scales;
   size_t words_step, zeros_step, scales_step; /* bytes of a row of qweight, qzeros, scales */
@@ -175,7 +172,7 @@ INLINE void awq_group(const int n_vectors, const bool last_half, Columns w, int 
   }
 }
 
-/* The same from bytes and fp32. */
+/* The same for byte zeros and fp32 scales. */
 INLINE void plain_group(const Form form, const int n_vectors, const bool last_half, Columns w, int g,
                         vf *scale, vf *shift) {
   const uint8_t *scales = w.scales + (size_t)g * w.scales_step, *zeros = w.zeros + (size_t)g * w.zeros_step;
@@ -202,20 +199,20 @@ INLINE void group_of(const Form form, const int n_vectors, const bool last_half,
     plain_group(form, n_vectors, last_half, w, g, scale, shift);
 }
 
-/* What is fetched FETCH_AHEAD bytes before its use: the rows of a stretch of weights, one behind the other,
- * then what the thread reads next. Line by line in memory's order is what the hardware's own prefetching
- * follows; column by column, as the words are used, it does not. */
+/* A prefetch cursor, FETCH_AHEAD bytes before use: it goes over the rows of a stretch of weights and then
+ * over the thread's next weights. It follows memory line by line, as hardware prefetchers do; they do not
+ * follow the column by column order of use. */
 typedef struct {
-  uintptr_t at, row_end; /* row_end: behind the columns in use of the row that `at` is in */
-  uintptr_t last_end;    /* of the stretch's last row */
+  uintptr_t at, row_end; /* row_end: end of the used columns in the row of `at` */
+  uintptr_t last_end;    /* the same in the last row */
   uintptr_t next;
-  size_t width, step; /* of those columns, and from row to row */
+  size_t width, step; /* bytes of the used columns, and from row to row */
 } Ahead;
 
-/* A band is used column by column, so that all of it has to be there when it begins. */
+/* The cursor starts at least a band ahead: a band is read column by column, so its use needs all of it. */
 INLINE Ahead ahead_of(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
-  if (!next) next = (const void *)start; /* there already, where nothing is to be fetched */
+  if (!next) next = (const void *)start; /* cached already: these prefetches do nothing */
   if (row >= rows) return (Ahead){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
   uintptr_t at = start + row * step;
   return (Ahead){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};
@@ -235,7 +232,7 @@ INLINE void ahead_fetch(Ahead *ahead, size_t bytes) {
   }
 }
 
-/* The scales and zeros of the group behind this one. */
+/* Prefetches the scales and zeros of group g. */
 INLINE void fetch_group(const Form form, const int n_vectors, Columns w, int g) {
   const uint8_t *scales = w.scales + (size_t)g * w.scales_step;
   const int bytes = n_vectors * LANES * (form == AWQ ? 2 : 4);
@@ -243,7 +240,7 @@ INLINE void fetch_group(const Form form, const int n_vectors, Columns w, int g) 
   __builtin_prefetch(w.zeros + (size_t)g * w.zeros_step);
 }
 
-/* sum[v] goes on as a chain over inputs [begin, end) of one row of x, which share a group. */
+/* Continues the chains sum[v] over inputs [begin, end) of one row of x. PRECOND they are in one group */
 INLINE void chain(const Form form, const int n_vectors, const bool last_half, Columns w, const float *x,
                   int begin, int end, Ahead *ahead, vf *sum) {
   vf scale[RUN_VECTORS], shift[RUN_VECTORS];
@@ -260,7 +257,7 @@ INLINE void chain(const Form form, const int n_vectors, const bool last_half, Co
   }
 }
 
-/* y[c] goes on, or begins where `fresh`, as chains over inputs [begin, end), which share a group. */
+/* Continues the chains y[c], or begins them if `fresh`, over inputs [begin, end) of one group. */
 INLINE void run(const Form form, const int n_vectors, Columns w, const float *x, int begin, int end,
                 bool fresh, Ahead *ahead, float *y) {
   vf sum[RUN_VECTORS];
@@ -270,7 +267,7 @@ INLINE void run(const Form form, const int n_vectors, Columns w, const float *x,
   UNROLL for (int v = 0; v < n_vectors; v++) vf_store(y + v * LANES, to_natural(form, sum[v]));
 }
 
-/* The last 8 columns where they are no whole vector. */
+/* run() for the last 8 columns if they are half a vector. */
 INLINE void run_half(const Form form, Columns w, const float *x, int begin, int end, bool fresh, Ahead *ahead,
                      float *y) {
   float natural[UNIT] = {0};
@@ -299,14 +296,14 @@ INLINE void run_of(const Form form, int n_units, Columns w, const float *x, int 
   }
 }
 
-/* The first of [begin, end) that is in another group than begin, or end. */
+/* The end of begin's group, at most `end`. */
 INLINE int group_end(int begin, int end, int group) {
   int left = group - begin % group;
   return end - begin < left ? end : begin + left;
 }
 
-/* A band of rows, all columns; they are cut into runs as even as can be, since a run's time hardly falls
- * below that of four vectors. */
+/* All columns of a band, in runs of nearly equal width: the time of a run hardly falls below that of four
+ * vectors. */
 INLINE void band(const Form form, const Linear *linear, const float *x, int begin, int end, bool fresh,
                  int first, int n, Ahead *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
@@ -320,7 +317,7 @@ INLINE void band(const Form form, const Linear *linear, const float *x, int begi
   if (c < n) run_half(form, columns_of(form, linear, first + c), x, begin, end, fresh, ahead, y + c);
 }
 
-/* One row of x, in bands of rows that are small enough for the first-level cache and stay in one group. */
+/* One row of x, in bands that fit into the L1 cache and stay in one group. */
 INLINE void grouped_row(const Form form, const Linear *linear, const float *x, int piece, int pieces_end,
                         int first, int n, const void *next, float *y, size_t y_stride) {
   Columns w = columns_of(form, linear, first);
@@ -337,8 +334,8 @@ INLINE void grouped_row(const Form form, const Linear *linear, const float *x, i
   }
 }
 
-/* panel[i - begin][0 .. UNIT) = the weights of a unit of columns, inputs [begin, end); where only half of it
- * is there the rest comes out as zeros, as its scales are. */
+/* panel[i - begin][0 .. UNIT) = the weights of UNIT columns, inputs [begin, end); `half`: only half of the
+ * columns exist, and the rest has scales and thus weights of 0. */
 INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, int end, float *panel) {
   for (int i = begin; i < end;) {
     vf scale[UNIT_VECTORS], shift[UNIT_VECTORS];
@@ -354,7 +351,7 @@ INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, 
   }
 }
 
-/* The panel of columns [first, first + n), with zeros behind them. */
+/* The panel of columns [first, first + n), followed by zeros. */
 INLINE void unpack(const Form form, const Linear *linear, int first, int n, int begin, int end,
                    float *panel) {
   if (n < PRODUCT_COLUMNS) memset(panel, 0, (size_t)(end - begin) * PRODUCT_COLUMNS * sizeof *panel);
@@ -364,7 +361,7 @@ INLINE void unpack(const Form form, const Linear *linear, int first, int n, int 
   if (c < n) unpack_unit(form, true, columns_of(form, linear, first + c), begin, end, panel + c);
 }
 
-/* Several rows: some rows of weights are unpacked to the first-level cache and serve all rows of x. */
+/* Several rows of x: the weights of some inputs are unpacked into the L1 cache and serve all rows. */
 INLINE void grouped_rows(const Form form, const Linear *linear, const float *x, size_t x_stride, int n_rows,
                          int first, int n, float *panel, float *chains, float *y, size_t y_stride) {
   OuterB b = {.data = panel, .type = KV_F32, .step = PRODUCT_COLUMNS, .across = LANES};

@@ -1,8 +1,8 @@
-/* kernels_int8.h - products of int8 weights and activations rounded to int8 (LINEAR_INT8 in model.h).
+/* kernels_int8.h - matmuls of int8 weights and activations rounded to int8 (LINEAR_INT8 in model.h).
  *
- * Part of kernels.c. Weights and rounded activations are whole numbers, so sums are exact in 32 bits whatever
- * their order: 2^14 times the inputs at most, which hf_quantised.c holds below 2^17. Rounded activations are
- * kept as 16 bits, into which weights are widened: a multiplication then makes sums of pairs. */
+ * Part of kernels.c. The sums are exact in 32 bits in any order: at most 2^14 times the number of inputs,
+ * which hf_quantised.c limits to less than 2^17. Activations are kept as int16 and weights widened to it, so
+ * that one instruction multiplies and adds pairs. */
 #ifndef AUK_CPU_KERNELS_INT8_H
 #define AUK_CPU_KERNELS_INT8_H
 
@@ -45,7 +45,7 @@ INLINE vi int8_multiply_add(vs a, vs b, vi sum) {
 #elif defined(__SSE2__)
   return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
 #else
-  /* Of each pair in 32 bits the second is the upper half, the first what remains. */
+  /* A 32-bit lane holds a pair: the first number in its lower half, the second in its upper half. */
   vi a1 = (vi)a >> 16, b1 = (vi)b >> 16, a0 = (vi)((vu)a << 16) >> 16, b0 = (vi)((vu)b << 16) >> 16;
   return sum + a0 * b0 + a1 * b1;
 #endif
@@ -70,8 +70,8 @@ INLINE void int8_step(const int n_rows, const int n_outputs, const int8_t *w, si
   }
 }
 
-/* y[r][o] of a few rows and outputs, whose rows of weights are n bytes apart. What lies behind the n inputs
- * of a row of x meets zeros. */
+/* y[r][o] of a few rows and outputs; rows of weights are n bytes apart. Zero weights cancel the numbers after
+ * the n inputs of a row of x. */
 INLINE void int8_tile(const int n_rows, const int n_outputs, const int8_t *w, const int16_t *x,
                       size_t x_stride, int n, const float *x_scales, const float *w_scales, float *y,
                       size_t y_stride) {
@@ -121,14 +121,14 @@ static void product_int8(const Linear *w, RoundedRows x, int n_rows, int first, 
   }
 }
 
-/* Adding this leaves the nearest whole number, ties to even, in a float below 2^22. */
+/* Adding and subtracting this rounds a float below 2^22 to the nearest integer, ties to even. */
 #define ROUND 0x1.8p23f
 
-/* The scale of compressed-tensors' dynamic, symmetric int8: 127.5 steps to the largest number. A number that
- * is not finite makes the scale NaN, and so all products. */
+/* The dynamic, symmetric int8 of compressed-tensors: scale = largest magnitude / 127.5. A number that is not
+ * finite makes the scale NaN, and thus all products. */
 static float round_row(const float *x, int n, int16_t *out) {
   vf largest = {0}, strange = {0};
-  for (int i = 0; i < n; i += LANES) { /* zeros behind the row change nothing */
+  for (int i = 0; i < n; i += LANES) { /* the zeros after the row change nothing */
     vf number = vf_load(x + i), size = (vf)((vi)number & INT32_MAX);
     largest = vf_max(size, largest);
     strange += number - number;

@@ -1,20 +1,20 @@
-/* kv_rows.c - keys and values of a session's cache as rows of tokens, and back (backend.h, kv_read).
+/* kv_rows.c - copies keys and values between a session's cache and rows of tokens (backend.h, kv_read).
  *
  * Called by: session.c through cpu_backend.
- * The cache has V row by row with some padding, and K turned, in blocks of KEY_BLOCK keys (kernels.h):
+ * The cache has V in padded rows, and K transposed in blocks of KEY_BLOCK keys (kernels.h):
  *
  *   rows    key 0: [d = 0 .. head_dim]   key 1: ...
  *   cache   block 0: d = 0: [key 0 .. 15]   d = 1: [key 0 .. 15] ...   block 1: ...
  *
- * Numbers are moved and never converted: what comes back is what went out, to the bit. */
+ * Numbers are copied and never converted. */
 #include <string.h>
 
 #include "cpu/cpu.h"
 
 typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Way;
 
-/* Between n keys of one block, from its key `first` on, and their rows. `size`, of a number, is a constant
- * where this is called, so that a number is moved in one instruction. */
+/* Copies keys [first, first + n) of one block from or to their rows. Callers pass a constant `size` of a
+ * number, so that one instruction copies it. */
 static inline void turn_block(Way way, uint8_t *block, size_t first, size_t n, size_t dim, size_t size,
                               uint8_t *rows) {
   for (size_t d = 0; d < dim; d++) {
@@ -55,7 +55,7 @@ static void move_values(Way way, const KvHead *kv, Span span, uint8_t *rows) {
   }
 }
 
-/* `bytes` are of n_stored tokens, of which the span takes the first. */
+/* `bytes` holds n_stored tokens; the first span.n_tokens of them are copied. */
 static void move(Way way, BackendState *state, Span span, int layer, int n_stored, uint8_t *bytes) {
   const ModelConfig *config = &state->loaded->model->config;
   size_t head_bytes = (size_t)n_stored * (size_t)config->head_dim * (state->options.kv == KV_F16 ? 2 : 4);
@@ -72,7 +72,7 @@ Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error 
   return STATUS_OK;
 }
 
-/* `from` is only read: the one walk serves both ways. */
+/* `from` is only read. */
 Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err) {
   (void)err;
   move(ROWS_TO_CACHE, state, span, layer, n_stored, (uint8_t *)from);

@@ -1,13 +1,13 @@
-/* linear.c - the matrix products of a step, split among threads.
+/* linear.c - the matmuls of a step, split among threads.
  *
- * Called by backend.c. Several rows: tasks of a block of columns and a block of rows, taken as threads come
- * free. One row: of each matrix's pieces, each with all its columns, laid end to end,
+ * Called by backend.c. Several rows: a task is a block of columns times a block of rows; scheduling is
+ * dynamic. One row: split-K. Each thread takes an equal stretch of the pieces of each matrix, each piece with
+ * all its columns, so that it reads weights in memory's order:
  *
  *     piece 0      piece 1      piece 2      piece 3
  *     |------- thread 0 -------|------- thread 1 -------| ...
  *
- * each thread takes an equal stretch, so that weights stream past in memory's order; when all are done the
- * pieces of each output are summed. Where all is dense there is one piece, and nothing to wait for. */
+ * When all threads are done, the pieces of each output are summed. A dense matrix has one piece. */
 #include <stdbool.h>
 
 #include "cpu/cpu.h"
@@ -20,7 +20,7 @@ static int blocks(int n, int size) {
   return n / size + (n % size != 0);
 }
 
-/* What becomes of a finished tile of sums. `up` is w's, `gate` the gate's where there is one. */
+/* Epilogue of a product: bias, activation and residual. `up` holds sums of w, `gate` those of the gate. */
 static void finish_row(const Kernels *kernels, const Product *product, int first, int n, float *up,
                        float *gate, float *y) {
   if (product->w.bias) {
@@ -40,7 +40,7 @@ static void finish_row(const Kernels *kernels, const Product *product, int first
   }
 }
 
-/* What there is to do. */
+/* The arguments of run_products(). */
 typedef struct {
   const BackendModel *loaded;
   const ProductMemory *memory;
@@ -51,22 +51,22 @@ typedef struct {
   int n_products;
 } Work;
 
-/* The matrices of a row's work in their order: w, then gate, of each product. */
+/* A product's matrices in the order of its parts: w, then gate (NULL: none). */
 static const Linear *matrix_of(const Product *product, int which) {
   return which == 0 ? product->w.linear : product->gate.linear;
 }
 
-/* Part of a matrix that a thread reads at one go: some columns of one piece, or all columns of some. */
+/* A block of a matrix for one product_row(): some columns of one piece, or all columns of several pieces. */
 typedef struct {
   const Linear *w;
   int piece, pieces_end, first, n;
   float *y;
 } Stretch;
 
-/* The rest of a piece, whole pieces and the beginning of one, of six matrices. */
+/* For six matrices: the rest of a piece, whole pieces, the beginning of a piece. */
 enum { MAX_STRETCHES = 3 * 6 };
 
-/* Units [from, to) of a matrix's line of pieces, whose sums go to `parts`. */
+/* Cuts units [from, to) of a matrix's pieces, laid end to end, into stretches; their sums go to `parts`. */
 static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, Stretch *stretches) {
   int n_units = blocks(w->n_out, PRODUCT_UNIT), n = 0;
   while (from < to) {
@@ -85,7 +85,7 @@ static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, S
   return n;
 }
 
-/* What thread `me` reads, in order. */
+/* The stretches of thread `me`, in order. */
 static int cut_work(const Work *work, int me, int n_threads, Stretch *stretches) {
   float *parts = work->memory->parts;
   int n = 0;
@@ -127,7 +127,7 @@ static void run_pieces(const Work *work, int me, int n_threads) {
   }
 }
 
-/* Joins the pieces of columns [first, first + n) and finishes them. */
+/* Sums the pieces of columns [first, first + n) and applies the epilogue. */
 static void finish_parts(const Work *work, const Product *product, const float *parts, int first, int n) {
   float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
   for (int which = 0; which < 2; which++) {
@@ -165,7 +165,7 @@ static void run_row(const Work *work) {
   }
 }
 
-/* One dense product of one row: the head. */
+/* One dense product of one row: the lm_head. */
 static void run_dense_row(const BackendModel *loaded, const float *x, const Product *product) {
   const Linear *w = product->w.linear;
   int n_units = blocks(w->n_out, JOIN_COLUMNS);
@@ -229,7 +229,7 @@ static void run_rows(const Work *work) {
   }
 }
 
-/* All rows as int8, where a matrix of the work wants them. */
+/* Rounds all rows to int8 if a matrix of the work is LINEAR_INT8. */
 static void round_rows(const Work *work) {
   const RoundedRows *rounded = &work->memory->rounded;
   const int n_in = work->products->w.linear->n_in;

@@ -1,15 +1,15 @@
-/* outer.h - C = A B in registers, for every product whose B has its inputs from row to row.
+/* outer.h - C = A B as a sum of outer products, in register tiles.
  *
  * Part of kernels.c. A is fp32 rows; B is fp32 or fp16, vectors of LANES columns for each k. Each element of
- * C is one chain of fused sums over k in order: the same bits in a tile of any shape. */
+ * C is one chain of fused multiply-adds over k in order: the same bits in a tile of any shape. */
 #ifndef AUK_CPU_OUTER_H
 #define AUK_CPU_OUTER_H
 
 #include "cpu/kernels.h"
 #include "cpu/vector.h"
 
-/* B[k][v] lies at data + (k * step + v * across) elements. One in fp16 comes from memory: at k, the bytes of
- * a tile's vectors at data + ahead + k * ahead_step are fetched. */
+/* B[k][v] lies at data + (k * step + v * across) elements. For fp16, which comes from memory, step k
+ * prefetches a tile's vectors from data + ahead + k * ahead_step. */
 typedef struct {
   const void *data;
   KvType type;
@@ -17,8 +17,8 @@ typedef struct {
   size_t ahead, ahead_step; /* bytes */
 } OuterB;
 
-/* Chains begin with zeros or with what is at `from` (rows of `from_stride`); their ends go to `to`, or are
- * added to what is there. */
+/* Chains begin with the numbers at `from` (NULL: with 0; rows of `from_stride`). Their results are stored at
+ * `to`, or added to it. */
 typedef struct {
   const float *from;
   float *to;
@@ -41,7 +41,7 @@ INLINE OuterC outer_down(OuterC c, int rows) {
                   c.stride};
 }
 
-/* One tile. n_rows, n_vectors and type are constants where this is called. */
+/* One tile. Callers pass constants for n_rows, n_vectors and type. */
 INLINE void outer_tile(const int n_rows, const int n_vectors, const KvType type, const float *a,
                        size_t a_stride, OuterB b, int n_k, OuterC c) {
   vf sum[TILE_ROWS][TILE_VECTORS];
@@ -104,7 +104,7 @@ INLINE void outer_columns(const KvType type, const float *a, size_t a_stride, in
   }
 }
 
-/* C[n_rows][n_vectors * LANES] from A[n_rows][n_k] B. Not inlined: the tiles are compiled once. */
+/* C[n_rows][n_vectors * LANES] = A[n_rows][n_k] B. Not inlined, so that the tiles are compiled once. */
 static __attribute__((noinline)) void outer_product(const float *a, size_t a_stride, int n_rows, OuterB b,
                                                     int n_vectors, int n_k, OuterC c) {
   if (b.type == KV_F16)

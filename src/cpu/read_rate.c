@@ -1,7 +1,6 @@
-/* read_rate.c - how fast this processor's threads read memory: the measure of a decode step.
+/* read_rate.c - measures memory bandwidth, the limit of a decode step.
  *
- * Called by: `auk bench` through cpu_backend.probe. A model that fits into the caches is read
- * faster than this. */
+ * Called by: `auk bench` through cpu_backend.probe. A model that fits into the caches is read faster. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -11,8 +10,8 @@
 
 enum { PASSES = 3, LANES = 8, PART = 4096 };
 
-/* Beyond the caches: the largest have some 100 MB together and some 12 MB a core. With sanitizers no rate
- * means anything, and a hundred tests that take half a second each for it are most of a minute. */
+/* More than the largest caches: some 100 MB in all and some 12 MB per core. Rates under a sanitizer mean
+ * nothing, so there the sizes keep tests fast. */
 #ifdef __SANITIZE_ADDRESS__
 static const size_t least_bytes = (size_t)1 << 20, most_bytes = (size_t)4 << 20;
 #else
@@ -20,7 +19,7 @@ static const size_t least_bytes = (size_t)256 << 20, most_bytes = (size_t)1 << 3
 #endif
 static const size_t thread_bytes = (size_t)16 << 20;
 
-/* Folds the words into one, eight by eight: a single chain of operations would be slower than memory. */
+/* XORs all words in eight chains: a single chain would be slower than memory. */
 static uint64_t fold(const uint64_t *words, size_t n, int n_threads) {
   uint64_t all = 0;
 #pragma omp parallel for reduction(^ : all) num_threads(n_threads)
@@ -33,7 +32,7 @@ static uint64_t fold(const uint64_t *words, size_t n, int n_threads) {
   return all;
 }
 
-/* Memory that was never written to is one page of zeros, read again and again. */
+/* Writes the memory, since all untouched pages are one page of zeros. */
 static void touch(uint64_t *words, size_t n, int n_threads) {
 #pragma omp parallel for num_threads(n_threads)
   for (size_t i = 0; i < n; i++) words[i] = i;
@@ -56,7 +55,7 @@ Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, E
     const double start = clock_ms();
     odd |= fold(words, n, n_threads);
     const double gbps = (double)bytes / (clock_ms() - start) * 1e-6;
-    if (odd == 0 && gbps > rates->read_gbps) rates->read_gbps = gbps; /* others' work only slows it */
+    if (odd == 0 && gbps > rates->read_gbps) rates->read_gbps = gbps; /* other load only slows it */
   }
   free(words);
   return STATUS_OK;

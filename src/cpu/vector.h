@@ -1,9 +1,9 @@
-/* vector.h - the vector type of one instruction set, and the operations that each spells in its own way.
+/* vector.h - the vector type of one instruction set, and its intrinsics under common names.
  *
- * Included by kernels.c and its parts alone: LANES and everything here depend on the flags they are compiled
- * with. GNU vector extensions where they suffice, so that a machine with no branch below still has vectors of
- * four. Products that are summed go through vf_fma(), and contraction is off (see the Makefile): what is
- * fused is written here, so that the same row gives the same bits in every kernel of one instruction set. */
+ * Only kernels.c and its headers include it: everything here depends on their compiler flags. It uses GNU
+ * vector extensions if they suffice, so that any other machine has vectors of four. Sums of products use
+ * vf_fma(), and contraction is off (see the Makefile), so that the same row gives the same bits in every
+ * kernel of one instruction set. */
 #ifndef AUK_CPU_VECTOR_H
 #define AUK_CPU_VECTOR_H
 
@@ -39,8 +39,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over register arrays have constant bounds and must be gone before registers are assigned. Under a
- * sanitizer they stay: there every access is checked, and unrolled checks take compilers minutes. */
+/* Loops over register arrays have constant bounds and must be unrolled before register allocation. Under a
+ * sanitizer they are not: it checks every access, and unrolled checks take compilers minutes. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED
 #elif defined(__has_feature)
@@ -93,7 +93,7 @@ INLINE vf vf_select(vi mask, vf yes, vf no) {
   return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
 }
 
-/* The larger of each pair; b where they do not compare. */
+/* The larger of each pair; b if one is NaN. */
 INLINE vf vf_max(vf a, vf b) {
   return vf_select(a > b, a, b);
 }
@@ -101,7 +101,7 @@ INLINE vf vf_max(vf a, vf b) {
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v4 __attribute__((vector_size(16)));
 
-/* Always upper half plus lower half, down to one. */
+/* Adds the upper half to the lower half until one lane is left. */
 INLINE float vf_sum(vf v) {
 #if LANES == 16
   v8 eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
@@ -136,7 +136,7 @@ INLINE float vf_largest(vf v) {
   return largest;
 }
 
-/* LANES fp16 numbers at p, exactly, NaN and infinity included. */
+/* LANES fp16 numbers at p as fp32, exactly, NaN and infinity included. */
 INLINE vf vf_load_f16(const void *p) {
 #if LANES == 16
   return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)p));
@@ -150,7 +150,7 @@ INLINE vf vf_load_f16(const void *p) {
   vh half;
   memcpy(&half, p, sizeof half);
   vu bits = __builtin_convertvector(half, vu), magnitude = bits & 0x7fff;
-  /* Not the shorter product with 2^112, in which every subnormal operand costs a hundred cycles. */
+  /* The shorter product with 2^112 would cost a hundred cycles for every subnormal operand. */
   vu normal = (magnitude << 13) + 0x38000000, special = (vu)(magnitude >= 0x7c00) & 0x7f800000;
   vf subnormal = __builtin_convertvector((vi)magnitude, vf) * 0x1p-24f;
   vu value = (vu)vf_select(magnitude >= 0x400, (vf)normal, subnormal);
@@ -178,9 +178,9 @@ INLINE vf vf_load_bf16(const void *p) {
   return (vf)(__builtin_convertvector(half, vu) << 16);
 }
 
-/* e^x to 1 ulp or so: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor to r^7 (the rest is below 2^-27), then 2^n in
- * two factors so that results down to the smallest subnormal and up to infinity come out. NaN stays NaN. e^x
- * is 0 from -104 down. ln 2 is split as in Cephes: n times the upper part is exact. */
+/* e^x to about 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, Taylor series up to r^7 (the rest is below 2^-27),
+ * then two factors with product 2^n, so that results reach from the smallest subnormal to infinity. NaN stays
+ * NaN; e^x is 0 for x <= -104. ln 2 is split as in Cephes: n times the upper part is exact. */
 INLINE vf vf_exp(vf x) {
   x = vf_select(x < -110.0f, vf_set(-110.0f), x);
   x = vf_select(x > 90.0f, vf_set(90.0f), x);
@@ -202,8 +202,8 @@ INLINE vf vf_exp(vf x) {
   return p * (vf)(lower << 23) * (vf)(upper << 23);
 }
 
-/* To 2 ulp or so. Near 0, where 1 - 2 / (e^2|x| + 1) would be a difference of near numbers, a polynomial:
- * Cephes' tanhf (Moshier). */
+/* tanh x to about 2 ulp. Near 0, where 1 - 2 / (e^2|x| + 1) would cancel, it is the polynomial of Cephes'
+ * tanhf (Moshier). */
 INLINE vf vf_tanh(vf x) {
   vf size = (vf)((vi)x & INT32_MAX), square = x * x;
   vf p = vf_set(-5.70498872745e-3f);

@@ -1,11 +1,11 @@
-/* forward.h - the transformer, written once over the backend's eight operations. */
+/* forward.h - the transformer over the backend's eight operations. */
 #ifndef AUK_ENGINE_FORWARD_H
 #define AUK_ENGINE_FORWARD_H
 
 #include "engine/backend.h"
 
-/* Runs span.n_tokens tokens through all layers. ids may be NULL (see embed). Logits are made for the last
- * n_logit_rows rows of the step (0: none), as rows 0 .. n_logit_rows - 1 of the state's logits. */
+/* Runs span.n_tokens tokens through all layers; ids may be NULL (see embed). The logits of the last
+ * n_logit_rows rows of the step (0: none) become rows 0 .. n_logit_rows - 1 of the state's logits. */
 Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
                const int32_t *ids, int n_logit_rows, Error *err);
 

@@ -23,9 +23,9 @@ static bool is_end(const GenerateOptions *options, int32_t id) {
   return false;
 }
 
-/* The next token: of a device that runs ahead the oldest of those on their way, after as many more were sent
- * that one is always being computed while another is shown; else picked here and now. The last token that is
- * wanted is never decoded: its logits serve nobody. */
+/* The next token. Asynchronous decode keeps IN_FLIGHT steps enqueued, so that the device computes one token
+ * while the host shows another, and waits for the oldest. The last wanted token is sampled and not decoded,
+ * since its logits have no use. */
 static Status next_token(Session *session, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   *decoded = false;
@@ -38,13 +38,13 @@ static Status next_token(Session *session, int n_wanted, int32_t *id, bool *deco
   return session_pull(session, id, err);
 }
 
-/* The tokens that a sink has forced and that were not handed out yet. */
+/* Forced tokens that the sink has not had yet. */
 typedef struct {
   const int32_t *ids;
   int n;
 } Forced;
 
-/* Hands a token out. Forced ones take the place of those that a device running ahead has made meanwhile. */
+/* Passes a token to the sink. If the sink forces tokens, those in flight are dropped. */
 static Status hand_out(Session *session, TokenSink sink, void *user, int32_t id, Forced *forced, bool *stop,
                        Error *err) {
   TokenReply reply = {0};

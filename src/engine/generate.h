@@ -1,5 +1,5 @@
-/* generate.h - the loop: sample, hand the token out, decode, until something stops it. Ids only: text, stop
- * strings and printing are the command's. */
+/* generate.h - the loop of sampling a token, passing it to the caller and decoding it. It knows ids only:
+ * text, stop strings and printing are the caller's. */
 #ifndef AUK_ENGINE_GENERATE_H
 #define AUK_ENGINE_GENERATE_H
 
@@ -11,20 +11,20 @@ typedef enum {
   FINISH_LENGTH,
   FINISH_CONTEXT,
   FINISH_INTERRUPTED,
-  FINISH_REPETITION, /* said by who looks at the tokens; generate() says FINISH_STOP */
+  FINISH_REPETITION, /* set by callers that detect repetition; generate() reports FINISH_STOP */
 } FinishReason;
 const char *finish_name(FinishReason reason); /* "eos", "stop", "length", ... */
 
-/* What is to happen behind a token. Zeroed before each call. */
+/* The sink's wish for what follows a token; zeroed before each call. */
 typedef struct {
   bool stop; /* the end, with FINISH_STOP */
-  /* [n_forced] Tokens that come next in place of the model's own, which are dropped; valid until the last of
-   * them was handed out. Those of a later reply replace what is left of them. */
+  /* [n_forced] Tokens that come next, instead of the model's. The array stays valid until the sink has had
+   * the last of them; a later reply's array replaces the rest of this one. */
   const int32_t *forced;
   int n_forced;
 } TokenReply;
 
-/* Takes each token as it is made, or forced (an end token that the model makes is not handed out). */
+/* Takes each token, sampled or forced, except the end token that the model samples. */
 typedef Status (*TokenSink)(void *user, int32_t id, TokenReply *reply, Error *err);
 
 typedef struct {
@@ -39,11 +39,11 @@ typedef struct {
 
 typedef struct {
   FinishReason reason;
-  int n_generated;                  /* tokens handed out */
-  double first_token_ms, decode_ms; /* from the call to the first token; from there to the end */
+  int n_generated;                  /* tokens that the sink got */
+  double first_token_ms, decode_ms; /* from the call to the first token; from then to the end */
 } GenerateResult;
 
-/* What comes out is the same whether the device runs ahead of the host or not, to the last draw.
+/* Asynchronous decode gives the same tokens and uses the same random numbers as synchronous decode.
  * PRECOND the session holds a prompt and its logits (session_sync). */
 Status generate(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                 GenerateResult *result, Error *err);

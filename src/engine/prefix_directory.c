@@ -1,8 +1,7 @@
 /* prefix_directory.c - see prefix_directory.h.
  *
  * Called by: prefix_store.c, commands/answer/cache_list.c.
- * Always true: a file is removed by its name alone, so that whoever has it open reads on; nobody waits for a
- *              lock. */
+ * Always true: files are unlinked, so a process that has one open can read on; nothing waits for a lock. */
 #include "engine/prefix_directory.h"
 
 #include <dirent.h>
@@ -25,7 +24,7 @@ void prefix_block_name(uint64_t key, uint64_t before, uint64_t own, char out[PRE
            (unsigned long long)before, (unsigned long long)own);
 }
 
-/* Whether `name` is `pattern`, in which x is a hexadecimal digit. */
+/* Whether `name` matches `pattern`; an x matches a hexadecimal digit. */
 static bool is_like(const char *name, const char *pattern) {
   for (; *pattern; name++, pattern++) {
     bool digit = (*name >= '0' && *name <= '9') || (*name >= 'a' && *name <= 'f');
@@ -42,8 +41,7 @@ static bool is_ours(const char *name) {
   return is_block(name) || is_like(name, "known-xxxxxxxxxxxxxxxx");
 }
 
-/* What a process that was killed left of a file it was writing, where the file system knows no files without
- * names (base/file.c). */
+/* A temporary file of a killed process, on a file system without unnamed files (base/file.c). */
 static bool is_left_behind(const char *name, const struct stat *info) {
   size_t length = strlen(name);
   return strncmp(name, ".auk-", 5) == 0 && length > 4 && strcmp(name + length - 4, ".tmp") == 0 &&
@@ -69,7 +67,7 @@ static int compare_use(const void *a, const void *b) {
   return strcmp(one->name, other->name);
 }
 
-/* Files whose names are ours and begin with `prefix`. */
+/* Lists the store's files whose names begin with `prefix`; with `clean`, removes old temporary files. */
 static Status list_names(const char *directory, const char *prefix, size_t most, bool clean, PrefixList *list,
                          Error *err) {
   *list = (PrefixList){0};
@@ -129,8 +127,8 @@ static Status remove_oldest(const char *directory, uint64_t limit, int *n_remove
   return status;
 }
 
-/* The lock's descriptor. Where there is none, and nothing to be removed either, it is -1: a directory that
- * is not ours gets no file. */
+/* Opens the lock file. *lock is -1 without failure if there is neither a lock file nor a file to remove, so
+ * that a directory of other programs gets no file. */
 static Status open_lock(const char *directory, const char *path, int *lock, Error *err) {
   const int flags = O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
   *lock = open(path, flags);
@@ -155,6 +153,6 @@ Status prefix_directory_shrink(const char *directory, uint64_t limit, int *n_rem
   free(path);
   if (lock < 0) return status;
   if (flock(lock, LOCK_EX | LOCK_NB) == 0) status = remove_oldest(directory, limit, n_removed, err);
-  close(lock); /* and with it the lock */
+  close(lock); /* releases the lock */
   return status;
 }

@@ -1,12 +1,11 @@
-/* prefix_directory.h - the directory of a prefix store: which files in it are the store's, and which go when
- * they take too much.
+/* prefix_directory.h - the directory of a prefix store: its file names, and the removal of its oldest files.
  *
  *   KKKKKKKKKKKKKKKK-PPPPPPPPPPPPPPPP-OOOOOOOOOOOOOOOO.kv   a block (prefix_file.h): hashes of its key, of
- *                                                           the ids before it, of those up to its end
- *   known-SSSSSSSSSSSSSSSS                                  of a large file's content (base/content.h)
- *   lock                                                    held by the one who removes files
+ *                                                           the ids before it, of the ids up to its end
+ *   known-SSSSSSSSSSSSSSSS                                  the hash of a large file (base/content.h)
+ *   lock                                                    locked by the process that removes files
  *
- * Any other name is somebody else's and never touched. */
+ * Files with other names are never touched. */
 #ifndef AUK_ENGINE_PREFIX_DIRECTORY_H
 #define AUK_ENGINE_PREFIX_DIRECTORY_H
 
@@ -16,36 +15,35 @@
 
 #include "base/status.h"
 
-enum { PREFIX_NAME = 56 }; /* room for any of these names */
+enum { PREFIX_NAME = 56 }; /* bytes of the longest name */
 
 void prefix_block_name(uint64_t key, uint64_t before, uint64_t own, char out[PREFIX_NAME]);
 
 typedef struct {
   char name[PREFIX_NAME];
-  bool block; /* else a memory of a file */
+  bool block; /* else known-... */
   uint64_t bytes;
-  int64_t used_ns; /* since 1970, when it was written or used last */
+  int64_t used_ns; /* since 1970, of the last use */
 } PrefixEntry;
 
 typedef struct {
-  PrefixEntry *items; /* [count] the longest unused first */
+  PrefixEntry *items; /* [count] least recently used first */
   size_t count, capacity;
   uint64_t bytes;
 } PrefixList;
 
-/* All that is the store's; a directory that is not there is empty. */
+/* Lists all of the store's files; a missing directory counts as empty. */
 Status prefix_directory_list(const char *directory, PrefixList *list, Error *err);
 void prefix_list_release(PrefixList *list);
 
-/* Paths of the blocks behind these ids, up to `most` of them: names that begin alike. */
+/* Lists up to `most` blocks that follow the ids with hash `before`. */
 Status prefix_directory_blocks(const char *directory, uint64_t key, uint64_t before, size_t most,
                                PrefixList *list, Error *err);
 
-/* Marks a file as used at this time. */
 void prefix_mark_used(const char *path, int64_t used_ns);
 
-/* Removes what was unused the longest until all is at most `limit` bytes; *n_removed counts. Where somebody
- * else is at it, it is left to them. */
+/* Removes the least recently used files until the rest takes at most `limit` bytes; *n_removed counts them.
+ * Does nothing while another process does the same. */
 Status prefix_directory_shrink(const char *directory, uint64_t limit, int *n_removed, Error *err);
 
 #endif

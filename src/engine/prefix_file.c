@@ -1,8 +1,8 @@
 /* prefix_file.c - see prefix_file.h.
  *
- * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/private_file.c, base/hash64.c.
- * Always true: how much is read and allocated follows from what this program would have written, and from
- *              nothing that the file says but its count of tokens, which has a range. */
+ * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/kept.c, base/hash64.c.
+ * Always true: the sizes of reads and allocations depend on one field of the file only, its count of tokens,
+ *              which is checked against its range. */
 #include "engine/prefix_file.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static Status refuse(Error *err, const char *name, const char *what) {
   return error_set(err, STATUS_FAILED, "%s: %s", name, what);
 }
 
-/* The fields that decide how long the rest is. */
+/* Checks the fields that decide the sizes of the rest. */
 static Status check_header(const char *name, const Header *header, uint64_t file_size, const PrefixKind *kind,
                            int start, Error *err) {
   if (memcmp(header->magic, MAGIC, sizeof MAGIC) != 0)

@@ -1,10 +1,9 @@
 /* prefix_store.c - see prefix_store.h.
  *
  * Called by: commands/answer/cache.c.   Calls: prefix_file.c, prefix_directory.c, session.c.
- * Always true: a hash finds a file, the ids in it decide whether it is the text's; a layer's bytes go into
- *              the session's cache only after their checksum was right, and count only when all of their
- *              block did. Blocks are marked as used in such an order that the end of a text goes before its
- *              beginning. */
+ * Always true: a file is found by hash and used if its ids are the text's; a layer's bytes go into the
+ *              session's cache only if their checksum is right, and a block counts only if all its layers
+ *              were read. A text's blocks get such times of use that its last ones are removed first. */
 #include "engine/prefix_store.h"
 
 #include <omp.h>
@@ -20,14 +19,13 @@
 
 enum {
   BATCH = 8,            /* blocks that are open at a time */
-  MOST_CANDIDATES = 64, /* files that are looked into for a common beginning */
+  MOST_CANDIDATES = 64, /* files that are searched for the longest common prefix */
 };
 
 struct PrefixStore {
   PrefixStoreOptions options;
   uint64_t key_hash;
-  uint64_t
-      damaged; /* the last block whose data were not what they should be, by its hash: it is written anew */
+  uint64_t damaged; /* hash of the last block with a wrong checksum, which the next save writes again */
 };
 
 Status prefix_store_open(const PrefixStoreOptions *options, PrefixStore **out, Error *err) {
@@ -46,7 +44,7 @@ static void note(const PrefixStore *store, const Error *reason) {
   if (store->options.note && reason->text[0]) store->options.note(store->options.user, reason->text);
 }
 
-/* Of the ids up to the end of a block, from the hash of those before it. */
+/* The hash of the ids up to the end of a block; `before` is the hash of the ids before the block. */
 static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
   return hash64(ids, (size_t)n * sizeof *ids, before);
 }
@@ -56,7 +54,7 @@ static PrefixKind kind_of(const PrefixStore *store, const Session *session) {
                       session_is_long(session)};
 }
 
-/* A text on its way through the store. */
+/* One restore or save of a text. */
 typedef struct {
   PrefixStore *store;
   Session *session;
@@ -65,16 +63,16 @@ typedef struct {
   int n;
   int64_t now_ns;
   PrefixReport *report;
-  uint64_t superseded; /* by the first block that is saved: one with fewer of its tokens; 0: none */
+  uint64_t superseded; /* hash of a block that is a prefix of the first block to be saved; 0: none */
 } Walk;
 
-/* What the chain of a text's hashes begins with: its tokens have other keys in a long text. */
+/* The hash of an empty prefix; it depends on the RoPE factors, as the keys do. */
 static uint64_t chain_start(const Walk *walk) {
   return walk->store->key_hash + walk->kind.long_text;
 }
 
-/* The block's file at this name, if it is there and whole and of exactly these ids: of as many as it has, or
- * (partly) of as many as agree, in *common. */
+/* Opens a block's file if it is valid and its ids agree with the text's: all before `start`, and *common > 0
+ * of its own. */
 static bool open_block(const Walk *walk, const char *name, int start, PrefixFile *file, int *common) {
   Error err = {{0}};
   bool found = false;
@@ -106,8 +104,8 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   return false;
 }
 
-/* The file that begins at `start`, behind these ids, and has the most tokens in common with the text: how
- * many, 0 where none has `least`. */
+/* Opens the block from `start` on that has the most tokens in common with the text and returns their number;
+ * 0 if none has `least`. */
 static int open_best_block(const Walk *walk, int start, uint64_t before, int least, PrefixFile *best) {
   PrefixList list;
   Error err = {{0}};
@@ -134,17 +132,17 @@ static int open_best_block(const Walk *walk, int start, uint64_t before, int lea
 
 /* --- restoring */
 
-/* Files whose tokens go into the session, each of its first n[i]. */
+/* Files that are loaded together; the session takes the first n[i] tokens of files[i]. */
 typedef struct {
   PrefixFile files[BATCH];
   uint64_t own[BATCH];
   int n[BATCH];
   int count;
-  bool last; /* nothing comes behind it */
+  bool last; /* no file follows */
 } Batch;
 
-/* Layer by layer of file by file, shared by threads, each with memory for a layer of its own. *n_good is how
- * many files from the first on are in the session now. */
+/* Loads the files of a batch: threads share its (file, layer) pairs, each with a layer of memory. *n_good is
+ * the number of files before the first bad one. */
 static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, int *n_good, Error *err) {
   const size_t room = PREFIX_BLOCK * walk->kind.token_bytes;
   const int n_layers = walk->kind.n_layers, n_pieces = batch->count * n_layers;
@@ -172,7 +170,7 @@ static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, 
   return status;
 }
 
-/* Opens the next files of the text from *start on: whole blocks, and behind the last of them the best. */
+/* Opens the next files of the text from *start on: whole blocks, and after the last whole one the best. */
 static void open_batch(const Walk *walk, int n_held, int *start, uint64_t *before, Batch *batch) {
   batch->count = 0;
   batch->last = false;
@@ -242,7 +240,8 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 
 /* --- saving */
 
-/* How many of the text's tokens the store has, and where the first block that is not whole there begins. */
+/* Returns how many of the text's tokens the store has; *start is the begin of the first block that is not
+ * whole, *before the hash of the ids before it. */
 static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;
   uint64_t own;
@@ -296,11 +295,11 @@ static Status save_block(Walk *walk, int start, int n, uint64_t before, uint64_t
   return status;
 }
 
-/* Up to where the text's blocks from `start` on are worth saving and, beside those before, within the limit;
- * *bytes is what they take. */
+/* The end of the blocks from `start` on that are worth saving and, with the blocks before, within the limit;
+ * *bytes is their size. */
 static int worth_saving(const Walk *walk, int start, int known, uint64_t *bytes) {
   const uint64_t limit = walk->store->options.limit_bytes;
-  uint64_t total = walk->report->bytes; /* of the blocks before */
+  uint64_t total = walk->report->bytes; /* of the blocks before `start` */
   int end = start;
   *bytes = 0;
   while (end < walk->n) {

@@ -1,32 +1,31 @@
-/* prefix_store.h - keys and values of long texts on disk, so that what many prompts begin with is prefilled
- * once.
+/* prefix_store.h - a prefix cache on disk: keys and values of long texts, so that a common prefix of many
+ * prompts is prefilled once.
  *
- * A text is cut into blocks of PREFIX_BLOCK tokens, each in a file named by the ids up to its end (as vLLM's
- * automatic prefix caching names its blocks). The last one may be shorter:
+ * A text is cut into blocks of PREFIX_BLOCK tokens, each in a file named by the hash of the ids up to its end
+ * (as in vLLM's automatic prefix caching). The last block may be shorter:
  *
- *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)              document, and a question behind it
+ *   ids     [0 .. 256)   [256 .. 512)   [512 .. 700)              a document followed by a question
  *                                       [512 .. 690) [690 .. 768)   the same document, another question
  *
- * Whole blocks are found by name. Of those that begin where they end, the one with the most tokens in common
- * is used up to the first that differs. So two texts share exactly what they have in common, wherever that
- * ends, and nobody says where. */
+ * Whole blocks are found by name. After the last of them, the block with the most tokens in common is used up
+ * to the first different token. So two texts share exactly their common prefix, without any marks in them. */
 #ifndef AUK_ENGINE_PREFIX_STORE_H
 #define AUK_ENGINE_PREFIX_STORE_H
 
 #include "engine/prefix_file.h"
 #include "engine/session.h"
 
-/* Shorter texts are not worth a file, nor is a last block with fewer tokens that are not on disk already; and
- * a file is not worth reading for fewer tokens than the last of these. */
+/* Least tokens of a text that is saved; least tokens of a last block that are not on disk yet; least tokens
+ * that a file is read for. */
 enum { PREFIX_MIN_TOKENS = 256, PREFIX_MIN_NEW = 64, PREFIX_MIN_USE = 16 };
 
 typedef struct {
-  const char *directory; /* made where it is not there */
-  const char *key;       /* text: all that decides keys and values but the ids, compared to the byte */
-  const char *label;     /* what a person calls the model */
+  const char *directory; /* created if missing */
+  const char *key;       /* text: all that decides keys and values but the ids, compared byte by byte */
+  const char *label;     /* the model's name for people */
   uint64_t limit_bytes;
   int n_threads;
-  /* Told of files that are not used, and why; may be NULL. */
+  /* Reports a file that is not used, and the reason; may be NULL. */
   void (*note)(void *user, const char *text);
   void *user;
 } PrefixStoreOptions; /* its strings outlive the store */
@@ -39,17 +38,18 @@ void prefix_store_close(PrefixStore *store);
 typedef struct {
   int n_tokens;   /* restored, or saved */
   int n_files;    /* read, or written */
-  uint64_t bytes; /* of those */
-  int n_removed;  /* by saving */
+  uint64_t bytes; /* read or written */
+  int n_removed;  /* files removed to make room */
 } PrefixReport;
 
-/* Has the session hold as much of ids[0 .. n) as it does and the store has, at most n - 1 tokens. What cannot
- * be used is noted, and no failure; after a failure of the session, it still holds what it held. */
+/* Extends the common prefix of the session and ids[0 .. n) by tokens from the store, up to n - 1 tokens in
+ * all. Unusable files are reported to note() and are no failure. After a failure of the session it still
+ * holds the common prefix. */
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err);
 
-/* Saves what the store has not of the first n tokens that the session holds, as far as that is worth it and
- * the limit allows. */
+/* Saves those of the session's first n tokens that the store lacks, except short rests and what exceeds the
+ * limit. */
 Status prefix_store_save(PrefixStore *store, Session *session, int n, PrefixReport *report, Error *err);
 
 #endif

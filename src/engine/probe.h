@@ -1,23 +1,22 @@
-/* probe.h - what a device says of itself and of its kernels, for `auk bench` and `auk inspect` alone: no step
- * needs it. */
+/* probe.h - measurements and a description of a device and its kernels, for `auk bench` and `auk inspect`. */
 #ifndef AUK_ENGINE_PROBE_H
 #define AUK_ENGINE_PROBE_H
 
 #include "engine/backend.h"
 
-/* One kernel on one matrix of a model with some rows of activations, timed (`auk bench --kernels`). What the
- * machine itself can do comes first, as the layer "machine". */
+/* The time of one kernel on one matrix of a model (`auk bench --kernels`). The first ones, with the layer
+ * "machine", are the machine's own limits. */
 typedef struct {
-  const char *layer;      /* "qkv", "o", "gate_up", "down", "head": those of the same shape are one */
+  const char *layer;      /* "qkv", "o", "gate_up", "down", "head"; matrices of one shape are timed once */
   const char *weights;    /* "4-bit", "fp16" */
   int n_in, n_out, group; /* group 0: dense */
   int n_tokens;
   const char *kernel; /* as --kernel names it; "cublas fp16": the library over the same shape in fp16 */
-  bool chosen;        /* the one that runs where none is named */
+  bool chosen;        /* the dispatch table's choice */
   double us;          /* median of one call */
-  double gbps;        /* bytes of the matrix, as stored, over that time */
+  double gbps;        /* bytes of the stored matrix over that time */
   double tflops;      /* 2 n_in n_out n_tokens over that time */
-  double of_ceiling;  /* the time the machine needs for the bytes or the fp16 operations, over that time */
+  double of_ceiling;  /* least time the machine needs (for the bytes or for the flops) over that time */
 } KernelTime;
 
 typedef struct {
@@ -29,22 +28,22 @@ typedef struct {
 
 typedef Status (*KernelTimeSink)(void *user, const KernelTime *time, Error *err);
 
-/* What the machine does at most, by the clock, a moment ago. */
+/* The machine's limits, as measured. */
 typedef struct {
-  double read_gbps;   /* reading far more than its caches hold; 0: not measured */
-  double fp16_tflops; /* a large product of fp16 matrices; 0: not measured */
+  double read_gbps;   /* memory bandwidth, beyond the caches; 0: not measured */
+  double fp16_tflops; /* a large fp16 matmul; 0: not measured */
 } MachineRates;
 
 struct BackendProbe {
-  /* What people call the device, in out[size]; NULL: it is the host's processor. */
+  /* Writes the device's product name to out[size]; NULL: it is the host's processor. */
   Status (*describe)(const BackendOptions *options, char *out, size_t size, Error *err);
-  /* Times every kernel that can run on every matrix of the model, of which only the sizes matter, and tells
-   * the sink; options->kernel: that one alone. NULL: there is no choice of kernels. Needs no load(). */
+  /* Times every kernel (or options->kernel alone) on every matrix that it supports and reports to the sink.
+   * Uses only the sizes of the model and needs no load(). NULL: there is no choice of kernels. */
   Status (*time_kernels)(const Model *model, const BackendOptions *options, const KernelTimesOptions *times,
                          KernelTimeSink sink, void *user, Error *err);
-  /* Takes some 100 ms, and up to 2 GiB of the device's memory meanwhile. */
+  /* Takes some 100 ms, and up to 2 GiB of the device's memory during that time. */
   Status (*measure_machine)(const BackendOptions *options, MachineRates *rates, Error *err);
-  /* Bytes of the device's own memory that are free now, and all there are. NULL: its memory is the host's. */
+  /* Free and total bytes of the device's own memory. NULL: it uses the host's. */
   Status (*memory_now)(const BackendOptions *options, size_t *free_bytes, size_t *all_bytes, Error *err);
 };
 

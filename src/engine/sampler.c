@@ -1,14 +1,13 @@
-/* sampler.c - a token from logits on the host; the rules, step by step, and their arithmetic: sampler_math.h.
+/* sampler.c - sampling on the host; sampler_math.h has the rules, step by step, and their arithmetic.
  *
  * Called by: the CPU backend's sample operation, session.c.
  * Always true: nothing allocates after sampler_open(); the candidates are in order of ids; n_seen of
  *              `seen` are set.
  *
- * Top-k and top-p are the same cut of the ranking, once by count and once by weight. It is found without
- * sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second and third
- * the next bits inside it, until the key itself is known; among equal keys, which have equal weights, ids
- * decide. Three passes over the candidates however many there are, and the same passes are what a parallel
- * device does. */
+ * Top-k and top-p are the same cut of the ranking, once by count and once by weight. A radix select finds it
+ * without sorting: a histogram of the upper bits of the keys gives the bin in which the cut lies, a second
+ * and a third the next bits; ids decide between equal keys, which have equal weights. That takes three passes
+ * over the candidates, as on a parallel device. */
 #include "engine/sampler.h"
 
 #include <float.h>
@@ -22,22 +21,22 @@ _Static_assert(FLT_EVAL_METHOD == 0, "float and double arithmetic must round to 
 
 enum {
   CUT_BINS = 2048,
-  LANES = 8, /* hot loops run over whole groups of so many, which every compiler turns into vector code */
+  LANES = 8, /* hot loops run over whole groups of this size, which compilers vectorise */
 };
 
 struct Sampler {
   SamplerSettings settings;
   int vocab_size;
   uint64_t n_draws;
-  uint64_t version; /* counts changes of what was seen */
+  uint64_t version; /* counts changes of the seen tokens */
 
   /* All arrays have room for vocab_size rounded up to LANES. */
   bool *seen;          /* [vocab_size] in the prompt or in the answer */
-  uint32_t *generated; /* [vocab_size] times in the answer */
+  uint32_t *generated; /* [vocab_size] counts in the answer */
   int32_t *seen_ids;   /* [n_seen] of vocab_size */
   int n_seen;
 
-  float *scores; /* [vocab_size] the logits with the penalties on them */
+  float *scores; /* [vocab_size] the logits with penalties applied */
 
   int32_t *ids;      /* [n_candidates] of vocab_size */
   uint32_t *keys;    /* [n_candidates] sampler_key() of their scores */
@@ -156,7 +155,7 @@ void sampler_export_notes(const Sampler *s, uint32_t *notes) {
   }
 }
 
-/* The scores to pick from: the logits themselves where no penalty is on. */
+/* The scores to pick from: the logits themselves without penalties. */
 static const float *penalised(Sampler *s, const float *logits) {
   const SamplerSettings *set = &s->settings;
   if (!sampler_has_penalties(s) || s->n_seen == 0) return logits;
@@ -169,7 +168,7 @@ static const float *penalised(Sampler *s, const float *logits) {
   return s->scores;
 }
 
-/* The greatest key of all scores; refused where a score is NaN or +infinity or none is finite. */
+/* The greatest key of all scores; fails if a score is NaN or +infinity, or none is finite. */
 static Status greatest_key(const float *scores, int n, uint32_t *greatest, Error *err) {
   uint32_t highs[LANES] = {0}, lows[LANES], high = 0, low = UINT32_MAX;
   memset(lows, 0xff, sizeof lows);
@@ -209,7 +208,7 @@ static int32_t first_with_key(const float *scores, uint32_t key) {
   return id;
 }
 
-/* Makes candidates of the tokens whose weight can be more than nothing: exp(-29) * 2^40 is below a half. */
+/* Makes candidates of the tokens whose weight can exceed 0: exp(-29) * 2^40 is below a half. */
 static void gather(Sampler *s, const float *scores, uint32_t greatest) {
   double lowest = (double)sampler_key_score(greatest) - 29.0 * s->settings.temperature;
   int n = 0;
@@ -224,7 +223,7 @@ static void gather(Sampler *s, const float *scores, uint32_t greatest) {
 static void weigh(Sampler *s, uint32_t greatest) {
   double top = (double)sampler_key_score(greatest), temperature = s->settings.temperature;
   for (int i = 0; i < s->n_candidates;
-       i += LANES) { /* what lies behind the last candidate is weighed for nothing */
+       i += LANES) { /* the last group may include entries that are no candidates */
     const uint32_t *keys = s->keys + i;
     uint64_t *weights = s->weights + i;
     for (int lane = 0; lane < LANES; lane++)
@@ -238,11 +237,11 @@ static uint64_t weight_sum(const Sampler *s) {
   return sum;
 }
 
-/* Keeps the candidates before which, in the ranking, there is less than `limit`: of weight, or by count where
- * `weights` is NULL. PRECOND 0 < limit <= the sum of all. */
+/* Keeps the candidates whose predecessors in the ranking sum to less than `limit`: in weight, or in number if
+ * `weights` is NULL. PRECOND 0 < limit <= the sum of all */
 static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
   static const struct { int shift, bits; } levels[] = {{21, 11}, {10, 11}, {0, 10}};
-  uint32_t key = 0;   /* the upper bits of the key at which the cut lies, as far as known */
+  uint32_t key = 0;   /* the known upper bits of the key at which the cut lies */
   uint64_t above = 0; /* the sum over all keys above those bits */
   for (int level = 0; level < 3; level++) {
     int shift = levels[level].shift, bits = levels[level].bits;
@@ -254,7 +253,7 @@ static void cut_ranking(Sampler *s, const uint64_t *weights, uint64_t limit) {
     while (s->bins[bin] < limit - above) above += s->bins[bin--];
     key = key << bits | bin;
   }
-  uint64_t left = limit - above; /* what those at the cut, all equal, may still fill: more than 0 */
+  uint64_t left = limit - above; /* > 0: how much of the limit the candidates with this key may fill */
   int n = 0;
   for (int i = 0; i < s->n_candidates; i++) {
     if (s->keys[i] < key) continue;
@@ -283,9 +282,9 @@ static void cut_weights(Sampler *s, uint64_t lowest) {
   s->n_candidates = n;
 }
 
-/* Tokens too light to stay are dropped first, which leaves few to rank: behind a token lighter than
- * (sum - limit) / n lie only such, all together less than sum - limit, so more than the limit is before
- * it. */
+/* First drops tokens that are too light to stay, so that few have to be ranked: a token lighter than
+ * (sum - limit) / n and all that rank after it together weigh less than sum - limit, so the tokens before it
+ * weigh more than the limit. */
 static void cut_top_p(Sampler *s, double top_p) {
   uint64_t sum = weight_sum(s), limit = sampler_part(sum, sampler_share(top_p));
   if (limit == 0) limit = 1;

@@ -1,9 +1,9 @@
 /* sampler.h - the next token from logits: greedy, temperature, top-k, top-p, min-p, penalties.
  *
- * The same seed, step and logits give the same token on every machine and device: exponentials are our own
- * (sums and products of IEEE doubles or floats only, never contracted), probabilities are 64-bit integers so
- * that sums do not depend on their order, ties go to the lower id, and the random number is a function of
- * (seed, step). Order of the filters: as transformers has it, penalties, temperature, top-k, top-p, min-p.
+ * The same seed, step and logits give the same token on every machine and device: exponentials use sums and
+ * products of IEEE doubles or floats only, never contracted; probabilities are 64-bit integers, so that sums
+ * do not depend on their order; ties go to the lower id; the random number is a function of (seed, step). The
+ * order of the filters is that of transformers: penalties, temperature, top-k, top-p, min-p.
  *
  * Called by: session.c, the CPU backend's sample operation; cuda/ops/sample.cu repeats it to the bit. */
 #ifndef AUK_ENGINE_SAMPLER_H
@@ -29,32 +29,33 @@ typedef struct {
   uint64_t seed;
 } SamplerSettings;
 
-typedef struct Sampler Sampler; /* settings, the count of draws, and which tokens were seen how often */
+typedef struct Sampler Sampler; /* settings, the count of draws, and the counts of seen tokens */
 
-/* A sampler that has seen nothing and drawn nothing, for logits of vocab_size (1 .. SAMPLER_MAX_VOCAB)
- * tokens; allocates all it will ever need. Settings out of range are STATUS_USAGE. NULL after a failure,
- * which sampler_close() takes too. */
+/* Opens a sampler that has seen nothing and drawn nothing, for logits of vocab_size (1 .. SAMPLER_MAX_VOCAB)
+ * tokens; allocates all memory. Settings out of range are STATUS_USAGE. *sampler is NULL after a failure;
+ * sampler_close() accepts NULL. */
 Status sampler_open(const SamplerSettings *settings, int vocab_size, Sampler **sampler, Error *err);
 void sampler_close(Sampler *sampler);
-void sampler_forget(Sampler *sampler); /* what was seen, for another text; the draws go on */
-/* As if opened with these settings, but for what was seen; refused as by sampler_open(). */
+void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the count of draws */
+/* Has the effect of opening it with these settings, but keeps the seen tokens; refuses like
+ * sampler_open(). */
 Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
-/* Tells it of a token that is now part of the text: of the prompt, or one that was generated. */
+/* Counts a token as seen: one of the prompt, or a generated one. */
 void sampler_note(Sampler *sampler, int32_t id, bool generated);
-/* Picks from logits[vocab_size], which it leaves alone, and counts one draw. Does not note the token. Refused
- * (STATUS_FAILED) where a logit is NaN or none is finite: a broken model must not look like text. */
+/* Picks from logits[vocab_size] and counts one draw. Does not note the token. STATUS_FAILED if a logit is NaN
+ * or none is finite, so that a broken model does not produce text. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
 
-/* For a device that picks by itself: the settings, the number of its next draw, and what was seen. */
+/* For a device that picks by itself: the settings, the number of its next draw, and the seen tokens. */
 const SamplerSettings *sampler_settings(const Sampler *sampler);
 bool sampler_has_penalties(const Sampler *sampler);
 uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
-void sampler_return_draws(Sampler *sampler, uint64_t n); /* the last n were of tokens that nobody took */
-uint64_t sampler_version(const Sampler *sampler);        /* another whenever what was seen changed */
-/* notes[vocab_size]: how often the answer holds the token, SAMPLER_NOTE_SEEN where it was seen at all. */
+void sampler_return_draws(Sampler *sampler, uint64_t n); /* uncounts the last n, of dropped tokens */
+uint64_t sampler_version(const Sampler *sampler);        /* changes whenever the seen-token counts change */
+/* notes[vocab_size]: each token's count in the answer, plus SAMPLER_NOTE_SEEN if it was seen at all. */
 void sampler_export_notes(const Sampler *sampler, uint32_t *notes);
 
-/* Natural log of the softmax's value at `id`, in double: for perplexity and scores. */
+/* The natural log of softmax(logits)[id], computed in double, for perplexity and scores. */
 double log_probability(const float *logits, int vocab_size, int32_t id);
 
 #ifdef __cplusplus

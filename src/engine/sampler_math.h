@@ -1,22 +1,22 @@
 /* sampler_math.h - the arithmetic of sampling: every device gets the same bits from the same logits.
  *
- * Only +, -, *, / of IEEE floats and doubles rounded to nearest, and integers: no library function, no
+ * It uses only integers and +, -, *, / of IEEE floats and doubles rounded to nearest: no library function, no
  * contraction (host code is built with -ffp-contract=off; device code must be built without fused
- * multiply-add). It is written in what C and CUDA C++ have in common, so that a device's sampler includes it.
+ * multiply-add). The file is both C and CUDA C++, so that a device's sampler can include it.
  *
  * The rules of a pick, which any implementation follows:
- *   1 penalties     score = sampler_penalise(logit, ...) for every token that was seen, else the logit itself
+ *   1 penalties     score = sampler_penalise(logit, ...) for every seen token, else the logit itself
  *   2 ranking       by score, larger first; equal scores by id, lower first; -0 equals +0
  *   3 greedy        (temperature 0) the first of the ranking
  *   4 top-k         the first k of the ranking stay
  *   5 weights       sampler_weight((score - greatest score) / temperature), in double: integers up to 2^40
- *   6 top-p         with S the sum of the weights: a token stays where the sum of the weights ranked before
- *                   it is below max(1, floor(S * sampler_share(top_p) / 2^32))
- *   7 min-p         a token stays where its weight is at least sampler_share(min_p) * 2^8
- *   8 draw          with S the sum of what stayed and r = sampler_random(seed, step):
+ *   6 top-p         with S the sum of the weights: a token stays if the sum of the weights ranked before it
+ *                   is below max(1, floor(S * sampler_share(top_p) / 2^32))
+ *   7 min-p         a token stays if its weight is at least sampler_share(min_p) * 2^8
+ *   8 draw          with S the sum of the remaining weights and r = sampler_random(seed, step):
  *                   t = floor(r * S / 2^64); the token is the first in order of ids at which the running sum
  *                   of weights passes t
- * Sums are of integers below 2^63 (at most 2^23 tokens), so no order of summation matters. */
+ * All sums are integers of at most 2^63 (at most 2^23 tokens), so the order of summation does not matter. */
 #ifndef AUK_ENGINE_SAMPLER_MATH_H
 #define AUK_ENGINE_SAMPLER_MATH_H
 
@@ -48,7 +48,7 @@ SAMPLER_FUNCTION uint64_t sampler_double_bits(double value) {
   return bits;
 }
 
-/* An integer that orders scores as numbers do: a < b exactly where key(a) < key(b), and key(-0) == key(+0).
+/* An integer with the order of the scores: a < b exactly if key(a) < key(b), and key(-0) == key(+0).
  * NaNs lie below SAMPLER_KEY_LOWEST or above SAMPLER_KEY_INFINITE. */
 #define SAMPLER_KEY_LOWEST   UINT32_C(0x007fffff) /* of -infinity */
 #define SAMPLER_KEY_INFINITE UINT32_C(0xff800000) /* of +infinity */
@@ -67,9 +67,8 @@ SAMPLER_FUNCTION float sampler_key_score(uint32_t key) {
   return score;
 }
 
-/* The logit of a token that was seen: repetition as transformers has it (RepetitionPenaltyLogitsProcessor),
- * then frequency and presence as OpenAI's API documents them, of a token that the answer holds `n_generated`
- * times. */
+/* The score of a seen token: the repetition penalty of transformers (RepetitionPenaltyLogitsProcessor), then
+ * frequency and presence penalties as in OpenAI's API for a token with `n_generated` uses in the answer. */
 SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float repetition, float presence,
                                         float frequency) {
   float score = logit < 0 ? logit * repetition : logit / repetition;
@@ -81,10 +80,10 @@ SAMPLER_FUNCTION float sampler_penalise(float logit, uint32_t n_generated, float
   return score;
 }
 
-/* 2^bits * e^x for x <= 0 (-infinity too; below -64 as if -64), to about one part in 2^51.
- * x = k ln 2 + r with |r| <= ln 2 / 2, k found by adding 1.5 * 2^52, which rounds to an integer and leaves it
- * in the low bits; ln 2 in two parts as fdlibm has it (k * high is exact); e^r by its series to r^12 (the
- * rest is below 2^-52). */
+/* 2^bits * e^x for x <= 0 (-infinity too; below -64 it is as at -64), to about one part in 2^51.
+ * x = k ln 2 + r with |r| <= ln 2 / 2: adding 1.5 * 2^52 rounds to the integer k and leaves it in the low
+ * bits; ln 2 has two parts as in fdlibm (k * high is exact); e^r is its series up to r^12 (the rest is below
+ * 2^-52). */
 SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
   double bounded = x < -64.0 ? -64.0 : x;
   double shifted = bounded * 0x1.71547652b82fep+0 + 0x1.8p52;
@@ -106,18 +105,17 @@ SAMPLER_FUNCTION double sampler_exp(double x, int bits) {
   return p * sampler_bits_double((sampler_double_bits(shifted) + 1023 + (uint64_t)bits) << 52);
 }
 
-/* e^x as an integer part of 2^40, to the nearest, for x <= 0. Adding 2^52 rounds and leaves it in
- * the low bits. */
+/* e^x * 2^40 as the nearest integer, for x <= 0. Adding 2^52 rounds and leaves it in the low bits. */
 SAMPLER_FUNCTION uint64_t sampler_weight(double x) {
   return sampler_double_bits(sampler_exp(x, SAMPLER_WEIGHT_BITS) + 0x1p52) & ((UINT64_C(1) << 52) - 1);
 }
 
-/* A share in [0, 1] in parts of 2^32, to the nearest (halves up). */
+/* share * 2^32 as the nearest integer (halves up), for a share in [0, 1]. */
 SAMPLER_FUNCTION uint64_t sampler_share(double share) {
   return (uint64_t)(share * 0x1p32 + 0.5);
 }
 
-/* floor(sum * share / 2^32) for a share of sampler_share() and a sum below 2^63 + 1. */
+/* floor(sum * share / 2^32) for a share from sampler_share() and a sum of at most 2^63. */
 SAMPLER_FUNCTION uint64_t sampler_part(uint64_t sum, uint64_t share) {
   return (sum >> 32) * share + (((sum & UINT64_C(0xffffffff)) * share) >> 32);
 }
@@ -131,8 +129,8 @@ SAMPLER_FUNCTION uint64_t sampler_multiply_high(uint64_t a, uint64_t b) {
   return a_high * b_high + (middle >> 32) + (other >> 32);
 }
 
-/* Philox 4x32-10: words[0..4) of the counter become random under the key. Salmon et al., "Parallel random
- * numbers: as easy as 1, 2, 3" (SC 2011), constants of its table 2 and of Random123. */
+/* Philox 4x32-10: turns words[0..4) of the counter into random words under the key. Salmon et al., "Parallel
+ * random numbers: as easy as 1, 2, 3" (SC 2011), constants of its table 2 and of Random123. */
 SAMPLER_FUNCTION void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; round++) {
     uint64_t product0 = (uint64_t)UINT32_C(0xd2511f53) * words[0];
@@ -148,8 +146,8 @@ SAMPLER_FUNCTION void sampler_philox(uint32_t words[4], uint32_t key0, uint32_t 
   }
 }
 
-/* The random number of a step: the key is the seed, the counter the step, low words first in both and in
- * the result. */
+/* The random number of a step: the key is the seed, the counter the step; low words come first in both and
+ * in the result. */
 SAMPLER_FUNCTION uint64_t sampler_random(uint64_t seed, uint64_t step) {
   uint32_t words[4] = {(uint32_t)step, (uint32_t)(step >> 32), 0, 0};
   sampler_philox(words, (uint32_t)seed, (uint32_t)(seed >> 32));

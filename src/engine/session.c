@@ -2,10 +2,10 @@
  *
  * Called by: generate.c, the commands.   Calls: forward.c, the backend, sampler.c.
  * Always true: ids[0 .. n_past) are exactly the tokens whose keys and values are in the cache, and the tokens
- *              the sampler has noted; n_past <= n_ctx; logits_row is the row of the last token's logits, or
- *              -1 where the state holds none; `last` holds the last token's too where has_last is set;
- *              nothing here allocates after session_open(). A step that fails leaves n_past as it was: what
- *              it wrote to the cache lies behind it. */
+ *              that the sampler has seen; n_past <= n_ctx; logits_row is the row of the last token's logits,
+ *              or -1 if the state has none; if has_last is set, `last` holds them too; nothing here allocates
+ *              after session_open(). A step that fails leaves n_past as it was, and wrote only to cache
+ *              positions from n_past on. */
 #include "engine/session.h"
 
 #include <stdlib.h>
@@ -20,13 +20,13 @@ struct Session {
   Sampler *sampler;
   int32_t *ids; /* [n_ctx], n_past of them in use */
   int n_past;
-  int n_pushed;   /* tokens behind those that the device has picked and the host has not seen */
-  bool long_text; /* the keys that are there are of a text longer than rope_original_context() */
+  int n_pushed;   /* tokens in flight: enqueued on the device and not read by the host */
+  bool long_text; /* the cached keys use LongRoPE's long factors */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
-  float *last;   /* [vocab_size] for session_score(): those that its continuations begin from */
+  float *last;   /* [vocab_size] logits that the continuations of session_score() begin with */
   bool has_last;
-  SessionProgress watch; /* of suit_length(), or NULL */
+  SessionProgress watch; /* suit_length()'s, or NULL */
   void *watch_user;
 };
 
@@ -89,7 +89,7 @@ const int32_t *session_ids(const Session *s) {
   return s->ids;
 }
 
-/* Appends ids[0..n), one step, and makes logits of its last n_logit_rows. PRECOND n <= max_chunk. */
+/* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
   Span span = {.pos = s->n_past, .n_tokens = n, .long_text = s->long_text};
   s->logits_row = -1;
@@ -126,9 +126,8 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
   s->watch_user = user;
 }
 
-/* Makes the keys that are there those of a text of n tokens: where the positions of longer texts turn
- * otherwise (longrope), all are computed again when the text grows beyond that length, or ceases to be beyond
- * it. A failure leaves fewer of them. */
+/* LongRoPE: prefills all tokens again if a text of n tokens uses other factors than the cached keys. A
+ * failure leaves fewer tokens. */
 static Status suit_length(Session *s, int n, Error *err) {
   if (is_long(s, n) == s->long_text) return STATUS_OK;
   const int n_past = s->n_past;
@@ -144,7 +143,7 @@ static Status suit_length(Session *s, int n, Error *err) {
   return STATUS_OK;
 }
 
-/* How many of ids[0 .. n - 1) the session holds: the last one's logits are made anew. */
+/* At most n - 1: the logits of the last token are computed again. */
 int session_common(const Session *s, const int32_t *ids, int n) {
   int common = 0;
   if (is_long(s, n) != s->long_text) return 0;
@@ -170,7 +169,7 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
     TRY(step(s, chunk, size, size == left, err));
     for (int i = 0; i < size; i++) sampler_note(s->sampler, chunk[i], false);
   }
-  /* A device that runs ahead is waited for: whoever times this, or shows its progress, means the work. */
+  /* Waits for an asynchronous device, so that a caller that times this call times the work. */
   if (s->backend->settle) TRY(s->backend->settle(s->state, err));
   if (progress) progress(user, n, n); /* nothing is left to stop */
   return STATUS_OK;
@@ -229,7 +228,7 @@ Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, 
   while (s->n_past < n) {
     int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
     const Span span = {.pos = first, .n_tokens = size, .long_text = s->long_text};
-    const bool at_once = size <= s->sizes.max_logit_rows; /* as a step of an answer makes its logits */
+    const bool at_once = size <= s->sizes.max_logit_rows; /* then the step makes them, as in generation */
     TRY(step(s, ids + first, size, at_once ? size : 0, err));
     for (int i = 0; i < size; i++) sampler_note(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
@@ -249,7 +248,7 @@ static Status need_logits(const Session *s, Error *err) {
   return error_set(err, STATUS_FAILED, "the session has no logits: nothing was prefilled, or it was stopped");
 }
 
-/* Appends ids[0..n), one step, and scores scored[i] behind ids[i]. */
+/* Appends ids[0..n) in one step; log_p[i] is that of scored[i] after ids[i]. */
 static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
                          Error *err) {
   Span span = {.pos = s->n_past, .n_tokens = n, .long_text = s->long_text};
@@ -303,7 +302,7 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   return STATUS_OK;
 }
 
-/* Not where a text may yet grow beyond longrope's original length, which suit_length() sees to. */
+/* False while the text may still grow beyond LongRoPE's original context, where suit_length() recomputes. */
 bool session_runs_ahead(const Session *s) {
   return s->backend->take_token && (s->long_text || !is_long(s, s->sizes.n_ctx));
 }
@@ -333,7 +332,7 @@ Status session_pull(Session *s, int32_t *id, Error *err) {
 
 Status session_settle(Session *s, Error *err) {
   if (!s->backend->settle) return STATUS_OK;
-  if (s->n_pushed > 0) s->logits_row = -1; /* those of a token that nobody took */
+  if (s->n_pushed > 0) s->logits_row = -1; /* they belong to a dropped token */
   sampler_return_draws(s->sampler, (uint64_t)s->n_pushed);
   s->n_pushed = 0;
   return s->backend->settle(s->state, err);

@@ -1,4 +1,4 @@
-/* step_cost.c - see step_cost.h.   Calls: model/layers.c for what is in a layer. */
+/* step_cost.c - see step_cost.h.   Calls: model/layers.c. */
 #include "engine/step_cost.h"
 
 #include "model/layers.h"
@@ -7,8 +7,7 @@ static double vector_bytes(const Vector *vector) {
   return vector->data ? (double)vector->n * (double)dtype_bytes(vector->dtype) : 0;
 }
 
-/* Of a matrix and its bias; in groups of weights an fp16 scale and a zero point of as many bits as a
- * weight. */
+/* Bytes of a matrix and its bias. A group of weights has an fp16 scale and a zero as wide as a weight. */
 static double linear_bytes(const Linear *l) {
   const double cells = (double)l->n_in * l->n_out, bias = vector_bytes(&l->bias);
   switch (l->kind) {
@@ -24,7 +23,7 @@ static double linear_flop(const Linear *l, int n_rows) {
   return 2.0 * l->n_in * l->n_out * n_rows;
 }
 
-/* Of the n_past tokens before a position, those that it sees in this layer; a window counts itself. */
+/* The number of the n_past earlier tokens that a token sees in this layer; a window includes the token. */
 static int seen_before(const ModelConfig *config, int layer, int n_past) {
   int window = config->windows ? config->windows[layer] : 0;
   return window > 0 && window - 1 < n_past ? window - 1 : n_past;
@@ -34,7 +33,7 @@ static double kv_token_bytes(const ModelConfig *c, KvType kv) {
   return 2.0 * c->n_kv_heads * c->head_dim * (kv == KV_F32 ? 4 : 2);
 }
 
-/* q k and the sum of v, for each head of each row. */
+/* Scores and the weighted sum of values, for each head of each row. */
 static double attention_flop(const ModelConfig *c, int layer, int n_past, int n_rows) {
   double seen = 0;
   for (int row = 0; row < n_rows; row++) seen += seen_before(c, layer, n_past + row) + 1;

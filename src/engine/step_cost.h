@@ -1,5 +1,4 @@
-/* step_cost.h - what a step must read and compute, whatever it runs on: the wall that its time is held
- * against.
+/* step_cost.h - the bytes a step must read and the flops it must compute on any device: a roofline.
  *
  * Called by: commands/measure/bench_wall.c. */
 #ifndef AUK_ENGINE_STEP_COST_H
@@ -8,16 +7,16 @@
 #include "engine/backend.h"
 
 typedef struct {
-  double bytes; /* each read once: layers as stored, keys and values, the head, rows of the embedding */
-  double flop;  /* of matrix products and attention, a multiplication and an addition being two */
+  double bytes; /* each once: layers as stored, keys and values, the lm_head, rows of the embedding */
+  double flop;  /* of matmuls and attention; a multiplication and an addition are two */
 } StepCost;
 
-/* Of n_rows tokens behind n_past others, with the logits of the last n_logit_rows (0: the head is not read).
- * Keys and values are those of the n_past that some row still sees (sliding windows); those of the rows
- * themselves are made in the step. */
+/* The cost of a step of n_rows tokens after n_past others, with the logits of the last n_logit_rows (0: the
+ * lm_head is not read). Reads the keys and values of the n_past tokens that a row can see (sliding windows);
+ * the step itself makes those of its rows. */
 StepCost step_cost(const Model *model, KvType kv, int n_past, int n_rows, int n_logit_rows);
 
-/* What n tokens take in the KV cache, all layers. */
+/* Bytes of n tokens in the KV cache, all layers together. */
 double kv_cache_bytes(const ModelConfig *config, KvType kv, int n);
 
 #endif

@@ -15,8 +15,8 @@
 
 /* Private use (plane 15) has one column, CJK's extension B two, in every C library that knows widths. */
 enum { NARROW_FIRST = 0xF0000, NARROW_COUNT = 0xFFFE, WIDE_FIRST = 0x20000, WIDE_COUNT = 0xA6E0 };
-enum { DOTTED_CIRCLE = 0x25CC }; /* carries an accent that has nothing to stand on */
-enum { JOINED_BYTES = 64 };      /* of one cell: what is longer is no character, and begins another cell */
+enum { DOTTED_CIRCLE = 0x25CC }; /* the base of an accent without one */
+enum { JOINED_BYTES = 64 };      /* from this length on, a cell takes no more accents */
 
 bool cells_begin(void) {
   if (setlocale(LC_CTYPE, "") && strcmp(nl_langinfo(CODESET), "UTF-8") == 0) return true;
@@ -82,7 +82,7 @@ static uint64_t hash_of(const char *text, size_t size) {
   return hash;
 }
 
-/* The slot of the item with this text, or the free one where it belongs. PRECOND there are free slots */
+/* The slot of the item with this text, or the free slot for it. PRECOND a slot is free */
 static uint32_t *find_slot(const ProxyList *list, const char *text, size_t size) {
   for (size_t at = hash_of(text, size);; at++) {
     uint32_t *slot = &list->slots[at & (list->n_slots - 1)];
@@ -121,8 +121,8 @@ static Status append_proxy(ProxyList *list, const Buffer *text, const Buffer *sh
   return STATUS_OK;
 }
 
-/* A proxy of 1 or 2 columns; where there is one for the same text, that one (but for labels). *cell is 0
- * where all are taken. */
+/* A proxy of 1 or 2 columns for the text, except for labels the one that exists already. *cell is 0 if all
+ * proxies are in use. */
 static Status take_proxy(Cells *cells, int width, const Buffer *text, const Buffer *shown, int group,
                          wchar_t *cell, Error *err) {
   ProxyList *list = width == 2 ? &cells->wide : &cells->narrow;
@@ -145,7 +145,7 @@ static Status append_code(Buffer *out, uint32_t code, Error *err) {
   return buffer_append(out, bytes, (size_t)utf8_encode(code, bytes), err);
 }
 
-/* The text of a cell, or what is written for it. */
+/* Appends the text of a cell, or what is shown for it. */
 static Status append_cell(const Cells *cells, wchar_t cell, bool shown, Buffer *out, Error *err) {
   const Proxy *proxy = proxy_of(cells, (uint32_t)cell);
   if (!proxy) return append_code(out, (uint32_t)cell, err);
@@ -162,7 +162,7 @@ int cells_group(const Cells *cells, wchar_t cell) {
   return proxy ? proxy->group : 0;
 }
 
-/* Puts `code`, which has no width, together with `before` (0: nothing to stand on). */
+/* Joins `code`, which has no width, with the cell `before` (0: without a base). */
 static Status join(Cells *cells, wchar_t before, uint32_t code, wchar_t *cell, Error *err) {
   Buffer text = {0}, shown = {0};
   Status status = STATUS_OK;
@@ -243,12 +243,12 @@ Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out
 
 /* --- on the screen */
 
-/* Pictures that are newer than the C library: terminals give them two columns. */
+/* Emoji that are newer than the C library: terminals give them two columns. */
 static bool is_new_picture(wchar_t cell) {
   return cell >= 0x1F000 && cell < 0x1FC00;
 }
 
-/* Stands on the screen as its number: terminals show nothing of it, or obey it. */
+/* A terminal would show nothing for it, or obey it: it is shown as its number. */
 static bool is_unseen(wchar_t cell) {
   return steers_terminal((uint32_t)cell) || (wcwidth(cell) < 0 && !is_new_picture(cell));
 }

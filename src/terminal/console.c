@@ -1,9 +1,8 @@
 /* console.c - see console.h.
  *
  * Called by: chat.c, line_editor.c.
- * Always true: what changes here is changed by signal handlers or read by them, which have no other place;
- *              each handler calls only what POSIX lists as safe in one. A handler may run in any thread, so
- *              what waits for a signal waits at a pipe that handlers write to. */
+ * Always true: the one mutable global is shared with signal handlers; handlers call only async-signal-safe
+ *              functions. A handler may run in any thread, so it wakes console_wait() through a pipe. */
 #include "terminal/console.h"
 
 #include <errno.h>
@@ -23,10 +22,10 @@ enum { N_TAKEN = sizeof taken / sizeof *taken, PATIENCE = 3 /* interruptions */ 
 static struct {
   bool open, ansi;
   int screen, wake[2];
-  struct termios found, quiet;      /* as it was at first; the same without echo */
+  struct termios found, quiet;      /* the settings at console_begin(); the same without echo */
   struct sigaction before[N_TAKEN]; /* of taken[i] */
   volatile sig_atomic_t mode;
-  volatile int interrupted; /* SIGINTs that nobody attended to, or 1 for the others */
+  volatile int interrupted; /* SIGINTs since console_attend(), or 1 for SIGTERM and SIGHUP */
   volatile sig_atomic_t interrupt, leaving, resized, resumed;
 } console;
 
@@ -34,18 +33,18 @@ static struct {
 
 static void wake(void) {
   char byte = 0;
-  if (write(console.wake[1], &byte, 1) < 0) return; /* full: it wakes all the same */
+  if (write(console.wake[1], &byte, 1) < 0) return; /* a full pipe also wakes the reader */
 }
 
 static void put_back(void) {
-  static const char calm[] = "\033[?2004l\033[0m"; /* no marks around what is pasted, no colour */
+  static const char calm[] = "\033[?2004l\033[0m"; /* bracketed paste off, default colours */
   if (console.mode == CONSOLE_IDLE) return;
   tcsetattr(STDIN_FILENO, TCSANOW, &console.found);
   if (console.ansi && write(console.screen, calm, sizeof calm - 1) < 0) return;
 }
 
-/* What becomes of a signal that we leave alone: who asked the program to end and was not heard gets what they
- * want, the rest is as it was before us. A fault comes again by itself. */
+/* Restores the terminal and passes a signal on: SIGINT, SIGTERM and SIGHUP now end the program, others get
+ * their earlier action. A fault is raised again by its instruction. */
 static void hand_on(int number, bool fault) {
   put_back();
   for (int i = 0; i < N_TAKEN; i++)
@@ -70,7 +69,7 @@ static void stop(void) {
   sigaddset(&one, SIGTSTP);
   sigaction(SIGTSTP, &standard, &ours);
   raise(SIGTSTP);
-  pthread_sigmask(SIG_UNBLOCK, &one, &before); /* stands still here until it is resumed */
+  pthread_sigmask(SIG_UNBLOCK, &one, &before); /* the process stops here until SIGCONT */
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   sigaction(SIGTSTP, &ours, NULL);
   if (known) tcsetattr(STDIN_FILENO, TCSANOW, &now);
@@ -104,7 +103,7 @@ static void on_signal(int number, siginfo_t *from, void *context) {
   errno = saved;
 }
 
-/* --- outside of them */
+/* --- outside handlers */
 
 Status console_begin(int screen, bool ansi, Error *err) {
   if (tcgetattr(STDIN_FILENO, &console.found))
@@ -122,7 +121,7 @@ Status console_begin(int screen, bool ansi, Error *err) {
   for (int i = 0; i < N_TAKEN; i++) {
     sigaction(taken[i], NULL, &console.before[i]);
     bool ignored = console.before[i].sa_handler == SIG_IGN;
-    if (ignored && (taken[i] == SIGHUP || taken[i] == SIGTSTP)) continue; /* nohup; a shell without jobs */
+    if (ignored && (taken[i] == SIGHUP || taken[i] == SIGTSTP)) continue; /* nohup; no job control */
     sigaction(taken[i], &action, NULL);
   }
   return STATUS_OK;
@@ -178,8 +177,8 @@ ConsoleEvent console_wait(void) {
     struct pollfd ready[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                              {.fd = console.wake[0], .events = POLLIN}};
     if (poll(ready, 2, -1) < 0 && errno != EINTR && errno != EAGAIN) return CONSOLE_LEAVE;
-    /* Where Ctrl-C and keys come at once, poll() may see the keys before the handler runs. They were typed
-     * after it, as the terminal drops what was not read before it. */
+    /* If Ctrl-C and keys come together, poll() may see the keys before the handler runs. They were typed
+     * after Ctrl-C, since the terminal drops unread input at Ctrl-C. */
     if (console.interrupt || console.leaving) continue;
     if (ready[0].revents && !ready[1].revents) return CONSOLE_KEYS;
   }

@@ -1,12 +1,11 @@
-/* console.h - the terminal while a person chats: its settings, which always come back, and its signals as
- * events.
+/* console.h - the terminal's settings and signals during a chat.
  *
- * While the line editor reads, it owns the terminal's settings; while an answer comes, what is typed is not
- * echoed into it (the editor finds it afterwards). Whatever ends or stops the program (an end, SIGTERM,
- * SIGHUP, SIGQUIT, Ctrl-Z, a crash) puts the settings back that were there at console_begin().
+ * While the line editor reads, it sets the terminal; while an answer is printed, typed text is not echoed
+ * (the editor reads it later). However the program ends or stops (exit, SIGTERM, SIGHUP, SIGQUIT, Ctrl-Z, a
+ * crash), the settings from before console_begin() are restored.
  *
- * SIGINT sets the flag that stops answers and is an event for the editor; three that nobody attends to end
- * the program. SIGTERM and SIGHUP stop the answer, too, and end the chat; a second one ends the program. */
+ * SIGINT sets the flag that stops answers and is an event for the editor; three without console_attend() end
+ * the program. SIGTERM and SIGHUP stop the answer and end the chat; a second one ends the program. */
 #ifndef AUK_TERMINAL_CONSOLE_H
 #define AUK_TERMINAL_CONSOLE_H
 
@@ -14,20 +13,20 @@
 
 #include "base/status.h"
 
-/* Takes descriptor 0, a terminal, and the signals. `screen` is the descriptor of the terminal that is written
- * to; `ansi` whether it takes escape sequences. */
+/* Takes over descriptor 0, a terminal, and the signals. `screen` is the terminal's descriptor for output;
+ * `ansi` is whether it understands escape sequences. */
 Status console_begin(int screen, bool ansi, Error *err);
-void console_end(void); /* gives all of it back; nothing happens where it was not taken */
+void console_end(void); /* undoes console_begin(); does nothing without it */
 
 typedef enum {
-  CONSOLE_IDLE,      /* as it was found */
-  CONSOLE_EDITING,   /* the line editor sets it */
+  CONSOLE_IDLE,      /* the settings from before console_begin() */
+  CONSOLE_EDITING,   /* the line editor's settings */
   CONSOLE_ANSWERING, /* no echo */
 } ConsoleMode;
 void console_mode(ConsoleMode mode);
 
 const volatile int *console_interrupted(void); /* not 0: stop */
-void console_attend(void);                     /* the interruption has been heeded: the flag is 0 again */
+void console_attend(void);                     /* confirms the interruption: resets the flag */
 bool console_leaving(void);                    /* SIGTERM or SIGHUP came */
 
 typedef enum {
@@ -37,10 +36,10 @@ typedef enum {
   CONSOLE_RESUMED,
   CONSOLE_LEAVE
 } ConsoleEvent;
-/* Waits for the first of: something to read on descriptor 0 (or its end), a signal. */
+/* Waits for input on descriptor 0 (or its end) or a signal. */
 ConsoleEvent console_wait(void);
 
-int console_columns(void); /* of the screen; 80 where it does not say */
-int console_rows(void);    /* 24 */
+int console_columns(void); /* of the screen; 80 if unknown */
+int console_rows(void);    /* 24 if unknown */
 
 #endif

@@ -1,13 +1,13 @@
 /* line_display.c - see line_display.h.
  *
  * Called by: line_editor.c.   Calls: cells.c.
- * Always true: between two calls the terminal's cursor stands where `line`, `cursor` and `top` say; what is
- *              written for one call goes out in one write. */
+ * Always true: between two calls, `line`, `cursor` and `top` give the position of the terminal's cursor; each
+ *              call makes one write. */
 #include "terminal/line_display.h"
 
 #include <string.h>
 
-/* A place on the screen, counted from the beginning of the line. */
+/* A position on the screen, relative to the beginning of the line. */
 typedef struct {
   int row, column;
 } Place;
@@ -16,14 +16,14 @@ static int prompt_width(const LineDisplay *d) {
   return (int)strlen(d->prompt);
 }
 
-/* Where the cell stands if the one before it ended at `at`: what does not fit goes to the next row. */
+/* The place of a cell if the one before it ended at `at`: a cell that does not fit goes to the next row. */
 static Place place_of(const LineDisplay *d, wchar_t cell, Place at) {
   if (at.column + (cell == L'\n' ? 0 : cells_width(cell, at.column)) > d->columns)
     at = (Place){at.row + 1, 0};
   return at;
 }
 
-/* Where it ends; in a full row that is the beginning of the next one. */
+/* The end of a cell at `at`; after a full row, the beginning of the next one. */
 static Place place_behind(const LineDisplay *d, wchar_t cell, Place at) {
   if (cell == L'\n') return (Place){at.row + 1, 0};
   at.column += cells_width(cell, at.column);
@@ -36,7 +36,7 @@ static Place place_after(const LineDisplay *d, const wchar_t *line, size_t n) {
   return at;
 }
 
-/* Where the cursor stands before the cell of that number. */
+/* The place of the cursor before cell number `cursor`. */
 static Place cursor_place(const LineDisplay *d, const wchar_t *line, size_t n, size_t cursor) {
   Place at = place_after(d, line, cursor);
   return cursor < n ? place_of(d, line[cursor], at) : at;
@@ -68,17 +68,15 @@ static Status move(LineDisplay *d, Place from, Place to, Error *err) {
   return to.column ? buffer_printf(&d->out, err, "\033[%dC", to.column) : STATUS_OK;
 }
 
-/* Whether the cells line[first..n), which end at `at`, fill a row of the screen to its end, where the
- * terminal keeps the cursor until another character follows; a newline would only go to the row where it
- * belongs already. */
+/* Whether the cells line[first..n), which end at `at`, fill a row of the screen: then the terminal leaves the
+ * cursor in that row until another character follows. */
 static bool keeps_cursor(const LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place at) {
   return n > first && line[n - 1] != L'\n' && at.column == 0 && at.row > d->top &&
          at.row < d->top + d->height;
 }
 
-/* Writes line[first..n) from `at` on, as far as it lies in the rows [top, top + height). A row that ends
- * early is erased to its end; the terminal itself goes to the next row where one is full, so that it knows
- * them for one line. */
+/* Writes the part of line[first..n) from `at` on that lies in rows [top, top + height). A row that ends early
+ * is erased to its end. The terminal itself wraps full rows, so that it treats them as one line. */
 static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Place *at, Error *err) {
   const int end = d->top + d->height;
   const char *erase = d->ansi ? "\033[K" : "";
@@ -104,9 +102,9 @@ static Status keep(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor,
   return STATUS_OK;
 }
 
-/* --- a terminal that takes escape sequences */
+/* --- a terminal with escape sequences */
 
-/* Draws everything; the terminal's cursor stands at the beginning of the first row. */
+/* Draws the whole line. PRECOND the terminal's cursor is at the beginning of the first row */
 static Status draw(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
   Place at = {prompt_width(d) / d->columns, prompt_width(d) % d->columns};
   const Place place = cursor_place(d, line, n, cursor);
@@ -140,7 +138,7 @@ static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cu
     d->cursor = cursor;
     return STATUS_OK;
   }
-  if (begins && in_view && d->cursor == old && cursor == n) { /* something was added behind it all */
+  if (begins && in_view && d->cursor == old && cursor == n) { /* cells were appended */
     Place at = from;
     d->height = line_display_height(d, line, n);
     TRY(put_cells(d, line, old, n, &at, err));
@@ -151,7 +149,7 @@ static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cu
   return draw(d, line, n, cursor, err);
 }
 
-/* --- one that takes none: a row can be written over, and no more */
+/* --- a terminal without escape sequences, where only the current row can be overwritten */
 
 static Status put_plain(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Error *err) {
   Place at = place_after(d, line, first);
@@ -198,8 +196,8 @@ Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t c
   return send(d);
 }
 
-/* How the terminal breaks rows anew when it is resized differs; going up by the least that the line may cover
- * leaves at worst a part of it above, and never takes away what stood there before. */
+/* Terminals rewrap rows differently when they are resized. Going up by the fewest rows that the line may
+ * cover leaves at worst a part of it above, and never erases earlier output. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
   CellString line = d->line;
   d->line = (CellString){0};

@@ -1,9 +1,8 @@
-/* line_display.h - a line that is being edited, as it stands on the screen.
+/* line_display.h - draws the line that is being edited.
  *
- * libedit draws lines, too, but where a character of two columns takes another's place, and where a line is
- * higher than the screen, it loses its place. So this draws what libedit edits: the prompt and the cells,
- * broken at the screen's width where the terminal itself breaks them, of a line higher than the screen the
- * part around the cursor. */
+ * libedit's own drawing loses the cursor's position if a character of two columns replaces another one, and
+ * if a line is higher than the screen. So this draws the line that libedit edits: the prompt and the cells,
+ * wrapped where the terminal itself wraps; of a line higher than the screen, the part around the cursor. */
 #ifndef AUK_TERMINAL_LINE_DISPLAY_H
 #define AUK_TERMINAL_LINE_DISPLAY_H
 
@@ -14,31 +13,30 @@
 typedef struct {
   const Cells *cells;
   FILE *screen;
-  bool ansi;          /* it takes escape sequences */
+  bool ansi;          /* it understands escape sequences */
   const char *prompt; /* ASCII */
   int columns, rows;  /* of the screen */
 
-  CellString line; /* what stands there */
-  bool drawn;      /* anything does */
-  size_t cursor;   /* the cell before which the cursor stands */
-  int top, height; /* rows of the line that are above the screen; that are on it */
+  CellString line; /* the drawn line */
+  bool drawn;      /* the prompt and `line` are on the screen */
+  size_t cursor;   /* the cursor is before this cell */
+  int top, height; /* rows of the line above the screen; rows on the screen */
   Buffer out;      /* of one write */
 } LineDisplay;     /* set the upper part, zero the lower one; release with line_display_release() */
 
-/* The next line begins: the cursor stands at the beginning of an empty row. */
+/* Begins a new line. PRECOND the cursor is at the beginning of an empty row */
 void line_display_begin(LineDisplay *display, const char *prompt);
-/* Makes line[0..n), with the cursor before the cell `cursor`, what stands there; as little is written as can
- * be known to be enough. */
+/* Shows line[0..n) with the cursor before the cell `cursor`; writes only the change if that is simple. */
 Status line_display_show(LineDisplay *display, const wchar_t *line, size_t n, size_t cursor, Error *err);
-/* Draws all of it anew, at the screen's new size; a screen that was cleared or written to is begun anew at
- * its top, or where its cursor stands now. */
+/* Draws the whole line again for the screen's new size: in its old place, on a cleared screen, or from the
+ * cursor's position on. */
 typedef enum { REDRAW_RESIZED, REDRAW_CLEARED, REDRAW_HERE } Redraw;
 Status line_display_redraw(LineDisplay *display, Redraw why, int columns, int rows, Error *err);
-/* Writes `mark` behind the line and goes to the row below. */
+/* Writes `mark` after the line and goes to the next row. */
 Status line_display_end(LineDisplay *display, const char *mark, Error *err);
 void line_display_release(LineDisplay *display);
 
-/* Rows that a line would have. */
+/* The number of rows that a line would take. */
 int line_display_height(const LineDisplay *display, const wchar_t *line, size_t n);
 
 #endif

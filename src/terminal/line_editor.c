@@ -1,10 +1,9 @@
-/* line_editor.c - see line_editor.h: libedit, and what it does not know by itself.
+/* line_editor.c - see line_editor.h.
  *
  * Called by: chat_input.c.   Calls: libedit, cells.c, line_display.c, console.c.
- * Always true: libedit reads only through next_key(), so that signals and bracketed paste are seen here
- *              first; what it draws goes nowhere, line_display.c draws the line before each key. Keys of our
- *              own making are C1 controls (U+0080..U+009F), which no terminal sends as UTF-8 and which are
- *              dropped where one does. */
+ * Always true: libedit reads only through next_key(), which sees signals and bracketed paste first; libedit's
+ *              drawing is discarded, and line_display.c draws the line before each key. Synthetic keys are C1
+ *              controls (U+0080..U+009F): terminals do not send them as UTF-8, and typed ones are dropped. */
 #include "terminal/line_editor.h"
 
 #include <errno.h>
@@ -20,33 +19,33 @@
 #include "terminal/line_display.h"
 
 enum {
-  KEY_JOIN = 0x81, /* a character without width was typed: `joined` */
+  KEY_JOIN = 0x81, /* a typed character without width, in `joined` */
   KEY_CANCEL,      /* Ctrl-C */
   KEY_OLDER,       /* history */
   KEY_NEWER,       /* history */
-  KEY_ESCAPE,      /* Esc alone, in vi's manner: the keys behind it are no sequence */
-  ESCAPE_MS = 50,  /* a terminal sends a sequence in less */
+  KEY_ESCAPE,      /* Esc alone in vi mode: not the beginning of a sequence */
+  ESCAPE_MS = 50,  /* a terminal sends a sequence faster */
   HISTORY_LINES = 1000,
-  PASTE_LIMIT = 16 << 20, /* characters: more than any context holds */
+  PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
 };
 
 struct LineEditor {
   EditLine *line;
   HistoryW *history;
-  FILE *screen, *drawn; /* the terminal; what libedit writes to */
-  bool ansi, vi;        /* vi: by ~/.editrc */
+  FILE *screen, *drawn; /* the terminal; libedit's output */
+  bool ansi, vi;        /* vi mode, from ~/.editrc */
   Cells cells;
   LineDisplay display;
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
-  uint64_t n_taken, began, marked; /* bytes that were taken in all, before the line, up to the mark */
-  wchar_t queue[4];                /* keys to come before what is read */
+  uint64_t n_taken, began, marked; /* input bytes in all, before the line, up to the mark */
+  wchar_t queue[4];                /* keys that precede the input */
   int n_queued;
   uint32_t joined;
   bool cancelled, left;
   LineCompleter complete;
   void *user;
-  Error *err; /* of the read that goes on; what fails in a callback is told there */
+  Error *err; /* of the current read, for failures in callbacks */
   Status status;
 };
 
@@ -64,7 +63,7 @@ static bool failed(LineEditor *e, Status status) {
 
 /* --- the screen */
 
-/* Of what libedit writes only the bell is heard. */
+/* Discards libedit's output except the bell. */
 static ssize_t hear_bell(void *cookie, const char *bytes, size_t size) {
   LineEditor *e = cookie;
   if (memchr(bytes, '\a', size)) {
@@ -89,7 +88,7 @@ static void redraw(LineEditor *e, Redraw why) {
   failed(e, line_display_redraw(&e->display, why, console_columns(), console_rows(), e->err));
 }
 
-/* The program was stopped, and the terminal was others' meanwhile. */
+/* Continues after the program was stopped and other programs used the terminal. */
 static void resume(LineEditor *e) {
   el_wset(e->line, EL_PREP_TERM, 0);
   el_wset(e->line, EL_PREP_TERM, 1);
@@ -97,7 +96,7 @@ static void resume(LineEditor *e) {
   redraw(e, REDRAW_HERE);
 }
 
-/* --- what a person types */
+/* --- input */
 
 typedef enum { BYTE_READ, BYTE_INTERRUPT, BYTE_END } ByteResult;
 
@@ -121,7 +120,7 @@ static ByteResult next_byte(LineEditor *e, unsigned char *byte) {
   return BYTE_READ;
 }
 
-/* A whole character. Bytes that are none, U+0000 and C1 controls are passed over. */
+/* Reads a character; skips invalid bytes, U+0000 and C1 controls. */
 static ByteResult next_character(LineEditor *e, uint32_t *code) {
   char bytes[4];
   size_t n = 0;
@@ -183,7 +182,7 @@ static int next_key(EditLine *line, wchar_t *key) {
   return good ? 1 : -1;
 }
 
-/* --- keys of our own */
+/* --- functions of keys */
 
 static unsigned char on_cancel(EditLine *line, wint_t key) {
   (void)key;
@@ -217,7 +216,7 @@ static unsigned char on_newline(EditLine *line, wint_t key) {
   return el_winsertstr(line, L"\n") ? CC_ERROR : CC_REFRESH;
 }
 
-/* A label goes as a whole. */
+/* Deletes a label as a whole. */
 static unsigned char on_backspace(EditLine *line, wint_t key) {
   (void)key;
   LineEditor *e = editor_of(line);
@@ -234,8 +233,7 @@ static unsigned char on_backspace(EditLine *line, wint_t key) {
   return CC_REFRESH;
 }
 
-/* How far the cursor moves to stand in the line before or after, as many characters from its beginning; 0:
- * there is none. */
+/* The distance to the same column of the row above or below; 0 without such a row. */
 static int line_up(const LineInfoW *info) {
   const wchar_t *start = info->cursor;
   while (start > info->buffer && start[-1] != L'\n') start--;
@@ -298,7 +296,7 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
 
 /* --- long texts */
 
-/* Nobody wants to see a line that is higher than the screen. */
+/* Appends a label that represents the text. */
 static Status fold_text(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   size_t n_lines = 1, n_characters = 0;
   for (size_t i = 0; i < size; i++) {
@@ -314,7 +312,7 @@ static Status fold_text(LineEditor *e, const char *text, size_t size, CellString
   return cells_of_block(&e->cells, text, size, label, out, err);
 }
 
-/* The cells of a text, or its label where it takes more than a third of the screen. */
+/* Appends the cells of a text, or its label if it takes more than a third of the screen. */
 static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
   size_t screen = (size_t)e->display.rows * (size_t)e->display.columns;
   if (size > 4 * screen) return fold_text(e, text, size, out, err); /* bytes of a column */
@@ -376,7 +374,7 @@ static wchar_t *no_prompt(EditLine *line) {
   return empty;
 }
 
-/* Functions of our own, to be bound. */
+/* Adds the functions above to libedit's, for binding. */
 static void add_functions(EditLine *line) {
   static const struct {
     const wchar_t *name, *about;
@@ -396,8 +394,8 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Keys as readline has them where libedit's differ; and our own. All but the last also in vi's command mode.
- * */
+/* Binds the keys of readline that libedit lacks, and the synthetic ones. All but the last six also in vi's
+ * command mode. */
 static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *keys, *function;
@@ -480,7 +478,7 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   const wchar_t *manner = L"emacs";
   el_wget(e->line, EL_EDITOR, &manner);
   e->vi = wcscmp(manner, L"vi") == 0;
-  if (e->vi) bind_keys(e->line); /* choosing it forgot them */
+  if (e->vi) bind_keys(e->line); /* the change to vi mode has reset the bindings */
   el_wset(e->line, EL_SIGNAL, 0);
   el_wset(e->line, EL_GETCFN, next_key);
   *editor = e;
@@ -539,7 +537,7 @@ Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineRes
   if (entered) failed(e, cells_text(&e->cells, cells, size, line, err));
   if (e->ansi) put(e, "\033[?2004l");
   console_mode(CONSOLE_IDLE);
-  e->display.prompt = ""; /* the caller's may go */
+  e->display.prompt = ""; /* the caller's is not kept */
   e->err = NULL;
   return e->status;
 }

@@ -1,9 +1,8 @@
-/* line_editor.h - a line from a person at a terminal, edited as readline's users expect; libedit stays behind
- * this.
+/* line_editor.h - reads a line from a terminal, with libedit and the keys that users of readline expect.
  *
- * What is pasted comes in as it is, newlines too, and waits for Enter; where it is longer than a few lines
- * the editor shows "[120 lines]" for it. Alt-Enter puts a newline in, Ctrl-R searches, the arrows move
- * through several lines and then through what was entered before, Tab completes. ~/.editrc is heeded. */
+ * Pasted text is inserted unchanged, newlines included, and waits for Enter; a long one is shown as
+ * "[120 lines]". Alt-Enter inserts a newline, Ctrl-R searches, the arrows move through the rows of the line
+ * and then through the history, Tab completes. ~/.editrc applies. */
 #ifndef AUK_TERMINAL_LINE_EDITOR_H
 #define AUK_TERMINAL_LINE_EDITOR_H
 
@@ -14,11 +13,11 @@
 
 typedef struct LineEditor LineEditor;
 
-/* What could stand for the word that ends the line[0..size): appends to `word` what is still missing of the
- * only one, or of all that there are. Prints nothing. */
+/* Completes the word at the end of line[0..size): appends to `rest` the missing end of the only candidate, or
+ * the missing part that all candidates share. */
 typedef Status (*LineCompleter)(void *user, const char *line, size_t size, Buffer *rest, Error *err);
 
-/* PRECOND console_begin(). `screen` is where it draws (the stream of a terminal). */
+/* `screen` is the terminal's stream for drawing. PRECOND console_begin() */
 Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *user, LineEditor **editor,
                         Error *err);
 void line_editor_close(LineEditor *editor); /* NULL is fine */
@@ -28,15 +27,14 @@ typedef enum {
   LINE_INTERRUPTED /* Ctrl-C */,
   LINE_END /* Ctrl-D, or the terminal went away */
 } LineResult;
-/* Reads a line behind `prompt` (ASCII), without its newline, in place of what `line` held.
- */
+/* Shows `prompt` (ASCII) and reads a line into `line`, without its newline. */
 Status line_editor_read(LineEditor *editor, const char *prompt, Buffer *line, LineResult *result, Error *err);
 
-/* Whether the line that was read last had begun to be typed when line_editor_mark() was called. */
+/* Whether typing of the last line had begun before line_editor_mark() was called. */
 void line_editor_mark(LineEditor *editor);
 bool line_editor_was_early(const LineEditor *editor);
 
-/* Makes text[0..size) the latest of what was entered before. */
+/* Appends text[0..size) to the history. */
 Status line_editor_remember(LineEditor *editor, const char *text, size_t size, Error *err);
 
 #endif
