@@ -94,7 +94,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 /* One kernel a step where it is asked for, and by itself where it was measured to be faster (LOG.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
-  if (wanted == DECODE_CLUSTER) return fused_check(loaded, err);
+  if (wanted == DECODE_FUSED) return fused_check(loaded, err);
   if (wanted == DECODE_AUTO && fused_leads(loaded)) return STATUS_OK;
   loaded->decode_step = DECODE_KERNELS;
   return STATUS_OK;
@@ -232,7 +232,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   memset(s->ring, 0, RING * sizeof *s->ring);
   carver = (Carver){.base = s->memory};
   place(s, config, separate, &carver);
-  if (loaded->decode_step == DECODE_CLUSTER || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
+  if (loaded->decode_step == DECODE_FUSED || (loaded->decode_step == DECODE_AUTO && options->kv == KV_F16))
     status = fused_open(loaded, options, &s->fused, err);
   if (status) {
     cuda_close(s);
@@ -248,7 +248,7 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
 /* --- a step */
 
 /* Puts the step's position, and its ids where the host gives them, into device memory. */
-static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *err) {
+static Status set_step(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
   cudaStream_t stream = s->loaded->stream;
   if (span.n_tokens == 1) return layer_set_step(s->pos, span.pos, s->ids, ids ? *ids : -1, stream, err);
   TRY(layer_set_step(s->pos, span.pos, s->ids, -1, stream, err));
@@ -257,20 +257,21 @@ static Status set_step(BackendState *s, Span span, const int32_t *ids, Error *er
       "cannot copy ids", err); /* from pageable memory: ids are read before it returns */
 }
 
-static Status fill_rope_table(BackendState *s, Span span, const DeviceRope *rope, void *table, Error *err) {
+static Status fill_rope_table(BackendState *s, TokenRange span, const DeviceRope *rope, void *table,
+                              Error *err) {
   const BackendModel *m = s->loaded;
   return layer_rope_table(rope->frequencies, m->model->config.rotary_dim / 2, rope->attention_factor, s->pos,
                           span.n_tokens, table, m->stream, err);
 }
 
-static Status fill_global_rope_table(BackendState *s, Span span, Error *err) {
+static Status fill_global_rope_table(BackendState *s, TokenRange span, Error *err) {
   const DeviceRope *ropes = s->loaded->ropes;
-  return fill_rope_table(s, span, &ropes[span.long_text ? ROPE_OF_LONG_TEXTS : ROPE_GLOBAL],
+  return fill_rope_table(s, span, &ropes[span.long_rope ? ROPE_OF_LONG_TEXTS : ROPE_GLOBAL],
                          s->rope_tables[ROPE_GLOBAL], err);
 }
 
 /* The whole step, after set_step(). */
-static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error *err) {
+static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, Error *err) {
   TRY(fill_global_rope_table(s, span, err));
   const StepCall call = {.pos = s->pos,
                          .ids = s->ids,
@@ -285,8 +286,8 @@ static Status enqueue_fused(BackendState *s, Span span, int n_logit_rows, Error 
 }
 
 /* Launches the graph of a step of one row, or begins to record it where there is none yet. */
-static Status replay(BackendState *s, Span span, bool *replayed, Error *err) {
-  cudaGraphExec_t *step = &s->steps[span.long_text];
+static Status replay(BackendState *s, TokenRange span, bool *replayed, Error *err) {
+  cudaGraphExec_t *step = &s->steps[span.long_rope];
   *replayed = *step != NULL;
   if (*step) return cuda_status(cudaGraphLaunch(*step, s->loaded->stream), "cannot launch a step", err);
   s->captured = step;
@@ -294,7 +295,7 @@ static Status replay(BackendState *s, Span span, bool *replayed, Error *err) {
                      "cannot capture a step", err);
 }
 
-static Status cuda_begin_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows,
+static Status cuda_begin_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
                               bool *replayed, Error *err) {
   *replayed = false;
   TRY(set_step(s, span, ids, err));
@@ -317,8 +318,8 @@ static Status cuda_end_step(BackendState *s, Status so_far, Error *err) {
   return status;
 }
 
-static Status cuda_fused_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows, bool *done,
-                              Error *err) {
+static Status cuda_fused_step(BackendState *s, TokenRange span, const int32_t *ids, int n_logit_rows,
+                              bool *done, Error *err) {
   *done = n_logit_rows > 0 && fused_takes(s->fused, span.n_tokens);
   if (!*done) return STATUS_OK;
   bool replayed = false;
@@ -329,7 +330,7 @@ static Status cuda_fused_step(BackendState *s, Span span, const int32_t *ids, in
 }
 
 /* x is the residual stream divided by residual_scale, so that what layers add needs no factor. */
-static Status cuda_embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
+static Status cuda_embed(BackendState *s, TokenRange span, const int32_t *ids, Error *err) {
   (void)ids; /* set_step put them into device memory */
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -387,7 +388,7 @@ static Status norm_q_k(BackendState *s, const DeviceLayer *l, int n_tokens, Erro
                         (float)c->norm_eps, n_tokens, s->loaded->stream, err);
 }
 
-static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, Error *err) {
+static Status cuda_norm_qkv_rope_append(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
   const DeviceLayer *l = &m->layers[layer];
@@ -417,7 +418,7 @@ static Status cuda_norm_qkv_rope_append(BackendState *s, Span span, int layer, E
   return layer_heads(&heads, span.n_tokens, m->stream, err);
 }
 
-static Status cuda_attention(BackendState *s, Span span, int layer, Error *err) {
+static Status cuda_attention(BackendState *s, TokenRange span, int layer, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   const Attention attention = {
       .n_heads = c->n_heads,
@@ -455,12 +456,12 @@ static Status add_product(BackendState *s, const DeviceLinear *weights, const vo
   return layer_add_norm(s->product, post_norm, (float)c->norm_eps, c->hidden, n_tokens, s->x, m->stream, err);
 }
 
-static Status cuda_out_proj_residual(BackendState *s, Span span, int layer, Error *err) {
+static Status cuda_out_proj_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   return add_product(s, &l->o, s->a, s->a_stride, span.n_tokens, l->attn_post_norm, err);
 }
 
-static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *err) {
+static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Error *err) {
   const BackendModel *m = s->loaded;
   const DeviceLayer *l = &m->layers[layer];
   const int n = m->model->config.intermediate;
@@ -477,12 +478,12 @@ static Status cuda_norm_gate_up(BackendState *s, Span span, int layer, Error *er
                      err);
 }
 
-static Status cuda_down_residual(BackendState *s, Span span, int layer, Error *err) {
+static Status cuda_down_residual(BackendState *s, TokenRange span, int layer, Error *err) {
   const DeviceLayer *l = &s->loaded->layers[layer];
   return add_product(s, &l->down, s->g, s->g_stride, span.n_tokens, l->mlp_post_norm, err);
 }
 
-static Status cuda_norm_logits(BackendState *s, Span span, int first_row, int n_rows, Error *err) {
+static Status cuda_norm_logits(BackendState *s, TokenRange span, int first_row, int n_rows, Error *err) {
   (void)span;
   const BackendModel *m = s->loaded;
   const ModelConfig *c = &m->model->config;
@@ -521,12 +522,12 @@ static Status sync_notes(BackendState *s, const Sampler *sampler, Error *err) {
   if (!sampler_has_penalties(sampler) || s->ahead || s->notes_version == sampler_version(sampler))
     return STATUS_OK;
   TRY(finished(s, err)); /* the pinned notes may still be on their way from last time */
-  sampler_export_notes(sampler, s->notes);
+  sampler_token_counts(sampler, s->notes);
   s->notes_version = sampler_version(sampler);
   return device_sampler_set_notes(s->sampler, s->notes, s->loaded->stream, err);
 }
 
-static Status cuda_take_token(BackendState *s, int32_t *id, Error *err) {
+static Status cuda_wait_token(BackendState *s, int32_t *id, Error *err) {
   const volatile Sampled *slot = &s->ring[s->n_taken % RING];
   for (unsigned spin = 0; slot->kind == SAMPLED_NOTHING; spin++) {
     if (spin % 4096 != 4095) continue;
@@ -559,10 +560,10 @@ static Status cuda_sample(BackendState *s, Sampler *sampler, int32_t *id, Error 
     s->ahead = true;
     return STATUS_OK;
   }
-  return cuda_take_token(s, id, err);
+  return cuda_wait_token(s, id, err);
 }
 
-static Status cuda_settle(BackendState *s, Error *err) {
+static Status cuda_drain(BackendState *s, Error *err) {
   Status status = finished(s, err);
   while (s->n_taken < s->n_enqueued) s->ring[s->n_taken++ % RING].kind = SAMPLED_NOTHING;
   s->ahead = false;
@@ -573,7 +574,7 @@ static Status cuda_settle(BackendState *s, Error *err) {
 /* --- keys and values as rows */
 
 /* Of k or v: a run of rows for each KV head, n_ctx rows apart in the cache and n_stored apart on the host. */
-static Status copy_rows(BackendState *s, void *all, Span span, int layer, int n_stored, char *host,
+static Status copy_rows(BackendState *s, void *all, TokenRange span, int layer, int n_stored, char *host,
                         bool to_host, Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   size_t row = (size_t)c->head_dim * (s->options.kv == KV_F32 ? 4 : 2), n = (size_t)span.n_tokens * row;
@@ -587,7 +588,7 @@ static Status copy_rows(BackendState *s, void *all, Span span, int layer, int n_
 }
 
 /* Any thread may call this: each has a current device of its own. Host memory is the caller's again after. */
-static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, char *host, bool to_host,
+static Status copy_layer(BackendState *s, TokenRange span, int layer, int n_stored, char *host, bool to_host,
                          Error *err) {
   const ModelConfig *c = &s->loaded->model->config;
   size_t keys = (size_t)c->n_kv_heads * (size_t)n_stored * (size_t)c->head_dim;
@@ -598,11 +599,11 @@ static Status copy_layer(BackendState *s, Span span, int layer, int n_stored, ch
   return finished(s, err);
 }
 
-static Status cuda_kv_read(BackendState *s, Span span, int layer, void *out, Error *err) {
+static Status cuda_kv_read(BackendState *s, TokenRange span, int layer, void *out, Error *err) {
   return copy_layer(s, span, layer, span.n_tokens, out, true, err);
 }
 
-static Status cuda_kv_write(BackendState *s, Span span, int layer, int n_stored, const void *from,
+static Status cuda_kv_write(BackendState *s, TokenRange span, int layer, int n_stored, const void *from,
                             Error *err) {
   return copy_layer(s, span, layer, n_stored, (char *)from, false, err);
 }
@@ -610,9 +611,9 @@ static Status cuda_kv_write(BackendState *s, Span span, int layer, int n_stored,
 static Status cuda_arithmetic(const BackendModel *loaded, char *out, size_t size, Error *err) {
   char name[256];
   TRY(device_name(loaded->gpu, name, sizeof name, err));
-  const char *step = loaded->decode_step == DECODE_CLUSTER ? "cluster"
-                     : loaded->decode_step == DECODE_AUTO  ? "one kernel"
-                                                           : "kernels";
+  const char *step = loaded->decode_step == DECODE_FUSED  ? "cluster"
+                     : loaded->decode_step == DECODE_AUTO ? "one kernel"
+                                                          : "kernels";
   snprintf(out, size, "%s, act %s, kernel %s, decode step %s", name, loaded->act == ACT_INT8 ? "int8" : "f16",
            loaded->kernel ? loaded->kernel : "chosen", step);
   return STATUS_OK;
@@ -659,8 +660,8 @@ const Backend cuda_backend = {.name = "cuda",
                               .fused_step = cuda_fused_step,
                               .begin_step = cuda_begin_step,
                               .end_step = cuda_end_step,
-                              .take_token = cuda_take_token,
-                              .settle = cuda_settle,
+                              .wait_token = cuda_wait_token,
+                              .drain = cuda_drain,
 #define ENTRY(name, arguments) .name = cuda_##name,
                               BACKEND_OPERATIONS(ENTRY)
 #undef ENTRY

@@ -15,7 +15,7 @@ constexpr int BLOCKS = 96, THREADS = 256, BINS = 2048, LEVELS = 3;
 constexpr int GROUPS =
     BLOCKS * THREADS / 32;      /* runs of ids, one a warp, of which sample_top_k.cu knows the first */
 constexpr int MOST_OF_FEW = 64; /* the greatest top-k that sample_top_k.cu takes */
-constexpr uint32_t SEEN = SAMPLER_NOTE_SEEN;
+constexpr uint32_t SEEN = SAMPLER_TOKEN_SEEN;
 
 /* What top-k or top-p found so far. Level by level more upper bits of the key are known. */
 struct Cut {

@@ -21,7 +21,7 @@ typedef struct DeviceSampler DeviceSampler; /* device memory; host pointer to it
 Status device_sampler_open(int vocab_size, DeviceSampler **sampler, Error *err);
 void device_sampler_close(DeviceSampler *sampler);
 
-/* Replaces what it knows of seen tokens: notes[vocab_size] as sampler_export_notes() makes them, in pinned
+/* Replaces what it knows of seen tokens: notes[vocab_size] as sampler_token_counts() makes them, in pinned
  * host memory that stays as it is until the stream has passed. Enqueues. */
 Status device_sampler_set_notes(DeviceSampler *sampler, const uint32_t *notes, cudaStream_t stream,
                                 Error *err);

@@ -12,27 +12,27 @@
 
 typedef struct {
   BackendState *state;
-  Span span;
+  TokenRange range;
   int layer, window, group; /* group: query heads of a KV head */
   int head_dim, v_width;
   float cap; /* of scores; 0: none */
-} Work;
+} AttentionWork;
 
-static int lowest(const Work *work, int position) {
+static int lowest(const AttentionWork *work, int position) {
   return work->window > 0 && position >= work->window ? position - work->window + 1 : 0;
 }
 
-static float *value_of(const Work *work, int kv_head, int query) {
+static float *value_of(const AttentionWork *work, int kv_head, int query) {
   int row = query / work->group, head = kv_head * work->group + query % work->group;
   return work->state->q + (size_t)row * (size_t)work->state->plan.heads +
          (size_t)head * (size_t)work->head_dim;
 }
 
 /* Queries [first, first + n) of a KV head; the caller sets q. */
-static QueryTile tile_of(const Work *work, int first, int n) {
+static QueryTile tile_of(const AttentionWork *work, int first, int n) {
   QueryTile tile = {.n = n, .cap = work->cap};
   for (int i = 0; i < n; i++) {
-    tile.high[i] = work->span.pos + (first + i) / work->group;
+    tile.high[i] = work->range.pos + (first + i) / work->group;
     tile.low[i] = lowest(work, tile.high[i]);
   }
   return tile;
@@ -42,7 +42,7 @@ static void divide(const float *out, float sum, int n, float *value) {
   for (int d = 0; d < n; d++) value[d] = out[d] / sum;
 }
 
-static void attend_queries(const Work *work, int kv_head, int first, int n) {
+static void attend_queries(const AttentionWork *work, int kv_head, int first, int n) {
   float q[MAX_QUERIES * MAX_HEAD_DIM], out[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
   float part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
   SoftmaxSum sums[MAX_QUERIES] = {0}, parts[MAX_QUERIES];
@@ -67,8 +67,8 @@ static void attend_queries(const Work *work, int kv_head, int first, int n) {
   }
 }
 
-static void attend_rows(const Work *work, int n_kv_heads) {
-  int64_t n_queries = (int64_t)work->span.n_tokens * work->group;
+static void attend_rows(const AttentionWork *work, int n_kv_heads) {
+  int64_t n_queries = (int64_t)work->range.n_tokens * work->group;
   int64_t n_tiles = (n_queries + MAX_QUERIES - 1) / MAX_QUERIES;
   /* Starts with the last tile, whose queries see the most keys. */
 #pragma omp parallel for schedule(dynamic) num_threads(work->state->loaded->n_threads)
@@ -79,10 +79,10 @@ static void attend_rows(const Work *work, int n_kv_heads) {
 }
 
 /* One row. Results are ordered by KV head, tile of queries, segment, query: those of a task are adjacent. */
-static void attend_row(const Work *work, int n_kv_heads) {
+static void attend_row(const AttentionWork *work, int n_kv_heads) {
   BackendState *state = work->state;
   const Kernels *kernels = state->loaded->kernels;
-  int position = work->span.pos, first_segment = lowest(work, position) / SEGMENT;
+  int position = work->range.pos, first_segment = lowest(work, position) / SEGMENT;
   int n_segments = position / SEGMENT - first_segment + 1;
   int n_tiles = (work->group + MAX_QUERIES - 1) / MAX_QUERIES;
   size_t width = (size_t)work->v_width;
@@ -114,17 +114,17 @@ static void attend_row(const Work *work, int n_kv_heads) {
   }
 }
 
-void run_attention(BackendState *state, Span span, int layer) {
+void run_attention(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
-  Work work = {state,
-               span,
-               layer,
-               config->windows[layer],
-               config->n_heads / config->n_kv_heads,
-               config->head_dim,
-               state->plan.v_width,
-               (float)config->attention_cap};
-  if (span.n_tokens == 1)
+  AttentionWork work = {state,
+                        range,
+                        layer,
+                        config->windows[layer],
+                        config->n_heads / config->n_kv_heads,
+                        config->head_dim,
+                        state->plan.v_width,
+                        (float)config->attention_cap};
+  if (range.n_tokens == 1)
     attend_row(&work, config->n_kv_heads);
   else
     attend_rows(&work, config->n_kv_heads);

@@ -75,9 +75,9 @@ static void cpu_unload(BackendModel *loaded) {
   free(loaded);
 }
 
-static CpuRope make_rope(const RopeConfig *rope, int rotary_dim, bool long_text, float *place) {
+static CpuRope make_rope(const RopeConfig *rope, int rotary_dim, bool long_rope, float *place) {
   CpuRope made = {.frequencies = place};
-  rope_frequencies(rope, rotary_dim, long_text, place, &made.attention_factor);
+  rope_frequencies(rope, rotary_dim, long_rope, place, &made.attention_factor);
   return made;
 }
 
@@ -126,8 +126,8 @@ static Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size,
 /* --- a session's state --- */
 
 static size_t product_of(size_t a, size_t b) {
-  size_t product;
-  return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+  size_t all;
+  return __builtin_mul_overflow(a, b, &all) ? SIZE_MAX : all;
 }
 
 /* Appends n items of `size` bytes to the plan, aligned to a cache line, and returns their offset. */
@@ -174,12 +174,12 @@ static StatePlan state_plan(const ModelConfig *config, const StateOptions *optio
   plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
   plan.cosines = place(&plan, angles, sizeof(float));
   plan.sines = place(&plan, angles, sizeof(float));
-  /* The most outputs of one run_products(); a dense lm_head needs no parts. */
+  /* The most outputs of one run_matmuls(); a dense lm_head needs no parts. */
   size_t widest = (size_t)plan.heads + 2 * (size_t)plan.kv_heads;
   if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
   if (widest < 2 * (size_t)plan.intermediate) widest = 2 * (size_t)plan.intermediate;
   if (config->quant.head && widest < (size_t)config->vocab_size) widest = (size_t)config->vocab_size;
-  plan.parts = place(&plan, product_of(widest, MAX_PIECES), sizeof(float));
+  plan.parts = place(&plan, product_of(widest, MAX_SPLITS), sizeof(float));
   plan.rounded_stride = config->quant.int8_activations ? widest_input(&plan) : 0;
   plan.rounded = place(&plan, product_of(rows, plan.rounded_stride), sizeof(int16_t));
   plan.row_scales = place(&plan, plan.rounded_stride ? rows : 0, sizeof(float));
@@ -226,10 +226,10 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   }
   uint8_t *start = state->memory;
   start += (LINE - (uintptr_t)start % LINE) % LINE;
-  state->products.parts = (float *)(start + plan.parts);
+  state->scratch.parts = (float *)(start + plan.parts);
   if (plan.rounded_stride)
-    state->products.rounded = (RoundedRows){(int16_t *)(start + plan.rounded),
-                                            (float *)(start + plan.row_scales), plan.rounded_stride};
+    state->scratch.rounded = (RoundedRows){(int16_t *)(start + plan.rounded),
+                                           (float *)(start + plan.row_scales), plan.rounded_stride};
   state->x = (float *)(start + plan.x);
   state->h = (float *)(start + plan.h);
   state->q = (float *)(start + plan.q);
@@ -270,36 +270,36 @@ static size_t angles_at(const BackendState *state, LayerRope rope, int row) {
   return rows * ((size_t)state->loaded->model->config.rotary_dim / 2);
 }
 
-/* The angles of transformers: the product in fp32, then cos and sin of it, then the attention factor of YaRN
- * and LongRoPE. */
-static void place_rotation(BackendState *state, LayerRope which, Span span, int row) {
+/* The angles of transformers: position times frequency in fp32, then cos and sin of it, then the attention
+ * factor of YaRN and LongRoPE. */
+static void set_angles(BackendState *state, LayerRope which, TokenRange range, int row) {
   const BackendModel *loaded = state->loaded;
-  const CpuRope *rope = span.long_text && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
+  const CpuRope *rope = range.long_rope && which == ROPE_GLOBAL ? &loaded->long_rope : &loaded->ropes[which];
   float *cosines = state->cosines + angles_at(state, which, row),
         *sines = state->sines + angles_at(state, which, row);
   for (int i = 0; i < loaded->model->config.rotary_dim / 2; i++) {
-    float angle = (float)(span.pos + row) * rope->frequencies[i];
+    float angle = (float)(range.pos + row) * rope->frequencies[i];
     cosines[i] = (float)cos((double)angle) * rope->attention_factor;
     sines[i] = (float)sin((double)angle) * rope->attention_factor;
   }
 }
 
-static Status cpu_embed(BackendState *state, Span span, const int32_t *ids, Error *err) {
+static Status cpu_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
   const Model *model = state->loaded->model;
   const Matrix *embedding = &model->embedding;
   if (!ids) ids = &state->last_id;
-  for (int r = 0; r < span.n_tokens; r++) {
+  for (int r = 0; r < range.n_tokens; r++) {
     if (ids[r] < 0 || ids[r] >= embedding->n_rows)
       return error_set(err, STATUS_FAILED, "token %d at position %d is outside the vocabulary of %d",
-                       (int)ids[r], span.pos + r, embedding->n_rows);
+                       (int)ids[r], range.pos + r, embedding->n_rows);
   }
   const float scale = (float)model->config.embedding_scale;
-  for (int r = 0; r < span.n_tokens; r++) {
+  for (int r = 0; r < range.n_tokens; r++) {
     float *x = state->x + (size_t)r * (size_t)state->plan.hidden;
     floats_read(embedding->data, embedding->dtype, (size_t)ids[r] * (size_t)embedding->n_columns,
                 (size_t)embedding->n_columns, x);
     for (int i = 0; scale != 1 && i < embedding->n_columns; i++) x[i] *= scale;
-    for (int rope = 0; rope < state->plan.n_ropes; rope++) place_rotation(state, (LayerRope)rope, span, r);
+    for (int rope = 0; rope < state->plan.n_ropes; rope++) set_angles(state, (LayerRope)rope, range, r);
   }
   return STATUS_OK;
 }
@@ -323,14 +323,14 @@ static const float *normalised(BackendState *state, int n_rows, const float *wei
 }
 
 /* x = x + residual_scale * (w from + bias), with post_norm applied before the addition unless it is NULL. */
-static void add_product(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
-                        const float *post_norm) {
+static void matmul_residual(BackendState *state, CpuLinear w, const float *from, int from_stride, int n_rows,
+                            const float *post_norm) {
   const BackendModel *loaded = state->loaded;
   const float scale = (float)loaded->model->config.residual_scale;
   size_t stride = (size_t)state->plan.hidden;
-  const Product product = {
+  const Matmul matmul = {
       .w = w, .add = !post_norm, .scale = scale, .y = post_norm ? state->h : state->x, .y_stride = stride};
-  run_products(loaded, &state->products, from, (size_t)from_stride, n_rows, &product, 1);
+  run_matmuls(loaded, &state->scratch, from, (size_t)from_stride, n_rows, &matmul, 1);
   if (!post_norm) return;
   normalise(state, state->h, n_rows, post_norm);
   for (int r = 0; r < n_rows; r++) {
@@ -339,15 +339,16 @@ static void add_product(BackendState *state, CpuLinear w, const float *from, int
   }
 }
 
-/* The context of turn_heads(). */
+/* The context of norm_rope_heads(). */
 typedef struct {
   const BackendState *state;
   const ModelConfig *config;
   LayerRope rope;
-} Turning;
+} HeadContext;
 
 /* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
-static void turn_heads(const Turning *t, const float *norm, int row, int n_heads, float scale, float *heads) {
+static void norm_rope_heads(const HeadContext *t, const float *norm, int row, int n_heads, float scale,
+                            float *heads) {
   const ModelConfig *config = t->config;
   const Kernels *kernels = t->state->loaded->kernels;
   int half = t->rope == ROPE_NONE ? 0 : config->rotary_dim / 2;
@@ -362,70 +363,70 @@ static void turn_heads(const Turning *t, const float *norm, int row, int n_heads
   }
 }
 
-static void rotate_append(BackendState *state, Span span, int layer) {
+static void rotate_append(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Turning turning = {state, config, config_layer_rope(config, layer)};
+  const HeadContext context = {state, config, config_layer_rope(config, layer)};
   size_t dim = (size_t)config->head_dim;
-#pragma omp parallel for if (span.n_tokens > 1) num_threads(state->loaded->n_threads)
-  for (int r = 0; r < span.n_tokens; r++) {
+#pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
+  for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    turn_heads(&turning, weights->q_norm, r, config->n_heads, (float)config->attention_scale,
-               state->q + (size_t)r * (size_t)state->plan.heads);
-    turn_heads(&turning, weights->k_norm, r, config->n_kv_heads, 1, k);
+    norm_rope_heads(&context, weights->q_norm, r, config->n_heads, (float)config->attention_scale,
+                    state->q + (size_t)r * (size_t)state->plan.heads);
+    norm_rope_heads(&context, weights->k_norm, r, config->n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)config->n_kv_heads; i++) {
       KvHead kv = state_kv_head(state, layer, (int)i);
-      state->loaded->kernels->append(&kv, span.pos + r, k + i * dim, v + i * dim);
+      state->loaded->kernels->append(&kv, range.pos + r, k + i * dim, v + i * dim);
     }
   }
 }
 
-static Status cpu_norm_qkv_rope_append(BackendState *state, Span span, int layer, Error *err) {
+static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Product products[] = {
+  const Matmul matmuls[] = {
       {.w = weights->q, .y = state->q, .y_stride = (size_t)state->plan.heads},
       {.w = weights->k, .y = state->k, .y_stride = (size_t)state->plan.kv_heads},
       {.w = weights->v, .y = state->v, .y_stride = (size_t)state->plan.kv_heads},
   };
-  const float *from = normalised(state, span.n_tokens, weights->attn_norm);
-  run_products(state->loaded, &state->products, from, (size_t)state->plan.hidden, span.n_tokens, products, 3);
-  rotate_append(state, span, layer);
+  const float *from = normalised(state, range.n_tokens, weights->attn_norm);
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls, 3);
+  rotate_append(state, range, layer);
   return STATUS_OK;
 }
 
-static Status cpu_attention(BackendState *state, Span span, int layer, Error *err) {
+static Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
-  run_attention(state, span, layer);
+  run_attention(state, range, layer);
   return STATUS_OK;
 }
 
-static Status cpu_out_proj_residual(BackendState *state, Span span, int layer, Error *err) {
-  (void)err;
-  const CpuLayer *weights = &state->loaded->layers[layer];
-  add_product(state, weights->o, state->q, state->plan.heads, span.n_tokens, weights->attn_post_norm);
-  return STATUS_OK;
-}
-
-static Status cpu_norm_gate_up(BackendState *state, Span span, int layer, Error *err) {
+static Status cpu_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const Product product = {.w = weights->up,
-                           .gate = weights->gate,
-                           .activation = state->loaded->model->config.activation,
-                           .y = state->g,
-                           .y_stride = (size_t)state->plan.intermediate};
-  const float *from = normalised(state, span.n_tokens, weights->mlp_norm);
-  run_products(state->loaded, &state->products, from, (size_t)state->plan.hidden, span.n_tokens, &product, 1);
+  matmul_residual(state, weights->o, state->q, state->plan.heads, range.n_tokens, weights->attn_post_norm);
   return STATUS_OK;
 }
 
-static Status cpu_down_residual(BackendState *state, Span span, int layer, Error *err) {
+static Status cpu_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  add_product(state, weights->down, state->g, state->plan.intermediate, span.n_tokens,
-              weights->mlp_post_norm);
+  const Matmul matmul = {.w = weights->up,
+                         .gate = weights->gate,
+                         .activation = state->loaded->model->config.activation,
+                         .y = state->g,
+                         .y_stride = (size_t)state->plan.intermediate};
+  const float *from = normalised(state, range.n_tokens, weights->mlp_norm);
+  run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, &matmul, 1);
+  return STATUS_OK;
+}
+
+static Status cpu_down_residual(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
+  const CpuLayer *weights = &state->loaded->layers[layer];
+  matmul_residual(state, weights->down, state->g, state->plan.intermediate, range.n_tokens,
+                  weights->mlp_post_norm);
   return STATUS_OK;
 }
 
@@ -444,17 +445,17 @@ static void finish_logits(BackendState *state, int n_rows) {
   }
 }
 
-static Status cpu_norm_logits(BackendState *state, Span span, int first_row, int n_rows, Error *err) {
-  (void)span;
+static Status cpu_norm_logits(BackendState *state, TokenRange range, int first_row, int n_rows, Error *err) {
+  (void)range;
   if (n_rows > state->options.max_logit_rows)
     return error_set(err, STATUS_FAILED, "logits of %d rows were asked for, the session keeps %d", n_rows,
                      state->options.max_logit_rows);
-  const Product product = {.w = state->loaded->head,
-                           .y = state->logits,
-                           .y_stride = (size_t)state->loaded->model->config.vocab_size};
+  const Matmul matmul = {.w = state->loaded->head,
+                         .y = state->logits,
+                         .y_stride = (size_t)state->loaded->model->config.vocab_size};
   normalise(state, state->x + (size_t)first_row * (size_t)state->plan.hidden, n_rows,
             state->loaded->final_norm);
-  run_products(state->loaded, &state->products, state->h, (size_t)state->plan.hidden, n_rows, &product, 1);
+  run_matmuls(state->loaded, &state->scratch, state->h, (size_t)state->plan.hidden, n_rows, &matmul, 1);
   finish_logits(state, n_rows);
   state->n_logit_rows = n_rows;
   return STATUS_OK;

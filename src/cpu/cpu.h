@@ -51,18 +51,18 @@ typedef struct {
   int n_segments, n_ropes;
 } StatePlan;
 
-/* Scratch memory of run_products(). */
+/* Scratch memory of run_matmuls(). */
 typedef struct {
-  float *parts;        /* MAX_PIECES for each output of all matrices of a call together */
+  float *parts;        /* MAX_SPLITS for each output of all matrices of a call together */
   RoundedRows rounded; /* max_chunk rows of the widest input; numbers NULL: no int8 matmuls */
-} ProductMemory;
+} MatmulScratch;
 
 struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
   void *memory;
-  ProductMemory products; /* run_products()'s */
+  MatmulScratch scratch;  /* run_matmuls()'s */
   float *x;               /* [max_chunk][plan.hidden] the residual stream */
   float *h;               /* [max_chunk][plan.hidden] normalised */
   float *q;               /* [max_chunk][plan.heads] queries times attention_scale; then attention's output */
@@ -89,18 +89,19 @@ typedef struct {
   float scale;
   float *y;
   size_t y_stride;
-} Product;
+} Matmul;
 
-/* Computes products of the same rows of x. */
-void run_products(const BackendModel *loaded, const ProductMemory *memory, const float *x, size_t x_stride,
-                  int n_rows, const Product *products, int n_products);
+/* Computes matmuls of the same rows of x. */
+void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
+                 int n_rows, const Matmul *matmuls, int n_matmuls);
 
 /* Replaces the queries in state->q by the output of attention. */
-void run_attention(BackendState *state, Span span, int layer);
+void run_attention(BackendState *state, TokenRange range, int layer);
 
 /* Backend's kv_read() and kv_write(). */
-Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error *err);
-Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err);
+Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err);
+Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
+                     Error *err);
 
 /* BackendProbe.measure_machine: memory bandwidth only. */
 Status cpu_measure_machine(const BackendOptions *options, MachineRates *rates, Error *err);

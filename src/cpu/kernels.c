@@ -11,20 +11,20 @@
 #include "cpu/kernels_int8.h"
 #include "cpu/vector.h"
 
-static void product_row(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
-                        const void *next, float *y, size_t y_stride) {
+static void matmul_row(const Linear *w, const float *x, int split, int splits_end, int first, int n,
+                       const void *next, float *y, size_t y_stride) {
   if (w->kind != LINEAR_DENSE)
-    grouped_product_row(w, x, piece, pieces_end, first, n, next, y, y_stride);
-  else if (piece < pieces_end)
-    dense_product_row(w, x, first, n, y);
+    grouped_matmul_row(w, x, split, splits_end, first, n, next, y, y_stride);
+  else if (split < splits_end)
+    dense_matmul_row(w, x, first, n, y);
 }
 
-static void product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
-                         float *y, size_t y_stride) {
+static void matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                        float *y, size_t y_stride) {
   if (w->kind != LINEAR_DENSE)
-    grouped_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
+    grouped_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
   else
-    dense_product_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
+    dense_matmul_rows(w, x, x_stride, n_rows, first, n, y, y_stride);
 }
 
 static void join(const float *parts, size_t stride, int n_parts, int n, float *y) {
@@ -118,11 +118,11 @@ static void rotate(float *head, const float *cosines, const float *sines, int ha
 
 const Kernels TABLE_OF(KERNELS_ISA) = {
     .name = NAME(KERNELS_ISA),
-    .product_row = product_row,
+    .matmul_row = matmul_row,
     .join = join,
-    .product_rows = product_rows,
+    .matmul_rows = matmul_rows,
     .round_row = round_row,
-    .product_int8 = product_int8,
+    .matmul_int8 = matmul_int8,
     .rms_norm = rms_norm,
     .activate = {[ACTIVATION_SILU] = silu_multiply, [ACTIVATION_GELU_TANH] = gelu_multiply},
     .soft_cap = soft_cap,

@@ -14,36 +14,36 @@
 #include "model/model.h"
 
 enum {
-  ALIGN_FLOATS = 16,    /* rows of activations and of V are padded with zeros to a multiple of this */
-  KEY_BLOCK = 16,       /* keys whose dimensions are interleaved in the cache */
-  SEGMENT = 256,        /* positions of one softmax block; a multiple of KEY_BLOCK */
-  MAX_QUERIES = 24,     /* queries that share one pass over a segment */
-  TILE_ROWS = 6,        /* rows of the register tile in outer.h */
-  PRODUCT_ROWS = 132,   /* most rows of one product_rows(); whole tiles */
-  PRODUCT_COLUMNS = 64, /* most columns of one product_rows() */
-  PRODUCT_UNIT = 16,    /* a product's first column is a multiple of this */
-  PRODUCT_SIZE = PRODUCT_ROWS * PRODUCT_COLUMNS,
-  MAX_PIECES = 16, /* most pieces of a matrix's inputs (split-K); see product_pieces() */
-  PIECE_UNIT = 32,
+  ALIGN_FLOATS = 16,   /* rows of activations and of V are padded with zeros to a multiple of this */
+  KEY_BLOCK = 16,      /* keys whose dimensions are interleaved in the cache */
+  SEGMENT = 256,       /* positions of one softmax block; a multiple of KEY_BLOCK */
+  MAX_QUERIES = 24,    /* queries that share one pass over a segment */
+  TILE_ROWS = 6,       /* rows of the register tile in outer.h */
+  MATMUL_ROWS = 132,   /* most rows of one matmul_rows(); whole tiles */
+  MATMUL_COLUMNS = 64, /* most columns of one matmul_rows() */
+  MATMUL_UNIT = 16,    /* a product's first column is a multiple of this */
+  MATMUL_SIZE = MATMUL_ROWS * MATMUL_COLUMNS,
+  MAX_SPLITS = 16, /* most splits of a matrix's inputs (split-K); see matmul_splits() */
+  SPLIT_UNIT = 32,
   LINE_BYTES = 64,     /* cache line, for prefetching */
   FETCH_AHEAD = 16384, /* bytes of weights between prefetch and use */
 };
-_Static_assert(PRODUCT_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
+_Static_assert(MATMUL_ROWS % TILE_ROWS == 0, "a task's rows are rounded up to whole tiles");
 
-/* The number of pieces into which the inputs are split (split-K) when one row meets a quantised matrix, whose
- * weights lie input by input: threads share its pieces. Dense and int8 matrices are shared by outputs and are
- * one piece. The split decides the order of sums, so it depends on the matrix only: pieces of at most 1,024
+/* The number of splits into which the inputs are split (split-K) when one row meets a quantised matrix, whose
+ * weights lie input by input: threads share its splits. Dense and int8 matrices are shared by outputs and are
+ * one split. The split decides the order of sums, so it depends on the matrix only: splits of at most 1,024
  * inputs until there are 16, and at least four (of whole PIECE_UNITs) if the matrix has that many. */
-static inline int product_pieces(const Linear *w) {
+static inline int matmul_splits(const Linear *w) {
   if (w->kind == LINEAR_DENSE || w->kind == LINEAR_INT8) return 1;
-  int n_units = (w->n_in - 1) / PIECE_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
-  n = n < 4 ? 4 : n > MAX_PIECES ? MAX_PIECES : n;
+  int n_units = (w->n_in - 1) / SPLIT_UNIT + 1, n = (w->n_in - 1) / 1024 + 1;
+  n = n < 4 ? 4 : n > MAX_SPLITS ? MAX_SPLITS : n;
   return n < n_units ? n : n_units;
 }
 
-/* The first input of a piece; n_in for the piece after the last. */
-static inline int product_piece_begin(const Linear *w, int piece) {
-  int64_t n_units = (w->n_in - 1) / PIECE_UNIT + 1, begin = n_units * piece / product_pieces(w) * PIECE_UNIT;
+/* The first input of a split; n_in for the split after the last. */
+static inline int matmul_split_begin(const Linear *w, int split) {
+  int64_t n_units = (w->n_in - 1) / SPLIT_UNIT + 1, begin = n_units * split / matmul_splits(w) * SPLIT_UNIT;
   return begin < w->n_in ? (int)begin : w->n_in;
 }
 
@@ -87,23 +87,23 @@ typedef struct {
 typedef struct {
   const char *name; /* "baseline", "avx2", "avx512" */
 
-  /* One row of x, as partial sums over pieces of the inputs: y[p - piece][c - first] = sum over piece p of
-   * w[i][c] x[i], for p in [piece, pieces_end), c in [first, first + n). Added in order they are W x. The
+  /* One row of x, as partial sums over splits of the inputs: y[p - split][c - first] = sum over split p of
+   * w[i][c] x[i], for p in [split, splits_end), c in [first, first + n). Added in order they are W x. The
    * weights at `next`, which this thread reads afterwards, are prefetched (NULL: none).
-   * PRECOND w is not LINEAR_INT8; first % PRODUCT_UNIT == 0; x is followed by zeros up to a multiple of
+   * PRECOND w is not LINEAR_INT8; first % MATMUL_UNIT == 0; x is followed by zeros up to a multiple of
    *         ALIGN_FLOATS. */
-  void (*product_row)(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
-                      const void *next, float *y, size_t y_stride);
+  void (*matmul_row)(const Linear *w, const float *x, int split, int splits_end, int first, int n,
+                     const void *next, float *y, size_t y_stride);
 
   /* y[c] = sum over p of parts[p][c], in order. */
   void (*join)(const float *parts, size_t stride, int n_parts, int n, float *y);
 
   /* y[r][c - first] = sum_i w[i][c] x[r][i], c in [first, first + n), without the bias, with the bits of
-   * product_row() and join().
-   * PRECOND as above; n_rows <= PRODUCT_ROWS, n <= PRODUCT_COLUMNS <= y_stride; y[r][n .. y_stride) may be
+   * matmul_row() and join().
+   * PRECOND as above; n_rows <= MATMUL_ROWS, n <= MATMUL_COLUMNS <= y_stride; y[r][n .. y_stride) may be
    *         overwritten. */
-  void (*product_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
-                       float *y, size_t y_stride);
+  void (*matmul_rows)(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                      float *y, size_t y_stride);
 
   /* out[i] = x[i] / scale rounded as model.h specifies for LINEAR_INT8; returns the scale, NaN if a number is
    * not finite. PRECOND x is followed by zeros up to a multiple of ALIGN_FLOATS; out is written up to
@@ -112,8 +112,8 @@ typedef struct {
 
   /* y[r][c - first] = scale of row r * scale of output c * sum_i w[i][c] x[r][i] for LINEAR_INT8, without the
    * bias. The sum is exact. */
-  void (*product_int8)(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
-                       size_t y_stride);
+  void (*matmul_int8)(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
+                      size_t y_stride);
 
   /* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x. */
   void (*rms_norm)(const float *x, const float *weight, int n, double eps, float *out);

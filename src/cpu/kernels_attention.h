@@ -47,12 +47,12 @@ INLINE void attend_scores(const KvHead *kv, const QueryTile *tile, int begin, in
               .ahead_step = TILE_VECTORS * LANES * size};
   size_t dim = (size_t)kv->head_dim;
 #if LANES == 16
-  outer_product(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim,
-                (OuterC){.to = scores, .stride = SEGMENT});
+  outer_matmul(tile->q, dim, tile->n, b, (end - begin) / KEY_BLOCK, kv->head_dim,
+               (OuterC){.to = scores, .stride = SEGMENT});
 #else
   for (int key = begin; key < end; key += KEY_BLOCK) {
-    outer_product(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim,
-                  (OuterC){.to = scores + key - begin, .stride = SEGMENT});
+    outer_matmul(tile->q, dim, tile->n, b, KEY_BLOCK / LANES, kv->head_dim,
+                 (OuterC){.to = scores + key - begin, .stride = SEGMENT});
     b.data = (const uint8_t *)b.data + block * size;
   }
 #endif
@@ -105,8 +105,8 @@ static void attend_segment(const KvHead *kv, int segment, const QueryTile *tile,
               .across = LANES,
               .ahead = (KV_AHEAD / (width * size) + 1) * width * size,
               .ahead_step = width * size};
-  outer_product(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin,
-                (OuterC){.to = out, .stride = width});
+  outer_matmul(scores + begin - from, SEGMENT, tile->n, b, kv->v_width / LANES, end - begin,
+               (OuterC){.to = out, .stride = width});
 }
 
 INLINE float exp_of(float x) {

@@ -71,18 +71,18 @@ INLINE void dense_row(const Dtype dtype, const int n_outputs, const Linear *w, c
   }
 }
 
-INLINE void dense_product_row_of(const Dtype dtype, const Linear *w, const float *x, int first, int n,
-                                 float *y) {
+INLINE void dense_matmul_row_of(const Dtype dtype, const Linear *w, const float *x, int first, int n,
+                                float *y) {
   int o = 0;
   for (; o + ROW_OUTPUTS <= n; o += ROW_OUTPUTS) dense_row(dtype, ROW_OUTPUTS, w, x, first + o, y + o);
   for (; o < n; o++) dense_row(dtype, 1, w, x, first + o, y + o);
 }
 
-static void dense_product_row(const Linear *w, const float *x, int first, int n, float *y) {
+static void dense_matmul_row(const Linear *w, const float *x, int first, int n, float *y) {
   switch (w->dtype) {
-  case DTYPE_F16: dense_product_row_of(DTYPE_F16, w, x, first, n, y); break;
-  case DTYPE_BF16: dense_product_row_of(DTYPE_BF16, w, x, first, n, y); break;
-  default: dense_product_row_of(DTYPE_F32, w, x, first, n, y); break;
+  case DTYPE_F16: dense_matmul_row_of(DTYPE_F16, w, x, first, n, y); break;
+  case DTYPE_BF16: dense_matmul_row_of(DTYPE_BF16, w, x, first, n, y); break;
+  default: dense_matmul_row_of(DTYPE_F32, w, x, first, n, y); break;
   }
 }
 
@@ -146,8 +146,8 @@ static void dot_rows(const float *x, size_t x_stride, int n_rows, const float *p
   }
 }
 
-static void dense_product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
-                               float *y, size_t y_stride) {
+static void dense_matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first, int n,
+                              float *y, size_t y_stride) {
   float panel[PANEL_OUTPUTS * DENSE_BLOCK] __attribute__((aligned(64)));
   for (int begin = 0; begin < w->n_in; begin += DENSE_BLOCK) {
     int end = w->n_in - begin < DENSE_BLOCK ? w->n_in : begin + DENSE_BLOCK;

@@ -10,8 +10,8 @@
  * bf16 scales, q s and z s have at most 20 significant bits, so w = q s - z s is exact in fp32; with other
  * scales z s is rounded. A weight is the same number in every kernel.
  *
- * Sums: y = sum over pieces of inputs (product_pieces), in order, of a chain of fused multiply-adds over the
- * piece's inputs, in order. Chains may be stored between bands of inputs: fp32 in memory loses nothing. */
+ * Sums: y = sum over splits of inputs (matmul_splits), in order, of a chain of fused multiply-adds over the
+ * split's inputs, in order. Chains may be stored between bands of inputs: fp32 in memory loses nothing. */
 #ifndef AUK_CPU_KERNELS_GROUPED_H
 #define AUK_CPU_KERNELS_GROUPED_H
 
@@ -207,18 +207,18 @@ typedef struct {
   uintptr_t last_end;    /* the same in the last row */
   uintptr_t next;
   size_t width, step; /* bytes of the used columns, and from row to row */
-} Ahead;
+} Prefetch;
 
 /* The cursor starts at least a band ahead: a band is read column by column, so its use needs all of it. */
-INLINE Ahead ahead_of(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
+INLINE Prefetch prefetch_begin(uintptr_t start, size_t width, size_t step, int n_rows, const void *next) {
   size_t rows = (size_t)n_rows, row = FETCH_AHEAD / width > BAND_INPUTS ? FETCH_AHEAD / width : BAND_INPUTS;
   if (!next) next = (const void *)start; /* cached already: these prefetches do nothing */
-  if (row >= rows) return (Ahead){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
+  if (row >= rows) return (Prefetch){(uintptr_t)next + (row - rows) * width, UINTPTR_MAX, 0, 0, 0, 0};
   uintptr_t at = start + row * step;
-  return (Ahead){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};
+  return (Prefetch){at, at + width, start + (rows - 1) * step + width, (uintptr_t)next, width, step};
 }
 
-INLINE void ahead_fetch(Ahead *ahead, size_t bytes) {
+INLINE void prefetch_advance(Prefetch *ahead, size_t bytes) {
   for (size_t line = 0; line < bytes; line += LINE_BYTES)
     __builtin_prefetch((const void *)(ahead->at + line));
   ahead->at += bytes;
@@ -242,13 +242,13 @@ INLINE void fetch_group(const Form form, const int n_vectors, Columns w, int g) 
 
 /* Continues the chains sum[v] over inputs [begin, end) of one row of x. PRECOND they are in one group */
 INLINE void chain(const Form form, const int n_vectors, const bool last_half, Columns w, const float *x,
-                  int begin, int end, Ahead *ahead, vf *sum) {
+                  int begin, int end, Prefetch *ahead, vf *sum) {
   vf scale[RUN_VECTORS], shift[RUN_VECTORS];
   group_of(form, n_vectors, last_half, w, begin / w.group, scale, shift);
   if (end < w.n_in && end % w.group == 0) fetch_group(form, n_vectors, w, end / w.group);
   const uint8_t *row = w.words + (size_t)begin * w.words_step;
   for (int i = begin; i < end; i++, row += w.words_step) {
-    ahead_fetch(ahead, form_bytes(form, (size_t)n_vectors * LANES));
+    prefetch_advance(ahead, form_bytes(form, (size_t)n_vectors * LANES));
     vf input = vf_set(x[i]);
     UNROLL for (int v = 0; v < n_vectors; v++) {
       vf weight = vf_fma(codes_of(form, row, v, last_half), scale[v], -shift[v]);
@@ -259,7 +259,7 @@ INLINE void chain(const Form form, const int n_vectors, const bool last_half, Co
 
 /* Continues the chains y[c], or begins them if `fresh`, over inputs [begin, end) of one group. */
 INLINE void run(const Form form, const int n_vectors, Columns w, const float *x, int begin, int end,
-                bool fresh, Ahead *ahead, float *y) {
+                bool fresh, Prefetch *ahead, float *y) {
   vf sum[RUN_VECTORS];
   UNROLL for (int v = 0; v < n_vectors; v++) sum[v] =
       fresh ? (vf){0} : to_lanes(form, vf_load(y + v * LANES));
@@ -268,8 +268,8 @@ INLINE void run(const Form form, const int n_vectors, Columns w, const float *x,
 }
 
 /* run() for the last 8 columns if they are half a vector. */
-INLINE void run_half(const Form form, Columns w, const float *x, int begin, int end, bool fresh, Ahead *ahead,
-                     float *y) {
+INLINE void run_half(const Form form, Columns w, const float *x, int begin, int end, bool fresh,
+                     Prefetch *ahead, float *y) {
   float natural[UNIT] = {0};
   if (!fresh) memcpy(natural, y, 8 * sizeof *y);
   vf sum[RUN_VECTORS] = {to_lanes(form, vf_load(natural))};
@@ -279,7 +279,7 @@ INLINE void run_half(const Form form, Columns w, const float *x, int begin, int 
 }
 
 INLINE void run_of(const Form form, int n_units, Columns w, const float *x, int begin, int end, bool fresh,
-                   Ahead *ahead, float *y) {
+                   Prefetch *ahead, float *y) {
   switch (n_units) {
   case 1: run(form, 1 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
   case 2: run(form, 2 * UNIT_VECTORS, w, x, begin, end, fresh, ahead, y); break;
@@ -305,7 +305,7 @@ INLINE int group_end(int begin, int end, int group) {
 /* All columns of a band, in runs of nearly equal width: the time of a run hardly falls below that of four
  * vectors. */
 INLINE void band(const Form form, const Linear *linear, const float *x, int begin, int end, bool fresh,
-                 int first, int n, Ahead *ahead, float *y) {
+                 int first, int n, Prefetch *ahead, float *y) {
   int n_units = n / UNIT, n_runs = (n_units + RUN_UNITS - 1) / RUN_UNITS;
   for (int run = 0, from = 0; run < n_runs; run++) {
     int to = from + (n_units - from) / (n_runs - run);
@@ -318,14 +318,14 @@ INLINE void band(const Form form, const Linear *linear, const float *x, int begi
 }
 
 /* One row of x, in bands that fit into the L1 cache and stay in one group. */
-INLINE void grouped_row(const Form form, const Linear *linear, const float *x, int piece, int pieces_end,
+INLINE void grouped_row(const Form form, const Linear *linear, const float *x, int split, int splits_end,
                         int first, int n, const void *next, float *y, size_t y_stride) {
   Columns w = columns_of(form, linear, first);
-  int begin = product_piece_begin(linear, piece), last = product_piece_begin(linear, pieces_end);
+  int begin = matmul_split_begin(linear, split), last = matmul_split_begin(linear, splits_end);
   uintptr_t from = (uintptr_t)w.words + (size_t)begin * w.words_step;
-  Ahead ahead = ahead_of(from, form_bytes(form, (size_t)n), w.words_step, last - begin, next);
-  for (; piece < pieces_end; piece++, y += y_stride) {
-    int start = begin, stop = product_piece_begin(linear, piece + 1);
+  Prefetch ahead = prefetch_begin(from, form_bytes(form, (size_t)n), w.words_step, last - begin, next);
+  for (; split < splits_end; split++, y += y_stride) {
+    int start = begin, stop = matmul_split_begin(linear, split + 1);
     while (begin < stop) {
       int end = group_end(begin, stop - begin < BAND_INPUTS ? stop : begin + BAND_INPUTS, w.group);
       band(form, linear, x, begin, end, begin == start, first, n, &ahead, y);
@@ -342,7 +342,7 @@ INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, 
     int g = i / w.group, stop = group_end(i, end, w.group);
     group_of(form, UNIT_VECTORS, half, w, g, scale, shift);
     const uint8_t *row = w.words + (size_t)i * w.words_step;
-    for (; i < stop; i++, row += w.words_step, panel += PRODUCT_COLUMNS) {
+    for (; i < stop; i++, row += w.words_step, panel += MATMUL_COLUMNS) {
       UNROLL for (int v = 0; v < UNIT_VECTORS; v++) {
         vf_store(panel + v * LANES,
                  to_natural(form, vf_fma(codes_of(form, row, v, half), scale[v], -shift[v])));
@@ -354,7 +354,7 @@ INLINE void unpack_unit(const Form form, const bool half, Columns w, int begin, 
 /* The panel of columns [first, first + n), followed by zeros. */
 INLINE void unpack(const Form form, const Linear *linear, int first, int n, int begin, int end,
                    float *panel) {
-  if (n < PRODUCT_COLUMNS) memset(panel, 0, (size_t)(end - begin) * PRODUCT_COLUMNS * sizeof *panel);
+  if (n < MATMUL_COLUMNS) memset(panel, 0, (size_t)(end - begin) * MATMUL_COLUMNS * sizeof *panel);
   int c = 0;
   for (; c + UNIT <= n; c += UNIT)
     unpack_unit(form, false, columns_of(form, linear, first + c), begin, end, panel + c);
@@ -364,35 +364,35 @@ INLINE void unpack(const Form form, const Linear *linear, int first, int n, int 
 /* Several rows of x: the weights of some inputs are unpacked into the L1 cache and serve all rows. */
 INLINE void grouped_rows(const Form form, const Linear *linear, const float *x, size_t x_stride, int n_rows,
                          int first, int n, float *panel, float *chains, float *y, size_t y_stride) {
-  OuterB b = {.data = panel, .type = KV_F32, .step = PRODUCT_COLUMNS, .across = LANES};
-  for (int piece = 0; piece < product_pieces(linear); piece++) {
-    int start = product_piece_begin(linear, piece), stop = product_piece_begin(linear, piece + 1);
+  OuterB b = {.data = panel, .type = KV_F32, .step = MATMUL_COLUMNS, .across = LANES};
+  for (int split = 0; split < matmul_splits(linear); split++) {
+    int start = matmul_split_begin(linear, split), stop = matmul_split_begin(linear, split + 1);
     for (int begin = start, end; begin < stop; begin = end) {
       end = stop - begin < PANEL_INPUTS ? stop : begin + PANEL_INPUTS;
       unpack(form, linear, first, n, begin, end, panel);
       OuterC c = {.from = begin > start ? chains : NULL,
                   .to = chains,
-                  .from_stride = PRODUCT_COLUMNS,
-                  .stride = PRODUCT_COLUMNS};
-      if (end == stop) c = (OuterC){c.from, y, start > 0, PRODUCT_COLUMNS, y_stride};
-      outer_product(x + begin, x_stride, n_rows, b, PRODUCT_COLUMNS / LANES, end - begin, c);
+                  .from_stride = MATMUL_COLUMNS,
+                  .stride = MATMUL_COLUMNS};
+      if (end == stop) c = (OuterC){c.from, y, start > 0, MATMUL_COLUMNS, y_stride};
+      outer_matmul(x + begin, x_stride, n_rows, b, MATMUL_COLUMNS / LANES, end - begin, c);
     }
   }
 }
 
-static void grouped_product_row(const Linear *w, const float *x, int piece, int pieces_end, int first, int n,
-                                const void *next, float *y, size_t y_stride) {
+static void grouped_matmul_row(const Linear *w, const float *x, int split, int splits_end, int first, int n,
+                               const void *next, float *y, size_t y_stride) {
   switch (form_of(w)) {
-  case AWQ: grouped_row(AWQ, w, x, piece, pieces_end, first, n, next, y, y_stride); break;
-  case GROUPED4: grouped_row(GROUPED4, w, x, piece, pieces_end, first, n, next, y, y_stride); break;
-  case GROUPED8: grouped_row(GROUPED8, w, x, piece, pieces_end, first, n, next, y, y_stride); break;
+  case AWQ: grouped_row(AWQ, w, x, split, splits_end, first, n, next, y, y_stride); break;
+  case GROUPED4: grouped_row(GROUPED4, w, x, split, splits_end, first, n, next, y, y_stride); break;
+  case GROUPED8: grouped_row(GROUPED8, w, x, split, splits_end, first, n, next, y, y_stride); break;
   }
 }
 
-static void grouped_product_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first,
-                                 int n, float *y, size_t y_stride) {
-  float panel[PANEL_INPUTS * PRODUCT_COLUMNS] __attribute__((aligned(64)));
-  float chains[PRODUCT_SIZE] __attribute__((aligned(64)));
+static void grouped_matmul_rows(const Linear *w, const float *x, size_t x_stride, int n_rows, int first,
+                                int n, float *y, size_t y_stride) {
+  float panel[PANEL_INPUTS * MATMUL_COLUMNS] __attribute__((aligned(64)));
+  float chains[MATMUL_SIZE] __attribute__((aligned(64)));
   const Form form = form_of(w);
   if (form == AWQ)
     grouped_rows(AWQ, w, x, x_stride, n_rows, first, n, panel, chains, y, y_stride);

@@ -94,8 +94,8 @@ INLINE void int8_tile(const int n_rows, const int n_outputs, const int8_t *w, co
   }
 }
 
-static void product_int8(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
-                         size_t y_stride) {
+static void matmul_int8(const Linear *w, RoundedRows x, int n_rows, int first, int n, float *y,
+                        size_t y_stride) {
   const int8_t *weights = (const int8_t *)w->weight + (size_t)first * (size_t)w->n_in;
   const size_t step = (size_t)w->n_in;
   for (int o = 0; o < n;) {

@@ -11,17 +11,17 @@
 
 #include "cpu/cpu.h"
 
-typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Way;
+typedef enum { CACHE_TO_ROWS, ROWS_TO_CACHE } Direction;
 
 /* Copies keys [first, first + n) of one block from or to their rows. Callers pass a constant `size` of a
  * number, so that one instruction copies it. */
-static inline void turn_block(Way way, uint8_t *block, size_t first, size_t n, size_t dim, size_t size,
-                              uint8_t *rows) {
+static inline void transpose_block(Direction direction, uint8_t *block, size_t first, size_t n, size_t dim,
+                                   size_t size, uint8_t *rows) {
   for (size_t d = 0; d < dim; d++) {
     for (size_t key = 0; key < n; key++) {
       uint8_t *in_cache = block + (d * KEY_BLOCK + first + key) * size;
       uint8_t *in_rows = rows + (key * dim + d) * size;
-      if (way == CACHE_TO_ROWS)
+      if (direction == CACHE_TO_ROWS)
         memcpy(in_rows, in_cache, size);
       else
         memcpy(in_cache, in_rows, size);
@@ -29,52 +29,54 @@ static inline void turn_block(Way way, uint8_t *block, size_t first, size_t n, s
   }
 }
 
-static void turn_keys(Way way, const KvHead *kv, Span span, uint8_t *rows) {
+static void copy_keys(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   size_t dim = (size_t)kv->head_dim, size = kv->type == KV_F16 ? 2 : 4, row_bytes = dim * size;
-  for (size_t at = (size_t)span.pos, end = at + (size_t)span.n_tokens; at < end;) {
+  for (size_t at = (size_t)range.pos, end = at + (size_t)range.n_tokens; at < end;) {
     size_t first = at % KEY_BLOCK, n = KEY_BLOCK - first < end - at ? KEY_BLOCK - first : end - at;
     uint8_t *block = (uint8_t *)kv->k + at / KEY_BLOCK * KEY_BLOCK * row_bytes;
     if (size == 2)
-      turn_block(way, block, first, n, dim, 2, rows);
+      transpose_block(direction, block, first, n, dim, 2, rows);
     else
-      turn_block(way, block, first, n, dim, 4, rows);
+      transpose_block(direction, block, first, n, dim, 4, rows);
     at += n;
     rows += n * row_bytes;
   }
 }
 
-static void move_values(Way way, const KvHead *kv, Span span, uint8_t *rows) {
+static void copy_values(Direction direction, const KvHead *kv, TokenRange range, uint8_t *rows) {
   size_t size = kv->type == KV_F16 ? 2 : 4, row_bytes = (size_t)kv->head_dim * size,
          width = (size_t)kv->v_width * size;
-  uint8_t *cache = (uint8_t *)kv->v + (size_t)span.pos * width;
-  for (size_t i = 0; i < (size_t)span.n_tokens; i++) {
-    if (way == CACHE_TO_ROWS)
+  uint8_t *cache = (uint8_t *)kv->v + (size_t)range.pos * width;
+  for (size_t i = 0; i < (size_t)range.n_tokens; i++) {
+    if (direction == CACHE_TO_ROWS)
       memcpy(rows + i * row_bytes, cache + i * width, row_bytes);
     else
       memcpy(cache + i * width, rows + i * row_bytes, row_bytes);
   }
 }
 
-/* `bytes` holds n_stored tokens; the first span.n_tokens of them are copied. */
-static void move(Way way, BackendState *state, Span span, int layer, int n_stored, uint8_t *bytes) {
+/* `bytes` holds n_stored tokens; the first range.n_tokens of them are copied. */
+static void move(Direction direction, BackendState *state, TokenRange range, int layer, int n_stored,
+                 uint8_t *bytes) {
   const ModelConfig *config = &state->loaded->model->config;
   size_t head_bytes = (size_t)n_stored * (size_t)config->head_dim * (state->options.kv == KV_F16 ? 2 : 4);
   for (int i = 0; i < config->n_kv_heads; i++) {
     KvHead kv = state_kv_head(state, layer, i);
-    turn_keys(way, &kv, span, bytes + (size_t)i * head_bytes);
-    move_values(way, &kv, span, bytes + (size_t)(config->n_kv_heads + i) * head_bytes);
+    copy_keys(direction, &kv, range, bytes + (size_t)i * head_bytes);
+    copy_values(direction, &kv, range, bytes + (size_t)(config->n_kv_heads + i) * head_bytes);
   }
 }
 
-Status kv_rows_read(BackendState *state, Span span, int layer, void *out, Error *err) {
+Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err) {
   (void)err;
-  move(CACHE_TO_ROWS, state, span, layer, span.n_tokens, out);
+  move(CACHE_TO_ROWS, state, range, layer, range.n_tokens, out);
   return STATUS_OK;
 }
 
 /* `from` is only read. */
-Status kv_rows_write(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err) {
+Status kv_rows_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
+                     Error *err) {
   (void)err;
-  move(ROWS_TO_CACHE, state, span, layer, n_stored, (uint8_t *)from);
+  move(ROWS_TO_CACHE, state, range, layer, n_stored, (uint8_t *)from);
   return STATUS_OK;
 }

@@ -105,8 +105,8 @@ INLINE void outer_columns(const KvType type, const float *a, size_t a_stride, in
 }
 
 /* C[n_rows][n_vectors * LANES] = A[n_rows][n_k] B. Not inlined, so that the tiles are compiled once. */
-static __attribute__((noinline)) void outer_product(const float *a, size_t a_stride, int n_rows, OuterB b,
-                                                    int n_vectors, int n_k, OuterC c) {
+static __attribute__((noinline)) void outer_matmul(const float *a, size_t a_stride, int n_rows, OuterB b,
+                                                   int n_vectors, int n_k, OuterC c) {
   if (b.type == KV_F16)
     outer_columns(KV_F16, a, a_stride, n_rows, b, n_vectors, n_k, c);
   else

@@ -35,12 +35,12 @@ typedef struct {
   int n_tokens; /* 1 .. max_chunk */
   /* LongRoPE: the whole text is longer than the original context (rope_short_text()), so every position uses
    * the long factors. Cached keys stay valid only while this does not change. */
-  bool long_text;
-} Span;
+  bool long_rope;
+} TokenRange;
 
 /* How a step of one row runs: the form measured as fastest, one kernel for each operation, or one fused
  * kernel for the whole step (an error where it does not support the model). */
-typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_CLUSTER } DecodeStep;
+typedef enum { DECODE_AUTO, DECODE_KERNELS, DECODE_FUSED } DecodeStep;
 
 /* Reports how many of the checkpoint's bytes are on the device; may be NULL. */
 typedef void (*LoadProgress)(void *user, size_t done, size_t total);
@@ -66,23 +66,23 @@ typedef struct {
 /* In the order of a step. Norms multiply by 1 + weight if config.norm_plus_one is set. */
 #define BACKEND_OPERATIONS(X)                                                                                \
   /* x = embedding_scale * embedding[ids]; ids NULL: the token that sample() picked last, on the device */   \
-  X(embed, (BackendState * state, Span span, const int32_t *ids, Error *err))                                \
+  X(embed, (BackendState * state, TokenRange range, const int32_t *ids, Error *err))                         \
   /* h = rmsnorm(x) * attn_norm, or x without that norm; q, k, v = W h + bias; */                            \
   /* q, k = rmsnorm over each head, over all heads together, or unchanged, as the model says; */             \
   /* q, k = rope(pos + row) of the layer's kind (config_layer_rope); k and v go to the cache */              \
-  X(norm_qkv_rope_append, (BackendState * state, Span span, int layer, Error *err))                          \
+  X(norm_qkv_rope_append, (BackendState * state, TokenRange range, int layer, Error *err))                   \
   /* a = softmax(cap(attention_scale * q k), causal, inside the layer's window) v; */                        \
   /* cap(s) = attention_cap * tanh(s / attention_cap), or s if attention_cap is 0 */                         \
-  X(attention, (BackendState * state, Span span, int layer, Error *err))                                     \
+  X(attention, (BackendState * state, TokenRange range, int layer, Error *err))                              \
   /* x = x + residual_scale * o; o = Wo a + bias, or rmsnorm(Wo a + bias) * attn_post_norm */                \
-  X(out_proj_residual, (BackendState * state, Span span, int layer, Error *err))                             \
+  X(out_proj_residual, (BackendState * state, TokenRange range, int layer, Error *err))                      \
   /* h = rmsnorm(x) * mlp_norm, or x without that norm; g = activation(Wgate h) * (Wup h) */                 \
-  X(norm_gate_up, (BackendState * state, Span span, int layer, Error *err))                                  \
+  X(norm_gate_up, (BackendState * state, TokenRange range, int layer, Error *err))                           \
   /* x = x + residual_scale * d; d = Wdown g + bias, or rmsnorm(Wdown g + bias) * mlp_post_norm */           \
-  X(down_residual, (BackendState * state, Span span, int layer, Error *err))                                 \
+  X(down_residual, (BackendState * state, TokenRange range, int layer, Error *err))                          \
   /* logits[0 .. n_rows) = cap(Whead (rmsnorm(x) * final_norm) / logit_divisor) for the rows of x from */    \
   /* first_row on; cap as above, with logit_cap */                                                           \
-  X(norm_logits, (BackendState * state, Span span, int first_row, int n_rows, Error *err))                   \
+  X(norm_logits, (BackendState * state, TokenRange range, int first_row, int n_rows, Error *err))            \
   /* *id = the sampler's pick from the last row of logits; id NULL: it stays on the device */                \
   X(sample, (BackendState * state, Sampler * sampler, int32_t * id, Error * err))
 
@@ -107,11 +107,12 @@ typedef struct Backend {
   Status (*read_logits)(BackendState *state, int row, float *out, Error *err);
 
   /* The keys and then the values of one layer as bytes, each [n_kv_heads][n][head_dim] in the cache's type,
-   * the same on every device. kv_read() copies those of a span (of any length within n_ctx) to the host.
-   * kv_write() puts the first span.n_tokens of n_stored tokens into the cache; threads may call it at the
+   * the same on every device. kv_read() copies those of a range (of any length within n_ctx) to the host.
+   * kv_write() puts the first range.n_tokens of n_stored tokens into the cache; threads may call it at the
    * same time for different layers or positions. NULL: not supported. */
-  Status (*kv_read)(BackendState *state, Span span, int layer, void *out, Error *err);
-  Status (*kv_write)(BackendState *state, Span span, int layer, int n_stored, const void *from, Error *err);
+  Status (*kv_read)(BackendState *state, TokenRange range, int layer, void *out, Error *err);
+  Status (*kv_write)(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
+                     Error *err);
   /* Writes to out[size] a text that names everything else that decides the bits of keys and values: all but
    * the model, the ids and the cache's type. */
   Status (*arithmetic)(const BackendModel *loaded, char *out, size_t size, Error *err);
@@ -119,20 +120,20 @@ typedef struct Backend {
   /* Computes a whole step, from ids to the logits of its last n_logit_rows rows, with the results of the
    * eight operations. *done is false where the device has no kernel for this step: the operations then
    * compute it. NULL: they always do. */
-  Status (*fused_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *done,
-                       Error *err);
+  Status (*fused_step)(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
+                       bool *done, Error *err);
   /* For a device that records steps and replays them (CUDA graphs); NULL: it does not. begin_step() comes
    * before embed(). It either replays a recording of the whole step and sets *replayed, and neither
    * operations nor end_step() follow; or it may begin to record. end_step() comes after the last operation
    * or the first failure, with the status so far, and returns that status or its own failure. */
-  Status (*begin_step)(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
-                       Error *err);
+  Status (*begin_step)(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
+                       bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);
 
   /* For asynchronous decode, where sample() with id NULL leaves its pick on the device. NULL: the device
    * cannot, and sample() never gets id NULL. */
-  Status (*take_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
-  Status (*settle)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
+  Status (*wait_token)(BackendState *state, int32_t *id, Error *err); /* waits for the oldest unread pick */
+  Status (*drain)(BackendState *state, Error *err); /* waits for all work and drops the unread picks */
 #define BACKEND_DECLARE(name, arguments) Status(*name) arguments;
   BACKEND_OPERATIONS(BACKEND_DECLARE)
 #undef BACKEND_DECLARE

@@ -5,26 +5,26 @@
 #include "engine/forward.h"
 
 static Status run_operations(const Backend *backend, BackendState *state, const ModelConfig *config,
-                             Span span, const int32_t *ids, int n_logit_rows, Error *err) {
-  TRY(backend->embed(state, span, ids, err));
+                             TokenRange range, const int32_t *ids, int n_logit_rows, Error *err) {
+  TRY(backend->embed(state, range, ids, err));
   for (int layer = 0; layer < config->n_layers; layer++) {
-    TRY(backend->norm_qkv_rope_append(state, span, layer, err));
-    TRY(backend->attention(state, span, layer, err));
-    TRY(backend->out_proj_residual(state, span, layer, err));
-    TRY(backend->norm_gate_up(state, span, layer, err));
-    TRY(backend->down_residual(state, span, layer, err));
+    TRY(backend->norm_qkv_rope_append(state, range, layer, err));
+    TRY(backend->attention(state, range, layer, err));
+    TRY(backend->out_proj_residual(state, range, layer, err));
+    TRY(backend->norm_gate_up(state, range, layer, err));
+    TRY(backend->down_residual(state, range, layer, err));
   }
   if (n_logit_rows == 0) return STATUS_OK;
-  return backend->norm_logits(state, span, span.n_tokens - n_logit_rows, n_logit_rows, err);
+  return backend->norm_logits(state, range, range.n_tokens - n_logit_rows, n_logit_rows, err);
 }
 
-Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
+Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err) {
   bool done = false, replayed = false;
-  if (backend->fused_step) TRY(backend->fused_step(state, span, ids, n_logit_rows, &done, err));
+  if (backend->fused_step) TRY(backend->fused_step(state, range, ids, n_logit_rows, &done, err));
   if (done) return STATUS_OK;
-  if (backend->begin_step) TRY(backend->begin_step(state, span, ids, n_logit_rows, &replayed, err));
+  if (backend->begin_step) TRY(backend->begin_step(state, range, ids, n_logit_rows, &replayed, err));
   if (replayed) return STATUS_OK;
-  Status status = run_operations(backend, state, config, span, ids, n_logit_rows, err);
+  Status status = run_operations(backend, state, config, range, ids, n_logit_rows, err);
   return backend->end_step ? backend->end_step(state, status, err) : status;
 }

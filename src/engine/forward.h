@@ -4,9 +4,9 @@
 
 #include "engine/backend.h"
 
-/* Runs span.n_tokens tokens through all layers; ids may be NULL (see embed). The logits of the last
+/* Runs range.n_tokens tokens through all layers; ids may be NULL (see embed). The logits of the last
  * n_logit_rows rows of the step (0: none) become rows 0 .. n_logit_rows - 1 of the state's logits. */
-Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, Span span,
+Status forward(const Backend *backend, BackendState *state, const ModelConfig *config, TokenRange range,
                const int32_t *ids, int n_logit_rows, Error *err);
 
 #endif

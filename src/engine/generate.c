@@ -29,13 +29,14 @@ static bool is_end(const GenerateOptions *options, int32_t id) {
 static Status next_token(Session *session, int n_wanted, int32_t *id, bool *decoded, Error *err) {
   enum { IN_FLIGHT = 2 };
   *decoded = false;
-  if (!session_runs_ahead(session)) return session_sample(session, id, err);
-  while (session_pushed(session) < IN_FLIGHT && (n_wanted < 0 || session_pushed(session) < n_wanted - 1) &&
-         session_length(session) + session_pushed(session) < session_context(session))
-    TRY(session_push(session, err));
-  if (session_pushed(session) == 0) return session_sample(session, id, err);
+  if (!session_decodes_async(session)) return session_sample(session, id, err);
+  while (session_in_flight(session) < IN_FLIGHT &&
+         (n_wanted < 0 || session_in_flight(session) < n_wanted - 1) &&
+         session_length(session) + session_in_flight(session) < session_context(session))
+    TRY(session_decode_async(session, err));
+  if (session_in_flight(session) == 0) return session_sample(session, id, err);
   *decoded = true;
-  return session_pull(session, id, err);
+  return session_wait_token(session, id, err);
 }
 
 /* Forced tokens that the sink has not had yet. */
@@ -52,7 +53,7 @@ static Status hand_out(Session *session, TokenSink sink, void *user, int32_t id,
   *stop = reply.stop;
   if (reply.n_forced == 0) return STATUS_OK;
   *forced = (Forced){reply.forced, reply.n_forced};
-  return session_pushed(session) ? session_settle(session, err) : STATUS_OK;
+  return session_in_flight(session) ? session_drain(session, err) : STATUS_OK;
 }
 
 static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
@@ -101,6 +102,6 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
     result->first_token_ms = first - start;
     result->decode_ms = clock_ms() - first;
   }
-  Status settled = session_settle(session, status ? NULL : err);
+  Status settled = session_drain(session, status ? NULL : err);
   return status ? status : settled;
 }

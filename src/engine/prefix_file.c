@@ -16,7 +16,7 @@ static const char MAGIC[8] = "aukpfx1\n";
 
 typedef struct {
   char magic[8];
-  int32_t start, n, n_layers, key_size, long_text, zero;
+  int32_t start, n, n_layers, key_size, long_rope, zero;
   uint64_t layer_bytes, check;
   char label[PREFIX_LABEL];
 } Header;
@@ -64,7 +64,7 @@ static Status check_header(const char *name, const Header *header, uint64_t file
   if (header->n < 1 || header->n > PREFIX_BLOCK)
     return error_set(err, STATUS_FAILED, "%s: %d tokens, expected 1 to %d", name, (int)header->n,
                      PREFIX_BLOCK);
-  if (header->n_layers != kind->n_layers || header->long_text != kind->long_text || header->key_size < 0 ||
+  if (header->n_layers != kind->n_layers || header->long_rope != kind->long_rope || header->key_size < 0 ||
       (size_t)header->key_size != strlen(kind->key) ||
       header->layer_bytes != (uint64_t)header->n * kind->token_bytes)
     return refuse(err, name, "of another model, program or setting");
@@ -163,7 +163,7 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
                    .n = n,
                    .n_layers = kind->n_layers,
                    .key_size = (int32_t)key_size,
-                   .long_text = kind->long_text,
+                   .long_rope = kind->long_rope,
                    .layer_bytes = (uint64_t)n * kind->token_bytes};
   memcpy(header.magic, MAGIC, sizeof MAGIC);
   memcpy(header.label, label, label_size < PREFIX_LABEL ? label_size : PREFIX_LABEL - 1);

@@ -51,7 +51,7 @@ static uint64_t chain(uint64_t before, const int32_t *ids, int n) {
 
 static PrefixKind kind_of(const PrefixStore *store, const Session *session) {
   return (PrefixKind){store->options.key, session_layers(session), session_kv_bytes(session),
-                      session_is_long(session)};
+                      session_has_long_rope(session)};
 }
 
 /* One restore or save of a text. */
@@ -68,7 +68,7 @@ typedef struct {
 
 /* The hash of an empty prefix; it depends on the RoPE factors, as the keys do. */
 static uint64_t chain_start(const Walk *walk) {
-  return walk->store->key_hash + walk->kind.long_text;
+  return walk->store->key_hash + walk->kind.long_rope;
 }
 
 /* Opens a block's file if it is valid and its ids agree with the text's: all before `start`, and *common > 0
@@ -153,10 +153,10 @@ static Status load_batch(const Walk *walk, Batch *batch, unsigned char *memory, 
     int i = piece / n_layers, layer = piece % n_layers;
     const PrefixFile *file = &batch->files[i];
     unsigned char *bytes = memory + (size_t)omp_get_thread_num() * room;
-    Span span = {.pos = file->start, .n_tokens = batch->n[i]};
+    TokenRange range = {.pos = file->start, .n_tokens = batch->n[i]};
     Error reason = {{0}};
     Status read = prefix_file_layer(file, layer, bytes, &reason), written = STATUS_OK;
-    if (read == STATUS_OK) written = session_kv_write(walk->session, span, layer, file->n, bytes, &reason);
+    if (read == STATUS_OK) written = session_kv_write(walk->session, range, layer, file->n, bytes, &reason);
     if (read == STATUS_OK && written == STATUS_OK) continue;
 #pragma omp critical
     {
@@ -283,7 +283,7 @@ static Status save_block(Walk *walk, int start, int n, uint64_t before, uint64_t
   const size_t layer_bytes = (size_t)n * walk->kind.token_bytes;
   for (int layer = 0; layer < walk->kind.n_layers; layer++) {
     unsigned char *bytes = data + (size_t)layer * layer_bytes;
-    TRY(session_kv_read(walk->session, (Span){.pos = start, .n_tokens = n}, layer, bytes, err));
+    TRY(session_kv_read(walk->session, (TokenRange){.pos = start, .n_tokens = n}, layer, bytes, err));
     sums[layer] = hash64(bytes, layer_bytes, 0);
   }
   char *path = block_path(walk, before, own, err);

@@ -117,7 +117,7 @@ Status sampler_set(Sampler *s, const SamplerSettings *settings, Error *err) {
   return STATUS_OK;
 }
 
-void sampler_note(Sampler *s, int32_t id, bool generated) {
+void sampler_count_token(Sampler *s, int32_t id, bool generated) {
   s->version++;
   if (!s->seen[id]) {
     s->seen[id] = true;
@@ -147,11 +147,11 @@ uint64_t sampler_version(const Sampler *s) {
   return s->version;
 }
 
-void sampler_export_notes(const Sampler *s, uint32_t *notes) {
+void sampler_token_counts(const Sampler *s, uint32_t *notes) {
   memset(notes, 0, (size_t)s->vocab_size * sizeof *notes);
   for (int i = 0; i < s->n_seen; i++) {
     int32_t id = s->seen_ids[i];
-    notes[id] = s->generated[id] | SAMPLER_NOTE_SEEN;
+    notes[id] = s->generated[id] | SAMPLER_TOKEN_SEEN;
   }
 }
 

@@ -41,7 +41,7 @@ void sampler_forget(Sampler *sampler); /* forgets the seen tokens and keeps the 
  * sampler_open(). */
 Status sampler_set(Sampler *sampler, const SamplerSettings *settings, Error *err);
 /* Counts a token as seen: one of the prompt, or a generated one. */
-void sampler_note(Sampler *sampler, int32_t id, bool generated);
+void sampler_count_token(Sampler *sampler, int32_t id, bool generated);
 /* Picks from logits[vocab_size] and counts one draw. Does not note the token. STATUS_FAILED if a logit is NaN
  * or none is finite, so that a broken model does not produce text. */
 Status sampler_pick(Sampler *sampler, const float *logits, int32_t *id, Error *err);
@@ -52,8 +52,8 @@ bool sampler_has_penalties(const Sampler *sampler);
 uint64_t sampler_take_draw(Sampler *sampler);            /* counts one draw and returns its number */
 void sampler_return_draws(Sampler *sampler, uint64_t n); /* uncounts the last n, of dropped tokens */
 uint64_t sampler_version(const Sampler *sampler);        /* changes whenever the seen-token counts change */
-/* notes[vocab_size]: each token's count in the answer, plus SAMPLER_NOTE_SEEN if it was seen at all. */
-void sampler_export_notes(const Sampler *sampler, uint32_t *notes);
+/* notes[vocab_size]: each token's count in the answer, plus SAMPLER_TOKEN_SEEN if it was seen at all. */
+void sampler_token_counts(const Sampler *sampler, uint32_t *notes);
 
 /* The natural log of softmax(logits)[id], computed in double, for perplexity and scores. */
 double log_probability(const float *logits, int vocab_size, int32_t id);

@@ -29,7 +29,7 @@
 #define SAMPLER_FUNCTION static inline
 #endif
 
-#define SAMPLER_NOTE_SEEN UINT32_C(0x80000000) /* sampler_export_notes() */
+#define SAMPLER_TOKEN_SEEN UINT32_C(0x80000000) /* sampler_token_counts() */
 
 enum {
   SAMPLER_WEIGHT_BITS = 40,    /* the greatest weight is 2^40: smaller than 2^-41 of it is never drawn */

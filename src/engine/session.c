@@ -20,13 +20,13 @@ struct Session {
   Sampler *sampler;
   int32_t *ids; /* [n_ctx], n_past of them in use */
   int n_past;
-  int n_pushed;   /* tokens in flight: enqueued on the device and not read by the host */
-  bool long_text; /* the cached keys use LongRoPE's long factors */
+  int n_in_flight; /* tokens in flight: enqueued on the device and not read by the host */
+  bool long_rope;  /* the cached keys use LongRoPE's long factors */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */
   float *last;   /* [vocab_size] logits that the continuations of session_score() begin with */
   bool has_last;
-  SessionProgress watch; /* suit_length()'s, or NULL */
+  SessionProgress watch; /* recompute_rope()'s, or NULL */
   void *watch_user;
 };
 
@@ -91,10 +91,10 @@ const int32_t *session_ids(const Session *s) {
 
 /* Appends ids[0..n) in one step with logits of its last n_logit_rows rows. PRECOND n <= max_chunk */
 static Status step(Session *s, const int32_t *ids, int n, int n_logit_rows, Error *err) {
-  Span span = {.pos = s->n_past, .n_tokens = n, .long_text = s->long_text};
+  TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
   s->logits_row = -1;
   s->has_last = false;
-  TRY(forward(s->backend, s->state, s->config, span, ids, n_logit_rows, err));
+  TRY(forward(s->backend, s->state, s->config, range, ids, n_logit_rows, err));
   for (int i = 0; i < n; i++) s->ids[s->n_past++] = ids[i];
   s->logits_row = n_logit_rows - 1;
   return STATUS_OK;
@@ -128,11 +128,11 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
 
 /* LongRoPE: prefills all tokens again if a text of n tokens uses other factors than the cached keys. A
  * failure leaves fewer tokens. */
-static Status suit_length(Session *s, int n, Error *err) {
-  if (is_long(s, n) == s->long_text) return STATUS_OK;
+static Status recompute_rope(Session *s, int n, Error *err) {
+  if (is_long(s, n) == s->long_rope) return STATUS_OK;
   const int n_past = s->n_past;
   truncate_to(s, 0);
-  s->long_text = is_long(s, n);
+  s->long_rope = is_long(s, n);
   while (s->n_past < n_past) {
     if (s->watch && !s->watch(s->watch_user, s->n_past, n_past))
       return error_set(err, STATUS_INTERRUPTED, "interrupted");
@@ -146,7 +146,7 @@ static Status suit_length(Session *s, int n, Error *err) {
 /* At most n - 1: the logits of the last token are computed again. */
 int session_common(const Session *s, const int32_t *ids, int n) {
   int common = 0;
-  if (is_long(s, n) != s->long_text) return 0;
+  if (is_long(s, n) != s->long_rope) return 0;
   while (common < s->n_past && common < n - 1 && s->ids[common] == ids[common]) common++;
   return common;
 }
@@ -159,18 +159,18 @@ Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progr
   TRY(check_ids(s, ids, n, err));
   int common = session_common(s, ids, n);
   truncate_to(s, common);
-  s->long_text = is_long(s, n);
+  s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
-  for (int i = 0; i < common; i++) sampler_note(s->sampler, ids[i], false);
+  for (int i = 0; i < common; i++) sampler_count_token(s->sampler, ids[i], false);
   while (s->n_past < n) {
     if (progress && !progress(user, s->n_past, n)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
     int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
     const int32_t *chunk = ids + s->n_past;
     TRY(step(s, chunk, size, size == left, err));
-    for (int i = 0; i < size; i++) sampler_note(s->sampler, chunk[i], false);
+    for (int i = 0; i < size; i++) sampler_count_token(s->sampler, chunk[i], false);
   }
   /* Waits for an asynchronous device, so that a caller that times this call times the work. */
-  if (s->backend->settle) TRY(s->backend->settle(s->state, err));
+  if (s->backend->drain) TRY(s->backend->drain(s->state, err));
   if (progress) progress(user, n, n); /* nothing is left to stop */
   return STATUS_OK;
 }
@@ -184,30 +184,30 @@ int session_layers(const Session *s) {
   return s->config->n_layers;
 }
 
-bool session_is_long(const Session *s) {
-  return s->long_text;
+bool session_has_long_rope(const Session *s) {
+  return s->long_rope;
 }
 
-Status session_kv_read(Session *s, Span span, int layer, void *out, Error *err) {
-  if (span.pos < 0 || span.n_tokens < 1 || span.n_tokens > s->n_past - span.pos)
-    return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", span.n_tokens,
-                     span.pos, s->n_past);
-  return s->backend->kv_read(s->state, span, layer, out, err);
+Status session_kv_read(Session *s, TokenRange range, int layer, void *out, Error *err) {
+  if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > s->n_past - range.pos)
+    return error_set(err, STATUS_FAILED, "keys of %d tokens from %d on, the session holds %d", range.n_tokens,
+                     range.pos, s->n_past);
+  return s->backend->kv_read(s->state, range, layer, out, err);
 }
 
-Status session_kv_write(Session *s, Span span, int layer, int n_stored, const void *from, Error *err) {
-  if (span.pos < 0 || span.n_tokens < 1 || span.n_tokens > n_stored ||
-      span.n_tokens > s->sizes.n_ctx - span.pos)
+Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, const void *from, Error *err) {
+  if (range.pos < 0 || range.n_tokens < 1 || range.n_tokens > n_stored ||
+      range.n_tokens > s->sizes.n_ctx - range.pos)
     return error_set(err, STATUS_FAILED, "keys of %d tokens (of %d) from %d on, the context is %d",
-                     span.n_tokens, n_stored, span.pos, s->sizes.n_ctx);
-  return s->backend->kv_write(s->state, span, layer, n_stored, from, err);
+                     range.n_tokens, n_stored, range.pos, s->sizes.n_ctx);
+  return s->backend->kv_write(s->state, range, layer, n_stored, from, err);
 }
 
 Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
   int common = session_common(s, ids, n), n_held = common;
   truncate_to(s, common);
-  s->long_text = is_long(s, n);
+  s->long_rope = is_long(s, n);
   Status status = source(user, s, &n_held, err);
   if (status == STATUS_OK && (n_held < common || n_held >= n))
     status = error_set(err, STATUS_FAILED, "keys of %d tokens were restored, expected %d to %d", n_held,
@@ -216,25 +216,25 @@ Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, v
   for (int i = common; i < n_held; i++) s->ids[i] = ids[i];
   s->n_past = n_held;
   sampler_forget(s->sampler);
-  for (int i = 0; i < n_held; i++) sampler_note(s->sampler, ids[i], false);
+  for (int i = 0; i < n_held; i++) sampler_count_token(s->sampler, ids[i], false);
   return status;
 }
 
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
   truncate_to(s, 0);
-  s->long_text = is_long(s, n);
+  s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
   while (s->n_past < n) {
     int first = s->n_past, left = n - first, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    const Span span = {.pos = first, .n_tokens = size, .long_text = s->long_text};
+    const TokenRange range = {.pos = first, .n_tokens = size, .long_rope = s->long_rope};
     const bool at_once = size <= s->sizes.max_logit_rows; /* then the step makes them, as in generation */
     TRY(step(s, ids + first, size, at_once ? size : 0, err));
-    for (int i = 0; i < size; i++) sampler_note(s->sampler, ids[first + i], false);
+    for (int i = 0; i < size; i++) sampler_count_token(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
       int kept = row % s->sizes.max_logit_rows, more = size - row;
       if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-      if (kept == 0 && !at_once) TRY(s->backend->norm_logits(s->state, span, row, more, err));
+      if (kept == 0 && !at_once) TRY(s->backend->norm_logits(s->state, range, row, more, err));
       TRY(s->backend->read_logits(s->state, kept, s->logits, err));
       s->logits_row = kept;
       TRY(sink(user, first + row, s->logits, err));
@@ -251,12 +251,12 @@ static Status need_logits(const Session *s, Error *err) {
 /* Appends ids[0..n) in one step; log_p[i] is that of scored[i] after ids[i]. */
 static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, int n, double *log_p,
                          Error *err) {
-  Span span = {.pos = s->n_past, .n_tokens = n, .long_text = s->long_text};
+  TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
   TRY(step(s, ids, n, 0, err));
   for (int row = 0; row < n; row++) {
     int kept = row % s->sizes.max_logit_rows, more = n - row;
     if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-    if (kept == 0) TRY(s->backend->norm_logits(s->state, span, row, more, err));
+    if (kept == 0) TRY(s->backend->norm_logits(s->state, range, row, more, err));
     TRY(s->backend->read_logits(s->state, kept, s->logits, err));
     log_p[row] = log_probability(s->logits, s->config->vocab_size, scored[row]);
   }
@@ -269,7 +269,7 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
   if (n - 1 > s->sizes.n_ctx - before)
     return error_set(err, STATUS_USAGE, "%d tokens behind %d, more than the context of %d", n - 1, before,
                      s->sizes.n_ctx);
-  TRY(suit_length(s, before + n - 1, err));
+  TRY(recompute_rope(s, before + n - 1, err));
   if (!s->has_last) TRY(session_logits(s, s->last, err));
   log_p[0] = log_probability(s->last, s->config->vocab_size, ids[0]);
   Status status = STATUS_OK;
@@ -296,46 +296,46 @@ Status session_decode(Session *s, int32_t id, Error *err) {
   TRY(check_ids(s, &id, 1, err));
   if (s->n_past == s->sizes.n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
-  TRY(suit_length(s, s->n_past + 1, err));
+  TRY(recompute_rope(s, s->n_past + 1, err));
   TRY(step(s, &id, 1, 1, err));
-  sampler_note(s->sampler, id, true);
+  sampler_count_token(s->sampler, id, true);
   return STATUS_OK;
 }
 
-/* False while the text may still grow beyond LongRoPE's original context, where suit_length() recomputes. */
-bool session_runs_ahead(const Session *s) {
-  return s->backend->take_token && (s->long_text || !is_long(s, s->sizes.n_ctx));
+/* False while recompute_rope() may have to prefill all again, on the way to LongRoPE's original context. */
+bool session_decodes_async(const Session *s) {
+  return s->backend->wait_token && (s->long_rope || !is_long(s, s->sizes.n_ctx));
 }
 
-int session_pushed(const Session *s) {
-  return s->n_pushed;
+int session_in_flight(const Session *s) {
+  return s->n_in_flight;
 }
 
-Status session_push(Session *s, Error *err) {
+Status session_decode_async(Session *s, Error *err) {
   TRY(need_logits(s, err));
-  Span span = {.pos = s->n_past + s->n_pushed, .n_tokens = 1, .long_text = s->long_text};
-  if (span.pos == s->sizes.n_ctx)
+  TokenRange range = {.pos = s->n_past + s->n_in_flight, .n_tokens = 1, .long_rope = s->long_rope};
+  if (range.pos == s->sizes.n_ctx)
     return error_set(err, STATUS_USAGE, "the context of %d tokens is full", s->sizes.n_ctx);
   TRY(s->backend->sample(s->state, s->sampler, NULL, err));
-  s->n_pushed++;
-  return forward(s->backend, s->state, s->config, span, NULL, 1, err);
+  s->n_in_flight++;
+  return forward(s->backend, s->state, s->config, range, NULL, 1, err);
 }
 
-Status session_pull(Session *s, int32_t *id, Error *err) {
-  TRY(s->backend->take_token(s->state, id, err));
-  s->n_pushed--;
+Status session_wait_token(Session *s, int32_t *id, Error *err) {
+  TRY(s->backend->wait_token(s->state, id, err));
+  s->n_in_flight--;
   s->ids[s->n_past++] = *id;
-  sampler_note(s->sampler, *id, true);
+  sampler_count_token(s->sampler, *id, true);
   s->logits_row = 0;
   return STATUS_OK;
 }
 
-Status session_settle(Session *s, Error *err) {
-  if (!s->backend->settle) return STATUS_OK;
-  if (s->n_pushed > 0) s->logits_row = -1; /* they belong to a dropped token */
-  sampler_return_draws(s->sampler, (uint64_t)s->n_pushed);
-  s->n_pushed = 0;
-  return s->backend->settle(s->state, err);
+Status session_drain(Session *s, Error *err) {
+  if (!s->backend->drain) return STATUS_OK;
+  if (s->n_in_flight > 0) s->logits_row = -1; /* they belong to a dropped token */
+  sampler_return_draws(s->sampler, (uint64_t)s->n_in_flight);
+  s->n_in_flight = 0;
+  return s->backend->drain(s->state, err);
 }
 
 Status session_logits(Session *s, float *out, Error *err) {

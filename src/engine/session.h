@@ -58,12 +58,13 @@ void session_keep(Session *session, int n);
 typedef Status (*KvSource)(void *user, Session *session, int *n_held, Error *err);
 Status session_restore(Session *session, const int32_t *ids, int n, KvSource source, void *user, Error *err);
 /* Backend's kv_read() and kv_write(); the former only for tokens that the session holds. */
-Status session_kv_read(Session *session, Span span, int layer, void *out, Error *err);
-Status session_kv_write(Session *session, Span span, int layer, int n_stored, const void *from, Error *err);
+Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
+Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,
+                        Error *err);
 size_t session_kv_bytes(const Session *session); /* of one token in one layer; 0: not supported */
 int session_layers(const Session *session);
 /* Whether the cached keys use LongRoPE's long factors (rope_short_text()). */
-bool session_is_long(const Session *session);
+bool session_has_long_rope(const Session *session);
 
 /* Computes ids[0..n) on an empty timeline and calls sink(row, logits[vocab_size]) for each of rows 0 .. n-1
  * in order. For eval. */
@@ -83,15 +84,15 @@ Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
-/* Asynchronous decode, if session_runs_ahead(): push() enqueues sampling a token from the last logits and
+/* Asynchronous decode, if session_decodes_async(): push() enqueues sampling a token from the last logits and
  * decoding it; pull() waits for the oldest enqueued token, which the session holds from then on. While tokens
- * are in flight, no other function may be called until session_settle(), which drops those that were not
+ * are in flight, no other function may be called until session_drain(), which drops those that were not
  * pulled. At most session_context() - session_length() tokens can be in flight. */
-bool session_runs_ahead(const Session *session);
-Status session_push(Session *session, Error *err);
-Status session_pull(Session *session, int32_t *id, Error *err);
-int session_pushed(const Session *session);
-Status session_settle(Session *session, Error *err);
+bool session_decodes_async(const Session *session);
+Status session_decode_async(Session *session, Error *err);
+Status session_wait_token(Session *session, int32_t *id, Error *err);
+int session_in_flight(const Session *session);
+Status session_drain(Session *session, Error *err);
 
 Status session_logits(Session *session, float *out, Error *err); /* [vocab_size] of the last token */
 

@@ -30,7 +30,7 @@ typedef struct {
   double embedding_scale, attention_scale, residual_scale, logit_divisor, attention_cap, logit_cap;
   int rotary_dim;
   LayerRope second_rope; /* of the second layer */
-  bool long_text;
+  bool long_rope;
 } Shape;
 
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
   ModelLayer layers[N_LAYERS];
   int windows[N_LAYERS];
   uint8_t ropes[N_LAYERS];
-  bool long_text;
+  bool long_rope;
   TestLinear linears[LINEARS];
   int n_linears;
   float vectors[8192];
@@ -109,7 +109,7 @@ static TestModel *model_of(const Shape *shape) {
                                            .truncate = true}};
   t->windows[1] = shape->window;
   t->ropes[1] = shape->second_rope;
-  t->long_text = shape->long_text;
+  t->long_rope = shape->long_rope;
   for (int i = 0; i < HEAD_DIM / 2; i++) {
     t->model.config.rope.short_factors[i] = 1 + 0.1f * (float)i;
     t->model.config.rope.long_factors[i] = 2 + 0.5f * (float)i;
@@ -219,7 +219,7 @@ static void exact_turn(Errors *errors, const TestModel *t, int layer, int positi
   const RopeConfig *rope = which == ROPE_LOCAL ? &config->local_rope : &config->rope;
   float frequencies[HEAD_DIM / 2], factor;
   int half = which == ROPE_NONE ? 0 : config->rotary_dim / 2;
-  rope_frequencies(rope, config->rotary_dim, t->long_text, frequencies, &factor);
+  rope_frequencies(rope, config->rotary_dim, t->long_rope, frequencies, &factor);
   for (int i = 0; i < half; i++) {
     double angle = (double)((float)position * frequencies[i]), a = head[i], b = head[i + half];
     double size = (fabs(a) + fabs(b)) * (double)factor;
@@ -348,11 +348,11 @@ static void our_logits(TestModel *t, KvType kv, int chunk, int n_threads, float 
   assert_int_equal(cpu_backend.load(&t->model, &options, &loaded, &err), STATUS_OK);
   assert_int_equal(cpu_backend.open(loaded, &wanted, &state, &err), STATUS_OK);
   for (int pos = 0; pos < N_TOKENS; pos += chunk) {
-    Span span = {
-        .pos = pos, .n_tokens = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk, .long_text = t->long_text};
-    assert_int_equal(forward(&cpu_backend, state, &t->model.config, span, t->ids + pos, span.n_tokens, &err),
-                     STATUS_OK);
-    for (int r = 0; r < span.n_tokens; r++)
+    TokenRange range = {
+        .pos = pos, .n_tokens = N_TOKENS - pos < chunk ? N_TOKENS - pos : chunk, .long_rope = t->long_rope};
+    assert_int_equal(
+        forward(&cpu_backend, state, &t->model.config, range, t->ids + pos, range.n_tokens, &err), STATUS_OK);
+    for (int r = 0; r < range.n_tokens; r++)
       assert_int_equal(cpu_backend.read_logits(state, r, logits + (pos + r) * VOCAB, &err), STATUS_OK);
   }
   cpu_backend.close(state);
@@ -448,9 +448,9 @@ static void norms_behind_only(void **state) {
 static void a_layer_without_positions_and_a_part_turned(void **state) {
   (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .second_rope = ROPE_NONE, .rotary_dim = 10});
-  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14});
-  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14, .long_text = true});
-  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .second_rope = ROPE_LOCAL, .long_text = true});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .rotary_dim = 14});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .rotary_dim = 14, .long_rope = true});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .second_rope = ROPE_LOCAL, .long_rope = true});
 }
 
 /* --- what a caller can get wrong, and sizes --- */
@@ -468,11 +468,13 @@ static void refusals(void **state) {
   assert_int_equal(cpu_backend.open(loaded, &wanted, &session, &err), STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, logits, &err), STATUS_FAILED);
   assert_int_equal(cpu_backend.sample(session, NULL, &id, &err), STATUS_FAILED);
-  assert_int_equal(cpu_backend.embed(session, (Span){.pos = 3, .n_tokens = 2}, bad, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.embed(session, (TokenRange){.pos = 3, .n_tokens = 2}, bad, &err),
+                   STATUS_FAILED);
   assert_string_equal(err.text, "token 61 at position 4 is outside the vocabulary of 61");
   bad[1] = -1;
-  assert_int_equal(cpu_backend.embed(session, (Span){.pos = 3, .n_tokens = 2}, bad, &err), STATUS_FAILED);
-  assert_int_equal(cpu_backend.norm_logits(session, (Span){.pos = 0, .n_tokens = 4}, 1, 3, &err),
+  assert_int_equal(cpu_backend.embed(session, (TokenRange){.pos = 3, .n_tokens = 2}, bad, &err),
+                   STATUS_FAILED);
+  assert_int_equal(cpu_backend.norm_logits(session, (TokenRange){.pos = 0, .n_tokens = 4}, 1, 3, &err),
                    STATUS_FAILED);
   cpu_backend.close(session);
   cpu_backend.close(NULL);
@@ -497,17 +499,20 @@ static void the_sampled_token_stays(void **state) {
       sampler_open(&(SamplerSettings){.top_p = 1, .repetition_penalty = 1}, VOCAB, &sampler, &err),
       STATUS_OK);
   const ModelConfig *config = &t->model.config;
-  assert_int_equal(forward(&cpu_backend, session, config, (Span){.pos = 0, .n_tokens = 3}, t->ids, 2, &err),
-                   STATUS_OK);
+  assert_int_equal(
+      forward(&cpu_backend, session, config, (TokenRange){.pos = 0, .n_tokens = 3}, t->ids, 2, &err),
+      STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 1, given, &err), STATUS_OK);
   int32_t best = 0, id;
   for (int32_t i = 1; i < VOCAB; i++) best = given[i] > given[best] ? i : best;
   assert_int_equal(cpu_backend.sample(session, sampler, NULL, &err), STATUS_OK);
-  assert_int_equal(forward(&cpu_backend, session, config, (Span){.pos = 3, .n_tokens = 1}, NULL, 1, &err),
-                   STATUS_OK);
+  assert_int_equal(
+      forward(&cpu_backend, session, config, (TokenRange){.pos = 3, .n_tokens = 1}, NULL, 1, &err),
+      STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, stayed, &err), STATUS_OK);
-  assert_int_equal(forward(&cpu_backend, session, config, (Span){.pos = 3, .n_tokens = 1}, &best, 1, &err),
-                   STATUS_OK);
+  assert_int_equal(
+      forward(&cpu_backend, session, config, (TokenRange){.pos = 3, .n_tokens = 1}, &best, 1, &err),
+      STATUS_OK);
   assert_int_equal(cpu_backend.read_logits(session, 0, given, &err), STATUS_OK);
   assert_memory_equal(stayed, given, sizeof given);
   assert_int_equal(cpu_backend.sample(session, sampler, &id, &err), STATUS_OK);

@@ -59,7 +59,7 @@ static void check(int n_in, int n_out, int turn) {
                stride = (in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
   int8_t *plain = need(in * out, 1);
   int16_t *numbers = need(MAX_ROWS * stride, sizeof *numbers);
-  float *scales = need(out, sizeof *scales), *y = need(MAX_ROWS * PRODUCT_COLUMNS, sizeof *y),
+  float *scales = need(out, sizeof *scales), *y = need(MAX_ROWS * MATMUL_COLUMNS, sizeof *y),
         row_scales[MAX_ROWS];
   void *owners[2];
   fill(plain, numbers, in * out, MAX_ROWS * stride, turn, &seed); /* also what lies behind a row */
@@ -76,16 +76,16 @@ static void check(int n_in, int n_out, int turn) {
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
     for (int n_rows = 1; n_rows <= MAX_ROWS; n_rows += n_rows == 1 ? 6 : 13) {
-      for (int first = 0; first < n_out; first += PRODUCT_COLUMNS) {
-        int n = n_out - first < PRODUCT_COLUMNS ? n_out - first : PRODUCT_COLUMNS;
-        tables[isa]->product_int8(&w, x, n_rows, first, n, y, PRODUCT_COLUMNS);
+      for (int first = 0; first < n_out; first += MATMUL_COLUMNS) {
+        int n = n_out - first < MATMUL_COLUMNS ? n_out - first : MATMUL_COLUMNS;
+        tables[isa]->matmul_int8(&w, x, n_rows, first, n, y, MATMUL_COLUMNS);
         for (int r = 0; r < n_rows; r++) {
           for (int o = 0; o < n; o++) {
             int64_t sum = 0;
             for (size_t i = 0; i < in; i++)
               sum += plain[(size_t)(first + o) * in + i] * numbers[(size_t)r * stride + i];
             assert_in_range(sum + INT32_MAX, 0, 2ull * INT32_MAX);
-            assert_true(y[r * PRODUCT_COLUMNS + o] ==
+            assert_true(y[r * MATMUL_COLUMNS + o] ==
                         (float)(int32_t)sum * (row_scales[r] * scales[first + o]));
           }
         }

@@ -45,11 +45,12 @@ static Status carry_over(void *user, Session *session, int *n_held, Error *err) 
   const Pieces *pieces = user;
   for (int layer = 0; layer < session_layers(session); layer++) {
     for (int i = 0; i + 1 < CUTS; i++) {
-      Span span = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]}, stored = span;
+      TokenRange range = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]},
+                 stored = range;
       stored.n_tokens += pieces->n_more;
       void *bytes = need((size_t)stored.n_tokens, session_kv_bytes(session));
       TRY(session_kv_read(pieces->from, stored, layer, bytes, err));
-      TRY(session_kv_write(session, span, layer, stored.n_tokens, bytes, err));
+      TRY(session_kv_write(session, range, layer, stored.n_tokens, bytes, err));
       free(bytes);
     }
   }
@@ -111,15 +112,18 @@ static void what_is_not_there_is_refused(void **state) {
   Session *session = open_session(&world, 50, 0);
   sync_ok(session, world.ids, 30);
   void *bytes = need(60, session_kv_bytes(session));
-  assert_int_equal(session_kv_read(session, (Span){.n_tokens = 30}, 0, bytes, &err), STATUS_OK);
-  assert_int_equal(session_kv_read(session, (Span){.n_tokens = 31}, 0, bytes, &err), STATUS_FAILED);
-  assert_int_equal(session_kv_read(session, (Span){.pos = 30, .n_tokens = 1}, 0, bytes, &err), STATUS_FAILED);
-  assert_int_equal(session_kv_read(session, (Span){.pos = -1, .n_tokens = 2}, 0, bytes, &err), STATUS_FAILED);
-  assert_int_equal(session_kv_write(session, (Span){.n_tokens = 50}, 1, 60, bytes, &err), STATUS_OK);
-  assert_int_equal(session_kv_write(session, (Span){.n_tokens = 51}, 1, 60, bytes, &err), STATUS_FAILED);
-  assert_int_equal(session_kv_write(session, (Span){.pos = 49, .n_tokens = 2}, 1, 60, bytes, &err),
+  assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 30}, 0, bytes, &err), STATUS_OK);
+  assert_int_equal(session_kv_read(session, (TokenRange){.n_tokens = 31}, 0, bytes, &err), STATUS_FAILED);
+  assert_int_equal(session_kv_read(session, (TokenRange){.pos = 30, .n_tokens = 1}, 0, bytes, &err),
                    STATUS_FAILED);
-  assert_int_equal(session_kv_write(session, (Span){.n_tokens = 5}, 1, 4, bytes, &err), STATUS_FAILED);
+  assert_int_equal(session_kv_read(session, (TokenRange){.pos = -1, .n_tokens = 2}, 0, bytes, &err),
+                   STATUS_FAILED);
+  assert_int_equal(session_kv_write(session, (TokenRange){.n_tokens = 50}, 1, 60, bytes, &err), STATUS_OK);
+  assert_int_equal(session_kv_write(session, (TokenRange){.n_tokens = 51}, 1, 60, bytes, &err),
+                   STATUS_FAILED);
+  assert_int_equal(session_kv_write(session, (TokenRange){.pos = 49, .n_tokens = 2}, 1, 60, bytes, &err),
+                   STATUS_FAILED);
+  assert_int_equal(session_kv_write(session, (TokenRange){.n_tokens = 5}, 1, 4, bytes, &err), STATUS_FAILED);
   free(bytes);
   session_close(session);
   cpu_backend.unload(world.loaded);

@@ -1,5 +1,5 @@
-/* test_linear.c - the products of a step as threads share them (cpu.h, run_products), against doubles: kinds
- * of matrices beside each other, gates, biases and sums, with numbers of rows, threads, outputs and pieces at
+/* test_linear.c - the products of a step as threads share them (cpu.h, run_matmuls), against doubles: kinds
+ * of matrices beside each other, gates, biases and sums, with numbers of rows, threads, outputs and splits at
  * which the work is cut in another way. Whatever the cut, a row has the same bits. */
 #include "cpu_test.h"
 
@@ -36,7 +36,7 @@ static const Case cases[] = {
      70,
      30,
      {{.w = 'd', .gate = 'i', .n_out = 40, .gate_bias = true, .activation = ACTIVATION_GELU_TANH}}},
-    {"a gate in other pieces",
+    {"a gate in other splits",
      160,
      30,
      {{.w = 'a', .gate = 'd', .n_out = 40}, {.w = 'd', .gate = '8', .n_out = 24}, {.w = '4', .n_out = 16}}},
@@ -47,10 +47,10 @@ static const Case cases[] = {
     {"two dense", 70, 30, {{.w = 'd', .n_out = 30}, {.w = 'd', .n_out = 257}}},
     {"a dense head", 64, 30, {{.w = 'd', .n_out = 513}}},
     {"an int8 head", 64, 30, {{.w = 'i', .n_out = 257}}},
-    {"four pieces and a unit", 5 * PIECE_UNIT - 2, 30, {{.w = 'a', .n_out = 16}}},
-    {"three pieces", 3 * PIECE_UNIT, 30, {{.w = '8', .n_out = 264}}},
-    {"five pieces", 4 * 1024 + PIECE_UNIT, 7, {{.w = 'a', .n_out = 24}}},
-    {"as many pieces as can be", 17 * 1024, 7, {{.w = '4', .n_out = 8}}},
+    {"four splits and a unit", 5 * SPLIT_UNIT - 2, 30, {{.w = 'a', .n_out = 16}}},
+    {"three splits", 3 * SPLIT_UNIT, 30, {{.w = '8', .n_out = 264}}},
+    {"five splits", 4 * 1024 + SPLIT_UNIT, 7, {{.w = 'a', .n_out = 24}}},
+    {"as many splits as can be", 17 * 1024, 7, {{.w = '4', .n_out = 8}}},
     {"one input", 1, 30, {{.w = 'a', .n_out = 8}, {.w = 'd', .n_out = 1}, {.w = 'i', .n_out = 1}}},
 };
 
@@ -109,7 +109,7 @@ static void world_free(World *world) {
 
 /* --- exactly */
 
-/* What a matrix makes of a row for one output, and what fp32 may lose of it: a chain over a piece, or over
+/* What a matrix makes of a row for one output, and what fp32 may lose of it: a chain over a split, or over
  * 1024 / 4 inputs where it is dense, then joining and the bias (test_product.c). Rounded inputs make sums
  * that are exact. */
 static double exact_sum(const World *world, int p, int which, const float *x, int o, double *error) {
@@ -131,7 +131,7 @@ static double exact_sum(const World *world, int p, int which, const float *x, in
     sum += term;
     size += fabs(term) + t->shift * fabs((double)x[i]) / w->n_in;
   }
-  const int chain = w->kind == LINEAR_DENSE ? 1024 / 4 : w->n_in / product_pieces(w) + PIECE_UNIT;
+  const int chain = w->kind == LINEAR_DENSE ? 1024 / 4 : w->n_in / matmul_splits(w) + SPLIT_UNIT;
   *error = ((chain < w->n_in ? chain : w->n_in) + 20) * EPSILON * (size + fabs(bias));
   return sum + bias;
 }
@@ -161,29 +161,29 @@ static void our_products(const World *world, const Kernels *kernels, int n_threa
                          float *y[]) {
   const BackendModel loaded = {.kernels = kernels, .n_threads = n_threads};
   const size_t stride = ((size_t)world->what->n_in + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
-  Product products[MOST_PRODUCTS];
+  Matmul products[MOST_PRODUCTS];
   size_t n_parts = 0;
   for (int p = 0; p < world->n_products; p++) {
     const Wanted *wanted = &world->what->products[p];
     const TestLinear *t = world->linears[p];
-    products[p] = (Product){.w = {&t[0].linear, world->biases[p][0]},
-                            .gate = {wanted->gate ? &t[1].linear : NULL, world->biases[p][1]},
-                            .activation = wanted->activation,
-                            .add = wanted->add,
-                            .scale = wanted->scale,
-                            .y = y[p],
-                            .y_stride = (size_t)wanted->n_out + BEHIND};
-    n_parts += (size_t)wanted->n_out * (size_t)product_pieces(&t[0].linear);
-    if (wanted->gate) n_parts += (size_t)wanted->n_out * (size_t)product_pieces(&t[1].linear);
+    products[p] = (Matmul){.w = {&t[0].linear, world->biases[p][0]},
+                           .gate = {wanted->gate ? &t[1].linear : NULL, world->biases[p][1]},
+                           .activation = wanted->activation,
+                           .add = wanted->add,
+                           .scale = wanted->scale,
+                           .y = y[p],
+                           .y_stride = (size_t)wanted->n_out + BEHIND};
+    n_parts += (size_t)wanted->n_out * (size_t)matmul_splits(&t[0].linear);
+    if (wanted->gate) n_parts += (size_t)wanted->n_out * (size_t)matmul_splits(&t[1].linear);
     memcpy(y[p], world->first + (size_t)row * products[p].y_stride,
            (size_t)n_rows * products[p].y_stride * sizeof **y);
   }
-  const ProductMemory memory = {
+  const MatmulScratch memory = {
       need(n_parts, sizeof(float)),
       {need((size_t)n_rows * stride, sizeof(int16_t)), need((size_t)n_rows, sizeof(float)), stride}};
   memset(memory.rounded.numbers, 77, (size_t)n_rows * stride * sizeof(int16_t));
-  run_products(&loaded, &memory, world->x + (size_t)row * world->x_stride, world->x_stride, n_rows, products,
-               world->n_products);
+  run_matmuls(&loaded, &memory, world->x + (size_t)row * world->x_stride, world->x_stride, n_rows, products,
+              world->n_products);
   free(memory.parts);
   free(memory.rounded.numbers);
   free(memory.rounded.scales);
@@ -253,7 +253,7 @@ static void inputs_are_cut_into_pieces_as_documented(void **state) {
   (void)state;
   static const struct {
     LinearKind kind;
-    int n_in, n_pieces;
+    int n_in, n_splits;
   } known[] = {{LINEAR_AWQ, 1, 1},        {LINEAR_AWQ, 32, 1},       {LINEAR_AWQ, 33, 2},
                {LINEAR_AWQ, 96, 3},       {LINEAR_AWQ, 128, 4},      {LINEAR_AWQ, 4096, 4},
                {LINEAR_AWQ, 4097, 5},     {LINEAR_GROUPED, 5120, 5}, {LINEAR_GROUPED, 5121, 6},
@@ -261,14 +261,14 @@ static void inputs_are_cut_into_pieces_as_documented(void **state) {
                {LINEAR_DENSE, 100000, 1}, {LINEAR_INT8, 100000, 1},  {LINEAR_GROUPED, 64, 2}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     const Linear w = {.kind = known[i].kind, .n_in = known[i].n_in};
-    const int n = product_pieces(&w);
-    assert_int_equal(n, known[i].n_pieces);
-    assert_int_equal(product_piece_begin(&w, 0), 0);
-    assert_int_equal(product_piece_begin(&w, n), w.n_in);
-    for (int piece = 0; piece < n; piece++) {
-      const int begin = product_piece_begin(&w, piece), size = product_piece_begin(&w, piece + 1) - begin;
-      assert_int_equal(begin % PIECE_UNIT, 0);
-      assert_true(size > 0 && abs(size - w.n_in / n) <= PIECE_UNIT);
+    const int n = matmul_splits(&w);
+    assert_int_equal(n, known[i].n_splits);
+    assert_int_equal(matmul_split_begin(&w, 0), 0);
+    assert_int_equal(matmul_split_begin(&w, n), w.n_in);
+    for (int split = 0; split < n; split++) {
+      const int begin = matmul_split_begin(&w, split), size = matmul_split_begin(&w, split + 1) - begin;
+      assert_int_equal(begin % SPLIT_UNIT, 0);
+      assert_true(size > 0 && abs(size - w.n_in / n) <= SPLIT_UNIT);
     }
   }
 }

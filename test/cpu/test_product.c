@@ -10,29 +10,29 @@ static const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33, 64, 100}
 /* y over all columns, cut as a driver cuts them. */
 static void whole_product(const Kernels *kernels, const Linear *w, const float *x, size_t stride, int n_rows,
                           int columns, float *y) {
-  float tile[PRODUCT_SIZE], parts[MAX_PIECES * PRODUCT_COLUMNS * 4];
+  float tile[MATMUL_SIZE], parts[MAX_SPLITS * MATMUL_COLUMNS * 4];
   for (int first = 0; first < w->n_out; first += columns) {
-    int n = w->n_out - first < columns ? w->n_out - first : columns, n_pieces = product_pieces(w);
+    int n = w->n_out - first < columns ? w->n_out - first : columns, n_splits = matmul_splits(w);
     if (n_rows == 1) {
-      size_t width = PRODUCT_COLUMNS * 4;
-      kernels->product_row(w, x, 0, n_pieces / 2, first, n, NULL, parts, width);
-      kernels->product_row(w, x, n_pieces / 2, n_pieces, first, n, w->qweight,
-                           parts + (size_t)(n_pieces / 2) * width, width);
-      kernels->join(parts, width, n_pieces, n, tile);
+      size_t width = MATMUL_COLUMNS * 4;
+      kernels->matmul_row(w, x, 0, n_splits / 2, first, n, NULL, parts, width);
+      kernels->matmul_row(w, x, n_splits / 2, n_splits, first, n, w->qweight,
+                          parts + (size_t)(n_splits / 2) * width, width);
+      kernels->join(parts, width, n_splits, n, tile);
     } else {
-      kernels->product_rows(w, x, stride, n_rows, first, n, tile, PRODUCT_COLUMNS);
+      kernels->matmul_rows(w, x, stride, n_rows, first, n, tile, MATMUL_COLUMNS);
     }
     for (int r = 0; r < n_rows; r++)
-      memcpy(y + (size_t)r * (size_t)w->n_out + first, tile + r * PRODUCT_COLUMNS, (size_t)n * sizeof *y);
+      memcpy(y + (size_t)r * (size_t)w->n_out + first, tile + r * MATMUL_COLUMNS, (size_t)n * sizeof *y);
   }
 }
 
 /* A chain of c terms errs by at most (c + 1) eps of the sum of their magnitudes (c + 1 where the products
- * round too); chains are as long as a piece (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 pieces or lanes
+ * round too); chains are as long as a split (AWQ) or 1024 / 4 (dense, in 4 lanes); joining 16 splits or lanes
  * comes on top. Where the product of zero point and scale is rounded, each weight is wrong by that much more.
  * A wrong nibble, scale or column is wrong by 10^-2 and more of it. */
 static double allowed(const Linear *w, double magnitude) {
-  int chain = w->kind != LINEAR_DENSE ? w->n_in / product_pieces(w) + PIECE_UNIT : 1024 / 4;
+  int chain = w->kind != LINEAR_DENSE ? w->n_in / matmul_splits(w) + SPLIT_UNIT : 1024 / 4;
   if (chain > w->n_in) chain = w->n_in;
   return (chain + 2 + 16) * EPSILON * magnitude;
 }
@@ -56,7 +56,7 @@ static void check(TestLinear t) {
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
     for (size_t r = 0; r < MAX_ROWS; r++)
-      whole_product(tables[isa], w, x + r * stride, stride, 1, PRODUCT_COLUMNS * 4, single + r * n_out);
+      whole_product(tables[isa], w, x + r * stride, stride, 1, MATMUL_COLUMNS * 4, single + r * n_out);
     for (size_t i = 0; i < MAX_ROWS * n_out; i++) {
       if (!(fabs((double)single[i] - want[i]) <= allowed(w, size[i])))
         fail_msg("%s, %d in, %d out, group %d: output %zu is %.9g, not %.9g", tables[isa]->name, w->n_in,
@@ -68,7 +68,7 @@ static void check(TestLinear t) {
     }
     for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts; i++) {
       if (row_counts[i] == 1) continue;
-      whole_product(tables[isa], w, x, stride, row_counts[i], PRODUCT_COLUMNS, got);
+      whole_product(tables[isa], w, x, stride, row_counts[i], MATMUL_COLUMNS, got);
       assert_memory_equal(got, single, (size_t)row_counts[i] * n_out * sizeof *got);
     }
   }
@@ -131,8 +131,8 @@ static void grouped_columns_of_a_wider_matrix(void **state) {
     const Kernels *const *tables = kernels_usable(&n_tables);
     for (int isa = 0; isa < n_tables; isa++) {
       for (int n_rows = 1; n_rows <= 9; n_rows += 8) {
-        whole_product(tables[isa], &whole.linear, x, stride, n_rows, PRODUCT_COLUMNS, all);
-        whole_product(tables[isa], w, x, stride, n_rows, PRODUCT_COLUMNS, some);
+        whole_product(tables[isa], &whole.linear, x, stride, n_rows, MATMUL_COLUMNS, all);
+        whole_product(tables[isa], w, x, stride, n_rows, MATMUL_COLUMNS, some);
         for (int r = 0; r < n_rows; r++)
           assert_memory_equal(some + r * N, all + r * N_OUT + FIRST, N * sizeof *some);
       }
@@ -198,7 +198,7 @@ static void special_halves(void **state) {
   int n_tables;
   const Kernels *const *tables = kernels_usable(&n_tables);
   for (int isa = 0; isa < n_tables; isa++) {
-    tables[isa]->product_row(&w, x, 0, 1, 0, N, NULL, y, 0);
+    tables[isa]->matmul_row(&w, x, 0, 1, 0, N, NULL, y, 0);
     for (int i = 0; i < N; i++) {
       if (i == 12)
         assert_true(isnan(y[i]));

@@ -61,14 +61,14 @@ static Layout layout_of(const BackendState *s, const ModelConfig *c, const State
   has_room(&layout, s->g, rows * intermediate * 4);
   has_room(&layout, s->cosines, angles);
   has_room(&layout, s->sines, angles);
-  has_room(&layout, s->products.parts, outputs * MAX_PIECES * 4);
+  has_room(&layout, s->scratch.parts, outputs * MAX_SPLITS * 4);
   if (c->quant.int8_activations) {
     const size_t stride = up_to(larger(larger(hidden, heads), intermediate), ROUNDED_ALIGN);
-    assert_int_equal(s->products.rounded.stride, stride);
-    has_room(&layout, s->products.rounded.numbers, rows * stride * 2);
-    has_room(&layout, s->products.rounded.scales, rows * 4);
+    assert_int_equal(s->scratch.rounded.stride, stride);
+    has_room(&layout, s->scratch.rounded.numbers, rows * stride * 2);
+    has_room(&layout, s->scratch.rounded.scales, rows * 4);
   } else {
-    assert_null(s->products.rounded.numbers);
+    assert_null(s->scratch.rounded.numbers);
   }
   has_room(&layout, s->part_sums, (size_t)c->n_heads * segments * sizeof(SoftmaxSum));
   has_room(&layout, s->part_outs, (size_t)c->n_heads * segments * width * 4);
@@ -240,17 +240,17 @@ static void only_rows_that_were_made_are_read(void **state) {
       .final_norm = {norm, DTYPE_F32, HIDDEN},
       .head = {.kind = LINEAR_DENSE, .n_in = HIDDEN, .n_out = VOCAB, .dtype = DTYPE_F32, .weight = weights}};
   const int32_t ids[4] = {0, 1, 2, 1};
-  const Span span = {.n_tokens = 4};
+  const TokenRange range = {.n_tokens = 4};
   BackendModel *loaded = load(&model, 1);
   BackendState *session;
   float logits[VOCAB];
   Error err = {{0}};
   const StateOptions options = {.n_ctx = 8, .max_chunk = 4, .max_logit_rows = 3};
   assert_int_equal(cpu_backend.open(loaded, &options, &session, &err), STATUS_OK);
-  assert_int_equal(cpu_backend.embed(session, span, ids, &err), STATUS_OK);
+  assert_int_equal(cpu_backend.embed(session, range, ids, &err), STATUS_OK);
   for (int n_rows = 3; n_rows >= 1; n_rows--) {
     for (int first = 0; first + n_rows <= 4; first++) {
-      assert_int_equal(cpu_backend.norm_logits(session, span, first, n_rows, &err), STATUS_OK);
+      assert_int_equal(cpu_backend.norm_logits(session, range, first, n_rows, &err), STATUS_OK);
       for (int row = 0; row < n_rows; row++) { /* the token's own logit is the one that is not 0 */
         assert_int_equal(cpu_backend.read_logits(session, row, logits, &err), STATUS_OK);
         for (int v = 0; v < VOCAB; v++) assert_int_equal(logits[v] > 1, v == ids[first + row]);
@@ -263,7 +263,7 @@ static void only_rows_that_were_made_are_read(void **state) {
       assert_int_equal(cpu_backend.read_logits(session, -1, logits, &err), STATUS_FAILED);
     }
   }
-  assert_int_equal(cpu_backend.norm_logits(session, span, 0, 4, &err), STATUS_FAILED);
+  assert_int_equal(cpu_backend.norm_logits(session, range, 0, 4, &err), STATUS_FAILED);
   assert_string_equal(err.text, "logits of 4 rows were asked for, the session keeps 3");
   cpu_backend.close(session);
   cpu_backend.unload(loaded);

@@ -53,8 +53,8 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
   CHECK(cudaMalloc(&token, sizeof *token));
   CHECK(cudaHostAlloc(&slot, sizeof *slot, cudaHostAllocMapped));
   CHECK(cudaHostAlloc(&notes, vocab * sizeof *notes, cudaHostAllocDefault));
-  for (int i = 0; i < vocab / 7; i++) sampler_note(host, (int32_t)(uniform() * vocab), false);
-  sampler_export_notes(host, notes);
+  for (int i = 0; i < vocab / 7; i++) sampler_count_token(host, (int32_t)(uniform() * vocab), false);
+  sampler_token_counts(host, notes);
   MUST(device_sampler_set_notes(device, notes, 0, &error));
   std::vector<float> logits(vocab);
   bool good = true;
@@ -77,7 +77,7 @@ static void run_case(int vocab, const SamplerSettings &settings, int kind) {
              settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty, slot->id,
              slot->kind, want);
     if (status != STATUS_OK) break;
-    if (good) sampler_note(host, want, true);
+    if (good) sampler_count_token(host, want, true);
   }
   good ? passed++ : failed++;
   sampler_close(host);

@@ -28,11 +28,11 @@ typedef struct {
   int fail_at;      /* the step (1 ...) whose last operation fails; 0: none */
   int n_open;       /* states open */
   int largest_lead; /* picks that were dropped at once, at most */
-  int32_t turn;     /* what tokens of long texts (Span) are more by in the cache */
+  int32_t turn;     /* what tokens of long texts (TokenRange) are more by in the cache */
   int32_t end_at;   /* position whose logits make token FAKE_VOCAB - 1 certain; -1: none */
   bool no_writes;   /* kv_write() fails */
-  int n_settled;    /* calls of settle() */
-  bool no_settling; /* settle() fails */
+  int n_drained;    /* calls of drain() */
+  bool no_draining; /* drain() fails */
   bool no_opening;  /* open() fails */
 } FakeCounts;
 
@@ -76,20 +76,20 @@ static Status fake_open(BackendModel *loaded, const StateOptions *sizes, Backend
   return STATUS_OK;
 }
 
-static Status fake_embed(BackendState *state, Span span, const int32_t *ids, Error *err) {
+static Status fake_embed(BackendState *state, TokenRange range, const int32_t *ids, Error *err) {
   (void)err;
-  assert_true(span.pos >= 0 && span.n_tokens >= 1);
-  assert_true(span.pos + span.n_tokens <= state->sizes.n_ctx);
-  assert_true(span.n_tokens <= state->sizes.max_chunk);
+  assert_true(range.pos >= 0 && range.n_tokens >= 1);
+  assert_true(range.pos + range.n_tokens <= state->sizes.n_ctx);
+  assert_true(range.n_tokens <= state->sizes.max_chunk);
   if (ids) {
-    for (int i = 0; i < span.n_tokens; i++) state->x[i] = ids[i] + (span.long_text ? fake.turn : 0);
+    for (int i = 0; i < range.n_tokens; i++) state->x[i] = ids[i] + (range.long_rope ? fake.turn : 0);
   } else { /* the token picked last, which the host has not seen */
-    assert_true(span.n_tokens == 1 && state->n_picked > state->n_taken);
-    state->x[0] = state->picks[state->n_picked - 1] + (span.long_text ? fake.turn : 0);
+    assert_true(range.n_tokens == 1 && state->n_picked > state->n_taken);
+    state->x[0] = state->picks[state->n_picked - 1] + (range.long_rope ? fake.turn : 0);
   }
   fake.n_steps++;
-  fake.n_tokens += span.n_tokens;
-  if (span.n_tokens > fake.largest) fake.largest = span.n_tokens;
+  fake.n_tokens += range.n_tokens;
+  if (range.n_tokens > fake.largest) fake.largest = range.n_tokens;
   state->next = 0;
   return STATUS_OK;
 }
@@ -100,29 +100,29 @@ static Status fake_operation(BackendState *state, int layer, int index) {
   return STATUS_OK;
 }
 
-static Status fake_norm_qkv_rope_append(BackendState *state, Span span, int layer, Error *err) {
+static Status fake_norm_qkv_rope_append(BackendState *state, TokenRange range, int layer, Error *err) {
   (void)err;
-  memcpy(state->cache[layer] + span.pos, state->x, (size_t)span.n_tokens * sizeof *state->x);
+  memcpy(state->cache[layer] + range.pos, state->x, (size_t)range.n_tokens * sizeof *state->x);
   return fake_operation(state, layer, 0);
 }
 
-static Status fake_attention(BackendState *state, Span span, int layer, Error *err) {
-  (void)span, (void)err;
+static Status fake_attention(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)range, (void)err;
   return fake_operation(state, layer, 1);
 }
 
-static Status fake_out_proj_residual(BackendState *state, Span span, int layer, Error *err) {
-  (void)span, (void)err;
+static Status fake_out_proj_residual(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)range, (void)err;
   return fake_operation(state, layer, 2);
 }
 
-static Status fake_norm_gate_up(BackendState *state, Span span, int layer, Error *err) {
-  (void)span, (void)err;
+static Status fake_norm_gate_up(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)range, (void)err;
   return fake_operation(state, layer, 3);
 }
 
-static Status fake_down_residual(BackendState *state, Span span, int layer, Error *err) {
-  (void)span;
+static Status fake_down_residual(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)range;
   if (fake.fail_at == fake.n_steps && layer == FAKE_LAYERS - 1)
     return error_set(err, STATUS_FAILED, "the device is gone");
   return fake_operation(state, layer, 4);
@@ -140,13 +140,13 @@ static void fake_row(int32_t *const *cache, int n, float *logits) {
   if (n - 1 == fake.end_at) logits[FAKE_VOCAB - 1] = 100;
 }
 
-static Status fake_norm_logits(BackendState *state, Span span, int first_row, int n_rows, Error *err) {
+static Status fake_norm_logits(BackendState *state, TokenRange range, int first_row, int n_rows, Error *err) {
   (void)err;
   assert_int_equal(state->next, FAKE_LAYERS * 5);
   assert_true(n_rows >= 1 && n_rows <= state->sizes.max_logit_rows);
-  assert_true(first_row >= 0 && first_row + n_rows <= span.n_tokens);
+  assert_true(first_row >= 0 && first_row + n_rows <= range.n_tokens);
   for (int row = 0; row < n_rows; row++)
-    fake_row(state->cache, span.pos + first_row + row + 1, state->logits + row * FAKE_VOCAB);
+    fake_row(state->cache, range.pos + first_row + row + 1, state->logits + row * FAKE_VOCAB);
   state->n_kept = n_rows;
   fake.n_rows += n_rows;
   return STATUS_OK;
@@ -166,16 +166,16 @@ static Status fake_sample(BackendState *state, Sampler *sampler, int32_t *id, Er
   return sampler_pick(sampler, logits, &state->picks[state->n_picked++], err);
 }
 
-static Status fake_take_token(BackendState *state, int32_t *id, Error *err) {
+static Status fake_wait_token(BackendState *state, int32_t *id, Error *err) {
   (void)err;
   assert_true(state->n_taken < state->n_picked);
   *id = state->picks[state->n_taken++];
   return STATUS_OK;
 }
 
-static Status fake_settle(BackendState *state, Error *err) {
-  fake.n_settled++;
-  if (fake.no_settling) return error_set(err, STATUS_FAILED, "the device is gone");
+static Status fake_drain(BackendState *state, Error *err) {
+  fake.n_drained++;
+  if (fake.no_draining) return error_set(err, STATUS_FAILED, "the device is gone");
   fake.largest_lead = state->n_picked - state->n_taken > fake.largest_lead ? state->n_picked - state->n_taken
                                                                            : fake.largest_lead;
   state->n_picked = state->n_taken = 0;
@@ -187,23 +187,23 @@ static uint16_t fake_tag(int layer, int pos) {
   return (uint16_t)(layer * 20011 + pos * 7 + 1);
 }
 
-static Status fake_kv_read(BackendState *state, Span span, int layer, void *out, Error *err) {
+static Status fake_kv_read(BackendState *state, TokenRange range, int layer, void *out, Error *err) {
   (void)err;
-  uint16_t *keys = out, *values = keys + span.n_tokens;
-  for (int i = 0; i < span.n_tokens; i++) {
-    keys[i] = (uint16_t)state->cache[layer][span.pos + i];
-    values[i] = fake_tag(layer, span.pos + i);
+  uint16_t *keys = out, *values = keys + range.n_tokens;
+  for (int i = 0; i < range.n_tokens; i++) {
+    keys[i] = (uint16_t)state->cache[layer][range.pos + i];
+    values[i] = fake_tag(layer, range.pos + i);
   }
   return STATUS_OK;
 }
 
 /* Bytes of another layer or position become another token. */
-static Status fake_kv_write(BackendState *state, Span span, int layer, int n_stored, const void *from,
+static Status fake_kv_write(BackendState *state, TokenRange range, int layer, int n_stored, const void *from,
                             Error *err) {
   const uint16_t *keys = from, *values = keys + n_stored;
   if (fake.no_writes) return error_set(err, STATUS_FAILED, "the device is gone");
-  for (int i = 0; i < span.n_tokens; i++)
-    state->cache[layer][span.pos + i] = keys[i] + values[i] - fake_tag(layer, span.pos + i);
+  for (int i = 0; i < range.n_tokens; i++)
+    state->cache[layer][range.pos + i] = keys[i] + values[i] - fake_tag(layer, range.pos + i);
   return STATUS_OK;
 }
 
@@ -253,8 +253,8 @@ static const Backend fake_ahead_backend = {.name = "fake ahead",
                                            .open = fake_open,
                                            .close = fake_close,
                                            .read_logits = fake_read_logits,
-                                           .take_token = fake_take_token,
-                                           .settle = fake_settle,
+                                           .wait_token = fake_wait_token,
+                                           .drain = fake_drain,
                                            BACKEND_OPERATIONS(FAKE_OPERATION)};
 #undef FAKE_OPERATION
 

@@ -19,45 +19,45 @@ static Status called(const char *letter) {
   return STATUS_OK;
 }
 
-static Status embed(BackendState *s, Span span, const int32_t *ids, Error *err) {
-  (void)s, (void)span, (void)ids, (void)err;
+static Status embed(BackendState *s, TokenRange range, const int32_t *ids, Error *err) {
+  (void)s, (void)range, (void)ids, (void)err;
   called("e");
   return embed_ends_with;
 }
-static Status qkv(BackendState *s, Span span, int layer, Error *err) {
-  (void)s, (void)span, (void)layer, (void)err;
+static Status qkv(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)range, (void)layer, (void)err;
   return called("q");
 }
-static Status attention(BackendState *s, Span span, int layer, Error *err) {
-  (void)s, (void)span, (void)layer, (void)err;
+static Status attention(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)range, (void)layer, (void)err;
   return called("a");
 }
-static Status out_proj(BackendState *s, Span span, int layer, Error *err) {
-  (void)s, (void)span, (void)layer, (void)err;
+static Status out_proj(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)range, (void)layer, (void)err;
   return called("o");
 }
-static Status gate_up(BackendState *s, Span span, int layer, Error *err) {
-  (void)s, (void)span, (void)layer, (void)err;
+static Status gate_up(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)range, (void)layer, (void)err;
   return called("g");
 }
-static Status down(BackendState *s, Span span, int layer, Error *err) {
-  (void)s, (void)span, (void)layer, (void)err;
+static Status down(BackendState *s, TokenRange range, int layer, Error *err) {
+  (void)s, (void)range, (void)layer, (void)err;
   return called("d");
 }
-static Status logits(BackendState *s, Span span, int first_row, int n_rows, Error *err) {
+static Status logits(BackendState *s, TokenRange range, int first_row, int n_rows, Error *err) {
   (void)s, (void)err;
-  assert_int_equal(first_row + n_rows, span.n_tokens);
+  assert_int_equal(first_row + n_rows, range.n_tokens);
   return called("l");
 }
-static Status fused_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows, bool *done,
+static Status fused_step(BackendState *s, TokenRange range, const int32_t *ids, int n_logit_rows, bool *done,
                          Error *err) {
-  (void)s, (void)span, (void)ids, (void)n_logit_rows, (void)err;
+  (void)s, (void)range, (void)ids, (void)n_logit_rows, (void)err;
   *done = fused_computes;
   return called("f");
 }
-static Status begin_step(BackendState *s, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
-                         Error *err) {
-  (void)s, (void)span, (void)ids, (void)n_logit_rows, (void)err;
+static Status begin_step(BackendState *s, TokenRange range, const int32_t *ids, int n_logit_rows,
+                         bool *replayed, Error *err) {
+  (void)s, (void)range, (void)ids, (void)n_logit_rows, (void)err;
   *replayed = step_was_recorded;
   return called("(");
 }
@@ -87,7 +87,7 @@ static Status run(const Backend *backend, int n_logit_rows, const char *expected
   const ModelConfig config = {.n_layers = 2};
   const int32_t ids[3] = {1, 2, 3};
   calls[0] = 0;
-  const Status status = forward(backend, NULL, &config, (Span){.n_tokens = 3}, ids, n_logit_rows, NULL);
+  const Status status = forward(backend, NULL, &config, (TokenRange){.n_tokens = 3}, ids, n_logit_rows, NULL);
   assert_string_equal(calls, expected);
   return status;
 }

@@ -76,7 +76,7 @@ static GenerateResult run(const Backend *backend, const SamplerSettings *setting
   assert_true(session_length(session) >= N_PROMPT + heard->n - 1); /* but the last, which nobody asked for */
   assert_memory_equal(session_ids(session) + N_PROMPT, heard->ids,
                       (size_t)(session_length(session) - N_PROMPT) * sizeof *heard->ids);
-  assert_int_equal(session_pushed(session), 0);
+  assert_int_equal(session_in_flight(session), 0);
   session_close(session);
   return result;
 }
@@ -87,7 +87,7 @@ static void work_out(const SamplerSettings *settings, const Plan *plan, Heard *h
   make_prompt(ids);
   Sampler *sampler;
   assert_int_equal(sampler_open(settings, FAKE_VOCAB, &sampler, NULL), STATUS_OK);
-  for (int i = 0; i < N_PROMPT; i++) sampler_note(sampler, ids[i], false);
+  for (int i = 0; i < N_PROMPT; i++) sampler_count_token(sampler, ids[i], false);
   *heard = (Heard){.plan = plan};
   int left = plan->first ? N_FORCED : 0, most = N_CTX - N_PROMPT + 1;
   if (plan->max_tokens >= 0) most = plan->max_tokens;
@@ -102,7 +102,7 @@ static void work_out(const SamplerSettings *settings, const Plan *plan, Heard *h
       heard->n_own++;
       if (plan->every && heard->n_own % plan->every == 0) left = N_FORCED;
     }
-    sampler_note(sampler, id, true);
+    sampler_count_token(sampler, id, true);
     ids[N_PROMPT + heard->n] = id;
     heard->ids[heard->n++] = id;
   }
@@ -193,7 +193,7 @@ static void any_end_token_ends_and_is_not_handed_out(void **state) {
         assert_int_equal(result.reason, FINISH_EOS);
         assert_int_equal(heard.n, n_before);
         assert_int_equal(result.n_generated, n_before);
-        assert_int_equal(session_pushed(session), 0);
+        assert_int_equal(session_in_flight(session), 0);
         session_close(session);
 
         session = open_prompt(both[ahead], &model);
@@ -262,7 +262,7 @@ static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
     const GenerateOptions options = {.max_tokens = -1};
     assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_PIPE);
     assert_string_equal(err.text, "gone");
-    assert_int_equal(session_pushed(session), 0);
+    assert_int_equal(session_in_flight(session), 0);
     assert_int_equal(result.n_generated, 2);
     session_close(session);
 
@@ -271,13 +271,13 @@ static void a_failure_is_told_and_leaves_nothing_on_its_way(void **state) {
     fake.fail_at = fake.n_steps + 2;
     assert_int_equal(generate(session, &options, refuse_the_third, &n_heard, &result, &err), STATUS_FAILED);
     assert_string_equal(err.text, "the device is gone");
-    assert_int_equal(session_pushed(session), 0);
+    assert_int_equal(session_in_flight(session), 0);
     session_close(session);
   }
   Session *session = open_prompt(&fake_ahead_backend, &model); /* at the very end */
   Heard heard = {.plan = &endless};
   GenerateResult result;
-  fake.no_settling = true;
+  fake.no_draining = true;
   const GenerateOptions options = {.max_tokens = 3};
   assert_int_equal(generate(session, &options, hear, &heard, &result, NULL), STATUS_FAILED);
   session_close(session);

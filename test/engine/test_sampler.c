@@ -500,8 +500,8 @@ static void penalties_change_what_was_seen(void **state) {
   Sampler *sampler = open_sampler(&settings, N);
   const int prompt[N] = {1, 1, 0, 0, 1, 0}, generated[N] = {0, 2, 1, 0, 0, 3};
   for (int id = 0; id < N; id++) {
-    for (int i = 0; i < prompt[id]; i++) sampler_note(sampler, id, false);
-    for (int i = 0; i < generated[id]; i++) sampler_note(sampler, id, true);
+    for (int i = 0; i < prompt[id]; i++) sampler_count_token(sampler, id, false);
+    for (int i = 0; i < generated[id]; i++) sampler_count_token(sampler, id, true);
   }
   float scores[N];
   for (int id = 0; id < N; id++) {
@@ -519,7 +519,7 @@ static void penalties_change_what_was_seen(void **state) {
   sampler_forget(sampler);
   for (uint64_t step = 2000; step < 4000; step++) /* the draws go on, the penalties are gone */
     assert_int_equal(pick(sampler, logits), plain_pick(&settings, logits, N, step));
-  sampler_note(sampler, 5, false); /* in the prompt now, and no more in an answer */
+  sampler_count_token(sampler, 5, false); /* in the prompt now, and no more in an answer */
   memcpy(scores, logits, sizeof scores);
   scores[5] = logits[5] / 1.3f;
   for (uint64_t step = 4000; step < 6000; step++)
@@ -548,8 +548,8 @@ static void every_penalty_counts_by_itself(void **state) {
     float scores[N];
     assert_int_equal(sampler_has_penalties(sampler), c > 0);
     for (int id = 0; id < N; id++) {
-      if (seen[id].prompt) sampler_note(sampler, id, false);
-      for (int i = 0; i < seen[id].generated; i++) sampler_note(sampler, id, true);
+      if (seen[id].prompt) sampler_count_token(sampler, id, false);
+      for (int i = 0; i < seen[id].generated; i++) sampler_count_token(sampler, id, true);
       const float factor = (float)settings.repetition_penalty;
       scores[id] = logits[id];
       if (seen[id].prompt || seen[id].generated)
@@ -570,21 +570,21 @@ static void notes_say_what_was_seen_and_how_often(void **state) {
   enum { N = 10, OFTEN = 100000 };
   uint32_t notes[N + 1];
   Sampler *sampler = open_sampler(&neutral, N);
-  for (int i = 0; i < OFTEN; i++) sampler_note(sampler, 9, false);
-  for (int i = 0; i < 3; i++) sampler_note(sampler, 0, true);
-  sampler_note(sampler, 4, true);
-  sampler_note(sampler, 4, false);
+  for (int i = 0; i < OFTEN; i++) sampler_count_token(sampler, 9, false);
+  for (int i = 0; i < 3; i++) sampler_count_token(sampler, 0, true);
+  sampler_count_token(sampler, 4, true);
+  sampler_count_token(sampler, 4, false);
   memset(notes, 0x55, sizeof notes);
-  sampler_export_notes(sampler, notes);
-  const uint32_t want[N + 1] = {SAMPLER_NOTE_SEEN | 3, 0,         0, 0, SAMPLER_NOTE_SEEN | 1, 0, 0, 0, 0,
-                                SAMPLER_NOTE_SEEN,     0x55555555};
+  sampler_token_counts(sampler, notes);
+  const uint32_t want[N + 1] = {SAMPLER_TOKEN_SEEN | 3, 0,         0, 0, SAMPLER_TOKEN_SEEN | 1, 0, 0, 0, 0,
+                                SAMPLER_TOKEN_SEEN,     0x55555555};
   assert_memory_equal(notes, want, sizeof want);
   sampler_forget(sampler);
-  sampler_note(sampler, 1, true);
-  sampler_note(sampler, 9, false);
-  sampler_export_notes(sampler, notes);
-  const uint32_t again[N + 1] = {0, SAMPLER_NOTE_SEEN | 1, 0,         0, 0, 0, 0, 0,
-                                 0, SAMPLER_NOTE_SEEN,     0x55555555};
+  sampler_count_token(sampler, 1, true);
+  sampler_count_token(sampler, 9, false);
+  sampler_token_counts(sampler, notes);
+  const uint32_t again[N + 1] = {0, SAMPLER_TOKEN_SEEN | 1, 0,         0, 0, 0, 0, 0,
+                                 0, SAMPLER_TOKEN_SEEN,     0x55555555};
   assert_memory_equal(notes, again, sizeof again);
   sampler_close(sampler);
 }
@@ -596,7 +596,7 @@ static void penalties_count_in_greedy_picks(void **state) {
   settings.repetition_penalty = 2;
   Sampler *sampler = open_sampler(&settings, 3);
   assert_int_equal(pick(sampler, (float[]){3, 2, 1}), 0);
-  sampler_note(sampler, 0, false);
+  sampler_count_token(sampler, 0, false);
   assert_int_equal(pick(sampler, (float[]){3, 2, 1}), 1);
   assert_int_equal(pick(sampler, (float[]){-3, -4, -7}), 1); /* -6 now */
   sampler_close(sampler);
@@ -611,10 +611,10 @@ static void the_version_changes_with_what_was_seen_and_with_nothing_else(void **
   pick(sampler, (float[]){3, 2, 1});
   assert_int_equal(sampler_set(sampler, &neutral, &err), STATUS_OK);
   assert_true(sampler_version(sampler) == opened);
-  sampler_note(sampler, 0, false);
+  sampler_count_token(sampler, 0, false);
   const uint64_t seen = sampler_version(sampler);
   assert_true(seen != opened);
-  sampler_note(sampler, 0, true); /* again, and in the answer now */
+  sampler_count_token(sampler, 0, true); /* again, and in the answer now */
   const uint64_t generated = sampler_version(sampler);
   assert_true(generated != seen && generated != opened);
   sampler_forget(sampler);
@@ -653,7 +653,7 @@ static void picks_are_the_committed_ones(void **state) {
     for (int step = 0; step < STEPS; step++) {
       make_logits(logits, N, (uint64_t)step);
       int32_t id = pick(sampler, logits);
-      sampler_note(sampler, id, true);
+      sampler_count_token(sampler, id, true);
       assert_int_equal(id, cases[c].ids[step]);
     }
     sampler_close(sampler);

@@ -665,13 +665,13 @@ static void no_token_is_pushed_beyond_the_context(void **state) {
   Error err = {{0}};
   for (int room = 0; room < 2; room++) {
     sync_ok(session, ids, N_CTX - room);
-    for (int i = 0; i < room; i++) assert_int_equal(session_push(session, &err), STATUS_OK);
+    for (int i = 0; i < room; i++) assert_int_equal(session_decode_async(session, &err), STATUS_OK);
     fake.n_steps = 0;
-    assert_int_equal(session_push(session, &err), STATUS_USAGE);
+    assert_int_equal(session_decode_async(session, &err), STATUS_USAGE);
     assert_non_null(strstr(err.text, "the context of 40 tokens is full"));
     assert_int_equal(fake.n_steps, 0);
-    assert_int_equal(session_pushed(session), room);
-    assert_int_equal(session_settle(session, &err), STATUS_OK);
+    assert_int_equal(session_in_flight(session), room);
+    assert_int_equal(session_drain(session, &err), STATUS_OK);
   }
   session_close(session);
 }
@@ -690,7 +690,7 @@ static void a_lead_is_dropped_at_a_stop(void **state) {
   assert_int_equal(session_length(session), 34);
   assert_memory_equal(session_ids(session) + 30, heard.ids, 4 * sizeof *heard.ids);
   assert_int_equal(fake.largest_lead, 1);
-  assert_int_equal(session_pushed(session), 0);
+  assert_int_equal(session_in_flight(session), 0);
   float logits[FAKE_VOCAB];
   assert_int_equal(session_logits(session, logits, NULL), STATUS_FAILED);
 

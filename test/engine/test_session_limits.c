@@ -165,19 +165,19 @@ static void spans_of_keys_are_checked(void **state) {
   Session *session = open_session((SessionOptions){.n_ctx = 30});
   sync_ok(session, ids, 20);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    const Span span = {.pos = cases[i].pos, .n_tokens = cases[i].n};
+    const TokenRange range = {.pos = cases[i].pos, .n_tokens = cases[i].n};
     char message[120];
     Error err = {{0}};
-    assert_int_equal(session_kv_read(session, span, 0, bytes, &err),
+    assert_int_equal(session_kv_read(session, range, 0, bytes, &err),
                      cases[i].read ? STATUS_OK : STATUS_FAILED);
-    snprintf(message, sizeof message, "keys of %d tokens from %d on, the session holds 20", span.n_tokens,
-             span.pos);
+    snprintf(message, sizeof message, "keys of %d tokens from %d on, the session holds 20", range.n_tokens,
+             range.pos);
     assert_string_equal(err.text, cases[i].read ? "" : message);
     err.text[0] = 0;
-    assert_int_equal(session_kv_write(session, span, 0, cases[i].n_stored, bytes, &err),
+    assert_int_equal(session_kv_write(session, range, 0, cases[i].n_stored, bytes, &err),
                      cases[i].write ? STATUS_OK : STATUS_FAILED);
     snprintf(message, sizeof message, "keys of %d tokens (of %d) from %d on, the context is 30",
-             span.n_tokens, cases[i].n_stored, span.pos);
+             range.n_tokens, cases[i].n_stored, range.pos);
     assert_string_equal(err.text, cases[i].write ? "" : message);
   }
   session_close(session);
@@ -241,7 +241,7 @@ static void only_texts_that_cannot_grow_long_run_ahead(void **state) {
       const SessionOptions options = {.n_ctx = cases[i].n_ctx, .sampler = greedy};
       assert_int_equal(session_open(device, &loaded, cases[i].model, &options, &session, NULL), STATUS_OK);
       if (cases[i].n > 0) sync_ok(session, ids, cases[i].n);
-      assert_int_equal(session_runs_ahead(session), ahead && cases[i].ahead);
+      assert_int_equal(session_decodes_async(session), ahead && cases[i].ahead);
       session_close(session);
     }
   }
@@ -256,17 +256,17 @@ static void a_prefill_waits_for_the_device(void **state) {
   backend = &fake_ahead_backend;
   Session *session = open_session((SessionOptions){.chunk = 10});
   sync_ok(session, ids, 30);
-  assert_int_equal(fake.n_settled, 1);
-  fake.no_settling = true;
+  assert_int_equal(fake.n_drained, 1);
+  fake.no_draining = true;
   assert_int_equal(session_sync(session, ids, 20, NULL, NULL, &err), STATUS_FAILED);
   assert_string_equal(err.text, "the device is gone");
-  assert_int_equal(session_settle(session, NULL), STATUS_FAILED);
+  assert_int_equal(session_drain(session, NULL), STATUS_FAILED);
   session_close(session);
   backend = &fake_backend;
   session = open_session((SessionOptions){.chunk = 10});
   sync_ok(session, ids, 30);
-  assert_int_equal(session_settle(session, NULL), STATUS_OK);
-  assert_int_equal(fake.n_settled, 0);
+  assert_int_equal(session_drain(session, NULL), STATUS_OK);
+  assert_int_equal(fake.n_drained, 0);
   assert_holds(session, ids, 30);
   session_close(session);
 }
@@ -279,9 +279,9 @@ static struct {
   Status so_far;
 } steps;
 
-static Status begin_step(BackendState *state, Span span, const int32_t *ids, int n_logit_rows, bool *replayed,
-                         Error *err) {
-  (void)state, (void)span, (void)ids;
+static Status begin_step(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
+                         bool *replayed, Error *err) {
+  (void)state, (void)range, (void)ids;
   steps.n_begun++;
   steps.n_logit_rows = n_logit_rows;
   *replayed = steps.replays;
@@ -322,7 +322,7 @@ static void a_device_that_records_steps_is_told_of_both_ends(void **state) {
     steps.replays = cases[i].replays;
     steps.begins_badly = cases[i].begins_badly;
     steps.ends_badly = cases[i].ends_badly;
-    assert_int_equal(forward(&recording, device, &model.config, (Span){.n_tokens = 10}, ids, 3, &err),
+    assert_int_equal(forward(&recording, device, &model.config, (TokenRange){.n_tokens = 10}, ids, 3, &err),
                      cases[i].status);
     assert_int_equal(steps.n_begun, 1);
     assert_int_equal(steps.n_logit_rows, 3);

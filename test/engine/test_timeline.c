@@ -26,7 +26,7 @@ typedef struct {
   int n_ctx, chunk;
   int32_t ids[FAKE_POSITIONS];
   int n;
-  bool long_text;    /* the keys are those of a long text */
+  bool long_rope;    /* the keys are those of a long text */
   bool logits, last; /* those of the last token are on the device; were kept by a score */
   bool notes_differ;
   bool generated[FAKE_POSITIONS];
@@ -44,9 +44,9 @@ static bool is_long(const Record *r, int n) {
 }
 
 /* Behind the first n tokens, with the keys that are there. */
-static void record_logits(const Record *r, int n, bool long_text, float *out) {
+static void record_logits(const Record *r, int n, bool long_rope, float *out) {
   int32_t copy[FAKE_POSITIONS];
-  for (int i = 0; i < n; i++) copy[i] = r->ids[i] + (long_text ? LONG_TURN : 0);
+  for (int i = 0; i < n; i++) copy[i] = r->ids[i] + (long_rope ? LONG_TURN : 0);
   whole_logits(copy, n, out);
 }
 
@@ -55,12 +55,12 @@ static void check(const Record *r) {
   Error err = {{0}};
   assert_int_equal(session_length(r->session), r->n);
   assert_memory_equal(session_ids(r->session), r->ids, (size_t)r->n * sizeof *r->ids);
-  assert_int_equal(session_is_long(r->session), r->long_text);
-  assert_int_equal(session_pushed(r->session), 0);
+  assert_int_equal(session_has_long_rope(r->session), r->long_rope);
+  assert_int_equal(session_in_flight(r->session), 0);
   assert_int_equal(session_logits(r->session, got, &err), r->logits ? STATUS_OK : STATUS_FAILED);
   if (!r->logits) assert_non_null(strstr(err.text, "the session has no logits"));
   if (!r->logits) return;
-  record_logits(r, r->n, r->long_text, want);
+  record_logits(r, r->n, r->long_rope, want);
   assert_memory_equal(got, want, sizeof got);
 }
 
@@ -73,7 +73,7 @@ static int make_text(Record *r, int32_t *ids) {
 
 static int common_of(const Record *r, const int32_t *ids, int n) {
   int common = 0;
-  if (is_long(r, n) != r->long_text) return 0;
+  if (is_long(r, n) != r->long_rope) return 0;
   while (common < r->n && common < n - 1 && ids[common] == r->ids[common]) common++;
   return common;
 }
@@ -83,7 +83,7 @@ static void take(Record *r, const int32_t *ids, int n, int n_all, bool logits) {
   memcpy(r->ids, ids, (size_t)n * sizeof *ids);
   memset(r->generated, 0, sizeof r->generated);
   r->n = n;
-  r->long_text = is_long(r, n_all);
+  r->long_rope = is_long(r, n_all);
   r->logits = logits;
   r->last = r->notes_differ = false;
 }
@@ -122,10 +122,10 @@ static void call_interrupted(Record *r) {
   take(r, ids, done, n, done == n);
 }
 
-/* What suit_length() does: where the text becomes a long one, or a short one again, all is computed anew. */
+/* recompute_rope(): all is computed again when the text becomes a long one, or a short one again. */
 static void suit(Record *r, int n) {
-  if (is_long(r, n) == r->long_text) return;
-  r->long_text = !r->long_text;
+  if (is_long(r, n) == r->long_rope) return;
+  r->long_rope = !r->long_rope;
   r->logits = r->n > 0;
   r->last = false;
 }
@@ -149,7 +149,7 @@ static void decode(Record *r, int32_t id) {
 
 /* The step after the next that succeeds does not; the text stays, its logits go. */
 static void call_failed_step(Record *r) {
-  if (r->n == r->n_ctx || is_long(r, r->n + 1) != r->long_text) return;
+  if (r->n == r->n_ctx || is_long(r, r->n + 1) != r->long_rope) return;
   Error err = {{0}};
   fake.fail_at = fake.n_steps + 1;
   assert_int_equal(session_decode(r->session, 3, &err), STATUS_FAILED);
@@ -164,9 +164,9 @@ static int32_t pick(const Record *r, uint64_t draw) {
   Sampler *sampler;
   int32_t id;
   assert_int_equal(sampler_open(&r->settings, FAKE_VOCAB, &sampler, NULL), STATUS_OK);
-  for (int i = 0; i < r->n; i++) sampler_note(sampler, r->ids[i], r->generated[i]);
+  for (int i = 0; i < r->n; i++) sampler_count_token(sampler, r->ids[i], r->generated[i]);
   for (uint64_t i = 0; i < draw; i++) sampler_take_draw(sampler);
-  record_logits(r, r->n, r->long_text, logits);
+  record_logits(r, r->n, r->long_rope, logits);
   assert_int_equal(sampler_pick(sampler, logits, &id, NULL), STATUS_OK);
   sampler_close(sampler);
   return id;
@@ -195,7 +195,7 @@ static void call_score(Record *r) {
   if (status) return;
   for (int i = 0; i < n; i++) {
     float logits[FAKE_VOCAB];
-    record_logits(r, before + i, r->long_text, logits);
+    record_logits(r, before + i, r->long_rope, logits);
     assert_true(log_p[i] == log_probability(logits, FAKE_VOCAB, more[i]));
     if (i + 1 < n) r->ids[before + i] = more[i];
   }
@@ -225,10 +225,10 @@ static Status restore(void *user, Session *session, int *n_held, Error *err) {
     const int n = s->n - s->common;
     uint16_t bytes[2 * FAKE_POSITIONS];
     for (int i = 0; i < n; i++) {
-      bytes[i] = (uint16_t)(s->ids[s->common + i] + (session_is_long(session) ? LONG_TURN : 0));
+      bytes[i] = (uint16_t)(s->ids[s->common + i] + (session_has_long_rope(session) ? LONG_TURN : 0));
       bytes[n + i] = fake_tag(layer, s->common + i);
     }
-    TRY(session_kv_write(session, (Span){.pos = s->common, .n_tokens = n}, layer, n, bytes, err));
+    TRY(session_kv_write(session, (TokenRange){.pos = s->common, .n_tokens = n}, layer, n, bytes, err));
   }
   *n_held = s->n;
   return s->fails ? error_set(err, STATUS_FAILED, "the file ends") : STATUS_OK;
@@ -291,30 +291,30 @@ static void call_set(Record *r) {
 /* Some tokens ahead of the host, of which some are pulled and the rest dropped. The fake device knows nothing
  * of what it has picked itself: with penalties there is one at a time. */
 static void call_push(Record *r) {
-  if (!session_runs_ahead(r->session) || r->notes_differ) return;
+  if (!session_decodes_async(r->session) || r->notes_differ) return;
   const bool alone = r->settings.repetition_penalty != 1 || r->settings.presence_penalty != 0 ||
                      r->settings.frequency_penalty != 0;
-  if (!r->logits) assert_int_equal(session_push(r->session, NULL), STATUS_FAILED);
+  if (!r->logits) assert_int_equal(session_decode_async(r->session, NULL), STATUS_FAILED);
   if (!r->logits) return;
   const int n_calls = (int)number(r, 8);
   for (int i = 0; i < n_calls; i++) {
-    const int n_pushed = session_pushed(r->session);
-    if (n_pushed > 0 && (alone || number(r, 2) == 0)) {
+    const int n_in_flight = session_in_flight(r->session);
+    if (n_in_flight > 0 && (alone || number(r, 2) == 0)) {
       int32_t id, want = pick(r, r->n_draws++);
-      assert_int_equal(session_pull(r->session, &id, NULL), STATUS_OK);
+      assert_int_equal(session_wait_token(r->session, &id, NULL), STATUS_OK);
       assert_int_equal(id, want);
       r->generated[r->n] = true;
       r->ids[r->n++] = id;
       assert_int_equal(session_length(r->session), r->n);
-      assert_int_equal(session_pushed(r->session), n_pushed - 1);
+      assert_int_equal(session_in_flight(r->session), n_in_flight - 1);
     } else {
-      const bool full = r->n + n_pushed == r->n_ctx;
-      assert_int_equal(session_push(r->session, NULL), full ? STATUS_USAGE : STATUS_OK);
-      assert_int_equal(session_pushed(r->session), n_pushed + !full);
+      const bool full = r->n + n_in_flight == r->n_ctx;
+      assert_int_equal(session_decode_async(r->session, NULL), full ? STATUS_USAGE : STATUS_OK);
+      assert_int_equal(session_in_flight(r->session), n_in_flight + !full);
     }
   }
-  if (session_pushed(r->session) > 0) r->logits = false;
-  assert_int_equal(session_settle(r->session, NULL), STATUS_OK);
+  if (session_in_flight(r->session) > 0) r->logits = false;
+  assert_int_equal(session_drain(r->session, NULL), STATUS_OK);
 }
 
 static void call(Record *r, Call which) {
