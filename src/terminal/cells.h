@@ -3,9 +3,8 @@
  *
  * libedit moves and deletes by wide characters. So a code point without width (a combining accent, a joiner)
  * is joined with the character before it, and one private code point, their proxy, represents both in the
- * editor's line. If a text contains a code point from the proxies' range, it gets a proxy too, so that every
- * text comes back unchanged. A long block of text is represented by a label ("[120 lines]") of proxies, and
- * the first of them holds the text.
+ * editor's line. A long block of text is one proxy too, shown as a label ("[120 lines]"). If a text contains
+ * a code point from the proxies' range, it gets a proxy, so that every text comes back unchanged.
  *
  * PRECOND  setlocale() has set an LC_CTYPE that knows Unicode: cells_begin(). */
 #ifndef AUK_TERMINAL_CELLS_H
@@ -24,21 +23,15 @@ Status cell_string_append(CellString *string, wchar_t cell, Error *err);
 void cell_string_release(CellString *string);
 
 typedef struct {
-  char *text, *shown;           /* [text_size], [shown_size] the represented text, the text on the screen */
-  size_t text_size, shown_size; /* bytes */
-  int group;                    /* the label's number, from 1; 0: no label */
+  char *text; /* [size] the represented text; NULL: a free slot */
+  size_t size;
+  int width;      /* columns */
+  char label[40]; /* shown instead of the text; "": none */
 } Proxy;
 
 typedef struct {
-  Proxy *items; /* [count] */
-  size_t count, capacity;
-  uint32_t *slots; /* [n_slots] hash table by text: an item's number + 1; 0: free */
-  size_t n_slots;  /* a power of two; at most half are in use */
-} ProxyList;
-
-typedef struct {
-  ProxyList narrow, wide; /* of one column, of two */
-  int n_groups;
+  Proxy *slots; /* [PROXY_SLOTS] hash table by text, NULL before its first use; slot i is U+F0000 + i */
+  size_t count;
 } Cells; /* starts zeroed */
 
 /* Sets LC_CTYPE to the environment's if that is UTF-8, else to C.UTF-8; false without either. */
@@ -50,7 +43,7 @@ void cells_release(Cells *cells);
 Status cells_of_text(Cells *cells, const char *text, size_t size, CellString *out, Error *err);
 /* Appends one character: it joins the last cell if it has no width, else it is a new cell. */
 Status cells_append(Cells *cells, uint32_t code, CellString *line, Error *err);
-/* Appends a label that represents text[0..size). */
+/* Appends a cell, shown as `label` (ASCII), that represents text[0..size). */
 Status cells_of_block(Cells *cells, const char *text, size_t size, const char *label, CellString *out,
                       Error *err);
 
@@ -59,11 +52,10 @@ Status cells_text(const Cells *cells, const wchar_t *line, size_t n, Buffer *out
 
 /* The width of a cell that begins at this column: a tab extends to the next multiple of 8, a control
  * character is shown as ^A, one unknown to the C library as <U+12345>. A newline has none. */
-int cells_width(wchar_t cell, int column);
+int cells_width(const Cells *cells, wchar_t cell, int column);
 /* Appends the bytes that show the cell on a terminal; nothing for a newline. */
 Status cells_show(const Cells *cells, wchar_t cell, int column, Buffer *out, Error *err);
 
-bool cells_is_joined(uint32_t code);               /* it has no width */
-int cells_group(const Cells *cells, wchar_t cell); /* the number of its label; 0: no label */
+bool cells_is_joined(uint32_t code); /* it has no width */
 
 #endif

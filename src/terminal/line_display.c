@@ -18,16 +18,14 @@ static int prompt_width(const LineDisplay *d) {
 
 /* The place of a cell if the one before it ended at `at`: a cell that does not fit goes to the next row. */
 static Place place_of(const LineDisplay *d, wchar_t cell, Place at) {
-  if (at.column + (cell == L'\n' ? 0 : cells_width(cell, at.column)) > d->columns)
-    at = (Place){at.row + 1, 0};
-  return at;
+  const bool fits = at.column + cells_width(d->cells, cell, at.column) <= d->columns;
+  return fits || at.column == 0 ? at : (Place){at.row + 1, 0};
 }
 
 /* The end of a cell at `at`; after a full row, the beginning of the next one. */
 static Place place_behind(const LineDisplay *d, wchar_t cell, Place at) {
-  if (cell == L'\n') return (Place){at.row + 1, 0};
-  at.column += cells_width(cell, at.column);
-  return at.column >= d->columns ? (Place){at.row + 1, 0} : at;
+  const int end = cell == L'\n' ? d->columns : at.column + cells_width(d->cells, cell, at.column);
+  return (Place){at.row + end / d->columns, end % d->columns};
 }
 
 static Place place_after(const LineDisplay *d, const wchar_t *line, size_t n) {
@@ -94,12 +92,12 @@ static Status put_cells(LineDisplay *d, const wchar_t *line, size_t first, size_
   return keeps_cursor(d, line, first, n, *at) ? put(d, " \r", err) : STATUS_OK;
 }
 
-static Status keep(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
-  d->line.size = 0;
-  for (size_t i = 0; i < n; i++) TRY(cell_string_append(&d->line, line[i], err));
-  d->cursor = cursor;
-  d->drawn = true;
-  return STATUS_OK;
+/* Writes line[first..n), which fits on the screen, after line[0..first). */
+static Status put_rows(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Error *err) {
+  Place at = place_after(d, line, first);
+  d->top = 0;
+  d->height = line_display_height(d, line, n);
+  return put_cells(d, line, first, n, &at, err);
 }
 
 /* --- a terminal with escape sequences */
@@ -119,31 +117,18 @@ static Status draw(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor,
   if (end.row >= d->top + d->height)
     end = (Place){d->top + d->height - 1, 0}; /* its rows go on below the screen */
   TRY(end.row == at.row ? put(d, "\033[J", err) : put(d, "\r", err));
-  TRY(move(d, end, place, err));
-  return keep(d, line, n, cursor, err);
+  return move(d, end, place, err);
 }
 
 static Place drawn_place(const LineDisplay *d) {
   return cursor_place(d, d->line.data, d->line.size, d->cursor);
 }
 
-static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
+/* `same`: the drawn line is line[0..n), so that only the cursor moves. */
+static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, bool same, Error *err) {
   if (!d->drawn) return draw(d, line, n, cursor, err);
-  size_t old = d->line.size;
-  bool begins = n >= old && (old == 0 || wmemcmp(line, d->line.data, old) == 0);
   const Place from = drawn_place(d), to = cursor_place(d, line, n, cursor);
-  bool in_view = d->top == 0 && line_display_height(d, line, n) <= d->rows;
-  if (begins && n == old && to.row >= d->top && to.row < d->top + d->height) { /* only the cursor moves */
-    TRY(move(d, from, to, err));
-    d->cursor = cursor;
-    return STATUS_OK;
-  }
-  if (begins && in_view && d->cursor == old && cursor == n) { /* cells were appended */
-    Place at = from;
-    d->height = line_display_height(d, line, n);
-    TRY(put_cells(d, line, old, n, &at, err));
-    return keep(d, line, n, cursor, err);
-  }
+  if (same && to.row >= d->top && to.row < d->top + d->height) return move(d, from, to, err);
   TRY(move(d, from, (Place){d->top, 0}, err));
   if (from.row == d->top && from.column == 0) TRY(put(d, "\r", err));
   return draw(d, line, n, cursor, err);
@@ -151,35 +136,18 @@ static Status show_ansi(LineDisplay *d, const wchar_t *line, size_t n, size_t cu
 
 /* --- a terminal without escape sequences, where only the current row can be overwritten */
 
-static Status put_plain(LineDisplay *d, const wchar_t *line, size_t first, size_t n, Error *err) {
-  Place at = place_after(d, line, first);
-  d->top = 0;
-  d->height = line_display_height(d, line, n);
-  return put_cells(d, line, first, n, &at, err);
-}
-
 static Status show_plain(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
-  size_t old = d->line.size;
-  bool begins = d->drawn && n >= old && (old == 0 || wmemcmp(line, d->line.data, old) == 0);
-  if (begins && n == old && cursor == d->cursor) return STATUS_OK;
-  if (begins && d->cursor == old && cursor == n) {
-    TRY(put_plain(d, line, old, n, err));
-    return keep(d, line, n, cursor, err);
-  }
-  Place end = place_after(d, line, n), old_end = place_after(d, d->line.data, old);
-  bool one_row = end.row == 0 && old_end.row == 0;
+  const Place end = place_after(d, line, n), old_end = place_after(d, d->line.data, d->line.size);
+  const bool one_row = end.row == 0 && old_end.row == 0;
   if (d->drawn) TRY(put(d, one_row ? "\r" : "\r\n", err));
   TRY(put(d, d->prompt, err));
-  TRY(put_plain(d, line, 0, n, err));
-  if (one_row) {
-    for (int i = end.column; i < old_end.column; i++) TRY(put(d, " ", err));
-    if (d->drawn || cursor < n) {
-      TRY(put(d, "\r", err));
-      TRY(put(d, d->prompt, err));
-      TRY(put_plain(d, line, 0, cursor, err));
-    }
-  }
-  return keep(d, line, n, cursor, err);
+  TRY(put_rows(d, line, 0, n, err));
+  if (!one_row) return STATUS_OK;
+  for (int i = end.column; i < old_end.column; i++) TRY(put(d, " ", err));
+  if (!d->drawn && cursor == n) return STATUS_OK;
+  TRY(put(d, "\r", err));
+  TRY(put(d, d->prompt, err));
+  return put_rows(d, line, 0, cursor, err);
 }
 
 /* --- */
@@ -192,34 +160,38 @@ void line_display_begin(LineDisplay *d, const char *prompt) {
 }
 
 Status line_display_show(LineDisplay *d, const wchar_t *line, size_t n, size_t cursor, Error *err) {
-  TRY(d->ansi ? show_ansi(d, line, n, cursor, err) : show_plain(d, line, n, cursor, err));
+  const size_t old = d->line.size;
+  const bool begins = d->drawn && n >= old && (old == 0 || wmemcmp(line, d->line.data, old) == 0);
+  const bool fits = !d->ansi || (d->top == 0 && line_display_height(d, line, n) <= d->rows);
+  if (begins && n == old && cursor == d->cursor) return STATUS_OK;
+  if (begins && fits && d->cursor == old && cursor == n) /* cells were appended */
+    TRY(put_rows(d, line, old, n, err));
+  else
+    TRY(d->ansi ? show_ansi(d, line, n, cursor, begins && n == old, err)
+                : show_plain(d, line, n, cursor, err));
+  d->line.size = 0;
+  for (size_t i = 0; i < n; i++) TRY(cell_string_append(&d->line, line[i], err));
+  d->cursor = cursor;
+  d->drawn = true;
   return send(d);
 }
 
 /* Terminals rewrap rows differently when they are resized. Going up by the fewest rows that the line may
  * cover leaves at worst a part of it above, and never erases earlier output. */
 Status line_display_redraw(LineDisplay *d, Redraw why, int columns, int rows, Error *err) {
-  CellString line = d->line;
-  d->line = (CellString){0};
   LineDisplay wider = *d;
   wider.columns = columns;
-  int before = cursor_place(d, line.data, line.size, d->cursor).row - d->top;
-  int now = cursor_place(&wider, line.data, line.size, d->cursor).row;
-  int up = why != REDRAW_RESIZED ? 0 : before < now ? before : now;
+  const int before = drawn_place(d).row - d->top, now = drawn_place(&wider).row;
+  const int up = why != REDRAW_RESIZED ? 0 : before < now ? before : now;
   d->columns = columns;
   d->rows = rows;
   d->drawn = false;
-  Status status = STATUS_OK;
-  if (!d->ansi) {
-    status = put(d, "\r\n", err);
-    if (status == STATUS_OK) status = show_plain(d, line.data, line.size, d->cursor, err);
-  } else {
-    if (up) status = buffer_printf(&d->out, err, "\033[%dA", up);
-    if (status == STATUS_OK) status = put(d, why == REDRAW_CLEARED ? "\033[H\033[2J" : "\r\033[J", err);
-    if (status == STATUS_OK) status = draw(d, line.data, line.size, d->cursor, err);
-  }
-  cell_string_release(&line);
-  return status ? status : send(d);
+  if (up && d->ansi) TRY(buffer_printf(&d->out, err, "\033[%dA", up));
+  TRY(put(d, !d->ansi ? "\r\n" : why == REDRAW_CLEARED ? "\033[H\033[2J" : "\r\033[J", err));
+  TRY(d->ansi ? draw(d, d->line.data, d->line.size, d->cursor, err)
+              : show_plain(d, d->line.data, d->line.size, d->cursor, err));
+  d->drawn = true;
+  return send(d);
 }
 
 Status line_display_end(LineDisplay *d, const char *mark, Error *err) {

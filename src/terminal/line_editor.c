@@ -20,14 +20,17 @@
 
 enum {
   KEY_JOIN = 0x81, /* a typed character without width, in `joined` */
-  KEY_CANCEL,      /* Ctrl-C */
-  KEY_OLDER,       /* history */
-  KEY_NEWER,       /* history */
   KEY_ESCAPE,      /* Esc alone in vi mode: not the beginning of a sequence */
   ESCAPE_MS = 50,  /* a terminal sends a sequence faster */
   HISTORY_LINES = 1000,
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
 };
+
+/* Keys that on_up() and on_down() push back to libedit. */
+#define KEY_OLDER    L"\x83"
+#define KEY_NEWER    L"\x84"
+#define KEY_ROW_UP   L"\x85"
+#define KEY_ROW_DOWN L"\x86"
 
 struct LineEditor {
   EditLine *line;
@@ -39,8 +42,6 @@ struct LineEditor {
   unsigned char input[4096]; /* [n_input], read up to at_input */
   size_t n_input, at_input;
   uint64_t n_taken, began, marked; /* input bytes in all, before the line, up to the mark */
-  wchar_t queue[4];                /* keys that precede the input */
-  int n_queued;
   uint32_t joined;
   bool cancelled, left;
   LineCompleter complete;
@@ -98,36 +99,33 @@ static void resume(LineEditor *e) {
 
 /* --- input */
 
-typedef enum { BYTE_READ, BYTE_INTERRUPT, BYTE_END } ByteResult;
-
-static ByteResult next_byte(LineEditor *e, unsigned char *byte) {
+/* False, with `cancelled` or `left` set: Ctrl-C, or the end of input. */
+static bool next_byte(LineEditor *e, unsigned char *byte) {
   while (e->at_input == e->n_input) {
     switch (console_wait()) {
-    case CONSOLE_INTERRUPT: return BYTE_INTERRUPT;
-    case CONSOLE_LEAVE: return BYTE_END;
+    case CONSOLE_INTERRUPT: e->cancelled = true; return false;
+    case CONSOLE_LEAVE: e->left = true; return false;
     case CONSOLE_RESIZED: redraw(e, REDRAW_RESIZED); continue;
     case CONSOLE_RESUMED: resume(e); continue;
     case CONSOLE_KEYS: break;
     }
     ssize_t n = read(STDIN_FILENO, e->input, sizeof e->input);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) return BYTE_END;
+    e->left = n <= 0;
+    if (e->left) return false;
     e->n_input = (size_t)n;
     e->at_input = 0;
   }
   *byte = e->input[e->at_input++];
   e->n_taken++;
-  return BYTE_READ;
+  return true;
 }
 
-/* Reads a character; skips invalid bytes, U+0000 and C1 controls. */
-static ByteResult next_character(LineEditor *e, uint32_t *code) {
+/* Reads a character; skips invalid bytes, U+0000 and C1 controls. False as above. */
+static bool next_character(LineEditor *e, uint32_t *code) {
   char bytes[4];
   size_t n = 0;
-  for (;;) {
-    unsigned char byte;
-    ByteResult result = next_byte(e, &byte);
-    if (result != BYTE_READ) return result;
+  for (unsigned char byte; next_byte(e, &byte);) {
     if (n == sizeof bytes) n = 0;
     bytes[n++] = (char)byte;
     int length = utf8_decode(bytes, n, code);
@@ -138,9 +136,10 @@ static ByteResult next_character(LineEditor *e, uint32_t *code) {
     }
     if (length < 0) n = 0;
     if (length <= 0) continue;
-    if (*code != 0 && (*code < 0x80 || *code >= 0xA0)) return BYTE_READ;
+    if (*code != 0 && (*code < 0x80 || *code >= 0xA0)) return true;
     n = 0;
   }
+  return false;
 }
 
 static bool nothing_follows(const LineEditor *e) {
@@ -151,21 +150,9 @@ static bool nothing_follows(const LineEditor *e) {
 static int next_key(EditLine *line, wchar_t *key) {
   LineEditor *e = editor_of(line);
   if (e->status) return -1;
-  if (e->n_queued) {
-    *key = e->queue[0];
-    memmove(e->queue, e->queue + 1, (size_t)--e->n_queued * sizeof *e->queue);
-    return 1;
-  }
   if (e->at_input == e->n_input) show_line(e); /* not between keys that came together */
   uint32_t code;
-  switch (next_character(e, &code)) {
-  case BYTE_END: e->left = true; return 0;
-  case BYTE_INTERRUPT:
-    e->at_input = e->n_input = 0;
-    *key = KEY_CANCEL;
-    return 1;
-  case BYTE_READ: break;
-  }
+  if (!next_character(e, &code)) return 0;
   if (code == 0x1B && e->vi && nothing_follows(e)) {
     *key = KEY_ESCAPE;
     return 1;
@@ -184,25 +171,18 @@ static int next_key(EditLine *line, wchar_t *key) {
 
 /* --- functions of keys */
 
-static unsigned char on_cancel(EditLine *line, wint_t key) {
-  (void)key;
-  LineEditor *e = editor_of(line);
-  e->cancelled = true;
-  return CC_EOF;
-}
-
 static unsigned char on_join(EditLine *line, wint_t key) {
   (void)key;
   LineEditor *e = editor_of(line);
   const LineInfoW *info = el_wline(line);
   CellString cells = {0};
-  bool behind = info->cursor > info->buffer, good = true;
-  if (behind) good = !failed(e, cell_string_append(&cells, info->cursor[-1], e->err));
-  if (good) good = !failed(e, cells_append(&e->cells, e->joined, &cells, e->err));
-  if (good && behind) el_deletestr(line, 1);
-  if (good) el_winsertstr(line, cells.data);
+  const bool joins = info->cursor > info->buffer;
+  Status status = joins ? cell_string_append(&cells, info->cursor[-1], e->err) : STATUS_OK;
+  if (status == STATUS_OK) status = cells_append(&e->cells, e->joined, &cells, e->err);
+  if (status == STATUS_OK && joins) el_deletestr(line, 1);
+  if (status == STATUS_OK) el_winsertstr(line, cells.data);
   cell_string_release(&cells);
-  return good ? CC_REFRESH : CC_ERROR;
+  return failed(e, status) ? CC_ERROR : CC_REFRESH;
 }
 
 static unsigned char on_clear(EditLine *line, wint_t key) {
@@ -211,69 +191,21 @@ static unsigned char on_clear(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-static unsigned char on_newline(EditLine *line, wint_t key) {
-  (void)key;
-  return el_winsertstr(line, L"\n") ? CC_ERROR : CC_REFRESH;
-}
-
-/* Deletes a label as a whole. */
-static unsigned char on_backspace(EditLine *line, wint_t key) {
-  (void)key;
-  LineEditor *e = editor_of(line);
-  const LineInfoW *info = el_wline(line);
-  if (info->cursor == info->buffer) return CC_ERROR;
-  int group = cells_group(&e->cells, info->cursor[-1]), n = 1;
-  if (group) {
-    const wchar_t *end = info->cursor;
-    while (end < info->lastchar && cells_group(&e->cells, *end) == group) end++;
-    el_cursor(line, (int)(end - info->cursor));
-    for (n = 0; end - n > info->buffer && cells_group(&e->cells, end[-n - 1]) == group;) n++;
-  }
-  el_deletestr(line, n);
-  return CC_REFRESH;
-}
-
-/* The distance to the same column of the row above or below; 0 without such a row. */
-static int line_up(const LineInfoW *info) {
-  const wchar_t *start = info->cursor;
-  while (start > info->buffer && start[-1] != L'\n') start--;
-  if (start == info->buffer) return 0;
-  const wchar_t *above = start - 1;
-  while (above > info->buffer && above[-1] != L'\n') above--;
-  ptrdiff_t column = info->cursor - start, length = start - 1 - above;
-  return (int)(above + (column < length ? column : length) - info->cursor);
-}
-
-static int line_down(const LineInfoW *info) {
-  const wchar_t *start = info->cursor, *end = info->cursor;
-  while (start > info->buffer && start[-1] != L'\n') start--;
-  while (end < info->lastchar && *end != L'\n') end++;
-  if (end == info->lastchar) return 0;
-  const wchar_t *below = end + 1, *stop = below;
-  while (stop < info->lastchar && *stop != L'\n') stop++;
-  ptrdiff_t column = info->cursor - start, length = stop - below;
-  return (int)(below + (column < length ? column : length) - info->cursor);
-}
-
-static unsigned char move_line(EditLine *line, int by, wchar_t otherwise) {
-  if (by) {
-    el_cursor(line, by);
-    return CC_CURSOR;
-  }
-  LineEditor *e = editor_of(line);
-  e->queue[0] = otherwise;
-  e->n_queued = 1;
-  return CC_NORM;
-}
-
+/* Up and Down move between the rows of the line if there is one more, else through the history. */
 static unsigned char on_up(EditLine *line, wint_t key) {
   (void)key;
-  return move_line(line, line_up(el_wline(line)), KEY_OLDER);
+  const LineInfoW *info = el_wline(line);
+  bool row = wmemchr(info->buffer, L'\n', (size_t)(info->cursor - info->buffer));
+  el_wpush(line, row ? KEY_ROW_UP : KEY_OLDER);
+  return CC_NORM;
 }
 
 static unsigned char on_down(EditLine *line, wint_t key) {
   (void)key;
-  return move_line(line, line_down(el_wline(line)), KEY_NEWER);
+  const LineInfoW *info = el_wline(line);
+  bool row = wmemchr(info->cursor, L'\n', (size_t)(info->lastchar - info->cursor));
+  el_wpush(line, row ? KEY_ROW_DOWN : KEY_NEWER);
+  return CC_NORM;
 }
 
 static unsigned char on_tab(EditLine *line, wint_t key) {
@@ -296,32 +228,24 @@ static unsigned char on_tab(EditLine *line, wint_t key) {
 
 /* --- long texts */
 
-/* Appends a label that represents the text. */
-static Status fold_text(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
+/* Appends the cells of a text, or its label if it takes more than a third of the screen. */
+static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
+  const LineDisplay *d = &e->display;
+  if (size <= 4 * (size_t)d->rows * (size_t)d->columns) { /* 4 bytes a column */
+    TRY(cells_of_text(&e->cells, text, size, out, err));
+    int height = out->size ? line_display_height(d, out->data, out->size) : 0;
+    if (height <= 3 || height <= d->rows / 3) return STATUS_OK;
+    out->size = 0;
+  }
   size_t n_lines = 1, n_characters = 0;
   for (size_t i = 0; i < size; i++) {
     n_lines += text[i] == '\n' && i + 1 < size;
     n_characters += ((unsigned char)text[i] & 0xC0) != 0x80;
   }
-  char label[64];
-  if (n_lines > 1) {
-    snprintf(label, sizeof label, "[%zu lines]", n_lines);
-  } else {
-    snprintf(label, sizeof label, "[%zu characters]", n_characters);
-  }
+  char label[40];
+  const bool lines = n_lines > 1;
+  snprintf(label, sizeof label, "[%zu %s]", lines ? n_lines : n_characters, lines ? "lines" : "characters");
   return cells_of_block(&e->cells, text, size, label, out, err);
-}
-
-/* Appends the cells of a text, or its label if it takes more than a third of the screen. */
-static Status cells_or_label(LineEditor *e, const char *text, size_t size, CellString *out, Error *err) {
-  size_t screen = (size_t)e->display.rows * (size_t)e->display.columns;
-  if (size > 4 * screen) return fold_text(e, text, size, out, err); /* bytes of a column */
-  TRY(cells_of_text(&e->cells, text, size, out, err));
-  if (out->size == 0) return STATUS_OK;
-  int height = line_display_height(&e->display, out->data, out->size);
-  if (height <= 3 || height <= e->display.rows / 3) return STATUS_OK;
-  out->size = 0;
-  return fold_text(e, text, size, out, err);
 }
 
 /* Reads to the mark that ends a paste. */
@@ -331,9 +255,10 @@ static Status read_paste(LineEditor *e, Buffer *text, bool *whole) {
   *whole = false;
   for (size_t n = 0;; n++) {
     uint32_t code;
-    ByteResult result = next_character(e, &code);
-    if (result == BYTE_END) e->left = true;
-    if (result != BYTE_READ) return STATUS_OK;
+    if (!next_character(e, &code)) {
+      e->cancelled = false; /* Ctrl-C drops the paste only */
+      return STATUS_OK;
+    }
     char bytes[4];
     if (n < PASTE_LIMIT || text->size < MARK) {
       TRY(buffer_append(text, bytes, (size_t)utf8_encode(code, bytes), e->err));
@@ -381,10 +306,7 @@ static void add_functions(EditLine *line) {
     unsigned char (*run)(EditLine *, wint_t);
   } functions[] = {
       {L"auk-join", L"a character without width", on_join},
-      {L"auk-cancel", L"drops the line", on_cancel},
       {L"auk-clear", L"clears the screen", on_clear},
-      {L"auk-newline", L"a newline in the line", on_newline},
-      {L"auk-backspace", L"deletes backwards", on_backspace},
       {L"auk-up", L"a line up, or the entry before", on_up},
       {L"auk-down", L"a line down, or the entry after", on_down},
       {L"auk-tab", L"completes", on_tab},
@@ -394,53 +316,28 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Binds the keys of readline that libedit lacks, and the synthetic ones. All but the last six also in vi's
+/* Binds the keys of readline that libedit lacks, and the synthetic ones. All but the last five also in vi's
  * command mode. */
 static void bind_keys(EditLine *line) {
   static const struct {
     const wchar_t *keys, *function;
   } bindings[] = {
-      {L"\x81", L"auk-join"},
-      {L"\x82", L"auk-cancel"},
-      {L"\x83", L"ed-prev-history"},
-      {L"\x84", L"ed-next-history"},
-      {L"\x85", L"vi-command-mode"},
-      {L"\\e[200~", L"auk-paste"},
-      {L"\\e[A", L"auk-up"},
-      {L"\\e[B", L"auk-down"},
-      {L"\\eOA", L"auk-up"},
-      {L"\\eOB", L"auk-down"},
-      {L"\\e[C", L"ed-next-char"},
-      {L"\\e[D", L"ed-prev-char"},
-      {L"\\eOC", L"ed-next-char"},
-      {L"\\eOD", L"ed-prev-char"},
-      {L"\\e[3~", L"ed-delete-next-char"},
-      {L"\\e[1~", L"ed-move-to-beg"},
-      {L"\\e[4~", L"ed-move-to-end"},
-      {L"\\e[7~", L"ed-move-to-beg"},
-      {L"\\e[8~", L"ed-move-to-end"},
-      {L"\\e[H", L"ed-move-to-beg"},
-      {L"\\e[F", L"ed-move-to-end"},
-      {L"\\eOH", L"ed-move-to-beg"},
-      {L"\\eOF", L"ed-move-to-end"},
-      {L"\\e[1;5C", L"em-next-word"},
-      {L"\\e[1;5D", L"ed-prev-word"},
-      {L"\\e[1;3C", L"em-next-word"},
-      {L"\\e[1;3D", L"ed-prev-word"},
-      {L"^L", L"auk-clear"},
-      {L"^R", L"em-inc-search-prev"},
-      {L"\\e\n", L"auk-newline"},
-      {L"\\e\r", L"auk-newline"},
-      {L"^I", L"auk-tab"},
-      {L"^U", L"vi-kill-line-prev"},
-      {L"^H", L"auk-backspace"},
-      {L"^?", L"auk-backspace"},
+      {L"\x81", L"auk-join"},          {L"\x82", L"vi-command-mode"},   {KEY_OLDER, L"ed-prev-history"},
+      {KEY_NEWER, L"ed-next-history"}, {KEY_ROW_UP, L"ed-prev-line"},   {KEY_ROW_DOWN, L"ed-next-line"},
+      {L"\\e[200~", L"auk-paste"},     {L"\\e[A", L"auk-up"},           {L"\\e[B", L"auk-down"},
+      {L"\\eOA", L"auk-up"},           {L"\\eOB", L"auk-down"},         {L"\\e[3~", L"ed-delete-next-char"},
+      {L"\\e[1~", L"ed-move-to-beg"},  {L"\\e[4~", L"ed-move-to-end"},  {L"\\e[7~", L"ed-move-to-beg"},
+      {L"\\e[8~", L"ed-move-to-end"},  {L"\\e[1;5C", L"em-next-word"},  {L"\\e[1;5D", L"ed-prev-word"},
+      {L"\\e[1;3C", L"em-next-word"},  {L"\\e[1;3D", L"ed-prev-word"},  {L"^L", L"auk-clear"},
+      {L"^R", L"em-inc-search-prev"},  {L"\\e\n", L"ed-insert"},        {L"^I", L"auk-tab"},
+      {L"^U", L"vi-kill-line-prev"},   {L"^H", L"em-delete-prev-char"}, {L"^?", L"em-delete-prev-char"},
   };
-  const size_t n = sizeof bindings / sizeof *bindings, n_command_mode = n - 6;
+  const size_t n = sizeof bindings / sizeof *bindings, n_command_mode = n - 5;
   for (size_t i = 0; i < n; i++) {
     el_wset(line, EL_BIND, bindings[i].keys, bindings[i].function, NULL);
     if (i < n_command_mode) el_wset(line, EL_BIND, L"-a", bindings[i].keys, bindings[i].function, NULL);
   }
+  el_wset(line, EL_BIND, L"-s", L"\\e\r", L"\\e\n", NULL);
   for (wchar_t c = 0xA0; c <= 0xFF; c++) el_wset(line, EL_BIND, (wchar_t[]){c, 0}, L"ed-insert", NULL);
 }
 
@@ -518,7 +415,6 @@ Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineRes
   e->cancelled = e->left = false;
   e->status = STATUS_OK;
   e->err = err;
-  e->n_queued = 0;
   e->began = e->n_taken;
   line->size = 0;
   console_mode(CONSOLE_EDITING);

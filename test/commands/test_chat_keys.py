@@ -80,15 +80,15 @@ def test_what_is_higher_than_a_third_of_the_screen_shows_as_a_label(chat, saved,
         view.look(lambda lines: [line for line in lines if line][-1] == ">")
 
 
-def test_a_label_goes_as_a_whole_from_wherever_in_it(chat, saved):
+def test_a_label_is_one_character_of_the_line(chat, saved):
     terminal = chat("-n", 1, "-c", 0)
     paste = "\x1b[200~" + "\r".join(["line"] * 20) + "\x1b[201~"
-    for n_left in (1, 2, 5, 10):  # of the 10 cells of "[20 lines]" and the letter behind it
-        terminal.type(f"a{paste}b" + LEFT * n_left)
-        terminal.say("\x7fX")
-        assert saved(terminal)[-2]["content"] == "aXb", n_left
+    for keys in (LEFT + "\x7f", LEFT * 2 + "\x1b[3~", LEFT * 2 + "\x1b[C\x7f"):
+        terminal.type(f"a{paste}b{keys}")
+        terminal.say("X")
+        assert saved(terminal)[-2]["content"] == "aXb", keys
         terminal.say("/clear")
-    for n_left in (0, 11):  # the letters beside it go alone
+    for n_left in (0, 2):  # the letters beside it go alone
         terminal.type(f"a{paste}b" + LEFT * n_left)
         terminal.say("\x7fX")
         whole = "\n".join(["line"] * 20)
