@@ -123,9 +123,9 @@ typedef struct Backend {
   Status (*fused_step)(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
                        bool *done, Error *err);
   /* For a device that records steps and replays them (CUDA graphs); NULL: it does not. begin_step() comes
-   * before embed(). It either replays a recording of the whole step and sets *replayed, and neither
-   * operations nor end_step() follow; or it may begin to record. end_step() comes after the last operation
-   * or the first failure, with the status so far, and returns that status or its own failure. */
+   * before embed(). It either replays the whole step and sets *replayed (neither operations nor end_step()
+   * follow), or it may begin to record. end_step() comes after the last operation or the first failure with
+   * the status so far; it runs what was recorded and returns the first failure. */
   Status (*begin_step)(BackendState *state, TokenRange range, const int32_t *ids, int n_logit_rows,
                        bool *replayed, Error *err);
   Status (*end_step)(BackendState *state, Status so_far, Error *err);

@@ -39,46 +39,35 @@ static Status next_token(Session *session, int n_wanted, int32_t *id, bool *deco
   return session_wait_token(session, id, err);
 }
 
-/* Forced tokens that the sink has not had yet. */
-typedef struct {
-  const int32_t *ids;
-  int n;
-} Forced;
-
-/* Passes a token to the sink. If the sink forces tokens, those in flight are dropped. */
-static Status hand_out(Session *session, TokenSink sink, void *user, int32_t id, Forced *forced, bool *stop,
-                       Error *err) {
-  TokenReply reply = {0};
-  TRY(sink(user, id, &reply, err));
-  *stop = reply.stop;
-  if (reply.n_forced == 0) return STATUS_OK;
-  *forced = (Forced){reply.forced, reply.n_forced};
-  return session_in_flight(session) ? session_drain(session, err) : STATUS_OK;
-}
-
 static Status run(Session *session, const GenerateOptions *options, TokenSink sink, void *user,
                   GenerateResult *result, double *first_ms, Error *err) {
-  bool stop = false;
-  Forced forced = {options->forced, options->n_forced};
+  const int32_t *forced = options->forced; /* [n_forced] tokens that the sink has not had yet */
+  int n_forced = options->n_forced;
   while (result->n_generated != options->max_tokens) {
     result->reason = FINISH_INTERRUPTED;
     if (options->interrupted && *options->interrupted) break;
     int left = options->max_tokens < 0 ? -1 : options->max_tokens - result->n_generated;
     int32_t id;
-    bool decoded = false, is_forced = forced.n > 0;
+    bool decoded = false, is_forced = n_forced > 0;
     if (is_forced) {
-      id = *forced.ids++;
-      forced.n--;
+      id = *forced++;
+      n_forced--;
     } else {
       TRY(next_token(session, left, &id, &decoded, err));
     }
     if (result->n_generated == 0) *first_ms = clock_ms();
     result->reason = FINISH_EOS;
     if (!is_forced && is_end(options, id)) break;
-    TRY(hand_out(session, sink, user, id, &forced, &stop, err));
+    TokenReply reply = {0};
+    TRY(sink(user, id, &reply, err));
+    if (reply.n_forced > 0) {
+      forced = reply.forced;
+      n_forced = reply.n_forced;
+      if (session_in_flight(session)) TRY(session_drain(session, err));
+    }
     result->n_generated++;
     result->reason = FINISH_STOP;
-    if (stop) break;
+    if (reply.stop) break;
     result->reason = FINISH_LENGTH;
     if (result->n_generated == options->max_tokens) break;
     if (decoded) continue;

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +44,7 @@ static bool is_ours(const char *name) {
 
 /* A temporary file of a killed process, on a file system without unnamed files (base/file.c). */
 static bool is_left_behind(const char *name, const struct stat *info) {
-  size_t length = strlen(name);
-  return strncmp(name, ".auk-", 5) == 0 && length > 4 && strcmp(name + length - 4, ".tmp") == 0 &&
-         time(NULL) - info->st_mtime > 24 * 60 * 60;
+  return fnmatch(".auk-*.tmp", name, 0) == 0 && time(NULL) - info->st_mtime > 24 * 60 * 60;
 }
 
 static Status add(PrefixList *list, const char *name, const struct stat *info, Error *err) {
@@ -56,7 +55,7 @@ static Status add(PrefixList *list, const char *name, const struct stat *info, E
   *entry = (PrefixEntry){.block = is_block(name),
                          .bytes = (uint64_t)info->st_size,
                          .used_ns = (int64_t)info->st_mtim.tv_sec * SECOND_NS + info->st_mtim.tv_nsec};
-  snprintf(entry->name, sizeof entry->name, "%s", name);
+  memcpy(entry->name, name, strlen(name) + 1); /* it fits: is_ours() */
   list->bytes += entry->bytes;
   return STATUS_OK;
 }

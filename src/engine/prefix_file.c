@@ -53,34 +53,28 @@ static Status refuse(Error *err, const char *name, const char *what) {
   return error_set(err, STATUS_FAILED, "%s: %s", name, what);
 }
 
-/* Checks the fields that decide the sizes of the rest. */
-static Status check_header(const char *name, const Header *header, uint64_t file_size, const PrefixKind *kind,
-                           int start, Error *err) {
-  if (memcmp(header->magic, MAGIC, sizeof MAGIC) != 0)
-    return refuse(err, name, "no file of keys and values, or another version's");
-  if (header->start != start)
-    return error_set(err, STATUS_FAILED, "%s: begins at token %d, expected %d", name, (int)header->start,
-                     start);
-  if (header->n < 1 || header->n > PREFIX_BLOCK)
-    return error_set(err, STATUS_FAILED, "%s: %d tokens, expected 1 to %d", name, (int)header->n,
-                     PREFIX_BLOCK);
-  if (header->n_layers != kind->n_layers || header->long_rope != kind->long_rope || header->key_size < 0 ||
-      (size_t)header->key_size != strlen(kind->key) ||
-      header->layer_bytes != (uint64_t)header->n * kind->token_bytes)
-    return refuse(err, name, "of another model, program or setting");
-  size_t expected = prefix_file_bytes(kind, start, header->n);
-  if (file_size == expected) return STATUS_OK;
-  return error_set(err, STATUS_FAILED, "%s: %llu bytes, expected %zu", name, (unsigned long long)file_size,
-                   expected);
-}
-
 Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
                          const PrefixKind *kind, int start, PrefixFile *file, Error *err) {
   Header header;
   if (head_size < sizeof header) return refuse(err, name, "ends within its header");
   memcpy(&header, head, sizeof header);
-  TRY(check_header(name, &header, file_size, kind, start, err));
-  size_t needed = head_bytes(kind, start, header.n);
+  if (memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
+    return refuse(err, name, "no file of keys and values, or another version's");
+  if (header.start != start)
+    return error_set(err, STATUS_FAILED, "%s: begins at token %d, expected %d", name, (int)header.start,
+                     start);
+  if (header.n < 1 || header.n > PREFIX_BLOCK)
+    return error_set(err, STATUS_FAILED, "%s: %d tokens, expected 1 to %d", name, (int)header.n,
+                     PREFIX_BLOCK);
+  if (header.n_layers != kind->n_layers || header.long_rope != kind->long_rope || header.key_size < 0 ||
+      (size_t)header.key_size != strlen(kind->key) ||
+      header.layer_bytes != (uint64_t)header.n * kind->token_bytes)
+    return refuse(err, name, "of another model, program or setting");
+  const size_t expected = prefix_file_bytes(kind, start, header.n),
+               needed = head_bytes(kind, start, header.n);
+  if (file_size != expected)
+    return error_set(err, STATUS_FAILED, "%s: %llu bytes, expected %zu", name, (unsigned long long)file_size,
+                     expected);
   if (head_size < needed) return refuse(err, name, "ends before its data");
   if (header.check != check_of(head, needed)) return refuse(err, name, "the head's checksum is wrong");
   if (memcmp(head + PREFIX_HEADER, kind->key, strlen(kind->key)) != 0)
@@ -94,17 +88,6 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
   return STATUS_OK;
 }
 
-static Status read_head(PrefixFile *file, uint64_t size, const PrefixKind *kind, int start, Error *err) {
-  Header header;
-  if (size < sizeof header) return refuse(err, file->path, "ends within its header");
-  TRY(private_file_read(file->descriptor, file->path, 0, &header, sizeof header, err));
-  TRY(check_header(file->path, &header, size, kind, start, err));
-  size_t needed = head_bytes(kind, start, header.n);
-  if (!(file->head = mem_alloc(needed, 1, "a file's head", err))) return STATUS_FAILED;
-  TRY(private_file_read(file->descriptor, file->path, 0, file->head, needed, err));
-  return prefix_head_check(file->path, file->head, needed, size, kind, start, file, err);
-}
-
 Status prefix_file_open(const char *path, const PrefixKind *kind, int start, PrefixFile *file, bool *found,
                         Error *err) {
   uint64_t size;
@@ -114,7 +97,10 @@ Status prefix_file_open(const char *path, const PrefixKind *kind, int start, Pre
   if (file->descriptor < 0) return STATUS_OK;
   *found = true;
   if (!(file->path = strdup(path))) return error_set(err, STATUS_FAILED, "out of memory: a path");
-  return read_head(file, size, kind, start, err);
+  const size_t most = head_bytes(kind, start, PREFIX_BLOCK), head_size = size < most ? size : most;
+  if (!(file->head = mem_alloc(most, 1, "a file's head", err))) return STATUS_FAILED;
+  TRY(kept_read(file->descriptor, file->path, 0, file->head, head_size, err));
+  return prefix_head_check(file->path, file->head, head_size, size, kind, start, file, err);
 }
 
 void prefix_file_close(PrefixFile *file) {
@@ -148,12 +134,6 @@ bool prefix_file_summary(const char *path, PrefixSummary *summary) {
 
 /* --- writing */
 
-static Status write_all(AtomicFile *file, const unsigned char *head, size_t size, const void *data,
-                        size_t data_bytes, Error *err) {
-  TRY(atomic_file_write(file, head, size, err));
-  return atomic_file_write(file, data, data_bytes, err);
-}
-
 Status prefix_file_write(const char *path, const PrefixKind *kind, const char *label, const int32_t *ids,
                          int start, int n, const void *data, const uint64_t *sums, Error *err) {
   size_t size = head_bytes(kind, start, n), key_size = strlen(kind->key), label_size = strlen(label);
@@ -176,7 +156,9 @@ Status prefix_file_write(const char *path, const PrefixKind *kind, const char *l
   AtomicFile file;
   Status status = private_file_create(path, &file, err);
   if (status == STATUS_OK) {
-    status = write_all(&file, head, size, data, (size_t)kind->n_layers * header.layer_bytes, err);
+    status = atomic_file_write(&file, head, size, err);
+    if (status == STATUS_OK)
+      status = atomic_file_write(&file, data, (size_t)kind->n_layers * header.layer_bytes, err);
     if (status == STATUS_OK)
       status = atomic_file_commit(&file, err);
     else

@@ -43,7 +43,7 @@ typedef struct {
   int descriptor;
   int start, n;
   size_t layer_bytes, data_offset;
-  unsigned char *head;  /* [data_offset] */
+  unsigned char *head;  /* the file up to its data, and perhaps more */
   const int32_t *ids;   /* [start + n] in it */
   const uint64_t *sums; /* [n_layers] in it */
 } PrefixFile;

@@ -71,25 +71,25 @@ static uint64_t chain_start(const Walk *walk) {
   return walk->store->key_hash + walk->kind.long_rope;
 }
 
-/* Opens a block's file if it is valid and its ids agree with the text's: all before `start`, and *common > 0
- * of its own. */
-static bool open_block(const Walk *walk, const char *name, int start, PrefixFile *file, int *common) {
+/* Opens a block's file if it is valid, its ids before `start` are the text's, and at least `least` > 0 of its
+ * own ids are: returns how many, else 0. */
+static int open_block(const Walk *walk, const char *name, int start, int least, PrefixFile *file) {
   Error err = {{0}};
   bool found = false;
+  int common = 0;
   *file = (PrefixFile){.descriptor = -1};
-  *common = 0;
   char *path = path_join(walk->store->options.directory, name, &err);
   Status status = path ? prefix_file_open(path, &walk->kind, start, file, &found, &err) : STATUS_FAILED;
   free(path);
   if (status != STATUS_OK) note(walk->store, &err);
   int most = walk->n - start;
   if (status == STATUS_OK && found && memcmp(file->ids, walk->ids, (size_t)start * sizeof *walk->ids) == 0) {
-    while (*common < file->n && *common < most && file->ids[start + *common] == walk->ids[start + *common])
-      ++*common;
+    while (common < file->n && common < most && file->ids[start + common] == walk->ids[start + common])
+      common++;
   }
-  if (*common > 0) return true;
+  if (common >= least) return common;
   prefix_file_close(file);
-  return false;
+  return 0;
 }
 
 static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint64_t *own, PrefixFile *file) {
@@ -97,11 +97,7 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
   *own = chain(before, walk->ids + start, PREFIX_BLOCK);
   char name[PREFIX_NAME];
   prefix_block_name(walk->store->key_hash, before, *own, name);
-  int common;
-  if (!open_block(walk, name, start, file, &common)) return false;
-  if (common == PREFIX_BLOCK) return true;
-  prefix_file_close(file);
-  return false;
+  return open_block(walk, name, start, PREFIX_BLOCK, file) > 0;
 }
 
 /* Opens the block from `start` on that has the most tokens in common with the text and returns their number;
@@ -109,25 +105,21 @@ static bool open_whole_block(const Walk *walk, int start, uint64_t before, uint6
 static int open_best_block(const Walk *walk, int start, uint64_t before, int least, PrefixFile *best) {
   PrefixList list;
   Error err = {{0}};
-  int longest = least - 1;
+  int longest = 0;
   *best = (PrefixFile){.descriptor = -1};
   if (prefix_directory_blocks(walk->store->options.directory, walk->store->key_hash, before, MOST_CANDIDATES,
                               &list, &err))
     note(walk->store, &err);
   for (size_t i = list.count; i-- > 0;) {
     PrefixFile file;
-    int common;
-    if (!open_block(walk, list.items[i].name, start, &file, &common)) continue;
-    if (common > longest) {
-      prefix_file_close(best);
-      *best = file;
-      longest = common;
-    } else {
-      prefix_file_close(&file);
-    }
+    int common = open_block(walk, list.items[i].name, start, longest ? longest + 1 : least, &file);
+    if (common == 0) continue;
+    prefix_file_close(best);
+    *best = file;
+    longest = common;
   }
   prefix_list_release(&list);
-  return best->descriptor >= 0 ? longest : 0;
+  return longest;
 }
 
 /* --- restoring */
@@ -217,25 +209,21 @@ static Status restore_from(const Walk *walk, unsigned char *memory, int *n_held,
   return STATUS_OK;
 }
 
-static Status restore(void *user, Session *session, int *n_held, Error *err) {
-  Walk *walk = user;
-  walk->kind = kind_of(walk->store, session); /* now it knows how long the text is */
-  size_t room = PREFIX_BLOCK * walk->kind.token_bytes;
-  unsigned char *memory = mem_alloc((size_t)walk->store->options.n_threads, room, "cached keys", err);
-  if (!memory) return STATUS_FAILED;
-  int before = *n_held;
-  Status status = restore_from(walk, memory, n_held, err);
-  walk->report->n_tokens = *n_held - before;
-  free(memory);
-  return status;
-}
-
 Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t *ids, int n,
                             PrefixReport *report, Error *err) {
   *report = (PrefixReport){0};
   if (session_kv_bytes(session) == 0 || !file_is_directory(store->options.directory)) return STATUS_OK;
+  TRY(session_rewind(session, ids, n, err));
   Walk walk = {store, session, kind_of(store, session), ids, n, content_clock_ns(), report, 0};
-  return session_restore(session, ids, n, restore, &walk, err);
+  int n_held = session_length(session);
+  unsigned char *memory =
+      mem_alloc((size_t)store->options.n_threads, PREFIX_BLOCK * walk.kind.token_bytes, "cached keys", err);
+  Status status = memory ? restore_from(&walk, memory, &n_held, err) : STATUS_FAILED;
+  free(memory);
+  TRY(status);
+  report->n_tokens = n_held - session_length(session);
+  session_adopt(session, ids, n_held);
+  return STATUS_OK;
 }
 
 /* --- saving */

@@ -126,6 +126,20 @@ void session_watch(Session *s, SessionProgress progress, void *user) {
   s->watch_user = user;
 }
 
+/* Appends ids[n_past .. n) in chunks; session_sync() has the contract. */
+static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user,
+                      Error *err) {
+  while (s->n_past < n) {
+    if (progress && !progress(user, s->n_past, n)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
+    int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
+    TRY(step(s, ids + s->n_past, size, size == left, err));
+  }
+  /* Waits for an asynchronous device, so that a caller that times this call times the work. */
+  if (s->backend->drain) TRY(s->backend->drain(s->state, err));
+  if (progress) progress(user, n, n); /* nothing is left to stop */
+  return STATUS_OK;
+}
+
 /* LongRoPE: prefills all tokens again if a text of n tokens uses other factors than the cached keys. A
  * failure leaves fewer tokens. */
 static Status recompute_rope(Session *s, int n, Error *err) {
@@ -133,14 +147,7 @@ static Status recompute_rope(Session *s, int n, Error *err) {
   const int n_past = s->n_past;
   truncate_to(s, 0);
   s->long_rope = is_long(s, n);
-  while (s->n_past < n_past) {
-    if (s->watch && !s->watch(s->watch_user, s->n_past, n_past))
-      return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    int left = n_past - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    TRY(step(s, s->ids + s->n_past, size, size == left, err));
-  }
-  if (s->watch) s->watch(s->watch_user, n_past, n_past);
-  return STATUS_OK;
+  return prefill(s, s->ids, n_past, s->watch, s->watch_user, err);
 }
 
 /* At most n - 1: the logits of the last token are computed again. */
@@ -155,24 +162,28 @@ void session_keep(Session *s, int n) {
   truncate_to(s, n);
 }
 
-Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
+Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  int common = session_common(s, ids, n);
-  truncate_to(s, common);
+  truncate_to(s, session_common(s, ids, n));
   s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
-  for (int i = 0; i < common; i++) sampler_count_token(s->sampler, ids[i], false);
-  while (s->n_past < n) {
-    if (progress && !progress(user, s->n_past, n)) return error_set(err, STATUS_INTERRUPTED, "interrupted");
-    int left = n - s->n_past, size = left < s->sizes.max_chunk ? left : s->sizes.max_chunk;
-    const int32_t *chunk = ids + s->n_past;
-    TRY(step(s, chunk, size, size == left, err));
-    for (int i = 0; i < size; i++) sampler_count_token(s->sampler, chunk[i], false);
-  }
-  /* Waits for an asynchronous device, so that a caller that times this call times the work. */
-  if (s->backend->drain) TRY(s->backend->drain(s->state, err));
-  if (progress) progress(user, n, n); /* nothing is left to stop */
+  for (int i = 0; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
   return STATUS_OK;
+}
+
+void session_adopt(Session *s, const int32_t *ids, int n) {
+  for (; s->n_past < n; s->n_past++) {
+    s->ids[s->n_past] = ids[s->n_past];
+    sampler_count_token(s->sampler, ids[s->n_past], false);
+  }
+}
+
+Status session_sync(Session *s, const int32_t *ids, int n, SessionProgress progress, void *user, Error *err) {
+  TRY(session_rewind(s, ids, n, err));
+  const int n_kept = s->n_past;
+  Status status = prefill(s, ids, n, progress, user, err);
+  for (int i = n_kept; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
+  return status;
 }
 
 size_t session_kv_bytes(const Session *s) {
@@ -203,21 +214,14 @@ Status session_kv_write(Session *s, TokenRange range, int layer, int n_stored, c
   return s->backend->kv_write(s->state, range, layer, n_stored, from, err);
 }
 
-Status session_restore(Session *s, const int32_t *ids, int n, KvSource source, void *user, Error *err) {
-  TRY(check_ids(s, ids, n, err));
-  int common = session_common(s, ids, n), n_held = common;
-  truncate_to(s, common);
-  s->long_rope = is_long(s, n);
-  Status status = source(user, s, &n_held, err);
-  if (status == STATUS_OK && (n_held < common || n_held >= n))
-    status = error_set(err, STATUS_FAILED, "keys of %d tokens were restored, expected %d to %d", n_held,
-                       common, n - 1);
-  if (status) n_held = common;
-  for (int i = common; i < n_held; i++) s->ids[i] = ids[i];
-  s->n_past = n_held;
-  sampler_forget(s->sampler);
-  for (int i = 0; i < n_held; i++) sampler_count_token(s->sampler, ids[i], false);
-  return status;
+/* Copies the logits of one row of the last step to s->logits. `made`: the step has made those of all rows;
+ * else they are made for max_logit_rows rows at a time, so that rows have to be asked for in order. */
+static Status row_logits(Session *s, TokenRange range, int row, bool made, Error *err) {
+  int kept = row % s->sizes.max_logit_rows, more = range.n_tokens - row;
+  if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
+  if (kept == 0 && !made) TRY(s->backend->norm_logits(s->state, range, row, more, err));
+  s->logits_row = kept;
+  return s->backend->read_logits(s->state, kept, s->logits, err);
 }
 
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
@@ -232,11 +236,7 @@ Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, 
     TRY(step(s, ids + first, size, at_once ? size : 0, err));
     for (int i = 0; i < size; i++) sampler_count_token(s->sampler, ids[first + i], false);
     for (int row = 0; row < size; row++) {
-      int kept = row % s->sizes.max_logit_rows, more = size - row;
-      if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-      if (kept == 0 && !at_once) TRY(s->backend->norm_logits(s->state, range, row, more, err));
-      TRY(s->backend->read_logits(s->state, kept, s->logits, err));
-      s->logits_row = kept;
+      TRY(row_logits(s, range, row, at_once, err));
       TRY(sink(user, first + row, s->logits, err));
     }
   }
@@ -254,10 +254,7 @@ static Status score_step(Session *s, const int32_t *ids, const int32_t *scored, 
   TokenRange range = {.pos = s->n_past, .n_tokens = n, .long_rope = s->long_rope};
   TRY(step(s, ids, n, 0, err));
   for (int row = 0; row < n; row++) {
-    int kept = row % s->sizes.max_logit_rows, more = n - row;
-    if (more > s->sizes.max_logit_rows) more = s->sizes.max_logit_rows;
-    if (kept == 0) TRY(s->backend->norm_logits(s->state, range, row, more, err));
-    TRY(s->backend->read_logits(s->state, kept, s->logits, err));
+    TRY(row_logits(s, range, row, false, err));
     log_p[row] = log_probability(s->logits, s->config->vocab_size, scored[row]);
   }
   return STATUS_OK;

@@ -51,12 +51,11 @@ int session_common(const Session *session, const int32_t *ids, int n);
 /* Forgets all tokens but the first n. PRECOND n <= session_length() */
 void session_keep(Session *session, int n);
 
-/* Restores keys and values that were computed before, for prefix_store.c. session_restore() truncates the
- * session to the common prefix of ids[0..n) and calls `source` with its length in *n_held. The source calls
- * session_kv_write() for later tokens (or the same again), for every layer, and sets *n_held to the number of
- * tokens in the cache, fewer than n. If it fails, the session holds the common prefix. */
-typedef Status (*KvSource)(void *user, Session *session, int *n_held, Error *err);
-Status session_restore(Session *session, const int32_t *ids, int n, KvSource source, void *user, Error *err);
+/* Restores keys and values that were computed before: session_rewind() truncates the session to the common
+ * prefix (session_common()) and prepares it for ids[0..n); session_kv_write() writes to later positions of
+ * every layer; session_adopt() then appends ids[session_length() .. n). */
+Status session_rewind(Session *session, const int32_t *ids, int n, Error *err);
+void session_adopt(Session *session, const int32_t *ids, int n);
 /* Backend's kv_read() and kv_write(); the former only for tokens that the session holds. */
 Status session_kv_read(Session *session, TokenRange range, int layer, void *out, Error *err);
 Status session_kv_write(Session *session, TokenRange range, int layer, int n_stored, const void *from,

@@ -40,9 +40,8 @@ typedef struct {
   int n_more;     /* tokens that each piece holds behind those that are taken */
 } Pieces;
 
-/* A KvSource that takes the pieces out of another session. */
-static Status carry_over(void *user, Session *session, int *n_held, Error *err) {
-  const Pieces *pieces = user;
+/* Copies the pieces out of another session. */
+static Status carry_over(const Pieces *pieces, Session *session, Error *err) {
   for (int layer = 0; layer < session_layers(session); layer++) {
     for (int i = 0; i + 1 < CUTS; i++) {
       TokenRange range = {.pos = pieces->cuts[i], .n_tokens = pieces->cuts[i + 1] - pieces->cuts[i]},
@@ -54,7 +53,6 @@ static Status carry_over(void *user, Session *session, int *n_held, Error *err) 
       free(bytes);
     }
   }
-  *n_held = pieces->cuts[CUTS - 1];
   return STATUS_OK;
 }
 
@@ -69,9 +67,10 @@ static void check(const World *world) {
   const int contexts[] = {N, 121, 128};
   for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
     Session *session = open_session(world, contexts[i], 1 + 9 * (int)i);
-    Pieces carried = pieces[i];
     Error err = {{0}};
-    if (session_restore(session, world->ids, N, carry_over, &carried, &err)) fail_msg("%s", err.text);
+    if (session_rewind(session, world->ids, N, &err)) fail_msg("%s", err.text);
+    if (carry_over(&pieces[i], session, &err)) fail_msg("%s", err.text);
+    session_adopt(session, world->ids, pieces[i].cuts[CUTS - 1]);
     assert_int_equal(session_length(session), pieces[i].cuts[CUTS - 1]);
     sync_ok(session, world->ids, N);
     assert_int_equal(session_logits(session, got, NULL), STATUS_OK);

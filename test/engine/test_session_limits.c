@@ -87,7 +87,7 @@ static void lengths_and_ids_out_of_range_are_named(void **state) {
   assert_string_equal(err.text, "51 tokens, expected 1 to the context of 50");
   assert_int_equal(session_evaluate(session, ids, 0, NULL, NULL, &err), STATUS_USAGE);
   assert_string_equal(err.text, "0 tokens, expected 1 to the context of 50");
-  assert_int_equal(session_restore(session, ids, 51, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_rewind(session, ids, 51, &err), STATUS_USAGE);
   assert_int_equal(session_score(session, ids, 32, log_p, &err), STATUS_USAGE);
   assert_string_equal(err.text, "31 tokens behind 20, more than the context of 50");
   ids[0] = ids[59] = FAKE_VOCAB - 1;
@@ -98,7 +98,7 @@ static void lengths_and_ids_out_of_range_are_named(void **state) {
   ids[9] = -1;
   assert_int_equal(session_evaluate(session, ids, 10, NULL, NULL, &err), STATUS_USAGE);
   assert_string_equal(err.text, "token 9 has id -1, expected 0 to 96");
-  assert_int_equal(session_restore(session, ids, 10, NULL, NULL, &err), STATUS_USAGE);
+  assert_int_equal(session_rewind(session, ids, 10, &err), STATUS_USAGE);
   assert_int_equal(session_score(session, ids, 10, log_p, &err), STATUS_USAGE);
   assert_int_equal(session_length(session), 21);
   session_close(session);
