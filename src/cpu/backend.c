@@ -125,19 +125,25 @@ static Status cpu_arithmetic(const BackendModel *loaded, char *out, size_t size,
 
 /* --- a session's state --- */
 
+/* A bump allocator. */
+typedef struct {
+  uint8_t *start; /* NULL: it only counts */
+  size_t used;    /* bytes; SIZE_MAX: too many */
+} Arena;
+
 static size_t product_of(size_t a, size_t b) {
   size_t all;
   return __builtin_mul_overflow(a, b, &all) ? SIZE_MAX : all;
 }
 
-/* Appends n items of `size` bytes to the plan, aligned to a cache line, and returns their offset. */
-static size_t place(StatePlan *plan, size_t n, size_t size) {
-  size_t at = plan->total, bytes = product_of(n, size);
-  if (__builtin_add_overflow(at, bytes, &plan->total) || plan->total > SIZE_MAX - LINE)
-    plan->total = SIZE_MAX;
+/* Memory for n items of `size` bytes, aligned to a cache line; NULL if the arena only counts. */
+static void *take(Arena *arena, size_t n, size_t size) {
+  size_t at = arena->used, bytes = product_of(n, size);
+  if (__builtin_add_overflow(at, bytes, &arena->used) || arena->used > SIZE_MAX - LINE)
+    arena->used = SIZE_MAX;
   else
-    plan->total = (plan->total + LINE - 1) / LINE * LINE;
-  return at;
+    arena->used = (arena->used + LINE - 1) / LINE * LINE;
+  return arena->start ? arena->start + at : NULL;
 }
 
 static int padded(int64_t n) {
@@ -152,57 +158,61 @@ static size_t widest_input(const StatePlan *plan) {
   return ((size_t)widest + ROUNDED_ALIGN - 1) / ROUNDED_ALIGN * ROUNDED_ALIGN;
 }
 
-static StatePlan state_plan(const ModelConfig *config, const StateOptions *options) {
-  StatePlan plan = {0};
-  size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
-  size_t half = (size_t)config->rotary_dim / 2;
-  plan.n_ropes = 1;
+/* Sets the plan and the pointers of a state with these options and returns the bytes that they take. */
+static size_t lay_out(BackendState *state, const ModelConfig *config, uint8_t *start) {
+  const StateOptions *options = &state->options;
+  const size_t rows = (size_t)options->max_chunk, n_ctx = (size_t)options->n_ctx;
+  const size_t vocab = (size_t)config->vocab_size, item = options->kv == KV_F16 ? 2 : 4;
+  Arena arena = {.start = start}, head = {0};
+  StatePlan *plan = &state->plan;
+  *plan = (StatePlan){.hidden = padded(config->hidden),
+                      .heads = padded((int64_t)config->n_heads * config->head_dim),
+                      .kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim),
+                      .intermediate = padded(config->intermediate),
+                      .v_width = padded(config->head_dim),
+                      .n_segments = (options->n_ctx - 1) / SEGMENT + 1,
+                      .n_ropes = 1};
   for (int layer = 0; layer < config->n_layers; layer++)
-    if (config_layer_rope(config, layer) == ROPE_LOCAL) plan.n_ropes = 2;
-  size_t angles = product_of((size_t)plan.n_ropes, product_of(rows, half));
-  plan.hidden = padded(config->hidden);
-  plan.heads = padded((int64_t)config->n_heads * config->head_dim);
-  plan.kv_heads = padded((int64_t)config->n_kv_heads * config->head_dim);
-  plan.intermediate = padded(config->intermediate);
-  plan.v_width = padded(config->head_dim);
-  plan.n_segments = (options->n_ctx - 1) / SEGMENT + 1;
-  plan.x = place(&plan, product_of(rows, (size_t)plan.hidden), sizeof(float));
-  plan.h = place(&plan, product_of(rows, (size_t)plan.hidden), sizeof(float));
-  plan.q = place(&plan, product_of(rows, (size_t)plan.heads), sizeof(float));
-  plan.k = place(&plan, product_of(rows, (size_t)plan.kv_heads), sizeof(float));
-  plan.v = place(&plan, product_of(rows, (size_t)plan.kv_heads), sizeof(float));
-  plan.g = place(&plan, product_of(rows, (size_t)plan.intermediate), sizeof(float));
-  plan.cosines = place(&plan, angles, sizeof(float));
-  plan.sines = place(&plan, angles, sizeof(float));
+    if (config_layer_rope(config, layer) == ROPE_LOCAL) plan->n_ropes = 2;
+  const size_t angles = product_of(product_of((size_t)plan->n_ropes, rows), (size_t)config->rotary_dim / 2);
+  state->x = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
+  state->h = take(&arena, product_of(rows, (size_t)plan->hidden), sizeof(float));
+  state->q = take(&arena, product_of(rows, (size_t)plan->heads), sizeof(float));
+  state->k = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
+  state->v = take(&arena, product_of(rows, (size_t)plan->kv_heads), sizeof(float));
+  state->g = take(&arena, product_of(rows, (size_t)plan->intermediate), sizeof(float));
+  state->cosines = take(&arena, angles, sizeof(float));
+  state->sines = take(&arena, angles, sizeof(float));
   /* The most outputs of one run_matmuls(); a dense lm_head needs no parts. */
-  size_t widest = (size_t)plan.heads + 2 * (size_t)plan.kv_heads;
-  if (widest < (size_t)plan.hidden) widest = (size_t)plan.hidden;
-  if (widest < 2 * (size_t)plan.intermediate) widest = 2 * (size_t)plan.intermediate;
-  if (config->quant.head && widest < (size_t)config->vocab_size) widest = (size_t)config->vocab_size;
-  plan.parts = place(&plan, product_of(widest, MAX_SPLITS), sizeof(float));
-  plan.rounded_stride = config->quant.int8_activations ? widest_input(&plan) : 0;
-  plan.rounded = place(&plan, product_of(rows, plan.rounded_stride), sizeof(int16_t));
-  plan.row_scales = place(&plan, plan.rounded_stride ? rows : 0, sizeof(float));
-  size_t parts = product_of((size_t)config->n_heads, (size_t)plan.n_segments);
-  plan.part_sums = place(&plan, parts, sizeof(SoftmaxSum));
-  plan.part_outs = place(&plan, product_of(parts, (size_t)plan.v_width), sizeof(float));
-  plan.logits =
-      place(&plan, product_of((size_t)options->max_logit_rows, (size_t)config->vocab_size), sizeof(float));
-  StatePlan head = {0};
-  size_t item = options->kv == KV_F16 ? 2 : 4;
-  place(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)config->head_dim * KEY_BLOCK), item);
-  plan.head_k_bytes = head.total;
-  place(&head, product_of(n_ctx, (size_t)plan.v_width), item);
-  plan.head_bytes = head.total;
-  plan.kv = place(&plan, product_of((size_t)config->n_layers, (size_t)config->n_kv_heads), plan.head_bytes);
+  size_t widest = (size_t)plan->heads + 2 * (size_t)plan->kv_heads;
+  if (widest < (size_t)plan->hidden) widest = (size_t)plan->hidden;
+  if (widest < 2 * (size_t)plan->intermediate) widest = 2 * (size_t)plan->intermediate;
+  if (config->quant.head && widest < vocab) widest = vocab;
+  state->scratch.parts = take(&arena, product_of(widest, MAX_SPLITS), sizeof(float));
+  if (config->quant.int8_activations) {
+    RoundedRows *rounded = &state->scratch.rounded;
+    rounded->stride = widest_input(plan);
+    rounded->numbers = take(&arena, product_of(rows, rounded->stride), sizeof(int16_t));
+    rounded->scales = take(&arena, rows, sizeof(float));
+  }
+  const size_t parts = product_of((size_t)config->n_heads, (size_t)plan->n_segments);
+  state->part_sums = take(&arena, parts, sizeof(SoftmaxSum));
+  state->part_outs = take(&arena, product_of(parts, (size_t)plan->v_width), sizeof(float));
+  state->logits = take(&arena, product_of((size_t)options->max_logit_rows, vocab), sizeof(float));
+  take(&head, product_of((n_ctx + KEY_BLOCK - 1) / KEY_BLOCK, (size_t)config->head_dim * KEY_BLOCK), item);
+  plan->head_k_bytes = head.used;
+  take(&head, product_of(n_ctx, (size_t)plan->v_width), item);
+  plan->head_bytes = head.used;
+  state->kv =
+      take(&arena, product_of((size_t)config->n_layers, (size_t)config->n_kv_heads), plan->head_bytes);
   /* One line more, so that cpu_open() can align the start. */
-  if (__builtin_add_overflow(plan.total, (size_t)LINE, &plan.total)) plan.total = SIZE_MAX;
-  return plan;
+  return arena.used > SIZE_MAX - LINE ? SIZE_MAX : arena.used + LINE;
 }
 
 static size_t cpu_state_bytes(const ModelConfig *config, const StateOptions *options) {
-  size_t memory = state_plan(config, options).total, bytes;
-  return __builtin_add_overflow(memory, sizeof(BackendState), &bytes) ? SIZE_MAX : bytes;
+  BackendState state = {.options = *options};
+  size_t memory = lay_out(&state, config, NULL), bytes;
+  return __builtin_add_overflow(memory, sizeof state, &bytes) ? SIZE_MAX : bytes;
 }
 
 static void cpu_close(BackendState *state) {
@@ -215,33 +225,16 @@ static Status cpu_open(BackendModel *loaded, const StateOptions *options, Backen
   *out = NULL;
   BackendState *state = mem_alloc(1, sizeof *state, "a session", err);
   if (!state) return STATUS_FAILED;
-  StatePlan plan = state_plan(&loaded->model->config, options);
   state->loaded = loaded;
   state->options = *options;
-  state->plan = plan;
-  state->memory = mem_alloc(plan.total, 1, "a session's cache and activations", err);
+  const ModelConfig *config = &loaded->model->config;
+  state->memory = mem_alloc(lay_out(state, config, NULL), 1, "a session's cache and activations", err);
   if (!state->memory) {
     cpu_close(state);
     return STATUS_FAILED;
   }
   uint8_t *start = state->memory;
-  start += (LINE - (uintptr_t)start % LINE) % LINE;
-  state->scratch.parts = (float *)(start + plan.parts);
-  if (plan.rounded_stride)
-    state->scratch.rounded = (RoundedRows){(int16_t *)(start + plan.rounded),
-                                           (float *)(start + plan.row_scales), plan.rounded_stride};
-  state->x = (float *)(start + plan.x);
-  state->h = (float *)(start + plan.h);
-  state->q = (float *)(start + plan.q);
-  state->k = (float *)(start + plan.k);
-  state->v = (float *)(start + plan.v);
-  state->g = (float *)(start + plan.g);
-  state->cosines = (float *)(start + plan.cosines);
-  state->sines = (float *)(start + plan.sines);
-  state->part_sums = (SoftmaxSum *)(start + plan.part_sums);
-  state->part_outs = (float *)(start + plan.part_outs);
-  state->logits = (float *)(start + plan.logits);
-  state->kv = start + plan.kv;
+  lay_out(state, config, start + (LINE - (uintptr_t)start % LINE) % LINE);
   *out = state;
   return STATUS_OK;
 }
@@ -339,42 +332,35 @@ static void matmul_residual(BackendState *state, CpuLinear w, const float *from,
   }
 }
 
-/* The context of norm_rope_heads(). */
-typedef struct {
-  const BackendState *state;
-  const ModelConfig *config;
-  LayerRope rope;
-} HeadContext;
-
 /* Applies the model's q or k norm, if any, and RoPE to the heads of a row. */
-static void norm_rope_heads(const HeadContext *t, const float *norm, int row, int n_heads, float scale,
-                            float *heads) {
-  const ModelConfig *config = t->config;
-  const Kernels *kernels = t->state->loaded->kernels;
-  int half = t->rope == ROPE_NONE ? 0 : config->rotary_dim / 2;
-  size_t at = half ? angles_at(t->state, t->rope, row) : 0;
+static void norm_rope_heads(const BackendState *state, LayerRope rope, const float *norm, int row,
+                            int n_heads, float scale, float *heads) {
+  const ModelConfig *config = &state->loaded->model->config;
+  const Kernels *kernels = state->loaded->kernels;
+  int half = rope == ROPE_NONE ? 0 : config->rotary_dim / 2;
+  size_t at = half ? angles_at(state, rope, row) : 0;
   if (norm && config->qk_norm == QK_NORM_WHOLE)
     kernels->rms_norm(heads, norm, n_heads * config->head_dim, config->norm_eps, heads);
   for (int i = 0; i < n_heads; i++) {
     float *head = heads + (size_t)i * (size_t)config->head_dim;
     if (norm && config->qk_norm == QK_NORM_HEADS)
       kernels->rms_norm(head, norm, config->head_dim, config->norm_eps, head);
-    kernels->rotate(head, t->state->cosines + at, t->state->sines + at, half, config->head_dim, scale);
+    kernels->rotate(head, state->cosines + at, state->sines + at, half, config->head_dim, scale);
   }
 }
 
 static void rotate_append(BackendState *state, TokenRange range, int layer) {
   const ModelConfig *config = &state->loaded->model->config;
   const CpuLayer *weights = &state->loaded->layers[layer];
-  const HeadContext context = {state, config, config_layer_rope(config, layer)};
+  const LayerRope rope = config_layer_rope(config, layer);
   size_t dim = (size_t)config->head_dim;
 #pragma omp parallel for if (range.n_tokens > 1) num_threads(state->loaded->n_threads)
   for (int r = 0; r < range.n_tokens; r++) {
     float *k = state->k + (size_t)r * (size_t)state->plan.kv_heads;
     float *v = state->v + (size_t)r * (size_t)state->plan.kv_heads;
-    norm_rope_heads(&context, weights->q_norm, r, config->n_heads, (float)config->attention_scale,
+    norm_rope_heads(state, rope, weights->q_norm, r, config->n_heads, (float)config->attention_scale,
                     state->q + (size_t)r * (size_t)state->plan.heads);
-    norm_rope_heads(&context, weights->k_norm, r, config->n_kv_heads, 1, k);
+    norm_rope_heads(state, rope, weights->k_norm, r, config->n_kv_heads, 1, k);
     for (size_t i = 0; i < (size_t)config->n_kv_heads; i++) {
       KvHead kv = state_kv_head(state, layer, (int)i);
       state->loaded->kernels->append(&kv, range.pos + r, k + i * dim, v + i * dim);

@@ -37,18 +37,11 @@ struct BackendModel {
   CpuRope ropes[2], long_rope; /* by LayerRope; LongRoPE's long factors for the global one */
 };
 
-/* Byte offsets into a session's one block of memory; a total of SIZE_MAX: too much. */
+/* The sizes of a session's rows and cache. */
 typedef struct {
-  size_t x, h, q, k, v, g;     /* rows of activations */
-  size_t cosines, sines;       /* [n_ropes][max_chunk][rotary_dim / 2] */
-  size_t parts;                /* partial sums of the matmuls of one row, by split of the inputs */
-  size_t rounded, row_scales;  /* rows of activations as int8, if the model has int8 matmuls */
-  size_t rounded_stride;       /* their width; 0: no int8 matmuls */
-  size_t part_sums, part_outs; /* attention of one row, by segment */
-  size_t logits, kv, total;
-  size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
-  int hidden, heads, kv_heads, intermediate, v_width; /* widths, padded to ALIGN_FLOATS */
+  int hidden, heads, kv_heads, intermediate, v_width; /* floats, padded to ALIGN_FLOATS */
   int n_segments, n_ropes;
+  size_t head_k_bytes, head_bytes; /* cache of one KV head of one layer: K alone, K and V */
 } StatePlan;
 
 /* Scratch memory of run_matmuls(). */
@@ -61,7 +54,7 @@ struct BackendState {
   const BackendModel *loaded;
   StateOptions options;
   StatePlan plan;
-  void *memory;
+  void *memory;           /* owns all arrays below */
   MatmulScratch scratch;  /* run_matmuls()'s */
   float *x;               /* [max_chunk][plan.hidden] the residual stream */
   float *h;               /* [max_chunk][plan.hidden] normalised */

@@ -40,7 +40,9 @@ static void finish_row(const Kernels *kernels, const Matmul *matmul, int first, 
   }
 }
 
-/* The arguments of run_matmuls(). */
+enum { MAX_MATRICES = 6 };
+
+/* The arguments of run_matmuls(), and the matrices of matmul p: 2 p is its w, 2 p + 1 its gate or NULL. */
 typedef struct {
   const BackendModel *loaded;
   const MatmulScratch *memory;
@@ -49,12 +51,9 @@ typedef struct {
   int n_rows;
   const Matmul *matmuls;
   int n_matmuls;
+  const Linear *w[MAX_MATRICES];
+  size_t parts[MAX_MATRICES]; /* the offset in memory->parts of [matmul_splits(w)][n_out] sums of one row */
 } MatmulWork;
-
-/* A matmul's matrices in the order of its parts: w, then gate (NULL: none). */
-static const Linear *matrix_of(const Matmul *matmul, int which) {
-  return which == 0 ? matmul->w.linear : matmul->gate.linear;
-}
 
 /* A block of a matrix for one matmul_row(): some columns of one split, or all columns of several splits. */
 typedef struct {
@@ -63,8 +62,8 @@ typedef struct {
   float *y;
 } Stretch;
 
-/* For six matrices: the rest of a split, whole splits, the beginning of a split. */
-enum { MAX_STRETCHES = 3 * 6 };
+/* The rest of a split, whole splits, the beginning of a split. */
+enum { MAX_STRETCHES = 3 * MAX_MATRICES };
 
 /* Cuts units [from, to) of a matrix's splits, laid end to end, into stretches; their sums go to `parts`. */
 static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, Stretch *stretches) {
@@ -87,16 +86,13 @@ static int cut_matrix(const Linear *w, float *parts, int64_t from, int64_t to, S
 
 /* The stretches of thread `me`, in order. */
 static int cut_work(const MatmulWork *work, int me, int n_threads, Stretch *stretches) {
-  float *parts = work->memory->parts;
   int n = 0;
-  for (int p = 0; p < work->n_matmuls; p++) {
-    for (int which = 0; which < 2; which++) {
-      const Linear *w = matrix_of(&work->matmuls[p], which);
-      if (!w) continue;
-      int64_t n_units = (int64_t)matmul_splits(w) * blocks(w->n_out, MATMUL_UNIT);
-      n += cut_matrix(w, parts, n_units * me / n_threads, n_units * (me + 1) / n_threads, stretches + n);
-      parts += (size_t)matmul_splits(w) * (size_t)w->n_out;
-    }
+  for (int i = 0; i < 2 * work->n_matmuls; i++) {
+    const Linear *w = work->w[i];
+    if (!w) continue;
+    int64_t n_units = (int64_t)matmul_splits(w) * blocks(w->n_out, MATMUL_UNIT);
+    n += cut_matrix(w, work->memory->parts + work->parts[i], n_units * me / n_threads,
+                    n_units * (me + 1) / n_threads, stretches + n);
   }
   return n;
 }
@@ -127,31 +123,25 @@ static void run_splits(const MatmulWork *work, int me, int n_threads) {
   }
 }
 
-/* Sums the splits of columns [first, first + n) and applies the epilogue. */
-static void finish_parts(const MatmulWork *work, const Matmul *matmul, const float *parts, int first, int n) {
+/* Sums the splits of columns [first, first + n) of matmul p and applies the epilogue. */
+static void finish_columns(const MatmulWork *work, int p, int first, int n) {
   float tiles[2][JOIN_COLUMNS] __attribute__((aligned(64)));
   for (int which = 0; which < 2; which++) {
-    const Linear *w = matrix_of(matmul, which);
+    const Linear *w = work->w[2 * p + which];
     if (!w) break;
-    work->loaded->kernels->join(parts + first, (size_t)w->n_out, matmul_splits(w), n, tiles[which]);
-    parts += (size_t)matmul_splits(w) * (size_t)w->n_out;
+    const float *parts = work->memory->parts + work->parts[2 * p + which] + first;
+    work->loaded->kernels->join(parts, (size_t)w->n_out, matmul_splits(w), n, tiles[which]);
   }
-  finish_row(work->loaded->kernels, matmul, first, n, tiles[0], tiles[1], matmul->y);
+  finish_row(work->loaded->kernels, &work->matmuls[p], first, n, tiles[0], tiles[1], work->matmuls[p].y);
 }
 
 static void finish_share(const MatmulWork *work, int me, int n_threads) {
-  const float *parts = work->memory->parts;
   for (int p = 0; p < work->n_matmuls; p++) {
-    const Matmul *matmul = &work->matmuls[p];
-    int n_out = matmul->w.linear->n_out, n_units = blocks(n_out, MATMUL_UNIT);
+    int n_out = work->w[2 * p]->n_out, n_units = blocks(n_out, MATMUL_UNIT);
     int first = (int)((int64_t)n_units * me / n_threads) * MATMUL_UNIT;
     int end = me + 1 == n_threads ? n_out : (int)((int64_t)n_units * (me + 1) / n_threads) * MATMUL_UNIT;
     for (; first < end; first += JOIN_COLUMNS)
-      finish_parts(work, matmul, parts, first, end - first < JOIN_COLUMNS ? end - first : JOIN_COLUMNS);
-    for (int which = 0; which < 2; which++) {
-      const Linear *w = matrix_of(matmul, which);
-      if (w) parts += (size_t)matmul_splits(w) * (size_t)w->n_out;
-    }
+      finish_columns(work, p, first, end - first < JOIN_COLUMNS ? end - first : JOIN_COLUMNS);
   }
 }
 
@@ -234,12 +224,8 @@ static void round_rows(const MatmulWork *work) {
   const RoundedRows *rounded = &work->memory->rounded;
   const int n_in = work->matmuls->w.linear->n_in;
   bool wanted = false;
-  for (int p = 0; p < work->n_matmuls; p++) {
-    for (int which = 0; which < 2; which++) {
-      const Linear *w = matrix_of(&work->matmuls[p], which);
-      wanted = wanted || (w && w->kind == LINEAR_INT8);
-    }
-  }
+  for (int i = 0; i < 2 * work->n_matmuls; i++)
+    wanted = wanted || (work->w[i] && work->w[i]->kind == LINEAR_INT8);
   if (!wanted) return;
 #pragma omp parallel for num_threads(work->n_rows > 1 ? work->loaded->n_threads : 1)
   for (int r = 0; r < work->n_rows; r++)
@@ -249,7 +235,14 @@ static void round_rows(const MatmulWork *work) {
 
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls) {
-  const MatmulWork work = {loaded, memory, x, x_stride, n_rows, matmuls, n_matmuls};
+  MatmulWork work = {loaded, memory, x, x_stride, n_rows, matmuls, n_matmuls, {0}, {0}};
+  size_t parts = 0;
+  for (int i = 0; i < 2 * n_matmuls; i++) {
+    const Linear *w = i % 2 ? matmuls[i / 2].gate.linear : matmuls[i / 2].w.linear;
+    work.w[i] = w;
+    work.parts[i] = parts;
+    if (w) parts += (size_t)matmul_splits(w) * (size_t)w->n_out;
+  }
   round_rows(&work);
   if (n_rows > 1)
     run_rows(&work);
