@@ -1,5 +1,6 @@
 """The keys of a chat's line: each one that is bound, lines within the line, what is no character, and labels."""
 import os
+import time
 
 import pytest
 from chat_terminal import View, chat, saved, template  # fixtures but for the first
@@ -51,6 +52,20 @@ def test_up_and_down_go_on_to_what_was_entered_before(chat, saved):
         terminal.type("half" if keys.endswith("\x05") else "")
         terminal.say(keys + "!")
         assert saved(terminal)[-2]["content"].startswith(want)
+
+
+def test_ctrl_c_drops_a_search_and_a_half_pasted_text(chat, saved):
+    terminal = chat("-n", 1)
+    terminal.say("first")
+    terminal.type("half\x12fir\x03")
+    terminal.ready()
+    terminal.type("kept ")
+    terminal.wait("kept")
+    terminal.type("\x1b[200~lost")
+    time.sleep(0.2)
+    terminal.type("\x03")
+    terminal.say("and more")
+    assert saved(terminal)[-2]["content"] == "kept and more"
 
 
 def test_what_is_no_character_is_passed_over(chat, saved):
