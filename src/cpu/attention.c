@@ -114,7 +114,8 @@ static void attend_row(const AttentionWork *work, int n_kv_heads) {
   }
 }
 
-void run_attention(BackendState *state, TokenRange range, int layer) {
+Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
+  (void)err;
   const ModelConfig *config = &state->loaded->model->config;
   AttentionWork work = {state,
                         range,
@@ -128,4 +129,5 @@ void run_attention(BackendState *state, TokenRange range, int layer) {
     attend_row(&work, config->n_kv_heads);
   else
     attend_rows(&work, config->n_kv_heads);
+  return STATUS_OK;
 }

@@ -18,41 +18,33 @@ enum { MAX_THREADS = 1024, LINE = 64 };
 
 /* --- the model --- */
 
-/* Copies a vector as fp32 to place[*next] and advances *next; NULL for an absent vector. With place NULL it
- * only counts. */
-static const float *take_vector(const Vector *vector, float *place, size_t *next) {
+/* Copies a vector as fp32 to place[*next], adds `plus` and advances *next; NULL for an absent vector. With
+ * place NULL it only counts. */
+static const float *take_vector(const Vector *vector, float plus, float *place, size_t *next) {
   if (!vector->data) return NULL;
   float *out = place ? place + *next : NULL;
   if (out) floats_read(vector->data, vector->dtype, 0, (size_t)vector->n, out);
+  for (int i = 0; out && plus != 0 && i < vector->n; i++) out[i] += plus;
   *next += (size_t)vector->n;
   return out;
 }
 
-/* The factors of a norm. */
-static const float *take_norm(const Vector *norm, const ModelConfig *config, float *place, size_t *next) {
-  const float *taken = take_vector(norm, place, next);
-  if (!taken || !config->norm_plus_one) return taken;
-  float *out = place + (taken - place);
-  for (int i = 0; i < norm->n; i++) out[i] += 1;
-  return taken;
-}
-
 static CpuLinear take_linear(const Linear *linear, float *place, size_t *next) {
-  return (CpuLinear){linear, take_vector(&linear->bias, place, next)};
+  return (CpuLinear){linear, take_vector(&linear->bias, 0, place, next)};
 }
 
 static size_t take_vectors(const Model *model, float *place, BackendModel *loaded) {
-  const ModelConfig *config = &model->config;
+  const float plus = model->config.norm_plus_one;
   size_t next = 0;
-  for (int i = 0; i < config->n_layers; i++) {
+  for (int i = 0; i < model->config.n_layers; i++) {
     const ModelLayer *from = &model->layers[i];
     loaded->layers[i] = (CpuLayer){
-        .attn_norm = take_norm(&from->attn_norm, config, place, &next),
-        .attn_post_norm = take_norm(&from->attn_post_norm, config, place, &next),
-        .mlp_norm = take_norm(&from->mlp_norm, config, place, &next),
-        .mlp_post_norm = take_norm(&from->mlp_post_norm, config, place, &next),
-        .q_norm = take_norm(&from->q_norm, config, place, &next),
-        .k_norm = take_norm(&from->k_norm, config, place, &next),
+        .attn_norm = take_vector(&from->attn_norm, plus, place, &next),
+        .attn_post_norm = take_vector(&from->attn_post_norm, plus, place, &next),
+        .mlp_norm = take_vector(&from->mlp_norm, plus, place, &next),
+        .mlp_post_norm = take_vector(&from->mlp_post_norm, plus, place, &next),
+        .q_norm = take_vector(&from->q_norm, plus, place, &next),
+        .k_norm = take_vector(&from->k_norm, plus, place, &next),
         .q = take_linear(&from->q, place, &next),
         .k = take_linear(&from->k, place, &next),
         .v = take_linear(&from->v, place, &next),
@@ -63,7 +55,7 @@ static size_t take_vectors(const Model *model, float *place, BackendModel *loade
     };
   }
   loaded->head = take_linear(&model->head, place, &next);
-  loaded->final_norm = take_norm(&model->final_norm, config, place, &next);
+  loaded->final_norm = take_vector(&model->final_norm, plus, place, &next);
   return next;
 }
 
@@ -379,12 +371,6 @@ static Status cpu_norm_qkv_rope_append(BackendState *state, TokenRange range, in
   const float *from = normalised(state, range.n_tokens, weights->attn_norm);
   run_matmuls(state->loaded, &state->scratch, from, (size_t)state->plan.hidden, range.n_tokens, matmuls, 3);
   rotate_append(state, range, layer);
-  return STATUS_OK;
-}
-
-static Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err) {
-  (void)err;
-  run_attention(state, range, layer);
   return STATUS_OK;
 }
 

@@ -88,8 +88,8 @@ typedef struct {
 void run_matmuls(const BackendModel *loaded, const MatmulScratch *memory, const float *x, size_t x_stride,
                  int n_rows, const Matmul *matmuls, int n_matmuls);
 
-/* Replaces the queries in state->q by the output of attention. */
-void run_attention(BackendState *state, TokenRange range, int layer);
+/* The operation `attention`: replaces the queries in state->q by its output. */
+Status cpu_attention(BackendState *state, TokenRange range, int layer, Error *err);
 
 /* Backend's kv_read() and kv_write(). */
 Status kv_rows_read(BackendState *state, TokenRange range, int layer, void *out, Error *err);

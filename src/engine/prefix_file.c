@@ -49,17 +49,13 @@ static uint64_t check_of(const unsigned char *head, size_t size) {
 
 /* --- reading */
 
-static Status refuse(Error *err, const char *name, const char *what) {
-  return error_set(err, STATUS_FAILED, "%s: %s", name, what);
-}
-
 Status prefix_head_check(const char *name, const unsigned char *head, size_t head_size, uint64_t file_size,
                          const PrefixKind *kind, int start, PrefixFile *file, Error *err) {
   Header header;
-  if (head_size < sizeof header) return refuse(err, name, "ends within its header");
+  if (head_size < sizeof header) return error_set(err, STATUS_FAILED, "%s: ends within its header", name);
   memcpy(&header, head, sizeof header);
   if (memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
-    return refuse(err, name, "no file of keys and values, or another version's");
+    return error_set(err, STATUS_FAILED, "%s: no file of keys and values, or another version's", name);
   if (header.start != start)
     return error_set(err, STATUS_FAILED, "%s: begins at token %d, expected %d", name, (int)header.start,
                      start);
@@ -69,16 +65,17 @@ Status prefix_head_check(const char *name, const unsigned char *head, size_t hea
   if (header.n_layers != kind->n_layers || header.long_rope != kind->long_rope || header.key_size < 0 ||
       (size_t)header.key_size != strlen(kind->key) ||
       header.layer_bytes != (uint64_t)header.n * kind->token_bytes)
-    return refuse(err, name, "of another model, program or setting");
+    return error_set(err, STATUS_FAILED, "%s: of another model, program or setting", name);
   const size_t expected = prefix_file_bytes(kind, start, header.n),
                needed = head_bytes(kind, start, header.n);
   if (file_size != expected)
     return error_set(err, STATUS_FAILED, "%s: %llu bytes, expected %zu", name, (unsigned long long)file_size,
                      expected);
-  if (head_size < needed) return refuse(err, name, "ends before its data");
-  if (header.check != check_of(head, needed)) return refuse(err, name, "the head's checksum is wrong");
+  if (head_size < needed) return error_set(err, STATUS_FAILED, "%s: ends before its data", name);
+  if (header.check != check_of(head, needed))
+    return error_set(err, STATUS_FAILED, "%s: the head's checksum is wrong", name);
   if (memcmp(head + PREFIX_HEADER, kind->key, strlen(kind->key)) != 0)
-    return refuse(err, name, "of another model, program or setting");
+    return error_set(err, STATUS_FAILED, "%s: of another model, program or setting", name);
   file->start = start;
   file->n = header.n;
   file->layer_bytes = header.layer_bytes;

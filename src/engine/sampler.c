@@ -202,12 +202,6 @@ static Status greatest_key(const float *scores, int n, uint32_t *greatest, Error
                    "broken");
 }
 
-static int32_t first_with_key(const float *scores, uint32_t key) {
-  int32_t id = 0;
-  while (sampler_key(scores[id]) != key) id++;
-  return id;
-}
-
 /* Makes candidates of the tokens whose weight can exceed 0: exp(-29) * 2^40 is below a half. */
 static void gather(Sampler *s, const float *scores, uint32_t greatest) {
   double lowest = (double)sampler_key_score(greatest) - 29.0 * s->settings.temperature;
@@ -306,7 +300,7 @@ Status sampler_pick(Sampler *s, const float *logits, int32_t *id, Error *err) {
   uint32_t greatest;
   TRY(greatest_key(scores, s->vocab_size, &greatest, err));
   if (set->temperature == 0 || set->top_k == 1) {
-    *id = first_with_key(scores, greatest);
+    for (*id = 0; sampler_key(scores[*id]) != greatest;) ++*id;
     return STATUS_OK;
   }
   gather(s, scores, greatest);

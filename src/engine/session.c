@@ -110,8 +110,7 @@ static Status check_ids(const Session *s, const int32_t *ids, int n, Error *err)
   return STATUS_OK;
 }
 
-/* Forgets all tokens from `n` on, and the logits. */
-static void truncate_to(Session *s, int n) {
+void session_keep(Session *s, int n) {
   s->n_past = n;
   s->logits_row = -1;
   s->has_last = false;
@@ -145,7 +144,7 @@ static Status prefill(Session *s, const int32_t *ids, int n, SessionProgress pro
 static Status recompute_rope(Session *s, int n, Error *err) {
   if (is_long(s, n) == s->long_rope) return STATUS_OK;
   const int n_past = s->n_past;
-  truncate_to(s, 0);
+  session_keep(s, 0);
   s->long_rope = is_long(s, n);
   return prefill(s, s->ids, n_past, s->watch, s->watch_user, err);
 }
@@ -158,13 +157,9 @@ int session_common(const Session *s, const int32_t *ids, int n) {
   return common;
 }
 
-void session_keep(Session *s, int n) {
-  truncate_to(s, n);
-}
-
 Status session_rewind(Session *s, const int32_t *ids, int n, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  truncate_to(s, session_common(s, ids, n));
+  session_keep(s, session_common(s, ids, n));
   s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
   for (int i = 0; i < s->n_past; i++) sampler_count_token(s->sampler, ids[i], false);
@@ -226,7 +221,7 @@ static Status row_logits(Session *s, TokenRange range, int row, bool made, Error
 
 Status session_evaluate(Session *s, const int32_t *ids, int n, LogitsSink sink, void *user, Error *err) {
   TRY(check_ids(s, ids, n, err));
-  truncate_to(s, 0);
+  session_keep(s, 0);
   s->long_rope = is_long(s, n);
   sampler_forget(s->sampler);
   while (s->n_past < n) {
@@ -275,7 +270,7 @@ Status session_score(Session *s, const int32_t *ids, int n, double *log_p, Error
     status = score_step(s, ids + done, ids + done + 1, size, log_p + done + 1, err);
     done += size;
   }
-  truncate_to(s, before);
+  session_keep(s, before);
   s->has_last = true;
   return status;
 }

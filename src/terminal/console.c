@@ -50,12 +50,7 @@ static void hand_on(int number, bool fault) {
   for (int i = 0; i < N_TAKEN; i++)
     if (taken[i] == number) sigaction(number, &console.before[i], NULL);
   if (number == SIGINT || number == SIGTERM || number == SIGHUP) signal(number, SIG_DFL);
-  if (fault) return;
-  sigset_t one;
-  sigemptyset(&one);
-  sigaddset(&one, number);
-  raise(number);
-  pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+  if (!fault) raise(number); /* delivered when the handler returns */
 }
 
 static void stop(void) {

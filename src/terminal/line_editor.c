@@ -26,7 +26,7 @@ enum {
   PASTE_LIMIT = 16 << 20, /* characters; more than any context holds */
 };
 
-/* Keys that on_up() and on_down() push back to libedit. */
+/* Keys that on_arrow() pushes back to libedit. */
 #define KEY_OLDER    L"\x83"
 #define KEY_NEWER    L"\x84"
 #define KEY_ROW_UP   L"\x85"
@@ -35,8 +35,8 @@ enum {
 struct LineEditor {
   EditLine *line;
   HistoryW *history;
-  FILE *screen, *drawn; /* the terminal; libedit's output */
-  bool ansi, vi;        /* vi mode, from ~/.editrc */
+  FILE *drawn; /* libedit's output */
+  bool vi;     /* vi mode, from ~/.editrc */
   Cells cells;
   LineDisplay display;
   unsigned char input[4096]; /* [n_input], read up to at_input */
@@ -64,19 +64,15 @@ static bool failed(LineEditor *e, Status status) {
 
 /* --- the screen */
 
-/* Discards libedit's output except the bell. */
-static ssize_t hear_bell(void *cookie, const char *bytes, size_t size) {
-  LineEditor *e = cookie;
-  if (memchr(bytes, '\a', size)) {
-    fputc('\a', e->screen);
-    fflush(e->screen);
-  }
-  return (ssize_t)size;
+static void put(LineEditor *e, const char *text) {
+  fputs(text, e->display.screen);
+  fflush(e->display.screen);
 }
 
-static void put(LineEditor *e, const char *text) {
-  fputs(text, e->screen);
-  fflush(e->screen);
+/* Discards libedit's output except the bell. */
+static ssize_t hear_bell(void *cookie, const char *bytes, size_t size) {
+  if (memchr(bytes, '\a', size)) put(cookie, "\a");
+  return (ssize_t)size;
 }
 
 static void show_line(LineEditor *e) {
@@ -93,7 +89,7 @@ static void redraw(LineEditor *e, Redraw why) {
 static void resume(LineEditor *e) {
   el_wset(e->line, EL_PREP_TERM, 0);
   el_wset(e->line, EL_PREP_TERM, 1);
-  put(e, e->ansi ? "\033[?2004h" : "");
+  put(e, e->display.ansi ? "\033[?2004h" : "");
   redraw(e, REDRAW_HERE);
 }
 
@@ -191,20 +187,14 @@ static unsigned char on_clear(EditLine *line, wint_t key) {
   return CC_NORM;
 }
 
-/* Up and Down move between the rows of the line if there is one more, else through the history. */
-static unsigned char on_up(EditLine *line, wint_t key) {
-  (void)key;
+/* Up (its sequence ends with A) and Down move between the rows of the line if there is one more, else through
+ * the history. */
+static unsigned char on_arrow(EditLine *line, wint_t key) {
   const LineInfoW *info = el_wline(line);
-  bool row = wmemchr(info->buffer, L'\n', (size_t)(info->cursor - info->buffer));
-  el_wpush(line, row ? KEY_ROW_UP : KEY_OLDER);
-  return CC_NORM;
-}
-
-static unsigned char on_down(EditLine *line, wint_t key) {
-  (void)key;
-  const LineInfoW *info = el_wline(line);
-  bool row = wmemchr(info->cursor, L'\n', (size_t)(info->lastchar - info->cursor));
-  el_wpush(line, row ? KEY_ROW_DOWN : KEY_NEWER);
+  const bool up = key == L'A';
+  const wchar_t *from = up ? info->buffer : info->cursor, *end = up ? info->cursor : info->lastchar;
+  const bool row = wmemchr(from, L'\n', (size_t)(end - from));
+  el_wpush(line, up ? (row ? KEY_ROW_UP : KEY_OLDER) : (row ? KEY_ROW_DOWN : KEY_NEWER));
   return CC_NORM;
 }
 
@@ -293,12 +283,6 @@ static unsigned char on_paste(EditLine *line, wint_t key) {
 
 /* --- the editor */
 
-static wchar_t *no_prompt(EditLine *line) {
-  static wchar_t empty[1];
-  (void)line;
-  return empty;
-}
-
 /* Adds the functions above to libedit's, for binding. */
 static void add_functions(EditLine *line) {
   static const struct {
@@ -307,8 +291,7 @@ static void add_functions(EditLine *line) {
   } functions[] = {
       {L"auk-join", L"a character without width", on_join},
       {L"auk-clear", L"clears the screen", on_clear},
-      {L"auk-up", L"a line up, or the entry before", on_up},
-      {L"auk-down", L"a line down, or the entry after", on_down},
+      {L"auk-arrow", L"a row up or down, or the history", on_arrow},
       {L"auk-tab", L"completes", on_tab},
       {L"auk-paste", L"takes what is pasted", on_paste},
   };
@@ -316,26 +299,39 @@ static void add_functions(EditLine *line) {
     el_wset(line, EL_ADDFN, functions[i].name, functions[i].about, functions[i].run);
 }
 
-/* Binds the keys of readline that libedit lacks, and the synthetic ones. All but the last five also in vi's
+/* Binds the keys of readline that libedit lacks, and the synthetic ones. All but the last four also in vi's
  * command mode. */
 static void bind_keys(EditLine *line) {
   static const struct {
-    const wchar_t *keys, *function;
+    const wchar_t *function, *keys[4];
   } bindings[] = {
-      {L"\x81", L"auk-join"},          {L"\x82", L"vi-command-mode"},   {KEY_OLDER, L"ed-prev-history"},
-      {KEY_NEWER, L"ed-next-history"}, {KEY_ROW_UP, L"ed-prev-line"},   {KEY_ROW_DOWN, L"ed-next-line"},
-      {L"\\e[200~", L"auk-paste"},     {L"\\e[A", L"auk-up"},           {L"\\e[B", L"auk-down"},
-      {L"\\eOA", L"auk-up"},           {L"\\eOB", L"auk-down"},         {L"\\e[3~", L"ed-delete-next-char"},
-      {L"\\e[1~", L"ed-move-to-beg"},  {L"\\e[4~", L"ed-move-to-end"},  {L"\\e[7~", L"ed-move-to-beg"},
-      {L"\\e[8~", L"ed-move-to-end"},  {L"\\e[1;5C", L"em-next-word"},  {L"\\e[1;5D", L"ed-prev-word"},
-      {L"\\e[1;3C", L"em-next-word"},  {L"\\e[1;3D", L"ed-prev-word"},  {L"^L", L"auk-clear"},
-      {L"^R", L"em-inc-search-prev"},  {L"\\e\n", L"ed-insert"},        {L"^I", L"auk-tab"},
-      {L"^U", L"vi-kill-line-prev"},   {L"^H", L"em-delete-prev-char"}, {L"^?", L"em-delete-prev-char"},
+      {L"auk-join", {L"\x81"}},
+      {L"vi-command-mode", {L"\x82"}},
+      {L"ed-prev-history", {KEY_OLDER}},
+      {L"ed-next-history", {KEY_NEWER}},
+      {L"ed-prev-line", {KEY_ROW_UP}},
+      {L"ed-next-line", {KEY_ROW_DOWN}},
+      {L"auk-arrow", {L"\\e[A", L"\\e[B", L"\\eOA", L"\\eOB"}},
+      {L"auk-paste", {L"\\e[200~"}},
+      {L"ed-delete-next-char", {L"\\e[3~"}},
+      {L"ed-move-to-beg", {L"\\e[1~", L"\\e[7~"}},
+      {L"ed-move-to-end", {L"\\e[4~", L"\\e[8~"}},
+      {L"em-next-word", {L"\\e[1;5C", L"\\e[1;3C"}},
+      {L"ed-prev-word", {L"\\e[1;5D", L"\\e[1;3D"}},
+      {L"auk-clear", {L"^L"}},
+      {L"em-inc-search-prev", {L"^R"}},
+      {L"ed-insert", {L"\\e\n"}},
+      {L"auk-tab", {L"^I"}},
+      {L"vi-kill-line-prev", {L"^U"}},
+      {L"em-delete-prev-char", {L"^H", L"^?"}},
   };
-  const size_t n = sizeof bindings / sizeof *bindings, n_command_mode = n - 5;
+  const size_t n = sizeof bindings / sizeof *bindings, n_command_mode = n - 4;
   for (size_t i = 0; i < n; i++) {
-    el_wset(line, EL_BIND, bindings[i].keys, bindings[i].function, NULL);
-    if (i < n_command_mode) el_wset(line, EL_BIND, L"-a", bindings[i].keys, bindings[i].function, NULL);
+    const wchar_t *function = bindings[i].function;
+    for (const wchar_t *const *keys = bindings[i].keys; keys < bindings[i].keys + 4 && *keys; keys++) {
+      el_wset(line, EL_BIND, *keys, function, NULL);
+      if (i < n_command_mode) el_wset(line, EL_BIND, L"-a", *keys, function, NULL);
+    }
   }
   el_wset(line, EL_BIND, L"-s", L"\\e\r", L"\\e\n", NULL);
   for (wchar_t c = 0xA0; c <= 0xFF; c++) el_wset(line, EL_BIND, (wchar_t[]){c, 0}, L"ed-insert", NULL);
@@ -346,8 +342,6 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   *editor = NULL;
   LineEditor *e = mem_alloc(1, sizeof *e, "the line editor", err);
   if (!e) return STATUS_FAILED;
-  e->screen = screen;
-  e->ansi = ansi;
   e->complete = complete;
   e->user = user;
   cells_begin();
@@ -366,7 +360,6 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   history_w(e->history, &event, H_SETSIZE, HISTORY_LINES);
   history_w(e->history, &event, H_SETUNIQUE, 1);
   el_wset(e->line, EL_CLIENTDATA, e);
-  el_wset(e->line, EL_PROMPT, no_prompt);
   el_wset(e->line, EL_HIST, history_w, e->history);
   el_wset(e->line, EL_EDITOR, L"emacs");
   add_functions(e->line);
@@ -376,7 +369,6 @@ Status line_editor_open(FILE *screen, bool ansi, LineCompleter complete, void *u
   el_wget(e->line, EL_EDITOR, &manner);
   e->vi = wcscmp(manner, L"vi") == 0;
   if (e->vi) bind_keys(e->line); /* the change to vi mode has reset the bindings */
-  el_wset(e->line, EL_SIGNAL, 0);
   el_wset(e->line, EL_GETCFN, next_key);
   *editor = e;
   return STATUS_OK;
@@ -418,7 +410,7 @@ Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineRes
   e->began = e->n_taken;
   line->size = 0;
   console_mode(CONSOLE_EDITING);
-  if (e->ansi) put(e, "\033[?2004h");
+  if (e->display.ansi) put(e, "\033[?2004h");
   e->display.columns = console_columns();
   e->display.rows = console_rows();
   line_display_begin(&e->display, prompt);
@@ -431,7 +423,7 @@ Status line_editor_read(LineEditor *e, const char *prompt, Buffer *line, LineRes
   if (entered) failed(e, line_display_show(&e->display, cells, size, size, err));
   failed(e, line_display_end(&e->display, e->cancelled ? "^C" : "", err));
   if (entered) failed(e, cells_text(&e->cells, cells, size, line, err));
-  if (e->ansi) put(e, "\033[?2004l");
+  if (e->display.ansi) put(e, "\033[?2004l");
   console_mode(CONSOLE_IDLE);
   e->display.prompt = ""; /* the caller's is not kept */
   e->err = NULL;

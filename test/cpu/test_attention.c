@@ -202,7 +202,8 @@ static void check_step(BackendState *state, BackendModel *loaded, const Step *st
   for (int n_threads = 1; n_threads <= 7; n_threads += 3) {
     loaded->n_threads = n_threads;
     memcpy(state->q, q, n * sizeof *q);
-    run_attention(state, (TokenRange){.pos = step->pos, .n_tokens = step->n_tokens}, 1);
+    assert_int_equal(
+        cpu_attention(state, (TokenRange){.pos = step->pos, .n_tokens = step->n_tokens}, 1, NULL), STATUS_OK);
     if (n_threads > 1) assert_memory_equal(state->q, got, n * sizeof *q);
     memcpy(got, state->q, n * sizeof *q);
   }
@@ -223,7 +224,7 @@ static void check_step(BackendState *state, BackendModel *loaded, const Step *st
       }
     }
     memcpy(state->q, q + (size_t)row * stride, stride * sizeof *q); /* alone it is the same */
-    run_attention(state, (TokenRange){.pos = high, .n_tokens = 1}, 1);
+    assert_int_equal(cpu_attention(state, (TokenRange){.pos = high, .n_tokens = 1}, 1, NULL), STATUS_OK);
     assert_memory_equal(state->q, got + (size_t)row * stride, (size_t)step->heads * STEP_DIM * sizeof *q);
   }
   free(q);
