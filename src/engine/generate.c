@@ -91,6 +91,6 @@ Status generate(Session *session, const GenerateOptions *options, TokenSink sink
     result->first_token_ms = first - start;
     result->decode_ms = clock_ms() - first;
   }
-  Status settled = session_drain(session, status ? NULL : err);
-  return status ? status : settled;
+  Status drained = session_drain(session, status ? NULL : err);
+  return status ? status : drained;
 }

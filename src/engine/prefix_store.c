@@ -228,7 +228,7 @@ Status prefix_store_restore(PrefixStore *store, Session *session, const int32_t 
 
 /* --- saving */
 
-/* Returns how many of the text's tokens the store has; *start is the begin of the first block that is not
+/* Returns how many of the text's tokens the store has; *start is where the first block begins that is not
  * whole, *before the hash of the ids before it. */
 static int find_known(Walk *walk, int *start, uint64_t *before) {
   PrefixFile file;

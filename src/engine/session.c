@@ -20,7 +20,7 @@ struct Session {
   Sampler *sampler;
   int32_t *ids; /* [n_ctx], n_past of them in use */
   int n_past;
-  int n_in_flight; /* tokens in flight: enqueued on the device and not read by the host */
+  int n_in_flight; /* tokens enqueued on the device and not read by the host */
   bool long_rope;  /* the cached keys use LongRoPE's long factors */
   int logits_row;
   float *logits; /* [vocab_size] one row on the host, for session_evaluate() and session_score() */

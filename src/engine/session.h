@@ -83,10 +83,10 @@ Status session_sample(Session *session, int32_t *id,
                       Error *err); /* from the last logits; not yet in the cache */
 Status session_decode(Session *session, int32_t id, Error *err); /* appends one token, makes its logits */
 
-/* Asynchronous decode, if session_decodes_async(): push() enqueues sampling a token from the last logits and
- * decoding it; pull() waits for the oldest enqueued token, which the session holds from then on. While tokens
- * are in flight, no other function may be called until session_drain(), which drops those that were not
- * pulled. At most session_context() - session_length() tokens can be in flight. */
+/* Asynchronous decode, if session_decodes_async(): session_decode_async() enqueues sampling a token from the
+ * last logits and decoding it; session_wait_token() waits for the oldest token in flight, which the session
+ * holds from then on. No other function may be called before session_drain(), which drops what is in flight:
+ * at most session_context() - session_length() tokens. */
 bool session_decodes_async(const Session *session);
 Status session_decode_async(Session *session, Error *err);
 Status session_wait_token(Session *session, int32_t *id, Error *err);

@@ -36,8 +36,9 @@ KEYS = [
 ]
 
 
-def test_every_key_that_is_bound_does_what_it_should(chat, saved):
-    terminal = chat("-n", 1, "--no-history")
+@pytest.mark.parametrize("name", ["xterm", "vt100", "unheard-of"])
+def test_every_key_that_is_bound_does_what_it_should(chat, saved, name):
+    terminal = chat("-n", 1, "--no-history", environment={"TERM": name})
     for typed, want in KEYS:
         terminal.say(typed)
         assert saved(terminal)[-2]["content"] == want, typed
