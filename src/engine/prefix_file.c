@@ -1,6 +1,6 @@
 /* prefix_file.c - see prefix_file.h.
  *
- * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/kept.c, base/hash64.c.
+ * Called by: prefix_store.c, commands/answer/cache_list.c.   Calls: base/private_file.c, base/hash64.c.
  * Always true: the sizes of reads and allocations depend on one field of the file only, its count of tokens,
  *              which is checked against its range. */
 #include "engine/prefix_file.h"
@@ -96,7 +96,7 @@ Status prefix_file_open(const char *path, const PrefixKind *kind, int start, Pre
   if (!(file->path = strdup(path))) return error_set(err, STATUS_FAILED, "out of memory: a path");
   const size_t most = head_bytes(kind, start, PREFIX_BLOCK), head_size = size < most ? size : most;
   if (!(file->head = mem_alloc(most, 1, "a file's head", err))) return STATUS_FAILED;
-  TRY(kept_read(file->descriptor, file->path, 0, file->head, head_size, err));
+  TRY(private_file_read(file->descriptor, file->path, 0, file->head, head_size, err));
   return prefix_head_check(file->path, file->head, head_size, size, kind, start, file, err);
 }
 

@@ -448,9 +448,9 @@ static void norms_behind_only(void **state) {
 static void a_layer_without_positions_and_a_part_turned(void **state) {
   (void)state;
   check_model((Shape){.awq = true, .kv = KV_F32, .second_rope = ROPE_NONE, .rotary_dim = 10});
-  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .rotary_dim = 14});
-  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .rotary_dim = 14, .long_rope = true});
-  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONG, .second_rope = ROPE_LOCAL, .long_rope = true});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .rotary_dim = 14, .long_rope = true});
+  check_model((Shape){.kv = KV_F32, .rope = ROPE_LONGROPE, .second_rope = ROPE_LOCAL, .long_rope = true});
 }
 
 /* --- what a caller can get wrong, and sizes --- */
