@@ -1,13 +1,13 @@
-/* attend.cuh - what a warp makes of a head, and of keys and values in shared memory for eight
- * queries of a KV head: tensor cores take the queries as columns.
+/* attend.cuh - norm and rope of a head, and a warp's attention over keys and values in shared memory for
+ * eight queries of a KV head. Tensor cores take the queries as columns:
  *
  *     S^T [16 keys x 8 heads] = K [16 x 128] Q^T      O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
  *
- * K and V lie in the ring as in the cache, rows of 256 bytes without padding. Any order of the 128 dimensions
- * serves a product over them, so lane (g, t) takes whole 16 bytes, chunks 4 s + t of row g, which are operand
- * a of steps 2 s and 2 s + 1; odd rows take their chunks in another order, so that no two lanes meet in a
- * bank. Of V the lane takes chunks 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9, and dimension j of
- * each is rows g and g + 8 of product j. */
+ * K and V lie in the ring as in the cache, in rows of 256 bytes without padding. A dot product may take
+ * the 128 dimensions in any order, so lane (g, t) loads whole 16-byte vectors 4 s + t of row g: operand
+ * a of steps 2 s and 2 s + 1. Odd rows load their vectors in another order, so that no two lanes meet in
+ * a bank. From V the lane loads vectors 2 g and 2 g + 1 of keys 2t, 2t + 1, 2t + 8, 2t + 9; dimension j
+ * of the two vectors is rows g and g + 8 of mma j. */
 #ifndef AUK_CUDA_FUSED_ATTEND_CUH
 #define AUK_CUDA_FUSED_ATTEND_CUH
 
@@ -20,22 +20,22 @@ namespace step {
 
 constexpr int kDim = STEP_HEAD_DIM;
 
-/* Of a head a lane has dimensions lane, lane + 32, lane + 64 and lane + 96: 1 / rms of all. */
+/* 1 / rms of a head; a lane holds dimensions lane, lane + 32, lane + 64 and lane + 96. */
 __device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
   const float squares = warp_sum(v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3]);
   return rsqrtf(squares / kDim + eps);
 }
 
-/* Rope: pairs are (lane, lane + 64) and (lane + 32, lane + 96). */
+/* Rotates the pairs (lane, lane + 64) and (lane + 32, lane + 96). */
 __device__ __forceinline__ void turn_head(float (&v)[4], const float2 *rope, int lane) {
 #pragma unroll
   for (int i = 0; i < 2; i++) rotate(v[i], v[i + 2], rope[lane + 32 * i]);
 }
 
-/* A state of attention for each query. */
+/* Online-softmax states: attention's output over some of the keys, for each query. */
 struct States {
   __half *values;  /* [n][queries][128] */
-  float2 *weights; /* [n][queries] {maximum of log2 scores, sum of their powers of 2} */
+  float2 *weights; /* [n][queries] {maximum of log2 scores, sum of 2^(score - maximum)} */
 };
 
 template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vector &a, Vector &b) {
@@ -44,8 +44,9 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
   b = swap ? c : b;
 }
 
-/* A warp's running state: o[j][c] of dimension 16 g + j for heads 2 t and 2 t + 1 (c = 0, 1), and of 16 g + 8
- * + j (c = 2, 3); of the heads 2 t and 2 t + 1 the maximum, and this lane's part of the sum. */
+/* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then
+ * dimension 16 g + 8 + j (c = 2, 3). maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
+ * this lane's keys. */
 struct Attending {
   float o[8][4], maximum[2], sum[2];
 
@@ -55,8 +56,8 @@ struct Attending {
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
   }
 
-  /* Scores of 16 keys: s[2 h + c] of key g + 8 h for head 2 t + c. Queries, too, come from shared memory: o
-   * takes the registers. */
+  /* Scores of 16 keys: s[2 h + c] is key g + 8 h for head 2 t + c. Queries are read from shared memory
+   * each time, since o occupies the registers. */
   static __device__ __forceinline__ void score(const __half *queries, const unsigned char *keys,
                                                float (&s)[4], int lane) {
     const int g = lane >> 2, t = lane & 3, odd = g & 1;
@@ -87,7 +88,8 @@ struct Attending {
     for (int i = 0; i < 4; i++) s[i] += other[i];
   }
 
-  /* Scores of which n of 16 keys count become weights p, relative to the maximum so far, which o follows. */
+  /* Turns scores of 16 keys, the first n valid, into weights p relative to the running maximum, and
+   * rescales o. */
   __device__ __forceinline__ void weigh(const float (&s)[4], float (&p)[4], int n, float scale_log2,
                                         int lane) {
     const int g = lane >> 2;
@@ -104,8 +106,8 @@ struct Attending {
     }
   }
 
-  /* Adds the values of n of 16 keys, weighted; whatever lies in place of others does not count. Lane (g, t)
-   * takes half of chunk 2 g + e of keys {2t, 2t + 1, 2t + 8, 2t + 9}[i] at once, `taken` when it has all. */
+  /* Adds the weighted values of 16 keys, the first n valid. Lane (g, t) loads half of vector 2 g + e of
+   * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time, and calls taken() when it has all of them. */
   template <class Taken>
   __device__ __forceinline__ void add(const unsigned char *values, const float (&p)[4], int n, int lane,
                                       Taken taken) {
@@ -127,7 +129,8 @@ struct Attending {
       }
       if (half == 1) taken();
 #pragma unroll
-      for (int j = 0; j < 4; j++) { /* halves j % 2 of two keys, dimension 4 half + j of both chunks */
+      for (int j = 0; j < 4; j++) { /* half j % 2 of words of two keys: dimension 4 half + j of both
+                                     * vectors */
         uint32_t a[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -140,7 +143,7 @@ struct Attending {
     }
   }
 
-  /* As state `state` of so many queries, of which the first `mine` are this warp's. */
+  /* Stores the result as state `state` of so many queries; this warp has the first `mine`. */
   __device__ __forceinline__ void store(const States &to, int state, int queries, int mine, int lane) const {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -163,7 +166,7 @@ struct Attending {
   }
 };
 
-/* Adds up n states of eight dimensions of a head, the same in any thread. */
+/* Merges n states of a head into one, eight dimensions from `dim` on. */
 __device__ __forceinline__ void add_states(const States &from, int n, int n_heads, int head, int dim,
                                            float (&v)[8], float2 &weight) {
   weight = make_float2(-INFINITY, 0);

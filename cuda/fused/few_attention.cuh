@@ -1,12 +1,12 @@
-/* few_attention.cuh - one KV head's attention for several rows by the eight blocks of a cluster.
+/* few_attention.cuh - attention of one KV head by the eight blocks of a cluster, for several tokens.
  *
- *   a[r][h] = softmax(scale q[r][h] k) v,  over the cache's `pos` positions and the new ones up to row r's
+ *   a[r][h] = softmax(scale q[r][h] k) v,  over the `pos` positions in the cache and new ones up to token r
  *
- * A query is a row's head; eight are the columns of a tensor core product (attend.cuh), and where
- * there are more, warps with other columns look at the same keys. Positions come in pieces, piece i to the
- * block of rank i % 8, in a block to four sets of warps in turn. What warps made of their keys a block adds
- * up and gives, query i to block i % 8, which adds up what all gave it and the new keys and values, and
- * sends the result as integers, what goes into o, to the whole cluster. All orders are fixed. */
+ * A query is one head of one token. Eight queries are the columns of an mma (attend.cuh); where there
+ * are more, other warps take the other columns for the same keys. Stages of keys go to the blocks in
+ * turn, stage i to rank i % 8, and in a block to four sets of warps in turn. A block merges its warps'
+ * states and sends query i's to block i % 8. That block merges all eight with the new keys and values,
+ * and sends the quantised output, x of o, to the cluster. All orders are fixed. */
 #ifndef AUK_CUDA_FUSED_FEW_ATTENTION_CUH
 #define AUK_CUDA_FUSED_FEW_ATTENTION_CUH
 
@@ -23,18 +23,18 @@ template <int kR, bool kDebug> __device__ __forceinline__ States warp_states(con
   return {(__half *)(b.state + p.at.warp_values), (float2 *)(b.state + p.at.warp_weights)};
 }
 
-/* Of this block's queries: [query / 8][block][128]. */
+/* States of this block's queries: [query / 8][block][128]. */
 template <int kR, bool kDebug> __device__ __forceinline__ States block_states(const Block<kR, kDebug> &b) {
   const int owned = (b.args().plan.queries + STEP_BLOCKS - 1) / STEP_BLOCKS;
   __half *values = (__half *)(b.state + b.places().states);
   return {values, (float2 *)(values + owned * STEP_BLOCKS * kDim)};
 }
 
-/* All keys of this block. Returns how many states its warps left. */
+/* Attends to this block's keys. Returns how many states its warps left. */
 template <int kR, bool kDebug> __device__ __forceinline__ int attend(Block<kR, kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const int pos = b.pos(), pieces = key_pieces(pos, b.rank()), sets = min(STEP_TEAMS, pieces);
-  /* A member has a column of queries, and all keys or a half of them. */
+  /* A member of a set has one column of queries, and all keys of a stage or half of them. */
   const int log_members = log_2(p.members), log_columns = log_2(p.columns);
   const int members = p.members, set = b.warp() >> log_members, member = b.warp() & (members - 1);
   const int column = member & (p.columns - 1), half = member >> log_columns, halves = members >> log_columns;
@@ -68,7 +68,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ int attend(Block<kR, k
   return sets * halves;
 }
 
-/* What the block's warps made of their keys, as one, to the block that has the query. */
+/* Merges the states of the block's warps, and sends each query's to the block that has the query. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void send_states(const Block<kR, kDebug> &b, int n_states) {
   const int queries = b.args().plan.queries;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void send_states(const Block<kR, kDebug> &b, int n_st
   }
 }
 
-/* Four halves of a lane: at k, k + 1, k + 8, k + 9 (send_group()). */
+/* Four halves of a lane: k and k + 1, k + 8 and k + 9 (send_group()). */
 struct Four {
   uint32_t near, far;
   __device__ __forceinline__ float times(const Four &o) const {
@@ -109,8 +109,8 @@ __device__ __forceinline__ Four four_of(const __half *from, int lane) {
   return {*(const uint32_t *)from, *(const uint32_t *)(from + 8)};
 }
 
-/* Adds up this block's queries, a warp each, with the new keys and values up to their own row's, and sends
- * them. For the warps that have one. */
+/* Merges the states of this block's queries, one warp each, with the new keys and values up to the
+ * query's token, and sends the output. For the warps that have a query. */
 template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(const Block<kR, kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const int place = b.warp(), query = b.rank() + place * STEP_BLOCKS, lane = b.lane();
@@ -138,7 +138,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
   }
 #pragma unroll
   for (int i = 0; i < kR; i++) {
-    if (i > row) break; /* not times 0: a later row's infinity is its own */
+    if (i > row) break; /* a weight of 0 would not do: a later token's values may be infinite */
     const float share = power_of_2(score[i] - maximum);
     total += share;
     four_of(b.new_values() + i * kDim, lane).add_to(v, share);
@@ -150,7 +150,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void merge_states(cons
              &b.barriers()->values);
 }
 
-/* From q, k and v of the cluster, which are on their way, to what goes into o, which then is. */
+/* From q, k and v, under way to the cluster, to x of o, on its way to the cluster. */
 template <int kR, bool kDebug> __device__ __forceinline__ void attention(Block<kR, kDebug> &b) {
   b.mark(STEP_MARK_QKV_SENT);
   b.wait_again(&b.barriers()->projections, b.layer(), projection_bytes(b), STEP_AT_PROJECTIONS);

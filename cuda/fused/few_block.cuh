@@ -1,5 +1,5 @@
-/* few_block.cuh - what a thread of the decode step of several rows knows (few_tokens.cu), and how
- * activations lie in shared memory: as block.cuh for one row. */
+/* few_block.cuh - per-thread context of a fused step of several tokens (few_tokens.cu), and the layout
+ * of activations in shared memory. block.cuh has what both kernels share. */
 #ifndef AUK_CUDA_FUSED_FEW_BLOCK_CUH
 #define AUK_CUDA_FUSED_FEW_BLOCK_CUH
 
@@ -8,27 +8,28 @@
 namespace step {
 namespace rows {
 
-/* Of the ring as in step::Barriers; of the others, each of one phase a layer but x, which is the head's: the
- * cluster's values are there. */
+/* full and empty as in step::Barriers. The others count bytes from the cluster's blocks in one phase a
+ * layer; x is lm_head's and has a single phase. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
-  uint64_t squares[2], projections, states, values, gated, x; /* a row's, of x of qkv, and of gate and up */
+  uint64_t squares[2], projections, states, values, gated, x; /* squares: of x of qkv; of gate and up */
 };
 
 /* A block's share of one of a layer's matrices, as step::Share. */
 struct Share {
-  int n_rows, n_groups;  /* tile rows; groups of inputs */
-  int pieces;            /* of the share */
-  int all_groups, group; /* of the matrix's inputs, and the share's first */
+  int n_rows, n_groups; /* tile rows; groups of inputs */
+  int pieces;
+  int all_groups, group; /* groups of the matrix's inputs, and the share's first */
   int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
-  int parts, span; /* of inputs, and groups of each but the last */
-  int log_rows;    /* of a piece */
+  int parts, span; /* splits of the inputs, and groups of each but the last */
+  int log_rows;    /* tile rows of a stage */
   RingRun run;
 };
 
-/* Planes of a group: [64 inputs][row][plane][lane t][words 0, 2, 1, 3 of layout.cuh], of eight rows plane
- * before row: what is operand b of mma m16n8k32 for four or eight rows is 512 bytes in a run. */
+/* Layout of a group: [64 inputs][token][plane][lane t][words 0, 2, 1, 3 of layout.cuh]; with eight
+ * tokens plane comes before token. So operand b of an mma m16n8k32 for four or eight tokens is 512
+ * contiguous bytes. */
 template <int kR> struct Planes {
   static_assert(kR == 2 || kR == 4 || kR == 8, "rows, or planes of rows, are columns of products");
   static constexpr int kHalf = kR * 128, kGroup = 2 * kHalf; /* bytes of 64 and of 128 inputs */
@@ -40,7 +41,7 @@ template <int kR, bool kDebug> struct Block : Thread<Share, Barriers, kDebug> {
   using Base = Thread<Share, Barriers, kDebug>;
   using Base::args, Base::state, Base::heads;
 
-  /* Forgotten, so that nothing made of them is kept from phase to phase. */
+  /* Opaque to the compiler, so that nothing derived from them is kept from phase to phase. */
   __device__ __forceinline__ int thread() const { return forgotten(threadIdx.x); }
   __device__ __forceinline__ int warp() const { return thread() >> 5; }
   __device__ __forceinline__ int lane() const { return thread() & 31; }
@@ -51,23 +52,24 @@ template <int kR, bool kDebug> struct Block : Thread<Share, Barriers, kDebug> {
   }
   __device__ __forceinline__ __half *new_values() const { return new_keys() + kR * STEP_HEAD_DIM; }
   __device__ __forceinline__ float2 *rope() const { return (float2 *)(state + places().rope); }
-  /* How many launches there were before this one. */
+  /* How many launches precede this one. */
   __device__ __forceinline__ unsigned &launches() const { return *(unsigned *)(state + STEP_BARRIER_BYTES); }
 
-  /* Waits for the n-th time (from 0), and announces the next one's bytes. For warps of which the first one is
-   * among them. */
+  /* Waits for the n-th phase, from 0, and announces the bytes of the next. For warps that include the
+   * first one. */
   __device__ __forceinline__ void wait_again(uint64_t *barrier, int n, int bytes, StepPlace place) const {
     this->wait(barrier, n & 1, place);
     if (threadIdx.x == 0) barrier_expect(barrier, bytes);
   }
 };
 
-/* Of hidden, of the block of this rank: those up to the next one's. */
+/* The first group of columns of hidden of the block of this rank; the next rank's first follows its
+ * last. */
 __device__ __forceinline__ int first_columns(const StepShape &s, int rank) {
   return step_first_column_group(&s, rank);
 }
 
-/* Bytes that come for each phase of a barrier: planes and notes of a group and row, or floats. */
+/* Bytes of a barrier's phase: planes and {scale, scale * sum} of a token's group, or a state. */
 constexpr int kGroupRowBytes = 2 * STEP_GROUP + 8, kStateBytes = STEP_HEAD_DIM * 2 + 8;
 
 template <int kR, bool kDebug> __device__ __forceinline__ int x_bytes(const Block<kR, kDebug> &b) {
@@ -76,7 +78,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ int x_bytes(const Bloc
 template <int kR, bool kDebug> __device__ __forceinline__ int projection_bytes(const Block<kR, kDebug> &b) {
   return (b.args().plan.heads_per_kv + 2) * kR * STEP_HEAD_DIM * 2;
 }
-/* Queries whose states a block adds up: rank, rank + 8, ... */
+/* The number of queries that this block merges: queries rank, rank + 8, ... */
 template <int kR, bool kDebug> __device__ __forceinline__ int own_queries(const Block<kR, kDebug> &b) {
   return (b.args().plan.queries - b.rank() + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
@@ -90,8 +92,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ int gated_bytes(const 
   return b.share(DOWN).n_groups * kR * kGroupRowBytes;
 }
 
-/* Teams that have tile rows in the wave from row0 on: pieces of a share are of waves of four teams times four
- * tile rows the first groups of each team, then the next, to the last. */
+/* The number of warpgroups that have tile rows in the wave from row0 on (plan.h). */
 __device__ __forceinline__ int teams_of(const Share &share, int row0) {
   return min((int)STEP_TEAMS, (share.n_rows - row0 + STEP_TEAM_WARPS - 1) / STEP_TEAM_WARPS);
 }
@@ -104,7 +105,7 @@ __device__ __forceinline__ void cut_share(Share &s, const StepPlan &p) {
   s.run = run_of(s.pieces, p.n_slots);
 }
 
-/* All tile rows of the cluster, of a block's own columns of hidden. */
+/* A share of all tile rows of the cluster, by the block's own columns of hidden. */
 __device__ __forceinline__ void slice_share(Share &s, int matrix, const StepShape &shape, int first_unit,
                                             int n_units, int cluster, int rank) {
   const int heads = shape.n_heads / shape.n_kv_heads;
@@ -118,7 +119,7 @@ __device__ __forceinline__ void slice_share(Share &s, int matrix, const StepShap
   }
 }
 
-/* For one thread of each matrix, before anybody looks. */
+/* Called by one thread for each matrix, before a barrier of the block. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void make_share(const Block<kR, kDebug> &b, int matrix) {
   const StepPlan &p = b.args().plan;

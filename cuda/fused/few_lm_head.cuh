@@ -1,11 +1,12 @@
-/* few_lm_head.cuh - the fp16 head for several rows, from pieces of eight of its rows.
+/* few_lm_head.cuh - the fp16 lm_head for several tokens, from stages of eight of its rows.
  *
  *     logits[r][o] = sum over k of head[o][k] * half(x[r][k] / rms[r])
  *
- * Tensor cores take our rows as rows and those of the head as columns: S [16 x 8] = X [16 x 16] W^T, X's rows
- * past ours zeros. Any order of k serves, so a lane takes 16 bytes of a row of the head, 8 t .. 8 t + 7 of 32
- * inputs, operand b of two products. A team's warps have every fourth 32 inputs of a piece, from piece to
- * piece, and add up at the end of the last one. READS  2 * hidden * vocab_size bytes in all. */
+ * Tensor cores take tokens as rows and lm_head's rows as columns: S [16 x 8] = X [16 x 16] W^T; results
+ * of rows past the tokens are discarded. The order of k does not matter, so a lane takes 16 bytes of a
+ * row of lm_head, 8 t .. 8 t + 7 of 32 inputs, as operand b of two mma. The warps of a warpgroup take
+ * every fourth 32 inputs of each stage, and add up after a row's last stage. READS  2 * hidden *
+ * vocab_size bytes in all. */
 #ifndef AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
 #define AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
 
@@ -17,7 +18,7 @@
 namespace step {
 namespace rows {
 
-/* Integers of x become halves / rms in their place: of a group [32 inputs][row][64 bytes]. */
+/* Turns integers of x into halves / rms in place. A group becomes [32 inputs][token][64 bytes]. */
 template <int kR, bool kDebug> __device__ __forceinline__ void make_halves(const Block<kR, kDebug> &b) {
   const int lane = b.lane(), g = lane >> 2, t = lane & 3, j = g & 3;
   float inverse[kR];

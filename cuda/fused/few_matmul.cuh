@@ -1,23 +1,24 @@
-/* few_matmul.cuh - products with two, four and eight rows of activations.
+/* few_matmul.cuh - matmuls with two, four and eight tokens.
  *
  *     y[row] = sum over groups of s (sum q X - z sum X) d,   x = d X (planes.cuh)
  *
- * x of qkv, gate and up stays in the block that has the columns: it multiplies them by all tile rows of the
- * cluster, and what comes of row t it sends to the block of row t, which adds up what all eight blocks gave.
- * So a head, and a unit of the gated product, of a row are in one place as a whole:
+ * x of qkv, gate and up stays in the block that owns the columns. The block multiplies it by all tile rows
+ * of the cluster, and sends the partial sums of token t to the block of token t, which adds up those of all
+ * eight blocks. So each head and each FFN block of a token is complete in one block:
  *
- *     qkv       8 tile rows of a head -> block of the row: norm, rope -> halves to the cluster
- *     gate, up  2 times 8 tile rows of a unit -> block of the row: gated -> integers to the cluster
+ *     qkv       8 tile rows of a head -> block of the token: norm, rope -> halves to the cluster
+ *     gate, up  16 tile rows of an FFN block -> block of the token: gated product -> integers to the cluster
  *
- * Eight tile rows are a chunk. Of four rows each has two blocks, which take heads, or units, by turns, of two
- * rows four. A block has room for STEP_CHUNKS, numbered through the whole step; whoever has added one up lets
- * the peers know. The gated product is one more warp's work, while the others multiply.
+ * Eight tile rows are a chunk. Four tokens have two blocks each, which take heads and FFN blocks by turns;
+ * two tokens have four. A block has room for STEP_CHUNKS chunks, which are numbered through the whole step,
+ * and informs its peers when it has added one up. One more warp makes the gated product while the others
+ * multiply.
  *
- * Columns of mma_u8s8_m16n8k32 are both planes of two rows of two groups, or of four rows, or one plane of
- * eight rows, in two products that share the weights. Lane (g, t) ends with outputs g and g + 8 of row t (of
- * two rows t % 2), or of rows 2 t and 2 t + 1. A warp takes all groups of a tile row from one piece after the
- * other, two at a time, so that one's latency is the other's work, and hands on what comes of it: no barrier
- * of the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). */
+ * The columns of mma_u8s8_m16n8k32 are both planes of two tokens for two groups, or of four tokens, or
+ * one plane of eight tokens, in two mma that share the weights. Lane (g, t) ends with outputs g and g +
+ * 8 of token t (with two tokens t % 2), or of tokens 2 t and 2 t + 1. A warp takes all groups of a tile
+ * row from one stage after another, two at a time to hide latency, and sends the result without a
+ * barrier of the block. Rows g + 8 are multiplied as whole bytes (one_matmul.cuh). */
 #ifndef AUK_CUDA_FUSED_FEW_MATMUL_CUH
 #define AUK_CUDA_FUSED_FEW_MATMUL_CUH
 
@@ -27,9 +28,9 @@
 namespace step {
 namespace rows {
 
-/* --- whose a row is, and its chunks */
+/* --- the blocks of a token, and their chunks */
 
-/* Blocks of a row, which take its heads and units by turns. */
+/* Blocks of a token, which take its heads and FFN blocks by turns. */
 template <int kR> constexpr int kTurns = STEP_BLOCKS / kR;
 
 template <int kR, bool kDebug> __device__ __forceinline__ int own_row(const Block<kR, kDebug> &b) {
@@ -39,17 +40,17 @@ template <int kR, bool kDebug> __device__ __forceinline__ int own_turn(const Blo
   return b.rank() / kR;
 }
 
-/* Of so many heads or units those that are of a turn. */
+/* How many of n heads or FFN blocks belong to a turn. */
 template <int kR> __device__ __forceinline__ int items_of(int n, int turn) {
   return (n - turn + kTurns<kR> - 1) / kTurns<kR>;
 }
 
-/* Bytes of a row's sums of squares. */
+/* Bytes of a token's sums of squares. */
 template <int kR, bool kDebug> __device__ __forceinline__ int square_bytes(const Block<kR, kDebug> &b) {
   return b.args().plan.shape.hidden / STEP_GROUP * 4;
 }
 
-/* Number of a head's or a unit's first chunk, among those of its turn. */
+/* The number of the first chunk of a head or FFN block, among those of its turn. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ int first_chunk(const Block<kR, kDebug> &b, int matrix, int item) {
   const int turn = item % kTurns<kR>;
@@ -59,12 +60,12 @@ __device__ __forceinline__ int first_chunk(const Block<kR, kDebug> &b, int matri
          (matrix == QKV ? item / kTurns<kR> : heads + item / kTurns<kR> * 2);
 }
 
-/* All of chunk n has come: bytes. */
+/* Barrier: all bytes of chunk n have come. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ uint64_t *chunk_came(const Block<kR, kDebug> &b, int n) {
   return (uint64_t *)(b.state + b.places().chunks) + (n & (STEP_CHUNKS - 1));
 }
-/* The blocks of a turn have added up chunk n. */
+/* Barrier: the blocks of a turn have added up chunk n. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ uint64_t *chunk_taken(const Block<kR, kDebug> &b, int turn, int n) {
   return (uint64_t *)(b.state + b.places().chunks) + (1 + turn) * STEP_CHUNKS + (n & (STEP_CHUNKS - 1));
@@ -82,8 +83,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void expect_chunks(con
 
 /* --- x */
 
-/* Adds up as add_sums(), keeps x of this block's columns, as integers, for itself, and sends the sums of
- * squares to the blocks of the row. */
+/* Does add_sums(), keeps the quantised x of this block's columns, and sends the sums of squares to the
+ * blocks of the token. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void add_and_keep(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
                                              bool wanted) {
@@ -101,26 +102,28 @@ __device__ __forceinline__ void add_and_keep(Block<kR, kDebug> &b, int matrix, i
   });
 }
 
-/* --- products */
+/* --- matmuls */
 
-/* Of a lane: outputs g and g + 8 of its row, or of both, the latter outputs 16 times too large. */
+/* A lane's results: outputs g and g + 8 of one token or of two; output g + 8 is 16 times too large until
+ * finish(). */
 template <int kR> struct Sums {
   static constexpr int kRows = kR == 8 ? 2 : 1;
-  /* Of two rows two groups are columns of the same product: of what comes of the one's tile lanes 0 and 1 of
-   * four look at theirs, of the next one's lanes 2 and 3. */
+  /* With two tokens, two groups are columns of the same mma: lanes t = 0 and 1 use the result of the
+   * first group's tile, lanes 2 and 3 that of the second's. */
   static constexpr bool kShared = kR == 2;
   float y[2][kRows];
 
-  /* Where a lane finds what it needs of a group (shared_address); notes: from `state` on. */
+  /* Where a lane reads its part of a group: shared_addresses, but notes is an offset from `state`. */
   struct At {
     uint32_t tiles, scales, zeros, planes, notes;
   };
 
-  /* Adds two groups, or one (and takes it twice, the second time for nothing). */
+  /* Adds two groups, or one, which is then multiplied twice and counted once. */
   __device__ __forceinline__ void add(const At &at, const unsigned char *state, bool two, int lane) {
     const int more = two ? 1 : 0, second = kShared ? lane >> 1 & 1 : 0;
-    /* Of high planes of eight rows from 2^24 on, which times 256 is 0 again: with zeros for both, the
-     * compiler puts the first product where the second one's weights are, and copies these before. */
+    /* The high planes of eight tokens start at 2^24, which times 256 wraps to 0. If both started at 0,
+     * the compiler would put the first mma's sums where the second one's weights are, and copy those
+     * before. */
     int acc[2][kRows][4];
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -168,7 +171,7 @@ template <int kR> struct Sums {
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
         const float2 note = counts ? notes[r] : make_float2(0, 0);
-        int sum[2]; /* both planes, of output g and of g + 8 */
+        int sum[2]; /* both planes, of outputs g and g + 8 */
 #pragma unroll
         for (int h = 0; h < 2; h++)
           if (kRows == 2)
@@ -184,7 +187,7 @@ template <int kR> struct Sums {
     }
   }
 
-  /* When all groups are added: the outputs, of two rows in lanes t and t + 2. */
+  /* Completes the outputs after the last group; with two tokens lanes t and t + 2 both have them. */
   __device__ __forceinline__ void finish() {
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
@@ -196,12 +199,12 @@ template <int kR> struct Sums {
   }
 };
 
-/* Where a warp hands on what it makes of tile rows. */
+/* Where a warp sends its results. */
 template <int kR> struct Outlet {
-  int first;      /* chunk, where a row is one block's */
-  uint32_t place; /* of this block and lane in a chunk */
-  int peer;       /* of turn 0 */
-  uint64_t *to;   /* of o and down: of the lane's first row and output */
+  int first;      /* the first chunk, if a token has one block */
+  uint32_t place; /* offset of this block and lane in a chunk */
+  int peer;       /* the token's block of turn 0 */
+  uint64_t *to;   /* o and down: word of the lane's first token and output */
 
   template <bool kDebug> __device__ __forceinline__ void begin(const Block<kR, kDebug> &b, int matrix) {
     const int lane = b.lane(), g = lane >> 2, t = lane & 3;
@@ -211,19 +214,19 @@ template <int kR> struct Outlet {
       peer = kR == 8 ? 2 * t + (g & 1) : t % kR;
     } else {
       const StepShape &s = b.args().plan.shape;
-      /* Of two rows half of the lanes give outputs g, the others g + 8. */
+      /* With two tokens half of the lanes contribute outputs g, the others g + 8. */
       to = sum_of(b, matrix, b.layer()).totals + Sums<kR>::kRows * (t % kR) * s.hidden +
            first_columns(s, b.rank()) * STEP_GROUP + g + (Sums<kR>::kShared ? t / 2 * 8 : 0);
     }
   }
 
-  /* What this block's columns make of a tile row, to the blocks of the rows. In a chunk: float [block][tile
+  /* Sends a tile row's partial sums to the blocks of the tokens. Layout of a chunk: float [block][tile
    * row][g / 2][outputs g, g + 8, g + 1, g + 9]. */
   template <bool kDebug>
   __device__ __forceinline__ void send(const Block<kR, kDebug> &b, int matrix, int local,
                                        const Sums<kR> &sums) const {
     const bool odd = b.lane() & 4;
-    int n = local >> 3, turn = 0; /* a unit is two chunks, a head is one */
+    int n = local >> 3, turn = 0; /* an FFN block is two chunks, a head is one */
     if (kTurns<kR> == 1) {
       n += first;
     } else {
@@ -231,7 +234,8 @@ template <int kR> struct Outlet {
       turn = item % kTurns<kR>;
       n = first_chunk(b, matrix, item) + (matrix == QKV ? 0 : n & 1);
     }
-    /* Two lanes make 16 bytes: of four rows for the first of them, of eight rows a row each. */
+    /* Two lanes combine 16 bytes, and the even one sends them; with eight tokens each lane sends one
+     * token's. */
     float mine[2], other[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -247,7 +251,7 @@ template <int kR> struct Outlet {
       send_16(peer_address(at, peer + kR * turn), v, peer_address(chunk_came(b, n), peer + kR * turn));
   }
 
-  /* This cluster's part of 16 columns, for all clusters. */
+  /* Contributes this cluster's part of 16 columns to the all-reduce. */
   template <bool kDebug>
   __device__ __forceinline__ void give_sum(const Block<kR, kDebug> &b, int local,
                                            const Sums<kR> &sums) const {
@@ -263,7 +267,8 @@ template <int kR> struct Outlet {
   }
 };
 
-/* 1 / rms of this block's row, when all groups' squares have come. announces: the next layer's. */
+/* 1 / rms of this block's token, once all groups' squares have come. announces: announce those of the
+ * next layer. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ float inverse_of_row(const Block<kR, kDebug> &b, int matrix, bool announces) {
   uint64_t *squares = &b.barriers()->squares[matrix == GATE_UP];
@@ -272,7 +277,7 @@ __device__ __forceinline__ float inverse_of_row(const Block<kR, kDebug> &b, int 
   return inverse_of(b, own_row(b));
 }
 
-/* A chunk of this block's row, added up: four outputs of a tile row a lane. */
+/* Adds up a chunk of this block's token: four outputs of a tile row a lane. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) {
   b.wait(chunk_came(b, n), (unsigned)n / STEP_CHUNKS & 1, STEP_AT_PROJECTIONS, n);
@@ -284,7 +289,7 @@ __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) 
     const float4 more = *(const float4 *)(from + i * (STEP_CHUNK_BYTES / STEP_BLOCKS));
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
-  /* What was read is in registers before peers may write over it, as it went into the sum. */
+  /* Opaque: the whole chunk has been read before peers may overwrite it, since it is in these sums. */
   v.x = __uint_as_float(forgotten(__float_as_uint(v.x))),
   v.y = __uint_as_float(forgotten(__float_as_uint(v.y)));
   v.z = __uint_as_float(forgotten(__float_as_uint(v.z))),
@@ -296,8 +301,8 @@ __device__ __forceinline__ float4 take_chunk(const Block<kR, kDebug> &b, int n) 
   return v;
 }
 
-/* What head `head` of this block's row is multiplied by, and what is added before, of a lane's dimensions k,
- * k + 8, k + 1, k + 9 from k = 16 (lane / 4) + 2 (lane % 4) on. */
+/* Norm and bias of head `head` for the lane's dimensions k, k + 8, k + 1, k + 9 from k = 16 (lane / 4) +
+ * 2 (lane % 4) on. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void norm_and_bias(const Block<kR, kDebug> &b, int head, float (&norm)[4],
                                               float (&bias)[4]) {
@@ -317,7 +322,7 @@ __device__ __forceinline__ void norm_and_bias(const Block<kR, kDebug> &b, int he
   }
 }
 
-/* 128 values of a lane's dimensions as halves to the cluster, where `to` is in this block. */
+/* Sends a head of halves to the cluster; `to` is its address in this block. */
 template <bool kDebug, int kR>
 __device__ __forceinline__ void send_head(const Block<kR, kDebug> &b, uint32_t near, uint32_t far,
                                           const __half *to) {
@@ -337,8 +342,8 @@ __device__ __forceinline__ void send_head(const Block<kR, kDebug> &b, uint32_t n
   }
 }
 
-/* Heads of this block's row, a warp each, from their chunks to the cluster, and a new key and value to the
- * cache. */
+/* Makes the heads of this block's token from their chunks, one warp each, and sends them to the cluster;
+ * a new key or value goes to the cache, too. */
 template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const Block<kR, kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const StepCall &c = b.args().call;
@@ -358,7 +363,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
 #pragma unroll
       for (int i = 0; i < 4; i++) v[i] *= scale * norm[i];
     }
-    /* Pairs are k and k + 64, of lanes 16 apart. */
+    /* k and k + 64 are a pair, in lanes 16 apart. */
 #pragma unroll
     for (int i = 0; i < 4; i++)
       v[i] = rotate_with(v[i], __shfl_xor_sync(~0u, v[i], 16), lane < 16,
@@ -375,7 +380,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void make_heads(const 
   *(uint32_t *)cache = near, *(uint32_t *)(cache + 8) = far;
 }
 
-/* One warp's work through all layers: units of the gated product of this block's row, to the cluster. */
+/* One warp's work through all layers: makes the gated product of this block's token and sends it to the
+ * cluster. */
 template <int kR, bool kDebug> __device__ __forceinline__ void gate_all(Block<kR, kDebug> &b) {
   const StepShared &at = b.places();
   const int lane = b.lane(), row = own_row(b), from = lane / 4 * 8 % 32 + lane % 4;
@@ -407,14 +413,14 @@ template <int kR, bool kDebug> __device__ __forceinline__ void gate_all(Block<kR
   }
 }
 
-/* The whole share, when what goes into it is there. */
+/* Multiplies the whole share, once x is there. */
 template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR, kDebug> &b, int matrix) {
   const Share &share = b.share(matrix);
   const StepPlan &p = b.args().plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
   const int team = b.warp() >> 2, mate = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
-  /* In a piece, and what goes into its first groups. */
+  /* Offsets in a stage, and of x of its first groups. */
   const uint32_t tiles_at = forgotten(mate * span * 1024 + b.lane() * 16),
                  scales_at = forgotten(STEP_TEAM_WARPS * span * 1024 + mate * span * 32 + g * 4),
                  zeros_at = forgotten(STEP_TEAM_WARPS * span * (1024 + 32) + mate * zeros_stride(span) + g),
@@ -425,8 +431,8 @@ template <int kR, bool kDebug> __device__ __forceinline__ void product(Block<kR,
   outlet.begin(b, matrix);
   RingAt at = b.next();
   at.move(team, p.n_slots);
-  /* Of eight rows half of the teams begin later, so that some warps load while others multiply: 0.7% less. Of
-   * two and four rows it would be 0.7% more. */
+  /* With eight tokens half of the warpgroups begin later, so that some warps load while others multiply:
+   * 0.7% less time. With two and four it would be 0.7% more. */
   constexpr bool kStaggered = kR == 8;
   bool is_first = kStaggered;
   if (kStaggered && b.warp() - mate >= n_rows) arrive_some<6, STEP_THREADS>();

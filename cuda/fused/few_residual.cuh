@@ -1,12 +1,13 @@
-/* few_residual.cuh - the residual stream of several rows: sums over all clusters, and normalised rows, as
- * integers, for products.
+/* few_residual.cuh - the residual stream of several tokens: all-reduce across clusters, and normalised,
+ * quantised x.
  *
- * A block keeps some groups of 128 columns (first_columns()), a warp one of a row at a time, a lane four
- * columns. What a cluster's share of o or down adds goes through L2 as words that count their givers
- * (allreduce.cuh). Here they begin at 0: of eight rows it would be 12 MB that clusters kept of them. So
- * there are STEP_SUM_TURNS of them, [turn][o, down][rows][hidden], by layer. When o of layer l is added up,
- * all clusters have given down of layer l - 1, and so have read what was given in layer l - 2: that becomes 0
- * then, for layer l + 2, to which nobody gives before it has what this cluster gives in layer l + 1. */
+ * A block owns some groups of 128 columns (first_columns()). A warp takes one token's group at a time, a
+ * lane four columns. Partial sums of o and down are all-reduced through L2 (allreduce.cuh), but here
+ * words start at 0, since with eight tokens `last` would take 12 MB. They have STEP_SUM_TURNS buffers,
+ * used in turn by the layers: [turn][o, down][tokens][hidden]. When o of layer l is complete, all
+ * clusters have contributed to down of layer l - 1, and so have read the sums of layer l - 2. That
+ * buffer is then cleared for layer l + 2, to which a cluster contributes only after it has received this
+ * cluster's part of layer l + 1. */
 #ifndef AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
 #define AUK_CUDA_FUSED_FEW_RESIDUAL_CUH
 
@@ -18,7 +19,7 @@
 namespace step {
 namespace rows {
 
-/* Of a layer: words of o, then of down. */
+/* The words of a layer: of o, then of down. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ uint64_t *words_of(const Block<kR, kDebug> &b, int layer) {
   const StepShape &s = b.args().plan.shape;
@@ -33,7 +34,8 @@ __device__ __forceinline__ Sum sum_of(const Block<kR, kDebug> &b, int matrix, in
           matrix == DOWN ? s.n_clusters : s.n_kv_heads};
 }
 
-/* This block's part of the words that become 0 in a layer, when its warps know that o is added up. */
+/* Clears this block's part of the words of layer l - 2, when its warps know that o of layer l is
+ * complete. */
 template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const Block<kR, kDebug> &b) {
   ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
   const int n = kR * b.args().plan.shape.hidden;
@@ -42,8 +44,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const
     store_relaxed_16(words + i, make_ulonglong2(0, 0));
 }
 
-/* Four columns each of two rows, or of one and `two` is false, when all have given: from their first words
- * on. */
+/* Waits for the sums of two times four columns, from[i] on; without `two` for the first four. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers,
                                           const uint64_t *const (&from)[2], bool two, float4 (&sum)[2]) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
       v[i][half].x = v[i][half].y = givers;
       if (i == 0 || two) v[i][half] = load_relaxed_16(from[i] + 2 * half);
     }
-  for (;;) { /* reads again what was not all there, and that alone, and looks at it the next time */
+  for (;;) { /* reads again only what was incomplete, and checks it in the next round */
     bool all = true;
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -75,7 +76,7 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
                          sum_since(v[i][1].x, 0, givers), sum_since(v[i][1].y, 0, givers));
 }
 
-/* Four columns of a row's embedding. */
+/* Four columns of a token's embedding. */
 __device__ __forceinline__ float4 four_embedded(const Args &a, int row, int column) {
   float v[4];
 #pragma unroll
@@ -83,16 +84,16 @@ __device__ __forceinline__ float4 four_embedded(const Args &a, int row, int colu
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* A group of 128 values of a row, four a lane (those of quantise_values: k, k + 8, k + 1, k + 9 of k = 16
- * (lane / 4) + 2 (lane % 4)), as integers to all blocks of the cluster. `planes`, `notes`: of the group, in
- * bytes of shared memory. */
+/* Quantises a group of 128 values of a token and sends it to the cluster. A lane has k, k + 8, k + 1, k
+ * + 9 from k = 16 (lane / 4) + 2 (lane % 4) on, as quantise_values() takes them. planes, notes: offsets
+ * of the group in shared memory. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
                                            int notes, int row, uint64_t *barrier) {
   uint32_t word[2];
   int sum;
   const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
-  /* Of 16 runs of 16 bytes (64 inputs, plane, t) a lane has one, for every other peer. */
+  /* A lane has one of 16 runs of 16 bytes (64 inputs, plane, t), and sends it to every other peer. */
   const int lane = b.lane(), half = lane >> 3 & 1, plane = lane >> 2 & 1, t = lane & 3;
   uint32_t run[4];
 #pragma unroll
@@ -113,7 +114,7 @@ __device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const flo
            make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(barrier, lane));
 }
 
-/* From four neighbouring columns a lane to those of quantise_values(). */
+/* From four neighbouring columns a lane to the order of quantise_values(). */
 __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane) {
   const int near = (lane & ~3) + (lane >> 1 & 1), far = near + 2;
   const bool odd = lane & 1;
@@ -124,10 +125,9 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
   v[0] = odd ? n2 : n0, v[1] = odd ? f2 : f0, v[2] = odd ? n3 : n1, v[3] = odd ? f3 : f1;
 }
 
-/* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and if
- * anybody wants it, gives hand_on(group, row, v, squares) x = residual * norm of this block's columns, a
- * group of a row a warp at a time: four values a lane, those of quantise_values(), and the sum of the
- * residual's squares. */
+/* Adds the output of `matrix` in `layer` to the residual stream (layer < 0: the embedding begins it). If
+ * `wanted`, calls hand_on(group, row, v, squares) for each group of each token, by one warp: v is x =
+ * residual * norm in the order of quantise_values(), squares the residual's sum of squares. */
 template <int kR, bool kDebug, class HandOn>
 __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
                                          bool wanted, HandOn hand_on) {
@@ -177,13 +177,13 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 
-/* Where the sum of squares of a group of a row lies. */
+/* The sum of squares of a token's group. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ float *square_of(const Block<kR, kDebug> &b, int row, int group) {
   return (float *)(b.state + b.places().squares) + row * (b.args().plan.shape.hidden / STEP_GROUP) + group;
 }
 
-/* x of the head to the cluster's blocks. */
+/* Sends x of lm_head to the cluster. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm) {
   const StepShared &at = b.places();
@@ -196,7 +196,7 @@ __device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, i
   });
 }
 
-/* 1 / rms of a row of x, the row the same for lanes 8 i .. 8 i + 7. */
+/* 1 / rms of token `row`, which is the same in lanes 8 i .. 8 i + 7. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row) {
   const StepShape &s = b.args().plan.shape;
@@ -212,8 +212,8 @@ __device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row)
   return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args().norm_eps);
 }
 
-/* The lane's four values of a group of a row as integers in this block's shared memory. `planes`, `notes`: of
- * the group. */
+/* Quantises the lane's four values of a token's group into this block's shared memory. planes, notes:
+ * offsets of the group. */
 template <int kR, bool kDebug>
 __device__ __forceinline__ void keep_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
                                            int notes, int row) {

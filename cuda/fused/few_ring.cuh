@@ -1,4 +1,5 @@
-/* few_ring.cuh - the warps that load, as weight_ring.cuh. Each copies every third row of the head. */
+/* few_ring.cuh - the loading warps for several tokens, as in weight_ring.cuh; each loads every third row
+ * of lm_head. */
 #ifndef AUK_CUDA_FUSED_FEW_RING_CUH
 #define AUK_CUDA_FUSED_FEW_RING_CUH
 

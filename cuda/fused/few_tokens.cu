@@ -1,29 +1,28 @@
-/* few_tokens.cu - a step of several tokens as one persistent kernel of clusters: see step.h, and one_token.cu
- * for what a layer is. Other than there x of qkv, gate and up stays in the block that has its
+/* few_tokens.cu - a decode step of up to 2, 4 or 8 tokens as one persistent kernel of clusters. step.h is
+ * its interface, one_token.cu explains a layer. Here x of qkv, gate and up stays in the block that owns the
  * columns:
  *
- *   layer     of a cluster with a KV head                                of the others
- *   sums      residual += down of the layer before; x of its columns     the same
- *   qkv       by x of its columns -> block of the row: a head            -
- *             norm, rope -> cluster
- *   attention a block its keys -> block of the query -> cluster
- *   o         part of the block's columns -> all clusters
- *   sums      residual += o; x of its columns                            the same
- *   gate, up  by x of its columns -> block of the row: a unit            the same
- *             gated product -> cluster
- *   down      part of the block's columns -> all clusters                the same
- *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
+ *   layer     a cluster with a KV head                                   a cluster without
+ *   norm      residual += down of the previous layer; x of its columns   the same
+ *   qkv       partial sums by its columns -> block of the token          -
+ *             norm and rope of a head -> cluster
+ *   attention the block's keys -> block of the query -> cluster
+ *   o         partial sums of its columns -> all clusters
+ *   norm      residual += o; x of its columns                            the same
+ *   gate, up  partial sums by its columns -> block of the token          the same
+ *             gated product of an FFN block -> cluster
+ *   down      partial sums of its columns -> all clusters                the same
+ *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
  *
- * What comes of gate and up one more warp adds up, while the others still multiply.
+ * One more warp adds up gate and up, while the others still multiply.
  *
- * Shared memory that serves in turns (StepShared): chunks and what warps made of their keys; x of the
- * head over these, x of the block's columns, heads and states; what goes into o, then into down, then the
- * head's sums. A peer that writes has had from this block what it makes after its last look at what was
- * there: chunks of gate and up its o (and so its states), chunks of qkv its gated product, heads its chunks,
- * states its heads, values its states, the gated product its chunks. Between two products of a block there is
- * a barrier of its own, before qkv and before gate and up; but a peer may send x of the head, for which it
- * needs down of this block's neighbours in other clusters alone, while this block still multiplies what goes
- * into down.
+ * Areas of StepShared that serve in turn: chunks and the warps' states; x of lm_head over these, x of the
+ * block's columns, heads and states; x of o, then of down, then lm_head's sums. A peer writes only after it
+ * has received what this block makes after its last read there: chunks of gate and up after o (and so the
+ * states), chunks of qkv after the gated product, heads after chunks, states after heads, values after
+ * states, the gated product after chunks. The block's own barriers, before qkv and before gate and up,
+ * separate two matmuls. x of lm_head does not wait so long: a peer needs only down from this block's
+ * neighbours in other clusters, and may send x while this block still multiplies x of down.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #include "cuda/fused/few_block.cuh"
@@ -42,7 +41,8 @@ namespace rows {
 
 #if HAS_CLUSTERS
 
-/* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
+/* Initialises barriers and the step's constants in shared memory, and arms each barrier before a peer
+ * may send to it. */
 template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const StepCall &c = b.args().call;
@@ -52,7 +52,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
     b.keys_run() = run_of(key_pieces(b.pos(), b.rank()), p.n_slots);
   }
   for (int i = threadIdx.x; i < p.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
-    b.heads()[i] = __float2half_rn(0.0f); /* zeros for the unused queries */
+    b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
   if (threadIdx.x < STEP_HEAD_DIM / 2)
     b.rope()[threadIdx.x] =
         ((const float2 *)c.rope_table)[min(own_row(b), c.n_rows - 1) * (STEP_HEAD_DIM / 2) + threadIdx.x];
@@ -76,7 +76,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void begin(Block<kR, k
   cluster_sync();
 }
 
-/* One loop over all products of all layers, and the head after them, as in one_token.cu. */
+/* One loop over all matmuls of all layers, then lm_head, as in one_token.cu. */
 template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Block<kR, kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
 #pragma unroll 1
@@ -130,7 +130,7 @@ template <int kR, bool kDebug> __device__ __forceinline__ void multiply_all(Bloc
   b.wait(&b.barriers()->x, 0, STEP_AT_X);
   head(b);
   b.mark_whole(2);
-  /* Every block has read the number: this one has had sums from all of them. */
+  /* All blocks have read the number, since this one has had sums from each of them. */
   if (blockIdx.x == 0 && threadIdx.x == 0) *b.args().launches = b.launches() + 1;
 }
 

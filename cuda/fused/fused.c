@@ -6,11 +6,11 @@
 #include "cuda/device.h"
 
 struct FusedStep {
-  Step *steps[STEP_KERNELS]; /* of up to 1, 2, 4 and 8 tokens; NULL: none */
+  Step *steps[STEP_KERNELS]; /* for up to 1, 2, 4 and 8 tokens, or NULL */
   void *memory[STEP_KERNELS];
 };
 
-/* What of a shape the chip has no part in. */
+/* The part of a shape that does not depend on the chip. */
 static StepShape config_shape(const ModelConfig *c) {
   return (StepShape){.hidden = c->hidden,
                      .intermediate = c->intermediate,
@@ -116,7 +116,7 @@ void fused_close(FusedStep *f) {
   free(f);
 }
 
-/* The smallest of the kernels that take so many tokens, or NULL. */
+/* The smallest kernel that takes so many tokens, or NULL. */
 static const Step *step_for(const FusedStep *f, int n_tokens) {
   for (int i = 0; f && i < STEP_KERNELS; i++)
     if (n_tokens <= 1 << i && f->steps[i]) return f->steps[i];

@@ -1,4 +1,4 @@
-/* fused.h - a loaded model's steps of up to eight tokens as one kernel each (step.h), for one session.
+/* fused.h - the fused steps (step.h) of up to eight tokens of a loaded model, for one session.
  *
  * Called by: backend.c. */
 #ifndef AUK_CUDA_FUSED_FUSED_H
@@ -8,27 +8,27 @@
 
 typedef struct FusedStep FusedStep;
 
-/* Whether those kernels serve the model on this GPU; else STATUS_MODEL with the reason, or STATUS_USAGE where
- * a kernel is asked for by name. Before weights are loaded: loaded's model, gpu, act, kernel and shared_bytes
- * are there. */
+/* STATUS_OK if the fused kernels serve the model on this GPU, STATUS_MODEL with the reason if not,
+ * STATUS_USAGE if a kernel is requested by name. Needs loaded's model, gpu, act, kernel and
+ * shared_bytes, but no weights. */
 Status fused_check(const BackendModel *loaded, Error *err);
 
-/* Whether they serve the model, and were measured to be faster than a kernel for each operation on such a GPU
- * with as few KV heads. */
+/* Whether they serve the model, and were measured to be faster than separate kernels on such a GPU with
+ * so few KV heads. */
 bool fused_leads(const BackendModel *loaded);
 
-/* Bytes of device memory that a session takes for them, of any model, at most. */
+/* The most bytes of device memory that a session takes for them, whether or not they serve the model. */
 size_t fused_bytes(const ModelConfig *config);
 
-/* Opens the kernels that steps of up to options->max_chunk tokens may need; those of several tokens only
- * where they serve the model. Refuses keys and values that are not fp16. */
+/* Opens the kernels for steps of up to options->max_chunk tokens; those of several tokens only if they
+ * serve the model. Refuses keys and values that are not fp16. */
 Status fused_open(const BackendModel *loaded, const StateOptions *options, FusedStep **fused, Error *err);
 void fused_close(FusedStep *fused);
 
-/* Whether a step of so many tokens has a kernel; NULL has none. */
+/* Whether there is a kernel for a step of so many tokens; false for NULL. */
 bool fused_takes(const FusedStep *fused, int n_tokens);
 
-/* Enqueues such a step. */
+/* Enqueues a step. */
 Status fused_run(const FusedStep *fused, const StepCall *call, cudaStream_t stream, Error *err);
 
 #endif

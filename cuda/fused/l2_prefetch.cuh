@@ -1,10 +1,10 @@
-/* l2_prefetch.cuh - the warp that goes on ahead of those that load. While the others wait for values and the
- * ring is full the memory is idle: then this warp has the tiles of the next pieces brought to where its SM
- * reads them at almost twice the memory's rate.
+/* l2_prefetch.cuh - the warp that prefetches weights into L2. While the other warps wait for values and the
+ * ring is full, memory is idle. This warp then brings the next stages' tiles to where its SM reads them at
+ * almost twice the memory's rate.
  *
- * That is the half of L2 that is the SM's own. What a load reads stays there; what a prefetch (of either
- * kind) or cp.async reads does not (LOG.md), so this loads a word of each 32 bytes, into a register. One
- * piece at a time, since what clusters hand each other queues behind more. */
+ * That is the SM's own half of L2. Data stays there after a load, but not after a prefetch (of either
+ * kind) or cp.async (STEP.md), so this warp loads a word of each 32 bytes into a register. It brings one
+ * stage at a time, since the exchange between clusters queues after the loads. */
 #ifndef AUK_CUDA_FUSED_L2_PREFETCH_CUH
 #define AUK_CUDA_FUSED_L2_PREFETCH_CUH
 
@@ -12,7 +12,7 @@
 
 namespace step {
 
-/* Where lane i finds the i-th KB of a piece's tiles; past the last, the first. */
+/* The address of the lane-th KB of a stage's tiles; past the last one, of the first. */
 __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t piece, const unsigned char *tiles,
                                                             int lane) {
   const uint32_t first = load_shared_4(piece);
@@ -22,8 +22,8 @@ __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t piece, cons
   return (unsigned long long)tiles + (size_t)index * 1024;
 }
 
-/* kN KB, from where lanes `first` and on say. None has a condition: then all are on their way before one is
- * waited for. */
+/* Reads kN KB whose addresses lanes `first` and on hold. No load has a condition, so that all are in
+ * flight before one is waited for. */
 template <int kN> __device__ __forceinline__ uint32_t bring(unsigned long long from, int first, int lane) {
   uint32_t word[kN], all = 0;
 #pragma unroll
@@ -34,25 +34,26 @@ template <int kN> __device__ __forceinline__ uint32_t bring(unsigned long long f
   return all;
 }
 
-constexpr uint32_t kStalled = 2000; /* cycles without a load after which there is none */
+constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading has stalled */
 
-/* Pieces of weights, up to the `most`-th from the next that is loaded, while nothing is. key_pieces: of the
- * cache, a layer. */
+/* Prefetches stages of weights, up to `most` after the next one to be loaded, while loading has stalled.
+ * key_pieces: stages of keys in a layer. */
 template <class BlockOf> __device__ __forceinline__ void go_ahead(BlockOf &b, int most, int key_pieces) {
   const int n_layers = b.args().plan.shape.n_layers;
   const int o = b.share(QKV).pieces, gate_up = o + b.share(O).pieces,
             down = gate_up + b.share(GATE_UP).pieces, end = down + b.share(DOWN).pieces;
   const int first = b.has_kv_head() ? 0 : gate_up, keys = b.has_kv_head() ? key_pieces : 0;
   const bool large = b.args().plan.slot_bytes > 16 * (1024 + 32 + 16); /* more than 16 KB of tiles */
-  int before = 0;                                                      /* pieces of the layers before */
+  int before = 0;                                                      /* stages of earlier layers */
   uint32_t all = 0, last = 0, since = (uint32_t)clock64();
 #pragma unroll 1
   for (int layer = 0; layer < n_layers; layer++) {
     const Layer &l = b.args().layers[layer];
 #pragma unroll 1
     for (int i = first; i < end;) {
-      /* The next piece of this layer that is loaded; keys count as if they came behind o. */
-      const unsigned loaded = __shfl_sync(~0u, *(volatile unsigned *)&b.loaded(), 0); /* the same for all */
+      /* The next stage of this layer to be loaded. Stages of keys count as if they came after o. */
+      const unsigned loaded =
+          __shfl_sync(~0u, *(volatile unsigned *)&b.loaded(), 0); /* the same in all lanes */
       int next = (int)loaded - before + first;
       if (next >= gate_up) next = max(gate_up, next - keys);
       if (next >= end) break;
@@ -71,7 +72,7 @@ template <class BlockOf> __device__ __forceinline__ void go_ahead(BlockOf &b, in
     }
     before += end - first + keys;
   }
-  *(volatile uint32_t *)(b.state + STEP_FORGET_AT + b.lane() * 4) = all; /* for the loads' sake */
+  *(volatile uint32_t *)(b.state + STEP_FORGET_AT + b.lane() * 4) = all; /* so the loads have a use */
 }
 
 } // namespace step

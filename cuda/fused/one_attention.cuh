@@ -1,14 +1,13 @@
-/* one_attention.cuh - one KV head's attention by the eight blocks of a cluster.
+/* one_attention.cuh - attention of one KV head by the eight blocks of a cluster, for one token.
  *
- *   a[h] = softmax(scale q[h] k) v,  h < heads_per_kv, over the cache's `pos` positions and the new one
+ *   a[h] = softmax(scale q[h] k) v,  h < heads_per_kv, over the `pos` positions in the cache and the new one
  *
- * Each block has all queries. Positions come in pieces of 32, piece i to the block of rank i % 8, in a block
- * to two warps in turn, 16 keys each (attend.cuh).
+ * Each block has all queries. Stages of 32 positions go to the blocks in turn, stage i to rank i % 8, and
+ * in a block to pairs of warps in turn, 16 keys a warp (attend.cuh).
  *
- * What a warp made of its keys, {maximum, sum, values over their sum in fp16}, the block adds up and gives to
- * all blocks of the cluster, each of which adds up the eight. The new key and value count as one more warp's
- * of the last block, which also puts them into the cache. All orders are fixed. READS  2 * pos * 256 bytes a
- * cluster. */
+ * A block merges its warps' states, {maximum, sum, output in fp16}, and sends the result to the cluster,
+ * where each block merges the eight. The last block takes the new key and value as one more warp's
+ * state, and also appends them to the cache. All orders are fixed. READS  2 * pos * 256 bytes a cluster. */
 #ifndef AUK_CUDA_FUSED_ONE_ATTENTION_CUH
 #define AUK_CUDA_FUSED_ONE_ATTENTION_CUH
 
@@ -43,7 +42,7 @@ __device__ __forceinline__ int states_bytes(const StepPlan &p) {
 
 /* --- q, k and v */
 
-/* Gives the cluster's blocks this block's 16 rows of each head, as the product left them. */
+/* Sends this block's 16 outputs of each head to the cluster. */
 template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   const Share &share = b.share(QKV);
@@ -56,7 +55,8 @@ template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kD
   }
 }
 
-/* What makes a head of a product's rows, for lane's four dimensions: while they are on their way. */
+/* Factors that make a head of a matmul's outputs, for the lane's four dimensions. They are read while
+ * the outputs are under way. */
 struct HeadFactors {
   float inverse, bias[4], norm[4]; /* 1 / rms of x */
 };
@@ -80,8 +80,8 @@ template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const
   return f;
 }
 
-/* Norm and rope of the cluster's heads, a warp each: queries and the new key and value as halves in shared
- * memory, the latter two also to the cache. */
+/* Norm and rope of the cluster's heads, one warp each. Queries, new key and new value go to shared
+ * memory as halves, key and value also to the cache. */
 template <bool kDebug>
 __device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFactors &f) {
   const StepPlan &p = b.args().plan;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFact
   for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
 }
 
-/* The new key and value as a state: its score is the maximum, its weight 1. For one warp. */
+/* The new key and value as a state: the maximum is the score, the sum is 1. For one warp. */
 template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kDebug> &b, int state) {
   const States to = warp_states(b);
   const int n_heads = b.args().plan.heads_per_kv;
@@ -127,10 +127,10 @@ template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kD
   }
 }
 
-/* All keys of this block. Returns how many states its warps left. */
+/* Attends to this block's keys. Returns how many states its warps left. */
 template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
-  /* A warp's keys; the piece's are those of its neighbour, too. */
+  /* The warp's first key; the other half of the stage is for the other warp of the pair. */
   int first = (b.rank() + (b.warp() >> 1) * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16;
   if (b.warp() < 2 * kPairs && (first & -STEP_KEYS) < b.pos()) {
     Attending attending;
@@ -142,7 +142,7 @@ template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
       const int n = min(16, b.pos() - first);
       b.take_piece(at);
       const unsigned char *keys = b.slot(at.slot) + (b.warp() & 1) * 16 * 256;
-      const uint32_t empty = b.empty_at(at); /* of two warps two arrivals each: a team's are four */
+      const uint32_t empty = b.empty_at(at); /* two arrivals a warp: it expects four */
       if (n > 0) {
         float s[4], weights[4];
         Attending::score(b.heads(), keys, s, forgotten(b.lane()));
@@ -165,8 +165,8 @@ template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
   return n_states + 1;
 }
 
-/* The block's warps' states as one, to all blocks of the cluster: a thread eight dimensions of a head, in as
- * few warps as there are, since the others would only be in their way. */
+/* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight
+ * dimensions of a head, in as few warps as possible: more would slow these down. */
 template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug> &b, int n_states) {
   const int n_heads = b.args().plan.heads_per_kv, item = b.thread();
   static_assert(STEP_MAX_SHARED_HEADS * kDim / 8 <= STEP_THREADS, "a thread has one");
@@ -187,8 +187,8 @@ template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug>
   }
 }
 
-/* Waits for the cluster's states, and makes of them attention's values as integers, a warp a head, in what
- * was place of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
+/* Waits for the states of the cluster's blocks, merges them, one warp a head, and quantises attention's
+ * output into the area of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
 template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   b.wait(&b.barriers()->states, b.layer() & 1, STEP_AT_STATES);
@@ -216,7 +216,7 @@ template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug>
       v[0] += share * scale_low(low[i]), v[2] += share * scale_high(low[i]);
       v[1] += share * scale_low(high[i]), v[3] += share * scale_high(high[i]);
     }
-    const float over = __fdividef(1, total); /* the new key is one of them, so it is not 0 */
+    const float over = __fdividef(1, total); /* not 0, since the new key is included */
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] *= over;
     uint32_t word[2];
@@ -230,7 +230,7 @@ template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug>
   b.mark(STEP_MARK_MERGED);
 }
 
-/* From the sums of qkv to the states of this block's keys, on their way to the cluster. */
+/* From the partial sums of qkv to the states of this block's keys, on their way to the cluster. */
 template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   send_projections(b);

@@ -1,10 +1,10 @@
-/* one_lm_head.cuh - the fp16 head, from pieces of whole rows in the ring.
+/* one_lm_head.cuh - the fp16 lm_head for one token, from stages of whole rows in the ring.
  *
  *     logits[o] = sum over k of head[o][k] * half(x[k] / rms)
  *
- * A piece belongs to a team, whose four warps share each row by chunks of 256 inputs, which they hold in
- * registers for all rows, and add up through shared memory, one barrier of the team a piece.
- * READS  2 * hidden * vocab_size bytes in all. */
+ * A stage belongs to a warpgroup. Its warps divide each row into spans of 256 inputs, hold x of their
+ * spans in registers for all rows, and add up through shared memory, with one barrier of the warpgroup a
+ * stage. READS  2 * hidden * vocab_size bytes in all. */
 #ifndef AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
 #define AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
 

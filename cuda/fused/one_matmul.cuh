@@ -1,9 +1,10 @@
-/* one_matmul.cuh - a block's share of a product with one row of activations, from pieces in the ring.
+/* one_matmul.cuh - a block's share of a matmul with one token's activations, from stages in the ring.
  *
  *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (planes.cuh)
  *
- * First all warps turn the activations into planes of integers, a group of 128 each at a time, in shared
- * memory. Piece i of a share belongs to team i % 4, and in it to each warp a tile row by at most four groups:
+ * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a
+ * time. Stage i of a share belongs to warpgroup i % 4. Each of its warps takes a tile row by at most four
+ * groups:
  *
  *     4 tile rows, k_warps 1       2 tile rows, k_warps 2            1 tile row, k_warps 4
  *       row 0  | warp 0 |            row 0  | warp 0 | warp 1 |        row 0  | w 0 | w 1 | w 2 | w 3 |
@@ -11,12 +12,11 @@
  *       row 2  | warp 2 |
  *       row 3  | warp 3 |
  *
- * The inputs of these groups are operand b of mma_u8s8_m16n8k32, the same registers for all of them: columns
- * 2 i and 2 i + 1 are the planes of group i, and of what comes out of group i's tiles only lanes t = i look
- * at it, which have these columns; lane t scales group t. The rest is numbers that nobody wants. A warp
- * keeps them as long as its pieces are of the same part of the inputs. Rows g + 8 are multiplied as whole
- * bytes, 16 times too large and with row g's nibble below: its sum is taken off at the end, which saves the
- * mask. */
+ * x of the four groups is operand b of mma_u8s8_m16n8k32, in the same registers for all of them: columns
+ * 2 i and 2 i + 1 are the planes of group i. When group i's tiles are multiplied, only lanes t = i,
+ * which have these columns, use the result; lane t scales group t. A warp keeps x as long as its stages
+ * are of the same part of the inputs. Rows g + 8 are multiplied as whole bytes, 16 times too large and
+ * with row g's nibble below: subtracting row g's sum at the end saves the mask. */
 #ifndef AUK_CUDA_FUSED_ONE_MATMUL_CUH
 #define AUK_CUDA_FUSED_ONE_MATMUL_CUH
 
@@ -25,17 +25,17 @@
 
 namespace step {
 
-constexpr int kSpan = STEP_SPAN, kPlaneBytes = 2 * STEP_GROUP; /* of a group */
+constexpr int kSpan = STEP_SPAN, kPlaneBytes = 2 * STEP_GROUP; /* planes of a group */
 static_assert(kSpan == 4, "lane t scales group t");
 
-/* Where a lane's word of plane 0 is within a group; that of plane 1 is 64 bytes behind it. */
+/* The offset of a lane's word of plane 0 within a group; plane 1 is 64 bytes further. */
 __device__ __forceinline__ int word_at(int lane) {
   const int t = lane & 3, g = lane >> 2;
   return (g >> 2) * 128 + t * 16 + (g & 1) * 8 + (g & 2) * 2;
 }
 
-/* Turns `n` groups of activations in shared memory into planes and, each, {scale, scale * sum}, a warp one
- * after the other. Within a group: [64 inputs][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. */
+/* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
+ * {scale, scale * sum}. Layout of a group: [64 inputs][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. */
 template <bool kDebug>
 __device__ __forceinline__ void make_planes(const Block<kDebug> &b, const float *from, int n) {
   const int t = b.lane() & 3, g = b.lane() >> 2;
@@ -55,14 +55,14 @@ __device__ __forceinline__ void make_planes(const Block<kDebug> &b, const float 
   }
 }
 
-/* Activations of a warp's groups: of column g of a product, plane g % 2 of group g / 2, whatever group's
- * tiles it multiplies; scale and scale * sum of group t in lane t, 0 where there is none. */
+/* x of a warp's groups. Column g of an mma is plane g % 2 of group g / 2, whichever group's tiles are
+ * multiplied. scale and scaled_sum are group t's in lane t, 0 if the warp has no such group. */
 struct Inputs {
   uint4 x[2];
   float scale, scaled_sum;
 };
 
-/* Takes n groups from `first` on; past them some group again, of scale 0. */
+/* Loads n groups from `first` on; further ones repeat the last with scale 0. */
 __device__ __forceinline__ void take_inputs(Inputs &in, const unsigned char *planes, const float2 *scales,
                                             int first, int n, int lane) {
   const int t = lane & 3, g = lane >> 2, last = max(n, 1) - 1;
@@ -73,29 +73,26 @@ __device__ __forceinline__ void take_inputs(Inputs &in, const unsigned char *pla
   in.scale = t < n ? scale.x : 0, in.scaled_sum = t < n ? scale.y : 0;
 }
 
-/* What a warp multiplies at once: tiles of its groups of a tile row, [pair][64 inputs][group of the pair];
- * the scale and zero of lane t's group. */
+/* The weights that a warp multiplies at once: tiles [pair][64 inputs][group of the pair] of its groups
+ * of a tile row; scale and zero of lane t's group. */
 struct Task {
   uint4 tiles[2][2][2];
   uint32_t scale, zero;
 };
 
-/* The sums of a pair of groups where this lane's group is one of them: of row g high and low plane, then of g
- * + 8.
- *
- * A product takes words 1 and 3 of a tile, the next 0 and 2: so two of four raw words are where a product
- * wants them when they come. */
+/* Multiplies a pair of groups. Where the lane's group is one of them, its sums are: high and low plane
+ * of row g, then of row g + 8. One mma takes words 0 and 2 of a tile, the next one words 1 and 3, which
+ * are loaded where the operand wants them. */
 __device__ __forceinline__ void multiply(float (&sum)[4], const uint4 (&tiles)[2][2], const Inputs &in,
                                          bool second) {
-  constexpr float kStart =
-      12582912.0f; /* 1.5 * 2^23: sums as floats without conversion, as they are < 2^22 */
+  constexpr float kStart = 12582912.0f; /* 1.5 * 2^23: sums below 2^22 become floats without conversion */
   int acc[2][4];
 #pragma unroll
   for (int i = 0; i < 2; i++) acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = 0x4b400000;
 #pragma unroll
   for (int step = 0; step < 4; step++)
 #pragma unroll
-    for (int i = 0; i < 2; i++) { /* neighbours are of different sums: one's latency is another's work */
+    for (int i = 0; i < 2; i++) { /* neighbours are of different sums, which hides latency */
       const uint4 &v = tiles[step / 2][i], &x = in.x[step / 2];
       const uint32_t one = step % 2 ? v.y : v.x, two = step % 2 ? v.w : v.z;
       const uint32_t operand[4] = {one & 0x0f0f0f0fu, one, two & 0x0f0f0f0fu, two};
@@ -105,7 +102,7 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const uint4 (&tiles)[2
   for (int e = 0; e < 4; e++) sum[e] = __int_as_float(second ? acc[1][e] : acc[0][e]) - kStart;
 }
 
-/* Scales and adds up the groups: of row g in lanes t = 0, 2, of row g + 8 in lanes 1, 3. scale, zero: of lane
+/* Scales and adds up the groups: row g in lanes t = 0, 2, row g + 8 in lanes 1, 3. scale, zero: of lane
  * t's group. */
 __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs &in, uint32_t scale,
                                             uint32_t zero, int t) {
@@ -117,11 +114,11 @@ __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs 
   return y + __shfl_xor_sync(~0u, y, 2);
 }
 
-/* Of what a warp multiplies at once there is a table, since working it out for each piece takes as many
- * instructions as a third of the product:
+/* Makes a table of each warp's part of each stage, since computing a part anew takes as many instructions
+ * as a third of the matmul:
  *
- *     [pieces of qkv, o, gate and up, down][warp of a team]
- *         uint32 {7 bits first group of inputs, 3 bits groups, 1 bit zeros_are_odd(), 21 bits sums' place} */
+ *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
+ *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums} */
 template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kDebug> &b) {
   int at = b.args().plan.at.tasks;
 #pragma unroll 1
@@ -142,30 +139,30 @@ template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kD
   }
 }
 
-/* The whole share, by all warps that multiply, when take() has seen the inputs and made integers of them;
- * then all warps may read the sums.
+/* Multiplies the whole share, by all warps that multiply, once take() has waited for x and quantised it.
+ * Then all warps may read the sums.
  *
- * A warp takes its part of a piece into registers at once, before the inputs are there if it is loaded by
- * then: so four more pieces are on their way while everybody waits. Half of the teams begin half a product
- * later, so that some warps load from shared memory while others multiply (2%). Of groups that a warp has
- * not it multiplies whatever lies behind, which its scales of 0 make count for nothing; of rows past the
- * last it leaves sums that nobody reads. */
+ * A warp loads its part of a stage into registers at once, and does so before x has come if the stage is
+ * there: four more stages are in flight during that wait. Half of the warpgroups begin half a matmul of
+ * a stage later, so that some warps load from shared memory while others multiply (2%). In place of
+ * groups that a warp does not have it multiplies what follows in memory, with scales of 0; tile rows
+ * past the last leave sums that are not read. */
 template <bool kDebug, class Take>
 __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take) {
   const Share &share = b.share(matrix);
   const int team = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
-  /* In a piece: the tiles, and what of scales and zeros is the same in all of them. */
+  /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
   const uint32_t tiles_at = forgotten(group0 * 1024 + b.lane() * 16),
                  scales_at = forgotten((most << share.log_rows) * 1024 + group0 * 32 + g * 4),
                  zeros_at = forgotten((most << share.log_rows) * (1024 + 32) + group0 * 8 + g +
                                       row * (zeros_stride(most) - most * 8));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
-  /* Of a team without a piece somebody else's, which it does not multiply. */
+  /* A warpgroup without a stage reads another one's entry and ignores it. */
   uint32_t tasks = shared_address(b.state) + share.tasks_at + (b.warp() & 3) * 4 +
                    min(team, share.pieces - 1) * STEP_PIECE_BYTES;
-  uint32_t scale_at, zero_at, to; /* in a piece, and of the sums */
+  uint32_t scale_at, zero_at, to; /* offsets in a stage, and address of the sums */
   int first, mine;                /* groups of inputs */
   auto place = [&] {
     const uint32_t entry = load_shared_4(tasks);
@@ -176,7 +173,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
   };
   RingAt at = b.next();
   at.move(team, b.args().plan.n_slots);
-  Task task = {}; /* else the compiler thinks that it lives from one product to the next */
+  Task task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
   auto fetch = [&] {
     const uint32_t piece = b.piece_at(at), empty = b.empty_at(at);
 #pragma unroll
@@ -197,7 +194,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
   take();
   b.sync();
   Inputs in;
-  bool is_new = true; /* the part */
+  bool is_new = true; /* a new part of the inputs */
   bool is_first = true;
   if (left <= 0) arrive_some<6, STEP_THREADS>();
 #pragma unroll 1
@@ -227,7 +224,7 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
     fetched = false;
   }
   b.advance(share.run);
-  /* Whoever is ready before the others. */
+  /* This warp is ready before others. */
   if (matrix == GATE_UP && b.warp() == STEP_TEAM_WARPS - 1) {
     const float inverse = inverse_of_x(b);
     if (b.lane() == 0) b.inverse() = inverse;

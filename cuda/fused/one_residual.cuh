@@ -1,12 +1,12 @@
-/* one_residual.cuh - the residual stream: sums over all clusters, and the normalised row to the blocks of a
- * cluster.
+/* one_residual.cuh - the residual stream of one token: all-reduce across clusters, and the normalised x to
+ * the blocks of a cluster.
  *
- * A block of rank r keeps columns r * slice .. of the residual stream, warp i chunks i and i + 16 of 32, the
- * same bits in every cluster. A cluster sends the sums of its share of o or down through L2 (allreduce.cuh)
- * to the blocks of that rank in all clusters.
+ * The block of rank r owns columns r * slice .. of the residual stream, and its warp i the spans i and i +
+ * 16 of 32 columns, with the same bits in every cluster. It contributes its cluster's partial sums of o or
+ * down through L2 (allreduce.cuh), and reads the totals.
  *
- * Sums of squares and x = residual * norm go to the cluster's blocks at once, the division by the root of the
- * mean follows after the product. */
+ * Sums of squares and x = residual * norm go to the cluster's blocks at once; the division by the rms
+ * follows after the matmul. */
 #ifndef AUK_CUDA_FUSED_ONE_RESIDUAL_CUH
 #define AUK_CUDA_FUSED_ONE_RESIDUAL_CUH
 
@@ -22,7 +22,7 @@ template <bool kDebug> __device__ __forceinline__ Sum sum_of(const Block<kDebug>
   return sum_of(b.args().totals, b.args().plan.shape, 1, matrix == DOWN, layer);
 }
 
-/* Four neighbouring rows of a product, added up over the warps along k. */
+/* Four neighbouring outputs of a matmul, added up over the warps along k. */
 template <bool kDebug>
 __device__ __forceinline__ float4 four_rows(const Block<kDebug> &b, const Share &share, int row) {
   const int warps = share.parts << share.log_k_warps, stride = share.sums_stride;
@@ -36,7 +36,7 @@ __device__ __forceinline__ float4 four_rows(const Block<kDebug> &b, const Share 
   return v;
 }
 
-/* Gives this cluster's part of the sum, once the product's sums are there: a column a thread. */
+/* Contributes this cluster's partial sums after a matmul, a column a thread. */
 template <bool kDebug>
 __device__ __forceinline__ void give_sum(const Block<kDebug> &b, int matrix, const Sum &sum) {
   const StepPlan &p = b.args().plan;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void give_sum(const Block<kDebug> &b, int matrix, con
   }
 }
 
-/* The sum over clusters of the lane's column. */
+/* The lane's column, summed over the clusters. */
 template <bool kDebug>
 __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum, int column) {
   const uint64_t *from = sum.totals + column;
@@ -61,7 +61,7 @@ __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum
   uint64_t total = load_relaxed_8(from);
   const uint64_t last = *kept;
   const long long since = kDebug ? clock64() : 0;
-  for (;;) { /* looks again at what was not there, and at that alone */
+  for (;;) { /* reads again only what was incomplete */
     const bool whole = all_gave(total, last, sum.givers);
     if (__all_sync(~0u, whole)) break;
     if (kDebug && !whole) b.look_at_clock(since, STEP_AT_VALUES, column, (int)(total - last & 31));
@@ -72,14 +72,14 @@ __device__ __forceinline__ float take_sum(const Block<kDebug> &b, const Sum &sum
   return sum_since(total, last, sum.givers);
 }
 
-/* Bytes of x and of its sums of squares, one of each 32 columns. */
+/* Bytes of x and of its sums of squares, one for each 32 columns. */
 __device__ __forceinline__ int x_bytes(const StepPlan &p) {
   return p.shape.hidden * 4 + p.shape.hidden / kChunk * 4;
 }
 
-/* Adds what came out of `matrix` in `layer` (below 0: the embedding begins) to the residual stream, and sends
- * x = residual * norm of this block's columns to the cluster's blocks, if anybody there wants it. norm: of
- * Args.vectors, from this one on. */
+/* Adds the output of `matrix` in `layer` to the residual stream (layer < 0: the embedding begins it),
+ * and if `send` is set, sends x = residual * norm of this block's columns to the cluster. norm: index in
+ * Args.vectors. */
 template <bool kDebug>
 __device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int layer, int norm, bool send) {
   const StepPlan &p = b.args().plan;
@@ -116,13 +116,13 @@ __device__ __forceinline__ void add_and_send(Block<kDebug> &b, int matrix, int l
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 
-/* Waits for the n-th x of this block. */
+/* Waits for the n-th x of this block, from 0. */
 template <bool kDebug> __device__ __forceinline__ void wait_for_x(Block<kDebug> &b, int n) {
   b.wait(&b.barriers()->x, n & 1, STEP_AT_X);
   if (b.thread() == 0) barrier_expect(&b.barriers()->x, x_bytes(b.args().plan));
 }
 
-/* What the x that came last, or its product, is to be multiplied by: 1 / rms. For whole warps. */
+/* 1 / rms of the x that came last, by which x or the matmul's output is multiplied. For whole warps. */
 template <bool kDebug> __device__ __forceinline__ float inverse_of_x(const Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   float squares = 0;
@@ -139,8 +139,8 @@ __device__ __forceinline__ uint4 bits_of(const float4 &v) {
   return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
 }
 
-/* Gives the cluster's blocks this block's features of the gated product: 8 lanes make the same four, one for
- * each peer. */
+/* Sends this block's features of the gated product to the cluster: 8 lanes compute the same four, one
+ * for each peer. */
 template <bool kDebug> __device__ __forceinline__ void send_gated(Block<kDebug> &b) {
   const float inverse = b.inverse();
   const Share &share = b.share(GATE_UP);

@@ -1,27 +1,27 @@
-/* one_token.cu - a decode step of one token as one persistent kernel of clusters: see step.h, and LOG.md for
- * the figures that this form comes from.
+/* one_token.cu - a decode step of one token as one persistent kernel of clusters. step.h is its interface,
+ * STEP.md has the measurements that led to this form.
  *
- *   layer     of a cluster with a KV head                       of the others
- *   sums      residual += down of the layer before              the same
+ *   layer     a cluster with a KV head                          a cluster without
+ *   norm      residual += down of the previous layer            the same
  *             x * norm -> cluster                                -
- *   qkv       rows of the cluster's heads -> cluster
- *   attention a block its keys -> cluster
- *   o         part of all rows -> all clusters
- *   sums      residual += o; x * norm -> cluster                the same
- *   gate, up  features of the cluster's units -> cluster        the same
- *   down      part of all rows -> all clusters                  the same
- *   head      residual += down, x * norm -> cluster; rows of the head, a share a block
+ *   qkv       a tile row of each head -> cluster
+ *   attention the block's keys -> cluster
+ *   o         partial sums of all columns -> all clusters
+ *   norm      residual += o; x * norm -> cluster                the same
+ *   gate, up  features of the FFN blocks -> cluster             the same
+ *   down      partial sums of all columns -> all clusters       the same
+ *   lm_head   residual += down, x * norm -> cluster; a range of rows a block
  *
- * "-> cluster": st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
- * clusters": allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), one has nothing to do:
- * registers move between whole warpgroups.
+ * "-> cluster" is st.async into the shared memory of all eight blocks, counted by a barrier there; "-> all
+ * clusters" is allreduce.cuh. Warps 0 .. 15 multiply, three load (weight_ring.cuh), and one prefetches
+ * (l2_prefetch.cuh).
  *
- * Shared memory: the ring, then what StepShared says. Three places serve in turns, never at once, because a
- * peer that writes has had from this block what this block makes only after it has read:
- *   x         the row that goes into a product, and its sums (not of o, down) | what warps made of their keys
- *   planes    the row as integers | what blocks made of their keys
- *   exchange  q, k, v; attention's values || the gated product
- * A row arrives over what was read before the last value that this block gave for it.
+ * Shared memory is the ring, then StepShared. Three areas serve several uses in turn. Uses do not collide,
+ * because a peer writes only after it has received what this block makes after its last read:
+ *   x         x of a matmul, then its partial sums (not those of o, down) | states of the warps
+ *   planes    x as integers | states of the cluster's blocks
+ *   exchange  q, k, v; attention's output || the gated product
+ * An arriving x overwrites only what was read before this block's last contribution to it.
  *
  * PRECOND  all clusters of the launch run at once (step_clusters). */
 #include "cuda/fused/block.cuh"
@@ -40,7 +40,8 @@ namespace step {
 
 #if HAS_CLUSTERS
 
-/* Barriers, constants of the step in shared memory, and everything armed before any peer may send. */
+/* Initialises barriers and the step's constants in shared memory, and arms each barrier before a peer
+ * may send to it. */
 template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   const StepPlan &p = b.args().plan;
   if (threadIdx.x == 0) {
@@ -57,7 +58,7 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
     barrier_expect(&barriers->gated, p.shares[b.cluster()].n_units * STEP_GROUP * 4);
   }
   for (int i = threadIdx.x; i < STEP_MAX_SHARED_HEADS * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
-    b.heads()[i] = __float2half_rn(0.0f); /* zeros for the unused query heads */
+    b.heads()[i] = __float2half_rn(0.0f); /* zero the unused query heads */
   const float2 *table = (const float2 *)b.args().call.rope_table;
   if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
   if (threadIdx.x == MATRICES) b.keys_run() = run_of(key_pieces(*b.args().call.pos, b.rank()), p.n_slots);
@@ -68,7 +69,7 @@ template <bool kDebug> __device__ __forceinline__ void begin(Block<kDebug> &b) {
   cluster_sync();
 }
 
-/* What came out of a product: to the cluster, or to all. */
+/* Sends a matmul's outputs to the cluster, or to all clusters. */
 template <bool kDebug> __device__ __forceinline__ void hand_on(Block<kDebug> &b, int matrix) {
   switch (matrix) {
   case QKV:
@@ -90,7 +91,7 @@ template <bool kDebug> __device__ __forceinline__ void hand_on(Block<kDebug> &b,
   }
 }
 
-/* Waits for what goes into a product, and makes integers of it. */
+/* Waits for x of a matmul, and quantises it. */
 template <bool kDebug> __device__ __forceinline__ void take(Block<kDebug> &b, int matrix) {
   if (matrix == O) {
     take_states(b);
@@ -108,8 +109,8 @@ template <bool kDebug> __device__ __forceinline__ void take(Block<kDebug> &b, in
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
 
-/* One loop over all products of all layers and the head behind them: a phase's instructions are there once,
- * and the whole must fit the cache of instructions (LOG.md). */
+/* One loop over all matmuls of all layers, then lm_head. The instructions of a phase exist only once,
+ * since the kernel must fit the instruction cache (STEP.md). */
 template <bool kDebug> __device__ __forceinline__ void multiply_all(Block<kDebug> &b) {
   const int n_layers = b.args().plan.shape.n_layers;
 #pragma unroll 1

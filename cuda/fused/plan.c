@@ -1,16 +1,16 @@
 /* plan.c - see plan.h.
  *
- * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; parts that
- * have the same place in shared memory are never there at once (one_token.cu, few_tokens.cu), and all fit
- * what the shape says a block has. */
+ * Always true: every tile row of every matrix belongs to exactly one block's share of its inputs; areas
+ * at the same offset are never in use at once (one_token.cu, few_tokens.cu), and all fit a block's
+ * shared memory. */
 #include "cuda/fused/plan.h"
 
 #include <stdint.h>
 #include <string.h>
 
 enum {
-  LEAST_SLOTS = STEP_TEAMS + 1, /* step_open(): of what is under way */
-  PLANES = 2 * STEP_GROUP,      /* bytes of a group and row */
+  LEAST_SLOTS = STEP_TEAMS + 1, /* step.cu, set_in_flight() */
+  PLANES = 2 * STEP_GROUP,      /* bytes of a token's group */
   NOTES = 8,
   STATE = STEP_HEAD_DIM * 2 + 8,
 };
@@ -46,7 +46,7 @@ StepCut step_cut(int n_groups) {
   }
 }
 
-/* Tiles, scales and zeros. Zeros begin at a multiple of 8 bytes, copies of them at one of 16. */
+/* Bytes of tiles, scales and zeros. Zeros begin at a multiple of 8 bytes, their copies at one of 16. */
 static int bytes_of(int rows, int groups) {
   return rows * (groups * (1024 + 32) + align_up(groups * 8 + 8, 16));
 }
@@ -70,8 +70,8 @@ static void share_units(const StepShape *s, StepPlan *plan) {
   }
 }
 
-/* Floats from one warp along k to the next in the sums of so many tile rows, and those that fill the last
- * piece: they begin 4 banks apart. */
+/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: for so many tile
+ * rows and those that fill the last stage. */
 static int stride_of(int n_tile_rows) {
   return align_up(n_tile_rows, STEP_TEAM_WARPS) * 16 + 4;
 }
@@ -80,7 +80,7 @@ static int sums_bytes(StepCut cut, int stride) {
   return cut.parts * cut.k_warps * stride * (int)sizeof(float);
 }
 
-/* Of a layer, of the block that has most. */
+/* Stages of a layer in the block that has most. */
 static int most_pieces_of_one(const StepPlan *plan) {
   int most = 0;
   for (int c = 0; c < plan->shape.n_clusters; c++) {
@@ -126,7 +126,7 @@ static void place_one(const StepShape *s, StepPlan *plan, int largest_share) {
 
 /* --- several tokens */
 
-/* The bytes of the largest piece of a share, and how many pieces it has. */
+/* Bytes of a share's largest stage, and how many stages it has. */
 static int share_bytes(int n_groups) {
   return bytes_of(STEP_TEAM_WARPS, step_rows_span(n_groups));
 }
@@ -134,7 +134,7 @@ static int pieces(int tile_rows, int n_groups) {
   return ceil_div(tile_rows, STEP_TEAM_WARPS) * step_rows_parts(n_groups);
 }
 
-/* Of a layer, of the block that has most. */
+/* Stages of a layer in the block that has most. */
 static int most_pieces_of_several(const StepPlan *plan) {
   const int columns = ceil_div(plan->shape.hidden / STEP_GROUP, STEP_BLOCKS), tile_rows = columns * 8;
   const int units = plan->most_units;
@@ -142,7 +142,7 @@ static int most_pieces_of_several(const StepPlan *plan) {
          pieces(2 * STEP_BLOCKS * units, columns) + pieces(tile_rows, units);
 }
 
-/* The widest piece of the head that fits, of an equal number of inputs each. */
+/* The most inputs of lm_head that a stage may hold: an equal part of hidden, a multiple of 64. */
 static int head_width(int hidden, int most) {
   int parts = ceil_div(hidden, most);
   while (hidden % parts != 0 || hidden / parts % 64 != 0) parts++;
@@ -169,13 +169,13 @@ static void place_several(StepPlan *plan) {
   at->slice = at->warp_weights = at->parts + larger(STEP_CHUNKS * STEP_CHUNK_BYTES, values);
   at->heads = at->slice + larger(columns * rows * PLANES, align_up(weights, 16));
   at->states = at->heads + (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2;
-  /* After x of the head, which peers send while this block still multiplies what goes into down. */
+  /* After x of lm_head, which peers send while this block still multiplies x of down. */
   at->in = at->exchange =
       larger(at->states + align_up(owned * STEP_BLOCKS * STATE, 16), at->x + groups * rows * PLANES);
   at->total = align_up(at->in + larger(inputs * rows * PLANES, head_sums), 128);
 }
 
-/* A slot holds the largest piece of any share, of the cache and of the head. */
+/* A slot holds the largest stage of any share, of the cache and of lm_head. */
 static int slot_of_several(const StepPlan *plan) {
   const int groups = plan->shape.hidden / STEP_GROUP, units = plan->most_units;
   const int shares[] = {ceil_div(groups, STEP_BLOCKS), groups / STEP_BLOCKS, plan->heads_per_kv, units,
@@ -244,7 +244,7 @@ size_t step_memory(const StepShape *s, int rows) {
   const size_t values = (size_t)rows * (size_t)s->hidden;
   if (rows == 1) return (1 + STEP_MAX_CLUSTERS) * STEP_PLACES * values * sizeof(uint64_t);
   return (2 * STEP_SUM_TURNS * sizeof(uint64_t) + STEP_MAX_CLUSTERS * sizeof(float)) * values +
-         sizeof(uint64_t); /* and of launches */
+         sizeof(uint64_t); /* and the count of launches */
 }
 
 Status step_plan(const StepShape *s, int rows, StepPlan *plan, Error *err) {

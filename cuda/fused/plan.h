@@ -1,34 +1,36 @@
-/* plan.h - the division of a fused step's work (step.h): host only, no GPU needed.
+/* plan.h - how a fused step (step.h) divides a layer's weights among clusters and blocks. Host only, needs
+ * no GPU.
  *
- * The GPU is C clusters of 8 blocks, a block an SM. How the kernel of one token cuts a layer's matrices:
+ * The GPU runs C clusters of 8 blocks, one block on each SM. A block of the one-token kernel multiplies:
  *
- *             k ->  0 ............ hidden          k ->  0 .. heads of cluster 0 | cluster 1 | ...
- *   qkv   row j      one tile row a block,   o     hidden / 8 rows a block, of each cluster with a KV
- *         of a head  of its cluster's heads        head the inputs that its heads make
- *   gate, up         2 tile rows a block,    down  hidden / 8 rows a block, the inputs that its cluster's
- *                    of its cluster's units        units make
+ *             tile rows (16 outputs, layout.cuh)               by inputs
+ *   qkv       one of each head of its cluster                  all of hidden
+ *   gate, up  two of each FFN block of its cluster             all of hidden
+ *   o         hidden / 8 outputs                               the heads of its cluster
+ *   down      hidden / 8 outputs                               the FFN blocks of its cluster
  *
- * A unit is 128 features of the gated product. Cluster h < n_kv_heads has KV head h; units go to all
- * clusters. A tile row is 16 outputs (layout.cuh). Blocks stream pieces through a ring of slots in shared
- * memory: of a matrix `rows` tile rows by one part of the inputs, of the KV cache 32 keys and their values,
- * of the head a few rows. Four teams of four warps take turns at pieces (one_matmul.cuh).
+ * An FFN block is 128 features of the gated product. Cluster c < n_kv_heads has KV head c and its query
+ * heads; the FFN blocks are divided among all clusters. A block streams stages through a ring of slots in
+ * shared memory: a stage is `rows` tile rows of a matrix by one split of the inputs, or 32 keys and their
+ * values, or a few rows of lm_head. Four warpgroups take stages in turn (one_matmul.cuh).
  *
- * The kernels of up to 2, 4 and 8 tokens have the same KV heads and units. A block keeps some groups of 128
- * columns of hidden (of 20 groups some blocks have two and some three), and no other block sees x there:
+ * The kernels of up to 2, 4 and 8 tokens divide heads and FFN blocks among clusters in the same way. Each
+ * block owns some groups of 128 columns of hidden (20 groups: two or three a block), and only this block
+ * sees x there:
  *
- *   qkv       all tile rows of the cluster's heads, by the block's columns of x
- *   gate, up  of the cluster's units, the same
- *   o, down   the block's columns, by what the cluster makes
+ *   qkv       all tile rows of its cluster's heads             its columns
+ *   gate, up  all tile rows of its cluster's FFN blocks        its columns
+ *   o, down   its columns as outputs                           its cluster's heads, FFN blocks
  *
- * What comes out of qkv, gate and up for a row of activations is added up by the block that keeps the row:
- * row t by block t; of four rows by blocks t and t + 4, a head or unit each by turns; of two rows by four.
+ * Each token's partial sums of qkv, gate and up are added up by one block: token t of eight by block t.
+ * Four tokens have two blocks each, t and t + 4, which take heads and FFN blocks alternately; two tokens
+ * have four blocks each.
  *
- *   a piece   4 tile rows, one for each of a team's warps, x up to STEP_ROWS_SPAN groups
- *   a wave    4 times 4 tile rows, one a team; its pieces: the first groups of each team, then the next
- *             groups of each, to the last
- *   a chunk   8 tile rows of qkv, gate or up: what a block adds up at once
+ *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_ROWS_SPAN groups
+ *   wave      16 tile rows, 4 a warpgroup; its stages: the first groups of each warpgroup, then the next
+ *   chunk     8 tile rows of qkv, gate or up: the partial sums that are exchanged and added up together
  *
- * The head comes in pieces of 8 rows, shared by a team's warps, x head_width inputs.
+ * A stage of lm_head is 8 rows, shared by the warps of a warpgroup, by head_width inputs.
  *
  * Called by: step.cu, fused.c, tests. */
 #ifndef AUK_CUDA_FUSED_PLAN_H
@@ -41,135 +43,134 @@
 #include "model/model.h"
 
 enum {
-  STEP_BLOCKS = 8, /* of a cluster */
+  STEP_BLOCKS = 8, /* in a cluster */
   STEP_TEAMS = 4,
   STEP_TEAM_WARPS = 4,
-  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; three more load, one has nothing to do */
+  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; four more load and prefetch */
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
   STEP_GROUP = 128, /* inputs that share a scale */
   STEP_HEAD_DIM = 128,
-  STEP_SPAN = 4, /* most groups a warp multiplies at once */
+  STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
   STEP_MAX_PARTS = 8,
-  STEP_PAIRS = 4,         /* pairs of warps that attend, a piece each */
-  STEP_MAX_CLUSTERS = 16, /* 15 fit an H200 */
-  STEP_PLACES = 3,        /* of sums over clusters: allreduce.cuh */
+  STEP_PAIRS = 4,         /* pairs of warps that attend, each pair to its own stage of keys */
+  STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
+  STEP_PLACES = 3,        /* buffers of the all-reduce: allreduce.cuh */
   STEP_MAX_SLOTS = 16,
-  STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of a tensor core product */
-  STEP_KEYS = 32,            /* of a piece of the KV cache */
+  STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
+  STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_MAX_HIDDEN = 6144,
-  STEP_BARRIER_BYTES = 416, /* shared memory begins with; then block.cuh's shares, then StepShared */
-  STEP_FORGET_AT = STEP_BARRIER_BYTES - 128, /* a word of each lane, after the barriers: l2_prefetch.cuh */
-  STEP_LOADED_AT = STEP_BARRIER_BYTES + 8,   /* the same */
+  STEP_BARRIER_BYTES = 416, /* barriers; shared memory continues with block.cuh's shares, then StepShared */
+  STEP_FORGET_AT = STEP_BARRIER_BYTES - 128, /* a sink of 4 bytes a lane: l2_prefetch.cuh */
+  STEP_LOADED_AT = STEP_BARRIER_BYTES + 8,   /* a count of loaded stages: l2_prefetch.cuh */
   STEP_SHARES_BYTES = 400,
-  STEP_PIECE_BYTES = 16, /* of a piece in the table of them (stages.cuh), and of tasks */
-  STEP_LONG = 4096,      /* positions from which attention reads more than the weights' pace */
-  STEP_AHEAD = 16,       /* pieces brought nearer before they are loaded, of which so many fit L2 */
+  STEP_PIECE_BYTES = 16, /* an entry of the table of stages (stages.cuh), or of tasks (one_matmul.cuh) */
+  STEP_LONG = 4096,      /* from this position on reading the cache limits attention */
+  STEP_AHEAD = 16,       /* stages prefetched into L2, where so many fit */
   STEP_IN_FLIGHT =
-      64 << 10, /* bytes under way to a block: more than 70 KB delays what clusters hand each other */
+      64 << 10, /* bytes of loads in flight in a block; with over 70 KB the all-reduce slows down */
 };
 
 /* Sizes of the kernels of several tokens. */
 enum {
-  STEP_KERNELS = 4, /* of up to 1, 2, 4 and 8 tokens */
+  STEP_KERNELS = 4, /* for up to 1, 2, 4 and 8 tokens */
   STEP_ROWS_MOST = 1 << (STEP_KERNELS - 1),
-  STEP_ROWS_SPAN = 5,                      /* most groups of a piece */
-  STEP_CHUNKS = 8,                         /* that a block has room for */
-  STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64, /* of one row what each block makes of 8 tile rows, in floats */
-  STEP_SUM_TURNS = 4,                      /* few_residual.cuh */
-  STEP_ROWS_QUERIES = 32, /* most columns of attention: query heads of a KV head, of each row */
-  STEP_HEAD_ROWS = 8,     /* of a piece of the head */
-  STEP_HEAD_WIDTH = 1024, /* inputs of it, at most */
-  STEP_HEAD_PAD = 64,     /* bytes between them, so that they begin in other banks */
+  STEP_ROWS_SPAN = 5,                      /* groups of a stage, at most */
+  STEP_CHUNKS = 8,                         /* slots for chunks in a block, a power of 2 */
+  STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64, /* bytes: 8 blocks x 8 tile rows x 16 floats */
+  STEP_SUM_TURNS = 4,                      /* buffers of the all-reduce: few_residual.cuh */
+  STEP_ROWS_QUERIES = 32, /* columns of attention, at most: query heads of a KV head times tokens */
+  STEP_HEAD_ROWS = 8,     /* rows in a stage of lm_head */
+  STEP_HEAD_WIDTH = 1024, /* inputs in a stage of lm_head, at most */
+  STEP_HEAD_PAD = 64,     /* bytes between its rows, which then begin in different banks */
 };
 
-/* How the inputs of a block's share of a matrix are cut: into parts (of a piece each), these over the warps
- * of a team along k, and what is left of a team over the tile rows of the piece. */
+/* Split-K of a block's share of a matrix: the inputs are cut into `parts`, one stage each. Within a
+ * stage k_warps warps of a warpgroup divide the inputs, and the other warps take other tile rows. */
 typedef struct {
-  int n_groups; /* of inputs */
+  int n_groups; /* groups of inputs */
   int parts;    /* 1 .. STEP_MAX_PARTS: part p has groups [p n_groups / parts, (p + 1) n_groups / parts) */
-  int groups;   /* of the largest part */
-  int k_warps;  /* 1, 2 or 4 of a team's four share a tile row */
+  int groups;   /* groups of the largest part */
+  int k_warps;  /* warps of a warpgroup that share a tile row: 1, 2 or 4 */
   int span;     /* groups of a warp, at most STEP_SPAN */
-  int rows;     /* of a piece: STEP_TEAM_WARPS / k_warps */
+  int rows;     /* tile rows of a stage: STEP_TEAM_WARPS / k_warps */
 } StepCut;
 
 typedef struct {
   int first_unit, n_units;
-  int stride; /* of the sums of gate and up: floats from one warp along k to the next */
+  int stride; /* floats from the partial sums of gate and up of one warp along k to those of the next */
   StepCut down;
 } StepShare;
 
-/* What the plan depends on: a model's sizes, and what a chip has room for. */
+/* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
   int hidden, intermediate, n_layers, n_heads, n_kv_heads, vocab_size;
-  int n_clusters;      /* of 8 blocks that are to run at once */
-  size_t shared_bytes; /* most of one block */
-  int max_slots;       /* of the ring; 0: as many as there is room for */
+  int n_clusters;      /* clusters of 8 blocks that are to run at once */
+  size_t shared_bytes; /* the most that one block may have */
+  int max_slots;       /* at most so many slots in the ring; 0: as many as fit */
 } StepShape;
 
-/* Offsets in bytes of a block's shared memory. one_token.cu and few_tokens.cu draw which parts overlap; each
- * kernel has the places of its own list and those of both. */
+/* Byte offsets in a block's shared memory. one_token.cu and few_tokens.cu say which areas overlap. Each
+ * kernel uses the offsets of its own list and the shared ones. */
 typedef struct {
-  int pieces; /* a table of a layer's pieces */
-  int heads;  /* half [8 of each column][128] queries, then new keys [rows][128] and as many values */
+  int pieces; /* table of a layer's stages */
+  int heads;  /* half [8 per column][128] queries, then new keys [tokens][128] and as many values */
   int total;
 
-  /* of one token */
-  int x;        /* float [hidden]: what goes into qkv, gate and up, the head; then their sums by warp along k;
-                 * also what warps made of attention. several: [groups of hidden], what goes into the head, as
-                 * integers, then halves */
-  int exchange; /* float: what a cluster's blocks give each other: q, k, v and attention's values; the gated
-                 * product. several: the head's sums */
-  int sums;     /* float: sums of o and down by warp along k */
-  int planes;   /* [groups][256]: what goes into a product, as integers */
-  int attention; /* there too: half [8][heads of KV head][128], then float2 {maximum, sum} [8][heads] */
+  /* one token */
+  int x;         /* float [hidden]: x of qkv, gate and up, lm_head, then partial sums; states of warps.
+                  * Several tokens: [groups of hidden], x of lm_head as integers, then halves */
+  int exchange;  /* float: q, k, v, attention's output; the gated product. Several tokens: lm_head's sums */
+  int sums;      /* float: partial sums of o and down */
+  int planes;    /* [groups][256]: x of a matmul as two int8 planes */
+  int attention; /* same place: half [8][heads of KV head][128], then float2 {maximum, sum} [8][heads] */
   int scales;    /* float2 [groups] {scale, scale * sum} */
-  int small;     /* float [hidden / 32] sums of squares, float2 [64] rope, float [2][16][8] the head's sums */
+  int small;     /* float [hidden / 32] squares' sums, float2 [64] rope, float [2][16][8] lm_head's sums */
   int residual;  /* float [slice]: this block's columns of the residual stream */
-  int tasks;     /* another table, of what warps have of pieces (one_matmul.cuh) */
+  int tasks;     /* table of each warp's part of each stage (one_matmul.cuh) */
 
-  /* of several tokens */
-  int squares;      /* float [rows][groups of hidden]: sums of squares of the residual stream */
-  int x_notes;      /* float2 [groups][rows] {scale, scale * sum}: of the block's columns; of the head's x */
-  int in_notes;     /* float2 [groups][rows]: of `in` */
-  int rope;         /* float2 [64]: of the block's own row */
+  /* several tokens */
+  int squares;      /* float [tokens][groups of hidden]: sums of squares of the residual stream */
+  int x_notes;      /* float2 [groups][tokens] {scale, scale * sum}: of `slice`, or of lm_head's x */
+  int in_notes;     /* float2 [groups][tokens] {scale, scale * sum}: of `in` */
+  int rope;         /* float2 [64]: for the token that this block adds up */
   int chunks;       /* barriers of chunks */
-  int parts;        /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of the block's row */
-  int slice;        /* [groups of the block's columns]: what goes into qkv, gate and up, as integers */
-  int warp_values;  /* half [states][queries][128]: what warps made of their keys */
+  int parts;        /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
+  int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers */
+  int warp_values;  /* half [states][queries][128]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   int states;       /* half [queries of the block][8][128], then float2 {maximum, sum} [queries][8] */
-  int in;           /* [groups]: what goes into o and down, as integers */
+  int in;           /* [groups]: x of o and down as integers */
 } StepShared;
 
 typedef struct {
   StepShape shape;
-  int rows; /* most tokens of a step: 1, 2, 4 or 8 */
+  int rows; /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv;
-  int states;        /* that attention leaves in a block at most: of each warp; one: and of the new key */
-  int head_rows;     /* of a piece of the head */
-  int n_head_pieces; /* of all blocks; several: each of hidden / head_width parts */
-  int n_slots;       /* of the ring */
-  int piece_bytes;   /* of a whole piece of weights */
+  int states;        /* softmax states that a block's warps leave, at most; one token: and the new key's */
+  int head_rows;     /* rows in a stage of lm_head */
+  int n_head_pieces; /* stages of lm_head, of all blocks; several tokens: each in hidden / head_width
+                      * parts */
+  int n_slots;       /* slots of the ring */
+  int piece_bytes;   /* of a full stage of weights */
   int slot_bytes;    /* a multiple of 128 */
-  int ring_at;       /* from the rest of shared memory on, after it; for one token before it, since some bytes
-                      * past the ring are read, but not used */
+  int ring_at;       /* after StepShared; one token: before, since reads past the ring occur (and are
+                      * ignored) */
   StepShared at;
 
-  /* of one token */
-  int slice; /* columns of hidden a block owns: hidden / 8 */
+  /* one token */
+  int slice; /* columns of hidden that a block owns: hidden / 8 */
   StepCut full, o;
   StepShare shares[STEP_MAX_CLUSTERS];
-  int stride_qkv, stride_slice; /* of the sums of qkv, and of o and down */
+  int stride_qkv, stride_slice; /* of the partial sums of qkv, and of o and down */
 
-  /* of several tokens */
+  /* several tokens */
   int queries;    /* heads_per_kv * rows */
-  int columns;    /* of eight queries each, that warps share keys by: 1, 2 or 4 */
-  int members;    /* warps that share a piece of keys: a column each, all its keys or half of them */
-  int most_units; /* of a cluster */
-  int head_width; /* inputs of a piece of the head */
+  int columns;    /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
+  int members;    /* warps that share a stage of keys; each has one column, and all keys or half of them */
+  int most_units; /* FFN blocks of a cluster, at most */
+  int head_width; /* inputs in a stage of lm_head */
 } StepPlan;
 
 #ifdef __CUDACC__
@@ -178,21 +179,22 @@ typedef struct {
 #define STEP_BOTH
 #endif
 
-/* The first unit of a cluster, which has those up to the next one's: no cluster has two more than another,
- * and those without a KV head, which wait while the others attend, have the larger shares. Fewer for
- * clusters with a KV head, so that all read as much, is slower (LOG.md): the others cannot begin before
- * attention has ended. */
+/* The first FFN block of a cluster; its last one precedes the next cluster's first. Counts differ by one
+ * at most, and the clusters without a KV head, which wait while the others attend, have the larger ones.
+ * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower (STEP.md),
+ * because the others cannot begin before attention has ended. */
 STEP_BOTH static inline int step_first_unit(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
 }
 
-/* Columns of hidden of the block of this rank, in groups of 128: from this one to the next rank's. */
+/* The first group of 128 columns of hidden that the block of this rank owns; its last one precedes the
+ * next rank's first. */
 STEP_BOTH static inline int step_first_column_group(const StepShape *s, int rank) {
   return rank * (s->hidden / STEP_GROUP) / STEP_BLOCKS;
 }
 
-/* Pieces of so many groups of inputs, and groups of each of them but the last. */
+/* The number of stages for n_groups groups of inputs, and the groups of each stage but the last. */
 STEP_BOTH static inline int step_rows_parts(int n_groups) {
   return (n_groups + STEP_ROWS_SPAN - 1) / STEP_ROWS_SPAN;
 }
@@ -201,24 +203,25 @@ STEP_BOTH static inline int step_rows_span(int n_groups) {
   return (n_groups + parts - 1) / parts;
 }
 
-/* Cuts a share of n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS: into as few spans as there may be,
- * since each has a multiplication of STEP_SPAN groups for every tile row. Of such cuts one whose teams keep
- * their part, then one of long pieces of a row. */
+/* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a
+ * warp spends STEP_SPAN groups' time on each span of each tile row. Among equal cuts it prefers one that
+ * keeps each warpgroup at the same part, then one with long stages of few tile rows. */
 StepCut step_cut(int n_groups);
-/* Bytes of a piece of it, or of the largest where parts differ. */
+/* Bytes of a stage, of the largest part. */
 int step_piece_bytes(StepCut cut);
-/* Pieces of n_tile_rows tile rows. */
+/* The number of stages for n_tile_rows tile rows. */
 int step_pieces(StepCut cut, int n_tile_rows);
 
-/* Bytes of device memory for what clusters hand each other in steps of up to so many tokens, however many
- * clusters there are; of several also for the residual stream and a count of launches. */
+/* Bytes of device memory for the exchange between clusters in steps of up to `rows` tokens, for any
+ * number of clusters; with several tokens also for the residual stream and the count of launches. */
 size_t step_memory(const StepShape *shape, int rows);
 
-/* STATUS_MODEL with the reason where the shape cannot be cut so. rows: 1, 2, 4 or 8. */
+/* Plans for up to `rows` tokens: 1, 2, 4 or 8. STATUS_MODEL with the reason where the shape cannot be
+ * divided like this. */
 Status step_plan(const StepShape *shape, int rows, StepPlan *plan, Error *err);
 
-/* Whether the kernel computes such a model at all; else the reason: decoder layers with norms before
- * attention and the gated product alone, 4 bits in groups of 128, head_dim 128, an fp16 head, no caps and no
+/* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
+ * attention and the FFN only, 4 bits in groups of 128, head_dim 128, an fp16 lm_head, no caps and no
  * windows. */
 Status step_serves(const Model *model, Error *err);
 

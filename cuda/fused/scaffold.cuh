@@ -1,4 +1,4 @@
-/* scaffold.cuh - what the kernels of a step have in common: which warp does what, and their ends. */
+/* scaffold.cuh - the frame of the fused kernels: which warp does what, and how they end. */
 #ifndef AUK_CUDA_FUSED_SCAFFOLD_CUH
 #define AUK_CUDA_FUSED_SCAFFOLD_CUH
 
@@ -6,7 +6,7 @@
 
 namespace step {
 
-/* By one thread, before the fence. */
+/* Called by one thread, before barrier_init_fence(). */
 template <class BlockOf> __device__ __forceinline__ void init_ring(const BlockOf &b) {
   for (int i = 0; i < b.args().plan.n_slots; i++) {
     barrier_init(&b.barriers()->full[i], STEP_LOADERS);
@@ -14,8 +14,8 @@ template <class BlockOf> __device__ __forceinline__ void init_ring(const BlockOf
   }
 }
 
-/* Call it once every barrier that a peer may send to is armed. Sixteen warps multiply, three load, and one
- * more prefetches or makes the gated product. Registers move between whole warpgroups. */
+/* Call this once every barrier that a peer may send to is armed. Sixteen warps multiply, three load, and
+ * the last one prefetches or makes the gated product. Registers move between whole warpgroups. */
 template <class BlockOf> __device__ __forceinline__ void run_warps(BlockOf &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
@@ -30,7 +30,7 @@ template <class BlockOf> __device__ __forceinline__ void run_warps(BlockOf &b) {
     }
   }
   __syncwarp();
-  cluster_sync(); /* no block ends while a peer may still send to it */
+  cluster_sync(); /* keeps blocks alive while a peer may still send to them */
 }
 
 } // namespace step

@@ -1,10 +1,10 @@
-/* stages.cuh - a table in shared memory of what the pieces of a layer's weights are loaded from, the
- * same for each layer: made once, so that the warps that load have little to work out for each (LOG.md).
+/* stages.cuh - a table in shared memory of where each stage of a layer's weights is loaded from. It is the
+ * same for every layer and made once, which keeps the loop of the loading warps short (STEP.md).
  *
- *     [pieces of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits tile row and group, 5 bits groups}
+ *     [stages of qkv, o, gate and up, down][4 tile rows]  uint32 {27 bits first group, 5 bits groups}
  *
- * Tile row and group: from the matrix's first, in units of a group's 1024 bytes of tiles, 32 of scales, 8 of
- * zeros. 0 groups where a piece has no such row. */
+ * The first group is counted from the matrix's first, tile row by tile row: units of 1024 bytes of
+ * tiles, 32 of scales, 8 of zeros. An entry has 0 groups if the stage has fewer tile rows. */
 #ifndef AUK_CUDA_FUSED_STAGES_CUH
 #define AUK_CUDA_FUSED_STAGES_CUH
 
@@ -14,7 +14,7 @@ namespace step {
 
 constexpr int kPieceRows = STEP_PIECE_BYTES / 4;
 
-/* Tile rows and groups of a share that a piece has. */
+/* A stage's tile rows and groups within its share. */
 struct PieceAt {
   int row, rows, group, groups;
 };
@@ -23,7 +23,7 @@ template <class BlockOf> __device__ __forceinline__ uint32_t piece_address(const
   return shared_address(b.state) + b.args().plan.at.pieces + piece * STEP_PIECE_BYTES;
 }
 
-/* By all threads of the block, when all shares are there. piece_at(share, i): the i-th of a share. */
+/* Called by all threads of the block after make_share(). piece_at(share, i) is the share's i-th stage. */
 template <class BlockOf, class At>
 __device__ __forceinline__ void make_pieces(const BlockOf &b, At piece_at) {
   uint32_t *to = (uint32_t *)(b.state + b.args().plan.at.pieces);

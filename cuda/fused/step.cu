@@ -1,4 +1,4 @@
-/* step.cu - the host's side of the kernels of a step: their memory and their launches. */
+/* step.cu - host side of the fused kernels: their device memory and their launches. */
 #include "cuda/fused/step.h"
 
 #include <stdlib.h>
@@ -55,13 +55,13 @@ int step_clusters(int gpu, size_t shared) {
   cudaLaunchAttribute cluster;
   cudaLaunchConfig_t config = launch_config(STEP_MAX_CLUSTERS, shared, 0, &cluster);
   if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess) {
-    cudaGetLastError(); /* a chip that has none is no failure */
+    cudaGetLastError(); /* a chip without clusters is not a failure */
     return 0;
   }
   return n < STEP_MAX_CLUSTERS ? n : STEP_MAX_CLUSTERS;
 }
 
-/* --- device memory: the layers' places, their vectors, then what clusters hand each other */
+/* --- device memory: table of layers, their vectors, then the words that clusters exchange */
 
 static int vectors_stride(const StepShape &s) {
   return 2 * s.hidden + (2 + s.n_heads + 2 * s.n_kv_heads) * STEP_HEAD_DIM;
@@ -121,8 +121,8 @@ size_t step_bytes(const StepShape *s, int rows) {
   return layers_bytes(*s) + vectors_bytes(*s) + align_up(step_memory(s, rows));
 }
 
-/* Where few clusters have a KV head the others wait longest: 4 of 15 gain 4%, 8 of 15 anything from 4% to
- * -8%, by the number of pieces and from one machine to the next (LOG.md). */
+/* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
+ * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (STEP.md). */
 static Status set_ahead(const StepPlan &plan, int wanted, int *ahead, Error *err) {
   int gpu = 0, l2 = 0;
   *ahead = wanted > 0 ? wanted : 0;
@@ -147,8 +147,9 @@ static void set_model(Args *a, const StepModel *m) {
   a->scale_log2 = m->attention_scale * 1.44269504f;
 }
 
-/* Loads end in any order. A team waits for the piece four after its last one, and a barrier distinguishes its
- * present phase from the one before alone: so what was in that slot must have been loaded by then. */
+/* Loads finish in any order. A warpgroup waits for the stage four after its last one, and a barrier
+ * distinguishes its present phase only from the previous one, so the previous stage in that slot must
+ * have been loaded by then. */
 static void set_in_flight(Args *a, const StepModel *m) {
   static_assert((int)STEP_PAIRS <= (int)STEP_TEAMS, "pairs that attend are no further apart");
   const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / a->plan.piece_bytes;

@@ -1,12 +1,13 @@
-/* weight_ring.cuh - the warps of a block that load: weights, keys and values of the whole step, in the order
- * of use, through a ring of stages in shared memory.
+/* weight_ring.cuh - the loading warps. They copy the weights, keys and values of the whole step, in the
+ * order of use, through a ring of stages in shared memory.
  *
- * Three go through all pieces side by side, since a bulk copy takes a warp some hundred cycles to issue: of
- * weights one loads tiles, one scales, one zeros; of the cache one keys, one values; of the head the first
- * everything. A piece is there when all three have arrived and all bytes. They wait for places only, and the
- * first for earlier pieces, so that no more than `in_flight` are under way: what other clusters and peers
- * send queues behind them. While the others wait for values the ring fills; in a step of one token a fourth
- * warp then prefetches what comes next into L2 (l2_prefetch.cuh). */
+ * Three warps go through all stages side by side, since a bulk copy takes a warp some hundred cycles to
+ * issue. One loads tiles, one scales, one zeros of weights; one keys, one values of the cache; the first
+ * all of lm_head. A stage is full when all three warps have arrived and all bytes have come. The warps
+ * wait only for free slots, and the first also for earlier stages: no more than `in_flight` are under
+ * way, because the exchange between blocks and clusters queues after them. The ring fills while the
+ * other warps wait. In a step of one token a fourth warp then prefetches the next stages into L2
+ * (l2_prefetch.cuh). */
 #ifndef AUK_CUDA_FUSED_WEIGHT_RING_CUH
 #define AUK_CUDA_FUSED_WEIGHT_RING_CUH
 
@@ -18,12 +19,13 @@ enum { TILES, SCALES, ZEROS };
 
 template <class BlockOf, int kKind> struct Copier {
   BlockOf &b;
-  const uint32_t base; /* of shared memory: shuffled, so that it is not asked for again and again */
-  RingAt to, oldest;   /* where the next piece goes; the oldest one that may be under way */
-  unsigned number;     /* pieces so far */
-  const uint64_t once; /* what is read is not read again (stream_policy) */
+  const uint32_t base; /* shared_address of StepShared, shuffled so that it is not computed again */
+  RingAt to, oldest;   /* slot of the next stage; of the oldest one that may be in flight */
+  unsigned number;     /* stages so far */
+  const uint64_t once; /* L2 policy: evict first */
 
-  /* A place that was never filled counts as loaded and as empty: its barriers are in their first phase. */
+  /* A slot that was never filled counts as full and as empty, since its barriers are in their first
+   * phase. */
   __device__ __forceinline__ Copier(BlockOf &block, int in_flight)
       : b(block), base(__shfl_sync(~0u, shared_address(block.state), 0)), to{0, 0}, number(0),
         once(stream_policy()) {
@@ -33,8 +35,9 @@ template <class BlockOf, int kKind> struct Copier {
   __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
   __device__ __forceinline__ uint32_t empty(int slot) const { return base + (STEP_MAX_SLOTS + slot) * 8; }
 
-  /* This warp's part of the next piece: lanes copy so many bytes each, multiples of 16, `all` together. What
-   * is between the end of the last wait and the copy delays each piece behind it: so nothing is. */
+  /* Issues this warp's part of the next stage: lanes with `mine` copy `bytes` each, a multiple of 16,
+   * `all` together. Keep this path empty: anything between the last wait and the copy delays every later
+   * stage. */
   __device__ __forceinline__ void piece(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
     const int n_slots = b.args().plan.n_slots;
     const uint32_t barrier = full(to.slot),
@@ -51,8 +54,8 @@ template <class BlockOf, int kKind> struct Copier {
     to.move(1, n_slots);
   }
 
-  /* n pieces of `rows` tile rows of at most `most` groups, from the one at `at` on (piece_address()).
-   * `from0`: of this kind, the matrix. */
+  /* Loads n stages of `rows` tile rows by at most `most` groups, from the table entry `at` on
+   * (piece_address()). from0: this warp's part of the matrix. */
   __device__ __forceinline__ void weights(uint32_t at, int n, int rows, int most,
                                           const unsigned char *from0) {
     constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
@@ -67,11 +70,11 @@ template <class BlockOf, int kKind> struct Copier {
 #pragma unroll 1
     for (; n > 0; n--) {
       at += STEP_PIECE_BYTES;
-      const uint32_t after = load_shared_4(at); /* past the last piece: of what lies there */
+      const uint32_t after = load_shared_4(at); /* unused after the last stage */
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
       int bytes = groups << kLogUnit;
-      if (kKind == ZEROS) { /* of groups at an odd place 8 bytes begin that are none of theirs */
+      if (kKind == ZEROS) { /* zeros of an odd group begin 8 bytes after a multiple of 16 */
         const int odd = (index & 1) * 8;
         bytes = (odd + bytes + 15) & ~15, from -= odd;
       }
@@ -81,7 +84,7 @@ template <class BlockOf, int kKind> struct Copier {
     }
   }
 
-  /* The keys and values of the positions that are this block's: pieces rank, rank + 8, ... of so many. */
+  /* Loads this block's keys and values: stages rank, rank + 8, ... of `each` positions. */
   __device__ __forceinline__ void keys(int pos, int each) {
     constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
     const auto &c = b.args().call;
@@ -96,7 +99,8 @@ template <class BlockOf, int kKind> struct Copier {
   }
 };
 
-/* All layers; keys in pieces of so many, weights in pieces of rows(matrix) tile rows by groups(matrix). */
+/* Loads all layers: keys in stages of `each` positions, weights in stages of rows(matrix) tile rows by
+ * groups(matrix). */
 template <int kKind, class BlockOf, class Rows, class Groups>
 __device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int pos, int each, Rows rows,
                                             Groups groups) {
@@ -126,7 +130,7 @@ __device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int 
   }
 }
 
-/* --- of one row */
+/* --- one token */
 
 __device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
   const int part = i % share.parts, row = i / share.parts << share.log_rows;

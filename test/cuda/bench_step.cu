@@ -1,17 +1,18 @@
-/* bench_step.cu - a decode step as one kernel, timed: by clusters, rows, bytes under way, slots and context;
- * and where the cycles of a layer go. Needs a GPU with clusters.
+/* bench_step.cu - times fused decode steps by clusters, tokens, bytes in flight, slots and context, and shows
+ * where the cycles of a layer go. Needs a GPU with clusters.
  *
  *   bench_step [key=value ...]
- *     model=Qwen3-8B         of those below            context=512,8192,32768
- *     rows=1                 the kernel of 1, 2, 4 or 8 tokens
- *     clusters=8,12,15       (what runs at once)       in_flight=34,51,68,103   KB under way to a block
- *     slots=0                of the ring; 0: all that fit
- *     ahead=0                pieces brought nearer before they are loaded; 0: the usual, -1: none
- *     layers=N               of the model              steps=20                 timed, one behind the other
- *     profile=1              cycles from mark to mark, and waited for loads, instead: medians over layers
- *     patience=N             a step's waits end after so many cycles, and say where (2e9 while profiling)
+ *     model=Qwen3-8B         one of the table below    context=512,8192,32768
+ *     rows=1                 the kernel for 1, 2, 4 or 8 tokens
+ *     clusters=8,12,15       (all that run at once)    in_flight=34,51,68,103   KB in flight in a block
+ *     slots=0                slots of the ring; 0: all that fit
+ *     ahead=0                stages to prefetch into L2; 0: the default, -1: none
+ *     layers=N               fewer than the model's    steps=20                 timed, one after another
+ *     profile=1              instead: cycles from mark to mark and waits for loads, medians over layers
+ *     patience=N             a wait of so many cycles ends the step, which reports its place (profile: 2e9)
  *
- * Weights are random, the cache is zero. "wall": weights, head and cache read at 4,650 GB/s (cuda/LOG.md). */
+ * Weights are random, the cache is zero. "wall": reading weights, lm_head and cache at 4,650 GB/s
+ * (NOTES.md). */
 #include <algorithm>
 #include <functional>
 #include <string.h>
@@ -56,7 +57,7 @@ struct Loaded {
   float2 *rope;
   int *pos, *ids;
   float *logits;
-  double bytes; /* of weights */
+  double bytes; /* weights */
 };
 
 static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool paired, uint64_t seed,
@@ -154,7 +155,7 @@ static long long median(std::vector<long long> v) {
   return v[v.size() / 2];
 }
 
-/* Medians over layers of one block: cycles since the mark before, where it has both. */
+/* Medians over layers of one block: cycles since the previous mark that it has. */
 static void print_profile(const std::vector<long long> &marks, int block, int n_layers) {
   const long long *of = marks.data() + (size_t)block * n_layers * STEP_NUMBERS;
   const int first = n_layers > 4 ? 2 : 0;
@@ -189,7 +190,7 @@ struct Opened {
   std::function<void()> close;
 };
 
-/* False where the shape is not for it. */
+/* False if the kernel does not serve the shape. */
 static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape, int rows, int in_flight,
                         int ahead, int n_ctx, Opened *to) {
   StepModel model = {};

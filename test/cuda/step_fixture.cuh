@@ -1,5 +1,5 @@
-/* step_fixture.cuh - random models of the shapes that a decode step as one kernel takes, on the device and
- * in double on the host, for its tests. */
+/* step_fixture.cuh - random models of shapes that fused steps serve, on the device and in double on the
+ * host, for their tests. */
 #ifndef AUK_TEST_CUDA_STEP_FIXTURE_CUH
 #define AUK_TEST_CUDA_STEP_FIXTURE_CUH
 
@@ -21,7 +21,7 @@ struct Case {
 };
 
 static int passed, failed;
-static bool few; /* `test_step few`: where the kernel is emulated, which tells by itself what hangs */
+static bool few; /* `test_step few`: for the emulator, which reports a hang by itself */
 
 static void expect(bool good, const char *name, const char *what, double number) {
   if (!good) printf("FAILED %s: %s: %.3g\n", name, what, number);
@@ -48,7 +48,7 @@ template <class T> static T *to_device(const std::vector<T> &from) {
   return to;
 }
 
-/* work(0) .. work(n - 1), each by itself, by several threads where there is much to do. */
+/* Runs work(0) .. work(n - 1), on a GPU's host in several threads. */
 template <class Work> static void in_threads(int n, Work work) {
   const int n_threads = few ? 1 : 16;
   auto share = [&](int t) {
@@ -94,7 +94,7 @@ struct HostLinear {
   }
 };
 
-/* The bits of *v in a table of embeddings, and in *v what they mean. */
+/* Rounds *v to the type of an embedding table, and returns its bits there. */
 static uint32_t embedding_bits(Dtype type, float *v) {
   uint32_t bits = 0;
   if (type == DTYPE_F16) {
@@ -125,7 +125,7 @@ struct Fixture {
   HostLinear head_host;
   DeviceLinear head;
   std::vector<float> final_norm, embedding;
-  Dtype embedding_type; /* F32, F16 and BF16 by turns: by the vocabulary's size */
+  Dtype embedding_type; /* F32, F16 or BF16, by the vocabulary's size */
   int embedding_stride;
   unsigned char *embedding_device;
   float *final_norm_device, *logits;
@@ -148,7 +148,7 @@ struct Fixture {
     return l;
   }
 
-  /* Parts of one matrix, random. Scales are small enough that a row of 1s stays near 1. */
+  /* Random parts of one matrix. Scales are so small that outputs for a row of 1s stay near 1. */
   void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in, bool paired,
               bool bias, const char *name) {
     Stored stored[3];
@@ -204,7 +204,7 @@ struct Fixture {
     return ((size_t)id * embedding_stride + i) * (embedding_type == DTYPE_F32 ? 4 : 2);
   }
 
-  /* Rows of embeddings have a gap of NaN after each. */
+  /* A gap of NaN follows each row of embeddings. */
   void embed() {
     const Dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     embedding = vector(c.vocab * c.hidden, -2, 2);
@@ -264,7 +264,7 @@ static Row normed(const Row &x, const std::vector<float> &weight, double eps) {
   return out;
 }
 
-/* Large beside the squares of x, so that a norm without it is another one. */
+/* Large beside the squares of x, so that a norm without it would differ. */
 static const float kEps = 0.25f, kEmbeddingScale = 1.5f;
 static const double kScale = 0.08838834764831845; /* 128^-1/2 */
 
@@ -301,7 +301,8 @@ static Row attention(Fixture &f, int layer, int pos, const Row &q) {
   return out;
 }
 
-/* One step on the host: logits; the new keys and values go into f.keys and f.values, rounded. */
+/* One step on the host. Returns the logits; the new keys and values go into f.keys and f.values,
+ * rounded. */
 static Row host_step(Fixture &f, int pos, int id) {
   const Case &c = f.c;
   Row x(f.embedding.begin() + (size_t)id * c.hidden, f.embedding.begin() + (size_t)(id + 1) * c.hidden);
@@ -329,7 +330,7 @@ static Row host_step(Fixture &f, int pos, int id) {
   return f.head_host.times(normed(x, f.final_norm, kEps));
 }
 
-/* The cache's numbers of a position. */
+/* The numbers of one position in a cache. */
 static Row cache_at(const Fixture &f, const std::vector<__half> &cache, int pos) {
   Row out;
   for (int head = 0; head < f.c.n_layers * f.c.n_kv_heads; head++)
@@ -338,7 +339,7 @@ static Row cache_at(const Fixture &f, const std::vector<__half> &cache, int pos)
   return out;
 }
 
-/* How many numbers of a cache changed that are not of the n positions from `pos` on. */
+/* How many numbers of a cache changed outside the n positions from `pos` on. */
 static int changed_elsewhere(const Fixture &f, const std::vector<__half> &now,
                              const std::vector<__half> &before, int pos, int n) {
   int changed = 0;
@@ -349,7 +350,7 @@ static int changed_elsewhere(const Fixture &f, const std::vector<__half> &now,
   return changed;
 }
 
-/* Waits for the step, and says where it hangs. */
+/* Waits for the step, and reports where it hangs. */
 static void finish(const StepHang *hang, const char *name) {
   cudaError_t failed_ = cudaDeviceSynchronize();
   if (failed_ == cudaSuccess) return;
@@ -361,7 +362,7 @@ static void finish(const StepHang *hang, const char *name) {
   exit(1);
 }
 
-/* Logits, and the new key and value of their position, against the host's, which are in f. */
+/* Compares logits, and the new key and value of their position, with the host's, which are in f. */
 static void expect_row(const Fixture &f, const char *name, double tolerance, const Row &got, const Row &want,
                        const std::vector<__half> &keys, const std::vector<__half> &values, int pos) {
   double error_ = nmse(got, want);
@@ -393,7 +394,7 @@ static StepShape shape_of(const Case &c, int shared) {
           c.vocab,  c.clusters,     (size_t)shared, c.max_slots};
 }
 
-/* The kernel of steps of up to `rows` tokens; in_flight 0: as usual. */
+/* Opens the kernel for up to `rows` tokens; in_flight 0: the default. */
 static Step *open_step(const Fixture &f, int rows, int shared, int in_flight, void **memory) {
   const StepModel m = model_of(f, in_flight);
   const StepShape shape = shape_of(f.c, shared);
@@ -405,7 +406,7 @@ static Step *open_step(const Fixture &f, int rows, int shared, int in_flight, vo
   return step;
 }
 
-/* Enqueues and waits, with a watch on what hangs or without. */
+/* Enqueues a step and waits for it, with or without the watchdog. */
 static void run_step(const Fixture &f, const Step *step, const StepCall &call, bool watched) {
   static StepHang *hang;
   if (!hang) CHECK(cudaHostAlloc(&hang, sizeof *hang, cudaHostAllocMapped));
@@ -415,7 +416,7 @@ static void run_step(const Fixture &f, const Step *step, const StepCall &call, b
   finish(hang, f.c.name);
 }
 
-/* The exit status where no cluster runs: a skipped test on chips that have none, a failure on Hopper. */
+/* The exit status where no cluster runs: a skipped test on chips without clusters, a failure on Hopper. */
 static int without_clusters() {
   int major = 0;
   CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));

@@ -1,13 +1,14 @@
-/* test_step.cu - a decode step as one kernel against the same layers in double on the host.
+/* test_step.cu - a fused decode step of one token against the same layers in double on the host.
  *
- * The reference rounds what the kernel keeps in fp16: keys and values in the cache. What else the kernel
- * rounds: activations to 16 bits of their group's maximum (a normalised error of some 1e-9 a product),
- * queries, weights of keys, the values of warps and of blocks, and what goes into the head to fp16: five
- * times 2^-22 / 3 = 8e-8 at most. Errors of early layers grow with what the later ones make of them, which
- * the shapes here keep near 1: NMSE < 2e-6 of logits, and of the new keys and values. Also: two runs are the
- * same bits, and so is a run with fewer loads under way; a row with a NaN leaves no number, and the next step
- * is as without. Sums over clusters (allreduce.cuh) are those of parts rounded to 2^-26. Needs a GPU with
- * clusters; prints `N passed, N failed`. */
+ * The reference rounds keys and values to fp16, as the cache does. The kernel also rounds activations to 16
+ * bits of their group's maximum (a normalised error of some 1e-9 a matmul), and to fp16 queries, weights of
+ * keys, the outputs of warps and of blocks, and x of lm_head: five times 2^-22 / 3 = 8e-8 at most. Later
+ * layers amplify errors of earlier ones; with these shapes the factor stays near 1. So NMSE < 2e-6 for
+ * logits and for the new keys and values.
+ *
+ * Also tested: two runs, and a run with fewer loads in flight, give the same bits; a row with a NaN
+ * leaves no number in the logits, and the next step is as before. The all-reduce (allreduce.cuh) is
+ * tested alone: its parts are rounded to 2^-26. Needs a GPU with clusters; prints `N passed, N failed`. */
 #include "test/cuda/step_fixture.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -62,7 +63,7 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
   for (void *m : memory) cudaFree(m);
 }
 
-/* --- sums over clusters: a block a giver, a thread a word */
+/* --- all-reduce across clusters: a block is a contributor, a thread has a word */
 
 __global__ void give_all(const float *parts, uint64_t *totals) {
 #if __CUDA_ARCH__ >= 900
@@ -78,20 +79,20 @@ __global__ void take_all(const uint64_t *totals, uint64_t *last, int givers, flo
 #endif
 }
 
-/* From words that overflow now, or soon. */
+/* Words begin where they overflow now, or soon. */
 static void run_totals(int givers) {
   const std::vector<float> firsts = {0,    0.3f,  -0.3f,  1e-9f, 8388607,  -8388607,  8388608,
                                      1e9f, 3e38f, -3e38f, NAN,   INFINITY, -INFINITY, 1e6f};
   const int n_firsts = (int)firsts.size(), n = 2 * n_firsts;
   std::vector<float> parts;
   for (int g = 0; g < givers; g++)
-    for (int i = 0; i < n; i++) /* of the first giver, then of all alike */
+    for (int i = 0; i < n; i++) /* special for the first contributor, then for all */
       parts.push_back(g == 0 || i >= n_firsts ? firsts[i % n_firsts] : activation(5, g, i) * 10);
   std::vector<uint64_t> words;
   for (int i = 0; i < n; i++) words.push_back(i % 3 == 0 ? ~0ull - i : i % 3 == 1 ? ~0ull >> 1 : 0);
   float *parts_device = to_device(parts), *sums = to_device(std::vector<float>(n));
   uint64_t *totals = to_device(words), *last = to_device(words);
-  for (int round = 0; round < 5; round++) { /* more gifts than are counted */
+  for (int round = 0; round < 5; round++) { /* more contributions than the count holds */
     give_all<<<givers, n>>>(parts_device, totals);
     take_all<<<1, n>>>(totals, last, givers, sums);
     CHECK(cudaDeviceSynchronize());
@@ -103,7 +104,7 @@ static void run_totals(int givers) {
         const float part = parts[g * n + i];
         proper &= fabsf(part) < 8388608, want += part;
       }
-      /* each part to half a unit, the sum to a float */
+      /* each part is rounded to half a unit, the sum to a float */
       const double most = givers * 0x1p-27 + fabs(want) * 0x1p-24;
       expect(proper ? fabs(got[i] - want) <= most : got[i] != got[i], "sums over clusters", "number", i);
     }
@@ -138,9 +139,9 @@ int main(int argc, char **argv) {
       {"Qwen3-0.6B, three layers", 1024, 3072, 3, 16, 8, 5001, 15, false, true, 0},
       {"Qwen3-4B, one layer", 2560, 9728, 1, 32, 8, 1003, 15, false, true, 0},
   };
-  /* Of a case two, by turns: a piece of keys less one, whole, and with one more; half of one; as many
-   * pieces as blocks. 4,100: more keys than pieces for every warp, a last piece of 4, and one more load
-   * under way. */
+  /* Positions, two for each case: a stage of keys less one, a whole one, and one more; half a stage; as
+   * many stages as blocks. 4,100 gives every warp several stages, a last stage of 4 keys, and one more
+   * load in flight. */
   const std::vector<int> of_few[] = {{0, 70},  {1, 256}, {0, 4100}, {33, 257}, {0, 32},
                                      {63, 64}, {0, 31},  {15, 255}, {0}};
   for (const Case &c : small) {

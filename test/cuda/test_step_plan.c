@@ -1,6 +1,6 @@
-/* test_step_plan.c - the cuts of a decode step as one kernel, on the host: every piece of every matrix is
- * somebody's, all fits, for the models that test/data/configs has; which models it is for, and what refuses
- * the others. The same of steps of several rows.
+/* test_step_plan.c - plans of fused steps, on the host: every stage of every matrix belongs to one block,
+ * and everything fits, for the models in test/data/configs and for steps of one and of several tokens;
+ * which models are served, and how others are refused.
  *
  * An H200 runs 15 clusters of 8 blocks at once and has 227 KB of shared memory a block. */
 // clang-format off
@@ -53,8 +53,8 @@ static int larger(int a, int b) {
   return a > b ? a : b;
 }
 
-/* The bytes of a slot that weight_ring.cuh copies into, for a piece of so many tile rows and groups: tiles,
- * scales, and zeros, which begin at a multiple of 8 bytes and are copied from one of 16 to one of 16. */
+/* Bytes of a slot that weight_ring.cuh writes for a stage of so many tile rows and groups: tiles,
+ * scales, and zeros, which begin at a multiple of 8 bytes and are copied from and to multiples of 16. */
 static int bytes_touched(int rows, int groups) {
   const int stride = (groups * 8 + 16) / 16 * 16; /* zeros_stride() */
   int end = 0;
@@ -66,7 +66,7 @@ static int bytes_touched(int rows, int groups) {
   return end;
 }
 
-/* Every group of inputs belongs to one warp of a team, and a piece is no larger than its slot. */
+/* Every group of inputs belongs to one warp of a warpgroup, and a stage is no larger than its slot. */
 static void check_cut(StepCut cut, const StepPlan *plan) {
   assert_true(cut.span >= 1 && cut.span <= STEP_SPAN);
   assert_true(cut.parts >= 1 && cut.parts <= STEP_MAX_PARTS);
@@ -101,15 +101,15 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
   assert_true((plan->n_head_pieces - 1) * plan->head_rows < s->vocab_size);
   assert_true(plan->head_rows >= 1 && plan->head_rows <= 8);
   assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
-  /* step.cu: each team's last piece has been loaded, and one more is under way. */
+  /* step.cu: each warpgroup's last stage has been loaded, and one more is in flight. */
   assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
 
-/* Sums of n_rows tile rows, and of those that fill the last piece, lie within the bytes that there are, and
- * their place within a task's 21 bits; a piece is where its slot is, and what warps read behind it of groups
- * that they have not is shared memory still; zeros are copied from an even group to an even one of their
- * row. */
+/* The sums of n_rows tile rows, and of the ones that fill the last stage, lie within `bytes`, and their
+ * offset fits a task's 21 bits. A stage lies within its slot, and what warps read after it, in place of
+ * groups that they do not have, is still shared memory. Zeros are copied from an even group to an even
+ * one of their row. */
 static void check_share(const StepPlan *plan, StepCut cut, int n_rows, int stride, int bytes, int first_group,
                         int all_groups) {
   const int filled = (n_rows + cut.rows - 1) / cut.rows * cut.rows;
@@ -126,7 +126,8 @@ static void check_share(const StepPlan *plan, StepCut cut, int n_rows, int strid
   }
 }
 
-/* The tables have a place for every piece of a layer, of every block, and a piece's groups fit five bits. */
+/* The tables have an entry for every stage of a layer in every block, and a stage's groups fit five
+ * bits. */
 static void check_pieces(const StepPlan *plan) {
   const int rows = plan->slice / 16, room = (plan->at.tasks - plan->at.pieces) / STEP_PIECE_BYTES;
   assert_true((plan->at.total - plan->at.tasks) / STEP_PIECE_BYTES >= room);
@@ -166,7 +167,7 @@ static void check_places(const StepPlan *plan) {
   }
 }
 
-/* Not every one: intermediate sizes and KV heads by steps that no sizes of a plan divide. */
+/* Samples: the steps of intermediate sizes and KV heads divide no size of a plan. */
 static void whatever_is_taken_fits(void **state) {
   (void)state;
   int taken = 0;
@@ -211,14 +212,15 @@ static void plan_of_qwen3_8b(void **state) {
   const StepCut o = {.n_groups = 4, .parts = 1, .groups = 4, .k_warps = 1, .span = 4, .rows = 4};
   assert_memory_equal(&plan.full, &full, sizeof full);
   assert_memory_equal(&plan.o, &o, sizeof o);
-  assert_int_equal(plan.shares[0].n_units, 6); /* 96 units: six clusters have seven, the last ones */
+  assert_int_equal(plan.shares[0].n_units, 6); /* 96 FFN blocks: the last clusters have seven, the others
+                                                * six */
   assert_int_equal(plan.shares[14].n_units, 7);
-  assert_int_equal(step_pieces(plan.full, 6), 12); /* of q, k and v a block has 6 tile rows */
-  assert_true(plan.n_slots >= 9); /* 170 KB: what an SM reads while sums of all clusters are on their way */
+  assert_int_equal(step_pieces(plan.full, 6), 12); /* a block has 6 tile rows of q, k and v */
+  assert_true(plan.n_slots >= 9);                  /* 170 KB: what an SM reads during an all-reduce */
 }
 
-/* Each span of four groups is a multiplication of a tile row, so there are no more than it takes: of 40
- * groups ten, not sixteen. */
+/* A warp spends the time of four groups on each span of a tile row, so there are as few as possible: for
+ * 40 groups ten, not sixteen. */
 static void few_spans_are_wasted(void **state) {
   (void)state;
   for (int n = 1; n <= STEP_SPAN * STEP_WARPS; n++) {
@@ -232,7 +234,7 @@ static void few_spans_are_wasted(void **state) {
   assert_true(ten.parts == 3 && ten.k_warps == 1 && ten.groups == 4);
 }
 
-/* The sizes of Qwen3-0.6B's layers, for which there are plans of one row and of any. */
+/* The sizes of Qwen3-0.6B's layers, which any number of tokens has a plan for. */
 static StepShape small_shape(void) {
   return (StepShape){.hidden = 1024,
                      .intermediate = 3072,
@@ -244,12 +246,12 @@ static StepShape small_shape(void) {
                      .shared_bytes = H200_SHARED};
 }
 
-/* One size at a time, what it may be and what not, and the word for it. */
+/* One size at a time: accepted and refused values, and the message's word for it. */
 static void sizes_that_do_not_divide_are_refused(void **state) {
   (void)state;
   const struct {
     int hidden, intermediate, n_heads, n_kv_heads, n_clusters;
-    const char *of_one, *of_rows; /* two rows; NULL: taken */
+    const char *of_one, *of_rows; /* two tokens; NULL: accepted */
   } cases[] = {
       {1024, 3072, 16, 8, 8, NULL, NULL},
       {512, 3072, 16, 8, 8, NULL, "hidden size"},
@@ -257,10 +259,10 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
       {6144, 3072, 16, 8, 8, NULL, NULL},
       {6656, 3072, 16, 8, 8, "hidden size", "hidden size"},
       {1024, 3200, 16, 8, 8, "intermediate size", "intermediate size"},
-      {1024, 1024, 16, 8, 8, NULL, NULL}, /* a unit each */
+      {1024, 1024, 16, 8, 8, NULL, NULL}, /* one FFN block a cluster */
       {1024, 768, 16, 8, 8, "intermediate size", "intermediate size"},
       {1024, 65536, 16, 8, 8, NULL, NULL},
-      {1024, 65792, 16, 8, 8, "intermediate size", NULL}, /* 65 units of a cluster */
+      {1024, 65792, 16, 8, 8, "intermediate size", NULL}, /* 65 FFN blocks in a cluster */
       {1024, 3072, 20, 8, 8, "number of heads", "number of heads"},
       {1024, 3072, 9, 3, 8, "number of heads", "number of heads"},
       {1024, 3072, 64, 8, 8, NULL, NULL},
@@ -286,7 +288,7 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
   }
 }
 
-/* 32 queries of a KV head at once, and no more. */
+/* A KV head serves at most 32 queries at once. */
 static void rows_are_refused_by_the_queries_they_make(void **state) {
   (void)state;
   for (int heads = 1; heads <= STEP_MAX_SHARED_HEADS; heads++)
@@ -305,18 +307,18 @@ static void rows_are_refused_by_the_queries_they_make(void **state) {
     }
 }
 
-/* --- steps of several rows */
+/* --- steps of several tokens */
 
-/* Of a share: a piece fits a slot. Returns how many pieces. */
+/* A stage of the share fits a slot. Returns the number of stages. */
 static int check_rows_share(const StepPlan *plan, int tile_rows, int n_groups) {
   const int parts = step_rows_parts(n_groups), span = step_rows_span(n_groups);
   assert_true(span <= STEP_ROWS_SPAN && parts * span >= n_groups && (parts - 1) * span < n_groups);
   assert_true(bytes_touched(STEP_TEAM_WARPS, span) <= plan->slot_bytes);
-  assert_int_equal(tile_rows % STEP_TEAM_WARPS, 0); /* no warp of a team is without */
+  assert_int_equal(tile_rows % STEP_TEAM_WARPS, 0); /* every warp of a warpgroup has a tile row */
   return tile_rows / STEP_TEAM_WARPS * parts;
 }
 
-/* The table has a place for every piece of a layer, of every block. */
+/* The table has an entry for every stage of a layer in every block. */
 static void check_rows_pieces(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
   const int room = (plan->at.parts - plan->at.pieces) / STEP_PIECE_BYTES;
@@ -352,18 +354,18 @@ static void check_rows_plan(const StepPlan *plan) {
     const int n = step_first_column_group(s, rank + 1) - step_first_column_group(s, rank);
     assert_true(n > 0 && n <= columns);
   }
-  /* every query has a column; a piece of keys has four arrivals */
+  /* every query has a column; a stage of keys has four arrivals */
   assert_true(plan->columns * 8 >= plan->queries && plan->columns / 2 * 8 < plan->queries);
   assert_int_equal(STEP_TEAM_WARPS % plan->members, 0);
   const int halves = plan->members / plan->columns;
   assert_true(plan->columns * halves == plan->members && (halves == 1 || halves == 2));
   assert_true(plan->members * STEP_TEAMS <= STEP_WARPS);
   assert_int_equal(plan->states, STEP_TEAMS * halves);
-  /* every row has as many blocks, and a head's chunks fit what they have room for */
+  /* every token has as many blocks, and a head's chunks fit */
   assert_int_equal(STEP_BLOCKS % rows, 0);
   const int turns = STEP_BLOCKS / rows;
   assert_true((plan->heads_per_kv + 2 + turns - 1) / turns <= STEP_CHUNKS);
-  /* places, one behind the other, as large as what is there at most */
+  /* areas follow one another, each as large as its largest content */
   const int alike[] = {at->squares, at->x_notes, at->in_notes, at->rope,   at->chunks, at->pieces,
                        at->parts,   at->slice,   at->heads,    at->states, at->in};
   for (size_t i = 0; i < COUNT(alike); i++) assert_int_equal(alike[i] % 16, 0);
@@ -383,7 +385,7 @@ static void check_rows_plan(const StepPlan *plan) {
   assert_true(at->exchange == at->in && at->total - at->in >= inputs * planes);
   assert_true(at->total - at->exchange >= 2 * STEP_WARPS * rows * STEP_HEAD_ROWS * 4);
   check_rows_pieces(plan);
-  /* every unit is one cluster's */
+  /* every FFN block belongs to one cluster */
   assert_int_equal(step_first_unit(s, 0), 0);
   assert_int_equal(step_first_unit(s, s->n_clusters) * STEP_GROUP, s->intermediate);
   for (int c = 0; c < s->n_clusters; c++) {
@@ -440,8 +442,8 @@ static void fewer_slots_where_asked(void **state) {
   assert_int_equal(plan.n_slots, 5);
 }
 
-/* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than teams: with
- * fewer, no copy could be under way (step.cu). */
+/* A plan uses a block's shared memory to the last byte. The smallest ring has one slot more than there
+ * are warpgroups, or no copy could be in flight (step.cu). */
 static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(configs); i++) {
@@ -488,8 +490,8 @@ static void assert_refused(Model *model, const char *because) {
   if (!strstr(err.text, because)) fail_msg("\"%s\" does not speak of %s", err.text, because);
 }
 
-/* A case for each condition: the model is taken, with one thing changed it is refused with the reason, and
- * with that put back it is taken again. */
+/* A case for each condition: the model is served; with one thing changed it is refused with the reason;
+ * with that restored it is served again. */
 #define REFUSED_WITH(model, place, value, because)                                                           \
   do {                                                                                                       \
     const __typeof__(place) before = (place);                                                                \
@@ -522,7 +524,7 @@ static void models_it_is_not_for_are_told_why(void **state) {
   model_close(model);
 }
 
-/* Each of the seven matrices of a layer; q, k and v alone may have a bias. */
+/* Each of the seven matrices of a layer; only q, k and v may have a bias. */
 static void layers_it_is_not_for_are_told_why(void **state) {
   (void)state;
   static const float bias[1];

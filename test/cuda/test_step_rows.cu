@@ -1,14 +1,14 @@
-/* test_step_rows.cu - a decode step of several rows as one kernel against the same layers in double on the
- * host, row after row.
+/* test_step_rows.cu - fused decode steps of several tokens against the same layers in double on the host,
+ * token after token.
  *
- * What is rounded is what a step of one row rounds (test_step.cu), so the tolerance is the same. Also: two
- * runs are the same bits, and so is a run with fewer loads under way, and one that wants the last row's
- * logits alone. Needs a GPU with clusters; prints `N passed, N failed`. */
+ * The kernel rounds what a step of one token rounds (test_step.cu), so the tolerance is the same. Also
+ * tested: two runs, a run with fewer loads in flight, and one for the last token's logits only, give the
+ * same bits. Needs a GPU with clusters; prints `N passed, N failed`. */
 #include "test/cuda/step_fixture.cuh"
 
 static const double TOLERANCE = 2e-6;
 
-/* The logits of rows first .. n - 1, one behind the other. */
+/* The logits of tokens first .. n - 1, one after another. */
 static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &ids, int first,
                        bool watched) {
   const int n = (int)ids.size(), n_logits = (n - first) * f.c.vocab;
@@ -25,7 +25,7 @@ static Row device_step(Fixture &f, Step *step, int pos, const std::vector<int> &
   return Row(got.begin(), got.end());
 }
 
-/* A step of n rows by the kernel of so many. */
+/* A step of n tokens by the kernel for up to `rows` tokens. */
 static void run_case(const Case &c, int rows, int n, const std::vector<int> &positions, int n_ctx,
                      int shared) {
   Fixture f(c, n_ctx);
@@ -97,10 +97,10 @@ int main(int argc, char **argv) {
   };
   for (const auto &s : small)
     if (s.c.clusters <= clusters) run_case(s.c, s.rows, s.n, positions, positions.back() + 12, shared);
-  /* More pieces of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
+  /* More stages of keys than sets of warps and slots; tile rows of more than one wave, with few slots. */
   run_case({"keys of many pieces", 1024, 512, 1, 6, 1, 9, 1, true, true, 5}, 4, 4, {1100}, 1112, shared);
   run_case({"keys of many pieces", 1024, 512, 1, 4, 1, 9, 1, true, true, 5}, 8, 8, {1100}, 1112, shared);
-  /* Sums of so many tile rows at once as there is room for; inputs in an odd number of pieces. */
+  /* Chunks that are added up in several turns; inputs in an odd number of stages. */
   run_case({"sums at several times", 2560, 3072, 1, 2, 1, 11, 2, true, false, 0}, 2, 2, {40}, 64, shared);
   run_case({"five pieces of the inputs", 2560, 512, 1, 6, 1, 11, 2, true, true, 0}, 4, 4, {40}, 64, shared);
   run_case({"two waves", 1536, 2560, 2, 2, 1, 17, 2, false, false, 5}, 2, 2, {40}, 64, shared);
