@@ -94,8 +94,8 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 /* One kernel a step where it is asked for, and by itself where it was measured to be faster (LOG.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
-  if (wanted == DECODE_FUSED) return fused_check(loaded, err);
-  if (wanted == DECODE_AUTO && fused_leads(loaded)) return STATUS_OK;
+  if (wanted == DECODE_CLUSTER) return fused_check(loaded, err);
+  if (wanted == DECODE_AUTO && fused_preferred(loaded)) return STATUS_OK;
   loaded->decode_step = DECODE_KERNELS;
   return STATUS_OK;
 }
@@ -279,8 +279,8 @@ static Status enqueue_fused(BackendState *s, TokenRange span, int n_logit_rows, 
                          .k = s->k,
                          .v = s->v,
                          .n_ctx = s->options.n_ctx,
-                         .n_rows = span.n_tokens,
-                         .first_logit_row = span.n_tokens - n_logit_rows,
+                         .n_tokens = span.n_tokens,
+                         .first_logit = span.n_tokens - n_logit_rows,
                          .logits = s->logits};
   return fused_run(s->fused, &call, s->loaded->stream, err);
 }

@@ -31,44 +31,34 @@
 
 namespace step {
 
-constexpr float kUnits = 1 << 26; /* units in 1.0 */
-constexpr float kMostGiven = 1 << 23, kMostSum = 1 << 27, kNoNumber = 1 << 28;
-static_assert(STEP_PLACES == 3 && STEP_MAX_CLUSTERS < 32, "a part of all givers is told from all of them");
-static_assert(STEP_MAX_CLUSTERS * kMostGiven <= kMostSum &&
-                  kNoNumber - STEP_MAX_CLUSTERS * kMostGiven >= kMostSum &&
-                  STEP_MAX_CLUSTERS * kNoNumber * kUnits * 32 <= 0x1p63f,
-              "no number, of one to all givers, is no sum of others, nor that modulo 2^64");
+constexpr float kFixedOne = 1 << 26; /* 1.0 in fixed point */
+constexpr float kMaxPart = 1 << 23, kMaxSum = 1 << 27, kNotANumber = 1 << 28;
+static_assert(STEP_SUM_BUFFERS == 3 && STEP_MAX_CLUSTERS < 32,
+              "the count distinguishes some contributors from all");
+static_assert(STEP_MAX_CLUSTERS * kMaxPart <= kMaxSum &&
+                  kNotANumber - STEP_MAX_CLUSTERS * kMaxPart >= kMaxSum &&
+                  STEP_MAX_CLUSTERS * kNotANumber * kFixedOne * 32 <= 0x1p63f,
+              "one to all parts that are no number are beyond any sum of numbers, modulo 2^64 too");
 
 /* The sum of matrix O or DOWN in a layer. */
 struct Sum {
-  uint64_t *totals; /* [rows][hidden]: its buffer */
-  int givers;
+  uint64_t *totals; /* [tokens][hidden]: its buffer */
+  int contributors;
 };
 
-__device__ __forceinline__ Sum sum_of(uint64_t *totals, const StepShape &s, int rows, bool is_down,
-                                      int layer) {
-  const int place = is_down ? 1 + (layer & 1) : 0;
-  return {totals + place * rows * s.hidden, is_down ? s.n_clusters : s.n_kv_heads};
-}
-
-/* The distance from a word of totals to this cluster's copy in `last`. */
-__device__ __forceinline__ int to_last(const StepShape &s, int rows, int cluster) {
-  return (1 + cluster) * STEP_PLACES * rows * s.hidden;
-}
-
-__device__ __forceinline__ void give(uint64_t *total, float v) {
-  const long long fixed = __float2ll_rn((fabsf(v) < kMostGiven ? v : kNoNumber) * kUnits);
+__device__ __forceinline__ void contribute(uint64_t *total, float v) {
+  const long long fixed = __float2ll_rn((fabsf(v) < kMaxPart ? v : kNotANumber) * kFixedOne);
   add_relaxed_8(total, (uint64_t)fixed * 32 + 1);
 }
 
-__device__ __forceinline__ bool all_gave(uint64_t total, uint64_t last, int givers) {
-  return ((uint32_t)total - (uint32_t)last & 31) == givers;
+__device__ __forceinline__ bool is_complete(uint64_t total, uint64_t last, int contributors) {
+  return ((uint32_t)total - (uint32_t)last & 31) == contributors;
 }
 
 /* The sum of the contributions since `last`. */
-__device__ __forceinline__ float sum_since(uint64_t total, uint64_t last, int givers) {
-  const float v = __ll2float_rn((long long)(total - last - givers)) * (1 / (32 * kUnits));
-  return fabsf(v) < kMostSum ? v : __int_as_float(0x7fffffff);
+__device__ __forceinline__ float sum_since(uint64_t total, uint64_t last, int contributors) {
+  const float v = __ll2float_rn((long long)(total - last - contributors)) * (1 / (32 * kFixedOne));
+  return fabsf(v) < kMaxSum ? v : __int_as_float(0x7fffffff);
 }
 
 } // namespace step

@@ -27,7 +27,7 @@ __device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps)
 }
 
 /* Rotates the pairs (lane, lane + 64) and (lane + 32, lane + 96). */
-__device__ __forceinline__ void turn_head(float (&v)[4], const float2 *rope, int lane) {
+__device__ __forceinline__ void rope_head(float (&v)[4], const float2 *rope, int lane) {
 #pragma unroll
   for (int i = 0; i < 2; i++) rotate(v[i], v[i + 2], rope[lane + 32 * i]);
 }
@@ -47,10 +47,10 @@ template <class Vector> __device__ __forceinline__ void swap_if(bool swap, Vecto
 /* A warp's online softmax. o[j][c] is dimension 16 g + j of heads 2 t and 2 t + 1 (c = 0, 1), then
  * dimension 16 g + 8 + j (c = 2, 3). maximum and sum belong to heads 2 t and 2 t + 1; the sum is over
  * this lane's keys. */
-struct Attending {
+struct OnlineSoftmax {
   float o[8][4], maximum[2], sum[2];
 
-  __device__ __forceinline__ void begin() {
+  __device__ __forceinline__ void reset() {
 #pragma unroll
     for (int j = 0; j < 8; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
     maximum[0] = maximum[1] = -INFINITY, sum[0] = sum[1] = 0;
@@ -90,8 +90,8 @@ struct Attending {
 
   /* Turns scores of 16 keys, the first n valid, into weights p relative to the running maximum, and
    * rescales o. */
-  __device__ __forceinline__ void weigh(const float (&s)[4], float (&p)[4], int n, float scale_log2,
-                                        int lane) {
+  __device__ __forceinline__ void to_weights(const float (&s)[4], float (&p)[4], int n, float scale_log2,
+                                             int lane) {
     const int g = lane >> 2;
 #pragma unroll
     for (int c = 0; c < 2; c++) {
@@ -109,8 +109,8 @@ struct Attending {
   /* Adds the weighted values of 16 keys, the first n valid. Lane (g, t) loads half of vector 2 g + e of
    * key {2t, 2t + 1, 2t + 8, 2t + 9}[i] at a time, and calls taken() when it has all of them. */
   template <class Taken>
-  __device__ __forceinline__ void add(const unsigned char *values, const float (&p)[4], int n, int lane,
-                                      Taken taken) {
+  __device__ __forceinline__ void accumulate(const unsigned char *values, const float (&p)[4], int n,
+                                             int lane, Taken taken) {
     const int g = lane >> 2, t = lane & 3, odd = t & 1;
     const uint32_t low = transpose_matrix(pack_half2(p[0], p[1])),
                    high = transpose_matrix(pack_half2(p[2], p[3]));
@@ -166,29 +166,37 @@ struct Attending {
   }
 };
 
+/* Eight dimensions of a head as halves, and the bits of its weight (States). */
+struct MergedState {
+  uint4 values;
+  uint2 weight;
+};
+
 /* Merges n states of a head into one, eight dimensions from `dim` on. */
-__device__ __forceinline__ void add_states(const States &from, int n, int n_heads, int head, int dim,
-                                           float (&v)[8], float2 &weight) {
-  weight = make_float2(-INFINITY, 0);
-#pragma unroll
-  for (int i = 0; i < 8; i++) v[i] = 0;
+__device__ __forceinline__ MergedState merge_states(const States &from, int n, int n_heads, int head,
+                                                    int dim) {
+  float2 weight = make_float2(-INFINITY, 0);
+  float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
 #pragma unroll 4
   for (int s = 0; s < n; s++) weight.x = fmaxf(weight.x, from.weights[s * n_heads + head].x);
   const float shift = weight.x == -INFINITY ? 0 : weight.x;
 #pragma unroll 4
   for (int s = 0; s < n; s++) {
     const float2 w = from.weights[s * n_heads + head];
-    const float share = power_of_2(w.x - shift) * w.y;
+    const float factor = power_of_2(w.x - shift) * w.y;
     const uint4 o = *(const uint4 *)(from.values + (s * n_heads + head) * kDim + dim);
-    weight.y += share;
-    v[0] += share * scale_low(o.x), v[1] += share * scale_high(o.x);
-    v[2] += share * scale_low(o.y), v[3] += share * scale_high(o.y);
-    v[4] += share * scale_low(o.z), v[5] += share * scale_high(o.z);
-    v[6] += share * scale_low(o.w), v[7] += share * scale_high(o.w);
+    weight.y += factor;
+    v[0] += factor * scale_low(o.x), v[1] += factor * scale_high(o.x);
+    v[2] += factor * scale_low(o.y), v[3] += factor * scale_high(o.y);
+    v[4] += factor * scale_low(o.z), v[5] += factor * scale_high(o.z);
+    v[6] += factor * scale_low(o.w), v[7] += factor * scale_high(o.w);
   }
   const float over = weight.y > 0 ? __fdividef(1, weight.y) : 0;
 #pragma unroll
   for (int i = 0; i < 8; i++) v[i] *= over;
+  return {make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
+                     pack_half2(v[6], v[7])),
+          make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y))};
 }
 
 } // namespace step

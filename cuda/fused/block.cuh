@@ -7,7 +7,7 @@
 #define AUK_CUDA_FUSED_BLOCK_CUH
 
 #include "cuda/fused/step.h"
-#include "cuda/linear/layout.cuh"
+#include "cuda/linear/planes.cuh"
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/cluster.cuh"
 
@@ -29,24 +29,24 @@ struct Args {
   const Layer *layers;
   const float *vectors; /* [n_layers + 1][vectors_stride], below */
   int vectors_stride;
-  bool head_norms, bias;     /* whether the model has them */
-  const unsigned char *head; /* half [vocab_size][hidden] */
+  bool head_norms, bias;        /* whether the model has them */
+  const unsigned char *lm_head; /* half [vocab_size][hidden] */
   const void *embedding;
   size_t embedding_stride;
   Dtype embedding_type;
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
   int in_flight, most_in_flight;               /* stages; from STEP_LONG on one more, up to most_in_flight */
   uint64_t *totals;                            /* allreduce.cuh */
-  int ahead;          /* one token: stages that go_ahead() may be ahead of the loads; 0: it does not run */
-  float *residual;    /* several tokens: [n_clusters][rows][hidden] */
-  unsigned *launches; /* several tokens: how many launches precede this one */
+  int prefetch_stages; /* one token: how far prefetch_weights() may be ahead of loads; 0: not at all */
+  float *residual;     /* several tokens: [n_clusters][tokens][hidden] */
+  unsigned *launches;  /* several tokens: how many launches precede this one */
   StepDebug debug;
 };
 
 /* The kernel of one_token.cu, and those of few_tokens.cu for up to 2, 4 or 8 tokens. */
 typedef void (*Kernel)(const Args);
 Kernel one_token_kernel(bool debug);
-Kernel few_tokens_kernel(int rows, bool debug);
+Kernel few_tokens_kernel(int tokens, bool debug);
 
 /* A layer's vectors are contiguous, so that no thread waits for a pointer to them: norms of attention
  * and of the FFN, norms of a query and of a key, then the bias of qkv. The final norm follows the last
@@ -58,15 +58,16 @@ struct Vectors {
         q_norm(mlp_norm + hidden), k_norm(q_norm + STEP_HEAD_DIM), bias(k_norm + STEP_HEAD_DIM) {}
 };
 
-/* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in
- * one phase a layer; x has a phase before each matmul that reads it. */
+/* full and empty belong to the slots of the ring. The others count bytes from the cluster's blocks, in one
+ * phase a layer; one token's x has a phase before each matmul that reads it, several tokens' is lm_head's. */
 struct Barriers {
   uint64_t full[STEP_MAX_SLOTS], empty[STEP_MAX_SLOTS];
   uint64_t x, projections, states, gated;
+  uint64_t values, squares[2]; /* several tokens; squares: of x of qkv, of x of gate and up */
 };
 
 /* A position in the ring: stage n is in slot n % n_slots, with the parity of n / n_slots. */
-struct RingAt {
+struct RingCursor {
   uint32_t slot, parity;
   /* n <= n_slots. */
   __device__ __forceinline__ void move(int n, int n_slots) {
@@ -80,31 +81,42 @@ struct RingRun {
   int slots, turns;
 };
 
-__device__ __forceinline__ RingRun run_of(int pieces, int n_slots) {
-  return {pieces % n_slots, pieces / n_slots % 2};
+__device__ __forceinline__ RingRun run_of(int stages, int n_slots) {
+  return {stages % n_slots, stages / n_slots % 2};
 }
 
 /* A block's share of one of a layer's matrices. It is computed once, in shared memory, so that no warp
  * divides later. */
 struct Share {
-  int n_rows, pieces;                /* tile rows; stages of all parts */
-  int n_groups, parts, groups, span; /* StepCut; powers of 2 as logarithms */
+  int n_rows, stages;                 /* tile rows; stages of all splits */
+  int n_groups, splits, groups, span; /* KSplit; powers of 2 as logarithms */
   int log_k_warps, log_rows;
-  int inverse;  /* 65536 / parts, rounded up */
-  int tasks_at; /* offset in shared memory */
-  int next;     /* floats from a stage's sums to those of the warpgroup's next one; 0: that one is of another
-             * part */
+  int inverse;           /* 65536 / splits, rounded up */
+  int tasks_at;          /* offset in shared memory */
+  int next;              /* floats between sums of a warpgroup's stages; 0: they are of different splits */
   int all_groups, group; /* groups of the matrix's inputs, and the share's first */
-  int log_run, split;    /* floats between sums of a warpgroup's stages; 0: they are of different parts */
+  int log_run, split;    /* tile_row() */
   int tile[2], stride[2];
   RingRun run;
-  int sums_at, sums_stride; /* offset in shared memory; floats between the sums of neighbouring warps
-                             * along k */
+  int sums_at, sums_stride; /* offset in shared memory; floats between sums of warps along k */
 };
 
+/* Shared memory begins with these; StepOffsets has the rest. */
+struct Vars {
+  Barriers barriers;
+  unsigned launches; /* several tokens: how many launches precede this one */
+  int pos;           /* position of the first token */
+  unsigned loaded;   /* one token: stages whose tiles are loaded or in flight */
+  float inverse;     /* one token: 1 / rms of the x of gate and up */
+  uint32_t sink;     /* l2_prefetch.cuh */
+  alignas(16) Share shares[MATRICES];
+  RingRun keys_run; /* stages of this block's keys and values */
+};
+static_assert(sizeof(Vars) <= STEP_VARS_BYTES && sizeof(Args) % 4 == 0, "the plan has room for them");
+
 /* Reports where a thread waits, and ends the kernel. */
-static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, int layer, int place,
-                                              int number, int parity) {
+static __device__ __noinline__ void report_hang(StepHang *h, int warp, int lane, int layer, int place,
+                                                int number, int parity) {
   h->block = blockIdx.x, h->warp = warp, h->lane = lane, h->layer = layer;
   h->place = place, h->number = number, h->parity = parity;
   __threadfence_system();
@@ -113,7 +125,7 @@ static __device__ __noinline__ void tell_hang(StepHang *h, int warp, int lane, i
   __trap();
 }
 
-/* offset in shared memory; floats between the sums of warps along k */
+/* Registers of a thread. A block starts with 96 for each of its 640 threads, since an SM has 65,536. */
 constexpr int kMultiplyRegisters = 104, kOtherRegisters = 64;
 static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_THREADS - STEP_THREADS) <=
                   96 * STEP_ALL_THREADS,
@@ -121,13 +133,14 @@ static_assert(kMultiplyRegisters * STEP_THREADS + kOtherRegisters * (STEP_ALL_TH
 static_assert(STEP_THREADS % 128 == 0 && STEP_ALL_THREADS % 128 == 0, "setmaxnreg is of whole warpgroups");
 
 /* The part of the context that both kernels share. */
-template <class ShareOf, class BarriersOf, bool kDebug> struct Thread {
-  unsigned char *state; /* StepShared in shared memory; the ring is before or after it */
-  const Args &a;
-  /* This warp's progress: layer (also the number of completed phases of a barrier with one phase a
-   * layer), matrix, and slot and parity of the next stage. It is one register, since it is live
-   * throughout. */
-  uint32_t at;
+template <bool kDebug> struct Thread {
+  static constexpr bool kIsDebug = kDebug;
+  unsigned char *smem; /* Vars and the areas of StepOffsets; the ring is before or after them */
+  const Args &args;
+  const StepPlan &plan;
+  /* This warp's progress: layer (also the number of completed phases of a barrier with one phase a layer),
+   * matrix, and slot and parity of the next stage. It is one register, since it is live throughout. */
+  uint32_t progress;
   long long waited; /* kDebug: cycles waited for stages */
 
   /* Special registers are read again rather than kept, here and below. */
@@ -138,47 +151,39 @@ template <class ShareOf, class BarriersOf, bool kDebug> struct Thread {
   /* Rank of the block in its cluster, and number of the cluster. */
   __device__ __forceinline__ int rank() const { return cluster_rank(); }
   __device__ __forceinline__ int cluster() const { return blockIdx.x / STEP_BLOCKS; }
-  __device__ __forceinline__ bool has_kv_head() const { return cluster() < args().plan.shape.n_kv_heads; }
-  __device__ __forceinline__ int layer() const { return at >> 12; }
-  __device__ __forceinline__ int matrix() const { return at & 3; }
-  __device__ __forceinline__ RingAt next() const { return {at >> 3 & 255, at >> 11 & 1}; }
+  __device__ __forceinline__ bool has_kv_head() const { return cluster() < plan.shape.n_kv_heads; }
+  __device__ __forceinline__ int layer() const { return progress >> 12; }
+  __device__ __forceinline__ int matrix() const { return progress & 3; }
+  __device__ __forceinline__ RingCursor next() const { return {progress >> 3 & 255, progress >> 11 & 1}; }
   __device__ __forceinline__ void advance(const RingRun &run) {
-    RingAt to = next();
+    RingCursor to = next();
     to.parity ^= run.turns;
-    to.move(run.slots, args().plan.n_slots);
-    at = forgotten((at & ~0xff8u) | to.slot << 3 | to.parity << 11);
+    to.move(run.slots, plan.n_slots);
+    progress = forgotten((progress & ~0xff8u) | to.slot << 3 | to.parity << 11);
   }
   /* MATRICES: the first matrix of the next layer. */
   __device__ __forceinline__ void go_to(int matrix) {
-    at = forgotten((at & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+    progress = forgotten((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
 
-  __device__ __forceinline__ const Args &args() const { return a; }
   /* Vectors of the warp's current layer. */
-  __device__ __forceinline__ Vectors vectors() const { return {args(), args().plan.shape.hidden, layer()}; }
-  __device__ __forceinline__ BarriersOf *barriers() const { return (BarriersOf *)state; }
-  /* Position of the first token. */
-  __device__ __forceinline__ int &pos() const { return *(int *)(state + STEP_BARRIER_BYTES + 4); }
-  /* Stages whose tiles are loaded or in flight: l2_prefetch.cuh. */
-  __device__ __forceinline__ unsigned &loaded() const { return *(unsigned *)(state + STEP_LOADED_AT); }
-  __device__ __forceinline__ ShareOf &share(int matrix) const {
-    return ((ShareOf *)(state + STEP_BARRIER_BYTES + 16))[matrix];
+  __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, layer()}; }
+  __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
+  __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
+  __device__ __forceinline__ Share &share(int matrix) const { return vars().shares[matrix]; }
+  __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
+  __device__ __forceinline__ __half *heads() const { return (__half *)(smem + plan.off.heads); }
+
+  /* The row of the KV cache for a position, in the current layer and the cluster's KV head. */
+  __device__ __forceinline__ size_t cache_row(int position) const {
+    return ((size_t)layer() * plan.shape.n_kv_heads + cluster()) * args.call.n_ctx + position;
   }
-  /* The run of stages of this block's keys and values. */
-  __device__ __forceinline__ RingRun &keys_run() const {
-    return *(RingRun *)(state + STEP_BARRIER_BYTES + 16 + MATRICES * sizeof(ShareOf));
-  }
-  __device__ __forceinline__ unsigned char *slot(int n) const {
-    return state + args().plan.ring_at + n * args().plan.slot_bytes;
-  }
-  __device__ __forceinline__ float *exchange() const { return (float *)(state + args().plan.at.exchange); }
-  __device__ __forceinline__ __half *heads() const { return (__half *)(state + args().plan.at.heads); }
 
   /* Ends the kernel if the wait since `since` has lasted too long. */
-  __device__ __forceinline__ void look_at_clock(long long since, StepPlace place, int number,
-                                                int parity) const {
-    if (clock64() - since < args().debug.patience) return;
-    tell_hang(args().debug.hang, warp(), lane(), layer(), place, number, parity);
+  __device__ __forceinline__ void check_patience(long long since, StepPlace place, int number,
+                                                 int parity) const {
+    if (clock64() - since < args.debug.patience) return;
+    report_hang(args.debug.hang, warp(), lane(), layer(), place, number, parity);
   }
 
   /* Peers' stores count on this block's barriers as bulk copies do, so the plain wait suffices; one that
@@ -187,173 +192,149 @@ template <class ShareOf, class BarriersOf, bool kDebug> struct Thread {
                                           int number = 0) const {
     if (kDebug) {
       const long long since = clock64();
-      while (!barrier_test(barrier, parity)) look_at_clock(since, place, number, parity);
+      while (!barrier_test(barrier, parity)) check_patience(since, place, number, parity);
     }
     barrier_wait(barrier, parity);
   }
-  __device__ __forceinline__ void wait(uint64_t *barrier, int parity, StepPlace place, int number = 0) const {
-    wait_at(shared_address(barrier), parity, place, number);
+  __device__ __forceinline__ void wait(uint64_t &barrier, int parity, StepPlace place, int number = 0) const {
+    wait_at(shared_address(&barrier), parity, place, number);
   }
-
-  /* The number of x that this block received before the one for a matrix of the current layer: without a
-   * KV head it receives none for qkv. */
-  __device__ __forceinline__ int x_before(int matrix) const {
-    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
+  /* Waits for phase n, from 0, and announces the bytes of the next. For warps that include the first one. */
+  __device__ __forceinline__ void wait_again(uint64_t &barrier, int n, int bytes, StepPlace place) const {
+    wait(barrier, n & 1, place);
+    if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
   }
 
   /* Barrier of the warps that multiply. */
   __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
 
-  __device__ __forceinline__ void note(StepMark what, long long number) const {
-    if (args().debug.marks && thread() == 0 && layer() < args().plan.shape.n_layers)
-      args().debug.marks[((size_t)blockIdx.x * args().plan.shape.n_layers + layer()) * STEP_NUMBERS + what] =
-          number;
+  __device__ __forceinline__ void record(int what, long long number) const {
+    if (args.debug.marks && threadIdx.x == 0 && layer() < plan.shape.n_layers)
+      args.debug.marks[((size_t)blockIdx.x * plan.shape.n_layers + layer()) * STEP_NUMBERS + what] = number;
   }
   __device__ __forceinline__ void mark(StepMark what) const {
-    if (kDebug) note(what, clock64());
+    if (kDebug) record(what, clock64());
   }
   /* i: 0 at the beginning, 1 after the last layer, 2 at the end. */
   __device__ __forceinline__ void mark_whole(int i) const {
-    if (kDebug && args().debug.whole_marks && threadIdx.x == 0)
-      args().debug.whole_marks[3 * blockIdx.x + i] = clock64();
+    if (kDebug && args.debug.whole_marks && threadIdx.x == 0)
+      args.debug.whole_marks[3 * blockIdx.x + i] = clock64();
   }
-  __device__ __forceinline__ void mark_waited(StepMark what) {
-    if (kDebug) note(what, waited);
+  /* what: a matrix, or MATRICES for keys. */
+  __device__ __forceinline__ void mark_waited(int what) {
+    if (kDebug) record(STEP_WAITED + what, waited);
     waited = 0;
   }
 
-  /* shared_address of the stage at `at`, and of its slot's `empty` barrier. */
-  __device__ __forceinline__ uint32_t piece_at(const RingAt &at) const {
-    return shared_address(state) + args().plan.ring_at + at.slot * args().plan.slot_bytes;
+  /* shared_address of the stage at a cursor, and of its slot's `empty` barrier. */
+  __device__ __forceinline__ uint32_t stage_address(const RingCursor &cursor) const {
+    return shared_address(smem) + plan.ring_at + cursor.slot * plan.slot_bytes;
   }
-  __device__ __forceinline__ uint32_t empty_at(const RingAt &at) const {
-    return shared_address(&barriers()->empty[at.slot]);
+  __device__ __forceinline__ uint32_t empty_at(const RingCursor &cursor) const {
+    return shared_address(&barriers().empty[cursor.slot]);
+  }
+  __device__ __forceinline__ unsigned char *stage(const RingCursor &cursor) const {
+    return smem + plan.ring_at + (int)cursor.slot * plan.slot_bytes;
   }
 
-  /* Waits until the stage at `at` is loaded, and returns its shared_address. */
-  __device__ __forceinline__ uint32_t take_piece(const RingAt &at) {
+  /* Waits until that stage is loaded, and returns its shared_address. */
+  __device__ __forceinline__ uint32_t wait_for_stage(const RingCursor &cursor) {
     long long since = kDebug ? clock64() : 0;
-    wait(&barriers()->full[at.slot], at.parity, STEP_AT_PIECE, at.slot);
+    wait(barriers().full[cursor.slot], cursor.parity, STEP_AT_STAGE, cursor.slot);
     if (kDebug) waited += clock64() - since;
-    return piece_at(at);
+    return stage_address(cursor);
   }
 
-  /* Whether that stage is loaded; the same in all lanes. */
-  __device__ __forceinline__ bool piece_is_there(const RingAt &at) const {
-    return __all_sync(~0u, barrier_test(&barriers()->full[at.slot], at.parity));
+  /* Whether it is loaded; the same in all lanes. */
+  __device__ __forceinline__ bool stage_is_full(const RingCursor &cursor) const {
+    return __all_sync(~0u, barrier_test(&barriers().full[cursor.slot], cursor.parity));
   }
 };
 
-template <bool kDebug> struct Block : Thread<Share, Barriers, kDebug> {
-  using Base = Thread<Share, Barriers, kDebug>;
-  using Base::args, Base::state;
+/* Barrier of a warpgroup. */
+__device__ __forceinline__ void sync_warpgroup(int warpgroup) {
+  constexpr int kThreads = 32 * STEP_WARPGROUP_WARPS;
+  switch (warpgroup) {
+  case 0: return sync_some<2, kThreads>();
+  case 1: return sync_some<3, kThreads>();
+  case 2: return sync_some<4, kThreads>();
+  default: return sync_some<5, kThreads>();
+  }
+}
 
-  __device__ __forceinline__ float *x() const { return (float *)(state + args().plan.at.x); }
-  __device__ __forceinline__ float *sums(const Share &share) const {
-    return (float *)(state + share.sums_at);
+/* Sends 16 bytes of each lane to all blocks of the cluster: 1 << kLog lanes have different ones, which the
+ * others hold, too. */
+template <int kLog>
+__device__ __forceinline__ void send_to_cluster(const void *to, uint4 v, uint64_t &barrier, int lane) {
+#pragma unroll
+  for (int i = 0; i < STEP_BLOCKS; i += 32 >> kLog) {
+    const int peer = (lane >> kLog) + i;
+    send_16(peer_address(to, peer), v, peer_address(&barrier, peer));
   }
-  __device__ __forceinline__ float *squares() const { return (float *)(state + args().plan.at.small); }
-  __device__ __forceinline__ float *residual() const { return (float *)(state + args().plan.at.residual); }
-  __device__ __forceinline__ float2 *rope() const {
-    return (float2 *)(squares() + args().plan.shape.hidden / 32);
-  }
-  /* 1 / rms of the x of gate and up. */
-  __device__ __forceinline__ float &inverse() const { return *(float *)(state + STEP_BARRIER_BYTES + 12); }
-  __device__ __forceinline__ unsigned char *planes() const { return state + args().plan.at.planes; }
-  __device__ __forceinline__ float2 *scales() const { return (float2 *)(state + args().plan.at.scales); }
-  /* Attention's output has planes of its own, since it is made from states that lie in the place of the
-   * others. */
-  __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
-  __device__ __forceinline__ float2 *value_scales() const {
-    return (float2 *)(value_planes() + args().plan.heads_per_kv * 2 * STEP_GROUP);
-  }
-  __device__ __forceinline__ const unsigned char *planes_of(int matrix) const {
-    return matrix == O ? value_planes() : planes();
-  }
-  __device__ __forceinline__ const float2 *scales_of(int matrix) const {
-    return matrix == O ? value_scales() : scales();
-  }
-  __device__ __forceinline__ float *head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
-};
+}
 
 __device__ __forceinline__ int log_2(int n) {
   return 31 - __clz(n);
 }
 
-/* Sets which tile rows and inputs of a matrix are a block's; for o and down n_rows tile rows from
- * `first_row` on. */
-template <class Share>
-__device__ __forceinline__ void place_share(Share &s, int matrix, const StepShape &shape, int first_unit,
-                                            int n_units, int cluster, int rank, int first_row, int n_rows) {
-  const int heads = shape.n_heads / shape.n_kv_heads;
-  s.all_groups = s.n_groups = shape.hidden / STEP_GROUP;
-  if (matrix == QKV) { /* one tile row of each head: the queries, then key and value */
-    s.n_rows = heads + 2, s.split = heads;
-    s.tile[0] = 8 * cluster * heads + rank, s.stride[0] = 8;
-    s.tile[1] = 8 * (shape.n_heads + cluster) + rank, s.stride[1] = 8 * shape.n_kv_heads;
-  } else if (matrix == GATE_UP) { /* two of the 16 tile rows of each FFN block */
-    s.n_rows = s.split = 2 * n_units;
-    s.tile[0] = 16 * first_unit + 2 * rank, s.stride[0] = 16, s.log_run = 1;
-  } else {
-    s.n_rows = s.split = n_rows;
-    s.tile[0] = first_row, s.stride[0] = 1;
-    s.all_groups = matrix == O ? shape.n_heads : shape.intermediate / STEP_GROUP;
-    s.group = matrix == O ? cluster * heads : first_unit;
-    s.n_groups = matrix == O ? heads : n_units;
-  }
-}
-
-/* Called by one thread for each matrix, before a barrier of the block. */
-template <bool kDebug> __device__ __forceinline__ void make_share(const Block<kDebug> &b, int matrix) {
-  const StepPlan &p = b.args().plan;
-  const StepShare &mine = p.shares[b.cluster()];
-  const bool full = matrix == QKV || matrix == GATE_UP;
-  const StepCut cut = full ? p.full : matrix == O ? p.o : mine.down;
-  Share s = {};
-  place_share(s, matrix, p.shape, mine.first_unit, mine.n_units, b.cluster(), b.rank(),
-              b.rank() * p.slice / 16, p.slice / 16);
-  s.sums_stride = matrix == QKV ? p.stride_qkv : matrix == GATE_UP ? mine.stride : p.stride_slice;
-  s.sums_at = full ? p.at.x : p.at.sums;
-  s.parts = cut.parts, s.groups = cut.groups, s.span = cut.span;
-  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
-  s.inverse = (65535 + cut.parts) / cut.parts;
-  s.next = STEP_TEAMS % cut.parts ? 0 : STEP_TEAMS / cut.parts * cut.rows * 16;
-  s.pieces = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.parts;
-  s.run = run_of(s.pieces, p.n_slots);
-  b.share(matrix) = s;
+/* The share of o or down: n_rows tile rows from `first_row` on, by the inputs that the cluster makes. */
+__device__ __forceinline__ void place_outputs(Share &s, int matrix, const StepShape &shape, int cluster,
+                                              int first_row, int n_rows) {
+  const int heads = shape.n_heads / shape.n_kv_heads, first = step_first_ffn_block(&shape, cluster);
+  s.n_rows = s.split = n_rows;
+  s.tile[0] = first_row, s.stride[0] = 1;
+  s.all_groups = matrix == O ? shape.n_heads : shape.intermediate / STEP_GROUP;
+  s.group = matrix == O ? cluster * heads : first;
+  s.n_groups = matrix == O ? heads : step_first_ffn_block(&shape, cluster + 1) - first;
 }
 
 /* The number of this block's stages of keys: stages rank, rank + 8, ... of the cache. */
-__device__ __forceinline__ int key_pieces(int pos, int rank) {
+__device__ __forceinline__ int key_stages(int pos, int rank) {
   return ((pos + STEP_KEYS - 1) / STEP_KEYS - rank + STEP_BLOCKS - 1) / STEP_BLOCKS;
 }
 
 /* A block multiplies the stages of lm_head from this one up to the next block's first. */
-__device__ __forceinline__ int first_head_piece(const StepPlan &p, int block) {
-  return (int)((long long)block * p.n_head_pieces / (p.shape.n_clusters * STEP_BLOCKS));
+__device__ __forceinline__ int first_lm_head_stage(const StepPlan &p, int block) {
+  return (int)((long long)block * p.n_lm_head_stages / (p.shape.n_clusters * STEP_BLOCKS));
 }
 
 /* One column of the embedding of a token of the step. */
-__device__ __forceinline__ float embedded(const Args &a, int row, int column) {
-  const size_t at = (size_t)a.call.ids[row] * a.embedding_stride + column;
+__device__ __forceinline__ float embedded(const Args &a, int token, int column) {
+  const size_t at = (size_t)a.call.ids[token] * a.embedding_stride + column;
   return embedding_at(a.embedding, a.embedding_type, at) * a.embedding_scale;
 }
 
-/* The number in the matrix of the share's tile row i. */
-template <class Share> __device__ __forceinline__ int tile_row(const Share &share, int i) {
-  const bool second = i >= share.split;
-  if (second) i -= share.split;
-  return share.tile[second] + (i >> share.log_run) * share.stride[second] + (i & ((1 << share.log_run) - 1));
+/* The number in qkv of a cluster's head: its queries, then its key and its value. */
+__device__ __forceinline__ int head_of_qkv(const StepPlan &p, int cluster, int head) {
+  const int queries = p.heads_per_kv;
+  return head < queries    ? cluster * queries + head
+         : head == queries ? p.shape.n_heads + cluster
+                           : p.shape.n_heads + p.shape.n_kv_heads + cluster;
+}
+
+/* The offset of the lane's word within a group of quantised x, whose 64 inputs take half_bytes: 16 bytes
+ * of each lane t, words 0, 2, 1, 3 of layout.cuh. */
+__device__ __forceinline__ int word_at(int lane, int half_bytes) {
+  const int t = lane & 3, g = lane >> 2;
+  return (g >> 2) * half_bytes + t * 16 + (g & 1) * 8 + (g & 2) * 2;
+}
+
+/* Quantises the lane's four values of a group, and stores them at its words of both planes; {scale, scale
+ * * sum} of the group goes to *scale. */
+__device__ __forceinline__ void store_group(const float (&v)[4], unsigned char *to, int plane_bytes,
+                                            float2 *scale, int lane) {
+  uint32_t word[2];
+  int sum;
+  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
+  *(uint32_t *)to = word[0];
+  *(uint32_t *)(to + plane_bytes) = word[1];
+  if (lane == 0) *scale = make_float2(d, d * (float)sum);
 }
 
 /* Whether the zeros of a tile row begin at an odd multiple of 8 bytes at the share's group g0. It is the
  * same for all tile rows, since matrices have an even number of groups. */
-template <class Share> __device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
+__device__ __forceinline__ bool zeros_are_odd(const Share &share, int g0) {
   return (share.group + g0) % 2 != 0;
-}
-
-__device__ __forceinline__ int first_group(const Share &share, int part) {
-  return part * share.n_groups * share.inverse >> 16;
 }
 
 /* Bytes between the zeros of two tile rows in a stage of at most n groups: tiles [rows][n][1024], scales

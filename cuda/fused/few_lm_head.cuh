@@ -11,93 +11,118 @@
 #define AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
 
 #include "cuda/fused/few_residual.cuh"
-#include "cuda/fused/few_ring.cuh"
-#include "cuda/fused/one_lm_head.cuh"
+#include "cuda/fused/weight_ring.cuh"
 #include "cuda/ptx/attention_ptx.cuh"
 
-namespace step {
-namespace rows {
+namespace step::few {
+
+/* Loads this block's stages of lm_head: each loading warp copies every third row. */
+template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
+  const B &b = loader.b;
+  const StepPlan &p = b.plan;
+  const int bytes = p.lm_head_width * 2, row_bytes = p.shape.hidden * 2;
+  const int first = first_lm_head_stage(p, blockIdx.x), end = first_lm_head_stage(p, blockIdx.x + 1);
+  const int mine = kKind + b.lane() * STEP_LOADERS;
+#pragma unroll 1
+  for (int i0 = first; i0 < end; i0 += STEP_WARPGROUPS)
+#pragma unroll 1
+    for (int at = 0; at < row_bytes; at += bytes)
+#pragma unroll 1
+      for (int i = i0; i < min(end, i0 + STEP_WARPGROUPS); i++) {
+        const int row0 = i * STEP_LM_HEAD_ROWS, n = min(STEP_LM_HEAD_ROWS, p.shape.vocab_size - row0);
+        loader.stage(mine * (bytes + STEP_LM_HEAD_PAD),
+                     b.args.lm_head + (size_t)(row0 + min(mine, n - 1)) * row_bytes + at, bytes, mine < n,
+                     max(0, (n - kKind + STEP_LOADERS - 1) / STEP_LOADERS) * bytes);
+      }
+}
 
 /* Turns integers of x into halves / rms in place. A group becomes [32 inputs][token][64 bytes]. */
-template <int kR, bool kDebug> __device__ __forceinline__ void make_halves(const Block<kR, kDebug> &b) {
-  const int lane = b.lane(), g = lane >> 2, t = lane & 3, j = g & 3;
-  float inverse[kR];
+template <class B> __device__ __forceinline__ void make_halves(const B &b) {
+  constexpr int kTokens = B::kTokens;
+  const int lane = b.lane(), g = lane >> 2, t = lane & 3;
+  float inverse[kTokens];
 #pragma unroll
-  for (int r = 0; r < kR; r++) inverse[r] = inverse_of(b, r);
+  for (int r = 0; r < kTokens; r++) inverse[r] = inverse_of(b, r);
 #pragma unroll 1
-  for (int group = b.warp(); group < b.args().plan.shape.hidden / STEP_GROUP; group += STEP_WARPS) {
-    unsigned char *planes = b.state + b.places().x + group * Planes<kR>::kGroup;
-    uint32_t high[kR], low[kR];
+  for (int group = b.warp(); group < b.plan.shape.hidden / STEP_GROUP; group += STEP_WARPS) {
+    unsigned char *planes = b.smem + b.plan.off.x + group * B::kGroup;
+    uint32_t high[kTokens], low[kTokens];
 #pragma unroll
-    for (int r = 0; r < kR; r++) {
-      const unsigned char *from =
-          planes + (g >> 2) * Planes<kR>::kHalf + Planes<kR>::row_at(r) + t * 16 + (j & 1) * 8 + (j & 2) * 2;
-      high[r] = *(const uint32_t *)from, low[r] = *(const uint32_t *)(from + Planes<kR>::kPlane);
+    for (int r = 0; r < kTokens; r++) {
+      const unsigned char *from = planes + word_at(lane, B::kHalf) + B::token_at(r);
+      high[r] = *(const uint32_t *)from, low[r] = *(const uint32_t *)(from + B::kPlane);
     }
     __syncwarp();
 #pragma unroll
-    for (int r = 0; r < kR; r++) {
-      const float d = ((const float2 *)(b.state + b.places().x_notes))[group * kR + r].x * inverse[r];
+    for (int r = 0; r < kTokens; r++) {
+      const float d = ((const float2 *)(b.smem + b.plan.off.x_scales))[group * kTokens + r].x * inverse[r];
       float v[4]; /* k, k + 8, k + 1, k + 9 */
 #pragma unroll
       for (int i = 0; i < 4; i++)
         v[i] = d * (float)(256 * (int)(signed char)(high[r] >> 8 * i) + (int)(signed char)(low[r] >> 8 * i));
-      unsigned char *to = planes + ((g >> 1) * kR + r) * 64 + (g & 1) * 32 + t * 4;
+      unsigned char *to = planes + ((g >> 1) * kTokens + r) * 64 + (g & 1) * 32 + t * 4;
       *(uint32_t *)to = pack_half2(v[0], v[2]);
       *(uint32_t *)(to + 16) = pack_half2(v[1], v[3]);
     }
   }
 }
 
-template <int kR, bool kDebug> __device__ __forceinline__ void head(Block<kR, kDebug> &b) {
-  const StepPlan &p = b.args().plan;
-  const StepCall &c = b.args().call;
+template <class B> __device__ __forceinline__ void lm_head(B &b) {
+  constexpr int kTokens = B::kTokens;
+  const StepPlan &p = b.plan;
+  const StepCall &c = b.args.call;
+  b.wait(b.barriers().x, 0, STEP_AT_X);
   make_halves(b);
   b.sync();
-  const int team = b.warp() >> 2, mate = b.warp() & 3, g = b.lane() >> 2, t = b.lane() & 3;
-  const int chunks = p.head_width / 32, parts = p.shape.hidden / p.head_width;
-  const int row_stride = p.head_width * 2 + STEP_HEAD_PAD;
-  const uint32_t x = shared_address(b.state) + p.at.x + min(g, kR - 1) * 64 + t * 16;
-  const int first = first_head_piece(p, blockIdx.x), n = first_head_piece(p, blockIdx.x + 1) - first;
-  RingAt wave = b.next();
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, g = b.lane() >> 2, t = b.lane() & 3;
+  const int k_steps = p.lm_head_width / 32, splits = p.shape.hidden / p.lm_head_width;
+  const int row_stride = p.lm_head_width * 2 + STEP_LM_HEAD_PAD;
+  const uint32_t x = shared_address(b.smem) + p.off.x + min(g, kTokens - 1) * 64 + t * 16;
+  const int first = first_lm_head_stage(p, blockIdx.x), n = first_lm_head_stage(p, blockIdx.x + 1) - first;
+  RingCursor wave = b.next();
 #pragma unroll 1
-  for (int i0 = 0, turn = 0; i0 < n; i0 += STEP_TEAMS, turn ^= 1) {
-    const int teams = min(STEP_TEAMS, n - i0);
-    if (team < teams) {
+  for (int i0 = 0, turn = 0; i0 < n; i0 += STEP_WARPGROUPS, turn ^= 1) {
+    const int warpgroups = min(STEP_WARPGROUPS, n - i0);
+    if (warpgroup < warpgroups) {
       float acc[4] = {0, 0, 0, 0};
-      RingAt at = wave;
-      at.move(team, p.n_slots);
+      RingCursor cursor = wave;
+      cursor.move(warpgroup, p.n_slots);
 #pragma unroll 1
-      for (int part = 0; part < parts; part++) {
-        const uint32_t piece = b.take_piece(at) + g * row_stride + t * 16,
-                       mine = x + part * chunks * (kR * 64);
+      for (int split = 0; split < splits; split++) {
+        const uint32_t stage = b.wait_for_stage(cursor) + g * row_stride + t * 16,
+                       mine = x + split * k_steps * (kTokens * 64);
 #pragma unroll 2
-        for (int chunk = mate; chunk < chunks; chunk += STEP_TEAM_WARPS) {
-          const uint4 w = load_shared_16(piece + chunk * 64), v = load_shared_16(mine + chunk * (kR * 64));
+        for (int k_step = wg_warp; k_step < k_steps; k_step += STEP_WARPGROUP_WARPS) {
+          const uint4 w = load_shared_16(stage + k_step * 64),
+                      v = load_shared_16(mine + k_step * (kTokens * 64));
           const uint32_t one[4] = {v.x, 0, v.y, 0}, two[4] = {v.z, 0, v.w, 0};
           mma_f16_m16n8k16(acc, one, w.x, w.y);
           mma_f16_m16n8k16(acc, two, w.z, w.w);
         }
         __syncwarp();
-        if (b.lane() == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
-        at.move(teams, p.n_slots);
+        if (b.lane() == 0) barrier_arrive(&b.barriers().empty[cursor.slot]);
+        cursor.move(warpgroups, p.n_slots);
       }
-      float *sums = b.exchange() + (turn * STEP_TEAMS + team) * (STEP_TEAM_WARPS * kR * STEP_HEAD_ROWS);
-      if (g < kR) *(float2 *)(sums + (mate * kR + g) * STEP_HEAD_ROWS + 2 * t) = make_float2(acc[0], acc[1]);
-      sync_team(team);
-      const int of_team = mate * 32 + b.lane(), row = of_team / STEP_HEAD_ROWS, stride = kR * STEP_HEAD_ROWS;
-      const int output = (first + i0 + team) * STEP_HEAD_ROWS + of_team % STEP_HEAD_ROWS;
-      if (row >= c.first_logit_row && row < min(kR, c.n_rows) && output < p.shape.vocab_size)
-        c.logits[(size_t)(row - c.first_logit_row) * p.shape.vocab_size + output] =
-            (sums[of_team] + sums[stride + of_team]) +
-            (sums[2 * stride + of_team] + sums[3 * stride + of_team]);
+      float *sums = b.exchange() + (turn * STEP_WARPGROUPS + warpgroup) *
+                                       (STEP_WARPGROUP_WARPS * kTokens * STEP_LM_HEAD_ROWS);
+      if (g < kTokens)
+        *(float2 *)(sums + (wg_warp * kTokens + g) * STEP_LM_HEAD_ROWS + 2 * t) = make_float2(acc[0], acc[1]);
+      sync_warpgroup(warpgroup);
+      const int wg_thread = wg_warp * 32 + b.lane(), token = wg_thread / STEP_LM_HEAD_ROWS,
+                stride = kTokens * STEP_LM_HEAD_ROWS;
+      const int output = (first + i0 + warpgroup) * STEP_LM_HEAD_ROWS + wg_thread % STEP_LM_HEAD_ROWS;
+      if (token >= c.first_logit && token < min(kTokens, c.n_tokens) && output < p.shape.vocab_size)
+        c.logits[(size_t)(token - c.first_logit) * p.shape.vocab_size + output] =
+            (sums[wg_thread] + sums[stride + wg_thread]) +
+            (sums[2 * stride + wg_thread] + sums[3 * stride + wg_thread]);
     }
 #pragma unroll 1
-    for (int i = 0; i < parts; i++) wave.move(teams, p.n_slots);
+    for (int i = 0; i < splits; i++) wave.move(warpgroups, p.n_slots);
   }
+  /* All blocks have read the number, since this one has had sums from each of them. */
+  if (blockIdx.x == 0 && threadIdx.x == 0) *b.args.launches = b.vars().launches + 1;
 }
 
-} // namespace rows
-} // namespace step
+} // namespace step::few
 
 #endif

@@ -13,48 +13,44 @@
 
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/few_block.cuh"
-#include "cuda/linear/planes.cuh"
 #include "cuda/ptx/lanes.cuh"
 
-namespace step {
-namespace rows {
+namespace step::few {
 
 /* The words of a layer: of o, then of down. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ uint64_t *words_of(const Block<kR, kDebug> &b, int layer) {
-  const StepShape &s = b.args().plan.shape;
-  const unsigned turn = (b.launches() * s.n_layers + layer) % STEP_SUM_TURNS;
-  return b.args().totals + (size_t)turn * 2 * kR * s.hidden;
+template <class B> __device__ __forceinline__ uint64_t *words_of(const B &b, int layer) {
+  const StepShape &s = b.plan.shape;
+  const unsigned turn = (b.vars().launches * s.n_layers + layer) % STEP_SUM_TURNS;
+  return b.args.totals + (size_t)turn * 2 * B::kTokens * s.hidden;
 }
 
-template <int kR, bool kDebug>
-__device__ __forceinline__ Sum sum_of(const Block<kR, kDebug> &b, int matrix, int layer) {
-  const StepShape &s = b.args().plan.shape;
-  return {words_of(b, layer) + (matrix == DOWN ? kR * s.hidden : 0),
+template <class B> __device__ __forceinline__ Sum sum_of(const B &b, int matrix, int layer) {
+  const StepShape &s = b.plan.shape;
+  return {words_of(b, layer) + (matrix == DOWN ? B::kTokens * s.hidden : 0),
           matrix == DOWN ? s.n_clusters : s.n_kv_heads};
 }
 
 /* Clears this block's part of the words of layer l - 2, when its warps know that o of layer l is
  * complete. */
-template <int kR, bool kDebug> __device__ __forceinline__ void clear_words(const Block<kR, kDebug> &b) {
+template <class B> __device__ __forceinline__ void clear_words(const B &b) {
   ulonglong2 *words = (ulonglong2 *)words_of(b, b.layer() + STEP_SUM_TURNS / 2);
-  const int n = kR * b.args().plan.shape.hidden;
+  const int n = B::kTokens * b.plan.shape.hidden;
 #pragma unroll 1
   for (int i = blockIdx.x * STEP_THREADS + threadIdx.x; i < n; i += gridDim.x * STEP_THREADS)
     store_relaxed_16(words + i, make_ulonglong2(0, 0));
 }
 
 /* Waits for the sums of two times four columns, from[i] on; without `two` for the first four. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers,
-                                          const uint64_t *const (&from)[2], bool two, float4 (&sum)[2]) {
+template <class B>
+__device__ __forceinline__ void poll_sums(const B &b, int contributors, const uint64_t *const (&from)[2],
+                                          bool two, float4 (&sum)[2]) {
   ulonglong2 v[2][2];
-  const long long since = kDebug ? clock64() : 0;
+  const long long since = B::kIsDebug ? clock64() : 0;
 #pragma unroll
   for (int i = 0; i < 2; i++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      v[i][half].x = v[i][half].y = givers;
+      v[i][half].x = v[i][half].y = contributors;
       if (i == 0 || two) v[i][half] = load_relaxed_16(from[i] + 2 * half);
     }
   for (;;) { /* reads again only what was incomplete, and checks it in the next round */
@@ -63,33 +59,33 @@ __device__ __forceinline__ void take_sums(const Block<kR, kDebug> &b, int givers
     for (int i = 0; i < 2; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
-        if (!all_gave(v[i][half].x, 0, givers) || !all_gave(v[i][half].y, 0, givers)) {
+        if (!is_complete(v[i][half].x, 0, contributors) || !is_complete(v[i][half].y, 0, contributors)) {
           all = false;
           v[i][half] = load_relaxed_16(from[i] + 2 * half);
         }
     if (__all_sync(~0u, all)) break;
-    if (kDebug && !all) b.look_at_clock(since, STEP_AT_VALUES, givers, 0);
+    if (B::kIsDebug && !all) b.check_patience(since, STEP_AT_VALUES, contributors, 0);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++)
-    sum[i] = make_float4(sum_since(v[i][0].x, 0, givers), sum_since(v[i][0].y, 0, givers),
-                         sum_since(v[i][1].x, 0, givers), sum_since(v[i][1].y, 0, givers));
+    sum[i] = make_float4(sum_since(v[i][0].x, 0, contributors), sum_since(v[i][0].y, 0, contributors),
+                         sum_since(v[i][1].x, 0, contributors), sum_since(v[i][1].y, 0, contributors));
 }
 
 /* Four columns of a token's embedding. */
-__device__ __forceinline__ float4 four_embedded(const Args &a, int row, int column) {
+__device__ __forceinline__ float4 four_embedded(const Args &a, int token, int column) {
   float v[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = embedded(a, min(row, a.call.n_rows - 1), column + i);
+  for (int i = 0; i < 4; i++) v[i] = embedded(a, min(token, a.call.n_tokens - 1), column + i);
   return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Quantises a group of 128 values of a token and sends it to the cluster. A lane has k, k + 8, k + 1, k
- * + 9 from k = 16 (lane / 4) + 2 (lane % 4) on, as quantise_values() takes them. planes, notes: offsets
- * of the group in shared memory. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
-                                           int notes, int row, uint64_t *barrier) {
+/* Quantises a group of 128 values of a token and sends it to the cluster. A lane has k, k + 8, k + 1, k +
+ * 9 from k = 16 (lane / 4) + 2 (lane % 4) on, as quantise_values() takes them. planes, scales: offsets of
+ * group 0. */
+template <class B>
+__device__ __forceinline__ void send_group(const B &b, const float (&v)[4], int planes, int scales, int group,
+                                           int token, uint64_t &barrier) {
   uint32_t word[2];
   int sum;
   const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
@@ -102,16 +98,12 @@ __device__ __forceinline__ void send_group(const Block<kR, kDebug> &b, const flo
     const uint32_t high = __shfl_sync(~0u, word[0], from), low = __shfl_sync(~0u, word[1], from);
     run[j] = plane ? low : high;
   }
-  const unsigned char *to = b.state + planes + half * Planes<kR>::kHalf + Planes<kR>::row_at(row) +
-                            plane * Planes<kR>::kPlane + t * 16;
-#pragma unroll
-  for (int i = 0; i < STEP_BLOCKS; i += 2) {
-    const int peer = (lane >> 4) + i;
-    send_16(peer_address(to, peer), make_uint4(run[0], run[2], run[1], run[3]), peer_address(barrier, peer));
-  }
+  const unsigned char *to = b.smem + (planes + group * B::kGroup) + half * B::kHalf + B::token_at(token) +
+                            plane * B::kPlane + t * 16;
+  send_to_cluster<4>(to, make_uint4(run[0], run[2], run[1], run[3]), barrier, lane);
   if (lane < STEP_BLOCKS)
-    send_8(peer_address(b.state + notes + row * 8, lane),
-           make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(barrier, lane));
+    send_8(peer_address(b.smem + (scales + group * B::kTokens * 8) + token * 8, lane),
+           make_uint2(__float_as_uint(d), __float_as_uint(d * (float)sum)), peer_address(&barrier, lane));
 }
 
 /* From four neighbouring columns a lane to the order of quantise_values(). */
@@ -128,32 +120,32 @@ __device__ __forceinline__ void spread(const float4 &x, float (&v)[4], int lane)
 /* Adds the output of `matrix` in `layer` to the residual stream (layer < 0: the embedding begins it). If
  * `wanted`, calls hand_on(group, row, v, squares) for each group of each token, by one warp: v is x =
  * residual * norm in the order of quantise_values(), squares the residual's sum of squares. */
-template <int kR, bool kDebug, class HandOn>
-__device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int layer, const float *norm,
-                                         bool wanted, HandOn hand_on) {
-  const StepPlan &p = b.args().plan;
-  const int hidden = p.shape.hidden, end = first_columns(p.shape, b.rank() + 1) * kR;
+template <class B, class HandOn>
+__device__ __forceinline__ void add_sums(B &b, int matrix, int layer, const float *norm, bool wanted,
+                                         HandOn hand_on) {
+  constexpr int kTokens = B::kTokens;
+  const int hidden = b.plan.shape.hidden, end = b.end_columns() * kTokens;
   Sum sum = {};
   if (layer >= 0) sum = sum_of(b, matrix, layer);
   b.mark(matrix == O ? STEP_MARK_SUM_O : STEP_MARK_SUM);
 #pragma unroll 1
-  for (int item0 = first_columns(p.shape, b.rank()) * kR + b.warp(); item0 < end; item0 += 2 * STEP_WARPS) {
+  for (int item0 = b.first_columns() * kTokens + b.warp(); item0 < end; item0 += 2 * STEP_WARPS) {
     const bool two = item0 + STEP_WARPS < end;
     float4 weight[2], r[2];
     float4 *kept[2];
     const uint64_t *from[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const int item = item0 + (two ? i * STEP_WARPS : 0), row = item % kR;
-      const int column = item / kR * STEP_GROUP + 4 * b.lane();
+      const int item = item0 + (two ? i * STEP_WARPS : 0), token = item % kTokens;
+      const int column = item / kTokens * STEP_GROUP + 4 * b.lane();
       weight[i] = __ldg((const float4 *)(norm + column));
-      kept[i] = (float4 *)(b.args().residual + ((size_t)b.cluster() * kR + row) * hidden + column);
-      from[i] = sum.totals + (size_t)row * hidden + column;
-      r[i] = layer < 0 ? four_embedded(b.args(), row, column) : *kept[i];
+      kept[i] = (float4 *)(b.args.residual + ((size_t)b.cluster() * kTokens + token) * hidden + column);
+      from[i] = sum.totals + (size_t)token * hidden + column;
+      r[i] = layer < 0 ? four_embedded(b.args, token, column) : *kept[i];
     }
     if (layer >= 0) {
       float4 more[2];
-      take_sums(b, sum.givers, from, two, more);
+      poll_sums(b, sum.contributors, from, two, more);
 #pragma unroll
       for (int i = 0; i < 2; i++)
         r[i].x += more[i].x, r[i].y += more[i].y, r[i].z += more[i].z, r[i].w += more[i].w;
@@ -171,37 +163,17 @@ __device__ __forceinline__ void add_sums(Block<kR, kDebug> &b, int matrix, int l
           warp_sum((mine.x * mine.x + mine.y * mine.y) + (mine.z * mine.z + mine.w * mine.w));
       float v[4];
       spread(make_float4(mine.x * by.x, mine.y * by.y, mine.z * by.z, mine.w * by.w), v, b.lane());
-      hand_on(item / kR, item % kR, v, squares);
+      hand_on(item / kTokens, item % kTokens, v, squares);
     }
   }
   b.mark(matrix == O ? STEP_MARK_X_SENT_O : STEP_MARK_X_SENT);
 }
 
-/* The sum of squares of a token's group. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ float *square_of(const Block<kR, kDebug> &b, int row, int group) {
-  return (float *)(b.state + b.places().squares) + row * (b.args().plan.shape.hidden / STEP_GROUP) + group;
-}
-
-/* Sends x of lm_head to the cluster. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void add_and_send(Block<kR, kDebug> &b, int matrix, int layer, const float *norm) {
-  const StepShared &at = b.places();
-  uint64_t *barrier = &b.barriers()->x;
-  add_sums(b, matrix, layer, norm, true, [&](int group, int row, const float(&v)[4], float squares) {
-    if (b.lane() < STEP_BLOCKS)
-      send_4(peer_address(square_of(b, row, group), b.lane()), __float_as_uint(squares),
-             peer_address(barrier, b.lane()));
-    send_group(b, v, at.x + group * Planes<kR>::kGroup, at.x_notes + group * kR * 8, row, barrier);
-  });
-}
-
-/* 1 / rms of token `row`, which is the same in lanes 8 i .. 8 i + 7. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row) {
-  const StepShape &s = b.args().plan.shape;
+/* 1 / rms of a token, which is the same in lanes 8 i .. 8 i + 7. */
+template <class B> __device__ __forceinline__ float inverse_of(const B &b, int token) {
+  const StepShape &s = b.plan.shape;
   const int groups = s.hidden / STEP_GROUP; /* a multiple of four */
-  const float *from = (const float *)(b.state + b.places().squares) + row * groups;
+  const float *from = b.square_of(token, 0);
   float squares = 0;
 #pragma unroll 1
   for (int group = 4 * (b.lane() & 7); group < groups; group += 32) {
@@ -209,26 +181,45 @@ __device__ __forceinline__ float inverse_of(const Block<kR, kDebug> &b, int row)
     squares += (v.x + v.y) + (v.z + v.w);
   }
   squares = lanes_sum<1, 2, 4>(squares);
-  return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args().norm_eps);
+  return rsqrtf(__fdividef(squares, small_float(s.hidden)) + b.args.norm_eps);
 }
 
-/* Quantises the lane's four values of a token's group into this block's shared memory. planes, notes:
- * offsets of the group. */
-template <int kR, bool kDebug>
-__device__ __forceinline__ void keep_group(const Block<kR, kDebug> &b, const float (&v)[4], int planes,
-                                           int notes, int row) {
-  const int lane = b.lane(), g = lane >> 2, t = lane & 3, j = g & 3;
-  uint32_t word[2];
-  int sum;
-  const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
-  unsigned char *to = b.state + planes + (g >> 2) * Planes<kR>::kHalf + Planes<kR>::row_at(row) + t * 16 +
-                      (j & 1) * 8 + (j & 2) * 2;
-  *(uint32_t *)to = word[0];
-  *(uint32_t *)(to + Planes<kR>::kPlane) = word[1];
-  if (lane == 0) *(float2 *)(b.state + notes + row * 8) = make_float2(d, d * (float)sum);
+/* Before qkv and before gate and up: adds the output of down or o to the residual stream, keeps the
+ * quantised x of this block's columns, and sends the sums of squares to the blocks of the token. Before
+ * lm_head: sends x to the cluster. */
+template <class B> __device__ __forceinline__ void normalise(B &b, int matrix, bool is_lm_head, bool wanted) {
+  const StepOffsets &off = b.plan.off;
+  const int of = matrix == QKV ? DOWN : O, layer = matrix == QKV ? b.layer() - 1 : b.layer();
+  const float *norm = matrix == QKV ? b.vectors().attn_norm : b.vectors().mlp_norm;
+  if (is_lm_head) {
+    uint64_t &barrier = b.barriers().x;
+    add_sums(b, of, layer, norm, true, [&](int group, int token, const float(&v)[4], float squares) {
+      if (b.lane() < STEP_BLOCKS)
+        send_4(peer_address(b.square_of(token, group), b.lane()), __float_as_uint(squares),
+               peer_address(&barrier, b.lane()));
+      send_group(b, v, off.x, off.x_scales, group, token, barrier);
+    });
+    return;
+  }
+  const int first = b.first_columns();
+  uint64_t &barrier = b.barriers().squares[of == O];
+  add_sums(b, of, layer, norm, wanted, [&](int group, int token, const float(&v)[4], float squares) {
+    if (b.lane() < B::kTurns) {
+      const int peer = token + b.lane() * B::kTokens;
+      send_4(peer_address(b.square_of(token, group), peer), __float_as_uint(squares),
+             peer_address(&barrier, peer));
+    }
+    const int planes = off.slice + (group - first) * B::kGroup + B::token_at(token),
+              scales = off.x_scales + (group - first) * B::kTokens * 8 + token * 8;
+    store_group(v, b.smem + planes + word_at(b.lane(), B::kHalf), B::kPlane, (float2 *)(b.smem + scales),
+                b.lane());
+  });
+  if (!wanted) return;
+  b.sync();
+  b.mark(matrix == QKV ? STEP_MARK_X : STEP_MARK_X_O);
+  if (matrix == GATE_UP) clear_words(b);
 }
 
-} // namespace rows
-} // namespace step
+} // namespace step::few
 
 #endif

@@ -22,7 +22,7 @@ static StepShape config_shape(const ModelConfig *c) {
 
 static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err) {
   const ModelConfig *c = &loaded->model->config;
-  TRY(step_serves(loaded->model, err));
+  TRY(step_supports(loaded->model, err));
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
   if (loaded->kernel)
@@ -30,18 +30,18 @@ static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err)
                      "one kernel a step: not with a kernel of each layer by name (--kernel)");
   int clusters = step_clusters(loaded->gpu, loaded->shared_bytes);
   if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
-  const int units = c->intermediate / STEP_GROUP;
-  if (clusters > units) clusters = units;
+  const int ffn_blocks = c->intermediate / STEP_GROUP;
+  if (clusters > ffn_blocks) clusters = ffn_blocks;
   *shape = config_shape(c);
   shape->n_clusters = clusters;
   shape->shared_bytes = loaded->shared_bytes;
   return STATUS_OK;
 }
 
-static Status plan_of(const BackendModel *loaded, int rows, StepPlan *plan, Error *err) {
+static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
   StepShape shape;
   TRY(shape_of(loaded, &shape, err));
-  return step_plan(&shape, rows, plan, err);
+  return step_plan(&shape, tokens, plan, err);
 }
 
 Status fused_check(const BackendModel *loaded, Error *err) {
@@ -49,7 +49,7 @@ Status fused_check(const BackendModel *loaded, Error *err) {
   return plan_of(loaded, 1, &plan, err);
 }
 
-bool fused_leads(const BackendModel *loaded) {
+bool fused_preferred(const BackendModel *loaded) {
   StepPlan plan;
   if (!step_measured(loaded->gpu) || plan_of(loaded, 1, &plan, NULL) != STATUS_OK) return false;
   /* Only clusters with a KV head attend: 4 of 15 is the least that was measured (Qwen2.5-7B, at 512). */
@@ -66,7 +66,7 @@ size_t fused_bytes(const ModelConfig *c) {
 static StepModel step_model(const BackendModel *loaded) {
   const Model *model = loaded->model;
   return (StepModel){.layers = loaded->layers,
-                     .head = &loaded->head,
+                     .lm_head = &loaded->head,
                      .final_norm = loaded->final_norm,
                      .embedding = loaded->embedding,
                      .embedding_stride = loaded->embedding_stride,
@@ -79,7 +79,7 @@ static StepModel step_model(const BackendModel *loaded) {
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void **memory, Step **step,
                           Error *err) {
   const StepModel model = step_model(loaded);
-  TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->rows)), "no memory for fused steps",
+  TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);
 }
@@ -128,5 +128,5 @@ bool fused_takes(const FusedStep *f, int n_tokens) {
 }
 
 Status fused_run(const FusedStep *f, const StepCall *call, cudaStream_t stream, Error *err) {
-  return step_run(step_for(f, call->n_rows), call, NULL, stream, err);
+  return step_run(step_for(f, call->n_tokens), call, NULL, stream, err);
 }

@@ -15,7 +15,7 @@ Status fused_check(const BackendModel *loaded, Error *err);
 
 /* Whether they serve the model, and were measured to be faster than separate kernels on such a GPU with
  * so few KV heads. */
-bool fused_leads(const BackendModel *loaded);
+bool fused_preferred(const BackendModel *loaded);
 
 /* The most bytes of device memory that a session takes for them, whether or not they serve the model. */
 size_t fused_bytes(const ModelConfig *config);

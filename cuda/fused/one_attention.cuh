@@ -16,42 +16,34 @@
 #include "cuda/fused/one_residual.cuh"
 #include "cuda/ptx/lanes.cuh"
 
-namespace step {
+namespace step::one {
 
-constexpr int kHeads = STEP_MAX_SHARED_HEADS, kPairs = STEP_PAIRS;
+constexpr int kHeads = STEP_MAX_SHARED_HEADS, kWarpPairs = STEP_WARP_PAIRS;
 constexpr int kAppender = STEP_BLOCKS - 1; /* the block with the fewest keys has the new one */
 
-template <bool kDebug> __device__ __forceinline__ States warp_states(const Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
+template <class B> __device__ __forceinline__ States warp_states(const B &b) {
+  const StepPlan &p = b.plan;
   __half *values = (__half *)b.x();
   return {values, (float2 *)(values + p.states * p.heads_per_kv * kDim)};
 }
 
-template <bool kDebug> __device__ __forceinline__ States block_states(const Block<kDebug> &b) {
-  __half *values = (__half *)(b.state + b.args().plan.at.attention);
-  return {values, (float2 *)(values + STEP_BLOCKS * b.args().plan.heads_per_kv * kDim)};
-}
-
-__device__ __forceinline__ int projection_bytes(const StepPlan &p) {
-  return (p.heads_per_kv + 2) * kDim * 4;
-}
-
-__device__ __forceinline__ int states_bytes(const StepPlan &p) {
-  return STEP_BLOCKS * p.heads_per_kv * (kDim * 2 + 8);
+template <class B> __device__ __forceinline__ States block_states(const B &b) {
+  __half *values = (__half *)(b.smem + b.plan.off.attention);
+  return {values, (float2 *)(values + STEP_BLOCKS * b.plan.heads_per_kv * kDim)};
 }
 
 /* --- q, k and v */
 
 /* Sends this block's 16 outputs of each head to the cluster. */
-template <bool kDebug> __device__ __forceinline__ void send_projections(Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
+template <class B> __device__ __forceinline__ void send_projections(B &b) {
+  const StepPlan &p = b.plan;
   const Share &share = b.share(QKV);
   const int peer = b.lane() & 7;
 #pragma unroll 1
   for (int item = b.thread() >> 3; item < 4 * (p.heads_per_kv + 2); item += STEP_THREADS / 8) {
     const float4 v = four_rows(b, share, item * 4);
     const float *to = b.exchange() + (item >> 2) * kDim + b.rank() * 16 + (item & 3) * 4;
-    send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers()->projections, peer));
+    send_16(peer_address(to, peer), bits_of(v), peer_address(&b.barriers().projections, peer));
   }
 }
 
@@ -61,19 +53,16 @@ struct HeadFactors {
   float inverse, bias[4], norm[4]; /* 1 / rms of x */
 };
 
-template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
+template <class B> __device__ __forceinline__ HeadFactors head_factors(const B &b) {
   const Vectors vectors = b.vectors();
-  const int head = b.warp(), queries = p.heads_per_kv, first_kv = p.shape.n_heads + b.cluster();
-  const int in_matrix = head < queries    ? b.cluster() * queries + head
-                        : head == queries ? first_kv
-                                          : first_kv + p.shape.n_kv_heads;
+  const int head = b.warp(), queries = b.plan.heads_per_kv;
+  const float *bias = vectors.bias + head_of_qkv(b.plan, b.cluster(), head) * kDim + b.lane();
   HeadFactors f = {0, {0, 0, 0, 0}, {1, 1, 1, 1}};
   if (head >= queries + 2) return f;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    if (b.args().bias) f.bias[i] = __ldg(vectors.bias + in_matrix * kDim + b.lane() + 32 * i);
-    if (b.args().head_norms && head <= queries)
+    if (b.args.bias) f.bias[i] = __ldg(bias + 32 * i);
+    if (b.args.head_norms && head <= queries)
       f.norm[i] = __ldg((head < queries ? vectors.q_norm : vectors.k_norm) + b.lane() + 32 * i);
   }
   f.inverse = inverse_of_x(b);
@@ -82,9 +71,8 @@ template <bool kDebug> __device__ __forceinline__ HeadFactors head_factors(const
 
 /* Norm and rope of the cluster's heads, one warp each. Queries, new key and new value go to shared
  * memory as halves, key and value also to the cache. */
-template <bool kDebug>
-__device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFactors &f) {
-  const StepPlan &p = b.args().plan;
+template <class B> __device__ __forceinline__ void make_head(const B &b, const HeadFactors &f) {
+  const StepPlan &p = b.plan;
   const int head = b.warp(), lane = b.lane();
   if (head >= p.heads_per_kv + 2) return;
   const float *from = b.exchange() + head * kDim + lane;
@@ -92,29 +80,28 @@ __device__ __forceinline__ void make_head(const Block<kDebug> &b, const HeadFact
 #pragma unroll
   for (int i = 0; i < 4; i++) v[i] = from[32 * i] * f.inverse + f.bias[i];
   if (head <= p.heads_per_kv) {
-    if (b.args().head_norms) {
-      const float scale = inverse_of_head(v, b.args().norm_eps);
+    if (b.args.head_norms) {
+      const float scale = inverse_of_head(v, b.args.norm_eps);
 #pragma unroll
       for (int i = 0; i < 4; i++) v[i] *= scale * f.norm[i];
     }
-    turn_head(v, b.rope(), lane);
+    rope_head(v, b.rope(), lane);
   }
   const bool is_query = head < p.heads_per_kv;
   __half *to = b.heads() + (is_query ? head : kHeads + head - p.heads_per_kv) * kDim + lane;
 #pragma unroll
   for (int i = 0; i < 4; i++) to[32 * i] = __float2half_rn(v[i]);
   if (is_query || b.rank() != kAppender) return;
-  const StepCall &c = b.args().call;
-  __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane +
-                  (((size_t)b.layer() * p.shape.n_kv_heads + b.cluster()) * c.n_ctx + b.pos()) * kDim;
+  const StepCall &c = b.args.call;
+  __half *cache = (__half *)(head == p.heads_per_kv ? c.k : c.v) + lane + b.cache_row(b.vars().pos) * kDim;
 #pragma unroll
   for (int i = 0; i < 4; i++) cache[32 * i] = __float2half_rn(v[i]);
 }
 
 /* The new key and value as a state: the maximum is the score, the sum is 1. For one warp. */
-template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kDebug> &b, int state) {
+template <class B> __device__ __forceinline__ void attend_new(const B &b, int state) {
   const States to = warp_states(b);
-  const int n_heads = b.args().plan.heads_per_kv;
+  const int n_heads = b.plan.heads_per_kv;
   const __half *key = b.heads() + kHeads * kDim + 4 * b.lane();
   const uint2 k = *(const uint2 *)key, v = *(const uint2 *)(key + kDim);
 #pragma unroll 1
@@ -123,43 +110,43 @@ template <bool kDebug> __device__ __forceinline__ void attend_new(const Block<kD
     const float s = warp_sum(scale_low(q.x) * scale_low(k.x) + scale_high(q.x) * scale_high(k.x) +
                              scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y));
     *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane()) = v;
-    if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args().scale_log2, 1);
+    if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args.scale_log2, 1);
   }
 }
 
 /* Attends to this block's keys. Returns how many states its warps left. */
-template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
+template <class B> __device__ __forceinline__ int attend_keys(B &b) {
+  const StepPlan &p = b.plan;
   /* The warp's first key; the other half of the stage is for the other warp of the pair. */
   int first = (b.rank() + (b.warp() >> 1) * STEP_BLOCKS) * STEP_KEYS + (b.warp() & 1) * 16;
-  if (b.warp() < 2 * kPairs && (first & -STEP_KEYS) < b.pos()) {
-    Attending attending;
-    attending.begin();
-    RingAt at = b.next();
-    at.move(b.warp() >> 1, p.n_slots);
+  if (b.warp() < 2 * kWarpPairs && (first & -STEP_KEYS) < b.vars().pos) {
+    OnlineSoftmax softmax;
+    softmax.reset();
+    RingCursor cursor = b.next();
+    cursor.move(b.warp() >> 1, p.n_slots);
 #pragma unroll 1
-    for (; (first & -STEP_KEYS) < b.pos(); first += kPairs * STEP_BLOCKS * STEP_KEYS) {
-      const int n = min(16, b.pos() - first);
-      b.take_piece(at);
-      const unsigned char *keys = b.slot(at.slot) + (b.warp() & 1) * 16 * 256;
-      const uint32_t empty = b.empty_at(at); /* two arrivals a warp: it expects four */
+    for (; (first & -STEP_KEYS) < b.vars().pos; first += kWarpPairs * STEP_BLOCKS * STEP_KEYS) {
+      const int n = min(16, b.vars().pos - first);
+      b.wait_for_stage(cursor);
+      const unsigned char *keys = b.stage(cursor) + (b.warp() & 1) * 16 * 256;
+      const uint32_t empty = b.empty_at(cursor); /* two arrivals a warp: it expects four */
       if (n > 0) {
         float s[4], weights[4];
-        Attending::score(b.heads(), keys, s, forgotten(b.lane()));
-        attending.weigh(s, weights, n, b.args().scale_log2, forgotten(b.lane()));
-        attending.add(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane()), [&] {
+        OnlineSoftmax::score(b.heads(), keys, s, forgotten(b.lane()));
+        softmax.to_weights(s, weights, n, b.args.scale_log2, forgotten(b.lane()));
+        softmax.accumulate(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane()), [&] {
           __syncwarp();
           if (b.lane() < 2) barrier_arrive(empty);
         });
       } else if (b.lane() < 2) {
         barrier_arrive(empty);
       }
-      at.move(kPairs, p.n_slots);
+      cursor.move(kWarpPairs, p.n_slots);
     }
-    attending.store(warp_states(b), b.warp(), p.heads_per_kv, p.heads_per_kv, b.lane());
+    softmax.store(warp_states(b), b.warp(), p.heads_per_kv, p.heads_per_kv, b.lane());
   }
-  b.advance(b.keys_run());
-  const int n_states = 2 * min(kPairs, key_pieces(b.pos(), b.rank()));
+  b.advance(b.vars().keys_run);
+  const int n_states = 2 * min(kWarpPairs, key_stages(b.vars().pos, b.rank()));
   if (b.rank() != kAppender) return n_states;
   if (b.warp() == STEP_WARPS - 1) attend_new(b, n_states);
   return n_states + 1;
@@ -167,34 +154,27 @@ template <bool kDebug> __device__ __forceinline__ int attend(Block<kDebug> &b) {
 
 /* Merges the states of the block's warps, and sends the result to the cluster. A thread has eight
  * dimensions of a head, in as few warps as possible: more would slow these down. */
-template <bool kDebug> __device__ __forceinline__ void send_states(Block<kDebug> &b, int n_states) {
-  const int n_heads = b.args().plan.heads_per_kv, item = b.thread();
+template <class B> __device__ __forceinline__ void send_states(B &b, int n_states) {
+  const int n_heads = b.plan.heads_per_kv, item = b.thread();
   static_assert(STEP_MAX_SHARED_HEADS * kDim / 8 <= STEP_THREADS, "a thread has one");
   if (item >= n_heads * (kDim / 8)) return;
   const States from = warp_states(b), to = block_states(b);
   const int head = item >> 4, dim = (item & 15) * 8;
-  float v[8];
-  float2 weight;
-  add_states(from, n_states, n_heads, head, dim, v, weight);
-  const uint4 packed = make_uint4(pack_half2(v[0], v[1]), pack_half2(v[2], v[3]), pack_half2(v[4], v[5]),
-                                  pack_half2(v[6], v[7]));
-  const uint2 weight_bits = make_uint2(__float_as_uint(weight.x), __float_as_uint(weight.y));
+  const MergedState merged = merge_states(from, n_states, n_heads, head, dim);
 #pragma unroll
   for (int peer = 0; peer < STEP_BLOCKS; peer++) {
-    const uint32_t barrier = peer_address(&b.barriers()->states, peer);
-    send_16(peer_address(to.values + (b.rank() * n_heads + head) * kDim + dim, peer), packed, barrier);
-    if (dim == 0) send_8(peer_address(to.weights + b.rank() * n_heads + head, peer), weight_bits, barrier);
+    const uint32_t barrier = peer_address(&b.barriers().states, peer);
+    send_16(peer_address(to.values + (b.rank() * n_heads + head) * kDim + dim, peer), merged.values, barrier);
+    if (dim == 0) send_8(peer_address(to.weights + b.rank() * n_heads + head, peer), merged.weight, barrier);
   }
 }
 
 /* Waits for the states of the cluster's blocks, merges them, one warp a head, and quantises attention's
  * output into the area of q, k and v. Lane (g, t) has dimensions 16 g + 2 t, + 1, + 8 and + 9. */
-template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
-  b.wait(&b.barriers()->states, b.layer() & 1, STEP_AT_STATES);
-  if (b.thread() == 0) barrier_expect(&b.barriers()->states, states_bytes(p));
+template <class B> __device__ __forceinline__ void take_states(B &b) {
+  b.wait_again(b.barriers().states, b.layer(), b.states_bytes(), STEP_AT_STATES);
   b.mark(STEP_MARK_STATES);
-  const int head = b.warp(), lane = b.lane(), n_heads = p.heads_per_kv;
+  const int head = b.warp(), lane = b.lane(), n_heads = b.plan.heads_per_kv;
   if (head < n_heads) {
     const States from = block_states(b);
     const __half *values = from.values + head * kDim + (lane >> 2) * 16 + (lane & 3) * 2;
@@ -211,45 +191,38 @@ template <bool kDebug> __device__ __forceinline__ void take_states(Block<kDebug>
     for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
 #pragma unroll
     for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
-      const float share = power_of_2(weight[i].x - maximum) * weight[i].y;
-      total += share;
-      v[0] += share * scale_low(low[i]), v[2] += share * scale_high(low[i]);
-      v[1] += share * scale_low(high[i]), v[3] += share * scale_high(high[i]);
+      const float factor = power_of_2(weight[i].x - maximum) * weight[i].y;
+      total += factor;
+      v[0] += factor * scale_low(low[i]), v[2] += factor * scale_high(low[i]);
+      v[1] += factor * scale_low(high[i]), v[3] += factor * scale_high(high[i]);
     }
     const float over = __fdividef(1, total); /* not 0, since the new key is included */
 #pragma unroll
     for (int i = 0; i < 4; i++) v[i] *= over;
-    uint32_t word[2];
-    int sum;
-    const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
-    unsigned char *to = b.value_planes() + head * kPlaneBytes + word_at(lane);
-    *(uint32_t *)to = word[0];
-    *(uint32_t *)(to + 64) = word[1];
-    if (lane == 0) b.value_scales()[head] = make_float2(d, d * (float)sum);
+    store_group(v, b.value_planes() + head * kPlaneBytes + word_at(lane, STEP_GROUP), 64,
+                b.value_scales() + head, lane);
   }
   b.mark(STEP_MARK_MERGED);
 }
 
 /* From the partial sums of qkv to the states of this block's keys, on their way to the cluster. */
-template <bool kDebug> __device__ __forceinline__ void attention(Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
+template <class B> __device__ __forceinline__ void attend(B &b) {
   send_projections(b);
   const HeadFactors factors = head_factors(b);
   b.mark(STEP_MARK_QKV_SENT);
-  b.wait(&b.barriers()->projections, b.layer() & 1, STEP_AT_PROJECTIONS);
-  if (b.thread() == 0) barrier_expect(&b.barriers()->projections, projection_bytes(p));
+  b.wait_again(b.barriers().projections, b.layer(), b.projection_bytes(), STEP_AT_PROJECTIONS);
   b.mark(STEP_MARK_PROJECTIONS);
   make_head(b, factors);
   b.sync();
   b.mark(STEP_MARK_HEADS);
-  const int n_states = attend(b);
-  b.mark_waited(STEP_WAITED_KEYS);
+  const int n_states = attend_keys(b);
+  b.mark_waited(MATRICES);
   b.sync();
   b.mark(STEP_MARK_KEYS);
   send_states(b, n_states);
   b.mark(STEP_MARK_STATES_SENT);
 }
 
-} // namespace step
+} // namespace step::one
 
 #endif

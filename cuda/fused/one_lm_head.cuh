@@ -8,21 +8,26 @@
 #ifndef AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
 #define AUK_CUDA_FUSED_ONE_LM_HEAD_CUH
 
+#include "cuda/fused/one_residual.cuh"
 #include "cuda/fused/weight_ring.cuh"
 #include "cuda/ptx/attention_ptx.cuh"
 #include "cuda/ptx/lanes.cuh"
 
-namespace step {
+namespace step::one {
 
-constexpr int kHeadChunk = 256, kHeadChunks = STEP_MAX_HIDDEN / kHeadChunk / STEP_TEAM_WARPS, kHeadRows = 8;
+constexpr int kSpan = 256,
+              kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
 
-__device__ __forceinline__ void sync_team(int team) {
-  constexpr int kThreads = 32 * STEP_TEAM_WARPS;
-  switch (team) {
-  case 0: return sync_some<2, kThreads>();
-  case 1: return sync_some<3, kThreads>();
-  case 2: return sync_some<4, kThreads>();
-  default: return sync_some<5, kThreads>();
+/* Loads this block's stages of lm_head, by the first loading warp. */
+template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
+  const B &b = loader.b;
+  const StepPlan &p = b.plan;
+  const int row = p.shape.hidden * 2, end = first_lm_head_stage(p, blockIdx.x + 1);
+#pragma unroll 1
+  for (int i = first_lm_head_stage(p, blockIdx.x); i < end; i++) {
+    const int bytes = min(p.lm_head_rows, p.shape.vocab_size - i * p.lm_head_rows) * row;
+    loader.stage(0, b.args.lm_head + (size_t)i * p.lm_head_rows * row, bytes, kKind == TILES && b.lane() == 0,
+                 kKind == TILES ? bytes : 0);
   }
 }
 
@@ -31,59 +36,61 @@ __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w
   high += scale_high(w) * scale_high(x);
 }
 
-template <bool kDebug> __device__ __forceinline__ void head(Block<kDebug> &b) {
+template <class B> __device__ __forceinline__ void lm_head(B &b) {
+  b.wait_again(b.barriers().x, b.x_before(QKV), b.x_bytes(), STEP_AT_X);
   const float inverse = inverse_of_x(b);
-  const StepPlan &p = b.args().plan;
-  const int team = b.warp() >> 2, mate = b.warp() & 3;
-  const int chunks = p.shape.hidden / kHeadChunk, row_bytes = p.shape.hidden * 2;
-  uint4 x[kHeadChunks];
+  const StepPlan &p = b.plan;
+  const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3;
+  const int spans = p.shape.hidden / kSpan, row_bytes = p.shape.hidden * 2;
+  uint4 x[kSpans];
 #pragma unroll
-  for (int i = 0; i < kHeadChunks; i++) {
-    const int chunk = mate + i * STEP_TEAM_WARPS;
+  for (int i = 0; i < kSpans; i++) {
+    const int span = wg_warp + i * STEP_WARPGROUP_WARPS;
     x[i] = make_uint4(0, 0, 0, 0);
-    if (chunk >= chunks) continue;
-    const float4 *from = (const float4 *)(b.x() + chunk * kHeadChunk) + 2 * b.lane();
+    if (span >= spans) continue;
+    const float4 *from = (const float4 *)(b.x() + span * kSpan) + 2 * b.lane();
     const float4 low = from[0], high = from[1];
     x[i] = make_uint4(
         pack_half2(low.x * inverse, low.y * inverse), pack_half2(low.z * inverse, low.w * inverse),
         pack_half2(high.x * inverse, high.y * inverse), pack_half2(high.z * inverse, high.w * inverse));
   }
-  const int first = first_head_piece(p, blockIdx.x), n = first_head_piece(p, blockIdx.x + 1) - first;
-  RingAt at = b.next();
-  at.move(team, p.n_slots);
+  const int first = first_lm_head_stage(p, blockIdx.x), n = first_lm_head_stage(p, blockIdx.x + 1) - first;
+  RingCursor cursor = b.next();
+  cursor.move(warpgroup, p.n_slots);
 #pragma unroll 1
-  for (int i = team, turn = 0; i < n; i += STEP_TEAMS, turn ^= 1) {
-    const int row0 = (first + i) * p.head_rows, rows = min(p.head_rows, p.shape.vocab_size - row0);
-    b.take_piece(at);
-    const unsigned char *piece = b.slot(at.slot) + b.lane() * 16;
-    float *sums = b.head_sums() + (turn * STEP_TEAMS + team) * STEP_TEAM_WARPS * kHeadRows;
+  for (int i = warpgroup, turn = 0; i < n; i += STEP_WARPGROUPS, turn ^= 1) {
+    const int row0 = (first + i) * p.lm_head_rows, rows = min(p.lm_head_rows, p.shape.vocab_size - row0);
+    b.wait_for_stage(cursor);
+    const unsigned char *stage = b.stage(cursor) + b.lane() * 16;
+    float *sums =
+        b.lm_head_sums() + (turn * STEP_WARPGROUPS + warpgroup) * STEP_WARPGROUP_WARPS * STEP_LM_HEAD_ROWS;
 #pragma unroll 1
     for (int row = 0; row < rows; row++) {
       float low = 0, high = 0;
 #pragma unroll
-      for (int c = 0; c < kHeadChunks; c++) {
-        const int chunk = mate + c * STEP_TEAM_WARPS;
-        if (chunk >= chunks) continue;
-        const uint4 w = *(const uint4 *)(piece + row * row_bytes + chunk * (kHeadChunk * 2));
+      for (int c = 0; c < kSpans; c++) {
+        const int span = wg_warp + c * STEP_WARPGROUP_WARPS;
+        if (span >= spans) continue;
+        const uint4 w = *(const uint4 *)(stage + row * row_bytes + span * (kSpan * 2));
         add_products(low, high, w.x, x[c].x);
         add_products(low, high, w.y, x[c].y);
         add_products(low, high, w.z, x[c].z);
         add_products(low, high, w.w, x[c].w);
       }
       const float sum = warp_sum(low + high);
-      if (b.lane() == 0) sums[mate * kHeadRows + row] = sum;
+      if (b.lane() == 0) sums[wg_warp * STEP_LM_HEAD_ROWS + row] = sum;
     }
     __syncwarp();
-    if (b.lane() == 0) barrier_arrive(&b.barriers()->empty[at.slot]);
-    sync_team(team);
-    if (mate == 0 && b.lane() < rows)
-      b.args().call.logits[row0 + b.lane()] =
-          (sums[b.lane()] + sums[kHeadRows + b.lane()]) +
-          (sums[2 * kHeadRows + b.lane()] + sums[3 * kHeadRows + b.lane()]);
-    at.move(STEP_TEAMS, p.n_slots);
+    if (b.lane() == 0) barrier_arrive(&b.barriers().empty[cursor.slot]);
+    sync_warpgroup(warpgroup);
+    if (wg_warp == 0 && b.lane() < rows)
+      b.args.call.logits[row0 + b.lane()] =
+          (sums[b.lane()] + sums[STEP_LM_HEAD_ROWS + b.lane()]) +
+          (sums[2 * STEP_LM_HEAD_ROWS + b.lane()] + sums[3 * STEP_LM_HEAD_ROWS + b.lane()]);
+    cursor.move(STEP_WARPGROUPS, p.n_slots);
   }
 }
 
-} // namespace step
+} // namespace step::one
 
 #endif

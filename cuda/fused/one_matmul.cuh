@@ -21,36 +21,23 @@
 #define AUK_CUDA_FUSED_ONE_MATMUL_CUH
 
 #include "cuda/fused/one_residual.cuh"
-#include "cuda/linear/planes.cuh"
 
-namespace step {
+namespace step::one {
 
-constexpr int kSpan = STEP_SPAN, kPlaneBytes = 2 * STEP_GROUP; /* planes of a group */
-static_assert(kSpan == 4, "lane t scales group t");
-
-/* The offset of a lane's word of plane 0 within a group; plane 1 is 64 bytes further. */
-__device__ __forceinline__ int word_at(int lane) {
-  const int t = lane & 3, g = lane >> 2;
-  return (g >> 2) * 128 + t * 16 + (g & 1) * 8 + (g & 2) * 2;
-}
+constexpr int kPlaneBytes = 2 * STEP_GROUP; /* planes of a group */
+static_assert(STEP_SPAN == 4, "lane t scales group t");
 
 /* Quantises `n` groups of activations in shared memory, one after another in each warp, into planes and
  * {scale, scale * sum}. Layout of a group: [64 inputs][plane][lane t][words 0, 2, 1, 3 of layout.cuh]. */
-template <bool kDebug>
-__device__ __forceinline__ void make_planes(const Block<kDebug> &b, const float *from, int n) {
+template <class B> __device__ __forceinline__ void make_planes(const B &b, const float *from, int n) {
   const int t = b.lane() & 3, g = b.lane() >> 2;
-  unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at(b.lane());
+  unsigned char *to = b.planes() + b.warp() * kPlaneBytes + word_at(b.lane(), STEP_GROUP);
   from += b.warp() * STEP_GROUP + g * 16 + 2 * t;
 #pragma unroll 1
   for (int i = b.warp(); i < n; i += STEP_WARPS) {
     const float2 low = *(const float2 *)from, high = *(const float2 *)(from + 8);
     const float v[4] = {low.x, high.x, low.y, high.y};
-    uint32_t word[2];
-    int sum;
-    const float d = quantise_values<2, STEP_GROUP>(v, word, &sum);
-    *(uint32_t *)to = word[0];
-    *(uint32_t *)(to + 64) = word[1];
-    if (b.lane() == 0) b.scales()[i] = make_float2(d, d * (float)sum);
+    store_group(v, to, 64, b.scales() + i, b.lane());
     from += STEP_WARPS * STEP_GROUP, to += STEP_WARPS * kPlaneBytes;
   }
 }
@@ -119,23 +106,23 @@ __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs 
  *
  *     [stages of qkv, o, gate and up, down][warp of a warpgroup]
  *         uint32 {7 bits first group, 3 bits groups, 1 bit zeros_are_odd(), 21 bits offset of sums} */
-template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kDebug> &b) {
-  int at = b.args().plan.at.tasks;
+template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
+  int at = b.plan.off.tasks;
 #pragma unroll 1
   for (int matrix = 0; matrix < MATRICES; matrix++) {
     Share &s = b.share(matrix);
     if (threadIdx.x == 0) s.tasks_at = at;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < s.pieces * STEP_TEAM_WARPS; i += STEP_ALL_THREADS) {
-      const int piece = i / STEP_TEAM_WARPS, mate = i % STEP_TEAM_WARPS, block = piece / s.parts,
-                part = piece % s.parts;
-      const int k = mate & ((1 << s.log_k_warps) - 1), row = mate >> s.log_k_warps;
-      const int g0 = first_group(s, part), end = first_group(s, part + 1),
+    for (int i = threadIdx.x; i < s.stages * STEP_WARPGROUP_WARPS; i += STEP_ALL_THREADS) {
+      const int stage = i / STEP_WARPGROUP_WARPS, wg_warp = i % STEP_WARPGROUP_WARPS,
+                block = stage / s.splits, split = stage % s.splits;
+      const int k = wg_warp & ((1 << s.log_k_warps) - 1), row = wg_warp >> s.log_k_warps;
+      const int g0 = first_group(s, split), end = first_group(s, split + 1),
                 first = min(g0 + k * s.span, end - 1), mine = min(s.span, max(0, end - g0 - k * s.span));
-      const int sums = ((part << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
-      ((uint32_t *)(b.state + at))[i] = first | mine << 7 | (int)zeros_are_odd(s, g0) << 10 | sums << 11;
+      const int sums = ((split << s.log_k_warps) + k) * s.sums_stride + ((block << s.log_rows) + row) * 16;
+      ((uint32_t *)(b.smem + at))[i] = first | mine << 7 | (int)zeros_are_odd(s, g0) << 10 | sums << 11;
     }
-    at += s.pieces * STEP_PIECE_BYTES;
+    at += s.stages * STEP_ENTRY_BYTES;
   }
 }
 
@@ -147,10 +134,9 @@ template <bool kDebug> __device__ __forceinline__ void make_tasks(const Block<kD
  * a stage later, so that some warps load from shared memory while others multiply (2%). In place of
  * groups that a warp does not have it multiplies what follows in memory, with scales of 0; tile rows
  * past the last leave sums that are not read. */
-template <bool kDebug, class Take>
-__device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take) {
+template <class B, class Take> __device__ __forceinline__ void matmul(B &b, int matrix, Take take) {
   const Share &share = b.share(matrix);
-  const int team = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
+  const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
@@ -160,8 +146,8 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
                                       row * (zeros_stride(most) - most * 8));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another one's entry and ignores it. */
-  uint32_t tasks = shared_address(b.state) + share.tasks_at + (b.warp() & 3) * 4 +
-                   min(team, share.pieces - 1) * STEP_PIECE_BYTES;
+  uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
+                   min(warpgroup, share.stages - 1) * STEP_ENTRY_BYTES;
   uint32_t scale_at, zero_at, to; /* offsets in a stage, and address of the sums */
   int first, mine;                /* groups of inputs */
   auto place = [&] {
@@ -171,46 +157,47 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
     scale_at = scales_at + own * 32, zero_at = zeros_at + (own + (entry >> 10 & 1)) * 8;
     to = sums + (entry >> 11) * 4;
   };
-  RingAt at = b.next();
-  at.move(team, b.args().plan.n_slots);
+  RingCursor cursor = b.next();
+  cursor.move(warpgroup, b.plan.n_slots);
   Task task = {}; /* cleared, or the compiler keeps it live from one matmul to the next */
   auto fetch = [&] {
-    const uint32_t piece = b.piece_at(at), empty = b.empty_at(at);
+    const uint32_t stage = b.stage_address(cursor), empty = b.empty_at(cursor);
 #pragma unroll
     for (int pair = 0; pair < 2; pair++)
 #pragma unroll
       for (int c = 0; c < 2; c++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-          task.tiles[pair][c][i] = load_shared_16(piece + tiles_at + (2 * pair + i) * 1024 + c * 512);
-    task.scale = load_shared_4(piece + scale_at), task.zero = load_shared_1(piece + zero_at);
+          task.tiles[pair][c][i] = load_shared_16(stage + tiles_at + (2 * pair + i) * 1024 + c * 512);
+    task.scale = load_shared_4(stage + scale_at), task.zero = load_shared_1(stage + zero_at);
     __syncwarp();
     if (b.lane() == 0) barrier_arrive(empty);
   };
-  int left = share.pieces - team;
+  int left = share.stages - warpgroup;
   place();
-  bool fetched = left > 0 && b.piece_is_there(at);
+  bool fetched = left > 0 && b.stage_is_full(cursor);
   if (fetched) fetch();
   take();
   b.sync();
   Inputs in;
-  bool is_new = true; /* a new part of the inputs */
+  bool is_new = true; /* a new split */
   bool is_first = true;
   if (left <= 0) arrive_some<6, STEP_THREADS>();
 #pragma unroll 1
-  for (; left > 0; left -= STEP_TEAMS) {
+  for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
       place();
-      take_inputs(in, b.planes_of(matrix), b.scales_of(matrix), first, mine, b.lane());
+      take_inputs(in, matrix == O ? b.value_planes() : b.planes(),
+                  matrix == O ? b.value_scales() : b.scales(), first, mine, b.lane());
     }
     if (!fetched) {
-      b.take_piece(at);
+      b.wait_for_stage(cursor);
       fetch();
     }
-    if (is_first && team >= STEP_TEAMS / 2) sync_some<6, STEP_THREADS>();
+    if (is_first && warpgroup >= STEP_WARPGROUPS / 2) sync_some<6, STEP_THREADS>();
     float sum[4], more[4];
     multiply(sum, task.tiles[0], in, t & 1);
-    if (is_first && team < STEP_TEAMS / 2) arrive_some<6, STEP_THREADS>();
+    if (is_first && warpgroup < STEP_WARPGROUPS / 2) arrive_some<6, STEP_THREADS>();
     is_first = false;
     multiply(more, task.tiles[1], in, t & 1);
 #pragma unroll
@@ -218,20 +205,20 @@ __device__ __forceinline__ void product(Block<kDebug> &b, int matrix, Take take)
     const float y = add_groups(sum, in, task.scale, task.zero, t);
     if (t < 2) store_shared(to, y);
     to += share.next * 4;
-    tasks += STEP_TEAMS * STEP_PIECE_BYTES;
+    tasks += STEP_WARPGROUPS * STEP_ENTRY_BYTES;
     is_new = share.next == 0;
-    at.move(STEP_TEAMS, b.args().plan.n_slots);
+    cursor.move(STEP_WARPGROUPS, b.plan.n_slots);
     fetched = false;
   }
   b.advance(share.run);
   /* This warp is ready before others. */
-  if (matrix == GATE_UP && b.warp() == STEP_TEAM_WARPS - 1) {
+  if (matrix == GATE_UP && b.warp() == STEP_WARPGROUP_WARPS - 1) {
     const float inverse = inverse_of_x(b);
-    if (b.lane() == 0) b.inverse() = inverse;
+    if (b.lane() == 0) b.vars().inverse = inverse;
   }
   b.sync();
 }
 
-} // namespace step
+} // namespace step::one
 
 #endif

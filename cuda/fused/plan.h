@@ -26,11 +26,11 @@
  * Four tokens have two blocks each, t and t + 4, which take heads and FFN blocks alternately; two tokens
  * have four blocks each.
  *
- *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_ROWS_SPAN groups
+ *   stage     4 tile rows, one for each warp of a warpgroup, by up to STEP_STAGE_GROUPS groups
  *   wave      16 tile rows, 4 a warpgroup; its stages: the first groups of each warpgroup, then the next
  *   chunk     8 tile rows of qkv, gate or up: the partial sums that are exchanged and added up together
  *
- * A stage of lm_head is 8 rows, shared by the warps of a warpgroup, by head_width inputs.
+ * A stage of lm_head is 8 rows, shared by the warps of a warpgroup, by lm_head_width inputs.
  *
  * Called by: step.cu, fused.c, tests. */
 #ifndef AUK_CUDA_FUSED_PLAN_H
@@ -44,30 +44,27 @@
 
 enum {
   STEP_BLOCKS = 8, /* in a cluster */
-  STEP_TEAMS = 4,
-  STEP_TEAM_WARPS = 4,
-  STEP_WARPS = STEP_TEAMS * STEP_TEAM_WARPS, /* that multiply; four more load and prefetch */
+  STEP_WARPGROUPS = 4,
+  STEP_WARPGROUP_WARPS = 4,
+  STEP_WARPS = STEP_WARPGROUPS * STEP_WARPGROUP_WARPS, /* that multiply; four more load and prefetch */
   STEP_LOADERS = 3,
   STEP_THREADS = 32 * STEP_WARPS,
   STEP_ALL_THREADS = STEP_THREADS + 32 * (STEP_LOADERS + 1),
   STEP_GROUP = 128, /* inputs that share a scale */
   STEP_HEAD_DIM = 128,
   STEP_SPAN = 4, /* groups that a warp multiplies at once, at most */
-  STEP_MAX_PARTS = 8,
-  STEP_PAIRS = 4,         /* pairs of warps that attend, each pair to its own stage of keys */
+  STEP_MAX_SPLITS = 8,
+  STEP_WARP_PAIRS = 4,    /* pairs of warps that attend, each pair to its own stage of keys */
   STEP_MAX_CLUSTERS = 16, /* an H200 runs 15 */
-  STEP_PLACES = 3,        /* buffers of the all-reduce: allreduce.cuh */
+  STEP_SUM_BUFFERS = 3,   /* buffers of the all-reduce: allreduce.cuh */
   STEP_MAX_SLOTS = 16,
   STEP_MAX_SHARED_HEADS = 8, /* query heads of a KV head: the columns of one mma */
   STEP_KEYS = 32,            /* positions in a stage of the KV cache */
   STEP_MAX_HIDDEN = 6144,
-  STEP_BARRIER_BYTES = 416, /* barriers; shared memory continues with block.cuh's shares, then StepShared */
-  STEP_FORGET_AT = STEP_BARRIER_BYTES - 128, /* a sink of 4 bytes a lane: l2_prefetch.cuh */
-  STEP_LOADED_AT = STEP_BARRIER_BYTES + 8,   /* a count of loaded stages: l2_prefetch.cuh */
-  STEP_SHARES_BYTES = 400,
-  STEP_PIECE_BYTES = 16, /* an entry of the table of stages (stages.cuh), or of tasks (one_matmul.cuh) */
-  STEP_LONG = 4096,      /* from this position on reading the cache limits attention */
-  STEP_AHEAD = 16,       /* stages prefetched into L2, where so many fit */
+  STEP_VARS_BYTES = 720,     /* barriers and variables, with which shared memory begins (block.cuh) */
+  STEP_ENTRY_BYTES = 16,     /* an entry of the table of stages (stages.cuh), or of tasks (one_matmul.cuh) */
+  STEP_LONG = 4096,          /* from this position on reading the cache limits attention */
+  STEP_PREFETCH_STAGES = 16, /* stages prefetched into L2, where so many fit */
   STEP_IN_FLIGHT =
       64 << 10, /* bytes of loads in flight in a block; with over 70 KB the all-reduce slows down */
 };
@@ -75,33 +72,27 @@ enum {
 /* Sizes of the kernels of several tokens. */
 enum {
   STEP_KERNELS = 4, /* for up to 1, 2, 4 and 8 tokens */
-  STEP_ROWS_MOST = 1 << (STEP_KERNELS - 1),
-  STEP_ROWS_SPAN = 5,                      /* groups of a stage, at most */
+  STEP_MAX_TOKENS = 1 << (STEP_KERNELS - 1),
+  STEP_STAGE_GROUPS = 5,                   /* groups of a stage, at most */
   STEP_CHUNKS = 8,                         /* slots for chunks in a block, a power of 2 */
   STEP_CHUNK_BYTES = STEP_BLOCKS * 8 * 64, /* bytes: 8 blocks x 8 tile rows x 16 floats */
   STEP_SUM_TURNS = 4,                      /* buffers of the all-reduce: few_residual.cuh */
-  STEP_ROWS_QUERIES = 32, /* columns of attention, at most: query heads of a KV head times tokens */
-  STEP_HEAD_ROWS = 8,     /* rows in a stage of lm_head */
-  STEP_HEAD_WIDTH = 1024, /* inputs in a stage of lm_head, at most */
-  STEP_HEAD_PAD = 64,     /* bytes between its rows, which then begin in different banks */
+  STEP_MAX_QUERIES = 32,     /* columns of attention, at most: query heads of a KV head times tokens */
+  STEP_LM_HEAD_ROWS = 8,     /* rows in a stage of lm_head */
+  STEP_LM_HEAD_WIDTH = 1024, /* inputs in a stage of lm_head, at most */
+  STEP_LM_HEAD_PAD = 64,     /* bytes between its rows, which then begin in different banks */
 };
 
-/* Split-K of a block's share of a matrix: the inputs are cut into `parts`, one stage each. Within a
+/* Split-K of a block's share of a matrix: the inputs are cut into `splits`, one stage each. Within a
  * stage k_warps warps of a warpgroup divide the inputs, and the other warps take other tile rows. */
 typedef struct {
   int n_groups; /* groups of inputs */
-  int parts;    /* 1 .. STEP_MAX_PARTS: part p has groups [p n_groups / parts, (p + 1) n_groups / parts) */
-  int groups;   /* groups of the largest part */
+  int splits;   /* 1 .. STEP_MAX_SPLITS: split s has groups s n_groups / splits up to the next one */
+  int groups;   /* groups of the largest split */
   int k_warps;  /* warps of a warpgroup that share a tile row: 1, 2 or 4 */
   int span;     /* groups of a warp, at most STEP_SPAN */
-  int rows;     /* tile rows of a stage: STEP_TEAM_WARPS / k_warps */
-} StepCut;
-
-typedef struct {
-  int first_unit, n_units;
-  int stride; /* floats from the partial sums of gate and up of one warp along k to those of the next */
-  StepCut down;
-} StepShare;
+  int rows;     /* tile rows of a stage: STEP_WARPGROUP_WARPS / k_warps */
+} KSplit;
 
 /* The plan's input: a model's sizes and a chip's room. */
 typedef struct {
@@ -114,8 +105,8 @@ typedef struct {
 /* Byte offsets in a block's shared memory. one_token.cu and few_tokens.cu say which areas overlap. Each
  * kernel uses the offsets of its own list and the shared ones. */
 typedef struct {
-  int pieces; /* table of a layer's stages */
-  int heads;  /* half [8 per column][128] queries, then new keys [tokens][128] and as many values */
+  int stage_table; /* table of a layer's stages */
+  int heads;       /* half [8 per column][128] queries, then new keys [tokens][128] and as many values */
   int total;
 
   /* one token */
@@ -132,45 +123,42 @@ typedef struct {
 
   /* several tokens */
   int squares;      /* float [tokens][groups of hidden]: sums of squares of the residual stream */
-  int x_notes;      /* float2 [groups][tokens] {scale, scale * sum}: of `slice`, or of lm_head's x */
-  int in_notes;     /* float2 [groups][tokens] {scale, scale * sum}: of `in` */
+  int x_scales;     /* float2 [groups][tokens] {scale, scale * sum}: of `slice`, or of lm_head's x */
+  int in_scales;    /* float2 [groups][tokens] {scale, scale * sum}: of `in` */
   int rope;         /* float2 [64]: for the token that this block adds up */
   int chunks;       /* barriers of chunks */
-  int parts;        /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
+  int chunk_sums;   /* float [STEP_CHUNKS][block][8 tile rows][16]: chunks of this block's token */
   int slice;        /* [groups of the block's columns]: x of qkv, gate and up as integers */
   int warp_values;  /* half [states][queries][128]: attention's output over each warp's keys */
   int warp_weights; /* float2 {maximum, sum} [states][queries] */
   int states;       /* half [queries of the block][8][128], then float2 {maximum, sum} [queries][8] */
   int in;           /* [groups]: x of o and down as integers */
-} StepShared;
+} StepOffsets;
 
 typedef struct {
   StepShape shape;
-  int rows; /* tokens of a step, at most: 1, 2, 4 or 8 */
+  int tokens; /* tokens of a step, at most: 1, 2, 4 or 8 */
   int heads_per_kv;
-  int states;        /* softmax states that a block's warps leave, at most; one token: and the new key's */
-  int head_rows;     /* rows in a stage of lm_head */
-  int n_head_pieces; /* stages of lm_head, of all blocks; several tokens: each in hidden / head_width
-                      * parts */
-  int n_slots;       /* slots of the ring */
-  int piece_bytes;   /* of a full stage of weights */
-  int slot_bytes;    /* a multiple of 128 */
-  int ring_at;       /* after StepShared; one token: before, since reads past the ring occur (and are
-                      * ignored) */
-  StepShared at;
+  int columns;          /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
+  int most_ffn_blocks;  /* FFN blocks of a cluster, at most */
+  int states;           /* softmax states that a block's warps leave, at most; one token: and the new key's */
+  int lm_head_rows;     /* rows in a stage of lm_head */
+  int n_lm_head_stages; /* in all blocks; several tokens: each in hidden / lm_head_width parts */
+  int n_slots;          /* slots of the ring */
+  int stage_bytes;      /* of a full stage of weights */
+  int slot_bytes;       /* a multiple of 128 */
+  int ring_at;          /* after the areas; one token: before them, since reads past the ring occur */
+  StepOffsets off;
 
   /* one token */
   int slice; /* columns of hidden that a block owns: hidden / 8 */
-  StepCut full, o;
-  StepShare shares[STEP_MAX_CLUSTERS];
-  int stride_qkv, stride_slice; /* of the partial sums of qkv, and of o and down */
+  KSplit full, o;
+  KSplit down[2]; /* in a cluster with most_ffn_blocks, and in one with one less */
 
   /* several tokens */
-  int queries;    /* heads_per_kv * rows */
-  int columns;    /* sets of eight queries, each the columns of an mma: 1, 2 or 4 */
-  int members;    /* warps that share a stage of keys; each has one column, and all keys or half of them */
-  int most_units; /* FFN blocks of a cluster, at most */
-  int head_width; /* inputs in a stage of lm_head */
+  int queries;       /* heads_per_kv * tokens */
+  int members;       /* warps that share a stage of keys; each has one column, and all keys or half of them */
+  int lm_head_width; /* inputs in a stage of lm_head */
 } StepPlan;
 
 #ifdef __CUDACC__
@@ -183,7 +171,7 @@ typedef struct {
  * at most, and the clusters without a KV head, which wait while the others attend, have the larger ones.
  * Giving clusters with a KV head fewer, so that all read the same number of bytes, is slower (STEP.md),
  * because the others cannot begin before attention has ended. */
-STEP_BOTH static inline int step_first_unit(const StepShape *s, int cluster) {
+STEP_BOTH static inline int step_first_ffn_block(const StepShape *s, int cluster) {
   int n = s->intermediate / STEP_GROUP, c = s->n_clusters, without = c - n % c;
   return cluster * (n / c) + (cluster > without ? cluster - without : 0);
 }
@@ -195,34 +183,40 @@ STEP_BOTH static inline int step_first_column_group(const StepShape *s, int rank
 }
 
 /* The number of stages for n_groups groups of inputs, and the groups of each stage but the last. */
-STEP_BOTH static inline int step_rows_parts(int n_groups) {
-  return (n_groups + STEP_ROWS_SPAN - 1) / STEP_ROWS_SPAN;
+STEP_BOTH static inline int step_few_stages(int n_groups) {
+  return (n_groups + STEP_STAGE_GROUPS - 1) / STEP_STAGE_GROUPS;
 }
-STEP_BOTH static inline int step_rows_span(int n_groups) {
-  const int parts = step_rows_parts(n_groups);
-  return (n_groups + parts - 1) / parts;
+STEP_BOTH static inline int step_few_span(int n_groups) {
+  const int stages = step_few_stages(n_groups);
+  return (n_groups + stages - 1) / stages;
+}
+
+/* Floats between the sums of neighbouring warps along k, which begin 4 banks apart: for so many tile rows
+ * and those that fill the last stage. */
+STEP_BOTH static inline int step_sums_stride(int n_tile_rows) {
+  return (n_tile_rows + STEP_WARPGROUP_WARPS - 1) / STEP_WARPGROUP_WARPS * STEP_WARPGROUP_WARPS * 16 + 4;
 }
 
 /* Cuts n_groups groups of inputs, 1 .. STEP_SPAN * STEP_WARPS, into as few spans as possible, since a
  * warp spends STEP_SPAN groups' time on each span of each tile row. Among equal cuts it prefers one that
- * keeps each warpgroup at the same part, then one with long stages of few tile rows. */
-StepCut step_cut(int n_groups);
-/* Bytes of a stage, of the largest part. */
-int step_piece_bytes(StepCut cut);
+ * keeps each warpgroup at the same split, then one with long stages of few tile rows. */
+KSplit step_split(int n_groups);
+/* Bytes of a stage, of the largest split. */
+int step_stage_bytes(KSplit cut);
 /* The number of stages for n_tile_rows tile rows. */
-int step_pieces(StepCut cut, int n_tile_rows);
+int step_stages(KSplit cut, int n_tile_rows);
 
-/* Bytes of device memory for the exchange between clusters in steps of up to `rows` tokens, for any
+/* Bytes of device memory for the exchange between clusters in steps of up to `tokens`, for any
  * number of clusters; with several tokens also for the residual stream and the count of launches. */
-size_t step_memory(const StepShape *shape, int rows);
+size_t step_memory(const StepShape *shape, int tokens);
 
-/* Plans for up to `rows` tokens: 1, 2, 4 or 8. STATUS_MODEL with the reason where the shape cannot be
+/* Plans for up to `tokens`: 1, 2, 4 or 8. STATUS_MODEL with the reason where the shape cannot be
  * divided like this. */
-Status step_plan(const StepShape *shape, int rows, StepPlan *plan, Error *err);
+Status step_plan(const StepShape *shape, int tokens, StepPlan *plan, Error *err);
 
 /* STATUS_OK if the kernels compute this model, else STATUS_MODEL with the reason: they need norms before
  * attention and the FFN only, 4 bits in groups of 128, head_dim 128, an fp16 lm_head, no caps and no
  * windows. */
-Status step_serves(const Model *model, Error *err);
+Status step_supports(const Model *model, Error *err);
 
 #endif

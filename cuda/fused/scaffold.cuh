@@ -1,25 +1,96 @@
-/* scaffold.cuh - the frame of the fused kernels: which warp does what, and how they end. */
+/* scaffold.cuh - the frame of the fused kernels: how they begin and end, which warp does what, and a layer
+ * from top to bottom. one_*.cuh and few_*.cuh have its parts. */
 #ifndef AUK_CUDA_FUSED_SCAFFOLD_CUH
 #define AUK_CUDA_FUSED_SCAFFOLD_CUH
 
 #include "cuda/fused/weight_ring.cuh"
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define HAS_CLUSTERS 1
+#endif
+
 namespace step {
 
-/* Called by one thread, before barrier_init_fence(). */
-template <class BlockOf> __device__ __forceinline__ void init_ring(const BlockOf &b) {
-  for (int i = 0; i < b.args().plan.n_slots; i++) {
-    barrier_init(&b.barriers()->full[i], STEP_LOADERS);
-    barrier_init(&b.barriers()->empty[i], STEP_TEAM_WARPS);
-  }
+#if HAS_CLUSTERS
+
+/* Initialises a barrier that peers send to, and announces the bytes of its first phase. */
+__device__ __forceinline__ void begin_barrier(uint64_t &barrier, int bytes) {
+  barrier_init(&barrier, 1);
+  barrier_expect(&barrier, bytes);
 }
 
-/* Call this once every barrier that a peer may send to is armed. Sixteen warps multiply, three load, and
- * the last one prefetches or makes the gated product. Registers move between whole warpgroups. */
-template <class BlockOf> __device__ __forceinline__ void run_warps(BlockOf &b) {
+/* Initialises barriers, tables and the step's constants in shared memory, before a peer may send. */
+template <class B> __device__ __forceinline__ void begin(B &b) {
+  const StepCall &c = b.args.call;
+  Vars &vars = b.vars();
+  if (threadIdx.x < MATRICES) make_share(b, threadIdx.x);
+  if (threadIdx.x == MATRICES) {
+    vars.pos = *c.pos, vars.loaded = 0;
+    vars.keys_run = run_of(key_stages(vars.pos, b.rank()), b.plan.n_slots);
+  }
+  for (int i = threadIdx.x; i < b.plan.columns * 8 * STEP_HEAD_DIM; i += STEP_ALL_THREADS)
+    b.heads()[i] = __float2half_rn(0.0f); /* zero the unused queries */
+  if (threadIdx.x < STEP_HEAD_DIM / 2)
+    b.rope()[threadIdx.x] =
+        ((const float2 *)c.rope_table)[b.rope_token() * (STEP_HEAD_DIM / 2) + threadIdx.x];
+  __syncthreads();
+  make_tables(b);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < b.plan.n_slots; i++) {
+      barrier_init(&b.barriers().full[i], STEP_LOADERS);
+      barrier_init(&b.barriers().empty[i], STEP_WARPGROUP_WARPS);
+    }
+    begin_barriers(b);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  cluster_sync();
+}
+
+/* The layers, then lm_head, by the warps that multiply. A pass of the loop is one matmul with what precedes
+ * and follows it, so that the instructions of all matmuls exist only once: the kernel must fit the
+ * instruction cache (STEP.md). A layer from top to bottom:
+ *
+ *     QKV      normalise(): residual += down of the previous layer, x;   attend()
+ *     O        x is attention's output;                                  all-reduce
+ *     GATE_UP  normalise(): residual += o, x;                            gated product
+ *     DOWN     x is the gated product;                                   all-reduce
+ *
+ * A cluster without a KV head has only the last two, but its residual stream takes every sum. */
+template <class B> __device__ __forceinline__ void run_layers(B &b) {
+  constexpr StepMark kDone[] = {STEP_MARK_QKV, STEP_MARK_O, STEP_MARK_GATE_UP, STEP_MARK_DOWN};
+  const int n_layers = b.plan.shape.n_layers;
+#pragma unroll 1
+  for (;;) {
+    const int matrix = b.matrix();
+    if (matrix == QKV || matrix == GATE_UP) {
+      const bool is_lm_head = b.layer() == n_layers;
+      const bool wanted = matrix == GATE_UP || is_lm_head || b.has_kv_head();
+      if (matrix == QKV) b.mark(STEP_MARK_BEGIN);
+      if (is_lm_head) b.mark_whole(1);
+      normalise(b, matrix, is_lm_head, wanted);
+      if (!wanted) {
+        b.go_to(GATE_UP);
+        continue;
+      }
+      if (is_lm_head) break;
+    }
+    run_matmul(b, matrix);
+    b.mark_waited(b.matrix());
+    b.mark(kDone[b.matrix()]);
+    send_outputs(b, b.matrix());
+    b.go_to(b.matrix() + 1);
+  }
+  lm_head(b);
+  b.mark_whole(2);
+}
+
+/* Sixteen warps multiply, three load, and the last one prefetches or makes the gated product. Registers move
+ * between whole warpgroups. */
+template <class B> __device__ __forceinline__ void run_warps(B &b) {
   if (b.warp() < STEP_WARPS) {
     registers_up_to<kMultiplyRegisters>();
-    multiply_all(b);
+    run_layers(b);
   } else {
     registers_down_to<kOtherRegisters>();
     switch (b.warp() - STEP_WARPS) {
@@ -31,6 +102,19 @@ template <class BlockOf> __device__ __forceinline__ void run_warps(BlockOf &b) {
   }
   __syncwarp();
   cluster_sync(); /* keeps blocks alive while a peer may still send to them */
+}
+
+#endif
+
+template <class B>
+__global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
+#if HAS_CLUSTERS
+  extern __shared__ __align__(128) unsigned char shared[];
+  B b = {{B::base(shared, a.plan), a, a.plan, 0, 0}};
+  b.mark_whole(0);
+  begin(b);
+  run_warps(b);
+#endif
 }
 
 } // namespace step

@@ -15,11 +15,11 @@ struct Step {
 };
 
 static Kernel kernel_of(const StepPlan &plan, bool debug) {
-  return plan.rows == 1 ? step::one_token_kernel(debug) : step::few_tokens_kernel(plan.rows, debug);
+  return plan.tokens == 1 ? step::one_token_kernel(debug) : step::few_tokens_kernel(plan.tokens, debug);
 }
 
 static size_t shared_bytes(const StepPlan &plan) {
-  return (size_t)plan.n_slots * plan.slot_bytes + plan.at.total;
+  return (size_t)plan.n_slots * plan.slot_bytes + plan.off.total;
 }
 
 static int major_of(int gpu) {
@@ -117,20 +117,20 @@ static Status copy_vectors(const StepModel *m, const StepShape &s, float *to, cu
   return cuda_status(failed, "cannot copy the layers' norms", err);
 }
 
-size_t step_bytes(const StepShape *s, int rows) {
-  return layers_bytes(*s) + vectors_bytes(*s) + align_up(step_memory(s, rows));
+size_t step_bytes(const StepShape *s, int tokens) {
+  return layers_bytes(*s) + vectors_bytes(*s) + align_up(step_memory(s, tokens));
 }
 
 /* The fewer clusters have a KV head, the longer the others wait: prefetching gains 4% with 4 of 15, and
  * from 4% to -8% with 8 of 15, depending on the number of stages and the machine (STEP.md). */
-static Status set_ahead(const StepPlan &plan, int wanted, int *ahead, Error *err) {
+static Status set_prefetch(const StepPlan &plan, int wanted, int *prefetch_stages, Error *err) {
   int gpu = 0, l2 = 0;
-  *ahead = wanted > 0 ? wanted : 0;
-  if (wanted != 0 || plan.rows > 1 || 2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
+  *prefetch_stages = wanted > 0 ? wanted : 0;
+  if (wanted != 0 || plan.tokens > 1 || 2 * plan.shape.n_kv_heads >= plan.shape.n_clusters) return STATUS_OK;
   TRY(cuda_status(cudaGetDevice(&gpu), "one kernel a step", err));
   TRY(cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, gpu), "one kernel a step", err));
-  const int pieces = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.piece_bytes;
-  *ahead = pieces < STEP_AHEAD ? pieces : (int)STEP_AHEAD;
+  const int stages = l2 / 10 * 7 / (plan.shape.n_clusters * STEP_BLOCKS) / plan.stage_bytes;
+  *prefetch_stages = stages < STEP_PREFETCH_STAGES ? stages : (int)STEP_PREFETCH_STAGES;
   return STATUS_OK;
 }
 
@@ -138,7 +138,7 @@ static Status set_ahead(const StepPlan &plan, int wanted, int *ahead, Error *err
 static void set_model(Args *a, const StepModel *m) {
   a->head_norms = m->layers[0].q_norm != NULL;
   for (int i = 0; i < a->plan.shape.n_layers; i++) a->bias |= m->layers[i].qkv.parts[0].bias != NULL;
-  a->head = (const unsigned char *)m->head->dense;
+  a->lm_head = (const unsigned char *)m->lm_head->dense;
   a->embedding = m->embedding;
   a->embedding_stride = m->embedding_stride;
   a->embedding_type = m->embedding_type;
@@ -151,23 +151,24 @@ static void set_model(Args *a, const StepModel *m) {
  * distinguishes its present phase only from the previous one, so the previous stage in that slot must
  * have been loaded by then. */
 static void set_in_flight(Args *a, const StepModel *m) {
-  static_assert((int)STEP_PAIRS <= (int)STEP_TEAMS, "pairs that attend are no further apart");
-  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, pieces = bytes / a->plan.piece_bytes;
-  a->most_in_flight = a->plan.n_slots - STEP_TEAMS;
-  a->in_flight = pieces < 1 ? 1 : pieces > a->most_in_flight ? a->most_in_flight : pieces;
+  static_assert((int)STEP_WARP_PAIRS <= (int)STEP_WARPGROUPS, "pairs that attend are no further apart");
+  const int bytes = m->in_flight ? m->in_flight : STEP_IN_FLIGHT, stages = bytes / a->plan.stage_bytes;
+  a->most_in_flight = a->plan.n_slots - STEP_WARPGROUPS;
+  a->in_flight = stages < 1 ? 1 : stages > a->most_in_flight ? a->most_in_flight : stages;
 }
 
 static Status fill(Args *a, const StepModel *m, const StepPlan &plan, void *memory, cudaStream_t stream,
                    Error *err) {
   const StepShape &s = plan.shape;
-  const size_t values = (size_t)plan.rows * (size_t)s.hidden;
+  const size_t values = (size_t)plan.tokens * (size_t)s.hidden;
   float *vectors = (float *)((char *)memory + layers_bytes(s));
   for (bool debug : {false, true})
     TRY(cuda_status(cudaFuncSetAttribute(kernel_of(plan, debug), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          (int)shared_bytes(plan)),
                     "one kernel a step", err));
-  TRY(set_ahead(plan, m->ahead, &a->ahead, err));
-  TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.rows), stream), "cannot clear memory", err));
+  TRY(set_prefetch(plan, m->prefetch_stages, &a->prefetch_stages, err));
+  TRY(cuda_status(cudaMemsetAsync(memory, 0, step_bytes(&s, plan.tokens), stream), "cannot clear memory",
+                  err));
   TRY(copy_vectors(m, s, vectors, stream, err));
   TRY(copy_layers(m->layers, s.n_layers, memory, stream, err));
   a->plan = plan;

@@ -22,12 +22,12 @@ extern "C" {
 #include "cuda/weights.h"
 
 typedef struct {
-  int in_flight;             /* bytes of weight loads in flight in a block; 0: the default */
-  int ahead;                 /* one token: stages to prefetch into L2; 0: the default, negative: none */
-  const DeviceLayer *layers; /* [n_layers], qkv one part, gate_up one paired part */
-  const DeviceLinear *head;  /* fp16 */
-  const float *final_norm;   /* [hidden] */
-  const void *embedding;     /* [vocab_size][embedding_stride] of embedding_type */
+  int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
+  int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
+  const DeviceLayer *layers;   /* [n_layers], qkv one part, gate_up one paired part */
+  const DeviceLinear *lm_head; /* fp16 */
+  const float *final_norm;     /* [hidden] */
+  const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
   size_t embedding_stride;
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;
@@ -35,13 +35,13 @@ typedef struct {
 
 /* Input and output of a step: pointers to device memory, and counts. */
 typedef struct {
-  const int *pos, *ids;   /* position of the first token; ids[n_rows] */
-  const void *rope_table; /* float2 [n_rows][head_dim / 2] (layer_rope_table) */
+  const int *pos, *ids;   /* position of the first token; ids[n_tokens] */
+  const void *rope_table; /* float2 [n_tokens][head_dim / 2] (layer_rope_table) */
   void *k, *v;            /* fp16 [n_layers][n_kv_heads][n_ctx][head_dim] */
   int n_ctx;
-  int n_rows;          /* 1 .. the plan's rows */
-  int first_logit_row; /* the first token whose logits are wanted; with one token 0 */
-  float *logits;       /* [n_rows - first_logit_row][vocab_size] */
+  int n_tokens;    /* 1 .. the plan's tokens */
+  int first_logit; /* the first token whose logits are wanted; with one token 0 */
+  float *logits;   /* [n_tokens - first_logit][vocab_size] */
 } StepCall;
 
 /* Clock marks within a layer, for profiling: each says what has just finished. */
@@ -69,18 +69,14 @@ typedef enum {
   STEP_MARK_DOWN,
   STEP_MARK_DOWN_STORED,
   STEP_MARKS,
-  /* Cycles, not times: how long warp 0 waited for stages to load, in each matmul and for keys. */
-  STEP_WAITED_QKV = STEP_MARKS,
-  STEP_WAITED_KEYS,
-  STEP_WAITED_O,
-  STEP_WAITED_GATE_UP,
-  STEP_WAITED_DOWN,
-  STEP_NUMBERS
+  /* Cycles, not times: how long warp 0 waited for stages to load, of each matrix and of keys. */
+  STEP_WAITED = STEP_MARKS,
+  STEP_NUMBERS = STEP_WAITED + 5
 } StepMark;
 
 /* The wait that the watchdog interrupted. */
 typedef enum {
-  STEP_AT_PIECE, /* until a stage of weights or keys is loaded */
+  STEP_AT_STAGE, /* until a stage of weights or keys is loaded */
   STEP_AT_SLOT,  /* until a slot of the ring is free */
   STEP_AT_LIMIT, /* until few enough loads are in flight */
   STEP_AT_X,
@@ -94,7 +90,7 @@ typedef enum {
 typedef struct {
   int hung; /* 0: no wait was too long */
   int block, warp, lane, layer, place, parity;
-  int number; /* STEP_AT_PIECE: the slot; STEP_AT_VALUES: the column; else 0 */
+  int number; /* STEP_AT_STAGE: the slot; STEP_AT_VALUES: the column; else 0 */
 } StepHang;
 
 typedef struct {
@@ -114,7 +110,7 @@ int step_clusters(int gpu, size_t shared_bytes);
 bool step_measured(int gpu);
 
 /* Bytes of device memory that step_open() needs. */
-size_t step_bytes(const StepShape *shape, int rows);
+size_t step_bytes(const StepShape *shape, int tokens);
 
 /* `memory` is 256-byte aligned and has step_bytes() bytes. Waits for the stream. */
 Status step_open(const StepModel *model, const StepPlan *plan, void *memory, cudaStream_t stream, Step **step,

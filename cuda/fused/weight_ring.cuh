@@ -17,19 +17,18 @@ namespace step {
 
 enum { TILES, SCALES, ZEROS };
 
-template <class BlockOf, int kKind> struct Copier {
-  BlockOf &b;
-  const uint32_t base; /* shared_address of StepShared, shuffled so that it is not computed again */
-  RingAt to, oldest;   /* slot of the next stage; of the oldest one that may be in flight */
-  unsigned number;     /* stages so far */
-  const uint64_t once; /* L2 policy: evict first */
+template <class B, int kKind> struct Copier {
+  B &b;
+  const uint32_t base;   /* shared_address of Vars, shuffled so that it is not computed again */
+  RingCursor to, oldest; /* slot of the next stage; of the oldest one that may be in flight */
+  unsigned number;       /* stages so far */
+  const uint64_t once;   /* L2 policy: evict first */
 
-  /* A slot that was never filled counts as full and as empty, since its barriers are in their first
-   * phase. */
-  __device__ __forceinline__ Copier(BlockOf &block, int in_flight)
-      : b(block), base(__shfl_sync(~0u, shared_address(block.state), 0)), to{0, 0}, number(0),
+  /* A slot that was never filled counts as full and as empty, since its barriers are in their first phase. */
+  __device__ __forceinline__ Copier(B &block, int in_flight)
+      : b(block), base(__shfl_sync(~0u, shared_address(block.smem), 0)), to{0, 0}, number(0),
         once(stream_policy()) {
-    oldest.slot = b.args().plan.n_slots - in_flight, oldest.parity = 1;
+    oldest.slot = b.plan.n_slots - in_flight, oldest.parity = 1;
   }
 
   __device__ __forceinline__ uint32_t full(int slot) const { return base + slot * 8; }
@@ -38,10 +37,10 @@ template <class BlockOf, int kKind> struct Copier {
   /* Issues this warp's part of the next stage: lanes with `mine` copy `bytes` each, a multiple of 16,
    * `all` together. Keep this path empty: anything between the last wait and the copy delays every later
    * stage. */
-  __device__ __forceinline__ void piece(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
-    const int n_slots = b.args().plan.n_slots;
+  __device__ __forceinline__ void stage(uint32_t to_byte, const void *from, int bytes, bool mine, int all) {
+    const int n_slots = b.plan.n_slots;
     const uint32_t barrier = full(to.slot),
-                   place = base + b.args().plan.ring_at + to.slot * b.args().plan.slot_bytes + to_byte;
+                   place = base + b.plan.ring_at + to.slot * b.plan.slot_bytes + to_byte;
     b.wait_at(empty(to.slot), to.parity ^ 1, STEP_AT_SLOT);
     if (b.lane() == 0) barrier_expect(barrier, all);
     if (kKind == TILES) b.wait_at(full(oldest.slot), oldest.parity, STEP_AT_LIMIT);
@@ -49,27 +48,25 @@ template <class BlockOf, int kKind> struct Copier {
     if (kKind == TILES) {
       oldest.move(1, n_slots);
       number++;
-      if (b.lane() == 0) store_shared_4(base + STEP_LOADED_AT, number);
+      if (b.lane() == 0) store_shared_4(base + offsetof(Vars, loaded), number);
     }
     to.move(1, n_slots);
   }
 
-  /* Loads n stages of `rows` tile rows by at most `most` groups, from the table entry `at` on
-   * (piece_address()). from0: this warp's part of the matrix. */
-  __device__ __forceinline__ void weights(uint32_t at, int n, int rows, int most,
+  /* Loads a share's n stages from the table entry `at` on (stage_entry()). from0: this warp's part of the
+   * matrix. */
+  __device__ __forceinline__ void weights(uint32_t at, int n, const Share &share,
                                           const unsigned char *from0) {
     constexpr int kLogUnit = kKind == TILES ? 10 : kKind == SCALES ? 5 : 3;
-    const int lane = b.lane(), stride = kKind == ZEROS ? zeros_stride(most) : most << kLogUnit,
-              place = rows * most *
-                          (kKind == TILES    ? 0
-                           : kKind == SCALES ? 1024
-                                             : 1024 + 32) +
-                      lane * stride;
-    at += min(lane, kPieceRows - 1) * 4;
+    constexpr int kBefore = kKind == TILES ? 0 : kKind == SCALES ? 1024 : 1024 + 32; /* bytes of a group */
+    const int n_groups = share.groups, lane = b.lane(),
+              stride = kKind == ZEROS ? zeros_stride(n_groups) : n_groups << kLogUnit,
+              place = (1 << share.log_rows) * n_groups * kBefore + lane * stride;
+    at += min(lane, kStageRows - 1) * 4;
     uint32_t now = load_shared_4(at);
 #pragma unroll 1
     for (; n > 0; n--) {
-      at += STEP_PIECE_BYTES;
+      at += STEP_ENTRY_BYTES;
       const uint32_t after = load_shared_4(at); /* unused after the last stage */
       const int groups = now & 31, index = now >> 5;
       const unsigned char *from = from0 + ((size_t)index << kLogUnit);
@@ -78,81 +75,53 @@ template <class BlockOf, int kKind> struct Copier {
         const int odd = (index & 1) * 8;
         bytes = (odd + bytes + 15) & ~15, from -= odd;
       }
-      const bool mine = lane < kPieceRows && groups > 0;
-      piece(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
+      const bool mine = lane < kStageRows && groups > 0;
+      stage(place, from, bytes, mine, bytes * __popc(__ballot_sync(~0u, mine)));
       now = after;
     }
   }
 
-  /* Loads this block's keys and values: stages rank, rank + 8, ... of `each` positions. */
-  __device__ __forceinline__ void keys(int pos, int each) {
+  /* Loads this block's keys and values: stages rank, rank + 8, ... of the cache. */
+  __device__ __forceinline__ void keys(int pos) {
     constexpr int kRow = STEP_HEAD_DIM * sizeof(__half);
-    const auto &c = b.args().call;
-    const size_t head = ((size_t)b.layer() * b.args().plan.shape.n_kv_heads + b.cluster()) * c.n_ctx * kRow;
-    const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + head;
+    const StepCall &c = b.args.call;
+    const unsigned char *from = (const unsigned char *)(kKind == TILES ? c.k : c.v) + b.cache_row(0) * kRow;
 #pragma unroll 1
-    for (int key = b.rank() * each; key < pos; key += STEP_BLOCKS * each) {
-      const int bytes = min(each, pos - key) * kRow;
-      piece(kKind * each * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
+    for (int key = b.rank() * STEP_KEYS; key < pos; key += STEP_BLOCKS * STEP_KEYS) {
+      const int bytes = min((int)STEP_KEYS, pos - key) * kRow;
+      stage(kKind * STEP_KEYS * kRow, from + (size_t)key * kRow, bytes, kKind < ZEROS && b.lane() == 0,
             kKind < ZEROS ? bytes : 0);
     }
   }
 };
 
-/* Loads all layers: keys in stages of `each` positions, weights in stages of rows(matrix) tile rows by
- * groups(matrix). */
-template <int kKind, class BlockOf, class Rows, class Groups>
-__device__ __forceinline__ void load_layers(Copier<BlockOf, kKind> &loader, int pos, int each, Rows rows,
-                                            Groups groups) {
+/* All work of a loading warp: the layers, then lm_head. */
+template <int kKind, class B> __device__ __forceinline__ void load_all(B &b) {
   static_assert(sizeof(Matrix) == 8 * STEP_LOADERS && sizeof(Layer) % 8 == 0,
                 "lanes read a layer as pointers");
-  BlockOf &b = loader.b;
-  const int n_layers = b.args().plan.shape.n_layers;
+  const int pos = b.vars().pos, n_layers = b.plan.shape.n_layers;
+  Copier<B, kKind> loader(b, min(b.args.in_flight + (pos >= STEP_LONG), b.args.most_in_flight));
   auto pointers_of = [&](int layer) {
-    return __ldg((const unsigned long long *)(b.args().layers + layer) + min(b.lane(), 3 * MATRICES - 1));
+    return __ldg((const unsigned long long *)(b.args.layers + layer) + min(b.lane(), 3 * MATRICES - 1));
   };
   unsigned long long now = pointers_of(0);
 #pragma unroll 1
   for (; b.layer() < n_layers; b.go_to(MATRICES)) {
     const unsigned long long after = pointers_of(min(b.layer() + 1, n_layers - 1));
-    uint32_t at = piece_address(b, 0);
+    uint32_t at = stage_entry(b, 0);
 #pragma unroll 1
     for (int matrix = QKV; matrix < MATRICES; matrix++) {
-      const int n = b.share(matrix).pieces;
+      const int n = b.share(matrix).stages;
       if (matrix >= GATE_UP || b.has_kv_head()) {
-        if (matrix == O) loader.keys(pos, each);
-        loader.weights(at, n, rows(matrix), groups(matrix),
+        if (matrix == O) loader.keys(pos);
+        loader.weights(at, n, b.share(matrix),
                        (const unsigned char *)__shfl_sync(~0u, now, 3 * matrix + kKind));
       }
-      at += n * STEP_PIECE_BYTES;
+      at += n * STEP_ENTRY_BYTES;
     }
     now = after;
   }
-}
-
-/* --- one token */
-
-__device__ __forceinline__ PieceAt piece_of(const Share &share, int i) {
-  const int part = i % share.parts, row = i / share.parts << share.log_rows;
-  const int group = first_group(share, part);
-  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, part + 1) - group};
-}
-
-template <int kKind, bool kDebug> __device__ __forceinline__ void load_all(Block<kDebug> &b) {
-  const StepPlan &p = b.args().plan;
-  const int pos = b.pos(), row = p.shape.hidden * 2;
-  Copier<Block<kDebug>, kKind> loader(b,
-                                      min(b.args().in_flight + (pos >= STEP_LONG), b.args().most_in_flight));
-  load_layers(
-      loader, pos, STEP_KEYS, [&](int matrix) { return 1 << b.share(matrix).log_rows; },
-      [&](int matrix) { return b.share(matrix).groups; });
-  const int end = first_head_piece(p, blockIdx.x + 1);
-#pragma unroll 1
-  for (int i = first_head_piece(p, blockIdx.x); i < end; i++) {
-    const int bytes = min(p.head_rows, p.shape.vocab_size - i * p.head_rows) * row;
-    loader.piece(0, b.args().head + (size_t)i * p.head_rows * row, bytes, kKind == TILES && b.lane() == 0,
-                 kKind == TILES ? bytes : 0);
-  }
+  load_lm_head(loader);
 }
 
 } // namespace step

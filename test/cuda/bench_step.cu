@@ -107,9 +107,9 @@ static Loaded make_model(const Sizes &s, int n_ctx) {
   const size_t cache = (size_t)s.n_layers * s.n_kv_heads * n_ctx * 256;
   m.k = zeroed(cache), m.v = zeroed(cache);
   m.embedding = (void *)m.head.dense;
-  m.rope = (float2 *)zeroed(STEP_ROWS_MOST * 64 * sizeof(float2));
-  m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(STEP_ROWS_MOST * 4);
-  m.logits = (float *)zeroed((size_t)s.vocab * STEP_ROWS_MOST * 4);
+  m.rope = (float2 *)zeroed(STEP_MAX_TOKENS * 64 * sizeof(float2));
+  m.pos = (int *)zeroed(4), m.ids = (int *)zeroed(STEP_MAX_TOKENS * 4);
+  m.logits = (float *)zeroed((size_t)s.vocab * STEP_MAX_TOKENS * 4);
   return m;
 }
 
@@ -146,7 +146,7 @@ static const char *const mark_names[] = {"begin",
                                          "gated there",
                                          "down",
                                          "down stored"};
-static const char *const waited_names[] = {"qkv", "keys", "o", "gate, up", "down"};
+static const char *const waited_names[] = {"qkv", "o", "gate, up", "down", "keys"};
 static_assert(sizeof mark_names / sizeof *mark_names == STEP_MARKS, "one each");
 
 static long long median(std::vector<long long> v) {
@@ -176,7 +176,7 @@ static void print_profile(const std::vector<long long> &marks, int block, int n_
   printf(" a layer %lld; waited for loads:", median(whole));
   for (int k = 0; k < 5; k++) {
     std::vector<long long> cycles;
-    for (int l = first; l < n_layers; l++) cycles.push_back(of[l * STEP_NUMBERS + STEP_WAITED_QKV + k]);
+    for (int l = first; l < n_layers; l++) cycles.push_back(of[l * STEP_NUMBERS + STEP_WAITED + k]);
     printf(" %s %lld", waited_names[k], median(cycles));
   }
   printf("\n");
@@ -192,12 +192,12 @@ struct Opened {
 
 /* False if the kernel does not serve the shape. */
 static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape, int rows, int in_flight,
-                        int ahead, int n_ctx, Opened *to) {
+                        int prefetch_stages, int n_ctx, Opened *to) {
   StepModel model = {};
   model.in_flight = in_flight;
-  model.ahead = ahead;
+  model.prefetch_stages = prefetch_stages;
   model.layers = m.layers.data();
-  model.head = &m.head;
+  model.lm_head = &m.head;
   model.final_norm = m.ones;
   model.embedding = m.embedding;
   model.embedding_stride = s.hidden;
@@ -220,7 +220,7 @@ static bool open_kernel(const Loaded &m, const Sizes &s, const StepShape &shape,
 int main(int argc, char **argv) {
   std::string name = "Qwen3-8B";
   std::vector<int> contexts = {512, 8192, 32768}, clusters, in_flight = {34, 51, 68, 103}, slots = {0},
-                   rows = {1}, ahead = {0};
+                   rows = {1}, prefetch_stages = {0};
   int layers = 0, steps = 20;
   bool profile = false;
   long long patience = 0;
@@ -240,7 +240,7 @@ int main(int argc, char **argv) {
     else if (key == "in_flight")
       in_flight = numbers(value);
     else if (key == "ahead")
-      ahead = numbers(value);
+      prefetch_stages = numbers(value);
     else if (key == "slots")
       slots = numbers(value);
     else if (key == "layers")
@@ -279,7 +279,7 @@ int main(int argc, char **argv) {
     for (int n_rows : rows)
       for (int n_slots : slots)
         for (int kb : in_flight)
-          for (int n_ahead : ahead) {
+          for (int n_ahead : prefetch_stages) {
             const StepShape shape = {s.hidden, s.intermediate, s.n_layers,     s.n_heads, s.n_kv_heads,
                                      s.vocab,  n_clusters,     (size_t)shared, n_slots};
             Opened kernel;

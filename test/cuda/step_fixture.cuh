@@ -376,9 +376,9 @@ static void expect_row(const Fixture &f, const char *name, double tolerance, con
 static StepModel model_of(const Fixture &f, int in_flight) {
   StepModel m = {};
   m.in_flight = in_flight;
-  m.ahead = in_flight ? -1 : 5;
+  m.prefetch_stages = in_flight ? -1 : 5;
   m.layers = f.layers.data();
-  m.head = &f.head;
+  m.lm_head = &f.head;
   m.final_norm = f.final_norm_device;
   m.embedding = f.embedding_device;
   m.embedding_stride = (size_t)f.embedding_stride;

@@ -65,27 +65,29 @@ static void run_case(const Case &c, const std::vector<int> &positions, int n_ctx
 
 /* --- all-reduce across clusters: a block is a contributor, a thread has a word */
 
-__global__ void give_all(const float *parts, uint64_t *totals) {
+__global__ void contribute_all(const float *parts, uint64_t *totals) {
 #if __CUDA_ARCH__ >= 900
-  step::give(totals + threadIdx.x, parts[blockIdx.x * blockDim.x + threadIdx.x]);
+  step::contribute(totals + threadIdx.x, parts[blockIdx.x * blockDim.x + threadIdx.x]);
 #endif
 }
 
-__global__ void take_all(const uint64_t *totals, uint64_t *last, int givers, float *sums) {
+__global__ void poll_all(const uint64_t *totals, uint64_t *last, int contributors, float *sums) {
 #if __CUDA_ARCH__ >= 900
   const int i = threadIdx.x;
-  sums[i] = step::all_gave(totals[i], last[i], givers) ? step::sum_since(totals[i], last[i], givers) : 1e30f;
+  sums[i] = step::is_complete(totals[i], last[i], contributors)
+                ? step::sum_since(totals[i], last[i], contributors)
+                : 1e30f;
   last[i] = totals[i];
 #endif
 }
 
 /* Words begin where they overflow now, or soon. */
-static void run_totals(int givers) {
+static void run_totals(int contributors) {
   const std::vector<float> firsts = {0,    0.3f,  -0.3f,  1e-9f, 8388607,  -8388607,  8388608,
                                      1e9f, 3e38f, -3e38f, NAN,   INFINITY, -INFINITY, 1e6f};
   const int n_firsts = (int)firsts.size(), n = 2 * n_firsts;
   std::vector<float> parts;
-  for (int g = 0; g < givers; g++)
+  for (int g = 0; g < contributors; g++)
     for (int i = 0; i < n; i++) /* special for the first contributor, then for all */
       parts.push_back(g == 0 || i >= n_firsts ? firsts[i % n_firsts] : activation(5, g, i) * 10);
   std::vector<uint64_t> words;
@@ -93,19 +95,19 @@ static void run_totals(int givers) {
   float *parts_device = to_device(parts), *sums = to_device(std::vector<float>(n));
   uint64_t *totals = to_device(words), *last = to_device(words);
   for (int round = 0; round < 5; round++) { /* more contributions than the count holds */
-    give_all<<<givers, n>>>(parts_device, totals);
-    take_all<<<1, n>>>(totals, last, givers, sums);
+    contribute_all<<<contributors, n>>>(parts_device, totals);
+    poll_all<<<1, n>>>(totals, last, contributors, sums);
     CHECK(cudaDeviceSynchronize());
     const std::vector<float> got = to_host<float>(sums, n);
     for (int i = 0; i < n; i++) {
       double want = 0;
       bool proper = true;
-      for (int g = 0; g < givers; g++) {
+      for (int g = 0; g < contributors; g++) {
         const float part = parts[g * n + i];
         proper &= fabsf(part) < 8388608, want += part;
       }
       /* each part is rounded to half a unit, the sum to a float */
-      const double most = givers * 0x1p-27 + fabs(want) * 0x1p-24;
+      const double most = contributors * 0x1p-27 + fabs(want) * 0x1p-24;
       expect(proper ? fabs(got[i] - want) <= most : got[i] != got[i], "sums over clusters", "number", i);
     }
   }
@@ -153,7 +155,7 @@ int main(int argc, char **argv) {
   if (!few)
     for (const Case &c : large)
       if (c.clusters <= clusters) run_case(c, {0, 300, 1500}, 2048, shared);
-  for (int givers : {1, 8, 15, 16}) run_totals(givers);
+  for (int contributors : {1, 8, 15, 16}) run_totals(contributors);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

@@ -67,42 +67,52 @@ static int bytes_touched(int rows, int groups) {
 }
 
 /* Every group of inputs belongs to one warp of a warpgroup, and a stage is no larger than its slot. */
-static void check_cut(StepCut cut, const StepPlan *plan) {
+static void check_split(KSplit cut, const StepPlan *plan) {
   assert_true(cut.span >= 1 && cut.span <= STEP_SPAN);
-  assert_true(cut.parts >= 1 && cut.parts <= STEP_MAX_PARTS);
-  assert_int_equal(STEP_TEAM_WARPS % cut.k_warps, 0);
-  assert_int_equal(cut.rows, STEP_TEAM_WARPS / cut.k_warps);
+  assert_true(cut.splits >= 1 && cut.splits <= STEP_MAX_SPLITS);
+  assert_int_equal(STEP_WARPGROUP_WARPS % cut.k_warps, 0);
+  assert_int_equal(cut.rows, STEP_WARPGROUP_WARPS / cut.k_warps);
   int most = 0;
-  for (int part = 0; part < cut.parts; part++) {
-    int groups = (part + 1) * cut.n_groups / cut.parts - part * cut.n_groups / cut.parts;
+  for (int split = 0; split < cut.splits; split++) {
+    int groups = (split + 1) * cut.n_groups / cut.splits - split * cut.n_groups / cut.splits;
     assert_true(groups >= 1 && groups <= cut.k_warps * cut.span);
     if (groups > most) most = groups;
   }
   assert_int_equal(cut.groups, most);
-  assert_int_equal(step_piece_bytes(cut), bytes_touched(cut.rows, cut.groups));
-  assert_true(step_piece_bytes(cut) <= plan->slot_bytes);
+  assert_int_equal(step_stage_bytes(cut), bytes_touched(cut.rows, cut.groups));
+  assert_true(step_stage_bytes(cut) <= plan->slot_bytes);
+}
+
+static int ffn_blocks_of(const StepShape *s, int cluster) {
+  return step_first_ffn_block(s, cluster + 1) - step_first_ffn_block(s, cluster);
+}
+
+/* The split of a cluster's down. */
+static KSplit down_of(const StepPlan *plan, int cluster) {
+  return plan->down[plan->most_ffn_blocks - ffn_blocks_of(&plan->shape, cluster)];
 }
 
 static void check_plan(const StepShape *s, const StepPlan *plan) {
-  check_cut(plan->full, plan);
-  check_cut(plan->o, plan);
+  check_split(plan->full, plan);
+  check_split(plan->o, plan);
   int next = 0;
   for (int c = 0; c < s->n_clusters; c++) {
-    const StepShare *share = &plan->shares[c];
-    assert_int_equal(share->first_unit, next);
-    assert_true(share->n_units >= 1 && share->n_units <= plan->shares[s->n_clusters - 1].n_units);
-    assert_int_equal(share->down.n_groups, share->n_units);
-    check_cut(share->down, plan);
-    next += share->n_units;
+    const int n = ffn_blocks_of(s, c);
+    assert_int_equal(step_first_ffn_block(s, c), next);
+    assert_true(n >= 1 && (n == plan->most_ffn_blocks || n == plan->most_ffn_blocks - 1));
+    assert_int_equal(down_of(plan, c).n_groups, n);
+    check_split(down_of(plan, c), plan);
+    next += n;
   }
+  assert_int_equal(ffn_blocks_of(s, s->n_clusters - 1), plan->most_ffn_blocks);
   assert_int_equal(next * STEP_GROUP, s->intermediate);
-  assert_true(plan->head_rows * s->hidden * 2 <= plan->slot_bytes);
-  assert_true(plan->n_head_pieces * plan->head_rows >= s->vocab_size);
-  assert_true((plan->n_head_pieces - 1) * plan->head_rows < s->vocab_size);
-  assert_true(plan->head_rows >= 1 && plan->head_rows <= 8);
-  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->at.total <= s->shared_bytes);
+  assert_true(plan->lm_head_rows * s->hidden * 2 <= plan->slot_bytes);
+  assert_true(plan->n_lm_head_stages * plan->lm_head_rows >= s->vocab_size);
+  assert_true((plan->n_lm_head_stages - 1) * plan->lm_head_rows < s->vocab_size);
+  assert_true(plan->lm_head_rows >= 1 && plan->lm_head_rows <= 8);
+  assert_true((size_t)plan->n_slots * (size_t)plan->slot_bytes + (size_t)plan->off.total <= s->shared_bytes);
   /* step.cu: each warpgroup's last stage has been loaded, and one more is in flight. */
-  assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
+  assert_true(plan->n_slots > STEP_WARPGROUPS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
 }
 
@@ -110,17 +120,18 @@ static void check_plan(const StepShape *s, const StepPlan *plan) {
  * offset fits a task's 21 bits. A stage lies within its slot, and what warps read after it, in place of
  * groups that they do not have, is still shared memory. Zeros are copied from an even group to an even
  * one of their row. */
-static void check_share(const StepPlan *plan, StepCut cut, int n_rows, int stride, int bytes, int first_group,
+static void check_share(const StepPlan *plan, KSplit cut, int n_rows, int bytes, int first_group,
                         int all_groups) {
+  const int stride = step_sums_stride(n_rows);
   const int filled = (n_rows + cut.rows - 1) / cut.rows * cut.rows;
-  assert_true(filled * 16 <= stride && cut.parts * cut.k_warps * stride * (int)sizeof(float) <= bytes);
-  assert_true(cut.parts * cut.k_warps * stride < 1 << 21);
+  assert_true(filled * 16 <= stride && cut.splits * cut.k_warps * stride * (int)sizeof(float) <= bytes);
+  assert_true(cut.splits * cut.k_warps * stride < 1 << 21);
   const int zeros = (cut.groups * 8 + 16) / 16 * 16; /* zeros_stride() */
   assert_true(cut.rows * (cut.groups * (1024 + 32) + zeros) <= plan->slot_bytes);
   const int read = ((cut.rows - 1) * cut.groups + (cut.k_warps - 1) * cut.span + STEP_SPAN) * 1024;
-  assert_true(read <= plan->slot_bytes + plan->at.total);
-  for (int part = 0; part < cut.parts; part++) {
-    const int from = part * cut.n_groups / cut.parts, n = (part + 1) * cut.n_groups / cut.parts - from;
+  assert_true(read <= plan->slot_bytes + plan->off.total);
+  for (int split = 0; split < cut.splits; split++) {
+    const int from = split * cut.n_groups / cut.splits, n = (split + 1) * cut.n_groups / cut.splits - from;
     const int begin = (first_group + from) / 2 * 2, end = (first_group + from + n + 1) / 2 * 2;
     assert_true((end - begin) * 8 <= zeros && end <= all_groups);
   }
@@ -128,42 +139,40 @@ static void check_share(const StepPlan *plan, StepCut cut, int n_rows, int strid
 
 /* The tables have an entry for every stage of a layer in every block, and a stage's groups fit five
  * bits. */
-static void check_pieces(const StepPlan *plan) {
-  const int rows = plan->slice / 16, room = (plan->at.tasks - plan->at.pieces) / STEP_PIECE_BYTES;
-  assert_true((plan->at.total - plan->at.tasks) / STEP_PIECE_BYTES >= room);
-  assert_true(STEP_SPAN * STEP_TEAM_WARPS < 32);
+static void check_stages(const StepPlan *plan) {
+  const int rows = plan->slice / 16, room = (plan->off.tasks - plan->off.stage_table) / STEP_ENTRY_BYTES;
+  assert_true((plan->off.total - plan->off.tasks) / STEP_ENTRY_BYTES >= room);
+  assert_true(STEP_SPAN * STEP_WARPGROUP_WARPS < 32);
   for (int c = 0; c < plan->shape.n_clusters; c++) {
-    const StepShare *share = &plan->shares[c];
-    const int n = step_pieces(plan->full, plan->heads_per_kv + 2) + step_pieces(plan->o, rows) +
-                  step_pieces(plan->full, 2 * share->n_units) + step_pieces(share->down, rows);
+    const KSplit down = down_of(plan, c);
+    const int n = step_stages(plan->full, plan->heads_per_kv + 2) + step_stages(plan->o, rows) +
+                  step_stages(plan->full, 2 * ffn_blocks_of(&plan->shape, c)) + step_stages(down, rows);
     assert_true(n <= room);
-    assert_true(plan->full.rows * 4 <= STEP_PIECE_BYTES && share->down.rows * 4 <= STEP_PIECE_BYTES);
+    assert_true(plan->full.rows * 4 <= STEP_ENTRY_BYTES && down.rows * 4 <= STEP_ENTRY_BYTES);
   }
 }
 
 static void check_places(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
-  const StepShared *at = &plan->at;
-  check_pieces(plan);
-  const int heads = plan->heads_per_kv, rows = plan->slice / 16, units = s->intermediate / STEP_GROUP;
-  const int most_units = plan->shares[s->n_clusters - 1].n_units, state = heads * (STEP_HEAD_DIM * 2 + 8);
-  const int most_groups[] = {s->hidden / STEP_GROUP, heads, most_units};
-  assert_true(at->sums - at->x >= s->hidden * 4 && at->sums - at->x >= plan->states * state);
-  assert_true(at->exchange - at->attention >= STEP_BLOCKS * state);
-  assert_true(at->heads - at->exchange >= (heads + 2) * STEP_HEAD_DIM * 4);
-  assert_true(at->heads - at->exchange >= most_units * STEP_GROUP * 4);
+  const StepOffsets *off = &plan->off;
+  check_stages(plan);
+  const int heads = plan->heads_per_kv, rows = plan->slice / 16, ffn_blocks = s->intermediate / STEP_GROUP;
+  const int most_ffn_blocks = plan->most_ffn_blocks, state = heads * (STEP_HEAD_DIM * 2 + 8);
+  const int most_groups[] = {s->hidden / STEP_GROUP, heads, most_ffn_blocks};
+  assert_true(off->sums - off->x >= s->hidden * 4 && off->sums - off->x >= plan->states * state);
+  assert_true(off->exchange - off->attention >= STEP_BLOCKS * state);
+  assert_true(off->heads - off->exchange >= (heads + 2) * STEP_HEAD_DIM * 4);
+  assert_true(off->heads - off->exchange >= most_ffn_blocks * STEP_GROUP * 4);
   for (size_t i = 0; i < COUNT(most_groups); i++) {
-    assert_true(at->scales - at->planes >= most_groups[i] * 2 * STEP_GROUP);
-    assert_true(at->exchange - at->scales >= most_groups[i] * 8);
+    assert_true(off->scales - off->planes >= most_groups[i] * 2 * STEP_GROUP);
+    assert_true(off->exchange - off->scales >= most_groups[i] * 8);
   }
-  check_share(plan, plan->full, heads + 2, plan->stride_qkv, at->sums - at->x, 0, s->hidden / STEP_GROUP);
+  check_share(plan, plan->full, heads + 2, off->sums - off->x, 0, s->hidden / STEP_GROUP);
   for (int c = 0; c < s->n_clusters; c++) {
-    const StepShare *share = &plan->shares[c];
-    check_share(plan, plan->full, 2 * share->n_units, share->stride, at->sums - at->x, 0,
-                s->hidden / STEP_GROUP);
-    check_share(plan, share->down, rows, plan->stride_slice, at->planes - at->sums, share->first_unit, units);
-    if (c < s->n_kv_heads)
-      check_share(plan, plan->o, rows, plan->stride_slice, at->planes - at->sums, c * heads, s->n_heads);
+    check_share(plan, plan->full, 2 * ffn_blocks_of(s, c), off->sums - off->x, 0, s->hidden / STEP_GROUP);
+    check_share(plan, down_of(plan, c), rows, off->planes - off->sums, step_first_ffn_block(s, c),
+                ffn_blocks);
+    if (c < s->n_kv_heads) check_share(plan, plan->o, rows, off->planes - off->sums, c * heads, s->n_heads);
   }
 }
 
@@ -194,7 +203,7 @@ static void models_of_today_fit_an_h200(void **state) {
       StepShape shape = shape_of(&model->config, clusters);
       StepPlan plan;
       Error err;
-      if (step_serves(model, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
+      if (step_supports(model, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
       if (step_plan(&shape, 1, &plan, &err) != STATUS_OK) fail_msg("%s: %s", configs[i], err.text);
       check_plan(&shape, &plan);
       model_close(model);
@@ -208,14 +217,13 @@ static void plan_of_qwen3_8b(void **state) {
   StepPlan plan;
   assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
   model_close(model);
-  const StepCut full = {.n_groups = 32, .parts = 2, .groups = 16, .k_warps = 4, .span = 4, .rows = 1};
-  const StepCut o = {.n_groups = 4, .parts = 1, .groups = 4, .k_warps = 1, .span = 4, .rows = 4};
+  const KSplit full = {.n_groups = 32, .splits = 2, .groups = 16, .k_warps = 4, .span = 4, .rows = 1};
+  const KSplit o = {.n_groups = 4, .splits = 1, .groups = 4, .k_warps = 1, .span = 4, .rows = 4};
   assert_memory_equal(&plan.full, &full, sizeof full);
   assert_memory_equal(&plan.o, &o, sizeof o);
-  assert_int_equal(plan.shares[0].n_units, 6); /* 96 FFN blocks: the last clusters have seven, the others
-                                                * six */
-  assert_int_equal(plan.shares[14].n_units, 7);
-  assert_int_equal(step_pieces(plan.full, 6), 12); /* a block has 6 tile rows of q, k and v */
+  assert_int_equal(ffn_blocks_of(&shape, 0), 6); /* of 96: the last clusters have seven, the others six */
+  assert_int_equal(ffn_blocks_of(&shape, 14), 7);
+  assert_int_equal(step_stages(plan.full, 6), 12); /* a block has 6 tile rows of q, k and v */
   assert_true(plan.n_slots >= 9);                  /* 170 KB: what an SM reads during an all-reduce */
 }
 
@@ -224,14 +232,14 @@ static void plan_of_qwen3_8b(void **state) {
 static void few_spans_are_wasted(void **state) {
   (void)state;
   for (int n = 1; n <= STEP_SPAN * STEP_WARPS; n++) {
-    const StepCut cut = step_cut(n);
+    const KSplit cut = step_split(n);
     const int least = (n + STEP_SPAN - 1) / STEP_SPAN;
-    assert_true(cut.parts * cut.k_warps >= least && cut.parts * cut.k_warps <= least + 1);
+    assert_true(cut.splits * cut.k_warps >= least && cut.splits * cut.k_warps <= least + 1);
   }
-  const StepCut forty = step_cut(40), twenty = step_cut(20), ten = step_cut(10);
-  assert_true(forty.parts == 5 && forty.k_warps == 2 && forty.rows == 2);
-  assert_true(twenty.parts == 5 && twenty.k_warps == 1 && twenty.rows == 4);
-  assert_true(ten.parts == 3 && ten.k_warps == 1 && ten.groups == 4);
+  const KSplit forty = step_split(40), twenty = step_split(20), ten = step_split(10);
+  assert_true(forty.splits == 5 && forty.k_warps == 2 && forty.rows == 2);
+  assert_true(twenty.splits == 5 && twenty.k_warps == 1 && twenty.rows == 4);
+  assert_true(ten.splits == 3 && ten.k_warps == 1 && ten.groups == 4);
 }
 
 /* The sizes of Qwen3-0.6B's layers, which any number of tokens has a plan for. */
@@ -292,14 +300,14 @@ static void sizes_that_do_not_divide_are_refused(void **state) {
 static void rows_are_refused_by_the_queries_they_make(void **state) {
   (void)state;
   for (int heads = 1; heads <= STEP_MAX_SHARED_HEADS; heads++)
-    for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
+    for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
       StepShape s = small_shape();
       s.n_heads = heads * s.n_kv_heads;
       StepPlan plan;
       Error err = {{0}};
       const Status status = step_plan(&s, rows, &plan, &err);
       char says[96];
-      snprintf(says, sizeof says, "a step of %d rows: not with this number of heads of a KV head", rows);
+      snprintf(says, sizeof says, "a step of %d tokens: not with this number of heads of a KV head", rows);
       if (heads * rows <= 32)
         assert_int_equal(status, STATUS_OK);
       else if (status != STATUS_MODEL || !strstr(err.text, says))
@@ -310,45 +318,46 @@ static void rows_are_refused_by_the_queries_they_make(void **state) {
 /* --- steps of several tokens */
 
 /* A stage of the share fits a slot. Returns the number of stages. */
-static int check_rows_share(const StepPlan *plan, int tile_rows, int n_groups) {
-  const int parts = step_rows_parts(n_groups), span = step_rows_span(n_groups);
-  assert_true(span <= STEP_ROWS_SPAN && parts * span >= n_groups && (parts - 1) * span < n_groups);
-  assert_true(bytes_touched(STEP_TEAM_WARPS, span) <= plan->slot_bytes);
-  assert_int_equal(tile_rows % STEP_TEAM_WARPS, 0); /* every warp of a warpgroup has a tile row */
-  return tile_rows / STEP_TEAM_WARPS * parts;
+static int check_few_share(const StepPlan *plan, int tile_rows, int n_groups) {
+  const int stages = step_few_stages(n_groups), span = step_few_span(n_groups);
+  assert_true(span <= STEP_STAGE_GROUPS && stages * span >= n_groups && (stages - 1) * span < n_groups);
+  assert_true(bytes_touched(STEP_WARPGROUP_WARPS, span) <= plan->slot_bytes);
+  assert_int_equal(tile_rows % STEP_WARPGROUP_WARPS, 0); /* every warp of a warpgroup has a tile row */
+  return tile_rows / STEP_WARPGROUP_WARPS * stages;
 }
 
 /* The table has an entry for every stage of a layer in every block. */
-static void check_rows_pieces(const StepPlan *plan) {
+static void check_few_stages(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
-  const int room = (plan->at.parts - plan->at.pieces) / STEP_PIECE_BYTES;
+  const int room = (plan->off.chunk_sums - plan->off.stage_table) / STEP_ENTRY_BYTES;
   for (int c = 0; c < s->n_clusters; c++)
     for (int rank = 0; rank < STEP_BLOCKS; rank++) {
-      const int units = step_first_unit(s, c + 1) - step_first_unit(s, c);
+      const int ffn_blocks = step_first_ffn_block(s, c + 1) - step_first_ffn_block(s, c);
       const int groups = step_first_column_group(s, rank + 1) - step_first_column_group(s, rank);
-      const int n = check_rows_share(plan, 8 * (plan->heads_per_kv + 2), groups) +
-                    check_rows_share(plan, 8 * groups, plan->heads_per_kv) +
-                    check_rows_share(plan, 16 * units, groups) + check_rows_share(plan, 8 * groups, units);
+      const int n = check_few_share(plan, 8 * (plan->heads_per_kv + 2), groups) +
+                    check_few_share(plan, 8 * groups, plan->heads_per_kv) +
+                    check_few_share(plan, 16 * ffn_blocks, groups) +
+                    check_few_share(plan, 8 * groups, ffn_blocks);
       assert_true(n <= room);
     }
 }
 
-static void check_rows_plan(const StepPlan *plan) {
+static void check_few_plan(const StepPlan *plan) {
   const StepShape *s = &plan->shape;
-  const StepShared *at = &plan->at;
-  const int rows = plan->rows, groups = s->hidden / STEP_GROUP, state = STEP_HEAD_DIM * 2 + 8;
+  const StepOffsets *off = &plan->off;
+  const int rows = plan->tokens, groups = s->hidden / STEP_GROUP, state = STEP_HEAD_DIM * 2 + 8;
   const int columns = (groups + STEP_BLOCKS - 1) / STEP_BLOCKS;
-  const int inputs = larger(plan->heads_per_kv, plan->most_units), planes = 2 * STEP_GROUP * rows;
-  assert_true((size_t)(plan->n_slots * plan->slot_bytes + at->total) <= s->shared_bytes);
-  assert_true(plan->n_slots > STEP_TEAMS && plan->n_slots <= STEP_MAX_SLOTS);
+  const int inputs = larger(plan->heads_per_kv, plan->most_ffn_blocks), planes = 2 * STEP_GROUP * rows;
+  assert_true((size_t)(plan->n_slots * plan->slot_bytes + off->total) <= s->shared_bytes);
+  assert_true(plan->n_slots > STEP_WARPGROUPS && plan->n_slots <= STEP_MAX_SLOTS);
   assert_int_equal(plan->slot_bytes % 128, 0);
-  assert_int_equal(at->total % 128, 0);
-  assert_int_equal(plan->piece_bytes, bytes_touched(STEP_TEAM_WARPS, step_rows_span(columns)));
+  assert_int_equal(off->total % 128, 0);
+  assert_int_equal(plan->stage_bytes, bytes_touched(STEP_WARPGROUP_WARPS, step_few_span(columns)));
   assert_true(STEP_KEYS * STEP_HEAD_DIM * 2 * 2 <= plan->slot_bytes);
-  assert_true(STEP_HEAD_ROWS * (plan->head_width * 2 + STEP_HEAD_PAD) <= plan->slot_bytes);
-  assert_int_equal(s->hidden % plan->head_width, 0);
-  assert_int_equal(plan->n_head_pieces, (s->vocab_size + STEP_HEAD_ROWS - 1) / STEP_HEAD_ROWS);
-  assert_int_equal(plan->head_width % 32, 0);
+  assert_true(STEP_LM_HEAD_ROWS * (plan->lm_head_width * 2 + STEP_LM_HEAD_PAD) <= plan->slot_bytes);
+  assert_int_equal(s->hidden % plan->lm_head_width, 0);
+  assert_int_equal(plan->n_lm_head_stages, (s->vocab_size + STEP_LM_HEAD_ROWS - 1) / STEP_LM_HEAD_ROWS);
+  assert_int_equal(plan->lm_head_width % 32, 0);
   assert_int_equal(step_first_column_group(s, STEP_BLOCKS), groups);
   for (int rank = 0; rank < STEP_BLOCKS; rank++) {
     const int n = step_first_column_group(s, rank + 1) - step_first_column_group(s, rank);
@@ -356,41 +365,42 @@ static void check_rows_plan(const StepPlan *plan) {
   }
   /* every query has a column; a stage of keys has four arrivals */
   assert_true(plan->columns * 8 >= plan->queries && plan->columns / 2 * 8 < plan->queries);
-  assert_int_equal(STEP_TEAM_WARPS % plan->members, 0);
+  assert_int_equal(STEP_WARPGROUP_WARPS % plan->members, 0);
   const int halves = plan->members / plan->columns;
   assert_true(plan->columns * halves == plan->members && (halves == 1 || halves == 2));
-  assert_true(plan->members * STEP_TEAMS <= STEP_WARPS);
-  assert_int_equal(plan->states, STEP_TEAMS * halves);
+  assert_true(plan->members * STEP_WARPGROUPS <= STEP_WARPS);
+  assert_int_equal(plan->states, STEP_WARPGROUPS * halves);
   /* every token has as many blocks, and a head's chunks fit */
   assert_int_equal(STEP_BLOCKS % rows, 0);
   const int turns = STEP_BLOCKS / rows;
   assert_true((plan->heads_per_kv + 2 + turns - 1) / turns <= STEP_CHUNKS);
   /* areas follow one another, each as large as its largest content */
-  const int alike[] = {at->squares, at->x_notes, at->in_notes, at->rope,   at->chunks, at->pieces,
-                       at->parts,   at->slice,   at->heads,    at->states, at->in};
+  const int alike[] = {off->squares, off->x_scales,    off->in_scales,  off->rope,
+                       off->chunks,  off->stage_table, off->chunk_sums, off->slice,
+                       off->heads,   off->states,      off->in};
   for (size_t i = 0; i < COUNT(alike); i++) assert_int_equal(alike[i] % 16, 0);
-  assert_true(at->x_notes - at->squares >= groups * rows * 4);
-  assert_true(at->in_notes - at->x_notes >= groups * rows * 8);
-  assert_true(at->rope - at->in_notes >= inputs * rows * 8);
-  assert_true(at->chunks - at->rope >= STEP_HEAD_DIM / 2 * 8);
-  assert_true(at->pieces - at->chunks >= (1 + turns) * STEP_CHUNKS * 8);
-  assert_true(at->warp_values == at->parts && at->warp_weights == at->slice);
-  assert_true(at->slice - at->parts >= STEP_CHUNKS * STEP_CHUNK_BYTES);
-  assert_true(at->slice - at->parts >= plan->states * plan->queries * STEP_HEAD_DIM * 2);
-  assert_true(at->heads - at->slice >= columns * planes);
-  assert_true(at->heads - at->slice >= plan->states * plan->queries * 8);
-  assert_true(at->states - at->heads >= (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2);
-  assert_true(at->in - at->states >= (plan->queries + 7) / 8 * STEP_BLOCKS * state);
-  assert_true(at->x == at->parts && at->in - at->x >= groups * planes);
-  assert_true(at->exchange == at->in && at->total - at->in >= inputs * planes);
-  assert_true(at->total - at->exchange >= 2 * STEP_WARPS * rows * STEP_HEAD_ROWS * 4);
-  check_rows_pieces(plan);
+  assert_true(off->x_scales - off->squares >= groups * rows * 4);
+  assert_true(off->in_scales - off->x_scales >= groups * rows * 8);
+  assert_true(off->rope - off->in_scales >= inputs * rows * 8);
+  assert_true(off->chunks - off->rope >= STEP_HEAD_DIM / 2 * 8);
+  assert_true(off->stage_table - off->chunks >= (1 + turns) * STEP_CHUNKS * 8);
+  assert_true(off->warp_values == off->chunk_sums && off->warp_weights == off->slice);
+  assert_true(off->slice - off->chunk_sums >= STEP_CHUNKS * STEP_CHUNK_BYTES);
+  assert_true(off->slice - off->chunk_sums >= plan->states * plan->queries * STEP_HEAD_DIM * 2);
+  assert_true(off->heads - off->slice >= columns * planes);
+  assert_true(off->heads - off->slice >= plan->states * plan->queries * 8);
+  assert_true(off->states - off->heads >= (plan->columns * 8 + 2 * rows) * STEP_HEAD_DIM * 2);
+  assert_true(off->in - off->states >= (plan->queries + 7) / 8 * STEP_BLOCKS * state);
+  assert_true(off->x == off->chunk_sums && off->in - off->x >= groups * planes);
+  assert_true(off->exchange == off->in && off->total - off->in >= inputs * planes);
+  assert_true(off->total - off->exchange >= 2 * STEP_WARPS * rows * STEP_LM_HEAD_ROWS * 4);
+  check_few_stages(plan);
   /* every FFN block belongs to one cluster */
-  assert_int_equal(step_first_unit(s, 0), 0);
-  assert_int_equal(step_first_unit(s, s->n_clusters) * STEP_GROUP, s->intermediate);
+  assert_int_equal(step_first_ffn_block(s, 0), 0);
+  assert_int_equal(step_first_ffn_block(s, s->n_clusters) * STEP_GROUP, s->intermediate);
   for (int c = 0; c < s->n_clusters; c++) {
-    const int n = step_first_unit(s, c + 1) - step_first_unit(s, c);
-    assert_true(n >= 1 && n <= plan->most_units && n + 1 >= plan->most_units);
+    const int n = step_first_ffn_block(s, c + 1) - step_first_ffn_block(s, c);
+    assert_true(n >= 1 && n <= plan->most_ffn_blocks && n + 1 >= plan->most_ffn_blocks);
   }
 }
 
@@ -403,10 +413,10 @@ static void whatever_is_taken_of_rows_fits(void **state) {
       for (s.n_kv_heads = 1; s.n_kv_heads <= STEP_MAX_CLUSTERS; s.n_kv_heads += 3)
         for (s.n_heads = s.n_kv_heads; s.n_heads <= 8 * s.n_kv_heads; s.n_heads += s.n_kv_heads)
           for (s.n_clusters = s.n_kv_heads; s.n_clusters <= STEP_MAX_CLUSTERS; s.n_clusters += 2)
-            for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
+            for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
               StepPlan plan;
               if (step_plan(&s, rows, &plan, NULL) != STATUS_OK) continue;
-              check_rows_plan(&plan);
+              check_few_plan(&plan);
               taken++;
             }
   assert_true(taken > 10000);
@@ -417,13 +427,13 @@ static void models_of_today_and_their_rows(void **state) {
   for (size_t i = 0; i < COUNT(configs); i++) {
     Model *model = open_config(configs[i]);
     const StepShape shape = shape_of(&model->config, 15);
-    for (int rows = 2; rows <= STEP_ROWS_MOST; rows *= 2) {
+    for (int rows = 2; rows <= STEP_MAX_TOKENS; rows *= 2) {
       StepPlan plan;
       Error err;
-      const bool too_many = shape.n_heads / shape.n_kv_heads * rows > STEP_ROWS_QUERIES;
+      const bool too_many = shape.n_heads / shape.n_kv_heads * rows > STEP_MAX_QUERIES;
       const Status status = step_plan(&shape, rows, &plan, &err);
       if ((status == STATUS_OK) == too_many) fail_msg("%s, %d rows: %s", configs[i], rows, err.text);
-      if (status == STATUS_OK) check_rows_plan(&plan);
+      if (status == STATUS_OK) check_few_plan(&plan);
     }
     model_close(model);
   }
@@ -452,9 +462,9 @@ static void the_smallest_ring_is_one_slot_more_than_teams(void **state) {
     model_close(model);
     StepPlan plan;
     assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
-    shape.shared_bytes = (size_t)(plan.at.total + (STEP_TEAMS + 1) * plan.slot_bytes);
+    shape.shared_bytes = (size_t)(plan.off.total + (STEP_WARPGROUPS + 1) * plan.slot_bytes);
     assert_int_equal(step_plan(&shape, 1, &plan, NULL), STATUS_OK);
-    assert_int_equal(plan.n_slots, STEP_TEAMS + 1);
+    assert_int_equal(plan.n_slots, STEP_WARPGROUPS + 1);
     shape.shared_bytes--;
     Error err;
     char needed[32];
@@ -474,9 +484,9 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
     Error err;
     char needed[32];
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
-    shape.shared_bytes = (size_t)(plan.at.total + (STEP_TEAMS + 1) * plan.slot_bytes);
+    shape.shared_bytes = (size_t)(plan.off.total + (STEP_WARPGROUPS + 1) * plan.slot_bytes);
     assert_int_equal(step_plan(&shape, 2, &plan, NULL), STATUS_OK);
-    assert_int_equal(plan.n_slots, STEP_TEAMS + 1);
+    assert_int_equal(plan.n_slots, STEP_WARPGROUPS + 1);
     shape.shared_bytes--;
     assert_int_equal(step_plan(&shape, 2, &plan, &err), STATUS_MODEL);
     snprintf(needed, sizeof needed, " %zu bytes", shape.shared_bytes + 1);
@@ -486,7 +496,7 @@ static void the_smallest_ring_of_rows_is_one_slot_more_than_teams(void **state) 
 
 static void assert_refused(Model *model, const char *because) {
   Error err;
-  assert_int_equal(step_serves(model, &err), STATUS_MODEL);
+  assert_int_equal(step_supports(model, &err), STATUS_MODEL);
   if (!strstr(err.text, because)) fail_msg("\"%s\" does not speak of %s", err.text, because);
 }
 
@@ -498,14 +508,14 @@ static void assert_refused(Model *model, const char *because) {
     (place) = (value);                                                                                       \
     assert_refused((model), (because));                                                                      \
     (place) = before;                                                                                        \
-    assert_int_equal(step_serves((model), NULL), STATUS_OK);                                                 \
+    assert_int_equal(step_supports((model), NULL), STATUS_OK);                                               \
   } while (0)
 
 static void models_it_is_not_for_are_told_why(void **state) {
   (void)state;
   Model *model = open_config("Qwen3-0.6B-AWQ");
   ModelConfig *c = &model->config;
-  assert_int_equal(step_serves(model, NULL), STATUS_OK);
+  assert_int_equal(step_supports(model, NULL), STATUS_OK);
   REFUSED_WITH(model, c->head_dim, 64, "heads of another size");
   REFUSED_WITH(model, c->rotary_dim, 64, "heads of another size");
   REFUSED_WITH(model, c->norms, NORM_AROUND, "norms");
@@ -536,7 +546,7 @@ static void layers_it_is_not_for_are_told_why(void **state) {
     REFUSED_WITH(model, linears[i]->kind, LINEAR_GROUPED, "4 bits");
     linears[i]->bias.data = bias;
     if (i < 3)
-      assert_int_equal(step_serves(model, NULL), STATUS_OK);
+      assert_int_equal(step_supports(model, NULL), STATUS_OK);
     else
       assert_refused(model, "bias");
     linears[i]->bias.data = NULL;

@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
   if (!few)
     for (const Case &c : large)
       for (int rows : {2, 4, 8})
-        if (c.clusters <= clusters && c.n_heads / c.n_kv_heads * rows <= STEP_ROWS_QUERIES)
+        if (c.clusters <= clusters && c.n_heads / c.n_kv_heads * rows <= STEP_MAX_QUERIES)
           run_case(c, rows, rows, {0, 300, 1500}, 2048, shared);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;

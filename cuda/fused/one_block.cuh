@@ -1,0 +1,99 @@
+/* one_block.cuh - per-thread context of a fused step of one token (one_token.cu); block.cuh has what both
+ * kernels share. */
+#ifndef AUK_CUDA_FUSED_ONE_BLOCK_CUH
+#define AUK_CUDA_FUSED_ONE_BLOCK_CUH
+
+#include "cuda/fused/stages.cuh"
+
+namespace step::one {
+
+constexpr int kColumns = 32; /* columns of hidden that a warp normalises at once */
+
+template <bool kDebug> struct Block : Thread<kDebug> {
+  using Base = Thread<kDebug>;
+  using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head;
+
+  /* The ring is before Vars. */
+  static __device__ __forceinline__ unsigned char *base(unsigned char *shared, const StepPlan &p) {
+    return shared - p.ring_at;
+  }
+
+  __device__ __forceinline__ float *x() const { return (float *)(smem + plan.off.x); }
+  __device__ __forceinline__ float *sums(const Share &share) const { return (float *)(smem + share.sums_at); }
+  __device__ __forceinline__ float *squares() const { return (float *)(smem + plan.off.small); }
+  __device__ __forceinline__ float *residual() const { return (float *)(smem + plan.off.residual); }
+  __device__ __forceinline__ float2 *rope() const { return (float2 *)(squares() + plan.shape.hidden / 32); }
+  __device__ __forceinline__ int rope_token() const { return 0; }
+  __device__ __forceinline__ unsigned char *planes() const { return smem + plan.off.planes; }
+  __device__ __forceinline__ float2 *scales() const { return (float2 *)(smem + plan.off.scales); }
+  /* Attention's output has planes of its own, since it is made from states that lie in the place of the
+   * others. */
+  __device__ __forceinline__ unsigned char *value_planes() const { return (unsigned char *)this->exchange(); }
+  __device__ __forceinline__ float2 *value_scales() const {
+    return (float2 *)(value_planes() + plan.heads_per_kv * 2 * STEP_GROUP);
+  }
+  __device__ __forceinline__ float *lm_head_sums() const { return (float *)(rope() + STEP_HEAD_DIM / 2); }
+
+  /* The number of x that this block received before the one for a matrix of the current layer: without a
+   * KV head it receives none for qkv. */
+  __device__ __forceinline__ int x_before(int matrix) const {
+    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
+  }
+
+  /* Bytes of a barrier's phase: x and its sums of squares; q, k and v; states; the gated product. */
+  __device__ __forceinline__ int x_bytes() const {
+    return plan.shape.hidden * 4 + plan.shape.hidden / kColumns * 4;
+  }
+  __device__ __forceinline__ int projection_bytes() const {
+    return (plan.heads_per_kv + 2) * STEP_HEAD_DIM * 4;
+  }
+  __device__ __forceinline__ int states_bytes() const {
+    return STEP_BLOCKS * plan.heads_per_kv * (STEP_HEAD_DIM * 2 + 8);
+  }
+  __device__ __forceinline__ int gated_bytes() const { return share(DOWN).n_groups * STEP_GROUP * 4; }
+};
+
+/* Called by one thread for each matrix, before a barrier of the block. */
+template <class B> __device__ __forceinline__ void make_share(const B &b, int matrix) {
+  const StepPlan &p = b.plan;
+  const int heads = p.heads_per_kv, cluster = b.cluster(), rank = b.rank();
+  const int first = step_first_ffn_block(&p.shape, cluster),
+            n_ffn_blocks = step_first_ffn_block(&p.shape, cluster + 1) - first;
+  const bool full = matrix == QKV || matrix == GATE_UP;
+  const KSplit cut = full ? p.full : matrix == O ? p.o : p.down[p.most_ffn_blocks - n_ffn_blocks];
+  Share s = {};
+  s.all_groups = s.n_groups = p.shape.hidden / STEP_GROUP;
+  if (matrix == QKV) { /* one tile row of each head: the queries, then key and value */
+    s.n_rows = heads + 2, s.split = heads;
+    s.tile[0] = 8 * cluster * heads + rank, s.stride[0] = 8;
+    s.tile[1] = 8 * (p.shape.n_heads + cluster) + rank, s.stride[1] = 8 * p.shape.n_kv_heads;
+  } else if (matrix == GATE_UP) { /* two of the 16 tile rows of each FFN block */
+    s.n_rows = s.split = 2 * n_ffn_blocks;
+    s.tile[0] = 16 * first + 2 * rank, s.stride[0] = 16, s.log_run = 1;
+  } else {
+    place_outputs(s, matrix, p.shape, cluster, rank * p.slice / 16, p.slice / 16);
+  }
+  s.sums_stride = step_sums_stride(s.n_rows);
+  s.sums_at = full ? p.off.x : p.off.sums;
+  s.splits = cut.splits, s.groups = cut.groups, s.span = cut.span;
+  s.log_k_warps = log_2(cut.k_warps), s.log_rows = log_2(cut.rows);
+  s.inverse = (65535 + cut.splits) / cut.splits;
+  s.next = STEP_WARPGROUPS % cut.splits ? 0 : STEP_WARPGROUPS / cut.splits * cut.rows * 16;
+  s.stages = ((s.n_rows + cut.rows - 1) >> s.log_rows) * cut.splits;
+  s.run = run_of(s.stages, p.n_slots);
+  b.share(matrix) = s;
+}
+
+__device__ __forceinline__ int first_group(const Share &share, int split) {
+  return split * share.n_groups * share.inverse >> 16;
+}
+
+template <class B> __device__ __forceinline__ StageTiles stage_of(const B &, const Share &share, int i) {
+  const int split = i % share.splits, row = i / share.splits << share.log_rows;
+  const int group = first_group(share, split);
+  return {row, min(1 << share.log_rows, share.n_rows - row), group, first_group(share, split + 1) - group};
+}
+
+} // namespace step::one
+
+#endif
