@@ -1,4 +1,4 @@
-/* attend.cuh - norm and rope of a head, and a warp's attention over keys and values in shared memory for
+/* attend.cuh - the norm of a head, and a warp's attention over keys and values in shared memory for
  * eight queries of a KV head. Tensor cores take the queries as columns:
  *
  *     S^T [16 keys x 8 heads] = K [16 x 128] Q^T      O^T [16 dims x 8] += V^T [16 x 16 keys] P^T [16 x 8]
@@ -24,12 +24,6 @@ constexpr int kDim = STEP_HEAD_DIM;
 __device__ __forceinline__ float inverse_of_head(const float (&v)[4], float eps) {
   const float squares = warp_sum(v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3]);
   return rsqrtf(squares / kDim + eps);
-}
-
-/* Rotates the pairs (lane, lane + 64) and (lane + 32, lane + 96). */
-__device__ __forceinline__ void rope_head(float (&v)[4], const float2 *rope, int lane) {
-#pragma unroll
-  for (int i = 0; i < 2; i++) rotate(v[i], v[i + 2], rope[lane + 32 * i]);
 }
 
 /* Online-softmax states: attention's output over some of the keys, for each query. */

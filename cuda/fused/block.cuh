@@ -37,7 +37,7 @@ struct Args {
   float embedding_scale, norm_eps, scale_log2; /* scale_log2: attention_scale * log2(e) */
   int in_flight, most_in_flight;               /* stages; from STEP_LONG on one more, up to most_in_flight */
   uint64_t *totals;                            /* allreduce.cuh */
-  int prefetch_stages; /* one token: how far prefetch_weights() may be ahead of loads; 0: not at all */
+  int prefetch_stages; /* one token: how far prefetches may be ahead of loads; 0: not at all */
   float *residual;     /* several tokens: [n_clusters][tokens][hidden] */
   unsigned *launches;  /* several tokens: how many launches precede this one */
   StepDebug debug;
@@ -170,7 +170,9 @@ template <bool kDebug> struct Thread {
   __device__ __forceinline__ Vectors vectors() const { return {args, plan.shape.hidden, layer()}; }
   __device__ __forceinline__ Vars &vars() const { return *(Vars *)smem; }
   __device__ __forceinline__ Barriers &barriers() const { return vars().barriers; }
-  __device__ __forceinline__ Share &share(int matrix) const { return vars().shares[matrix]; }
+  __device__ __forceinline__ Share &share(int matrix) const { /* as an offset: vars().shares spills */
+    return ((Share *)(smem + offsetof(Vars, shares)))[matrix];
+  }
   __device__ __forceinline__ float *exchange() const { return (float *)(smem + plan.off.exchange); }
   __device__ __forceinline__ __half *heads() const { return (__half *)(smem + plan.off.heads); }
 

@@ -27,9 +27,7 @@ template <int N, bool kDebug> struct Block : Thread<kDebug>, Layout<N> {
   /* Bytes of a token's group, planes and {scale, scale * sum}, and of a state of attention. */
   static constexpr int kGroupBytes = 2 * STEP_GROUP + 8, kStateBytes = STEP_HEAD_DIM * 2 + 8;
 
-  static __device__ __forceinline__ unsigned char *base(unsigned char *shared, const StepPlan &) {
-    return shared;
-  }
+  static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int) { return shared; }
 
   /* Opaque to the compiler, so that nothing derived from them is kept from phase to phase. */
   __device__ __forceinline__ int thread() const { return forgotten(threadIdx.x); }

@@ -232,21 +232,6 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
   return v;
 }
 
-/* Norm and bias of head `head` for the lane's dimensions k, k + 8, k + 1, k + 9 from k = 16 (lane / 4) +
- * 2 (lane % 4) on. */
-template <class B>
-__device__ __forceinline__ void norm_and_bias(const B &b, int head, float (&norm)[4], float (&bias)[4]) {
-  const int heads = b.plan.heads_per_kv, k = b.lane() / 4 * 16 + b.lane() % 4 * 2;
-  const float *norms = (head < heads ? b.vectors().q_norm : b.vectors().k_norm) + k,
-              *add = b.vectors().bias + k + head_of_qkv(b.plan, b.cluster(), head) * STEP_HEAD_DIM;
-  const bool normed = b.args.head_norms && head <= heads, biased = b.args.bias;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const int at = (i & 1) * 8 + (i >> 1);
-    norm[i] = normed ? __ldg(norms + at) : 1, bias[i] = biased ? __ldg(add + at) : 0;
-  }
-}
-
 /* Sends a head of halves to the cluster; `to` is its address in this block. */
 template <class B>
 __device__ __forceinline__ void send_head(const B &b, uint32_t near, uint32_t far, const __half *to) {
@@ -262,14 +247,22 @@ __device__ __forceinline__ void send_head(const B &b, uint32_t near, uint32_t fa
 }
 
 /* Makes the heads of this block's token from their chunks, one warp each, and sends them to the cluster;
- * a new key or value goes to the cache, too. */
+ * a new key or value goes to the cache, too. A
+ * lane has dimensions k, k + 8, k + 1, k + 9. */
 template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   const StepCall &c = b.args.call;
   const int heads = b.plan.heads_per_kv, token = b.own_token(), head = b.warp() * B::kTurns + b.own_turn();
   if (head >= heads + 2 && b.warp() > 0) return;
   const int lane = b.lane(), k = lane / 4 * 16 + lane % 4 * 2;
+  const float *norms = (head < heads ? b.vectors().q_norm : b.vectors().k_norm) + k,
+              *biases = b.vectors().bias + k + head_of_qkv(b.plan, b.cluster(), head) * STEP_HEAD_DIM;
+  const bool normed = b.args.head_norms && head <= heads;
   float norm[4], bias[4];
-  norm_and_bias(b, head, norm, bias);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int at = (i & 1) * 8 + (i >> 1);
+    norm[i] = normed ? __ldg(norms + at) : 1, bias[i] = b.args.bias ? __ldg(biases + at) : 0;
+  }
   const float inverse = inverse_of_token(b, QKV, threadIdx.x == 0);
   if (head >= heads + 2) return;
   const float4 sum = take_chunk(b, first_chunk(b, QKV, head));
@@ -297,9 +290,9 @@ template <class B> __device__ __forceinline__ void make_heads(const B &b) {
   *(uint32_t *)cache = near, *(uint32_t *)(cache + 8) = far;
 }
 
-/* One warp's work through all layers: makes the gated product of this block's token and sends it to the
- * cluster. */
-template <class B> __device__ __forceinline__ void gate_all(B &b) {
+/* The last warp's work through all layers: makes the gated product of this block's token and sends it to
+ * the cluster. */
+template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
   const StepOffsets &off = b.plan.off;
   const int lane = b.lane(), token = b.own_token(), from = lane / 4 * 8 % 32 + lane % 4;
 #pragma unroll 1
@@ -329,12 +322,18 @@ template <class B> __device__ __forceinline__ void gate_all(B &b) {
   }
 }
 
-/* Multiplies the whole share, once x is there. */
+/* Multiplies the whole share; x of qkv, gate and up is this block's own, of o and down it waits for x. */
 template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   constexpr int kTokens = B::kTokens;
   const Share &share = b.share(matrix);
   const StepPlan &p = b.plan;
   const bool from_x = matrix == QKV || matrix == GATE_UP;
+  if (matrix == O) {
+    b.wait_again(b.barriers().values, b.layer(), b.values_bytes(), STEP_AT_STATES);
+  } else if (matrix == DOWN) {
+    b.wait_again(b.barriers().gated, b.layer(), b.gated_bytes(), STEP_AT_GATED);
+    b.mark(STEP_MARK_GATED);
+  }
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
   /* Offsets in a stage, and of x of its first groups. */

@@ -54,24 +54,9 @@ template <class B> __device__ __forceinline__ void begin_barriers(B &b) {
   b.vars().launches = *(volatile const unsigned *)b.args.launches;
 }
 
-/* Waits for x of o or down, and multiplies; x of qkv, gate and up is this block's own. */
-template <class B> __device__ __forceinline__ void run_matmul(B &b, int matrix) {
-  if (matrix == O) {
-    b.wait_again(b.barriers().values, b.layer(), b.values_bytes(), STEP_AT_STATES);
-  } else if (matrix == DOWN) {
-    b.wait_again(b.barriers().gated, b.layer(), b.gated_bytes(), STEP_AT_GATED);
-    b.mark(STEP_MARK_GATED);
-  }
-  matmul(b, matrix);
-}
-
 /* matmul() has sent the outputs, those of qkv to the warps that make heads. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   if (matrix == QKV) attend(b);
-}
-
-template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
-  gate_all(b);
 }
 
 } // namespace step::few

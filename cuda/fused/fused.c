@@ -63,22 +63,18 @@ size_t fused_bytes(const ModelConfig *c) {
   return bytes;
 }
 
-static StepModel step_model(const BackendModel *loaded) {
-  const Model *model = loaded->model;
-  return (StepModel){.layers = loaded->layers,
-                     .lm_head = &loaded->head,
-                     .final_norm = loaded->final_norm,
-                     .embedding = loaded->embedding,
-                     .embedding_stride = loaded->embedding_stride,
-                     .embedding_type = model->embedding.dtype,
-                     .embedding_scale = (float)model->config.embedding_scale,
-                     .norm_eps = (float)model->config.norm_eps,
-                     .attention_scale = (float)model->config.attention_scale};
-}
-
 static Status open_kernel(const BackendModel *loaded, const StepPlan *plan, void **memory, Step **step,
                           Error *err) {
-  const StepModel model = step_model(loaded);
+  const Model *m = loaded->model;
+  const StepModel model = {.layers = loaded->layers,
+                           .lm_head = &loaded->head,
+                           .final_norm = loaded->final_norm,
+                           .embedding = loaded->embedding,
+                           .embedding_stride = loaded->embedding_stride,
+                           .embedding_type = m->embedding.dtype,
+                           .embedding_scale = (float)m->config.embedding_scale,
+                           .norm_eps = (float)m->config.norm_eps,
+                           .attention_scale = (float)m->config.attention_scale};
   TRY(cuda_status(cudaMalloc(memory, step_bytes(&plan->shape, plan->tokens)), "no memory for fused steps",
                   err));
   return step_open(&model, plan, *memory, loaded->stream, step, err);

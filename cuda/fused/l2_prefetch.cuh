@@ -11,7 +11,7 @@
 #include "cuda/fused/stages.cuh"
 #include "cuda/ptx/lanes.cuh"
 
-namespace step {
+namespace step::one {
 
 /* The address of the lane-th KB of a stage's tiles; past the last one, of the first. */
 __device__ __forceinline__ unsigned long long tiles_of_lane(uint32_t stage, const unsigned char *tiles,
@@ -38,13 +38,16 @@ __device__ __forceinline__ uint32_t load_lines(unsigned long long from, int firs
 
 constexpr uint32_t kStalled = 2000; /* cycles without a load after which loading has stalled */
 
-/* Prefetches stages of weights, up to `most` after the next one to be loaded, while loading has stalled.
- * key_stages: stages of keys in a layer. */
-template <class B> __device__ __forceinline__ void prefetch_weights(B &b, int most, int key_stages) {
+/* The last warp's work: prefetches stages of weights, up to prefetch_stages after the next one to be loaded,
+ * while loading has stalled. */
+template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
+  const int most = b.args.prefetch_stages;
+  if (most == 0) return;
   const int n_layers = b.plan.shape.n_layers;
   const int o = b.share(QKV).stages, gate_up = o + b.share(O).stages,
             down = gate_up + b.share(GATE_UP).stages, end = down + b.share(DOWN).stages;
-  const int first = b.has_kv_head() ? 0 : gate_up, keys = b.has_kv_head() ? key_stages : 0;
+  const int first = b.has_kv_head() ? 0 : gate_up,
+            keys = b.has_kv_head() ? key_stages(b.vars().pos, b.rank()) : 0;
   const bool large = b.plan.slot_bytes > 16 * (1024 + 32 + 16); /* more than 16 KB of tiles */
   int before = 0;                                               /* stages of earlier layers */
   uint32_t all = 0, last = 0, since = (uint32_t)clock64();
@@ -77,6 +80,6 @@ template <class B> __device__ __forceinline__ void prefetch_weights(B &b, int mo
   if (b.lane() == 0) b.vars().sink = all; /* so the loads have a use */
 }
 
-} // namespace step
+} // namespace step::one
 
 #endif

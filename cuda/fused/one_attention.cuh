@@ -85,7 +85,8 @@ template <class B> __device__ __forceinline__ void make_head(const B &b, const H
 #pragma unroll
       for (int i = 0; i < 4; i++) v[i] *= scale * f.norm[i];
     }
-    rope_head(v, b.rope(), lane);
+#pragma unroll
+    for (int i = 0; i < 2; i++) rotate(v[i], v[i + 2], b.rope()[lane + 32 * i]);
   }
   const bool is_query = head < p.heads_per_kv;
   __half *to = b.heads() + (is_query ? head : kHeads + head - p.heads_per_kv) * kDim + lane;

@@ -14,8 +14,8 @@ template <bool kDebug> struct Block : Thread<kDebug> {
   using Base::plan, Base::smem, Base::share, Base::layer, Base::has_kv_head;
 
   /* The ring is before Vars. */
-  static __device__ __forceinline__ unsigned char *base(unsigned char *shared, const StepPlan &p) {
-    return shared - p.ring_at;
+  static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int ring_at) {
+    return shared - ring_at;
   }
 
   __device__ __forceinline__ float *x() const { return (float *)(smem + plan.off.x); }

@@ -126,7 +126,7 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
   }
 }
 
-/* Multiplies the whole share, by all warps that multiply, once take() has waited for x and quantised it.
+/* Multiplies the whole share, by all warps that multiply, once take_x() has waited for x and quantised it.
  * Then all warps may read the sums.
  *
  * A warp loads its part of a stage into registers at once, and does so before x has come if the stage is
@@ -134,7 +134,7 @@ template <class B> __device__ __forceinline__ void make_tasks(const B &b) {
  * a stage later, so that some warps load from shared memory while others multiply (2%). In place of
  * groups that a warp does not have it multiplies what follows in memory, with scales of 0; tile rows
  * past the last leave sums that are not read. */
-template <class B, class Take> __device__ __forceinline__ void matmul(B &b, int matrix, Take take) {
+template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   const Share &share = b.share(matrix);
   const int warpgroup = b.warp() >> 2, t = b.lane() & 3, g = b.lane() >> 2;
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
@@ -177,7 +177,7 @@ template <class B, class Take> __device__ __forceinline__ void matmul(B &b, int 
   place();
   bool fetched = left > 0 && b.stage_is_full(cursor);
   if (fetched) fetch();
-  take();
+  take_x(b, matrix);
   b.sync();
   Inputs in;
   bool is_new = true; /* a new split */

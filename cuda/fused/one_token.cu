@@ -64,10 +64,6 @@ template <class B> __device__ __forceinline__ void take_x(B &b, int matrix) {
   make_planes(b, matrix == DOWN ? b.exchange() : b.x(), b.share(matrix).n_groups);
 }
 
-template <class B> __device__ __forceinline__ void run_matmul(B &b, int matrix) {
-  matmul(b, matrix, [&] { take_x(b, matrix); });
-}
-
 /* Sends a matmul's outputs to the cluster, or to all clusters. */
 template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix) {
   switch (matrix) {
@@ -78,10 +74,6 @@ template <class B> __device__ __forceinline__ void send_outputs(B &b, int matrix
     break;
   default: contribute_sums(b, matrix); b.mark(matrix == O ? STEP_MARK_O_STORED : STEP_MARK_DOWN_STORED);
   }
-}
-
-template <class B> __device__ __forceinline__ void run_last_warp(B &b) {
-  if (b.args.prefetch_stages) prefetch_weights(b, b.args.prefetch_stages, key_stages(b.vars().pos, b.rank()));
 }
 
 } // namespace step::one

@@ -75,7 +75,7 @@ template <class B> __device__ __forceinline__ void run_layers(B &b) {
       }
       if (is_lm_head) break;
     }
-    run_matmul(b, matrix);
+    matmul(b, matrix);
     b.mark_waited(b.matrix());
     b.mark(kDone[b.matrix()]);
     send_outputs(b, b.matrix());
@@ -110,7 +110,7 @@ template <class B>
 __global__ void __launch_bounds__(STEP_ALL_THREADS, 1) kernel(const __grid_constant__ Args a) {
 #if HAS_CLUSTERS
   extern __shared__ __align__(128) unsigned char shared[];
-  B b = {{B::base(shared, a.plan), a, a.plan, 0, 0}};
+  B b = {{B::base(shared, a.plan.ring_at), a, a.plan, 0, 0}};
   b.mark_whole(0);
   begin(b);
   run_warps(b);

@@ -74,16 +74,12 @@ static size_t vectors_bytes(const StepShape &s) {
   return align_up((size_t)(s.n_layers + 1) * (size_t)vectors_stride(s) * sizeof(float));
 }
 
-static step::Matrix matrix_of(const DeviceLinear *w) {
-  return {(const unsigned char *)w->tiles, (const unsigned char *)w->scales, (const unsigned char *)w->zeros};
-}
-
 static Layer layer_of(const DeviceLayer *from) {
+  const DeviceLinear *matrices[] = {&from->qkv.parts[0], &from->o, &from->gate_up.parts[0], &from->down};
   Layer l = {};
-  l.matrices[step::QKV] = matrix_of(&from->qkv.parts[0]);
-  l.matrices[step::O] = matrix_of(&from->o);
-  l.matrices[step::GATE_UP] = matrix_of(&from->gate_up.parts[0]);
-  l.matrices[step::DOWN] = matrix_of(&from->down);
+  for (int i = 0; i < step::MATRICES; i++)
+    l.matrices[i] = {(const unsigned char *)matrices[i]->tiles, (const unsigned char *)matrices[i]->scales,
+                     (const unsigned char *)matrices[i]->zeros};
   return l;
 }
 
