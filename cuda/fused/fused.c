@@ -20,27 +20,19 @@ static StepShape config_shape(const ModelConfig *c) {
                      .vocab_size = c->vocab_size};
 }
 
-static Status shape_of(const BackendModel *loaded, StepShape *shape, Error *err) {
-  const ModelConfig *c = &loaded->model->config;
+static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
+  StepShape shape = config_shape(&loaded->model->config);
   TRY(step_supports(loaded->model, err));
   if (loaded->act != ACT_F16)
     return error_set(err, STATUS_MODEL, "one kernel a step: not with int8 activations");
   if (loaded->kernel)
     return error_set(err, STATUS_USAGE,
                      "one kernel a step: not with a kernel of each layer by name (--kernel)");
-  int clusters = step_clusters(loaded->gpu, loaded->shared_bytes);
+  const int clusters = step_clusters(loaded->gpu, loaded->shared_bytes);
   if (clusters == 0) return error_set(err, STATUS_MODEL, "one kernel a step: this GPU has no clusters");
-  const int ffn_blocks = c->intermediate / STEP_GROUP;
-  if (clusters > ffn_blocks) clusters = ffn_blocks;
-  *shape = config_shape(c);
-  shape->n_clusters = clusters;
-  shape->shared_bytes = loaded->shared_bytes;
-  return STATUS_OK;
-}
-
-static Status plan_of(const BackendModel *loaded, int tokens, StepPlan *plan, Error *err) {
-  StepShape shape;
-  TRY(shape_of(loaded, &shape, err));
+  const int ffn_blocks = shape.intermediate / STEP_GROUP;
+  shape.n_clusters = clusters < ffn_blocks ? clusters : ffn_blocks;
+  shape.shared_bytes = loaded->shared_bytes;
   return step_plan(&shape, tokens, plan, err);
 }
 

@@ -81,7 +81,8 @@ static void plan_one(const StepShape *s, StepPlan *plan) {
   int slot = larger(STEP_KEYS * STEP_HEAD_DIM * 2 * 2, plan->lm_head_rows * s->hidden * 2), stages = 0;
   slot = larger(slot, larger(plan->stage_bytes, step_stage_bytes(plan->o)));
   int sums = sums_bytes(plan->o, rows);
-  for (int less = 0; less <= (s->intermediate / STEP_GROUP % s->n_clusters != 0); less++) {
+  const int kinds = s->intermediate / STEP_GROUP % s->n_clusters == 0 ? 1 : 2; /* of clusters */
+  for (int less = 0; less < kinds; less++) {
     const KSplit down = plan->down[less] = step_split(most - less);
     slot = larger(slot, step_stage_bytes(down));
     sums = larger(sums, sums_bytes(down, rows));
