@@ -94,7 +94,7 @@ static Status prepare(BackendModel *loaded, int max_tokens, int max_logit_rows, 
 /* One kernel a step where it is asked for, and by itself where it was measured to be faster (LOG.md). */
 static Status choose_decode_step(BackendModel *loaded, DecodeStep wanted, Error *err) {
   loaded->decode_step = wanted;
-  if (wanted == DECODE_CLUSTER) return fused_check(loaded, err);
+  if (wanted == DECODE_FUSED) return fused_check(loaded, err);
   if (wanted == DECODE_AUTO && fused_preferred(loaded)) return STATUS_OK;
   loaded->decode_step = DECODE_KERNELS;
   return STATUS_OK;
