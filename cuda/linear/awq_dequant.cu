@@ -1,19 +1,18 @@
-/* awq_dequant.cu - the stand-alone dequantisation operator, and many rows of x through it and cuBLAS.
+/* awq_dequant.cu - the stand-alone dequantisation operator, and the matmul of many tokens by it and cuBLAS.
  *
  *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once
  *
- * Two forms that give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts,
- * fp32, any group size), the one for older chips. The product dequantises a piece of the matrix, multiplies
- * it, and takes the next: the scratch is bounded and a piece is still in L2 when cuBLAS reads it. READS +
- * WRITES  bits / 8 + 2 bytes a weight, the operator alone. */
+ * Two forms give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts, fp32,
+ * any group size) for older chips. The matmul dequantises a part of the matrix, multiplies it and takes the
+ * next, so that the scratch is bounded and a part is still in L2 when cuBLAS reads it.
+ * READS + WRITES  bits / 8 + 2 bytes a weight, the operator alone. */
 #include "cuda/linear/cublas.cuh"
 
 namespace {
 
-constexpr int kWarps = 8, kTiles = 4,
-              kPitch = kTileIn + 8; /* halves; 144 bytes: the stores of a warp fall on 32 banks */
+constexpr int kWarps = 8, kTiles = 4, kPitch = kTileIn + 8; /* 144 bytes: a warp's stores hit 32 banks */
 
-/* The lane's vectors of one tile as operands, into rows[16][kPitch]. */
+/* Dequantises the lane's vectors of one tile into rows[16][kPitch]. */
 template <class W>
 __device__ __forceinline__ void tile_packed(const QuantView &w, const uint4 (&v)[W::kVectors], int tile_row,
                                             int tile_in, int lane, __half (*rows)[kPitch]) {
@@ -67,7 +66,8 @@ __device__ __forceinline__ void store_rows(const QuantView &w, int n_rows, int t
   }
 }
 
-/* A warp takes kTiles tiles of one tile row, all under way at once, and turns each over in shared memory. */
+/* A warp takes kTiles tiles of one tile row, all loads in flight at once, and transposes each in shared
+ * memory. */
 template <class W, bool kPlain>
 __global__ void __launch_bounds__(32 * kWarps)
     dequantise(const __grid_constant__ QuantView w, int first_tile, int n_rows, __half *out) {
@@ -105,12 +105,12 @@ Status launch_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool 
                 w->name, err, view, first_row / kTileOut, n_rows, (__half *)out);
 }
 
-/* --- the product */
+/* --- the matmul */
 
-constexpr size_t kPieceBytes =
-    64 << 20; /* of dequantised weights, and of sums where cuBLAS cannot finish itself */
+/* Dequantised weights of a part, and sums if cuBLAS cannot write the result. */
+constexpr size_t kPieceBytes = 64 << 20;
 
-/* Rows of one piece, evenly cut and a multiple of 256 where there are several. */
+/* Rows of one part: equal parts, a multiple of 256 if there are several. */
 int piece_rows(const DeviceLinear *w, int n_tokens, size_t piece_bytes) {
   size_t most = piece_bytes / ((size_t)w->n_in * sizeof(__half)),
          sums = piece_bytes / ((size_t)n_tokens * sizeof(float));
@@ -163,7 +163,7 @@ Status linear_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool 
   if (first_row < 0 || first_row % kTileOut || n_rows <= 0 || first_row + n_rows > w->n_out)
     return error_set(err, STATUS_FAILED, "%s: rows %d to %d of %d", w->name, first_row, first_row + n_rows,
                      w->n_out);
-  bool one_by_one = plain || w->group % 32 != 0; /* the packed form has one group for 16 inputs */
+  bool one_by_one = plain || w->group % 32 != 0; /* the packed form needs one group for 16 inputs */
   return w->type == WEIGHT_AWQ4
              ? launch_dequantise<Bits4>(w, first_row, n_rows, one_by_one, out, stream, err)
              : launch_dequantise<Bits8>(w, first_row, n_rows, one_by_one, out, stream, err);

@@ -1,10 +1,12 @@
-/* awq_plain.cu - any group size, any number of rows, any chip: the row of the table that is never refused.
+/* awq_plain.cu - any group size, any number of tokens, any chip: the entry of the table that is never
+ * refused.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]     each weight dequantised alone, in fp32
  *
- * A block takes one tile row and up to 8 rows of x; its 8 warps take every eighth tile of inputs. For groups
- * that are not a multiple of 32, and to compare the others with. READS    all weights once for every 8 rows
- * of x; far from the read rate: one division a weight finds its group. */
+ * A block takes one tile row and up to 8 tokens; its 8 warps take every eighth tile of inputs. It serves
+ * groups that are not a multiple of 32, and tests compare the other kernels with it.
+ * READS    all weights once for every 8 tokens, far below the bandwidth: it finds the group of each
+ * weight. */
 #include "cuda/linear/kernel.cuh"
 #include "cuda/ptx/lanes.cuh"
 
@@ -19,7 +21,7 @@ struct Args {
   Epilogue out;
 };
 
-/* q of byte i in word j of the lane's rows g and g + 8. */
+/* q of rows g and g + 8 in byte i of the lane's word j. */
 template <class W>
 __device__ __forceinline__ void unpack(const uint32_t *lane_words, int j, int i, int (&q)[2]) {
   if (W::kBits == 4) {

@@ -1,8 +1,9 @@
-/* awq_planes.cu - 1 to 8 rows of x on the integer tensor cores, the fastest form of a decode step here.
+/* awq_planes.cu - 1 to 8 tokens on integer tensor cores, the fastest kernel of a decode step of separate
+ * kernels.
  *
- * Each row of x is two int8 planes and takes two of the eight columns of mma m16n8k32; the weights are the
- * bytes of the sixteen-row operand, masked out of the stored words by two instructions for eight weights.
- * Sums are exact. Skeleton, layout and preconditions: skinny_gemm.cuh. */
+ * Each token is two int8 planes and takes two of the eight columns of mma m16n8k32; the weights are the bytes
+ * of the sixteen-row operand, masked out of the stored words by two instructions for eight weights. Sums are
+ * exact. Skeleton, layout and preconditions: skinny_gemm.cuh. */
 #include "cuda/linear/skinny_gemm.cuh"
 
 static Status launch_awq_planes(const LinearArgs &args, Error *err) {

@@ -1,21 +1,21 @@
-/* awq_tensorcore.cu - 2 to some hundred rows of x on fp16 tensor cores, weights dequantised in registers.
+/* awq_tensorcore.cu - 2 to some hundred tokens on fp16 tensor cores, weights dequantised in registers.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * The weights are the sixteen-row operand of mma m16n8k16, x is the eight-column one, so that few rows of x
- * waste nothing. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory
- * is only the buffer that keeps many copies in flight, and lop3 and one packed half instruction turn a word
- * into q - z, exactly. x comes by ldmatrix. Where a step has few rows of x the sums of a group are scaled in
- * fp32; with many, scaling the operand (one rounding to fp16) is cheaper than scaling the sums.
+ * The weights are the sixteen-row operand of mma m16n8k16 and x is the eight-column one, so few tokens waste
+ * little. A lane's 16 bytes of a tile are its own operand for 64 inputs (layout.cuh): shared memory only
+ * keeps many copies in flight, and lop3 and one packed half instruction turn a word into q - z, exactly. x is
+ * loaded by ldmatrix. With few tokens per stage the sums of a group are scaled in fp32; with many, scaling
+ * the operand (one rounding to fp16) is cheaper.
  *
- *   block: 16 kTileRows output rows x kTokens rows of x
- *   warps: kWarpsM x kWarpsN, each 16 kR output rows x 8 kN rows of x
- *   stage: x [kK][kTokens][128 bytes], 16-byte chunk c of row r at c ^ (r % 8) (ldmatrix: no bank conflicts)
+ *   block: 16 kTileRows outputs x kTokens tokens
+ *   warps: kWarpsM x kWarpsN, each 16 kR outputs x 8 kN tokens
+ *   stage: x [kK][kTokens][128 bytes], 16-byte vector c of token r at c ^ (r % 8): no bank conflicts
  *          weights, scales and zeros as in weight_stage.cuh
  *
- * Work is cut by stream-K over all SMs.
+ * Stream-K divides the work over all SMs.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens rows of x, x once for every 16 kTileRows outputs. */
+ * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
@@ -28,8 +28,8 @@ struct Shape {
   typedef W_ W;
   static constexpr int kR = kR_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_, kN = kN_, kK = kK_,
                        kStages = kStages_;
-  static constexpr int kBlocks = kBlocks_;  /* on an SM */
-  static constexpr bool kScaled = kScaled_; /* operand scaled in fp16, else sums in fp32 */
+  static constexpr int kBlocks = kBlocks_;  /* per SM */
+  static constexpr bool kScaled = kScaled_; /* scales the operand in fp16, else the sums in fp32 */
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM,
                        kTokens = 8 * kN * kWarpsN;
   static constexpr int kXBytes = kK * kTokens * 128;
@@ -49,7 +49,7 @@ struct Args {
   unsigned *counters;
 };
 
-/* x of one step into shared memory: a thread copies the same 8 inputs of every kRowStep-th row of x. */
+/* Copies x of one stage to shared memory: a thread copies the same 8 inputs of every kRowStep-th token. */
 template <class S> struct XStage {
   static constexpr int kChunks = S::kK * 8, kRowStep = S::kThreads / kChunks;
   static constexpr int kEach = (S::kTokens + kRowStep - 1) / kRowStep;
@@ -79,12 +79,12 @@ template <class S> struct XStage {
   }
 };
 
-/* Adds one step to the sums acc[kR][kN] of mma_f16. */
+/* Adds one stage to the sums acc[kR][kN] of mma_f16. */
 template <class S, int F>
 __device__ __forceinline__ void multiply_stage(const unsigned char *stage, float (&acc)[S::kR * S::kN][4]) {
   typedef typename S::W W;
   typedef typename S::template Weights<F> Weights;
-  constexpr int kPerTile = kTileIn < F ? 1 : kTileIn / F; /* groups of a tile, as far as they differ */
+  constexpr int kPerTile = kTileIn < F ? 1 : kTileIn / F; /* groups of a tile, 1 if one group covers it */
   const unsigned char *weights = stage + S::kXBytes;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = warp % S::kWarpsM * S::kR, g = lane / 4;
   int token0 = warp / S::kWarpsM * S::kN * 8;
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
 }
 
 template <class S> stream_k::Work work_of(const QuantView &w, int n_tokens, int n_sms) {
-  constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* a block with less than 256 inputs is all ramp */
+  constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* fewer inputs in a block are all pipeline ramp */
   return stream_k::even_work(ceil_div(w.n_tiles_out, S::kTileRows) * ceil_div(n_tokens, S::kTokens),
                              w.n_tiles_in / S::kK, n_sms * S::kBlocks, kLeastSteps);
 }
@@ -205,11 +205,10 @@ template <class S> size_t shape_bytes(const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
 }
 
-/* Shapes by rows of x; the order and thresholds are measured (cuda/LOG.md). A variant is 1 + its place
- * here. */
+/* Tile shapes by tokens; order and thresholds are measured (cuda/NOTES.md). Variant n is the n-th shape. */
 struct Choice {
   int max_tokens;
-  size_t shared_4, shared_8; /* bytes a block takes */
+  size_t shared_4, shared_8; /* shared memory of a block, bytes */
   Status (*launch_4)(const LinearArgs &args, Error *err), (*launch_8)(const LinearArgs &args, Error *err);
   size_t (*bytes_4)(const DeviceLimits &device), (*bytes_8)(const DeviceLimits &device);
 };
@@ -217,7 +216,7 @@ struct Choice {
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
 constexpr Choice choice(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes a stage */
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes */
   return {max_tokens,
           (size_t)kStages * S4::template stage_bytes<32>(),
           (size_t)3 * S8::template stage_bytes<32>(),
@@ -228,14 +227,13 @@ constexpr Choice choice(int max_tokens) {
 }
 
 constexpr Choice choices[] = {
-    /*     tile rows a warp, warps, 8 x's a warp, tiles a stage, stages, blocks an SM, scaled operand */
+    /* kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled */
     choice<2, 4, 1, 1, 2, 5, 2, false>(8),      choice<2, 4, 1, 2, 2, 5, 3, false>(16),
     choice<2, 4, 1, 4, 2, 4, 2, false>(32),     choice<2, 4, 1, 4, 2, 4, 2, true>(64),
     choice<4, 4, 1, 8, 1, 4, 2, true>(1 << 30),
 };
 
-/* The smallest shape that holds all rows of x, or the next smaller one that fits in the chip's shared
- * memory. */
+/* The smallest shape that holds all tokens, or the next smaller one that fits in the chip's shared memory. */
 const Choice *choose(const DeviceLinear *w, int n_tokens, const DeviceLimits &device, int variant) {
   if (variant > 0)
     return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;

@@ -1,20 +1,19 @@
-/* awq_wgmma.cu - many rows of x on Hopper: dequantised weights as the register operand of wgmma, x by tensor
+/* awq_wgmma.cu - many tokens on Hopper: dequantised weights as the register operand of wgmma, x by tensor
  * copies.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i]
  *
- * A block is two warpgroups that multiply, each 64 kM outputs by kTokens rows of x, and two warps that bring
- * what they need, kStages steps of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand
- * of four wgmma m64nNk16; while one is under way the lane dequantises the next 16 inputs into the other of
- * two sets of registers.
+ * A block is two consumer warpgroups, each 64 kM outputs by kTokens tokens, and two producer warps that load
+ * kStages stages of 64 kK inputs ahead. A lane's 16 bytes of a tile are its register operand of four wgmma
+ * m64nNk16; while one runs, the lane dequantises the next 16 inputs into the other of two sets of registers.
  *
  *   stage  x [kK][kTokens][128 bytes], 128-byte swizzle; weights [8 kM tile rows][kK][tile]; scales and zeros
- *   full   when 32 lanes' copies of scales and zeros and the bytes of x and weights have come
- *   empty  when the 8 multiplying warps are done
+ *   full   completes when x, the weights and 32 lanes' copies of scales and zeros have landed
+ *   empty  completes when the 8 consumer warps have read the stage
  *
- * Work is cut by stream-K. 4-bit weights.
+ * Stream-K divides the work. 4-bit weights.
  * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
- * READS    weights once for every kTokens rows of x, x once for every 128 kM outputs. */
+ * READS    weights once for every kTokens tokens, x once for every 128 kM outputs. */
 #include <cuda.h>
 
 #include "cuda/linear/kernel.cuh"
@@ -25,18 +24,18 @@ namespace {
 
 constexpr int kMetaBytes = 48, kConsumers = 256, kThreads = kConsumers + 128;
 
-/* The registers a block has at its start, shared out anew between those that load and those that multiply.
- * More than there are would be waited for without end. */
+/* Registers of a producer and of a consumer thread. A block gets kRegisters at its start; setmaxnreg would
+ * wait forever for more. */
 constexpr int kLoadRegisters = 40, kMultiplyRegisters = 232, kRegisters = 65536 / kThreads / 8 * 8 * kThreads;
 static_assert(kLoadRegisters * 128 + kMultiplyRegisters * kConsumers <= kRegisters, "setmaxnreg would block");
 
 template <int kM_, int kTokens_, int kK_, int kStages_> struct Shape {
   static constexpr int kM = kM_, kTokens = kTokens_, kK = kK_, kStages = kStages_;
-  static constexpr int kTileRows = 8 * kM; /* of a block */
+  static constexpr int kTileRows = 8 * kM;
   static constexpr int kXBytes = kK * kTokens * 128, kWBytes = kTileRows * kK * 512;
   static constexpr int kStageBytes =
       (kXBytes + kWBytes + kTileRows * kK * 2 * kMetaBytes + 1023) / 1024 * 1024;
-  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align by 1024 */
+  static constexpr size_t kSharedBytes = (size_t)kStages * kStageBytes + 1024; /* to align it to 1024 */
   static_assert(kTokens % 8 == 0, "rows of x are whole swizzle rows");
   static_assert(kSharedBytes <= 226 * 1024, "shared memory of compute capability 9.0");
 };
@@ -44,7 +43,7 @@ template <int kM_, int kTokens_, int kK_, int kStages_> struct Shape {
 struct Args {
   CUtensorMap x;
   QuantView w;
-  int n_tokens, n_token_tiles, box_rows; /* of x, that one copy brings */
+  int n_tokens, n_token_tiles, box_rows; /* tokens that one copy of x brings */
   stream_k::Work work;
   Epilogue out;
   float *partial;
@@ -53,8 +52,8 @@ struct Args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* The first row of x of a tile. The last tile ends with the last row, and takes rows of the one before again:
- * a copy of rows that are not there takes longer than one of rows that are (cuda/LOG.md). */
+/* First token of a tile. The last tile ends with the last token and computes some of the tile before again,
+ * because a copy of tokens past the end takes longer (cuda/NOTES.md). */
 template <class S> __device__ __forceinline__ int first_row(const Args &a, int column) {
   return max(0, min(column * S::kTokens, a.n_tokens - S::kTokens));
 }
@@ -63,8 +62,8 @@ struct Barriers {
   uint64_t *full, *empty;
 };
 
-/* The warp that loads x and weights: for each step of the block's share, once the slot is free. A lane brings
- * one tile row; rows past the matrix are the last one again, their results are dropped. */
+/* Producer warp of x and weights: loads each step of the block's part once its stage is free. A lane loads
+ * one tile row. Past the matrix the last tile row is loaded again; its results are dropped. */
 template <class S>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                            int begin, int end) {
@@ -96,7 +95,7 @@ __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages,
   }
 }
 
-/* The warp that loads scales and zeros: three pieces a tile row and group. */
+/* Producer warp of scales and zeros: three copies per tile row and group. */
 template <class S, int F>
 __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages, const Barriers &bar,
                                             int begin, int end) {
@@ -124,21 +123,21 @@ __device__ __forceinline__ void load_groups(const Args &a, unsigned char *stages
   }
 }
 
-/* Where a multiplying warp is in the ring. */
+/* Position of a consumer warp in the ring. */
 struct Ring {
   int slot, phase;
 };
 
-/* Frees the slot before the current one. */
+/* Frees the stage before the current one. */
 template <class S> __device__ __forceinline__ void release_before(const Barriers &bar, int slot) {
   if (threadIdx.x % 32 == 0) barrier_arrive(bar.empty + (slot == 0 ? S::kStages - 1 : slot - 1));
 }
 
-/* Sums n_steps steps in acc. */
+/* Adds n_steps steps to acc. */
 template <class S, int F>
 __device__ __forceinline__ void multiply_steps(float (&acc)[S::kM][S::kTokens / 2], unsigned char *stages,
                                                const Barriers &bar, Ring &ring, int n_steps) {
-  /* The warps of a warpgroup take the sixteen-row parts of 64 in turn. */
+  /* wgmma gives each warp of a warpgroup 16 of its 64 rows. */
   int lane = threadIdx.x % 32, g = lane / 4, row0 = threadIdx.x / 128 * 4 * S::kM + threadIdx.x / 32 % 4;
   constexpr int kPerTile = kTileIn / F, kWordsOfGroup = 4 / kPerTile;
   uint32_t q[2][S::kM][4];
@@ -248,18 +247,18 @@ __global__ void __launch_bounds__(kThreads, 1) kernel(const __grid_constant__ Ar
 #endif
 }
 
-/* The driver's encoder of tensor maps, found at run time so that the program does not link the driver. */
+/* The driver's tensor map encoder, found at run time so that the program does not link the driver. */
 typedef CUresult (*EncodeTiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                                 CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill);
 
-/* Rows of x that one copy brings: a tile's, or all where they are fewer. */
+/* Tokens that one copy brings: a tile's, or all if there are fewer. */
 template <class S> int box_rows(int n_tokens) {
   return n_tokens < S::kTokens ? ceil_div(n_tokens, 8) * 8 : S::kTokens;
 }
 
-/* x as boxes of 64 inputs by `rows` rows; what is outside reads as 0. */
+/* Tensor map of x in boxes of 64 inputs by `rows` tokens; out of bounds reads as 0. */
 Status map_x(const LinearArgs &args, int rows, CUtensorMap *map, Error *err) {
   void *encode = nullptr;
   cudaDriverEntryPointQueryResult found;
@@ -278,8 +277,8 @@ Status map_x(const LinearArgs &args, int rows, CUtensorMap *map, Error *err) {
            : STATUS_OK;
 }
 
-/* The work of tiles of 128 outputs by `tokens` rows of x, in steps of `tiles` x 64 inputs. A block with less
- * than 256 inputs is all ramp. */
+/* Stream-K work in tiles of 128 outputs by `tokens` tokens and steps of `tiles` x 64 inputs. Fewer than 256
+ * inputs in a block are all pipeline ramp. */
 stream_k::Work cut(int n_out, int n_tokens, int n_tiles_in, int tokens, int tiles, int n_sms) {
   return stream_k::even_work(ceil_div(n_out, 128) * ceil_div(n_tokens, tokens), n_tiles_in / tiles, n_sms,
                              4 / tiles);
@@ -316,9 +315,9 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
 
 struct Choice {
   Status (*launch)(const LinearArgs &args, Error *err);
-  int tokens, tiles;            /* rows of x in a tile, tiles of 64 inputs in a step */
+  int tokens, tiles;            /* tokens of a tile, tiles of 64 inputs in a step */
   size_t floats;                /* sums of a thread */
-  double hand_over_us, step_us; /* of blocks that have parts of tiles; of each 64 inputs */
+  double hand_over_us, step_us; /* combining parts of a tile; 64 inputs of a tile */
 };
 
 template <int kM, int kTokens, int kK, int kStages>
@@ -333,19 +332,19 @@ constexpr Choice choice(double hand_over_us, double step_us) {
 
 /* Times as measured on an H200 (cuda/LOG.md). */
 constexpr Choice choices[] = {
-    /*   64 outputs a warpgroup, rows of x, tiles a step, stages; times */
+    /* kM, kTokens, kK, kStages; hand_over_us, step_us */
     choice<1, 64, 2, 7>(6, 0.36),   choice<1, 96, 2, 6>(7, 0.38),   choice<1, 128, 2, 5>(8, 0.465),
     choice<1, 160, 2, 4>(10, 0.55), choice<1, 192, 2, 3>(12, 0.64), choice<1, 256, 1, 5>(16.5, 0.78),
 };
 
-/* Of a block with the most to do. */
+/* Time of the block with the most work. */
 double expected_us(const Choice &c, const DeviceLinear *w, int n_tokens, int n_sms) {
   stream_k::Work work = cut(w->n_out, n_tokens, quant_view(*w).n_tiles_in, c.tokens, c.tiles, n_sms);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * c.tiles;
   return (work.n_tiles % work.n_blocks ? c.hand_over_us : 0) + c.step_us * steps;
 }
 
-/* The tile shape that should be the fastest, or the one that was asked for; NULL: there is none. */
+/* The tile shape expected to be the fastest, or the `variant`-th; NULL if there is no such shape. */
 const Choice *choose(const DeviceLinear *w, int n_tokens, int n_sms, int variant) {
   constexpr int n = sizeof choices / sizeof *choices;
   if (variant > 0) return variant <= n ? &choices[variant - 1] : nullptr;
@@ -366,7 +365,7 @@ size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms, kConsumers, (int)most);
 }
 
-/* Of a gated product of more rows of x than this the results (as much as x again) would push x out of L2. */
+/* A gated matmul of more tokens than this would push x out of L2 by its results, which are as large. */
 constexpr int kGatedTokens = 2048;
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {

@@ -11,7 +11,7 @@
 static Status find(void *library, const char *name, void *function, Error *err) {
   void *found = dlsym(library, name);
   if (!found) return error_set(err, STATUS_FAILED, "cuBLAS: %s", dlerror());
-  *(void **)function = found; /* POSIX has it that a pointer to a function fits */
+  *(void **)function = found; /* POSIX allows converting this to a function pointer */
   return STATUS_OK;
 }
 

@@ -1,9 +1,9 @@
-/* cublas.cuh - one fp16, bf16 or fp32 product through cuBLAS, and what it leaves for our epilogue.
+/* cublas.cuh - one fp16, bf16 or fp32 matmul by cuBLAS, and our epilogue on its result.
  *
- * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; a bias or a gated product goes through a
- * scratch of fp32 sums. Results are repeatable for one device and library: our workspace is fixed, no
- * atomics are asked for. Its fp16 results are not clamped: use it for outputs that a model keeps in range
- * (its own fp16 tensors were). */
+ * cuBLAS writes fp16 and fp32 results and adds to fp32 ones; with a bias or SwiGLU it writes fp32 sums to a
+ * scratch, and a kernel finishes them. Results are repeatable for one device and library: the workspace is
+ * fixed and no atomics are allowed. cuBLAS does not clamp fp16 results, so outputs must stay in range, as
+ * those of a model that ran in fp16 do. */
 #ifndef AUK_CUDA_LINEAR_CUBLAS_CUH
 #define AUK_CUDA_LINEAR_CUBLAS_CUH
 
@@ -12,7 +12,7 @@
 /* Row-major y[n_tokens][y_stride] (+)= x[n_tokens][x_stride] w[n_rows][w_stride]^T. */
 struct Product {
   const void *w, *x;
-  cudaDataType type; /* of both */
+  cudaDataType type; /* of w and x */
   int n_rows, n_tokens, n_in;
   size_t w_stride, x_stride;
   void *y;
@@ -29,13 +29,12 @@ inline Status cublas_product(const Cublas *cublas, const Product &p, const char 
   return s ? error_set(err, STATUS_FAILED, "%s: cuBLAS: %s", name, cublas->status_string(s)) : STATUS_OK;
 }
 
-/* Whether the output may be one that cuBLAS cannot write itself (it has no fp16 result of fp32 operands
- * either). */
+/* Whether cuBLAS cannot write the output itself (nor fp16 results of fp32 operands). */
 inline bool needs_scratch(const DeviceLinear *w) {
   return w->has_bias || w->paired || w->type == WEIGHT_F32;
 }
 
-/* sums[n_tokens][n_rows], rows from tile `first_tile` on, to where the epilogue says. */
+/* Passes sums[n_tokens][n_rows], whose first row is in tile `first_tile`, to the epilogue. */
 static __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, int n_tokens,
                                    int first_tile) {
   int i = blockIdx.x * blockDim.x + threadIdx.x, tiles = (n_rows + 15) / 16, g = i % 8, tile = i / 8 % tiles,
@@ -46,8 +45,8 @@ static __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, 
   store_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
 }
 
-/* A product of rows [first_row, first_row + p.n_rows) of a matrix, first_row % 16 == 0, through the
- * epilogue. `sums` is the scratch where needs_scratch(). The y fields of p are filled in here. */
+/* Matmul of rows [first_row, first_row + p.n_rows) with the epilogue; first_row % 16 == 0. `sums` is the
+ * scratch if needs_scratch(). Fills in the y fields of p. */
 inline Status cublas_rows(const LinearArgs &args, Product p, int first_row, float *sums, Error *err) {
   Epilogue out = args.out;
   if (!needs_scratch(args.w)) {

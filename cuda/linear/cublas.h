@@ -1,6 +1,5 @@
-/* cublas.h - NVIDIA's cuBLAS, loaded when a shape needs it and not before: the program starts without it, and
- * commands and models that never need it do not pay for it (80 ms and 100 MB resident, beside an H200,
- * 2026-11-20). */
+/* cublas.h - NVIDIA's cuBLAS, loaded when a shape first needs it: without it the program still starts, and
+ * commands and models that never need it save 80 ms and 100 MB of memory (on an H200 machine, 2026-11-20). */
 #ifndef AUK_CUDA_LINEAR_CUBLAS_H
 #define AUK_CUDA_LINEAR_CUBLAS_H
 
@@ -12,13 +11,13 @@
 extern "C" {
 #endif
 
-/* cublasGemmEx in C; in C++ the name has two types. */
+/* cublasGemmEx as in C; in C++ it is overloaded. */
 typedef cublasStatus_t (*CublasGemmEx)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n,
                                        int k, const void *alpha, const void *a, cudaDataType, int lda,
                                        const void *b, cudaDataType, int ldb, const void *beta, void *c,
                                        cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t);
 
-/* The functions that are called, and a handle on one stream. */
+/* The functions that we call, and a handle on one stream. */
 typedef struct {
   __typeof__(&cublasCreate_v2) create;
   __typeof__(&cublasDestroy_v2) destroy;
@@ -27,19 +26,19 @@ typedef struct {
   CublasGemmEx gemm_ex;
   __typeof__(&cublasGetStatusString) status_string;
   cublasHandle_t handle; /* NULL until cublas_open() */
-  void *workspace;       /* device [CUBLAS_WORKSPACE_BYTES]: captured graphs own nothing of the library's */
+  void *workspace;       /* device [CUBLAS_WORKSPACE_BYTES]: captured graphs use no memory of the library's */
 } Cublas;
 
-#define CUBLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS recommends on Hopper */
+#define CUBLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* cuBLAS's recommendation for Hopper */
 
-/* Loads the library `name` and finds the functions; STATUS_FAILED says what is missing and where it comes
- * from. NULL: the library of this program's CUDA toolkit. It stays loaded as long as the program runs: CUDA's
- * libraries keep threads and handlers of their own. */
+/* Loads the library `name` (NULL: the one of this program's CUDA toolkit) and finds the functions;
+ * STATUS_FAILED says what is missing and where it comes from. The library stays loaded, as CUDA's libraries
+ * keep threads and handlers. */
 Status cublas_load(const char *name, Cublas *cublas, Error *err);
 
-/* cublas_load(NULL), and a handle with a workspace of ours. Nothing happens where it is open. */
+/* cublas_load(NULL), then creates the handle and its workspace, unless open already. */
 Status cublas_open(Cublas *cublas, cudaStream_t stream, Error *err);
-void cublas_close(Cublas *cublas); /* a zeroed one is fine */
+void cublas_close(Cublas *cublas); /* may be zeroed */
 
 #ifdef __cplusplus
 }

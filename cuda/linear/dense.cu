@@ -1,10 +1,10 @@
-/* dense.cu - weights that were never quantised, and the output head: fp16, bf16 or fp32 by fp16 activations.
+/* dense.cu - weights that were never quantised, lm_head among them: fp16, bf16 or fp32 by fp16 activations.
  *
  *     y[m][o] = sum_i w[o][i] x[m][i]
  *
- * dense_rows   1 to 8 rows of x, any type, CUDA cores in fp32: bound by reading the weights dense_cublas any
- * number; bf16 goes through fp16 pieces (its 8 bits of mantissa fit; |w| < 2^-14 loses the bits below
- *              2^-25), fp32 through fp32 copies of x, since a model that kept fp32 wants it
+ * dense_rows    1 to 8 tokens, any type, CUDA cores in fp32: bound by reading the weights
+ * dense_cublas  any number of tokens; bf16 weights are converted to fp16 part by part (their 8 bits of
+ *               mantissa fit; |w| < 2^-14 loses the bits below 2^-25), x to fp32 for fp32 weights
  * READS  the weights once (dense_rows). */
 #include <cuda_bf16.h>
 #include <type_traits>
@@ -13,18 +13,17 @@
 
 namespace {
 
-constexpr int kThreads = 512, kWarps = kThreads / 32,
-              kChunk = 256; /* inputs that a warp takes at once, 8 a lane */
+constexpr int kThreads = 512, kWarps = kThreads / 32, kChunk = 256; /* inputs of a warp at once, 8 a lane */
 
 struct Args {
   const void *w;
-  size_t stride; /* elements */
+  size_t stride;
   const __half *x;
   int x_stride, n_tokens, n_in, n_tiles_out;
   Epilogue out;
 };
 
-/* Eight weights as they lie, and as floats. */
+/* Eight weights as stored, and as floats. */
 template <class T> struct Eight {
   uint4 v[sizeof(T) / 2];
   __device__ __forceinline__ void load(const T *from, bool inside) {
@@ -46,7 +45,7 @@ template <class T> struct Eight {
   }
 };
 
-/* x of all tokens to shared memory, [kTokens][padded], zero past n_in and n_tokens. */
+/* Copies x of all tokens to shared memory [kTokens][padded], zero past n_in and n_tokens. */
 template <int kTokens>
 __device__ __forceinline__ void load_x(const Args &a, __half *x, int pitch, int padded) {
   for (int i = threadIdx.x; i < kTokens * padded / 8; i += blockDim.x) {
@@ -63,7 +62,7 @@ __device__ __forceinline__ void load_x(const Args &a, __half *x, int pitch, int 
   }
 }
 
-/* A warp takes rows g and g + 8 of a tile at a time, kDeep chunks of each in flight. */
+/* A warp computes rows g and g + 8 of a tile at a time, with kDeep loads of 256 inputs of each in flight. */
 template <class T, int kTokens, int kDeep>
 __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(16) __half x[];
@@ -138,12 +137,12 @@ Status launch_dense_rows(const LinearArgs &args, Error *err) {
                                        : launch_rows_tokens<float>(args, err);
 }
 
-/* --- many rows */
+/* --- many tokens, by cuBLAS */
 
 constexpr size_t kPieceBytes = 64 << 20;
 
 struct Pieces {
-  int rows;                /* of one product */
+  int rows;                /* of one cuBLAS call */
   size_t weights, x, sums; /* bytes of scratch, each aligned */
 };
 

@@ -1,9 +1,8 @@
-/* dispatch.c - the table of linear kernels, and the search in it. Host only; called by linear.cu and by
- * tests.
+/* dispatch.c - the table of linear kernels and the search in it, in host code.
  *
- * Always true: for fp16 activations every weight type has a row that takes any token count, group and chip
- * the program is built for, so a shape is refused only where a row is forced or int8 activations are asked
- * of it. */
+ * Called by: linear.cu, tests. Always true: for fp16 activations every weight type has an entry that takes
+ * any token count, group and chip the program is built for, so a shape is refused only if an entry is forced
+ * or int8 activations are asked for. */
 #include "cuda/linear/dispatch.h"
 
 #include <limits.h>
@@ -22,14 +21,14 @@
 #define A16   ACT_F16
 #define A8    ACT_INT8
 
-/* From one chip to another; CUDA 13 builds for none older than 7.5. */
+/* First and last chip; CUDA 13 builds for none older than 7.5. */
 #define FROM_75 SM(7, 5), SM_ANY
 #define FROM_80 SM(8, 0), SM_ANY
 #define ONLY_75 SM(7, 5), SM(7, 9)
 #define ONLY_90 SM_90A, SM_90A
 
 /* clang-format off */
-/* First match wins. Thresholds: cuda/LOG.md, "Thresholds". */
+/* The first match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
 static const LinearRow rows[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
   {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
@@ -46,9 +45,8 @@ static const LinearRow rows[] = {
   {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
 };
 
-/* Reference forms, which a call reaches by name alone (--kernel, tests): on every chip that can run one of
- * them a row above is faster. They are the simplest forms of their products, and what those rows are compared
- * with. */
+/* Reference forms, reached by name alone (--kernel, tests): the simplest form of each matmul, which the
+ * entries above are compared with. On every chip that can run one of them an entry above is faster. */
 static const LinearRow references[] = {
   /* weights act, no thresholds, limit group held chips launch, name */
   {QUANT, A16, 0,0,0,0,0,  1,32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
@@ -75,7 +73,7 @@ bool linear_row_is_reference(const LinearRow *row) {
   return row >= references && row < references + COUNT(references);
 }
 
-/* fp16 rows of x; dense_rows pads each row to 2048 inputs. */
+/* Whether x as fp16 fits; dense_rows pads the inputs to a multiple of 2048. */
 static bool rows_fit(const LinearQuery *query) {
   size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048, held = 1;
   while (held < (size_t)query->n_tokens) held *= 2;
@@ -115,9 +113,9 @@ static int ceil_div(int a, int b) {
   return (a + b - 1) / b;
 }
 
-/* Whether awq_wgmma's tiles, whole, are as many for each block and leave hardly an SM without one, as
- * even_work() would cut them (stream_k.cuh). Else blocks hand over parts of two tiles each, which costs a
- * matrix that is small more than dequantising it does. */
+/* Whether the whole tiles of awq_wgmma divide evenly over blocks that occupy nearly all SMs, as even_work()
+ * of stream_k.cuh would cut them. Otherwise blocks hand over parts of two tiles each, which for a small
+ * matrix costs more than dequantising it. */
 static bool tiles_come_out_even(const LinearQuery *query) {
   int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
   int blocks = ceil_div(tiles, ceil_div(tiles, query->n_sms));
@@ -165,7 +163,7 @@ Status linear_dispatch(const LinearQuery *query, const char *forced, const Linea
   return refuse(query, "no kernel", err);
 }
 
-/* No threshold of the table is finer than the first, and tiles end at the second. */
+/* No threshold of the table is finer than the first step, and tiles end at the second. */
 int linear_next_count(int n_tokens) {
   int next = n_tokens < 64 ? n_tokens + 1 : n_tokens + n_tokens / 64;
   int tile_end = (n_tokens / DISPATCH_TILE_TOKENS + 1) * DISPATCH_TILE_TOKENS;

@@ -1,7 +1,7 @@
-/* epilogue.cuh - where a finished sum goes: bias, then fp16, fp32, the residual stream or the gated product.
+/* epilogue.cuh - what happens to a finished sum: bias, then fp16, fp32, the residual stream or SwiGLU.
  *
- * Every kernel ends with the same pair in one thread, rows g and g + 8 of a tile of 16, because a paired
- * matrix (linear.h) has gate in the one and up in the other. */
+ * Every kernel ends with rows g and g + 8 of a tile in one thread: in an interleaved matrix (linear.h) gate
+ * and up of the same output. */
 #ifndef AUK_CUDA_LINEAR_EPILOGUE_CUH
 #define AUK_CUDA_LINEAR_EPILOGUE_CUH
 
@@ -11,9 +11,9 @@
 
 struct Epilogue {
   void *y;
-  const float *bias; /* [rows, in slab order] or NULL */
+  const float *bias; /* [n_out, in slab order] or NULL */
   size_t stride;     /* of y, elements */
-  int n_out;         /* rows of the matrix; those past it are dropped */
+  int n_out;         /* rows of the matrix; those past it are not stored */
   LinearOutput kind;
 };
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_row(const Epilogue &out, int token, int ro
     ((float *)out.y)[i] += v;
 }
 
-/* The sums of rows 16 * tile + g and 16 * tile + g + 8, for one token. */
+/* Stores the sums of rows 16 * tile + g and 16 * tile + g + 8 for one token. */
 __device__ __forceinline__ void store_pair(const Epilogue &out, int token, int tile, int g, float low,
                                            float high) {
   int row = kTileOut * tile + g;
@@ -45,9 +45,9 @@ __device__ __forceinline__ void store_pair(const Epilogue &out, int token, int t
   }
 }
 
-/* A warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of row of x
- * token0 + 8 n + 2 t + i % 2, of which those of [begin, end) are stored. What is to be added to is read in
- * batches, not one load after the other. */
+/* Stores a warp's sums of one tile row as mma leaves them: c[4 n + i] is row g (i < 2) or g + 8 of token
+ * token0 + 8 n + 2 t + i % 2; only tokens of [begin, end) are stored. Residuals are loaded in batches, so
+ * that their latencies overlap. */
 template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
       }
     return;
   }
-  constexpr int kBatch = kN >= 32 ? 8 : kN < 4 ? kN : 4; /* as registers allow */
+  constexpr int kBatch = kN >= 32 ? 8 : kN < 4 ? kN : 4;
   float *y = (float *)out.y + (size_t)token * out.stride + row;
   bool add = out.kind == LINEAR_ADD_F32;
 #pragma unroll

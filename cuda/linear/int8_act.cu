@@ -1,21 +1,21 @@
-/* int8_act.cu - activations quantised to int8 as they come (W4A8, W8A8), the product on integer units.
+/* int8_act.cu - W4A8 and W8A8: activations quantised to int8 on the fly, the matmul on integer units.
  *
  *     x[m][i] ~ d[m][b] X[m][i], b = i / F     one scale and sum for F inputs, d = max |x| / 127
  *     y[m][o] = sum_b s d (sum_i q X - z sum_i X)
  *
- * int8_gemv  1 to 8 rows: int8_gemv.cu
- * int8_mma   any number: a kernel quantises x, then tiles on mma m16n8k32
- * int8_dp4a  the same tiles on dp4a, for chips without integer tensor cores, and to compare with
+ * int8_gemv  1 to 8 tokens: int8_gemv.cu int8_mma   any number: one kernel quantises x, the next multiplies
+ * tiles on mma m16n8k32 int8_dp4a  the same tiles on dp4a, for chips without integer tensor cores, and to
+ * compare with
  *
- * The product of a block is exact: the accumulators start at 1.5 * 2^23 - z sum X (times 16 where the
+ * The sum over a block of inputs is exact: the accumulators start at 1.5 * 2^23 - z sum X (times 16 if the
  * weights are, layout.cuh) in integer form, so that read as a float less 1.5 * 2^23 they are the finished
- * sum. Work is cut by stream-K. One traits type a weight format: Bits4, Bits8.
+ * sum. Stream-K divides the work.
  *
  *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   blocks [n_in / F][tokens] {float d, int sum}
  *   stage  x [kK][kTokens][64]   blocks [kK 64 / F][kTokens]   then weights as in weight_stage.cuh
  *
- * PRECOND  group % F == 0, F = 32, 64 or 128. READS weights once for every kTokens rows of x. */
+ * PRECOND  group % F == 0, F = 32, 64 or 128. READS weights once for every kTokens tokens. */
 #include "cuda/linear/kernel.cuh"
 #include "cuda/linear/planes.cuh"
 #include "cuda/linear/stream_k.cuh"
@@ -28,11 +28,11 @@ constexpr int kTokenPad = 16;
 
 struct QuantX {
   unsigned char *x;
-  int2 *blocks; /* d as its bits, sum */
-  int padded;   /* tokens, to kTokenPad */
+  int2 *blocks; /* bits of d, sum */
+  int padded;   /* tokens, rounded up to kTokenPad */
 };
 
-/* A warp quantises 128 inputs of one row. Padding rows and inputs become 0. */
+/* A warp quantises 128 inputs of one token. Padding tokens and inputs become 0. */
 template <int F>
 __global__ void quantise_x(const __half *x, int x_stride, int n_tokens, int n_in, int n_units, QuantX to) {
   int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, unit = i % n_units,
@@ -80,7 +80,8 @@ struct Args {
   unsigned *counters;
 };
 
-/* x of one step and its blocks' scales and sums into shared memory. x is padded to whole units of inputs. */
+/* Copies x of one stage, and its blocks' scales and sums, to shared memory. x is padded to whole units of
+ * inputs. */
 template <class S, int F>
 __device__ __forceinline__ void load_x(const Args &a, unsigned char *stage, int token0, int tile_in) {
 #pragma unroll
@@ -100,10 +101,10 @@ __device__ __forceinline__ void load_x(const Args &a, unsigned char *stage, int 
   }
 }
 
-/* What a lane needs to know of a tile row and group. */
+/* Scales and zeros of a lane for one tile row and group. */
 template <class W> struct LaneGroup {
   float s_low, s_high;
-  int z_low, z_high; /* as large as the weights come */
+  int z_low, z_high; /* times 16 if the weights are */
   __device__ __forceinline__ LaneGroup(uint32_t scale, uint32_t zero)
       : s_low(scale_low(scale)), s_high(scale_high(scale) * W::kHigh), z_low(W::zero_low(zero)),
         z_high(W::zero_high(zero) * (int)(1.0f / W::kHigh)) {}
@@ -120,7 +121,7 @@ __device__ __forceinline__ LaneGroup<typename S::W> lane_group(const unsigned ch
 constexpr int kStart = 0x4b400000;
 constexpr float kStartFloat = 12582912.0f;
 
-/* Adds one stage to y[kR kN][4] of the fragments of mma m16n8k32. */
+/* Adds one stage to y[kR kN][4], fragments of mma m16n8k32. */
 template <class S, int F> struct Mma {
   float y[S::kR * S::kN][4];
 
@@ -184,7 +185,6 @@ template <class S, int F> struct Mma {
 #pragma unroll
     for (int i = 0; i < S::kR * S::kN; i++) y[i][0] = y[i][1] = y[i][2] = y[i][3] = 0;
   }
-  /* The sums as fragments. */
   __device__ __forceinline__ void finish(float (&to)[S::kR * S::kN][4]) {
 #pragma unroll
     for (int i = 0; i < S::kR * S::kN; i++)
@@ -193,8 +193,7 @@ template <class S, int F> struct Mma {
   }
 };
 
-/* The same on dp4a: lane (g, t) sums its own inputs for all rows of x, and the four lanes t add up at the
- * end. */
+/* The same on dp4a: lane (g, t) sums its own inputs for all tokens; finish() adds the four lanes t. */
 template <class S, int F> struct Dot {
   float y[S::kR][8 * S::kN][2];
 
@@ -284,7 +283,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       });
 }
 
-/* Scratch: x, blocks, then the parts of stream-K. */
+/* Scratch: x, blocks, then the partial tiles of stream-K. */
 struct Scratch {
   size_t x, blocks, partial;
 };
@@ -322,7 +321,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   return launch_block<S, 32>(args, err);
 }
 
-/* Tile shapes by rows of x, as in awq_tensorcore.cu. */
+/* Tile shapes by tokens, as in awq_tensorcore.cu. */
 struct Choice {
   int max_tokens;
   size_t shared_4, shared_8;
@@ -334,7 +333,7 @@ struct Choice {
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kStages, int kBlocks, bool kDot>
 constexpr Choice choice(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kStages, kBlocks, kDot> S4;
-  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, 3, kBlocks, kDot> S8; /* twice the bytes a stage */
+  typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, 3, kBlocks, kDot> S8; /* twice the bytes */
   return {max_tokens,
           (size_t)kStages * S4::template stage_bytes<32>(),
           (size_t)3 * S8::template stage_bytes<32>(),
@@ -345,7 +344,7 @@ constexpr Choice choice(int max_tokens) {
 }
 
 constexpr Choice mma_choices[] = {
-    /*  tile rows a warp, warps, 8 x's a warp, stages, blocks an SM */
+    /* kR, kWarpsM, kWarpsN, kN, kStages, kBlocks, kDot */
     choice<2, 4, 1, 2, 5, 3, false>(16),
     choice<2, 4, 1, 4, 4, 3, false>(64),
     choice<4, 4, 2, 4, 3, 1, false>(1 << 30),

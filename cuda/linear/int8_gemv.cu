@@ -1,7 +1,7 @@
-/* int8_gemv.cu - W4A8 and W8A8 for 1 to 8 rows of x: awq_gemv's product with one int8 plane of x instead of
+/* int8_gemv.cu - W4A8 and W8A8 for 1 to 8 tokens: awq_gemv's inner loop with one int8 plane of x instead of
  * two.
  *
- * The block quantises x itself, by the definition in int8_act.cu. Skeleton, layout and preconditions:
+ * The block quantises x itself, as int8_act.cu defines it. Skeleton, layout and preconditions:
  * skinny_gemm.cuh. */
 #include "cuda/linear/skinny_gemm.cuh"
 

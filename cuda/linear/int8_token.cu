@@ -1,18 +1,18 @@
-/* int8_token.cu - W8A8 as checkpoints ask for it: int8 weights with one scale an output, activations rounded
- * to int8 with one scale a row (model.h, LINEAR_INT8).
+/* int8_token.cu - W8A8 checkpoints: int8 weights with one scale per output, activations rounded to int8 with
+ * one scale per token (model.h, LINEAR_INT8).
  *
  *     s[m] = max |x[m][i]| / 127.5      p[m][i] = x[m][i] / s[m] to the nearest, ties to even, -128 .. 127
  *     y[m][o] = (s[m] scales[o]) sum_i weight[o][i] p[m][i]
  *
- * The sum is exact in int32 (n_in 2^14 < 2^31) and every other step rounds once, as the CPU's does, so that
- * equal rows of x give equal bits. Two launches: rows are rounded, then multiplied in tiles on mma m16n8k32,
- * the work cut by stream-K, whose parts are integers as well. A number that is not finite makes its row NaN.
+ * The sum is exact in int32 (n_in 2^14 < 2^31) and every other step rounds once, as the CPU's does, so equal
+ * tokens give equal bits. One kernel rounds the tokens, the next multiplies tiles on mma m16n8k32. Stream-K
+ * divides the work; its partial tiles are integers too. A token with an infinity or NaN gives NaN.
  *
- *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights (layout.cuh): a lane's are 16 bytes
+ *   x      [n_in / 64][tokens][64 bytes] int8 in the order of the weights: a lane's operands are 16 bytes
  *   scales [tokens]
  *   stage  x [kK][kTokens][64]   then weights [kTileRows][kK][1024 bytes]
  *
- * READS weights once for every kTokens rows of x. */
+ * READS weights once for every kTokens tokens. */
 #include <float.h>
 
 #include "cuda/linear/kernel.cuh"
@@ -26,10 +26,10 @@ constexpr int kTokenPad = 16, kRoundWarps = 8, kK = 2;
 struct RoundedX {
   unsigned char *x;
   float *scales;
-  int padded; /* tokens, to kTokenPad */
+  int padded; /* tokens, rounded up to kTokenPad */
 };
 
-/* The largest |x| of a row as its bits, in which infinity and NaN are larger than any number. */
+/* The largest |x| of a token as bits, which order infinity and NaN above any number. */
 __device__ __forceinline__ unsigned largest_bits(const __half *row, int n_in, int n_units) {
   __shared__ unsigned of_warps[kRoundWarps];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -50,7 +50,7 @@ __device__ __forceinline__ unsigned largest_bits(const __half *row, int n_in, in
   return top;
 }
 
-/* A block rounds one row. Padding rows and inputs become 0. */
+/* A block rounds one token. Padding tokens and inputs become 0. */
 __global__ void round_rows(const __half *x, int x_stride, int n_tokens, int n_in, int n_units, RoundedX to) {
   int lane = threadIdx.x % 32, token = blockIdx.x;
   dependents_may_start();
@@ -67,7 +67,7 @@ __global__ void round_rows(const __half *x, int x_stride, int n_tokens, int n_in
                   scale_high(in.pair[1])};
     uint32_t word = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) { /* the low bits of the sum are the nearest whole number */
+    for (int i = 0; i < 4; i++) { /* the low bits of the sum are the nearest integer */
       int p = (int)(__float_as_uint(__fadd_rn(__fdiv_rn(v[i], scale), 12582912.0f)) - 0x4b400000u);
       word |= (uint32_t)(min(p, 127) & 255) << (8 * i);
     }
@@ -97,7 +97,7 @@ struct Args {
   unsigned *counters;
 };
 
-/* x and weights of one step into shared memory. What is past either becomes 0. */
+/* Copies x and weights of one stage to shared memory, zeroes past the end of either. */
 template <class S>
 __device__ __forceinline__ void load_stage(const Args &a, unsigned char *stage, int tile_row0, int token0,
                                            int tile_in) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ void load_stage(const Args &a, unsigned char *stage, 
   }
 }
 
-/* Adds one stage to the sums of the fragments of mma m16n8k32. */
+/* Adds one stage to the sums, fragments of mma m16n8k32. */
 template <class S>
 __device__ __forceinline__ void multiply(const unsigned char *stage, int (&sum)[S::kR * S::kN][4]) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void multiply(const unsigned char *stage, int (&sum)[
   }
 }
 
-/* The sums of a warp's tile rows, times both scales, to where they go. */
+/* Multiplies the sums of a warp's tile rows by both scales and stores them. */
 template <class S>
 __device__ __forceinline__ void store(const Args &a, int tile_row0, int token0,
                                       const int (&sum)[S::kR * S::kN][4]) {
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_c
       });
 }
 
-/* Scratch: x, its scales, then the parts of stream-K. */
+/* Scratch: x, its scales, then the partial tiles of stream-K. */
 struct Scratch {
   size_t x, scales, partial;
 };
@@ -216,7 +216,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.counters = args.counters;
   TRY(launch(round_rows, dim3((unsigned)a.x.padded), 32 * kRoundWarps, 0, args.stream, args.dependent,
              w->name, err, args.x, args.x_stride, args.n_tokens, w->n_in, n_units, a.x));
-  /* As many token tiles at once as there are counters for. */
+  /* A launch takes as many token tiles as there are counters for. */
   int rows = ceil_div(a.n_tiles_out, S::kTileRows), most = rows < kCounters ? kCounters / rows : 1;
   for (; a.first_token < args.n_tokens; a.first_token += a.n_token_tiles * S::kTokens) {
     int left = ceil_div(args.n_tokens - a.first_token, S::kTokens);
@@ -228,7 +228,7 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   return STATUS_OK;
 }
 
-/* Tile shapes by rows of x. */
+/* Tile shapes by tokens. */
 struct Choice {
   int max_tokens;
   size_t shared;
@@ -242,7 +242,7 @@ template <int kR, int kWarpsM, int kWarpsN, int kN, int kBlocks> constexpr Choic
 }
 
 constexpr Choice choices[] = {
-    /*  tile rows a warp, warps, 8 x's a warp, blocks an SM */
+    /* kR, kWarpsM, kWarpsN, kN, kBlocks */
     choice<2, 4, 1, 1, 3>(8),
     choice<2, 4, 1, 4, 3>(64),
     choice<4, 4, 2, 4, 1>(1 << 30),

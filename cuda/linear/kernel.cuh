@@ -1,7 +1,7 @@
-/* kernel.cuh - what a kernel of a linear layer is to linear.cu: its arguments and its two functions.
+/* kernel.cuh - the interface between linear.cu and a kernel: LinearArgs, and a LinearKernel of two functions.
  *
- * One function says how much workspace a shape takes, the other launches. linear.cu maps dispatch.h's
- * LinearLaunch to them. Included by the .cu files of linear/ and by tests. */
+ * linear.cu maps dispatch.h's LinearLaunch to LinearKernels. Included by the .cu files of linear/ and by
+ * tests. */
 #ifndef AUK_CUDA_LINEAR_KERNEL_CUH
 #define AUK_CUDA_LINEAR_KERNEL_CUH
 
@@ -11,11 +11,11 @@
 #include "cuda/linear/linear.h"
 #include "cuda/ptx/launch.cuh"
 
-/* What is known of the device when a kernel is chosen. */
+/* Properties of the device that decide which kernel runs. */
 struct DeviceLimits {
   int n_sms;
   int arch;            /* SM(...) or SM_90A */
-  size_t shared_bytes; /* most that one block may take */
+  size_t shared_bytes; /* that one block may use */
 };
 
 struct LinearArgs {
@@ -24,18 +24,18 @@ struct LinearArgs {
   int x_stride, n_tokens;
   Epilogue out;
   DeviceLimits device;
-  unsigned char *workspace; /* as many bytes as the family asked for */
+  unsigned char *workspace; /* as many bytes as LinearKernel.workspace says */
   unsigned *counters;       /* [kCounters], zero before and after every launch */
-  const Cublas *cublas;     /* for the families that need one */
+  const Cublas *cublas;     /* open if LinearKernel.cublas */
   cudaStream_t stream;
   bool dependent;
-  int variant; /* 0: the family's own choice of tile shape, n: its n-th, for measuring */
+  int variant; /* 0: the kernel's own choice of tile shape, n: its n-th, for measuring */
 };
 
 constexpr int kCounters = 1 << 16;
 
 struct LinearKernel {
-  size_t (*workspace)(const DeviceLinear *w, int n_tokens, const DeviceLimits &device); /* NULL: none */
+  size_t (*workspace)(const DeviceLinear *w, int n_tokens, const DeviceLimits &device); /* bytes; NULL: 0 */
   Status (*launch)(const LinearArgs &args, Error *err);
   bool cublas;
 };

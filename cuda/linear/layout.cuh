@@ -1,4 +1,4 @@
-/* layout.cuh - how quantised weights lie in device memory, and how a lane takes what is its own out of them.
+/* layout.cuh - how quantised weights lie in device memory, and how a lane unpacks its part.
  *
  * One layout serves every kernel. Output rows come in slabs of 8, two slabs make a tile row of 16; inputs
  * come in tiles of 64, each exactly four steps of mma m16n8k16 or two of m16n8k32. Within a tile the sixteen
@@ -10,27 +10,25 @@
  *     high nibbles row g + 8                         k of word j =  2h       2h         2h + 1       2h + 1
  *
  *   tiles  [n_out / 16][n_in / 64][512 or 1024 bytes]
- *   scales [n_out / 16][n_groups][8] u32: fp16 of row g below, of row g + 8 above
+ *   scales [n_out / 16][n_groups][8] u32: fp16 of row g in the low half, of row g + 8 in the high half
  *   zeros  [n_out / 16][n_groups][8] u8: row g in the low nibble, g + 8 in the high (8 bits: u16, two bytes)
  *
- * int8 weights with a scale an output lie as 8 bits do, signed, with neither groups nor zeros:
- *
- *   scales [n_out, to 16] fp32
+ * int8 weights with one scale per output lie as 8 bits do, signed, without groups and zeros; scales fp32
+ * [n_out rounded up to 16].
  *
  * n_in is padded to 128, n_groups with it, and n_out to 16, with zero bytes everywhere: padded rows and
- * groups have scale 0, and for padded inputs x is taken as 0 by every kernel. Bytes are ordered so that a
- * word masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the
- * natural order of ldmatrix and wgmma operands. */
+ * groups have scale 0, and every kernel takes x as 0 for padded inputs. Bytes are ordered so that a word
+ * masked by 0x000f000f is the half2 at k 2t, 2t+1 and, shifted by 8, the one at k 8+2t, 9+2t: the natural
+ * order of ldmatrix and wgmma operands. */
 #ifndef AUK_CUDA_LINEAR_LAYOUT_CUH
 #define AUK_CUDA_LINEAR_LAYOUT_CUH
 
 #include "cuda/ptx/ptx.cuh"
 
 constexpr int kTileIn = 64, kTileOut = 16;
-constexpr int kPadIn =
-    128; /* inputs are padded to two tiles, so that a row of tiles is whole units of skinny_gemm.cuh */
+constexpr int kPadIn = 128; /* n_in is padded to two tiles: whole units of skinny_gemm.cuh */
 
-/* The k of byte i in word j of lane t, within its tile. */
+/* k, within its tile, of byte i in word j of lane t. */
 __host__ __device__ constexpr int tile_k(int j, int t, int i) {
   return 16 * j + 2 * t + (i & 1) * 8 + (i >> 1);
 }
@@ -39,20 +37,20 @@ struct QuantView {
   const uint4 *tiles;
   const uint32_t *scales;
   const void *zeros;
-  int n_in;               /* as the model has it */
+  int n_in;               /* of the model, without padding */
   int n_tiles_out;        /* n_out / 16, rounded up */
   int n_tiles_in;         /* n_in / 64, rounded up to an even number */
   uint32_t group_inverse; /* 2^32 / group, rounded up */
-  int n_groups, group;    /* padding included; group % 32 == 0 but for the plain rows */
+  int n_groups, group;    /* padding included; group % 32 == 0 except for the plain kernels */
 };
 
-/* Group of input k, padding included: k / group by a multiplication, exact since k * group < 2^32
+/* Group of input k, padding included: k / group by a multiplication, exact as k * group < 2^32
  * (linear_lay_out). */
 __device__ __forceinline__ int group_of(const QuantView &w, int k) {
   return (int)__umulhi((unsigned)k, w.group_inverse);
 }
 
-/* A small integer (below 2^23) as a float, without the slow conversion. */
+/* An integer below 2^23 as a float, without the slow conversion. */
 __device__ __forceinline__ float small_float(int n) {
   return __int_as_float(n | 0x4b000000) - 8388608.0f;
 }
@@ -73,7 +71,7 @@ __device__ __forceinline__ uint32_t bits_half2(__half2 h) {
   return *reinterpret_cast<uint32_t *>(&h);
 }
 
-/* q - z times the scales of rows g and g + 8: operand a of mma_f16, rounded once. */
+/* Multiplies q - z by the scales of rows g and g + 8: operand a of mma_f16, rounded once. */
 __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   __half2 low = __half2half2(__ushort_as_half((unsigned short)scale));
   __half2 high = __half2half2(__ushort_as_half((unsigned short)(scale >> 16)));
@@ -81,11 +79,11 @@ __device__ __forceinline__ void scale_halves(uint32_t scale, uint32_t (&a)[4]) {
   for (int i = 0; i < 4; i++) a[i] = bits_half2(__hmul2(half2_bits(a[i]), i % 2 ? high : low));
 }
 
-/* 4 bits. As bytes for the integer units the weights of row g + 8 come 16 times too large (no shift), and
- * the sum is multiplied by kHigh. As halves they are exact: 1024 + q has q in its low mantissa bits, 64 + q
- * / 16 likewise. */
+/* 4 bits. As bytes for the integer units the weights of row g + 8 are 16 times too large (no shift); the sum
+ * is multiplied by kHigh. As halves they are exact: 1024 + q has q in its low mantissa bits, 64 + q / 16
+ * likewise. */
 struct Bits4 {
-  static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes a lane and tile */
+  static constexpr int kBits = 4, kVectors = 1; /* vectors of 16 bytes per lane and tile */
   static constexpr float kHigh = 0.0625f;
   typedef uint8_t Zero;
   static __device__ __forceinline__ int zero_low(uint32_t z) { return (int)(z & 15); }
@@ -100,7 +98,7 @@ struct Bits4 {
     a[3] = w1 & 0xf0f0f0f0;
   }
 
-  /* Zero points as the halves that cancel the offset: 1024 + z, and -(64 + z). */
+  /* Zero points as halves that cancel the offset: 1024 + z, and -(64 + z). */
   struct HalfZeros {
     __half2 low, high;
   };
@@ -121,7 +119,7 @@ struct Bits4 {
   }
 };
 
-/* 8 bits: the bytes are the operand, and under 0x64 each is the half 1024 + q. */
+/* 8 bits: the bytes are the integer operand; under 0x64 each is the half 1024 + q. */
 struct Bits8 {
   static constexpr int kBits = 8, kVectors = 2;
   static constexpr float kHigh = 1.0f;

@@ -1,9 +1,8 @@
-/* linear.cu - the door to the kernels: a context for a device and a stream, and the way from a call to a
- * launch.
+/* linear.cu - the context of a device and a stream, and the way from a LinearCall to a launch.
  *
- * Called by: the backend, bench, tests.   Calls: dispatch.c and one LinearKernel a family. Always true:
- * linear_run neither allocates nor waits; the workspace is as large as the largest need of all matrices
- * prepared; its counters are zero between launches. */
+ * Called by: the backend, bench, tests. Calls: dispatch.c, the LinearKernels. Always true: linear_run neither
+ * allocates nor waits; the workspace holds the largest need of all prepared matrices; its counters are zero
+ * between launches. */
 #include <new>
 #include <stdlib.h>
 

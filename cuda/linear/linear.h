@@ -1,16 +1,16 @@
-/* linear.h - y = W x + bias on the device, whatever W is made of.
+/* linear.h - y = W x + bias on the device, for every weight type.
  *
- * The backend lays weights out once (linear_lay_out, then the linear_fill_ functions as staged pieces of the
- * checkpoint arrive), prepares a context, and from then on calls linear_run, which picks a kernel by
- * dispatch.c's table, launches it on the context's stream and neither allocates nor waits: it can be
- * captured in a graph.
+ * The backend lays weights out once (linear_lay_out, then the linear_fill_ functions as staged parts of the
+ * checkpoint arrive) and prepares a context. linear_run then picks a kernel by dispatch.c's table and
+ * launches it on the context's stream. It neither allocates nor waits, so a graph can capture it.
  *
- * A DeviceLinear may stack several layers that read the same x (q, k and v), or pair two (gate and up) so
- * that both values of an output meet in one thread. Rows come in slabs of 8, as in AutoAWQ's words:
- *   stacked   slab i of part p is slab (rows of the parts before p) / 8 + i
- *   paired    slab i of gate is slab 2i, of up slab 2i + 1: a tile is 8 rows of gate over the same of up
+ * A DeviceLinear may stack several layers that read the same x (q, k and v), or interleave two (gate and up)
+ * so that both values of an output meet in one thread. Rows (outputs) come in slabs of 8, as in AutoAWQ's
+ * words:
+ *   stacked      slab i of part p is slab (rows of the parts before p) / 8 + i
+ *   interleaved  slab i of gate is slab 2i, of up slab 2i + 1: a tile is 8 rows of gate and the same 8 of up
  *
- * Same input, same device, same row: same bits. One context serves one stream at a time. */
+ * The same input gives the same bits on the same device. One context serves one stream at a time. */
 #ifndef AUK_CUDA_LINEAR_LINEAR_H
 #define AUK_CUDA_LINEAR_LINEAR_H
 
@@ -26,56 +26,58 @@ extern "C" {
 #include "base/status.h"
 #include "cuda/linear/dispatch.h"
 
-/* Steps of so few rows are short enough that launches show: their products begin early
- * (LinearCall.dependent). */
+/* Up to this many tokens a kernel is short enough for launch latency to show: use LinearCall.dependent. */
 #define LINEAR_OVERLAP_TOKENS 64
 
 typedef struct {
   WeightType type;
-  int n_in, n_out; /* n_out counts all parts; n_out % 8 == 0 but for a dense or int8 matrix of one part */
-  int group;       /* 4 and 8 bits: as laid out, a single group counting the padding to 128 in; else 0 */
+  int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense or int8 of one part */
+  int group;       /* 4 and 8 bits: as laid out, a single group counts the padding to 128 inputs; else 0 */
   int n_groups;
   bool paired, has_bias;
-  size_t stride;     /* dense: elements from row to row, a multiple of 8 */
+  size_t stride;     /* dense: elements between rows, a multiple of 8 */
   const void *tiles; /* 4 and 8 bits, int8: layout.cuh */
   const void *scales;
   const void *zeros;
-  const void *dense; /* dense: [n_out rounded up to 16][stride], rows in slab order */
+  const void *dense; /* dense: [n_out rounded up to 16][stride], in slab order */
   const float *bias; /* [n_out rounded up to 16] in slab order, or NULL */
-  const char *name;  /* for messages; belongs to the caller */
+  const char *name;  /* for messages; owned by the caller */
 } DeviceLinear;
 
 /* One checkpoint layer within a DeviceLinear. */
 typedef struct {
-  int n_out;      /* rows of this part */
-  int first_slab; /* where its slab 0 goes */
-  int slab_step;  /* 1 stacked, 2 paired */
+  int n_out;
+  int first_slab; /* place of its slab 0 */
+  int slab_step;  /* 1: stacked, 2: interleaved */
 } LinearPart;
 
-/* Fills type, sizes and group of `linear` (pointers cleared) and *bytes of device memory that it takes;
- * checks what the layout needs (groups that divide n_in, rows by 8). group is 0 for dense and int8 ones. */
+/* Fills type, sizes and group of `linear`, clears its pointers and sets *bytes to the device memory it needs.
+ * Refuses what the layout cannot hold (n_in not a multiple of group, rows not a multiple of 8). group is 0
+ * for dense and int8. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
                       bool paired, bool bias, size_t *bytes, Error *err);
 
-/* Points `linear` into `memory` (256-byte aligned, *bytes of it) and zeroes it on the stream. */
+/* Points `linear` into `memory` (*bytes, 256-byte aligned) and zeroes it on the stream. */
 Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Error *err);
 
-/* Re-layout of inputs [first_in, first_in + n_in) of one part, all its outputs, from device staging memory:
+/* Re-lays inputs [first_in, first_in + n_in) of all outputs of one part, from device staging memory:
  *   4 bits: u32 [n_in][n_out / 8] in AutoAWQ's nibble order; 8 bits: u8 [n_in][n_out].
- * first_in % 64 == 0, and n_in too unless the matrix ends there. Pieces of a matrix go through one stream. */
+ * first_in % 64 == 0; n_in % 64 == 0 too unless the matrix ends there. All calls for a matrix use one
+ * stream. */
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            const void *staged, cudaStream_t stream, Error *err);
 
-/* The same into a matrix of 8 bits from what has 4: u32 [n_in][n_out / 8]. */
+/* The same from 4-bit weights into an 8-bit matrix: u32 [n_in][n_out / 8]. */
 Status linear_fill_widened(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
                            const void *staged, cudaStream_t stream, Error *err);
 
-/* All groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (u8 [n_groups][n_out] for 8
- * bits; NULL: every zero is 8, or 128), scales f16 [n_groups][n_out], both in device staging memory. */
+/* All groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (8 bits: u8
+ * [n_groups][n_out]; NULL: every zero is 8, or 128), scales f16 [n_groups][n_out], both in device staging
+ * memory. */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
                           cudaStream_t stream, Error *err);
 
-/* 8 bits: the same with scales f32 [n_groups][n_out], which are rounded to fp16. */
+/* 8 bits: the same with scales f32 [n_groups][n_out], rounded to fp16. */
 Status linear_fill_groups_f32(const DeviceLinear *linear, LinearPart part, const void *zeros,
                               const float *scales, cudaStream_t stream, Error *err);
 
@@ -86,7 +88,7 @@ Status linear_fill_int8(const DeviceLinear *linear, LinearPart part, int first_r
 Status linear_fill_int8_scales(const DeviceLinear *linear, LinearPart part, const float *staged,
                                cudaStream_t stream, Error *err);
 
-/* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the linear's type, from device
+/* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the matrix's type, from device
  * staging memory. first_row % 8 == 0. */
 Status linear_fill_dense(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                          const void *staged, cudaStream_t stream, Error *err);
@@ -99,7 +101,7 @@ typedef enum {
   LINEAR_TO_F16,    /* y = v, clamped to fp16's range */
   LINEAR_TO_F32,    /* y = v */
   LINEAR_ADD_F32,   /* y += v: the residual stream */
-  LINEAR_SWIGLU_F16 /* paired: y = silu(gate) * up, clamped; n_out / 2 values */
+  LINEAR_SWIGLU_F16 /* interleaved: y = silu(gate) * up, clamped; n_out / 2 values */
 } LinearOutput;
 
 typedef struct {
@@ -108,35 +110,34 @@ typedef struct {
   int x_stride;
   int n_tokens;
   LinearOutput output;
-  void *y; /* [n_tokens][y_stride] of what output says */
+  void *y; /* [n_tokens][y_stride] of the output's type */
   int y_stride;
-  ActType act;    /* of int8 weights: ACT_INT8, whatever it says */
-  bool dependent; /* launch with programmatic dependent launch: may overlap the end of the kernel before */
-  const char *kernel; /* forces a row of the table, or NULL */
-  int variant; /* forces the n-th tile shape of a row that has several, for measuring; 0: its own choice */
+  ActType act;        /* ignored for int8 weights, which use ACT_INT8 */
+  bool dependent;     /* programmatic dependent launch: may overlap the end of the kernel before */
+  const char *kernel; /* forces an entry of the table, or NULL */
+  int variant;        /* forces the n-th tile shape of a kernel that has several (for measuring), or 0 */
 } LinearCall;
 
 typedef struct LinearContext LinearContext;
 
-/* For one device and one stream. */
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **context, Error *err);
 void linear_close(LinearContext *context);
 
-/* Checks that some row runs `weights` for every count of rows up to max_tokens, and grows the workspace to
- * what any of them (or `kernel` alone, unless NULL) takes, creating a cuBLAS handle where one is needed. Not
- * during a capture; graphs captured before it grew the workspace are stale. */
+/* Checks that a kernel runs `weights` for every count up to max_tokens, grows the workspace to the largest
+ * need (of `kernel` alone, unless NULL) and creates a cuBLAS handle if one is needed. Not allowed during a
+ * capture; graphs captured before the workspace grew are stale. */
 Status linear_prepare(LinearContext *context, const DeviceLinear *weights, ActType act, int max_tokens,
                       const char *kernel, Error *err);
 
 Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
-/* The row linear_run would take. */
+/* The table entry that linear_run would take. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
                      const char *kernel, const LinearRow **row, Error *err);
 
 /* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
- * fp16 [n_rows][n_in], first_row % 16 == 0, any group size. `plain` takes the form for chips before sm_75
- * (shifts and conversions), otherwise lop3 and packed halves. out is 16-byte aligned. */
+ * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the form for chips
+ * before sm_75 (shifts and conversions), otherwise lop3 and packed halves. */
 Status linear_dequantise(const DeviceLinear *weights, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err);
 

@@ -1,23 +1,23 @@
-/* planes.cuh - activations as integers: a block of inputs shares one scale, each value becomes one or two
- * int8.
+/* planes.cuh - activations as integers: a block of inputs shares one scale, each value becomes one int8 or
+ * two.
  *
- * Two planes hold 16 bits: x = d (256 high + low) with d = max |x| / 32512, so that the product with integer
- * weights is exact in int32 and the only error is x's own rounding, max / 65024 at most: with |x|
- * near-normal and blocks of 128 the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. One
- * plane is W4A8: d = max |x| / 127.
+ * Two int8 planes hold 16 bits: x = d (256 high + low) with d = max |x| / 32512. The product with integer
+ * weights is exact in int32, so the only error is x's own rounding, max / 65024 at most: with |x| near-normal
+ * and blocks of 128 the normalised error is (2.7 / 32512)^2 / 12 = 6e-10, far below fp16's. One plane is
+ * W4A8: d = max |x| / 127.
  *
- * A block is F inputs (32, 64 or 128), never longer than a weight group, so that with {d, d * sum of its
+ * A block is F inputs (32, 64 or 128), never longer than a weight group. With {d, d * sum of the block's
  * integers}
  *     sum_k (q - z) s x = s (d * sum_k q X - z * d * sum_k X)
- * Bytes of 64 inputs are permuted like the weights (layout.cuh): byte 16t + 4j + i holds k = tile_k(j, t,
- * i), so a lane's share is 16 contiguous bytes. */
+ * Bytes of 64 inputs are permuted like the weights (layout.cuh): byte 16t + 4j + i holds k = tile_k(j, t, i),
+ * so the operands of a lane are 16 contiguous bytes. */
 #ifndef AUK_CUDA_LINEAR_PLANES_CUH
 #define AUK_CUDA_LINEAR_PLANES_CUH
 
 #include "cuda/linear/layout.cuh"
 
-/* Maximum of non-negative numbers, and sum, over `width` neighbouring lanes (8, 16 or 32), in every lane of
- * them. */
+/* Maximum of non-negative numbers, and sum, over `width` neighbouring lanes (8, 16 or 32); each of them gets
+ * it. */
 template <int width> __device__ __forceinline__ float segment_max(float v) {
 #if __CUDA_ARCH__ >= 800
   unsigned mask = width == 32 ? ~0u : ((1u << width % 32) - 1) << (threadIdx.x % 32 / width * width);
@@ -40,13 +40,13 @@ template <int width> __device__ __forceinline__ int segment_sum(int v) {
 #endif
 }
 
-/* Four inputs of a lane as they come: fp16 k and k + 1, then k + 8 and k + 9. */
+/* Four inputs of a lane as loaded: fp16 k and k + 1, then k + 8 and k + 9. */
 struct LaneInputs {
   uint32_t pair[2];
 };
 
-/* A warp reads 128 inputs of one row from k0 on: lane l takes word j = l / 4 % 4 of tile l / 16 for t = l %
- * 4. Inputs past n_in are 0; kWhole says that there are none. */
+/* A warp reads 128 inputs of one token from k0 on: lane l takes word j = l / 4 % 4 of tile l / 16 for t = l %
+ * 4. Inputs past n_in are 0; kWhole promises that there are none. */
 template <bool kWhole>
 __device__ __forceinline__ LaneInputs read_inputs(const __half *x, int k0, int n_in, int lane) {
   LaneInputs in = {{0, 0}};
@@ -61,29 +61,29 @@ __device__ __forceinline__ LaneInputs read_inputs(const __half *x, int k0, int n
   return in;
 }
 
-/* The number of the warp in its block, in a way that tells the compiler it is the same for the whole warp. */
+/* Index of the warp in its block; the shuffle shows the compiler that it is uniform in the warp. */
 __device__ __forceinline__ int warp_of_block() {
   return __shfl_sync(~0u, threadIdx.x / 32, 0);
 }
 
-/* Byte `n` of each of four words, the first lowest. */
+/* Packs byte `n` of each of four words, the first lowest. */
 template <int n> __device__ __forceinline__ uint32_t gather_bytes(const uint32_t (&v)[4]) {
   constexpr uint32_t kPair = n | (4 + n) << 4;
   return prmt<0x5410>(prmt<kPair>(v[0], v[1]), prmt<kPair>(v[2], v[3]));
 }
 
-/* The four values as one word of each plane; *sum is the sum of integers over the block of F inputs the lane
- * is in and the return value is its scale d. All lanes of the warp take part. Rounding is by adding 1.5 *
- * 2^23 (and 128, so that bits 8 .. 15 are the rounded high plane): the low bits of that float are the
- * integer. Values come as k, k + 8, k + 1, k + 9. */
+/* Converts four values (k, k + 8, k + 1, k + 9) to one word per plane. Returns the scale d of the lane's
+ * block of F inputs and sets *sum to the sum of its integers; all lanes of the warp take part. It rounds by
+ * adding 1.5 * 2^23: the low bits of that float are the integer. Two planes add 128 more, so that bits 8 ..
+ * 15 are the rounded high plane. */
 template <int kPlanes, int F>
 __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kPlanes], int *sum) {
   constexpr float kLargest = kPlanes == 2 ? 32512.0f : 127.0f;
   constexpr int kHalf = kPlanes == 2 ? 128 : 0, kStart = 0x4b400000 + kHalf;
   float top = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
   top = segment_max<F / 4>(top);
-  /* One plane is exact to its definition, since others quantise to the same integers; two round finer than
-   * it shows. A block of zeros has some scale and integers 0. */
+  /* One plane divides exactly, because int8_act.cu's definition fixes the integers. With two planes a fast
+   * division is accurate enough. A block of zeros gets some scale and integers 0. */
   float least = fmaxf(top, 1e-30f),
         inverse = kPlanes == 2 ? __fdividef(kLargest, least) : __fdiv_rn(kLargest, least);
   uint32_t q[4];
@@ -97,7 +97,7 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
   }
   if (kPlanes == 2) {
     word[0] = gather_bytes<1>(q);
-    word[kPlanes - 1] = gather_bytes<0>(q) ^ 0x80808080u; /* less the 128 */
+    word[kPlanes - 1] = gather_bytes<0>(q) ^ 0x80808080u; /* subtracts the 128 */
   } else {
     word[0] = gather_bytes<0>(q);
   }

@@ -1,8 +1,7 @@
-/* relayout.cu - from the checkpoint's layouts to the device's (layout.cuh), piece by piece as they are
- * staged.
+/* relayout.cu - from a checkpoint's layouts to the device's (layout.cuh), part by part as they are staged.
  *
- * Called by: the backend's loader, tests. Always true: a fill touches only the rows of its part, so the
- * parts of a stacked or paired matrix can come in any order on one stream; what no part fills stays zero. */
+ * Called by: the backend's loader, tests. Always true: a fill writes only the rows of its part, so the parts
+ * of a stacked or interleaved matrix can come in any order on one stream; padding stays zero. */
 #include <string.h>
 
 #include "cuda/linear/kernel.cuh"
@@ -11,7 +10,7 @@ static bool quantised(WeightType type) {
   return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
 }
 
-/* Groups are of quantised matrices alone; tiles of int8 ones, too. */
+/* Types in tiles: the quantised ones, which also have groups, and int8. */
 static bool tiled(WeightType type) {
   return quantised(type) || type == WEIGHT_INT8;
 }
@@ -20,7 +19,7 @@ static size_t element_bytes(WeightType type) {
   return type == WEIGHT_F32 ? 4 : 2;
 }
 
-/* Bytes of the areas of a matrix, each aligned, in the order tiles or dense, scales, zeros, bias. */
+/* Bytes of the areas of a matrix, each aligned, in memory order; weights are tiles or dense. */
 struct Areas {
   size_t weights, scales, zeros, bias;
 };
@@ -51,9 +50,9 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
   if (quantised(type) && (group <= 0 || n_in % group != 0))
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
-  if (tiled(type) && n_in > 65408) /* group_of(); sums of int8 products */
+  if (tiled(type) && n_in > 65408) /* group_of(), int8 sums */
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
-  if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: tiles of 128 outputs at least */
+  if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: a counter for 128 outputs */
     return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
   if ((quantised(type) || paired) && n_out % (paired ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
@@ -91,7 +90,7 @@ Status linear_place(DeviceLinear *w, void *memory, cudaStream_t stream, Error *e
                      err);
 }
 
-/* Slab of the part that lies in slab `slab` of the matrix, or -1. */
+/* Slab of the part at slab `slab` of the matrix, or -1. */
 __device__ __forceinline__ int slab_of_part(const LinearPart &part, int slab) {
   int i = slab - part.first_slab;
   if (i < 0 || i % part.slab_step) return -1;
@@ -99,14 +98,14 @@ __device__ __forceinline__ int slab_of_part(const LinearPart &part, int slab) {
   return i < part.n_out / 8 ? i : -1;
 }
 
-/* Nibble of a word that holds column c of its eight: the word's nibble i holds column [0,2,4,6,1,3,5,7][i].
- * Source: AutoAWQ, awq/utils/packing_utils.py, AWQ_ORDER. */
+/* Nibble of a word that holds column c of eight: nibble i holds column [0,2,4,6,1,3,5,7][i]. Source: AutoAWQ,
+ * awq/utils/packing_utils.py, AWQ_ORDER. */
 __device__ __forceinline__ int awq_nibble(int c) {
   return c / 2 + 4 * (c % 2);
 }
 
-/* A thread makes the 16 bytes of one lane of one tile: 16 inputs of rows g and g + 8, as far as the part has
- * them. */
+/* A thread writes the 16 bytes of one lane of one tile: 16 inputs of rows g and g + 8, unless another part
+ * has them. */
 __global__ void fill_tiles_4bit(uint4 *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
                                 const uint32_t *staged, int n_tiles_out) {
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -150,7 +149,7 @@ struct FromWords {
   }
 };
 
-/* The same for 8 bits: a thread makes one lane of both vectors. */
+/* The same for 8 bits: a thread writes one lane of both vectors. */
 template <class From>
 __global__ void fill_tiles_8bit(uint4 *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
                                 From from, int n_tiles_out) {
@@ -205,7 +204,8 @@ __device__ __forceinline__ uint16_t half_bits(float value) {
   return __half_as_ushort(__float2half_rn(value));
 }
 
-/* A thread takes rows g and g + 8 of one tile and group; n_groups are laid out, n_stored of them come. */
+/* A thread writes rows g and g + 8 of one tile and group; the layout has n_groups, the checkpoint
+ * n_stored. */
 template <class Scale>
 __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_groups, int n_stored,
                             int n_tiles_out, LinearPart part, const uint8_t *staged_zeros,
@@ -248,12 +248,12 @@ Status linear_fill_groups_f32(const DeviceLinear *w, LinearPart part, const void
   return fill_all_groups(w, part, zeros, scales, stream, err);
 }
 
-/* Row of the matrix for row `row` of the part. A dense matrix of one part keeps its rows as they are. */
+/* Row of the matrix that row `row` of the part becomes; the same in a dense matrix of one part. */
 __device__ __forceinline__ int row_of_part(const LinearPart &part, int row) {
   return 8 * (part.first_slab + row / 8 * part.slab_step) + row % 8;
 }
 
-/* A thread makes one word of a tile, four inputs of one row; a block of 256 makes 16 tiles of it. */
+/* A thread writes one word of a tile, four inputs of one row; a block of 256 covers 16 tiles of a row. */
 __global__ void fill_tiles_int8(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_row, int n_in,
                                 const uint8_t *staged) {
   int word = threadIdx.x % 16, t = word / 4, j = word % 4, tile_in = blockIdx.y * 16 + threadIdx.x / 16;
@@ -266,7 +266,7 @@ __global__ void fill_tiles_int8(uint32_t *tiles, int n_tiles_in, LinearPart part
     int k = tile_in * kTileIn + tile_k(j, t, i);
     bytes |= (k < n_in ? (uint32_t)from[k] : 0) << (8 * i);
   }
-  /* vector j / 2 of the lane, word 2 (j % 2), of row g + 8 the next */
+  /* vector j / 2 of the lane, word 2 (j % 2), the next for row g + 8 */
   size_t tile = (size_t)(row / kTileOut) * n_tiles_in + tile_in;
   tiles[(tile * 64 + j / 2 * 32 + lane) * 4 + j % 2 * 2 + row % kTileOut / 8] = bytes;
 }

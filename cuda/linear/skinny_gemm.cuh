@@ -1,26 +1,25 @@
-/* skinny_gemm.cuh - the product of a few rows of x, bound by reading the weights: one skeleton, two
- * arithmetics.
+/* skinny_gemm.cuh - the matmul of a few tokens, bound by reading the weights: one skeleton, two inner loops.
  *
  *     y[m][o] = sum_i (q[i][o] - z[g(i)][o]) s[g(i)][o] x[m][i],   m < kTokens
  *
- * A block owns consecutive tile rows (16 outputs each) and, where the matrix has too few of them to fill the
- * chip or x is too large to hold, a share of the inputs. Its weights are one run of batches, a batch being
- * 16 outputs x 512 inputs (4 KB at 4 bits) in two pairs of units of 128 inputs; each warp streams an equal,
- * contiguous part of the run through its own ring in shared memory, filled before x is even there, each
- * pair's successor requested as soon as it is used:
+ * A block owns consecutive tile rows (16 outputs each). If the matrix has too few of them to fill the chip,
+ * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one run
+ * of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two pairs of units of 128 inputs.
+ * Each warp streams an equal, contiguous part of the run through its own ring in shared memory. The ring is
+ * filled before x is available, and as soon as a pair is used its successor is requested:
  *
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
- * For one row of x a block leaves half of an SM free, so that under programmatic dependent launch the next
- * product's block fills its ring while this one is at work. x is held as int8 planes (planes.cuh), quantised
- * by the block itself. What a warp has summed when it leaves a tile row goes to shared memory; the sums over
- * warps, and over blocks that share a tile row, are taken in a fixed order at the end (the last block to
- * finish takes them, nobody waits).
+ * For one token a block leaves half of an SM free, so that under programmatic dependent launch the next
+ * matmul's block fills its ring while this one still runs. x is held as int8 planes (planes.cuh), quantised
+ * by the block itself. When a warp leaves a tile row it writes its sums to shared memory. The sums over
+ * warps, and over the splits of a tile row, are added in a fixed order at the end; the last block to finish
+ * adds the splits, so no block waits for another.
  *
- * Where the four lanes t of a row would all hold the same sum (one row of x needs one of them) each keeps
- * another unit's: kShared units are multiplied before a lane scales the one that is its own, and it reads
- * only that one's scales and zeros.
+ * For one or two tokens several of the four lanes t of a row would hold the same sum. Instead each keeps
+ * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
+ * zeros of that one only.
  *
  * PRECOND  group % F == 0, kTokens >= n_tokens, all as skinny_plan.h says.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
@@ -54,17 +53,17 @@ template <class W> struct Unit {
   uint4 v[2][W::kVectors];
 };
 
-/* The warp's weights on their way: two pairs of units in shared memory, where a lane reads what it itself
- * requested. */
+/* The warp's ring: two pairs of units in shared memory. A lane reads only what it requested itself, so
+ * waiting for its own copies suffices. */
 template <class W> struct Ring {
   static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
-  uint4 *slots; /* [kUnits][kUnitVectors], this lane's */
+  uint4 *slots; /* [kUnits][kUnitVectors], of this lane */
   const QuantView &w;
 
   __device__ __forceinline__ Ring(void *shared, const QuantView &view)
       : slots((uint4 *)shared + threadIdx.x / 32 * (kUnits * kUnitVectors) + threadIdx.x % 32), w(view) {}
 
-  /* Requests units `unit` and `second` of the matrix as a pair, if they are wanted. */
+  /* Requests units `unit` and `second` of the matrix as a pair, unless not wanted. */
   __device__ __forceinline__ void request(int pair, bool wanted, int unit, int second) {
     if (wanted) {
 #pragma unroll
@@ -78,7 +77,7 @@ template <class W> struct Ring {
     copy_async_commit();
   }
 
-  /* Waits for the older of two pairs. */
+  /* Waits for the older of the two pairs. */
   __device__ __forceinline__ void wait() {
     copy_async_wait<1>();
   }
@@ -90,7 +89,7 @@ template <class W> struct Ring {
   }
 };
 
-/* Scales and zeros of rows g and g + 8 in each block of F inputs of unit u of a tile row. */
+/* Scales and zeros of rows g and g + 8 for each block of F inputs of unit u of a tile row. */
 template <class W, int F> struct Groups {
   uint32_t scale[kUnitIn / F], zero[kUnitIn / F];
   __device__ __forceinline__ void load(const QuantView &w, int tile, int u, int g) {
@@ -104,11 +103,11 @@ template <class W, int F> struct Groups {
 };
 
 /* Fills planes [units][2 tiles][kTokens][kPlanes][64] and scales [units][kUnitIn / F][kTokens] {d, d * sum}.
- * Rows past n_tokens are the last one again: their results are dropped. */
+ * Tokens past n_tokens repeat the last one; their results are dropped. */
 template <int kPlanes, int kTokens, int F, bool kWhole>
 __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int n_units,
                                               unsigned char *planes, float2 *scales) {
-  constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads under way before the first is used */
+  constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads in flight before the first is used */
   int warp = warp_of_block(), lane = threadIdx.x % 32, n = n_units * kTokens;
   for (int i0 = warp; i0 < n; i0 += kWarps * kAtOnce) {
     LaneInputs in[kAtOnce];
@@ -119,7 +118,7 @@ __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int
                                   a.w.n_in, lane);
     }
 #pragma unroll
-    for (int j = 0; j < kAtOnce; j++) { /* few branches, so that one's latency is another's work */
+    for (int j = 0; j < kAtOnce; j++) { /* few branches, so that latencies overlap */
       if (j % 2 == 0 && i0 + j * kWarps >= n) break;
       int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
       uint32_t word[kPlanes];
@@ -135,8 +134,8 @@ __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int
   }
 }
 
-/* Products on the integer units, any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows
- * g, g + 8. */
+/* The inner loop on dp4a, for any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows g and
+ * g + 8. */
 template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
   static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens, kShared = 1, kLaneTokens = 4;
   float y[kTokens][2];
@@ -150,7 +149,7 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *planes,
                                            const float2 *scales, const Groups<W, F> (&groups)[kUnits],
                                            int lane) {
-    /* The zero's share counts once for the four lanes t; it is not among what comes 16 times too large. */
+    /* Only lane t = 0 subtracts the zero point's term, which is not 16 times too large as high sums are. */
     float once = lane % 4 == 0 ? 1.0f : 0.0f;
     Unit<W> unit[2];
 #pragma unroll
@@ -186,7 +185,7 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
     }
   }
 
-  /* Sums of the tile row to to[kTokens][16]. */
+  /* Writes the sums of the tile row to to[kTokens][16]. */
   __device__ __forceinline__ void store(float *to, int lane) {
 #pragma unroll
     for (int m = 0; m < kTokens; m++)
@@ -198,15 +197,15 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
   }
 };
 
-/* Products on the integer tensor cores: the planes of the rows of x are the eight columns of mma_u8s8, two
- * to a row, so one row costs what four do, and eight rows take two instructions. The accumulators start at
- * 1.5 * 2^23 in integer form: read as a float, minus 1.5 * 2^23, they are the sum, since |sum| <= 128 * 255
- * * 128 < 2^22. */
+/* The inner loop on integer tensor cores: the planes of x are the eight columns of mma_u8s8, two for each
+ * token. One token costs what four do, and eight tokens take two instructions. The accumulators start at 1.5
+ * * 2^23 in integer form: read as a float, minus 1.5 * 2^23, they are the sum, since |sum| <= 128 * 255 * 128
+ * < 2^22. */
 template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
   static_assert(kPlanes == 2, "two columns a row of x");
   static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens;
   static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
-  static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* rows of x that lanes t = 0 .. hold */
+  static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* tokens that lanes t = 0 .. hold */
   static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
   static constexpr int kBlocksOfF = kUnitIn / F;
   float y[kBlocks][2];
@@ -216,7 +215,7 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
     for (int b = 0; b < kBlocks; b++) y[b][0] = y[b][1] = 0;
   }
 
-  /* The sums of one unit: acc[block of F inputs][block of columns]. */
+  /* The sums of one unit: acc[block of F inputs][block of 8 columns]. */
   static __device__ __forceinline__ void multiply_unit(const Unit<W> &unit, const unsigned char *x,
                                                        int (&acc)[kBlocksOfF][kBlocks][4]) {
 #pragma unroll
@@ -237,7 +236,7 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
     }
   }
 
-  /* fetch(pair, unit[2]) brings a pair of the batch's units, used(pair) lets their place be filled again. */
+  /* fetch(pair, unit[2]) reads a pair of the batch's units, used(pair) allows refilling its slot. */
   template <class Fetch, class Used>
   __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *planes,
                                            const float2 *scales,
@@ -294,7 +293,8 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
   }
 };
 
-/* Adds up what the splits of a tile row left, in their order, and stores it: the last block to come does. */
+/* Adds the partial sums of a tile row's splits, in their order, and stores the result; only the last block to
+ * finish does so. */
 template <int kTokens> __device__ void combine_splits(const Args &a, int first_tile, int n_tiles) {
   __shared__ bool last;
   __syncthreads();
@@ -316,7 +316,7 @@ template <int kTokens> __device__ void combine_splits(const Args &a, int first_t
   }
 }
 
-/* Adds up what the warps of the block left. first and last are the tile rows of the block that each warp
+/* Adds the partial sums of the block's warps. first and last are the tile rows of the block that each warp
  * touched. */
 template <int kTokens>
 __device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const float *sums, const int *first,
@@ -343,7 +343,7 @@ __device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const 
   }
 }
 
-/* Fetches what the block will add to into L1, so that the last step does not wait for it. For one warp. */
+/* Prefetches the residuals of the block into L1 for the epilogue. For one warp. */
 __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n_tiles) {
   if (a.out.kind != LINEAR_ADD_F32) return;
   for (int m = 0; m < a.n_tokens; m++)
@@ -371,12 +371,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
 
   dependents_may_start();
   int total = n_tiles * n_batches, at = warp * total / kWarps, end = (warp + 1) * total / kWarps;
-  int row = at / n_batches, batch = at % n_batches; /* what is requested next */
+  int row = at / n_batches, batch = at % n_batches; /* the next request */
   if (lane == 0) {
     first_row[warp] = row;
     last_row[warp] = end > at ? (end - 1) / n_batches : -1;
   }
-  /* Units past the end of a tile row are the last one again: x is 0 there. */
+  /* Past the end of a tile row the last unit is read again: x is 0 there. */
   int last = a.plan.n_units - 1, own = lane % 4 / Math::kLaneTokens, u0, unit0;
   auto move_to = [&] {
     u0 = (batch0 + batch) * kUnits;
@@ -485,7 +485,6 @@ Status launch_tokens(const LinearArgs &args, Error *err) {
                                      : launch_group<Bits8, Math, kPlanes, kTokens>(args, plan, err);
 }
 
-/* Workspace of any of them. */
 template <int kPlanes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
   return plan_of(w, n_tokens < ROW_MAX_TOKENS ? n_tokens : ROW_MAX_TOKENS, kPlanes, device).partial_bytes;
 }

@@ -1,8 +1,8 @@
 /* skinny_plan.h - how the matmul of a few tokens cuts a matrix over blocks (skinny_gemm.cuh), and whether it
  * fits.
  *
- * Host only, C and C++. Called by: dispatch.c to see whether a row of the table can run, skinny_gemm.cuh to
- * launch it. The numbers are the layout of shared memory in skinny_gemm.cuh's kernel. */
+ * Host only, C and C++. Called by: dispatch.c (can this entry run?), skinny_gemm.cuh (launch). The numbers
+ * are the layout of shared memory in skinny_gemm.cuh's kernel. */
 #ifndef AUK_CUDA_LINEAR_SKINNY_PLAN_H
 #define AUK_CUDA_LINEAR_SKINNY_PLAN_H
 
@@ -11,7 +11,7 @@
 
 #define ROW_WARPS      16  /* of a block */
 #define ROW_UNIT_IN    128 /* inputs of a unit: 16 outputs x 128 inputs */
-#define ROW_UNITS      4   /* of a batch, what a warp has under way */
+#define ROW_UNITS      4   /* units of a batch, what a warp has in flight */
 #define ROW_MAX_TOKENS 8
 
 typedef struct {
@@ -19,18 +19,18 @@ typedef struct {
   int planes;                   /* int8 planes of x: 2, or 1 for int8 activations */
   int n_tokens;                 /* 1 .. ROW_MAX_TOKENS */
   int n_sms;
-  size_t shared_bytes; /* most one block may take */
+  size_t shared_bytes; /* that one block may use */
 } RowShape;
 
 typedef struct {
-  int tokens;   /* rows of x held: n_tokens rounded up to 1, 2, 4 or 8 */
-  int block_in; /* inputs that share a scale of x: 128, 64 or 32, inside one group everywhere */
-  int splits; /* blocks that share a tile row of 16 outputs, each a part of the inputs; 0: it does not fit */
-  int blocks; /* blocks over tile rows; the grid is blocks x splits */
+  int tokens;   /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
+  int block_in; /* inputs per scale of x: 128, 64 or 32, always within one group */
+  int splits;   /* split-K: blocks per tile row of 16 outputs, each a part of the inputs; 0: does not fit */
+  int blocks;   /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */
   int n_units;         /* of one tile row */
   int n_batches;       /* of one tile row; the last may lack units */
-  int max_batches;     /* of one split of it */
+  int max_batches;     /* of one split of a tile row */
   int slots;           /* tile rows that one warp may touch */
   size_t shared_bytes; /* rings, planes and scales of x, partial sums */
   size_t partial_bytes;
@@ -38,7 +38,7 @@ typedef struct {
 
 #define ROW_TILE_OUT     16
 #define ROW_MAX_SPLITS   8
-#define ROW_STATIC_BYTES 1024 /* what the kernel declares beside, rounded up */
+#define ROW_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
 
 static inline int row_ceil_div(int a, int b) {
   return (a + b - 1) / b;
@@ -50,7 +50,7 @@ static inline int row_rounded_tokens(int n) {
   return held;
 }
 
-/* One way to cut: `splits` blocks share a tile row, and a block has the tile rows of one of `launches`. */
+/* One way to cut: `splits` blocks per tile row, and the matrix in `launches` launches. */
 static inline RowPlan row_plan_cut(const RowShape *shape, int splits, int launches) {
   RowPlan p;
   memset(&p, 0, sizeof p);
@@ -75,9 +75,9 @@ static inline RowPlan row_plan_cut(const RowShape *shape, int splits, int launch
   return p;
 }
 
-/* The inputs are split where whole tile rows would leave SMs idle or x does not fit: the split that finishes
- * first, a second hand-over of partial sums, being worth about 24 batches of a block (3 us), a second launch
- * 40. Launches are several where the sums of a block's tile rows, which it holds to the end, do not fit. */
+/* Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split that finishes
+ * first, where combining partial sums costs about 24 batches of a block (3 us) and a second launch 40.
+ * Several launches are needed if the sums of a block's tile rows, which it holds to the end, do not fit. */
 static inline RowPlan row_plan(const RowShape *shape) {
   RowPlan best;
   memset(&best, 0, sizeof best);

@@ -1,16 +1,15 @@
-/* stream_k.cuh - output tiles cut along k so that every block gets the same number of steps, and put
- * together again.
+/* stream_k.cuh - stream-K: output tiles are cut along k so that every block gets the same number of steps
+ * (Osama et al., Stream-K, arXiv:2301.03598).
  *
- * n_tiles * n_steps steps lie in one row, tile after tile; block b takes its n_blocks-th part of it, so it
- * works on the end of one tile, some whole ones, and the start of another. (Osama et al., Stream-K,
- * arXiv:2301.03598.)
+ * All n_tiles * n_steps steps lie in one sequence, tile after tile. Block b takes the b-th of n_blocks equal
+ * parts: the end of one tile, some whole tiles, and the start of another.
  *
  *     tiles   |  0: s s s s s s  |  1: s s s s s s  |  2: ...
  *     blocks  |---- 0 ----|---- 1 ----|---- 2 ----| ...
  *
- * A block with a part of a tile leaves it in the workspace; the one that comes last to a tile adds the parts
- * in the order of k, its own among them, and goes on with the sum. No block waits for another, and the bits
- * do not depend on which was last. */
+ * A block with a part of a tile writes its sums to the workspace. The last block to finish a tile adds all
+ * parts in the order of k, its own among them, and stores the result. No block waits for another, and the
+ * bits do not depend on which block was last. */
 #ifndef AUK_CUDA_LINEAR_STREAM_K_CUH
 #define AUK_CUDA_LINEAR_STREAM_K_CUH
 
@@ -19,7 +18,7 @@
 namespace stream_k {
 
 struct Work {
-  int n_tiles, n_steps; /* steps of one tile */
+  int n_tiles, n_steps; /* n_steps: of one tile */
   int n_blocks;
 };
 
@@ -31,14 +30,14 @@ __host__ __device__ __forceinline__ int first_step(const Work &w, int block) {
   return (int)((int64_t)block * total_steps(w) / w.n_blocks);
 }
 
-/* The block that has the given step. */
+/* The block that does the given step. */
 __device__ __forceinline__ int block_of(const Work &w, int step) {
   return (int)((((int64_t)step + 1) * w.n_blocks - 1) / total_steps(w));
 }
 
-/* The work of n_tiles of n_steps for at most `most` blocks of at least least_steps or a tile each. Where it
+/* Work of n_tiles tiles of n_steps for at most `most` blocks of at least least_steps or a tile each. If that
  * wastes little, the number of blocks divides the tiles or is a multiple of them: then no block has parts of
- * two tiles to hand over. */
+ * two tiles. */
 inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
@@ -52,7 +51,7 @@ inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   return w;
 }
 
-/* Where a block is: which tile, as its place in a grid of `columns` tiles to a row, and which step of it. */
+/* Position of a block: a tile, its row and column in a grid of `columns` tiles, and a step of it. */
 struct Cursor {
   int tile, row, column, step;
   __device__ __forceinline__ Cursor(const Work &w, int columns, int at)
@@ -65,7 +64,7 @@ struct Cursor {
   }
 };
 
-/* Parts that blocks leave: the tile a block starts in and the one it ends in, kFloats of each thread. */
+/* Workspace for the parts of two tiles per block, its first and its last; `floats` sums per thread. */
 inline size_t partial_bytes(int n_blocks, int threads, int floats) {
   return (size_t)n_blocks * 2 * (size_t)threads * (size_t)floats * sizeof(float);
 }
@@ -75,8 +74,8 @@ template <class Sum> struct Four;
 template <> struct Four<float> { typedef float4 Vector; };
 template <> struct Four<int> { typedef int4 Vector; };
 
-/* The block of kThreads threads that calls has summed steps [begin, end) of `tile` in acc. Returns whether
- * acc now holds the whole tile, in every thread alike. `sync` is a barrier of exactly those threads, `last`
+/* This block of kThreads threads has summed steps [begin, end) of `tile` in acc. Returns, in every thread,
+ * whether acc now holds the sum of the whole tile. `sync` is a barrier of exactly those threads, `last`
  * shared memory. */
 template <int kFloats, int kThreads, class Sum, class Sync>
 __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int block, int tile, int begin,
@@ -87,7 +86,7 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
   int first = block_of(w, tile * w.n_steps), final = block_of(w, (tile + 1) * w.n_steps - 1);
   typedef typename Four<Sum>::Vector Vector;
   Vector *parts = (Vector *)partial + thread;
-  auto part = [&](int b) { /* a block's first tile is its part 0, any other its part 1 */
+  auto part = [&](int b) { /* part 0 is of the block's first tile, part 1 of any other */
                            int which = first_step(w, b) / w.n_steps == tile ? 0 : 1;
                            return parts + (size_t)(2 * b + which) * (kFloats / 4) * kThreads;
   };
@@ -102,7 +101,7 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
   }
   sync();
   bool whole = *last != 0;
-  sync(); /* *last may be written again */
+  sync(); /* before *last is written again */
   if (!whole) return false;
 #pragma unroll
   for (int i = 0; i < kFloats; i++) acc[i] = 0;
@@ -120,13 +119,13 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
   return true;
 }
 
-/* The main loop of a tile kernel: the block's steps one after the other, with the copies of the next
- * kStages - 1 steps under way. The kernel passes what differs:
+/* The main loop of a tile kernel: the steps of the block in order, with the copies of the next kStages - 1
+ * steps in flight. The kernel passes what differs:
  *
  *   load(stage, at, jumps)  starts the copies of step `at`; jumps: it does not follow the step loaded before
  *   multiply(stage)         adds a step to the sums of the tile
- *   finish(at, whole)       the tile ends, or the block's part of it: whole(sums), as combine(), says whether
- *                           this block stores it; the sums start again from zero
+ *   finish(at, whole)       ends the tile, or the block's part of it, and resets the sums; whole(sums) calls
+ *                           combine() and says whether this block stores the tile
  *
  * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
 template <int kStages, int kStageBytes, int kThreads, class Sum, class Load, class Multiply, class Finish>

@@ -1,11 +1,10 @@
-/* weight_stage.cuh - weights, scales and zeros of one step of a tile kernel into shared memory, by a whole
- * block.
+/* weight_stage.cuh - copies the weights, scales and zeros of one stage to shared memory, by the whole block.
  *
- *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][48 bytes]: 8 scale pairs, 8 zeros
+ *   [kTileRows][kK tiles][512 or 1024 bytes]   then   [kTileRows][kGroups][48 bytes]: 16 scales and zeros
  *
- * A thread copies the same place of every kThreads / kRun-th tile row at every step, so its addresses are
- * one pointer that moves on. Tile rows past the matrix become zero. PRECOND  kThreads % kRun == 0;
- * n_tiles_in % kK == 0 (it is even, kK is 1 or 2). */
+ * A thread copies the same place of every kThreads / kRun-th tile row in every stage, so its source is one
+ * pointer that advances. Tile rows past the matrix become zero. PRECOND  kThreads % kRun == 0; n_tiles_in %
+ * kK == 0 (it is even, kK is 1 or 2). */
 #ifndef AUK_CUDA_LINEAR_WEIGHT_STAGE_CUH
 #define AUK_CUDA_LINEAR_WEIGHT_STAGE_CUH
 
@@ -23,8 +22,8 @@ template <class W_, int kTileRows, int kK, int F, int kThreads> struct WeightSta
   static_assert(kThreads % kRun == 0 && kTileRows * kRun % kThreads == 0, "whole vectors a thread");
 
   const uint4 *from;
-  size_t stride; /* vectors between the rows of a thread */
-  int n_inside;  /* of its kEach rows */
+  size_t stride; /* vectors between the tile rows of a thread */
+  int n_inside;  /* how many of its kEach tile rows exist */
   int tile_row0, tile_in;
 
   __device__ __forceinline__ void start(const QuantView &w, int first_tile_row, int first_tile_in) {
@@ -66,7 +65,7 @@ template <class W_, int kTileRows, int kK, int F, int kThreads> struct WeightSta
       v[i] = *(const uint4 *)(stage + ((row * kK + kk) * W::kVectors + i) * 512 + lane * 16);
   }
 
-  /* Scales and zeros of rows g and g + 8 in group f of the step. */
+  /* Scales and zeros of rows g and g + 8 in group f of the stage. */
   static __device__ __forceinline__ void group(const unsigned char *stage, int row, int f, int g,
                                                uint32_t *scale, uint32_t *zero) {
     const unsigned char *meta = stage + kTileBytes + (row * kGroups + f) * kMetaBytes;

@@ -1,11 +1,10 @@
-/* cluster.cuh - what compute capability 9.0 brought for blocks that work together: barriers that count bytes,
- * bulk copies, clusters, stores into a peer's shared memory, ordered loads and stores between clusters, and
- * registers that move.
+/* cluster.cuh - instructions of compute capability 9.0: mbarriers that count bytes, bulk copies, clusters,
+ * stores into a peer's shared memory, relaxed loads and stores between clusters, and register reallocation.
  *
- * For code that is compiled for sm_90 and later alone: a kernel keeps its body within
- * `#if __CUDA_ARCH__ >= 900`. Sections are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory,
- * 8-byte aligned; its phase is complete when all arrivals of barrier_init and all announced bytes have come,
- * and the next begins at once. Bytes may come before they are announced, as long as an arrival is missing. */
+ * For code compiled for sm_90 and later: a kernel keeps its body within `#if __CUDA_ARCH__ >= 900`. Sections
+ * are of the PTX ISA 9.0 manual. A barrier is 8 bytes of shared memory, 8-byte aligned. Its phase completes
+ * when all arrivals of barrier_init and all announced bytes have come; the next phase begins at once. Bytes
+ * may come before they are announced while an arrival is still missing. */
 #ifndef AUK_CUDA_PTX_CLUSTER_CUH
 #define AUK_CUDA_PTX_CLUSTER_CUH
 
@@ -17,7 +16,7 @@ __device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
 
-/* After barrier_init, before cluster_sync: lets peers and copies see what barriers began with. */
+/* Makes initialised barriers visible to peers and copies: after barrier_init, before cluster_sync. */
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -29,13 +28,13 @@ __device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
   barrier_arrive(shared_address(barrier));
 }
 
-/* At a barrier of a peer (peer_address). Relaxed: it orders nothing, as a release would wait for all that the
- * thread has under way (1,000 cycles while weights stream). */
+/* Arrives at a barrier of a peer (peer_address). Relaxed: a release would wait for all memory operations that
+ * the thread has in flight (1,000 cycles while weights stream). */
 __device__ __forceinline__ void barrier_arrive_at_peer(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* One arrival that also announces bytes to come. */
+/* Arrives and announces `bytes` more bytes for this phase. */
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -43,12 +42,13 @@ __device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
   barrier_expect(shared_address(barrier), bytes);
 }
 
-/* One arrival (counted in barrier_init) when all copy_async_ of this thread so far have landed. */
+/* Arrives (counted in barrier_init) once all copy_async_ of this thread so far have landed. */
 __device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-/* Whether the phase of the given parity is complete: of the current phase and the one before it. */
+/* Whether the phase of this parity is complete. Only the current phase and the one before it can be asked
+ * for. */
 __device__ __forceinline__ bool barrier_test(uint32_t barrier, int parity) {
   uint32_t done;
   asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
@@ -62,7 +62,7 @@ __device__ __forceinline__ bool barrier_test(uint64_t *barrier, int parity) {
   return barrier_test(shared_address(barrier), parity);
 }
 
-/* Waits for the phase of the given parity to complete. */
+/* Waits until the phase of this parity is complete. */
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
   asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier),
@@ -73,16 +73,17 @@ __device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
   barrier_wait(shared_address(barrier), parity);
 }
 
-/* Of copies of what is read once: in L2 it gives way first. 9.7.9 "createpolicy". */
+/* L2 policy for data that is read once: evicted first. 9.7.9 "createpolicy". */
 __device__ __forceinline__ uint64_t stream_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-/* --- copies that count on a barrier */
+/* --- copies that complete on a barrier */
 
-/* `bytes` contiguous bytes to this block, `bytes` and both places multiples of 16. 9.7.9 "cp.async.bulk". */
+/* Copies contiguous bytes to this block; `bytes` and both addresses are multiples of 16. 9.7.9
+ * "cp.async.bulk". */
 __device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -90,7 +91,7 @@ __device__ __forceinline__ void copy_bulk(void *to, const void *from, int bytes,
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 }
-/* The same between shared_addresses; policy: stream_policy(). */
+/* The same with `to` and `barrier` as shared_address()es; policy: stream_policy(). */
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier,
                                           uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
@@ -99,15 +100,15 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, int byt
                : "memory");
 }
 
-/* Where block `rank` of the cluster has what is at p in this one, for send_. 9.7.9 "mapa". */
+/* Address of this block's p in the shared memory of block `rank` of the cluster, for send_. 9.7.9 "mapa". */
 __device__ __forceinline__ uint32_t peer_address(const void *p, int rank) {
   uint32_t r;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(shared_address(p)), "r"(rank));
   return r;
 }
 
-/* 4, 8 or 16 bytes to a peer, as many bytes aligned, counted on a barrier of that peer (both peer_address).
- * Stores arrive in any order. 9.7.9 "st.async". */
+/* Stores 4, 8 or 16 bytes, aligned to their size, in a peer and counts them on a barrier of that peer (both
+ * are peer_address). Stores arrive in any order. 9.7.9 "st.async". */
 __device__ __forceinline__ void send_4(uint32_t to, uint32_t v, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(v),
                "r"(barrier)
@@ -129,7 +130,7 @@ __device__ __forceinline__ void send_16(uint32_t to, uint4 v, uint32_t barrier) 
 
 /* --- clusters: 10 "special registers", 9.7.13 "barrier.cluster" */
 
-/* Of this block in its cluster. */
+/* Rank of this block in its cluster. */
 __device__ __forceinline__ int cluster_rank() {
   uint32_t r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -140,22 +141,22 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* --- barriers of `threads` threads of the block, whole warps, apart from __syncthreads() (id 1 .. 15):
+/* --- named barriers of `threads` threads of the block, in whole warps; id 1 .. 15, as 0 is __syncthreads():
  * 9.7.13 "bar" */
 
 template <int id, int threads> __device__ __forceinline__ void sync_some() {
   asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* Arrives at such a barrier, and goes on. */
+/* Arrives at a named barrier without waiting. */
 template <int id, int threads> __device__ __forceinline__ void arrive_some() {
   asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* --- device memory that other clusters write while this one reads: 9.7.9 "ld", 8 "memory model"
+/* --- device memory that other clusters write while this one reads it: 9.7.9 "ld", 8 "memory model"
  *
- * Relaxed: not torn (each 8 bytes for itself), not from L1, and ordered with nothing: a value tells by
- * itself that it is there. */
+ * Relaxed: each 8 bytes are read whole and past L1, but the access orders no other. The value itself must
+ * show that it has been written. */
 __device__ __forceinline__ ulonglong2 load_relaxed_16(const void *p) {
   ulonglong2 v;
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
@@ -172,18 +173,18 @@ __device__ __forceinline__ void store_relaxed_16(void *p, ulonglong2 v) {
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(v.x), "l"(v.y) : "memory");
 }
 
-/* *p += v, not torn, whoever else does so meanwhile. 9.7.13 "red". */
+/* *p += v, atomic against all clusters. 9.7.13 "red". */
 __device__ __forceinline__ void add_relaxed_8(uint64_t *p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* Between two looks at memory that many look at. 9.7.13 "nanosleep". */
+/* Backoff between two polls of memory that many threads poll. 9.7.13 "nanosleep". */
 __device__ __forceinline__ void rest() {
   __nanosleep(20);
 }
 
-/* --- registers of a warpgroup, moved between its roles: 9.7.18 "setmaxnreg", which takes a target of one
- * chip (sm_90a). Elsewhere every thread keeps what it began with. */
+/* --- registers moved between the warpgroups of a block: 9.7.18 "setmaxnreg", sm_90a only. On other targets
+ * every thread keeps the registers it started with. */
 
 template <int n> __device__ __forceinline__ void registers_up_to() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -1,9 +1,10 @@
-/* lanes.cuh - sums and maxima over the lanes of a warp, the same in each lane, in a fixed order. */
+/* lanes.cuh - reductions over the lanes of a warp: the result is in every lane, the order of the sum is
+ * fixed. */
 #ifndef AUK_CUDA_PTX_LANES_CUH
 #define AUK_CUDA_PTX_LANES_CUH
 
-/* Over the lanes whose numbers differ in these bits, one bit after the other: <4, 8, 16> joins the eight
- * lanes that have the same column of an mma result. */
+/* Sum over the lanes whose numbers differ in these bits, one bit after the other: <4, 8, 16> joins the eight
+ * lanes that hold the same column of an mma result. */
 template <int... kBits, class T> __device__ __forceinline__ T lanes_sum(T v) {
   ((v += __shfl_xor_sync(~0u, v, kBits)), ...);
   return v;

@@ -1,10 +1,10 @@
-/* launch.cuh - the launch of a kernel, checked: the same for every folder of cuda/.
+/* launch.cuh - the checked launch that all kernels share.
  *
- * A launch that is `dependent` (programmatic dependent launch) may begin while the kernel before it ends.
- * Such a kernel starts with begin_overlapping() and touches nothing before it that an earlier kernel writes
- * or still reads. Every kernel of a stream waits for the one before it, so all earlier ones are complete
- * then. That hides the launch latency between small kernels, and lets a matmul fetch its first weights while
- * a norm runs. */
+ * A `dependent` launch (programmatic dependent launch) may begin while the kernel before it ends. Its kernel
+ * starts with begin_overlapping(), or with the two calls in it, and before wait_for_previous() touches
+ * nothing that an earlier kernel writes or still reads. Every kernel of a stream waits for the one before it,
+ * so all earlier ones are complete then. This hides the launch latency between small kernels, and lets a
+ * matmul fetch its first weights while a norm runs. */
 #ifndef AUK_CUDA_PTX_LAUNCH_CUH
 #define AUK_CUDA_PTX_LAUNCH_CUH
 
@@ -18,12 +18,13 @@ inline int ceil_div(long a, long b) {
   return (int)((a + b - 1) / b);
 }
 
-/* The next multiple of `to` bytes, where another part of a workspace may begin. */
+/* n rounded up to a multiple of `to` bytes: the alignment of parts of a workspace. */
 inline size_t align_up(size_t n, size_t to = 256) {
   return (n + to - 1) / to * to;
 }
 
-/* Launches kernel(arguments...) with `shared` bytes of dynamic shared memory. `name` is for the message. */
+/* Launches kernel(arguments...) with `shared` bytes of dynamic shared memory; `name` is for the error
+ * message. */
 template <class... Parameters, class... Arguments>
 Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
               bool dependent, const char *name, Error *err, Arguments &&...arguments) {
@@ -43,7 +44,7 @@ Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t share
   return cuda_status(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name, err);
 }
 
-/* How a kernel begins that is launched so. */
+/* The first statement of a kernel that needs nothing before its predecessor's results. */
 __device__ __forceinline__ void begin_overlapping() {
   dependents_may_start();
   wait_for_previous();

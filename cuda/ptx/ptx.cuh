@@ -1,8 +1,8 @@
-/* ptx.cuh - the instructions that C has no word for, each behind a name. Sections are of the PTX ISA 9.0
+/* ptx.cuh - instructions that C has no word for, one inline function each. Sections are of the PTX ISA 9.0
  * manual.
  *
- * Chips before sm_80 have neither cp.async nor the larger mma shapes: the same functions copy at once, and
- * build the product of smaller shapes, so a kernel written over them runs on sm_75 too. */
+ * Chips before sm_80 have neither cp.async nor the larger mma shapes: there the same functions copy at once
+ * and build an mma from smaller ones, so a kernel written with them runs on sm_75 too. */
 #ifndef AUK_CUDA_PTX_PTX_CUH
 #define AUK_CUDA_PTX_PTX_CUH
 
@@ -13,20 +13,19 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* The same number, of which the compiler knows nothing any more: what is computed from it is computed here
- * and not, for all the places that need it, before a loop, where it would take registers all along. */
+/* Returns v, opaque to the optimiser: values derived from it are computed at their use and not hoisted out of
+ * loops, where they would occupy registers. */
 __device__ __forceinline__ int forgotten(int v) {
   asm volatile("" : "+r"(v));
   return v;
 }
 
-/* No load behind it comes before it, which would take a register earlier. */
+/* Compiler barrier: keeps later loads below this point, as an earlier load would occupy registers longer. */
 __device__ __forceinline__ void loads_begin_here() {
   asm volatile("" ::: "memory");
 }
 
-/* 16 or 4 bytes, or one, of shared memory at a shared_address(): in the order in which they are asked for.
- * 9.7.9 "ld". */
+/* Loads of 16, 4 or 1 bytes at a shared_address(), kept in program order. 9.7.9 "ld". */
 __device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -48,7 +47,7 @@ __device__ __forceinline__ uint32_t load_shared_1(uint32_t address) {
   return v;
 }
 
-/* A word that L1 does not keep. 9.7.9 "ld.global.cg". */
+/* Loads a word past L1. 9.7.9 "ld.global.cg". */
 __device__ __forceinline__ uint32_t load_past_l1(const void *from) {
   uint32_t v;
   asm volatile("ld.global.cg.b32 %0, [%1];" : "=r"(v) : "l"(from));
@@ -70,7 +69,7 @@ template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t lop3
   return r;
 }
 
-/* Four bytes picked out of the eight of (a, b). 9.7.9 "prmt". */
+/* Selects four of the eight bytes of (a, b). 9.7.9 "prmt". */
 template <uint32_t selector> __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b) {
   uint32_t r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(selector));
@@ -105,7 +104,8 @@ __device__ __forceinline__ void mma_f16_m16n8k16(float (&c)[4], const uint32_t (
 }
 
 /* c[16][8] += a[16][32] b[32][8], unsigned by signed bytes, exact in int32. Fragments of m16n8k32: as above
- * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t+3, a2 and b1 hold k 16 + 4t .. . */
+ * with four bytes of k in a register: a0 and b0 hold k 4t .. 4t + 3, a2 and b1 hold k 16 + 4t .. 16 + 4t +
+ * 3. */
 __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -121,7 +121,7 @@ __device__ __forceinline__ void mma_u8s8_m16n8k32(int (&c)[4], const uint32_t (&
 #endif
 }
 
-/* The same of signed bytes on both sides. */
+/* The same with signed bytes in both operands. */
 __device__ __forceinline__ void mma_s8s8_m16n8k32(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                   uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
@@ -145,8 +145,8 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) 
 }
 
 /* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async".
- * `from` is 16-byte aligned and is not read where valid is 0. Bytes past `valid` are zeroed on sm_75 only in
- * units of two. */
+ * `from` is 16-byte aligned and is not read if valid is 0. On sm_75 `valid` is rounded up to an even
+ * number. */
 __device__ __forceinline__ void copy_async_16(void *to, const void *from, int valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
@@ -176,14 +176,14 @@ __device__ __forceinline__ void copy_async_commit() {
 #endif
 }
 
-/* All but the newest n groups of this thread's copies have arrived. */
+/* Waits until at most n of this thread's groups of copies are in flight. */
 template <int n> __device__ __forceinline__ void copy_async_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 #endif
 }
 
-/* Sixteen bytes that are read once: kept out of L1. 9.7.9 "ld". */
+/* Loads 16 bytes that are read once: kept out of L1. 9.7.9 "ld". */
 __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -192,14 +192,14 @@ __device__ __forceinline__ uint4 load_once(const uint4 *p) {
   return v;
 }
 
-/* Brings the line at p into L1. 9.7.9 "prefetch". */
+/* Prefetches the cache line of p into L1. 9.7.9 "prefetch". */
 __device__ __forceinline__ void prefetch_l1(const void *p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-/* Counts one up at device scope. After a barrier of the block it publishes what all its threads wrote
- * before, and before one it lets them see what the blocks that counted earlier wrote (read it past L1).
- * 9.7.13 "atom", 8.10. */
+/* Increments a counter at device scope and returns its old value. After __syncthreads() it publishes what all
+ * threads of the block wrote before; before __syncthreads() it lets them see, past L1, what the blocks that
+ * counted earlier had written. 9.7.13 "atom", 8.10. */
 __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #if __CUDA_ARCH__ >= 700
   unsigned before;
@@ -211,9 +211,9 @@ __device__ __forceinline__ unsigned count_up(unsigned *counter) {
 #endif
 }
 
-/* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel in the stream may start from
- * dependents_may_start() on, and has the results of the previous one only after wait_for_previous(). Without
- * the launch attribute both do nothing. */
+/* Programmatic dependent launch, 9.7.13 "griddepcontrol": the next kernel of the stream may start once all
+ * blocks have called dependents_may_start(), and sees the results of its predecessor only after
+ * wait_for_previous(). Without the launch attribute both do nothing. */
 __device__ __forceinline__ void dependents_may_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

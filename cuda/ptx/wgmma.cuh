@@ -1,7 +1,6 @@
-/* wgmma.cuh - what only compute capability 9.0 has: asynchronous products of a warpgroup; and tensor copies.
+/* wgmma.cuh - the instructions of sm_90a alone: warpgroup matmuls and tensor copies.
  *
- * Compiled for sm_90a alone; PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". The
- * functions of products differ in their number of columns and accumulators only. */
+ * PTX ISA 9.0, sections 9.7.15 "wgmma" and 9.7.9 "cp.async.bulk.tensor". */
 #ifndef AUK_CUDA_PTX_WGMMA_CUH
 #define AUK_CUDA_PTX_WGMMA_CUH
 
@@ -9,7 +8,7 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* --- tensor copies: the box at (column, row) of a matrix to the same place in every block of `mask` */
+/* --- tensor copies: the box at (column, row) of a matrix, its bytes counted on a barrier */
 
 __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *barrier, int column, int row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
@@ -19,11 +18,11 @@ __device__ __forceinline__ void copy_box(void *to, const void *map, uint64_t *ba
                : "memory");
 }
 
-/* --- products */
+/* --- warpgroup matmuls */
 
-/* Operand b: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle of the tensor copy, eight
- * rows 1024 bytes apart. "Matrix descriptor": address / 16, stride / 16 from bit 32, swizzle kind 1 from bit
- * 62. Sixteen k further is 32 bytes, so 2, further. */
+/* Matrix descriptor of operand b: rows of 64 halves (128 bytes), k contiguous, in the 128-byte swizzle of the
+ * tensor copy, eight rows 1024 bytes apart. Fields: address / 16, stride / 16 from bit 32, swizzle mode 1
+ * from bit 62. Sixteen k further is 32 bytes, so 2, further. */
 __device__ __forceinline__ uint64_t operand_b(const void *rows) {
   return (uint64_t)(shared_address(rows) >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
          (uint64_t)1 << 62;
@@ -37,18 +36,18 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* All but the newest n groups are done: their registers may be used again. */
+/* Waits until at most n groups are in flight; the registers of the others may be used again. */
 template <int n> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
 }
 
-/* c[64][columns] (+)= a[64][16] b[16][columns]: fragments as in mma m16n8k16, a warp for each 16 rows, c[4i
- * ..] for columns 8i .. 8i + 7. add is 0 to start the sum. */
+/* c[64][columns] (+)= a[64][16] b[16][columns]. Fragments as in mma m16n8k16: warp w of the warpgroup holds
+ * rows 16 w .. 16 w + 15, c[4i ..] is for columns 8i .. 8i + 7. add == 0 starts the sum. */
 template <int columns>
 __device__ void wgmma_f16(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
 /* clang-format off */
-/* An instruction names all of its registers: sums %0 .. %(n - 1), then a, b and add. */
+/* An instruction names all its registers: sums %0 .. %(n - 1), then a, b and add. */
 #define TEN(tens) "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
                   "%" #tens "5, %" #tens "6, %" #tens "7, %" #tens "8, %" #tens "9"
 #define THIRTY TEN() ", " TEN(1) ", " TEN(2)

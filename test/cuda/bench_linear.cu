@@ -1,18 +1,18 @@
-/* bench_linear.cu - microseconds of every row of the dispatch table on the layer shapes of a model. Needs a
+/* bench_linear.cu - microseconds of every entry of the dispatch table on the layer shapes of a model. Needs a
  * GPU.
  *
  *   bench_linear [key=value ...]
- *     tokens=1,2,4...     row counts
- *     rows=name,name      rows of the table (all)
+ *     tokens=1,2,4...     token counts
+ *     rows=name,name      entries of the table (all)
  *     shapes=qkv,o,gate_up,down,head     types=4-bit,8-bit,fp16     group=128
- *     variants=N          the first N tile shapes of each row as well as its own choice
- *     wide=1              every row at every count, not only near its own range
+ *     variants=N          the first N tile shapes of each entry as well as its own choice
+ *     wide=1              every entry at every count, not only near its own range
  *     dependent=1         programmatic dependent launch
  *     out=FILE            all lines again
  *
  * Weights are rotated over copies that L2 cannot hold, calls are inside one graph, medians of seven replays.
- * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, what an H200 was measured to do
- * (cuda/LOG.md). */
+ * "wall" is the larger of bytes at 4,650 GB/s and operations at 830 TFLOP/s, the rates measured on an H200
+ * (NOTES.md). */
 #include <algorithm>
 #include <string.h>
 #include <string>
@@ -98,7 +98,7 @@ static double time_calls(std::vector<DeviceLinear> &copies, LinearCall call) {
   return times[times.size() / 2] * 1e3 / (double)copies.size();
 }
 
-/* Copies of one matrix enough to be out of L2, all of random weights. */
+/* As many copies of one random matrix as L2 cannot hold. */
 static void make_copies(std::vector<DeviceLinear> &out, WeightType type, const Layer &l, int group,
                         double total_bytes) {
   bool paired = l.paired;
@@ -201,8 +201,7 @@ int main(int argc, char **argv) {
             }
             double bytes = weight_bytes(copies[0]), wall = std::max(bytes / 4650e3, 2 * work / 830e6),
                    wall4 = std::max((double)l.n_in * l.n_out * 0.51953 / 4650e3, 2 * work / 830e6);
-            if (strcmp(l.name, "head"))
-              wall = wall4; /* what the quantised layer could do, also beside the fp16 one */
+            if (strcmp(l.name, "head")) wall = wall4; /* of the quantised layer, also beside the fp16 one */
             std::string name = rows[r].name;
             if (type != WEIGHT_AWQ4) name += std::string("/") + weight_type_name(type);
             char line[256];

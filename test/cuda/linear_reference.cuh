@@ -1,6 +1,5 @@
-/* linear_reference.cuh - the product that test_linear.cu compares kernels with: weights as the checkpoint
- * stores them, activations as rows of the table take them, both in double, and the plainest multiplication
- * there is. */
+/* linear_reference.cuh - the matmul that test_linear.cu compares kernels with: weights as the checkpoint
+ * stores them, activations as each kernel takes them, both in double, multiplied in the plainest way. */
 #ifndef AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
 #define AUK_TEST_CUDA_LINEAR_REFERENCE_CUH
 
@@ -53,7 +52,7 @@ static __global__ void multiply_double(const double *w, const double *x, double 
         y[(size_t)(m0 + ty + 16 * a) * n_out + o0 + tx + 16 * b] = sum[a][b];
 }
 
-/* The definitions of int8_act.cu, for blocks of inputs, and of int8_token.cu, for whole rows. */
+/* The definitions of int8_act.cu, for blocks of inputs, and of int8_token.cu, for whole tokens. */
 __device__ static float int8_step(float top, bool whole) {
   return whole ? top > 0 ? top / 127.5f : 0x1p-23f : top / 127.0f;
 }
@@ -62,8 +61,7 @@ __device__ static float int8_rounded(float v, float top, bool whole) {
   return whole ? fminf(rintf(v / int8_step(top, true)), 127.0f) : top > 0 ? rintf(v * (127.0f / top)) : 0.0f;
 }
 
-/* x in double; quantised to int8 in blocks of `block` inputs where block > 0, in whole rows where block < 0.
- */
+/* x in double; quantised to int8 in blocks of `block` inputs if block > 0, per token if block < 0. */
 static __global__ void expand_x(const __half *x, int stride, double *to, int n_in, int n_tokens, int block) {
   int width = block > 0 ? block : block ? n_in : 128, n_blocks = (n_in + width - 1) / width;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n_blocks * n_tokens; i += gridDim.x * blockDim.x) {

@@ -157,7 +157,7 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paire
     const Stored *s = &parts[i];
     LinearPart part = {s->n_out, paired ? i : rows / 8, paired ? 2 : 1};
     if (is_quantised(s->type)) {
-      /* In two pieces where there is more than one tile, as a loader would. */
+      /* In two parts if there is more than one tile, as a loader would. */
       int half = s->n_in > 128 ? s->n_in / 128 * 64 : s->n_in;
       size_t row = stored_weight_bytes(s->type, (size_t)s->n_out);
       MUST(linear_fill_weights(w, part, 0, half, s->weights, stream, &error));

@@ -16,7 +16,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Qwen3-8B's qkv on an H200, what a test does not change. */
+/* Qwen3-8B's qkv on an H200: the values that a test does not change. */
 static LinearQuery h200(int n_tokens) {
   return (LinearQuery){.weights = WEIGHT_AWQ4,
                        .act = ACT_F16,
@@ -66,7 +66,7 @@ static void rows_of_x_choose_on_hopper(void **state) {
   assert_string_equal(chosen(h200(100000)), "awq_wgmma");
 }
 
-/* A matrix of less than 16 Mi weights has too few tiles for many rows of x; one of 20 Mi has enough for any
+/* A matrix of less than 16 Mi weights has too few tiles for many tokens; one of 20 Mi has enough for any
  * count. */
 static void small_matrices_turn_to_the_library_earlier(void **state) {
   (void)state;
@@ -90,8 +90,8 @@ static void small_deep_matrices_turn_to_wgmma_earlier(void **state) {
   assert_string_equal(chosen_of_size(chip(SM(9, 0), 132, 227, 9), 4096, 4096), "awq_tensorcore");
 }
 
-/* 32 tiles for each 256 rows of x: 132 SMs get one each from 128 tiles, then two from 256, three from 384.
- * 352 tiles would be three for 117 SMs and one over. */
+/* 32 tiles for each 256 tokens: 132 SMs get one each from 128 tiles on, two from 256, three from 384. 352
+ * tiles would be three for 117 SMs and one over. */
 static void small_matrices_come_back_where_tiles_are_even(void **state) {
   (void)state;
   static const int ends[][2] = {{769, 1024}, {1793, 2048}, {2817, 3072}};
@@ -134,7 +134,7 @@ static void eight_bits_take_what_there_is_for_them(void **state) {
   assert_string_equal(chosen_for(h200(193), WEIGHT_AWQ8, 128, ACT_F16), "awq_dequant");
 }
 
-/* Groups that no multiple of 32 fits: the plain row, and the library for many rows of x. */
+/* Groups that are no multiple of 32: the plain kernel, and the library for many tokens. */
 static void odd_groups_are_never_refused(void **state) {
   (void)state;
   for (int n = 1; n < 5000; n = n * 3 / 2 + 1) {
@@ -179,7 +179,7 @@ static void dense_weights_choose_by_type(void **state) {
   assert_string_equal(chosen_for(h200(9), WEIGHT_F32, 0, ACT_F16), "dense_converted");
 }
 
-/* A long input and many rows of x do not fit beside the weights' ring: the next row takes them. */
+/* A long input and many tokens do not fit beside the weights' ring: the next entry takes them. */
 static void x_that_does_not_fit_goes_elsewhere(void **state) {
   (void)state;
   LinearQuery query = h200(8);
@@ -197,7 +197,7 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   assert_string_equal(chosen(query), "dense_converted");
 }
 
-/* One row's x in halves, 2048 inputs at a time, and so many rows as a power of two; 1 KB is the kernel's
+/* x of a token in fp16, padded to 2048 inputs, tokens rounded up to a power of two; 1 KB is the kernel's
  * own. */
 static void dense_rows_take_what_shared_memory_holds(void **state) {
   (void)state;
@@ -215,8 +215,7 @@ static void dense_rows_take_what_shared_memory_holds(void **state) {
   }
 }
 
-/* The same of x as one plane of int8: half of what two planes take beside the ring, and sums of eight
- * rows. */
+/* x as one int8 plane takes half of what two planes take beside the ring and the sums of eight tokens. */
 static void int8_rows_take_half_of_what_planes_do(void **state) {
   (void)state;
   LinearQuery query = h200(8);
@@ -233,7 +232,7 @@ static void int8_rows_take_half_of_what_planes_do(void **state) {
   }
 }
 
-/* Every row by its name: the most rows of x that it takes, groups, and the first chip it runs on. */
+/* Every entry by its name: the most tokens it takes, its groups, and the first chip it runs on. */
 static void each_row_takes_what_it_says_and_no_more(void **state) {
   (void)state;
   enum { MANY = 1 << 20 };
@@ -304,7 +303,7 @@ static void the_next_count_is_no_further_than_a_threshold_can_be(void **state) {
   for (size_t i = 0; i < COUNT(steps); i++) assert_int_equal(linear_next_count(steps[i][0]), steps[i][1]);
 }
 
-/* Memory is set aside by what is chosen at these counts, and more rows of x never take less of it. */
+/* The workspace is sized by the choices at these counts, and more tokens never need less of it. */
 static void counts_to_ask_about_meet_the_end_of_each_stretch(void **state) {
   (void)state;
   static const struct {
@@ -357,7 +356,7 @@ static void what_cannot_run_is_refused_with_the_shape(void **state) {
   assert_non_null(strstr(err.text, "int8 activations on compute capability 8.6"));
 }
 
-/* Every row of the table is chosen on a chip that exists, and a reference form on none. */
+/* Every entry of the table is chosen on a chip that exists, and a reference form on none. */
 static void the_table_has_no_dead_rows(void **state) {
   (void)state;
   static const struct {
@@ -379,13 +378,13 @@ static void the_table_has_no_dead_rows(void **state) {
   }
 }
 
-/* A reference form runs where it can: one row of x for awq_gemv, up to eight for awq_small_batch. */
+/* A reference form runs what it can: one token for awq_gemv, up to eight for awq_small_batch. */
 static void reference_forms_are_reached_by_name(void **state) {
   (void)state;
   static const struct {
     const char *name;
     ActType act;
-    int most; /* rows of x */
+    int most; /* tokens */
   } forms[] = {{"awq_gemv", ACT_F16, 1},
                {"awq_small_batch", ACT_F16, 8},
                {"awq_pipelined", ACT_F16, 4096},
@@ -405,8 +404,8 @@ static void reference_forms_are_reached_by_name(void **state) {
   }
 }
 
-/* What skinny_gemm.cuh relies on: all is held, blocks and splits cover the matrix, slots suffice for any
- * warp, and what blocks leave for each other has its place. Returns whether there is a plan. */
+/* The guarantees that skinny_gemm.cuh relies on: all is held, blocks and splits cover the matrix, slots
+ * suffice for any warp, and partial sums have their place. Returns whether there is a plan. */
 static bool check_row_plan(const RowShape *shape) {
   const RowPlan p = row_plan(shape);
   if (p.splits == 0) return false;
@@ -417,7 +416,7 @@ static bool check_row_plan(const RowShape *shape) {
   assert_true(p.n_batches * ROW_UNITS >= units && (p.n_batches - 1) * ROW_UNITS < units);
   assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->n_sms);
   assert_true(p.launch_rows >= 1 && p.blocks <= tile_rows);
-  /* Rings; x and its scales of so many batches; sums of each warp's tile rows. */
+  /* Rings; x and its scales of max_batches batches; sums of each warp's tile rows. */
   const size_t batch_in = ROW_UNITS * ROW_UNIT_IN, tokens = (size_t)p.tokens, batches = (size_t)p.max_batches;
   const size_t ring = ROW_WARPS * batch_in * 16 * (size_t)shape->bits / 8;
   const size_t x = batches * batch_in * tokens * (size_t)shape->planes,
@@ -456,8 +455,8 @@ static void plans_cover_the_matrix(void **state) {
   assert_true(found > 1000);
 }
 
-/* Blocks share a tile row where x does not fit, or where most SMs would have nothing to do; launches are
- * several where a block's sums do not fit. */
+/* Blocks share a tile row if x does not fit, or if most SMs would be idle; launches are several if a block's
+ * sums do not fit. */
 static void plans_split_what_does_not_fit(void **state) {
   (void)state;
   RowShape shape = {4, 1536, 24, 64, 2, 8, 6, 94208};

@@ -1,9 +1,10 @@
-/* test_linear.cu - every row of the dispatch table, forced, against a product in double. Needs a GPU.
+/* test_linear.cu - every entry of the dispatch table, forced, against a matmul in double. Needs a GPU.
  *
  *   test_linear quick            Qwen3-8B's o layer and awkward shapes, about ten seconds
- *   test_linear sweep            every layer of the models in `models`, every group size, many counts of rows
+ *   test_linear sweep            every layer of the models in `models`, every group size, many token counts
  *   test_linear sweep 2/6        the second of six parts of it, each about as long
- *   test_linear quick NAME,NAME  those rows of the table alone, -NAME,NAME  all but those
+ *   test_linear few              small shapes for the emulator (check_few)
+ *   test_linear quick NAME,NAME  only these entries of the table; -NAME,NAME  all but these
  *
  * The reference reads the weights as the checkpoint stores them (so the re-layout is under test as well) and
  * multiplies in double by the plainest kernel there is, itself compared with the host on small shapes.
@@ -15,11 +16,11 @@
  *   awq_tensorcore, awq_wgmma, awq_dequant: weights rounded to fp16, an error uniform in half a unit in the
  *     last place: mean square (2^-11)^2 / 3 of the power of two below, and the mean of 1 / mantissa^2 over a
  *     binade is 0.54: 4.3e-8; fp32 sums add n * 2^-48.
- *     Both are means: a matrix of 16 outputs and one row of x, dominated by its outliers, strays by a factor
+ *     Both are means: a matrix of 16 outputs and one token, dominated by its outliers, strays by a factor
  *     of 4. Held to 1e-7 and 2.5e-7.
  *   awq_pipelined, awq_plain, dense: fp32 throughout, n 2^-48 / 3 < 1e-10. Held to 1e-9. bf16 through fp16:
  *     < 1e-9 too, values below 2^-14 (of +-0.05) losing at most 2^-25.
- *   int8 rows: against the product with the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
+ *   int8 entries: against the matmul of the same quantised x: exact sums, fp32 scaling. Held to 1e-10.
  *   int8_token: the same with one sum of all inputs, which is rounded to fp32 once, as are the product of the
  *     scales and that of both: (3 * 2^-24)^2 = 3.2e-14 at most.
  * All are inside the 5e-7 that fp16 activations are allowed. Two runs, the second with dependent launch, must
@@ -32,7 +33,7 @@
 
 static int failures, cases_run;
 static int part = 1, n_parts = 1; /* of a sweep */
-static const char *only = "";     /* rows to try, or after a '-' not to try */
+static const char *only = "";     /* entries to try, or after a '-' not to try */
 
 static bool wanted(const char *row) {
   bool but = *only == '-';
@@ -68,12 +69,12 @@ __global__ void compare(const float *y, const float *again, const double *ref, i
   }
 }
 
-/* --- one matrix under every row */
+/* --- one matrix by every kernel */
 
 struct Limit {
   const char *row;
   double nmse;
-  double most_work; /* multiply-adds that the row does in a bearable time */
+  double most_work; /* multiply-adds that it does in a bearable time */
 };
 
 static const Limit limits[] = {
@@ -103,8 +104,8 @@ static int int8_block(const DeviceLinear &w) {
   return w.type == WEIGHT_INT8 ? -1 : group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
 }
 
-/* Runs the matrix of the stored parts, stacked, under every row that can, for all token counts, in its own
- * tile shape and the next `variants`, or if that is negative in the -variants-th alone. */
+/* Multiplies the matrix of the stored parts, stacked, by every kernel that can, for all token counts: in its
+ * own tile shape and the next `variants`, or if `variants` is negative in the -variants-th alone. */
 static void check_matrix(const Stored *parts, int n_parts, const int *tokens, int n_counts, int variants) {
   DeviceLinear w;
   void *memory = place(&w, parts, n_parts, false, NULL, "test", stream);
@@ -233,7 +234,7 @@ static void check_shape(WeightType type, int n_in, int n_out, int group, const i
   stored_free(&s);
 }
 
-/* --- the reference itself, and what surrounds a product */
+/* --- the reference itself, and what surrounds a matmul */
 
 /* The double kernel against the host. Differences are double's own. */
 static void check_reference(WeightType type, int group) {
@@ -321,9 +322,9 @@ static void check_dequantise(WeightType type, int n_in, int n_out, int group) {
   cudaFree(out[1]);
 }
 
-constexpr int kGap = 8; /* elements between rows of results */
+constexpr int kGap = 8; /* elements between the results of two tokens */
 
-/* How many of the gaps' elements are not what they were: results lie in runs of `width`. */
+/* How many elements of the gaps changed: results lie in runs of `width`. */
 template <class T> static int changed_gaps(const float *got, const float *before, size_t n, int width) {
   const T *now = (const T *)got, *then = (const T *)before;
   int changed = 0;
@@ -331,10 +332,10 @@ template <class T> static int changed_gaps(const float *got, const float *before
   return changed;
 }
 
-/* Bias, fp16 results, adding to a residual, and the gated product, of stacked and paired parts, against the
- * host on the double product. fp16 results may be off by half a unit of 11 bits and what the sums err. With a
- * bias some results are beyond fp16's range, whose largest number they become. What lies between the rows
- * stays as it was. */
+/* Bias, fp16 results, adding to a residual, and SwiGLU, of stacked and interleaved parts, against the host on
+ * the double matmul. fp16 results may be off by half a unit of 11 bits plus the error of the sums. With a
+ * bias some results exceed fp16's range and become its largest number. The gaps between tokens stay as they
+ * were. */
 static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool paired,
                           LinearOutput output, bool with_bias, int n_tokens, int variant = 0) {
   Stored parts[3];
@@ -425,7 +426,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   cudaFree(y);
 }
 
-/* Rows of x that are all zeros, hold an infinity or a NaN: their products are 0 and NaN, no others'. */
+/* Tokens that are all zeros, or hold an infinity or a NaN, give 0 and NaN and leave the others alone. */
 static void check_strange_rows(void) {
   const int n_in = 200, n_out = 24, n_tokens = 5;
   Stored s = stored_random(WEIGHT_INT8, n_in, n_out, 1, 8);
@@ -480,8 +481,8 @@ static void check_all_outputs(void) {
       }
 }
 
-/* in and out of qkv, o, gate and up, down: Qwen3 0.6B 1.7B 4B 8B 14B 32B, Qwen2.5-7B, Llama-3.1-8B (their
- * config.json). */
+/* n_in and n_out of qkv, o, gate and up, down: Qwen3 0.6B 1.7B 4B 8B 14B 32B, Qwen2.5-7B, Llama-3.1-8B (from
+ * their config.json). */
 static const int models[][2] = {
     {1024, 4096},  {2048, 1024},  {1024, 6144},  {3072, 1024},  {2048, 4096},  {2048, 2048},
     {2048, 12288}, {6144, 2048},  {2560, 6144},  {4096, 2560},  {2560, 19456}, {9728, 2560},
@@ -490,8 +491,8 @@ static const int models[][2] = {
     {3584, 4608},  {3584, 3584},  {3584, 37888}, {18944, 3584}, {4096, 28672}, {14336, 4096},
 };
 
-/* Work under some rows of the table alone, as far as they are asked for, on a chip with so many
- * multiprocessors and so much shared memory for a block. */
+/* Does `work` with these entries of the table alone (none if the caller asked for others), on a chip with
+ * this many SMs and this much shared memory per block. */
 template <class Work>
 static void with(const char *rows, const char *n_sms, const char *shared_bytes, Work work) {
   const char *asked = only;
@@ -516,7 +517,7 @@ static void check_counts(WeightType type, int n_in, int n_out, int group, const 
 }
 
 /* Blocks with several tile rows and batches of them; blocks that share a tile row, and matrices in several
- * launches, as where x and its sums do not fit; x and outputs in more than one turn. */
+ * launches (x and its sums do not fit); x and outputs in more than one turn. */
 static void check_few_rows(void) {
   const char *rows = "awq_planes,awq_gemv,awq_small_batch,int8_gemv,dense_rows";
   with(rows, "1", NULL, [] {
@@ -527,12 +528,12 @@ static void check_few_rows(void) {
     check_counts(WEIGHT_F32, 2120, 40, 0, {1, 8});
   });
   with(rows, "6", "94208", [] {
-    check_counts(WEIGHT_AWQ4, 1600, 24, 64, {8}); /* the last share ends within a batch */
+    check_counts(WEIGHT_AWQ4, 1600, 24, 64, {8}); /* the last split ends within a batch */
     check_counts(WEIGHT_AWQ4, 64, 200, 64, {7});
   });
 }
 
-/* Tiles of 64 rows of x and more, several rows of tiles, blocks with the end of one tile and the beginning of
+/* Tiles of 64 tokens and more, several rows of tiles, blocks with the end of one tile and the beginning of
  * the next; chips with so little shared memory that they take smaller tiles. */
 static void check_few_tiles(void) {
   const char *rows = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined";
@@ -548,7 +549,7 @@ static void check_few_tiles(void) {
   });
 }
 
-/* Matrices that go through cuBLAS in pieces of 256 rows, the last of 8. */
+/* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */
 static void check_few_pieces(void) {
   const int stacked[] = {264, 256}, paired[] = {264, 264};
   with("awq_dequant,awq_dequant_plain,dense_cublas,dense_converted", "6", NULL, [&] {
@@ -560,9 +561,8 @@ static void check_few_pieces(void) {
   });
 }
 
-/* `test_linear few`: for where kernels are emulated, some 100,000 times slower. Every row of the table,
- * shapes that reach padding, several groups and splits, both sides of the thresholds between rows of small
- * counts. */
+/* For the emulator, some 100,000 times slower than a GPU: every entry of the table, shapes that reach
+ * padding, several groups and splits, both sides of the thresholds of small counts. */
 static void check_few(void) {
   const int shapes[][2] = {{192, 72}, {172, 24}, {320, 40}, {1024, 16}};
   const int counts[] = {1, 2, 5, 9, 17, 40};
@@ -598,8 +598,8 @@ static void check_few(void) {
   check_few_pieces();
 }
 
-/* Every tile shape of wgmma, where the chip has it: tiles that go back over rows of the one before, and rings
- * that go round; gated products of more rows than are made at once. */
+/* Every tile shape of wgmma, if the chip has it: tiles that overlap the one before, rings that wrap; gated
+ * matmuls of more tokens than are done at once. */
 static void check_few_wgmma(void) {
   const int gated[] = {24, 24};
   if (*only && !wanted("awq_wgmma")) return;

@@ -1,5 +1,5 @@
-/* test_linear_calls.cu - what of linear.h is no product: layouts at the ends of their sizes, calls that are
- * refused and by which words, and the forms in which checkpoints have zero points and scales.
+/* test_linear_calls.cu - linear.h apart from the matmul: layouts at the ends of their sizes, calls that are
+ * refused and their messages, and the forms in which checkpoints store zero points and scales.
  *
  * Weights are compared for equality. Needs a GPU; prints one line a failing case and `N passed, N failed`. */
 #include <string.h>
@@ -10,7 +10,7 @@
 static int passed, failed;
 static cudaStream_t stream;
 
-/* What linear.cu and relayout.cu must say about a call, NULL: nothing. */
+/* Expects a message that contains `says`, or success if says is NULL. */
 static void expect_said(Status status, const char *says, const char *what) {
   const bool good = says ? status != STATUS_OK && strstr(error.text, says) : status == STATUS_OK;
   good ? passed++ : failed++;
@@ -56,8 +56,8 @@ static void check_layouts(void) {
   }
 }
 
-/* A context that nothing was prepared for, products that are not what their matrix is for, rows that a matrix
- * has not; and what is prepared for 40 rows serves every count up to them. */
+/* A context without preparation, outputs that do not suit their matrix, rows past its end; and what is
+ * prepared for 40 tokens serves every count up to 40. */
 static void check_calls(void) {
   LinearContext *fresh;
   MUST(linear_open(0, stream, &fresh, &error));
@@ -68,7 +68,7 @@ static void check_calls(void) {
   __half *x;
   float *y;
   CHECK(cudaMalloc((void **)&x, 40 * 128 * 2));
-  CHECK(cudaMalloc((void **)&y, 48 * 128 * 2)); /* of 40 rows of results, or all weights */
+  CHECK(cudaMalloc((void **)&y, 48 * 128 * 2)); /* 40 tokens of results, or all weights */
   random_activations<<<8, 256, 0, stream>>>(x, 40, 128, 128, 5);
   LinearCall call = {&stacked, x, 128, 40, LINEAR_TO_F32, y, 48, ACT_F16, false, NULL, 0};
   expect_said(linear_run(fresh, &call, &error), "stacked: not prepared for 40 rows by awq_", "a first call");
@@ -105,8 +105,8 @@ static void check_calls(void) {
   cudaFree(y);
 }
 
-/* 4 bits laid out as they are, or as 8 bits with scales of fp32; zero points that are given (bytes, where
- * weights are 8 bits), or that a checkpoint leaves out: 8, and 128. */
+/* 4 bits laid out as they are, or as 8 bits with scales of fp32; zero points given (bytes for 8-bit weights),
+ * or left out by the checkpoint: 8, and 128. */
 static void check_fills(void) {
   const int n_in = 192, n_out = 40, group = 32, n_groups = n_in / group;
   Stored s = stored_random(WEIGHT_AWQ4, n_in, n_out, group, 21);

@@ -1,11 +1,10 @@
-/* awq_gemv.cu - one row of x on the integer units of any chip: seed of the decode step where there is no
- * better.
+/* awq_gemv.cu - one token on the integer units of any chip.
  *
  *     y[o] = sum_groups s (sum q x - z sum x), the zero factored out of the sum
  *
- * x is held as two int8 planes, so dp4a multiplies four weights an instruction and the sums are exact;
- * against halves (lop3, packed fma, short chains flushed to fp32) that is 6 instructions for 8 weights
- * instead of 13, without a chance of overflow. Skeleton, layout and preconditions: skinny_gemm.cuh. */
+ * x is held as two int8 planes, so dp4a multiplies four weights an instruction and the sums are exact. Eight
+ * weights take 6 instructions; with halves (lop3, packed fma, short chains flushed to fp32) they would take
+ * 13 and could overflow. Skeleton, layout and preconditions: skinny_gemm.cuh. */
 #include "cuda/linear/skinny_gemm.cuh"
 
 static Status launch_awq_gemv(const LinearArgs &args, Error *err) {

@@ -1,14 +1,13 @@
-/* awq_pipelined.cu - many rows of x on CUDA cores: double-buffered tiles in shared memory, sums of 4 x 4 a
- * thread.
+/* awq_pipelined.cu - many tokens on CUDA cores: double-buffered tiles in shared memory, 4 x 4 sums a thread.
  *
- * A block computes 64 outputs x 64 rows of x in steps of 32 inputs. While it multiplies one buffer it has
- * the next step's words on their way into registers, dequantises them to fp32 and stores them in the other
- * buffer: one barrier a step. For chips without tensor cores of a useful shape, and the seed's third kernel.
+ * A block computes 64 outputs x 64 tokens in steps of 32 inputs. While it multiplies one buffer it loads the
+ * next step's words into registers, dequantises them to fp32 and stores them in the other buffer: one barrier
+ * a step. For chips without tensor cores of a useful shape.
  *
- *     weights [2][32 k][64 + 4]   x [2][32 k][64 + 4]   fp32, padded: a column is stored to many banks
+ *     weights [2][32 k][64 + 4]   x [2][32 k][64 + 4]   fp32, padded against bank conflicts
  *
  * PRECOND  group % 32 == 0; x 16-byte aligned, x_stride % 8 == 0.
- * READS    weights once for every 64 rows of x. */
+ * READS    weights once for every 64 tokens. */
 #include "cuda/linear/kernel.cuh"
 
 namespace {
@@ -22,16 +21,15 @@ struct Args {
   Epilogue out;
 };
 
-/* What a thread holds of a step before it is in shared memory: 8 weights of 8-lane word pairs, 8 values of
- * x. */
+/* A thread's part of the next step, in registers: 16 weights, 8 values of x. */
 template <class W> struct Staged {
-  uint32_t words[W::kVectors * 2]; /* rows g and g + 8 of two k quadruples: 16 weights of 4 bits, or 8 bits */
+  uint32_t words[W::kVectors * 2]; /* rows g and g + 8 of two k quadruples, in 4 or 8 bits */
   uint32_t scale, zero;
   uint4 x;
 };
 
-/* Threads 0..127 bring weights: tile row w = thread / 32 of the block's four, one lane of half h of a tile
- * each. All bring x: row thread / 4, inputs 8 (thread % 4) .. + 7 of the step. */
+/* Threads 0 .. 127 load weights: tile row thread / 32 of the block's four, one lane of half a tile each. All
+ * threads load x: token thread / 4, inputs 8 (thread % 4) .. + 7 of the step. */
 template <class W>
 __device__ __forceinline__ void fetch(const Args &a, Staged<W> &s, int tile_row0, int token0, int step) {
   int thread = threadIdx.x, lane = thread % 32, tile_row = tile_row0 + thread / 32;
@@ -94,7 +92,7 @@ __device__ __forceinline__ void put(const Staged<W> &s, float (*weights)[kPitch]
 template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
   __shared__ float weights[2][kStep][kPitch], x[2][kStep][kPitch];
   int tile_row0 = blockIdx.x * (kSide / kTileOut), token0 = blockIdx.y * kSide, n_steps = 2 * a.w.n_tiles_in;
-  /* A thread sums rows g and g + 8 of a tile for two g, so that it can store pairs; and 4 rows of x. */
+  /* A thread sums rows g and g + 8 of a tile for two g, as the epilogue needs, by 4 tokens. */
   int row = threadIdx.x / 16 / 4 * 16 + threadIdx.x / 16 % 4 * 2, token = threadIdx.x % 16 * 4;
   float sum[4][4] = {};
   Staged<W> staged;

@@ -1,7 +1,7 @@
-/* awq_small_batch.cu - 2 to 8 rows of x on the integer units: each weight word is read and unpacked once for
+/* awq_small_batch.cu - 2 to 8 tokens on the integer units: each weight word is read and unpacked once for
  * all.
  *
- * awq_gemv's arithmetic with a sum for each row of x. Bound by reading up to about 3 rows; for chips without
+ * awq_gemv's inner loop with a sum for each token. Bound by reading up to about 3 tokens. For chips without
  * integer tensor cores of a useful shape. Skeleton, layout and preconditions: skinny_gemm.cuh. */
 #include "cuda/linear/skinny_gemm.cuh"
 

@@ -1,9 +1,8 @@
-/* blocks.h - what the emulator keeps of threads, blocks and the blocks that are there at once.
+/* blocks.h - the emulator's state of threads, blocks and resident blocks.
  *
- * For emulator.cpp (fibers and their turns), cluster.cpp (barriers, later copies, peers) and resident.cpp.
- * Always true: of the blocks that are there at once only the one whose turn it is runs, on a thread of the
- *              host of its own (so its __shared__ variables are that thread's); nobody else touches what is
- *              here. */
+ * For emulator.cpp (fibers and their turns), cluster.cpp (barriers, delayed copies, peers) and resident.cpp.
+ * Always true: only the resident block that has the turn runs, on a host thread of its own (so its __shared__
+ * variables are that thread's); no other host thread touches this state. */
 #ifndef EMULATOR_BLOCKS_H
 #define EMULATOR_BLOCKS_H
 
@@ -25,14 +24,14 @@ struct Copy {
   int bytes, total, group;
 };
 
-/* What a thread read from memory that others write. */
+/* A value that a thread read from memory that others write. */
 struct Poll {
   const void *at;
   int bytes;
   unsigned char value[16];
 };
 
-/* A product of a warpgroup that is under way, of this thread's share. */
+/* This thread's part of a wgmma in flight. */
 struct Product {
   float *sums;
   const uint32_t *a;
@@ -42,10 +41,10 @@ struct Product {
   int group;
 };
 
-/* What its sums will be. */
+/* The sums of wgmma in flight, as they will be. */
 struct Sums {
   float *at;
-  int under_way; /* products */
+  int under_way; /* wgmma */
   std::vector<float> values;
 };
 
@@ -66,8 +65,12 @@ struct Fiber {
   Place place;
   int lane, warp;
   bool done;
-  const char *what;  /* it waits in, for who reads of a hang */
-  const void *about; /* the barrier in shared memory, if that is it */
+  /* It waits while (*watched & mask) == old, or while all of `polls` is unchanged, or only for its turn. */
+  const unsigned *watched;
+  unsigned mask, old;
+  bool polling;
+  const char *what;  /* the instruction it waits in, for the report of a hang */
+  const void *about; /* the barrier in shared memory, if it waits for one */
   std::vector<Poll> polls;
   bool at_cluster_barrier; /* arrived, did not wait yet */
   unsigned cluster_generation;
@@ -76,7 +79,7 @@ struct Fiber {
   std::vector<Product> products;
   std::vector<Sums> sums;
   int product_groups; /* committed */
-  size_t n_due;       /* products that it waits for */
+  size_t n_due;       /* wgmma that it waits for */
   bool fenced;
   int registers;
 };
@@ -89,8 +92,7 @@ struct Meeting {
 };
 
 struct Warp {
-  unsigned lanes;         /* that exist */
-  int n_live, at_barrier; /* that have not ended, and those of them that wait in __syncthreads */
+  unsigned lanes; /* mask of those that exist */
   int n_meetings;
   Meeting meetings[kMostMeetings];
 };
@@ -104,11 +106,11 @@ struct Barrier {
 struct CountingBarrier {
   void *at;
   int expected, pending;
-  long bytes; /* announced less come */
+  long bytes; /* announced minus arrived */
   unsigned phase;
 };
 
-/* What is done some time after it was asked for. */
+/* A delayed effect of an instruction. */
 struct Later {
   const char *what;
   struct Worker *to; /* whose shared memory it writes */
@@ -120,14 +122,14 @@ struct ClusterBarrier {
   unsigned generation;
 };
 
-/* Blocks that are there at once, and what is under way among them. */
+/* Resident blocks (on the chip at the same time), and the delayed effects among them. */
 struct Residents {
   std::vector<struct Worker *> blocks; /* clusters one after another */
   int cluster_size;
   std::vector<ClusterBarrier> clusters;
-  std::multimap<uint64_t, Later> later; /* by when */
+  std::multimap<uint64_t, Later> later; /* by the time it lands */
   uint64_t clock, random;
-  long stuck; /* times nobody could go on and all were asked again */
+  long stuck; /* times that no thread could go on and all were asked again */
   int n_left;
   sem_t over;
 };
@@ -139,18 +141,18 @@ struct Worker {
   std::vector<Warp> warps;
   Barrier barriers[kBarriers];
   std::deque<CountingBarrier> counting;
-  unsigned char *shared; /* [kShared], and a page behind it that nobody may touch */
+  unsigned char *shared; /* [kShared], and an inaccessible page after it */
   unsigned char *dynamic;
   unsigned char *anchor; /* of this thread's variables */
   int n_threads, n_live, current, next;
   std::vector<int> warp_order, place_of_warp, lane_order, place_of_lane; /* of turns */
   bool runs_ahead; /* a warp goes on until all its lanes wait */
-  bool jumps;      /* one in 64 turns goes to a thread by chance */
+  bool jumps;      /* one in 64 turns goes to a random thread */
   bool yielded;    /* the fiber waits for others without saying for what */
   uint64_t chance;
   int free_registers;
   unsigned registers_freed; /* times */
-  long idle;                /* turns in which nobody got anywhere */
+  long idle;                /* turns without progress */
   const std::function<void()> *thread;
   const char *name;
   void *scheduler, *scheduler_fake;
@@ -170,15 +172,15 @@ Fiber &this_fiber();
 /* Makes the block ready, and runs it to its end. */
 void prepare_block(Worker *w, const Launch &launch, const char *name, const std::function<void()> &thread,
                    uint3 block);
-/* The order in which its threads take turns: one by chance, or as they are numbered. */
+/* The order in which its threads take turns: random if varied, else by number. */
 void choose_order(Worker *w, bool varied, uint64_t chance);
 void run_prepared_block(Worker *w);
 
-/* Lets others go on while (*watched & mask) == old. */
+/* Lets other fibers run while (*watched & mask) == old. */
 void wait_while(const unsigned *watched, unsigned mask, unsigned old, const char *what,
                 const void *about = nullptr);
 void finish_copy(const Copy &copy);
-/* Somebody got somewhere. */
+/* Notes progress: no hang. */
 void progress(Worker *w);
 /* Ends the program. */
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -186,16 +188,16 @@ void progress(Worker *w);
 
 /* --- resident.cpp */
 uint64_t random_number(Residents &home);
-/* The block whose turn is next: `w` if it can go on (w may be NULL). Does what is due meanwhile. */
+/* The block whose turn is next: `w` (may be NULL) if it can go on. Lands what is due meanwhile. */
 Worker *choose_block(Residents &home, Worker *w);
-/* Whether a thread of the block can; w->next is the one. */
+/* Whether a thread of the block can go on; w->next is the one. */
 bool can_go(Worker *w);
 void hand_over(Worker *from, Worker *to);
 void run_residents(const Launch &launch, const char *name, const std::function<void()> &thread);
 
 /* --- cluster.cpp */
 Worker *peer(int rank);
-/* Where the block has what is at p in this one. */
+/* The address in that block of p in this one. */
 void *same_place(Worker *w, const void *p);
 void bytes_came(Worker *w, void *barrier, int bytes, const char *what);
 void do_later(Worker *to, const char *what, std::function<void()> land);

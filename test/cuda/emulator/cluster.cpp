@@ -1,7 +1,7 @@
-/* cluster.cpp - barriers in shared memory, what lands later, and the blocks of a cluster: cuda/ptx/cluster.cuh, by
- * what its comments and the PTX ISA 9.0 say of them.
+/* cluster.cpp - barriers in shared memory, delayed copies and stores, and the blocks of a cluster:
+ * cuda/ptx/cluster.cuh, as its comments and the PTX ISA 9.0 define it.
  *
- * Called by: cuda/ptx/cluster.cuh here, and emulator.cpp. */
+ * Called by: cuda/ptx/cluster.cuh of the emulator, and emulator.cpp. */
 #include "blocks.h"
 
 namespace emulator {
@@ -9,9 +9,9 @@ namespace emulator {
 namespace {
 
 constexpr uint32_t kMark = 0xba221e20;       /* upper half of a barrier's 8 bytes */
-constexpr int kMostArrivals = (1 << 20) - 1; /* as many bytes, too: 9.7.13 "mbarrier" */
-/* A shared address is an offset into the dynamic memory's slab, or, from kVariables on, how far a variable is
- * from the thread's anchor; with a peer's rank from bit 24 on. */
+constexpr int kMostArrivals = (1 << 20) - 1; /* the limit of bytes too: 9.7.13 "mbarrier" */
+/* A shared address is an offset into the dynamic memory's slab, or, from kVariables on, the distance of a
+ * variable from the thread's anchor; with a peer's rank from bit 24 on. */
 constexpr uint32_t kPeer = 0x80000000, kVariables = 0x800000, kWindow = 0x1000000;
 
 ClusterBarrier &cluster_of(Worker *w) {
@@ -31,7 +31,7 @@ uint32_t offset_in(Worker *w, const void *p) {
   return kVariables + (uint32_t)(int32_t)from_anchor;
 }
 
-/* The block and the place that an address of a peer means. */
+/* The block that an address refers to. */
 Worker *owner_of(uint32_t address) {
   return address & kPeer ? peer((int)((address & ~kPeer) / kWindow)) : worker;
 }
@@ -90,7 +90,7 @@ void bytes_came(Worker *w, void *at, int bytes, const char *what) {
   complete_if_all_came(w, b);
 }
 
-/* A quarter at once, most within some turns, one in sixteen when much else has happened: any order may come. */
+/* A quarter land at once, most within some turns, one in sixteen much later: any order may occur. */
 void do_later(Worker *to, const char *what, std::function<void()> land) {
   Residents &home = *worker->home;
   uint64_t chance = random_number(home), delay = chance % 4 == 0 ? 0 : chance / 4 % 256;

@@ -1,4 +1,4 @@
-/* cublas.cpp - in place of cuda/linear/cublas.c: the one product that is asked of cuBLAS, in plain loops. */
+/* cublas.cpp - in place of cuda/linear/cublas.c: the one GEMM that is asked of cuBLAS, in plain loops. */
 #include "cuda/linear/cublas.h"
 
 #include <cuda_bf16.h>
@@ -30,8 +30,8 @@ const char *status_string(cublasStatus_t) {
   return "the emulator's cuBLAS cannot do this";
 }
 
-/* c[n][ldc] = a[m][lda] b[n][ldb] + beta c: column-major with a transposed, as cublas.cuh asks for it. A
- * block for each row of c, one thread. */
+/* c[n][ldc] = a[m][lda] b[n][ldb] + beta c: column-major with a transposed, as cublas.cuh asks for it. One
+ * block of one thread for each row of c. */
 cublasStatus_t gemm_ex(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
                        const void *, const void *a, cudaDataType type, int lda, const void *b, cudaDataType,
                        int ldb, const void *beta_at, void *c, cudaDataType c_type, int ldc,

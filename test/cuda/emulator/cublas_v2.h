@@ -1,4 +1,4 @@
-/* cublas_v2.h - of the emulator: cuBLAS's types as far as they are used. */
+/* cublas_v2.h - the emulator's part of cuBLAS's types. */
 #ifndef EMULATOR_CUBLAS_V2_H
 #define EMULATOR_CUBLAS_V2_H
 

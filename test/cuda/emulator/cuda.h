@@ -1,4 +1,4 @@
-/* cuda.h - of the emulator: the driver's types of tensor maps, by their names and numbers (CUDA's cuda.h). */
+/* cuda.h - the emulator's part of the driver's types: tensor maps, with CUDA's names and numbers. */
 #ifndef EMULATOR_CUDA_H
 #define EMULATOR_CUDA_H
 
@@ -8,7 +8,7 @@ typedef uint32_t cuuint32_t;
 typedef uint64_t cuuint64_t;
 typedef enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_FOUND = 500 } CUresult;
 
-/* What it says is the emulator's own business: tensor.cpp. */
+/* Opaque: tensor.cpp. */
 typedef struct {
   alignas(64) uint64_t opaque[16];
 } CUtensorMap;

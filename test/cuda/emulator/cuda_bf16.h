@@ -1,4 +1,4 @@
-/* cuda_bf16.h - of the emulator: the upper half of a float, rounded to nearest even. */
+/* cuda_bf16.h - the emulator's bf16: the upper half of a float, rounded to nearest even. */
 #ifndef EMULATOR_CUDA_BF16_H
 #define EMULATOR_CUDA_BF16_H
 

@@ -1,4 +1,4 @@
-/* cuda_fp16.h - of the emulator: halves, rounded to nearest even after every operation, as the hardware does
+/* cuda_fp16.h - the emulator's fp16: rounded to nearest even after every operation, as the hardware does
  * it. */
 #ifndef EMULATOR_CUDA_FP16_H
 #define EMULATOR_CUDA_FP16_H
@@ -63,8 +63,8 @@ inline __half2 __hadd2(__half2 a, __half2 b) {
 inline __half2 __hsub2(__half2 a, __half2 b) {
   return {__half((float)a.x - (float)b.x), __half((float)a.y - (float)b.y)};
 }
-/* The product of two halves is exact in fp32; a sum with a third rounds once in double and once to a half:
- * twice, but a double has more than twice a half's bits, so the result is the single rounding's. */
+/* The product of two halves is exact in fp32. A sum with a third is rounded twice, to double and to a half;
+ * as a double has more than twice a half's bits, the result is that of one rounding. */
 inline __half2 __hmul2(__half2 a, __half2 b) {
   return {__half((float)a.x * (float)b.x), __half((float)a.y * (float)b.y)};
 }

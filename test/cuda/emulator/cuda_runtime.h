@@ -1,4 +1,4 @@
-/* cuda_runtime.h - of the emulator: the words of CUDA C++, vector types, and the functions kernels call. */
+/* cuda_runtime.h - the emulator's keywords of CUDA C++, vector types, and the functions that kernels call. */
 #ifndef EMULATOR_CUDA_RUNTIME_H
 #define EMULATOR_CUDA_RUNTIME_H
 
@@ -19,7 +19,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __shared__   static thread_local
 
-/* Each part is what the running fiber's place says when it is read. */
+/* Each part reads the running fiber's place. */
 #define EMULATED_PART(part, of)                                                                              \
   struct {                                                                                                   \
     operator unsigned() const { return emulator::here().of.part; }                                           \
@@ -85,7 +85,7 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};
 }
 
-/* --- arithmetic: the exact functions; the fast ones are at least as good */
+/* --- arithmetic: the exact functions; the fast ones are at least as accurate */
 
 #define EMULATED_MIN_MAX(type)                                                                               \
   inline type min(type a, type b) {                                                                          \
@@ -258,7 +258,7 @@ inline size_t __cvta_generic_to_shared(const void *p) {
   abort();
 }
 
-/* Who looks at the time, or sleeps, does not wait for anybody in particular. */
+/* A thread that reads the clock, or sleeps, waits for no thread in particular. */
 inline long long clock64() {
   emulator::yield("clock64");
   struct timespec t;

@@ -1,5 +1,5 @@
-/* cuda_runtime_api.h - of the emulator: the part of CUDA's runtime that this project calls, by its names and
- * types, for C and C++. Numbers that a caller can see are CUDA's own (driver_types.h). */
+/* cuda_runtime_api.h - the emulator's part of CUDA's runtime: the functions that this project calls, for C
+ * and C++, with CUDA's names, types and visible numbers (driver_types.h). */
 #ifndef EMULATOR_CUDA_RUNTIME_API_H
 #define EMULATOR_CUDA_RUNTIME_API_H
 

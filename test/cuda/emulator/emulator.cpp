@@ -1,9 +1,9 @@
 /* emulator.cpp - fibers, blocks and grids: see emulator.h.
  *
- * Called by: the kernels (through the headers here) and runtime.cpp.   Calls: resident.cpp, cluster.cpp.
- * Environment: EMULATED_SEED=N, other orders of threads and of what lands later.
- * Always true: a thread of the host runs one block at a time; the order of its fibers' turns depends on the
- *              seed, on how many launches came before and on the block's index alone. */
+ * Called by: the kernels (through the headers here) and runtime.cpp. Calls: resident.cpp, cluster.cpp.
+ * Environment: EMULATED_SEED=N, other orders of threads and of delayed effects. Always true: a host thread
+ * runs one block at a time; the order of its fibers' turns depends only on the seed, on the number of
+ * launches before and on the block's index. */
 #include "blocks.h"
 
 #include <atomic>
@@ -24,12 +24,13 @@ __thread const Place *place;
 
 namespace {
 
-constexpr long kPatience = 20'000'000; /* turns in which nobody got anywhere */
-constexpr long kGuardedStacks = 16384; /* a page that nobody may touch costs the host two mappings */
+constexpr long kPatience = 20'000'000; /* turns without progress */
+constexpr long kGuardedStacks = 16384; /* a guard page costs the host two mappings */
 
 } // namespace
 
-/* Saves what a called function must preserve on the present stack, notes where, and goes on on another. */
+/* Saves the callee-saved registers on the present stack, stores its pointer in *from, and continues on
+ * another stack. */
 extern "C" void emulator_switch(void **from, void *to);
 extern "C" void emulator_start(void);
 
@@ -100,7 +101,7 @@ void switch_to(void **from, void *to, void **fake, const void *stack, size_t siz
 #endif
 }
 
-/* The next thread that can go on, of this block or of another that is there. */
+/* Switches to the next thread that can go on, of this block or of another resident one. */
 void take_turns() {
   Worker *w = worker;
   w->home->clock++;
@@ -113,7 +114,7 @@ void take_turns() {
   switch_to(&from.stack_pointer, to.stack_pointer, from.done ? nullptr : &from.fake_stack, to.stack, kStack);
 }
 
-/* Lets those go who wait for all threads, if all that are left wait. */
+/* Releases the barrier if all threads that are left have arrived. */
 void release(Barrier &barrier, int expected) {
   if (barrier.arrived == 0 || barrier.arrived < expected) return;
   barrier.arrived = 0;
@@ -168,7 +169,7 @@ void *map_memory(size_t bytes, bool guarded) {
   return memory;
 }
 
-/* What grows past its end comes to the page behind the stack below it. */
+/* An overflow of this stack hits the guard page of the one below it. */
 unsigned char *new_stack() {
   static std::atomic<long> n_stacks;
   return (unsigned char *)map_memory(kStack, n_stacks++ < kGuardedStacks);
@@ -264,7 +265,7 @@ void prepare_block(Worker *w, const Launch &launch, const char *name, const std:
   w->free_registers = 0;
   w->ended = false;
   for (int i = 0; i < w->n_threads; i++) prepare_fiber(w, i, launch, block);
-  w->current = w->next = 0; /* from which the order goes on */
+  w->current = w->next = 0; /* where the order starts */
   can_go(w);
   w->current = w->next;
   w->scheduler_stack = nullptr;
@@ -277,7 +278,7 @@ void run_prepared_block(Worker *w) {
   w->ended = true;
 }
 
-/* A block that is there alone: a cluster of one. */
+/* A block without a cluster: a cluster of one. */
 static void run_block(const Launch &launch, const char *name, const std::function<void()> &thread,
                       uint3 block) {
   Worker *w = this_worker();
@@ -430,7 +431,7 @@ unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork wor
   Meeting &m = meeting_of(warp, mask, what);
   unsigned generation = m.generation;
   unsigned char(*values)[64] = m.values[generation & 1];
-  if (size == 4) /* most are: no call then */
+  if (size == 4) /* the usual size, without a call */
     memcpy(values[fiber.lane], value, 4);
   else if (size)
     memcpy(values[fiber.lane], value, size);
@@ -446,7 +447,7 @@ unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork wor
 
 void copy_later(void *to, const void *from, int bytes, int total) {
   Fiber &fiber = worker->fibers[worker->current];
-  memset(to, 0xff, (size_t)total); /* until it is waited for: what is read too early shows */
+  memset(to, 0xff, (size_t)total); /* NaN until it is waited for, so that an early read shows */
   fiber.copies.push_back({to, from, bytes, total, fiber.groups});
 }
 

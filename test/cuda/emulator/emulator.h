@@ -1,34 +1,33 @@
-/* emulator.h - CUDA kernels as ordinary C++, run by the processor: for testing them where there is no GPU.
+/* emulator.h - CUDA kernels as ordinary C++, run by the processor: for testing them without a GPU.
  *
  * The headers in this folder stand in for CUDA's (cuda_runtime.h, cuda_fp16.h, ...) and for the project's own
  * headers of PTX (cuda/ptx/ptx.cuh, ...), so that every .cu file compiles with g++ as it is, but for two
- * spellings that scripts/emulate.sed rewrites. What a kernel then does:
+ * spellings that scripts/emulate.sed rewrites. A kernel then runs as follows:
  *
  *   thread   a fiber with a stack of its own
- *   warp     32 fibers that meet where the instruction says so (shuffles, ldmatrix, mma); the last to come
- *            does the work
- *   block    its fibers take turns on one thread of the host; __shared__ variables are that thread's own.
- *            Each block of each launch without clusters has an order of its own, by chance: of warps, of
- *            lanes, and whether a warp goes on until it must wait (far ahead of the others) or all warps go
- *            on alike
- *   grid     its blocks run in any order on several threads of the host, so a kernel whose blocks wait for
- *            each other hangs here (and is told: see `yield`)
- *   cluster  a grid launched with clusters has as many of its blocks there at once as the chip has room for,
- *            whole clusters, so they may wait for each other. One of them runs at a time, each on a thread of
- *            the host: until all its threads wait, then another, by chance, that can go on
- *   stream   everything is done when the call returns; while a graph is captured it is only written down
+ *   warp     32 fibers that meet where the instruction requires it (shuffles, ldmatrix, mma); the last to
+ *            arrive does the work
+ *   block    its fibers take turns on one host thread; __shared__ variables are thread-local there. Each
+ *            block of a launch without clusters has its own random order of warps and of lanes, and at
+ *            random either lets a warp run until it must wait (far ahead of the others) or advances all
+ *            warps alike
+ *   grid     its blocks run in any order on several host threads, so a kernel whose blocks wait for each
+ *            other hangs here (and is reported: see `yield`)
+ *   cluster  of a grid launched with clusters as many blocks are resident as the chip has room for, in
+ *            whole clusters, so they may wait for each other. One of them runs at a time, each on a host
+ *            thread of its own: until all its threads wait, then a random one that can go on
+ *   stream   everything is done when the call returns; during a graph capture it is only recorded
  *
- * All chance is the same in every run; EMULATED_SEED=N is another one.
+ * All random choices are the same in every run; EMULATED_SEED=N makes others.
  *
- * Strict where a GPU is lenient: shared memory begins as NaN and ends before a page that may not be touched.
- * Device memory begins as NaN, and what one cudaMalloc gives has guards before and after it (runtime.cpp): a
- * write there ends the program by name, and a read finds NaN. Between the pieces that a caller cuts such
- * memory into there are none. cp.async copies when it is waited for and not before; a warp that
- * does not meet ends the program by name. Bulk copies, stores and arrivals at a peer land later, in any
- * order. Where a copy will land is NaN from the moment it is asked for; a barrier in shared memory that is
- * not initialised, or counts below nothing, ends the program by name. wgmma reads and adds when it is waited
- * for; its sums are NaN until then. Not here: timing, memory order between blocks other than through
- * atomics. */
+ * It is stricter than a GPU: shared memory begins as NaN and ends before an inaccessible page. Device memory
+ * begins as NaN, and each cudaMalloc has guards before and after it (runtime.cpp): a write there aborts with
+ * the kernel's name, and a read finds NaN. Parts that a caller cuts such memory into have no guards. cp.async
+ * copies when it is waited for and not before; a warp that does not meet aborts with the kernel's name. Bulk
+ * copies, stores and arrivals at a peer land later, in any order. The destination of a copy is NaN from the
+ * request on; a barrier in shared memory that is not initialised, or counts below zero, aborts. wgmma reads
+ * and adds when it is waited for; its sums are NaN until then. Not emulated: timing, and memory order between
+ * blocks other than through atomics. */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 
@@ -49,29 +48,28 @@ struct dim3 {
 
 namespace emulator {
 
-/* What a fiber knows of its place. */
+/* Indices of a thread, which its fiber carries. */
 struct Place {
   uint3 thread, block;
   dim3 block_size, grid_size;
 };
-extern __thread const Place *place; /* of the fiber that runs on this thread of the host */
+extern __thread const Place *place; /* of the fiber that runs on this host thread */
 inline const Place &here() {
   return *place;
 }
 
-/* The dynamic shared memory of the block that runs on this thread of the host. */
+/* The dynamic shared memory of the block that runs on this host thread. */
 unsigned char *dynamic_shared();
-/* A 32-bit address of shared memory, of this block's as of a peer's in the cluster, and back to what it
- * points at. */
+/* A 32-bit address of shared memory, of this block or of a peer in the cluster, and back to a pointer. */
 uint32_t shared_address(const void *p);
 uint32_t peer_address(const void *p, int rank);
 void *shared_pointer(uint32_t address);
 
-/* Lets the other threads of the block go on; a fiber that waits calls it until what it waits for is there.
- * Ends the program, naming `what`, once nobody in the block has gone anywhere for a long time. */
+/* Lets the other threads of the block run; a fiber that waits calls it until its condition holds. Aborts,
+ * naming `what`, once the block has made no progress for a long time. */
 void yield(const char *what);
-/* Reads `bytes` bytes (at most 16) that others may write meanwhile. A thread that reads the same there again
- * waits until something it read so, since it last waited, is another. */
+/* Reads `bytes` bytes (at most 16) that others may write meanwhile. A thread that reads the same value there
+ * again waits until one of the values it read since its last wait has changed. */
 void poll(const void *at, void *to, int bytes);
 
 /* Waits for all threads of the block that have not ended. */
@@ -80,9 +78,9 @@ void sync_block();
 void sync_some(int id, int threads);
 void arrive_some(int id, int threads);
 
-/* Waits for all lanes of `mask`, each of which brings a value of `size` bytes (at most 64); the values of all
- * lanes, 64 bytes each, are there until the caller meets with the same mask again. The last to arrive runs
- * `work`, if any, before anybody goes on. */
+/* Waits for all lanes of `mask`, each of which brings a value of `size` bytes (at most 64). The values of all
+ * lanes, 64 bytes each, stay valid until the caller meets with the same mask again. The last to arrive runs
+ * `work`, if any, before the others go on. */
 typedef void (*WarpWork)(unsigned char (*values)[64]);
 unsigned char (*meet(unsigned mask, const void *value, size_t size, WarpWork work, const char *what))[64];
 
@@ -104,7 +102,7 @@ void barrier_wait(void *barrier, int parity);
 void copy_bulk(void *to, const void *from, int bytes, void *barrier);
 void send(uint32_t to, const void *value, int bytes, uint32_t barrier);
 
-/* --- tensor maps, and products of a warpgroup: cuda/ptx/wgmma.cuh */
+/* --- tensor maps, and matmuls of a warpgroup: cuda/ptx/wgmma.cuh */
 void copy_box(void *to, const void *map, void *barrier, int column, int row);
 void wgmma_fence();
 void wgmma(float *sums, int columns, const uint32_t *a, uint64_t b, bool add);
@@ -117,21 +115,20 @@ struct Launch {
   dim3 grid, block;
   size_t shared;
   cudaStream_t stream;
-  int cluster = 0;     /* blocks of one, 0: a grid without */
-  int at_once = 0;     /* blocks that are there at once, then */
-  uint64_t chance = 0; /* that its orders come from: another one for each launch */
+  int cluster = 0;     /* blocks of a cluster, 0: a grid without clusters */
+  int at_once = 0;     /* resident blocks of a grid with clusters */
+  uint64_t chance = 0; /* seed of its orders, another one for each launch */
 };
-/* A number that depends on `chance` and on `which` alone, and looks like chance. */
+/* A pseudo-random number, a function of `chance` and `which`. */
 uint64_t scrambled(uint64_t chance, uint64_t which);
-/* What is known of a kernel beside its code. */
+/* Properties of a kernel apart from its code. */
 void allow_large_clusters(const void *kernel);
 int most_clusters(const Launch &launch);
-/* Runs, or writes down, one kernel: `thread` is what each of its threads does, `kernel` its address if it is
- * known. */
+/* Runs, or records, one kernel: `thread` is the body of each thread, `kernel` its address if known. */
 cudaError_t run(const Launch &launch, const char *name, std::function<void()> thread,
                 const void *kernel = nullptr);
 
-/* kernel<<<grid, block, shared, stream>>>(arguments), as scripts/emulate.sed has it: `kernel` calls it. */
+/* kernel<<<grid, block, shared, stream>>>(arguments), as scripts/emulate.sed rewrites it: calls `kernel`. */
 struct Launcher {
   Launch launch;
   template <class Kernel, class... Arguments>

@@ -1,7 +1,7 @@
-/* resident.cpp - blocks that are there at once and may wait for each other: see emulator.h, "cluster".
+/* resident.cpp - resident blocks, which may wait for each other: see emulator.h, "cluster".
  *
  * Called by: emulator.cpp.
- * Always true: the thread of the host whose block has the turn runs, all others wait for theirs. */
+ * Always true: the host thread whose block has the turn runs, all others wait for theirs. */
 #include "blocks.h"
 
 #include <errno.h>
@@ -14,10 +14,10 @@ namespace emulator {
 
 namespace {
 
-/* How often all who wait for memory to change are asked again before it is a hang: where all blocks are there
- * nobody else can change it, else another thread of the host may yet. */
+/* How often all threads that wait for memory are asked again before it is a hang: if all blocks are resident
+ * only they can change it, else another host thread may. */
 constexpr long kAsked = 10'000, kAskedAlone = 5'000'000;
-constexpr long kTurns = 4096; /* of threads that read without waiting, before another block has its turn */
+constexpr long kTurns = 4096; /* of threads that poll, before another block has its turn */
 constexpr unsigned kSurprise = 2048; /* one in so many turns goes to another block for no reason */
 
 void take(sem_t *semaphore) {
@@ -33,7 +33,7 @@ bool waits(const Worker *w, int i) {
   return true;
 }
 
-/* Lets all who wait for memory to change look again; false: there is nobody. */
+/* Lets all threads that wait for memory look again; false if there are none. */
 bool ask_again(Residents &home) {
   bool any = false;
   for (Worker *w : home.blocks)
@@ -80,7 +80,7 @@ void tell_block(Worker *w) {
   }
 }
 
-/* A thread of the host that runs blocks of such grids, one after another. */
+/* A host thread that runs resident blocks, one after another. */
 struct Host {
   Worker *worker;
   const Launch *launch;
@@ -122,7 +122,7 @@ Host *host_of(int index) {
   return hosts[index];
 }
 
-/* Blocks first .. first + n - 1 of the grid, to their end. */
+/* Runs blocks first .. first + n - 1 of the grid to their end. */
 void run_together(const Launch &launch, const char *name, const std::function<void()> &thread, int first,
                   int n) {
   Residents home = {};
@@ -161,7 +161,7 @@ uint64_t random_number(Residents &home) {
   return r >> 16;
 }
 
-/* The order 0 .. n - 1, shuffled (Fisher and Yates, inside out) where it is to vary. */
+/* The order 0 .. n - 1, shuffled (Fisher and Yates, inside out) if varied. */
 static void set_order(std::vector<int> &order, std::vector<int> &place, int n, bool varied, uint64_t chance) {
   order.resize((size_t)n);
   place.resize((size_t)n);
@@ -182,7 +182,7 @@ void choose_order(Worker *w, bool varied, uint64_t chance) {
   w->chance = chance;
 }
 
-/* The first of places from .. to - 1 of the warp that can go on. */
+/* Finds the first thread at places from .. to - 1 of the warp that can go on. */
 static bool warp_can_go(Worker *w, int warp, int from, int to) {
   if (w->warps[warp].at_barrier == w->warps[warp].n_live) return false;
   for (int at = from; at < to; at++) {

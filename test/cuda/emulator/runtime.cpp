@@ -1,13 +1,12 @@
 /* runtime.cpp - CUDA's runtime for the emulator: device memory is the host's, and everything is done at once.
  *
- * Called by: cuda/ and its tests.   Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and every one
- * after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
- * (test/torture/faults.c). EMULATED_SMS=N: so many multiprocessors (6, or 132 where there are clusters).
- * EMULATED_SHARED=N: bytes of shared memory that a block may take. Both are read whenever they are needed, so
- * that a test can go from one chip to another.
- * Always true: each buffer lies between two guards of kGuard bytes, all NaN. They are looked at when the host
- *              waits for the device, when a buffer is freed and when the program ends; with ASan they may not
- *              be touched at all. */
+ * Called by: cuda/ and its tests. Environment: AUK_FAULT=cuda:N makes the Nth call from here on fail, and
+ * every one after it, as on a device that is lost; AUK_FAULT_TOLD names a file that appears then
+ * (test/torture/faults.c). EMULATED_SMS=N: number of SMs (6, or 132 with clusters). EMULATED_SHARED=N: bytes
+ * of shared memory that a block may use. Both are read whenever they are needed, so that a test can go from
+ * one chip to another. Always true: each buffer lies between two guards of kGuard bytes, all NaN. They are
+ * checked when the host waits for the device, when a buffer is freed and when the program ends; with ASan
+ * they are poisoned instead. */
 #include <fcntl.h>
 #include <map>
 #include <set>
@@ -52,7 +51,7 @@ constexpr size_t kSharedBytes = EMULATED_ARCH < 80   ? 64 << 10
                                                      : 227 << 10,
                  kMemory = (size_t)4 << 30;
 
-/* A chip with clusters has an H200's number of them, so that a grid of 128 blocks can be there at once. */
+/* A chip with clusters has as many SMs as an H200, so that a grid of 128 blocks can be resident. */
 int n_sms() {
   const char *told = getenv("EMULATED_SMS");
   return told ? atoi(told) : EMULATED_ARCH < 90 ? 6 : 132;
@@ -110,7 +109,8 @@ constexpr size_t kGuard = 8192;
 std::map<unsigned char *, size_t> buffers; /* and their bytes */
 const char *newest_kernel = "none";
 
-/* 16 bits of a guard: with its neighbour NaN as fp32, alone as fp16 and as bf16; not what new memory has. */
+/* 16 bits of a guard: NaN as fp32 with its neighbour, and as fp16 and bf16 alone; other bits than new
+ * memory. */
 constexpr uint16_t kGuardWord = 0xffb5;
 
 void make_guard(unsigned char *guard) {
@@ -121,7 +121,7 @@ void make_guard(unsigned char *guard) {
 #endif
 }
 
-/* The first byte that was written, kGuard: none. */
+/* Index of the first byte that was written, kGuard if none was. */
 size_t written_in(const unsigned char *guard) {
   size_t i = 0;
 #ifdef __SANITIZE_ADDRESS__
@@ -176,7 +176,7 @@ void release(void *memory) {
   free(start);
 }
 
-/* No bytes may be copied from nowhere to nowhere. */
+/* memcpy that allows NULL if bytes is 0. */
 void copy(void *to, const void *from, size_t bytes) {
   if (bytes) memcpy(to, from, bytes);
 }
@@ -189,8 +189,8 @@ void copy(void *to, const void *from, size_t bytes) {
 namespace {
 std::set<const void *> large_clusters; /* kernels that may have them */
 
-/* Blocks that one multiprocessor has room for: 2048 threads, and shared memory of which each block takes 1 KiB
- * more than it asks for. */
+/* Blocks per SM: limited by 2048 threads and by shared memory, where a block takes 1 KiB more than it asks
+ * for. */
 int blocks_of_sm(const emulator::Launch &launch) {
   unsigned threads = launch.block.x * launch.block.y * launch.block.z;
   size_t by_memory = (kSharedBytes + 1024) / (launch.shared + 1024);
@@ -311,7 +311,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   return cudaSuccess;
 }
 
-/* The one that is asked for: tensor.cpp. */
+/* The only driver function that is asked for: tensor.cpp. */
 void cuTensorMapEncodeTiled(void);
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
@@ -341,7 +341,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 }
 
 cudaError_t cudaFree(void *memory) {
-  release(memory); /* also on a lost device: what it held is gone */
+  release(memory); /* also on a lost device, whose memory is gone */
   return cudaSuccess;
 }
 

@@ -1,9 +1,9 @@
-/* tensor.cpp - tensor maps and the copies by them, products of a warpgroup, and its registers: cuda/ptx/wgmma.cuh,
- * by what its comments and the PTX ISA 9.0 say of them.
+/* tensor.cpp - tensor maps and their copies, matmuls of a warpgroup, and its registers: cuda/ptx/wgmma.cuh,
+ * as its comments and the PTX ISA 9.0 define it.
  *
- * Called by: cuda/ptx/wgmma.cuh here, and by the name of cuTensorMapEncodeTiled.
- * Always true: a product reads its operands, and gives back its sums, when the thread waits for it; until then
- *              the sums are NaN. */
+ * Called by: cuda/ptx/wgmma.cuh of the emulator, and by the name of cuTensorMapEncodeTiled. Always true: a
+ * wgmma reads its operands, and returns its sums, when the thread waits for it; until then the sums are
+ * NaN. */
 #include "blocks.h"
 #include "cuda.h"
 
@@ -15,7 +15,7 @@ namespace emulator {
 
 namespace {
 
-/* Rows of halves, and the part of them that one copy brings. */
+/* A matrix of halves, and the box of it that one copy brings. */
 struct Map {
   uint64_t mark;
   const unsigned char *at;
@@ -26,7 +26,7 @@ struct Map {
 constexpr uint64_t kMapMark = 0x6175'6b20'6d61'7073;
 static_assert(sizeof(Map) <= sizeof(CUtensorMap), "a map fits");
 
-/* "Swizzling modes", 128 bytes: which sixteen bytes of 128 goes with which 128 of 1024. */
+/* "Swizzling modes", 128 bytes: permutes the sixteen-byte vectors within each 1024 bytes. */
 uint32_t swizzled(uint32_t address) {
   return address ^ (address >> 7 & 7) << 4;
 }
@@ -52,7 +52,7 @@ const float *table_of_halves() {
   return table;
 }
 
-/* b[k][n], of the rows that a matrix descriptor tells of: 9.7.15 "matrix descriptor". */
+/* b[k][n] from the rows of a matrix descriptor: 9.7.15 "matrix descriptor". */
 void read_b(float (&b)[16][256], uint64_t descriptor, int columns) {
   if (descriptor >> 62 != 1 || descriptor >> 49 & 7) fail("wgmma: only the 128-byte swizzle is emulated");
   uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
@@ -100,7 +100,7 @@ Sums &sums_of(Fiber &f, float *at) {
   return f.sums.back();
 }
 
-/* All lanes are here: does the products that the warp waits for. */
+/* Runs when all lanes have arrived: does the wgmma that the warp waits for. */
 void multiply_what_is_waited_for(unsigned char (*values)[64]) {
   Fiber *lanes[32];
   float *sums[32];
@@ -144,7 +144,7 @@ void copy_box(void *to, const void *map, void *barrier, int column, int row) {
   });
 }
 
-/* --- products */
+/* --- matmuls */
 
 void wgmma_fence() {
   this_fiber().fenced = true;
@@ -173,7 +173,7 @@ void wgmma_wait(int newest) {
   meet(~0u, &self, sizeof self, multiply_what_is_waited_for, "wgmma.wait_group");
 }
 
-/* --- registers: a block's are shared out among its threads anew, none are made (9.7.18 "setmaxnreg") */
+/* --- registers: setmaxnreg redistributes those of a block, 9.7.18 */
 
 void registers_down_to(int n) {
   Fiber &f = this_fiber();
@@ -194,7 +194,7 @@ void registers_up_to(int n) {
 
 } // namespace emulator
 
-/* As the driver's documentation of it has them: what the arguments must be. */
+/* Checks the arguments as the driver's documentation requires. */
 extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
                                            void *address, const cuuint64_t *size, const cuuint64_t *stride,
                                            const cuuint32_t *box, const cuuint32_t *step,

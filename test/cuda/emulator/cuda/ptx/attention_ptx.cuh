@@ -1,4 +1,4 @@
-/* attention_ptx.cuh - of the emulator: see the project's own. */
+/* attention_ptx.cuh - the emulator's form of cuda/ptx/attention_ptx.cuh. */
 #ifndef AUK_CUDA_ATTENTION_PTX_CUH
 #define AUK_CUDA_ATTENTION_PTX_CUH
 

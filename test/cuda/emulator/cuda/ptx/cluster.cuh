@@ -1,4 +1,4 @@
-/* cluster.cuh - of the emulator: see the project's own, and cluster.cpp for what they do. */
+/* cluster.cuh - the emulator's form of cuda/ptx/cluster.cuh; the work is in cluster.cpp. */
 #ifndef AUK_CUDA_CLUSTER_CUH
 #define AUK_CUDA_CLUSTER_CUH
 

@@ -1,5 +1,4 @@
-/* ptx.cuh - the emulator's form of the instructions in cuda/ptx/ptx.cuh, by what its comments and the PTX
- * ISA 9.0 say of them. */
+/* ptx.cuh - the emulator's form of cuda/ptx/ptx.cuh, as its comments and the PTX ISA 9.0 define it. */
 #ifndef AUK_CUDA_PTX_CUH
 #define AUK_CUDA_PTX_CUH
 
@@ -62,7 +61,7 @@ inline int dp4a_u8s8(uint32_t u, uint32_t s, int acc) {
 
 namespace emulator {
 
-/* A lane's share of an mma, and where its sums are. */
+/* A lane's operands of an mma, and the address of its sums. */
 template <class T> struct Fragments {
   uint32_t a[4], b[2];
   T *c;
@@ -94,7 +93,7 @@ inline void multiply_halves(unsigned char (*values)[64]) {
   }
 }
 
-/* c[16][8] += a[16][32] b[32][8] of bytes: those of a are Byte, signed or not, those of b signed. */
+/* c[16][8] += a[16][32] b[32][8] of bytes: a's are Byte, signed or not, b's are signed. */
 template <class Byte> void multiply_bytes(unsigned char (*values)[64]) {
   Byte a[16][32];
   int8_t b[32][8];

@@ -1,4 +1,4 @@
-/* wgmma.cuh - of the emulator: see the project's own, and tensor.cpp for what they do. */
+/* wgmma.cuh - the emulator's form of cuda/ptx/wgmma.cuh; the work is in tensor.cpp. */
 #ifndef AUK_CUDA_WGMMA_CUH
 #define AUK_CUDA_WGMMA_CUH
 
