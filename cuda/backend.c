@@ -35,7 +35,7 @@ struct BackendState {
   float *projections;   /* [max_chunk][(n_heads + 2 n_kv_heads) * head_dim] */
   float *product;       /* [max_chunk][hidden] of o or down, where it is normalised before it is added to x */
   void *q, *a;          /* f16 [max_chunk][a_stride] queries; attention's values */
-  float *gate_up;       /* [max_chunk][2 * intermediate], where gate and up are not paired */
+  float *gate_up;       /* [max_chunk][2 * intermediate], where gate and up are not interleaved */
   void *g;              /* f16 [max_chunk][g_stride] the gated product */
   void *head_in;        /* f16 [max_logit_rows][h_stride] */
   float *logits;        /* [max_logit_rows][vocab_size] */
@@ -129,8 +129,8 @@ static Status cuda_load(const Model *model, const BackendOptions *options, Backe
 /* --- a session's state */
 
 /* Whether one product makes the gated product; else it makes gate and up, which another kernel multiplies. */
-static bool is_paired(const DeviceProjections *gate_up) {
-  return gate_up->parts[0].paired;
+static bool is_interleaved(const DeviceProjections *gate_up) {
+  return gate_up->parts[0].interleaved;
 }
 
 static int padded(int n) {
@@ -174,7 +174,7 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* Upper bound, before weights are known: assumes that gate and up are not paired, and all memory of fused
+/* Upper bound, before weights are known: assumes that gate and up are not interleaved, and all memory of fused
  * steps. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
@@ -207,7 +207,8 @@ static Status cuda_open(BackendModel *loaded, const StateOptions *options, Backe
   s->options = *options;
   s->notes_version = UINT64_MAX;
   bool separate = false;
-  for (int i = 0; i < config->n_layers; i++) separate = separate || !is_paired(&loaded->layers[i].gate_up);
+  for (int i = 0; i < config->n_layers; i++)
+    separate = separate || !is_interleaved(&loaded->layers[i].gate_up);
   Carver carver = {0};
   place(s, config, separate, &carver);
   const size_t bytes = carver.used, vocab = (size_t)config->vocab_size;
@@ -466,7 +467,7 @@ static Status cuda_norm_gate_up(BackendState *s, TokenRange span, int layer, Err
   const DeviceLayer *l = &m->layers[layer];
   const int n = m->model->config.intermediate;
   TRY(norm(s, s->x, l->mlp_norm, span.n_tokens, s->h, err));
-  if (is_paired(&l->gate_up)) {
+  if (is_interleaved(&l->gate_up)) {
     LinearCall call = product(s, &l->gate_up.parts[0], s->h, s->h_stride, span.n_tokens);
     call.output = LINEAR_SWIGLU_F16;
     call.y = s->g;

@@ -69,8 +69,8 @@ static void need_slot(Layout *layout, const Linear *l) {
 }
 
 /* Lays out n layers as one matrix. */
-static Status lay_out_linear(Layout *layout, DeviceLinear *to, const Linear *const *from, int n, bool paired,
-                             Error *err) {
+static Status lay_out_linear(Layout *layout, DeviceLinear *to, const Linear *const *from, int n,
+                             bool interleaved, Error *err) {
   int n_out = 0;
   bool bias = false;
   for (int i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ static Status lay_out_linear(Layout *layout, DeviceLinear *to, const Linear *con
   }
   size_t bytes;
   TRY(linear_lay_out(to, from[0]->name, weight_type(from[0]), from[0]->n_in, n_out, linear_group(from[0]),
-                     paired, bias, &bytes, err));
+                     interleaved, bias, &bytes, err));
   void *memory = carve(&layout->carver, bytes, 1);
   return layout->carver.base ? linear_place(to, memory, layout->stream, err) : STATUS_OK;
 }
@@ -284,9 +284,9 @@ static Status fill_projections(Filler *f, const DeviceProjections *to, const Lin
     for (int i = 0; i < n; i++) TRY(fill_single(f, &to->parts[i], from[i], err));
     return STATUS_OK;
   }
-  bool paired = to->parts[0].paired;
-  for (int i = 0, slab = 0; i < n; slab += paired ? 1 : from[i]->n_out / 8, i++) {
-    LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = paired ? 2 : 1};
+  bool interleaved = to->parts[0].interleaved;
+  for (int i = 0, slab = 0; i < n; slab += interleaved ? 1 : from[i]->n_out / 8, i++) {
+    LinearPart part = {.n_out = from[i]->n_out, .first_slab = slab, .slab_step = interleaved ? 2 : 1};
     TRY(fill_linear(f, &to->parts[0], part, from[i], err));
   }
   return STATUS_OK;

@@ -149,14 +149,14 @@ static void matrices_free(Matrices *m) {
 /* matrices_free() it, also after a failure. */
 static Status matrices_make(Bench *b, const DeviceLinear *like, int n_tokens, Matrices *m, Error *err) {
   *m = (Matrices){.x_stride = (like->n_in + 7) / 8 * 8,
-                  .y_stride = like->paired ? like->n_out / 2 : like->n_out};
+                  .y_stride = like->interleaved ? like->n_out / 2 : like->n_out};
   const size_t copy_bytes = (size_t)stored_bytes(like) + 1, rows = (size_t)n_tokens;
   m->n = copy_bytes > b->cold_bytes / MAX_COPIES ? (int)(b->cold_bytes / copy_bytes) + 1 : MAX_COPIES;
   if (!(m->copies = mem_alloc((size_t)m->n, sizeof *m->copies, "matrices", err))) return STATUS_FAILED;
   size_t bytes = 0, x_bytes = rows * (size_t)m->x_stride * 2, y_bytes = rows * (size_t)m->y_stride * 4;
   for (int i = 0; i < m->n; i++)
     TRY(linear_lay_out(&m->copies[i], like->name, like->type, like->n_in, like->n_out, given_group(like),
-                       like->paired, like->has_bias, &bytes, err));
+                       like->interleaved, like->has_bias, &bytes, err));
   bytes = (bytes + 255) / 256 * 256;
   TRY(cuda_status(cudaMalloc(&m->memory, (size_t)m->n * bytes), "no memory for matrices to time", err));
   TRY(cuda_status(cudaMalloc(&m->x, x_bytes), "no memory for activations", err));
@@ -188,7 +188,7 @@ static Status enqueue_product(Bench *b, void *what, int n, Error *err) {
 }
 
 static Status time_product(Bench *b, const Matrices *m, LinearOutput output, int n_tokens,
-                           const LinearRow *row, double *us, Error *err) {
+                           const LinearEntry *row, double *us, Error *err) {
   Products products = {m,
                        {.x = m->x,
                         .x_stride = m->x_stride,
@@ -227,15 +227,15 @@ static Status check_interrupted(const Bench *b, Error *err) {
   return stop ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
 }
 
-static bool is_wanted(const Bench *b, const LinearRow *row) {
+static bool is_wanted(const Bench *b, const LinearEntry *row) {
   return !b->options->kernel || strcmp(b->options->kernel, row->name) == 0;
 }
 
 /* Every row of the table that can run the matrix, for one count of tokens. */
 static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOutput output, int n_tokens,
                         Error *err) {
-  const LinearRow *row, *forced, *choice;
-  for (int i = 0; (row = linear_row(i)) != NULL; i++) {
+  const LinearEntry *row, *forced, *choice;
+  for (int i = 0; (row = linear_entry(i)) != NULL; i++) {
     double us;
     if (!is_wanted(b, row)) continue;
     if (linear_choice(b->linear, &m->copies[0], row->act, n_tokens, row->name, &forced, NULL) != STATUS_OK)
@@ -251,10 +251,10 @@ static Status time_rows(Bench *b, const Matrices *m, const char *layer, LinearOu
 }
 
 /* The row of the table that hands dense matrices to cuBLAS. */
-static const LinearRow *library(void) {
+static const LinearEntry *library(void) {
   int i = 0;
-  while (linear_row(i) && strcmp(linear_row(i)->name, library_row) != 0) i++;
-  return linear_row(i);
+  while (linear_entry(i) && strcmp(linear_entry(i)->name, library_row) != 0) i++;
+  return linear_entry(i);
 }
 
 /* A plain fp16 matrix of this many rows and columns. */
@@ -274,7 +274,7 @@ static Status time_layer(Bench *b, const Layer *layer, Matrices *stored, Matrice
   const DeviceLinear *w = layer->planned;
   TRY(matrices_make(b, w, b->most_tokens, stored, err));
   /* Where the layer is such a matrix itself, the library is one of its rows. */
-  const bool beside = (w->type != WEIGHT_F16 || w->paired || w->has_bias) && !b->options->kernel;
+  const bool beside = (w->type != WEIGHT_F16 || w->interleaved || w->has_bias) && !b->options->kernel;
   if (beside) {
     DeviceLinear like;
     TRY(dense_like(w->name, w->n_in, w->n_out, &like, err));
@@ -313,7 +313,7 @@ static int layer_matrices(const DeviceLayer *l, Layer out[MAX_MATRICES]) {
   out[n++] = (Layer){"o", &l->o, LINEAR_ADD_F32};
   for (int i = 0; i < l->gate_up.n_parts; i++)
     out[n++] = (Layer){l->gate_up.n_parts == 1 ? "gate_up" : gate_up[i], &l->gate_up.parts[i],
-                       l->gate_up.parts[i].paired ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
+                       l->gate_up.parts[i].interleaved ? LINEAR_SWIGLU_F16 : LINEAR_TO_F32};
   out[n++] = (Layer){"down", &l->down, LINEAR_ADD_F32};
   return n;
 }
@@ -435,8 +435,8 @@ static void close_bench(Bench *b) {
 }
 
 static Status check_kernel(const char *name, Error *err) {
-  for (int i = 0; linear_row(i); i++)
-    if (!name || strcmp(linear_row(i)->name, name) == 0) return STATUS_OK;
+  for (int i = 0; linear_entry(i); i++)
+    if (!name || strcmp(linear_entry(i)->name, name) == 0) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
 }
 

@@ -60,7 +60,7 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int i0 = 0; i0 < 4; i0 += 2) {
       uint4 row[2][2];
-      loads_begin_here();
+      compiler_fence();
 #pragma unroll
       for (int h = 0; h < 2; h++) {
 #pragma unroll
@@ -70,7 +70,7 @@ struct OnlineSoftmax {
       }
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        loads_begin_here();
+        compiler_fence();
         const uint4 query = *(const uint4 *)(queries + g * kDim + (4 * (i0 + i) + t) * 8);
         const uint32_t a[4] = {row[0][i].x, row[1][i].x, row[0][i].y, row[1][i].y},
                        c[4] = {row[0][i].z, row[1][i].z, row[0][i].w, row[1][i].w};
@@ -111,7 +111,7 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       uint2 value[4][2];
-      loads_begin_here();
+      compiler_fence();
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         const int key = 2 * t + (i & 1) + (i & 2) * 4;
@@ -179,11 +179,11 @@ __device__ __forceinline__ MergedState merge_states(const States &from, int n, i
     const float2 w = from.weights[s * n_heads + head];
     const float factor = power_of_2(w.x - shift) * w.y;
     const uint4 o = *(const uint4 *)(from.values + (s * n_heads + head) * kDim + dim);
-    weight.y += factor;
-    v[0] += factor * scale_low(o.x), v[1] += factor * scale_high(o.x);
-    v[2] += factor * scale_low(o.y), v[3] += factor * scale_high(o.y);
-    v[4] += factor * scale_low(o.z), v[5] += factor * scale_high(o.z);
-    v[6] += factor * scale_low(o.w), v[7] += factor * scale_high(o.w);
+    weight.y += share;
+    v[0] += share * f16_low(o.x), v[1] += share * f16_high(o.x);
+    v[2] += share * f16_low(o.y), v[3] += share * f16_high(o.y);
+    v[4] += share * f16_low(o.z), v[5] += share * f16_high(o.z);
+    v[6] += share * f16_low(o.w), v[7] += share * f16_high(o.w);
   }
   const float over = weight.y > 0 ? __fdividef(1, weight.y) : 0;
 #pragma unroll

@@ -158,12 +158,12 @@ template <bool kDebug> struct Thread {
   __device__ __forceinline__ void advance(const RingRun &run) {
     RingCursor to = next();
     to.parity ^= run.turns;
-    to.move(run.slots, plan.n_slots);
-    progress = forgotten((progress & ~0xff8u) | to.slot << 3 | to.parity << 11);
+    to.move(run.slots, args().plan.n_slots);
+    at = opaque((at & ~0xff8u) | to.slot << 3 | to.parity << 11);
   }
   /* MATRICES: the first matrix of the next layer. */
   __device__ __forceinline__ void go_to(int matrix) {
-    progress = forgotten((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+    at = opaque((at & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
 
   /* Vectors of the warp's current layer. */
@@ -207,8 +207,14 @@ template <bool kDebug> struct Thread {
     if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
   }
 
-  /* Barrier of the warps that multiply. */
-  __device__ __forceinline__ void sync() const { sync_some<1, STEP_THREADS>(); }
+  /* How many x this block had before the one that goes into a layer's matrix: without a KV head it has none
+   * for qkv. */
+  __device__ __forceinline__ int x_before(int matrix) const {
+    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
+  }
+
+  /* All warps that multiply. */
+  __device__ __forceinline__ void sync() const { named_barrier_sync<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void record(int what, long long number) const {
     if (args.debug.marks && threadIdx.x == 0 && layer() < plan.shape.n_layers)

@@ -13,6 +13,7 @@
 
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/few_block.cuh"
+#include "cuda/linear/quantise.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace step::few {

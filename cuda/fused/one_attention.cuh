@@ -108,8 +108,8 @@ template <class B> __device__ __forceinline__ void attend_new(const B &b, int st
 #pragma unroll 1
   for (int head = 0; head < n_heads; head++) {
     const uint2 q = *(const uint2 *)(b.heads() + head * kDim + 4 * b.lane());
-    const float s = warp_sum(scale_low(q.x) * scale_low(k.x) + scale_high(q.x) * scale_high(k.x) +
-                             scale_low(q.y) * scale_low(k.y) + scale_high(q.y) * scale_high(k.y));
+    const float s = warp_sum(f16_low(q.x) * f16_low(k.x) + f16_high(q.x) * f16_high(k.x) +
+                             f16_low(q.y) * f16_low(k.y) + f16_high(q.y) * f16_high(k.y));
     *(uint2 *)(to.values + (state * n_heads + head) * kDim + 4 * b.lane()) = v;
     if (b.lane() == 0) to.weights[state * n_heads + head] = make_float2(s * b.args.scale_log2, 1);
   }
@@ -133,9 +133,9 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       const uint32_t empty = b.empty_at(cursor); /* two arrivals a warp: it expects four */
       if (n > 0) {
         float s[4], weights[4];
-        OnlineSoftmax::score(b.heads(), keys, s, forgotten(b.lane()));
-        softmax.to_weights(s, weights, n, b.args.scale_log2, forgotten(b.lane()));
-        softmax.accumulate(keys + STEP_KEYS * 256, weights, n, forgotten(b.lane()), [&] {
+        Attending::score(b.heads(), keys, s, opaque(b.lane()));
+        attending.weigh(s, weights, n, b.args().scale_log2, opaque(b.lane()));
+        attending.add(keys + STEP_KEYS * 256, weights, n, opaque(b.lane()), [&] {
           __syncwarp();
           if (b.lane() < 2) barrier_arrive(empty);
         });
@@ -192,10 +192,10 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
     for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
 #pragma unroll
     for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
-      const float factor = power_of_2(weight[i].x - maximum) * weight[i].y;
-      total += factor;
-      v[0] += factor * scale_low(low[i]), v[2] += factor * scale_high(low[i]);
-      v[1] += factor * scale_low(high[i]), v[3] += factor * scale_high(high[i]);
+      const float share = power_of_2(weight[i].x - maximum) * weight[i].y;
+      total += share;
+      v[0] += share * f16_low(low[i]), v[2] += share * f16_high(low[i]);
+      v[1] += share * f16_low(high[i]), v[3] += share * f16_high(high[i]);
     }
     const float over = __fdividef(1, total); /* not 0, since the new key is included */
 #pragma unroll

@@ -18,22 +18,19 @@ namespace step::one {
 constexpr int kSpan = 256,
               kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
 
-/* Loads this block's stages of lm_head, by the first loading warp. */
-template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
-  const B &b = loader.b;
-  const StepPlan &p = b.plan;
-  const int row = p.shape.hidden * 2, end = first_lm_head_stage(p, blockIdx.x + 1);
-#pragma unroll 1
-  for (int i = first_lm_head_stage(p, blockIdx.x); i < end; i++) {
-    const int bytes = min(p.lm_head_rows, p.shape.vocab_size - i * p.lm_head_rows) * row;
-    loader.stage(0, b.args.lm_head + (size_t)i * p.lm_head_rows * row, bytes, kKind == TILES && b.lane() == 0,
-                 kKind == TILES ? bytes : 0);
+__device__ __forceinline__ void sync_team(int team) {
+  constexpr int kThreads = 32 * STEP_TEAM_WARPS;
+  switch (team) {
+  case 0: return named_barrier_sync<2, kThreads>();
+  case 1: return named_barrier_sync<3, kThreads>();
+  case 2: return named_barrier_sync<4, kThreads>();
+  default: return named_barrier_sync<5, kThreads>();
   }
 }
 
 __device__ __forceinline__ void add_products(float &low, float &high, uint32_t w, uint32_t x) {
-  low += scale_low(w) * scale_low(x);
-  high += scale_high(w) * scale_high(x);
+  low += f16_low(w) * f16_low(x);
+  high += f16_high(w) * f16_high(x);
 }
 
 template <class B> __device__ __forceinline__ void lm_head(B &b) {

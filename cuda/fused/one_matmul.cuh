@@ -1,6 +1,6 @@
 /* one_matmul.cuh - a block's share of a matmul with one token's activations, from stages in the ring.
  *
- *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (planes.cuh)
+ *     sums[k][row] = sum over the groups of warp k of s (sum q X - z sum X) d,   x = d X (quantise.cuh)
  *
  * First all warps quantise the activations into int8 planes in shared memory, a group of 128 each at a
  * time. Stage i of a share belongs to warpgroup i % 4. Each of its warps takes a tile row by at most four
@@ -21,6 +21,7 @@
 #define AUK_CUDA_FUSED_ONE_MATMUL_CUH
 
 #include "cuda/fused/one_residual.cuh"
+#include "cuda/linear/quantise.cuh"
 
 namespace step::one {
 
@@ -94,8 +95,8 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const uint4 (&tiles)[2
 __device__ __forceinline__ float add_groups(const float (&sum)[4], const Inputs &in, uint32_t scale,
                                             uint32_t zero, int t) {
   const float low = 256.0f * sum[0] + sum[1], high = (256.0f * sum[2] + sum[3] - low) * 0.0625f;
-  const float y_low = scale_low(scale) * (in.scale * low - small_float(zero & 15) * in.scaled_sum);
-  const float y_high = scale_high(scale) * (in.scale * high - small_float(zero >> 4) * in.scaled_sum);
+  const float y_low = f16_low(scale) * (in.scale * low - small_float(zero & 15) * in.scaled_sum);
+  const float y_high = f16_high(scale) * (in.scale * high - small_float(zero >> 4) * in.scaled_sum);
   float y = t & 1 ? y_high : y_low;
   y += __shfl_xor_sync(~0u, t & 1 ? y_low : y_high, 1);
   return y + __shfl_xor_sync(~0u, y, 2);
@@ -140,10 +141,10 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   const int log_k = share.log_k_warps, most = share.groups, row = (b.warp() & 3) >> log_k;
   /* Offsets in a stage: of the tiles, and (the constant part) of scales and zeros. */
   const int group0 = row * most + (b.warp() & 3 & ((1 << log_k) - 1)) * share.span;
-  const uint32_t tiles_at = forgotten(group0 * 1024 + b.lane() * 16),
-                 scales_at = forgotten((most << share.log_rows) * 1024 + group0 * 32 + g * 4),
-                 zeros_at = forgotten((most << share.log_rows) * (1024 + 32) + group0 * 8 + g +
-                                      row * (zeros_stride(most) - most * 8));
+  const uint32_t tiles_at = opaque(group0 * 1024 + b.lane() * 16),
+                 scales_at = opaque((most << share.log_rows) * 1024 + group0 * 32 + g * 4),
+                 zeros_at = opaque((most << share.log_rows) * (1024 + 32) + group0 * 8 + g +
+                                   row * (zeros_stride(most) - most * 8));
   const uint32_t sums = shared_address(b.sums(share) + g + t * 8);
   /* A warpgroup without a stage reads another one's entry and ignores it. */
   uint32_t tasks = shared_address(b.smem) + share.tasks_at + (b.warp() & 3) * 4 +
@@ -182,7 +183,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   Inputs in;
   bool is_new = true; /* a new split */
   bool is_first = true;
-  if (left <= 0) arrive_some<6, STEP_THREADS>();
+  if (left <= 0) named_barrier_arrive<6, STEP_THREADS>();
 #pragma unroll 1
   for (; left > 0; left -= STEP_WARPGROUPS) {
     if (is_new) {
@@ -194,10 +195,10 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       b.wait_for_stage(cursor);
       fetch();
     }
-    if (is_first && warpgroup >= STEP_WARPGROUPS / 2) sync_some<6, STEP_THREADS>();
+    if (is_first && team >= STEP_TEAMS / 2) named_barrier_sync<6, STEP_THREADS>();
     float sum[4], more[4];
     multiply(sum, task.tiles[0], in, t & 1);
-    if (is_first && warpgroup < STEP_WARPGROUPS / 2) arrive_some<6, STEP_THREADS>();
+    if (is_first && team < STEP_TEAMS / 2) named_barrier_arrive<6, STEP_THREADS>();
     is_first = false;
     multiply(more, task.tiles[1], in, t & 1);
 #pragma unroll

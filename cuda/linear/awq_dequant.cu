@@ -46,8 +46,8 @@ __device__ __forceinline__ void tile_plain(const QuantView &w, int tile_row, int
       low = words[j / 2 * 128 + j % 2 * 2] >> (8 * i) & 255;
       high = words[j / 2 * 128 + j % 2 * 2 + 1] >> (8 * i) & 255;
     }
-    rows[g][k] = __float2half_rn((float)(low - W::zero_low(z)) * scale_low(s));
-    rows[g + 8][k] = __float2half_rn((float)(high - W::zero_high(z)) * scale_high(s));
+    rows[g][k] = __float2half_rn((float)(low - W::zero_low(z)) * f16_low(s));
+    rows[g + 8][k] = __float2half_rn((float)(high - W::zero_high(z)) * f16_high(s));
   }
 }
 
@@ -138,9 +138,9 @@ Status run(const LinearArgs &args, bool plain, Error *err) {
   for (int first = 0; first < w->n_out; first += rows) {
     int n = w->n_out - first < rows ? w->n_out - first : rows;
     TRY(linear_dequantise(w, first, n, plain, args.workspace, args.stream, err));
-    Product p = {args.workspace,        args.x, CUDA_R_16F, n, args.n_tokens, w->n_in, (size_t)w->n_in,
-                 (size_t)args.x_stride, NULL,   CUDA_R_32F, 0, false};
-    TRY(cublas_rows(args, p, first, sums, err));
+    Gemm p = {args.workspace,        args.x, CUDA_R_16F, n, args.n_tokens, w->n_in, (size_t)w->n_in,
+              (size_t)args.x_stride, NULL,   CUDA_R_32F, 0, false};
+    TRY(cublas_matmul(args, p, first, sums, err));
   }
   return STATUS_OK;
 }

@@ -52,8 +52,8 @@ template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const _
       uint32_t s = a.w.scales[group], z = ((const typename W::Zero *)a.w.zeros)[group];
       int q[2];
       unpack<W>(words, at / 4, at % 4, q);
-      float low = (float)(q[0] - W::zero_low(z)) * scale_low(s),
-            high = (float)(q[1] - W::zero_high(z)) * scale_high(s);
+      float low = (float)(q[0] - W::zero_low(z)) * f16_low(s),
+            high = (float)(q[1] - W::zero_high(z)) * f16_high(s);
       for (int m = 0; m < kTokens; m++) {
         if (token0 + m >= a.n_tokens) break;
         float x = __half2float(a.x[(size_t)(token0 + m) * a.x_stride + k]);
@@ -75,7 +75,7 @@ template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const _
     low += sums[w][m][threadIdx.x % 8];
     high += sums[w][m][threadIdx.x % 8 + 8];
   }
-  store_pair(a.out, token0 + m, tile, threadIdx.x % 8, low, high);
+  store_row_pair(a.out, token0 + m, tile, threadIdx.x % 8, low, high);
 }
 
 Status launch_awq_plain(const LinearArgs &args, Error *err) {

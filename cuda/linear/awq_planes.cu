@@ -7,10 +7,10 @@
 #include "cuda/linear/skinny_gemm.cuh"
 
 static Status launch_awq_planes(const LinearArgs &args, Error *err) {
-  if (args.n_tokens <= 1) return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 1>(args, err);
-  if (args.n_tokens <= 2) return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 2>(args, err);
-  if (args.n_tokens <= 4) return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 4>(args, err);
-  return row_stream::launch_tokens<row_stream::MmaPlanes, 2, 8>(args, err);
+  if (args.n_tokens <= 1) return skinny_gemm::launch_tokens<skinny_gemm::MmaLoop, 2, 1>(args, err);
+  if (args.n_tokens <= 2) return skinny_gemm::launch_tokens<skinny_gemm::MmaLoop, 2, 2>(args, err);
+  if (args.n_tokens <= 4) return skinny_gemm::launch_tokens<skinny_gemm::MmaLoop, 2, 4>(args, err);
+  return skinny_gemm::launch_tokens<skinny_gemm::MmaLoop, 2, 8>(args, err);
 }
 
-const LinearKernel awq_planes_kernel = {row_stream::workspace<2>, launch_awq_planes, false};
+const LinearKernel awq_planes_kernel = {skinny_gemm::workspace<2>, launch_awq_planes, false};

@@ -136,7 +136,7 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, float
 #pragma unroll
             for (int i = 0; i < 4; i++)
               acc[r * S::kN + n][i] +=
-                  (i < 2 ? scale_low(scale[r]) : scale_high(scale[r])) * group_sum[r * S::kN + n][i];
+                  (i < 2 ? f16_low(scale[r]) : f16_high(scale[r])) * group_sum[r * S::kN + n][i];
     }
   }
 }

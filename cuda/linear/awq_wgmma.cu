@@ -43,7 +43,7 @@ template <int kM_, int kTokens_, int kK_, int kStages_> struct Shape {
 struct Args {
   CUtensorMap x;
   QuantView w;
-  int n_tokens, n_token_tiles, box_rows; /* tokens that one copy of x brings */
+  int n_tokens, n_token_tiles, box_tokens; /* tokens that one copy of x brings */
   stream_k::Work work;
   Epilogue out;
   float *partial;
@@ -67,7 +67,7 @@ struct Barriers {
 template <class S>
 __device__ __forceinline__ void load_tiles(const Args &a, unsigned char *stages, const Barriers &bar,
                                            int begin, int end) {
-  int x_bytes = S::kK * a.box_rows * 128;
+  int x_bytes = S::kK * a.box_tokens * 128;
   int lane = threadIdx.x % 32, slot = 0, phase = 1;
   stream_k::Cursor at(a.work, a.n_token_tiles, begin);
   const uint4 *from = nullptr;
@@ -207,7 +207,7 @@ __device__ __forceinline__ void multiply_tiles(const Args &a, unsigned char *sta
     multiply_steps<S, F>(acc, stages, bar, ring, n_steps);
     if (stream_k::combine<S::kM * S::kTokens / 2, kConsumers>(
             flat, a.work, blockIdx.x, at.tile, begin, begin + n_steps, threadIdx.x, a.partial, a.counters,
-            &last, [] { sync_some<1, kConsumers>(); }))
+            &last, [] { named_barrier_sync<1, kConsumers>(); }))
       store_tile<S>(a, at.row * S::kTileRows, at.column, acc);
     begin += n_steps;
     at = stream_k::Cursor(a.work, a.n_token_tiles, begin);
@@ -254,7 +254,7 @@ typedef CUresult (*EncodeTiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, 
                                 CUtensorMapFloatOOBfill);
 
 /* Tokens that one copy brings: a tile's, or all if there are fewer. */
-template <class S> int box_rows(int n_tokens) {
+template <class S> int box_tokens(int n_tokens) {
   return n_tokens < S::kTokens ? ceil_div(n_tokens, 8) * 8 : S::kTokens;
 }
 
@@ -294,8 +294,8 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
   a.out = args.out;
   a.partial = (float *)args.workspace;
   a.counters = args.counters;
-  a.box_rows = box_rows<S>(args.n_tokens);
-  TRY(map_x(args, a.box_rows, &a.x, err));
+  a.box_tokens = box_tokens<S>(args.n_tokens);
+  TRY(map_x(args, a.box_tokens, &a.x, err));
   void (*function)(const Args) = args.w->group % 64 == 0 ? kernel<S, 64> : kernel<S, 32>;
   TRY(cuda_status(
       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)S::kSharedBytes),
@@ -315,24 +315,23 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
 
 struct Choice {
   Status (*launch)(const LinearArgs &args, Error *err);
-  int tokens, tiles;            /* tokens of a tile, tiles of 64 inputs in a step */
-  size_t floats;                /* sums of a thread */
-  double hand_over_us, step_us; /* combining parts of a tile; 64 inputs of a tile */
+  int tokens, tiles;        /* tokens of a tile, tiles of 64 inputs in a step */
+  size_t floats;            /* sums of a thread */
+  double fixup_us, step_us; /* combining parts of a tile; 64 inputs of a tile */
 };
 
-template <int kM, int kTokens, int kK, int kStages>
-constexpr Choice choice(double hand_over_us, double step_us) {
+template <int kM, int kTokens, int kK, int kStages> constexpr Choice choice(double fixup_us, double step_us) {
   return {launch_shape<Shape<kM, kTokens, kK, kStages>>,
           kTokens,
           kK,
           (size_t)kM * kTokens / 2,
-          hand_over_us,
+          fixup_us,
           step_us};
 }
 
 /* Times as measured on an H200 (cuda/LOG.md). */
 constexpr Choice choices[] = {
-    /* kM, kTokens, kK, kStages; hand_over_us, step_us */
+    /* kM, kTokens, kK, kStages; fixup_us, step_us */
     choice<1, 64, 2, 7>(6, 0.36),   choice<1, 96, 2, 6>(7, 0.38),   choice<1, 128, 2, 5>(8, 0.465),
     choice<1, 160, 2, 4>(10, 0.55), choice<1, 192, 2, 3>(12, 0.64), choice<1, 256, 1, 5>(16.5, 0.78),
 };
@@ -341,7 +340,7 @@ constexpr Choice choices[] = {
 double expected_us(const Choice &c, const DeviceLinear *w, int n_tokens, int n_sms) {
   stream_k::Work work = cut(w->n_out, n_tokens, quant_view(*w).n_tiles_in, c.tokens, c.tiles, n_sms);
   int steps = ceil_div(stream_k::total_steps(work), work.n_blocks) * c.tiles;
-  return (work.n_tiles % work.n_blocks ? c.hand_over_us : 0) + c.step_us * steps;
+  return (work.n_tiles % work.n_blocks ? c.fixup_us : 0) + c.step_us * steps;
 }
 
 /* The tile shape expected to be the fastest, or the `variant`-th; NULL if there is no such shape. */
@@ -370,11 +369,11 @@ constexpr int kGatedTokens = 2048;
 
 Status launch_awq_wgmma(const LinearArgs &args, Error *err) {
   LinearArgs part = args;
-  int at_once = args.w->paired ? kGatedTokens : args.n_tokens;
+  int at_once = args.w->interleaved ? kGatedTokens : args.n_tokens;
   for (int first = 0; first < args.n_tokens; first += at_once) {
     part.n_tokens = args.n_tokens - first < at_once ? args.n_tokens - first : at_once;
     part.x = args.x + (size_t)first * args.x_stride;
-    if (args.w->paired) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
+    if (args.w->interleaved) part.out.y = (__half *)args.out.y + (size_t)first * args.out.stride;
     const Choice *c = choose(args.w, part.n_tokens, args.device.n_sms, args.variant);
     if (!c) return error_set(err, STATUS_USAGE, "%s: there is no tile shape %d", args.w->name, args.variant);
     TRY(c->launch(part, err));

@@ -10,7 +10,7 @@
 #include "cuda/linear/kernel.cuh"
 
 /* Row-major y[n_tokens][y_stride] (+)= x[n_tokens][x_stride] w[n_rows][w_stride]^T. */
-struct Product {
+struct Gemm {
   const void *w, *x;
   cudaDataType type; /* of w and x */
   int n_rows, n_tokens, n_in;
@@ -21,7 +21,7 @@ struct Product {
   bool add;
 };
 
-inline Status cublas_product(const Cublas *cublas, const Product &p, const char *name, Error *err) {
+inline Status cublas_gemm(const Cublas *cublas, const Gemm &p, const char *name, Error *err) {
   const float one = 1.0f, beta = p.add ? 1.0f : 0.0f;
   cublasStatus_t s = cublas->gemm_ex(cublas->handle, CUBLAS_OP_T, CUBLAS_OP_N, p.n_rows, p.n_tokens, p.n_in,
                                      &one, p.w, p.type, (int)p.w_stride, p.x, p.type, (int)p.x_stride, &beta,
@@ -31,7 +31,7 @@ inline Status cublas_product(const Cublas *cublas, const Product &p, const char 
 
 /* Whether cuBLAS cannot write the output itself (nor fp16 results of fp32 operands). */
 inline bool needs_scratch(const DeviceLinear *w) {
-  return w->has_bias || w->paired || w->type == WEIGHT_F32;
+  return w->has_bias || w->interleaved || w->type == WEIGHT_F32;
 }
 
 /* Passes sums[n_tokens][n_rows], whose first row is in tile `first_tile`, to the epilogue. */
@@ -42,12 +42,12 @@ static __global__ void finish_sums(Epilogue out, const float *sums, int n_rows, 
   if (token >= n_tokens) return;
   const float *from = sums + (size_t)token * n_rows + tile * 16 + g;
   bool low = tile * 16 + g < n_rows, high = tile * 16 + g + 8 < n_rows;
-  store_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
+  store_row_pair(out, token, first_tile + tile, g, low ? from[0] : 0.0f, high ? from[8] : 0.0f);
 }
 
 /* Matmul of rows [first_row, first_row + p.n_rows) with the epilogue; first_row % 16 == 0. `sums` is the
  * scratch if needs_scratch(). Fills in the y fields of p. */
-inline Status cublas_rows(const LinearArgs &args, Product p, int first_row, float *sums, Error *err) {
+inline Status cublas_matmul(const LinearArgs &args, Gemm p, int first_row, float *sums, Error *err) {
   Epilogue out = args.out;
   if (!needs_scratch(args.w)) {
     bool half = out.kind == LINEAR_TO_F16;
@@ -55,13 +55,13 @@ inline Status cublas_rows(const LinearArgs &args, Product p, int first_row, floa
     p.y_type = half ? CUDA_R_16F : CUDA_R_32F;
     p.y_stride = out.stride;
     p.add = out.kind == LINEAR_ADD_F32;
-    return cublas_product(args.cublas, p, args.w->name, err);
+    return cublas_gemm(args.cublas, p, args.w->name, err);
   }
   p.y = sums;
   p.y_type = CUDA_R_32F;
   p.y_stride = (size_t)p.n_rows;
   p.add = false;
-  TRY(cublas_product(args.cublas, p, args.w->name, err));
+  TRY(cublas_gemm(args.cublas, p, args.w->name, err));
   long threads = (long)args.n_tokens * ceil_div(p.n_rows, kTileOut) * 8;
   return launch(finish_sums, dim3((unsigned)ceil_div(threads, 256)), 256, 0, args.stream, false, args.w->name,
                 err, out, (const float *)sums, p.n_rows, p.n_tokens, first_row / kTileOut);

@@ -40,7 +40,7 @@ template <class T> struct Eight {
       else if (std::is_same<T, __nv_bfloat16>::value)
         f[i] = __uint_as_float(i % 2 ? u[i / 2] & 0xffff0000u : u[i / 2] << 16);
       else
-        f[i] = i % 2 ? scale_high(u[i / 2]) : scale_low(u[i / 2]);
+        f[i] = i % 2 ? f16_high(u[i / 2]) : f16_low(u[i / 2]);
     }
   }
 };
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
           const uint32_t *u = (const uint32_t *)&xv;
 #pragma unroll
           for (int i = 0; i < 8; i++) {
-            float f = i % 2 ? scale_high(u[i / 2]) : scale_low(u[i / 2]);
+            float f = i % 2 ? f16_high(u[i / 2]) : f16_low(u[i / 2]);
             sum[m][0] += w[0][i] * f;
             sum[m][1] += w[1][i] * f;
           }
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
         sum[m][0] += __shfl_xor_sync(~0u, sum[m][0], o);
         sum[m][1] += __shfl_xor_sync(~0u, sum[m][1], o);
       }
-      if (lane == 0 && m < a.n_tokens) store_pair(a.out, m, pair / 8, pair % 8, sum[m][0], sum[m][1]);
+      if (lane == 0 && m < a.n_tokens) store_row_pair(a.out, m, pair / 8, pair % 8, sum[m][0], sum[m][1]);
     }
   }
 }
@@ -187,8 +187,8 @@ Status launch_dense_cublas(const LinearArgs &args, Error *err) {
   for (int first = 0; first < w->n_out; first += pieces.rows) {
     int n = w->n_out - first < pieces.rows ? w->n_out - first : pieces.rows;
     const unsigned char *from = (const unsigned char *)w->dense + (size_t)first * w->stride * element;
-    Product p = {from, args.x,     CUDA_R_16F, n,    args.n_tokens, w->n_in, w->stride, (size_t)args.x_stride,
-                 NULL, CUDA_R_32F, 0,          false};
+    Gemm p = {from, args.x,     CUDA_R_16F, n,    args.n_tokens, w->n_in, w->stride, (size_t)args.x_stride,
+              NULL, CUDA_R_32F, 0,          false};
     if (w->type == WEIGHT_BF16) {
       size_t pairs = (size_t)n * w->stride / 2;
       TRY(launch(bf16_to_f16, dim3((unsigned)ceil_div((long)pairs, 256)), 256, 0, args.stream, false, w->name,
@@ -199,7 +199,7 @@ Status launch_dense_cublas(const LinearArgs &args, Error *err) {
       p.type = CUDA_R_32F;
       p.x_stride = w->stride;
     }
-    TRY(cublas_rows(args, p, first, sums, err));
+    TRY(cublas_matmul(args, p, first, sums, err));
   }
   return STATUS_OK;
 }

@@ -29,31 +29,31 @@
 
 /* clang-format off */
 /* The first match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
-static const LinearRow rows[] = {
+static const LinearEntry rows[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
-  {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_PLANES,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
-  {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_PASSING, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
-  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
-  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_PASSING, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
-  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_PASSING, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
+  {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
+  {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
+  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
+  {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
+  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
+  {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
   {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
-  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
-  {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
-  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_HALVES,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_PASSING, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
+  {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
+  {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
+  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
+  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_F16,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
 };
 
 /* Reference forms, reached by name alone (--kernel, tests): the simplest form of each matmul, which the
  * entries above are compared with. On every chip that can run one of them an entry above is faster. */
-static const LinearRow references[] = {
+static const LinearEntry references[] = {
   /* weights act, no thresholds, limit group held chips launch, name */
-  {QUANT, A16, 0,0,0,0,0,  1,32, X_PLANES,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
-  {QUANT, A16, 0,0,0,0,0,  8,32, X_PLANES,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
-  {QUANT, A16, 0,0,0,0,0,ANY,32, X_PASSING, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, A16, 0,0,0,0,0,ANY, 1, X_PASSING, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
-  {QUANT, A8,  0,0,0,0,0,ANY,32, X_PASSING, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
+  {QUANT, A16, 0,0,0,0,0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
+  {QUANT, A16, 0,0,0,0,0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {QUANT, A16, 0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
+  {QUANT, A16, 0,0,0,0,0,ANY, 1, X_STAGED, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A8,  0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
 /* clang-format on */
 
@@ -64,45 +64,45 @@ const char *weight_type_name(WeightType type) {
   return names[type];
 }
 
-const LinearRow *linear_row(int i) {
+const LinearEntry *linear_entry(int i) {
   const int n_rows = (int)COUNT(rows), n_references = (int)COUNT(references);
   return i < n_rows ? &rows[i] : i < n_rows + n_references ? &references[i - n_rows] : NULL;
 }
 
-bool linear_row_is_reference(const LinearRow *row) {
+bool linear_entry_is_reference(const LinearEntry *row) {
   return row >= references && row < references + COUNT(references);
 }
 
 /* Whether x as fp16 fits; dense_rows pads the inputs to a multiple of 2048. */
-static bool rows_fit(const LinearQuery *query) {
+static bool f16_fits(const LinearQuery *query) {
   size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048, held = 1;
   while (held < (size_t)query->n_tokens) held *= 2;
   return padded * held * 2 + 1024 <= query->shared_bytes;
 }
 
-static bool planes_fit(const LinearQuery *query, int planes) {
-  RowShape shape = {query->weights == WEIGHT_AWQ4 ? 4 : 8,
-                    query->n_in,
-                    query->n_out,
-                    query->group,
-                    planes,
-                    query->n_tokens,
-                    query->n_sms,
-                    query->shared_bytes};
-  return query->n_tokens <= ROW_MAX_TOKENS && row_plan(&shape).splits > 0;
+static bool ints_fit(const LinearQuery *query, int planes) {
+  SkinnyShape shape = {query->weights == WEIGHT_AWQ4 ? 4 : 8,
+                       query->n_in,
+                       query->n_out,
+                       query->group,
+                       planes,
+                       query->n_tokens,
+                       query->n_sms,
+                       query->shared_bytes};
+  return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(&shape).splits > 0;
 }
 
-static bool held_fits(const LinearRow *row, const LinearQuery *query) {
+static bool held_fits(const LinearEntry *row, const LinearQuery *query) {
   switch (row->held) {
-  case X_PLANES: return planes_fit(query, 2);
-  case X_INT8: return planes_fit(query, 1);
-  case X_HALVES: return rows_fit(query);
-  case X_PASSING: break;
+  case X_INT16: return ints_fit(query, 2);
+  case X_INT8: return ints_fit(query, 1);
+  case X_F16: return f16_fits(query);
+  case X_STAGED: break;
   }
   return true;
 }
 
-bool linear_row_runs(const LinearRow *row, const LinearQuery *query) {
+bool linear_entry_runs(const LinearEntry *row, const LinearQuery *query) {
   if (!(row->weights & 1u << query->weights) || row->act != query->act) return false;
   if (query->arch < row->min_arch || query->arch > row->max_arch) return false;
   if (row->group_multiple && query->group % row->group_multiple) return false;
@@ -122,7 +122,7 @@ static bool tiles_come_out_even(const LinearQuery *query) {
   return query->n_in >= DISPATCH_TILE_IN && tiles % blocks == 0 && 20 * blocks >= 17 * query->n_sms;
 }
 
-static bool row_is_meant(const LinearRow *row, const LinearQuery *query) {
+static bool entry_is_meant(const LinearEntry *row, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
@@ -141,22 +141,22 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       query->act == ACT_INT8 ? "int8" : "fp16", query->arch / 100, query->arch / 10 % 10);
 }
 
-static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearRow **row,
+static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearEntry **row,
                                Error *err) {
-  const LinearRow *named = linear_row(0);
-  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = linear_row(i);
+  const LinearEntry *named = linear_entry(0);
+  for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = linear_entry(i);
   if (!named) return error_set(err, STATUS_USAGE, "there is no kernel \"%s\"", name);
   char what[64];
   snprintf(what, sizeof what, "kernel %s never", name);
-  if (!linear_row_runs(named, query)) return refuse(query, what, err);
+  if (!linear_entry_runs(named, query)) return refuse(query, what, err);
   *row = named;
   return STATUS_OK;
 }
 
-Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err) {
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **row, Error *err) {
   if (forced) return dispatch_by_name(query, forced, row, err);
   for (size_t i = 0; i < COUNT(rows); i++)
-    if (row_is_meant(&rows[i], query) && linear_row_runs(&rows[i], query)) {
+    if (entry_is_meant(&rows[i], query) && linear_entry_runs(&rows[i], query)) {
       *row = &rows[i];
       return STATUS_OK;
     }

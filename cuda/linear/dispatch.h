@@ -64,10 +64,10 @@ typedef enum {
 
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
 typedef enum {
-  X_PASSING, /* a few stages of x at a time */
-  X_PLANES,  /* all of x as two int8 planes (skinny_plan.h) */
-  X_INT8,    /* all of x as one int8 plane */
-  X_HALVES   /* all of x as fp16 */
+  X_STAGED, /* a few stages of x at a time */
+  X_INT16,  /* all of x as two int8 planes (skinny_plan.h) */
+  X_INT8,   /* all of x as one int8 plane */
+  X_F16     /* all of x as fp16 */
 } LinearHeld;
 
 typedef struct {
@@ -83,7 +83,7 @@ typedef struct {
   int min_arch, max_arch;
   LinearLaunch launch;
   const char *name;
-} LinearRow;
+} LinearEntry;
 
 typedef struct {
   WeightType weights;
@@ -97,17 +97,17 @@ typedef struct {
 } LinearQuery;
 
 /* Entry i: the table in the order of choice, then the reference forms; NULL past the last. */
-const LinearRow *linear_row(int i);
+const LinearEntry *linear_entry(int i);
 
 /* Whether only --kernel and tests reach it. */
-bool linear_row_is_reference(const LinearRow *row);
+bool linear_entry_is_reference(const LinearEntry *row);
 
 /* Whether the entry can run the shape at all, also outside the token range it is chosen for. */
-bool linear_row_runs(const LinearRow *row, const LinearQuery *query);
+bool linear_entry_runs(const LinearEntry *row, const LinearQuery *query);
 
 /* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with
  * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
-Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearRow **row, Error *err);
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **row, Error *err);
 
 /* The next token count to ask about, from 1: these counts include the last one of every interval with one
  * choice. */

@@ -17,7 +17,7 @@ struct Epilogue {
   LinearOutput kind;
 };
 
-__device__ __forceinline__ void store_row(const Epilogue &out, int token, int row, float v) {
+__device__ __forceinline__ void store_value(const Epilogue &out, int token, int row, float v) {
   if (row >= out.n_out) return;
   size_t i = (size_t)token * out.stride + row;
   if (out.kind == LINEAR_TO_F16)
@@ -29,8 +29,8 @@ __device__ __forceinline__ void store_row(const Epilogue &out, int token, int ro
 }
 
 /* Stores the sums of rows 16 * tile + g and 16 * tile + g + 8 for one token. */
-__device__ __forceinline__ void store_pair(const Epilogue &out, int token, int tile, int g, float low,
-                                           float high) {
+__device__ __forceinline__ void store_row_pair(const Epilogue &out, int token, int tile, int g, float low,
+                                               float high) {
   int row = kTileOut * tile + g;
   if (out.bias) {
     low += out.bias[row];
@@ -40,8 +40,8 @@ __device__ __forceinline__ void store_pair(const Epilogue &out, int token, int t
     if (row < out.n_out)
       ((__half *)out.y)[(size_t)token * out.stride + 8 * tile + g] = clamp_half(silu(low) * high);
   } else {
-    store_row(out, token, row, low);
-    store_row(out, token, row + 8, high);
+    store_value(out, token, row, low);
+    store_value(out, token, row + 8, high);
   }
 }
 
@@ -52,11 +52,11 @@ template <int kN>
 __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, int token0, int begin, int end,
                                                 const float *c) {
   int lane = threadIdx.x % 32, g = lane / 4, token = token0 + lane % 4 * 2, row = kTileOut * tile + g;
-  bool paired = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
+  bool interleaved = out.kind == LINEAR_SWIGLU_F16, high = row + 8 < out.n_out;
   if (row >= out.n_out) return;
   float bias_low = out.bias ? out.bias[row] : 0.0f, bias_high = out.bias ? out.bias[row + 8] : 0.0f;
-  if (out.kind == LINEAR_TO_F16 || paired) {
-    __half *y = (__half *)out.y + (size_t)token * out.stride + (paired ? 8 * tile + g : row);
+  if (out.kind == LINEAR_TO_F16 || interleaved) {
+    __half *y = (__half *)out.y + (size_t)token * out.stride + (interleaved ? 8 * tile + g : row);
 #pragma unroll
     for (int n = 0; n < kN; n++)
 #pragma unroll
@@ -64,8 +64,8 @@ __device__ __forceinline__ void store_fragments(const Epilogue &out, int tile, i
         if (token + 8 * n + i < begin || token + 8 * n + i >= end) continue;
         __half *to = y + (8 * n + i) * out.stride;
         float a = c[4 * n + i] + bias_low, b = c[4 * n + i + 2] + bias_high;
-        *to = clamp_half(paired ? silu(a) * b : a);
-        if (!paired && high) to[8] = clamp_half(b);
+        *to = clamp_half(interleaved ? silu(a) * b : a);
+        if (!interleaved && high) to[8] = clamp_half(b);
       }
     return;
   }

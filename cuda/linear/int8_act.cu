@@ -17,7 +17,7 @@
  *
  * PRECOND  group % F == 0, F = 32, 64 or 128. READS weights once for every kTokens tokens. */
 #include "cuda/linear/kernel.cuh"
-#include "cuda/linear/planes.cuh"
+#include "cuda/linear/quantise.cuh"
 #include "cuda/linear/stream_k.cuh"
 #include "cuda/linear/weight_stage.cuh"
 #include "cuda/ptx/lanes.cuh"
@@ -106,7 +106,7 @@ template <class W> struct LaneGroup {
   float s_low, s_high;
   int z_low, z_high; /* times 16 if the weights are */
   __device__ __forceinline__ LaneGroup(uint32_t scale, uint32_t zero)
-      : s_low(scale_low(scale)), s_high(scale_high(scale) * W::kHigh), z_low(W::zero_low(zero)),
+      : s_low(f16_low(scale)), s_high(f16_high(scale) * W::kHigh), z_low(W::zero_low(zero)),
         z_high(W::zero_high(zero) * (int)(1.0f / W::kHigh)) {}
 };
 

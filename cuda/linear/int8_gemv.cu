@@ -6,10 +6,10 @@
 #include "cuda/linear/skinny_gemm.cuh"
 
 static Status launch_int8_gemv(const LinearArgs &args, Error *err) {
-  if (args.n_tokens <= 1) return row_stream::launch_tokens<row_stream::DotProducts, 1, 1>(args, err);
-  if (args.n_tokens <= 2) return row_stream::launch_tokens<row_stream::DotProducts, 1, 2>(args, err);
-  if (args.n_tokens <= 4) return row_stream::launch_tokens<row_stream::DotProducts, 1, 4>(args, err);
-  return row_stream::launch_tokens<row_stream::DotProducts, 1, 8>(args, err);
+  if (args.n_tokens <= 1) return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 1, 1>(args, err);
+  if (args.n_tokens <= 2) return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 1, 2>(args, err);
+  if (args.n_tokens <= 4) return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 1, 4>(args, err);
+  return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 1, 8>(args, err);
 }
 
-const LinearKernel int8_gemv_kernel = {row_stream::workspace<1>, launch_int8_gemv, false};
+const LinearKernel int8_gemv_kernel = {skinny_gemm::workspace<1>, launch_int8_gemv, false};

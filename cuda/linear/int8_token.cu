@@ -16,7 +16,7 @@
 #include <float.h>
 
 #include "cuda/linear/kernel.cuh"
-#include "cuda/linear/planes.cuh"
+#include "cuda/linear/quantise.cuh"
 #include "cuda/linear/stream_k.cuh"
 
 namespace {
@@ -38,8 +38,8 @@ __device__ __forceinline__ unsigned largest_bits(const __half *row, int n_in, in
     LaneInputs in = read_inputs<false>(row, unit * kPadIn, n_in, lane);
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      top = max(top, max(__float_as_uint(fabsf(scale_low(in.pair[i]))),
-                         __float_as_uint(fabsf(scale_high(in.pair[i])))));
+      top = max(top, max(__float_as_uint(fabsf(f16_low(in.pair[i]))),
+                         __float_as_uint(fabsf(f16_high(in.pair[i])))));
   }
 #pragma unroll
   for (int o = 16; o; o /= 2) top = max(top, __shfl_xor_sync(~0u, top, o));
@@ -63,8 +63,7 @@ __global__ void round_rows(const __half *x, int x_stride, int n_tokens, int n_in
   for (int unit = threadIdx.x / 32; unit < n_units; unit += kRoundWarps) {
     LaneInputs in = {{0, 0}};
     if (token < n_tokens && finite) in = read_inputs<false>(row, unit * kPadIn, n_in, lane);
-    float v[4] = {scale_low(in.pair[0]), scale_low(in.pair[1]), scale_high(in.pair[0]),
-                  scale_high(in.pair[1])};
+    float v[4] = {f16_low(in.pair[0]), f16_low(in.pair[1]), f16_high(in.pair[0]), f16_high(in.pair[1])};
     uint32_t word = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) { /* the low bits of the sum are the nearest integer */

@@ -55,11 +55,11 @@ __device__ __forceinline__ float small_float(int n) {
   return __int_as_float(n | 0x4b000000) - 8388608.0f;
 }
 
-__device__ __forceinline__ float scale_low(uint32_t pair) {
+__device__ __forceinline__ float f16_low(uint32_t pair) {
   return __half2float(__ushort_as_half((unsigned short)pair));
 }
 
-__device__ __forceinline__ float scale_high(uint32_t pair) {
+__device__ __forceinline__ float f16_high(uint32_t pair) {
   return __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
 }
 

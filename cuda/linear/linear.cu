@@ -55,7 +55,7 @@ void linear_close(LinearContext *c) {
 }
 
 Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
-                     const char *kernel, const LinearRow **row, Error *err) {
+                     const char *kernel, const LinearEntry **row, Error *err) {
   LinearQuery query = {w->type,
                        w->type == WEIGHT_INT8 ? ACT_INT8 : act,
                        w->n_in,
@@ -75,7 +75,7 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
                       const char *kernel, Error *err) {
   size_t need = 0;
   for (int n = 1;;) {
-    const LinearRow *row;
+    const LinearEntry *row;
     TRY(linear_choice(c, w, act, n, kernel, &row, err));
     const LinearKernel *k = kernels[row->launch];
     size_t bytes = k->workspace ? k->workspace(w, n, c->device) : 0;
@@ -96,7 +96,7 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
 }
 
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
-  const LinearRow *row;
+  const LinearEntry *row;
   TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &row, err));
   const LinearKernel *k = kernels[row->launch];
   const DeviceLinear *w = call->weights;
@@ -112,9 +112,9 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      c->stream,
                      call->dependent,
                      call->variant};
-  if ((call->output == LINEAR_SWIGLU_F16) != w->paired)
-    return error_set(err, STATUS_FAILED, "%s: a gated product needs paired weights, and only it takes them",
-                     w->name);
+  if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
+    return error_set(err, STATUS_FAILED,
+                     "%s: a gated product needs interleaved weights, and only it takes them", w->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
   if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))
     return error_set(err, STATUS_FAILED, "%s: not prepared for %d rows by %s", w->name, call->n_tokens,

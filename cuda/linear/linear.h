@@ -34,7 +34,7 @@ typedef struct {
   int n_in, n_out; /* n_out: rows of all parts; a multiple of 8 unless dense or int8 of one part */
   int group;       /* 4 and 8 bits: as laid out, a single group counts the padding to 128 inputs; else 0 */
   int n_groups;
-  bool paired, has_bias;
+  bool interleaved, has_bias;
   size_t stride;     /* dense: elements between rows, a multiple of 8 */
   const void *tiles; /* 4 and 8 bits, int8: layout.cuh */
   const void *scales;
@@ -55,7 +55,7 @@ typedef struct {
  * Refuses what the layout cannot hold (n_in not a multiple of group, rows not a multiple of 8). group is 0
  * for dense and int8. */
 Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, int n_in, int n_out, int group,
-                      bool paired, bool bias, size_t *bytes, Error *err);
+                      bool interleaved, bool bias, size_t *bytes, Error *err);
 
 /* Points `linear` into `memory` (*bytes, 256-byte aligned) and zeroes it on the stream. */
 Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Error *err);
@@ -133,7 +133,7 @@ Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
 /* The table entry that linear_run would take. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
-                     const char *kernel, const LinearRow **row, Error *err);
+                     const char *kernel, const LinearEntry **row, Error *err);
 
 /* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
  * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the form for chips

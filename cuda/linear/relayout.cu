@@ -44,7 +44,7 @@ static Areas areas_of(const DeviceLinear *w) {
 }
 
 Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_in, int n_out, int group,
-                      bool paired, bool bias, size_t *bytes, Error *err) {
+                      bool interleaved, bool bias, size_t *bytes, Error *err) {
   memset(w, 0, sizeof *w);
   if (n_in <= 0 || n_out <= 0 || n_in > 1 << 24 || n_out > 1 << 24)
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
@@ -54,14 +54,14 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
   if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: a counter for 128 outputs */
     return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
-  if ((quantised(type) || paired) && n_out % (paired ? 16 : 8) != 0)
+  if ((quantised(type) || interleaved) && n_out % (interleaved ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
-                     paired ? 16 : 8);
+                     interleaved ? 16 : 8);
   w->type = type;
   w->name = name;
   w->n_in = n_in;
   w->n_out = n_out;
-  w->paired = paired;
+  w->interleaved = interleaved;
   w->has_bias = bias;
   if (quantised(type)) {
     int padded = (int)align_up((size_t)n_in, kPadIn);

@@ -12,7 +12,7 @@
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
  * For one token a block leaves half of an SM free, so that under programmatic dependent launch the next
- * matmul's block fills its ring while this one still runs. x is held as int8 planes (planes.cuh), quantised
+ * matmul's block fills its ring while this one still runs. x is held as int8 planes (quantise.cuh), quantised
  * by the block itself. When a warp leaves a tile row it writes its sums to shared memory. The sums over
  * warps, and over the splits of a tile row, are added in a fixed order at the end; the last block to finish
  * adds the splits, so no block waits for another.
@@ -27,13 +27,13 @@
 #define AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
 
 #include "cuda/linear/kernel.cuh"
-#include "cuda/linear/planes.cuh"
+#include "cuda/linear/quantise.cuh"
 #include "cuda/linear/skinny_plan.h"
 #include "cuda/ptx/lanes.cuh"
 
-namespace row_stream {
+namespace skinny_gemm {
 
-constexpr int kWarps = ROW_WARPS, kThreads = 32 * kWarps, kUnitIn = ROW_UNIT_IN, kUnits = ROW_UNITS;
+constexpr int kWarps = SKINNY_WARPS, kThreads = 32 * kWarps, kUnitIn = SKINNY_UNIT_IN, kUnits = SKINNY_UNITS;
 static_assert(kUnitIn == kPadIn, "a tile row is whole units");
 
 struct Args {
@@ -41,7 +41,7 @@ struct Args {
   const __half *x;
   int x_stride, n_tokens;
   int first_tile, end_tile; /* tile rows of this launch */
-  RowPlan plan;
+  SkinnyPlan plan;
   Epilogue out;
   float *partial; /* [n_tiles_out][splits][kTokens][16] */
   unsigned *counters;
@@ -102,9 +102,9 @@ template <class W, int F> struct Groups {
   }
 };
 
-/* Fills planes [units][2 tiles][kTokens][kPlanes][64] and scales [units][kUnitIn / F][kTokens] {d, d * sum}.
+/* Fills planes [units][2 tiles][kTokens][kIntBytes][64] and scales [units][kUnitIn / F][kTokens] {d, d * sum}.
  * Tokens past n_tokens repeat the last one; their results are dropped. */
-template <int kPlanes, int kTokens, int F, bool kWhole>
+template <int kIntBytes, int kTokens, int F, bool kWhole>
 __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int n_units,
                                               unsigned char *planes, float2 *scales) {
   constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads in flight before the first is used */
@@ -121,12 +121,12 @@ __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int
     for (int j = 0; j < kAtOnce; j++) { /* few branches, so that latencies overlap */
       if (j % 2 == 0 && i0 + j * kWarps >= n) break;
       int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
-      uint32_t word[kPlanes];
+      uint32_t word[kIntBytes];
       int sum;
-      float d = quantise_inputs<kPlanes, F>(in[j], word, &sum);
-      unsigned char *to = planes + ((2 * u + lane / 16) * kTokens + token) * kPlanes * kTileIn;
+      float d = quantise_inputs<kIntBytes, F>(in[j], word, &sum);
+      unsigned char *to = planes + ((2 * u + lane / 16) * kTokens + token) * kIntBytes * kTileIn;
 #pragma unroll
-      for (int p = 0; p < kPlanes; p++)
+      for (int p = 0; p < kIntBytes; p++)
         if (i < n) *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
       if (i < n && lane % (F / 4) == 0)
         scales[(u * (kUnitIn / F) + lane / (F / 4)) * kTokens + token] = make_float2(d, d * (float)sum);
@@ -136,8 +136,8 @@ __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int
 
 /* The inner loop on dp4a, for any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows g and
  * g + 8. */
-template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
-  static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens, kShared = 1, kLaneTokens = 4;
+template <class W, int F, int kIntBytes, int kTokens> struct DotLoop {
+  static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens, kShared = 1, kLaneTokens = 4;
   float y[kTokens][2];
 
   __device__ __forceinline__ void clear() {
@@ -159,27 +159,27 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
       for (int m = 0; m < kTokens; m++)
 #pragma unroll
         for (int f = 0; f < kUnitIn / F; f++) {
-          int sum[kPlanes][2] = {};
+          int sum[kIntBytes][2] = {};
 #pragma unroll
           for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
             uint32_t a[4];
             W::bytes(unit[j % 2].v[h / 2], h % 2, a);
 #pragma unroll
-            for (int p = 0; p < kPlanes; p++) {
+            for (int p = 0; p < kIntBytes; p++) {
               const unsigned char *x =
-                  planes + (((2 * j + h / 2) * kTokens + m) * kPlanes + p) * kTileIn + lane % 4 * 16;
+                  planes + (((2 * j + h / 2) * kTokens + m) * kIntBytes + p) * kTileIn + lane % 4 * 16;
               uint2 b = *(const uint2 *)(x + h % 2 * 8);
               sum[p][0] = dp4a_u8s8(a[2], b.y, dp4a_u8s8(a[0], b.x, sum[p][0]));
               sum[p][1] = dp4a_u8s8(a[3], b.y, dp4a_u8s8(a[1], b.x, sum[p][1]));
             }
           }
           float2 d = scales[(j * (kUnitIn / F) + f) * kTokens + m];
-          float low = (float)(kPlanes == 2 ? 256 * sum[0][0] + sum[kPlanes - 1][0] : sum[0][0]);
-          float high = (float)(kPlanes == 2 ? 256 * sum[0][1] + sum[kPlanes - 1][1] : sum[0][1]) * W::kHigh;
+          float low = (float)(kIntBytes == 2 ? 256 * sum[0][0] + sum[kIntBytes - 1][0] : sum[0][0]);
+          float high =
+              (float)(kIntBytes == 2 ? 256 * sum[0][1] + sum[kIntBytes - 1][1] : sum[0][1]) * W::kHigh;
           uint32_t z = groups[j].zero[f];
-          y[m][0] += scale_low(groups[j].scale[f]) * (d.x * low - once * small_float(W::zero_low(z)) * d.y);
-          y[m][1] +=
-              scale_high(groups[j].scale[f]) * (d.x * high - once * small_float(W::zero_high(z)) * d.y);
+          y[m][0] += f16_low(groups[j].scale[f]) * (d.x * low - once * small_float(W::zero_low(z)) * d.y);
+          y[m][1] += f16_high(groups[j].scale[f]) * (d.x * high - once * small_float(W::zero_high(z)) * d.y);
         }
       if (j % 2) used(j / 2);
     }
@@ -201,9 +201,9 @@ template <class W, int F, int kPlanes, int kTokens> struct DotProducts {
  * token. One token costs what four do, and eight tokens take two instructions. The accumulators start at 1.5
  * * 2^23 in integer form: read as a float, minus 1.5 * 2^23, they are the sum, since |sum| <= 128 * 255 * 128
  * < 2^22. */
-template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
-  static_assert(kPlanes == 2, "two columns a row of x");
-  static constexpr int kPlanesOfX = kPlanes, kTokensOfX = kTokens;
+template <class W, int F, int kIntBytes, int kTokens> struct MmaLoop {
+  static_assert(kIntBytes == 2, "two columns a row of x");
+  static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens;
   static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
   static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* tokens that lanes t = 0 .. hold */
   static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
@@ -252,7 +252,7 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
       for (int j = first; j < first + kShared; j++) {
         int acc[kBlocksOfF][kBlocks][4];
         if (j % 2 == 0) fetch(j / 2, unit);
-        multiply_unit(unit[j % 2], x + j * (kUnitIn * kPlanes * kTokens), acc);
+        multiply_unit(unit[j % 2], x + j * (kUnitIn * kIntBytes * kTokens), acc);
         if (j % 2) used(j / 2);
 #pragma unroll
         for (int f = 0; f < kBlocksOfF; f++)
@@ -265,7 +265,7 @@ template <class W, int F, int kPlanes, int kTokens> struct MmaPlanes {
       const Groups<W, F> &of = groups[first / kShared];
 #pragma unroll
       for (int f = 0; f < kBlocksOfF; f++) {
-        float s_low = scale_low(of.scale[f]), s_high = scale_high(of.scale[f]);
+        float s_low = f16_low(of.scale[f]), s_high = f16_high(of.scale[f]);
         float z_low = small_float(W::zero_low(of.zero[f])), z_high = small_float(W::zero_high(of.zero[f]));
 #pragma unroll
         for (int b = 0; b < kBlocks; b++) {
@@ -312,7 +312,7 @@ template <int kTokens> __device__ void combine_splits(const Args &a, int first_t
       low += __ldcg(from);
       high += __ldcg(from + 8);
     }
-    if (token < a.n_tokens) store_pair(a.out, token, tile, g, low, high);
+    if (token < a.n_tokens) store_row_pair(a.out, token, tile, g, low, high);
   }
 }
 
@@ -333,7 +333,7 @@ __device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const 
       high += inside ? from[8] : 0.0f;
     }
     if (gridDim.y == 1) {
-      if (token < a.n_tokens) store_pair(a.out, token, first_tile + row, g, low, high);
+      if (token < a.n_tokens) store_row_pair(a.out, token, first_tile + row, g, low, high);
     } else {
       float *to = a.partial +
                   (((size_t)(first_tile + row) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
@@ -353,8 +353,8 @@ __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n
 
 template <class W, class Math, int F, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constant__ Args a) {
-  constexpr int kPlanes = Math::kPlanesOfX, kTokens = Math::kTokensOfX, kShared = Math::kShared;
-  constexpr int kBatchPlanes = kUnits * kUnitIn * kPlanes * kTokens,
+  constexpr int kIntBytes = Math::kXIntBytes, kTokens = Math::kXTokens, kShared = Math::kShared;
+  constexpr int kBatchInts = kUnits * kUnitIn * kIntBytes * kTokens,
                 kBatchScales = kUnits * (kUnitIn / F) * kTokens;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ int first_row[kWarps], last_row[kWarps];
@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   int n_batches = (int)((long)(blockIdx.y + 1) * a.plan.n_batches / gridDim.y) - batch0;
   Ring<W> ring(shared, a.w);
   unsigned char *planes = shared + kWarps * kUnits * Ring<W>::kUnitVectors * 16;
-  float2 *scales = (float2 *)(planes + (size_t)a.plan.max_batches * kBatchPlanes);
+  float2 *scales = (float2 *)(planes + (size_t)a.plan.max_batches * kBatchInts);
   float *sums = (float *)(scales + a.plan.max_batches * kBatchScales);
 
   dependents_may_start();
@@ -398,9 +398,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   wait_for_previous();
   int n_units = n_batches * kUnits;
   if ((batch0 * kUnits + n_units) * kUnitIn <= a.w.n_in)
-    quantise_rows<kPlanes, kTokens, F, true>(a, batch0 * kUnits, n_units, planes, scales);
+    quantise_rows<kIntBytes, kTokens, F, true>(a, batch0 * kUnits, n_units, planes, scales);
   else
-    quantise_rows<kPlanes, kTokens, F, false>(a, batch0 * kUnits, n_units, planes, scales);
+    quantise_rows<kIntBytes, kTokens, F, false>(a, batch0 * kUnits, n_units, planes, scales);
   __syncthreads();
   if (warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
 
@@ -408,7 +408,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   math.clear();
   float *mine = sums + (size_t)warp * a.plan.slots * kTokens * kTileOut;
   for (; at < end; at++) {
-    const unsigned char *x = planes + batch * kBatchPlanes;
+    const unsigned char *x = planes + batch * kBatchInts;
     const float2 *d = scales + batch * kBatchScales;
     bool more = at + 1 < end, leaves = ++batch == n_batches;
     if (leaves) batch = 0, row++;
@@ -432,8 +432,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   if (gridDim.y > 1) combine_splits<kTokens>(a, tile0, n_tiles);
 }
 
-inline RowPlan plan_of(const DeviceLinear *w, int n_tokens, int planes, const DeviceLimits &device) {
-  RowShape shape = {};
+inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int planes, const DeviceLimits &device) {
+  SkinnyShape shape = {};
   shape.bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
   shape.n_in = w->n_in;
   shape.n_out = w->n_out;
@@ -442,11 +442,11 @@ inline RowPlan plan_of(const DeviceLinear *w, int n_tokens, int planes, const De
   shape.n_tokens = n_tokens;
   shape.n_sms = device.n_sms;
   shape.shared_bytes = device.shared_bytes;
-  return row_plan(&shape);
+  return skinny_plan(&shape);
 }
 
-template <class W, template <class, int, int, int> class Math, int kPlanes, int kTokens, int F>
-Status launch_block(const LinearArgs &args, const RowPlan &plan, Error *err) {
+template <class W, template <class, int, int, int> class Math, int kIntBytes, int kTokens, int F>
+Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
   Args a = {};
   a.w = quant_view(*args.w);
   a.x = args.x;
@@ -460,35 +460,37 @@ Status launch_block(const LinearArgs &args, const RowPlan &plan, Error *err) {
     int left = a.w.n_tiles_out - a.first_tile, rows = left < plan.launch_rows ? left : plan.launch_rows;
     a.end_tile = a.first_tile + rows;
     dim3 grid((unsigned)(rows < plan.blocks ? rows : plan.blocks), (unsigned)plan.splits);
-    TRY(launch(kernel<W, Math<W, F, kPlanes, kTokens>, F, (kTokens == 1 && kPlanes == 2 && F > 32 ? 2 : 1)>,
-               grid, kThreads, plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
+    TRY(launch(
+        kernel<W, Math<W, F, kIntBytes, kTokens>, F, (kTokens == 1 && kIntBytes == 2 && F > 32 ? 2 : 1)>,
+        grid, kThreads, plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
   }
   return STATUS_OK;
 }
 
-template <class W, template <class, int, int, int> class Math, int kPlanes, int kTokens>
-Status launch_group(const LinearArgs &args, const RowPlan &plan, Error *err) {
+template <class W, template <class, int, int, int> class Math, int kIntBytes, int kTokens>
+Status launch_group(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
   switch (plan.block_in) {
-  case 128: return launch_block<W, Math, kPlanes, kTokens, 128>(args, plan, err);
-  case 64: return launch_block<W, Math, kPlanes, kTokens, 64>(args, plan, err);
-  default: return launch_block<W, Math, kPlanes, kTokens, 32>(args, plan, err);
+  case 128: return launch_block<W, Math, kIntBytes, kTokens, 128>(args, plan, err);
+  case 64: return launch_block<W, Math, kIntBytes, kTokens, 64>(args, plan, err);
+  default: return launch_block<W, Math, kIntBytes, kTokens, 32>(args, plan, err);
   }
 }
 
-template <template <class, int, int, int> class Math, int kPlanes, int kTokens>
+template <template <class, int, int, int> class Math, int kIntBytes, int kTokens>
 Status launch_tokens(const LinearArgs &args, Error *err) {
-  RowPlan plan = plan_of(args.w, kTokens, kPlanes, args.device);
+  SkinnyPlan plan = plan_of(args.w, kTokens, kIntBytes, args.device);
   if (plan.splits == 0)
     return error_set(err, STATUS_FAILED, "%s: %d rows of x do not fit in shared memory", args.w->name,
                      args.n_tokens);
-  return args.w->type == WEIGHT_AWQ4 ? launch_group<Bits4, Math, kPlanes, kTokens>(args, plan, err)
-                                     : launch_group<Bits8, Math, kPlanes, kTokens>(args, plan, err);
+  return args.w->type == WEIGHT_AWQ4 ? launch_group<Bits4, Math, kIntBytes, kTokens>(args, plan, err)
+                                     : launch_group<Bits8, Math, kIntBytes, kTokens>(args, plan, err);
 }
 
-template <int kPlanes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
-  return plan_of(w, n_tokens < ROW_MAX_TOKENS ? n_tokens : ROW_MAX_TOKENS, kPlanes, device).partial_bytes;
+template <int kIntBytes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
+  return plan_of(w, n_tokens < SKINNY_MAX_TOKENS ? n_tokens : SKINNY_MAX_TOKENS, kIntBytes, device)
+      .partial_bytes;
 }
 
-} // namespace row_stream
+} // namespace skinny_gemm
 
 #endif

@@ -9,18 +9,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ROW_WARPS      16  /* of a block */
-#define ROW_UNIT_IN    128 /* inputs of a unit: 16 outputs x 128 inputs */
-#define ROW_UNITS      4   /* units of a batch, what a warp has in flight */
-#define ROW_MAX_TOKENS 8
+#define SKINNY_WARPS      16  /* of a block */
+#define SKINNY_UNIT_IN    128 /* inputs of a unit: 16 outputs x 128 inputs */
+#define SKINNY_UNITS      4   /* units of a batch, what a warp has in flight */
+#define SKINNY_MAX_TOKENS 8
 
 typedef struct {
   int bits, n_in, n_out, group; /* of the weights, as laid out (linear.h) */
   int planes;                   /* int8 planes of x: 2, or 1 for int8 activations */
-  int n_tokens;                 /* 1 .. ROW_MAX_TOKENS */
+  int n_tokens;                 /* 1 .. SKINNY_MAX_TOKENS */
   int n_sms;
   size_t shared_bytes; /* that one block may use */
-} RowShape;
+} SkinnyShape;
 
 typedef struct {
   int tokens;   /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
@@ -34,60 +34,61 @@ typedef struct {
   int slots;           /* tile rows that one warp may touch */
   size_t shared_bytes; /* rings, planes and scales of x, partial sums */
   size_t partial_bytes;
-} RowPlan;
+} SkinnyPlan;
 
-#define ROW_TILE_OUT     16
-#define ROW_MAX_SPLITS   8
-#define ROW_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
+#define SKINNY_TILE_OUT     16
+#define SKINNY_MAX_SPLITS   8
+#define SKINNY_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
 
-static inline int row_ceil_div(int a, int b) {
+static inline int skinny_ceil_div(int a, int b) {
   return (a + b - 1) / b;
 }
 
-static inline int row_rounded_tokens(int n) {
+static inline int skinny_held_tokens(int n) {
   int held = 1;
   while (held < n) held *= 2;
   return held;
 }
 
 /* One way to cut: `splits` blocks per tile row, and the matrix in `launches` launches. */
-static inline RowPlan row_plan_cut(const RowShape *shape, int splits, int launches) {
-  RowPlan p;
+static inline SkinnyPlan skinny_plan_cut(const SkinnyShape *shape, int splits, int launches) {
+  SkinnyPlan p;
   memset(&p, 0, sizeof p);
-  p.tokens = row_rounded_tokens(shape->n_tokens);
+  p.tokens = skinny_held_tokens(shape->n_tokens);
   p.block_in = shape->group % 128 == 0 ? 128 : shape->group % 64 == 0 ? 64 : 32;
-  p.n_units = row_ceil_div(shape->n_in, ROW_UNIT_IN);
-  p.n_batches = row_ceil_div(p.n_units, ROW_UNITS);
+  p.n_units = skinny_ceil_div(shape->n_in, SKINNY_UNIT_IN);
+  p.n_batches = skinny_ceil_div(p.n_units, SKINNY_UNITS);
   p.splits = splits;
-  p.max_batches = row_ceil_div(p.n_batches, splits);
-  int tile_rows = row_ceil_div(shape->n_out, ROW_TILE_OUT);
+  p.max_batches = skinny_ceil_div(p.n_batches, splits);
+  int tile_rows = skinny_ceil_div(shape->n_out, SKINNY_TILE_OUT);
   p.blocks = shape->n_sms / splits < tile_rows ? shape->n_sms / splits : tile_rows;
-  p.launch_rows = row_ceil_div(tile_rows, launches);
-  int block_rows = row_ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;
-  p.slots = row_ceil_div(block_rows * p.max_batches, ROW_WARPS) / least_batches + 2;
+  p.launch_rows = skinny_ceil_div(tile_rows, launches);
+  int block_rows = skinny_ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;
+  p.slots = skinny_ceil_div(block_rows * p.max_batches, SKINNY_WARPS) / least_batches + 2;
   if (p.slots > block_rows) p.slots = block_rows;
-  size_t units = (size_t)p.max_batches * ROW_UNITS, tokens = (size_t)p.tokens;
-  size_t ring = (size_t)ROW_WARPS * ROW_UNITS * ROW_UNIT_IN * ROW_TILE_OUT * (size_t)shape->bits / 8;
-  size_t x = units * ROW_UNIT_IN * (size_t)shape->planes * tokens;
-  size_t scales = units * (size_t)(ROW_UNIT_IN / p.block_in) * tokens * 8;
-  p.shared_bytes = ring + x + scales + (size_t)ROW_WARPS * (size_t)p.slots * tokens * ROW_TILE_OUT * 4;
-  if (splits > 1) p.partial_bytes = (size_t)tile_rows * (size_t)splits * tokens * ROW_TILE_OUT * 4;
+  size_t units = (size_t)p.max_batches * SKINNY_UNITS, tokens = (size_t)p.tokens;
+  size_t ring =
+      (size_t)SKINNY_WARPS * SKINNY_UNITS * SKINNY_UNIT_IN * SKINNY_TILE_OUT * (size_t)shape->bits / 8;
+  size_t x = units * SKINNY_UNIT_IN * (size_t)shape->planes * tokens;
+  size_t scales = units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8;
+  p.shared_bytes = ring + x + scales + (size_t)SKINNY_WARPS * (size_t)p.slots * tokens * SKINNY_TILE_OUT * 4;
+  if (splits > 1) p.partial_bytes = (size_t)tile_rows * (size_t)splits * tokens * SKINNY_TILE_OUT * 4;
   return p;
 }
 
 /* Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split that finishes
  * first, where combining partial sums costs about 24 batches of a block (3 us) and a second launch 40.
  * Several launches are needed if the sums of a block's tile rows, which it holds to the end, do not fit. */
-static inline RowPlan row_plan(const RowShape *shape) {
-  RowPlan best;
+static inline SkinnyPlan skinny_plan(const SkinnyShape *shape) {
+  SkinnyPlan best;
   memset(&best, 0, sizeof best);
   long least = 0;
-  for (int splits = 1; splits <= ROW_MAX_SPLITS && splits <= shape->n_sms; splits *= 2) {
-    if (splits > 1 && splits > row_ceil_div(shape->n_in, ROW_UNITS * ROW_UNIT_IN)) break;
+  for (int splits = 1; splits <= SKINNY_MAX_SPLITS && splits <= shape->n_sms; splits *= 2) {
+    if (splits > 1 && splits > skinny_ceil_div(shape->n_in, SKINNY_UNITS * SKINNY_UNIT_IN)) break;
     for (int launches = 1; launches <= 64; launches *= 2) {
-      RowPlan p = row_plan_cut(shape, splits, launches);
-      if (p.shared_bytes + ROW_STATIC_BYTES > shape->shared_bytes) continue;
-      int block_rows = row_ceil_div(row_ceil_div(shape->n_out, ROW_TILE_OUT), p.blocks);
+      SkinnyPlan p = skinny_plan_cut(shape, splits, launches);
+      if (p.shared_bytes + SKINNY_STATIC_BYTES > shape->shared_bytes) continue;
+      int block_rows = skinny_ceil_div(skinny_ceil_div(shape->n_out, SKINNY_TILE_OUT), p.blocks);
       long cost = (long)block_rows * p.max_batches + (splits > 1 ? 20 + 2 * splits : 0) + (launches - 1) * 40;
       if (best.splits && cost >= least) break;
       least = cost;

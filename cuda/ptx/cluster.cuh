@@ -144,12 +144,12 @@ __device__ __forceinline__ void cluster_sync() {
 /* --- named barriers of `threads` threads of the block, in whole warps; id 1 .. 15, as 0 is __syncthreads():
  * 9.7.13 "bar" */
 
-template <int id, int threads> __device__ __forceinline__ void sync_some() {
+template <int id, int threads> __device__ __forceinline__ void named_barrier_sync() {
   asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
 /* Arrives at a named barrier without waiting. */
-template <int id, int threads> __device__ __forceinline__ void arrive_some() {
+template <int id, int threads> __device__ __forceinline__ void named_barrier_arrive() {
   asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
@@ -179,7 +179,7 @@ __device__ __forceinline__ void add_relaxed_8(uint64_t *p, uint64_t v) {
 }
 
 /* Backoff between two polls of memory that many threads poll. 9.7.13 "nanosleep". */
-__device__ __forceinline__ void rest() {
+__device__ __forceinline__ void backoff() {
   __nanosleep(20);
 }
 

@@ -15,13 +15,13 @@ __device__ __forceinline__ uint32_t shared_address(const void *p) {
 
 /* Returns v, opaque to the optimiser: values derived from it are computed at their use and not hoisted out of
  * loops, where they would occupy registers. */
-__device__ __forceinline__ int forgotten(int v) {
+__device__ __forceinline__ int opaque(int v) {
   asm volatile("" : "+r"(v));
   return v;
 }
 
 /* Compiler barrier: keeps later loads below this point, as an earlier load would occupy registers longer. */
-__device__ __forceinline__ void loads_begin_here() {
+__device__ __forceinline__ void compiler_fence() {
   asm volatile("" ::: "memory");
 }
 

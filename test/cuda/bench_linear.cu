@@ -26,7 +26,7 @@ static LinearContext *context;
 struct Layer {
   const char *name;
   int n_in, n_out;
-  bool paired;
+  bool interleaved;
 };
 
 /* Qwen3-8B; the head is dense fp16. */
@@ -101,15 +101,15 @@ static double time_calls(std::vector<DeviceLinear> &copies, LinearCall call) {
 /* As many copies of one random matrix as L2 cannot hold. */
 static void make_copies(std::vector<DeviceLinear> &out, WeightType type, const Layer &l, int group,
                         double total_bytes) {
-  bool paired = l.paired;
+  bool interleaved = l.interleaved;
   Stored parts[2];
-  int n_parts = paired ? 2 : 1;
+  int n_parts = interleaved ? 2 : 1;
   for (int i = 0; i < n_parts; i++)
     parts[i] = stored_random(type, l.n_in, l.n_out / n_parts, group, 7 + (uint64_t)i);
   double bytes = stored_weight_bytes(type, (size_t)l.n_in * l.n_out);
   int n = (int)(total_bytes / bytes) + 2;
   out.resize((size_t)n);
-  for (DeviceLinear &w : out) place(&w, parts, n_parts, paired, NULL, l.name, stream);
+  for (DeviceLinear &w : out) place(&w, parts, n_parts, interleaved, NULL, l.name, stream);
   CHECK(cudaStreamSynchronize(stream));
   for (int i = 0; i < n_parts; i++) stored_free(&parts[i]);
 }
@@ -163,7 +163,7 @@ int main(int argc, char **argv) {
   CHECK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
   std::vector<Result> results;
   FILE *out = out_path ? fopen(out_path, "w") : NULL;
-  const std::vector<LinearRow> rows = every_row();
+  const std::vector<LinearEntry> rows = every_entry();
   const int n_rows = (int)rows.size();
   for (const Layer &l : layers) {
     if (!has(shapes, l.name)) continue;
@@ -181,19 +181,27 @@ int main(int argc, char **argv) {
           if (work > 2e10 && (!strcmp(rows[r].name, "awq_plain") || !strcmp(rows[r].name, "int8_dp4a") ||
                               !strcmp(rows[r].name, "awq_pipelined")))
             continue;
-          const LinearRow *chosen;
+          const LinearEntry *chosen;
           if (linear_choice(context, &copies[0], rows[r].act, tokens, rows[r].name, &chosen, &error) !=
               STATUS_OK)
             continue;
           MUST(linear_prepare(context, &copies[0], rows[r].act, tokens, rows[r].name, &error));
-          LinearOutput output = l.paired                  ? LINEAR_SWIGLU_F16
+          LinearOutput output = l.interleaved             ? LINEAR_SWIGLU_F16
                                 : !strcmp(l.name, "qkv")  ? LINEAR_TO_F16
                                 : !strcmp(l.name, "head") ? LINEAR_TO_F32
                                                           : LINEAR_ADD_F32;
           for (int v = 0; v <= variants; v++) {
-            LinearCall call = {
-                NULL,        x,         l.n_in,       tokens, output, y, l.paired ? l.n_out / 2 : l.n_out,
-                rows[r].act, dependent, rows[r].name, v};
+            LinearCall call = {NULL,
+                               x,
+                               l.n_in,
+                               tokens,
+                               output,
+                               y,
+                               l.interleaved ? l.n_out / 2 : l.n_out,
+                               rows[r].act,
+                               dependent,
+                               rows[r].name,
+                               v};
             double us = time_calls(copies, call);
             if (us < 0) {
               if (us != -(double)STATUS_USAGE) printf("%s: %s\n", rows[r].name, error.text);

@@ -60,7 +60,7 @@ struct Loaded {
   double bytes; /* weights */
 };
 
-static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool paired, uint64_t seed,
+static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool interleaved, uint64_t seed,
                                   double *bytes) {
   std::vector<Stored> parts;
   for (int n : n_outs) {
@@ -68,7 +68,7 @@ static DeviceLinear random_matrix(int n_in, std::vector<int> n_outs, bool paired
     *bytes += (double)n_in * n / 2 + (double)n_in / 128 * n * 2.5;
   }
   DeviceLinear w;
-  place(&w, parts.data(), (int)parts.size(), paired, NULL, "matrix", stream);
+  place(&w, parts.data(), (int)parts.size(), interleaved, NULL, "matrix", stream);
   CHECK(cudaStreamSynchronize(stream));
   for (Stored &s : parts) stored_free(&s);
   return w;

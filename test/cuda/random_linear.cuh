@@ -142,20 +142,20 @@ inline void stored_free(Stored *s) {
 
 /* Lays parts out as one matrix; returns the memory to free. bias: fp32 of all parts, one after another, or
  * NULL. */
-inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paired, const float *bias,
+inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool interleaved, const float *bias,
                    const char *name, cudaStream_t stream) {
   int n_out = 0, rows = 0;
   for (int i = 0; i < n_parts; i++) n_out += parts[i].n_out;
   size_t bytes;
   void *memory;
   MUST(linear_lay_out(w, name, parts[0].type, parts[0].n_in, n_out,
-                      is_quantised(parts[0].type) ? parts[0].group : 0, paired, bias != NULL, &bytes,
+                      is_quantised(parts[0].type) ? parts[0].group : 0, interleaved, bias != NULL, &bytes,
                       &error));
   CHECK(cudaMalloc(&memory, bytes));
   MUST(linear_place(w, memory, stream, &error));
   for (int i = 0; i < n_parts; i++) {
     const Stored *s = &parts[i];
-    LinearPart part = {s->n_out, paired ? i : rows / 8, paired ? 2 : 1};
+    LinearPart part = {s->n_out, interleaved ? i : rows / 8, interleaved ? 2 : 1};
     if (is_quantised(s->type)) {
       /* In two parts if there is more than one tile, as a loader would. */
       int half = s->n_in > 128 ? s->n_in / 128 * 64 : s->n_in;
@@ -182,9 +182,9 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool paire
 }
 
 /* Every kernel there is: the table's, then the reference forms. */
-inline std::vector<LinearRow> every_row() {
-  std::vector<LinearRow> rows;
-  for (int i = 0; linear_row(i); i++) rows.push_back(*linear_row(i));
+inline std::vector<LinearEntry> every_entry() {
+  std::vector<LinearEntry> rows;
+  for (int i = 0; linear_entry(i); i++) rows.push_back(*linear_entry(i));
   return rows;
 }
 

@@ -148,9 +148,9 @@ struct Fixture {
     return l;
   }
 
-  /* Random parts of one matrix. Scales are so small that outputs for a row of 1s stay near 1. */
-  void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in, bool paired,
-              bool bias, const char *name) {
+  /* Parts of one matrix, random. Scales are small enough that a row of 1s stays near 1. */
+  void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in,
+              bool interleaved, bool bias, const char *name) {
     Stored stored[3];
     std::vector<float> all_bias;
     for (int i = 0; i < n; i++) {
@@ -163,7 +163,7 @@ struct Fixture {
       all_bias.insert(all_bias.end(), parts[i]->bias.begin(), parts[i]->bias.end());
     }
     float *device_bias = bias ? to_device(all_bias) : NULL;
-    memory.push_back(place(to, stored, n, paired, device_bias, name, 0));
+    memory.push_back(place(to, stored, n, interleaved, device_bias, name, 0));
     CHECK(cudaDeviceSynchronize());
     cudaFree(device_bias);
     for (int i = 0; i < n; i++) stored_free(&stored[i]);

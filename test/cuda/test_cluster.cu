@@ -271,12 +271,12 @@ __global__ void some(const uint32_t *, uint32_t *out) {
   for (int i = 0; i < 8; i++) {
     if (threadIdx.x < 32) {
       if (threadIdx.x == 0) number = (uint32_t)i + 5;
-      sync_some<1, 64>();
-      sync_some<2, 64>();
+      named_barrier_sync<1, 64>();
+      named_barrier_sync<2, 64>();
     } else if (threadIdx.x < 64) {
-      sync_some<1, 64>();
+      named_barrier_sync<1, 64>();
       sum += number;
-      sync_some<2, 64>();
+      named_barrier_sync<2, 64>();
     }
   }
   if (threadIdx.x >= 32 && threadIdx.x < 64) out[threadIdx.x - 32] = sum;

@@ -38,7 +38,7 @@ static LinearQuery chip(int arch, int n_sms, int shared_kb, int n_tokens) {
 }
 
 static const char *chosen(LinearQuery query) {
-  const LinearRow *row;
+  const LinearEntry *row;
   Error err;
   return linear_dispatch(&query, NULL, &row, &err) == STATUS_OK ? row->name : "none";
 }
@@ -222,10 +222,10 @@ static void int8_rows_take_half_of_what_planes_do(void **state) {
   query.n_in = 512, query.n_out = 16;
   const size_t ring = 65536, x = 512 * 8, scales = 4 * 8 * 8, sums = 16 * 8 * 64;
   for (int planes = 1; planes <= 2; planes++) {
-    const LinearRow *row;
+    const LinearEntry *row;
     const char *name = planes == 1 ? "int8_gemv" : "awq_planes";
     query.act = planes == 1 ? ACT_INT8 : ACT_F16;
-    query.shared_bytes = ring + x * (size_t)planes + scales + sums + ROW_STATIC_BYTES;
+    query.shared_bytes = ring + x * (size_t)planes + scales + sums + SKINNY_STATIC_BYTES;
     assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_OK);
     query.shared_bytes--;
     assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_MODEL);
@@ -258,10 +258,10 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                {"dense_cublas", WEIGHT_F16, ACT_F16, MANY, 0, SM(7, 5), 0},
                {"dense_rows", WEIGHT_F32, ACT_F16, 8, 0, SM(7, 5), 0},
                {"dense_converted", WEIGHT_BF16, ACT_F16, MANY, 0, SM(7, 5), 0}};
-  for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_row((int)i) != NULL, i < COUNT(cases));
+  for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_entry((int)i) != NULL, i < COUNT(cases));
   for (size_t i = 0; i < COUNT(cases); i++) {
     const char *name = cases[i].name;
-    const LinearRow *row;
+    const LinearEntry *row;
     LinearQuery query = h200(cases[i].most);
     query.weights = cases[i].weights, query.act = cases[i].act, query.arch = cases[i].arch;
     query.group = cases[i].group ? 3 * cases[i].group : 0;
@@ -321,7 +321,7 @@ static void counts_to_ask_about_meet_the_end_of_each_stretch(void **state) {
 
 static void a_row_can_be_forced_beyond_its_range(void **state) {
   (void)state;
-  const LinearRow *row;
+  const LinearEntry *row;
   Error err;
   LinearQuery query = h200(4096);
   assert_int_equal(linear_dispatch(&query, "awq_plain", &row, &err), STATUS_OK);
@@ -332,7 +332,7 @@ static void a_row_can_be_forced_beyond_its_range(void **state) {
 
 static void what_cannot_run_is_refused_with_the_shape(void **state) {
   (void)state;
-  const LinearRow *row;
+  const LinearEntry *row;
   Error err;
   LinearQuery query = h200(17);
   assert_int_equal(linear_dispatch(&query, "awq_planes", &row, &err), STATUS_MODEL);
@@ -362,9 +362,9 @@ static void the_table_has_no_dead_rows(void **state) {
   static const struct {
     int arch, n_sms, shared_kb;
   } chips[] = {{SM(7, 5), 40, 64}, {SM(8, 6), 84, 99}, {SM_90A, 132, 227}};
-  const LinearRow *row;
-  for (int r = 0; (row = linear_row(r)) != NULL; r++) {
-    for (int other = 0; other < r; other++) assert_string_not_equal(row->name, linear_row(other)->name);
+  const LinearEntry *row;
+  for (int r = 0; (row = linear_entry(r)) != NULL; r++) {
+    for (int other = 0; other < r; other++) assert_string_not_equal(row->name, linear_entry(other)->name);
     bool found = false;
     for (size_t c = 0; c < COUNT(chips); c++)
       for (int tokens = 1; tokens <= 2048; tokens = tokens < 64 ? tokens + 1 : tokens * 2)
@@ -373,7 +373,7 @@ static void the_table_has_no_dead_rows(void **state) {
             LinearQuery query = chip(chips[c].arch, chips[c].n_sms, chips[c].shared_kb, tokens);
             found |= !strcmp(chosen_for(query, (WeightType)type, group, row->act), row->name);
           }
-    if (found == linear_row_is_reference(row))
+    if (found == linear_entry_is_reference(row))
       fail_msg("%s is %s", row->name, found ? "a reference form, but chosen" : "never chosen");
   }
 }
@@ -390,47 +390,48 @@ static void reference_forms_are_reached_by_name(void **state) {
                {"awq_pipelined", ACT_F16, 4096},
                {"awq_dequant_plain", ACT_F16, 4096},
                {"int8_dp4a", ACT_INT8, 4096}};
-  const LinearRow *row;
+  const LinearEntry *row;
   Error err;
   for (size_t i = 0; i < COUNT(forms); i++) {
     LinearQuery query = h200(forms[i].most);
     query.act = forms[i].act;
     assert_int_equal(linear_dispatch(&query, forms[i].name, &row, &err), STATUS_OK);
     assert_string_equal(row->name, forms[i].name);
-    assert_true(linear_row_is_reference(row));
+    assert_true(linear_entry_is_reference(row));
     query.n_tokens++;
-    if (forms[i].most <= ROW_MAX_TOKENS)
+    if (forms[i].most <= SKINNY_MAX_TOKENS)
       assert_int_equal(linear_dispatch(&query, forms[i].name, &row, &err), STATUS_MODEL);
   }
 }
 
 /* The guarantees that skinny_gemm.cuh relies on: all is held, blocks and splits cover the matrix, slots
  * suffice for any warp, and partial sums have their place. Returns whether there is a plan. */
-static bool check_row_plan(const RowShape *shape) {
-  const RowPlan p = row_plan(shape);
+static bool check_skinny_plan(const SkinnyShape *shape) {
+  const SkinnyPlan p = skinny_plan(shape);
   if (p.splits == 0) return false;
-  const int units = (shape->n_in + ROW_UNIT_IN - 1) / ROW_UNIT_IN, tile_rows = (shape->n_out + 15) / 16;
+  const int units = (shape->n_in + SKINNY_UNIT_IN - 1) / SKINNY_UNIT_IN, tile_rows = (shape->n_out + 15) / 16;
   assert_true(p.tokens >= shape->n_tokens && p.tokens < 2 * shape->n_tokens && !(p.tokens & (p.tokens - 1)));
   assert_true(shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in) != 0));
   assert_int_equal(p.n_units, units);
-  assert_true(p.n_batches * ROW_UNITS >= units && (p.n_batches - 1) * ROW_UNITS < units);
+  assert_true(p.n_batches * SKINNY_UNITS >= units && (p.n_batches - 1) * SKINNY_UNITS < units);
   assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->n_sms);
   assert_true(p.launch_rows >= 1 && p.blocks <= tile_rows);
   /* Rings; x and its scales of max_batches batches; sums of each warp's tile rows. */
-  const size_t batch_in = ROW_UNITS * ROW_UNIT_IN, tokens = (size_t)p.tokens, batches = (size_t)p.max_batches;
-  const size_t ring = ROW_WARPS * batch_in * 16 * (size_t)shape->bits / 8;
+  const size_t batch_in = SKINNY_UNITS * SKINNY_UNIT_IN, tokens = (size_t)p.tokens,
+               batches = (size_t)p.max_batches;
+  const size_t ring = SKINNY_WARPS * batch_in * 16 * (size_t)shape->bits / 8;
   const size_t x = batches * batch_in * tokens * (size_t)shape->planes,
                scales = batches * (batch_in / (size_t)p.block_in) * tokens * 2 * sizeof(float);
-  const size_t sums = ROW_WARPS * (size_t)p.slots * tokens * 16 * sizeof(float);
+  const size_t sums = SKINNY_WARPS * (size_t)p.slots * tokens * 16 * sizeof(float);
   assert_int_equal(p.shared_bytes, ring + x + scales + sums);
-  assert_true(p.shared_bytes + ROW_STATIC_BYTES <= shape->shared_bytes);
+  assert_true(p.shared_bytes + SKINNY_STATIC_BYTES <= shape->shared_bytes);
   assert_int_equal(p.partial_bytes,
                    p.splits == 1 ? 0 : (size_t)(tile_rows * p.splits) * tokens * 16 * sizeof(float));
   int rows = (p.launch_rows + p.blocks - 1) / p.blocks, least = p.n_batches / p.splits;
   assert_int_equal(p.max_batches, (p.n_batches + p.splits - 1) / p.splits);
   for (int n = least; n <= p.max_batches; n++)
-    for (int warp = 0; warp < ROW_WARPS; warp++) {
-      int total = rows * n, begin = warp * total / ROW_WARPS, end = (warp + 1) * total / ROW_WARPS;
+    for (int warp = 0; warp < SKINNY_WARPS; warp++) {
+      int total = rows * n, begin = warp * total / SKINNY_WARPS, end = (warp + 1) * total / SKINNY_WARPS;
       if (end > begin) assert_true((end - 1) / n - begin / n + 1 <= p.slots);
     }
   return true;
@@ -446,11 +447,11 @@ static void plans_cover_the_matrix(void **state) {
     for (size_t c = 0; c < COUNT(chips); c++)
       for (int bits = 4; bits <= 8; bits += 4)
         for (int planes = 1; planes <= 2; planes++)
-          for (int tokens = 1; tokens <= ROW_MAX_TOKENS; tokens++)
+          for (int tokens = 1; tokens <= SKINNY_MAX_TOKENS; tokens++)
             for (int group = 32; group <= 192; group += group < 128 ? 32 : 64) {
-              const RowShape shape = {bits,   sizes[i][0], sizes[i][1], group,
-                                      planes, tokens,      chips[c][0], (size_t)chips[c][1] * 1024};
-              found += check_row_plan(&shape);
+              const SkinnyShape shape = {bits,   sizes[i][0], sizes[i][1], group,
+                                         planes, tokens,      chips[c][0], (size_t)chips[c][1] * 1024};
+              found += check_skinny_plan(&shape);
             }
   assert_true(found > 1000);
 }
@@ -459,18 +460,18 @@ static void plans_cover_the_matrix(void **state) {
  * sums do not fit. */
 static void plans_split_what_does_not_fit(void **state) {
   (void)state;
-  RowShape shape = {4, 1536, 24, 64, 2, 8, 6, 94208};
-  RowPlan p = row_plan(&shape);
+  SkinnyShape shape = {4, 1536, 24, 64, 2, 8, 6, 94208};
+  SkinnyPlan p = skinny_plan(&shape);
   assert_true(p.splits == 2 && p.max_batches == 2 && p.n_batches == 3);
   shape.shared_bytes = 227 * 1024;
-  assert_int_equal(row_plan(&shape).splits, 1);
+  assert_int_equal(skinny_plan(&shape).splits, 1);
   shape.n_in = 64, shape.n_out = 200, shape.shared_bytes = 94208;
-  p = row_plan(&shape);
+  p = skinny_plan(&shape);
   assert_true(p.splits == 1 && p.launch_rows == 7 && p.slots == 2);
-  shape = (RowShape){4, 12288, 1024, 128, 2, 1, 132, 227 * 1024};
-  assert_int_equal(row_plan(&shape).splits, 1);
+  shape = (SkinnyShape){4, 12288, 1024, 128, 2, 1, 132, 227 * 1024};
+  assert_int_equal(skinny_plan(&shape).splits, 1);
   shape.n_in = 65408;
-  assert_int_equal(row_plan(&shape).splits, 2);
+  assert_int_equal(skinny_plan(&shape).splits, 2);
 }
 
 int main(void) {

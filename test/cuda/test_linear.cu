@@ -132,10 +132,10 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
     multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
   }
   CHECK(cudaGetLastError());
-  const std::vector<LinearRow> rows = every_row();
+  const std::vector<LinearEntry> rows = every_entry();
   const int n_rows = (int)rows.size();
   struct Case {
-    const LinearRow *row;
+    const LinearEntry *row;
     int tokens, variant;
   };
   std::vector<Case> cases;
@@ -147,7 +147,7 @@ static void check_matrix(const Stored *parts, int n_parts, const int *tokens, in
   for (int r = 0; r < n_rows; r++) {
     const Limit *limit = limit_of(rows[r].name);
     for (int i = 0; i < n_counts; i++) {
-      const LinearRow *chosen;
+      const LinearEntry *chosen;
       if (!limit || !wanted(rows[r].name)) break;
       if (linear_choice(context, &w, rows[r].act, tokens[i], rows[r].name, &chosen, &error) != STATUS_OK)
         continue;
@@ -336,26 +336,26 @@ template <class T> static int changed_gaps(const float *got, const float *before
  * the double matmul. fp16 results may be off by half a unit of 11 bits plus the error of the sums. With a
  * bias some results exceed fp16's range and become its largest number. The gaps between tokens stay as they
  * were. */
-static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool paired,
+static void check_outputs(WeightType type, int n_in, const int *n_out, int n_parts, bool interleaved,
                           LinearOutput output, bool with_bias, int n_tokens, int variant = 0) {
   Stored parts[3];
   int total = 0;
   for (int i = 0; i < n_parts; i++)
     parts[i] = stored_random(type, n_in, n_out[i], is_quantised(type) ? 64 : 1, 100 + (uint64_t)i),
     total += n_out[i];
-  const int width = paired ? total / 2 : total;
+  const int width = interleaved ? total / 2 : total;
   const bool half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
   const int y_stride = width + kGap;
   std::vector<float> bias((size_t)total), residual((size_t)n_tokens * y_stride);
   for (int i = 0; i < total; i++) bias[(size_t)i] = uniform(3, (uint64_t)i) - 0.5f;
-  if (paired) bias[0] = bias[(size_t)width] = 300; /* silu(300) * 300 */
+  if (interleaved) bias[0] = bias[(size_t)width] = 300; /* silu(300) * 300 */
   if (output == LINEAR_TO_F16) bias[1] = 7e4f, bias[(size_t)total - 1] = -7e4f;
   for (size_t i = 0; i < residual.size(); i++) residual[i] = uniform(4, i);
   float *bias_d;
   CHECK(cudaMalloc((void **)&bias_d, (size_t)total * 4));
   CHECK(cudaMemcpy(bias_d, bias.data(), (size_t)total * 4, cudaMemcpyHostToDevice));
   DeviceLinear w;
-  void *memory = place(&w, parts, n_parts, paired, with_bias ? bias_d : NULL, "outputs", stream);
+  void *memory = place(&w, parts, n_parts, interleaved, with_bias ? bias_d : NULL, "outputs", stream);
   double *wd, *xd, *yd;
   __half *x;
   float *y;
@@ -373,10 +373,10 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   std::vector<double> ref((size_t)total * n_tokens);
   CHECK(cudaMemcpyAsync(ref.data(), yd, ref.size() * 8, cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
-  const std::vector<LinearRow> rows = every_row();
+  const std::vector<LinearEntry> rows = every_entry();
   const int n_rows = (int)rows.size();
   for (int r = 0; r < n_rows; r++) {
-    const LinearRow *chosen;
+    const LinearEntry *chosen;
     const ActType act = rows[r].act;
     if (!wanted(rows[r].name) || (act == ACT_INT8 && type != WEIGHT_INT8) ||
         linear_choice(context, &w, act, n_tokens, rows[r].name, &chosen, &error) != STATUS_OK)
@@ -397,7 +397,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
         size_t i = (size_t)m * total + o, at = (size_t)m * y_stride + o;
         double want = ref[i] + (with_bias ? bias[(size_t)o] : 0);
         if (output == LINEAR_ADD_F32) want += residual[at];
-        if (paired) {
+        if (interleaved) {
           double up = ref[i + (size_t)width] + (with_bias ? bias[(size_t)(o + width)] : 0);
           want = want / (1 + exp(-want)) * up;
         }
@@ -411,7 +411,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
       }
     if (!(num / den < 5e-7) || wrong) {
       printf("FAIL %s %s output %d%s%s, %d rows: NMSE %.3g, %d numbers beyond fp16 or between rows wrong\n",
-             rows[r].name, weight_type_name(type), (int)output, paired ? " paired" : "",
+             rows[r].name, weight_type_name(type), (int)output, interleaved ? " interleaved" : "",
              with_bias ? " bias" : "", n_tokens, num / den, wrong);
       failures++;
     }
@@ -470,14 +470,14 @@ static void check_strange_rows(void) {
 }
 
 static void check_all_outputs(void) {
-  const int stacked[] = {136, 24, 40}, paired[] = {200, 200};
+  const int stacked[] = {136, 24, 40}, interleaved[] = {200, 200};
   const WeightType types[] = {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32};
   for (WeightType type : types)
     for (int tokens : {1, 3, 7, 16, 40, 130, 300})
       for (int bias = 0; bias < 2; bias++) {
         for (LinearOutput output : {LINEAR_TO_F16, LINEAR_TO_F32, LINEAR_ADD_F32})
           check_outputs(type, 320, stacked, 3, false, output, bias, tokens);
-        check_outputs(type, 320, paired, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
+        check_outputs(type, 320, interleaved, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
       }
 }
 
@@ -551,12 +551,12 @@ static void check_few_tiles(void) {
 
 /* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */
 static void check_few_pieces(void) {
-  const int stacked[] = {264, 256}, paired[] = {264, 264};
+  const int stacked[] = {264, 256}, interleaved[] = {264, 264};
   with("awq_dequant,awq_dequant_plain,dense_cublas,dense_converted", "6", NULL, [&] {
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
       check_counts(type, 64, 520, is_quantised(type) ? 64 : 0, {3}, -20);
       check_outputs(type, 64, stacked, 2, false, LINEAR_ADD_F32, type != WEIGHT_AWQ4, 3, 20);
-      check_outputs(type, 64, paired, 2, true, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
+      check_outputs(type, 64, interleaved, 2, true, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
     }
   });
 }
@@ -582,14 +582,14 @@ static void check_few(void) {
   check_strange_rows();
   for (WeightType type : {WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32})
     check_counts(type, 172, 24, 0, {1, 2, 5, 9, 33});
-  const int stacked[] = {24, 16, 16}, paired[] = {24, 24};
+  const int stacked[] = {24, 16, 16}, interleaved[] = {24, 24};
   for (int tokens : {1, 3, 40})
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_AWQ8, WEIGHT_INT8, WEIGHT_F16, WEIGHT_BF16}) {
       const bool bias = type != WEIGHT_BF16;
       if (tokens == 40 && type == WEIGHT_AWQ8) continue;
       for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32})
         check_outputs(type, 192, stacked, 3, false, output, bias, tokens);
-      check_outputs(type, 192, paired, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
+      check_outputs(type, 192, interleaved, 2, true, LINEAR_SWIGLU_F16, bias, tokens);
     }
   for (LinearOutput output : {LINEAR_TO_F16, LINEAR_ADD_F32}) /* which cuBLAS writes itself */
     check_outputs(WEIGHT_F16, 192, stacked, 3, false, output, false, 3);

@@ -23,7 +23,7 @@ static void check_layouts(void) {
   const struct {
     WeightType type;
     int n_in, n_out, group;
-    bool paired;
+    bool interleaved;
     const char *says;
   } cases[] = {
       {WEIGHT_F16, 0, 8, 0, false, "a matrix of 0 inputs by 8 outputs"},
@@ -51,7 +51,7 @@ static void check_layouts(void) {
     DeviceLinear w;
     size_t bytes;
     expect_said(
-        linear_lay_out(&w, "layout", c.type, c.n_in, c.n_out, c.group, c.paired, false, &bytes, &error),
+        linear_lay_out(&w, "layout", c.type, c.n_in, c.n_out, c.group, c.interleaved, false, &bytes, &error),
         c.says, "a layout");
   }
 }
@@ -62,9 +62,9 @@ static void check_calls(void) {
   LinearContext *fresh;
   MUST(linear_open(0, stream, &fresh, &error));
   Stored parts[2] = {stored_random(WEIGHT_AWQ4, 128, 24, 64, 3), stored_random(WEIGHT_AWQ4, 128, 24, 64, 4)};
-  DeviceLinear stacked, paired;
+  DeviceLinear stacked, interleaved;
   void *memory[] = {place(&stacked, parts, 2, false, NULL, "stacked", stream),
-                    place(&paired, parts, 2, true, NULL, "paired", stream)};
+                    place(&interleaved, parts, 2, true, NULL, "interleaved", stream)};
   __half *x;
   float *y;
   CHECK(cudaMalloc((void **)&x, 40 * 128 * 2));
@@ -77,13 +77,13 @@ static void check_calls(void) {
     call.n_tokens = n;
     expect_said(linear_run(fresh, &call, &error), NULL, "a call that was prepared");
   }
-  const char *gated = "a gated product needs paired weights";
+  const char *gated = "a gated product needs interleaved weights";
   call.output = LINEAR_SWIGLU_F16;
   expect_said(linear_run(fresh, &call, &error), gated, "a gated product of stacked weights");
-  call.weights = &paired, call.output = LINEAR_ADD_F32;
-  expect_said(linear_run(fresh, &call, &error), gated, "paired weights without a gated product");
+  call.weights = &interleaved, call.output = LINEAR_ADD_F32;
+  expect_said(linear_run(fresh, &call, &error), gated, "interleaved weights without a gated product");
   call.output = LINEAR_SWIGLU_F16, call.kernel = "dense_rows";
-  expect_said(linear_run(fresh, &call, &error), "paired: kernel dense_rows never multiplies",
+  expect_said(linear_run(fresh, &call, &error), "interleaved: kernel dense_rows never multiplies",
               "a dense kernel");
   CHECK(cudaStreamSynchronize(stream));
   const struct {

@@ -142,7 +142,7 @@ static void expect_projections(const DeviceProjections *p, std::vector<const Lin
   expect(p->n_parts == (join ? 1 : (int)layers.size()), "how many matrices there are", layers[0]->name);
   if (p->n_parts == 1) {
     const Matrix8 whole(&p->parts[0], stream);
-    expect(p->parts[0].paired == pair, "whether they are paired", layers[0]->name);
+    expect(p->parts[0].interleaved == pair, "whether they are interleaved", layers[0]->name);
     int rows = 0;
     for (size_t i = 0; i < layers.size(); rows += layers[i++]->n_out)
       expect_linear(whole, pair ? (int)i : rows / 8, pair ? 2 : 1, layers[i]);

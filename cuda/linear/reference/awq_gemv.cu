@@ -8,7 +8,7 @@
 #include "cuda/linear/skinny_gemm.cuh"
 
 static Status launch_awq_gemv(const LinearArgs &args, Error *err) {
-  return row_stream::launch_tokens<row_stream::DotProducts, 2, 1>(args, err);
+  return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 2, 1>(args, err);
 }
 
-const LinearKernel awq_gemv_kernel = {row_stream::workspace<2>, launch_awq_gemv, false};
+const LinearKernel awq_gemv_kernel = {skinny_gemm::workspace<2>, launch_awq_gemv, false};

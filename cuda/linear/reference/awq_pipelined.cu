@@ -70,7 +70,7 @@ template <class W>
 __device__ __forceinline__ void put(const Staged<W> &s, float (*weights)[kPitch], float (*x)[kPitch]) {
   int thread = threadIdx.x, lane = thread % 32, g = lane / 4, t = lane % 4, row = thread / 32 * 16 + g;
   if (thread < 128) {
-    float low = scale_low(s.scale), high = scale_high(s.scale);
+    float low = f16_low(s.scale), high = f16_high(s.scale);
     int z_low = W::zero_low(s.zero), z_high = W::zero_high(s.zero);
 #pragma unroll
     for (int j = 0; j < 2; j++)
@@ -122,7 +122,7 @@ template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __gr
   for (int m = 0; m < 4; m++) {
     if (token0 + token + m >= a.n_tokens) return;
     for (int r = 0; r < 2; r++)
-      store_pair(a.out, token0 + token + m, tile, row % 16 + r, sum[r][m], sum[r + 2][m]);
+      store_row_pair(a.out, token0 + token + m, tile, row % 16 + r, sum[r][m], sum[r + 2][m]);
   }
 }
 

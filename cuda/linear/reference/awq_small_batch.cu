@@ -6,13 +6,13 @@
 #include "cuda/linear/skinny_gemm.cuh"
 
 static Status launch_awq_small_batch(const LinearArgs &args, Error *err) {
-  if (args.n_tokens <= 2) return row_stream::launch_tokens<row_stream::DotProducts, 2, 2>(args, err);
-  if (args.n_tokens <= 4) return row_stream::launch_tokens<row_stream::DotProducts, 2, 4>(args, err);
-  return row_stream::launch_tokens<row_stream::DotProducts, 2, 8>(args, err);
+  if (args.n_tokens <= 2) return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 2, 2>(args, err);
+  if (args.n_tokens <= 4) return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 2, 4>(args, err);
+  return skinny_gemm::launch_tokens<skinny_gemm::DotLoop, 2, 8>(args, err);
 }
 
 static size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
-  return row_stream::workspace<2>(w, n_tokens < 2 ? 2 : n_tokens, device);
+  return skinny_gemm::workspace<2>(w, n_tokens < 2 ? 2 : n_tokens, device);
 }
 
 const LinearKernel awq_small_batch_kernel = {workspace, launch_awq_small_batch, false};

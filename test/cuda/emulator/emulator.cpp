@@ -402,7 +402,7 @@ void sync_block() {
   wait_while(&barrier.generation, ~0u, generation, "__syncthreads");
 }
 
-void arrive_some(int id, int threads) {
+void named_barrier_arrive(int id, int threads) {
   if (id < 1 || id >= kBarriers || threads % 32) fail("bar.sync %d, %d: no such barrier", id, threads);
   Barrier &barrier = worker->barriers[id];
   if (barrier.arrived && barrier.expected != threads)
@@ -412,10 +412,10 @@ void arrive_some(int id, int threads) {
   release(barrier, threads);
 }
 
-void sync_some(int id, int threads) {
+void named_barrier_sync(int id, int threads) {
   Barrier &barrier = worker->barriers[id];
   unsigned generation = barrier.generation;
-  arrive_some(id, threads);
+  named_barrier_arrive(id, threads);
   wait_while(&barrier.generation, ~0u, generation, "bar.sync");
 }
 

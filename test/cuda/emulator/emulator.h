@@ -75,8 +75,8 @@ void poll(const void *at, void *to, int bytes);
 /* Waits for all threads of the block that have not ended. */
 void sync_block();
 /* Waits for `threads` threads at barrier `id` of the block (bar.sync). */
-void sync_some(int id, int threads);
-void arrive_some(int id, int threads);
+void named_barrier_sync(int id, int threads);
+void named_barrier_arrive(int id, int threads);
 
 /* Waits for all lanes of `mask`, each of which brings a value of `size` bytes (at most 64). The values of all
  * lanes, 64 bytes each, stay valid until the caller meets with the same mask again. The last to arrive runs

@@ -87,12 +87,12 @@ inline void cluster_sync() {
   emulator::cluster_wait();
 }
 
-template <int id, int threads> void sync_some() {
-  emulator::sync_some(id, threads);
+template <int id, int threads> void named_barrier_sync() {
+  emulator::named_barrier_sync(id, threads);
 }
 
-template <int id, int threads> void arrive_some() {
-  emulator::arrive_some(id, threads);
+template <int id, int threads> void named_barrier_arrive() {
+  emulator::named_barrier_arrive(id, threads);
 }
 
 inline ulonglong2 load_relaxed_16(const void *p) {
@@ -115,7 +115,7 @@ inline void add_relaxed_8(uint64_t *p, uint64_t v) {
   __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 
-inline void rest() {
+inline void backoff() {
   __nanosleep(20);
 }
 

@@ -9,11 +9,11 @@ inline uint32_t shared_address(const void *p) {
   return emulator::shared_address(p);
 }
 
-inline int forgotten(int v) {
+inline int opaque(int v) {
   return v;
 }
 
-inline void loads_begin_here() {}
+inline void compiler_fence() {}
 
 inline uint4 load_shared_16(uint32_t address) {
   return *(const uint4 *)emulator::shared_pointer(address);

@@ -1,4 +1,4 @@
-/* planes.cuh - activations as integers: a block of inputs shares one scale, each value becomes one int8 or
+/* quantise.cuh - activations as integers: a block of inputs shares one scale, each value becomes one int8 or
  * two.
  *
  * Two int8 planes hold 16 bits: x = d (256 high + low) with d = max |x| / 32512. The product with integer
@@ -11,8 +11,8 @@
  *     sum_k (q - z) s x = s (d * sum_k q X - z * d * sum_k X)
  * Bytes of 64 inputs are permuted like the weights (layout.cuh): byte 16t + 4j + i holds k = tile_k(j, t, i),
  * so the operands of a lane are 16 contiguous bytes. */
-#ifndef AUK_CUDA_LINEAR_PLANES_CUH
-#define AUK_CUDA_LINEAR_PLANES_CUH
+#ifndef AUK_CUDA_LINEAR_QUANTISE_CUH
+#define AUK_CUDA_LINEAR_QUANTISE_CUH
 
 #include "cuda/linear/layout.cuh"
 
@@ -76,28 +76,28 @@ template <int n> __device__ __forceinline__ uint32_t gather_bytes(const uint32_t
  * block of F inputs and sets *sum to the sum of its integers; all lanes of the warp take part. It rounds by
  * adding 1.5 * 2^23: the low bits of that float are the integer. Two planes add 128 more, so that bits 8 ..
  * 15 are the rounded high plane. */
-template <int kPlanes, int F>
-__device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kPlanes], int *sum) {
-  constexpr float kLargest = kPlanes == 2 ? 32512.0f : 127.0f;
-  constexpr int kHalf = kPlanes == 2 ? 128 : 0, kStart = 0x4b400000 + kHalf;
+template <int kIntBytes, int F>
+__device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (&word)[kIntBytes], int *sum) {
+  constexpr float kLargest = kIntBytes == 2 ? 32512.0f : 127.0f;
+  constexpr int kHalf = kIntBytes == 2 ? 128 : 0, kStart = 0x4b400000 + kHalf;
   float top = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
   top = segment_max<F / 4>(top);
   /* One plane divides exactly, because int8_act.cu's definition fixes the integers. With two planes a fast
    * division is accurate enough. A block of zeros gets some scale and integers 0. */
   float least = fmaxf(top, 1e-30f),
-        inverse = kPlanes == 2 ? __fdividef(kLargest, least) : __fdiv_rn(kLargest, least);
+        inverse = kIntBytes == 2 ? __fdividef(kLargest, least) : __fdiv_rn(kLargest, least);
   uint32_t q[4];
   int total = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     float scaled =
-        kPlanes == 2 ? fmaf(v[i], inverse, 12582912.0f) : __fadd_rn(__fmul_rn(v[i], inverse), 12582912.0f);
+        kIntBytes == 2 ? fmaf(v[i], inverse, 12582912.0f) : __fadd_rn(__fmul_rn(v[i], inverse), 12582912.0f);
     q[i] = __float_as_uint(scaled) + kHalf;
     total += (int)q[i] - kStart;
   }
-  if (kPlanes == 2) {
+  if (kIntBytes == 2) {
     word[0] = gather_bytes<1>(q);
-    word[kPlanes - 1] = gather_bytes<0>(q) ^ 0x80808080u; /* subtracts the 128 */
+    word[kIntBytes - 1] = gather_bytes<0>(q) ^ 0x80808080u; /* subtracts the 128 */
   } else {
     word[0] = gather_bytes<0>(q);
   }
@@ -105,11 +105,11 @@ __device__ __forceinline__ float quantise_values(const float (&v)[4], uint32_t (
   return top * (1.0f / kLargest);
 }
 
-template <int kPlanes, int F>
-__device__ __forceinline__ float quantise_inputs(const LaneInputs &in, uint32_t (&word)[kPlanes], int *sum) {
-  const float v[4] = {scale_low(in.pair[0]), scale_low(in.pair[1]), scale_high(in.pair[0]),
-                      scale_high(in.pair[1])};
-  return quantise_values<kPlanes, F>(v, word, sum);
+template <int kIntBytes, int F>
+__device__ __forceinline__ float quantise_inputs(const LaneInputs &in, uint32_t (&word)[kIntBytes],
+                                                 int *sum) {
+  const float v[4] = {f16_low(in.pair[0]), f16_low(in.pair[1]), f16_high(in.pair[0]), f16_high(in.pair[1])};
+  return quantise_values<kIntBytes, F>(v, word, sum);
 }
 
 #endif
