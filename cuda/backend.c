@@ -174,8 +174,8 @@ static void place(BackendState *s, const ModelConfig *c, bool separate_gate_up, 
   s->v = carve(m, (size_t)c->n_layers, s->kv_layer_bytes);
 }
 
-/* Upper bound, before weights are known: assumes that gate and up are not interleaved, and all memory of fused
- * steps. */
+/* Upper bound, before weights are known: assumes that gate and up are not interleaved, and all memory of
+ * fused steps. */
 static size_t cuda_state_bytes(const ModelConfig *config, const StateOptions *options) {
   BackendState measured = {.options = *options};
   Carver carver = {0};

@@ -197,10 +197,7 @@ static Status fill_groups(Filler *f, const DeviceLinear *to, LinearPart part, co
   TRY(upload_begin(u, err));
   TRY(upload_add_rows(u, from->qzeros, n, zero_bytes(from, n_out), zero_bytes(from, width), &zeros, err));
   TRY(upload_add_rows(u, from->scales, n, scale_bytes(from, n_out), scale_bytes(from, width), &scales, err));
-  if (from->kind == LINEAR_AWQ)
-    TRY(linear_fill_groups(to, part, zeros, scales, u->stream, err));
-  else
-    TRY(linear_fill_groups_f32(to, part, zeros, scales, u->stream, err));
+  TRY(linear_fill_groups(to, part, zeros, scales, from->kind != LINEAR_AWQ, u->stream, err));
   TRY(upload_end(u, err));
   advance(f, zero_bytes(from, n * n_out) + scale_bytes(from, n * n_out));
   return STATUS_OK;
@@ -209,7 +206,6 @@ static Status fill_groups(Filler *f, const DeviceLinear *to, LinearPart part, co
 static Status fill_quantised(Filler *f, const DeviceLinear *to, LinearPart part, const Linear *from,
                              Error *err) {
   Uploader *u = &f->uploader;
-  const bool widened = from->kind == LINEAR_GROUPED && from->bits == 4;
   const size_t bits = (size_t)from->bits, row_bytes = (size_t)from->n_out * bits / 8,
                step = row_bytes + (size_t)from->skip * bits / 8;
   int rows = (int)(u->slot_bytes / row_bytes / 64 * 64);
@@ -219,7 +215,7 @@ static Status fill_quantised(Filler *f, const DeviceLinear *to, LinearPart part,
     TRY(upload_begin(u, err));
     TRY(upload_add_rows(u, (const char *)from->qweight + (size_t)first * step, (size_t)n, row_bytes, step,
                         &staged, err));
-    TRY((widened ? linear_fill_widened : linear_fill_weights)(to, part, first, n, staged, u->stream, err));
+    TRY(linear_fill_weights(to, part, first, n, from->bits, staged, u->stream, err));
     TRY(upload_end(u, err));
     advance(f, (size_t)n * row_bytes);
   }
@@ -252,7 +248,7 @@ static Status fill_int8_scales(Filler *f, const DeviceLinear *to, LinearPart par
   void *staged;
   TRY(upload_begin(&f->uploader, err));
   TRY(upload_add(&f->uploader, from->scales, bytes, &staged, err));
-  TRY(linear_fill_int8_scales(to, part, staged, f->uploader.stream, err));
+  TRY(linear_fill_floats(to, part, to->scales, staged, f->uploader.stream, err));
   TRY(upload_end(&f->uploader, err));
   advance(f, bytes);
   return STATUS_OK;
@@ -268,7 +264,7 @@ static Status fill_linear(Filler *f, const DeviceLinear *to, LinearPart part, co
   floats_read(from->bias.data, from->bias.dtype, 0, (size_t)from->n_out, f->floats);
   TRY(upload_begin(u, err));
   TRY(upload_add(u, f->floats, (size_t)from->n_out * sizeof(float), &staged, err));
-  TRY(linear_fill_bias(to, part, staged, u->stream, err));
+  TRY(linear_fill_floats(to, part, to->bias, staged, u->stream, err));
   TRY(upload_end(u, err));
   advance(f, (size_t)from->n_out * dtype_bytes(from->bias.dtype));
   return STATUS_OK;

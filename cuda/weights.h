@@ -1,7 +1,7 @@
 /* weights.h - a model on the device: every matrix in the kernels' layout, norms and biases in fp32.
  *
  * Called by: backend.c. Projections that read the same input are one matrix where their kinds allow (q, k, v
- * stacked; gate and up interleaved, or stacked where the products' epilogue has not their activation), else one
+ * stacked; gate and up interleaved, or stacked where the epilogue has not their activation), else one
  * matrix each. */
 #ifndef AUK_CUDA_WEIGHTS_H
 #define AUK_CUDA_WEIGHTS_H

@@ -8,8 +8,8 @@
 #ifndef AUK_CUDA_ATTENTION_ONLINE_SOFTMAX_CUH
 #define AUK_CUDA_ATTENTION_ONLINE_SOFTMAX_CUH
 
-#include "cuda/ptx/attention_ptx.cuh"
 #include "cuda/ptx/lanes.cuh"
+#include "cuda/ptx/ptx.cuh"
 
 struct Rescale {
   float keep;  /* what the sum and the output so far are multiplied by */

@@ -87,7 +87,7 @@ Status fill_quantised(const DeviceLinear *w, const Stored &s, char *staging, siz
     const int n = std::min(rows, w->n_in - first);
     TRY(run(fill_words, stream, err, (uint64_t *)staging, ((size_t)n * s.row_bytes + 7) / 8,
             seed + (uint64_t)first));
-    TRY(linear_fill_weights(w, all_rows(w), first, n, staging, stream, err));
+    TRY(linear_fill_weights(w, all_rows(w), first, n, w->type == WEIGHT_AWQ4 ? 4 : 8, staging, stream, err));
   }
   /* q - z of independent even nibbles has the variance 2 (16^2 - 1) / 12 = 42.5, of bytes it is 10922.5. */
   const float scale = 1 / sqrtf((w->type == WEIGHT_AWQ4 ? 42.5f : 10922.5f) * (float)w->n_in);
@@ -95,7 +95,7 @@ Status fill_quantised(const DeviceLinear *w, const Stored &s, char *staging, siz
   TRY(run(fill_words, stream, err, (uint64_t *)staging, s.zero_bytes / 8, ~seed));
   TRY(random_numbers(scales, WEIGHT_F16, s.n_groups * (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed + 1,
                      stream, err));
-  return linear_fill_groups(w, all_rows(w), staging, scales, stream, err);
+  return linear_fill_groups(w, all_rows(w), staging, scales, false, stream, err);
 }
 
 /* Even numbers from -a to a have the variance a^2 / 3. */
@@ -124,7 +124,7 @@ Status fill_int8(const DeviceLinear *w, const Stored &s, char *staging, size_t s
     TRY(linear_fill_int8(w, all_rows(w), first, n, staging, stream, err));
   }
   TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, 0.9f * scale, 1.1f * scale, ~seed, stream, err));
-  return linear_fill_int8_scales(w, all_rows(w), (const float *)staging, stream, err);
+  return linear_fill_floats(w, all_rows(w), w->scales, (const float *)staging, stream, err);
 }
 
 } // namespace
@@ -152,5 +152,5 @@ Status random_linear(const DeviceLinear *w, void *staging, size_t staging_bytes,
   TRY(fill(w, s, (char *)staging, staging_bytes, seed, stream, err));
   if (!w->has_bias) return STATUS_OK;
   TRY(random_numbers(staging, WEIGHT_F32, (size_t)w->n_out, -0.1f, 0.1f, ~seed + 2, stream, err));
-  return linear_fill_bias(w, all_rows(w), (const float *)staging, stream, err);
+  return linear_fill_floats(w, all_rows(w), w->bias, (const float *)staging, stream, err);
 }

@@ -10,8 +10,8 @@
 
 #include "cuda/fused/one_residual.cuh"
 #include "cuda/fused/weight_ring.cuh"
-#include "cuda/ptx/attention_ptx.cuh"
 #include "cuda/ptx/lanes.cuh"
+#include "cuda/ptx/ptx.cuh"
 
 namespace step::one {
 

@@ -1,12 +1,11 @@
-/* awq_dequant.cu - the stand-alone dequantisation operator, and the matmul of many tokens by it and cuBLAS.
+/* awq_dequant.cu - the stand-alone dequantisation operator; cublas_matmul.cu multiplies its results.
  *
  *     out[o][i] = (q[i][o] - z[g(i)][o]) s[g(i)][o]      fp16, rounded once
  *
  * Two forms give the same bits: packed (lop3 and half2 instructions, from sm_75 on) and plain (shifts, fp32,
- * any group size) for older chips. The matmul dequantises a part of the matrix, multiplies it and takes the
- * next, so that the scratch is bounded and a part is still in L2 when cuBLAS reads it.
- * READS + WRITES  bits / 8 + 2 bytes a weight, the operator alone. */
-#include "cuda/linear/cublas.cuh"
+ * any group size) for older chips.
+ * READS + WRITES  bits / 8 + 2 bytes a weight. */
+#include "cuda/linear/kernel.cuh"
 
 namespace {
 
@@ -38,16 +37,10 @@ __device__ __forceinline__ void tile_plain(const QuantView &w, int tile_row, int
     int j = at / 4, i = at % 4, k = tile_k(j, t, i);
     size_t group = ((size_t)tile_row * w.n_groups + group_of(w, tile_in * kTileIn + k)) * 8 + g;
     uint32_t s = w.scales[group], z = ((const typename W::Zero *)w.zeros)[group];
-    int low, high;
-    if (W::kBits == 4) {
-      low = words[j] >> (8 * i) & 15;
-      high = words[j] >> (8 * i + 4) & 15;
-    } else {
-      low = words[j / 2 * 128 + j % 2 * 2] >> (8 * i) & 255;
-      high = words[j / 2 * 128 + j % 2 * 2 + 1] >> (8 * i) & 255;
-    }
-    rows[g][k] = __float2half_rn((float)(low - W::zero_low(z)) * f16_low(s));
-    rows[g + 8][k] = __float2half_rn((float)(high - W::zero_high(z)) * f16_high(s));
+    int q[2];
+    W::unpack(words, j, i, q);
+    rows[g][k] = __float2half_rn((float)(q[0] - W::zero_low(z)) * f16_low(s));
+    rows[g + 8][k] = __float2half_rn((float)(q[1] - W::zero_high(z)) * f16_high(s));
   }
 }
 
@@ -105,59 +98,11 @@ Status launch_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool 
                 w->name, err, view, first_row / kTileOut, n_rows, (__half *)out);
 }
 
-/* --- the matmul */
-
-/* Dequantised weights of a part, and sums if cuBLAS cannot write the result. */
-constexpr size_t kPieceBytes = 64 << 20;
-
-/* Rows of one part: equal parts, a multiple of 256 if there are several. */
-int piece_rows(const DeviceLinear *w, int n_tokens, size_t piece_bytes) {
-  size_t most = piece_bytes / ((size_t)w->n_in * sizeof(__half)),
-         sums = piece_bytes / ((size_t)n_tokens * sizeof(float));
-  if (needs_scratch(w) && sums < most) most = sums;
-  if (most < 256) most = 256;
-  if ((size_t)w->n_out <= most) return w->n_out;
-  int n = ceil_div(w->n_out, (long)most);
-  int rows = ceil_div(ceil_div(w->n_out, n), 256) * 256;
-  return rows < w->n_out ? rows : w->n_out;
-}
-
-size_t weights_bytes(const DeviceLinear *w, int rows) {
-  return ((size_t)rows * (size_t)w->n_in * sizeof(__half) + 255) / 256 * 256;
-}
-
-size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &) {
-  int rows = piece_rows(w, n_tokens, kPieceBytes);
-  return weights_bytes(w, rows) + (needs_scratch(w) ? (size_t)rows * (size_t)n_tokens * sizeof(float) : 0);
-}
-
-Status run(const LinearArgs &args, bool plain, Error *err) {
-  const DeviceLinear *w = args.w;
-  int rows = piece_rows(w, args.n_tokens, kPieceBytes >> args.variant);
-  float *sums = (float *)(args.workspace + weights_bytes(w, rows));
-  for (int first = 0; first < w->n_out; first += rows) {
-    int n = w->n_out - first < rows ? w->n_out - first : rows;
-    TRY(linear_dequantise(w, first, n, plain, args.workspace, args.stream, err));
-    Gemm p = {args.workspace,        args.x, CUDA_R_16F, n, args.n_tokens, w->n_in, (size_t)w->n_in,
-              (size_t)args.x_stride, NULL,   CUDA_R_32F, 0, false};
-    TRY(cublas_matmul(args, p, first, sums, err));
-  }
-  return STATUS_OK;
-}
-
-Status launch_awq_dequant(const LinearArgs &args, Error *err) {
-  return run(args, false, err);
-}
-
-Status launch_awq_dequant_plain(const LinearArgs &args, Error *err) {
-  return run(args, true, err);
-}
-
 } // namespace
 
 Status linear_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool plain, void *out,
                          cudaStream_t stream, Error *err) {
-  if (w->type != WEIGHT_AWQ4 && w->type != WEIGHT_AWQ8)
+  if (!weight_is_quantised(w->type))
     return error_set(err, STATUS_MODEL, "%s: %s weights are not quantised", w->name,
                      weight_type_name(w->type));
   if (first_row < 0 || first_row % kTileOut || n_rows <= 0 || first_row + n_rows > w->n_out)
@@ -168,6 +113,3 @@ Status linear_dequantise(const DeviceLinear *w, int first_row, int n_rows, bool 
              ? launch_dequantise<Bits4>(w, first_row, n_rows, one_by_one, out, stream, err)
              : launch_dequantise<Bits8>(w, first_row, n_rows, one_by_one, out, stream, err);
 }
-
-const LinearKernel awq_dequant_kernel = {workspace, launch_awq_dequant, true};
-const LinearKernel awq_dequant_plain_kernel = {workspace, launch_awq_dequant_plain, true};

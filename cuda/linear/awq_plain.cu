@@ -14,34 +14,13 @@ namespace {
 
 constexpr int kWarps = 8, kTokens = 8;
 
-struct Args {
-  QuantView w;
-  const __half *x;
-  int x_stride, n_tokens;
-  Epilogue out;
-};
-
-/* q of rows g and g + 8 in byte i of the lane's word j. */
 template <class W>
-__device__ __forceinline__ void unpack(const uint32_t *lane_words, int j, int i, int (&q)[2]) {
-  if (W::kBits == 4) {
-    uint32_t byte = lane_words[j] >> (8 * i) & 255;
-    q[0] = byte & 15;
-    q[1] = byte >> 4;
-  } else {
-    const uint32_t *word = lane_words + j / 2 * 128 + j % 2 * 2;
-    q[0] = word[0] >> (8 * i) & 255;
-    q[1] = word[1] >> (8 * i) & 255;
-  }
-}
-
-template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(32 * kWarps) kernel(const __grid_constant__ QuantArgs a) {
   __shared__ float sums[kWarps][kTokens][kTileOut];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   int tile = blockIdx.x, token0 = blockIdx.y * kTokens;
   float y[kTokens][2] = {};
-  dependents_may_start();
-  wait_for_previous();
+  begin_overlapping();
   for (int tile_in = warp; tile_in < a.w.n_tiles_in; tile_in += kWarps) {
     const uint32_t *words =
         (const uint32_t *)(a.w.tiles + ((size_t)tile * a.w.n_tiles_in + tile_in) * 32 * W::kVectors + lane);
@@ -51,7 +30,7 @@ template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const _
       size_t group = ((size_t)tile * a.w.n_groups + group_of(a.w, k)) * 8 + g;
       uint32_t s = a.w.scales[group], z = ((const typename W::Zero *)a.w.zeros)[group];
       int q[2];
-      unpack<W>(words, at / 4, at % 4, q);
+      W::unpack(words, at / 4, at % 4, q);
       float low = (float)(q[0] - W::zero_low(z)) * f16_low(s),
             high = (float)(q[1] - W::zero_high(z)) * f16_high(s);
       for (int m = 0; m < kTokens; m++) {
@@ -79,7 +58,7 @@ template <class W> __global__ void __launch_bounds__(32 * kWarps) kernel(const _
 }
 
 Status launch_awq_plain(const LinearArgs &args, Error *err) {
-  Args a = {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
+  const QuantArgs a = quant_args(args);
   dim3 grid((unsigned)a.w.n_tiles_out, (unsigned)ceil_div(args.n_tokens, kTokens));
   return launch(args.w->type == WEIGHT_AWQ4 ? kernel<Bits4> : kernel<Bits8>, grid, 32 * kWarps, 0,
                 args.stream, args.dependent, args.w->name, err, a);

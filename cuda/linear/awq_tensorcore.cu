@@ -14,86 +14,120 @@
  *          weights, scales and zeros as in weight_stage.cuh
  *
  * Stream-K divides the work over all SMs.
- * PRECOND  group % F == 0, F = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
+ * PRECOND  group % kBlockIn == 0, kBlockIn = 32 or 64; x 16-byte aligned, x_stride % 8 == 0.
  * READS    weights once for every kTokens tokens, x once for every 16 kTileRows outputs. */
-#include "cuda/linear/kernel.cuh"
-#include "cuda/linear/stream_k.cuh"
+#include "cuda/linear/tile_kernel.cuh"
 #include "cuda/linear/weight_stage.cuh"
 
 namespace {
 
-template <class W_, int kR_, int kWarpsM_, int kWarpsN_, int kN_, int kK_, int kStages_, int kBlocks_,
+template <class W_, int kR, int kWarpsM, int kWarpsN, int kN, int kK_, int kStages_, int kBlocks_,
           bool kScaled_>
-struct Shape {
+struct Shape : WarpGrid<kR, kWarpsM, kWarpsN, kN> {
   typedef W_ W;
-  static constexpr int kR = kR_, kWarpsM = kWarpsM_, kWarpsN = kWarpsN_, kN = kN_, kK = kK_,
-                       kStages = kStages_;
+  typedef WarpGrid<kR, kWarpsM, kWarpsN, kN> Grid;
+  static constexpr int kK = kK_, kStages = kStages_;
   static constexpr int kBlocks = kBlocks_;  /* per SM */
   static constexpr bool kScaled = kScaled_; /* scales the operand in fp16, else the sums in fp32 */
-  static constexpr int kThreads = 32 * kWarpsM * kWarpsN, kTileRows = kR * kWarpsM,
-                       kTokens = 8 * kN * kWarpsN;
-  static constexpr int kXBytes = kK * kTokens * 128;
-  template <int F> using Weights = WeightStage<W, kTileRows, kK, F, kThreads>;
-  template <int F> static __host__ __device__ constexpr int stage_bytes() {
-    return kXBytes + Weights<F>::kBytes;
+  static constexpr int kXBytes = kK * Grid::kTokens * 128;
+  template <int kBlockIn> using Weights = WeightStage<W, Grid::kTileRows, kK, kBlockIn, Grid::kThreads>;
+  template <int kBlockIn> static __host__ __device__ constexpr int stage_bytes() {
+    return kXBytes + Weights<kBlockIn>::kBytes;
   }
 };
 
 struct Args {
   QuantView w;
   const __half *x;
-  int x_stride, n_tokens, n_token_tiles;
-  stream_k::Work work;
-  Epilogue out;
-  float *partial;
-  unsigned *counters;
+  int x_stride;
+  TileArgs<float> tiles;
 };
 
-/* Copies x of one stage to shared memory: a thread copies the same 8 inputs of every kRowStep-th token. */
+/* Copies x of one stage to shared memory: a thread copies the same 8 inputs of every kTokenStep-th token. */
 template <class S> struct XStage {
-  static constexpr int kChunks = S::kK * 8, kRowStep = S::kThreads / kChunks;
-  static constexpr int kEach = (S::kTokens + kRowStep - 1) / kRowStep;
-  static_assert(kRowStep % 8 == 0 || kEach == 1, "a thread's rows have one swizzle");
+  static constexpr int kTokenVectors = S::kK * 8, kTokenStep = S::kThreads / kTokenVectors;
+  static constexpr int kThreadTokens = (S::kTokens + kTokenStep - 1) / kTokenStep;
+  static_assert(kTokenStep % 8 == 0 || kThreadTokens == 1, "a thread's tokens have one swizzle");
   const __half *from;
   int n_inside, k, to;
 
   __device__ __forceinline__ void start(const Args &a, int token0, int tile_in) {
-    int row = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
-    k = tile_in * kTileIn + chunk * 8;
-    from = a.x + (size_t)(token0 + row) * a.x_stride + k;
-    n_inside = (min(a.n_tokens - token0, S::kTokens) - row + kRowStep - 1) / kRowStep;
-    to = (chunk / 8 * S::kTokens + row) * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+    int token = threadIdx.x / kTokenVectors, vector = threadIdx.x % kTokenVectors;
+    k = tile_in * kTileIn + vector * 8;
+    from = a.x + (size_t)(token0 + token) * a.x_stride + k;
+    n_inside = (min(a.tiles.n_tokens - token0, S::kTokens) - token + kTokenStep - 1) / kTokenStep;
+    to = (vector / 8 * S::kTokens + token) * 128 + ((vector % 8) ^ (token % 8)) * 16;
   }
 
   __device__ __forceinline__ void load(const Args &a, unsigned char *stage) {
     int valid = max(0, min(16, 2 * (a.w.n_in - k)));
 #pragma unroll
-    for (int i = 0; i < kEach; i++) {
+    for (int i = 0; i < kThreadTokens; i++) {
       bool inside = i < n_inside && valid > 0;
-      const __half *at = inside ? from + (size_t)i * kRowStep * a.x_stride : a.x;
-      if (S::kTokens % kRowStep == 0 || threadIdx.x / kChunks + i * kRowStep < S::kTokens)
-        copy_async_16(stage + to + i * kRowStep * 128, at, inside ? valid : 0);
+      const __half *at = inside ? from + (size_t)i * kTokenStep * a.x_stride : a.x;
+      if (S::kTokens % kTokenStep == 0 || threadIdx.x / kTokenVectors + i * kTokenStep < S::kTokens)
+        copy_async_16(stage + to + i * kTokenStep * 128, at, inside ? valid : 0);
     }
     from += S::kK * kTileIn;
     k += S::kK * kTileIn;
   }
 };
 
+/* Adds the inputs 32 h .. 32 h + 31 of a tile to sum[kR][kN]; x: address of the lane's first row of
+ * ldmatrix. */
+template <class S>
+__device__ __forceinline__ void
+multiply_half_tile(const uint4 (&v)[S::kR][S::W::kVectors], const uint32_t (&scale)[S::kR],
+                   const typename S::W::HalfZeros (&zero)[S::kR], uint32_t x, int h, typename S::Sums &sum) {
+  int lane = threadIdx.x % 32;
+  uint32_t q[S::kR][2][4];
+#pragma unroll
+  for (int r = 0; r < S::kR; r++)
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      S::W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
+      if (S::kScaled) scale_halves(scale[r], q[r][j]);
+    }
+#pragma unroll
+  for (int n = 0; n < S::kN; n++) {
+    uint32_t b[4];
+    ldmatrix_x4(b, x + (uint32_t)(n * 8 * 128 + ((h * 4 + lane / 8) ^ (lane % 8)) * 16));
+#pragma unroll
+    for (int r = 0; r < S::kR; r++) {
+      mma_f16_m16n8k16(sum[r * S::kN + n], q[r][0], b[0], b[1]);
+      mma_f16_m16n8k16(sum[r * S::kN + n], q[r][1], b[2], b[3]);
+    }
+  }
+}
+
+/* acc[kR][kN] += the scales of the rows times the sums of a group. */
+template <class S>
+__device__ __forceinline__ void add_scaled(const uint32_t (&scale)[S::kR], const typename S::Sums &group_sum,
+                                           typename S::Sums &acc) {
+#pragma unroll
+  for (int r = 0; r < S::kR; r++)
+#pragma unroll
+    for (int n = 0; n < S::kN; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        acc[r * S::kN + n][i] +=
+            (i < 2 ? f16_low(scale[r]) : f16_high(scale[r])) * group_sum[r * S::kN + n][i];
+}
+
 /* Adds one stage to the sums acc[kR][kN] of mma_f16. */
-template <class S, int F>
-__device__ __forceinline__ void multiply_stage(const unsigned char *stage, float (&acc)[S::kR * S::kN][4]) {
+template <class S, int kBlockIn>
+__device__ __forceinline__ void multiply_stage(const unsigned char *stage, typename S::Sums &acc) {
   typedef typename S::W W;
-  typedef typename S::template Weights<F> Weights;
-  constexpr int kPerTile = kTileIn < F ? 1 : kTileIn / F; /* groups of a tile, 1 if one group covers it */
+  typedef typename S::template Weights<kBlockIn> Weights;
+  constexpr int kPerTile = kTileIn < kBlockIn ? 1 : kTileIn / kBlockIn; /* groups of a tile, at least 1 */
   const unsigned char *weights = stage + S::kXBytes;
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = warp % S::kWarpsM * S::kR, g = lane / 4;
-  int token0 = warp / S::kWarpsM * S::kN * 8;
-  uint32_t x0 = shared_address(stage) + (uint32_t)(token0 + lane % 8) * 128;
+  int lane = threadIdx.x % 32, tile_row0 = S::warp_tile_row();
+  uint32_t x0 = shared_address(stage) + (uint32_t)(S::warp_token() + lane % 8) * 128;
 #pragma unroll
   for (int kk = 0; kk < S::kK; kk++) {
     uint4 v[S::kR][W::kVectors];
 #pragma unroll
-    for (int r = 0; r < S::kR; r++) Weights::vectors(weights, row0 + r, kk, lane, v[r]);
+    for (int r = 0; r < S::kR; r++) Weights::vectors(weights, tile_row0 + r, kk, lane, v[r]);
 #pragma unroll
     for (int f = 0; f < kPerTile; f++) {
       uint32_t scale[S::kR];
@@ -101,99 +135,52 @@ __device__ __forceinline__ void multiply_stage(const unsigned char *stage, float
 #pragma unroll
       for (int r = 0; r < S::kR; r++) {
         uint32_t z;
-        Weights::group(weights, row0 + r, kk * kPerTile + f, g, &scale[r], &z);
+        Weights::group(weights, tile_row0 + r, kk * kPerTile + f, lane / 4, &scale[r], &z);
         zero[r] = W::half_zeros(z);
       }
-      float group_sum[S::kScaled ? 1 : S::kR * S::kN][4] = {};
+      typename S::Sums group_sum = {};
 #pragma unroll
-      for (int h = f * 2 / kPerTile; h < (f + 1) * 2 / kPerTile; h++) {
-        uint32_t q[S::kR][2][4];
-#pragma unroll
-        for (int r = 0; r < S::kR; r++)
-#pragma unroll
-          for (int j = 0; j < 2; j++) {
-            W::halves(v[r], 2 * h + j, zero[r], q[r][j]);
-            if (S::kScaled) scale_halves(scale[r], q[r][j]);
-          }
-#pragma unroll
-        for (int n = 0; n < S::kN; n++) {
-          uint32_t x[4];
-          ldmatrix_x4(
-              x, x0 + (uint32_t)((kk * S::kTokens + n * 8) * 128 + ((h * 4 + lane / 8) ^ (lane % 8)) * 16));
-#pragma unroll
-          for (int r = 0; r < S::kR; r++) {
-            float(&sum)[4] = S::kScaled ? acc[r * S::kN + n] : group_sum[S::kScaled ? 0 : r * S::kN + n];
-            mma_f16_m16n8k16(sum, q[r][0], x[0], x[1]);
-            mma_f16_m16n8k16(sum, q[r][1], x[2], x[3]);
-          }
-        }
-      }
-      if (!S::kScaled)
-#pragma unroll
-        for (int r = 0; r < S::kR; r++)
-#pragma unroll
-          for (int n = 0; n < S::kN; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-              acc[r * S::kN + n][i] +=
-                  (i < 2 ? f16_low(scale[r]) : f16_high(scale[r])) * group_sum[r * S::kN + n][i];
+      for (int h = f * 2 / kPerTile; h < (f + 1) * 2 / kPerTile; h++)
+        multiply_half_tile<S>(v, scale, zero, x0 + kk * S::kTokens * 128, h, S::kScaled ? acc : group_sum);
+      if (!S::kScaled) add_scaled<S>(scale, group_sum, acc);
     }
   }
 }
 
-template <class S>
-__device__ __forceinline__ void store_tile(const Args &a, int tile_row0, int token0,
-                                           float (&acc)[S::kR * S::kN][4]) {
-  int warp = threadIdx.x / 32;
-#pragma unroll
-  for (int r = 0; r < S::kR; r++)
-    store_fragments<S::kN>(a.out, tile_row0 + warp % S::kWarpsM * S::kR + r,
-                           token0 + warp / S::kWarpsM * S::kN * 8, 0, a.n_tokens, acc[r * S::kN]);
-}
-
-template <class S, int F>
+template <class S, int kBlockIn>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks) kernel(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) unsigned char shared[];
   XStage<S> x;
-  typename S::template Weights<F> weights;
-  float acc[S::kR * S::kN][4] = {};
+  typename S::template Weights<kBlockIn> weights;
+  typename S::Sums acc = {};
   float(&flat)[S::kR * S::kN * 4] = reinterpret_cast<float(&)[S::kR * S::kN * 4]>(acc);
-  stream_k::run<S::kStages, S::template stage_bytes<F>(), S::kThreads>(
-      a.work, a.n_token_tiles, shared, a.partial, a.counters,
+  stream_k::run<S::kStages, S::template stage_bytes<kBlockIn>(), S::kThreads>(
+      a.tiles.work, a.tiles.n_token_tiles, shared, a.tiles.partial, a.tiles.counters,
       [&](unsigned char *stage, const stream_k::Cursor &at, bool jumps) {
         if (jumps) {
-          x.start(a, at.column * S::kTokens, at.step * S::kK);
-          weights.start(a.w, at.row * S::kTileRows, at.step * S::kK);
+          x.start(a, at.token_tile * S::kTokens, at.step * S::kK);
+          weights.start(a.w, at.out_tile * S::kTileRows, at.step * S::kK);
         }
         x.load(a, stage);
         weights.load(a.w, stage + S::kXBytes);
       },
-      [&](const unsigned char *stage) { multiply_stage<S, F>(stage, acc); },
+      [&](const unsigned char *stage) { multiply_stage<S, kBlockIn>(stage, acc); },
       [&](const stream_k::Cursor &at, auto whole) {
-        if (whole(flat)) store_tile<S>(a, at.row * S::kTileRows, at.column * S::kTokens, acc);
+        if (whole(flat))
+          S::store(a.tiles.out, at.out_tile * S::kTileRows, at.token_tile * S::kTokens, a.tiles.n_tokens,
+                   acc);
 #pragma unroll
         for (float &sum : flat) sum = 0;
       });
 }
 
-template <class S> stream_k::Work work_of(const QuantView &w, int n_tokens, int n_sms) {
-  constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* fewer inputs in a block are all pipeline ramp */
-  return stream_k::even_work(ceil_div(w.n_tiles_out, S::kTileRows) * ceil_div(n_tokens, S::kTokens),
-                             w.n_tiles_in / S::kK, n_sms * S::kBlocks, kLeastSteps);
-}
-
 template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
-  Args a = {quant_view(*args.w),
-            args.x,
-            args.x_stride,
-            args.n_tokens,
-            ceil_div(args.n_tokens, S::kTokens),
-            {},
-            args.out,
-            (float *)args.workspace,
-            args.counters};
-  a.work = work_of<S>(a.w, args.n_tokens, args.device.n_sms);
-  dim3 grid((unsigned)a.work.n_blocks);
+  constexpr int kLeastSteps = 256 / (S::kK * kTileIn); /* fewer inputs in a block are all pipeline ramp */
+  const QuantView w = quant_view(*args.w);
+  const Args a = {
+      w, args.x, args.x_stride,
+      tile_args<S>(args, args.n_tokens, w.n_tiles_in / S::kK, kLeastSteps, (float *)args.workspace)};
+  dim3 grid((unsigned)a.tiles.work.n_blocks);
   if (args.w->group % 64 == 0)
     return launch(kernel<S, 64>, grid, S::kThreads, S::kStages * S::template stage_bytes<64>(), args.stream,
                   args.dependent, args.w->name, err, a);
@@ -201,63 +188,28 @@ template <class S> Status launch_shape(const LinearArgs &args, Error *err) {
                 args.dependent, args.w->name, err, a);
 }
 
-template <class S> size_t shape_bytes(const DeviceLimits &device) {
+template <class S> size_t workspace(const DeviceLinear *, int, const DeviceLimits &device) {
   return stream_k::partial_bytes(device.n_sms * S::kBlocks, S::kThreads, S::kR * S::kN * 4);
 }
 
-/* Tile shapes by tokens; order and thresholds are measured (cuda/NOTES.md). Variant n is the n-th shape. */
-struct Choice {
-  int max_tokens;
-  size_t shared_4, shared_8; /* shared memory of a block, bytes */
-  Status (*launch_4)(const LinearArgs &args, Error *err), (*launch_8)(const LinearArgs &args, Error *err);
-  size_t (*bytes_4)(const DeviceLimits &device), (*bytes_8)(const DeviceLimits &device);
-};
-
 template <int kR, int kWarpsM, int kWarpsN, int kN, int kK, int kStages, int kBlocks, bool kScaled>
-constexpr Choice choice(int max_tokens) {
+constexpr TileShape shape(int max_tokens) {
   typedef Shape<Bits4, kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled> S4;
   typedef Shape<Bits8, kR, kWarpsM, kWarpsN, kN, kK, 3, kBlocks, kScaled> S8; /* twice the bytes */
   return {max_tokens,
-          (size_t)kStages * S4::template stage_bytes<32>(),
-          (size_t)3 * S8::template stage_bytes<32>(),
-          launch_shape<S4>,
-          launch_shape<S8>,
-          shape_bytes<S4>,
-          shape_bytes<S8>};
+          {(size_t)kStages * S4::template stage_bytes<32>(), (size_t)3 * S8::template stage_bytes<32>()},
+          {launch_shape<S4>, launch_shape<S8>},
+          {workspace<S4>, workspace<S8>}};
 }
 
-constexpr Choice choices[] = {
+/* Order and thresholds are measured (cuda/NOTES.md). */
+constexpr TileShape shapes[] = {
     /* kR, kWarpsM, kWarpsN, kN, kK, kStages, kBlocks, kScaled */
-    choice<2, 4, 1, 1, 2, 5, 2, false>(8),      choice<2, 4, 1, 2, 2, 5, 3, false>(16),
-    choice<2, 4, 1, 4, 2, 4, 2, false>(32),     choice<2, 4, 1, 4, 2, 4, 2, true>(64),
-    choice<4, 4, 1, 8, 1, 4, 2, true>(1 << 30),
+    shape<2, 4, 1, 1, 2, 5, 2, false>(8),      shape<2, 4, 1, 2, 2, 5, 3, false>(16),
+    shape<2, 4, 1, 4, 2, 4, 2, false>(32),     shape<2, 4, 1, 4, 2, 4, 2, true>(64),
+    shape<4, 4, 1, 8, 1, 4, 2, true>(1 << 30),
 };
-
-/* The smallest shape that holds all tokens, or the next smaller one that fits in the chip's shared memory. */
-const Choice *choose(const DeviceLinear *w, int n_tokens, const DeviceLimits &device, int variant) {
-  if (variant > 0)
-    return variant <= (int)(sizeof choices / sizeof *choices) ? &choices[variant - 1] : nullptr;
-  const Choice *c = choices;
-  while (n_tokens > c->max_tokens) c++;
-  while (c > choices && (w->type == WEIGHT_AWQ4 ? c->shared_4 : c->shared_8) > device.shared_bytes) c--;
-  return c;
-}
-
-Status launch_awq_tensorcore(const LinearArgs &args, Error *err) {
-  const Choice *c = choose(args.w, args.n_tokens, args.device, args.variant);
-  if (!c) return error_set(err, STATUS_USAGE, "awq_tensorcore has no variant %d", args.variant);
-  return (args.w->type == WEIGHT_AWQ4 ? c->launch_4 : c->launch_8)(args, err);
-}
-
-size_t workspace(const DeviceLinear *w, int, const DeviceLimits &device) {
-  size_t most = 0;
-  for (const Choice &c : choices) {
-    size_t bytes = (w->type == WEIGHT_AWQ4 ? c.bytes_4 : c.bytes_8)(device);
-    if (bytes > most) most = bytes;
-  }
-  return most;
-}
 
 } // namespace
 
-const LinearKernel awq_tensorcore_kernel = {workspace, launch_awq_tensorcore, false};
+const LinearKernel awq_tensorcore_kernel = tile_kernel<shapes>;

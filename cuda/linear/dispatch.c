@@ -29,30 +29,26 @@
 
 /* clang-format off */
 /* The first match wins. Thresholds: cuda/NOTES.md, "Which row wins". */
-static const LinearEntry rows[] = {
+static const LinearEntry entries[] = {
   /* weights act tokens deep small even limit group held chips launch, name */
   {QUANT, A16,  1,  8, 1,  8,   0,  8,32, X_INT16,  FROM_80, LAUNCH_AWQ_PLANES, "awq_planes"},
   {AWQ4,  A16, 33,ANY, 9,256,3072,ANY,32, X_STAGED, ONLY_90, LAUNCH_AWQ_WGMMA, "awq_wgmma"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, FROM_80, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore"},
   {QUANT, A16,  1,192, 1,112,   0,ANY,32, X_STAGED, ONLY_75, LAUNCH_AWQ_TENSORCORE, "awq_tensorcore_sm75"},
-  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_DEQUANT, "awq_dequant"},
+  {QUANT, A16, 64,ANY,64,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS, "awq_dequant"},
   {QUANT, A16,  1,ANY, 1,ANY,   0,ANY, 1, X_STAGED, FROM_75, LAUNCH_AWQ_PLAIN, "awq_plain"},
-  {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,    FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
+  {QUANT, A8,   1,  4, 1,  8,   0,  8,32, X_INT8,   FROM_75, LAUNCH_INT8_GEMV, "int8_gemv"},
   {QUANT, A8,   1,ANY, 1,ANY,   0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_MMA, "int8_mma"},
   {INT8,  A8,   1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_INT8_TOKEN, "int8_token"},
-  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_cublas"},
-  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_F16,  FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
-  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_DENSE_CUBLAS, "dense_converted"},
-};
-
-/* Reference forms, reached by name alone (--kernel, tests): the simplest form of each matmul, which the
- * entries above are compared with. On every chip that can run one of them an entry above is faster. */
-static const LinearEntry references[] = {
-  /* weights act, no thresholds, limit group held chips launch, name */
-  {QUANT, A16, 0,0,0,0,0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_GEMV, "awq_gemv"},
-  {QUANT, A16, 0,0,0,0,0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_SMALL_BATCH, "awq_small_batch"},
+  {F16,   A16,  3,ANY, 3,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_cublas"},
+  {DENSE, A16,  1,  8, 1,  8,   0,  8, 0, X_F16,    FROM_75, LAUNCH_DENSE_ROWS, "dense_rows"},
+  {DENSE, A16,  1,ANY, 1,ANY,   0,ANY, 0, X_STAGED, FROM_75, LAUNCH_CUBLAS, "dense_converted"},
+  /* Reference forms, never chosen and reached by name alone (--kernel, tests): the simplest form of each
+   * matmul, which the entries above are compared with, and faster on no chip. */
+  {QUANT, A16, 0,0,0,0,0,  1,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_gemv"},
+  {QUANT, A16, 0,0,0,0,0,  8,32, X_INT16,  FROM_75, LAUNCH_AWQ_DOT, "awq_small_batch"},
   {QUANT, A16, 0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_AWQ_PIPELINED, "awq_pipelined"},
-  {QUANT, A16, 0,0,0,0,0,ANY, 1, X_STAGED, FROM_75, LAUNCH_DEQUANT_PLAIN, "awq_dequant_plain"},
+  {QUANT, A16, 0,0,0,0,0,ANY, 1, X_STAGED, FROM_75, LAUNCH_CUBLAS_PLAIN, "awq_dequant_plain"},
   {QUANT, A8,  0,0,0,0,0,ANY,32, X_STAGED, FROM_75, LAUNCH_INT8_DP4A, "int8_dp4a"},
 };
 /* clang-format on */
@@ -65,52 +61,30 @@ const char *weight_type_name(WeightType type) {
 }
 
 const LinearEntry *linear_entry(int i) {
-  const int n_rows = (int)COUNT(rows), n_references = (int)COUNT(references);
-  return i < n_rows ? &rows[i] : i < n_rows + n_references ? &references[i - n_rows] : NULL;
-}
-
-bool linear_entry_is_reference(const LinearEntry *row) {
-  return row >= references && row < references + COUNT(references);
+  return i < (int)COUNT(entries) ? &entries[i] : NULL;
 }
 
 /* Whether x as fp16 fits; dense_rows pads the inputs to a multiple of 2048. */
 static bool f16_fits(const LinearQuery *query) {
-  size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048, held = 1;
-  while (held < (size_t)query->n_tokens) held *= 2;
-  return padded * held * 2 + 1024 <= query->shared_bytes;
+  const size_t padded = ((size_t)query->n_in + 2047) / 2048 * 2048;
+  return padded * (size_t)skinny_held_tokens(query->n_tokens) * 2 + 1024 <= query->device.shared_bytes;
 }
 
-static bool ints_fit(const LinearQuery *query, int planes) {
-  SkinnyShape shape = {query->weights == WEIGHT_AWQ4 ? 4 : 8,
-                       query->n_in,
-                       query->n_out,
-                       query->group,
-                       planes,
-                       query->n_tokens,
-                       query->n_sms,
-                       query->shared_bytes};
-  return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(&shape).splits > 0;
-}
-
-static bool held_fits(const LinearEntry *row, const LinearQuery *query) {
-  switch (row->held) {
-  case X_INT16: return ints_fit(query, 2);
-  case X_INT8: return ints_fit(query, 1);
+static bool x_fits(LinearHeld held, const LinearQuery *query) {
+  switch (held) {
+  case X_INT16: return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(query, 2).splits > 0;
+  case X_INT8: return query->n_tokens <= SKINNY_MAX_TOKENS && skinny_plan(query, 1).splits > 0;
   case X_F16: return f16_fits(query);
   case X_STAGED: break;
   }
   return true;
 }
 
-bool linear_entry_runs(const LinearEntry *row, const LinearQuery *query) {
-  if (!(row->weights & 1u << query->weights) || row->act != query->act) return false;
-  if (query->arch < row->min_arch || query->arch > row->max_arch) return false;
-  if (row->group_multiple && query->group % row->group_multiple) return false;
-  return query->n_tokens <= row->limit_tokens && held_fits(row, query);
-}
-
-static int ceil_div(int a, int b) {
-  return (a + b - 1) / b;
+bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query) {
+  if (!(entry->weights & 1u << query->weights) || entry->act != query->act) return false;
+  if (query->device.arch < entry->min_arch || query->device.arch > entry->max_arch) return false;
+  if (entry->group_multiple && query->group % entry->group_multiple) return false;
+  return query->n_tokens <= entry->limit_tokens && x_fits(entry->held, query);
 }
 
 /* Whether the whole tiles of awq_wgmma divide evenly over blocks that occupy nearly all SMs, as even_work()
@@ -118,18 +92,19 @@ static int ceil_div(int a, int b) {
  * matrix costs more than dequantising it. */
 static bool tiles_come_out_even(const LinearQuery *query) {
   int tiles = ceil_div(query->n_out, DISPATCH_TILE_OUT) * ceil_div(query->n_tokens, DISPATCH_TILE_TOKENS);
-  int blocks = ceil_div(tiles, ceil_div(tiles, query->n_sms));
-  return query->n_in >= DISPATCH_TILE_IN && tiles % blocks == 0 && 20 * blocks >= 17 * query->n_sms;
+  int blocks = ceil_div(tiles, ceil_div(tiles, query->device.n_sms));
+  return query->n_in >= DISPATCH_TILE_IN && tiles % blocks == 0 &&
+         dispatch_busy_enough(blocks, query->device.n_sms);
 }
 
-static bool entry_is_meant(const LinearEntry *row, const LinearQuery *query) {
+static bool entry_is_meant(const LinearEntry *entry, const LinearQuery *query) {
   const int n = query->n_tokens;
   const long weights = (long)query->n_in * query->n_out;
   const bool small = weights < DISPATCH_SMALL;
-  if (n < (small && query->n_in >= DISPATCH_DEEP ? row->deep_tokens : row->min_tokens)) return false;
-  if (!small) return n <= row->max_tokens;
-  return n <= row->small_tokens ||
-         (n <= row->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
+  if (n < (small && query->n_in >= DISPATCH_DEEP ? entry->deep_tokens : entry->min_tokens)) return false;
+  if (!small) return n <= entry->max_tokens;
+  return n <= entry->small_tokens ||
+         (n <= entry->even_tokens && (weights >= DISPATCH_MIDDLE || tiles_come_out_even(query)));
 }
 
 static Status refuse(const LinearQuery *query, const char *what, Error *err) {
@@ -138,10 +113,10 @@ static Status refuse(const LinearQuery *query, const char *what, Error *err) {
       "%s multiplies %d inputs by %d outputs of %s weights in groups of %d with %d rows of %s activations on"
       " compute capability %d.%d",
       what, query->n_in, query->n_out, weight_type_name(query->weights), query->group, query->n_tokens,
-      query->act == ACT_INT8 ? "int8" : "fp16", query->arch / 100, query->arch / 10 % 10);
+      query->act == ACT_INT8 ? "int8" : "fp16", query->device.arch / 100, query->device.arch / 10 % 10);
 }
 
-static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearEntry **row,
+static Status dispatch_by_name(const LinearQuery *query, const char *name, const LinearEntry **entry,
                                Error *err) {
   const LinearEntry *named = linear_entry(0);
   for (int i = 1; named && strcmp(named->name, name) != 0; i++) named = linear_entry(i);
@@ -149,15 +124,15 @@ static Status dispatch_by_name(const LinearQuery *query, const char *name, const
   char what[64];
   snprintf(what, sizeof what, "kernel %s never", name);
   if (!linear_entry_runs(named, query)) return refuse(query, what, err);
-  *row = named;
+  *entry = named;
   return STATUS_OK;
 }
 
-Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **row, Error *err) {
-  if (forced) return dispatch_by_name(query, forced, row, err);
-  for (size_t i = 0; i < COUNT(rows); i++)
-    if (entry_is_meant(&rows[i], query) && linear_entry_runs(&rows[i], query)) {
-      *row = &rows[i];
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err) {
+  if (forced) return dispatch_by_name(query, forced, entry, err);
+  for (size_t i = 0; i < COUNT(entries); i++)
+    if (entry_is_meant(&entries[i], query) && linear_entry_runs(&entries[i], query)) {
+      *entry = &entries[i];
       return STATUS_OK;
     }
   return refuse(query, "no kernel", err);

@@ -18,6 +18,10 @@ typedef enum {
   ACT_INT8
 } ActType; /* type of the activations in the matmul; int8 is the user's choice, and fixed for WEIGHT_INT8 */
 
+static inline bool weight_is_quantised(WeightType type) { /* with groups, scales and zeros */
+  return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
+}
+
 const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "int8", "fp16", "bf16", "fp32" */
 
 /* Compute capability as one number: 8.6 is SM(8, 6). The last digit is 1 if the program holds code for the
@@ -28,21 +32,19 @@ const char *weight_type_name(WeightType type); /* "4-bit", "8-bit", "int8", "fp1
 
 /* One LinearKernel of linear.cu each. */
 typedef enum {
-  LAUNCH_AWQ_GEMV,
-  LAUNCH_AWQ_SMALL_BATCH,
+  LAUNCH_AWQ_DOT,
   LAUNCH_AWQ_PLANES,
   LAUNCH_AWQ_PIPELINED,
   LAUNCH_AWQ_TENSORCORE,
   LAUNCH_AWQ_WGMMA,
-  LAUNCH_AWQ_DEQUANT,
-  LAUNCH_DEQUANT_PLAIN,
+  LAUNCH_CUBLAS,
+  LAUNCH_CUBLAS_PLAIN,
   LAUNCH_AWQ_PLAIN,
   LAUNCH_INT8_GEMV,
   LAUNCH_INT8_MMA,
   LAUNCH_INT8_DP4A,
   LAUNCH_INT8_TOKEN,
   LAUNCH_DENSE_ROWS,
-  LAUNCH_DENSE_CUBLAS,
   LAUNCH_COUNT
 } LinearLaunch;
 
@@ -62,18 +64,23 @@ typedef enum {
 #define DISPATCH_TILE_TOKENS 256
 #define DISPATCH_TILE_IN     2048
 
+/* Whether idle SMs cost less than blocks with parts of two tiles: if at least 85% of n are busy. */
+static inline bool dispatch_busy_enough(int busy, int n) {
+  return 20 * busy >= 17 * n;
+}
+
 /* How much of x a block holds in shared memory while it runs, which limits chips and inputs. */
 typedef enum {
   X_STAGED, /* a few stages of x at a time */
-  X_INT16,  /* all of x as two int8 planes (skinny_plan.h) */
-  X_INT8,   /* all of x as one int8 plane */
+  X_INT16,  /* all of x as int16 (skinny_plan.h) */
+  X_INT8,   /* all of x as int8 */
   X_F16     /* all of x as fp16 */
 } LinearHeld;
 
 typedef struct {
   unsigned weights; /* set of 1 << WeightType */
   ActType act;
-  int min_tokens, max_tokens; /* tokens it is chosen for */
+  int min_tokens, max_tokens; /* tokens it is chosen for; 0: a reference form */
   int deep_tokens;            /* ... at least, if the matrix is small and has DISPATCH_DEEP inputs */
   int small_tokens;           /* ... at most, if the matrix has less than DISPATCH_SMALL weights */
   int even_tokens;            /* ... or so many, if its tiles are even or it has DISPATCH_MIDDLE weights */
@@ -86,28 +93,29 @@ typedef struct {
 } LinearEntry;
 
 typedef struct {
+  int arch; /* SM(...) or SM_90A */
+  int n_sms;
+  size_t shared_bytes; /* that one block may use */
+} DeviceLimits;
+
+typedef struct {
   WeightType weights;
   ActType act;
   int n_in, n_out; /* > 0 */
   int group;       /* quantised: inputs per scale, as laid out (linear.h); dense: 0 */
   int n_tokens;    /* > 0 */
-  int arch;        /* SM(...) of the device, or SM_90A */
-  int n_sms;
-  size_t shared_bytes; /* shared memory that one block may use */
+  DeviceLimits device;
 } LinearQuery;
 
-/* Entry i: the table in the order of choice, then the reference forms; NULL past the last. */
+/* Entry i of the table in the order of choice; NULL past the last. */
 const LinearEntry *linear_entry(int i);
 
-/* Whether only --kernel and tests reach it. */
-bool linear_entry_is_reference(const LinearEntry *row);
-
 /* Whether the entry can run the shape at all, also outside the token range it is chosen for. */
-bool linear_entry_runs(const LinearEntry *row, const LinearQuery *query);
+bool linear_entry_runs(const LinearEntry *entry, const LinearQuery *query);
 
 /* The first entry that fits, or the entry named `forced` if it can run the shape; otherwise STATUS_MODEL with
  * a message that names the shape (STATUS_USAGE for an unknown name). forced may be NULL. */
-Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **row, Error *err);
+Status linear_dispatch(const LinearQuery *query, const char *forced, const LinearEntry **entry, Error *err);
 
 /* The next token count to ask about, from 1: these counts include the last one of every interval with one
  * choice. */

@@ -11,13 +11,6 @@
 #include "cuda/linear/linear.h"
 #include "cuda/ptx/launch.cuh"
 
-/* Properties of the device that decide which kernel runs. */
-struct DeviceLimits {
-  int n_sms;
-  int arch;            /* SM(...) or SM_90A */
-  size_t shared_bytes; /* that one block may use */
-};
-
 struct LinearArgs {
   const DeviceLinear *w;
   const __half *x;
@@ -40,10 +33,14 @@ struct LinearKernel {
   bool cublas;
 };
 
-extern const LinearKernel awq_gemv_kernel, awq_small_batch_kernel, awq_planes_kernel, awq_pipelined_kernel,
-    awq_tensorcore_kernel, awq_wgmma_kernel, awq_dequant_kernel, awq_dequant_plain_kernel, awq_plain_kernel,
-    int8_gemv_kernel, int8_mma_kernel, int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel,
-    dense_cublas_kernel;
+extern const LinearKernel awq_dot_kernel, awq_planes_kernel, awq_pipelined_kernel, awq_tensorcore_kernel,
+    awq_wgmma_kernel, cublas_kernel, cublas_plain_kernel, awq_plain_kernel, int8_gemv_kernel, int8_mma_kernel,
+    int8_dp4a_kernel, int8_token_kernel, dense_rows_kernel;
+
+inline LinearQuery linear_query(const DeviceLinear &w, ActType act, int n_tokens,
+                                const DeviceLimits &device) {
+  return {w.type, w.type == WEIGHT_INT8 ? ACT_INT8 : act, w.n_in, w.n_out, w.group, n_tokens, device};
+}
 
 inline QuantView quant_view(const DeviceLinear &w) {
   QuantView v = {};
@@ -54,9 +51,20 @@ inline QuantView quant_view(const DeviceLinear &w) {
   v.n_tiles_out = ceil_div(w.n_out, kTileOut);
   v.n_tiles_in = ceil_div(w.n_in, kPadIn) * (kPadIn / kTileIn);
   v.n_groups = w.n_groups;
-  v.group = w.group;
   v.group_inverse = (uint32_t)((((uint64_t)1 << 32) + (uint64_t)w.group - 1) / (uint64_t)w.group);
   return v;
+}
+
+/* The arguments of a kernel that reads x as it is and needs no workspace. */
+struct QuantArgs {
+  QuantView w;
+  const __half *x;
+  int x_stride, n_tokens;
+  Epilogue out;
+};
+
+inline QuantArgs quant_args(const LinearArgs &args) {
+  return {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
 }
 
 #endif

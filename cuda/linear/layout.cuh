@@ -41,7 +41,7 @@ struct QuantView {
   int n_tiles_out;        /* n_out / 16, rounded up */
   int n_tiles_in;         /* n_in / 64, rounded up to an even number */
   uint32_t group_inverse; /* 2^32 / group, rounded up */
-  int n_groups, group;    /* padding included; group % 32 == 0 except for the plain kernels */
+  int n_groups;           /* padding included */
 };
 
 /* Group of input k, padding included: k / group by a multiplication, exact as k * group < 2^32
@@ -55,12 +55,13 @@ __device__ __forceinline__ float small_float(int n) {
   return __int_as_float(n | 0x4b000000) - 8388608.0f;
 }
 
-__device__ __forceinline__ float f16_low(uint32_t pair) {
-  return __half2float(__ushort_as_half((unsigned short)pair));
+/* The low, and the high, of two fp16 in a word. */
+__device__ __forceinline__ float f16_low(uint32_t f16x2) {
+  return __half2float(__ushort_as_half((unsigned short)f16x2));
 }
 
-__device__ __forceinline__ float f16_high(uint32_t pair) {
-  return __half2float(__ushort_as_half((unsigned short)(pair >> 16)));
+__device__ __forceinline__ float f16_high(uint32_t f16x2) {
+  return __half2float(__ushort_as_half((unsigned short)(f16x2 >> 16)));
 }
 
 __device__ __forceinline__ __half2 half2_bits(uint32_t bits) {
@@ -88,6 +89,12 @@ struct Bits4 {
   typedef uint8_t Zero;
   static __device__ __forceinline__ int zero_low(uint32_t z) { return (int)(z & 15); }
   static __device__ __forceinline__ int zero_high(uint32_t z) { return (int)(z >> 4); }
+
+  /* q of rows g and g + 8 in byte i of word j; `words`: the lane's first vector of a tile. */
+  static __device__ __forceinline__ void unpack(const uint32_t *words, int j, int i, int (&q)[2]) {
+    q[0] = words[j] >> (8 * i) & 15;
+    q[1] = words[j] >> (8 * i + 4) & 15;
+  }
 
   /* Operand a of mma_u8s8 for k 32h .. 32h + 31. */
   static __device__ __forceinline__ void bytes(const uint4 (&v)[1], int h, uint32_t (&a)[4]) {
@@ -126,6 +133,11 @@ struct Bits8 {
   typedef uint16_t Zero;
   static __device__ __forceinline__ int zero_low(uint32_t z) { return (int)(z & 255); }
   static __device__ __forceinline__ int zero_high(uint32_t z) { return (int)(z >> 8); }
+
+  static __device__ __forceinline__ void unpack(const uint32_t *words, int j, int i, int (&q)[2]) {
+    q[0] = words[j / 2 * 128 + j % 2 * 2] >> (8 * i) & 255;
+    q[1] = words[j / 2 * 128 + j % 2 * 2 + 1] >> (8 * i) & 255;
+  }
 
   static __device__ __forceinline__ void bytes(const uint4 (&v)[2], int h, uint32_t (&a)[4]) {
     a[0] = v[h].x;

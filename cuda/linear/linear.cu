@@ -19,10 +19,9 @@ struct LinearContext {
 };
 
 static const LinearKernel *const kernels[LAUNCH_COUNT] = {
-    &awq_gemv_kernel,       &awq_small_batch_kernel, &awq_planes_kernel,   &awq_pipelined_kernel,
-    &awq_tensorcore_kernel, &awq_wgmma_kernel,       &awq_dequant_kernel,  &awq_dequant_plain_kernel,
-    &awq_plain_kernel,      &int8_gemv_kernel,       &int8_mma_kernel,     &int8_dp4a_kernel,
-    &int8_token_kernel,     &dense_rows_kernel,      &dense_cublas_kernel,
+    &awq_dot_kernel,   &awq_planes_kernel,   &awq_pipelined_kernel, &awq_tensorcore_kernel, &awq_wgmma_kernel,
+    &cublas_kernel,    &cublas_plain_kernel, &awq_plain_kernel,     &int8_gemv_kernel,      &int8_mma_kernel,
+    &int8_dp4a_kernel, &int8_token_kernel,   &dense_rows_kernel,
 };
 
 Status linear_open(int gpu, cudaStream_t stream, LinearContext **out, Error *err) {
@@ -55,17 +54,9 @@ void linear_close(LinearContext *c) {
 }
 
 Status linear_choice(const LinearContext *c, const DeviceLinear *w, ActType act, int n_tokens,
-                     const char *kernel, const LinearEntry **row, Error *err) {
-  LinearQuery query = {w->type,
-                       w->type == WEIGHT_INT8 ? ACT_INT8 : act,
-                       w->n_in,
-                       w->n_out,
-                       w->group,
-                       n_tokens,
-                       c->device.arch,
-                       c->device.n_sms,
-                       c->device.shared_bytes};
-  Status status = linear_dispatch(&query, kernel, row, err);
+                     const char *kernel, const LinearEntry **entry, Error *err) {
+  const LinearQuery query = linear_query(*w, act, n_tokens, c->device);
+  Status status = linear_dispatch(&query, kernel, entry, err);
   if (status == STATUS_OK || !err) return status;
   Error inner = *err;
   return error_set(err, status, "%s: %s", w->name, inner.text);
@@ -75,9 +66,9 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
                       const char *kernel, Error *err) {
   size_t need = 0;
   for (int n = 1;;) {
-    const LinearEntry *row;
-    TRY(linear_choice(c, w, act, n, kernel, &row, err));
-    const LinearKernel *k = kernels[row->launch];
+    const LinearEntry *entry;
+    TRY(linear_choice(c, w, act, n, kernel, &entry, err));
+    const LinearKernel *k = kernels[entry->launch];
     size_t bytes = k->workspace ? k->workspace(w, n, c->device) : 0;
     if (bytes > need) need = bytes;
     if (k->cublas) TRY(cublas_open(&c->cublas, c->stream, err));
@@ -96,9 +87,9 @@ Status linear_prepare(LinearContext *c, const DeviceLinear *w, ActType act, int 
 }
 
 Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
-  const LinearEntry *row;
-  TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &row, err));
-  const LinearKernel *k = kernels[row->launch];
+  const LinearEntry *entry;
+  TRY(linear_choice(c, call->weights, call->act, call->n_tokens, call->kernel, &entry, err));
+  const LinearKernel *k = kernels[entry->launch];
   const DeviceLinear *w = call->weights;
   LinearArgs args = {w,
                      (const __half *)call->x,
@@ -114,10 +105,10 @@ Status linear_run(LinearContext *c, const LinearCall *call, Error *err) {
                      call->variant};
   if ((call->output == LINEAR_SWIGLU_F16) != w->interleaved)
     return error_set(err, STATUS_FAILED,
-                     "%s: a gated product needs interleaved weights, and only it takes them", w->name);
+                     "%s: a gated matmul needs interleaved weights, and only it takes them", w->name);
   size_t need = k->workspace ? k->workspace(w, call->n_tokens, c->device) : 0;
   if (need > c->workspace_bytes || (k->cublas && !c->cublas.handle))
     return error_set(err, STATUS_FAILED, "%s: not prepared for %d rows by %s", w->name, call->n_tokens,
-                     row->name);
+                     entry->name);
   return k->launch(args, err);
 }

@@ -61,41 +61,32 @@ Status linear_lay_out(DeviceLinear *linear, const char *name, WeightType type, i
 Status linear_place(DeviceLinear *linear, void *memory, cudaStream_t stream, Error *err);
 
 /* Re-lays inputs [first_in, first_in + n_in) of all outputs of one part, from device staging memory:
- *   4 bits: u32 [n_in][n_out / 8] in AutoAWQ's nibble order; 8 bits: u8 [n_in][n_out].
+ *   staged_bits 4: u32 [n_in][n_out / 8] in AutoAWQ's nibble order (also for an 8-bit matrix)
+ *   staged_bits 8: u8 [n_in][n_out]
  * first_in % 64 == 0; n_in % 64 == 0 too unless the matrix ends there. All calls for a matrix use one
  * stream. */
 Status linear_fill_weights(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
-                           const void *staged, cudaStream_t stream, Error *err);
-
-/* The same from 4-bit weights into an 8-bit matrix: u32 [n_in][n_out / 8]. */
-Status linear_fill_widened(const DeviceLinear *linear, LinearPart part, int first_in, int n_in,
-                           const void *staged, cudaStream_t stream, Error *err);
+                           int staged_bits, const void *staged, cudaStream_t stream, Error *err);
 
 /* All groups of one part: zeros u32 [n_groups][n_out / 8] as AutoAWQ stores them (8 bits: u8
- * [n_groups][n_out]; NULL: every zero is 8, or 128), scales f16 [n_groups][n_out], both in device staging
- * memory. */
+ * [n_groups][n_out]; NULL: every zero is 8, or 128), scales [n_groups][n_out] in fp16, or in fp32 and rounded
+ * to fp16, both in device staging memory. */
 Status linear_fill_groups(const DeviceLinear *linear, LinearPart part, const void *zeros, const void *scales,
-                          cudaStream_t stream, Error *err);
+                          bool f32_scales, cudaStream_t stream, Error *err);
 
-/* 8 bits: the same with scales f32 [n_groups][n_out], rounded to fp16. */
-Status linear_fill_groups_f32(const DeviceLinear *linear, LinearPart part, const void *zeros,
-                              const float *scales, cudaStream_t stream, Error *err);
-
-/* Rows [first_row, first_row + n_rows) of one int8 part, i8 [n_rows][n_in], and the scales of all its rows,
- * f32 [n_out], from device staging memory. */
+/* Rows [first_row, first_row + n_rows) of one int8 part, i8 [n_rows][n_in], from device staging memory. */
 Status linear_fill_int8(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                         const void *staged, cudaStream_t stream, Error *err);
-Status linear_fill_int8_scales(const DeviceLinear *linear, LinearPart part, const float *staged,
-                               cudaStream_t stream, Error *err);
 
 /* Rows [first_row, first_row + n_rows) of one dense part, [n_rows][n_in] of the matrix's type, from device
  * staging memory. first_row % 8 == 0. */
 Status linear_fill_dense(const DeviceLinear *linear, LinearPart part, int first_row, int n_rows,
                          const void *staged, cudaStream_t stream, Error *err);
 
-/* Bias of one part, fp32 [n_out] in device staging memory. */
-Status linear_fill_bias(const DeviceLinear *linear, LinearPart part, const float *staged, cudaStream_t stream,
-                        Error *err);
+/* linear->bias, or linear->scales of int8 weights, for all rows of one part: fp32 [n_out] in device staging
+ * memory. */
+Status linear_fill_floats(const DeviceLinear *linear, LinearPart part, const void *to, const float *staged,
+                          cudaStream_t stream, Error *err);
 
 typedef enum {
   LINEAR_TO_F16,    /* y = v, clamped to fp16's range */
@@ -133,7 +124,7 @@ Status linear_run(LinearContext *context, const LinearCall *call, Error *err);
 
 /* The table entry that linear_run would take. */
 Status linear_choice(const LinearContext *context, const DeviceLinear *weights, ActType act, int n_tokens,
-                     const char *kernel, const LinearEntry **row, Error *err);
+                     const char *kernel, const LinearEntry **entry, Error *err);
 
 /* The stand-alone dequantisation operator: rows [first_row, first_row + n_rows) of the laid-out matrix as
  * fp16 [n_rows][n_in], 16-byte aligned; first_row % 16 == 0, any group size. `plain` takes the form for chips

@@ -6,13 +6,9 @@
 
 #include "cuda/linear/kernel.cuh"
 
-static bool quantised(WeightType type) {
-  return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
-}
-
 /* Types in tiles: the quantised ones, which also have groups, and int8. */
 static bool tiled(WeightType type) {
-  return quantised(type) || type == WEIGHT_INT8;
+  return weight_is_quantised(type) || type == WEIGHT_INT8;
 }
 
 static size_t element_bytes(WeightType type) {
@@ -27,7 +23,7 @@ struct Areas {
 static Areas areas_of(const DeviceLinear *w) {
   Areas a = {};
   size_t rows = align_up((size_t)w->n_out, kTileOut);
-  if (quantised(w->type)) {
+  if (weight_is_quantised(w->type)) {
     size_t bits = w->type == WEIGHT_AWQ4 ? 4 : 8, groups = rows * (size_t)w->n_groups;
     a.weights = rows * align_up((size_t)w->n_in, kPadIn) * bits / 8;
     a.scales = align_up(groups * 2, 256);
@@ -48,13 +44,13 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
   memset(w, 0, sizeof *w);
   if (n_in <= 0 || n_out <= 0 || n_in > 1 << 24 || n_out > 1 << 24)
     return error_set(err, STATUS_MODEL, "%s: a matrix of %d inputs by %d outputs", name, n_in, n_out);
-  if (quantised(type) && (group <= 0 || n_in % group != 0))
+  if (weight_is_quantised(type) && (group <= 0 || n_in % group != 0))
     return error_set(err, STATUS_MODEL, "%s: %d inputs do not divide into groups of %d", name, n_in, group);
   if (tiled(type) && n_in > 65408) /* group_of(), int8 sums */
     return error_set(err, STATUS_MODEL, "%s: %d inputs, expected at most 65408", name, n_in);
   if (type == WEIGHT_INT8 && n_out > kCounters * 128) /* int8_token.cu: a counter for 128 outputs */
     return error_set(err, STATUS_MODEL, "%s: %d outputs, expected at most %d", name, n_out, kCounters * 128);
-  if ((quantised(type) || interleaved) && n_out % (interleaved ? 16 : 8) != 0)
+  if ((weight_is_quantised(type) || interleaved) && n_out % (interleaved ? 16 : 8) != 0)
     return error_set(err, STATUS_MODEL, "%s: %d outputs are not a multiple of %d", name, n_out,
                      interleaved ? 16 : 8);
   w->type = type;
@@ -63,7 +59,7 @@ Status linear_lay_out(DeviceLinear *w, const char *name, WeightType type, int n_
   w->n_out = n_out;
   w->interleaved = interleaved;
   w->has_bias = bias;
-  if (quantised(type)) {
+  if (weight_is_quantised(type)) {
     int padded = (int)align_up((size_t)n_in, kPadIn);
     w->group = n_in == group ? padded : group;
     w->n_groups = ceil_div(padded, w->group);
@@ -104,37 +100,7 @@ __device__ __forceinline__ int awq_nibble(int c) {
   return c / 2 + 4 * (c % 2);
 }
 
-/* A thread writes the 16 bytes of one lane of one tile: 16 inputs of rows g and g + 8, unless another part
- * has them. */
-__global__ void fill_tiles_4bit(uint4 *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
-                                const uint32_t *staged, int n_tiles_out) {
-  int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  int tile_out = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, tile_in = blockIdx.y;
-  if (tile_out >= n_tiles_out) return;
-  int slab[2] = {slab_of_part(part, 2 * tile_out), slab_of_part(part, 2 * tile_out + 1)};
-  if (slab[0] < 0 && slab[1] < 0) return;
-  uint4 *at = tiles + ((size_t)tile_out * n_tiles_in + first_tile_in + tile_in) * 32 + lane;
-  uint4 v = *at;
-  uint32_t word[4] = {v.x, v.y, v.z, v.w};
-  int columns = part.n_out / 8, shift = 4 * awq_nibble(g);
-  for (int half = 0; half < 2; half++) {
-    if (slab[half] < 0) continue;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      uint32_t bytes = 0;
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        int k = tile_in * kTileIn + tile_k(j, t, i);
-        uint32_t q = k < n_in ? staged[(size_t)k * columns + slab[half]] >> shift & 15 : 0;
-        bytes |= q << (8 * i);
-      }
-      word[j] = (word[j] & (half ? 0x0f0f0f0fu : 0xf0f0f0f0u)) | bytes << (4 * half);
-    }
-  }
-  *at = make_uint4(word[0], word[1], word[2], word[3]);
-}
-
-/* The weight of column g of a slab as 8 bits: from bytes [n_in][n_out], or from words as above. */
+/* The weight of column g of a slab: from bytes [n_in][n_out], or from words as above. */
 struct FromBytes {
   const uint8_t *staged;
   __device__ __forceinline__ uint32_t at(int k, int n_out, int slab, int g) const {
@@ -149,51 +115,49 @@ struct FromWords {
   }
 };
 
-/* The same for 8 bits: a thread writes one lane of both vectors. */
-template <class From>
-__global__ void fill_tiles_8bit(uint4 *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
-                                From from, int n_tiles_out) {
+/* A thread writes one lane of one tile of kBits: 16 inputs of rows g and g + 8, unless another part has
+ * them. */
+template <int kBits, class From>
+__global__ void fill_tiles(uint32_t *tiles, int n_tiles_in, LinearPart part, int first_tile_in, int n_in,
+                           From from, int n_tiles_out) {
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   int tile_out = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, tile_in = blockIdx.y;
   if (tile_out >= n_tiles_out) return;
-  uint32_t *at = (uint32_t *)(tiles + ((size_t)tile_out * n_tiles_in + first_tile_in + tile_in) * 64 + lane);
+  uint32_t *at = tiles + ((size_t)tile_out * n_tiles_in + first_tile_in + tile_in) * (32 * kBits) + lane * 4;
   for (int half = 0; half < 2; half++) {
     int slab = slab_of_part(part, 2 * tile_out + half);
     if (slab < 0) continue;
+#pragma unroll
     for (int j = 0; j < 4; j++) {
       uint32_t bytes = 0;
+#pragma unroll
       for (int i = 0; i < 4; i++) {
         int k = tile_in * kTileIn + tile_k(j, t, i);
-        uint32_t q = k < n_in ? from.at(k, part.n_out, slab, g) : 0;
-        bytes |= q << (8 * i);
+        bytes |= (k < n_in ? from.at(k, part.n_out, slab, g) : 0) << (8 * i);
       }
-      at[j / 2 * 128 + j % 2 * 2 + half] = bytes; /* vector j / 2, word 2 (j % 2) + half */
+      if (kBits == 8)
+        at[j / 2 * 128 + j % 2 * 2 + half] = bytes; /* vector j / 2, word 2 (j % 2) + half */
+      else
+        at[j] = (at[j] & (half ? 0x0f0f0f0fu : 0xf0f0f0f0u)) | bytes << (4 * half);
     }
   }
 }
 
-template <class From>
-static Status fill_8bit(const DeviceLinear *w, LinearPart part, int first_in, int n_in, From from,
-                        cudaStream_t stream, Error *err) {
+template <int kBits, class From>
+static Status launch_fill(const DeviceLinear *w, LinearPart part, int first_in, int n_in, From from,
+                          cudaStream_t stream, Error *err) {
   int tiles_out = ceil_div(w->n_out, kTileOut), tiles_in = quant_view(*w).n_tiles_in;
   dim3 grid((unsigned)ceil_div(tiles_out, 8), (unsigned)ceil_div(n_in, kTileIn));
-  return launch(fill_tiles_8bit<From>, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in,
-                part, first_in / kTileIn, n_in, from, tiles_out);
+  return launch(fill_tiles<kBits, From>, grid, 256, 0, stream, false, w->name, err, (uint32_t *)w->tiles,
+                tiles_in, part, first_in / kTileIn, n_in, from, tiles_out);
 }
 
-Status linear_fill_widened(const DeviceLinear *w, LinearPart part, int first_in, int n_in, const void *staged,
-                           cudaStream_t stream, Error *err) {
-  return fill_8bit(w, part, first_in, n_in, FromWords{(const uint32_t *)staged}, stream, err);
-}
-
-Status linear_fill_weights(const DeviceLinear *w, LinearPart part, int first_in, int n_in, const void *staged,
-                           cudaStream_t stream, Error *err) {
-  if (w->type == WEIGHT_AWQ8)
-    return fill_8bit(w, part, first_in, n_in, FromBytes{(const uint8_t *)staged}, stream, err);
-  int tiles_out = ceil_div(w->n_out, kTileOut), tiles_in = quant_view(*w).n_tiles_in;
-  dim3 grid((unsigned)ceil_div(tiles_out, 8), (unsigned)ceil_div(n_in, kTileIn));
-  return launch(fill_tiles_4bit, grid, 256, 0, stream, false, w->name, err, (uint4 *)w->tiles, tiles_in, part,
-                first_in / kTileIn, n_in, (const uint32_t *)staged, tiles_out);
+Status linear_fill_weights(const DeviceLinear *w, LinearPart part, int first_in, int n_in, int staged_bits,
+                           const void *staged, cudaStream_t stream, Error *err) {
+  const FromWords words = {(const uint32_t *)staged};
+  if (w->type == WEIGHT_AWQ4) return launch_fill<4>(w, part, first_in, n_in, words, stream, err);
+  if (staged_bits == 4) return launch_fill<8>(w, part, first_in, n_in, words, stream, err);
+  return launch_fill<8>(w, part, first_in, n_in, FromBytes{(const uint8_t *)staged}, stream, err);
 }
 
 __device__ __forceinline__ uint16_t half_bits(uint16_t half) {
@@ -228,24 +192,17 @@ __global__ void fill_groups(uint16_t *scales, uint8_t *zeros, int bits, int n_gr
   }
 }
 
-template <class Scale>
-static Status fill_all_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const Scale *scales,
-                              cudaStream_t stream, Error *err) {
+Status linear_fill_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const void *scales,
+                          bool f32_scales, cudaStream_t stream, Error *err) {
   int tiles_out = ceil_div(w->n_out, kTileOut), n_stored = w->n_in < w->group ? 1 : w->n_in / w->group;
   dim3 grid((unsigned)ceil_div((long)tiles_out * w->n_groups * 8, 256));
-  return launch(fill_groups<Scale>, grid, 256, 0, stream, false, w->name, err, (uint16_t *)w->scales,
-                (uint8_t *)w->zeros, w->type == WEIGHT_AWQ4 ? 4 : 8, w->n_groups, n_stored, tiles_out, part,
-                (const uint8_t *)zeros, scales);
-}
-
-Status linear_fill_groups(const DeviceLinear *w, LinearPart part, const void *zeros, const void *scales,
-                          cudaStream_t stream, Error *err) {
-  return fill_all_groups(w, part, zeros, (const uint16_t *)scales, stream, err);
-}
-
-Status linear_fill_groups_f32(const DeviceLinear *w, LinearPart part, const void *zeros, const float *scales,
-                              cudaStream_t stream, Error *err) {
-  return fill_all_groups(w, part, zeros, scales, stream, err);
+  auto fill = [&](auto kernel, auto *typed_scales) {
+    return launch(kernel, grid, 256, 0, stream, false, w->name, err, (uint16_t *)w->scales,
+                  (uint8_t *)w->zeros, w->type == WEIGHT_AWQ4 ? 4 : 8, w->n_groups, n_stored, tiles_out, part,
+                  (const uint8_t *)zeros, typed_scales);
+  };
+  return f32_scales ? fill(fill_groups<float>, (const float *)scales)
+                    : fill(fill_groups<uint16_t>, (const uint16_t *)scales);
 }
 
 /* Row of the matrix that row `row` of the part becomes; the same in a dense matrix of one part. */
@@ -301,14 +258,8 @@ __global__ void fill_by_row(float *to, LinearPart part, const float *staged) {
   if (row < part.n_out) to[row_of_part(part, row)] = staged[row];
 }
 
-Status linear_fill_int8_scales(const DeviceLinear *w, LinearPart part, const float *staged,
-                               cudaStream_t stream, Error *err) {
+Status linear_fill_floats(const DeviceLinear *w, LinearPart part, const void *to, const float *staged,
+                          cudaStream_t stream, Error *err) {
   return launch(fill_by_row, dim3((unsigned)ceil_div(part.n_out, 256)), 256, 0, stream, false, w->name, err,
-                (float *)w->scales, part, staged);
-}
-
-Status linear_fill_bias(const DeviceLinear *w, LinearPart part, const float *staged, cudaStream_t stream,
-                        Error *err) {
-  return launch(fill_by_row, dim3((unsigned)ceil_div(part.n_out, 256)), 256, 0, stream, false, w->name, err,
-                (float *)w->bias, part, staged);
+                (float *)to, part, staged);
 }

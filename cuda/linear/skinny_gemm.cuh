@@ -4,16 +4,16 @@
  *
  * A block owns consecutive tile rows (16 outputs each). If the matrix has too few of them to fill the chip,
  * or x is too large to hold, the inputs are split over blocks (split-K). The weights of a block are one run
- * of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two pairs of units of 128 inputs.
- * Each warp streams an equal, contiguous part of the run through its own ring in shared memory. The ring is
- * filled before x is available, and as soon as a pair is used its successor is requested:
+ * of batches, a batch being 16 outputs x 512 inputs (4 KB at 4 bits) in two stages of two units of 128
+ * inputs. Each warp streams an equal, contiguous part of the run through its own ring in shared memory. The
+ * ring is filled before x is available, and as soon as a stage is used its successor is requested:
  *
  *     batches | tile row 0: b b b b b b b b | tile row 1: b b b b b b b b | ...
  *     warps   |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----| ...
  *
  * For one token a block leaves half of an SM free, so that under programmatic dependent launch the next
- * matmul's block fills its ring while this one still runs. x is held as int8 planes (quantise.cuh), quantised
- * by the block itself. When a warp leaves a tile row it writes its sums to shared memory. The sums over
+ * matmul's block fills its ring while this one still runs. x is held as integers, quantised by the block
+ * itself (quantise.cuh). When a warp leaves a tile row it writes its sums to shared memory. The sums over
  * warps, and over the splits of a tile row, are added in a fixed order at the end; the last block to finish
  * adds the splits, so no block waits for another.
  *
@@ -21,7 +21,7 @@
  * another unit's: kShared units are multiplied before a lane scales its own one, and it reads the scales and
  * zeros of that one only.
  *
- * PRECOND  group % F == 0, kTokens >= n_tokens, all as skinny_plan.h says.
+ * PRECOND  group % kBlockIn == 0, kTokens >= n_tokens, all as skinny_plan.h says.
  * READS    n_in * n_out * bits / 8 + n_in / group * n_out * (2 + bits / 8) bytes. */
 #ifndef AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
 #define AUK_CUDA_LINEAR_SKINNY_GEMM_CUH
@@ -53,7 +53,7 @@ template <class W> struct Unit {
   uint4 v[2][W::kVectors];
 };
 
-/* The warp's ring: two pairs of units in shared memory. A lane reads only what it requested itself, so
+/* The warp's ring: two stages of two units in shared memory. A lane reads only what it requested itself, so
  * waiting for its own copies suffices. */
 template <class W> struct Ring {
   static constexpr int kUnitVectors = 32 * Unit<W>::kVectors;
@@ -63,21 +63,21 @@ template <class W> struct Ring {
   __device__ __forceinline__ Ring(void *shared, const QuantView &view)
       : slots((uint4 *)shared + threadIdx.x / 32 * (kUnits * kUnitVectors) + threadIdx.x % 32), w(view) {}
 
-  /* Requests units `unit` and `second` of the matrix as a pair, unless not wanted. */
-  __device__ __forceinline__ void request(int pair, bool wanted, int unit, int second) {
+  /* Requests units `unit` and `second` of the matrix for a stage, unless not wanted. */
+  __device__ __forceinline__ void request(int stage, bool wanted, int unit, int second) {
     if (wanted) {
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         const uint4 *from = w.tiles + (size_t)(i ? second : unit) * kUnitVectors + threadIdx.x % 32;
 #pragma unroll
         for (int j = 0; j < Unit<W>::kVectors; j++)
-          copy_async_16(slots + (2 * pair + i) * kUnitVectors + 32 * j, from + 32 * j, 16);
+          copy_async_16(slots + (2 * stage + i) * kUnitVectors + 32 * j, from + 32 * j, 16);
       }
     }
     copy_async_commit();
   }
 
-  /* Waits for the older of the two pairs. */
+  /* Waits for the older of the two stages. */
   __device__ __forceinline__ void wait() {
     copy_async_wait<1>();
   }
@@ -89,24 +89,25 @@ template <class W> struct Ring {
   }
 };
 
-/* Scales and zeros of rows g and g + 8 for each block of F inputs of unit u of a tile row. */
-template <class W, int F> struct Groups {
-  uint32_t scale[kUnitIn / F], zero[kUnitIn / F];
+/* Scales and zeros of rows g and g + 8 for each block of kBlockIn inputs of unit u of a tile row. */
+template <class W, int kBlockIn> struct Groups {
+  uint32_t scale[kUnitIn / kBlockIn], zero[kUnitIn / kBlockIn];
   __device__ __forceinline__ void load(const QuantView &w, int tile, int u, int g) {
 #pragma unroll
-    for (int f = 0; f < kUnitIn / F; f++) {
-      size_t at = ((size_t)tile * w.n_groups + group_of(w, u * kUnitIn + f * F)) * 8 + g;
+    for (int f = 0; f < kUnitIn / kBlockIn; f++) {
+      size_t at = ((size_t)tile * w.n_groups + group_of(w, u * kUnitIn + f * kBlockIn)) * 8 + g;
       scale[f] = __ldg(w.scales + at);
       zero[f] = __ldg((const typename W::Zero *)w.zeros + at);
     }
   }
 };
 
-/* Fills planes [units][2 tiles][kTokens][kIntBytes][64] and scales [units][kUnitIn / F][kTokens] {d, d * sum}.
- * Tokens past n_tokens repeat the last one; their results are dropped. */
-template <int kIntBytes, int kTokens, int F, bool kWhole>
-__device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int n_units,
-                                              unsigned char *planes, float2 *scales) {
+/* Quantises the inputs of n_units units to x_ints [units][2 tiles][kTokens][kIntBytes][64] and scales
+ * [units][kUnitIn / kBlockIn][kTokens] {d, d * sum}. Tokens past n_tokens repeat the last one; their results
+ * are dropped. */
+template <int kIntBytes, int kTokens, int kBlockIn, bool kWhole>
+__device__ __forceinline__ void quantise_units(const Args &a, int first_unit, int n_units,
+                                               unsigned char *x_ints, float2 *scales) {
   constexpr int kAtOnce = kTokens > 2 ? 8 : 6; /* loads in flight before the first is used */
   int warp = warp_of_block(), lane = threadIdx.x % 32, n = n_units * kTokens;
   for (int i0 = warp; i0 < n; i0 += kWarps * kAtOnce) {
@@ -123,20 +124,23 @@ __device__ __forceinline__ void quantise_rows(const Args &a, int first_unit, int
       int i = i0 + j * kWarps, token = i % kTokens, u = i / kTokens;
       uint32_t word[kIntBytes];
       int sum;
-      float d = quantise_inputs<kIntBytes, F>(in[j], word, &sum);
-      unsigned char *to = planes + ((2 * u + lane / 16) * kTokens + token) * kIntBytes * kTileIn;
+      float v[4];
+      in[j].floats(v);
+      float d = quantise_values<kIntBytes, kBlockIn>(v, word, &sum);
+      unsigned char *to = x_ints + ((2 * u + lane / 16) * kTokens + token) * kIntBytes * kTileIn;
 #pragma unroll
       for (int p = 0; p < kIntBytes; p++)
         if (i < n) *(uint32_t *)(to + p * kTileIn + lane % 4 * 16 + lane / 4 % 4 * 4) = word[p];
-      if (i < n && lane % (F / 4) == 0)
-        scales[(u * (kUnitIn / F) + lane / (F / 4)) * kTokens + token] = make_float2(d, d * (float)sum);
+      if (i < n && lane % (kBlockIn / 4) == 0)
+        scales[(u * (kUnitIn / kBlockIn) + lane / (kBlockIn / 4)) * kTokens + token] =
+            make_float2(d, d * (float)sum);
     }
   }
 }
 
 /* The inner loop on dp4a, for any chip from sm_61 on: a lane sums its own 16 inputs of each 64 for rows g and
  * g + 8. */
-template <class W, int F, int kIntBytes, int kTokens> struct DotLoop {
+template <class W, int kBlockIn, int kIntBytes, int kTokens> struct DotLoop {
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens, kShared = 1, kLaneTokens = 4;
   float y[kTokens][2];
 
@@ -145,9 +149,26 @@ template <class W, int F, int kIntBytes, int kTokens> struct DotLoop {
     for (int m = 0; m < kTokens; m++) y[m][0] = y[m][1] = 0;
   }
 
+  /* The sums of one token over block f of a unit, for rows g and g + 8; x: the lane's integers of the
+   * unit. */
+  static __device__ __forceinline__ void multiply_block(const Unit<W> &unit, const unsigned char *x, int f,
+                                                        int (&sum)[kIntBytes][2]) {
+#pragma unroll
+    for (int h = f * kBlockIn / 32; h < (f + 1) * kBlockIn / 32; h++) {
+      uint32_t a[4];
+      W::bytes(unit.v[h / 2], h % 2, a);
+#pragma unroll
+      for (int p = 0; p < kIntBytes; p++) {
+        uint2 b = *(const uint2 *)(x + (h / 2 * kTokens * kIntBytes + p) * kTileIn + h % 2 * 8);
+        sum[p][0] = dp4a_u8s8(a[2], b.y, dp4a_u8s8(a[0], b.x, sum[p][0]));
+        sum[p][1] = dp4a_u8s8(a[3], b.y, dp4a_u8s8(a[1], b.x, sum[p][1]));
+      }
+    }
+  }
+
   template <class Fetch, class Used>
-  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *planes,
-                                           const float2 *scales, const Groups<W, F> (&groups)[kUnits],
+  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x_ints,
+                                           const float2 *scales, const Groups<W, kBlockIn> (&groups)[kUnits],
                                            int lane) {
     /* Only lane t = 0 subtracts the zero point's term, which is not 16 times too large as high sums are. */
     float once = lane % 4 == 0 ? 1.0f : 0.0f;
@@ -158,22 +179,11 @@ template <class W, int F, int kIntBytes, int kTokens> struct DotLoop {
 #pragma unroll
       for (int m = 0; m < kTokens; m++)
 #pragma unroll
-        for (int f = 0; f < kUnitIn / F; f++) {
+        for (int f = 0; f < kUnitIn / kBlockIn; f++) {
           int sum[kIntBytes][2] = {};
-#pragma unroll
-          for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
-            uint32_t a[4];
-            W::bytes(unit[j % 2].v[h / 2], h % 2, a);
-#pragma unroll
-            for (int p = 0; p < kIntBytes; p++) {
-              const unsigned char *x =
-                  planes + (((2 * j + h / 2) * kTokens + m) * kIntBytes + p) * kTileIn + lane % 4 * 16;
-              uint2 b = *(const uint2 *)(x + h % 2 * 8);
-              sum[p][0] = dp4a_u8s8(a[2], b.y, dp4a_u8s8(a[0], b.x, sum[p][0]));
-              sum[p][1] = dp4a_u8s8(a[3], b.y, dp4a_u8s8(a[1], b.x, sum[p][1]));
-            }
-          }
-          float2 d = scales[(j * (kUnitIn / F) + f) * kTokens + m];
+          multiply_block(unit[j % 2], x_ints + (2 * j * kTokens + m) * kIntBytes * kTileIn + lane % 4 * 16, f,
+                         sum);
+          float2 d = scales[(j * (kUnitIn / kBlockIn) + f) * kTokens + m];
           float low = (float)(kIntBytes == 2 ? 256 * sum[0][0] + sum[kIntBytes - 1][0] : sum[0][0]);
           float high =
               (float)(kIntBytes == 2 ? 256 * sum[0][1] + sum[kIntBytes - 1][1] : sum[0][1]) * W::kHigh;
@@ -197,17 +207,16 @@ template <class W, int F, int kIntBytes, int kTokens> struct DotLoop {
   }
 };
 
-/* The inner loop on integer tensor cores: the planes of x are the eight columns of mma_u8s8, two for each
- * token. One token costs what four do, and eight tokens take two instructions. The accumulators start at 1.5
- * * 2^23 in integer form: read as a float, minus 1.5 * 2^23, they are the sum, since |sum| <= 128 * 255 * 128
- * < 2^22. */
-template <class W, int F, int kIntBytes, int kTokens> struct MmaLoop {
-  static_assert(kIntBytes == 2, "two columns a row of x");
+/* The inner loop on integer tensor cores: the high and low bytes of x are columns of mma_u8s8, two for each
+ * token. One token costs what four do, and eight tokens take two instructions. The accumulators start at
+ * kIntBiasBits: read as a float, minus kIntBias, they are the sum, since |sum| <= 128 * 255 * 128 < 2^22. */
+template <class W, int kBlockIn, int kIntBytes, int kTokens> struct MmaLoop {
+  static_assert(kIntBytes == 2, "two columns a token");
   static constexpr int kXIntBytes = kIntBytes, kXTokens = kTokens;
   static constexpr int kColumns = 2 * kTokens < 8 ? 2 * kTokens : 8, kBlocks = (2 * kTokens + 7) / 8;
   static constexpr int kLaneTokens = kTokens < 4 ? kTokens : 4; /* tokens that lanes t = 0 .. hold */
   static constexpr int kShared = 4 / kLaneTokens; /* units until every lane has one of its own */
-  static constexpr int kBlocksOfF = kUnitIn / F;
+  static constexpr int kUnitBlocks = kUnitIn / kBlockIn;
   float y[kBlocks][2];
 
   __device__ __forceinline__ void clear() {
@@ -215,16 +224,16 @@ template <class W, int F, int kIntBytes, int kTokens> struct MmaLoop {
     for (int b = 0; b < kBlocks; b++) y[b][0] = y[b][1] = 0;
   }
 
-  /* The sums of one unit: acc[block of F inputs][block of 8 columns]. */
+  /* The sums of one unit: acc[block of kBlockIn inputs][block of 8 columns]. */
   static __device__ __forceinline__ void multiply_unit(const Unit<W> &unit, const unsigned char *x,
-                                                       int (&acc)[kBlocksOfF][kBlocks][4]) {
+                                                       int (&acc)[kUnitBlocks][kBlocks][4]) {
 #pragma unroll
-    for (int f = 0; f < kBlocksOfF; f++) {
+    for (int f = 0; f < kUnitBlocks; f++) {
 #pragma unroll
       for (int b = 0; b < kBlocks; b++)
-        acc[f][b][0] = acc[f][b][1] = acc[f][b][2] = acc[f][b][3] = 0x4b400000;
+        acc[f][b][0] = acc[f][b][1] = acc[f][b][2] = acc[f][b][3] = kIntBiasBits;
 #pragma unroll
-      for (int h = f * F / 32; h < (f + 1) * F / 32; h++) {
+      for (int h = f * kBlockIn / 32; h < (f + 1) * kBlockIn / 32; h++) {
         uint32_t a[4];
         W::bytes(unit.v[h / 2], h % 2, a);
 #pragma unroll
@@ -236,43 +245,42 @@ template <class W, int F, int kIntBytes, int kTokens> struct MmaLoop {
     }
   }
 
-  /* fetch(pair, unit[2]) reads a pair of the batch's units, used(pair) allows refilling its slot. */
+  /* fetch(stage, unit[2]) reads a stage of the batch, used(stage) allows refilling it. */
   template <class Fetch, class Used>
-  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *planes,
+  __device__ __forceinline__ void multiply(Fetch fetch, Used used, const unsigned char *x_ints,
                                            const float2 *scales,
-                                           const Groups<W, F> (&groups)[kUnits / kShared], int lane) {
-    constexpr float kStart = 12582912.0f;
-    const unsigned char *x = planes + lane / 4 % kColumns * kTileIn + lane % 4 * 16;
+                                           const Groups<W, kBlockIn> (&groups)[kUnits / kShared], int lane) {
+    const unsigned char *x = x_ints + lane / 4 % kColumns * kTileIn + lane % 4 * 16;
     int own = lane % 4 / kLaneTokens;
     Unit<W> unit[2];
 #pragma unroll
     for (int first = 0; first < kUnits; first += kShared) {
-      int sum[kBlocksOfF][kBlocks][4];
+      int sum[kUnitBlocks][kBlocks][4];
 #pragma unroll
       for (int j = first; j < first + kShared; j++) {
-        int acc[kBlocksOfF][kBlocks][4];
+        int acc[kUnitBlocks][kBlocks][4];
         if (j % 2 == 0) fetch(j / 2, unit);
         multiply_unit(unit[j % 2], x + j * (kUnitIn * kIntBytes * kTokens), acc);
         if (j % 2) used(j / 2);
 #pragma unroll
-        for (int f = 0; f < kBlocksOfF; f++)
+        for (int f = 0; f < kUnitBlocks; f++)
 #pragma unroll
           for (int b = 0; b < kBlocks; b++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
               sum[f][b][i] = j == first || own == j - first ? acc[f][b][i] : sum[f][b][i];
       }
-      const Groups<W, F> &of = groups[first / kShared];
+      const Groups<W, kBlockIn> &of = groups[first / kShared];
 #pragma unroll
-      for (int f = 0; f < kBlocksOfF; f++) {
+      for (int f = 0; f < kUnitBlocks; f++) {
         float s_low = f16_low(of.scale[f]), s_high = f16_high(of.scale[f]);
         float z_low = small_float(W::zero_low(of.zero[f])), z_high = small_float(W::zero_high(of.zero[f]));
 #pragma unroll
         for (int b = 0; b < kBlocks; b++) {
-          float2 d = scales[((first + own) * kBlocksOfF + f) * kTokens + 4 * b + lane % kLaneTokens];
+          float2 d = scales[((first + own) * kUnitBlocks + f) * kTokens + 4 * b + lane % kLaneTokens];
           float v[4];
 #pragma unroll
-          for (int i = 0; i < 4; i++) v[i] = __int_as_float(sum[f][b][i]) - kStart;
+          for (int i = 0; i < 4; i++) v[i] = __int_as_float(sum[f][b][i]) - kIntBias;
           y[b][0] += s_low * (d.x * (256.0f * v[0] + v[1]) - z_low * d.y);
           y[b][1] += s_high * (d.x * W::kHigh * (256.0f * v[2] + v[3]) - z_high * d.y);
         }
@@ -322,21 +330,21 @@ template <int kTokens>
 __device__ void combine_warps(const Args &a, int first_tile, int n_tiles, const float *sums, const int *first,
                               const int *last) {
   for (int i = threadIdx.x; i < n_tiles * kTokens * 8; i += kThreads) {
-    int g = i % 8, token = i / 8 % kTokens, row = i / 8 / kTokens;
+    int g = i % 8, token = i / 8 % kTokens, tile = i / 8 / kTokens;
     float low = 0, high = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; w++) {
-      bool inside = row >= first[w] && row <= last[w];
+      bool inside = tile >= first[w] && tile <= last[w];
       const float *from =
-          sums + ((w * a.plan.slots + (inside ? row - first[w] : 0)) * kTokens + token) * kTileOut + g;
+          sums + ((w * a.plan.slots + (inside ? tile - first[w] : 0)) * kTokens + token) * kTileOut + g;
       low += inside ? from[0] : 0.0f;
       high += inside ? from[8] : 0.0f;
     }
     if (gridDim.y == 1) {
-      if (token < a.n_tokens) store_row_pair(a.out, token, first_tile + row, g, low, high);
+      if (token < a.n_tokens) store_row_pair(a.out, token, first_tile + tile, g, low, high);
     } else {
       float *to = a.partial +
-                  (((size_t)(first_tile + row) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
+                  (((size_t)(first_tile + tile) * gridDim.y + blockIdx.y) * kTokens + token) * kTileOut + g;
       __stcg(to, low);
       __stcg(to + 8, high);
     }
@@ -351,13 +359,13 @@ __device__ __forceinline__ void prefetch_results(const Args &a, int tile0, int n
       prefetch_l1((const float *)a.out.y + m * a.out.stride + (tile0 + i) * kTileOut);
 }
 
-template <class W, class Math, int F, int kBlocks>
+template <class W, class Loop, int kBlockIn, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constant__ Args a) {
-  constexpr int kIntBytes = Math::kXIntBytes, kTokens = Math::kXTokens, kShared = Math::kShared;
+  constexpr int kIntBytes = Loop::kXIntBytes, kTokens = Loop::kXTokens, kShared = Loop::kShared;
   constexpr int kBatchInts = kUnits * kUnitIn * kIntBytes * kTokens,
-                kBatchScales = kUnits * (kUnitIn / F) * kTokens;
+                kBatchScales = kUnits * (kUnitIn / kBlockIn) * kTokens;
   extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ int first_row[kWarps], last_row[kWarps];
+  __shared__ int first_tile[kWarps], last_tile[kWarps];
   int warp = warp_of_block(), lane = threadIdx.x % 32;
   int tile0 = a.first_tile + (int)((long)blockIdx.x * (a.end_tile - a.first_tile) / gridDim.x);
   int n_tiles =
@@ -365,31 +373,31 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   int batch0 = (int)((long)blockIdx.y * a.plan.n_batches / gridDim.y);
   int n_batches = (int)((long)(blockIdx.y + 1) * a.plan.n_batches / gridDim.y) - batch0;
   Ring<W> ring(shared, a.w);
-  unsigned char *planes = shared + kWarps * kUnits * Ring<W>::kUnitVectors * 16;
-  float2 *scales = (float2 *)(planes + (size_t)a.plan.max_batches * kBatchInts);
+  unsigned char *x_ints = shared + kWarps * kUnits * Ring<W>::kUnitVectors * 16;
+  float2 *scales = (float2 *)(x_ints + (size_t)a.plan.max_batches * kBatchInts);
   float *sums = (float *)(scales + a.plan.max_batches * kBatchScales);
 
   dependents_may_start();
   int total = n_tiles * n_batches, at = warp * total / kWarps, end = (warp + 1) * total / kWarps;
-  int row = at / n_batches, batch = at % n_batches; /* the next request */
+  int tile = at / n_batches, batch = at % n_batches; /* the next request */
   if (lane == 0) {
-    first_row[warp] = row;
-    last_row[warp] = end > at ? (end - 1) / n_batches : -1;
+    first_tile[warp] = tile;
+    last_tile[warp] = end > at ? (end - 1) / n_batches : -1;
   }
   /* Past the end of a tile row the last unit is read again: x is 0 there. */
-  int last = a.plan.n_units - 1, own = lane % 4 / Math::kLaneTokens, u0, unit0;
+  int last = a.plan.n_units - 1, own = lane % 4 / Loop::kLaneTokens, u0, unit0;
   auto move_to = [&] {
     u0 = (batch0 + batch) * kUnits;
-    unit0 = (tile0 + row) * a.plan.n_units;
+    unit0 = (tile0 + tile) * a.plan.n_units;
   };
-  auto request = [&](int pair, bool wanted) {
-    ring.request(pair, wanted, unit0 + min(u0 + 2 * pair, last), unit0 + min(u0 + 2 * pair + 1, last));
+  auto request = [&](int stage, bool wanted) {
+    ring.request(stage, wanted, unit0 + min(u0 + 2 * stage, last), unit0 + min(u0 + 2 * stage + 1, last));
   };
-  Groups<W, F> groups[kUnits / kShared];
+  Groups<W, kBlockIn> groups[kUnits / kShared];
   auto load_groups = [&] {
 #pragma unroll
     for (int i = 0; i < kUnits / kShared; i++)
-      groups[i].load(a.w, tile0 + row, min(u0 + i * kShared + own, last), lane / 4);
+      groups[i].load(a.w, tile0 + tile, min(u0 + i * kShared + own, last), lane / 4);
   };
   move_to();
   request(0, at < end);
@@ -398,98 +406,97 @@ __global__ void __launch_bounds__(kThreads, kBlocks) kernel(const __grid_constan
   wait_for_previous();
   int n_units = n_batches * kUnits;
   if ((batch0 * kUnits + n_units) * kUnitIn <= a.w.n_in)
-    quantise_rows<kIntBytes, kTokens, F, true>(a, batch0 * kUnits, n_units, planes, scales);
+    quantise_units<kIntBytes, kTokens, kBlockIn, true>(a, batch0 * kUnits, n_units, x_ints, scales);
   else
-    quantise_rows<kIntBytes, kTokens, F, false>(a, batch0 * kUnits, n_units, planes, scales);
+    quantise_units<kIntBytes, kTokens, kBlockIn, false>(a, batch0 * kUnits, n_units, x_ints, scales);
   __syncthreads();
   if (warp == kWarps - 1) prefetch_results(a, tile0, n_tiles);
 
-  Math math;
-  math.clear();
+  Loop loop;
+  loop.clear();
   float *mine = sums + (size_t)warp * a.plan.slots * kTokens * kTileOut;
   for (; at < end; at++) {
-    const unsigned char *x = planes + batch * kBatchInts;
+    const unsigned char *x = x_ints + batch * kBatchInts;
     const float2 *d = scales + batch * kBatchScales;
     bool more = at + 1 < end, leaves = ++batch == n_batches;
-    if (leaves) batch = 0, row++;
+    if (leaves) batch = 0, tile++;
     move_to();
-    auto fetch = [&](int pair, Unit<W>(&unit)[2]) {
+    auto fetch = [&](int stage, Unit<W>(&unit)[2]) {
       ring.wait();
-      ring.read(2 * pair, unit[0]);
-      ring.read(2 * pair + 1, unit[1]);
+      ring.read(2 * stage, unit[0]);
+      ring.read(2 * stage + 1, unit[1]);
     };
-    math.multiply(
-        fetch, [&](int pair) { request(pair, more); }, x, d, groups, lane);
+    loop.multiply(
+        fetch, [&](int stage) { request(stage, more); }, x, d, groups, lane);
     if (more) load_groups();
     if (leaves || !more) {
-      math.store(mine, lane);
-      math.clear();
+      loop.store(mine, lane);
+      loop.clear();
       mine += kTokens * kTileOut;
     }
   }
   __syncthreads();
-  combine_warps<kTokens>(a, tile0, n_tiles, sums, first_row, last_row);
+  combine_warps<kTokens>(a, tile0, n_tiles, sums, first_tile, last_tile);
   if (gridDim.y > 1) combine_splits<kTokens>(a, tile0, n_tiles);
 }
 
-inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int planes, const DeviceLimits &device) {
-  SkinnyShape shape = {};
-  shape.bits = w->type == WEIGHT_AWQ4 ? 4 : 8;
-  shape.n_in = w->n_in;
-  shape.n_out = w->n_out;
-  shape.group = w->group;
-  shape.planes = planes;
-  shape.n_tokens = n_tokens;
-  shape.n_sms = device.n_sms;
-  shape.shared_bytes = device.shared_bytes;
-  return skinny_plan(&shape);
+inline SkinnyPlan plan_of(const DeviceLinear *w, int n_tokens, int int_bytes, const DeviceLimits &device) {
+  const LinearQuery query =
+      linear_query(*w, ACT_F16, n_tokens < SKINNY_MAX_TOKENS ? n_tokens : SKINNY_MAX_TOKENS, device);
+  return skinny_plan(&query, int_bytes);
 }
 
-template <class W, template <class, int, int, int> class Math, int kIntBytes, int kTokens, int F>
+template <class W, template <class, int, int, int> class Loop, int kIntBytes, int kTokens, int kBlockIn>
 Status launch_block(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
-  Args a = {};
-  a.w = quant_view(*args.w);
-  a.x = args.x;
-  a.x_stride = args.x_stride;
-  a.n_tokens = args.n_tokens;
-  a.plan = plan;
-  a.out = args.out;
-  a.partial = (float *)args.workspace;
-  a.counters = args.counters;
+  constexpr int kBlocks = kTokens == 1 && kIntBytes == 2 && kBlockIn > 32 ? 2 : 1; /* per SM */
+  Args a = {quant_view(*args.w),     args.x,       args.x_stride, args.n_tokens, 0, 0, plan, args.out,
+            (float *)args.workspace, args.counters};
   for (; a.first_tile < a.w.n_tiles_out; a.first_tile = a.end_tile) {
-    int left = a.w.n_tiles_out - a.first_tile, rows = left < plan.launch_rows ? left : plan.launch_rows;
-    a.end_tile = a.first_tile + rows;
-    dim3 grid((unsigned)(rows < plan.blocks ? rows : plan.blocks), (unsigned)plan.splits);
-    TRY(launch(
-        kernel<W, Math<W, F, kIntBytes, kTokens>, F, (kTokens == 1 && kIntBytes == 2 && F > 32 ? 2 : 1)>,
-        grid, kThreads, plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
+    int left = a.w.n_tiles_out - a.first_tile, tiles = left < plan.launch_rows ? left : plan.launch_rows;
+    a.end_tile = a.first_tile + tiles;
+    dim3 grid((unsigned)(tiles < plan.blocks ? tiles : plan.blocks), (unsigned)plan.splits);
+    TRY(launch(kernel<W, Loop<W, kBlockIn, kIntBytes, kTokens>, kBlockIn, kBlocks>, grid, kThreads,
+               plan.shared_bytes, args.stream, args.dependent, args.w->name, err, a));
   }
   return STATUS_OK;
 }
 
-template <class W, template <class, int, int, int> class Math, int kIntBytes, int kTokens>
+template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens, class W>
 Status launch_group(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
   switch (plan.block_in) {
-  case 128: return launch_block<W, Math, kIntBytes, kTokens, 128>(args, plan, err);
-  case 64: return launch_block<W, Math, kIntBytes, kTokens, 64>(args, plan, err);
-  default: return launch_block<W, Math, kIntBytes, kTokens, 32>(args, plan, err);
+  case 128: return launch_block<W, Loop, kIntBytes, kTokens, 128>(args, plan, err);
+  case 64: return launch_block<W, Loop, kIntBytes, kTokens, 64>(args, plan, err);
+  default: return launch_block<W, Loop, kIntBytes, kTokens, 32>(args, plan, err);
   }
 }
 
-template <template <class, int, int, int> class Math, int kIntBytes, int kTokens>
-Status launch_tokens(const LinearArgs &args, Error *err) {
-  SkinnyPlan plan = plan_of(args.w, kTokens, kIntBytes, args.device);
+template <template <class, int, int, int> class Loop, int kIntBytes, int kTokens>
+Status launch_tokens(const LinearArgs &args, const SkinnyPlan &plan, Error *err) {
+  return args.w->type == WEIGHT_AWQ4 ? launch_group<Loop, kIntBytes, kTokens, Bits4>(args, plan, err)
+                                     : launch_group<Loop, kIntBytes, kTokens, Bits8>(args, plan, err);
+}
+
+template <template <class, int, int, int> class Loop, int kIntBytes>
+Status launch_plan(const LinearArgs &args, Error *err) {
+  const SkinnyPlan plan = plan_of(args.w, args.n_tokens, kIntBytes, args.device);
   if (plan.splits == 0)
     return error_set(err, STATUS_FAILED, "%s: %d rows of x do not fit in shared memory", args.w->name,
                      args.n_tokens);
-  return args.w->type == WEIGHT_AWQ4 ? launch_group<Bits4, Math, kIntBytes, kTokens>(args, plan, err)
-                                     : launch_group<Bits8, Math, kIntBytes, kTokens>(args, plan, err);
+  switch (plan.tokens) {
+  case 1: return launch_tokens<Loop, kIntBytes, 1>(args, plan, err);
+  case 2: return launch_tokens<Loop, kIntBytes, 2>(args, plan, err);
+  case 4: return launch_tokens<Loop, kIntBytes, 4>(args, plan, err);
+  default: return launch_tokens<Loop, kIntBytes, 8>(args, plan, err);
+  }
 }
 
 template <int kIntBytes> size_t workspace(const DeviceLinear *w, int n_tokens, const DeviceLimits &device) {
-  return plan_of(w, n_tokens < SKINNY_MAX_TOKENS ? n_tokens : SKINNY_MAX_TOKENS, kIntBytes, device)
-      .partial_bytes;
+  return plan_of(w, n_tokens, kIntBytes, device).partial_bytes;
 }
+
+/* The matmul with x as integers of kIntBytes. */
+template <template <class, int, int, int> class Loop, int kIntBytes>
+constexpr LinearKernel skinny_kernel = {workspace<kIntBytes>, launch_plan<Loop, kIntBytes>, false};
 
 } // namespace skinny_gemm
 

@@ -6,43 +6,39 @@
 #ifndef AUK_CUDA_LINEAR_SKINNY_PLAN_H
 #define AUK_CUDA_LINEAR_SKINNY_PLAN_H
 
-#include <stddef.h>
 #include <string.h>
 
-#define SKINNY_WARPS      16  /* of a block */
-#define SKINNY_UNIT_IN    128 /* inputs of a unit: 16 outputs x 128 inputs */
-#define SKINNY_UNITS      4   /* units of a batch, what a warp has in flight */
-#define SKINNY_MAX_TOKENS 8
+#include "cuda/linear/dispatch.h"
+#include "cuda/ptx/ceil_div.h"
+
+#define SKINNY_WARPS        16  /* of a block */
+#define SKINNY_UNIT_IN      128 /* inputs of a unit: 16 outputs x 128 inputs */
+#define SKINNY_UNITS        4   /* units of a batch, what a warp has in flight */
+#define SKINNY_MAX_TOKENS   8
+#define SKINNY_TILE_OUT     16
+#define SKINNY_MAX_SPLITS   8
+#define SKINNY_MAX_LAUNCHES 64
+#define SKINNY_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
+
+/* Costs as batches of a block (0.13 us): combining the partial sums of splits, for each split, and a second
+ * launch. */
+#define SKINNY_COMBINE_COST 20
+#define SKINNY_SPLIT_COST   2
+#define SKINNY_LAUNCH_COST  40
 
 typedef struct {
-  int bits, n_in, n_out, group; /* of the weights, as laid out (linear.h) */
-  int planes;                   /* int8 planes of x: 2, or 1 for int8 activations */
-  int n_tokens;                 /* 1 .. SKINNY_MAX_TOKENS */
-  int n_sms;
-  size_t shared_bytes; /* that one block may use */
-} SkinnyShape;
-
-typedef struct {
-  int tokens;   /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
-  int block_in; /* inputs per scale of x: 128, 64 or 32, always within one group */
-  int splits;   /* split-K: blocks per tile row of 16 outputs, each a part of the inputs; 0: does not fit */
-  int blocks;   /* blocks along tile rows; the grid is blocks x splits */
+  int tokens;          /* tokens held: n_tokens rounded up to 1, 2, 4 or 8 */
+  int block_in;        /* inputs per scale of x: 128, 64 or 32, always within one group */
+  int splits;          /* split-K: blocks per tile row, each a part of the inputs; 0: does not fit */
+  int blocks;          /* blocks along tile rows; the grid is blocks x splits */
   int launch_rows;     /* tile rows of one launch */
   int n_units;         /* of one tile row */
   int n_batches;       /* of one tile row; the last may lack units */
   int max_batches;     /* of one split of a tile row */
   int slots;           /* tile rows that one warp may touch */
-  size_t shared_bytes; /* rings, planes and scales of x, partial sums */
+  size_t shared_bytes; /* rings, integers and scales of x, partial sums */
   size_t partial_bytes;
 } SkinnyPlan;
-
-#define SKINNY_TILE_OUT     16
-#define SKINNY_MAX_SPLITS   8
-#define SKINNY_STATIC_BYTES 1024 /* the kernel's static shared memory, rounded up */
-
-static inline int skinny_ceil_div(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 static inline int skinny_held_tokens(int n) {
   int held = 1;
@@ -51,45 +47,49 @@ static inline int skinny_held_tokens(int n) {
 }
 
 /* One way to cut: `splits` blocks per tile row, and the matrix in `launches` launches. */
-static inline SkinnyPlan skinny_plan_cut(const SkinnyShape *shape, int splits, int launches) {
+static inline SkinnyPlan skinny_plan_cut(const LinearQuery *query, int int_bytes, int splits, int launches) {
   SkinnyPlan p;
   memset(&p, 0, sizeof p);
-  p.tokens = skinny_held_tokens(shape->n_tokens);
-  p.block_in = shape->group % 128 == 0 ? 128 : shape->group % 64 == 0 ? 64 : 32;
-  p.n_units = skinny_ceil_div(shape->n_in, SKINNY_UNIT_IN);
-  p.n_batches = skinny_ceil_div(p.n_units, SKINNY_UNITS);
+  p.tokens = skinny_held_tokens(query->n_tokens);
+  p.block_in = query->group % 128 == 0 ? 128 : query->group % 64 == 0 ? 64 : 32;
+  p.n_units = ceil_div(query->n_in, SKINNY_UNIT_IN);
+  p.n_batches = ceil_div(p.n_units, SKINNY_UNITS);
   p.splits = splits;
-  p.max_batches = skinny_ceil_div(p.n_batches, splits);
-  int tile_rows = skinny_ceil_div(shape->n_out, SKINNY_TILE_OUT);
-  p.blocks = shape->n_sms / splits < tile_rows ? shape->n_sms / splits : tile_rows;
-  p.launch_rows = skinny_ceil_div(tile_rows, launches);
-  int block_rows = skinny_ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;
-  p.slots = skinny_ceil_div(block_rows * p.max_batches, SKINNY_WARPS) / least_batches + 2;
+  p.max_batches = ceil_div(p.n_batches, splits);
+  const int tile_rows = ceil_div(query->n_out, SKINNY_TILE_OUT), bits = query->weights == WEIGHT_AWQ4 ? 4 : 8;
+  p.blocks = query->device.n_sms / splits < tile_rows ? query->device.n_sms / splits : tile_rows;
+  p.launch_rows = ceil_div(tile_rows, launches);
+  const int block_rows = ceil_div(p.launch_rows, p.blocks), least_batches = p.n_batches / splits;
+  p.slots = ceil_div(block_rows * p.max_batches, SKINNY_WARPS) / least_batches + 2;
   if (p.slots > block_rows) p.slots = block_rows;
-  size_t units = (size_t)p.max_batches * SKINNY_UNITS, tokens = (size_t)p.tokens;
-  size_t ring =
-      (size_t)SKINNY_WARPS * SKINNY_UNITS * SKINNY_UNIT_IN * SKINNY_TILE_OUT * (size_t)shape->bits / 8;
-  size_t x = units * SKINNY_UNIT_IN * (size_t)shape->planes * tokens;
-  size_t scales = units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8;
-  p.shared_bytes = ring + x + scales + (size_t)SKINNY_WARPS * (size_t)p.slots * tokens * SKINNY_TILE_OUT * 4;
+  const size_t units = (size_t)p.max_batches * SKINNY_UNITS, tokens = (size_t)p.tokens,
+               ring =
+                   (size_t)SKINNY_WARPS * SKINNY_UNITS * SKINNY_UNIT_IN * SKINNY_TILE_OUT * (size_t)bits / 8,
+               x = units * SKINNY_UNIT_IN * (size_t)int_bytes * tokens,
+               scales = units * (size_t)(SKINNY_UNIT_IN / p.block_in) * tokens * 8,
+               sums = (size_t)SKINNY_WARPS * (size_t)p.slots * tokens * SKINNY_TILE_OUT * 4;
+  p.shared_bytes = ring + x + scales + sums;
   if (splits > 1) p.partial_bytes = (size_t)tile_rows * (size_t)splits * tokens * SKINNY_TILE_OUT * 4;
   return p;
 }
 
-/* Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split that finishes
- * first, where combining partial sums costs about 24 batches of a block (3 us) and a second launch 40.
- * Several launches are needed if the sums of a block's tile rows, which it holds to the end, do not fit. */
-static inline SkinnyPlan skinny_plan(const SkinnyShape *shape) {
+/* The plan for x as integers of int_bytes (2, or 1 for int8 activations) and query->n_tokens <= 8 tokens.
+ * Splits the inputs if whole tile rows would leave SMs idle or x does not fit: takes the split that finishes
+ * first. Several launches are needed if the sums of a block's tile rows, which it holds to the end, do not
+ * fit. */
+static inline SkinnyPlan skinny_plan(const LinearQuery *query, int int_bytes) {
   SkinnyPlan best;
   memset(&best, 0, sizeof best);
   long least = 0;
-  for (int splits = 1; splits <= SKINNY_MAX_SPLITS && splits <= shape->n_sms; splits *= 2) {
-    if (splits > 1 && splits > skinny_ceil_div(shape->n_in, SKINNY_UNITS * SKINNY_UNIT_IN)) break;
-    for (int launches = 1; launches <= 64; launches *= 2) {
-      SkinnyPlan p = skinny_plan_cut(shape, splits, launches);
-      if (p.shared_bytes + SKINNY_STATIC_BYTES > shape->shared_bytes) continue;
-      int block_rows = skinny_ceil_div(skinny_ceil_div(shape->n_out, SKINNY_TILE_OUT), p.blocks);
-      long cost = (long)block_rows * p.max_batches + (splits > 1 ? 20 + 2 * splits : 0) + (launches - 1) * 40;
+  for (int splits = 1; splits <= SKINNY_MAX_SPLITS && splits <= query->device.n_sms; splits *= 2) {
+    if (splits > 1 && splits > ceil_div(query->n_in, SKINNY_UNITS * SKINNY_UNIT_IN)) break;
+    for (int launches = 1; launches <= SKINNY_MAX_LAUNCHES; launches *= 2) {
+      const SkinnyPlan p = skinny_plan_cut(query, int_bytes, splits, launches);
+      if (p.shared_bytes + SKINNY_STATIC_BYTES > query->device.shared_bytes) continue;
+      const int block_rows = ceil_div(ceil_div(query->n_out, SKINNY_TILE_OUT), p.blocks);
+      const long cost = (long)block_rows * p.max_batches +
+                        (splits > 1 ? SKINNY_COMBINE_COST + SKINNY_SPLIT_COST * splits : 0) +
+                        (launches - 1) * SKINNY_LAUNCH_COST;
       if (best.splits && cost >= least) break;
       least = cost;
       best = p;

@@ -13,6 +13,8 @@
 #ifndef AUK_CUDA_LINEAR_STREAM_K_CUH
 #define AUK_CUDA_LINEAR_STREAM_K_CUH
 
+#include "cuda/linear/dispatch.h"
+#include "cuda/ptx/ceil_div.h"
 #include "cuda/ptx/ptx.cuh"
 
 namespace stream_k {
@@ -42,25 +44,26 @@ inline Work even_work(int n_tiles, int n_steps, int most, int least_steps) {
   Work w = {n_tiles, n_steps, most};
   int useful = total_steps(w) / (least_steps < n_steps ? least_steps : n_steps);
   if (w.n_blocks > useful) w.n_blocks = useful > 0 ? useful : 1;
-  int waves = (n_tiles + w.n_blocks - 1) / w.n_blocks, even = (n_tiles + waves - 1) / waves;
+  int waves = ceil_div(n_tiles, w.n_blocks), even = ceil_div(n_tiles, waves);
   if (waves == 1)
     even = n_tiles * (w.n_blocks / n_tiles);
   else if (n_tiles % even != 0)
     return w;
-  if (20 * even >= 17 * w.n_blocks) w.n_blocks = even;
+  if (dispatch_busy_enough(even, w.n_blocks)) w.n_blocks = even;
   return w;
 }
 
-/* Position of a block: a tile, its row and column in a grid of `columns` tiles, and a step of it. */
+/* Position of a block: a tile, its place in the grid of tiles (outputs by tokens), and a step of it. */
 struct Cursor {
-  int tile, row, column, step;
-  __device__ __forceinline__ Cursor(const Work &w, int columns, int at)
-      : tile(at / w.n_steps), row(tile / columns), column(tile % columns), step(at % w.n_steps) {}
-  __device__ __forceinline__ void advance(const Work &w, int columns) {
+  int tile, out_tile, token_tile, step;
+  __device__ __forceinline__ Cursor(const Work &w, int n_token_tiles, int at)
+      : tile(at / w.n_steps), out_tile(tile / n_token_tiles), token_tile(tile % n_token_tiles),
+        step(at % w.n_steps) {}
+  __device__ __forceinline__ void advance(const Work &w, int n_token_tiles) {
     if (++step < w.n_steps) return;
     step = 0;
     tile++;
-    if (++column == columns) column = 0, row++;
+    if (++token_tile == n_token_tiles) token_tile = 0, out_tile++;
   }
 };
 
@@ -129,16 +132,16 @@ __device__ __forceinline__ bool combine(Sum (&acc)[kFloats], const Work &w, int 
  *
  * PRECOND  shared holds kStages * kStageBytes; every thread of the block calls. */
 template <int kStages, int kStageBytes, int kThreads, class Sum, class Load, class Multiply, class Finish>
-__device__ __forceinline__ void run(const Work &w, int columns, unsigned char *shared, Sum *partial,
+__device__ __forceinline__ void run(const Work &w, int n_token_tiles, unsigned char *shared, Sum *partial,
                                     unsigned *counters, Load load, Multiply multiply, Finish finish) {
   __shared__ int last;
   int begin = first_step(w, blockIdx.x), end = first_step(w, blockIdx.x + 1);
-  Cursor at(w, columns, begin), ahead = at;
+  Cursor at(w, n_token_tiles, begin), ahead = at;
   int loaded = begin, slot = 0, ahead_slot = 0;
   auto load_next = [&] {
     if (loaded < end) {
       load(shared + ahead_slot * kStageBytes, ahead, loaded == begin || ahead.step == 0);
-      ahead.advance(w, columns);
+      ahead.advance(w, n_token_tiles);
       if (++ahead_slot == kStages) ahead_slot = 0;
     }
     loaded++;
@@ -162,7 +165,7 @@ __device__ __forceinline__ void run(const Work &w, int columns, unsigned char *s
       });
       tile_begin = step + 1;
     }
-    at.advance(w, columns);
+    at.advance(w, n_token_tiles);
   }
 }
 

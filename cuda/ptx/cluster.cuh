@@ -12,8 +12,15 @@
 
 /* --- barriers in shared memory that count arrivals and bytes: 9.7.13 "mbarrier" */
 
-__device__ __forceinline__ void barrier_init(uint64_t *barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
+/* A barrier as its shared_address(), also given as a pointer. */
+struct SharedBarrier {
+  uint32_t address;
+  __device__ __forceinline__ SharedBarrier(uint32_t at) : address(at) {}
+  __device__ __forceinline__ SharedBarrier(const uint64_t *at) : address(shared_address(at)) {}
+};
+
+__device__ __forceinline__ void barrier_init(SharedBarrier barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier.address), "r"(arrivals));
 }
 
 /* Makes initialised barriers visible to peers and copies: after barrier_init, before cluster_sync. */
@@ -21,11 +28,8 @@ __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
-  barrier_arrive(shared_address(barrier));
+__device__ __forceinline__ void barrier_arrive(SharedBarrier barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier.address) : "memory");
 }
 
 /* Arrives at a barrier of a peer (peer_address). Relaxed: a release would wait for all memory operations that
@@ -35,42 +39,34 @@ __device__ __forceinline__ void barrier_arrive_at_peer(uint32_t barrier) {
 }
 
 /* Arrives and announces `bytes` more bytes for this phase. */
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint64_t *barrier, int bytes) {
-  barrier_expect(shared_address(barrier), bytes);
+__device__ __forceinline__ void barrier_expect(SharedBarrier barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier.address), "r"(bytes)
+               : "memory");
 }
 
 /* Arrives (counted in barrier_init) once all copy_async_ of this thread so far have landed. */
-__device__ __forceinline__ void barrier_arrive_after_copies(uint64_t *barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+__device__ __forceinline__ void barrier_arrive_after_copies(SharedBarrier barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.address) : "memory");
 }
 
 /* Whether the phase of this parity is complete. Only the current phase and the one before it can be asked
  * for. */
-__device__ __forceinline__ bool barrier_test(uint32_t barrier, int parity) {
+__device__ __forceinline__ bool barrier_test(SharedBarrier barrier, int parity) {
   uint32_t done;
   asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
                "selp.b32 %0, 1, 0, done;\n}"
                : "=r"(done)
-               : "r"(barrier), "r"(parity)
+               : "r"(barrier.address), "r"(parity)
                : "memory");
   return done != 0;
 }
-__device__ __forceinline__ bool barrier_test(uint64_t *barrier, int parity) {
-  return barrier_test(shared_address(barrier), parity);
-}
 
 /* Waits until the phase of this parity is complete. */
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity) {
+__device__ __forceinline__ void barrier_wait(SharedBarrier barrier, int parity) {
   asm volatile("{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier),
+               "@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier.address),
                "r"(parity)
                : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t *barrier, int parity) {
-  barrier_wait(shared_address(barrier), parity);
 }
 
 /* L2 policy for data that is read once: evicted first. 9.7.9 "createpolicy". */
@@ -141,16 +137,16 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* --- named barriers of `threads` threads of the block, in whole warps; id 1 .. 15, as 0 is __syncthreads():
+/* --- named barriers of kThreads threads of the block, in whole warps; kId 1 .. 15, as 0 is __syncthreads():
  * 9.7.13 "bar" */
 
-template <int id, int threads> __device__ __forceinline__ void named_barrier_sync() {
-  asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_sync() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
 /* Arrives at a named barrier without waiting. */
-template <int id, int threads> __device__ __forceinline__ void named_barrier_arrive() {
-  asm volatile("bar.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
+template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_arrive() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
 /* --- device memory that other clusters write while this one reads it: 9.7.9 "ld", 8 "memory model"
@@ -186,15 +182,15 @@ __device__ __forceinline__ void backoff() {
 /* --- registers moved between the warpgroups of a block: 9.7.18 "setmaxnreg", sm_90a only. On other targets
  * every thread keeps the registers it started with. */
 
-template <int n> __device__ __forceinline__ void registers_up_to() {
+template <int kN> __device__ __forceinline__ void registers_up_to() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n));
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kN));
 #endif
 }
 
-template <int n> __device__ __forceinline__ void registers_down_to() {
+template <int kN> __device__ __forceinline__ void registers_down_to() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n));
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kN));
 #endif
 }
 

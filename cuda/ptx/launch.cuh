@@ -12,11 +12,8 @@
 #include <utility>
 
 #include "cuda/device.h"
+#include "cuda/ptx/ceil_div.h"
 #include "cuda/ptx/ptx.cuh"
-
-inline int ceil_div(long a, long b) {
-  return (int)((a + b - 1) / b);
-}
 
 /* n rounded up to a multiple of `to` bytes: the alignment of parts of a workspace. */
 inline size_t align_up(size_t n, size_t to = 256) {

@@ -62,17 +62,17 @@ __device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
-/* (v & mask) | bits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
-template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t lop3_and_or(uint32_t v) {
+/* (v & kMask) | kBits in one instruction. 9.7.8 "lop3": (0xf0 & 0xcc) | 0xaa = 0xea. */
+template <uint32_t kMask, uint32_t kBits> __device__ __forceinline__ uint32_t lop3_and_or(uint32_t v) {
   uint32_t r;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "n"(mask), "n"(bits));
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "n"(kMask), "n"(kBits));
   return r;
 }
 
 /* Selects four of the eight bytes of (a, b). 9.7.9 "prmt". */
-template <uint32_t selector> __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b) {
+template <uint32_t kSelector> __device__ __forceinline__ uint32_t prmt(uint32_t a, uint32_t b) {
   uint32_t r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(selector));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "n"(kSelector));
   return r;
 }
 
@@ -144,6 +144,34 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) 
                : "r"(address));
 }
 
+/* The same, each matrix transposed. */
+__device__ __forceinline__ void ldmatrix_x4_transposed(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+/* Transposes an 8x8 matrix of halves that a warp holds, two of row lane / 4 in each lane. 9.7.15
+ * "movmatrix". */
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t value) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(value));
+  return result;
+}
+
+__device__ __forceinline__ uint32_t pack_half2(float low, float high) {
+  __half2 pair = __floats2half2_rn(low, high);
+  return *(uint32_t *)&pair;
+}
+
+/* 2^x; 2^-infinity is 0. 9.7.3 "ex2". */
+__device__ __forceinline__ float power_of_2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 /* Copies the first `valid` of 16 bytes (0 .. 16) to shared memory and zeroes the rest. 9.7.9 "cp.async".
  * `from` is 16-byte aligned and is not read if valid is 0. On sm_75 `valid` is rounded up to an even
  * number. */
@@ -176,10 +204,10 @@ __device__ __forceinline__ void copy_async_commit() {
 #endif
 }
 
-/* Waits until at most n of this thread's groups of copies are in flight. */
-template <int n> __device__ __forceinline__ void copy_async_wait() {
+/* Waits until at most kNewest of this thread's groups of copies are in flight. */
+template <int kNewest> __device__ __forceinline__ void copy_async_wait() {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
 #endif
 }
 

@@ -36,15 +36,15 @@ __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Waits until at most n groups are in flight; the registers of the others may be used again. */
-template <int n> __device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
+/* Waits until at most kNewest groups are in flight; the registers of the others may be used again. */
+template <int kNewest> __device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
 }
 
-/* c[64][columns] (+)= a[64][16] b[16][columns]. Fragments as in mma m16n8k16: warp w of the warpgroup holds
+/* c[64][kColumns] (+)= a[64][16] b[16][kColumns]. Fragments as in mma m16n8k16: warp w of the warpgroup holds
  * rows 16 w .. 16 w + 15, c[4i ..] is for columns 8i .. 8i + 7. add == 0 starts the sum. */
-template <int columns>
-__device__ void wgmma_f16(float (&c)[columns / 2], const uint32_t (&a)[4], uint64_t b, int add);
+template <int kColumns>
+__device__ void wgmma_f16(float (&c)[kColumns / 2], const uint32_t (&a)[4], uint64_t b, int add);
 
 /* clang-format off */
 /* An instruction names all its registers: sums %0 .. %(n - 1), then a, b and add. */

@@ -53,7 +53,7 @@ static bool has(const std::vector<std::string> &list, const char *name) {
 
 static double weight_bytes(const DeviceLinear &w) {
   double n = (double)w.n_in * w.n_out;
-  if (!is_quantised(w.type)) return n * (w.type == WEIGHT_F32 ? 4 : 2);
+  if (!weight_is_quantised(w.type)) return n * (w.type == WEIGHT_F32 ? 4 : 2);
   double bits = w.type == WEIGHT_AWQ4 ? 4 : 8;
   return n * bits / 8 + (double)w.n_groups * w.n_out * (2 + bits / 8);
 }
@@ -163,8 +163,7 @@ int main(int argc, char **argv) {
   CHECK(cudaMalloc(&y, (size_t)std::max(most, 16) * 24576 * 4 + (size_t)16 * 151936 * 4));
   std::vector<Result> results;
   FILE *out = out_path ? fopen(out_path, "w") : NULL;
-  const std::vector<LinearEntry> rows = every_entry();
-  const int n_rows = (int)rows.size();
+  const std::vector<LinearEntry> entries = every_entry();
   for (const Layer &l : layers) {
     if (!has(shapes, l.name)) continue;
     random_activations<<<1024, 256, 0, stream>>>(x, most, l.n_in, l.n_in, 3);
@@ -174,43 +173,34 @@ int main(int argc, char **argv) {
       make_copies(copies, type, l, group, 260e6);
       for (int tokens : counts) {
         if (!strcmp(l.name, "head") && tokens > 16) continue;
-        for (int r = 0; r < n_rows; r++) {
-          if (!has(rows_wanted, rows[r].name)) continue;
-          if (!wide && (tokens * 2 < rows[r].min_tokens || tokens / 4 > rows[r].max_tokens)) continue;
+        for (const LinearEntry &entry : entries) {
+          if (!has(rows_wanted, entry.name)) continue;
+          if (!wide && (tokens * 2 < entry.min_tokens || tokens / 4 > entry.max_tokens)) continue;
           double work = (double)tokens * l.n_in * l.n_out;
-          if (work > 2e10 && (!strcmp(rows[r].name, "awq_plain") || !strcmp(rows[r].name, "int8_dp4a") ||
-                              !strcmp(rows[r].name, "awq_pipelined")))
+          if (work > 2e10 && (!strcmp(entry.name, "awq_plain") || !strcmp(entry.name, "int8_dp4a") ||
+                              !strcmp(entry.name, "awq_pipelined")))
             continue;
           const LinearEntry *chosen;
-          if (linear_choice(context, &copies[0], rows[r].act, tokens, rows[r].name, &chosen, &error) !=
-              STATUS_OK)
+          if (linear_choice(context, &copies[0], entry.act, tokens, entry.name, &chosen, &error) != STATUS_OK)
             continue;
-          MUST(linear_prepare(context, &copies[0], rows[r].act, tokens, rows[r].name, &error));
+          MUST(linear_prepare(context, &copies[0], entry.act, tokens, entry.name, &error));
           LinearOutput output = l.interleaved             ? LINEAR_SWIGLU_F16
                                 : !strcmp(l.name, "qkv")  ? LINEAR_TO_F16
                                 : !strcmp(l.name, "head") ? LINEAR_TO_F32
                                                           : LINEAR_ADD_F32;
           for (int v = 0; v <= variants; v++) {
-            LinearCall call = {NULL,
-                               x,
-                               l.n_in,
-                               tokens,
-                               output,
-                               y,
-                               l.interleaved ? l.n_out / 2 : l.n_out,
-                               rows[r].act,
-                               dependent,
-                               rows[r].name,
-                               v};
+            LinearCall call = {
+                NULL,      x,         l.n_in,     tokens, output, y, l.interleaved ? l.n_out / 2 : l.n_out,
+                entry.act, dependent, entry.name, v};
             double us = time_calls(copies, call);
             if (us < 0) {
-              if (us != -(double)STATUS_USAGE) printf("%s: %s\n", rows[r].name, error.text);
+              if (us != -(double)STATUS_USAGE) printf("%s: %s\n", entry.name, error.text);
               break;
             }
             double bytes = weight_bytes(copies[0]), wall = std::max(bytes / 4650e3, 2 * work / 830e6),
                    wall4 = std::max((double)l.n_in * l.n_out * 0.51953 / 4650e3, 2 * work / 830e6);
             if (strcmp(l.name, "head")) wall = wall4; /* of the quantised layer, also beside the fp16 one */
-            std::string name = rows[r].name;
+            std::string name = entry.name;
             if (type != WEIGHT_AWQ4) name += std::string("/") + weight_type_name(type);
             char line[256];
             snprintf(line, sizeof line,

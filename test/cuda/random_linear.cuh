@@ -98,10 +98,6 @@ __host__ __device__ inline double stored_weight(const Stored &s, const uint32_t 
   return (q - z) * (double)__half2float(scales[of_group]);
 }
 
-inline bool is_quantised(WeightType type) {
-  return type == WEIGHT_AWQ4 || type == WEIGHT_AWQ8;
-}
-
 inline size_t stored_weight_bytes(WeightType type, size_t weights) {
   return type == WEIGHT_AWQ4                          ? weights / 2
          : type == WEIGHT_AWQ8 || type == WEIGHT_INT8 ? weights
@@ -120,7 +116,7 @@ inline Stored stored_random(WeightType type, int n_in, int n_out, int group, uin
     CHECK(cudaGetLastError());
     return s;
   }
-  if (!is_quantised(type)) {
+  if (!weight_is_quantised(type)) {
     random_dense<<<1024, 256>>>(s.weights, type, (size_t)n_in * n_out, seed);
     return s;
   }
@@ -149,33 +145,34 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool inter
   size_t bytes;
   void *memory;
   MUST(linear_lay_out(w, name, parts[0].type, parts[0].n_in, n_out,
-                      is_quantised(parts[0].type) ? parts[0].group : 0, interleaved, bias != NULL, &bytes,
-                      &error));
+                      weight_is_quantised(parts[0].type) ? parts[0].group : 0, interleaved, bias != NULL,
+                      &bytes, &error));
   CHECK(cudaMalloc(&memory, bytes));
   MUST(linear_place(w, memory, stream, &error));
   for (int i = 0; i < n_parts; i++) {
     const Stored *s = &parts[i];
     LinearPart part = {s->n_out, interleaved ? i : rows / 8, interleaved ? 2 : 1};
-    if (is_quantised(s->type)) {
+    if (weight_is_quantised(s->type)) {
       /* In two parts if there is more than one tile, as a loader would. */
       int half = s->n_in > 128 ? s->n_in / 128 * 64 : s->n_in;
       size_t row = stored_weight_bytes(s->type, (size_t)s->n_out);
-      MUST(linear_fill_weights(w, part, 0, half, s->weights, stream, &error));
+      const int bits = s->type == WEIGHT_AWQ4 ? 4 : 8;
+      MUST(linear_fill_weights(w, part, 0, half, bits, s->weights, stream, &error));
       if (half < s->n_in)
-        MUST(linear_fill_weights(w, part, half, s->n_in - half, (char *)s->weights + row * half, stream,
+        MUST(linear_fill_weights(w, part, half, s->n_in - half, bits, (char *)s->weights + row * half, stream,
                                  &error));
-      MUST(linear_fill_groups(w, part, s->zeros, s->scales, stream, &error));
+      MUST(linear_fill_groups(w, part, s->zeros, s->scales, false, stream, &error));
     } else if (s->type == WEIGHT_INT8) {
       int half = s->n_out > 24 ? 24 : s->n_out;
       MUST(linear_fill_int8(w, part, 0, half, s->weights, stream, &error));
       if (half < s->n_out)
         MUST(linear_fill_int8(w, part, half, s->n_out - half, (char *)s->weights + (size_t)half * s->n_in,
                               stream, &error));
-      MUST(linear_fill_int8_scales(w, part, (const float *)s->scales, stream, &error));
+      MUST(linear_fill_floats(w, part, w->scales, (const float *)s->scales, stream, &error));
     } else {
       MUST(linear_fill_dense(w, part, 0, s->n_out, s->weights, stream, &error));
     }
-    if (bias) MUST(linear_fill_bias(w, part, bias + rows, stream, &error));
+    if (bias) MUST(linear_fill_floats(w, part, w->bias, bias + rows, stream, &error));
     rows += s->n_out;
   }
   return memory;
@@ -183,9 +180,9 @@ inline void *place(DeviceLinear *w, const Stored *parts, int n_parts, bool inter
 
 /* Every kernel there is: the table's, then the reference forms. */
 inline std::vector<LinearEntry> every_entry() {
-  std::vector<LinearEntry> rows;
-  for (int i = 0; linear_entry(i); i++) rows.push_back(*linear_entry(i));
-  return rows;
+  std::vector<LinearEntry> entries;
+  for (int i = 0; linear_entry(i); i++) entries.push_back(*linear_entry(i));
+  return entries;
 }
 
 #endif

@@ -24,23 +24,19 @@ static LinearQuery h200(int n_tokens) {
                        .n_out = 6144,
                        .group = 128,
                        .n_tokens = n_tokens,
-                       .arch = SM_90A,
-                       .n_sms = 132,
-                       .shared_bytes = 227 * 1024};
+                       .device = {SM_90A, 132, 227 * 1024}};
 }
 
 static LinearQuery chip(int arch, int n_sms, int shared_kb, int n_tokens) {
   LinearQuery query = h200(n_tokens);
-  query.arch = arch;
-  query.n_sms = n_sms;
-  query.shared_bytes = (size_t)shared_kb * 1024;
+  query.device = (DeviceLimits){arch, n_sms, (size_t)shared_kb * 1024};
   return query;
 }
 
 static const char *chosen(LinearQuery query) {
-  const LinearEntry *row;
+  const LinearEntry *entry;
   Error err;
-  return linear_dispatch(&query, NULL, &row, &err) == STATUS_OK ? row->name : "none";
+  return linear_dispatch(&query, NULL, &entry, &err) == STATUS_OK ? entry->name : "none";
 }
 
 static const char *chosen_for(LinearQuery query, WeightType weights, int group, ActType act) {
@@ -186,8 +182,8 @@ static void x_that_does_not_fit_goes_elsewhere(void **state) {
   query.n_in = 25600;
   query.n_out = 5120;
   assert_string_equal(chosen(query), "awq_planes");
-  query.arch = SM(8, 6);
-  query.shared_bytes = 99 * 1024;
+  query.device.arch = SM(8, 6);
+  query.device.shared_bytes = 99 * 1024;
   assert_string_equal(chosen(query), "awq_tensorcore");
   query.n_tokens = 1;
   assert_string_equal(chosen(query), "awq_planes");
@@ -208,27 +204,27 @@ static void dense_rows_take_what_shared_memory_holds(void **state) {
   for (size_t i = 0; i < COUNT(cases); i++) {
     LinearQuery query = h200(cases[i].n_tokens);
     query.weights = WEIGHT_BF16, query.group = 0, query.n_in = cases[i].n_in;
-    query.shared_bytes = (size_t)cases[i].held * 2 + 1024;
+    query.device.shared_bytes = (size_t)cases[i].held * 2 + 1024;
     assert_string_equal(chosen(query), "dense_rows");
-    query.shared_bytes--;
+    query.device.shared_bytes--;
     assert_string_equal(chosen(query), "dense_converted");
   }
 }
 
-/* x as one int8 plane takes half of what two planes take beside the ring and the sums of eight tokens. */
-static void int8_rows_take_half_of_what_planes_do(void **state) {
+/* x as int8 takes half the memory of x as int16, beside the ring and the sums of eight tokens. */
+static void int8_takes_half_the_memory_of_int16(void **state) {
   (void)state;
   LinearQuery query = h200(8);
   query.n_in = 512, query.n_out = 16;
   const size_t ring = 65536, x = 512 * 8, scales = 4 * 8 * 8, sums = 16 * 8 * 64;
-  for (int planes = 1; planes <= 2; planes++) {
-    const LinearEntry *row;
-    const char *name = planes == 1 ? "int8_gemv" : "awq_planes";
-    query.act = planes == 1 ? ACT_INT8 : ACT_F16;
-    query.shared_bytes = ring + x * (size_t)planes + scales + sums + SKINNY_STATIC_BYTES;
-    assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_OK);
-    query.shared_bytes--;
-    assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_MODEL);
+  for (int int_bytes = 1; int_bytes <= 2; int_bytes++) {
+    const LinearEntry *entry;
+    const char *name = int_bytes == 1 ? "int8_gemv" : "awq_planes";
+    query.act = int_bytes == 1 ? ACT_INT8 : ACT_F16;
+    query.device.shared_bytes = ring + x * (size_t)int_bytes + scales + sums + SKINNY_STATIC_BYTES;
+    assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_OK);
+    query.device.shared_bytes--;
+    assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_MODEL);
   }
 }
 
@@ -261,23 +257,23 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
   for (size_t i = 0; i <= COUNT(cases); i++) assert_int_equal(linear_entry((int)i) != NULL, i < COUNT(cases));
   for (size_t i = 0; i < COUNT(cases); i++) {
     const char *name = cases[i].name;
-    const LinearEntry *row;
+    const LinearEntry *entry;
     LinearQuery query = h200(cases[i].most);
-    query.weights = cases[i].weights, query.act = cases[i].act, query.arch = cases[i].arch;
+    query.weights = cases[i].weights, query.act = cases[i].act, query.device.arch = cases[i].arch;
     query.group = cases[i].group ? 3 * cases[i].group : 0;
     query.n_in = 960;
-    assert_int_equal(linear_dispatch(&query, name, &row, NULL), STATUS_OK);
-    assert_string_equal(row->name, name);
+    assert_int_equal(linear_dispatch(&query, name, &entry, NULL), STATUS_OK);
+    assert_string_equal(entry->name, name);
     LinearQuery other = query;
     other.n_tokens++;
-    assert_int_equal(linear_dispatch(&other, name, &row, NULL),
+    assert_int_equal(linear_dispatch(&other, name, &entry, NULL),
                      cases[i].most == MANY ? STATUS_OK : STATUS_MODEL);
-    other = query, other.arch--;
-    assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
-    other = query, other.arch = cases[i].last ? cases[i].last : SM_ANY;
-    assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_OK);
-    other.arch++;
-    if (cases[i].last) assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
+    other = query, other.device.arch--;
+    assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
+    other = query, other.device.arch = cases[i].last ? cases[i].last : SM_ANY;
+    assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_OK);
+    other.device.arch++;
+    if (cases[i].last) assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
     for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++)
       for (int act = ACT_F16; act <= ACT_INT8; act++) {
         const unsigned all = 1u << WEIGHT_F16 | 1u << WEIGHT_BF16 | 1u << WEIGHT_F32,
@@ -287,12 +283,12 @@ static void each_row_takes_what_it_says_and_no_more(void **state) {
                                : strcmp(name, "awq_wgmma") ? 1u << WEIGHT_AWQ4 | 1u << WEIGHT_AWQ8
                                                            : 1u << WEIGHT_AWQ4;
         other = query, other.weights = (WeightType)type, other.act = (ActType)act;
-        const bool taken = linear_dispatch(&other, name, &row, NULL) == STATUS_OK;
+        const bool taken = linear_dispatch(&other, name, &entry, NULL) == STATUS_OK;
         assert_int_equal(taken, (takes >> type & 1) && other.act == query.act);
       }
     if (cases[i].group < 2) continue;
     other = query, other.group = 48;
-    assert_int_equal(linear_dispatch(&other, name, &row, NULL), STATUS_MODEL);
+    assert_int_equal(linear_dispatch(&other, name, &entry, NULL), STATUS_MODEL);
   }
 }
 
@@ -321,37 +317,37 @@ static void counts_to_ask_about_meet_the_end_of_each_stretch(void **state) {
 
 static void a_row_can_be_forced_beyond_its_range(void **state) {
   (void)state;
-  const LinearEntry *row;
+  const LinearEntry *entry;
   Error err;
   LinearQuery query = h200(4096);
-  assert_int_equal(linear_dispatch(&query, "awq_plain", &row, &err), STATUS_OK);
-  assert_string_equal(row->name, "awq_plain");
+  assert_int_equal(linear_dispatch(&query, "awq_plain", &entry, &err), STATUS_OK);
+  assert_string_equal(entry->name, "awq_plain");
   query.n_tokens = 1;
-  assert_int_equal(linear_dispatch(&query, "awq_wgmma", &row, &err), STATUS_OK);
+  assert_int_equal(linear_dispatch(&query, "awq_wgmma", &entry, &err), STATUS_OK);
 }
 
 static void what_cannot_run_is_refused_with_the_shape(void **state) {
   (void)state;
-  const LinearEntry *row;
+  const LinearEntry *entry;
   Error err;
   LinearQuery query = h200(17);
-  assert_int_equal(linear_dispatch(&query, "awq_planes", &row, &err), STATUS_MODEL);
+  assert_int_equal(linear_dispatch(&query, "awq_planes", &entry, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "awq_planes"));
   assert_non_null(strstr(err.text, "4096 inputs by 6144 outputs"));
   assert_non_null(strstr(err.text, "groups of 128 with 17 rows of fp16 activations"));
   assert_non_null(strstr(err.text, "kernel awq_planes never multiplies"));
-  query.arch = SM(9, 0);
-  assert_int_equal(linear_dispatch(&query, "awq_wgmma", &row, &err), STATUS_MODEL);
+  query.device.arch = SM(9, 0);
+  assert_int_equal(linear_dispatch(&query, "awq_wgmma", &entry, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "9.0"));
-  assert_int_equal(linear_dispatch(&query, "awq_warp", &row, &err), STATUS_USAGE);
+  assert_int_equal(linear_dispatch(&query, "awq_warp", &entry, &err), STATUS_USAGE);
   assert_non_null(strstr(err.text, "awq_warp"));
   query.act = ACT_INT8;
   query.group = 8;
-  assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
+  assert_int_equal(linear_dispatch(&query, NULL, &entry, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "no kernel multiplies"));
   assert_non_null(strstr(err.text, "4-bit weights in groups of 8 with 17 rows of int8 activations"));
-  query.weights = WEIGHT_BF16, query.arch = SM(8, 6);
-  assert_int_equal(linear_dispatch(&query, NULL, &row, &err), STATUS_MODEL);
+  query.weights = WEIGHT_BF16, query.device.arch = SM(8, 6);
+  assert_int_equal(linear_dispatch(&query, NULL, &entry, &err), STATUS_MODEL);
   assert_non_null(strstr(err.text, "bf16 weights"));
   assert_non_null(strstr(err.text, "int8 activations on compute capability 8.6"));
 }
@@ -362,19 +358,19 @@ static void the_table_has_no_dead_rows(void **state) {
   static const struct {
     int arch, n_sms, shared_kb;
   } chips[] = {{SM(7, 5), 40, 64}, {SM(8, 6), 84, 99}, {SM_90A, 132, 227}};
-  const LinearEntry *row;
-  for (int r = 0; (row = linear_entry(r)) != NULL; r++) {
-    for (int other = 0; other < r; other++) assert_string_not_equal(row->name, linear_entry(other)->name);
+  const LinearEntry *entry;
+  for (int r = 0; (entry = linear_entry(r)) != NULL; r++) {
+    for (int other = 0; other < r; other++) assert_string_not_equal(entry->name, linear_entry(other)->name);
     bool found = false;
     for (size_t c = 0; c < COUNT(chips); c++)
       for (int tokens = 1; tokens <= 2048; tokens = tokens < 64 ? tokens + 1 : tokens * 2)
         for (int group = 16; group <= 128; group *= 8)
           for (int type = WEIGHT_AWQ4; type <= WEIGHT_F32; type++) {
             LinearQuery query = chip(chips[c].arch, chips[c].n_sms, chips[c].shared_kb, tokens);
-            found |= !strcmp(chosen_for(query, (WeightType)type, group, row->act), row->name);
+            found |= !strcmp(chosen_for(query, (WeightType)type, group, entry->act), entry->name);
           }
-    if (found == linear_entry_is_reference(row))
-      fail_msg("%s is %s", row->name, found ? "a reference form, but chosen" : "never chosen");
+    if (found == (entry->max_tokens == 0))
+      fail_msg("%s is %s", entry->name, found ? "a reference form, but chosen" : "never chosen");
   }
 }
 
@@ -390,41 +386,42 @@ static void reference_forms_are_reached_by_name(void **state) {
                {"awq_pipelined", ACT_F16, 4096},
                {"awq_dequant_plain", ACT_F16, 4096},
                {"int8_dp4a", ACT_INT8, 4096}};
-  const LinearEntry *row;
+  const LinearEntry *entry;
   Error err;
   for (size_t i = 0; i < COUNT(forms); i++) {
     LinearQuery query = h200(forms[i].most);
     query.act = forms[i].act;
-    assert_int_equal(linear_dispatch(&query, forms[i].name, &row, &err), STATUS_OK);
-    assert_string_equal(row->name, forms[i].name);
-    assert_true(linear_entry_is_reference(row));
+    assert_int_equal(linear_dispatch(&query, forms[i].name, &entry, &err), STATUS_OK);
+    assert_string_equal(entry->name, forms[i].name);
+    assert_int_equal(entry->max_tokens, 0);
     query.n_tokens++;
     if (forms[i].most <= SKINNY_MAX_TOKENS)
-      assert_int_equal(linear_dispatch(&query, forms[i].name, &row, &err), STATUS_MODEL);
+      assert_int_equal(linear_dispatch(&query, forms[i].name, &entry, &err), STATUS_MODEL);
   }
 }
 
 /* The guarantees that skinny_gemm.cuh relies on: all is held, blocks and splits cover the matrix, slots
  * suffice for any warp, and partial sums have their place. Returns whether there is a plan. */
-static bool check_skinny_plan(const SkinnyShape *shape) {
-  const SkinnyPlan p = skinny_plan(shape);
+static bool check_skinny_plan(const LinearQuery *shape, int int_bytes) {
+  const SkinnyPlan p = skinny_plan(shape, int_bytes);
+  const size_t bits = shape->weights == WEIGHT_AWQ4 ? 4 : 8;
   if (p.splits == 0) return false;
   const int units = (shape->n_in + SKINNY_UNIT_IN - 1) / SKINNY_UNIT_IN, tile_rows = (shape->n_out + 15) / 16;
   assert_true(p.tokens >= shape->n_tokens && p.tokens < 2 * shape->n_tokens && !(p.tokens & (p.tokens - 1)));
   assert_true(shape->group % p.block_in == 0 && (p.block_in == 128 || shape->group % (2 * p.block_in) != 0));
   assert_int_equal(p.n_units, units);
   assert_true(p.n_batches * SKINNY_UNITS >= units && (p.n_batches - 1) * SKINNY_UNITS < units);
-  assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->n_sms);
+  assert_true(p.splits <= p.n_batches && p.blocks >= 1 && p.blocks * p.splits <= shape->device.n_sms);
   assert_true(p.launch_rows >= 1 && p.blocks <= tile_rows);
   /* Rings; x and its scales of max_batches batches; sums of each warp's tile rows. */
   const size_t batch_in = SKINNY_UNITS * SKINNY_UNIT_IN, tokens = (size_t)p.tokens,
                batches = (size_t)p.max_batches;
-  const size_t ring = SKINNY_WARPS * batch_in * 16 * (size_t)shape->bits / 8;
-  const size_t x = batches * batch_in * tokens * (size_t)shape->planes,
+  const size_t ring = SKINNY_WARPS * batch_in * 16 * bits / 8;
+  const size_t x = batches * batch_in * tokens * (size_t)int_bytes,
                scales = batches * (batch_in / (size_t)p.block_in) * tokens * 2 * sizeof(float);
   const size_t sums = SKINNY_WARPS * (size_t)p.slots * tokens * 16 * sizeof(float);
   assert_int_equal(p.shared_bytes, ring + x + scales + sums);
-  assert_true(p.shared_bytes + SKINNY_STATIC_BYTES <= shape->shared_bytes);
+  assert_true(p.shared_bytes + SKINNY_STATIC_BYTES <= shape->device.shared_bytes);
   assert_int_equal(p.partial_bytes,
                    p.splits == 1 ? 0 : (size_t)(tile_rows * p.splits) * tokens * 16 * sizeof(float));
   int rows = (p.launch_rows + p.blocks - 1) / p.blocks, least = p.n_batches / p.splits;
@@ -445,13 +442,17 @@ static void plans_cover_the_matrix(void **state) {
   int found = 0;
   for (size_t i = 0; i < COUNT(sizes); i++)
     for (size_t c = 0; c < COUNT(chips); c++)
-      for (int bits = 4; bits <= 8; bits += 4)
-        for (int planes = 1; planes <= 2; planes++)
+      for (int type = WEIGHT_AWQ4; type <= WEIGHT_AWQ8; type++)
+        for (int int_bytes = 1; int_bytes <= 2; int_bytes++)
           for (int tokens = 1; tokens <= SKINNY_MAX_TOKENS; tokens++)
             for (int group = 32; group <= 192; group += group < 128 ? 32 : 64) {
-              const SkinnyShape shape = {bits,   sizes[i][0], sizes[i][1], group,
-                                         planes, tokens,      chips[c][0], (size_t)chips[c][1] * 1024};
-              found += check_skinny_plan(&shape);
+              const LinearQuery shape = {.weights = (WeightType)type,
+                                         .n_in = sizes[i][0],
+                                         .n_out = sizes[i][1],
+                                         .group = group,
+                                         .n_tokens = tokens,
+                                         .device = {0, chips[c][0], (size_t)chips[c][1] * 1024}};
+              found += check_skinny_plan(&shape, int_bytes);
             }
   assert_true(found > 1000);
 }
@@ -460,18 +461,19 @@ static void plans_cover_the_matrix(void **state) {
  * sums do not fit. */
 static void plans_split_what_does_not_fit(void **state) {
   (void)state;
-  SkinnyShape shape = {4, 1536, 24, 64, 2, 8, 6, 94208};
-  SkinnyPlan p = skinny_plan(&shape);
+  LinearQuery shape = {.n_in = 1536, .n_out = 24, .group = 64, .n_tokens = 8, .device = {0, 6, 94208}};
+  SkinnyPlan p = skinny_plan(&shape, 2);
   assert_true(p.splits == 2 && p.max_batches == 2 && p.n_batches == 3);
-  shape.shared_bytes = 227 * 1024;
-  assert_int_equal(skinny_plan(&shape).splits, 1);
-  shape.n_in = 64, shape.n_out = 200, shape.shared_bytes = 94208;
-  p = skinny_plan(&shape);
+  shape.device.shared_bytes = 227 * 1024;
+  assert_int_equal(skinny_plan(&shape, 2).splits, 1);
+  shape.n_in = 64, shape.n_out = 200, shape.device.shared_bytes = 94208;
+  p = skinny_plan(&shape, 2);
   assert_true(p.splits == 1 && p.launch_rows == 7 && p.slots == 2);
-  shape = (SkinnyShape){4, 12288, 1024, 128, 2, 1, 132, 227 * 1024};
-  assert_int_equal(skinny_plan(&shape).splits, 1);
+  shape = (LinearQuery){
+      .n_in = 12288, .n_out = 1024, .group = 128, .n_tokens = 1, .device = {0, 132, 227 * 1024}};
+  assert_int_equal(skinny_plan(&shape, 2).splits, 1);
   shape.n_in = 65408;
-  assert_int_equal(skinny_plan(&shape).splits, 2);
+  assert_int_equal(skinny_plan(&shape, 2).splits, 2);
 }
 
 int main(void) {
@@ -489,7 +491,7 @@ int main(void) {
       cmocka_unit_test(dense_weights_choose_by_type),
       cmocka_unit_test(x_that_does_not_fit_goes_elsewhere),
       cmocka_unit_test(dense_rows_take_what_shared_memory_holds),
-      cmocka_unit_test(int8_rows_take_half_of_what_planes_do),
+      cmocka_unit_test(int8_takes_half_the_memory_of_int16),
       cmocka_unit_test(each_row_takes_what_it_says_and_no_more),
       cmocka_unit_test(the_next_count_is_no_further_than_a_threshold_can_be),
       cmocka_unit_test(counts_to_ask_about_meet_the_end_of_each_stretch),

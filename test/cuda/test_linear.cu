@@ -25,6 +25,7 @@
  *     scales and that of both: (3 * 2^-24)^2 = 3.2e-14 at most.
  * All are inside the 5e-7 that fp16 activations are allowed. Two runs, the second with dependent launch, must
  * agree to the bit, and nothing past the outputs may be written. */
+#include <algorithm>
 #include <math.h>
 #include <string.h>
 #include <vector>
@@ -35,11 +36,11 @@ static int failures, cases_run;
 static int part = 1, n_parts = 1; /* of a sweep */
 static const char *only = "";     /* entries to try, or after a '-' not to try */
 
-static bool wanted(const char *row) {
+static bool wanted(const char *kernel) {
   bool but = *only == '-';
-  size_t n = strlen(row);
+  size_t n = strlen(kernel);
   for (const char *p = only + but; *p; p += strcspn(p, ","), p += *p == ',')
-    if (strcspn(p, ",") == n && !strncmp(p, row, n)) return !but;
+    if (strcspn(p, ",") == n && !strncmp(p, kernel, n)) return !but;
   return but || !*only;
 }
 static cudaStream_t stream;
@@ -72,7 +73,7 @@ __global__ void compare(const float *y, const float *again, const double *ref, i
 /* --- one matrix by every kernel */
 
 struct Limit {
-  const char *row;
+  const char *kernel;
   double nmse;
   double most_work; /* multiply-adds that it does in a bearable time */
 };
@@ -86,9 +87,9 @@ static const Limit limits[] = {
     {"dense_cublas", 1e-9, 1e18},
 };
 
-static const Limit *limit_of(const char *row) {
+static const Limit *limit_of(const char *kernel) {
   for (const Limit &l : limits)
-    if (!strcmp(l.row, row)) return &l;
+    if (!strcmp(l.kernel, kernel)) return &l;
   return NULL;
 }
 
@@ -104,127 +105,134 @@ static int int8_block(const DeviceLinear &w) {
   return w.type == WEIGHT_INT8 ? -1 : group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
 }
 
-/* Multiplies the matrix of the stored parts, stacked, by every kernel that can, for all token counts: in its
- * own tile shape and the next `variants`, or if `variants` is negative in the -variants-th alone. */
-static void check_matrix(const Stored *parts, int n_parts, const int *tokens, int n_counts, int variants) {
+/* A matrix of stacked parts on the device, x of up to `most` tokens, its references as fp16 [0] and as int8
+ * [1], and the results of two runs. */
+struct Operands {
   DeviceLinear w;
-  void *memory = place(&w, parts, n_parts, false, NULL, "test", stream);
-  int most = 0;
-  for (int i = 0; i < n_counts; i++) most = tokens[i] > most ? tokens[i] : most;
-  int x_stride = (w.n_in + 7) / 8 * 8 + 8, y_stride = w.n_out + 24;
+  void *memory;
+  int x_stride, y_stride;
   __half *x;
-  double *wd, *xd, *ref[2], *result;
+  double *ref[2];
   float *y[2];
-  size_t y_bytes = (size_t)(most + 1) * y_stride * sizeof(float);
-  CHECK(cudaMalloc((void **)&x, (size_t)most * x_stride * 2));
+};
+
+static Operands make_operands(const Stored *parts, int n_parts, int most) {
+  Operands o;
+  o.memory = place(&o.w, parts, n_parts, false, NULL, "test", stream);
+  const DeviceLinear &w = o.w;
+  double *wd, *xd;
+  o.x_stride = (w.n_in + 7) / 8 * 8 + 8, o.y_stride = w.n_out + 24;
+  CHECK(cudaMalloc((void **)&o.x, (size_t)most * o.x_stride * 2));
   CHECK(cudaMalloc((void **)&wd, (size_t)w.n_in * w.n_out * 8));
   CHECK(cudaMalloc((void **)&xd, (size_t)w.n_in * most * 8));
   for (int i = 0; i < 2; i++) {
-    CHECK(cudaMalloc((void **)&ref[i], (size_t)w.n_out * most * 8));
-    CHECK(cudaMalloc((void **)&y[i], y_bytes));
+    CHECK(cudaMalloc((void **)&o.ref[i], (size_t)w.n_out * most * 8));
+    CHECK(cudaMalloc((void **)&o.y[i], (size_t)(most + 1) * o.y_stride * sizeof(float)));
   }
-  random_activations<<<1024, 256, 0, stream>>>(x, most, w.n_in, x_stride, 77);
+  random_activations<<<1024, 256, 0, stream>>>(o.x, most, w.n_in, o.x_stride, 77);
   for (int i = 0, row = 0; i < n_parts; row += parts[i++].n_out)
     expand<<<4096, 256, 0, stream>>>(parts[i], wd, w.n_out, row);
   dim3 grid((unsigned)(w.n_out + 63) / 64, (unsigned)(most + 63) / 64);
-  for (int i = 0; i < (is_quantised(w.type) || w.type == WEIGHT_INT8 ? 2 : 1); i++) {
-    expand_x<<<512, 128, 0, stream>>>(x, x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
-    multiply_double<<<grid, 256, 0, stream>>>(wd, xd, ref[i], w.n_in, w.n_out, most);
+  for (int i = 0; i < (weight_is_quantised(w.type) || w.type == WEIGHT_INT8 ? 2 : 1); i++) {
+    expand_x<<<512, 128, 0, stream>>>(o.x, o.x_stride, xd, w.n_in, most, i ? int8_block(w) : 0);
+    multiply_double<<<grid, 256, 0, stream>>>(wd, xd, o.ref[i], w.n_in, w.n_out, most);
   }
   CHECK(cudaGetLastError());
-  const std::vector<LinearEntry> rows = every_entry();
-  const int n_rows = (int)rows.size();
-  struct Case {
-    const LinearEntry *row;
-    int tokens, variant;
-  };
+  CHECK(cudaStreamSynchronize(stream));
+  cudaFree(wd);
+  cudaFree(xd);
+  return o;
+}
+
+static void free_operands(Operands *o) {
+  cudaFree(o->memory);
+  cudaFree(o->x);
+  for (int i = 0; i < 2; i++) cudaFree(o->ref[i]), cudaFree(o->y[i]);
+}
+
+struct Case {
+  const LinearEntry *entry;
+  int tokens, variant;
+};
+
+/* Runs a case twice, the second time with dependent launch. Returns false if the kernel has no such tile
+ * shape and `optional` says so. */
+static bool run_twice(const Operands &o, const Case &c, bool optional) {
+  for (int again = 0; again < 2; again++) {
+    CHECK(cudaMemsetAsync(o.y[again], 0xff, (size_t)(c.tokens + 1) * o.y_stride * sizeof(float), stream));
+    LinearCall call = {&o.w,       o.x,          o.x_stride, c.tokens,      LINEAR_TO_F32, o.y[again],
+                       o.y_stride, c.entry->act, again == 1, c.entry->name, c.variant};
+    Status status = linear_run(context, &call, &error);
+    if (status == STATUS_USAGE && optional) return false;
+    if (status == STATUS_OK) continue;
+    printf("FAIL %s %d -> %d group %d rows %d: %s\n", c.entry->name, o.w.n_in, o.w.n_out, o.w.group, c.tokens,
+           error.text);
+    failures++;
+  }
+  return true;
+}
+
+static void exit_if_failed(cudaError_t e, const DeviceLinear &w, const char *kernel) {
+  if (!e) return;
+  printf("FAIL %s %d -> %d group %d: %s\n", kernel, w.n_in, w.n_out, w.group, cudaGetErrorString(e));
+  exit(1);
+}
+
+/* Holds what compare() found of a case to the kernel's limit. */
+static void judge(const DeviceLinear &w, const Case &c, const double *found) {
+  const Limit *limit = limit_of(c.entry->name);
+  Worst *worst_of = &worst[limit - limits];
+  const double nmse = found[0] / found[1];
+  worst_of->cases++;
+  cases_run++;
+  if (!(nmse <= worst_of->nmse)) *worst_of = {nmse, worst_of->cases, w.n_in, w.n_out, w.group, c.tokens};
+  if (nmse <= limit->nmse && found[2] == 0 && found[3] == 0) return;
+  failures++;
+  if (failures < 60)
+    printf("FAIL %s variant %d, %s %d -> %d group %d rows %d: NMSE %.3g (limit %.1g), %.0f values differ "
+           "again, %.0f written outside\n",
+           c.entry->name, c.variant, weight_type_name(w.type), w.n_in, w.n_out, w.group, c.tokens, nmse,
+           limit->nmse, found[2], found[3]);
+}
+
+/* Multiplies the matrix of the stored parts, stacked, by every kernel that can, for all token counts: in its
+ * own tile shape and the next `variants`, or if `variants` is negative in the -variants-th alone. */
+static void check_matrix(const Stored *parts, int n_parts, const int *tokens, int n_counts, int variants) {
+  Operands o = make_operands(parts, n_parts, *std::max_element(tokens, tokens + n_counts));
+  const DeviceLinear &w = o.w;
+  const std::vector<LinearEntry> entries = every_entry();
   std::vector<Case> cases;
   const int first_variant = variants < 0 ? -variants : 0, end_variant = abs(variants) + 1;
   const size_t result_bytes =
-      sizeof(double) * 4 * (size_t)n_rows * (size_t)n_counts * (size_t)(end_variant - first_variant);
+      sizeof(double) * 4 * entries.size() * (size_t)n_counts * (size_t)(end_variant - first_variant);
+  double *result;
   CHECK(cudaMalloc((void **)&result, result_bytes));
   CHECK(cudaMemsetAsync(result, 0, result_bytes, stream));
-  for (int r = 0; r < n_rows; r++) {
-    const Limit *limit = limit_of(rows[r].name);
-    for (int i = 0; i < n_counts; i++) {
+  for (const LinearEntry &entry : entries) {
+    const Limit *limit = limit_of(entry.name);
+    for (int i = 0; i < n_counts && limit && wanted(entry.name); i++) {
       const LinearEntry *chosen;
-      if (!limit || !wanted(rows[r].name)) break;
-      if (linear_choice(context, &w, rows[r].act, tokens[i], rows[r].name, &chosen, &error) != STATUS_OK)
+      if (linear_choice(context, &w, entry.act, tokens[i], entry.name, &chosen, &error) != STATUS_OK ||
+          (double)tokens[i] * w.n_in * w.n_out > limit->most_work)
         continue;
-      if ((double)tokens[i] * w.n_in * w.n_out > limit->most_work) continue;
-      MUST(linear_prepare(context, &w, rows[r].act, tokens[i], rows[r].name, &error));
+      MUST(linear_prepare(context, &w, entry.act, tokens[i], entry.name, &error));
       for (int v = first_variant; v < end_variant; v++) {
-        bool ran = true;
-        for (int again = 0; again < 2; again++) {
-          CHECK(cudaMemsetAsync(y[again], 0xff, (size_t)(tokens[i] + 1) * y_stride * sizeof(float), stream));
-          LinearCall call = {};
-          call.weights = &w;
-          call.x = x;
-          call.x_stride = x_stride;
-          call.n_tokens = tokens[i];
-          call.output = LINEAR_TO_F32;
-          call.y = y[again];
-          call.y_stride = y_stride;
-          call.act = rows[r].act;
-          call.dependent = again == 1; /* the same bits with dependent launch as without */
-          call.kernel = rows[r].name;
-          call.variant = v;
-          Status status = linear_run(context, &call, &error);
-          if (status == STATUS_USAGE && v > 0 && variants > 0) {
-            ran = false;
-            break;
-          }
-          if (status != STATUS_OK) {
-            printf("FAIL %s %d -> %d group %d rows %d: %s\n", rows[r].name, w.n_in, w.n_out, w.group,
-                   tokens[i], error.text);
-            failures++;
-          }
-        }
-        if (!ran) break;
-        compare<<<256, 256, 0, stream>>>(y[0], y[1], ref[rows[r].act == ACT_INT8], w.n_out, y_stride,
+        const Case c = {&entry, tokens[i], v};
+        if (!run_twice(o, c, v > 0 && variants > 0)) break;
+        compare<<<256, 256, 0, stream>>>(o.y[0], o.y[1], o.ref[entry.act == ACT_INT8], w.n_out, o.y_stride,
                                          tokens[i], result + 4 * cases.size());
-        cases.push_back({&rows[r], tokens[i], v});
-        cudaError_t e = cudaPeekAtLastError();
-        if (e) {
-          printf("FAIL %s variant %d %d -> %d group %d rows %d: %s\n", rows[r].name, v, w.n_in, w.n_out,
-                 w.group, tokens[i], cudaGetErrorString(e));
-          exit(1);
-        }
+        cases.push_back(c);
+        exit_if_failed(cudaPeekAtLastError(), w, entry.name);
       }
     }
-    cudaError_t e = cudaStreamSynchronize(stream);
-    if (e) {
-      printf("FAIL %s %d -> %d group %d: %s\n", rows[r].name, w.n_in, w.n_out, w.group,
-             cudaGetErrorString(e));
-      exit(1);
-    }
+    exit_if_failed(cudaStreamSynchronize(stream), w, entry.name);
   }
-  std::vector<double> got(4 * cases.size());
-  CHECK(cudaMemcpyAsync(got.data(), result, got.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
+  std::vector<double> found(4 * cases.size());
+  CHECK(cudaMemcpyAsync(found.data(), result, found.size() * sizeof(double), cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
-  for (size_t i = 0; i < cases.size(); i++) {
-    const double *g = &got[4 * i];
-    const Limit *limit = limit_of(cases[i].row->name);
-    Worst *worst_of = &worst[limit - limits];
-    double nmse = g[0] / g[1];
-    worst_of->cases++;
-    cases_run++;
-    if (!(nmse <= worst_of->nmse))
-      *worst_of = {nmse, worst_of->cases, w.n_in, w.n_out, w.group, cases[i].tokens};
-    if (nmse <= limit->nmse && g[2] == 0 && g[3] == 0) continue;
-    failures++;
-    if (failures < 60)
-      printf("FAIL %s variant %d, %s %d -> %d group %d rows %d: NMSE %.3g (limit %.1g), %.0f values differ "
-             "again, %.0f written outside\n",
-             cases[i].row->name, cases[i].variant, weight_type_name(w.type), w.n_in, w.n_out, w.group,
-             cases[i].tokens, nmse, limit->nmse, g[2], g[3]);
-  }
-  cudaFree(memory);
-  cudaFree(x);
-  cudaFree(wd);
-  cudaFree(xd);
+  for (size_t i = 0; i < cases.size(); i++) judge(w, cases[i], &found[4 * i]);
   cudaFree(result);
-  for (int i = 0; i < 2; i++) cudaFree(ref[i]), cudaFree(y[i]);
+  free_operands(&o);
 }
 
 static void check_shape(WeightType type, int n_in, int n_out, int group, const int *tokens, int n_counts,
@@ -341,7 +349,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   Stored parts[3];
   int total = 0;
   for (int i = 0; i < n_parts; i++)
-    parts[i] = stored_random(type, n_in, n_out[i], is_quantised(type) ? 64 : 1, 100 + (uint64_t)i),
+    parts[i] = stored_random(type, n_in, n_out[i], weight_is_quantised(type) ? 64 : 1, 100 + (uint64_t)i),
     total += n_out[i];
   const int width = interleaved ? total / 2 : total;
   const bool half = output == LINEAR_TO_F16 || output == LINEAR_SWIGLU_F16;
@@ -373,17 +381,15 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
   std::vector<double> ref((size_t)total * n_tokens);
   CHECK(cudaMemcpyAsync(ref.data(), yd, ref.size() * 8, cudaMemcpyDeviceToHost, stream));
   CHECK(cudaStreamSynchronize(stream));
-  const std::vector<LinearEntry> rows = every_entry();
-  const int n_rows = (int)rows.size();
-  for (int r = 0; r < n_rows; r++) {
+  for (const LinearEntry &entry : every_entry()) {
     const LinearEntry *chosen;
-    const ActType act = rows[r].act;
-    if (!wanted(rows[r].name) || (act == ACT_INT8 && type != WEIGHT_INT8) ||
-        linear_choice(context, &w, act, n_tokens, rows[r].name, &chosen, &error) != STATUS_OK)
+    const ActType act = entry.act;
+    if (!wanted(entry.name) || (act == ACT_INT8 && type != WEIGHT_INT8) ||
+        linear_choice(context, &w, act, n_tokens, entry.name, &chosen, &error) != STATUS_OK)
       continue;
-    MUST(linear_prepare(context, &w, act, n_tokens, rows[r].name, &error));
+    MUST(linear_prepare(context, &w, act, n_tokens, entry.name, &error));
     CHECK(cudaMemcpyAsync(y, residual.data(), residual.size() * 4, cudaMemcpyHostToDevice, stream));
-    LinearCall call = {&w, x, n_in, n_tokens, output, y, y_stride, act, false, rows[r].name, variant};
+    LinearCall call = {&w, x, n_in, n_tokens, output, y, y_stride, act, false, entry.name, variant};
     MUST(linear_run(context, &call, &error));
     std::vector<float> got(residual.size());
     CHECK(cudaMemcpyAsync(got.data(), y, got.size() * 4, cudaMemcpyDeviceToHost, stream));
@@ -411,7 +417,7 @@ static void check_outputs(WeightType type, int n_in, const int *n_out, int n_par
       }
     if (!(num / den < 5e-7) || wrong) {
       printf("FAIL %s %s output %d%s%s, %d rows: NMSE %.3g, %d numbers beyond fp16 or between rows wrong\n",
-             rows[r].name, weight_type_name(type), (int)output, interleaved ? " interleaved" : "",
+             entry.name, weight_type_name(type), (int)output, interleaved ? " interleaved" : "",
              with_bias ? " bias" : "", n_tokens, num / den, wrong);
       failures++;
     }
@@ -494,11 +500,11 @@ static const int models[][2] = {
 /* Does `work` with these entries of the table alone (none if the caller asked for others), on a chip with
  * this many SMs and this much shared memory per block. */
 template <class Work>
-static void with(const char *rows, const char *n_sms, const char *shared_bytes, Work work) {
+static void with(const char *kernels, const char *n_sms, const char *shared_bytes, Work work) {
   const char *asked = only;
   LinearContext *usual = context;
   if (*asked) return;
-  only = rows;
+  only = kernels;
   setenv("EMULATED_SMS", n_sms, 1);
   if (shared_bytes) setenv("EMULATED_SHARED", shared_bytes, 1);
   MUST(linear_open(0, stream, &context, &error));
@@ -519,15 +525,15 @@ static void check_counts(WeightType type, int n_in, int n_out, int group, const 
 /* Blocks with several tile rows and batches of them; blocks that share a tile row, and matrices in several
  * launches (x and its sums do not fit); x and outputs in more than one turn. */
 static void check_few_rows(void) {
-  const char *rows = "awq_planes,awq_gemv,awq_small_batch,int8_gemv,dense_rows";
-  with(rows, "1", NULL, [] {
+  const char *kernels = "awq_planes,awq_gemv,awq_small_batch,int8_gemv,dense_rows";
+  with(kernels, "1", NULL, [] {
     check_counts(WEIGHT_AWQ4, 640, 232, 128, {1, 4, 8});
     check_counts(WEIGHT_AWQ8, 576, 232, 32, {1, 2, 7});
     check_counts(WEIGHT_F16, 2120, 40, 0, {1, 4});
     check_counts(WEIGHT_BF16, 2120, 40, 0, {2});
     check_counts(WEIGHT_F32, 2120, 40, 0, {1, 8});
   });
-  with(rows, "6", "94208", [] {
+  with(kernels, "6", "94208", [] {
     check_counts(WEIGHT_AWQ4, 1600, 24, 64, {8}); /* the last split ends within a batch */
     check_counts(WEIGHT_AWQ4, 64, 200, 64, {7});
   });
@@ -536,13 +542,13 @@ static void check_few_rows(void) {
 /* Tiles of 64 tokens and more, several rows of tiles, blocks with the end of one tile and the beginning of
  * the next; chips with so little shared memory that they take smaller tiles. */
 static void check_few_tiles(void) {
-  const char *rows = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined";
-  with(rows, "6", NULL, [] {
+  const char *kernels = "awq_tensorcore,int8_mma,int8_dp4a,int8_token,awq_pipelined";
+  with(kernels, "6", NULL, [] {
     check_counts(WEIGHT_AWQ4, 640, 264, 32, {9, 33, 70});
     check_counts(WEIGHT_AWQ8, 640, 136, 64, {70});
     check_counts(WEIGHT_INT8, 640, 264, 0, {9, 70});
   });
-  with(rows, "6", "65536", [] {
+  with(kernels, "6", "65536", [] {
     check_counts(WEIGHT_AWQ4, 192, 72, 64, {17, 70});
     check_counts(WEIGHT_AWQ8, 192, 72, 32, {17, 70});
     check_counts(WEIGHT_INT8, 192, 72, 0, {70});
@@ -550,11 +556,11 @@ static void check_few_tiles(void) {
 }
 
 /* Matrices that go through cuBLAS in parts of 256 rows, the last of 8. */
-static void check_few_pieces(void) {
+static void check_few_slices(void) {
   const int stacked[] = {264, 256}, interleaved[] = {264, 264};
   with("awq_dequant,awq_dequant_plain,dense_cublas,dense_converted", "6", NULL, [&] {
     for (WeightType type : {WEIGHT_AWQ4, WEIGHT_F16, WEIGHT_BF16, WEIGHT_F32}) {
-      check_counts(type, 64, 520, is_quantised(type) ? 64 : 0, {3}, -20);
+      check_counts(type, 64, 520, weight_is_quantised(type) ? 64 : 0, {3}, -20);
       check_outputs(type, 64, stacked, 2, false, LINEAR_ADD_F32, type != WEIGHT_AWQ4, 3, 20);
       check_outputs(type, 64, interleaved, 2, true, LINEAR_SWIGLU_F16, type == WEIGHT_AWQ4, 3, 20);
     }
@@ -595,7 +601,7 @@ static void check_few(void) {
     check_outputs(WEIGHT_F16, 192, stacked, 3, false, output, false, 3);
   check_few_rows();
   check_few_tiles();
-  check_few_pieces();
+  check_few_slices();
 }
 
 /* Every tile shape of wgmma, if the chip has it: tiles that overlap the one before, rings that wrap; gated
@@ -681,7 +687,7 @@ int main(int argc, char **argv) {
     check_layers(argc > 1 && !strcmp(argv[1], "sweep"));
   }
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-    printf("%-18s %6d cases, worst NMSE %.2e of %.0e at %d -> %d group %d, %d rows\n", limits[i].row,
+    printf("%-18s %6d cases, worst NMSE %.2e of %.0e at %d -> %d group %d, %d rows\n", limits[i].kernel,
            worst[i].cases, worst[i].nmse, limits[i].nmse, worst[i].n_in, worst[i].n_out, worst[i].group,
            worst[i].tokens);
   printf("%d passed, %d failed\n", cases_run > failures ? cases_run - failures : 0, failures);

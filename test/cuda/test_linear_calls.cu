@@ -77,11 +77,11 @@ static void check_calls(void) {
     call.n_tokens = n;
     expect_said(linear_run(fresh, &call, &error), NULL, "a call that was prepared");
   }
-  const char *gated = "a gated product needs interleaved weights";
+  const char *gated = "a gated matmul needs interleaved weights";
   call.output = LINEAR_SWIGLU_F16;
-  expect_said(linear_run(fresh, &call, &error), gated, "a gated product of stacked weights");
+  expect_said(linear_run(fresh, &call, &error), gated, "a gated matmul of stacked weights");
   call.weights = &interleaved, call.output = LINEAR_ADD_F32;
-  expect_said(linear_run(fresh, &call, &error), gated, "interleaved weights without a gated product");
+  expect_said(linear_run(fresh, &call, &error), gated, "interleaved weights without a gated matmul");
   call.output = LINEAR_SWIGLU_F16, call.kernel = "dense_rows";
   expect_said(linear_run(fresh, &call, &error), "interleaved: kernel dense_rows never multiplies",
               "a dense kernel");
@@ -139,14 +139,11 @@ static void check_fills(void) {
       CHECK(cudaMalloc(&memory, bytes));
       MUST(linear_place(&w, memory, stream, &error));
       for (int first = 0; first < n_in; first += 128)
-        MUST((type == WEIGHT_AWQ4 ? linear_fill_weights : linear_fill_widened)(
-            &w, part, first, n_in - first < 128 ? n_in - first : 128, s.weights + (size_t)first * n_out / 8,
-            stream, &error));
+        MUST(linear_fill_weights(&w, part, first, n_in - first < 128 ? n_in - first : 128, 4,
+                                 s.weights + (size_t)first * n_out / 8, stream, &error));
       const void *of_zeros = given ? zeros_device : NULL;
-      if (type == WEIGHT_AWQ4)
-        MUST(linear_fill_groups(&w, part, of_zeros, halves_device, stream, &error));
-      else
-        MUST(linear_fill_groups_f32(&w, part, of_zeros, (const float *)scales_device, stream, &error));
+      const bool f32 = type == WEIGHT_AWQ8;
+      MUST(linear_fill_groups(&w, part, of_zeros, f32 ? scales_device : halves_device, f32, stream, &error));
       MUST(linear_dequantise(&w, 0, n_out, false, out, stream, &error));
       CHECK(cudaStreamSynchronize(stream));
       std::vector<__half> got((size_t)n_in * n_out);

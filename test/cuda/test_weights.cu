@@ -75,7 +75,7 @@ struct Matrix8 {
   std::vector<float> scales, bias;
   explicit Matrix8(const DeviceLinear *w, cudaStream_t stream) : of(w) {
     const size_t rows = ((size_t)w->n_out + 15) / 16 * 16, tiles = ((size_t)w->n_in + 127) / 128 * 128;
-    if (is_quantised(w->type)) {
+    if (weight_is_quantised(w->type)) {
       __half *out;
       CHECK(cudaMalloc((void **)&out, (size_t)w->n_out * w->n_in * 2));
       MUST(linear_dequantise(w, 0, w->n_out, false, out, stream, &error));
@@ -115,7 +115,7 @@ static void expect_linear(const Matrix8 &m, int first_slab, int slab_step, const
     if (w->type == WEIGHT_INT8) wrong += m.scales[row] != ((const float *)l->scales)[o];
     for (int k = 0; k < l->n_in; k++) {
       const size_t at = (size_t)o * l->n_in + k;
-      if (is_quantised(w->type))
+      if (weight_is_quantised(w->type))
         wrong += __half2float(m.halves[(size_t)row * l->n_in + k]) != __half2float(quantised_weight(l, o, k));
       else if (w->type == WEIGHT_INT8)
         wrong +=

@@ -14,13 +14,6 @@ namespace {
 
 constexpr int kSide = 64, kStep = 32, kThreads = 256, kPitch = kSide + 4;
 
-struct Args {
-  QuantView w;
-  const __half *x;
-  int x_stride, n_tokens;
-  Epilogue out;
-};
-
 /* A thread's part of the next step, in registers: 16 weights, 8 values of x. */
 template <class W> struct Staged {
   uint32_t words[W::kVectors * 2]; /* rows g and g + 8 of two k quadruples, in 4 or 8 bits */
@@ -31,7 +24,7 @@ template <class W> struct Staged {
 /* Threads 0 .. 127 load weights: tile row thread / 32 of the block's four, one lane of half a tile each. All
  * threads load x: token thread / 4, inputs 8 (thread % 4) .. + 7 of the step. */
 template <class W>
-__device__ __forceinline__ void fetch(const Args &a, Staged<W> &s, int tile_row0, int token0, int step) {
+__device__ __forceinline__ void fetch(const QuantArgs &a, Staged<W> &s, int tile_row0, int token0, int step) {
   int thread = threadIdx.x, lane = thread % 32, tile_row = tile_row0 + thread / 32;
   if (thread < 128) {
     bool inside = tile_row < a.w.n_tiles_out;
@@ -77,11 +70,10 @@ __device__ __forceinline__ void put(const Staged<W> &s, float (*weights)[kPitch]
 #pragma unroll
       for (int i = 0; i < 4; i++) {
         int k = tile_k(j, t, i);
-        uint32_t q0 = W::kBits == 4 ? s.words[j] >> (8 * i) & 15 : s.words[W::kVectors * j] >> (8 * i) & 255;
-        uint32_t q1 = W::kBits == 4 ? s.words[j] >> (8 * i + 4) & 15
-                                    : s.words[W::kVectors * j + W::kVectors - 1] >> (8 * i) & 255;
-        weights[k][row] = (float)((int)q0 - z_low) * low;
-        weights[k][row + 8] = (float)((int)q1 - z_high) * high;
+        int q[2];
+        W::unpack(s.words, j, i, q);
+        weights[k][row] = (float)(q[0] - z_low) * low;
+        weights[k][row + 8] = (float)(q[1] - z_high) * high;
       }
   }
   const __half *values = (const __half *)&s.x;
@@ -89,15 +81,14 @@ __device__ __forceinline__ void put(const Staged<W> &s, float (*weights)[kPitch]
   for (int i = 0; i < 8; i++) x[thread % 4 * 8 + i][thread / 4] = __half2float(values[i]);
 }
 
-template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
+template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ QuantArgs a) {
   __shared__ float weights[2][kStep][kPitch], x[2][kStep][kPitch];
   int tile_row0 = blockIdx.x * (kSide / kTileOut), token0 = blockIdx.y * kSide, n_steps = 2 * a.w.n_tiles_in;
   /* A thread sums rows g and g + 8 of a tile for two g, as the epilogue needs, by 4 tokens. */
   int row = threadIdx.x / 16 / 4 * 16 + threadIdx.x / 16 % 4 * 2, token = threadIdx.x % 16 * 4;
   float sum[4][4] = {};
   Staged<W> staged;
-  dependents_may_start();
-  wait_for_previous();
+  begin_overlapping();
   fetch(a, staged, tile_row0, token0, 0);
   put(staged, weights[0], x[0]);
   __syncthreads();
@@ -127,7 +118,7 @@ template <class W> __global__ void __launch_bounds__(kThreads) kernel(const __gr
 }
 
 Status launch_awq_pipelined(const LinearArgs &args, Error *err) {
-  Args a = {quant_view(*args.w), args.x, args.x_stride, args.n_tokens, args.out};
+  const QuantArgs a = quant_args(args);
   dim3 grid((unsigned)ceil_div(a.w.n_tiles_out, kSide / kTileOut), (unsigned)ceil_div(args.n_tokens, kSide));
   return launch(args.w->type == WEIGHT_AWQ4 ? kernel<Bits4> : kernel<Bits8>, grid, kThreads, 0, args.stream,
                 args.dependent, args.w->name, err, a);

@@ -4,50 +4,40 @@
 
 #include "cuda/ptx/ptx.cuh"
 
-inline void barrier_init(uint64_t *barrier, int arrivals) {
-  emulator::barrier_init(barrier, arrivals);
+struct SharedBarrier {
+  void *at;
+  SharedBarrier(uint32_t address) : at(emulator::shared_pointer(address)) {}
+  SharedBarrier(uint64_t *barrier) : at(barrier) {}
+};
+
+inline void barrier_init(SharedBarrier barrier, int arrivals) {
+  emulator::barrier_init(barrier.at, arrivals);
 }
 
 inline void barrier_init_fence() {}
 
-inline void barrier_arrive(uint64_t *barrier) {
-  emulator::barrier_arrive(barrier, 0);
-}
-
-inline void barrier_arrive(uint32_t barrier) {
-  emulator::barrier_arrive(emulator::shared_pointer(barrier), 0);
+inline void barrier_arrive(SharedBarrier barrier) {
+  emulator::barrier_arrive(barrier.at, 0);
 }
 
 inline void barrier_arrive_at_peer(uint32_t barrier) {
   emulator::arrive_at_peer(barrier);
 }
 
-inline void barrier_expect(uint64_t *barrier, int bytes) {
-  emulator::barrier_arrive(barrier, bytes);
+inline void barrier_expect(SharedBarrier barrier, int bytes) {
+  emulator::barrier_arrive(barrier.at, bytes);
 }
 
-inline void barrier_expect(uint32_t barrier, int bytes) {
-  emulator::barrier_arrive(emulator::shared_pointer(barrier), bytes);
+inline void barrier_arrive_after_copies(SharedBarrier barrier) {
+  emulator::barrier_arrive_after_copies(barrier.at);
 }
 
-inline void barrier_arrive_after_copies(uint64_t *barrier) {
-  emulator::barrier_arrive_after_copies(barrier);
+inline bool barrier_test(SharedBarrier barrier, int parity) {
+  return emulator::barrier_test(barrier.at, parity);
 }
 
-inline bool barrier_test(uint64_t *barrier, int parity) {
-  return emulator::barrier_test(barrier, parity);
-}
-
-inline bool barrier_test(uint32_t barrier, int parity) {
-  return emulator::barrier_test(emulator::shared_pointer(barrier), parity);
-}
-
-inline void barrier_wait(uint64_t *barrier, int parity) {
-  emulator::barrier_wait(barrier, parity);
-}
-
-inline void barrier_wait(uint32_t barrier, int parity) {
-  emulator::barrier_wait(emulator::shared_pointer(barrier), parity);
+inline void barrier_wait(SharedBarrier barrier, int parity) {
+  emulator::barrier_wait(barrier.at, parity);
 }
 
 inline uint64_t stream_policy() {
