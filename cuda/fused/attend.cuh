@@ -179,11 +179,11 @@ __device__ __forceinline__ MergedState merge_states(const States &from, int n, i
     const float2 w = from.weights[s * n_heads + head];
     const float factor = power_of_2(w.x - shift) * w.y;
     const uint4 o = *(const uint4 *)(from.values + (s * n_heads + head) * kDim + dim);
-    weight.y += share;
-    v[0] += share * f16_low(o.x), v[1] += share * f16_high(o.x);
-    v[2] += share * f16_low(o.y), v[3] += share * f16_high(o.y);
-    v[4] += share * f16_low(o.z), v[5] += share * f16_high(o.z);
-    v[6] += share * f16_low(o.w), v[7] += share * f16_high(o.w);
+    weight.y += factor;
+    v[0] += factor * f16_low(o.x), v[1] += factor * f16_high(o.x);
+    v[2] += factor * f16_low(o.y), v[3] += factor * f16_high(o.y);
+    v[4] += factor * f16_low(o.z), v[5] += factor * f16_high(o.z);
+    v[6] += factor * f16_low(o.w), v[7] += factor * f16_high(o.w);
   }
   const float over = weight.y > 0 ? __fdividef(1, weight.y) : 0;
 #pragma unroll

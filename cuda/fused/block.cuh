@@ -7,7 +7,7 @@
 #define AUK_CUDA_FUSED_BLOCK_CUH
 
 #include "cuda/fused/step.h"
-#include "cuda/linear/planes.cuh"
+#include "cuda/linear/quantise.cuh"
 #include "cuda/ops/elementwise.cuh"
 #include "cuda/ptx/cluster.cuh"
 
@@ -158,12 +158,12 @@ template <bool kDebug> struct Thread {
   __device__ __forceinline__ void advance(const RingRun &run) {
     RingCursor to = next();
     to.parity ^= run.turns;
-    to.move(run.slots, args().plan.n_slots);
-    at = opaque((at & ~0xff8u) | to.slot << 3 | to.parity << 11);
+    to.move(run.slots, plan.n_slots);
+    progress = opaque((progress & ~0xff8u) | to.slot << 3 | to.parity << 11);
   }
   /* MATRICES: the first matrix of the next layer. */
   __device__ __forceinline__ void go_to(int matrix) {
-    at = opaque((at & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
+    progress = opaque((progress & ~3u) + (matrix == MATRICES ? 1u << 12 : matrix));
   }
 
   /* Vectors of the warp's current layer. */
@@ -207,13 +207,7 @@ template <bool kDebug> struct Thread {
     if (threadIdx.x == 0) barrier_expect(&barrier, bytes);
   }
 
-  /* How many x this block had before the one that goes into a layer's matrix: without a KV head it has none
-   * for qkv. */
-  __device__ __forceinline__ int x_before(int matrix) const {
-    return has_kv_head() ? 2 * layer() + (matrix == GATE_UP) : layer();
-  }
-
-  /* All warps that multiply. */
+  /* Barrier of the warps that multiply. */
   __device__ __forceinline__ void sync() const { named_barrier_sync<1, STEP_THREADS>(); }
 
   __device__ __forceinline__ void record(int what, long long number) const {
@@ -263,10 +257,10 @@ template <bool kDebug> struct Thread {
 __device__ __forceinline__ void sync_warpgroup(int warpgroup) {
   constexpr int kThreads = 32 * STEP_WARPGROUP_WARPS;
   switch (warpgroup) {
-  case 0: return sync_some<2, kThreads>();
-  case 1: return sync_some<3, kThreads>();
-  case 2: return sync_some<4, kThreads>();
-  default: return sync_some<5, kThreads>();
+  case 0: return named_barrier_sync<2, kThreads>();
+  case 1: return named_barrier_sync<3, kThreads>();
+  case 2: return named_barrier_sync<4, kThreads>();
+  default: return named_barrier_sync<5, kThreads>();
   }
 }
 

@@ -50,9 +50,9 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       for (int key0 = half * 16; key0 < min((int)STEP_KEYS, pos - first); key0 += halves * 16) {
         const int n = min(16, pos - first - key0);
         float s[4], weights[4];
-        Attending::score(b.heads() + column * 8 * kDim, keys + part * 256, s, opaque(b.lane()));
-        attending.weigh(s, weights, n, b.args().scale_log2, opaque(b.lane()));
-        attending.add(keys + (STEP_KEYS + part) * 256, weights, n, opaque(b.lane()), [] {});
+        OnlineSoftmax::score(b.heads() + column * 8 * kDim, keys + key0 * 256, s, opaque(b.lane()));
+        softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
+        softmax.accumulate(keys + (STEP_KEYS + key0) * 256, weights, n, opaque(b.lane()), [] {});
       }
       __syncwarp();
       if (b.lane() < STEP_WARPGROUP_WARPS >> log_members) barrier_arrive(&b.barriers().empty[cursor.slot]);
@@ -88,9 +88,9 @@ struct Four {
     return (f16_low(near) * f16_low(o.near) + f16_high(near) * f16_high(o.near)) +
            (f16_low(far) * f16_low(o.far) + f16_high(far) * f16_high(o.far));
   }
-  __device__ __forceinline__ void add_to(float (&v)[4], float share) const {
-    v[0] += share * f16_low(near), v[1] += share * f16_low(far);
-    v[2] += share * f16_high(near), v[3] += share * f16_high(far);
+  __device__ __forceinline__ void add_to(float (&v)[4], float factor) const {
+    v[0] += factor * f16_low(near), v[1] += factor * f16_low(far);
+    v[2] += factor * f16_high(near), v[3] += factor * f16_high(far);
   }
 };
 

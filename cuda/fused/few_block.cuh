@@ -29,7 +29,7 @@ template <int N, bool kDebug> struct Block : Thread<kDebug>, Layout<N> {
 
   static __device__ __forceinline__ unsigned char *base(unsigned char *shared, int) { return shared; }
 
-  /* Forgotten, so that nothing made of them is kept from phase to phase. */
+  /* Opaque to the compiler, so that nothing derived from them is kept from phase to phase. */
   __device__ __forceinline__ int thread() const { return opaque(threadIdx.x); }
   __device__ __forceinline__ int warp() const { return thread() >> 5; }
   __device__ __forceinline__ int lane() const { return thread() & 31; }

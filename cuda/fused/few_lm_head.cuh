@@ -11,8 +11,7 @@
 #define AUK_CUDA_FUSED_FEW_LM_HEAD_CUH
 
 #include "cuda/fused/few_residual.cuh"
-#include "cuda/fused/few_ring.cuh"
-#include "cuda/fused/one_lm_head.cuh"
+#include "cuda/fused/weight_ring.cuh"
 #include "cuda/ptx/ptx.cuh"
 
 namespace step::few {

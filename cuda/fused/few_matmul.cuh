@@ -145,9 +145,9 @@ template <class B> struct Outlet {
   __device__ __forceinline__ void begin(const B &b, int matrix) {
     const int lane = b.lane(), g = lane >> 2, t = lane & 3;
     if (matrix == QKV || matrix == GATE_UP) {
-      if (kTurns<kR> == 1) first = first_chunk(b, matrix, 0);
-      place = opaque(b.places().parts + b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (g >> 1) * 16);
-      peer = kR == 8 ? 2 * t + (g & 1) : t % kR;
+      if (kTurns == 1) first = first_chunk(b, matrix, 0);
+      place = opaque(b.plan.off.chunk_sums + b.rank() * (STEP_CHUNK_BYTES / STEP_BLOCKS) + (g >> 1) * 16);
+      peer = kTokens == 8 ? 2 * t + (g & 1) : t % kTokens;
     } else {
       const StepShape &s = b.plan.shape;
       /* With two tokens half of the lanes contribute outputs g, the others g + 8. */
@@ -220,7 +220,7 @@ template <class B> __device__ __forceinline__ float4 take_chunk(const B &b, int 
     const float4 more = *(const float4 *)(from + i * (STEP_CHUNK_BYTES / STEP_BLOCKS));
     v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
   }
-  /* What was read is in registers before peers may write over it, as it went into the sum. */
+  /* Opaque: the whole chunk has been read before peers may overwrite it, since it is in these sums. */
   v.x = __uint_as_float(opaque(__float_as_uint(v.x))), v.y = __uint_as_float(opaque(__float_as_uint(v.y)));
   v.z = __uint_as_float(opaque(__float_as_uint(v.z))), v.w = __uint_as_float(opaque(__float_as_uint(v.w)));
   __syncwarp();
@@ -334,14 +334,16 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
   }
   const int warpgroup = b.warp() >> 2, wg_warp = b.warp() & 3, t = b.lane() & 3, g = b.lane() >> 2;
   const int n_rows = share.n_rows, n_groups = share.n_groups, span = share.span;
-  /* In a piece, and what goes into its first groups. */
-  const uint32_t tiles_at = opaque(mate * span * 1024 + b.lane() * 16),
-                 scales_at = opaque(STEP_TEAM_WARPS * span * 1024 + mate * span * 32 + g * 4),
-                 zeros_at = opaque(STEP_TEAM_WARPS * span * (1024 + 32) + mate * zeros_stride(span) + g),
-                 planes = opaque(shared_address(b.state) + (from_x ? p.at.slice : p.at.in) +
-                                 (kR == 2 ? g & 3 : g) * 64 + t * 16),
-                 notes = opaque((from_x ? p.at.x_notes : p.at.in_notes) + t % kR * (Sums<kR>::kRows * 8));
-  Outlet<kR> outlet;
+  /* Offsets in a stage, and of x of its first groups. */
+  const uint32_t tiles_at = opaque(wg_warp * span * 1024 + b.lane() * 16),
+                 scales_at = opaque(STEP_WARPGROUP_WARPS * span * 1024 + wg_warp * span * 32 + g * 4),
+                 zeros_at =
+                     opaque(STEP_WARPGROUP_WARPS * span * (1024 + 32) + wg_warp * zeros_stride(span) + g),
+                 planes = opaque(shared_address(b.smem) + (from_x ? p.off.slice : p.off.in) +
+                                 (kTokens == 2 ? g & 3 : g) * 64 + t * 16),
+                 x_scales = opaque((from_x ? p.off.x_scales : p.off.in_scales) +
+                                   t % kTokens * (Sums<B>::kLaneTokens * 8));
+  Outlet<B> outlet;
   outlet.begin(b, matrix);
   RingCursor cursor = b.next();
   cursor.move(warpgroup, p.n_slots);
@@ -349,7 +351,7 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
    * 0.7% less time. With two and four it would be 0.7% more. */
   constexpr bool kStaggered = kTokens == 8;
   bool is_first = kStaggered;
-  if (kStaggered && b.warp() - mate >= n_rows) named_barrier_arrive<6, STEP_THREADS>();
+  if (kStaggered && b.warp() - wg_warp >= n_rows) named_barrier_arrive<6, STEP_THREADS>();
 #pragma unroll 1
   for (int local = b.warp(); local - wg_warp < n_rows; local += STEP_WARPS) {
     Sums<B> sums = {};
@@ -362,9 +364,9 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
                                    planes + g0 * B::kGroup, x_scales + g0 * kTokens * 8};
 #pragma unroll 1
       for (int n = min(span, n_groups - g0); n > 0; n -= 2) {
-        if (is_first && team >= STEP_TEAMS / 2) named_barrier_sync<6, STEP_THREADS>();
-        sums.add(from, b.state, n > 1, opaque(b.lane()));
-        if (is_first && team < STEP_TEAMS / 2) named_barrier_arrive<6, STEP_THREADS>();
+        if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
+        sums.add(from, b.smem, n > 1, opaque(b.lane()));
+        if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
         is_first = false;
         from.tiles += 2 * 1024, from.scales += 2 * 32, from.zeros += 2 * 8;
         from.planes += 2 * B::kGroup, from.x_scales += 2 * kTokens * 8;

@@ -13,7 +13,6 @@
 
 #include "cuda/fused/allreduce.cuh"
 #include "cuda/fused/few_block.cuh"
-#include "cuda/linear/quantise.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace step::few {

@@ -133,9 +133,9 @@ template <class B> __device__ __forceinline__ int attend_keys(B &b) {
       const uint32_t empty = b.empty_at(cursor); /* two arrivals a warp: it expects four */
       if (n > 0) {
         float s[4], weights[4];
-        Attending::score(b.heads(), keys, s, opaque(b.lane()));
-        attending.weigh(s, weights, n, b.args().scale_log2, opaque(b.lane()));
-        attending.add(keys + STEP_KEYS * 256, weights, n, opaque(b.lane()), [&] {
+        OnlineSoftmax::score(b.heads(), keys, s, opaque(b.lane()));
+        softmax.to_weights(s, weights, n, b.args.scale_log2, opaque(b.lane()));
+        softmax.accumulate(keys + STEP_KEYS * 256, weights, n, opaque(b.lane()), [&] {
           __syncwarp();
           if (b.lane() < 2) barrier_arrive(empty);
         });
@@ -192,10 +192,10 @@ template <class B> __device__ __forceinline__ void take_states(B &b) {
     for (int i = 0; i < STEP_BLOCKS; i++) maximum = fmaxf(maximum, weight[i].x);
 #pragma unroll
     for (int i = 0; i < STEP_BLOCKS; i++) { /* in the order of quantise_values() */
-      const float share = power_of_2(weight[i].x - maximum) * weight[i].y;
-      total += share;
-      v[0] += share * f16_low(low[i]), v[2] += share * f16_high(low[i]);
-      v[1] += share * f16_low(high[i]), v[3] += share * f16_high(high[i]);
+      const float factor = power_of_2(weight[i].x - maximum) * weight[i].y;
+      total += factor;
+      v[0] += factor * f16_low(low[i]), v[2] += factor * f16_high(low[i]);
+      v[1] += factor * f16_low(high[i]), v[3] += factor * f16_high(high[i]);
     }
     const float over = __fdividef(1, total); /* not 0, since the new key is included */
 #pragma unroll

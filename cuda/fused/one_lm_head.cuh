@@ -18,13 +18,16 @@ namespace step::one {
 constexpr int kSpan = 256,
               kSpans = STEP_MAX_HIDDEN / kSpan / STEP_WARPGROUP_WARPS; /* inputs; a warp's spans */
 
-__device__ __forceinline__ void sync_team(int team) {
-  constexpr int kThreads = 32 * STEP_TEAM_WARPS;
-  switch (team) {
-  case 0: return named_barrier_sync<2, kThreads>();
-  case 1: return named_barrier_sync<3, kThreads>();
-  case 2: return named_barrier_sync<4, kThreads>();
-  default: return named_barrier_sync<5, kThreads>();
+/* Loads this block's stages of lm_head, by the first loading warp. */
+template <class B, int kKind> __device__ __forceinline__ void load_lm_head(Copier<B, kKind> &loader) {
+  const B &b = loader.b;
+  const StepPlan &p = b.plan;
+  const int row = p.shape.hidden * 2, end = first_lm_head_stage(p, blockIdx.x + 1);
+#pragma unroll 1
+  for (int i = first_lm_head_stage(p, blockIdx.x); i < end; i++) {
+    const int bytes = min(p.lm_head_rows, p.shape.vocab_size - i * p.lm_head_rows) * row;
+    loader.stage(0, b.args.lm_head + (size_t)i * p.lm_head_rows * row, bytes, kKind == TILES && b.lane() == 0,
+                 kKind == TILES ? bytes : 0);
   }
 }
 

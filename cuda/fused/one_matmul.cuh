@@ -21,7 +21,6 @@
 #define AUK_CUDA_FUSED_ONE_MATMUL_CUH
 
 #include "cuda/fused/one_residual.cuh"
-#include "cuda/linear/quantise.cuh"
 
 namespace step::one {
 
@@ -195,10 +194,10 @@ template <class B> __device__ __forceinline__ void matmul(B &b, int matrix) {
       b.wait_for_stage(cursor);
       fetch();
     }
-    if (is_first && team >= STEP_TEAMS / 2) named_barrier_sync<6, STEP_THREADS>();
+    if (is_first && warpgroup >= STEP_WARPGROUPS / 2) named_barrier_sync<6, STEP_THREADS>();
     float sum[4], more[4];
     multiply(sum, task.tiles[0], in, t & 1);
-    if (is_first && team < STEP_TEAMS / 2) named_barrier_arrive<6, STEP_THREADS>();
+    if (is_first && warpgroup < STEP_WARPGROUPS / 2) named_barrier_arrive<6, STEP_THREADS>();
     is_first = false;
     multiply(more, task.tiles[1], in, t & 1);
 #pragma unroll

@@ -62,7 +62,7 @@ template <class B> __device__ __forceinline__ float poll_sum(const B &b, const S
   for (;;) { /* reads again only what was incomplete */
     const bool whole = is_complete(total, last, sum.contributors);
     if (__all_sync(~0u, whole)) break;
-    if (kDebug && !whole) b.look_at_clock(since, STEP_AT_VALUES, column, (int)(total - last & 31));
+    if (B::kIsDebug && !whole) b.check_patience(since, STEP_AT_VALUES, column, (int)(total - last & 31));
     backoff();
     if (!whole) total = load_relaxed_8(from);
   }

@@ -7,7 +7,7 @@
  * tokens cost only arithmetic. The same input, device and number of clusters give the same bits.
  *
  * Called by: fused.c, test_step.cu, test_step_rows.cu, bench_step.cu.   How it works: one_token.cu,
- * few_tokens.cu, and cuda/README.md. */
+ * few_tokens.cu, and STEP.md. */
 #ifndef AUK_CUDA_FUSED_STEP_H
 #define AUK_CUDA_FUSED_STEP_H
 
@@ -22,12 +22,12 @@ extern "C" {
 #include "cuda/weights.h"
 
 typedef struct {
-  int in_flight;             /* bytes of weights under way to a block; 0: the usual */
-  int ahead;                 /* of one token: stages to prefetch into L2; 0: the usual, negative: none */
-  const DeviceLayer *layers; /* [n_layers], qkv one part, gate_up one interleaved part */
-  const DeviceLinear *head;  /* fp16 */
-  const float *final_norm;   /* [hidden] */
-  const void *embedding;     /* [vocab_size][embedding_stride] of embedding_type */
+  int in_flight;               /* bytes of weight loads in flight in a block; 0: the default */
+  int prefetch_stages;         /* one token: stages to prefetch into L2; 0: the default, negative: none */
+  const DeviceLayer *layers;   /* [n_layers], qkv one part, gate_up one interleaved part */
+  const DeviceLinear *lm_head; /* fp16 */
+  const float *final_norm;     /* [hidden] */
+  const void *embedding;       /* [vocab_size][embedding_stride] of embedding_type */
   size_t embedding_stride;
   Dtype embedding_type; /* F32, F16 or BF16 */
   float embedding_scale, norm_eps, attention_scale;

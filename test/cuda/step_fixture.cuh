@@ -148,7 +148,7 @@ struct Fixture {
     return l;
   }
 
-  /* Parts of one matrix, random. Scales are small enough that a row of 1s stays near 1. */
+  /* Random parts of one matrix. Scales are so small that outputs for a row of 1s stay near 1. */
   void linear(DeviceLinear *to, HostLinear *const *parts, const int *n_outs, int n, int n_in,
               bool interleaved, bool bias, const char *name) {
     Stored stored[3];
