@@ -1,4 +1,4 @@
-/* main.c - which command is meant, nothing else. `auk FLAGS...` is `auk run FLAGS...`. */
+/* main.c - dispatches to a command. `auk FLAGS...` is `auk run FLAGS...`. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,8 +38,8 @@ static Status print_help(Error *err) {
   return output_printf(err, "%s", end);
 }
 
-/* Refuses a word that is no command, with a hint: it may be another program's command, a mistyped one, or a
- * prompt or a model without its flag. */
+/* Refuses an unknown command with a hint: it may be another program's, mistyped, or a prompt or a model
+ * without its flag. */
 static Status refuse_command(const char *text, Error *err) {
   const char *instead = foreign_command(text);
   if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);

@@ -6,7 +6,7 @@
 
 #include "base/buffer.h"
 
-/* Length without a slash at the end, so that "/" is continued as "/auk". */
+/* Length without trailing slashes, so that "/" is extended to "/auk". */
 static int length_of(const char *directory) {
   size_t length = strlen(directory);
   while (length && directory[length - 1] == '/') length--;

@@ -1,5 +1,5 @@
-/* commands.c - the command table: what main.c calls, and what help, completions and the manual page are
- * made of. */
+/* commands.c - the command table. main.c runs its entries; help, completions and the manual page are
+ * generated from it. */
 #include "commands/commands.h"
 
 const Command commands[] = {

@@ -1,6 +1,5 @@
-/* common.c - see common.h.
- *
- * Called by: every command. The only thing here that changes is the flag that the signal handler sets. */
+/* common.c - see common.h.   Called by: every command. Its only mutable state is the flag that the signal
+ * handler sets. */
 #include "commands/common.h"
 
 #include <signal.h>
@@ -31,13 +30,13 @@ void print_note(const char *format, ...) {
 
 /* --- signals */
 
-/* The one global that changes: a signal handler has nothing else to write to. */
+/* The only mutable global of the program: a signal handler can write nowhere else. */
 static volatile int interrupted;
 
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 enum { N_ENDING = sizeof ending / sizeof *ending };
 
-/* The next one of any of them ends the program. */
+/* The next such signal ends the program. */
 static void on_interrupt(int signal_number) {
   (void)signal_number;
   interrupted = 1;
@@ -49,7 +48,7 @@ static void on_interrupt(int signal_number) {
 }
 
 const volatile int *interrupt_catch(void) {
-  /* No SA_RESTART: a read that waits for input ends too. */
+  /* No SA_RESTART: a signal must also end a read that waits for input. */
   struct sigaction action = {.sa_handler = on_interrupt}, before;
   sigemptyset(&action.sa_mask);
   for (int i = 0; i < N_ENDING; i++) {

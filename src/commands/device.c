@@ -1,6 +1,5 @@
-/* device.c - see device.h.
- *
- * Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c.   Calls: the backends. */
+/* device.c - see device.h.   Called by: answer/assistant.c, eval.c, bench*.c, inspect*.c.   Calls: the
+ * backends. */
 #include "commands/device.h"
 
 #include <inttypes.h>
@@ -39,8 +38,8 @@ const Flag device_flags[] = {
                 "Hopper, for models that it is for)"),
 };
 
-/* Refuses flags that mean something only on a GPU instead of dropping them. The number of a GPU is allowed
- * where the device is chosen automatically. */
+/* Refuses flags that only a GPU obeys instead of ignoring them. --gpu is allowed if the device is chosen
+ * automatically. */
 static Status check_on_cpu(const DeviceFlags *values, bool automatic, Error *err) {
   const char *flag = values->act == 1                 ? "--act int8"
                      : values->kernel                 ? "--kernel"
@@ -104,7 +103,7 @@ Status device_fit(Device *device, const Model *model, Error *err) {
 
 /* --- its name */
 
-/* What /proc/cpuinfo calls the first processor; where it gives no name (aarch64), the architecture's. */
+/* The first processor's name in /proc/cpuinfo, or the architecture's if there is no name (aarch64). */
 static void describe_processor(char out[DEVICE_NAME_SIZE]) {
   struct utsname system;
   snprintf(out, DEVICE_NAME_SIZE, "%s", uname(&system) == 0 ? system.machine : "processor");
@@ -131,8 +130,8 @@ void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]) {
 
 /* --- memory */
 
-/* The number behind `key` at a line's beginning in a file of /proc or /sys, or false. An empty key takes the
- * first number of the file. */
+/* Reads the number after `key` at the beginning of a line in a file of /proc or /sys. With an empty key,
+ * reads the first number of the file. */
 static bool read_counter(const char *path, const char *key, uint64_t *value) {
   FILE *file = fopen(path, "re");
   if (!file) return false;
@@ -144,24 +143,25 @@ static bool read_counter(const char *path, const char *key, uint64_t *value) {
   return found;
 }
 
-/* Lowers `available` to what a limit of this process (ulimit -v, ulimit -d) leaves. What counts against it is
- * what /proc/self/status has under `key`, the mapped weights among it. */
+/* Lowers `available` to what a limit of this process (ulimit -v, ulimit -d) leaves. /proc/self/status counts
+ * the memory under that limit at `key`, mapped weights included. */
 static void apply_limit(int resource, const char *key, const Model *model, uint64_t *available) {
   struct rlimit limit;
   uint64_t kib;
   if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   if (!read_counter("/proc/self/status", key, &kib)) return;
   uint64_t left = limit.rlim_cur > kib * 1024 ? limit.rlim_cur - kib * 1024 : 0;
-  left += model->weight_bytes - model->replaced_bytes; /* which are mapped already, and asked for again */
+  left +=
+      model->weight_bytes - model->replaced_bytes; /* mapped already, but counted as needed by the caller */
   if (left < *available) *available = left;
 }
 
-/* Bytes that this process could still use of the host's memory beside the model's weights: what the kernel
- * calls available, within the limits of its control group and its own. */
+/* Bytes of host memory that this process can use, for weights that are already mapped too: the kernel's
+ * MemAvailable, limited by the control group and by resource limits. */
 static size_t memory_available(const Model *model) {
   uint64_t available = SIZE_MAX, kib, limit, used, cached;
   if (read_counter("/proc/meminfo", "MemAvailable:", &kib)) available = kib * 1024;
-  /* A container sees its own group here (cgroup v2); the page cache in it can be taken back. */
+  /* In a container this is its own group (cgroup v2); its page cache can be reclaimed. */
   if (read_counter("/sys/fs/cgroup/memory.max", "", &limit) &&
       read_counter("/sys/fs/cgroup/memory.current", "", &used)) {
     if (read_counter("/sys/fs/cgroup/memory.stat", "file ", &cached)) used -= cached < used ? cached : used;
@@ -215,7 +215,7 @@ static void show_progress(void *user, size_t done, size_t total) {
 
 Status device_load(Device *device, Model *model, Error *err) {
   TRY(model_prepare_scales(model, device->options.n_threads, err));
-  TRY(device_fit(device, model, err)); /* what only the numbers tell */
+  TRY(device_fit(device, model, err)); /* some limits depend on the values of the scales */
   TRY(model_prepare(model, device->options.n_threads, err));
   Bar bar = {.shown = -1};
   if (terminal_takes_escapes(STDERR_FILENO)) {

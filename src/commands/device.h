@@ -1,5 +1,4 @@
-/* device.h - where a command computes: the backend its flags name, the memory there, loading with
- * progress. */
+/* device.h - the device of a command: the backend that its flags name, its memory, loading with progress. */
 #ifndef AUK_COMMANDS_DEVICE_H
 #define AUK_COMMANDS_DEVICE_H
 
@@ -29,34 +28,34 @@ typedef struct {
   BackendModel *loaded; /* NULL until device_load() */
 } Device;
 
-/* Chooses. Where "auto" finds no usable GPU, a program built for GPUs says why on standard error, in one
- * line. Flags that mean something only on a GPU are STATUS_USAGE on the CPU. The flags outlive the device. */
+/* Chooses the device. If "auto" finds no usable GPU, a build with CUDA says why in one line on standard
+ * error. GPU-only flags are STATUS_USAGE on the CPU. The flags must outlive the device. */
 Status device_choose(const DeviceFlags *values, Device *device, Error *err);
 
-/* Whether GPUs compute this model, also where there is none; where they do not, `reason` says why. */
+/* Whether GPUs support this model, even if there is no GPU; `reason` says why not. */
 bool device_gpu_computes(const Model *model, Error *reason);
 
-/* The device has to compute this model: where it was chosen by "auto" and does not, the CPU does, which one
- * line on standard error says; else the model is refused (STATUS_MODEL). */
+/* Checks that the device supports this model. If "auto" chose an unsuitable GPU, switches to the CPU and says
+ * so on standard error; otherwise the model is refused (STATUS_MODEL). */
 Status device_fit(Device *device, const Model *model, Error *err);
 
-/* What the device is called: the GPU's name, or the processor's, in out. */
+/* Writes the name of the GPU or the processor. */
 enum { DEVICE_NAME_SIZE = 256 };
 void device_describe(const Device *device, char out[DEVICE_NAME_SIZE]);
 
-/* What the weights take of the device's memory and what it has free (beside mapped weights: of the
- * host's). */
+/* Bytes of device memory that the weights take, and that are free. On the CPU, the free bytes include what
+ * mapped weights occupy. */
 typedef struct {
   size_t weights, free_bytes;
 } DeviceMemory;
 Status device_memory(const Device *device, const Model *model, DeviceMemory *memory, Error *err);
 
-/* Refuses (STATUS_FAILED, with needed and free bytes) a session of these sizes that does not fit beside the
+/* Refuses (STATUS_FAILED, with needed and free bytes) a session of this size that does not fit beside the
  * weights. */
 Status device_check_memory(const Device *device, const Model *model, const StateOptions *options, Error *err);
 
-/* Loads the weights; a bar on standard error where that is a terminal and there is something to wait for. */
+/* Loads the weights, with a progress bar if standard error is a terminal. */
 Status device_load(Device *device, Model *model, Error *err);
-void device_release(Device *device); /* after the sessions on it; a zeroed one is fine */
+void device_release(Device *device); /* after its sessions are closed; a zeroed device is fine */
 
 #endif

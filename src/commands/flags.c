@@ -1,6 +1,5 @@
-/* flags.c - see flags.h.
- *
- * Called by: every command.   Always true: a value is stored only after it was read whole and is in range. */
+/* flags.c - see flags.h. Called by: every command.
+ * Always true: a value is stored only after it was parsed in full and found in range. */
 #include "commands/flags.h"
 
 #include <errno.h>
@@ -48,7 +47,7 @@ static Status refuse(const char *name, const char *text, const Flag *flag, const
                    flag->low, flag->high);
 }
 
-/* text[0..size) as a whole decimal number in the flag's range. */
+/* Parses text[0..size) as a decimal integer in the flag's range. */
 static Status read_int(const char *name, const char *text, size_t size, const Flag *flag, int *out,
                        Error *err) {
   char digits[32];
@@ -121,7 +120,7 @@ static Status add_ints(const char *name, const char *text, const Flag *flag, Int
   }
 }
 
-/* `value` is where the flag's member lies; MEMBER_OF_TYPE saw to its type. */
+/* `value` points at the flag's member, whose type MEMBER_OF_TYPE has checked. */
 static Status take_value(const Flag *flag, void *value, const char *name, const char *text, Error *err) {
   switch (flag->kind) {
   case KIND_SWITCH: break;
@@ -156,7 +155,7 @@ bool flag_next_choice(const char **at, Word *word) {
   return next_word(at, '|', word);
 }
 
-/* Names as Hugging Face's scripts take them too: --top_k is --top-k. */
+/* Underscores match dashes, as in Hugging Face's scripts: --top_k is --top-k. */
 static bool same_name(Word name, const char *text, size_t size) {
   if (name.size != size) return false;
   for (size_t i = 0; i < size; i++)
@@ -164,7 +163,7 @@ static bool same_name(Word name, const char *text, size_t size) {
   return true;
 }
 
-/* Whether text[0..size) is one of "-a, --all". */
+/* Whether text[0..size) is among the names in "-a, --all". */
 static bool has_name(const char *names, const char *text, size_t size) {
   Word name;
   while (flag_next_name(&names, &name))
@@ -198,9 +197,9 @@ static Status refuse_flag(const Interface *interface, const char *text, size_t s
                    (int)nearest.word_size, nearest.word);
 }
 
-/* A flag, where its value lies in the options, and which it is of all. */
+/* A flag, the offset of its value in the options, and its index among all flags of the command. */
 typedef struct {
-  const Flag *flag; /* NULL: there is none of this name */
+  const Flag *flag; /* NULL: no flag has this name */
   size_t offset, index;
 } Found;
 
@@ -215,7 +214,7 @@ static Found find_flag(const Interface *interface, const char *text, size_t size
   return (Found){NULL, 0, 0};
 }
 
-/* The flag at argv[*at] with its value; *at moves to the last argument used. */
+/* Parses the flag at argv[*at] and its value; *at moves to the last argument consumed. */
 static Status take_flag(const Interface *interface, void *options, int argc, char **argv, int *at,
                         Word *given, Error *err) {
   const char *text = argv[*at], *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
@@ -242,7 +241,7 @@ static Status take_flag(const Interface *interface, void *options, int argc, cha
 
 /* --- rules */
 
-/* The first of the flags in `names` that was given, as it was written; NULL where none was. */
+/* The first flag of `names` that was given, as the user spelled it; NULL if none was. */
 static const Word *first_given(const Interface *interface, const char *names, const Word *given) {
   Word name;
   while (flag_next_name(&names, &name)) {
@@ -280,7 +279,7 @@ static Status check_rules(const Interface *interface, const Word *given, Error *
 
 enum { HELP_COLUMN = 34, HELP_WIDTH = 100 };
 
-/* `help` broken at spaces so that no line passes HELP_WIDTH; the cursor stands at HELP_COLUMN. */
+/* Appends `help`, wrapped at spaces to HELP_WIDTH; the cursor is at HELP_COLUMN. */
 static Status put_wrapped(Buffer *out, const char *help, Error *err) {
   size_t room = HELP_WIDTH - HELP_COLUMN, column = 0;
   for (const char *word = help; *word;) {
@@ -311,7 +310,7 @@ static Status put_flag(Buffer *out, const Flag *flag, Error *err) {
   return put_wrapped(out, flag->help, err);
 }
 
-/* Lines, each behind an indentation: the first one's, the others'. */
+/* Appends lines with `first` before the first and `rest` before the others. */
 static Status put_lines(Buffer *out, const char *lines, const char *first, const char *rest, Error *err) {
   for (const char *line = lines; *line;) {
     size_t length = strcspn(line, "\n");
@@ -344,7 +343,7 @@ static Status print_help(const Interface *interface, Error *err) {
   return status;
 }
 
-/* `given` is the spelling of each flag that was given, zeroed before. */
+/* given[i] is the spelling of flag i on the command line, zeroed at the start. */
 static Status parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                     size_t *n_operands, bool *helped, Word *given, Error *err) {
   size_t n = 0;

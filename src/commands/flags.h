@@ -1,5 +1,4 @@
-/* flags.h - a command's flags as constant tables, from which the parsing, the help, the completions and the
- * man page are made.
+/* flags.h - a command's flags as constant tables, which drive parsing, help, completions and the man page.
  *
  *   typedef struct { ModelFlags model; int n; bool raw; } Options;
  *   static const Flag flags[] = {
@@ -10,11 +9,10 @@
  *   const Interface run_interface = {.usage = "auk run -m MODEL -p TEXT", .about = "Answers a prompt.",
  *                                    .groups = groups, .n_groups = sizeof groups / sizeof *groups};
  *
- * A flag knows where its value lies in the options; that it has the type which the flag fills is checked by
- * the compiler. Names are matched whole ('_' in place of '-' is fine). A value follows as the next argument,
- * whatever it begins with, or behind '=' for names of two dashes. A flag given twice: the last one counts,
- * lists collect, and a FLAG_STRING_ONCE is refused. "--" ends the flags; a lone "-" is an operand. Values
- * keep what they held where a flag is not given, so defaults are set before. */
+ * A flag holds the offset of its value in the options; the compiler checks the member's type. Names match in
+ * full ('_' equals '-'). The value is the next argument, whatever it begins with, or follows '=' after a name
+ * with two dashes. If a flag is repeated, the last one counts; lists collect, and FLAG_STRING_ONCE refuses.
+ * "--" ends the flags; a lone "-" is an operand. Flags that are not given leave the defaults in place. */
 #ifndef AUK_COMMANDS_FLAGS_H
 #define AUK_COMMANDS_FLAGS_H
 
@@ -28,7 +26,7 @@ typedef struct {
   const char **items; /* [count], each belongs to argv */
   size_t count, capacity;
 } StringList;
-/* Appends an item, which is not copied; the list is as it was where memory is out. */
+/* Appends an item without copying it; if memory is short, the list is unchanged. */
 Status string_list_add(StringList *list, const char *item, Error *err);
 void string_list_release(StringList *list);
 
@@ -36,7 +34,6 @@ typedef struct {
   int *items; /* [count] */
   size_t count, capacity;
 } IntList;
-/* Likewise. */
 Status int_list_add(IntList *list, int item, Error *err);
 void int_list_release(IntList *list);
 
@@ -56,22 +53,22 @@ typedef enum {
   KIND_INTS     /* IntList: every occurrence adds its comma-separated numbers in low .. high */
 } FlagKind;
 
-/* What a string is, for completions. */
+/* The meaning of a string value, for completions. */
 typedef enum { VALUE_TEXT, VALUE_FILE, VALUE_DIRECTORY, VALUE_MODEL } ValueHint;
 
 typedef struct {
   const char *names;    /* all spellings, "-n, --n-predict" */
   const char *argument; /* what the help calls the value; for a choice the words themselves, "f16|f32" */
-  const char *help;     /* one sentence or two, without a full stop at the end */
+  const char *help;     /* one or two sentences without a final full stop */
   FlagKind kind;
   ValueHint hint;
-  const char *words; /* "a|b": what the value may be beside a file; NULL: nothing */
-  size_t offset;     /* of the value, in the struct that its group belongs to */
+  const char *words; /* "a|b": values allowed besides a file name; NULL: none */
+  size_t offset;     /* of the value in the struct that the group refers to */
   double low, high;
-  bool once; /* a second one is refused: the first would be lost */
+  bool once; /* a second occurrence is refused: the first would be lost */
 } Flag;
 
-/* The offset of a member that has exactly this type: another one matches no branch and does not compile. */
+/* The offset of a member of exactly this type; a member of another type does not compile. */
 #define MEMBER_OF_TYPE(Struct, member, Type)                                                                 \
   _Generic(&((Struct *)0)->member, Type * : offsetof(Struct, member))
 
@@ -89,7 +86,7 @@ typedef struct {
   FLAG_PLAIN(KIND_CHOICE, VALUE_TEXT, int, names_, words_, Struct, member, help_)
 #define FLAG_STRING(names_, argument_, Struct, member, help_)                                                \
   FLAG_PLAIN(KIND_STRING, VALUE_TEXT, const char *, names_, argument_, Struct, member, help_)
-/* A text that may be given once. */
+/* A text that may be given only once. */
 #define FLAG_STRING_ONCE(names_, argument_, Struct, member, help_)                                           \
   {                                                                                                          \
     .names = names_, .argument = argument_, .help = help_, .kind = KIND_STRING, .once = true,                \
@@ -106,7 +103,7 @@ typedef struct {
 #define FLAG_FILES(names_, argument_, Struct, member, help_)                                                 \
   FLAG_PLAIN(KIND_STRINGS, VALUE_FILE, StringList, names_, argument_, Struct, member, help_)
 
-/* A file, or one of some names. */
+/* A file, or one of some fixed words. */
 #define FLAG_FILE_OR(words_, names_, argument_, Struct, member, help_)                                       \
   {                                                                                                          \
     .names = names_, .argument = argument_, .help = help_, .kind = KIND_STRING, .hint = VALUE_FILE,          \
@@ -125,13 +122,13 @@ typedef struct {
   }
 
 typedef struct {
-  const char *title; /* in the help, without a colon */
+  const char *title; /* title in the help, without a colon */
   const Flag *flags; /* [n_flags] */
   size_t n_flags;
-  size_t offset; /* of the struct whose members the flags fill, in the command's options */
+  size_t offset; /* of the struct with the flags' members, in the command's options */
 } FlagGroup;
 
-/* Flags of the options themselves, and of a struct within them. */
+/* Flags whose values lie in the options themselves, and in a struct within them. */
 #define FLAG_GROUP(title_, table)                                                                            \
   { .title = title_, .flags = table, .n_flags = sizeof(table) / sizeof *(table) }
 #define FLAG_GROUP_IN(title_, table, Struct, member, Type)                                                   \
@@ -140,46 +137,44 @@ typedef struct {
     .offset = MEMBER_OF_TYPE(Struct, member, Type)                                                           \
   }
 
-/* One of the spellings or words that a flag lists. */
+/* One spelling of a flag, or one word of a choice. */
 typedef struct {
   const char *text; /* [size] */
   size_t size;
 } Word;
-/* The next spelling, *at being flag->names at first; false behind the last. Likewise the words of a
- * choice. */
+/* Iterates over spellings, from *at = flag->names, or over the words of a choice; false at the end. */
 bool flag_next_name(const char **at, Word *name);
 bool flag_next_choice(const char **at, Word *word);
 
-/* What flags ask of each other: a flag that would be without effect beside another, or without one, is
- * refused. A flag stands here by any of its names, its promise being what counts: --no-stream goes with
- * --json, which comes at once anyway. */
+/* Refuses a flag that would have no effect beside, or without, another one. A flag is listed by any of its
+ * names. Flags that ask for what happens anyway are not refused: --no-stream beside --json. */
 typedef struct {
   const char *flags;             /* "-a, --best": each of them */
   enum { NEEDS, EXCLUDES } kind; /* one of the others; all of them */
   const char *others;            /* "-c, --dry" */
-  const char *why;               /* in the message, or NULL */
+  const char *why;               /* reason in the message, or NULL */
 } FlagRule;
 
 typedef struct {
-  const char *usage; /* "auk pack MODEL -o FILE"; further lines are other ways to call it */
-  const char *about; /* a sentence or paragraphs, each line to 100 characters, without a newline at the end */
-  const char *examples;    /* or NULL; command lines with a comment behind them, one a line */
+  const char *usage;       /* "auk pack MODEL -o FILE"; further lines show other forms */
+  const char *about;       /* a sentence or paragraphs, lines up to 100 characters, without a final newline */
+  const char *examples;    /* or NULL; command lines, each optionally followed by a comment */
   const FlagGroup *groups; /* [n_groups] */
   size_t n_groups;
   const FlagRule *rules; /* [n_rules] */
   size_t n_rules;
-  size_t max_operands;       /* arguments that belong to no flag; more are refused */
-  ValueHint operands;        /* what they are */
-  const char *operand_words; /* where they are a choice its words, "bash|zsh|fish", else NULL */
+  size_t max_operands;       /* arguments that are not flags; more are refused */
+  ValueHint operands;        /* their meaning */
+  const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
 } Interface;
 
-/* The groups one after the other, and behind them one with --help, which every command has; then NULL. */
+/* Returns the groups in turn, then one with --help, which every command has, then NULL. */
 const FlagGroup *interface_group(const Interface *interface, size_t index);
 
-/* Parses argv[1 .. argc) into `options`, the struct that the groups were made for, and
- * operands[0 .. *n_operands) (room for max_operands; both may be NULL when that is 0). --help and -h print
- * the help to standard output and set *helped: the command then ends with STATUS_OK. Mistakes, and
- * flags that break a rule, are STATUS_USAGE. Lists are released by the caller, also after a failure. */
+/* Parses argv[1 .. argc) into `options`, the struct that the groups describe, and operands[0 .. *n_operands),
+ * which has room for max_operands (both may be NULL if that is 0). --help and -h print the help and set
+ * *helped: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. The caller
+ * releases lists, also after a failure. */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
 

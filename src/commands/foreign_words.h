@@ -1,12 +1,12 @@
-/* foreign_words.h - commands and flags of other programs for language models: what to type here instead. */
+/* foreign_words.h - advice for commands and flags of other LLM programs that auk does not have. */
 #ifndef AUK_COMMANDS_FOREIGN_WORDS_H
 #define AUK_COMMANDS_FOREIGN_WORDS_H
 
 #include <stddef.h>
 
-/* How to do here what this command does in other programs; NULL where they have no such command. */
+/* Advice for this command of another program; NULL if no other program is known to have it. */
 const char *foreign_command(const char *word);
-/* Likewise for a flag, flag[0 .. size). */
+/* The same for a flag, flag[0 .. size). */
 const char *foreign_flag(const char *flag, size_t size);
 
 #endif

@@ -1,12 +1,10 @@
-/* lost_file.c - see lost_file.h.
+/* lost_file.c - see lost_file.h.   Called by: main.c.   Calls: base/status.h.
  *
- * Called by: main.c.   Calls: base/status.h.
- * Weights are read through mappings, and a page behind the end that a file has by then is a SIGBUS and no
- * failed read. Checking sizes beforehand leaves the time between the check and the read; so it is the signal
- * that is told of. Which file it was the kernel says (proc(5), /proc/PID/maps), so that nobody here keeps a
- * list.
- * Always true: a fault that is no mapped file's, and a signal that somebody sent, end the program as they
- *              did. */
+ * Weights are read through mappings: reading a page past the current end of the file raises SIGBUS instead of
+ * failing a read(), and no earlier check of the size can exclude that. The handler finds the file in
+ * /proc/self/maps (proc(5)), so no list of mappings is needed.
+ * Always true: a fault outside of mapped files, or a signal sent by another process, ends the program as it
+ *              would without the handler. */
 #include "commands/lost_file.h"
 
 #include <fcntl.h>
@@ -20,7 +18,8 @@
 
 #include "base/status.h"
 
-/* A line of maps: "START-END PERMISSIONS OFFSET DEVICE INODE   PATH", the first three numbers hexadecimal. */
+/* A line of maps is "START-END PERMISSIONS OFFSET DEVICE INODE   PATH", the first three numbers in
+ * hexadecimal. */
 enum { LONGEST_LINE = 4096 + 128 };
 
 static uint64_t take_hex(const char **at) {
@@ -37,14 +36,15 @@ static void pass_word(const char **at) {
   while (**at == ' ') ++*at;
 }
 
-/* Whether the address is in the mapping of this line, of which file and which of its bytes. */
+/* Whether the line's mapping contains the address; if so, sets the file's path and the byte's offset in
+ * it. */
 static bool line_has(const char *line, uint64_t address, const char **path, uint64_t *byte) {
   const char *at = line;
   uint64_t start = take_hex(&at);
   at += *at == '-';
   uint64_t end = take_hex(&at);
   if (address < start || address >= end) return false;
-  pass_word(&at); /* what is left of the addresses */
+  pass_word(&at); /* rest of the addresses */
   pass_word(&at); /* permissions */
   *byte = take_hex(&at) + (address - start);
   pass_word(&at);
@@ -90,9 +90,9 @@ static void tell(const char *path, uint64_t byte) {
   if (write(STDERR_FILENO, message, strlen(message)) < 0) return;
 }
 
-/* It is raised by an instruction that reads a file's bytes, in any thread, and never in the midst of a call
- * that must not be interrupted: of what is called here only error_set() is not on POSIX's list, which formats
- * into memory of its own. */
+/* Handles a fault in an instruction that reads a mapped file, in any thread, never within a function that is
+ * not reentrant. All calls here are async-signal-safe except error_set(), which formats into its own
+ * memory. */
 static void on_bus_error(int number, siginfo_t *fault, void *context) {
   (void)context;
   static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -101,11 +101,11 @@ static void on_bus_error(int number, siginfo_t *fault, void *context) {
   uint64_t byte;
   if (fault->si_code > 0 && find_mapping((uint64_t)(uintptr_t)fault->si_addr, line, &path, &byte) &&
       *path == '/') {
-    while (atomic_flag_test_and_set(&told)) pause(); /* other threads come here too */
+    while (atomic_flag_test_and_set(&told)) pause(); /* other threads may fault too: only the first reports */
     tell(path, byte);
     _exit(STATUS_FAILED);
   }
-  signal(number, SIG_DFL); /* a fault comes again by itself */
+  signal(number, SIG_DFL); /* a fault repeats by itself */
   if (fault->si_code <= 0) raise(number);
 }
 

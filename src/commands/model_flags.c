@@ -1,6 +1,5 @@
-/* model_flags.c - see model_flags.h.
- *
- * Called by: every command that takes a model.   Calls: models/hub.c, model/model.h, the tokenizer. */
+/* model_flags.c - see model_flags.h.   Called by: every command that takes a model.   Calls: models/hub.c,
+ * model/model.h, the tokenizer. */
 #include "commands/model_flags.h"
 
 #include <stdlib.h>
@@ -42,7 +41,7 @@ bool model_is_there(const char *name) {
   return there;
 }
 
-/* The model's whole name, in new memory. */
+/* The model's full name, in new memory. */
 static Status model_name(const ModelFlags *values, char **name, Error *err) {
   const char *given = values->path ? values->path : getenv("AUK_MODEL");
   *name = NULL;
@@ -95,7 +94,7 @@ Status model_flags_name(const ModelFlags *values, const char *path, char **name,
     return STATUS_OK;
   }
   free(given);
-  char *whole = realpath(path, NULL); /* "." and links to what they lead to */
+  char *whole = realpath(path, NULL); /* resolves "." and symbolic links */
   const char *slash = whole ? strrchr(whole, '/') : NULL, *last = slash && slash[1] ? slash + 1 : path;
   *name = path_join("", last, err); /* a copy */
   free(whole);

@@ -1,11 +1,9 @@
-/* nearest.c - see nearest.h.
- *
- * Called by: flags.c, chat_words.c, models/known_names.c, main.c. */
+/* nearest.c - see nearest.h.   Called by: flags.c, chat_words.c, models/known_names.c, main.c. */
 #include "commands/nearest.h"
 
 #include <stdbool.h>
 
-enum { LONGEST = 40 }; /* letters of a word that is compared at all */
+enum { LONGEST = 40 }; /* longest word that is compared */
 
 static char folded(char c) {
   if (c == '_') return '-';
@@ -16,10 +14,10 @@ static int least(int a, int b) {
   return a < b ? a : b;
 }
 
-/* Letters left out, put in, replaced, and neighbours swapped, that make b of a (the optimal string alignment
- * distance: Damerau and Levenshtein's, no part edited twice). Replacing the first letter counts two. */
+/* Edit distance of a and b: insertions, deletions, substitutions and swaps of neighbours (optimal string
+ * alignment, a restricted Damerau-Levenshtein distance). Substituting the first letter costs two. */
 static int edits(const char *a, size_t n_a, const char *b, size_t n_b) {
-  int rows[3][LONGEST + 1]; /* of lengths i - 2, i - 1 and i of a, in turn */
+  int rows[3][LONGEST + 1]; /* rows i - 2, i - 1 and i of the matrix, in turn */
   for (size_t i = 0; i <= n_a; i++) {
     int *row = rows[i % 3], *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
     for (size_t k = 0; k <= n_b; k++) {

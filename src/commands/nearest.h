@@ -1,24 +1,24 @@
-/* nearest.h - the word that a mistyped one was probably meant to be. */
+/* nearest.h - suggests the word that a mistyped one probably meant. */
 #ifndef AUK_COMMANDS_NEAREST_H
 #define AUK_COMMANDS_NEAREST_H
 
 #include <stddef.h>
 
 typedef struct {
-  const char *text; /* what was typed, [size] */
+  const char *text; /* [size] the typed text */
   size_t size;
-  const char *word; /* [word_size] the nearest of those considered so far; NULL: none is near enough */
+  const char *word; /* [word_size] the best candidate so far; NULL: none is close enough */
   size_t word_size;
   int cost;
 } Nearest;
 
 Nearest nearest_begin(const char *text, size_t size);
 
-/* Considers a word that could have been typed. Nearest is what begins with the text (of three letters at
- * least, or behind two dashes): with as many dashes, and the fewest letters more. Then comes what has the
- * fewest letters amiss: a third of them, rounded, at most, a wrong first letter counting twice (it is rarely
- * mistyped). Upper case counts for nothing, nor do leading dashes but between equals and for a flag of one
- * letter, which is not meant by one of two dashes. */
+/* Considers a candidate. Best is the one that begins with the text (at least three letters, or any number
+ * after two dashes), preferably with as many dashes and the fewest further letters. Next best is the one with
+ * the fewest edits, at most a third of the letters (rounded); a wrong first letter counts twice, as it is
+ * rarely mistyped. Case is ignored. Leading dashes only break ties, but a flag of two dashes never means one
+ * of a single letter. */
 void nearest_consider(Nearest *nearest, const char *word, size_t size);
 
 #endif

@@ -1,9 +1,9 @@
-/* run.c - `auk -m MODEL -p TEXT`: a prompt in, the answer streamed out.
+/* run.c - `auk -m MODEL -p TEXT`: takes a prompt and streams the answer.
  *
  * Called by: main.c.   Calls: prompt.c, assistant.c, reply.c; map.c for many prompts, choose.c for given
- *              answers, chat.c where there is a person and no prompt.
- * Always true: standard output carries the answer and nothing else; whatever can be refused is refused before
- *              a weight is touched, and before a file is made anew. */
+ *              answers, chat.c on a terminal without a prompt.
+ * Always true: standard output carries only the answer; every refusal that is possible before loading weights
+ *              comes before that, and before an output file is created. */
 #include <string.h>
 
 #include "commands/answer/assistant.h"
@@ -31,7 +31,7 @@ static Status answer(const Options *o, Assistant *assistant, const IdList *ids, 
   const AnswerSink sink = reply_sink(reply);
   AnswerResult result;
   Status status = assistant_answer(assistant, ids->ids, ids->count, &sink, &result, err);
-  TRY(assistant_check_weights(assistant, err)); /* which explains a failure, too */
+  TRY(assistant_check_weights(assistant, err)); /* may explain the failure, too */
   return status ? status : reply_end(reply, ids->ids, ids->count, &result, err);
 }
 
@@ -52,7 +52,7 @@ static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   return status;
 }
 
-/* Nothing to answer, nothing asked of an answer's form, and somebody is there. */
+/* True on a terminal with no prompt and no flag about the form of an answer. */
 static bool is_chat(const Options *o) {
   const ReplyFlags *reply = &o->reply;
   bool otherwise = o->map.input || choose_is_given(&o->choose);
@@ -140,8 +140,7 @@ const Interface run_interface = {
     .max_operands = MAX_OPERANDS,
 };
 
-/* A model may stand alone, as for other commands, and "-" is -f -. Others are told what they should have
- * been. */
+/* An operand may be a model, as for other commands, or "-" for -f -. Others are refused with advice. */
 static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
   const char *operands[MAX_OPERANDS];
   size_t n_operands = 0;

@@ -1,8 +1,7 @@
-/* template.c - `auk template`: what a chat template makes of conversations, a JSON object a line.
- *
- * Called by: main.c.   Calls: chat.h.
- * Always true: every line of input has one line of output; of a checkpoint nothing is read but the files that
- *              may hold its template and its special tokens. */
+/* template.c - `auk template`: renders conversations, one JSON object a line, by a chat template. Called by:
+ * main.c. Calls: chat.h.
+ * Always true: every input line has one output line; of a checkpoint only the files with its template and
+ *              special tokens are read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ typedef struct {
 
 /* --- one line */
 
-/* Whether the text is of the form "YYYY-MM-DD": sscanf() alone takes blanks and signs for digits. */
+/* Whether the text has the form "YYYY-MM-DD": sscanf() alone accepts blanks and signs. */
 static bool has_form_of_date(const char *text) {
   static const char form[] = "dddd-dd-dd";
   size_t at = 0;
@@ -32,7 +31,8 @@ static bool has_form_of_date(const char *text) {
   return !form[at] && !text[at];
 }
 
-/* "2024-07-26" as seconds since the epoch; false: it is no day. Days are counted from 1 March of year 0. */
+/* Parses "2024-07-26" as seconds since the epoch; false for an invalid day. Days count from 1 March of year
+ * 0. */
 static bool parse_date(const char *text, int64_t *seconds) {
   int year, month, day;
   static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -54,7 +54,7 @@ static Status read_now(const Json *line, int64_t *now, Error *err) {
   return error_set(err, STATUS_USAGE, "now is expected to be a day, \"YYYY-MM-DD\"");
 }
 
-/* What the template makes of it, or what it raises (*raised). */
+/* Renders the line, or sets *raised and takes the message if the template raises an exception. */
 static Status render_line(const Chat *chat, const Json *line, TrustedText *text, bool *raised, Error *err) {
   int64_t now;
   *raised = false;
@@ -73,7 +73,7 @@ static Status write_member(const char *name, const char *text, size_t size, Erro
   return status;
 }
 
-/* Answers the line; *refused: it was none that a template could be asked about. */
+/* Writes the answer to one line; *refused: the line is not valid input for a template. */
 static Status take_line(void *user, const char *name, size_t number, const Buffer *line, bool *refused,
                         Error *err) {
   const Chat *chat = user;
@@ -135,12 +135,12 @@ const Interface template_interface = {
     .operands = VALUE_MODEL,
 };
 
-/* The directory of the checkpoint: of a packed file the one that it lies in. NULL where none is named. */
+/* The checkpoint's directory: for a packed file, the directory that contains it; NULL if no model is
+ * named. */
 static Status find_directory(const Options *options, char **directory, Error *err) {
   char *path;
   Status status = model_flags_path(&options->model, &path, err);
-  if (status == STATUS_USAGE && options->choice)
-    return STATUS_OK; /* a template by name needs no checkpoint */
+  if (status == STATUS_USAGE && options->choice) return STATUS_OK; /* a named template needs no checkpoint */
   if (status == STATUS_OK) status = model_flags_check(&options->model, path, err);
   if (status == STATUS_OK && !file_exists(path))
     status = error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", path);

@@ -1,6 +1,4 @@
-/* texts.c - see texts.h.
- *
- * Called by: every command that takes a text. */
+/* texts.c - see texts.h.   Called by: every command that takes a text. */
 #include "commands/texts.h"
 
 #include <errno.h>
@@ -21,11 +19,11 @@ const char *text_name(const char *path) {
 Status text_read(const char *path, Buffer *out, Error *err) {
   const char *name = text_name(path);
   size_t start = out->size;
-  /* A signal that came before the first read interrupts none. */
+  /* A signal before the first read would not interrupt it. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   TRY(is_standard_input(path) ? stream_read(stdin, name, TEXT_LIMIT, out, err)
                               : file_read(path, TEXT_LIMIT, out, err));
-  /* A SIGINT that comes together with the end of the input interrupts no read. */
+  /* A SIGINT that arrives with the end of the input interrupts no read. */
   if (interrupt_came()) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   if (out->size == start) return STATUS_OK;
   size_t valid = utf8_valid_prefix(out->data + start, out->size - start);

@@ -1,4 +1,4 @@
-/* texts.h - what people write, from files, standard input and arguments: texts, lines, ids. */
+/* texts.h - texts, lines and ids that a user gives in files, on standard input and as arguments. */
 #ifndef AUK_COMMANDS_TEXTS_H
 #define AUK_COMMANDS_TEXTS_H
 
@@ -8,28 +8,28 @@
 #include "base/buffer.h"
 #include "base/status.h"
 
-/* No context holds a text of this size: the longest are of some million tokens of some bytes. */
+/* No context holds a longer text: the longest are some million tokens of a few bytes. */
 #define TEXT_LIMIT ((size_t)64 << 20)
 
-/* What messages call a file that a person names: "standard input" for "-" and where it is NULL. */
+/* The name of an input file in messages: "standard input" for "-" and NULL. */
 const char *text_name(const char *path);
 
-/* Reads a person's text: a file, or standard input for "-" (also a fifo). Refused above TEXT_LIMIT, and where
- * it is not valid UTF-8 (STATUS_USAGE, with the byte offset). */
+/* Reads a file, or standard input for "-". Refuses more than TEXT_LIMIT bytes, and invalid UTF-8
+ * (STATUS_USAGE, with the byte offset). */
 Status text_read(const char *path, Buffer *out, Error *err);
-/* Refuses an argument that is not valid UTF-8; `what` is its flag. */
+/* Refuses an argument that is not valid UTF-8; `what` names its flag. */
 Status text_check(const char *what, const char *text, Error *err);
-void text_drop_newline(Buffer *text); /* the one that ends a file is no part of its text */
+void text_drop_newline(Buffer *text); /* the final newline of a file is not part of its text */
 
-/* Answers each line of a file (NULL or "-": of standard input) as it comes: take(user, NAME, number from 1,
- * line, &failed). Lines that failed stop nothing; in the end they are STATUS_FAILED, "NAME: 2 of 9 lines
- * WHAT, line 3 first". */
+/* Calls take(user, NAME, number from 1, line, &failed) for each line of a file (NULL or "-": standard input)
+ * as it arrives. Failed lines do not stop the loop; at the end they cause STATUS_FAILED with "NAME: 2 of 9
+ * lines WHAT, line 3 first". */
 typedef Status (*LineSink)(void *user, const char *name, size_t number, const Buffer *line, bool *failed,
                            Error *err);
 Status lines_take(const char *path, LineSink take, void *user, const char *what, Error *err);
 
-/* Appends the ids of a text: numbers with white space, commas or brackets between them. `name` is for
- * messages (STATUS_USAGE). */
+/* Appends ids that are separated by white space, commas or brackets. `name` is for messages
+ * (STATUS_USAGE). */
 Status ids_parse(const char *name, const Buffer *text, IdList *ids, Error *err);
 
 #endif

@@ -1,12 +1,11 @@
 /* threads.c - see threads.h.   Called by: main.c, device.c, models/pack.c.
  *
- * A step of a model is some hundred short parallel regions. Threads that sleep between them wake too late, so
- * libgomp lets them spin: 300,000 times by default, which is ten milliseconds and more where a spin is x86's
- * pause. As long as each thread has a core that much is never needed; where it has not, what spins keeps what
- * it waits for from running, and a machine that is busy with other things makes a tenth of the tokens that it
- * could. So it is as long as regions are apart, some ten microseconds, and not much longer. Measured on two
- * cores (AMD EPYC Zen 5, SmolLM2-135M, gcc 12, 2026-11-20), tokens a second: alone 348 with 300,000 spins and
- * 346 with 1,000; beside ten other processes 3 and 24. */
+ * A decode step is some hundred short parallel regions. Threads that sleep between regions wake too late, so
+ * libgomp spins: 300,000 times by default, which is 10 ms or more where a spin is x86's pause. That long a
+ * spin is never needed while each thread has a core; on a busy machine it keeps the awaited thread from
+ * running, and decoding slows down tenfold. So threads spin only for about the time between two regions,
+ * some ten microseconds. Measured on two cores (AMD EPYC Zen 5, SmolLM2-135M, gcc 12, 2026-11-20), in
+ * tokens/s: alone 348 with 300,000 spins and 346 with 1,000; beside ten other processes 3 and 24. */
 #include "commands/threads.h"
 
 #include <errno.h>
@@ -25,18 +24,18 @@
 
 /* --- the environment that libgomp reads */
 
-#ifdef __clang__ /* its OpenMP library yields the core while it spins, and does not know the variable */
+#ifdef __clang__ /* clang's OpenMP library yields the core while it spins, and ignores the variable */
 static const char *const spins = NULL;
 #elif defined(__x86_64__)
-static const char *const spins = "1000"; /* of 10 to 50 ns */
+static const char *const spins = "1000"; /* 10 to 50 ns each */
 #else
-static const char *const spins = "50000"; /* of a nanosecond: a spin is a barrier to the compiler, no more */
+static const char *const spins = "50000"; /* 1 ns each: here a spin is only a compiler barrier */
 #endif
 
-/* Stacks of the threads that compute, which need a tenth of it; one of ulimit -s is fine within these. */
+/* Stack size of the compute threads, which need a tenth of it. A `ulimit -s` in this range is kept. */
 static const char stack_variable[] = "OMP_STACKSIZE", stack_size[] = "1M";
 enum { STACK_BYTES = 1 << 20, LARGEST_STACK_BYTES = 64 << 20 };
-/* The stack that `program` is given where it has less than STACK_BYTES: the usual one. */
+/* The stack that `program` gets if its own is smaller than STACK_BYTES: the usual size. */
 enum { PROGRAM_STACK_BYTES = 8 << 20 };
 
 static bool has_our_stacks(void) {
@@ -44,7 +43,7 @@ static bool has_our_stacks(void) {
   return value && strcmp(value, stack_size) == 0;
 }
 
-/* Without a variable threads have the stack that the limit allows, 2 MiB where there is none. */
+/* Without a variable, threads get the stack of the limit, or 2 MiB if there is no limit. */
 static bool has_good_stacks(rlim_t limit) {
   static const char *const others[] = {"OMP_STACKSIZE", "OMP_STACKSIZE_ALL", "GOMP_STACKSIZE",
                                        "KMP_STACKSIZE"};
@@ -54,9 +53,9 @@ static bool has_good_stacks(rlim_t limit) {
   return limit == RLIM_INFINITY || (limit >= STACK_BYTES && limit <= LARGEST_STACK_BYTES);
 }
 
-/* Begins again where the environment is not as wanted; where that fails all goes on as it is. */
+/* Executes the program again if the environment needs a change; if that fails, goes on unchanged. */
 static void set_environment(char **argv, rlim_t stack_limit) {
-  const char *program = (const char *)getauxval(AT_EXECFN); /* what was executed: argv[0] need not say */
+  const char *program = (const char *)getauxval(AT_EXECFN); /* the executed file: argv[0] may differ */
   bool good_spins = !spins || getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT");
   bool good_stacks = has_good_stacks(stack_limit);
   if ((good_spins && good_stacks) || !program || !argv[0]) return;
@@ -80,8 +79,8 @@ static void *run(void *given) {
   return NULL;
 }
 
-/* Blocks the signals that come from outside in this thread and those that it makes: another one takes them,
- * whose read they interrupt. Faults of a thread stay its own. */
+/* Blocks asynchronous signals in this thread and in threads it creates, so that the thread that reads input
+ * receives them and its read is interrupted. Faults stay with their thread. */
 static void block_signals(sigset_t *before) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
   sigset_t others;
@@ -113,7 +112,7 @@ int threads_run(int (*program)(int argc, char **argv), int argc, char **argv) {
   struct rlimit stack = {RLIM_INFINITY, RLIM_INFINITY};
   getrlimit(RLIMIT_STACK, &stack);
   set_environment(argv, stack.rlim_cur);
-  if (stack.rlim_cur < STACK_BYTES) { /* it grows up to the limit of the moment */
+  if (stack.rlim_cur < STACK_BYTES) { /* the stack grows up to the current limit */
     stack.rlim_cur = stack.rlim_max < PROGRAM_STACK_BYTES ? stack.rlim_max : PROGRAM_STACK_BYTES;
     setrlimit(RLIMIT_STACK, &stack);
   }
@@ -143,8 +142,8 @@ static void *pass_gate(void *gate) {
   return NULL;
 }
 
-/* Makes up to `n` threads with the stacks that OpenMP's will have, all there at once, and ends them: how many
- * could be made. *reason is errno's value where it is fewer. */
+/* Creates up to `n` threads with the stacks of OpenMP's, all alive at once, then ends them. Returns how many
+ * could be created; if fewer than n, *reason is the errno value. */
 static int try_threads(int n, int *reason, Error *err) {
   pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
   pthread_attr_t attributes;
@@ -162,7 +161,7 @@ static int try_threads(int n, int *reason, Error *err) {
   return made;
 }
 
-/* OpenMP keeps the threads of a region for the next one. Signals are for the thread that waits for input. */
+/* Creates OpenMP's threads, which it keeps for later regions, with signals blocked (block_signals()). */
 static void make_team(int n) {
   sigset_t before;
   block_signals(&before);

@@ -1,8 +1,7 @@
-/* tokenize.c - `auk tokenize`: text to token ids, ids to text, and both for line after line of JSON.
- *
- * Called by: main.c.   Calls: the tokenizer.
- * Always true: ids and text go to standard output and nothing else does; a text is taken as it is, to the
- * last newline. */
+/* tokenize.c - `auk tokenize`: text to token ids, ids to text, and both for lines of JSON. Called by:
+ * main.c. Calls: the tokenizer.
+ * Always true: standard output carries only ids and text; the input text is used unchanged, to its last
+ *              newline. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +16,17 @@
 #include "model/model.h"
 
 typedef struct {
-  ModelFlags model; /* the path is a tokenizer.json too */
+  ModelFlags model; /* the path may also be a tokenizer.json */
   const char *text, *file;
   bool decode, jsonl;
   bool no_add_special, no_parse_special, skip_special;
-  Buffer operands; /* joined by blanks, as a string */
+  Buffer operands; /* joined by spaces, NUL-terminated */
   bool helped;
 } Options;
 
-/* --- which tokenizer */
+/* --- opening the tokenizer */
 
-/* The tokenizer.json in `directory`, refused with what to do where it is not there. */
+/* Opens the tokenizer.json in `directory`, or refuses with advice if it is missing. */
 static Status open_in(const char *directory, Tokenizer **tokenizer, Error *err) {
   char *path = path_join(directory, "tokenizer.json", err);
   if (!path) return STATUS_FAILED;
@@ -44,7 +43,7 @@ static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *
   bool packed;
   TRY(ak48_is(path, &packed, err));
   if (!packed) return tokenizer_open(path, tokenizer, err);
-  char *directory = path_directory(path, err); /* its tokenizer.json lies beside it */
+  char *directory = path_directory(path, err); /* its tokenizer.json is in the same folder */
   if (!directory) return STATUS_FAILED;
   Status status = open_in(directory, tokenizer, err);
   free(directory);
@@ -77,7 +76,7 @@ static Status write_ids(const IdList *ids, const char *separator, Buffer *out, E
   return STATUS_OK;
 }
 
-/* Decoding passes over ids without a token, as Hugging Face's does; who gives such ids should know. */
+/* Refuses ids without a token, which decoding would skip silently, as Hugging Face's does. */
 static Status check_ids(const Tokenizer *tokenizer, const IdList *ids, Error *err) {
   for (size_t i = 0; i < ids->count; i++) {
     size_t size;
@@ -98,7 +97,7 @@ static Status decode_text(const Tokenizer *tokenizer, const Options *options, co
   if (status == STATUS_OK)
     status = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special, out, err);
   id_list_release(&ids);
-  /* A shell's prompt should not follow the text on its line; a file gets the text and nothing else. */
+  /* On a terminal, keeps the shell's prompt off the text's line; a file gets the text alone. */
   return status == STATUS_OK && output_is_terminal() ? buffer_append_string(out, "\n", err) : status;
 }
 
@@ -126,7 +125,7 @@ static Status run_text(const Tokenizer *tokenizer, const Options *options, Error
   return status;
 }
 
-/* --- line after line of JSON */
+/* --- lines of JSON */
 
 static Status write_decoded(const Tokenizer *tokenizer, const IdList *ids, bool skip, Buffer *out,
                             Error *err) {
@@ -147,7 +146,7 @@ static Status ids_of_json(const Json *list, IdList *ids, Error *err) {
   return STATUS_OK;
 }
 
-/* The ids that a line gives, or those of its text. */
+/* The ids in the line, or those of its text. */
 static Status ids_of_line(const Tokenizer *tokenizer, const Json *line, IdList *ids, Error *err) {
   const JsonSource source = {"line", STATUS_USAGE};
   const Json *text = json_member(line, "text"), *list = json_member(line, "ids");
@@ -175,7 +174,7 @@ static Status answer_line(const Tokenizer *tokenizer, const Json *line, Buffer *
   return status;
 }
 
-/* Writes the answer to one line: what is wrong with it is an answer too, and is told in *failed. */
+/* Writes the answer to one line. A mistake in the line is an answer too, and sets *failed. */
 static Status take_line(void *user, const char *name, size_t number, const Buffer *text, bool *failed,
                         Error *err) {
   (void)name, (void)number;
@@ -241,7 +240,7 @@ static const FlagRule rules[] = {
     {"--no-add-special, --no-parse-special", EXCLUDES, "--decode", NULL},
 };
 
-enum { MAX_OPERANDS = 1 << 20 }; /* more than a command line has room for */
+enum { MAX_OPERANDS = 1 << 20 }; /* more than fit on a command line */
 
 const Interface tokenize_interface = {
     .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
@@ -256,7 +255,7 @@ const Interface tokenize_interface = {
     .max_operands = MAX_OPERANDS,
 };
 
-/* A text is one operand, ids are as many as one likes. */
+/* A text is a single operand; ids are any number of operands. */
 static Status take_operands(Options *options, const char *const *operands, size_t n, Error *err) {
   if ((n > 0) + !!options->text + !!options->file > 1)
     return error_set(err, STATUS_USAGE, "more than one of TEXT, -p and -f");

@@ -1,6 +1,4 @@
-/* written_file.c - see written_file.h.
- *
- * Called by: every command that writes a file.   Calls: model/model.h. */
+/* written_file.c - see written_file.h.   Called by: every command that writes a file. */
 #include "commands/written_file.h"
 
 #include <string.h>
@@ -27,7 +25,7 @@ WrittenFile written_standard_output(void) {
   return file;
 }
 
-/* "-o answer.txt is WHAT, which would be lost" */
+/* Refuses with "-o answer.txt is WHAT, which would be lost". */
 static Status refuse(const WrittenFile *file, const char *what, Error *err) {
   if (!file->path)
     return error_set(err, STATUS_USAGE, "%s is %s, which would grow for ever", file->flag, what);

@@ -1,8 +1,6 @@
-/* written_file.h - a file that a command is about to write, which must be none of those that it reads: they
- * would be lost, and what is mapped of them with them.
- *
- * Files are told apart by device and inode, so that links of both kinds are seen. Each check passes where
- * nothing is at the path yet, and where a pipe, a terminal or a device is. */
+/* written_file.h - checks that a file about to be written is not one that the command reads, which would
+ * destroy the input and its mappings. Files are compared by device and inode, so links are recognised. Each
+ * check passes if the path does not exist, or is a pipe, terminal or device. */
 #ifndef AUK_COMMANDS_WRITTEN_FILE_H
 #define AUK_COMMANDS_WRITTEN_FILE_H
 
@@ -13,18 +11,18 @@
 #include "model/model.h"
 
 typedef struct {
-  const char *flag, *path; /* "-o", "answer.txt": for messages */
-  bool is_regular;         /* a regular file is there, of this device and inode */
+  const char *flag, *path; /* "-o", "answer.txt", for messages */
+  bool is_regular;         /* a regular file exists, with this device and inode */
   uint64_t device, inode;
 } WrittenFile;
 
-/* A file that a flag names; NULL and "-" are none. To be looked at before it is opened. */
+/* The file that a flag names, examined before it is opened; NULL and "-" are no file. */
 WrittenFile written_file(const char *flag, const char *path);
 WrittenFile written_standard_output(void);
 
-/* Refuses (STATUS_USAGE) one that `flag` reads at `path`; "-" is standard input, NULL no file. */
+/* Refuses (STATUS_USAGE) a file that `flag` reads at `path`; "-" is standard input, NULL no file. */
 Status written_file_is_not(const WrittenFile *file, const char *flag, const char *path, Error *err);
-/* Refuses one that the model is read from (model_has_file()). */
+/* Refuses a file of the model (model_has_file()). */
 Status written_file_is_not_model(const WrittenFile *file, const Model *model, Error *err);
 
 #endif

@@ -1,10 +1,9 @@
-/* answer.c - assistant_answer(): tokens to thought and answer, until something ends them; see assistant.h.
- *
- * Called by: run.c, map_answer.c, dialogue.c.
- * Calls: session.c, generate.c, thinking.c, stop.c, the tokenizer.
- * Always true: a token's text goes through the stream (whole characters), the splitter (thought or answer),
- *              for the answer through the stop strings, and to the sink: each holds back only what the next
- *              token decides. */
+/* answer.c - assistant_answer(): generates tokens and splits them into thought and answer; see assistant.h.
+ * Called by: run.c, map_answer.c, dialogue.c. Calls: session.c, generate.c, thinking.c, stop.c, the
+ * tokenizer.
+ * Always true: a token's text passes through the stream (whole characters), the splitter (thought or
+ *              answer), the stop strings (answers only) and the sink; each stage holds back only what the
+ *              next token may change. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,21 +21,22 @@ typedef struct {
   ThinkingSplitter splitter;
   StopFilter stop;
   Buffer text, thought, answer, shown; /* of one token */
-  IdList closing;                      /* tokens that close a thought, made when first needed */
-  size_t n_closing;                    /* of these: still to come */
-  int budget;                          /* tokens of thought; -1: no limit, or it was closed */
-  bool stopped;                        /* by the sink */
+  IdList closing;                      /* token ids that close a thought, encoded on first use */
+  size_t n_closing;                    /* how many of them are still to come */
+  int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
+  bool stopped;                        /* the sink asked to stop */
   Repetition repetition;
-  bool circles; /* that ends it */
+  bool circles; /* a repetition was found: stop */
 } Answer;
 
 /* --- thoughts */
 
-/* Whether the ids end in an opened thought: their text does, but for white space. */
+/* Whether the prompt ends in an opened thought: its text ends with the opening mark and white space. */
 static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, bool *inside, Error *err) {
   *inside = false;
   if (!a->thinking.open) return STATUS_OK;
-  size_t length = strlen(a->thinking.open), last = length + 8; /* a token is a byte at least */
+  size_t length = strlen(a->thinking.open),
+         last = length + 8; /* a token has at least one byte; 8 for white space */
   if (last > n) last = n;
   Buffer text = {0};
   Status status = tokenizer_decode(a->tokenizer, ids + n - last, last, false, &text, err);
@@ -46,8 +46,8 @@ static Status ends_in_thought(const Assistant *a, const int32_t *ids, size_t n, 
   return status;
 }
 
-/* Appends the ids of the closing mark as templates write it, with its line to itself and an empty one behind
- * it, behind `before`. */
+/* Appends the ids of `before` and the closing mark as templates write it: on a line of its own, then an empty
+ * line. */
 static Status encode_closing(const Assistant *a, const char *before, const char *mark, IdList *ids,
                              Error *err) {
   const PromptPiece pieces[] = {
@@ -55,8 +55,8 @@ static Status encode_closing(const Assistant *a, const char *before, const char 
   return tokenizer_encode_pieces(a->tokenizer, pieces, sizeof pieces / sizeof *pieces, false, ids, err);
 }
 
-/* What a tokenizer puts at the beginning of a text (a space) does not belong here: so the ids behind a letter
- * are taken, where they are its own ids and others. */
+/* Encodes the closing mark. A tokenizer may insert a space at the beginning of a text; to avoid that, this
+ * encodes "a" + mark and drops the ids of "a", if they are a proper prefix. */
 static Status make_closing(Answer *answer, Error *err) {
   const Assistant *a = answer->assistant;
   IdList letter = {0}, whole = {0};
@@ -72,7 +72,7 @@ static Status make_closing(Answer *answer, Error *err) {
   return status;
 }
 
-/* Closes a thought whose budget is used up: `forced` come next. */
+/* Closes a thought that has used up its budget: `forced` ids come next. */
 static Status limit_thought(Answer *answer, const int32_t **forced, int *n_forced, Error *err) {
   if (answer->splitter.state != THINKING_INSIDE) return STATUS_OK;
   if (answer->budget < 0 || answer->result->n_thought < answer->budget) return STATUS_OK;
@@ -94,7 +94,7 @@ static Status pass_on(Answer *answer, TextKind kind, Buffer *text, Error *err) {
   return status;
 }
 
-/* Sends the text of a token (of the end: what was held back) through splitter and stop strings. */
+/* Passes the text of a token through splitter and stop strings; at the end, also the held-back text. */
 static Status take_text(Answer *answer, bool end, Error *err) {
   ThinkingSplitter *splitter = &answer->splitter;
   TRY(thinking_push(splitter, answer->text.data, answer->text.size, &answer->thought, &answer->answer, err));
@@ -107,14 +107,14 @@ static Status take_text(Answer *answer, bool end, Error *err) {
   return pass_on(answer, TEXT_ANSWER, &answer->shown, err);
 }
 
-/* Special tokens have no text, but those that are marks of a thought. */
+/* Special tokens produce no text, except the marks of a thought. */
 static bool has_text(const Assistant *a, int32_t id) {
   if (!tokenizer_is_special(a->tokenizer, id)) return true;
   return a->thinking.open && (id == tokenizer_find(a->tokenizer, a->thinking.open) ||
                               id == tokenizer_find(a->tokenizer, a->thinking.close));
 }
 
-/* Who says how long an answer, or its thought, may be means it. */
+/* Explicit limits on the answer or its thought disable the check for repetition. */
 static bool obeys_repetition(const Answer *answer) {
   const Assistant *a = answer->assistant;
   bool thought_will_close = answer->splitter.state == THINKING_INSIDE && answer->budget >= 0;
@@ -221,7 +221,7 @@ Status assistant_answer(Assistant *a, const int32_t *ids, size_t n, const Answer
   return status == STATUS_INTERRUPTED ? STATUS_OK : status;
 }
 
-/* --- what it took */
+/* --- statistics */
 
 double answer_per_second(long long n, double ms) {
   return n > 0 && ms > 0 ? (double)n * 1e3 / ms : 0;

@@ -1,6 +1,5 @@
-/* assistant.c - see assistant.h: opening, prompts, context.
- *
- * Called by: run.c, map.c, choose.c, chat.c.   Calls: model, tokenizer, chat template, device, session. */
+/* assistant.c - see assistant.h: opening, prompts, context.   Called by: run.c, map.c, choose.c, chat.c.
+ * Calls: model, tokenizer, chat template, device, session. */
 #include "commands/answer/assistant.h"
 
 #include <stdio.h>
@@ -97,8 +96,8 @@ SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDe
   };
 }
 
-/* Lists the given flags that choose among several tokens and returns their number. Penalties do not count:
- * they change which token is the likeliest. */
+/* Lists the given flags that select among several tokens and returns their number. Penalties are not listed:
+ * they change which token is likeliest. */
 static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
   int n = 0;
   if (flags->top_k != NOT_GIVEN) given[n++] = "--top-k";
@@ -111,19 +110,19 @@ static int choosing_flags(const SamplingFlags *flags, const char *given[4]) {
 Status sampling_check(const SamplingFlags *flags, Error *err) {
   const char *given[4];
   if (flags->temperature != 0 || choosing_flags(flags, given) == 0) return STATUS_OK;
-  const bool only_seed = strcmp(given[0], "-s") == 0; /* which a script may give always */
+  const bool only_seed = strcmp(given[0], "-s") == 0; /* a script may always give one */
   if (only_seed) print_note("-s has no effect with --temp 0 (it always takes the likeliest token)");
   if (only_seed) return STATUS_OK;
   return error_set(err, STATUS_USAGE, "%s does not go with --temp 0 (it always takes the likeliest token)",
                    given[0]);
 }
 
-/* One note about flags that this model makes idle, which shows only once it is open. */
+/* Prints one note about flags that have no effect with this model's settings. */
 static void tell_idle_flags(const Assistant *a) {
   const char *given[4];
   char names[64] = "";
   const SamplingFlags *flags = &a->flags->sampling;
-  const bool was_told = flags->temperature == 0; /* by sampling_check() */
+  const bool was_told = flags->temperature == 0; /* then sampling_check() has reported it */
   int n = a->sampler.temperature == 0 && !was_told ? choosing_flags(flags, given) : 0;
   for (int i = 0; i < n; i++) strcat(strcat(names, i == 0 ? "" : i + 1 < n ? ", " : " and "), given[i]);
   if (n > 0)
@@ -143,9 +142,9 @@ static Status add_end(Assistant *a, const char *content, Error *err) {
   return id >= 0 && tokenizer_is_special(a->tokenizer, id) ? id_list_append(&a->ends, id, err) : STATUS_OK;
 }
 
-/* The checkpoint's end tokens, the chat template's, and every --stop that is a special token itself, which
- * never shows up as text. A checkpoint that names none (a packed file alone) ends where its tokenizer's usual
- * ones are. */
+/* Collects end tokens: the checkpoint's, the chat template's, and every --stop that is itself a special
+ * token, which never appears as text. A checkpoint that names none (a lone packed file) gets the usual ones
+ * of its tokenizer. */
 static Status choose_ends(Assistant *a, Error *err) {
   static const char *const usual[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"};
   const ModelConfig *config = &a->model->config;
@@ -176,7 +175,7 @@ static Status read_system(Assistant *a, Error *err) {
   return STATUS_OK;
 }
 
-/* The template lies in the checkpoint, or beside a packed file. */
+/* Opens the template in the checkpoint, or in the folder of a packed file. */
 static Status open_template(Assistant *a, Error *err) {
   const char *choice = a->flags->chat.chat_template;
   if (a->model->layout == LAYOUT_HF_DIRECTORY)
@@ -241,7 +240,8 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
 Status assistant_spares(const Assistant *a, const WrittenFile *output, Error *err) {
   const ChatFlags *flags = &a->flags->chat;
   const char *template = flags->chat_template;
-  if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0) template = NULL; /* no file */
+  if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0)
+    template = NULL; /* it is not a file */
   TRY(written_file_is_not_model(output, a->model, err));
   TRY(written_file_is_not(output, "-sysf", flags->system_file, err));
   return written_file_is_not(output, "--chat-template", template, err);
@@ -305,8 +305,8 @@ Status assistant_encode_prompt(const Assistant *a, const char *text, size_t size
 
 /* --- how long a context */
 
-/* The longest context, up to the model's, whose state takes at most half of the memory that the weights
- * leave. */
+/* The longest context, up to the model's maximum, whose state takes at most half of the memory left by the
+ * weights. */
 static Status roomy_context(const Assistant *a, int *n_ctx, Error *err) {
   DeviceMemory memory;
   TRY(device_memory(&a->device, a->model, &memory, err));
@@ -337,7 +337,7 @@ Status assistant_context(const Assistant *a, size_t n_prompt, int *n_ctx, Error 
   *n_ctx = asked > 0 ? asked : maximum;
   if (asked != NOT_GIVEN) return STATUS_OK;
   TRY(roomy_context(a, n_ctx, err));
-  /* Where memory is short, that it is short is to be said, not that the prompt is long. */
+  /* If memory is short, the error should be about memory, not about the length of the prompt. */
   size_t least = n_prompt + 256 < (size_t)maximum ? n_prompt + 256 : (size_t)maximum;
   if ((size_t)*n_ctx < least) *n_ctx = (int)least;
   return STATUS_OK;
@@ -351,7 +351,7 @@ Status assistant_check_prompt(const Assistant *a, size_t n_prompt, int n_ctx, Er
                    maximum, n_ctx < maximum ? "; -c N sets it" : "");
 }
 
-/* A context for the prompt that the device has memory for. */
+/* Chooses a context that holds the prompt and fits into the device's memory. */
 static Status choose_context(Assistant *a, size_t n_prompt, Error *err) {
   SessionOptions *options = &a->session_options;
   TRY(assistant_context(a, n_prompt, &options->n_ctx, err));
@@ -373,7 +373,7 @@ Status assistant_check_weights(const Assistant *a, Error *err) {
   return a->device.backend == &cpu_backend ? model_check_weights(a->model, err) : STATUS_OK;
 }
 
-/* Where its memory cannot be had, the context is what can be made smaller. */
+/* Opens the session; if memory is short, advises a smaller context. */
 static Status open_session(Assistant *a, Error *err) {
   const Device *device = &a->device;
   Status status =
@@ -389,7 +389,7 @@ Status assistant_start(Assistant *a, size_t n_prompt, Error *err) {
   TRY(choose_context(a, n_prompt, err));
   TRY(device_load(&a->device, a->model, err));
   TRY(model_check_weights(a->model, err));
-  if (a->device.backend != chosen) TRY(choose_context(a, n_prompt, err)); /* the CPU, by what was loaded */
+  if (a->device.backend != chosen) TRY(choose_context(a, n_prompt, err)); /* loading switched to the CPU */
   if (a->flags->answer.verbose) print_settings(a);
   a->session_options.sampler = a->sampler;
   return open_session(a, err);

@@ -1,11 +1,11 @@
-/* assistant.h - a model that is open to answer: checkpoint, tokenizer, chat template, device, session,
- * sampler; and the one way in which an answer is made of a prompt. What becomes of the text is its caller's.
+/* assistant.h - an open model that can answer: checkpoint, tokenizer, chat template, device, session and
+ * sampler; and the single path from a prompt to an answer. The caller decides where the text goes.
  *
  * Called by: run.c (one shot), map.c, choose.c, chat.c.
- *   assistant_open()     refuses all that can be refused before a weight is touched
+ *   assistant_open()     refuses all that can be refused before weights are read
  *   assistant_encode()   conversations to ids; assistant_context() says whether they fit
  *   assistant_start()    memory, weights, session
- *   assistant_answer()   as often as one likes */
+ *   assistant_answer()   any number of times */
 #ifndef AUK_COMMANDS_ANSWER_ASSISTANT_H
 #define AUK_COMMANDS_ANSWER_ASSISTANT_H
 
@@ -23,28 +23,27 @@ enum { NOT_GIVEN = INT_MIN };
 
 typedef struct {
   Seed seed;
-  double temperature, top_p, min_p, repetition_penalty; /* NAN: as generation_config.json says */
+  double temperature, top_p, min_p, repetition_penalty; /* NAN: value of generation_config.json */
   int top_k;                                            /* NOT_GIVEN: likewise */
   double presence_penalty, frequency_penalty;
 } SamplingFlags;
 
-/* What to sample with: as the flags say, else as the checkpoint does. The seed is the flag's, 0 where none
- * is given. */
+/* Sampler settings from the flags, else from the checkpoint. The seed is the flag's, or 0. */
 SamplerSettings sampling_settings(const SamplingFlags *flags, const GenerationDefaults *defaults);
-/* Refuses (STATUS_USAGE) what cannot matter where the flags say that the temperature is 0. */
+/* Refuses (STATUS_USAGE) flags that have no effect at temperature 0, if the flags set that. */
 Status sampling_check(const SamplingFlags *flags, Error *err);
-/* SamplingFlags of which none is given. */
+/* SamplingFlags with no flag given. */
 #define SAMPLING_NOT_GIVEN                                                                                   \
   { .temperature = NAN, .top_k = NOT_GIVEN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN }
 
 typedef struct {
   const char *chat_template; /* NAME|FILE, or NULL: the checkpoint's own */
-  bool raw;                  /* no chat format: text as it is */
-  bool parse_special;        /* special tokens count in a person's text */
+  bool raw;                  /* no chat format: raw text */
+  bool parse_special;        /* special tokens in the user's text are recognised */
   const char *system;        /* -sys, or NULL */
   const char *system_file;   /* -sysf, or NULL */
   bool think, no_think;
-  bool hide_thinking, show_thinking; /* on a terminal; where standard output is none */
+  bool hide_thinking, show_thinking; /* hide on a terminal; show elsewhere */
   int think_budget;                  /* tokens of thought; -1: no limit */
 } ChatFlags;
 
@@ -56,7 +55,8 @@ typedef struct {
   bool verbose;
 } AnswerFlags;
 
-/* All that opens and steers a model. Begin with assistant_defaults, end with assistant_flags_release(). */
+/* All flags that open and control a model. Initialise with assistant_defaults, end with
+ * assistant_flags_release(). */
 typedef struct {
   ModelFlags model;
   ChatFlags chat;
@@ -69,14 +69,14 @@ extern const AssistantFlags assistant_defaults;
 void assistant_flags_release(AssistantFlags *flags);
 
 extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
-/* Their six groups, for the table of a command whose options hold an AssistantFlags as `member`. */
+/* The six groups, for a command whose options hold an AssistantFlags as `member`. */
 #define ASSISTANT_FLAG_GROUPS(Struct, member)                                                                \
   MODEL_FLAG_GROUP(Struct, member.model), FLAG_GROUP_IN("Chat", chat_flags, Struct, member.chat, ChatFlags), \
       FLAG_GROUP_IN("Answer", answer_flags, Struct, member.answer, AnswerFlags),                             \
       FLAG_GROUP_IN("Sampling", sampling_flags, Struct, member.sampling, SamplingFlags),                     \
       DEVICE_FLAG_GROUP(Struct, member.device), CACHE_FLAG_GROUP(Struct, member.cache)
 
-/* What they ask of each other, for the rules of the same command. */
+/* Rules among these flags, for the same command. */
 #define ASSISTANT_FLAG_RULES                                                                                 \
   {"-sys", EXCLUDES, "-sysf", NULL}, {"--think", EXCLUDES, "--no-think", NULL},                              \
       {"--hide-thinking", EXCLUDES, "--show-thinking", NULL},                                                \
@@ -93,15 +93,15 @@ typedef struct {
   char *model_name; /* model_flags_name() */
   Model *model;
   Tokenizer *tokenizer;
-  Chat *chat;              /* NULL: raw, or the checkpoint has no template */
-  ChatThinking thinking;   /* of the chat; open and close are NULL where it has none */
-  ThinkChoice think;       /* as --think and --no-think say; may be changed between answers */
+  Chat *chat;              /* NULL: raw, or no template */
+  ChatThinking thinking;   /* the chat's marks; NULL if it has none */
+  ThinkChoice think;       /* from --think and --no-think; may change between answers */
   int think_budget;        /* likewise; -1: no limit */
   int max_tokens;          /* likewise; -1: no limit */
-  SamplerSettings sampler; /* likewise; every answer begins with the first draw of its seed */
+  SamplerSettings sampler; /* likewise; each answer starts at the seed's first draw */
   bool has_system;         /* -sys or -sysf */
-  Buffer system;           /* its text */
-  IdList ends;             /* tokens that end an answer */
+  Buffer system;           /* their text */
+  IdList ends;             /* end tokens */
   Device device;
   SessionOptions session_options;
   Session *session; /* NULL until assistant_start() */
@@ -109,46 +109,47 @@ typedef struct {
   const volatile int *interrupted;
 } Assistant; /* starts zeroed */
 
-/* Opens everything but the weights. Flags that contradict each other or the model are STATUS_USAGE. */
+/* Opens everything except the weights. Flags that contradict each other or the model are STATUS_USAGE. */
 Status assistant_open(const AssistantFlags *flags, Assistant *assistant, Error *err);
-/* From now on *interrupted other than 0 ends what the assistant does, encoding and rendering too. */
+/* From now on a nonzero *interrupted stops the assistant, encoding and rendering included. */
 void assistant_heed(Assistant *assistant, const volatile int *interrupted);
 void assistant_release(Assistant *assistant); /* a zeroed one is fine */
-/* Refuses (STATUS_USAGE) an output that is one of the files that assistant_open() has read. */
+/* Refuses (STATUS_USAGE) an output that is one of the files read by assistant_open(). */
 Status assistant_spares(const Assistant *assistant, const WrittenFile *output, Error *err);
 
-/* Appends the ids of a conversation, with the opening of the answer behind it (without a chat: of the last
- * message's text as it is). Refused where there are none, or the model has no embedding for them. */
+/* Appends the ids of a conversation and the opening of the answer (without a chat template: of the last
+ * message's text). Refuses an empty prompt, and ids without an embedding. */
 Status assistant_encode(const Assistant *assistant, const ChatMessage *messages, size_t n_messages,
                         IdList *ids, Error *err);
-/* What most prompts are: -sys, where it is given, and a message of the user's. How many. */
+/* Builds the usual messages: -sys, if given, and one user message. Returns their number. */
 size_t assistant_messages(const Assistant *assistant, const char *text, size_t size, ChatMessage messages[2]);
-/* The ids of these. */
+/* Appends the ids of the usual messages. */
 Status assistant_encode_prompt(const Assistant *assistant, const char *text, size_t size, IdList *ids,
                                Error *err);
 
-/* The context: -c, or what memory has room for, but where the model allows it at least n_prompt and some
- * more. */
+/* Chooses the context: -c, or what fits into memory, but at least n_prompt and 256 more if the model allows
+ * it. */
 Status assistant_context(const Assistant *assistant, size_t n_prompt, int *n_ctx, Error *err);
 /* Refuses a prompt that does not fit the context, with both counts (STATUS_USAGE). */
 Status assistant_check_prompt(const Assistant *assistant, size_t n_prompt, int n_ctx, Error *err);
-/* To be called after each answer: refuses (STATUS_FAILED) one that was computed while a file of weights was
- * written to. A device with memory of its own holds what was loaded. */
+/* To be called after each answer: refuses it (STATUS_FAILED) if a weight file was written to meanwhile. Does
+ * not apply to devices with their own memory. */
 Status assistant_check_weights(const Assistant *assistant, Error *err);
 
-/* The context as above, with a prompt that must fit into it; memory, weights, session. */
+/* Chooses the context, in which the prompt must fit, then checks memory, loads weights and opens the
+ * session. */
 Status assistant_start(Assistant *assistant, size_t n_prompt, Error *err);
 
 typedef enum { TEXT_ANSWER, TEXT_THOUGHT } TextKind;
 
 typedef struct {
-  /* Takes text as soon as it is known to be shown, whole characters, size > 0. *stop = true ends the answer
-   * with FINISH_STOP. The marks around a thought are not part of it, nor is white space around them. */
+  /* Receives text as soon as it is final, in whole characters, size > 0. *stop = true ends the answer with
+   * FINISH_STOP. Excludes the marks of a thought and white space around them. */
   Status (*text)(void *user, TextKind kind, const char *text, size_t size, bool *stop, Error *err);
-  /* Each token's id as it comes, before its text; may be NULL. */
+  /* Receives each token's id before its text; may be NULL. */
   Status (*token)(void *user, int32_t id, Error *err);
-  /* Between steps of the prefill, and of what longrope computes again in the midst of an answer: tokens done
-   * of all. May be NULL. */
+  /* Called between steps of the prefill, and of LongRoPE's recomputation during an answer, with the tokens
+   * done and in total; may be NULL. */
   void (*prefilling)(void *user, int done, int total);
   void *user;
 } AnswerSink;
@@ -156,29 +157,29 @@ typedef struct {
 typedef struct {
   FinishReason reason;
   int n_prompt;                                 /* tokens */
-  int n_reused;                                 /* of the prompt: were in the session already */
-  int n_generated;                              /* thought, marks and answer; no end token */
-  int n_thought;                                /* of these: within a thought */
-  bool thought;                                 /* there was a thought */
-  bool in_thought;                              /* the end came within it: there is no answer */
-  double prefill_ms, first_token_ms, decode_ms; /* one after the other */
+  int n_reused;                                 /* tokens of the prompt already in the session */
+  int n_generated;                              /* thought, marks and answer, without the end token */
+  int n_thought;                                /* how many were within a thought */
+  bool thought;                                 /* the answer has a thought */
+  bool in_thought;                              /* the end came within it: no answer */
+  double prefill_ms, first_token_ms, decode_ms; /* three consecutive times */
 } AnswerResult;
 
-/* A SessionProgress that shows nothing: `assistant` is one, whose interruption ends the prefill. */
+/* A SessionProgress without display; an interruption of `assistant` ends the prefill. */
 bool assistant_goes_on(void *assistant, int done, int total);
 
-/* Prefills what the session does not hold of ids[0..n), generates, splits thought from answer (a prompt that
- * ends in an open thought begins inside it), obeys end tokens, --stop (in the answer), the limits above;
- * without -n an answer that goes in circles ends, too (repetition.h). An interruption is no failure: reason
- * FINISH_INTERRUPTED. The session then holds prompt and answer (but perhaps its last token). */
+/* Prefills the part of ids[0..n) that the session lacks, generates, and splits thought from answer (the
+ * prompt may end in an open thought). Obeys end tokens, --stop (in the answer) and the limits above; without
+ * -n an answer in a loop ends too (repetition.h). An interruption is a success with FINISH_INTERRUPTED.
+ * Afterwards the session holds prompt and answer, perhaps without its last token. */
 Status assistant_answer(Assistant *assistant, const int32_t *ids, size_t n, const AnswerSink *sink,
                         AnswerResult *result, Error *err);
 
-bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or because it went in circles */
+bool answer_was_cut(const AnswerResult *result); /* by -n, the context, or a loop */
 
-double answer_per_second(long long n, double ms); /* 0 where either is 0 */
+double answer_per_second(long long n, double ms); /* 0 if either is 0 */
 
-/* For -v and -u, to standard error: what an answer took. */
+/* Prints the statistics of an answer to standard error, for -v and -u. */
 void answer_print_usage(const AnswerResult *result);
 
 #endif

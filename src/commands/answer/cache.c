@@ -1,8 +1,7 @@
-/* cache.c - see cache.h.
- *
- * Called by: assistant.c, answer.c, choose.c, map.c, cache_list.c.   Calls: prefix_store.c, model/identity.c.
- * Always true: no file is used before the content of the weights is known, which takes reading them once: the
- *              first use of a checkpoint does that at its end, where nobody waits for a token. */
+/* cache.c - see cache.h. Called by: assistant.c, answer.c, choose.c, map.c, cache_list.c. Calls:
+ * prefix_store.c, model/identity.c.
+ * Always true: no file is used before the hash of the weights is known. Computing it reads all weights
+ *              once; the first use of a checkpoint does so at the end, when the answer is complete. */
 #include "commands/answer/cache.h"
 
 #include <math.h>
@@ -39,17 +38,17 @@ struct Cache {
   CacheUse use;
   char *directory;
   uint64_t limit;
-  PrefixStore *store; /* NULL: not asked for yet, or what would be its key is not known */
+  PrefixStore *store; /* NULL: not opened yet, or its key is unknown */
   char key[CACHE_KEY];
-  bool useless;    /* nothing can be done, and that has been told */
-  bool many;       /* prompts come by the thousand */
-  int n_shared;    /* of those: tokens that the first two begin with; 0: there were no two yet */
-  int n_prefilled; /* the session's first tokens that are to be kept */
+  bool useless;    /* the cache cannot work, and that was reported */
+  bool many;       /* many prompts are expected */
+  int n_shared;    /* length of the prefix that the first two prompts share; 0: no two yet */
+  int n_prefilled; /* prompt tokens in the session that are worth storing */
 };
 
-/* --- what people write */
+/* --- flags */
 
-/* A number, and K, M, G or T for powers of 1024; B or iB may follow. */
+/* Parses a number with an optional K, M, G or T (powers of 1024), then B or iB. */
 static Status parse_limit(const char *text, uint64_t *bytes, Error *err) {
   static const char letters[] = "KMGT";
   char *end;
@@ -104,7 +103,7 @@ Status cache_open(const CacheFlags *flags, const CacheUse *use, Cache **out, Err
   return status;
 }
 
-/* Which program this is: another build may round otherwise. */
+/* Hashes the program file: another build may round differently. */
 static Status program_content(const ContentSearch *search, ContentHash *hash, bool *known, Error *err) {
   MappedFile file;
   TRY(file_map("/proc/self/exe", STATUS_FAILED, &file, err));
@@ -115,7 +114,7 @@ static Status program_content(const ContentSearch *search, ContentHash *hash, bo
 
 static const char *library_version(void) {
 #if defined(__GLIBC__)
-  return gnu_get_libc_version(); /* its sines and cosines are in every key */
+  return gnu_get_libc_version(); /* its sines and cosines affect every key */
 #else
   return "unknown";
 #endif
@@ -144,16 +143,16 @@ static Status make_key(Cache *cache, bool may_read, bool *known, Error *err) {
   return STATUS_OK;
 }
 
-/* The end of the path: what of it fits into a file's head. */
+/* The end of the path that fits into a file header's label. */
 static const char *label_of(const char *path) {
   size_t length = strlen(path);
   if (length < PREFIX_LABEL) return path;
   const char *label = path + length - (PREFIX_LABEL - 1);
-  while ((*label & 0xc0) == 0x80) label++; /* not from within a character */
+  while ((*label & 0xc0) == 0x80) label++; /* whole characters */
   return label;
 }
 
-/* Opens the store, where that can be done without reading the weights or may_read. */
+/* Opens the store if that is possible without reading the weights, or if may_read. */
 static Status open_store(Cache *cache, bool may_read, Error *err) {
   if (cache->store || cache->useless) return STATUS_OK;
   if (!cache->use.device->backend->arithmetic || cache->use.model->dummy) {
@@ -176,7 +175,7 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
   return prefix_store_open(&options, &cache->store, err);
 }
 
-/* --- keeping */
+/* --- storing */
 
 static const char *plural(int n) {
   return n == 1 ? "" : "s";
@@ -200,9 +199,9 @@ static void save(Cache *cache, Session *session, int n) {
   fprintf(stderr, "\n");
 }
 
-/* Where another text takes the place of one that is not kept yet: what both begin with is what others may
- * begin with too. The rest is kept only at the end, or a chat that slides along would write all of it each
- * time. */
+/* Called when a new prompt replaces one that is not stored yet: stores their common prefix, which later
+ * prompts may share too. The rest is stored only at the end: a chat with a sliding context would write all of
+ * it each time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
   int common = session_common(session, ids, n);
   bool second = cache->many && cache->n_shared == 0;
@@ -235,7 +234,7 @@ void cache_expect_many(Cache *cache) {
   if (cache) cache->many = true;
 }
 
-/* What was never asked before is opened now: the weights may be read, for the next time. */
+/* Opens the store if that was not possible before: now the weights may be read, for the next run. */
 static void save_at_end(Cache *cache, Session *session) {
   int n = cache->n_shared ? cache->n_shared : cache->n_prefilled;
   if (!session || n < PREFIX_MIN_TOKENS) return;

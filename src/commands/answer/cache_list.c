@@ -1,8 +1,6 @@
-/* cache_list.c - `auk cache`: what the prefix cache holds, and away with it.
- *
- * Called by: main.c.   Calls: cache.c, prefix_directory.c, prefix_file.c.
- * A line is for all files of one key, that is of one checkpoint, program and device: what can serve one
- * prompt. */
+/* cache_list.c - `auk cache`: lists or clears the prefix cache.   Called by: main.c.   Calls: cache.c,
+ * prefix_directory.c, prefix_file.c. A line covers all files of one key, i.e. one checkpoint, program and
+ * device, which can serve one prompt. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
-/* choose.c - see choose.h.
- *
- * Called by: run.c, map.c, map_answer.c.   Calls: assistant.c, chat.h, session_score().
- * Always true: the common beginning of prompt and answers is computed once, and each answer's own tokens
- *              once, but for its last one, behind which nothing is asked. */
+/* choose.c - see choose.h. Called by: run.c, map.c, map_answer.c. Calls: assistant.c, chat.h,
+ * session_score().
+ * Always true: the common prefix of prompt and answers is computed once, and each answer's own tokens
+ *              once, except its last, after which no logits are needed. */
 #include "commands/answer/choose.h"
 
 #include <math.h>
@@ -48,7 +47,7 @@ static Status add_choice(Choices *choices, const char *text, size_t size, size_t
   return STATUS_OK;
 }
 
-/* The answers between commas, without the blanks around them. */
+/* Adds the comma-separated answers, without surrounding blanks. */
 static Status add_list(Choices *choices, const char *list, size_t *capacity, Error *err) {
   for (;;) {
     list += strspn(list, " \t");
@@ -88,7 +87,7 @@ void choices_release(Choices *choices) {
 
 /* --- prompt and answer as one text */
 
-/* The pieces of a prompt, with room for those that come behind it. */
+/* The pieces of a prompt, with room for four more. */
 typedef struct {
   TrustedText text;
   PromptPiece *pieces;
@@ -118,7 +117,7 @@ static Status render(const Assistant *a, const ChatMessage *messages, size_t n_m
   return STATUS_OK;
 }
 
-/* Closes a thought that the template has opened, as templates write an empty one. */
+/* Closes a thought that the template has opened, as templates write an empty thought. */
 static void close_thought(const Assistant *a, Pieces *prompt) {
   if (!a->thinking.open || prompt->n == 0) return;
   const PromptPiece *last = &prompt->pieces[prompt->n - 1];
@@ -245,9 +244,9 @@ Status choices_score(Choices *choices, Assistant *a, const ChatMessage *messages
   return STATUS_OK;
 }
 
-/* --- what is told */
+/* --- output */
 
-/* JSON knows no infinities: a score that is none is null. */
+/* JSON has no infinities: an infinite score is null. */
 static Status put_number(Buffer *out, const char *key, double value, Error *err) {
   if (isinf(value)) return buffer_printf(out, err, ", \"%s\": null", key);
   return buffer_printf(out, err, ", \"%s\": %.9g", key, value);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 typedef struct {
-  size_t indent, length; /* columns of white space, then characters of the fence; length 0: no fence */
+  size_t indent, length; /* columns of indentation, characters of the fence; length 0: no fence */
   char fence;
-  const char *rest; /* [rest_size] behind them */
+  const char *rest; /* [rest_size] rest of the line */
   size_t rest_size;
 } Fence;
 
@@ -30,19 +30,19 @@ static bool is_blank(const char *text, size_t size) {
   return true;
 }
 
-/* Whether a line that begins like this, and whole, begins a block. */
+/* Whether a line with this beginning can still open a block. */
 static bool could_begin(const Fence *fence) {
   if (fence->rest_size && fence->length < 3) return false;
   return fence->fence != '`' || !memchr(fence->rest, '`', fence->rest_size);
 }
 
-/* Whether it ends the block. */
+/* Whether the line can still end the block. */
 static bool could_end(const CodeBlock *block, const Fence *fence) {
   if (fence->fence && fence->fence != block->fence) return false;
   return fence->rest_size == 0 || (fence->length >= block->length && is_blank(fence->rest, fence->rest_size));
 }
 
-/* A line within the block, as far as it came, less the indentation. */
+/* Appends the received part of a line in the block, without the indentation. */
 static Status put_line(CodeBlock *block, Buffer *out, Error *err) {
   size_t skip = 0;
   while (skip < block->indent && skip < block->line.size &&
@@ -53,7 +53,7 @@ static Status put_line(CodeBlock *block, Buffer *out, Error *err) {
   return STATUS_OK;
 }
 
-/* The line in block->line is whole, without its newline, and may be a fence. */
+/* Handles a complete line that may be a fence: block->line, without its newline. */
 static Status end_line(CodeBlock *block, Buffer *out, Error *err) {
   Fence fence = read_fence(&block->line);
   if (block->state == BLOCK_BEFORE) {
@@ -74,7 +74,7 @@ static Status end_line(CodeBlock *block, Buffer *out, Error *err) {
   return buffer_append(out, "\n", 1, err);
 }
 
-/* More of a line that could be a fence came. */
+/* Decides whether the received part of a line can still be a fence; if not, passes it on. */
 static Status decide(CodeBlock *block, Buffer *out, Error *err) {
   Fence fence = read_fence(&block->line);
   if (block->state == BLOCK_BEFORE) {

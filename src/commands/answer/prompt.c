@@ -1,6 +1,5 @@
-/* prompt.c - see prompt.h.
- *
- * Called by: run.c, choose.c, map.c, map_answer.c.   Calls: texts.c, truncate.c. */
+/* prompt.c - see prompt.h.   Called by: run.c, choose.c, map.c, map_answer.c.   Calls: texts.c,
+ * truncate.c. */
 #include "commands/answer/prompt.h"
 
 #include <fcntl.h>
@@ -25,10 +24,10 @@ const Flag prompt_flags[] = {
         "where a prompt that is too long is cut, by whole tokens of its text (default none: refused)"),
 };
 
-/* --- what there is */
+/* --- available input */
 
-/* Whether text waits on standard input that nobody named. Beside a -p only what a shell connects on purpose
- * counts: a pipe, a socket, a file. */
+/* Whether standard input should be read although no flag names it. Beside -p this needs a deliberate
+ * connection: a pipe, a socket or a file. */
 static bool input_is_piped(bool beside_others) {
   struct stat kind;
   if (isatty(STDIN_FILENO) || fstat(STDIN_FILENO, &kind) != 0) return false;
@@ -54,21 +53,21 @@ Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error 
 
 /* --- reading it */
 
-/* A pipe that somebody left open would look like a program that hangs. A log is told later than a person:
- * what feeds it may just be slow. */
+/* Prints a hint if standard input stays open and silent, which looks like a hang. A log gets it later than a
+ * terminal, because the input may just be slow. */
 static void say_what_is_awaited(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
   if (poll(&input, 1, progress_is_terminal() ? 2000 : 10000) == 0)
     fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
 }
 
-/* The next part begins on a line of its own. */
+/* Ends the line, so that the next part starts on its own. */
 static Status end_line(Buffer *text, Error *err) {
   if (text->size == 0 || text->data[text->size - 1] == '\n') return STATUS_OK;
   return buffer_append(text, "\n", 1, err);
 }
 
-/* Appends a text, without the byte order mark that some systems' editors put before it. */
+/* Appends a text without the byte order mark that some editors write. */
 static Status read_text(const char *path, Buffer *text, Error *err) {
   static const char mark[] = "\xef\xbb\xbf";
   const size_t start = text->size, length = sizeof mark - 1;
@@ -95,7 +94,7 @@ static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, E
   return STATUS_OK;
 }
 
-/* The length of what stands at `at`: {{}} or {}, or 0. */
+/* Length of {{}} or {} at `at`, or 0. */
 static size_t place_at(const char *at) {
   return strncmp(at, "{{}}", 4) == 0 ? 4 : strncmp(at, "{}", 2) == 0 ? 2 : 0;
 }
@@ -129,7 +128,7 @@ void prompt_release(Prompt *prompt) {
   buffer_release(&prompt->input);
 }
 
-/* --- putting it together */
+/* --- joining */
 
 static Status fill_places(const char *frame, const char *input, size_t size, Buffer *out, Error *err) {
   while (*frame) {
@@ -167,7 +166,7 @@ static Status encode_input(void *user, const char *input, size_t size, IdList *i
   return status;
 }
 
-/* How many tokens of the context a prompt may take. */
+/* Number of context tokens that a prompt may take. */
 static Status room_for_prompt(const Assistant *a, size_t *room, Error *err) {
   int n_ctx;
   TRY(assistant_context(a, 0, &n_ctx, err));

@@ -1,4 +1,4 @@
-/* prompt.h - the text of a prompt, from -p, files and standard input, and what is cut of one too long. */
+/* prompt.h - the text of a prompt from -p, files and standard input, and its truncation. */
 #ifndef AUK_COMMANDS_ANSWER_PROMPT_H
 #define AUK_COMMANDS_ANSWER_PROMPT_H
 
@@ -16,40 +16,39 @@ typedef struct {
 extern const Flag prompt_flags[3];
 #define PROMPT_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Prompt", prompt_flags, Struct, member, PromptFlags)
 
-/* The parts of a prompt, put together by prompt_join():
+/* The parts of a prompt; prompt_join() combines them:
  *   no -p                    the input
  *   -p with {}               the input in place of each {}; {{}} is {}
  *   -p without, and input    the input, a newline, and -p
- *   -p alone                 -p as it is, braces and all */
+ *   -p alone                 -p unchanged, with its braces */
 typedef struct {
-  const char *frame; /* -p beside an input, else NULL */
-  size_t n_places;   /* {} in it */
-  Buffer input;      /* standard input and files; -p where it is alone */
+  const char *frame; /* -p if there is an input, else NULL */
+  size_t n_places;   /* number of {} in it */
+  Buffer input;      /* standard input and files; -p if it is alone */
 } Prompt;            /* starts zeroed */
 
-/* Reads standard input, then the files: standard input where it was asked for or something is piped in (where
- * "-" is among the files: in its place there), each text beginning on a line of its own; the newline that
- * ends the last one is no part of the prompt. A pipe without a byte is none. STATUS_USAGE where there is no
- * prompt at all, or nothing but an empty -p. Never reads a terminal that was not asked for. */
+/* Reads standard input and then the files, each text beginning on its own line, without the last newline.
+ * Standard input is read if it is named ("-" among the files: in that position) or piped in; an empty pipe
+ * counts as no input, and a terminal is only read if named. STATUS_USAGE without any prompt, or with only an
+ * empty -p. */
 Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
-/* Refuses an output that is one of the files, or standard input: the answer would take the place of what it
- * is about. */
+/* Refuses an output that is one of the files or standard input, which the answer would overwrite. */
 Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
 /* Whether "-" is among the files. */
 bool prompt_asks_for_input(const PromptFlags *flags);
 
-/* Whether there would be a prompt at all: -p, a file, or something piped in. */
+/* Whether there is a prompt: -p, a file, or piped input. */
 bool prompt_is_given(const PromptFlags *flags);
 
-/* Appends the prompt with input[0..size) for its input. */
+/* Appends the prompt with input[0..size) as its input. */
 Status prompt_join(const Prompt *prompt, const char *input, size_t size, Buffer *out, Error *err);
 
-/* Appends the ids of the prompt in the assistant's chat. Where --truncate allows it and they would leave less
- * than -n of the context for the answer (a quarter of it where -n does not say, never more than half), whole
- * tokens of the input are cut, and it says so on standard error. */
+/* Appends the ids of the prompt in the assistant's chat. With --truncate, whole tokens of the input are cut
+ * if fewer than -n tokens of the context would be left for the answer (without -n, a quarter; never more than
+ * half); standard error reports the cut. */
 Status prompt_encode(const Prompt *prompt, const Assistant *assistant, Truncation truncation, IdList *ids,
                      Error *err);
 

@@ -1,10 +1,8 @@
-/* repetition.c - see repetition.h.
- *
- * Called by: answer.c. A token costs as many comparisons as a passage has tokens: a fraction of a
+/* repetition.c - see repetition.h.   Called by: answer.c. A token costs up to 256 comparisons, less than a
  * microsecond. */
 #include "commands/answer/repetition.h"
 
-/* How many tokens of a passage of p must have come back. */
+/* Number of tokens of a passage of length p that must repeat. */
 static int enough(int p) {
   int n = REPETITION_ROUNDS * p;
   return n < REPETITION_LEAST ? REPETITION_LEAST : n > REPETITION_MOST ? REPETITION_MOST : n;

@@ -1,8 +1,7 @@
-/* reply.c - see reply.h.
- *
- * Called by: run.c; parts by choose.c and map_answer.c.   Calls: show.c, code_block.c, output.c.
- * Always true: nothing but the answer goes to standard output, or to the file; what is said of it goes to
- *              standard error. */
+/* reply.c - see reply.h. Called by: run.c; in part by choose.c and map_answer.c. Calls: show.c,
+ * code_block.c, output.c.
+ * Always true: only the answer goes to standard output or the file; everything about it goes to standard
+ *              error. */
 #include "commands/answer/reply.h"
 
 #include <errno.h>
@@ -76,9 +75,9 @@ Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *resu
   return put_ids(out, "ids", text->ids, err);
 }
 
-/* --- where it goes */
+/* --- the destination */
 
-/* The file that -o names, made anew; -1: standard output. */
+/* Creates or empties the file of -o; -1: standard output. */
 static Status open_output(const ReplyFlags *flags, int *file, Error *err) {
   *file = -1;
   if (!flags->path || strcmp(flags->path, "-") == 0) return STATUS_OK;
@@ -103,7 +102,7 @@ Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err) {
   return status ? status : closed;
 }
 
-/* Takes what show.c made fit for where it goes. */
+/* Writes text that show.c has prepared for the destination. */
 static Status write_shown(void *user, const char *bytes, size_t size, Error *err) {
   const Reply *reply = user;
   return reply->file >= 0 ? descriptor_write(reply->file, reply->flags->path, bytes, size, err)
@@ -131,9 +130,9 @@ Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Er
   return STATUS_OK;
 }
 
-/* --- as it comes */
+/* --- streaming */
 
-/* A line of --jsonl-stream. */
+/* Writes a line of --jsonl-stream. */
 static Status put_piece(Reply *reply, const char *key, const char *text, size_t size, Error *err) {
   Buffer line = {0};
   Status status = buffer_append(&line, "{", 1, err);
@@ -156,7 +155,7 @@ static Status take_thought(Reply *reply, const char *text, size_t size, Error *e
   return show_text(&reply->show, TEXT_THOUGHT, text, size, err);
 }
 
-/* Takes what -x lets through. */
+/* Takes answer text, after the filter of -x. */
 static Status take_answer(Reply *reply, const char *text, size_t size, Error *err) {
   const ReplyFlags *flags = reply->flags;
   if (size == 0) return STATUS_OK;
@@ -192,8 +191,8 @@ static void end_progress(Reply *reply) {
 
 static void show_progress(void *user, int done, int total) {
   Reply *reply = user;
-  enum { SHORT_MS = 300 };                               /* nobody wants to read of less */
-  if (reply->show.begun && reply->show.terminal) return; /* the line is the answer's */
+  enum { SHORT_MS = 300 };                               /* shorter prefills show no progress */
+  if (reply->show.begun && reply->show.terminal) return; /* the answer is on that line */
   if (reply->began_ms == 0) reply->began_ms = clock_ms();
   if (done == total) {
     end_progress(reply);
@@ -236,7 +235,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
   return status;
 }
 
-/* What a reader could not see by himself. */
+/* Reports on standard error what the answer itself does not show. */
 static void say_what_is_missing(const Reply *reply, const AnswerResult *result) {
   if (result->reason == FINISH_CONTEXT)
     fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",
@@ -269,7 +268,7 @@ static Status finish(Reply *reply, const int32_t *prompt, size_t n_prompt, const
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err) {
   const ReplyFlags *flags = reply->flags;
-  end_progress(reply); /* of a prefill that was interrupted */
+  end_progress(reply); /* of an interrupted prefill */
   TRY(finish(reply, prompt, n_prompt, result, err));
   TRY(close_output(flags, &reply->file, err));
   say_what_is_missing(reply, result);

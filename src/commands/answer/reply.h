@@ -1,10 +1,10 @@
-/* reply.h - an answer in the form that the flags ask for, to standard output or a file.
+/* reply.h - writes an answer in the form that the flags request, to standard output or a file.
  *
- *   text             as it comes; with --no-stream at once at the end; with -x the first code block alone
+ *   text streamed; with --no-stream in one piece at the end; with -x only the first code block
  *   --json           one object on one line, at the end
- *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each piece as it comes, then the object of --json
- * A file (-o) is made anew when the answer can begin, not before: whatever refuses the flags, the model or
- * the prompt leaves it as it was. What was written stays when the answer is interrupted. */
+ *   --jsonl-stream   {"thinking": ...} or {"text": ...} for each streamed piece, then the object of --json
+ * A file (-o) is created or emptied only when the answer can begin, so that an earlier refusal leaves it
+ * unchanged. An interrupted answer keeps what was written. */
 #ifndef AUK_COMMANDS_ANSWER_REPLY_H
 #define AUK_COMMANDS_ANSWER_REPLY_H
 
@@ -15,9 +15,9 @@
 typedef struct {
   const char *path; /* -o, or NULL: standard output */
   bool json, jsonl;
-  bool ids;       /* in the object */
+  bool ids;       /* include ids in the object */
   bool code;      /* -x */
-  bool no_stream; /* text only: the JSON forms say it themselves */
+  bool no_stream; /* text only: JSON forms imply it */
   bool usage;     /* -u */
   bool require_stop;
 } ReplyFlags; /* zero-initialise it */
@@ -28,39 +28,39 @@ extern const Flag reply_flags[8];
 typedef struct {
   const ReplyFlags *flags;
   const Assistant *assistant;
-  int file; /* descriptor of -o, -1: standard output */
+  int file; /* descriptor of -o; -1: standard output */
   Show show;
   CodeBlock block;
-  Buffer text, thinking; /* all of them, for the forms that need them at the end */
-  Buffer part;           /* what one piece gives */
-  IdList ids;            /* of the answer */
-  bool progress;         /* a line of it is on standard error */
-  double began_ms;       /* when the prefill did */
+  Buffer text, thinking; /* the complete texts, for forms that need them at the end */
+  Buffer part;           /* block text from one piece */
+  IdList ids;            /* ids of the answer */
+  bool progress;         /* a progress line is on standard error */
+  double began_ms;       /* start of the prefill */
 } Reply;                 /* starts zeroed; release with reply_release() */
 
-/* Whether figures follow the answer: on request, and where a person reads both. Beside a pipe they would
- * stand within what its reader writes (a pager's screen). */
+/* Whether to print statistics: on request, and if both outputs are terminals. Beside a pipe they would garble
+ * the screen of its reader (a pager). */
 bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
-/* Refuses -o FILE where this is one of the files that the answer is made of. */
+/* Refuses -o FILE if it is an input of the answer. */
 Status reply_spares(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
                     Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
-/* Ends it: what was held back, the object, the last line on a terminal. STATUS_INTERRUPTED where the answer
- * was; STATUS_FAILED where -x found no block; STATUS_CUT_SHORT where --require-stop wants one. */
+/* Ends the reply: held-back text, the JSON object, the last line on a terminal. STATUS_INTERRUPTED if the
+ * answer was; STATUS_FAILED if -x found no block; STATUS_CUT_SHORT if --require-stop applies. */
 Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const AnswerResult *result,
                  Error *err);
 void reply_release(Reply *reply);
-/* What is complete before it begins to be written: to the same place, at once. */
+/* Writes complete output to the same destination. */
 Status reply_write(const ReplyFlags *flags, const Buffer *bytes, Error *err);
 
-/* Appends the members of an answer's object, without braces: text and thinking (NULL: none) come first. */
+/* Appends the JSON members of an answer, without braces: text and thinking (NULL: none) come first. */
 typedef struct {
   const char *text, *thinking;
   size_t text_size, thinking_size;
-  const IdList *prompt_ids, *ids; /* NULL: not wanted */
+  const IdList *prompt_ids, *ids; /* NULL: not requested */
   uint64_t seed;
-  const char *model; /* its name */
+  const char *model; /* name of the model */
 } AnswerText;
 Status answer_json(Buffer *out, const AnswerText *text, const AnswerResult *result, Error *err);
 

@@ -42,7 +42,7 @@ static Status send(Show *show, Error *err) {
   return status;
 }
 
-/* What stands where a thought begins, and where an answer follows one. */
+/* Appends the mark between answer and thought. */
 static Status put_border(Show *show, TextKind kind, Error *err) {
   Buffer *out = &show->out;
   if (kind == TEXT_THOUGHT) return show->dim ? STATUS_OK : buffer_printf(out, err, "%s\n", show->open);

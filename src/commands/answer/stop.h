@@ -1,8 +1,6 @@
-/* stop.h - stop strings in text that comes in pieces.
- *
- * Text passes through, but for its end where that could be the beginning of a stop string: this is held back
- * until the next piece decides. The match that is complete first counts (of several that end at the same byte
- * the longest), so the outcome does not depend on where the pieces were cut. */
+/* stop.h - finds stop strings in streamed text. Text passes through except a suffix that could begin a stop
+ * string, which is held until the next piece decides. The first complete match counts (the longest of several
+ * that end at the same byte), so the result does not depend on how the text is cut into pieces. */
 #ifndef AUK_COMMANDS_ANSWER_STOP_H
 #define AUK_COMMANDS_ANSWER_STOP_H
 
@@ -14,13 +12,13 @@
 typedef struct {
   const char *const *strings; /* [n_strings], none empty */
   size_t n_strings;
-  Buffer held; /* a proper beginning of a stop string */
+  Buffer held; /* a proper prefix of a stop string */
   bool stopped;
 } StopFilter; /* held starts zeroed; release it with stop_filter_release() */
 
-/* Appends to `out` what can be shown now that text[0..size) came; what follows a stop string is dropped. */
+/* Takes text[0..size) and appends what can be shown now; drops what follows a stop string. */
 Status stop_filter_push(StopFilter *filter, const char *text, size_t size, Buffer *out, Error *err);
-/* Appends what is held back: nothing comes any more. Nothing after a stop. */
+/* At the end of the text: appends what was held back; nothing after a stop. */
 Status stop_filter_end(StopFilter *filter, Buffer *out, Error *err);
 void stop_filter_release(StopFilter *filter);
 

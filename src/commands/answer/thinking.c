@@ -35,7 +35,7 @@ static bool could_become(const char *text, size_t size, const char *mark) {
   return size < strlen(mark) && memcmp(text, mark, size) == 0;
 }
 
-/* Whether the text begins with a thought. A closing mark alone ends one whose beginning nobody has seen. */
+/* Decides whether the text begins with a thought. A closing mark alone ends a thought that began unseen. */
 static void decide(ThinkingSplitter *s) {
   size_t spaces = count_spaces(s->held.data, s->held.size), size = s->held.size - spaces;
   const char *text = s->held.data + spaces;
@@ -50,7 +50,7 @@ static void decide(ThinkingSplitter *s) {
   }
 }
 
-/* Where the closing mark begins in `held`, or its size. Nothing before `from` is the mark's beginning. */
+/* Offset of the closing mark in `held`, or its size; the mark does not begin before `from`. */
 static size_t find_close(const ThinkingSplitter *s, size_t from) {
   size_t length = strlen(s->close);
   for (size_t at = from; at + length <= s->held.size; at++)
@@ -58,8 +58,8 @@ static size_t find_close(const ThinkingSplitter *s, size_t from) {
   return s->held.size;
 }
 
-/* How much of `held` belongs to the thought whatever comes: all but white space at its end and a part of the
- * mark. */
+/* Size of the part of `held` that is certainly thought: all except trailing white space and a possible
+ * beginning of the mark. */
 static size_t known_thought(const ThinkingSplitter *s) {
   size_t length = strlen(s->close) - 1;
   if (length > s->held.size) length = s->held.size;
@@ -79,7 +79,7 @@ static Status pass_thought(ThinkingSplitter *s, size_t size, Buffer *thought, Er
   return STATUS_OK;
 }
 
-/* `from`: where the mark can begin at the earliest, since what was held before was searched. */
+/* `from`: earliest possible beginning of the mark, as earlier text was searched. */
 static Status think(ThinkingSplitter *s, size_t from, Buffer *thought, Error *err) {
   size_t at = find_close(s, from);
   if (at == s->held.size) return pass_thought(s, known_thought(s), thought, err);

@@ -1,10 +1,10 @@
-/* thinking.h - a thought told from the answer behind it, in text that comes in pieces.
+/* thinking.h - splits streamed text into thought and answer.
  *
- * A thought stands at the beginning, between two marks ("<think>" and "</think>"), or the prompt has opened
- * it and only the second mark comes. What it yields does not depend on where the pieces were cut:
- *   thought   without the marks and the white space at both its ends
- *   answer    what follows, without the white space behind the mark; where no thought comes first, all text
- * Marks that come later are the answer's own words: whoever asks about them must see them. */
+ * A thought is at the beginning of the text, between two marks ("<think>" and "</think>"); if the prompt has
+ * opened it, only the second mark appears. The result does not depend on how the text is cut into pieces:
+ *   thought   without the marks and without white space at both ends
+ *   answer    the text after it, without leading white space; the whole text if there is no thought
+ * Later marks are part of the answer, since a user may ask about them. */
 #ifndef AUK_COMMANDS_ANSWER_THINKING_H
 #define AUK_COMMANDS_ANSWER_THINKING_H
 
@@ -13,25 +13,25 @@
 #include "base/buffer.h"
 
 typedef enum {
-  THINKING_UNKNOWN, /* nothing came but white space and what could be the beginning of a mark */
+  THINKING_UNKNOWN, /* so far only white space and a possible beginning of a mark */
   THINKING_INSIDE,
-  THINKING_BEHIND, /* white space behind the mark is still dropped */
+  THINKING_BEHIND, /* dropping white space after the mark */
   THINKING_ANSWER
 } ThinkingState;
 
 typedef struct {
-  const char *open, *close; /* the marks, none empty */
+  const char *open, *close; /* the marks, not empty */
   ThinkingState state;
-  bool begun;  /* the thought has had a character that is no white space */
-  Buffer held; /* what the next piece decides on */
+  bool begun;  /* the thought has a character that is not white space */
+  Buffer held; /* text that the next piece decides on */
 } ThinkingSplitter;
 
-/* Begins anew. open and close NULL: there are no thoughts. inside: the prompt ends in an open one. */
+/* Starts a text. open and close NULL: no thoughts. inside: the prompt ends in an open thought. */
 void thinking_begin(ThinkingSplitter *splitter, const char *open, const char *close, bool inside);
-/* Appends what is known now that text[0..size) came; of one piece, all of `thought` comes before `answer`. */
+/* Takes text[0..size) and appends what is certain; within one call all of `thought` precedes `answer`. */
 Status thinking_push(ThinkingSplitter *splitter, const char *text, size_t size, Buffer *thought,
                      Buffer *answer, Error *err);
-/* Appends what is held back: nothing comes any more. */
+/* At the end of the text: appends what was held back. */
 Status thinking_end(ThinkingSplitter *splitter, Buffer *thought, Buffer *answer, Error *err);
 void thinking_release(ThinkingSplitter *splitter);
 

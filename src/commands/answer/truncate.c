@@ -1,21 +1,19 @@
-/* truncate.c - see truncate.h.   Called by: prompt.c.   Calls: the tokenizer.
- *
- * What a cut text is encoded to is known only when it has been: tokens merge across the seam, and with what
- * stands around the text. So as many tokens are cut as are too many, and while some still are, so many more:
- * each round cuts one at least, and in practice there are one or two. */
+/* truncate.c - see truncate.h.   Called by: prompt.c.   Calls: the tokenizer. The length of a cut prompt is
+ * known only after encoding it, because tokens merge across the seam and with the surrounding text. So each
+ * round cuts as many further tokens as are still too many, at least one; in practice there are one or two
+ * rounds. */
 #include "commands/answer/truncate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A text's tokens and where each ends: ends[i] bytes are before token i + 1. */
+/* A text's tokens and their ends: ends[i] bytes precede token i + 1. */
 typedef struct {
   IdList ids;
   size_t *ends; /* [ids.count] */
 } Tokens;
 
-/* Where the tokenizer changes a text (normalises it, puts a space before it), its tokens are taken to be of
- * one length. */
+/* If the tokenizer changes a text (normalises it, inserts a space), assumes tokens of equal length. */
 static void guess_ends(const char *text, size_t size, Tokens *tokens) {
   for (size_t i = 0; i < tokens->ids.count; i++) {
     size_t at = (size_t)((double)size * (double)(i + 1) / (double)tokens->ids.count);
@@ -42,7 +40,7 @@ static Status find_ends(const Tokenizer *tokenizer, const char *text, size_t siz
   return status;
 }
 
-/* Appends what is left of the text where tokens [first, first + n_cut) are gone. */
+/* Sets `left` to the text without tokens [first, first + n_cut). */
 static Status cut(const Tokens *tokens, const char *text, size_t size, size_t first, size_t n_cut,
                   TruncationResult *result, Buffer *left, Error *err) {
   result->n_cut = n_cut;

@@ -1,8 +1,6 @@
-/* chat.c - `auk chat`: a person and a model, in turns.
- *
- * Called by: main.c through the command table, run.c.   Calls: dialogue.c, chat_commands.c, chat_input.c,
- *            console.c.
- * Always true: the terminal is given back as it was found, whatever ends the chat. */
+/* chat.c - `auk chat`: a dialogue between a user and a model. Called by: main.c through the command table,
+ * run.c. Calls: dialogue.c, chat_commands.c, chat_input.c, console.c.
+ * Always true: the terminal is restored, whatever ends the chat. */
 #include "commands/chat/chat.h"
 
 #include <string.h>
@@ -27,9 +25,9 @@ bool chat_has_person(void) {
   return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
-/* --- the talk */
+/* --- the loop */
 
-/* Tells what went wrong and goes on, where a person can do something about it. */
+/* Reports a failure and continues, if an interactive user can do something about it. */
 static Status tell(const Dialogue *d, Status status, const Error *err) {
   if (!d->interactive || (status != STATUS_USAGE && status != STATUS_FAILED)) return status;
   dialogue_say(d, "%s", err->text);
@@ -48,8 +46,7 @@ static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error 
   if (kind == INPUT_LINE) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
     Status status = dialogue_send(d, text->data, text->size, err);
-    return status == STATUS_USAGE ? tell(d, status, err)
-                                  : status; /* a device that failed does not come back */
+    return status == STATUS_USAGE ? tell(d, status, err) : status; /* a failed device does not recover */
   }
   if (line.word != WORD_UNKNOWN) return tell(d, chat_command(d, &line, err), err);
   Status status =
@@ -58,7 +55,7 @@ static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error 
   return tell(d, status, err);
 }
 
-/* Where it was interrupted while a person's text was encoded, nothing was sent, and the talk goes on. */
+/* An interruption while the user's text is encoded sends nothing, and the chat continues. */
 static Status heed(const Dialogue *d, Status status) {
   if (status != STATUS_INTERRUPTED || !d->interactive || console_leaving()) return status;
   console_attend();
@@ -86,7 +83,7 @@ static Status talk(Dialogue *d, Error *err) {
   return status;
 }
 
-/* --- the way there */
+/* --- opening */
 
 static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *err) {
   Assistant *a = &d->assistant;
@@ -98,7 +95,7 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
         "%s has no chat template: --chat-template NAME|FILE gives it one (auk run continues a text)",
         a->model_path);
   if (a->has_system) TRY(conversation_set_system(&d->conversation, a->system.data, a->system.size, err));
-  return assistant_start(a, a->system.size, err); /* a token has a byte at least */
+  return assistant_start(a, a->system.size, err); /* a token has at least one byte */
 }
 
 static Status open_terminal(Dialogue *d, Error *err) {

@@ -14,11 +14,11 @@ extern const Flag talk_flags[3];
 #define TALK_FLAG_GROUP(Struct, member)                                                                      \
   FLAG_GROUP_IN("Chat on a terminal", talk_flags, Struct, member, TalkFlags)
 
-/* Whether a person sits at both ends: standard input is a terminal, and standard output is. */
+/* Whether standard input and standard output are both terminals. */
 bool chat_has_person(void);
 
-/* Chats until the person leaves, or standard input ends. Where chat_has_person() does not hold, standard
- * input's lines are messages and commands, and standard output takes the answers alone. */
+/* Runs a chat until the user leaves or standard input ends. Unless chat_has_person(), lines of standard input
+ * are messages and commands, and standard output gets only the answers. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, Error *err);
 
 #endif

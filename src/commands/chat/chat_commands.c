@@ -1,6 +1,5 @@
-/* chat_commands.c - what the commands of a chat do.
- *
- * Called by: chat.c.   Calls: dialogue.c, conversation_file.c, text_editor.c. */
+/* chat_commands.c - the commands of a chat.   Called by: chat.c.   Calls: dialogue.c, conversation_file.c,
+ * text_editor.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@ static const char *plural(long long n) {
   return n == 1 ? "" : "s";
 }
 
-/* --- what there is */
+/* --- help, settings, statistics */
 
 static Status help(Dialogue *d, Error *err) {
   Buffer out = {0};
@@ -140,8 +139,8 @@ static Status undo(Dialogue *d, Error *err) {
   return status;
 }
 
-/* Answers what is left of the conversation with its first `keep` messages and a new one of the user's behind
- * them (NULL: none). The old conversation stays where nothing comes of it. */
+/* Answers a copy of the conversation: its first `keep` messages and a new user message (NULL: none). If there
+ * is no answer, the old conversation is kept. */
 static Status answer_anew(Dialogue *d, size_t keep, const Buffer *text, Error *err) {
   Conversation old = d->conversation, fresh = {0};
   bool answered = false;
@@ -230,7 +229,7 @@ static Status drop_attached(Dialogue *d, Error *err) {
   return STATUS_OK;
 }
 
-/* Refuses a file that no message after it could bring into the context. */
+/* Refuses a file that would overflow the context with any message. */
 static Status attach(Dialogue *d, const char *path, const Buffer *text, Error *err) {
   const int n_ctx = session_context(d->assistant.session);
   size_t n, n_waiting, n_message, before = d->attached.size;
@@ -274,7 +273,7 @@ static Status load(Dialogue *d, const char *path, Error *err) {
   d->conversation = (Conversation){0};
   Status status = conversation_load(path, &d->conversation, err);
   if (status == STATUS_OK &&
-      d->conversation.count) /* the template has the last word on what may follow what */
+      d->conversation.count) /* the template decides which order of messages is valid */
     status = dialogue_encode(d, 0, &ids, err);
   if (status) {
     conversation_release(&d->conversation);
@@ -290,7 +289,8 @@ static Status load(Dialogue *d, const char *path, Error *err) {
   return status;
 }
 
-/* On a terminal Ctrl-C stops answers, and not a read that waits for somebody to write into a fifo. */
+/* Refuses paths that could block. On a terminal Ctrl-C stops answers, but not a read that waits for the
+ * writer of a fifo. */
 static Status check_path(const Dialogue *d, const char *command, const char *path, Error *err) {
   char what[32];
   snprintf(what, sizeof what, "/%s", command);
@@ -311,7 +311,7 @@ static Status with_file(Dialogue *d, const ChatLine *line,
   return status;
 }
 
-/* --- all of them */
+/* --- dispatch */
 
 Status chat_command(Dialogue *d, const ChatLine *line, Error *err) {
   const ChatCommand *command = &chat_commands[line->word];

@@ -10,7 +10,7 @@
 #include "commands/chat/chat_words.h"
 #include "commands/chat/person_path.h"
 
-/* What all words so far have in common behind the `size` bytes that were typed. */
+/* The longest common continuation of all matching words, after the `size` bytes typed so far. */
 typedef struct {
   const char *typed;
   size_t size;

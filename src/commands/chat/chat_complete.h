@@ -1,10 +1,10 @@
-/* chat_complete.h - what Tab puts in: names of commands and settings, and files where a command takes one. */
+/* chat_complete.h - Tab completion: names of commands and settings, and files if a command takes one. */
 #ifndef AUK_COMMANDS_CHAT_CHAT_COMPLETE_H
 #define AUK_COMMANDS_CHAT_CHAT_COMPLETE_H
 
 #include "base/buffer.h"
 
-/* A LineCompleter (line_editor.h); `user` is not looked at. */
+/* A LineCompleter (line_editor.h); `user` is ignored. */
 Status chat_complete(void *user, const char *line, size_t size, Buffer *rest, Error *err);
 
 #endif

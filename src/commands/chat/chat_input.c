@@ -1,6 +1,5 @@
-/* chat_input.c - see chat_input.h.
- *
- * Called by: chat.c, chat_commands.c, dialogue.c.   Calls: line_editor.c, history.c. */
+/* chat_input.c - see chat_input.h.   Called by: chat.c, chat_commands.c, dialogue.c.   Calls: line_editor.c,
+ * history.c. */
 #include "commands/chat/chat_input.h"
 
 #include <stdlib.h>
@@ -63,7 +62,7 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
 
 /* --- lines */
 
-/* Takes the first line that was kept, and shows it where it would have been typed. */
+/* Takes the first saved line and shows it as if it were typed now. */
 static Status take_kept(ChatInput *input, const char *prompt, Error *err) {
   Buffer shown = {0};
   size_t size = strlen(input->kept.data);
@@ -100,7 +99,7 @@ static bool begins_block(const Buffer *line) {
   return line->size >= N_QUOTES && memcmp(line->data, quotes, N_QUOTES) == 0;
 }
 
-/* Takes the closing quotes off the end of `text`, blanks behind them too; false where there are none. */
+/* Removes the closing quotes and blanks after them from the end of `text`; false if it has none. */
 static bool end_block(Buffer *text) {
   size_t size = text->size;
   while (size && strchr(" \t\n", text->data[size - 1])) size--;
@@ -109,7 +108,7 @@ static bool end_block(Buffer *text) {
   return true;
 }
 
-/* The lines between the quotes: without the newlines that only put the quotes on lines of their own. */
+/* Removes the newlines that only separate the quotes from the text. */
 static void trim_block(Buffer *text) {
   if (text->size && text->data[text->size - 1] == '\n') text->size--;
   if (text->size && text->data[0] == '\n') memmove(text->data, text->data + 1, --text->size);
@@ -133,7 +132,7 @@ static Status read_block(ChatInput *input, Buffer *text, InputKind *kind, Error 
   return STATUS_OK;
 }
 
-/* What brings a block back as the text that it was. */
+/* Adds a block to the history in a form that is read back as the same text. */
 static Status remember_block(ChatInput *input, const Buffer *text, Error *err) {
   bool plain = text->size && text->data[0] != '/' && !begins_block(text);
   if (plain) return chat_input_remember(input, text->data, text->size, err);
@@ -182,7 +181,7 @@ Status chat_input_ask(ChatInput *input, const char *question, bool *yes, Error *
   for (const char *prompt = question;;) {
     LineResult result;
     TRY(line_editor_read(input->editor, prompt, &input->line, &result, err));
-    if (result == LINE_INTERRUPTED) input->kept.size = 0; /* it drops what was typed, as everywhere */
+    if (result == LINE_INTERRUPTED) input->kept.size = 0; /* as elsewhere, Ctrl-C discards typed lines */
     *yes = result == LINE_ENTERED && is_word(line, "y", "yes");
     if (*yes || result != LINE_ENTERED || is_word(line, "n", "no")) return STATUS_OK;
     const bool is_kept = line->size && line_editor_was_early(input->editor);

@@ -1,7 +1,5 @@
-/* chat_settings.c - see chat_settings.h.
- *
- * Called by: chat.c, chat_commands.c, dialogue.c; its names by chat_complete.c.   Calls: flags.c, which knows
- * names, ranges and mistakes. */
+/* chat_settings.c - see chat_settings.h.   Called by: chat.c, chat_commands.c, dialogue.c; its names by
+ * chat_complete.c. Calls: flags.c, which handles names, ranges and mistakes. */
 #include "commands/chat/chat_settings.h"
 
 #include <string.h>
@@ -18,12 +16,12 @@ enum {
   FREQUENCY_PENALTY,
   SEED,
   N,
-  THINK, /* from here on: only where the model thinks */
+  THINK, /* from here on: only for models that think */
   THINK_BUDGET,
   SHOW_THINKING
 };
 
-/* As the list has them; each is a flag without its dashes, but for think and show-thinking. */
+/* In the order of the list; each is a flag without its dashes, except think and show-thinking. */
 const char *const chat_setting_names[] = {
     [TEMP] = "temp",
     [TOP_K] = "top-k",
@@ -42,10 +40,10 @@ const size_t chat_n_settings = sizeof chat_setting_names / sizeof *chat_setting_
 
 /* --- numbers, by the flags' own tables */
 
-/* What may be set of the flags of a group: those with one of these names, or all. */
+/* Flags that /set can change, by group: only those whose names begin with `only`, or all. */
 static const struct {
   const Flag *flags;
-  size_t n_flags, offset; /* of the group's values in AssistantFlags */
+  size_t n_flags, offset; /* [n_flags]; offset of the group's values in AssistantFlags */
   const char *only;
 } groups[] = {
     {sampling_flags, sizeof sampling_flags / sizeof *sampling_flags, offsetof(AssistantFlags, sampling),
@@ -60,7 +58,7 @@ static bool same_name(const char *name, const char *text, size_t size) {
   return true;
 }
 
-/* Whether `names` ("-s, --seed") holds the name without its dashes; copies the spelling into out. */
+/* Whether `names` ("-s, --seed") contains the name without dashes; copies the spelling into out. */
 static bool find_spelling(const char *names, const char *name, size_t size, char out[64]) {
   for (const char *at = names; *at;) {
     size_t length = strcspn(at, ","), dashes = strspn(at, "-");
@@ -75,7 +73,7 @@ static bool find_spelling(const char *names, const char *name, size_t size, char
   return false;
 }
 
-/* The flag of this name, as a group by itself; false where none can be set. */
+/* Finds the flag of this name as a group of its own; false if no such flag can be set. */
 static bool find_flag(const char *name, size_t size, FlagGroup *group, char spelling[64]) {
   for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
     for (size_t i = 0; i < groups[g].n_flags; i++) {
@@ -109,7 +107,7 @@ static AssistantFlags current(const ChatSettings *settings) {
 
 static void apply(ChatSettings *settings, const AssistantFlags *flags) {
   Assistant *a = settings->assistant;
-  a->sampler = sampling_settings(&flags->sampling, &a->model->config.generation); /* all are given */
+  a->sampler = sampling_settings(&flags->sampling, &a->model->config.generation); /* every flag is given */
   settings->seed = flags->sampling.seed;
   a->max_tokens = flags->answer.max_tokens;
   a->think_budget = flags->chat.think_budget;
@@ -138,7 +136,7 @@ Status chat_settings_seed(ChatSettings *settings, Error *err) {
   return STATUS_OK;
 }
 
-/* At temperature 0 there is nothing to choose among. */
+/* Notes that the setting has no effect at temperature 0. */
 static Status tell_effect(const ChatSettings *settings, const char *names, Buffer *out, Error *err) {
   static const size_t choosing[] = {TOP_K, TOP_P, MIN_P, SEED};
   if (settings->assistant->sampler.temperature != 0) return STATUS_OK;
@@ -201,7 +199,7 @@ static Status change_switch(bool *on, const char *name, const char *value, Error
   return STATUS_OK;
 }
 
-/* --- what they are */
+/* --- printing */
 
 static Status put_limit(Buffer *out, const char *name, int limit, Error *err) {
   return buffer_printf(out, err, "  %s %d%s\n", name, limit, limit < 0 ? " (no limit)" : "");
@@ -243,7 +241,7 @@ static Status refuse_name(const char *name, size_t size, Error *err) {
   return error_set(err, STATUS_USAGE, "there is no setting \"%.*s\"; /set alone lists them", (int)size, name);
 }
 
-/* The one of this name, which may be any spelling of its flag. */
+/* Appends the setting of this name, which may be any spelling of its flag. */
 static Status put_one(const ChatSettings *settings, const char *name, size_t size, Buffer *out, Error *err) {
   FlagGroup meant, listed;
   char spelling[64];

@@ -1,4 +1,4 @@
-/* chat_settings.h - what /set changes, by the names and within the ranges of the flags. */
+/* chat_settings.h - the settings that /set changes, with the names and ranges of the flags. */
 #ifndef AUK_COMMANDS_CHAT_CHAT_SETTINGS_H
 #define AUK_COMMANDS_CHAT_CHAT_SETTINGS_H
 
@@ -9,22 +9,22 @@ extern const size_t chat_n_settings;
 
 typedef struct {
   Assistant *assistant;
-  Seed seed;            /* not given: another one for each answer; given: of the first one from here on */
-  uint64_t n_seeded;    /* answers since then; each has the seed behind the one before */
-  bool show_thinking;   /* on the terminal */
-  AssistantFlags first; /* values of all, as they were at the beginning */
+  Seed seed;            /* not given: a new seed for each answer; given: that of the next answer */
+  uint64_t n_seeded;    /* answers since then; each adds one to the seed */
+  bool show_thinking;   /* show thoughts on the terminal */
+  AssistantFlags first; /* initial values of all settings */
   ThinkChoice first_think;
   bool first_show;
 } ChatSettings;
 
-/* What the flags say; the assistant is open. */
+/* Starts from the flags; the assistant is open. */
 void chat_settings_begin(ChatSettings *settings, Assistant *assistant, bool show_thinking);
 /* Sets the sampler's seed for the next answer. */
 Status chat_settings_seed(ChatSettings *settings, Error *err);
 
-/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"; "default": all as at the beginning). Of "NAME" alone
- * it appends a line that says what it is, of an empty text one for each. Mistakes are STATUS_USAGE and change
- * nothing. */
+/* Takes "NAME VALUE" (also "NAME=VALUE", "--NAME VALUE"); "default" restores the initial values. For "NAME"
+ * alone it appends a line with the value, for an empty text one line per setting. Mistakes are STATUS_USAGE
+ * and change nothing. */
 Status chat_settings_take(ChatSettings *settings, const char *text, size_t size, Buffer *out, Error *err);
 
 #endif

@@ -31,7 +31,7 @@ static bool is_name(const char *name, const char *text, size_t size) {
   return strlen(name) == size && strncasecmp(name, text, size) == 0;
 }
 
-/* Whether text[0..size) is one of the words in " quit bye ". */
+/* Whether text[0..size) is among the words in " quit bye ". */
 static bool is_alias(const char *aliases, const char *text, size_t size) {
   for (const char *at = aliases; *at;) {
     at += strspn(at, " ");
@@ -49,7 +49,7 @@ static ChatWord find_word(const char *text, size_t size) {
   return WORD_TEXT;
 }
 
-/* The command that a single word of letters was meant to be, or NULL. */
+/* The command that a single mistyped word probably means, or NULL. */
 static const char *nearest_command(const char *text, size_t size) {
   Nearest nearest = nearest_begin(text, size);
   for (size_t i = 0; i < size; i++)
@@ -74,7 +74,8 @@ ChatLine chat_parse(const char *line, size_t size) {
   }
   size_t start = end;
   while (start < size && is_blank(line[start])) start++;
-  if (word != WORD_SYSTEM && memchr(line + end, '\n', size - end)) return parsed; /* commands have one line */
+  if (word != WORD_SYSTEM && memchr(line + end, '\n', size - end))
+    return parsed; /* commands are single lines */
   parsed.word = word;
   parsed.argument = line + start;
   parsed.size = size - start;

@@ -1,4 +1,4 @@
-/* chat_words.h - the commands of a chat: which there are, and what a line is. */
+/* chat_words.h - the table of chat commands, and parsing a line. */
 #ifndef AUK_COMMANDS_CHAT_CHAT_WORDS_H
 #define AUK_COMMANDS_CHAT_CHAT_WORDS_H
 
@@ -19,29 +19,29 @@ typedef enum {
   WORD_SYSTEM,
   WORD_TOKENS,
   WORD_UNDO,
-  WORD_TEXT,    /* no command: a message */
-  WORD_UNKNOWN, /* a word that looks like a command that was mistyped */
+  WORD_TEXT,    /* a message */
+  WORD_UNKNOWN, /* resembles a command */
 } ChatWord;
 
 typedef struct {
-  const char *name;     /* without the slash */
-  const char *aliases;  /* other names, with spaces around each; "" */
-  const char *argument; /* as the help shows it; NULL: takes none; in brackets: may be left out */
+  const char *name;     /* name without the slash */
+  const char *aliases;  /* other names, each between spaces; "" for none */
+  const char *argument; /* shown in the help; NULL: takes none; in brackets: optional */
   const char *help;
-  bool is_file; /* the argument */
+  bool is_file; /* the argument is a file */
 } ChatCommand;
 extern const ChatCommand chat_commands[WORD_TEXT]; /* by ChatWord */
 
 typedef struct {
   ChatWord word;
-  const char *argument; /* [size] of a command, without blanks around it */
+  const char *argument; /* [size] argument of a command, trimmed */
   size_t size;
-  const char *nearest; /* of WORD_UNKNOWN: the command that was meant, probably */
+  const char *nearest; /* for WORD_UNKNOWN: the command that was probably meant */
 } ChatLine;
 
-/* A command is a slash, its name, and for those that take one an argument, on one line (/system takes more).
- * Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". Only a single word that is nearly a
- * command is neither. */
+/* A command is a slash, a known name, and the argument if it takes one, on one line (/system takes several).
+ * Other lines are text: "/usr/bin/env is what?", " /help", "/foo bar". A single word that resembles a command
+ * is WORD_UNKNOWN. */
 ChatLine chat_parse(const char *line, size_t size);
 
 #endif

@@ -121,14 +121,14 @@ Status conversation_view(const Conversation *c, size_t first, ChatMessage **view
 
 /* --- splicing */
 
-/* A list of ids whose text is walked through. A token's text is compared as it stands in the vocabulary:
- * whatever the alphabet is there, equal sequences of contents are equal texts. Not so for tokens that stand
- * for one byte by their name; these are the same as nothing but themselves, as special ones are. */
+/* Walks along the text of a list of ids. Tokens are compared by their content in the vocabulary: equal
+ * sequences of contents are equal texts in any alphabet. Byte tokens (by name) and special tokens equal only
+ * themselves. */
 typedef struct {
   const Tokenizer *tokenizer;
   const IdList *list;
-  size_t at;        /* the next id */
-  const char *text; /* [left] of the id before, what has not been walked through */
+  size_t at;        /* index of the next id */
+  const char *text; /* [left] rest of the previous id's content */
   size_t left;
 } Walk;
 
@@ -137,7 +137,7 @@ static bool stands_for_itself(const Tokenizer *tokenizer, int32_t id, const char
          (size == 6 && memcmp(content, "<0x", 3) == 0 && content[5] == '>');
 }
 
-/* Takes the next id's text; false where there is none that could be taken. */
+/* Starts the next id's content; false at the end or for a token that equals only itself. */
 static bool take_next(Walk *walk) {
   if (walk->at == walk->list->count) return false;
   int32_t id = walk->list->ids[walk->at];
@@ -147,7 +147,7 @@ static bool take_next(Walk *walk) {
   return true;
 }
 
-/* Walks to the next place where both are between two tokens; false where their texts differ before that. */
+/* Advances to the next token border common to both; false if the texts differ before that. */
 static bool walk_on(Walk *a, Walk *b) {
   if (a->at == a->list->count || b->at == b->list->count) return false;
   if (a->list->ids[a->at] == b->list->ids[b->at]) {
@@ -171,7 +171,7 @@ static bool walk_on(Walk *a, Walk *b) {
 
 Status ids_splice(const Tokenizer *tokenizer, const IdList *held, IdList *ids, Error *err) {
   Walk a = {.tokenizer = tokenizer, .list = held}, b = {.tokenizer = tokenizer, .list = ids};
-  size_t n_held = 0, n_ids = 0; /* texts are the same up to here */
+  size_t n_held = 0, n_ids = 0; /* the texts are equal up to here */
   while (walk_on(&a, &b)) {
     n_held = a.at;
     n_ids = b.at;

@@ -13,7 +13,7 @@ static Status refuse(const char *path, size_t i, const char *what, Error *err) {
   return error_set(err, STATUS_USAGE, "%s: message %zu %s", path, i, what);
 }
 
-/* Appends "content": a string, null, or parts of text. */
+/* Appends "content": a string, null, or a list of text parts. */
 static Status read_content(const char *path, size_t i, const Json *content, Buffer *text, Error *err) {
   size_t size;
   if (!content) return STATUS_OK;
@@ -114,7 +114,7 @@ static Status put_all(Buffer *out, const Conversation *c, const char *model, Err
   return buffer_append_string(out, "]}\n", err);
 }
 
-/* A name that was mistyped must not cost anybody a file. */
+/* Refuses to overwrite a file that is not a conversation: the name may be mistyped. */
 static Status may_replace(const char *path, Error *err) {
   if (!file_exists(path)) return STATUS_OK;
   Json *tree = NULL;
@@ -131,7 +131,7 @@ Status conversation_save(const Conversation *conversation, const char *model, co
   TRY(may_replace(path, err));
   Buffer out = {0};
   AtomicFile file = {0};
-  const bool is_new = !file_exists(path); /* one that is there keeps its mode */
+  const bool is_new = !file_exists(path); /* an existing file keeps its mode */
   Status status = put_all(&out, conversation, model, err);
   if (status == STATUS_OK) status = atomic_file_open(path, &file, err);
   if (status == STATUS_OK) {

@@ -1,7 +1,7 @@
-/* dialogue.c - see dialogue.h.
- *
- * Called by: chat.c, chat_commands.c.   Calls: assistant.c, conversation.c, show.c.
- * Always true: the session holds a beginning of `held`; what is dropped from a conversation is told. */
+/* dialogue.c - see dialogue.h. Called by: chat.c, chat_commands.c. Calls: assistant.c, conversation.c,
+ * show.c.
+ * Always true: the session holds a prefix of `held`; dropping turns from a conversation is always
+ *              reported. */
 #include "commands/chat/dialogue.h"
 
 #include <stdarg.h>
@@ -13,9 +13,9 @@
 #include "base/utf8.h"
 #include "terminal/console.h"
 
-/* --- words to the person */
+/* --- messages to the user */
 
-/* Writes the text as terminal_text() has it, for it may be anybody's, between two strings of our own. */
+/* Writes `text`, made safe by terminal_text(), between two trusted strings. */
 static void put_shown(const Dialogue *d, const char *before, const char *text, size_t size,
                       const char *after) {
   FILE *out = d->interactive ? d->screen : stderr;
@@ -119,11 +119,11 @@ ContextHint dialogue_context_hint(const Dialogue *d) {
   return hint;
 }
 
-/* The turn with which a conversation of at most `most` tokens begins, the last one where none is short
- * enough. */
+/* Finds the fewest oldest turns to drop so that the rest has at most `most` tokens; keeps at least the last
+ * turn. */
 static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_dropped, Error *err) {
   const Conversation *c = &d->conversation;
-  size_t low = 1, high = conversation_n_turns(c) - 1; /* turns to drop: more make it shorter */
+  size_t low = 1, high = conversation_n_turns(c) - 1; /* number of turns to drop; more is shorter */
   IdList ids = {0};
   Status status = STATUS_OK;
   while (low < high && status == STATUS_OK) {
@@ -143,8 +143,8 @@ static Status find_short(const Dialogue *d, size_t most, size_t *first, int *n_d
   return status;
 }
 
-/* Tokens that are to be free for an answer: where nobody minds that turns are dropped, a good part, so that
- * not every message drops one and is prefilled anew; else what makes an answer worth while. */
+/* Tokens to keep free for an answer. If turns are dropped silently, a quarter of the context, so that not
+ * every message drops a turn and causes a new prefill; else enough for a useful answer. */
 static size_t wanted_room(const Dialogue *d) {
   size_t n_ctx = (size_t)session_context(d->assistant.session);
   size_t room = d->talk->overflow == OVERFLOW_SLIDE ? n_ctx / 4 : n_ctx / 16;
@@ -192,15 +192,15 @@ static Status refuse_message(const Dialogue *d, size_t n, Error *err) {
       n, n_files, n_ctx, hint.text);
 }
 
-/* The oldest turns, which an answer is made without. */
+/* The oldest turns, which the next answer ignores. */
 typedef struct {
-  size_t n_messages; /* from the first turn on; 0: none */
+  size_t n_messages; /* messages from the first turn on; 0: none */
   int n_turns;
   size_t n_tokens;
 } Forgotten;
 
-/* Makes ids those of the conversation, without its oldest turns where it is too long and may be cut: the
- * conversation itself keeps them until there is an answer. *fits is false where the person said no. */
+/* Encodes the conversation, without its oldest turns if it is too long and they may be dropped. The
+ * conversation keeps them until the answer is complete. *fits is false if the user declined. */
 static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fits, Error *err) {
   const Conversation *c = &d->conversation;
   size_t n_ctx = (size_t)session_context(d->assistant.session), room = wanted_room(d);
@@ -213,7 +213,7 @@ static Status make_room(Dialogue *d, IdList *ids, Forgotten *forgotten, bool *fi
   id_list_release(&alone);
   TRY(status);
   if (n_alone >= n_ctx) return refuse_message(d, n_alone, err);
-  if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but there is nothing to forget */
+  if (conversation_n_turns(c) < 2) return STATUS_OK; /* little room, but nothing to drop */
   size_t first, leading = conversation_next_turn(c, 0);
   int n_turns;
   TRY(find_short(d, n_ctx - n_ctx / 4, &first, &n_turns, err));
@@ -256,9 +256,9 @@ static void clear_progress(Dialogue *d) {
 
 static void prefilling(void *user, int done, int total) {
   Dialogue *d = user;
-  enum { SHORT_MS = 300 }; /* nobody wants to read of less */
+  enum { SHORT_MS = 300 }; /* shorter prefills show no progress */
   if (!d->interactive || !d->ansi || d->talk->no_status) return;
-  if (d->show.begun) return; /* the line is the answer's */
+  if (d->show.begun) return; /* the answer is on that line */
   clear_progress(d);
   if (done == total || clock_ms() - d->began_ms < SHORT_MS) return;
   fprintf(d->screen, "%sprompt: %d of %d tokens%s", d->dim ? "\033[2m" : "", done, total,
@@ -272,7 +272,7 @@ static void tell_fullness(Dialogue *d) {
   int n_ctx = session_context(d->assistant.session), used = session_length(d->assistant.session);
   int full = (int)(100LL * used / n_ctx);
   if (full < levels[1]) d->told_full = 0;
-  if (d->result.reason == FINISH_CONTEXT) d->told_full = levels[0]; /* that was told, too */
+  if (d->result.reason == FINISH_CONTEXT) d->told_full = levels[0]; /* already reported */
   for (int i = 0; i < 2; i++) {
     if (full < levels[i] || d->told_full >= levels[i]) continue;
     d->told_full = levels[i];
@@ -317,10 +317,10 @@ static void count(Dialogue *d) {
 
 static Status end_line(Dialogue *d, Error *err) {
   TRY(show_end(&d->show, err));
-  return d->show.ends_line ? STATUS_OK : show_text(&d->show, d->show.kind, "\n", 1, err); /* into a pipe */
+  return d->show.ends_line ? STATUS_OK : show_text(&d->show, d->show.kind, "\n", 1, err); /* for a pipe */
 }
 
-/* Generates behind the prompt. */
+/* Generates the answer to the prompt. */
 static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   const AnswerSink sink = {.text = take_text, .token = take_id, .prefilling = prefilling, .user = d};
   d->held.count = d->text.size = d->thinking.size = 0;
@@ -337,10 +337,10 @@ static Status generate_answer(Dialogue *d, const IdList *prompt, Error *err) {
   clear_progress(d);
   if (status == STATUS_OK) status = end_line(d, err);
   d->weights_changed = assistant_check_weights(&d->assistant, err) != STATUS_OK;
-  if (d->weights_changed) status = STATUS_FAILED; /* it explains a failure, too */
+  if (d->weights_changed) status = STATUS_FAILED; /* may explain the failure, too */
   if (d->interactive) {
     console_mode(CONSOLE_IDLE);
-    console_attend(); /* an interruption of the answer is none of the next line */
+    console_attend(); /* an interruption of the answer does not affect the next line */
   }
   return status;
 }
@@ -352,7 +352,7 @@ static Status keep_answer(Dialogue *d, Error *err) {
   return buffer_append(&c->messages[c->count - 1].thinking, d->thinking.data, d->thinking.size, err);
 }
 
-/* The conversation, which is worth more than the program, can still be saved. */
+/* Reports that no answer is possible any more; the conversation can still be saved. */
 static Status tell_changed_weights(const Dialogue *d, const char *why) {
   dialogue_say(d, "%s", why);
   dialogue_say(d, "Nothing is answered any more; /save FILE keeps the conversation.");
@@ -387,7 +387,7 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   return STATUS_OK;
 }
 
-/* The files that were read, each on lines of its own, and the message. */
+/* Joins the attached files, each ending its line, and the message. */
 static Status join(const Dialogue *d, const char *text, size_t size, Buffer *message, Error *err) {
   if (d->attached.size) {
     TRY(buffer_append(message, d->attached.data, d->attached.size, err));

@@ -1,5 +1,5 @@
-/* dialogue.h - a chat while it goes on: what was said, what the session holds of it, and how an answer is
- * made. Private to chat.c, chat_commands.c and dialogue.c. */
+/* dialogue.h - a running chat: its messages, the session's ids, and how an answer is made. Private to chat.c,
+ * chat_commands.c and dialogue.c. */
 #ifndef AUK_COMMANDS_CHAT_DIALOGUE_H
 #define AUK_COMMANDS_CHAT_DIALOGUE_H
 
@@ -22,55 +22,53 @@ typedef struct {
   ChatSettings settings;
   ChatInput input;
   Conversation conversation;
-  IdList held;           /* ids of the last prompt and of what was generated behind it */
-  Buffer attached;       /* files that /read took, for the next message */
-  Show show;             /* where answers go */
-  bool interactive;      /* a person sits there */
-  FILE *screen;          /* the terminal they see; of a pipe: standard error */
-  bool ansi, dim;        /* it takes escape sequences; notes are dim */
-  bool in_progress;      /* a line of progress stands there */
-  double began_ms;       /* of the answer */
+  IdList held;           /* ids of the last prompt and its answer */
+  Buffer attached;       /* text from /read for the next message */
+  Show show;             /* output of answers */
+  bool interactive;      /* the user is at a terminal */
+  FILE *screen;          /* the terminal of the user; for a pipe: standard error */
+  bool ansi, dim;        /* supports escape sequences; notes are dim */
+  bool in_progress;      /* a progress line is on the screen */
+  double began_ms;       /* start of the answer */
   AnswerResult result;   /* of the last answer */
-  Buffer text, thinking; /* likewise */
+  Buffer text, thinking; /* its texts */
   bool has_result;
   Totals totals;
-  int told_full;        /* percent of the context that was told of */
-  bool weights_changed; /* they were written to: no answer comes any more */
+  int told_full;        /* highest fullness of the context reported, in percent */
+  bool weights_changed; /* the weight files were written to: no more answers */
   bool leaves;
 } Dialogue; /* starts zeroed */
 
-/* A line to the person: as it is; as a note beside the talk. Where nobody sits there, to standard error. */
+/* Prints a line for the user, or a note beside the chat. Without a terminal both go to standard error. */
 void dialogue_say(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void dialogue_note(const Dialogue *dialogue, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Lines that are done. */
+/* Prints finished lines. */
 void dialogue_print(const Dialogue *dialogue, const Buffer *lines);
-/* Appends the beginning of a text as one line of at most `most` characters, fit for a terminal. */
+/* Appends the beginning of a text as one line of at most `most` characters, safe for a terminal. */
 Status dialogue_excerpt(const char *text, size_t size, size_t most, Buffer *out, Error *err);
 
-/* The tokens of a text by itself. */
+/* Counts the tokens of a text alone. */
 Status dialogue_count(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* The tokens that a message of this text takes of the context with the system message and the template, but
- * without the turns before it. */
+/* Counts the tokens of a message with this text, the system message and the template, without earlier
+ * turns. */
 Status dialogue_measure(const Dialogue *dialogue, const Buffer *text, size_t *n, Error *err);
-/* Advice for a context that is too short: " (-c N sets it, ...)", or empty where it is the model's
- * maximum. */
+/* Advice for a context that is too short: " (-c N sets it, ...)", or empty at the model's maximum. */
 typedef struct {
   char text[64];
 } ContextHint;
 ContextHint dialogue_context_hint(const Dialogue *dialogue);
 
-/* The ids of the conversation from its turn at message `first` on. */
+/* Encodes the conversation from its turn at message `first` on. */
 Status dialogue_encode(const Dialogue *dialogue, size_t first, IdList *ids, Error *err);
 
-/* Answers the conversation, which ends with a message of the user's or a tool's. *answered is false where
- * there was no room for it, or nothing came: the conversation is as it was. */
+/* Answers the conversation, which ends with a message of the user or a tool. *answered is false if there was
+ * no room or no output: the conversation is then unchanged. */
 Status dialogue_answer(Dialogue *dialogue, bool *answered, Error *err);
 
-/* Adds a message, behind the files that were read for it, and answers it. Where there is no answer the
- * message is not kept either. */
+/* Adds a message, after the attached files, and answers it. Without an answer the message is removed. */
 Status dialogue_send(Dialogue *dialogue, const char *text, size_t size, Error *err);
 
-/* Carries out a command. */
+/* Executes a command. */
 Status chat_command(Dialogue *dialogue, const ChatLine *line, Error *err);
 
 #endif

@@ -1,8 +1,6 @@
-/* history.c - see history.h.
- *
- * Called by: chat_input.c.
- * Always true: the file is only written under an exclusive lock of it, by one write or by a rename; whoever
- *              waited for the lock of a file that was renamed away opens the new one. */
+/* history.c - see history.h. Called by: chat_input.c.
+ * Always true: the file is written only under its exclusive lock, by one write or a rename; a process that
+ *              waited for the lock of a renamed file opens the new one. */
 #include "commands/chat/history.h"
 
 #include <errno.h>
@@ -22,7 +20,7 @@ static Status fail(const char *path, const char *what, Error *err) {
   return error_set(err, STATUS_FAILED, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
-/* --- where it is */
+/* --- the path */
 
 Status history_path(char **path, Error *err) {
   char *directory;
@@ -33,7 +31,7 @@ Status history_path(char **path, Error *err) {
   if (status == STATUS_OK) *path = path_join(directory, "history", err);
   free(directory);
   if (!*path) return status ? status : STATUS_FAILED;
-  char *target = realpath(*path, NULL); /* what a link leads to is cut in its place, and the link stays */
+  char *target = realpath(*path, NULL); /* a symbolic link stays; its target is shortened */
   if (target) {
     free(*path);
     *path = target;
@@ -43,7 +41,7 @@ Status history_path(char **path, Error *err) {
 
 /* --- the file under its lock */
 
-/* Opens and locks the file that stands at `path`, made where there is none. */
+/* Opens and locks the file at `path`, creating it if needed. */
 static Status open_locked(const char *path, int *file, Error *err) {
   for (;;) {
     *file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
@@ -58,14 +56,14 @@ static Status open_locked(const char *path, int *file, Error *err) {
     }
     if (stat(path, &there) == 0 && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
       return STATUS_OK;
-    close(*file); /* another one was put there while we waited */
+    close(*file); /* the file was replaced meanwhile */
   }
 failed:
   close(*file);
   return fail(path, "lock", err);
 }
 
-/* Reads the file's last `most` bytes, from the beginning of a line on. */
+/* Reads the last `most` bytes of the file, from the beginning of a line. */
 static Status read_end(int file, const char *path, size_t most, Buffer *out, Error *err) {
   off_t size = lseek(file, 0, SEEK_END), start = 0;
   if (size < 0) return fail(path, "read", err);
@@ -86,14 +84,14 @@ static Status read_end(int file, const char *path, size_t most, Buffer *out, Err
   return STATUS_OK;
 }
 
-/* Puts the later half in the file's place. */
+/* Replaces the file by its later half. */
 static Status shorten(int file, const char *path, Error *err) {
   Buffer kept = {0}, name = {0};
   int half = -1;
   Status status = read_end(file, path, HISTORY_BYTES / 2, &kept, err);
   if (status == STATUS_OK) status = buffer_append_string(&name, path, err);
   if (status == STATUS_OK) status = buffer_append(&name, ".new", sizeof ".new", err);
-  if (status == STATUS_OK) { /* under the lock of `path` nobody else writes it */
+  if (status == STATUS_OK) { /* the lock of `path` protects this file too */
     half = open(name.data, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (half < 0) status = fail(name.data, "open", err);
   }
@@ -150,7 +148,7 @@ static Status take_lines(const Buffer *lines, HistorySink take, void *user, Erro
   Status status = STATUS_OK;
   for (size_t at = 0; at < lines->size && status == STATUS_OK;) {
     const char *line = lines->data + at, *end = memchr(line, '\n', lines->size - at);
-    if (!end) break; /* one that was not written whole */
+    if (!end) break; /* an incomplete line */
     size_t size = (size_t)(end - line);
     at += size + 1;
     entry.size = 0;
@@ -163,7 +161,7 @@ static Status take_lines(const Buffer *lines, HistorySink take, void *user, Erro
 }
 
 Status history_read(const char *path, HistorySink take, void *user, Error *err) {
-  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would make us wait */
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a fifo would block */
   if (file < 0) return errno == ENOENT ? STATUS_OK : fail(path, "open", err);
   struct stat kind;
   Buffer lines = {0};

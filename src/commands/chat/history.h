@@ -1,9 +1,9 @@
-/* history.h - what a person entered, kept from one chat to the next in one file that all chats share.
+/* history.h - the lines that users enter, kept in one file for all chats.
  *
  * $XDG_STATE_HOME/auk/history, or ~/.local/state/auk/history: mode 0600, in a directory of mode 0700. One
- * entry a line: a newline within it is written \n, a backslash \\. Entries are added one by one, under a
- * lock, so that several chats at once lose none; a file that grows over HISTORY_BYTES is cut to the later
- * half. Where the file is a symbolic link, what it leads to is the history. */
+ * entry per line: a newline in it is written \n, a backslash \\. Entries are added one by one under a lock,
+ * so that concurrent chats lose none; a file that exceeds HISTORY_BYTES is cut to its later half. If the file
+ * is a symbolic link, its target is the history. */
 #ifndef AUK_COMMANDS_CHAT_HISTORY_H
 #define AUK_COMMANDS_CHAT_HISTORY_H
 
@@ -11,16 +11,16 @@
 
 enum { HISTORY_BYTES = 1 << 20, HISTORY_ENTRY_BYTES = 64 << 10 };
 
-/* The file's path as the environment has it, in new memory; NULL where it names no place. The directories
- * above it are made. */
+/* The path of the file, in new memory; NULL if the environment names no place. Creates the directories above
+ * it. */
 Status history_path(char **path, Error *err);
 
-/* Calls `take` for every entry of the file, the oldest first. A file that is not there has none. Lines that
- * are not UTF-8 are passed over. */
+/* Calls `take` for every entry, the oldest first. A missing file has no entries; lines that are not UTF-8 are
+ * skipped. */
 typedef Status (*HistorySink)(void *user, const char *text, size_t size, Error *err);
 Status history_read(const char *path, HistorySink take, void *user, Error *err);
 
-/* Adds an entry. One longer than HISTORY_ENTRY_BYTES, or with a NUL, is left out. */
+/* Adds an entry, unless it is longer than HISTORY_ENTRY_BYTES or contains a NUL. */
 Status history_add(const char *path, const char *text, size_t size, Error *err);
 
 #endif

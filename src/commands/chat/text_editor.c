@@ -18,7 +18,7 @@ static const char *editor_command(void) {
   return editor && *editor ? editor : "vi";
 }
 
-/* Runs the command with the file behind it, as a shell does; interrupts are the editor's alone meanwhile. */
+/* Runs the command with the file appended, in a shell; meanwhile only the editor gets interrupts. */
 static Status run_editor(const char *command, const char *path, Error *err) {
   Buffer line = {0};
   Status status = buffer_printf(&line, err, "%s \"$1\"", command);

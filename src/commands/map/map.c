@@ -1,11 +1,11 @@
-/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: one answer after the other for many records.
+/* map.c - `auk -m MODEL -p "... {} ..." --map FILE`: answers many records one after another.
  *
  * Called by: commands/run.c.   Calls: map_records.c, map_answer.c, map_results.c, map_job.c.
- * Always true: one record and its answer are held at a time; results are in the order of the records; what is
- *              written of one is its whole result.
+ * Always true: one record and its answer are held at a time; results are in the order of the records; each
+ *              result is written in full.
  *
- * The prompts' common beginning is computed once: the session keeps what a prompt has in common with what it
- * holds, and drops the answer behind it. */
+ * The common beginning of the prompts is computed once: the session keeps the longest prefix that the next
+ * prompt shares with its content. */
 #include "commands/map/map.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ const Flag map_flags[] = {
                 "with --resume: records whose results are errors again"),
 };
 
-/* --- what goes together (of flags alone: run.c) */
+/* --- combinations of flags (those of flags alone: run.c) */
 
 static Status check(const MapJob *job, Error *err) {
   if (strcmp(job->map->input, "-") == 0 && prompt_asks_for_input(job->prompt))
@@ -51,16 +51,16 @@ static Status check(const MapJob *job, Error *err) {
 
 typedef struct {
   Mapping mapping;
-  Buffer before; /* texts of -f, which stand before every prompt */
+  Buffer before; /* texts of -f, in front of every prompt */
   RecordReader reader;
   Results results;
   Record record;
   Buffer line;
-  bool resuming; /* there may be a result of this record already */
+  bool resuming; /* this record may have a result already */
   size_t n_found, n_errors;
   double start_ms, shown_ms;
-  bool on_screen;       /* a line of progress is on standard error */
-  uint64_t start_bytes; /* of the input, when the first record was answered */
+  bool on_screen;       /* a progress line is on standard error */
+  uint64_t start_bytes; /* input bytes consumed at the first answer */
 } Map;
 
 static Status read_files(Map *map, const StringList *files, Error *err) {
@@ -73,8 +73,8 @@ static Status read_files(Map *map, const StringList *files, Error *err) {
   return prompt_pattern_begin(&map->mapping.pattern, map->before.data, map->before.size, err);
 }
 
-/* Where the hash of each record begins: another prompt around it makes another record of it. What else
- * decides the results is in the settings. */
+/* Seed of the record hashes: the same record in another prompt has another hash. Other inputs of a result are
+ * in the settings. */
 static uint64_t hash_of_job(const Map *map, const MapJob *job) {
   uint64_t hash = record_hash(RECORD_HASH_START, job->map->json ? "json" : "text", 4);
   if (job->prompt->text) hash = record_hash(hash, job->prompt->text, strlen(job->prompt->text) + 1);
@@ -86,8 +86,8 @@ static const char *output_path(const MapJob *job) {
   return path && (job->map->resume || strcmp(path, "-") != 0) ? path : NULL;
 }
 
-/* Results must go to no file that is read. Standard output matters for the records alone: each result behind
- * them would be a record in turn, for ever. */
+/* Results must not overwrite an input. Standard output is only compared with the records: results appended to
+ * them would be read as records, without end. */
 static Status spare_inputs(const MapJob *job, const Assistant *a, Error *err) {
   const WrittenFile output = output_path(job)
                                  ? written_file(job->map->resume ? "--resume" : "-o", output_path(job))
@@ -133,9 +133,9 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   return open_streams(map, job, err);
 }
 
-/* --- what is said on standard error */
+/* --- progress and summary */
 
-/* Nothing where results come to the same terminal: they show how far it is. */
+/* No progress if results go to the same terminal, which shows it. */
 static bool shows_progress(const Map *map) {
   return progress_is_terminal() && !map->mapping.to_terminal;
 }
@@ -205,7 +205,7 @@ static void say_of_record(Map *map, const char *what) {
   print_note("%s:%zu: %s", map->reader.name, map->record.line, what);
 }
 
-/* What a reader of the result could not see. */
+/* Reports what the result itself does not show. */
 static void say_what_is_missing(Map *map) {
   const AnswerResult *result = &map->mapping.result;
   char what[128] = "";
@@ -224,7 +224,7 @@ static Status answer_record(Map *map, Error *err) {
   const Record *record = &map->record;
   TRY(start(map, err));
   Status status = map_answer(&map->mapping, record, &map->line, err);
-  TRY(assistant_check_weights(map->mapping.assistant, err)); /* which explains a failure, too */
+  TRY(assistant_check_weights(map->mapping.assistant, err)); /* may explain the failure, too */
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
     say_of_record(map, err->text);
     const Error error = *err;
@@ -239,7 +239,8 @@ static Status answer_record(Map *map, Error *err) {
   return STATUS_OK;
 }
 
-/* OUT.resume tells of one result more than there is where a process was killed between the two writes. */
+/* Reports results that have vanished. OUT.resume may legitimately list one more than OUT has, if a process
+ * was killed between the two writes. */
 static void say_what_is_gone(Map *map) {
   size_t n_told = map->results.told.n_told, n_there = map->results.n_results;
   if (n_told <= n_there + 1) return;
@@ -248,7 +249,8 @@ static void say_what_is_gone(Map *map) {
              map->results.options.path, n_told - n_there, n_told);
 }
 
-/* Whether there is a result of the record at hand (of none, where `found` is false) that stays. */
+/* Looks for an earlier result of the current record (`found` is false at the end of the records) that can
+ * stay. */
 static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
   EarlierResult earlier;
   bool there;

@@ -1,4 +1,4 @@
-/* map.h - one answer after the other for the records of a file or a pipe (--map). */
+/* map.h - answers the records of a file or pipe one after another (--map). */
 #ifndef AUK_COMMANDS_MAP_MAP_H
 #define AUK_COMMANDS_MAP_MAP_H
 
@@ -6,8 +6,8 @@
 
 typedef struct {
   const char *input;  /* --map FILE|-, or NULL */
-  bool json;          /* each record is a JSON value */
-  bool nul;           /* records and results that are text end in NUL */
+  bool json;          /* records are JSON values */
+  bool nul;           /* records and text results end in NUL */
   const char *resume; /* --resume OUT */
   bool retry_errors;
 } MapFlags; /* zero-initialise it */
@@ -15,7 +15,7 @@ typedef struct {
 extern const Flag map_flags[5];
 #define MAP_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Many inputs", map_flags, Struct, member, MapFlags)
 
-/* What the flags of `auk run` ask for beside --map. */
+/* The flags of `auk run` that --map uses. */
 typedef struct {
   const MapFlags *map;
   const ChooseFlags *choose;
@@ -24,10 +24,10 @@ typedef struct {
   const AssistantFlags *assistant;
 } MapJob;
 
-/* Answers every record; the assistant starts zeroed. With seed S the i-th record (from 0) is answered as one
- * shot with seed S + i is, whatever came before it. A record that cannot be answered is an error in its
- * place, told on standard error too; where there was one, also of those that --resume found, the end is
- * STATUS_FAILED. */
+/* Answers every record; the assistant starts zeroed. With seed S the record with index i is answered exactly
+ * as a single prompt with seed S + i, independent of earlier records. A record that cannot be answered
+ * becomes an error in its place, also reported on standard error. Any error, including those that --resume
+ * found, makes the final status STATUS_FAILED. */
 Status map_run(const MapJob *job, Assistant *assistant, Error *err);
 
 #endif

@@ -1,13 +1,12 @@
-/* map_answer.c - see map_answer.h.
- *
- * Called by: commands/map/map.c.   Calls: map_prompt.c, assistant.c, choose.c, show.c. */
+/* map_answer.c - see map_answer.h.   Called by: commands/map/map.c.   Calls: map_prompt.c, assistant.c,
+ * choose.c, show.c. */
 #include "commands/map/map_answer.h"
 
 #include <string.h>
 
 /* --- the prompt */
 
-/* A record with messages of its own has also its own system prompt, or -sys in front of them. */
+/* Puts -sys in front, unless the record's own messages have a system message. */
 static Status add_system(Mapping *m, Error *err) {
   const Assistant *a = m->assistant;
   MapPrompt *prompt = &m->prompt;
@@ -24,7 +23,7 @@ static Status add_system(Mapping *m, Error *err) {
   return STATUS_OK;
 }
 
-/* Makes one message of a prompt that is text. */
+/* Turns a text prompt into one message. */
 static Status add_user(MapPrompt *prompt, Error *err) {
   void *messages = prompt->messages;
   if (prompt->is_chat) return STATUS_OK;
@@ -36,7 +35,7 @@ static Status add_user(MapPrompt *prompt, Error *err) {
   return STATUS_OK;
 }
 
-/* As in one shot, with the record for the input. */
+/* Encodes with --truncate as for a single prompt, with the record as its input. */
 static Status encode_cut(Mapping *m, const Record *record, Error *err) {
   const PromptFlags *flags = m->job->prompt;
   const Prompt prompt = {.frame = flags->text,
@@ -50,14 +49,14 @@ static Status make_prompt(Mapping *m, const Record *record, Error *err) {
   TRY(map_prompt_fill(&m->pattern, record, &m->prompt, err));
   TRY(add_user(&m->prompt, err));
   TRY(add_system(m, err));
-  if (m->choices.n) return STATUS_OK; /* who scores encodes too */
+  if (m->choices.n) return STATUS_OK; /* scoring encodes too */
   if (m->job->prompt->truncate) return encode_cut(m, record, err);
   return assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err);
 }
 
-/* --- what all prompts begin with */
+/* --- the common prefix of all prompts */
 
-/* The ids of the prompt of a record that says `filling`; none where the template takes no such prompt. */
+/* Encodes the prompt of a record with the text `filling`; no ids if the template refuses it. */
 static Status encode_outline(Mapping *m, const char *filling, IdList *ids, Error *err) {
   TRY(map_prompt_outline(&m->pattern, filling, &m->prompt, err));
   TRY(add_user(&m->prompt, err));
@@ -86,7 +85,7 @@ Status map_begin(Mapping *m, Error *err) {
   return STATUS_OK;
 }
 
-/* Has the session hold what the prompt at hand has in common with the beginning of all, and nothing else. */
+/* Makes the session hold exactly the common prefix of this prompt and all prompts. */
 static Status hold_beginning(Mapping *m, Error *err) {
   Assistant *a = m->assistant;
   const IdList *all = &m->beginning;

@@ -1,8 +1,6 @@
-/* map_job.c - see map_job.h.
- *
- * Called by: commands/map/map.c.   Calls: map_settings.c, model/identity.c.
- * Left out are the device, its kernels, threads and the build, which change no more than the last bits of a
- * logit; and -p and -f, which are in each record's hash. */
+/* map_job.c - see map_job.h.   Called by: commands/map/map.c.   Calls: map_settings.c, model/identity.c. Not
+ * included: the device, kernels, threads and the build, which change only the last bits of a logit; and -p
+ * and -f, which are part of each record's hash. */
 #include "commands/map/map_job.h"
 
 #include <stdio.h>
@@ -60,7 +58,7 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
   uint64_t hash = a->chat ? chat_hash(a->chat) : 0;
   const char *source = a->chat ? chat_source(a->chat) : "none";
   TRY(map_settings_add(s, "--chat-template", &hash, sizeof hash, source, err));
-  /* An empty system prompt, which is a message, is one NUL: no bytes are none. */
+  /* An empty system prompt still is a message: it is hashed as one NUL, while no bytes mean none. */
   const bool is_empty = a->has_system && a->system.size == 0;
   const char *system = a->system.size ? a->system.data : "", *what = is_empty ? "empty" : "none";
   const size_t size = is_empty ? 1 : a->system.size;
@@ -75,7 +73,7 @@ static Status add_chat(MapSettings *s, const Assistant *a, Error *err) {
 
 /* --- the answer */
 
-/* Texts as one value, each with its NUL, so that "a", "b" is not "ab". */
+/* Adds texts as one value, each with its NUL, so that "a", "b" differs from "ab". */
 static Status add_texts(MapSettings *s, const char *name, const StringList *list, Error *err) {
   Buffer exact = {0}, what = {0};
   Status status = STATUS_OK;
@@ -123,7 +121,7 @@ static Status add_ends(MapSettings *s, const Assistant *a, Error *err) {
   return map_settings_add(s, "end-tokens", ids, ends->count * sizeof *ends->ids, what, err);
 }
 
-/* A seed that was not given is another one in each run, and so are the answers. */
+/* Without a given seed, each run has another seed and other answers. */
 static Status add_sampling(MapSettings *s, const Assistant *a, Error *err) {
   const SamplerSettings *sampler = &a->sampler;
   const Seed *seed = &a->flags->sampling.seed;

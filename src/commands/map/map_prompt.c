@@ -1,6 +1,5 @@
-/* map_prompt.c - see map_prompt.h.   Called by: map.c, map_answer.c.
- *
- * Always true: a JSON record is validated before a cursor walks it, so that the cursors here never fail. */
+/* map_prompt.c - see map_prompt.h. Called by: map.c, map_answer.c.
+ * Always true: a JSON record is validated before a cursor walks it, so that cursors never fail. */
 #include "commands/map/map_prompt.h"
 
 #include <stdlib.h>
@@ -29,7 +28,7 @@ static bool in_name(char c) {
          c == '.' || (unsigned char)c >= 0x80;
 }
 
-/* The length of the {} or {NAME} at `text`, 0 where there is none. */
+/* Length of the {} or {NAME} at `text`, or 0. */
 static size_t placeholder_at(const PromptPattern *pattern, const char *text) {
   if (*text != '{') return 0;
   size_t size = 1;
@@ -38,7 +37,7 @@ static size_t placeholder_at(const PromptPattern *pattern, const char *text) {
 }
 
 static Status add_parts(PromptPattern *pattern, const char *text, bool *has_place, Error *err) {
-  const char *from = text, *at = text; /* what lies from `from` to `at` is text */
+  const char *from = text, *at = text; /* text[from, at) is plain text */
   while (*at) {
     size_t size = placeholder_at(pattern, at), quoted = *at == '{' ? placeholder_at(pattern, at + 1) : 0;
     if (quoted && at[1 + quoted] == '}') {
@@ -71,7 +70,7 @@ Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err
   TRY(add_parts(pattern, text, &has_place, err));
   if (!has_place && pattern->json)
     return error_set(err, STATUS_USAGE, "-p has no {NAME} for a member of the record, nor {} for all of it");
-  if (has_place) { /* the record needs none of its own */
+  if (has_place) { /* drop the record's default place */
     PatternPart *parts = pattern->parts + before;
     pattern->n_parts -= 2;
     memmove(parts, parts + 2, (pattern->n_parts - before) * sizeof *parts);
@@ -86,7 +85,7 @@ void prompt_pattern_release(PromptPattern *pattern) {
 
 /* --- JSON records */
 
-/* The first member of an object with this name: its value's text, NULL where there is none. */
+/* Finds the value of an object's first member with this name; its text is NULL if there is none. */
 static Status find_any_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
   JsonCursor cursor = json_cursor(object);
   Buffer key = {0};
@@ -109,7 +108,7 @@ static bool is_null(JsonSpan value) {
   return value.text && value.text[0] == 'n';
 }
 
-/* The same, where one that is null is none. */
+/* The same, but null counts as missing. */
 static Status find_member(JsonSpan object, const char *name, size_t size, JsonSpan *value, Error *err) {
   TRY(find_any_member(object, name, size, value, err));
   if (is_null(*value)) *value = (JsonSpan){0};
@@ -120,7 +119,7 @@ static bool is_string(JsonSpan value) {
   return value.text && value.text[0] == '"';
 }
 
-/* Appends a value as a prompt shows it: what a string says, of anything else its JSON text. */
+/* Appends a value as a prompt shows it: the content of a string, else its JSON text. */
 static Status append_value(JsonSpan value, Buffer *text, Error *err) {
   if (!is_string(value)) return buffer_append(text, value.text, value.size, err);
   JsonCursor cursor = json_cursor(value);
@@ -128,7 +127,7 @@ static Status append_value(JsonSpan value, Buffer *text, Error *err) {
   return json_cursor_string(&cursor, text, &found, err);
 }
 
-/* The value that the text of a record is, without the space around it. */
+/* The JSON value of a record, without surrounding white space. */
 static JsonSpan whole_record(const Record *record) {
   JsonCursor cursor = json_cursor((JsonSpan){record->text, record->size});
   return json_cursor_value(&cursor);
@@ -136,7 +135,7 @@ static JsonSpan whole_record(const Record *record) {
 
 /* --- conversations */
 
-/* The content of a message: a string, or a list of parts with "text", as the OpenAI API has it. */
+/* Appends the content of a message: a string, or a list of parts with "text", as in the OpenAI API. */
 static Status append_content(JsonSpan content, size_t index, Buffer *text, Error *err) {
   if (is_string(content)) return append_value(content, text, err);
   JsonCursor cursor = json_cursor(content);
@@ -152,8 +151,7 @@ static Status append_content(JsonSpan content, size_t index, Buffer *text, Error
   return STATUS_OK;
 }
 
-/* Appends the role with a NUL behind it. Templates trust it, so that it must not be able to hold a control
- * token. */
+/* Appends the role and a NUL. Templates trust roles, so a role must not contain control tokens. */
 static Status append_role(JsonSpan role, size_t index, Buffer *text, Error *err) {
   size_t start = text->size;
   if (!is_string(role)) return error_set(err, STATUS_USAGE, "message %zu has no role", index);
@@ -184,7 +182,7 @@ static Status add_message(JsonSpan message, MapPrompt *prompt, Error *err) {
   return STATUS_OK;
 }
 
-/* Sets the pointers of the messages, whose strings lie one behind the other: role, NUL, content, thinking. */
+/* Sets the messages' pointers into the text, which holds role, NUL, content and thinking of each in turn. */
 static void point_messages(MapPrompt *prompt) {
   const char *at = prompt->text.data;
   for (size_t i = 0; i < prompt->n_messages; i++) {
@@ -210,7 +208,7 @@ static Status fill_messages(JsonSpan messages, MapPrompt *prompt, Error *err) {
 
 /* --- prompts */
 
-/* A JSON record without -p says by itself what it asks. */
+/* Without -p, a JSON record contains its own prompt. */
 static Status fill_itself(JsonSpan record, bool behind_text, MapPrompt *prompt, Error *err) {
   JsonSpan text, messages;
   if (is_string(record)) return append_value(record, &prompt->text, err);

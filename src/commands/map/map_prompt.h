@@ -1,9 +1,7 @@
-/* map_prompt.h - what a record of --map asks: its text, its members, or its conversation, put where -p says.
- *
- * In a pattern {} is the record; where records are JSON, {NAME} is a member of the object and {} the whole of
- * it (a record that is a JSON string: that). A name is made of letters, digits, '_', '-', '.' and anything
- * beyond ASCII. Double braces around such a thing stand for single ones: {{}} is {}, {{NAME}} is {NAME}.
- * Every other brace is itself. */
+/* map_prompt.h - builds the prompt of a --map record from its text, members or conversation, and -p. In a
+ * pattern {} is the record; for JSON records {NAME} is a member of the object and {} the whole record (a JSON
+ * string: its content). A name consists of letters, digits, '_', '-', '.' and non-ASCII characters. Doubled
+ * braces stand for single ones: {{}} is {}, {{NAME}} is {NAME}. Other braces are literal. */
 #ifndef AUK_COMMANDS_MAP_MAP_PROMPT_H
 #define AUK_COMMANDS_MAP_MAP_PROMPT_H
 
@@ -11,7 +9,7 @@
 #include "commands/map/map_records.h"
 #include "tokenizer/chat.h"
 
-/* ITSELF: what a JSON record says by itself: its prompt, its messages, or the string that it is. */
+/* ITSELF: the prompt inside a JSON record: its prompt, its messages, or the string itself. */
 typedef enum { PART_TEXT, PART_RECORD, PART_MEMBER, PART_ITSELF } PartKind;
 
 typedef struct {
@@ -22,31 +20,31 @@ typedef struct {
 
 typedef struct {
   bool json;          /* records are JSON */
-  PatternPart *parts; /* [n_parts] their texts belong to argv, but the first one's */
+  PatternPart *parts; /* [n_parts] their texts belong to argv, except the first */
   size_t n_parts, capacity;
-  size_t n_places; /* {} in -p */
+  size_t n_places; /* number of {} in -p */
 } PromptPattern;   /* starts zeroed */
 
-/* Adds what stands before it all, as it is: for files. The text must outlive the pattern. */
+/* Adds text (of files) in front of everything. The text must outlive the pattern. */
 Status prompt_pattern_begin(PromptPattern *pattern, const char *text, size_t size, Error *err);
-/* Adds -p (NULL: the record itself; a JSON one's member "prompt" or "messages"). Text without {} comes behind
- * the record, on a line of its own, as it comes behind standard input in one shot; where records are JSON it
- * is refused (STATUS_USAGE). */
+/* Adds -p (NULL: the record itself; for JSON its member "prompt" or "messages"). If -p has no {}, it follows
+ * the record on a new line, as it follows standard input for a single prompt; with JSON records this is
+ * refused (STATUS_USAGE). */
 Status prompt_pattern_parse(PromptPattern *pattern, const char *text, Error *err);
 void prompt_pattern_release(PromptPattern *pattern);
 
 typedef struct {
-  bool is_chat;          /* the record has "messages" of its own */
-  Buffer text;           /* the prompt; else every string of the messages */
-  ChatMessage *messages; /* [n_messages] they point into `text` */
+  bool is_chat;          /* the record has its own "messages" */
+  Buffer text;           /* the prompt, or all strings of the messages */
+  ChatMessage *messages; /* [n_messages] pointing into `text` */
   size_t n_messages, capacity;
-  JsonSpan id; /* the record's member "id" where that is a string or a number, as it is written */
-} MapPrompt;   /* starts zeroed, can be filled again and again */
+  JsonSpan id; /* the member "id" if it is a string or number, as written */
+} MapPrompt;   /* starts zeroed, reusable */
 
-/* Makes the prompt of a record. What is wrong with the record is STATUS_USAGE. */
+/* Builds the prompt of a record. Mistakes in the record are STATUS_USAGE. */
 Status map_prompt_fill(const PromptPattern *pattern, const Record *record, MapPrompt *prompt, Error *err);
-/* The same with `filling` for whatever a record gives: what is the same of any two of them is the pattern's.
- *  */
+/* The same with `filling` in place of everything from the record: what two such prompts share belongs to the
+ * pattern. */
 Status map_prompt_outline(const PromptPattern *pattern, const char *filling, MapPrompt *prompt, Error *err);
 void map_prompt_release(MapPrompt *prompt);
 

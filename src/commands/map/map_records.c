@@ -38,7 +38,7 @@ Status record_reader_open(const char *path, RecordRules rules, const volatile in
   bool standard = strcmp(path, "-") == 0;
   *reader = (RecordReader){.name = text_name(path)};
   int descriptor = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-  if (descriptor < 0 && errno == EINTR) /* a fifo that nobody opened for writing yet */
+  if (descriptor < 0 && errno == EINTR) /* a fifo without a writer */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", path);
   if (descriptor < 0) return system_error(reader, "open", err);
   Status status = record_reader_attach(descriptor, reader->name, rules, reader, err);
@@ -54,8 +54,7 @@ void record_reader_close(RecordReader *reader) {
   *reader = (RecordReader){0};
 }
 
-/* Until there is something to read. A signal between the look at the flag and the wait is seen when the wait
- * is over, which is why it never lasts. */
+/* Waits for input. A signal just before poll() is noticed after it, so each wait has a limit. */
 static Status await_input(const RecordReader *reader, Error *err) {
   struct pollfd input = {.fd = reader->descriptor, .events = POLLIN};
   for (;;) {
@@ -66,7 +65,7 @@ static Status await_input(const RecordReader *reader, Error *err) {
   }
 }
 
-/* More bytes, in place of those that were used; none at the end. */
+/* Reads more bytes into the empty buffer; none at the end of the input. */
 static Status read_ahead(RecordReader *reader, Error *err) {
   reader->at = reader->size = 0;
   for (;;) {
@@ -80,14 +79,14 @@ static Status read_ahead(RecordReader *reader, Error *err) {
   }
 }
 
-/* Appends what of bytes[0..size) the limit allows. */
+/* Appends bytes[0..size) up to the limit. */
 static Status keep(RecordReader *reader, const char *bytes, size_t size, bool *cut, Error *err) {
   size_t room = reader->rules.limit - reader->record.size;
   if (size > room) *cut = true;
   return buffer_append(&reader->record, bytes, size < room ? size : room, err);
 }
 
-/* Reads up to the next end or that of the input; *some: there was a byte, be it the end alone. */
+/* Reads up to the next end, or the input's; *some: at least one byte was there, possibly only the end. */
 static Status read_record(RecordReader *reader, Record *record, bool *some, Error *err) {
   reader->record.size = 0;
   *some = false;
@@ -109,7 +108,7 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
   return STATUS_OK;
 }
 
-/* The kept bytes without the marks that are the file's and not the text's. */
+/* Sets the record's text without its CR and byte order mark. */
 static void settle(const RecordReader *reader, Record *record) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   record->text = reader->record.data ? reader->record.data : "";

@@ -1,7 +1,6 @@
-/* map_records.h - the records of --map: lines, or texts that end in a NUL, read as they come.
- *
- * Always true: one record is held at a time, and no more of it than the limit, so that the input may be
- * endless and a line of any length. */
+/* map_records.h - reads the records of --map: lines, or texts that end in NUL.
+ * Always true: at most one record is in memory, and no more of it than the limit, so that the input may be
+ *              endless and lines of any length. */
 #ifndef AUK_COMMANDS_MAP_MAP_RECORDS_H
 #define AUK_COMMANDS_MAP_MAP_RECORDS_H
 
@@ -9,27 +8,27 @@
 
 #include "base/buffer.h"
 
-/* A text that needs more bytes than this fits no context. */
+/* A text of more bytes fits no context. */
 #define RECORD_LIMIT ((size_t)16 << 20)
 
-/* What a record is, beside its bytes. A line loses the CR before its LF, the first one a byte order mark.
- * What follows the last end is a record too, unless it is empty; an empty line is one. */
+/* Rules for records. A line loses the CR before its LF, the first line a byte order mark. The bytes after the
+ * last end are a record unless there are none; an empty line is a record. */
 typedef struct {
   char end;          /* '\n' or NUL */
-  bool passes_blank; /* those of white space only are none (JSON Lines) */
-  bool verbatim;     /* neither CR nor mark is taken off */
-  size_t limit;      /* bytes of one record that are kept */
-  uint64_t hash;     /* where the hash of a record begins */
+  bool passes_blank; /* blank records are skipped (JSON Lines) */
+  bool verbatim;     /* CR and byte order mark are kept */
+  size_t limit;      /* bytes that are kept of a record */
+  uint64_t hash;     /* initial value of the record hashes */
 } RecordRules;
 
 typedef struct {
   size_t index;     /* 0 ... */
-  size_t line;      /* 1 ...: of all that end as records do, those that were passed over too */
-  const char *text; /* [size] until the next one is read; not checked, not even for UTF-8 */
+  size_t line;      /* 1 ...: counts skipped records too */
+  const char *text; /* [size] valid until the next record; unchecked, even for UTF-8 */
   size_t size;
-  bool ended;    /* its end was there: false for the last at most */
-  bool cut;      /* it is longer than the limit: text is its beginning */
-  uint64_t hash; /* of all its bytes as they were read, without the end */
+  bool ended;    /* its end was read; false at most for the last record */
+  bool cut;      /* longer than the limit: text is its beginning */
+  uint64_t hash; /* hash of all its bytes as read, without the end */
 } Record;
 
 typedef struct {
@@ -38,27 +37,27 @@ typedef struct {
   int descriptor;
   bool owned;                      /* the descriptor is to be closed */
   const volatile int *interrupted; /* or NULL */
-  char *bytes;                     /* [capacity] read ahead: bytes[at .. size) are not used yet */
+  char *bytes;                     /* [READ_AHEAD] bytes[at .. size) are unread */
   size_t at, size;
   Buffer record;
   size_t n_records, n_lines;
-  uint64_t n_consumed, n_total; /* bytes of all records so far; of the file, 0 where that is not known */
+  uint64_t n_consumed, n_total; /* bytes of all records so far; size of the file, 0 if unknown */
 } RecordReader;                 /* starts zeroed */
 
-/* FNV-1a, 64 bits: tells a changed record from the one it was, not a forged one. */
+/* FNV-1a, 64 bits: detects changed records, not forged ones. */
 #define RECORD_HASH_START 0xcbf29ce484222325u
 uint64_t record_hash(uint64_t hash, const void *bytes, size_t size);
 
-/* Opens a file, or standard input for "-". Release with record_reader_close(), also after a failure. */
+/* Opens a file, or standard input for "-". Close with record_reader_close(), also after a failure. */
 Status record_reader_open(const char *path, RecordRules rules, const volatile int *interrupted,
                           RecordReader *reader, Error *err);
-/* The same over a descriptor, which stays the caller's, from where it stands. */
+/* The same for a descriptor of the caller, from its current position. */
 Status record_reader_attach(int descriptor, const char *name, RecordRules rules, RecordReader *reader,
                             Error *err);
 void record_reader_close(RecordReader *reader);
 
-/* The next record; *found is false where there is none. Waits for it; a signal that set *interrupted ends
- * that (STATUS_INTERRUPTED). */
+/* Waits for and reads the next record; *found is false at the end. A signal that sets *interrupted ends the
+ * wait (STATUS_INTERRUPTED). */
 Status record_reader_next(RecordReader *reader, Record *record, bool *found, Error *err);
 
 #endif

@@ -1,8 +1,7 @@
-/* map_results.c - see map_results.h.   Called by: map.c, map_answer.c.   Calls: map_resume.c.
- *
- * Always true: `end` is where the next result goes, and what lay after it was cut off before one does;
- * nothing is written before what is there was found to be ours, and nothing after another program has changed
- * it. */
+/* map_results.c - see map_results.h. Called by: map.c, map_answer.c. Calls: map_resume.c.
+ * Always true: `end` is the offset of the next result, and anything after it is cut off before writing;
+ *              nothing is written before the existing content is verified, or after another program has
+ *              changed it. */
 #include "commands/map/map_results.h"
 
 #include <errno.h>
@@ -29,7 +28,7 @@ static Status refuse(const char *path, const char *why, Error *err) {
   return error_set(err, STATUS_USAGE, "%s: %s", path, why);
 }
 
-/* --- the file, which others can reach too */
+/* --- checks for other programs */
 
 static bool same_file(int descriptor, const struct stat *info) {
   struct stat other;
@@ -50,8 +49,7 @@ Status results_check_file(int descriptor, const char *path, uint64_t size, Error
 
 /* --- opening */
 
-/* The locked file must still be the one that has the name: a process that rewrites it puts another in its
- * place. */
+/* Locks the file, which must still have its name: a process that rewrites the file replaces it. */
 static Status lock(const char *path, int descriptor, Error *err) {
   struct stat named;
   bool locked = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
@@ -60,7 +58,7 @@ static Status lock(const char *path, int descriptor, Error *err) {
   return error_set(err, STATUS_FAILED, "%s: another process is writing it", path);
 }
 
-/* Prepares the reading of what is there, and the file that takes its place. */
+/* Prepares reading the existing results, and the file that replaces them. */
 static Status open_earlier(Results *results, bool has_results, Error *err) {
   const ResultsOptions *options = &results->options;
   const RecordRules rules = {.end = options->format == RESULTS_NUL ? 0 : '\n',
@@ -87,7 +85,7 @@ static Status open_file(Results *results, Error *err) {
     return refuse(options->path, "only a regular file can be gone on with", err);
   int mode = special ? O_WRONLY : O_RDWR | O_CREAT;
   results->descriptor = open(options->path, mode | O_CLOEXEC | O_NOCTTY, 0666);
-  if (results->descriptor < 0 && errno == EINTR) /* a fifo that nobody reads yet */
+  if (results->descriptor < 0 && errno == EINTR) /* a fifo without a reader */
     return error_set(err, STATUS_INTERRUPTED, "%s: opening was interrupted", options->path);
   if (results->descriptor < 0 || fstat(results->descriptor, &info) != 0)
     return system_error(options->path, "open", err);
@@ -95,7 +93,7 @@ static Status open_file(Results *results, Error *err) {
   results->is_regular = true;
   TRY(lock(options->path, results->descriptor, err));
   if (fstat(results->descriptor, &info) != 0) return system_error(options->path, "examine", err);
-  results->opened_size = (uint64_t)info.st_size; /* until the lock another process may have added to it */
+  results->opened_size = (uint64_t)info.st_size; /* another process may have appended before the lock */
   if (options->resume) return open_earlier(results, info.st_size > 0, err);
   if (ftruncate(results->descriptor, 0) != 0) return system_error(options->path, "empty", err);
   results->adds = true;
@@ -111,9 +109,9 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
   return options->path ? open_file(results, err) : STATUS_OK;
 }
 
-/* --- what was there */
+/* --- existing results */
 
-/* The reason to refuse an object that was made with other settings; NULL where they are the same. */
+/* Why an object with these settings is refused; NULL if they are equal. */
 static const char *other_settings(const Json *tree, uint64_t expected) {
   char hash[HASH_SIZE + 1];
   const Json *settings = json_member(tree, "settings");
@@ -126,8 +124,8 @@ static const char *other_settings(const Json *tree, uint64_t expected) {
                                                             : "was made with another model or other settings";
 }
 
-/* Reads an object's record, which must be the index-th, whether it is an error, and the reason to refuse its
- * settings (NULL: none). */
+/* Reads an existing object: the hash of its record, whose index must match, whether it is an error, and why
+ * its settings are refused (NULL: they are not). */
 static bool read_object(const Record *line, uint64_t settings, EarlierResult *earlier, const char **wrong) {
   Json *tree;
   size_t size = 0;
@@ -145,12 +143,12 @@ static bool read_object(const Record *line, uint64_t settings, EarlierResult *ea
   return ours;
 }
 
-/* The object up to the hash of its record. */
+/* Appends the beginning of an object, up to the hash of its record. */
 static Status begin_object(size_t index, Buffer *out, Error *err) {
   return buffer_printf(out, err, "{\"index\": %zu, \"input\": \"", index);
 }
 
-/* Whether a torn line can be the beginning of our next object. */
+/* Whether an incomplete line can be the beginning of our next object. */
 static bool begins_object(const Record *line, Error *err) {
   Buffer object = {0};
   bool ours = begin_object(line->index, &object, err) == STATUS_OK;
@@ -180,7 +178,7 @@ static Status read_earlier(Results *results, EarlierResult *earlier, Error *err)
   return map_resume_read(&results->told, line->index, line->hash, &earlier->input, err);
 }
 
-/* The file that was made of the earlier results takes their place, locked before anybody can see it. */
+/* Replaces the file by the rewritten one, which is locked before it becomes visible. */
 static Status take_rewritten(Results *results, Error *err) {
   const char *path = results->options.path;
   int descriptor = fcntl(results->rewritten.descriptor, F_DUPFD_CLOEXEC, 3);
@@ -193,7 +191,7 @@ static Status take_rewritten(Results *results, Error *err) {
   return atomic_file_commit(&results->rewritten, err);
 }
 
-/* After the last whole one: from here on new ones are added. */
+/* Called after the last complete result: from here on results are appended. */
 static Status end_earlier(Results *results, Error *err) {
   const char *path = results->options.path;
   results->reading = false;
@@ -220,7 +218,7 @@ Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Er
 
 /* --- writing */
 
-/* True if the file holds exactly what was written to it. */
+/* Checks that the file holds exactly what was written to it. */
 static Status check_written(const Results *results, Error *err) {
   if (!results->adds) return STATUS_OK;
   TRY(results_check_file(results->descriptor, results->options.path, results->end, err));
@@ -231,7 +229,7 @@ static Status write_all(Results *results, const void *bytes, size_t size, Error 
   if (results->rewritten.path) return atomic_file_write(&results->rewritten, bytes, size, err);
   if (results->descriptor < 0) return output_write(bytes, size, err);
   Status status = output_write_to(results->descriptor, results->options.path, bytes, size, err);
-  /* Where the disk is full a part was written. If it stays, the next one to go on cuts it off. */
+  /* If the disk is full, a part was written; if it cannot be cut off here, the next --resume does so. */
   if (status != STATUS_OK && ftruncate(results->descriptor, (off_t)results->end) != 0) return status;
   return status;
 }
@@ -267,7 +265,7 @@ static Status close_file(Results *results, Error *err) {
   Status status = check_written(results, err);
   if (results->is_regular && fsync(results->descriptor) != 0 && status == STATUS_OK)
     status = system_error(path, "write to disk", err);
-  /* close() reports what a network file system could not store. EINTR leaves it closed on Linux. */
+  /* close() reports what a network file system could not store. On Linux the file is closed after EINTR. */
   if (close(results->descriptor) != 0 && errno != EINTR && status == STATUS_OK)
     status = system_error(path, "write", err);
   return status;
@@ -283,7 +281,7 @@ Status results_close(Results *results, Error *err) {
   return status;
 }
 
-/* --- what a result looks like */
+/* --- the form of a result */
 
 Status result_text(ResultsFormat format, const char *text, size_t size, Buffer *out, Error *err) {
   size_t from = 0;

@@ -1,10 +1,8 @@
-/* map_results.h - where the results of --map go, and how a file of them is gone on with.
- *
- * A result is written by one write() of all its bytes, its end among them, so that whatever ends the process
- * leaves whole results and at most one torn one after them, which is cut off when it goes on. What a result
- * belongs to stands in the result itself where that is JSON ("input", the record's hash, and "settings"), and
- * beside it in OUT.resume (map_resume.h). One process at a time has the file: it is locked; before each write
- * it is looked at whether another program has changed it all the same. */
+/* map_results.h - writes the results of --map, and continues a file of them. A result with its end is written
+ * by one write(), so that an aborted process leaves complete results and at most one torn one, which is cut
+ * off on --resume. The record of a result is identified in the result itself for JSON ("input", the record's
+ * hash, and "settings"), and always in OUT.resume (map_resume.h). The file is locked, so that one process
+ * writes it, and checked before each write for changes by other programs. */
 #ifndef AUK_COMMANDS_MAP_MAP_RESULTS_H
 #define AUK_COMMANDS_MAP_MAP_RESULTS_H
 
@@ -15,8 +13,8 @@
 typedef struct {
   const char *path; /* NULL: standard output */
   ResultsFormat format;
-  bool resume;                 /* what is in the file stays; otherwise it is emptied */
-  bool retry;                  /* with resume: errors in it are made again */
+  bool resume;                 /* keep the content of the file; otherwise it is emptied */
+  bool retry;                  /* with resume: errors in it are answered again */
   const MapSettings *settings; /* NULL only for text without resume */
 } ResultsOptions;
 
@@ -29,38 +27,38 @@ typedef struct {
   bool is_open;
   ResultsOptions options;
   int descriptor;       /* of the file; -1: standard output */
-  bool is_regular;      /* a file, and not a fifo or a device */
-  bool adds;            /* a regular file that ends where the next result goes */
-  uint64_t opened_size; /* its bytes when it was locked */
+  bool is_regular;      /* a regular file, not a fifo or a device */
+  bool adds;            /* a regular file that ends at the next result */
+  uint64_t opened_size; /* its size when it was locked */
   MapResume told;       /* OUT.resume */
-  RecordReader earlier; /* reads what was there */
-  Record last;          /* the one it gave */
-  bool reading;         /* it has not come to its end */
-  AtomicFile rewritten; /* with retry, until then: what takes the file's place */
-  size_t n_results;     /* that are settled: kept or added */
-  uint64_t end;         /* the bytes they take */
+  RecordReader earlier; /* reads the existing results */
+  Record last;          /* the last one read */
+  bool reading;         /* more existing results may follow */
+  AtomicFile rewritten; /* with retry: replaces the file after the existing results */
+  size_t n_results;     /* results kept or added */
+  uint64_t end;         /* their bytes */
 } Results;              /* starts zeroed */
 
-/* Opens and locks. Refused before anything is changed (STATUS_USAGE): a file that is no results of this
- * format. Close with results_close(), also after a failure. */
+/* Opens and locks the file. Refuses (STATUS_USAGE) a file that does not hold results of this format, before
+ * changing anything. Close with results_close(), also after a failure. */
 Status results_open(const ResultsOptions *options, Results *results, Error *err);
-/* The next of the results that were there, which is then kept or, with retry, added anew. With the last one
- * *found is false, and what lay behind it is gone; then come new ones. */
+/* Reads the next existing result, which the caller then keeps or, with retry, replaces by results_add(). At
+ * the end *found is false, and anything after the last complete result is cut off. */
 Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Error *err);
 Status results_keep(Results *results, Error *err);
-/* A result with its end after it. A failed write leaves none of it. A file that another program has changed,
- * moved or replaced since the last call is STATUS_FAILED, and stays as it is. */
+/* Appends a result with its end. A failed write leaves nothing of it. STATUS_FAILED if another program has
+ * changed, moved or replaced the file since the last call; the file is then left alone. */
 Status results_add(Results *results, uint64_t input, const Buffer *result, Error *err);
-/* Sees to it that the disk has it all, and that another program has not changed it. A zeroed one is fine. */
+/* Syncs the file to disk and checks once more for changes by another program. A zeroed one is fine. */
 Status results_close(Results *results, Error *err);
 
-/* Appends what a result is as text, and what an error is. */
+/* Appends the text form of a result, or of an error. */
 Status result_text(ResultsFormat format, const char *text, size_t size, Buffer *out, Error *err);
 Status result_error(ResultsFormat format, const char *message, Buffer *out, Error *err);
 /* Begins an object: {"index": N, "input": "HASH", "settings": "HASH" */
 Status result_object(size_t index, uint64_t input, uint64_t settings, Buffer *out, Error *err);
 
-/* Refuses (STATUS_FAILED) an open file that has no longer this name and size. */
+/* Refuses (STATUS_FAILED) an open file that no longer has this name and size. */
 Status results_check_file(int descriptor, const char *path, uint64_t size, Error *err);
 
 #endif

@@ -50,7 +50,7 @@ static bool begins_with(const char *text, size_t size, const char *line) {
   return size >= strlen(line) && memcmp(text, line, strlen(line)) == 0;
 }
 
-/* Whether the text, or what is there of it, begins as one of our files does, of any form and version. */
+/* Whether the text, possibly incomplete, begins like one of our files, of any format and version. */
 static bool is_ours(const char *text, size_t size) {
   const char *const lines[] = {first_lines[0], first_lines[1], first_lines[2], old_first_lines[0],
                                old_first_lines[1]};
@@ -61,7 +61,7 @@ static bool is_ours(const char *text, size_t size) {
   return false;
 }
 
-/* Finds the end of the head and the number of results that the file tells of. */
+/* Finds the end of the head and the number of results listed in the file. */
 static void measure(MapResume *r, const char *text, size_t size) {
   struct stat info;
   const char *end = memmem(text, size, "\n\n", 2);
@@ -128,7 +128,7 @@ void map_resume_close(MapResume *r) {
 
 /* --- lines */
 
-/* Reads a hash; false where the text is none. */
+/* Reads a hash; false if the text is not one. */
 static bool read_hash(const char *text, uint64_t *hash) {
   char copy[HASH_SIZE + 1] = {0};
   memcpy(copy, text, HASH_SIZE);
@@ -175,7 +175,7 @@ static Status write_again(const MapResume *r, size_t n, AtomicFile *file, Error 
   return copy_lines(r, n, file, err);
 }
 
-/* Puts a file with this run's -c in the place of what is there, which tells of n results. */
+/* Rewrites the file, which lists n results, with this run's -c in its head. */
 static Status replace_head(MapResume *r, size_t n, Error *err) {
   AtomicFile file;
   TRY(atomic_file_open(r->path, &file, err));

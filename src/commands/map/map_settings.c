@@ -15,7 +15,7 @@ static const char context_name[] = "-c";
 
 /* --- writing */
 
-/* Copies what fits on the line, with '.' for control characters, and "..." where it is cut. */
+/* Appends at most a line: '.' replaces control characters, and "..." marks a cut. */
 static Status put_what(Buffer *out, const char *what, size_t size, Error *err) {
   size_t shown = size;
   if (size > WHAT_LIMIT) {
@@ -48,7 +48,7 @@ typedef struct {
   size_t name_size, what_size;
 } Line;
 
-/* Takes the next line off text[0..*size); false where there is none of this form. */
+/* Takes the next line off text[0..*size); false if it does not have this form. */
 static bool take_line(const char **text, size_t *size, Line *line) {
   const char *end = *size ? memchr(*text, '\n', *size) : NULL;
   if (!end || (size_t)(end - *text) <= HASH_SIZE + 1 || (*text)[HASH_SIZE] != ' ') return false;

@@ -1,11 +1,9 @@
-/* map_settings.h - what decides the results of --map beside the records, so that a file of results is of one
- * model and one set of settings: told at the head of OUT.resume, and as a hash in each JSON result.
+/* map_settings.h - the inputs of --map results besides the records, so that all results in a file come from
+ * one model and one set of settings. OUT.resume lists them in its head; each JSON result has their hash.
  *
- * A line is
+ * A line holds the hash of the exact value, the name of the flag, and the value as messages show it:
  *
- *     0123456789abcdef NAME WHAT\n          such as   5f70bf18a0860070 -n 4
- *
- * the hash of the exact value, the name of the flag, and what a person reads in a message. */
+ *     0123456789abcdef NAME WHAT\n          such as   5f70bf18a0860070 -n 4 */
 #ifndef AUK_COMMANDS_MAP_MAP_SETTINGS_H
 #define AUK_COMMANDS_MAP_MAP_SETTINGS_H
 
@@ -15,16 +13,16 @@
 
 typedef struct {
   Buffer lines;
-  uint64_t hash; /* of hashes and names of all lines but -c's */
+  uint64_t hash; /* hash of the hashes and names of all lines except -c's */
 } MapSettings;   /* starts zeroed */
 
-/* Adds a line. `what` (NULL: the value itself) is cut to one short line. */
+/* Adds a line. `what` (NULL: the value itself) is shortened to one short line. */
 Status map_settings_add(MapSettings *settings, const char *name, const void *value, size_t size,
                         const char *what, Error *err);
 void map_settings_release(MapSettings *settings);
 
-/* Refuses (STATUS_USAGE) to go on where lines[0..size) differ from the settings in a hash, and says in what.
- * `path` is the file of results. -c may differ where `context_may_differ`. */
+/* Refuses (STATUS_USAGE) settings whose hashes differ from those in lines[0..size), and reports the first
+ * difference. `path` is the file of results. -c may differ if `context_may_differ`. */
 Status map_settings_compare(const MapSettings *settings, const char *lines, size_t size,
                             bool context_may_differ, const char *path, Error *err);
 

@@ -1,11 +1,10 @@
-/* bench.c - `auk bench`: how fast a model is, in the manner of llama.cpp's llama-bench.
+/* bench.c - `auk bench`: measures the speed of a model, in the manner of llama.cpp's llama-bench.
  *
- * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_wall.c for what the
- * machine would allow, bench_memory.c for -v, bench_table.c to print.
- * Always true: a test's tokens are the same in every run; what is timed computes every token anew; one run
- *              of each test comes before the timed ones. A decoded token is sampled (greedily unless flags
- *              say otherwise) and appended; up to a chunk of tokens is prefilled in one step, with logits of
- *              the last. */
+ * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_wall.c for the machine's
+ *              limits, bench_memory.c for -v, bench_table.c to print.
+ * Always true: each run of a test has its own fixed tokens; every timed token is computed anew; an untimed
+ *              run of each test comes first. A decoded token is sampled (greedily without flags) and
+ *              appended; a prefill step takes up to a chunk of tokens and computes the last one's logits. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,19 +28,19 @@ typedef struct {
   ModelFlags model;
   DeviceFlags device;
   SamplingFlags sampling;
-  IntList prompts, answers, depths; /* tokens; a 0 among the first two is no test */
+  IntList prompts, answers, depths; /* token counts; a 0 in the first two is no test */
   int repetitions, form;            /* form: TableForm */
   bool dummy_weights, kernels, verbose;
 } Options;
 
-/* One row: n tokens prefilled at once, or decoded one by one, behind `depth` others. */
+/* A row of the table: n tokens prefilled at once, or decoded one by one, after `depth` others. */
 typedef struct {
   bool decode;
   int n, depth;
 } Test;
 
 typedef struct {
-  double mean, deviation; /* tokens per second over the repetitions; the sample's standard deviation */
+  double mean, deviation; /* tokens per second over all repetitions; sample standard deviation */
 } Speed;
 
 typedef struct {
@@ -52,22 +51,22 @@ typedef struct {
   char device_name[DEVICE_NAME_SIZE];
   Session *session;
   SamplerSettings sampler;
-  int max_chunk; /* tokens of the session's largest step */
+  int max_chunk; /* tokens in the session's largest step */
   int32_t *ids;  /* [n_ctx] */
-  double *rates; /* [repetitions] tokens per second of one test */
+  double *rates; /* [repetitions] tokens per second in one test */
   MachineRates machine;
   Table table;
-  double start_ms; /* when the process began */
+  double start_ms; /* start of the process */
   double load_ms,
-      first_token_ms; /* from there until the weights and the session are ready; until the first token */
-  int n_first;        /* tokens of the prompt before the first token */
+      first_token_ms; /* since start_ms: until weights and session are ready, and until the first token */
+  int n_first;        /* prompt tokens before the first token */
   int n_ctx;
-  double taken_before; /* bytes of the device's memory when there were no weights yet */
+  double taken_before; /* bytes of device memory in use before loading the weights */
   const volatile int *interrupted;
 } Bench;
 
-/* Tokens that differ between `salt`s from the first one on, so that nothing of an earlier run is in the
- * cache. */
+/* Fills in tokens that differ from the first one on for each `salt`, so that no prefix of an earlier run is
+ * reused. */
 static void fill_ids(const Bench *bench, int32_t *ids, int n, unsigned salt) {
   uint32_t state = salt * 2654435761u + 1;
   for (int i = 0; i < n; i++) {
@@ -91,13 +90,13 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
   return STATUS_OK;
 }
 
-/* What the session holds when a test begins: the first token to decode needs one before it. */
+/* Tokens in the session when a test begins: decoding needs at least one. */
 static int tokens_before(const Test *test) {
   return test->decode && test->depth == 0 ? 1 : test->depth;
 }
 
-/* One run of a test, in milliseconds. Decoding is timed from the first token, which the prompt's logits give,
- * to the last: as many steps as tokens, by the loop that `auk -p` runs. */
+/* Runs a test once, in milliseconds. Decoding is timed from the first token, which the prompt's logits give,
+ * to the last: as many steps as tokens, in the same loop as `auk -p`. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
   const int behind = tokens_before(test);
   fill_ids(bench, bench->ids + test->depth, test->n, salt);
@@ -168,7 +167,7 @@ static void name_test(const Test *test, char name[48]) {
   if (test->depth) snprintf(name + length, (size_t)(48 - length), " @ d%d", test->depth);
 }
 
-/* "greedy", or the settings that are not neutral by their flags' names: "temp 0.7, top-k 20". */
+/* Writes "greedy", or the settings that are not neutral, by flag names: "temp 0.7, top-k 20". */
 static void name_sampling(const SamplerSettings *s, char name[160]) {
   const struct {
     const char *flag;
@@ -204,7 +203,7 @@ static Status put_test(Bench *bench, const Test *test, Error *err) {
   return table_integer(table, test->depth, err);
 }
 
-/* What the test must read, and how far that is from what the machine allows. */
+/* Writes the bytes that the test must read, and its time relative to the machine's limit. */
 static Status put_wall(Bench *bench, const Test *test, const Speed *speed, Error *err) {
   const Model *model = bench->model;
   const MachineRates *machine = &bench->machine;
@@ -274,7 +273,7 @@ static int greatest(const IntList *list) {
   return most;
 }
 
-/* The context that the longest test needs. */
+/* Chooses the context of the longest test. */
 static Status choose_context(Bench *bench, Error *err) {
   const Options *o = bench->options;
   int64_t prompt = greatest(&o->prompts), answer = (int64_t)greatest(&o->answers) + 1;
@@ -286,8 +285,8 @@ static Status choose_context(Bench *bench, Error *err) {
   return STATUS_OK;
 }
 
-/* When the process began, on clock_ms()'s clock: the system notes it, before any library is loaded, in ticks
- * of some ms, rounded down (field 22 in proc_pid_stat(5)). Now, where it cannot be told. */
+/* Start of the process on clock_ms()'s clock. The kernel records it before libraries are loaded, in ticks of
+ * some ms, rounded down (field 22 in proc_pid_stat(5)). If that is unavailable, now. */
 static double process_start_ms(void) {
   const double now = clock_ms();
   unsigned long long ticks;
@@ -296,7 +295,7 @@ static double process_start_ms(void) {
   FILE *file = fopen("/proc/self/stat", "re");
   if (!file) return now;
   const char *rest =
-      fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL; /* the name may hold anything */
+      fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL; /* the name may contain anything */
   fclose(file);
   for (int field = 3; rest && field <= 22; field++) rest = strchr(rest + 1, ' ');
   if (!rest || sscanf(rest, " %llu", &ticks) != 1 || clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0)
@@ -306,7 +305,7 @@ static double process_start_ms(void) {
   return age > 0 ? now - age : now;
 }
 
-/* The first answer of the process: a prompt as long as the first test's, or one token. */
+/* Times the first answer of the process: a prompt as long as the first test's, or one token. */
 static Status time_first_token(Bench *bench, Error *err) {
   const IntList *prompts = &bench->options->prompts;
   bench->load_ms = clock_ms() - bench->start_ms;
@@ -324,7 +323,8 @@ static Status time_first_token(Bench *bench, Error *err) {
 
 /* --- the model */
 
-/* The folder's name, or the file's; of a config.json alone its folder's. NULL with err set without memory. */
+/* The name of the folder or file; for a config.json the name of its folder. NULL with err set if memory is
+ * short. */
 static char *name_model(const char *path, bool dummy, Error *err) {
   static const char config[] = "/config.json", mark[] = " (random weights)";
   size_t end = strlen(path), config_size = sizeof config - 1;
@@ -353,8 +353,8 @@ static Status open_model(Bench *bench, Error *err) {
   return model_open_dummy(bench->model_path, &bench->model, err);
 }
 
-/* Makes the model ready to compute. Random weights are made where the device reads them: a backend without
- * memory of its own reads the model's. */
+/* Loads the model. Random weights are made on the device that reads them: a backend without its own memory
+ * reads the model's. */
 static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   const Backend *backend = bench->device.backend;
   StateOptions sizes = session_sizes(session, backend, &bench->model->config);
@@ -366,7 +366,7 @@ static Status load(Bench *bench, const SessionOptions *session, Error *err) {
   return session_open(backend, bench->device.loaded, bench->model, session, &bench->session, err);
 }
 
-/* Not where memory is so short that measuring might take what others need. */
+/* Measures the machine, unless memory is so short that this could harm other programs. */
 static Status measure_machine(Bench *bench, Error *err) {
   DeviceMemory memory;
   TRY(device_memory(&bench->device, bench->model, &memory, err));
@@ -443,7 +443,7 @@ static const char about[] =
     "runs where none is named, among those for int8 activations the one with --act int8; \"cublas fp16\"\n"
     "is the library over the same shape in fp16.";
 
-/* Kernels have rows of activations alone, at least one. */
+/* --kernels takes only counts of rows, all at least one. */
 static Status check_kernel_flags(const Options *o, Error *err) {
   if (o->answers.count || o->depths.count)
     return error_set(err, STATUS_USAGE, "--kernels takes counts of rows from -p; %s is for whole models",

@@ -1,4 +1,4 @@
-/* bench_kernels.h - the part of `auk bench` that times single kernels. */
+/* bench_kernels.h - times single kernels for `auk bench`. */
 #ifndef AUK_COMMANDS_MEASURE_BENCH_KERNELS_H
 #define AUK_COMMANDS_MEASURE_BENCH_KERNELS_H
 
@@ -6,8 +6,8 @@
 #include "commands/measure/bench_table.h"
 #include "engine/probe.h"
 
-/* Prints the table of `auk bench --kernels`; times->n_tokens empty: powers of two from 1 to 4,096. Refused
- * (STATUS_FAILED) where the device has no kernels to choose from. */
+/* Prints the table of `auk bench --kernels`; empty times->n_tokens: powers of two from 1 to 4,096. Refused
+ * (STATUS_FAILED) if the device has no choice of kernels. */
 Status bench_kernels(const Device *device, const Model *model, const char *model_name,
                      const KernelTimesOptions *times, TableForm form, Error *err);
 

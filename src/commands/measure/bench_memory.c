@@ -16,7 +16,7 @@ Status memory_taken(const Device *device, double *bytes, Error *err) {
   return STATUS_OK;
 }
 
-/* Of this process, the pages of mapped files that it has read included. */
+/* Peak resident bytes of this process, including pages of mapped files. */
 static double resident_bytes(void) {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024 : 0;

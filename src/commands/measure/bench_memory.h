@@ -1,16 +1,16 @@
-/* bench_memory.h - the part of `auk bench -v` that says what memory is taken. */
+/* bench_memory.h - reports memory for `auk bench -v`. */
 #ifndef AUK_COMMANDS_MEASURE_BENCH_MEMORY_H
 #define AUK_COMMANDS_MEASURE_BENCH_MEMORY_H
 
 #include "commands/device.h"
 #include "engine/session.h"
 
-/* Bytes of the device's own memory that are not free: this program's and others'. 0: it has none. */
+/* Bytes in use of the device's own memory, by all programs; 0 if it has none. */
 Status memory_taken(const Device *device, double *bytes, Error *err);
 
-/* Prints to standard error what weights and KV cache take, and what else is taken; of a device with memory
- * of its own also what of that was taken before the weights came, which is its context and what other
- * programs have. To be called when the session has run every kind of step. */
+/* Prints to standard error the bytes of weights, KV cache and the rest; for a device with its own memory also
+ * the bytes in use before loading the weights (its context and other programs). Call it after the session has
+ * run every kind of step. */
 Status memory_tell(const Device *device, const Model *model, const Session *session, double taken_before,
                    Error *err);
 

@@ -52,7 +52,7 @@ Status table_begin(Table *table, TableForm form, const Column *columns, size_t n
   return flush(table, err);
 }
 
-/* What stands before the next cell; *shown says whether there is one. */
+/* Begins the next cell; *shown: the form shows it. */
 static Status begin_cell(Table *table, bool *shown, Error *err) {
   const Column *column = &table->columns[table->next++];
   *shown = is_shown(table, column);
@@ -71,7 +71,7 @@ static Status end_cell(Table *table, Error *err) {
   return table->form == FORM_MARKDOWN ? put(table, " ", err) : STATUS_OK;
 }
 
-/* In Markdown a bar would end the cell, and a line's end the row. */
+/* Escapes bars, which would end the cell, and replaces line ends, which would end the row. */
 static Status put_markdown_text(Table *table, const char *text, Error *err) {
   for (; *text; text++) {
     if (*text == '|') TRY(put(table, "\\", err));

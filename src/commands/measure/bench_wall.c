@@ -1,12 +1,12 @@
-/* bench_wall.c - see bench_wall.h. Called by: bench.c.   Calls: step_cost.c. */
+/* bench_wall.c - see bench_wall.h.   Called by: bench.c.   Calls: step_cost.c. */
 #include "commands/measure/bench_wall.h"
 
 #include <math.h>
 
 #include "engine/step_cost.h"
 
-/* Milliseconds that the machine needs for a step at least. Where its arithmetic was not measured, what
- * bounds a step of several rows is not known. */
+/* Lower bound of a step's time in milliseconds. NAN if the rate that bounds it was not measured: the
+ * arithmetic, for several rows. */
 static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_rows) {
   if (rates->read_gbps <= 0 || (n_rows > 1 && rates->fp16_tflops <= 0)) return NAN;
   const double reading = cost->bytes / rates->read_gbps * 1e-6;

@@ -1,7 +1,6 @@
-/* eval.c - `auk eval`: the logits of given tokens, each after those before it, and their perplexity.
- *
- * Called by: main.c.   Calls: the tokenizer, session.c (session_evaluate), npy.c.
- * Always true: logits are written as they are made, never held whole; the file appears complete or not
+/* eval.c - `auk eval`: the logits and perplexity of given tokens. Called by: main.c. Calls: the tokenizer,
+ * session.c (session_evaluate), npy.c.
+ * Always true: logits are written as they are computed, never all held; the file appears complete or not
  *              at all. */
 #include <limits.h>
 #include <math.h>
@@ -20,13 +19,13 @@
 #include "engine/session.h"
 #include "model/identity.h"
 
-enum { LOGIT_ROWS = 64 }; /* of one chunk held at a time: 64 rows of 150,000 are 38 MB */
+enum { LOGIT_ROWS = 64 }; /* rows held at a time: 64 rows of 150,000 are 38 MB */
 
 typedef struct {
   ModelFlags model;
   DeviceFlags device;
   const char *ids_file, *text_file, *logits_out;
-  int window, chunk, max_tokens; /* 0: all tokens, what serves the device, all tokens */
+  int window, chunk, max_tokens; /* 0: all tokens, the device's default, all tokens */
   bool parse_special;
 } Options;
 
@@ -41,10 +40,10 @@ typedef struct {
   const volatile int *interrupted;
   bool shows_progress;
 
-  size_t window_start; /* of the window being evaluated, in ids */
+  size_t window_start; /* start of the current window, in ids */
   int window_size;
   size_t n_scored;
-  double nll; /* the sum of -ln p over the scored tokens */
+  double nll; /* sum of -ln p over the scored tokens */
 } Eval;
 
 /* --- the tokens */
@@ -108,7 +107,7 @@ static Status evaluate(Eval *eval, int window, Error *err) {
   return STATUS_OK;
 }
 
-/* Tokens of one window: what was asked for, else all. */
+/* Chooses the tokens of a window: the given number, else all. */
 static Status choose_window(const Eval *eval, int *window, Error *err) {
   const int asked = eval->options->window, maximum = eval->model->config.max_position;
   size_t n = eval->ids.count;
@@ -127,7 +126,7 @@ static Status choose_window(const Eval *eval, int *window, Error *err) {
   return STATUS_OK;
 }
 
-/* --logits-out must be none of the files that are read. */
+/* Refuses --logits-out if it is one of the input files. */
 static Status spare_inputs(const Eval *eval, Error *err) {
   const Options *o = eval->options;
   const WrittenFile output = written_file("--logits-out", o->logits_out);
@@ -166,7 +165,7 @@ static Status run_eval(Eval *eval, Error *err) {
     TRY(npy_open(o->logits_out, eval->ids.count, (size_t)eval->model->config.vocab_size, &eval->npy, err));
   Status status = evaluate(eval, window, err);
   if (eval->shows_progress) progress_clear();
-  TRY(model_check_weights(eval->model, err)); /* it explains a failure, too */
+  TRY(model_check_weights(eval->model, err)); /* may explain the failure, too */
   TRY(status);
   if (o->logits_out) TRY(npy_commit(&eval->npy, err));
   double mean = eval->n_scored ? eval->nll / (double)eval->n_scored : NAN;

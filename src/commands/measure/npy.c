@@ -1,8 +1,6 @@
-/* npy.c - see npy.h. The format is NumPy's, version 1.0 (numpy.lib.format): magic, version, a u16 length, and
- * a Python dictionary padded with spaces so that the data begin at a multiple of 64; then the numbers,
- * little-endian.
- *
- * Called by: commands/eval.c. */
+/* npy.c - see npy.h.   Called by: commands/eval.c. NumPy's format, version 1.0 (numpy.lib.format): magic,
+ * version, a u16 length, a Python dictionary padded with spaces so that the data begin at a multiple of 64,
+ * then little-endian numbers. */
 #include "commands/measure/npy.h"
 
 #include <stdio.h>
@@ -20,7 +18,7 @@ Status npy_open(const char *path, size_t n_rows, size_t n_columns, NpyFile *npy,
   header[9] = 0;
   int length = snprintf(header + PREFIX_BYTES, sizeof header - PREFIX_BYTES,
                         "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %zu), }", n_rows, n_columns);
-  header[PREFIX_BYTES + length] = ' '; /* where snprintf put its NUL */
+  header[PREFIX_BYTES + length] = ' '; /* overwrites snprintf's NUL */
   header[HEADER_BYTES - 1] = '\n';
   npy->n_columns = n_columns;
   TRY(atomic_file_open(path, &npy->file, err));

@@ -15,7 +15,7 @@
 #include "commands/models/names.h"
 #include "model/model.h"
 
-/* Takes name and path over, also after a failure. */
+/* Appends an entry; takes ownership of name and path, also after a failure. */
 static Status add(Checkpoints *list, char *name, char *path, bool from_hub, Error *err) {
   void *items = list->items;
   Status status = name && path ? mem_grow(&items, &list->capacity, list->count + 1, sizeof *list->items,
@@ -36,7 +36,7 @@ static Status add_path(Checkpoints *list, const char *path, Error *err) {
   return add(list, name, copy, false, err);
 }
 
-/* Whether a directory is looked at for the first time; it counts as seen from now on. */
+/* Whether a directory is new; marks it as seen. */
 static Status see(Checkpoints *list, const struct stat *info, bool *first, Error *err) {
   *first = false;
   for (size_t i = 0; i < list->n_seen; i++)
@@ -54,7 +54,7 @@ static Status see(Checkpoints *list, const struct stat *info, bool *first, Error
   return STATUS_OK;
 }
 
-/* Notes a directory that could not be looked into; one that is gone meanwhile is none. */
+/* Notes a directory that cannot be read, unless it has vanished. */
 static Status note_unreadable(Checkpoints *list, const char *path, int error, Error *err) {
   if (error == 0 || error == ENOENT || error == ENOTDIR || error == ELOOP) return STATUS_OK;
   Buffer text = {0};
@@ -136,7 +136,7 @@ static Status visit_directory(Checkpoints *list, const char *path, const struct 
 
 static Status visit(Checkpoints *list, const char *path, int depth, Error *err) {
   struct stat info;
-  if (stat(path, &info) != 0) return note_unreadable(list, path, errno, err); /* or a link to nowhere */
+  if (stat(path, &info) != 0) return note_unreadable(list, path, errno, err); /* or a dangling link */
   if (S_ISDIR(info.st_mode)) return visit_directory(list, path, &info, depth, err);
   bool packed = false;
   Error unreadable;

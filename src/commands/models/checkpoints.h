@@ -1,4 +1,4 @@
-/* checkpoints.h - what looks like a checkpoint below a directory or in the Hugging Face cache. */
+/* checkpoints.h - finds checkpoints below a directory and in the Hugging Face cache. */
 #ifndef AUK_COMMANDS_MODELS_CHECKPOINTS_H
 #define AUK_COMMANDS_MODELS_CHECKPOINTS_H
 
@@ -10,45 +10,45 @@
 #include "commands/models/names.h"
 
 typedef struct {
-  char *name; /* what -m takes: a name of the site, or the path */
+  char *name; /* the name for -m: a Hugging Face name, or the path */
   char *path;
   bool from_hub, is_default; /* is_default: AUK_MODEL names it */
 } Checkpoint;
 
 typedef struct {
-  Checkpoint *items; /* [count] the cache's by name, then each directory's by path */
+  Checkpoint *items; /* [count] those of the cache by name, then each directory's by path */
   size_t count, capacity;
   struct {
     dev_t device;
     ino_t inode;
-  } * seen; /* [n_seen] directories that were looked at: links lead to none of them twice */
+  } * seen; /* [n_seen] visited directories: links lead to none of them twice */
   size_t n_seen, seen_capacity;
-  Names unreadable; /* "PATH: why" of directories that could not be looked into */
-  bool cut; /* a limit ended the search: CHECKPOINTS_MAX_DEPTH levels, CHECKPOINTS_MAX_DIRECTORIES in all */
-} Checkpoints; /* starts zeroed */
+  Names unreadable; /* "PATH: why" for unreadable directories */
+  bool cut;         /* the search hit CHECKPOINTS_MAX_DEPTH levels or CHECKPOINTS_MAX_DIRECTORIES in total */
+} Checkpoints;      /* starts zeroed */
 
-#define CHECKPOINTS_HERE "models" /* the folder that is looked into where none is named */
+#define CHECKPOINTS_HERE "models" /* the default folder */
 enum { CHECKPOINTS_MAX_DEPTH = 12, CHECKPOINTS_MAX_DIRECTORIES = 10000 };
 
-/* Those in the Hugging Face cache. */
+/* Adds the checkpoints in the Hugging Face cache. */
 Status checkpoints_add_hub(Checkpoints *list, Error *err);
 
-/* Those below a directory, itself included, or the one file: directories with a config.json and a file of
- * weights, of whatever kind, and packed files. Names beginning with a dot and links that lead nowhere are
- * passed over; directories that cannot be read are noted. STATUS_FAILED where `path` itself cannot be. */
+/* Adds checkpoints below a directory or the directory itself, or a single file. A checkpoint is a directory
+ * with a config.json and any kind of weight file, or a packed file. Skips dot names and dangling links, notes
+ * unreadable directories. STATUS_FAILED if `path` itself cannot be read. */
 Status checkpoints_add_below(Checkpoints *list, const char *path, Error *err);
 
-/* Marks the checkpoint that AUK_MODEL names as the default, and appends it where the list lacks it; does
- * nothing where it is not here. `path` is where it lies (hub_find()). */
+/* Marks the checkpoint that AUK_MODEL names as the default, appending it if it is not in the list; does
+ * nothing if it does not exist. `path` is its place (hub_find()). */
 Status checkpoints_mark_default(Checkpoints *list, const char *name, const char *path, Error *err);
 
-/* Adds the checkpoints that -m knows by name: those in the cache, and those below ./models where that is. */
+/* Adds the checkpoints that -m knows by name: in the cache, and below ./models if that exists. */
 Status checkpoints_add_known(Checkpoints *list, Error *err);
 
 void checkpoints_release(Checkpoints *list);
 
-/* Which of a checkpoint's files are weights, by their names: 0 are the best, others beside them the same in
- * another form; -1: no weights. */
+/* Ranks a checkpoint's files by name: 0 is the preferred form of weights, higher ranks are other forms of the
+ * same weights, -1 is not a weight file. */
 enum { CHECKPOINTS_WEIGHT_RANKS = 4 };
 int checkpoints_weight_rank(const char *name);
 

@@ -1,6 +1,5 @@
-/* companions.c - see companions.h.   Called by: pack.c.   Calls: model/model.h, base/file.h.
- *
- * Always true: no file that was there before is written to, replaced or removed. */
+/* companions.c - see companions.h. Called by: pack.c. Calls: model/model.h, base/file.h.
+ * Always true: files that existed before are not written to, replaced or removed. */
 #include "commands/models/companions.h"
 
 #include <errno.h>
@@ -11,7 +10,7 @@
 
 #include "commands/common.h"
 
-/* --- one of them */
+/* --- one file */
 
 static Status write_copy(const MappedFile *file, const char *to, AtomicFile *copy, Error *err) {
   TRY(atomic_file_open(to, copy, err));
@@ -35,7 +34,7 @@ static Status add_name(Buffer *names, const char *name, Error *err) {
 typedef struct {
   Buffer names;
   int n;
-} Differing; /* files that are there with other bytes than the model's */
+} Differing; /* files that exist with other bytes than the model's */
 
 static Status add_differing(Differing *differing, const char *path, Error *err) {
   differing->n++;
@@ -53,7 +52,7 @@ static Status copy_one(const char *from, const char *to, AtomicFile *copy, Diffe
   return status;
 }
 
-/* --- all of them */
+/* --- all files */
 
 static Status copy_named(const char *directory, const char *beside, int which, Companions *copies,
                          Differing *differing, Error *err) {
@@ -96,7 +95,7 @@ Status companions_copy(const Model *model, const char *output, Companions *copie
   return status;
 }
 
-/* --- putting them in place */
+/* --- moving into place */
 
 static Status compare_named(const char *from, const char *to, Differing *differing, Error *err) {
   MappedFile file;
@@ -108,7 +107,7 @@ static Status compare_named(const char *from, const char *to, Differing *differi
   return status;
 }
 
-/* Gives the copy its name, or compares what has the name by now. */
+/* Renames the copy to its final name, or compares the file that has that name by now. */
 static Status place_one(const char *directory, int which, Companions *copies, Differing *differing,
                         Error *err) {
   AtomicFile *copy = &copies->files[which];

@@ -11,7 +11,7 @@ Decimal decimal(double value) {
     snprintf(out.text, sizeof out.text, "%.0f", value);
     return out;
   }
-  for (int digits = 1; digits <= 17; digits++) { /* 17 are always enough for IEEE doubles */
+  for (int digits = 1; digits <= 17; digits++) { /* 17 digits always suffice for IEEE doubles */
     snprintf(out.text, sizeof out.text, "%.*g", digits, value);
     if (strtod(out.text, NULL) == value) break;
   }

@@ -2,8 +2,8 @@
 #ifndef AUK_COMMANDS_MODELS_DECIMAL_H
 #define AUK_COMMANDS_MODELS_DECIMAL_H
 
-/* The shortest form that strtod() reads back to `value`, which is finite: "1e-06", not
- * "9.9999999999999995e-07"; whole numbers below 10^15 in full: "10000", not "1e+04". */
+/* The shortest text that strtod() converts back to `value`, which is finite: "1e-06", not
+ * "9.9999999999999995e-07". Integers below 10^15 are written in full: "10000", not "1e+04". */
 typedef struct {
   char text[32];
 } Decimal;

@@ -1,7 +1,6 @@
-/* hub.c - see hub.h.
- *
- * Called by: model_flags.c, checkpoints.c, models.c.   Calls: base/file.h, base/json.h.
- * Always true: no path leaves the cache: parts of names are checked before they become parts of paths. */
+/* hub.c - see hub.h.   Called by: model_flags.c, checkpoints.c, models.c.   Calls: base/file.h, base/json.h.
+ * Always true: no path leaves the cache, since parts of names are checked before they become parts of
+ * paths. */
 #include "commands/models/hub.h"
 
 #include <stdarg.h>
@@ -17,7 +16,7 @@
 
 #define REPOSITORY_PREFIX "models--"
 
-enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* the site's limit of a name; a branch's or tag's name */
+enum { MAX_NAME = 96, MAX_REVISION = 128 }; /* limits for names on the site, and for branches and tags */
 
 /* --- names */
 
@@ -26,18 +25,18 @@ static bool is_plain(char c) {
          (c != 0 && strchr("-_.", c));
 }
 
-/* Whether text[0..size) can be one part of a name or revision: a file's name that is no way up. */
+/* Whether text[0..size) is valid as part of a name or revision: a file name that cannot lead upwards. */
 static bool is_part(const char *text, size_t size) {
   for (size_t i = 0; i < size; i++)
     if (!is_plain(text[i])) return false;
   return size > 0 && text[0] != '-' && text[0] != '.' && text[size - 1] != '.';
 }
 
-/* A name taken apart; the pieces point into it. */
+/* A parsed name; the pieces point into it. */
 typedef struct {
-  const char *organisation; /* [organisation_size], 0 where there is none */
+  const char *organisation; /* [organisation_size], 0 if there is none */
   const char *name;         /* [name_size] */
-  const char *revision;     /* up to the end, or NULL */
+  const char *revision;     /* to the end of the text, or NULL */
   size_t organisation_size, name_size;
 } HubName;
 
@@ -66,7 +65,7 @@ static bool read_name(const char *text, HubName *out) {
 
 /* --- the cache */
 
-/* A path in new memory. */
+/* Formats a path in new memory. */
 static Status path_print(char **out, Error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static Status path_print(char **out, Error *err, const char *format, ...) {
@@ -82,8 +81,8 @@ static Status path_print(char **out, Error *err, const char *format, ...) {
   return STATUS_OK;
 }
 
-/* What the environment sets the variable to, which may begin with "~/", and `name` behind it; NULL where it
- * sets nothing. */
+/* The value of the environment variable, in which "~/" may come first, followed by `name`; NULL if it is
+ * unset or empty. */
 static Status place(const char *variable, const char *name, char **out, Error *err) {
   const char *value = getenv(variable), *home = getenv("HOME");
   *out = NULL;
@@ -95,7 +94,7 @@ static Status place(const char *variable, const char *name, char **out, Error *e
 Status hub_directory(char **path, Error *err) {
   static const struct {
     const char *variable, *below;
-  } places[] = {/* the order of huggingface_hub's constants.py */
+  } places[] = {/* the order in huggingface_hub's constants.py */
                 {"HF_HUB_CACHE", ""},
                 {"HUGGINGFACE_HUB_CACHE", ""},
                 {"HF_HOME", "/hub"},
@@ -107,9 +106,9 @@ Status hub_directory(char **path, Error *err) {
   return STATUS_OK;
 }
 
-/* --- what a snapshot lacks */
+/* --- completeness of a snapshot */
 
-/* Whether DIRECTORY/NAME can be read; a link into blobs/ may have lost what it points to. */
+/* Whether DIRECTORY/NAME can be read; a link into blobs/ may be dangling. */
 static Status has_file(const char *directory, const char *name, bool *has, Error *err) {
   char *path = path_join(directory, name, err);
   if (!path) return STATUS_FAILED;
@@ -118,15 +117,15 @@ static Status has_file(const char *directory, const char *name, bool *has, Error
   return STATUS_OK;
 }
 
-/* *missing: the first shard that the index names and that is not there, in new memory, or NULL. What is wrong
- * with the index itself the loader says. */
+/* *missing: the first shard in the index that does not exist, in new memory, or NULL. The loader reports
+ * errors in the index itself. */
 static Status missing_shard(const char *snapshot, const char *index, char **missing, Error *err) {
   MappedFile file;
   Json *tree = NULL;
   TRY(file_map(index, STATUS_MODEL, &file, err));
   Status status = json_parse(index, STATUS_MODEL, (const char *)file.data, file.size, NULL, 0, &tree, err);
   const Json *map = status == STATUS_OK ? json_member(tree, "weight_map") : NULL;
-  const char *last = ""; /* thousands of tensors, few shards: mostly the one before */
+  const char *last = ""; /* the previous shard: thousands of tensors share few shards */
   for (const Json *entry = json_first(map); entry && status == STATUS_OK && !*missing;
        entry = json_next(entry)) {
     size_t size;
@@ -142,7 +141,7 @@ static Status missing_shard(const char *snapshot, const char *index, char **miss
   return status;
 }
 
-/* Whether something of the repository around a snapshot is still on its way. */
+/* Whether a file of the snapshot's repository is still being downloaded. */
 static Status is_downloading(const char *snapshot, bool *downloading, Error *err) {
   static const char suffix[] = ".incomplete";
   char *blobs;
@@ -159,8 +158,8 @@ static Status is_downloading(const char *snapshot, bool *downloading, Error *err
   return status;
 }
 
-/* *missing: what a checkpoint needs and the snapshot has not, in new memory, or NULL. Weights of another kind
- * than safetensors are the loader's to refuse. */
+/* *missing: the first required file that the snapshot lacks, in new memory, or NULL. The loader refuses
+ * weights other than safetensors. */
 static Status find_missing(const char *snapshot, char **missing, Error *err) {
   static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
   bool has, has_index, downloading;
@@ -181,9 +180,9 @@ static Status find_missing(const char *snapshot, char **missing, Error *err) {
   return downloading ? path_print(missing, err, "%s", single) : STATUS_OK;
 }
 
-/* --- which snapshot */
+/* --- choosing a snapshot */
 
-/* What refs/REVISION holds, in new memory; NULL where there is no such ref or it names no commit. */
+/* The content of refs/REVISION, in new memory; NULL if the ref does not exist or names no commit. */
 static Status read_ref(const char *repository, const char *revision, char **commit, Error *err) {
   char *path;
   MappedFile file = {0};
@@ -202,7 +201,7 @@ static Status read_ref(const char *repository, const char *revision, char **comm
   return status;
 }
 
-/* Whether a snapshot is there that is called so; then *path. */
+/* Sets *path to the snapshot of this name if it exists. */
 static Status take_snapshot(const char *repository, const char *commit, char **path, Error *err) {
   TRY(path_print(path, err, "%s/snapshots/%s", repository, commit));
   if (file_is_directory(*path)) return STATUS_OK;
@@ -211,7 +210,7 @@ static Status take_snapshot(const char *repository, const char *commit, char **p
   return STATUS_OK;
 }
 
-/* A snapshot is better that is complete, and among equals the newer one. */
+/* A candidate: complete snapshots are preferred, then newer ones. */
 typedef struct {
   char *path;
   bool complete;
@@ -233,7 +232,7 @@ static Status consider_snapshot(const char *repository, const char *commit, Snap
   if (stat(found.path, &info) == 0) found.changed = info.st_mtim;
   char *missing = NULL;
   Status status = find_missing(found.path, &missing, err);
-  found.complete = status == STATUS_OK && !missing; /* a damaged index is not complete either */
+  found.complete = status == STATUS_OK && !missing; /* a snapshot with a damaged index is not complete */
   free(missing);
   Snapshot worse = found;
   if (is_better(&found, best)) worse = *best, *best = found;
@@ -256,7 +255,7 @@ static Status best_snapshot(const char *repository, char **path, Error *err) {
   return status;
 }
 
-/* The snapshot that a revision means (NULL: main), in new memory; NULL in *path where it is not there. */
+/* The snapshot of a revision (NULL: main), in new memory; *path is NULL if it does not exist. */
 static Status find_snapshot(const char *repository, const char *revision, char **path, Error *err) {
   char *commit;
   *path = NULL;
@@ -280,7 +279,7 @@ static Status find_repository(const char *hub, const HubName *name, char **repos
                     name->name);
 }
 
-/* The name without its revision, and the command that fetches it. */
+/* The command that fetches the model. */
 typedef struct {
   char text[2 * (MAX_NAME + MAX_REVISION)];
 } FetchText;
@@ -293,7 +292,7 @@ static FetchText fetch_text(const HubName *name) {
   return out;
 }
 
-/* *path stays NULL where it is not there. */
+/* *path stays NULL if the model is not in the cache. */
 static Status look_up(const char *hub, const HubName *name, char **path, Error *err) {
   char *repository;
   TRY(find_repository(hub, name, &repository, err));
@@ -315,7 +314,7 @@ Status hub_find(const char *text, char **path, Error *err) {
   return status == STATUS_OK ? path_print(path, err, "%s", text) : status;
 }
 
-/* True if the name has no organisation, or one that is a folder here. */
+/* Whether the name has no organisation, or one that is a folder here. */
 static bool names_folder(const HubName *name) {
   char folder[MAX_NAME + 1];
   snprintf(folder, sizeof folder, "%.*s", (int)name->organisation_size, name->organisation);
@@ -334,7 +333,7 @@ static Status refuse(const char *text, const HubName *name, const char *hub, Err
     return error_set(err, STATUS_MODEL,
                      "%s: the Hugging Face cache %s has it, but not revision %s; fetch it with:  %s", text,
                      hub, name->revision ? name->revision : "main", fetch_text(name).text);
-  if (names_folder(name)) /* a directory that was meant, more often than a repository */
+  if (names_folder(name)) /* more likely a mistyped directory than a repository */
     return error_set(err, STATUS_MODEL,
                      "%s: no such file or directory, and nothing of this name in the Hugging Face cache %s "
                      "(auk models lists what is there)",
@@ -379,8 +378,8 @@ static Status add_model(HubModels *list, char *name, char *path, Error *err) {
   return STATUS_OK;
 }
 
-/* What a directory of the cache is called on the site: the first "--" stands for the slash, names have
- * none. */
+/* The site's name of a directory in the cache: the first "--" stands for the slash, since organisations
+ * contain none. */
 static Status name_repository(const char *directory, char **name, Error *err) {
   const char *text = directory + strlen(REPOSITORY_PREFIX), *dashes = strstr(text, "--");
   if (!dashes) return path_print(name, err, "%s", text);

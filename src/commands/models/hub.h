@@ -1,33 +1,33 @@
-/* hub.h - models by the names that Hugging Face's site gives them, found in its local cache. No network.
+/* hub.h - finds models by their Hugging Face names in the local cache. No network.
  *
- * A name is ORG/NAME or NAME, and @REVISION behind it or not. The cache is laid out as huggingface_hub does
- * it (its guide "Understand caching"):
- *     HUB/models--ORG--NAME/refs/main                   the commit that "main" stood for, 40 hex digits
+ * A name is ORG/NAME or NAME, optionally followed by @REVISION. The cache has huggingface_hub's layout (see
+ * its guide "Understand caching"):
+ *     HUB/models--ORG--NAME/refs/main                   the commit of "main", 40 hex digits
  *     HUB/models--ORG--NAME/snapshots/COMMIT/FILE       the checkpoint, each file a link into blobs/
- *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; what is still being downloaded
- * HUB is $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
- * ~/.cache/huggingface/hub: the first of them that the environment sets. */
+ *     HUB/models--ORG--NAME/blobs/HASH(.incomplete)     contents; incomplete downloads
+ * HUB is the first that is set of $HF_HUB_CACHE, $HUGGINGFACE_HUB_CACHE, $HF_HOME/hub,
+ * $XDG_CACHE_HOME/huggingface/hub and ~/.cache/huggingface/hub. */
 #ifndef AUK_COMMANDS_MODELS_HUB_H
 #define AUK_COMMANDS_MODELS_HUB_H
 
 #include "base/status.h"
 
-/* A model that most can run, for what says how to fetch one. */
+/* A model that runs on most machines, for messages about fetching one. */
 #define HUB_EXAMPLE "Qwen/Qwen3-8B-AWQ"
 
-/* HUB in new memory; NULL in *path where the environment names no place. */
+/* HUB in new memory; *path is NULL if the environment names no place. */
 Status hub_directory(char **path, Error *err);
 
-/* Where the model called `name` lies, in new memory: `name` itself where something is there, else the
- * snapshot in the cache: the revision's, main's, or where there is no refs/main the newest complete one.
- * Where it is nowhere, it is `name` too, for what comes then to refuse. NULL after a failure. */
+/* The path of the model `name`, in new memory: `name` itself if that exists, else the cached snapshot: of the
+ * given revision, of main, or without refs/main the newest complete one. If nothing is found, `name` again,
+ * for the caller to refuse. NULL after a failure. */
 Status hub_find(const char *name, char **path, Error *err);
 
-/* Refuses (STATUS_MODEL) a name that hub_find() found nowhere, with where it was looked for and how to fetch
- * it. A path that could be no name is not looked at. */
+/* Refuses (STATUS_MODEL) a name that hub_find() did not find, with where it looked and how to fetch the
+ * model. Ignores paths that cannot be names. */
 Status hub_check_found(const char *name, const char *path, Error *err);
 
-/* Refuses that, and a snapshot that is not completely there: says which file is missing. */
+/* Refuses that, and an incomplete snapshot, naming the missing file. */
 Status hub_check(const char *name, const char *path, Error *err);
 
 typedef struct {
@@ -37,11 +37,11 @@ typedef struct {
   HubModel *models; /* [count], by name */
   size_t count, capacity;
   char *directory; /* HUB, or NULL */
-  int error;       /* errno where it could not be read, else 0 */
+  int error;       /* errno if HUB could not be read, else 0 */
 } HubModels;
 
-/* Appends what is in the cache, complete or not, whose snapshot hub_find() would give. Nothing where there is
- * no cache. Release it also after a failure. */
+/* Appends the cached models, complete or not, with the snapshots that hub_find() would choose; none without a
+ * cache. Release the list also after a failure. */
 Status hub_list(HubModels *list, Error *err);
 void hub_models_release(HubModels *list);
 

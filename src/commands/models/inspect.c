@@ -1,8 +1,6 @@
-/* inspect.c - `auk inspect MODEL`: what is in a checkpoint, as lines for a person or as JSON for a script.
- *
- * Called by: main.c.   Calls: model/model.h, inspect_arithmetic.c, inspect_json.c.
- * No weight is read, so that it is quick on any size. Names from the files are written with their control
- * characters escaped: a terminal must not obey them. */
+/* inspect.c - `auk inspect MODEL`: describes a checkpoint, in lines or as JSON. Called by: main.c. Calls:
+ * model/model.h, inspect_arithmetic.c, inspect_json.c. It reads no weights, so it is fast for any size. Names
+ * from files are escaped, so that a terminal does not obey their control characters. */
 #include "commands/models/inspect.h"
 
 #include <stdlib.h>
@@ -15,7 +13,7 @@
 #include "commands/model_flags.h"
 #include "commands/models/decimal.h"
 
-/* --- facts that both forms report */
+/* --- facts for both forms */
 
 static void count_linears(const Model *model, Inspection *inspection) {
   for (int i = 0; i < model->config.n_layers; i++) {
@@ -31,7 +29,7 @@ static void count_linears(const Model *model, Inspection *inspection) {
   }
 }
 
-/* Tensors come file by file. */
+/* Tensors are ordered by file. */
 static size_t count_files(const Model *model) {
   size_t n = 0;
   for (size_t i = 0; i < model_tensor_count(model); i++)
@@ -43,14 +41,14 @@ static Inspection inspect(const Model *model, const char *path) {
   const ModelConfig *config = &model->config;
   Inspection inspection = {.model = model, .path = path};
   count_linears(model, &inspection);
-  /* Keys and values of every layer. */
+  /* keys and values of every layer */
   inspection.kv_numbers =
       2 * (size_t)config->n_layers * (size_t)config->n_kv_heads * (size_t)config->head_dim;
   return inspection;
 }
 
 size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens) {
-  size_t bytes = inspection->kv_numbers * size; /* at most 2^37 in the ranges of config.h */
+  size_t bytes = inspection->kv_numbers * size; /* at most 2^37 within the limits of config.h */
   return __builtin_mul_overflow(bytes, n_tokens, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -58,7 +56,7 @@ size_t inspect_loaded_bytes(const Model *model) {
   return model->weight_bytes + model->made_bytes - model->replaced_bytes;
 }
 
-/* --- lines for a person */
+/* --- as lines */
 
 Status inspect_begin_line(Buffer *out, const char *label, Error *err) {
   return buffer_printf(out, err, "%s%-14s ", out->size ? "\n" : "", label);
@@ -98,7 +96,7 @@ static Status print_sizes(Buffer *out, const ModelConfig *config, Error *err) {
                                                           : ", q and k norms over all heads");
 }
 
-/* Runs of layers with one window: "4096 positions in layers 0 to 27". */
+/* Prints runs of layers with the same window: "4096 positions in layers 0 to 27". */
 static Status print_windows(Buffer *out, const ModelConfig *config, Error *err) {
   bool some = false;
   for (int from = 0, to; from < config->n_layers; from = to) {
@@ -133,7 +131,8 @@ static Status print_rope(Buffer *out, const Model *model, Error *err) {
   return buffer_printf(out, err, "%s (%s)", decimal(model->config.norm_eps).text, model->eps_source);
 }
 
-/* Qwen3's values for what can be no Qwen3 are a guess that ruins every answer. */
+/* Prints a warning if values of Qwen3 were assumed for a model that cannot be Qwen3, which ruins its
+ * answers. */
 static Status print_doubt(Buffer *out, const Model *model, Error *err) {
   Error doubt;
   if (model_check_known(model, &doubt) == STATUS_OK) return STATUS_OK;
@@ -141,7 +140,7 @@ static Status print_doubt(Buffer *out, const Model *model, Error *err) {
   return buffer_append_string(out, doubt.text, err);
 }
 
-enum { NAMES_SHOWN = 8 }; /* of a list that may be long; --json has all of them */
+enum { NAMES_SHOWN = 8 }; /* limit for long lists; --json has all names */
 
 static Status print_dense_names(Buffer *out, const Inspection *inspection, Error *err) {
   const Model *model = inspection->model;

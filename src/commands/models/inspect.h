@@ -1,4 +1,4 @@
-/* inspect.h - private to inspect*.c: what they report. */
+/* inspect.h - private to inspect*.c: the facts and their printers. */
 #ifndef AUK_COMMANDS_MODELS_INSPECT_H
 #define AUK_COMMANDS_MODELS_INSPECT_H
 
@@ -9,24 +9,24 @@
 typedef struct {
   const Model *model;
   const char *path;
-  size_t n_quantised, n_dense, n_biases; /* of the layers' linear layers */
-  size_t n_8bit;                         /* of the quantised ones */
-  size_t kv_numbers;                     /* that a token takes in the KV cache */
+  size_t n_quantised, n_dense, n_biases; /* counts of the layers' linear layers */
+  size_t n_8bit;                         /* how many of the quantised ones have 8 bits */
+  size_t kv_numbers;                     /* numbers per token in the KV cache */
 } Inspection;
 
-/* What n_tokens take in a KV cache of numbers of `size` bytes; SIZE_MAX where that is more. */
+/* Bytes of n_tokens in a KV cache of numbers of `size` bytes; SIZE_MAX if that overflows. */
 size_t inspect_kv_bytes(const Inspection *inspection, size_t size, size_t n_tokens);
 
-/* What model_prepare() leaves of the weights in memory. */
+/* Bytes of weights in memory after model_prepare(). */
 size_t inspect_loaded_bytes(const Model *model);
 
-/* A new line of the report for a person. */
+/* Begins a line of the report. */
 Status inspect_begin_line(Buffer *out, const char *label, Error *err);
-/* In what the model differs from Llama, and which devices compute it. */
+/* Prints how the model differs from Llama, and the devices that support it. */
 Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *err);
 Status inspect_print_devices(Buffer *out, const Model *model, Error *err);
 
-/* The whole report as one JSON object and a newline; `tensors`: with a list of all of them. */
+/* Prints the report as one JSON object and a newline; `tensors`: with a list of all tensors. */
 Status inspect_print_json(Buffer *out, const Inspection *inspection, bool tensors, Error *err);
 
 #endif

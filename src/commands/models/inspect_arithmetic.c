@@ -1,8 +1,6 @@
-/* inspect_arithmetic.c - `auk inspect`: in what a model is another transformer than Llama, and what computes
- * it.
- *
- * Called by: inspect.c.   Calls: device.c. A line appears only where there is something to say, but for the
- * last: models that are like Llama in all of this get that one alone. */
+/* inspect_arithmetic.c - `auk inspect`: how a model's transformer differs from Llama's, and which devices
+ * support it. Called by: inspect.c. Calls: device.c. Lines without content are omitted; models like Llama get
+ * only the last one. */
 #include <math.h>
 
 #include "commands/device.h"
@@ -10,7 +8,7 @@
 #include "commands/models/inspect.h"
 #include "model/layers.h"
 
-/* One more item of a line: "LABEL  item, item". */
+/* Appends an item to a line: "LABEL  item, item". */
 static Status add_item(Buffer *out, const char *label, bool *begun, const char *words, double number,
                        Error *err) {
   if (*begun)
@@ -26,7 +24,7 @@ static Status print_differences(Buffer *out, const ModelConfig *c, Error *err) {
   const struct {
     bool there;
     const char *words;
-    double number; /* behind the words; 0: none */
+    double number; /* printed after the words; 0: none */
   } items[] = {
       {c->norms == NORM_AROUND, "norms before and behind attention and the gated product", 0},
       {c->norms == NORM_AFTER, "norms behind attention and the gated product only", 0},
@@ -90,7 +88,7 @@ Status inspect_print_arithmetic(Buffer *out, const ModelConfig *config, Error *e
   return print_other_ropes(out, config, err);
 }
 
-/* 4 bits that are no AWQ before their numbers were looked at: those with fp32 scales. */
+/* Whether a 4-bit matrix has fp32 scales, whose values decide when loading if it is AWQ. */
 static bool has_wide_scales(const Model *model) {
   const Linear *head = &model->head;
   bool wide = head->kind == LINEAR_GROUPED && head->bits == 4;

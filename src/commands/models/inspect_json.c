@@ -1,14 +1,12 @@
-/* inspect_json.c - `auk inspect --json`: the report as one object. Names are those of config.json where it
- * has one.
- *
- * Called by: inspect.c. */
+/* inspect_json.c - `auk inspect --json`: the report as one object, with the names of config.json where they
+ * exist. Called by: inspect.c. */
 #include <string.h>
 
 #include "commands/device.h"
 #include "commands/models/decimal.h"
 #include "commands/models/inspect.h"
 
-/* An object or array being written. Every member begins with a comma but the first. */
+/* An object or array being written. A comma precedes every member except the first. */
 typedef struct {
   Buffer *out;
   Error *err;
@@ -82,7 +80,7 @@ static Status put_sizes(Writer *w, const Inspection *inspection) {
   return put_string(w, "rms_norm_eps_source", inspection->model->eps_source);
 }
 
-/* What of the transformer differs between architectures (src/model/config/config.h). */
+/* Fields that differ between architectures (src/model/config.h). */
 static Status put_arithmetic(Writer *w, const Model *model) {
   static const char *const placements[] = {
       [NORM_BEFORE] = "before", [NORM_AROUND] = "around", [NORM_AFTER] = "after"};

@@ -1,6 +1,5 @@
-/* known_names.c - see known_names.h.
- *
- * Called by: model_flags.c.   Calls: checkpoints.c, hub.c, nearest.c. No checkpoint is opened. */
+/* known_names.c - see known_names.h.   Called by: model_flags.c.   Calls: checkpoints.c, hub.c, nearest.c.
+ * Opens no checkpoint. */
 #include "commands/models/known_names.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ static Status refuse_several(const char *text, const Checkpoints *list, Error *e
   return status;
 }
 
-/* Takes the one name with this last part over from the list. */
+/* Copies the only name in the list with this last part. */
 static Status take_match(const char *text, const Checkpoints *list, char **name, Error *err) {
   size_t n = 0;
   for (size_t i = 0; i < list->count; i++) {
@@ -57,7 +56,7 @@ static Status look_for_last_part(const char *text, char **name, Error *err) {
   return status;
 }
 
-/* *whole: the text is a path, or a name that the cache knows unchanged. */
+/* *whole: the text is a path, or a full name in the cache. */
 static Status is_whole(const char *text, bool *whole, Error *err) {
   char *path;
   *whole = strchr(text, '/') || file_exists(text);
@@ -77,9 +76,9 @@ Status known_name(const char *text, char **name, Error *err) {
   return *name ? STATUS_OK : STATUS_FAILED;
 }
 
-/* --- what was meant */
+/* --- suggestions */
 
-/* The nearest name of the list, by the whole of it or by its last part; NULL: none is near. */
+/* The name in the list closest to the text, in full or by its last part; NULL: none is close. */
 static const char *nearest_listed(const Checkpoints *list, Nearest *nearest) {
   const char *found = NULL;
   for (size_t i = 0; i < list->count; i++) {
@@ -96,8 +95,8 @@ static bool is_packed_name(const char *name) {
   return ending && strcmp(ending, ".ak48") == 0;
 }
 
-/* *found: the path, in new memory, of the nearest of the folders and packed files in the folder that the text
- * names; NULL: none is near. */
+/* *found: the path, in new memory, of the closest folder or packed file in the folder that the text names;
+ * NULL: none is close. */
 static Status nearest_in_folder(const char *text, Nearest *nearest, char **found, Error *err) {
   Names names = {0};
   char *folder = path_directory(text, err);
@@ -134,7 +133,7 @@ static Status refuse_nearest(const char *text, const Checkpoints *list, Error *e
   return status;
 }
 
-/* Whether the first part of a path is a folder that is here. */
+/* Whether the first part of a path is an existing folder. */
 static bool begins_in_folder(const char *text) {
   char *first = path_join("", text, NULL);
   if (!first) return false;
@@ -145,7 +144,8 @@ static bool begins_in_folder(const char *text) {
   return here;
 }
 
-/* A link that leads nowhere and a folder that may not be searched are there: opening them says why not. */
+/* Whether nothing exists at the path. Dangling links and unsearchable folders exist: opening them gives the
+ * reason. */
 static bool is_nowhere(const char *text) {
   struct stat info;
   return lstat(text, &info) != 0 && errno == ENOENT;

@@ -1,9 +1,8 @@
-/* models.c - `auk models [DIR...]`: the checkpoints that are here, and whether each will run.
- *
- * Called by: main.c.   Calls: checkpoints.c, hub.c, model/model.h, the tokenizer.
- * Always true: no weight is read but norms: files are mapped and their headers checked, as for an answer.
- * What a checkpoint says of itself is shown also where it is refused, then from config.json as it stands.
- * Each line is written when its checkpoint was looked at. */
+/* models.c - `auk models [DIR...]`: lists the checkpoints on this machine and whether they will run. Called
+ * by: main.c. Calls: checkpoints.c, hub.c, model/model.h, the tokenizer.
+ * Always true: of the weights only norms are read; files are mapped and headers checked as for an answer.
+ *              Facts of a refused checkpoint come from its config.json. Each line is written once its
+ *              checkpoint was examined. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,16 +24,16 @@ typedef struct {
   bool json, names, helped;
 } Options;
 
-/* What is said of a checkpoint; empty texts and 0 where it does not say. */
+/* The facts of a checkpoint; empty text and 0: unknown. */
 typedef struct {
   char architecture[64], method[32], dtype[16];
-  int64_t bits, group, context; /* group -1: one for the whole input */
-  uint64_t bytes;               /* of weights */
-  Status status;                /* STATUS_OK: it will run */
+  int64_t bits, group, context; /* group -1: one group for the whole input */
+  uint64_t bytes;               /* bytes of the weights */
+  Status status;                /* STATUS_OK: it runs */
   Error reason;
 } Facts;
 
-/* --- what config.json says, refused or not */
+/* --- facts from config.json */
 
 static void copy_string(char *out, size_t size, const Json *value) {
   size_t length = 0;
@@ -43,14 +42,14 @@ static void copy_string(char *out, size_t size, const Json *value) {
   out[length < size ? length : 0] = 0;
 }
 
-/* A positive or the group's -1. */
+/* Copies a number from -1 (the group's special value) up, unless one is set already. */
 static void copy_number(int64_t *out, const Json *object, const char *key) {
   int64_t value;
   if (*out == 0 && json_int64(json_member(object, key), &value) && value >= -1) *out = value;
 }
 
-/* The spellings of quantization_config, of AutoAWQ's quant_config.json, and of compressed-tensors' groups.
- * `method` is that of a file that does not name it, or NULL. */
+/* Reads the spellings of quantization_config, AutoAWQ's quant_config.json and compressed-tensors' groups.
+ * `method` is the default for files that do not name it, or NULL. */
 static void read_quantisation(const Json *quant, const char *method, Facts *facts) {
   if (!json_is_object(quant)) return;
   copy_string(facts->method, sizeof facts->method, json_member(quant, "quant_method"));
@@ -78,7 +77,7 @@ static void read_config(const Json *config, Facts *facts) {
   if (!facts->dtype[0]) copy_string(facts->dtype, sizeof facts->dtype, json_member(config, "dtype"));
 }
 
-/* The tree of DIRECTORY/NAME; NULL where it is not there or wrong, which the loader says. */
+/* Parses DIRECTORY/NAME; NULL if it is missing or invalid, which the loader reports. */
 static Status read_json(const char *directory, const char *name, Json **tree, Error *err) {
   *tree = NULL;
   char *path = path_join(directory, name, err);
@@ -106,7 +105,7 @@ static Status read_configs(const char *directory, Facts *facts, Error *err) {
   return status;
 }
 
-/* --- the size of what cannot be opened */
+/* --- size of unreadable checkpoints */
 
 static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
   uint64_t bytes[CHECKPOINTS_WEIGHT_RANKS] = {0};
@@ -130,7 +129,7 @@ static Status weight_bytes(const char *directory, uint64_t *sum, Error *err) {
 
 /* --- one checkpoint */
 
-/* As an answer would begin. */
+/* Opens everything that an answer needs except the weights. */
 static Status open_all(const Checkpoint *checkpoint, Model **model, Error *err) {
   Tokenizer *tokenizer = NULL;
   if (checkpoint->from_hub) TRY(hub_check(checkpoint->name, checkpoint->path, err));
@@ -162,7 +161,7 @@ static Status look_into(const Checkpoint *checkpoint, const Model *model, Facts 
   return STATUS_OK;
 }
 
-/* That a checkpoint is refused is a fact; what fails otherwise (memory) says nothing of it. */
+/* Collects the facts. A refusal of the checkpoint is a fact; other failures (memory) end the command. */
 static Status look_at(const Checkpoint *checkpoint, Facts *facts, Error *err) {
   *facts = (Facts){0};
   Model *model = NULL;
@@ -220,7 +219,7 @@ static Status put_line(Buffer *out, int width, const Checkpoint *checkpoint, con
 
 /* --- as JSON */
 
-/* Empty texts and numbers that are not there are null. */
+/* Writes a text, or null if it is empty. */
 static Status put_text(Buffer *out, const char *key, const char *text, Error *err) {
   TRY(buffer_printf(out, err, ", \"%s\": ", key));
   return *text ? json_write_string(out, text, strlen(text), err) : buffer_append_string(out, "null", err);
@@ -326,14 +325,14 @@ const Interface models_interface = {
     .operands = VALUE_DIRECTORY,
 };
 
-/* Tells why AUK_MODEL was not found; another failure (memory) says nothing about it. */
+/* Reports why AUK_MODEL was not found; other failures (memory) end the command. */
 static Status reason_of_default(Status status, const Error *reason, Error *err) {
   if (status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", reason->text);
   print_note("AUK_MODEL: %s", reason->text);
   return STATUS_OK;
 }
 
-/* AUK_MODEL's is the default; where it names nothing that is here, that is said as -m would say it. */
+/* Marks AUK_MODEL's model as the default, or reports why it was not found, as -m would. */
 static Status mark_default(Checkpoints *list, Error *err) {
   static const ModelFlags none = {0};
   const char *name = getenv("AUK_MODEL");
@@ -361,14 +360,14 @@ static Status find(const char *const *directories, size_t count, Checkpoints *li
   return mark_default(list, err);
 }
 
-/* Directories that could not be read: there may be more than is listed. */
+/* Reports unreadable directories, which may contain more checkpoints. */
 static void tell_unreadable(const Names *paths) {
   enum { SHOWN = 8 };
   for (size_t i = 0; i < paths->count && i < SHOWN; i++) print_note("%s", paths->items[i]);
   if (paths->count > SHOWN) print_note("... and %zu more that cannot be looked into", paths->count - SHOWN);
 }
 
-/* Where it was looked, and how to get one. */
+/* Reports where it looked, and how to fetch a model. */
 static Status tell_none(const char *const *directories, size_t count, Error *err) {
   char *hub;
   Buffer places = {0};

@@ -1,4 +1,4 @@
-/* names.h - what a directory holds, by name. */
+/* names.h - sorted file names of a directory. */
 #ifndef AUK_COMMANDS_MODELS_NAMES_H
 #define AUK_COMMANDS_MODELS_NAMES_H
 
@@ -7,15 +7,15 @@
 #include "base/status.h"
 
 typedef struct {
-  char **items; /* [count] sorted; those that begin with a dot are not among them */
+  char **items; /* [count] sorted, without dot names */
   size_t count, capacity;
-  int error; /* errno where the directory could not be read, else 0 */
+  int error; /* errno if the directory could not be read, else 0 */
 } Names;     /* starts zeroed */
 
-/* Empty where the directory cannot be read, or is none; fails only where memory or descriptors are short.
- * Release it also after a failure. */
+/* Reads a directory; the result is empty if it cannot be read. Fails only for lack of memory or descriptors.
+ * Release the list also after a failure. */
 Status names_read(const char *directory, Names *names, Error *err);
-Status names_add(Names *names, const char *name, Error *err); /* a copy of it, at the end */
+Status names_add(Names *names, const char *name, Error *err); /* appends a copy */
 void names_release(Names *names);
 
 #endif

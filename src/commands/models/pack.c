@@ -1,8 +1,6 @@
-/* pack.c - `auk pack MODEL -o FILE`: a checkpoint's weights as one packed file, and what belongs beside them.
- *
- * Called by: main.c.   Calls: companions.c, model/model.h.
- * The files appear whole and together, or not at all. What would keep the packed file from running as the
- * checkpoint does is said on standard error. */
+/* pack.c - `auk pack MODEL -o FILE`: writes a checkpoint's weights as one packed file, and copies its
+ * companions. Called by: main.c. Calls: companions.c, model/model.h. All files appear complete and together,
+ * or none does. Standard error reports what would keep the packed file from running like the checkpoint. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -57,7 +55,7 @@ static Status parse(int argc, char **argv, Options *options, Error *err) {
   return file_name_check("-o", options->output, err);
 }
 
-/* Whether the packed file works where it lies, as an answer would find it. */
+/* Reports if the packed file does not work at its place, by opening it as an answer would. */
 static void tell_what_is_lost(const Model *model, const char *output) {
   Model *packed = NULL;
   Error err = {{0}};
@@ -75,7 +73,7 @@ static void tell_what_is_lost(const Model *model, const char *output) {
   model_close(packed);
 }
 
-/* A pipe or a redirection has no folder. */
+/* For an output without a folder (a pipe or redirection), reports the companions that it needs. */
 static Status tell_what_belongs_beside(const Model *model, const char *output, Error *err) {
   Buffer names = {0};
   char *directory = model_directory(model, err);
@@ -88,8 +86,8 @@ static Status tell_what_belongs_beside(const Model *model, const char *output, E
   return status;
 }
 
-/* Writes the packed file but for its name. What keeps it from being written is found before the weights are
- * read. */
+/* Writes the packed file under a temporary name. Everything that can prevent this is checked before weights
+ * are read. */
 static Status write_all(Model *model, const char *output, AtomicFile *file, Companions *copies, Error *err) {
   const volatile int *interrupted = interrupt_catch();
   if (atomic_file_is_new(file)) TRY(companions_copy(model, output, copies, err));
@@ -101,8 +99,8 @@ static Status write_all(Model *model, const char *output, AtomicFile *file, Comp
   return atomic_file_sync(file, err);
 }
 
-/* The packed file comes last: it is never there without what belongs to it. All is on the disk by then, so
- * that only names are left to give. */
+/* Renames the companions and then the packed file, which thus never appears without them. All data are on
+ * disk before the first rename. */
 static Status pack(Model *model, const char *output, bool *beside, Error *err) {
   AtomicFile file;
   Companions copies = {0};

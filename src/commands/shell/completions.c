@@ -1,7 +1,6 @@
-/* completions.c - `auk completions SHELL`: a script that completes auk's commands, flags and values.
- *
- * Called by: main.c.   Calls: completions_bash.c, completions_zsh.c, completions_fish.c.
- * Always true: whatever the tables of commands.c hold is completed; nothing is listed by hand. */
+/* completions.c - `auk completions SHELL`: prints a script that completes auk's commands, flags and values.
+ * Called by: main.c. Calls: completions_bash.c, completions_zsh.c, completions_fish.c.
+ * Always true: the completions come from the tables of commands.c alone. */
 #include "commands/shell/completions.h"
 
 #include <string.h>
@@ -38,7 +37,7 @@ Status completions_put_words(Buffer *out, const char *choice, Error *err) {
 }
 
 Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err) {
-  enum { LEAST = 12 }; /* "N: off" alone says nothing */
+  enum { LEAST = 12 }; /* a shorter text, such as "N: off", says too little */
   for (const char *at = help; *at; at++) {
     if (at - help > LEAST && (strncmp(at, "; ", 2) == 0 || strncmp(at, " (", 2) == 0)) break;
     if (strchr(escaped, *at)) TRY(buffer_append(out, "\\", 1, err));

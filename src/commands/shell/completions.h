@@ -1,4 +1,4 @@
-/* completions.h - private to completions*.c: a script for each shell, made of the command table. */
+/* completions.h - private to completions*.c: a script for each shell, generated from the command table. */
 #ifndef AUK_COMMANDS_SHELL_COMPLETIONS_H
 #define AUK_COMMANDS_SHELL_COMPLETIONS_H
 
@@ -9,7 +9,7 @@ Status completions_bash(Buffer *out, Error *err);
 Status completions_zsh(Buffer *out, Error *err);
 Status completions_fish(Buffer *out, Error *err);
 
-/* What a value is, seen from a shell. */
+/* The kind of a value, for a shell. */
 typedef enum {
   SHELL_NOTHING,
   SHELL_TEXT,
@@ -21,14 +21,13 @@ typedef enum {
 } ShellValue;
 
 ShellValue flag_shell_value(const Flag *flag);                  /* SHELL_NOTHING: a switch */
-const char *flag_shell_words(const Flag *flag);                 /* of the last two */
+const char *flag_shell_words(const Flag *flag);                 /* the words of the last two kinds */
 ShellValue interface_shell_operand(const Interface *interface); /* SHELL_NOTHING: no operands */
 
-/* Appends the words of a choice with spaces between them. */
+/* Appends the words of a choice, separated by spaces. */
 Status completions_put_words(Buffer *out, const char *choice, Error *err);
 
-/* Appends the beginning of a flag's help, up to its first aside, with a backslash before each of
- * `escaped`. */
+/* Appends a flag's help up to its first aside, with a backslash before each character in `escaped`. */
 Status completions_put_help(Buffer *out, const char *help, const char *escaped, Error *err);
 
 #endif

@@ -1,8 +1,6 @@
-/* completions_bash.c - the script for bash (4 or newer; the package bash-completion is not needed).
- *
- * Called by: completions.c.
- * One function: a case for each command says its flags, and which of them take what; a common end makes words
- * of that. bash splits "--kv=f16" into three words. */
+/* completions_bash.c - the script for bash 4 or newer (without the package bash-completion).   Called by:
+ * completions.c. One function: a case for each command sets its flags and the kinds of their values; a common
+ * end computes the candidates. bash splits "--kv=f16" into three words. */
 #include "commands/commands.h"
 #include "commands/shell/completions.h"
 
@@ -76,7 +74,7 @@ static Status put_names(Buffer *out, const Interface *interface, Error *err) {
   return buffer_append_string(out, "'\n", err);
 }
 
-/* All flags that take one kind of value, in one line. */
+/* Writes one line for all flags whose values are of this kind. */
 static Status put_flags_of(Buffer *out, const Interface *interface, ShellValue value, Error *err) {
   const FlagGroup *group;
   bool first = true;
@@ -91,7 +89,7 @@ static Status put_flags_of(Buffer *out, const Interface *interface, ShellValue v
   return first ? STATUS_OK : buffer_printf(out, err, ") value='%s' ;;\n", values[value]);
 }
 
-/* Each choice has words of its own. */
+/* Writes a line for each flag with its own words. */
 static Status put_choices(Buffer *out, const Interface *interface, Error *err) {
   const FlagGroup *group;
   for (size_t g = 0; (group = interface_group(interface, g)); g++) {

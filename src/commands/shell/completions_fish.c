@@ -1,7 +1,5 @@
-/* completions_fish.c - the script for fish: a line for each flag, which counts where its command is the one
- * typed.
- *
- * Called by: completions.c. */
+/* completions_fish.c - the script for fish: a line for each flag, active after its command.   Called by:
+ * completions.c. */
 #include "commands/commands.h"
 #include "commands/shell/completions.h"
 
@@ -23,7 +21,7 @@ static const char beginning[] =
     "complete -c auk -f\n"
     "complete -c auk -n 'test (count (commandline -opc)) -eq 1' -l version -d 'say which auk this is'\n";
 
-/* What follows a flag that takes a value, or an operand; the last two go on with the words. */
+/* Options for the values of flags, and for operands; the last two are followed by the words. */
 static const char *const values[] = {[SHELL_NOTHING] = "",
                                      [SHELL_TEXT] = " -x",
                                      [SHELL_FILE] = " -r -F",
@@ -45,7 +43,7 @@ static Status put_value(Buffer *out, const char *value, ShellValue kind, const c
   return buffer_append_string(out, "'", err);
 }
 
-/* -s for one letter, -l for two dashes, -o for a word behind one dash. */
+/* -s for a single letter, -l after two dashes, -o for a word after one dash. */
 static Status put_flag(Buffer *out, const char *command, const Flag *flag, Error *err) {
   TRY(buffer_printf(out, err, "complete -c auk -n '__auk_is %s'", command));
   Word name;

@@ -1,14 +1,12 @@
-/* completions_zsh.c - the script for zsh: a function for each command that hands its flags to _arguments.
- *
- * Called by: completions.c.
- * Every spelling is a specification of its own (zshcompsys(1), _arguments) that excludes the others, but for
- * flags that may be repeated. */
+/* completions_zsh.c - the script for zsh: a function for each command passes its flags to _arguments.
+ * Called by: completions.c. Every spelling is a specification of its own (zshcompsys(1), _arguments) that
+ * excludes the others, except for flags that may be repeated. */
 #include <string.h>
 
 #include "commands/commands.h"
 #include "commands/shell/completions.h"
 
-/* What stands behind an option: ":MESSAGE:ACTION". A lone space as the action only shows the message. */
+/* Writes the value of an option: ":MESSAGE:ACTION". A lone space as the action only shows the message. */
 static Status put_value(Buffer *out, ShellValue value, const char *message, const char *words, Error *err) {
   static const char *const actions[] = {[SHELL_NOTHING] = "",
                                         [SHELL_TEXT] = " ",
@@ -22,7 +20,7 @@ static Status put_value(Buffer *out, ShellValue value, const char *message, cons
   return value == SHELL_WORDS ? buffer_append_string(out, ")", err) : STATUS_OK;
 }
 
-/* "(-a --all)" where there is more than one spelling. */
+/* Writes "(-a --all)" if there is more than one spelling. */
 static Status put_exclusions(Buffer *out, const Flag *flag, Error *err) {
   if (!strchr(flag->names, ',')) return STATUS_OK;
   Word name;
@@ -40,7 +38,7 @@ static Status put_spelling(Buffer *out, const Flag *flag, Word name, Error *err)
   size_t start = out->size;
   TRY(completions_put_help(out, flag->help, "[]:\\", err));
   for (size_t i = start; i < out->size; i++)
-    if (out->data[i] == '\'') out->data[i] = '`'; /* within single quotes of the shell */
+    if (out->data[i] == '\'') out->data[i] = '`'; /* for the shell's single quotes */
   TRY(buffer_append_string(out, "]", err));
   if (flag->kind != KIND_SWITCH)
     TRY(put_value(out, flag_shell_value(flag), flag->argument, flag_shell_words(flag), err));

@@ -1,4 +1,4 @@
-/* guide.c - the sections of the manual page that explain how the flags work together. */
+/* guide.c - sections of the manual page that explain how flags work together. */
 #include "commands/shell/guide.h"
 
 static const char models[] =

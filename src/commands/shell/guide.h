@@ -1,11 +1,11 @@
-/* guide.h - the sections of auk(1) that explain how the flags work together: chat, pipes, --map, the prompt
- * cache, devices, and what other programs call the same flags. */
+/* guide.h - the sections of auk(1) that explain how flags work together: chat, pipes, --map, the prompt
+ * cache, devices, and the flags of other programs. */
 #ifndef AUK_COMMANDS_SHELL_GUIDE_H
 #define AUK_COMMANDS_SHELL_GUIDE_H
 
 #include <stddef.h>
 
-/* Paragraphs are separated by empty lines; a line that begins with a space is printed as it stands. */
+/* Paragraphs are separated by empty lines; lines that begin with a space are verbatim. */
 typedef struct {
   const char *title, *text;
 } GuideSection;

@@ -1,8 +1,7 @@
-/* man.c - `auk man`: the manual page auk(1), made of the command table.
- *
- * Called by: main.c, and `make install` through it.
- * Always true: every flag of every table stands in it once: those of a table that several commands share in
- * a section of their own. Written in man(7)'s macros, for groff and mandoc. */
+/* man.c - `auk man`: prints the manual page auk(1), generated from the command table. Called by: main.c, and
+ * `make install` through it.
+ * Always true: every flag of every table is listed once; tables that several commands share have their own
+ *              section. Written in man(7)'s macros, for groff and mandoc. */
 #include <string.h>
 
 #include "base/output.h"
@@ -10,9 +9,9 @@
 #include "commands/common.h"
 #include "commands/shell/guide.h"
 
-/* --- text that roff takes as it is meant */
+/* --- escaping for roff */
 
-/* One character: what groff would draw as a typographic one is a key of the keyboard here. */
+/* Escapes the characters that groff would replace by typographic ones. */
 static Status put_character(Buffer *out, char c, Error *err) {
   static const struct {
     char c;
@@ -36,7 +35,7 @@ static Status put_line(Buffer *out, const char *line, size_t size, Error *err) {
   return buffer_append(out, "\n", 1, err);
 }
 
-/* A line that roff fills: broken at spaces here, as roff's own tools want lines short. */
+/* Writes filled text, broken at spaces because roff's tools expect short lines. */
 static Status put_prose(Buffer *out, const char *text, size_t size, Error *err) {
   enum { WIDTH = 76 };
   while (size > WIDTH) {
@@ -50,15 +49,15 @@ static Status put_prose(Buffer *out, const char *text, size_t size, Error *err) 
   return put_line(out, text, size, err);
 }
 
-/* A new paragraph, which a section's title begins by itself. */
+/* Begins a paragraph, except directly after a section's title. */
 static Status begin_paragraph(Buffer *out, Error *err) {
-  size_t line = out->size - 1; /* behind its newline the text ends */
+  size_t line = out->size - 1; /* the text ends with a newline */
   while (line > 0 && out->data[line - 1] != '\n') line--;
   bool titled = strncmp(out->data + line, ".S", 2) == 0;
   return titled ? STATUS_OK : buffer_append_string(out, ".PP\n", err);
 }
 
-/* Lines as they stand: what a person types, or sees. */
+/* Writes verbatim lines. */
 static Status put_verbatim(Buffer *out, const char *lines, Error *err) {
   TRY(begin_paragraph(out, err));
   TRY(buffer_append_string(out, ".nf\n", err));
@@ -70,7 +69,7 @@ static Status put_verbatim(Buffer *out, const char *lines, Error *err) {
   return buffer_append_string(out, ".fi\n", err);
 }
 
-/* Paragraphs, filled; an empty line ends one, a line that begins with a space stands as it is. */
+/* Writes filled paragraphs; an empty line ends one, and lines that begin with a space are verbatim. */
 static Status put_paragraphs(Buffer *out, const char *text, Error *err) {
   bool begun = false, verbatim = false;
   for (const char *line = text; *line;) {
@@ -87,7 +86,7 @@ static Status put_paragraphs(Buffer *out, const char *text, Error *err) {
   return verbatim ? buffer_append_string(out, ".fi\n", err) : STATUS_OK;
 }
 
-/* A list's entry: its tag, and what it means. */
+/* Writes a list entry: tag and explanation. */
 static Status put_entry(Buffer *out, const char *tag, const char *text, Error *err) {
   TRY(buffer_append_string(out, ".TP\n.B ", err));
   TRY(put_line(out, tag, strlen(tag), err));
@@ -121,7 +120,7 @@ static Status put_group(Buffer *out, const FlagGroup *group, Error *err) {
   return put_flags(out, group, err);
 }
 
-/* How many commands have this table, and whether `command` is the first of them. */
+/* Counts the commands that have this table, and whether `command` is the first of them. */
 static int count_users(const Flag *flags, size_t command, bool *first) {
   int count = 0;
   *first = false;
@@ -154,7 +153,7 @@ static Status put_synopsis(Buffer *out, Error *err) {
   return buffer_append_string(out, ".fi\n", err);
 }
 
-/* Which flags a command has beside its own; --help, which every command has, needs no mention. */
+/* Lists the shared groups of a command, except --help, which every command has. */
 static Status put_references(Buffer *out, const Interface *interface, size_t command, Error *err) {
   const char *before = "Also the flags, described below, of: ", *after = "";
   TRY(begin_paragraph(out, err));
