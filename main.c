@@ -6,9 +6,9 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/did_you_mean.h"
 #include "commands/foreign_words.h"
-#include "commands/lost_file.h"
-#include "commands/nearest.h"
+#include "commands/sigbus.h"
 #include "commands/threads.h"
 
 static const char beginning[] =
@@ -43,9 +43,9 @@ static Status print_help(Error *err) {
 static Status refuse_command(const char *text, Error *err) {
   const char *instead = foreign_command(text);
   if (instead) return error_set(err, STATUS_USAGE, "unknown command \"%s\": %s", text, instead);
-  Nearest nearest = nearest_begin(text, strlen(text));
+  Suggestion nearest = suggestion_begin(text, strlen(text));
   for (size_t i = 0; i < n_commands; i++)
-    nearest_consider(&nearest, commands[i].name, strlen(commands[i].name));
+    suggestion_consider(&nearest, commands[i].name, strlen(commands[i].name));
   if (nearest.word)
     return error_set(err, STATUS_USAGE, "unknown command \"%s\": did you mean %s?", text, nearest.word);
   if (file_exists(text))
@@ -58,19 +58,20 @@ static Status refuse_command(const char *text, Error *err) {
 
 static int run(int argc, char **argv) {
   output_begin();
-  lost_file_catch();
+  sigbus_catch();
   Error err = {{0}};
   if (argc > 1 && strcmp(argv[1], "--version") == 0)
     return command_finish(output_printf(&err, "auk %s\n", AUK_VERSION), &err);
   bool help = argc > 1 && strcmp(argv[1], "help") == 0;
   if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2)))
     return command_finish(print_help(&err), &err);
-  if (argc < 2 || argv[1][0] == '-') return command_run(argc, argv);
+  if (argc < 2 || argv[1][0] == '-') return command_call(&run_interface, argc, argv);
   const char *name = help ? argv[2] : argv[1]; /* `auk help COMMAND` is `auk COMMAND --help` */
   char *with_help[] = {argv[0], (char *)"--help", NULL};
   for (size_t i = 0; i < n_commands; i++)
     if (strcmp(name, commands[i].name) == 0)
-      return help ? commands[i].run(2, with_help) : commands[i].run(argc - 1, argv + 1);
+      return help ? command_call(commands[i].interface, 2, with_help)
+                  : command_call(commands[i].interface, argc - 1, argv + 1);
   return command_finish(refuse_command(name, &err), &err);
 }
 

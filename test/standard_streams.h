@@ -27,7 +27,7 @@ static inline void tell_begin(void) {
 }
 
 /* What was written there, as a string; standard error is as it was. */
-static inline const char *tell_end(void) {
+static inline const char *note_end(void) {
   static char told[1 << 16];
   fflush(stderr);
   dup2(told_before, STDERR_FILENO);

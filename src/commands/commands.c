@@ -2,20 +2,41 @@
  * generated from it. */
 #include "commands/commands.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands/common.h"
+
 const Command commands[] = {
-    {"run", command_run, &run_interface, "answer a prompt; the command where none is named"},
-    {"chat", command_chat, &chat_interface, "talk with a model on a terminal"},
-    {"eval", command_eval, &eval_interface, "logits and perplexity of given tokens"},
-    {"bench", command_bench, &bench_interface, "measure speed"},
-    {"tokenize", command_tokenize, &tokenize_interface, "text to token ids and back"},
-    {"template", command_template, &template_interface, "render conversations by a chat template"},
-    {"inspect", command_inspect, &inspect_interface, "say what is in a checkpoint and what it will take"},
-    {"models", command_models, &models_interface,
-     "list the checkpoints that are here and whether they will run"},
-    {"pack", command_pack, &pack_interface, "write the weights of a checkpoint as one packed file"},
-    {"cache", command_cache, &cache_interface, "list or clear what --cache has kept"},
-    {"completions", command_completions, &completions_interface,
-     "print a script that completes all this in a shell"},
-    {"man", command_man, &man_interface, "print the manual page"},
+    {"run", &run_interface, "answer a prompt; the command where none is named"},
+    {"chat", &chat_interface, "talk with a model on a terminal"},
+    {"eval", &eval_interface, "logits and perplexity of given tokens"},
+    {"bench", &bench_interface, "measure speed"},
+    {"tokenize", &tokenize_interface, "text to token ids and back"},
+    {"template", &template_interface, "render conversations by a chat template"},
+    {"inspect", &inspect_interface, "say what is in a checkpoint and what it will take"},
+    {"models", &models_interface, "list the checkpoints that are here and whether they will run"},
+    {"pack", &pack_interface, "write the weights of a checkpoint as one packed file"},
+    {"cache", &cache_interface, "list or clear what --cache has kept"},
+    {"completions", &completions_interface, "print a script that completes all this in a shell"},
+    {"man", &man_interface, "print the manual page"},
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
+
+int command_call(const Interface *interface, int argc, char **argv) {
+  Error err = {{0}};
+  bool helped;
+  size_t n = 0;
+  void *options = mem_alloc(1, interface->options_size, "options", &err);
+  const char **operands = mem_alloc((size_t)argc, sizeof *operands, "arguments", &err);
+  Status status = STATUS_FAILED;
+  if (options && operands) {
+    if (interface->defaults) memcpy(options, interface->defaults, interface->options_size);
+    status = flags_parse(interface, options, argc, argv, operands, &n, &helped, &err);
+    if (status == STATUS_OK && !helped) status = interface->run(options, operands, n, &err);
+    flags_release(interface, options);
+  }
+  free(operands);
+  free(options);
+  return command_finish(status, &err);
+}

@@ -13,8 +13,8 @@
 #include "base/json.h"
 
 int command_finish(Status status, const Error *err) {
-  bool told = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
-  if (told && err->text[0]) fprintf(stderr, "auk: %s\n", err->text);
+  bool printed = status != STATUS_OK && status != STATUS_PIPE && status != STATUS_INTERRUPTED;
+  if (printed && err->text[0]) fprintf(stderr, "auk: %s\n", err->text);
   return (int)status;
 }
 

@@ -9,8 +9,8 @@
 
 #include "base/buffer.h"
 #include "base/output.h"
+#include "commands/did_you_mean.h"
 #include "commands/foreign_words.h"
-#include "commands/nearest.h"
 
 /* --- lists */
 
@@ -92,7 +92,7 @@ static Status read_seed(const char *name, const char *text, Seed *out, Error *er
 }
 
 static Status read_choice(const char *name, const char *text, const Flag *flag, int *out, Error *err) {
-  Nearest nearest = nearest_begin(text, strlen(text));
+  Suggestion nearest = suggestion_begin(text, strlen(text));
   const char *at = flag->argument;
   Word word;
   for (int index = 0; flag_next_choice(&at, &word); index++) {
@@ -100,7 +100,7 @@ static Status read_choice(const char *name, const char *text, const Flag *flag, 
       *out = index;
       return STATUS_OK;
     }
-    nearest_consider(&nearest, word.text, word.size);
+    suggestion_consider(&nearest, word.text, word.size);
   }
   if (!nearest.word)
     return error_set(err, STATUS_USAGE, "%s is \"%s\", expected %s", name, text, flag->argument);
@@ -182,13 +182,13 @@ const FlagGroup *interface_group(const Interface *interface, size_t index) {
 static Status refuse_flag(const Interface *interface, const char *text, size_t size, Error *err) {
   const char *instead = foreign_flag(text, size);
   if (instead) return error_set(err, STATUS_USAGE, "unknown flag %.*s: %s", (int)size, text, instead);
-  Nearest nearest = nearest_begin(text, size);
+  Suggestion nearest = suggestion_begin(text, size);
   const FlagGroup *group;
   for (size_t g = 0; (group = interface_group(interface, g)); g++) {
     for (size_t f = 0; f < group->n_flags; f++) {
       const char *names = group->flags[f].names;
       Word name;
-      while (flag_next_name(&names, &name)) nearest_consider(&nearest, name.text, name.size);
+      while (flag_next_name(&names, &name)) suggestion_consider(&nearest, name.text, name.size);
     }
   }
   if (!nearest.word)
@@ -343,6 +343,24 @@ static Status print_help(const Interface *interface, Error *err) {
   return status;
 }
 
+Status flags_take_model(const Interface *interface, void *options, const char *operand, Error *err) {
+  const char **model = (const char **)((char *)options + find_flag(interface, "-m", 2).offset);
+  if (*model) return error_set(err, STATUS_USAGE, "two models: %s and %s", *model, operand);
+  *model = operand;
+  return STATUS_OK;
+}
+
+void flags_release(const Interface *interface, void *options) {
+  for (size_t g = 0; g < interface->n_groups; g++) {
+    const FlagGroup *group = &interface->groups[g];
+    for (size_t f = 0; f < group->n_flags; f++) {
+      void *value = (char *)options + group->offset + group->flags[f].offset;
+      if (group->flags[f].kind == KIND_STRINGS) string_list_release(value);
+      if (group->flags[f].kind == KIND_INTS) int_list_release(value);
+    }
+  }
+}
+
 /* given[i] is the spelling of flag i on the command line, zeroed at the start. */
 static Status parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                     size_t *n_operands, bool *helped, Word *given, Error *err) {
@@ -364,6 +382,7 @@ static Status parse(const Interface *interface, void *options, int argc, char **
     }
   }
   if (n_operands) *n_operands = n;
+  if (n && interface->operands == VALUE_MODEL) TRY(flags_take_model(interface, options, operands[0], err));
   return check_rules(interface, given, err);
 }
 

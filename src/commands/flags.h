@@ -164,8 +164,12 @@ typedef struct {
   const FlagRule *rules; /* [n_rules] */
   size_t n_rules;
   size_t max_operands;       /* arguments that are not flags; more are refused */
-  ValueHint operands;        /* their meaning */
+  ValueHint operands;        /* their meaning; VALUE_MODEL: one in place of -m */
   const char *operand_words; /* "bash|zsh|fish" if operands are a choice, else NULL */
+
+  size_t options_size;  /* of the options struct, zeroed if `defaults` is NULL */
+  const void *defaults; /* its initial value */
+  Status (*run)(void *options, const char *const *operands, size_t n_operands, Error *err);
 } Interface;
 
 /* Returns the groups in turn, then one with --help, which every command has, then NULL. */
@@ -173,9 +177,13 @@ const FlagGroup *interface_group(const Interface *interface, size_t index);
 
 /* Parses argv[1 .. argc) into `options`, the struct that the groups describe, and operands[0 .. *n_operands),
  * which has room for max_operands (both may be NULL if that is 0). --help and -h print the help and set
- * *helped: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. The caller
- * releases lists, also after a failure. */
+ * *helped: the command then ends with STATUS_OK. Mistakes and broken rules are STATUS_USAGE. The lists end with
+ * flags_release(), also after a failure. */
 Status flags_parse(const Interface *interface, void *options, int argc, char **argv, const char **operands,
                    size_t *n_operands, bool *helped, Error *err);
+void flags_release(const Interface *interface, void *options);
+
+/* Sets -m to an operand. Two models are STATUS_USAGE. */
+Status flags_take_model(const Interface *interface, void *options, const char *operand, Error *err);
 
 #endif

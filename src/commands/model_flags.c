@@ -24,85 +24,61 @@ const Flag model_flags[] = {
                 "for a packed file, whose header does not hold it"),
 };
 
-Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *err) {
-  if (operand && values->path)
-    return error_set(err, STATUS_USAGE, "two models: %s and %s", values->path, operand);
-  if (operand) values->path = operand;
-  return STATUS_OK;
+static Status find_name(ModelPlace *place, Error *err) {
+  static const char config[] = "/config.json";
+  const bool is_cached = strcmp(place->given, place->path) != 0;
+  char *whole = is_cached ? NULL : realpath(place->path, NULL); /* resolves "." and symbolic links */
+  char *slash = whole ? strrchr(whole, '/') : NULL;
+  if (slash && strcmp(slash, config) == 0 && strchr(place->path, '/')) {
+    *slash = 0;
+    slash = strrchr(whole, '/');
+  }
+  const char *last = slash && slash[1] ? slash + 1 : place->given;
+  place->name = path_join("", last, err); /* a copy */
+  free(whole);
+  return place->name ? STATUS_OK : STATUS_FAILED;
+}
+
+Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err) {
+  const char *given = values->path ? values->path : getenv("AUK_MODEL");
+  if (!given || !*given)
+    return error_set(err, STATUS_USAGE,
+                     "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, hf "
+                     "download " HUB_EXAMPLE " fetches one, auk --help shows how to begin)");
+  TRY(known_name(given, &place->given, err));
+  TRY(hub_find(place->given, &place->path, err));
+  return find_name(place, err);
+}
+
+void model_place_release(ModelPlace *place) {
+  free(place->given);
+  free(place->path);
+  free(place->name);
 }
 
 bool model_is_there(const char *name) {
-  char *whole, *path = NULL;
+  const ModelFlags values = {.path = name};
+  ModelPlace place = {0};
   bool packed = false, there = false;
-  if (known_name(name, &whole, NULL) == STATUS_OK && hub_find(whole, &path, NULL) == STATUS_OK)
-    there = file_is_directory(path) || (ak48_is(path, &packed, NULL) == STATUS_OK && packed);
-  free(whole);
-  free(path);
+  if (model_place_find(&values, &place, NULL) == STATUS_OK)
+    there = file_is_directory(place.path) || (ak48_is(place.path, &packed, NULL) == STATUS_OK && packed);
+  model_place_release(&place);
   return there;
 }
 
-/* The model's full name, in new memory. */
-static Status model_name(const ModelFlags *values, char **name, Error *err) {
-  const char *given = values->path ? values->path : getenv("AUK_MODEL");
-  *name = NULL;
-  if (given && *given) return known_name(given, name, err);
-  return error_set(err, STATUS_USAGE,
-                   "no model: give -m MODEL or set AUK_MODEL (auk models lists those that are here, hf "
-                   "download " HUB_EXAMPLE " fetches one, auk --help shows how to begin)");
+Status model_place_check(const ModelPlace *place, Error *err) {
+  if (strcmp(place->given, place->path) == 0) TRY(known_name_suggest(place->given, err));
+  return hub_check_found(place->given, place->path, err);
 }
 
-Status model_flags_path(const ModelFlags *values, char **path, Error *err) {
-  char *name;
-  *path = NULL;
-  TRY(model_name(values, &name, err));
-  Status status = hub_find(name, path, err);
-  free(name);
-  return status;
+Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err) {
+  TRY(model_place_check(place, err));
+  TRY(hub_check(place->given, place->path, err));
+  return model_open(place->path, &values->overrides, model, err);
 }
 
-static Status check_found(const char *name, const char *path, Error *err) {
-  if (strcmp(name, path) == 0) TRY(known_name_suggest(name, err));
-  return hub_check_found(name, path, err);
-}
-
-Status model_flags_check(const ModelFlags *values, const char *path, Error *err) {
-  char *name;
-  TRY(model_name(values, &name, err));
-  Status status = check_found(name, path, err);
-  free(name);
-  return status;
-}
-
-Status model_flags_open(const ModelFlags *values, Model **model, Error *err) {
-  char *name, *path = NULL;
-  TRY(model_name(values, &name, err));
-  Status status = hub_find(name, &path, err);
-  if (status == STATUS_OK) status = check_found(name, path, err);
-  if (status == STATUS_OK) status = hub_check(name, path, err);
-  if (status == STATUS_OK) status = model_open(path, &values->overrides, model, err);
-  free(name);
-  free(path);
-  return status;
-}
-
-Status model_flags_name(const ModelFlags *values, const char *path, char **name, Error *err) {
-  char *given;
-  *name = NULL;
-  TRY(model_name(values, &given, err));
-  if (strcmp(given, path) != 0) {
-    *name = given;
-    return STATUS_OK;
-  }
-  free(given);
-  char *whole = realpath(path, NULL); /* resolves "." and symbolic links */
-  const char *slash = whole ? strrchr(whole, '/') : NULL, *last = slash && slash[1] ? slash + 1 : path;
-  *name = path_join("", last, err); /* a copy */
-  free(whole);
-  return *name ? STATUS_OK : STATUS_FAILED;
-}
-
-Status model_flags_open_known(const ModelFlags *values, Model **model, Error *err) {
-  TRY(model_flags_open(values, model, err));
+Status model_place_open_known(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err) {
+  TRY(model_place_open(place, values, model, err));
   TRY(model_check_known(*model, err));
   if (!(*model)->assumed) return STATUS_OK;
   const ModelConfig *config = &(*model)->config;

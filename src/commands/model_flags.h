@@ -16,26 +16,27 @@ typedef struct {
 extern const Flag model_flags[4];
 #define MODEL_FLAG_GROUP(Struct, member) FLAG_GROUP_IN("Model", model_flags, Struct, member, ModelFlags)
 
-/* Takes a model that is named without -m (NULL: none). Two models are STATUS_USAGE. */
-Status model_flags_take_operand(ModelFlags *values, const char *operand, Error *err);
+/* Where a command's model is. */
+typedef struct {
+  char *given; /* the full name, or the path */
+  char *path; /* of the checkpoint: `given`, or the snapshot of this name in the Hugging Face cache (hub.h) */
+  char *name; /* in results: the name in the cache, else the last part of the path, without /config.json */
+} ModelPlace; /* starts zeroed */
+
+/* Finds the model that the flags, else the environment, name; nothing needs to be there. STATUS_USAGE if none
+ * is named. Release the place also after a failure. */
+Status model_place_find(const ModelFlags *values, ModelPlace *place, Error *err);
+void model_place_release(ModelPlace *place);
+/* Refuses a place with nothing there, and says where the name was looked for. */
+Status model_place_check(const ModelPlace *place, Error *err);
+/* Opens the model, or refuses as model_place_check() does. model_close() it. */
+Status model_place_open(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
+/* The same for commands that compute: also refuses what model_check_known() refuses, and prints a note if
+ * Qwen3's rope_theta or epsilon is assumed. */
+Status model_place_open_known(const ModelPlace *place, const ModelFlags *values, Model **model, Error *err);
 
 /* Whether a checkpoint is at the path, or in the Hugging Face cache under the name. */
 bool model_is_there(const char *name);
-
-/* The path of the model that the flags, else the environment, name: the name itself if it is a path, or its
- * place in the Hugging Face cache (hub.h). The caller frees it; NULL after a failure. STATUS_USAGE if no
- * model is named. */
-Status model_flags_path(const ModelFlags *values, char **path, Error *err);
-/* Refuses a path with nothing there, and says where the name was looked for, as model_flags_open() does. */
-Status model_flags_check(const ModelFlags *values, const char *path, Error *err);
-Status model_flags_open(const ModelFlags *values, Model **model, Error *err); /* model_close() it */
-/* The same for commands that compute: also refuses what model_check_known() refuses, and prints a note if
- * Qwen3's rope_theta or epsilon is assumed. */
-Status model_flags_open_known(const ModelFlags *values, Model **model, Error *err);
-
-/* The model's name in results, in new memory; `path` is model_flags_path()'s. It is the name in the Hugging
- * Face cache, else the last part of the path. */
-Status model_flags_name(const ModelFlags *values, const char *path, char **name, Error *err);
 
 /* Opens the tokenizer of an open model, or refuses with advice if it has none. */
 Status model_tokenizer_check(const Model *model, const char *model_path, Error *err);

@@ -37,7 +37,7 @@ static Status answer(const Options *o, Assistant *assistant, const IdList *ids, 
 
 static Status run_one(const Options *o, Assistant *assistant, Error *err) {
   TRY(assistant_open(&o->assistant, assistant, err));
-  TRY(reply_spares(&o->reply, &o->prompt, assistant, err));
+  TRY(reply_check_output(&o->reply, &o->prompt, assistant, err));
   Prompt prompt = {0};
   IdList ids = {0};
   Reply reply = {0};
@@ -58,10 +58,11 @@ static bool is_chat(const Options *o) {
   bool otherwise = o->map.input || choose_is_given(&o->choose);
   bool formed = reply->path || reply->json || reply->jsonl || reply->code || reply->no_stream ||
                 reply->require_stop || o->prompt.truncate;
-  return !otherwise && !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) && chat_has_person();
+  return !otherwise && !formed && !o->assistant.chat.raw && !prompt_is_given(&o->prompt) &&
+         chat_is_interactive();
 }
 
-static Status run(const Options *o, Assistant *assistant, Error *err) {
+static Status run_as_asked(const Options *o, Assistant *assistant, Error *err) {
   const bool chat = is_chat(o);
   const MapJob job = {&o->map, &o->choose, &o->prompt, &o->reply, &o->assistant};
   if (o->talk.overflow && !chat)
@@ -74,8 +75,6 @@ static Status run(const Options *o, Assistant *assistant, Error *err) {
 }
 
 /* --- the flags */
-
-enum { MAX_OPERANDS = 64 };
 
 static const char usage[] =
     "auk -m MODEL -p TEXT [FLAGS]\nauk -m MODEL -f FILE [FLAGS]\n... | auk -m MODEL [-p TEXT] [FLAGS]\n"
@@ -123,6 +122,22 @@ static const FlagRule rules[] = {
     ASSISTANT_FLAG_RULES,
 };
 
+/* An operand may be a model, as for other commands, or "-" for -f -. Others are refused with advice. */
+static Status take_operand(Options *o, const char *operand, Error *err) {
+  if (strcmp(operand, "-") == 0) return string_list_add(&o->prompt.files, operand, err);
+  if (model_is_there(operand)) return flags_take_model(&run_interface, o, operand, err);
+  return error_set(err, STATUS_USAGE,
+                   "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)", operand);
+}
+
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  Assistant assistant = {0};
+  for (size_t i = 0; i < n_operands; i++) TRY(take_operand(options, operands[i], err));
+  Status status = run_as_asked(options, &assistant, err);
+  assistant_release(&assistant);
+  return status;
+}
+
 const Interface run_interface = {
     .usage = usage,
     .about = about,
@@ -137,39 +152,8 @@ const Interface run_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .rules = rules,
     .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = MAX_OPERANDS,
+    .max_operands = 64,
+    .options_size = sizeof(Options),
+    .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
+    .run = run,
 };
-
-/* An operand may be a model, as for other commands, or "-" for -f -. Others are refused with advice. */
-static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  const char *operands[MAX_OPERANDS];
-  size_t n_operands = 0;
-  TRY(flags_parse(&run_interface, o, argc, argv, operands, &n_operands, helped, err));
-  for (size_t i = 0; i < n_operands; i++) {
-    if (strcmp(operands[i], "-") != 0 && model_is_there(operands[i])) {
-      TRY(model_flags_take_operand(&o->assistant.model, operands[i], err));
-      continue;
-    }
-    if (strcmp(operands[i], "-") != 0)
-      return error_set(err, STATUS_USAGE,
-                       "unexpected argument \"%s\" (a model is given with -m, a prompt with -p)",
-                       operands[i]);
-    TRY(string_list_add(&o->prompt.files, operands[i], err));
-  }
-  return STATUS_OK;
-}
-
-int command_run(int argc, char **argv) {
-  Options options = {.assistant = assistant_defaults};
-  Assistant assistant = {0};
-  Error err = {{0}};
-  bool helped;
-  Status status = parse(&options, argc, argv, &helped, &err);
-  if (status == STATUS_OK && !helped) status = run(&options, &assistant, &err);
-  assistant_release(&assistant);
-  string_list_release(&options.prompt.files);
-  string_list_release(&options.choose.lists);
-  string_list_release(&options.choose.answers);
-  assistant_flags_release(&options.assistant);
-  return command_finish(status, &err);
-}

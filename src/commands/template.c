@@ -11,14 +11,13 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/input_text.h"
 #include "commands/model_flags.h"
-#include "commands/texts.h"
 #include "tokenizer/chat.h"
 
 typedef struct {
   ModelFlags model;
   const char *choice, *file;
-  bool helped;
 } Options;
 
 /* --- one line */
@@ -125,6 +124,41 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Flags", flags)};
 
+/* The checkpoint's directory: for a packed file, the directory that contains it; NULL if no model is named. */
+static Status find_directory(const Options *options, char **directory, Error *err) {
+  ModelPlace place = {0};
+  Status status = model_place_find(&options->model, &place, err);
+  if (status == STATUS_USAGE && options->choice) {
+    model_place_release(&place);
+    return STATUS_OK; /* a named template needs no checkpoint */
+  }
+  if (status == STATUS_OK) status = model_place_check(&place, err);
+  if (status == STATUS_OK && !file_exists(place.path))
+    status = error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", place.path);
+  if (status == STATUS_OK) {
+    *directory =
+        file_is_directory(place.path) ? path_join("", place.path, err) : path_directory(place.path, err);
+    status = *directory ? STATUS_OK : STATUS_FAILED;
+  }
+  model_place_release(&place);
+  return status;
+}
+
+static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
+  const Options *options = given;
+  Chat *chat = NULL;
+  char *directory = NULL;
+  Status status = find_directory(options, &directory, err);
+  if (status == STATUS_OK) status = chat_open(directory, options->choice, NULL, &chat, err);
+  if (status == STATUS_OK && !chat)
+    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", directory);
+  free(directory);
+  if (status == STATUS_OK) status = lines_take(options->file, take_line, chat, "are no conversations", err);
+  chat_close(chat);
+  return status;
+}
+
 const Interface template_interface = {
     .usage = "auk template -m MODEL [FLAGS] < LINES",
     .about = about,
@@ -133,49 +167,6 @@ const Interface template_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,
     .operands = VALUE_MODEL,
+    .options_size = sizeof(Options),
+    .run = run,
 };
-
-/* The checkpoint's directory: for a packed file, the directory that contains it; NULL if no model is
- * named. */
-static Status find_directory(const Options *options, char **directory, Error *err) {
-  char *path;
-  Status status = model_flags_path(&options->model, &path, err);
-  if (status == STATUS_USAGE && options->choice) return STATUS_OK; /* a named template needs no checkpoint */
-  if (status == STATUS_OK) status = model_flags_check(&options->model, path, err);
-  if (status == STATUS_OK && !file_exists(path))
-    status = error_set(err, STATUS_MODEL, "%s: cannot open: No such file or directory", path);
-  if (status == STATUS_OK && file_is_directory(path)) {
-    *directory = path;
-    return STATUS_OK;
-  }
-  if (status == STATUS_OK) {
-    *directory = path_directory(path, err);
-    status = *directory ? STATUS_OK : STATUS_FAILED;
-  }
-  free(path);
-  return status;
-}
-
-static Status run_template(const Options *options, Chat **chat, Error *err) {
-  char *directory = NULL;
-  Status status = find_directory(options, &directory, err);
-  if (status == STATUS_OK) status = chat_open(directory, options->choice, NULL, chat, err);
-  if (status == STATUS_OK && !*chat)
-    status = error_set(err, STATUS_MODEL, "%s has no chat template (--chat-template names one)", directory);
-  free(directory);
-  return status == STATUS_OK ? lines_take(options->file, take_line, *chat, "are no conversations", err)
-                             : status;
-}
-
-int command_template(int argc, char **argv) {
-  Options options = {0};
-  Chat *chat = NULL;
-  Error err = {{0}};
-  const char *operand = NULL;
-  Status status =
-      flags_parse(&template_interface, &options, argc, argv, &operand, NULL, &options.helped, &err);
-  if (status == STATUS_OK) status = model_flags_take_operand(&options.model, operand, &err);
-  if (status == STATUS_OK && !options.helped) status = run_template(&options, &chat, &err);
-  chat_close(chat);
-  return command_finish(status, &err);
-}

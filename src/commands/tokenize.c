@@ -11,8 +11,8 @@
 #include "base/output.h"
 #include "commands/commands.h"
 #include "commands/common.h"
+#include "commands/input_text.h"
 #include "commands/model_flags.h"
-#include "commands/texts.h"
 #include "model/model.h"
 
 typedef struct {
@@ -21,7 +21,6 @@ typedef struct {
   bool decode, jsonl;
   bool no_add_special, no_parse_special, skip_special;
   Buffer operands; /* joined by spaces, NUL-terminated */
-  bool helped;
 } Options;
 
 /* --- opening the tokenizer */
@@ -53,11 +52,11 @@ static Status open_tokenizer_of(const char *path, Tokenizer **tokenizer, Error *
 static Status open_tokenizer(const Options *options, Tokenizer **tokenizer, Error *err) {
   const char *named = options->model.overrides.tokenizer;
   if (named) return tokenizer_open(named, tokenizer, err);
-  char *path;
-  TRY(model_flags_path(&options->model, &path, err));
-  Status status = model_flags_check(&options->model, path, err);
-  if (status == STATUS_OK) status = open_tokenizer_of(path, tokenizer, err);
-  free(path);
+  ModelPlace place = {0};
+  Status status = model_place_find(&options->model, &place, err);
+  if (status == STATUS_OK) status = model_place_check(&place, err);
+  if (status == STATUS_OK) status = open_tokenizer_of(place.path, tokenizer, err);
+  model_place_release(&place);
   return status;
 }
 
@@ -240,21 +239,6 @@ static const FlagRule rules[] = {
     {"--no-add-special, --no-parse-special", EXCLUDES, "--decode", NULL},
 };
 
-enum { MAX_OPERANDS = 1 << 20 }; /* more than fit on a command line */
-
-const Interface tokenize_interface = {
-    .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
-    .about = about,
-    .examples = "auk tokenize -m MODEL \"some text\"                # its ids\n"
-                "auk tokenize -m MODEL -f book.txt | wc -w         # how many\n"
-                "auk tokenize -m MODEL --decode 9707 11 1879       # their text",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .rules = rules,
-    .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = MAX_OPERANDS,
-};
-
 /* A text is a single operand; ids are any number of operands. */
 static Status take_operands(Options *options, const char *const *operands, size_t n, Error *err) {
   if ((n > 0) + !!options->text + !!options->file > 1)
@@ -272,30 +256,32 @@ static Status take_operands(Options *options, const char *const *operands, size_
   return STATUS_OK;
 }
 
-static Status parse(int argc, char **argv, Options *options, Error *err) {
-  size_t n_operands = 0;
-  const char **operands = mem_alloc((size_t)argc, sizeof *operands, "arguments", err);
-  if (!operands) return STATUS_FAILED;
-  Status status =
-      flags_parse(&tokenize_interface, options, argc, argv, operands, &n_operands, &options->helped, err);
-  if (status == STATUS_OK && !options->helped) status = take_operands(options, operands, n_operands, err);
-  free(operands);
-  TRY(status);
-  if (options->jsonl && options->text)
-    return error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
-  return STATUS_OK;
+static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
+  Options *options = given;
+  Tokenizer *tokenizer = NULL;
+  Status status = take_operands(options, operands, n_operands, err);
+  if (status == STATUS_OK && options->jsonl && options->text)
+    status = error_set(err, STATUS_USAGE, "--jsonl takes lines from -f or standard input");
+  if (status == STATUS_OK) status = open_tokenizer(options, &tokenizer, err);
+  if (status == STATUS_OK)
+    status = options->jsonl ? lines_take(options->file, take_line, tokenizer, "failed", err)
+                            : run_text(tokenizer, options, err);
+  tokenizer_close(tokenizer);
+  buffer_release(&options->operands);
+  return status;
 }
 
-int command_tokenize(int argc, char **argv) {
-  Options options = {0};
-  Tokenizer *tokenizer = NULL;
-  Error err = {{0}};
-  Status status = parse(argc, argv, &options, &err);
-  if (status == STATUS_OK && !options.helped) status = open_tokenizer(&options, &tokenizer, &err);
-  if (tokenizer)
-    status = options.jsonl ? lines_take(options.file, take_line, tokenizer, "failed", &err)
-                           : run_text(tokenizer, &options, &err);
-  tokenizer_close(tokenizer);
-  buffer_release(&options.operands);
-  return command_finish(status, &err);
-}
+const Interface tokenize_interface = {
+    .usage = "auk tokenize -m MODEL [TEXT] [FLAGS]",
+    .about = about,
+    .examples = "auk tokenize -m MODEL \"some text\"                # its ids\n"
+                "auk tokenize -m MODEL -f book.txt | wc -w         # how many\n"
+                "auk tokenize -m MODEL --decode 9707 11 1879       # their text",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .rules = rules,
+    .n_rules = sizeof rules / sizeof *rules,
+    .max_operands = 1 << 20, /* more than fit on a command line */
+    .options_size = sizeof(Options),
+    .run = run,
+};

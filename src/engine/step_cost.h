@@ -1,6 +1,6 @@
 /* step_cost.h - the bytes a step must read and the flops it must compute on any device: a roofline.
  *
- * Called by: commands/measure/bench_wall.c. */
+ * Called by: commands/measure/bench_roofline.c. */
 #ifndef AUK_ENGINE_STEP_COST_H
 #define AUK_ENGINE_STEP_COST_H
 

@@ -71,7 +71,7 @@ static void a_note_is_one_line_that_steers_nothing(void **state) {
   (void)state;
   tell_begin();
   print_note("%s: %d", "a\033[2J\nb", 3);
-  assert_string_equal(tell_end(), "auk: a?[2J?b: 3\n");
+  assert_string_equal(note_end(), "auk: a?[2J?b: 3\n");
 }
 
 static void a_command_tells_its_failure_once(void **state) {
@@ -93,7 +93,7 @@ static void a_command_tells_its_failure_once(void **state) {
     snprintf(err.text, sizeof err.text, "%s", cases[i].text);
     tell_begin();
     int status = command_finish(cases[i].status, &err);
-    assert_string_equal(tell_end(), cases[i].told);
+    assert_string_equal(note_end(), cases[i].told);
     assert_int_equal(status, cases[i].status);
   }
 }

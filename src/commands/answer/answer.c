@@ -26,7 +26,7 @@ typedef struct {
   int budget;                          /* limit on tokens of thought; -1: none, or the thought is closed */
   bool stopped;                        /* the sink asked to stop */
   Repetition repetition;
-  bool circles; /* a repetition was found: stop */
+  bool loops; /* a repetition was found: stop */
 } Answer;
 
 /* --- thoughts */
@@ -133,8 +133,8 @@ static Status take_token(void *user, int32_t id, TokenReply *reply, Error *err) 
     answer->result->n_thought++;
   }
   if (answer->splitter.state == THINKING_INSIDE) answer->result->thought = true;
-  answer->circles = obeys_repetition(answer) && repetition_push(&answer->repetition, id);
-  reply->stop = answer->stop.stopped || answer->stopped || answer->circles;
+  answer->loops = obeys_repetition(answer) && repetition_push(&answer->repetition, id);
+  reply->stop = answer->stop.stopped || answer->stopped || answer->loops;
   return reply->stop ? STATUS_OK : limit_thought(answer, &reply->forced, &reply->n_forced, err);
 }
 
@@ -191,7 +191,7 @@ static Status generate_answer(Answer *answer, Error *err) {
   session_watch(a->session, prefilling, answer);
   Status status = generate(a->session, &options, take_token, answer, &generated, err);
   session_watch(a->session, NULL, NULL);
-  answer->result->reason = answer->circles ? FINISH_REPETITION : generated.reason;
+  answer->result->reason = answer->loops ? FINISH_REPETITION : generated.reason;
   answer->result->n_generated = generated.n_generated;
   answer->result->first_token_ms = generated.first_token_ms;
   answer->result->decode_ms = generated.decode_ms;

@@ -8,17 +8,10 @@
 
 #include "base/file.h"
 #include "commands/common.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 #include "model/identity.h"
 
 /* --- the flags */
-
-const AssistantFlags assistant_defaults = {
-    .chat = {.think_budget = -1},
-    .answer = {.max_tokens = -1, .context = NOT_GIVEN},
-    .sampling = SAMPLING_NOT_GIVEN,
-    .device = DEVICE_NOT_GIVEN,
-};
 
 const Flag chat_flags[] = {
     FLAG_STRING("-sys, --system, --system-prompt", "TEXT", ChatFlags, system,
@@ -73,10 +66,6 @@ const Flag sampling_flags[] = {
               "the same seed gives the same answer (default -1: a new one each time)"),
 };
 
-void assistant_flags_release(AssistantFlags *flags) {
-  string_list_release(&flags->answer.stops);
-}
-
 /* --- what to sample with, where to end */
 
 static double given_or(double flag, double otherwise) {
@@ -118,12 +107,12 @@ Status sampling_check(const SamplingFlags *flags, Error *err) {
 }
 
 /* Prints one note about flags that have no effect with this model's settings. */
-static void tell_idle_flags(const Assistant *a) {
+static void note_idle_flags(const Assistant *a) {
   const char *given[4];
   char names[64] = "";
   const SamplingFlags *flags = &a->flags->sampling;
-  const bool was_told = flags->temperature == 0; /* then sampling_check() has reported it */
-  int n = a->sampler.temperature == 0 && !was_told ? choosing_flags(flags, given) : 0;
+  const bool was_reported = flags->temperature == 0; /* then sampling_check() has reported it */
+  int n = a->sampler.temperature == 0 && !was_reported ? choosing_flags(flags, given) : 0;
   for (int i = 0; i < n; i++) strcat(strcat(names, i == 0 ? "" : i + 1 < n ? ", " : " and "), given[i]);
   if (n > 0)
     print_note("the model's temperature is 0: %s %s no effect (--temp X sets another)", names,
@@ -133,7 +122,7 @@ static void tell_idle_flags(const Assistant *a) {
 static Status choose_sampler(Assistant *a, Error *err) {
   const SamplingFlags *flags = &a->flags->sampling;
   a->sampler = sampling_settings(flags, &a->model->config.generation);
-  tell_idle_flags(a);
+  note_idle_flags(a);
   return flags->seed.given ? STATUS_OK : random_seed(&a->sampler.seed, err);
 }
 
@@ -179,8 +168,8 @@ static Status read_system(Assistant *a, Error *err) {
 static Status open_template(Assistant *a, Error *err) {
   const char *choice = a->flags->chat.chat_template;
   if (a->model->layout == LAYOUT_HF_DIRECTORY)
-    return chat_open(a->model_path, choice, a->tokenizer, &a->chat, err);
-  char *directory = path_directory(a->model_path, err);
+    return chat_open(a->place.path, choice, a->tokenizer, &a->chat, err);
+  char *directory = path_directory(a->place.path, err);
   if (!directory) return STATUS_FAILED;
   Status status = chat_open(directory, choice, a->tokenizer, &a->chat, err);
   free(directory);
@@ -198,7 +187,7 @@ static Status open_chat(Assistant *a, Error *err) {
   } else if (flags->system || flags->system_file) {
     return error_set(err, STATUS_USAGE,
                      "-sys needs a chat format, and %s has no chat template (--chat-template names one)",
-                     a->model_path);
+                     a->place.path);
   }
   const char *missing = a->chat ? chat_missing_control(a->chat, a->tokenizer) : NULL;
   if (missing)
@@ -221,23 +210,22 @@ Status assistant_open(const AssistantFlags *flags, Assistant *a, Error *err) {
   a->max_tokens = flags->answer.max_tokens;
   const volatile int *interrupted = interrupt_catch();
   assistant_heed(a, interrupted);
-  TRY(model_flags_path(&flags->model, &a->model_path, err));
-  TRY(model_flags_name(&flags->model, a->model_path, &a->model_name, err));
+  TRY(model_place_find(&flags->model, &a->place, err));
   TRY(device_choose(&flags->device, &a->device, err));
-  TRY(model_flags_open_known(&flags->model, &a->model, err));
+  TRY(model_place_open_known(&a->place, &flags->model, &a->model, err));
   TRY(device_fit(&a->device, a->model, err));
-  TRY(model_tokenizer_open(a->model, a->model_path, &a->tokenizer, err));
+  TRY(model_tokenizer_open(a->model, a->place.path, &a->tokenizer, err));
   TRY(open_chat(a, err));
   assistant_heed(a, interrupted);
   TRY(choose_ends(a, err));
   a->session_options.kv = (KvType)flags->device.kv;
   const CacheUse use = {
-      a->model, a->model_path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
+      a->model, a->place.path, &a->device, a->session_options.kv, flags->answer.verbose, a->interrupted};
   TRY(cache_open(&flags->cache, &use, &a->cache, err));
   return choose_sampler(a, err);
 }
 
-Status assistant_spares(const Assistant *a, const WrittenFile *output, Error *err) {
+Status assistant_check_output(const Assistant *a, const WrittenFile *output, Error *err) {
   const ChatFlags *flags = &a->flags->chat;
   const char *template = flags->chat_template;
   if (!a->chat || !template || strcmp(chat_source(a->chat), template) != 0)
@@ -256,8 +244,7 @@ void assistant_release(Assistant *a) {
   chat_close(a->chat);
   tokenizer_close(a->tokenizer);
   model_close(a->model);
-  free(a->model_path);
-  free(a->model_name);
+  model_place_release(&a->place);
   *a = (Assistant){0};
 }
 
@@ -333,7 +320,7 @@ Status assistant_context(const Assistant *a, size_t n_prompt, int *n_ctx, Error 
   const int asked = a->flags->answer.context, maximum = a->model->config.max_position;
   if (asked > maximum)
     return error_set(err, STATUS_USAGE, "-c is %d, more than the %d positions of %s", asked, maximum,
-                     a->model_path);
+                     a->place.path);
   *n_ctx = asked > 0 ? asked : maximum;
   if (asked != NOT_GIVEN) return STATUS_OK;
   TRY(roomy_context(a, n_ctx, err));

@@ -55,8 +55,7 @@ typedef struct {
   bool verbose;
 } AnswerFlags;
 
-/* All flags that open and control a model. Initialise with assistant_defaults, end with
- * assistant_flags_release(). */
+/* All flags that open and control a model. Initialise with ASSISTANT_DEFAULTS. */
 typedef struct {
   ModelFlags model;
   ChatFlags chat;
@@ -65,8 +64,11 @@ typedef struct {
   DeviceFlags device;
   CacheFlags cache;
 } AssistantFlags;
-extern const AssistantFlags assistant_defaults;
-void assistant_flags_release(AssistantFlags *flags);
+#define ASSISTANT_DEFAULTS                                                                                   \
+  {                                                                                                          \
+    .chat = {.think_budget = -1}, .answer = {.max_tokens = -1, .context = NOT_GIVEN},                        \
+    .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN                                               \
+  }
 
 extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
 /* The six groups, for a command whose options hold an AssistantFlags as `member`. */
@@ -89,8 +91,7 @@ extern const Flag chat_flags[10], answer_flags[5], sampling_flags[8];
 
 typedef struct {
   const AssistantFlags *flags;
-  char *model_path;
-  char *model_name; /* model_flags_name() */
+  ModelPlace place;
   Model *model;
   Tokenizer *tokenizer;
   Chat *chat;              /* NULL: raw, or no template */
@@ -115,7 +116,7 @@ Status assistant_open(const AssistantFlags *flags, Assistant *assistant, Error *
 void assistant_heed(Assistant *assistant, const volatile int *interrupted);
 void assistant_release(Assistant *assistant); /* a zeroed one is fine */
 /* Refuses (STATUS_USAGE) an output that is one of the files read by assistant_open(). */
-Status assistant_spares(const Assistant *assistant, const WrittenFile *output, Error *err);
+Status assistant_check_output(const Assistant *assistant, const WrittenFile *output, Error *err);
 
 /* Appends the ids of a conversation and the opening of the answer (without a chat template: of the last
  * message's text). Refuses an empty prompt, and ids without an embedding. */

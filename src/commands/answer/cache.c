@@ -40,10 +40,10 @@ struct Cache {
   uint64_t limit;
   PrefixStore *store; /* NULL: not opened yet, or its key is unknown */
   char key[CACHE_KEY];
-  bool useless;    /* the cache cannot work, and that was reported */
-  bool many;       /* many prompts are expected */
-  int n_shared;    /* length of the prefix that the first two prompts share; 0: no two yet */
-  int n_prefilled; /* prompt tokens in the session that are worth storing */
+  bool useless;      /* the cache cannot work, and that was reported */
+  bool expects_many; /* many prompts are expected */
+  int n_shared;      /* length of the prefix that the first two prompts share; 0: no two yet */
+  int n_prefilled;   /* prompt tokens in the session that are worth storing */
 };
 
 /* --- flags */
@@ -80,7 +80,7 @@ const char *cache_known_directory(const Cache *cache) {
   return cache ? cache->directory : NULL;
 }
 
-static void tell(void *user, const char *text) {
+static void note(void *user, const char *text) {
   const Cache *cache = user;
   if (cache->use.verbose) print_note("cache: %s", text);
 }
@@ -170,7 +170,7 @@ static Status open_store(Cache *cache, bool may_read, Error *err) {
                                       .label = label_of(cache->use.model_path),
                                       .limit_bytes = cache->limit,
                                       .n_threads = cache->use.device->options.n_threads,
-                                      .note = tell,
+                                      .note = note,
                                       .user = cache};
   return prefix_store_open(&options, &cache->store, err);
 }
@@ -190,7 +190,7 @@ static void save(Cache *cache, Session *session, int n) {
                       ? prefix_store_save(cache->store, session, n, &report, &err)
                       : error_set(&err, STATUS_FAILED, "%s has changed since it was opened: nothing is kept",
                                   cache->use.model_path);
-  if (status != STATUS_OK) tell(cache, err.text);
+  if (status != STATUS_OK) note(cache, err.text);
   if (report.n_files == 0 || !cache->use.verbose) return;
   fprintf(stderr, "auk: cache: %d tokens saved in %.1f ms (%d file%s, %s)", report.n_tokens,
           clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
@@ -204,9 +204,10 @@ static void save(Cache *cache, Session *session, int n) {
  * it each time. */
 static void save_before(Cache *cache, Session *session, const int32_t *ids, int n) {
   int common = session_common(session, ids, n);
-  bool second = cache->many && cache->n_shared == 0;
+  bool second = cache->expects_many && cache->n_shared == 0;
   if (cache->n_prefilled == 0) return;
-  if (second || (!cache->many && cache->n_prefilled - common >= PREFIX_MIN_NEW)) save(cache, session, common);
+  if (second || (!cache->expects_many && cache->n_prefilled - common >= PREFIX_MIN_NEW))
+    save(cache, session, common);
   if (second) cache->n_shared = common;
 }
 
@@ -215,12 +216,12 @@ void cache_restore(Cache *cache, Session *session, const int32_t *ids, int n) {
   Error err = {{0}};
   PrefixReport report = {0};
   bool first = !cache->store && cache->n_prefilled == 0;
-  if (first && open_store(cache, false, &err) != STATUS_OK) tell(cache, err.text);
+  if (first && open_store(cache, false, &err) != STATUS_OK) note(cache, err.text);
   save_before(cache, session, ids, n);
   cache->n_prefilled = 0;
   if (!cache->store || cache->n_shared) return;
   double start = clock_ms();
-  if (prefix_store_restore(cache->store, session, ids, n, &report, &err) != STATUS_OK) tell(cache, err.text);
+  if (prefix_store_restore(cache->store, session, ids, n, &report, &err) != STATUS_OK) note(cache, err.text);
   if (report.n_tokens && cache->use.verbose)
     fprintf(stderr, "auk: cache: %d of %d tokens in %.1f ms (%d file%s, %s)\n", report.n_tokens, n,
             clock_ms() - start, report.n_files, plural(report.n_files), size_text(report.bytes).text);
@@ -231,7 +232,7 @@ void cache_prefilled(Cache *cache, int n) {
 }
 
 void cache_expect_many(Cache *cache) {
-  if (cache) cache->many = true;
+  if (cache) cache->expects_many = true;
 }
 
 /* Opens the store if that was not possible before: now the weights may be read, for the next run. */
@@ -242,7 +243,7 @@ static void save_at_end(Cache *cache, Session *session) {
   bool unknown = !cache->store && !cache->useless;
   double start = clock_ms();
   Status status = open_store(cache, true, &err);
-  if (status != STATUS_OK && status != STATUS_INTERRUPTED) tell(cache, err.text);
+  if (status != STATUS_OK && status != STATUS_INTERRUPTED) note(cache, err.text);
   if (unknown && cache->store && cache->use.verbose)
     fprintf(stderr, "auk: cache: the weights were read once, to know them again, in %.1f ms\n",
             clock_ms() - start);

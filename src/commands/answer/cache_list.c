@@ -80,7 +80,8 @@ static Status put_group(Buffer *out, const Group *group, Error *err) {
   return buffer_append_string(out, "\n", err);
 }
 
-static Status list(const char *directory, const PrefixList *files, Groups *groups, Buffer *out, Error *err) {
+static Status write_list(const char *directory, const PrefixList *files, Groups *groups, Buffer *out,
+                         Error *err) {
   for (size_t i = 0; i < files->count; i++)
     if (files->items[i].block) TRY(add_file(groups, directory, &files->items[i], err));
   if (groups->count > 1) qsort(groups->items, groups->count, sizeof *groups->items, compare_groups);
@@ -105,16 +106,25 @@ static Status clear(const char *directory, Error *err) {
                    n_left);
 }
 
-static Status run(const Options *options, const char *directory, Error *err) {
-  if (options->clear) return clear(directory, err);
+static Status list(const char *directory, Error *err) {
   PrefixList files;
   Groups groups = {0};
   Buffer out = {0};
   Status status = prefix_directory_list(directory, &files, err);
-  if (status == STATUS_OK) status = list(directory, &files, &groups, &out, err);
+  if (status == STATUS_OK) status = write_list(directory, &files, &groups, &out, err);
   buffer_release(&out);
   free(groups.items);
   prefix_list_release(&files);
+  return status;
+}
+
+static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
+  const Options *options = given;
+  char *directory = NULL;
+  TRY(cache_directory(options->directory, &directory, err));
+  Status status = options->clear ? clear(directory, err) : list(directory, err);
+  free(directory);
   return status;
 }
 
@@ -133,18 +143,6 @@ const Interface cache_interface = {
         "auk or another device begins anew; what is unused the longest makes room.",
     .groups = groups,
     .n_groups = sizeof groups / sizeof *groups,
+    .options_size = sizeof(Options),
+    .run = run,
 };
-
-int command_cache(int argc, char **argv) {
-  Options options = {0};
-  Error err = {{0}};
-  bool helped;
-  char *directory = NULL;
-  Status status = flags_parse(&cache_interface, &options, argc, argv, NULL, NULL, &helped, &err);
-  if (status == STATUS_OK && !helped) {
-    status = cache_directory(options.directory, &directory, &err);
-    if (status == STATUS_OK) status = run(&options, directory, &err);
-  }
-  free(directory);
-  return command_finish(status, &err);
-}

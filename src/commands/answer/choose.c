@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/output.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 enum { LOGIT_ROWS = 16, MAX_EXIT_CHOICES = 100 };
 
@@ -315,7 +315,7 @@ static Status run(Choices *choices, const PromptFlags *flags, const ReplyFlags *
   Prompt prompt = {0};
   Buffer text = {0};
   TRY(assistant_open(assistant_flags, a, err));
-  TRY(reply_spares(reply, flags, a, err));
+  TRY(reply_check_output(reply, flags, a, err));
   choices_prepare(a);
   Status status = prompt_read(flags, &prompt, err);
   if (status == STATUS_OK)
@@ -335,8 +335,8 @@ Status choose_run(const ChooseFlags *flags, const PromptFlags *prompt, const Rep
   Choices choices = {0};
   Status status = choices_open(flags, &choices, err);
   if (status == STATUS_OK) status = run(&choices, prompt, reply, assistant_flags, a, err);
-  if (status == STATUS_OK) status = print(&choices, a->model_name, reply, err);
-  if (status == STATUS_OK && reply_tells_usage(reply, assistant_flags)) print_usage(&choices);
+  if (status == STATUS_OK) status = print(&choices, a->place.name, reply, err);
+  if (status == STATUS_OK && reply_shows_usage(reply, assistant_flags)) print_usage(&choices);
   if (status == STATUS_OK && flags->exit_choice) status = (Status)(STATUS_CHOICE + (int)choices.best);
   choices_release(&choices);
   return status;

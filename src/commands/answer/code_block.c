@@ -67,7 +67,7 @@ static Status end_line(CodeBlock *block, Buffer *out, Error *err) {
     return STATUS_OK;
   }
   if (fence.length >= block->length && could_end(block, &fence)) {
-    block->state = BLOCK_BEHIND;
+    block->state = BLOCK_AFTER;
     return STATUS_OK;
   }
   TRY(put_line(block, out, err));
@@ -87,7 +87,7 @@ static Status decide(CodeBlock *block, Buffer *out, Error *err) {
 }
 
 Status code_block_push(CodeBlock *block, const char *text, size_t size, Buffer *out, Error *err) {
-  while (size && block->state != BLOCK_BEHIND) {
+  while (size && block->state != BLOCK_AFTER) {
     const char *newline = memchr(text, '\n', size);
     size_t length = newline ? (size_t)(newline - text) : size, used = length + (newline != NULL);
     if (!block->passing) {

@@ -12,7 +12,7 @@
 
 #include "base/buffer.h"
 
-typedef enum { BLOCK_BEFORE, BLOCK_INSIDE, BLOCK_BEHIND } BlockState;
+typedef enum { BLOCK_BEFORE, BLOCK_INSIDE, BLOCK_AFTER } BlockState;
 
 typedef struct {
   BlockState state;

@@ -1,4 +1,4 @@
-/* prompt.c - see prompt.h.   Called by: run.c, choose.c, map.c, map_answer.c.   Calls: texts.c,
+/* prompt.c - see prompt.h.   Called by: run.c, choose.c, map.c, map_answer.c.   Calls: input_text.c,
  * truncate.c. */
 #include "commands/answer/prompt.h"
 
@@ -11,7 +11,7 @@
 
 #include "base/output.h"
 #include "commands/answer/truncate.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 const Flag prompt_flags[] = {
     FLAG_STRING_ONCE(
@@ -45,7 +45,7 @@ bool prompt_is_given(const PromptFlags *flags) {
   return flags->text || flags->files.count || input_is_piped(false);
 }
 
-Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error *err) {
+Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err) {
   for (size_t i = 0; i < flags->files.count; i++)
     TRY(written_file_is_not(output, "-f", flags->files.items[i], err));
   return written_file_is_not(output, "", "-", err);
@@ -55,7 +55,7 @@ Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error 
 
 /* Prints a hint if standard input stays open and silent, which looks like a hang. A log gets it later than a
  * terminal, because the input may just be slow. */
-static void say_what_is_awaited(void) {
+static void note_waiting(void) {
   struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
   if (poll(&input, 1, progress_is_terminal() ? 2000 : 10000) == 0)
     fprintf(stderr, "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
@@ -82,7 +82,7 @@ static Status read_input(const PromptFlags *flags, Buffer *input, bool *given, E
   bool named = flags->text || flags->files.count;
   *given = flags->files.count > 0;
   if (!prompt_asks_for_input(flags) && input_is_piped(named)) {
-    say_what_is_awaited();
+    note_waiting();
     TRY(read_text("-", input, err));
     *given = *given || input->size;
   }

@@ -35,7 +35,7 @@ Status prompt_read(const PromptFlags *flags, Prompt *prompt, Error *err);
 void prompt_release(Prompt *prompt);
 
 /* Refuses an output that is one of the files or standard input, which the answer would overwrite. */
-Status prompt_spares(const PromptFlags *flags, const WrittenFile *output, Error *err);
+Status prompt_check_output(const PromptFlags *flags, const WrittenFile *output, Error *err);
 
 /* Whether "-" is among the files. */
 bool prompt_asks_for_input(const PromptFlags *flags);

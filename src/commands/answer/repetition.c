@@ -10,16 +10,16 @@ static int enough(int p) {
 
 bool repetition_push(Repetition *repetition, int32_t id) {
   Repetition *r = repetition;
-  bool circles = false;
+  bool loops = false;
   for (int p = 1, at = r->at; p <= r->n; p++) {
     at = at == 0 ? REPETITION_PASSAGE - 1 : at - 1;
     if (r->last[at] != id)
       r->n_equal[p] = 0;
     else if (++r->n_equal[p] >= enough(p))
-      circles = true;
+      loops = true;
   }
   r->last[r->at] = id;
   r->at = (r->at + 1) % REPETITION_PASSAGE;
   if (r->n < REPETITION_PASSAGE) r->n++;
-  return circles;
+  return loops;
 }

@@ -34,7 +34,7 @@ const Flag reply_flags[] = {
                 "exit status 4 where -n or the context cut the answer"),
 };
 
-bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {
+bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant) {
   return flags->usage || assistant->answer.verbose || (progress_is_terminal() && output_is_terminal());
 }
 
@@ -114,10 +114,11 @@ static Status write_line(const Reply *reply, const Buffer *line, Error *err) {
                           : output_write(line->data, line->size, err);
 }
 
-Status reply_spares(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *a, Error *err) {
+Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *a,
+                          Error *err) {
   const WrittenFile output = written_file("-o", flags->path);
-  TRY(prompt_spares(prompt, &output, err));
-  return assistant_spares(a, &output, err);
+  TRY(prompt_check_output(prompt, &output, err));
+  return assistant_check_output(a, &output, err);
 }
 
 Status reply_begin(const ReplyFlags *flags, const Assistant *a, Reply *reply, Error *err) {
@@ -175,7 +176,7 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   if (kind == TEXT_THOUGHT) return take_thought(reply, text, size, err);
   if (!reply->flags->code) return take_answer(reply, text, size, err);
   TRY(code_block_push(&reply->block, text, size, &reply->part, err));
-  *stop = reply->block.state == BLOCK_BEHIND;
+  *stop = reply->block.state == BLOCK_AFTER;
   return take_part(reply, err);
 }
 
@@ -224,7 +225,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
       .prompt_ids = ids ? &prompt_ids : NULL,
       .ids = ids ? &reply->ids : NULL,
       .seed = reply->assistant->sampler.seed,
-      .model = reply->assistant->model_name,
+      .model = reply->assistant->place.name,
   };
   Buffer line = {0};
   Status status = buffer_append(&line, "{", 1, err);
@@ -236,7 +237,7 @@ static Status put_object(Reply *reply, const int32_t *prompt, size_t n_prompt, c
 }
 
 /* Reports on standard error what the answer itself does not show. */
-static void say_what_is_missing(const Reply *reply, const AnswerResult *result) {
+static void report_cut(const Reply *reply, const AnswerResult *result) {
   if (result->reason == FINISH_CONTEXT)
     fprintf(stderr, "auk: the answer is cut: the context of %d tokens is full\n",
             reply->assistant->session_options.n_ctx);
@@ -271,8 +272,8 @@ Status reply_end(Reply *reply, const int32_t *prompt, size_t n_prompt, const Ans
   end_progress(reply); /* of an interrupted prefill */
   TRY(finish(reply, prompt, n_prompt, result, err));
   TRY(close_output(flags, &reply->file, err));
-  say_what_is_missing(reply, result);
-  if (reply_tells_usage(flags, reply->assistant->flags)) answer_print_usage(result);
+  report_cut(reply, result);
+  if (reply_shows_usage(flags, reply->assistant->flags)) answer_print_usage(result);
   if (result->reason == FINISH_INTERRUPTED) return STATUS_INTERRUPTED;
   if (flags->require_stop && answer_was_cut(result))
     return error_set(err, STATUS_CUT_SHORT, "the answer was cut short by %s (--require-stop)",

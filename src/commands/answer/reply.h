@@ -40,10 +40,10 @@ typedef struct {
 
 /* Whether to print statistics: on request, and if both outputs are terminals. Beside a pipe they would garble
  * the screen of its reader (a pager). */
-bool reply_tells_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
+bool reply_shows_usage(const ReplyFlags *flags, const AssistantFlags *assistant);
 /* Refuses -o FILE if it is an input of the answer. */
-Status reply_spares(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
-                    Error *err);
+Status reply_check_output(const ReplyFlags *flags, const PromptFlags *prompt, const Assistant *assistant,
+                          Error *err);
 Status reply_begin(const ReplyFlags *flags, const Assistant *assistant, Reply *reply, Error *err);
 AnswerSink reply_sink(Reply *reply);
 /* Ends the reply: held-back text, the JSON object, the last line on a terminal. STATUS_INTERRUPTED if the

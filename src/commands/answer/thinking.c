@@ -43,7 +43,7 @@ static void decide(ThinkingSplitter *s) {
     s->state = THINKING_INSIDE;
     drop(&s->held, spaces + strlen(s->open));
   } else if (begins_with(text, size, s->close)) {
-    s->state = THINKING_BEHIND;
+    s->state = THINKING_AFTER;
     drop(&s->held, spaces + strlen(s->close));
   } else if (size && !could_become(text, size, s->open) && !could_become(text, size, s->close)) {
     s->state = THINKING_ANSWER;
@@ -87,7 +87,7 @@ static Status think(ThinkingSplitter *s, size_t from, Buffer *thought, Error *er
   while (end && is_space(s->held.data[end - 1])) end--;
   TRY(pass_thought(s, end, thought, err));
   drop(&s->held, at - end + strlen(s->close));
-  s->state = THINKING_BEHIND;
+  s->state = THINKING_AFTER;
   return STATUS_OK;
 }
 
@@ -105,7 +105,7 @@ Status thinking_push(ThinkingSplitter *s, const char *text, size_t size, Buffer 
     size_t length = strlen(s->close);
     TRY(think(s, before < length ? 0 : before - length + 1, thought, err));
   }
-  if (s->state == THINKING_BEHIND) {
+  if (s->state == THINKING_AFTER) {
     drop(&s->held, count_spaces(s->held.data, s->held.size));
     if (s->held.size) s->state = THINKING_ANSWER;
   }

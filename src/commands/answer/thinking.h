@@ -15,7 +15,7 @@
 typedef enum {
   THINKING_UNKNOWN, /* so far only white space and a possible beginning of a mark */
   THINKING_INSIDE,
-  THINKING_BEHIND, /* dropping white space after the mark */
+  THINKING_AFTER, /* dropping white space after the mark */
   THINKING_ANSWER
 } ThinkingState;
 

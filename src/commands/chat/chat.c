@@ -21,14 +21,14 @@ const Flag talk_flags[] = {
         "and say so, or refuse the message"),
 };
 
-bool chat_has_person(void) {
+bool chat_is_interactive(void) {
   return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 }
 
 /* --- the loop */
 
 /* Reports a failure and continues, if an interactive user can do something about it. */
-static Status tell(const Dialogue *d, Status status, const Error *err) {
+static Status report_and_go_on(const Dialogue *d, Status status, const Error *err) {
   if (!d->interactive || (status != STATUS_USAGE && status != STATUS_FAILED)) return status;
   dialogue_say(d, "%s", err->text);
   return STATUS_OK;
@@ -46,17 +46,18 @@ static Status take_input(Dialogue *d, const Buffer *text, InputKind kind, Error 
   if (kind == INPUT_LINE) line = chat_parse(text->data, text->size);
   if (line.word == WORD_TEXT) {
     Status status = dialogue_send(d, text->data, text->size, err);
-    return status == STATUS_USAGE ? tell(d, status, err) : status; /* a failed device does not recover */
+    return status == STATUS_USAGE ? report_and_go_on(d, status, err)
+                                  : status; /* a failed device does not recover */
   }
-  if (line.word != WORD_UNKNOWN) return tell(d, chat_command(d, &line, err), err);
+  if (line.word != WORD_UNKNOWN) return report_and_go_on(d, chat_command(d, &line, err), err);
   Status status =
       error_set(err, STATUS_USAGE, "there is no command %.*s: is it /%s? (Behind a blank it is text.)",
                 (int)(text->size < 40 ? text->size : 40), text->data, line.nearest);
-  return tell(d, status, err);
+  return report_and_go_on(d, status, err);
 }
 
 /* An interruption while the user's text is encoded sends nothing, and the chat continues. */
-static Status heed(const Dialogue *d, Status status) {
+static Status survive_interruption(const Dialogue *d, Status status) {
   if (status != STATUS_INTERRUPTED || !d->interactive || console_leaving()) return status;
   console_attend();
   dialogue_note(d, "interrupted before anything came");
@@ -73,7 +74,7 @@ static Status talk(Dialogue *d, Error *err) {
     if (status || kind == INPUT_END) break;
     n_none = kind == INPUT_NONE ? n_none + 1 : 0;
     if (n_none == 2) dialogue_note(d, "Ctrl-D leaves, and so does /exit");
-    if (kind != INPUT_NONE) status = heed(d, take_input(d, &text, kind, err));
+    if (kind != INPUT_NONE) status = survive_interruption(d, take_input(d, &text, kind, err));
     if (d->interactive && console_leaving()) break;
   }
   buffer_release(&text);
@@ -93,7 +94,7 @@ static Status open_assistant(Dialogue *d, const AssistantFlags *flags, Error *er
     return error_set(
         err, STATUS_USAGE,
         "%s has no chat template: --chat-template NAME|FILE gives it one (auk run continues a text)",
-        a->model_path);
+        a->place.path);
   if (a->has_system) TRY(conversation_set_system(&d->conversation, a->system.data, a->system.size, err));
   return assistant_start(a, a->system.size, err); /* a token has at least one byte */
 }
@@ -144,6 +145,12 @@ static const FlagGroup groups[] = {TALK_FLAG_GROUP(Options, talk), ASSISTANT_FLA
 
 static const FlagRule rules[] = {ASSISTANT_FLAG_RULES};
 
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
+  const Options *o = options;
+  return chat_run(&o->assistant, &o->talk, err);
+}
+
 const Interface chat_interface = {
     .usage = "auk chat -m MODEL [FLAGS]\nauk -m MODEL [FLAGS]",
     .about =
@@ -164,16 +171,7 @@ const Interface chat_interface = {
     .n_rules = sizeof rules / sizeof *rules,
     .max_operands = 1,
     .operands = VALUE_MODEL,
+    .options_size = sizeof(Options),
+    .defaults = &(const Options){.assistant = ASSISTANT_DEFAULTS},
+    .run = run,
 };
-
-int command_chat(int argc, char **argv) {
-  Options options = {.assistant = assistant_defaults};
-  Error err = {{0}};
-  bool helped;
-  const char *operand = NULL;
-  Status status = flags_parse(&chat_interface, &options, argc, argv, &operand, NULL, &helped, &err);
-  if (status == STATUS_OK) status = model_flags_take_operand(&options.assistant.model, operand, &err);
-  if (status == STATUS_OK && !helped) status = chat_run(&options.assistant, &options.talk, &err);
-  assistant_flags_release(&options.assistant);
-  return command_finish(status, &err);
-}

@@ -15,9 +15,9 @@ extern const Flag talk_flags[3];
   FLAG_GROUP_IN("Chat on a terminal", talk_flags, Struct, member, TalkFlags)
 
 /* Whether standard input and standard output are both terminals. */
-bool chat_has_person(void);
+bool chat_is_interactive(void);
 
-/* Runs a chat until the user leaves or standard input ends. Unless chat_has_person(), lines of standard input
+/* Runs a chat until the user leaves or standard input ends. Unless chat_is_interactive(), lines of standard input
  * are messages and commands, and standard output gets only the answers. */
 Status chat_run(const AssistantFlags *flags, const TalkFlags *talk, Error *err);
 

@@ -5,10 +5,10 @@
 
 #include "commands/chat/conversation_file.h"
 #include "commands/chat/dialogue.h"
-#include "commands/chat/person_path.h"
 #include "commands/chat/text_editor.h"
+#include "commands/chat/user_path.h"
 #include "commands/common.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 static const char *plural(long long n) {
   return n == 1 ? "" : "s";
@@ -113,7 +113,7 @@ static Status tokens(Dialogue *d, Error *err) {
 static void clear(Dialogue *d) {
   conversation_truncate(&d->conversation, conversation_system(&d->conversation) ? 1 : 0);
   d->attached.size = 0;
-  d->told_full = 0;
+  d->reported_percent = 0;
   d->held.count = 0;
   dialogue_note(d, "the conversation is forgotten");
 }
@@ -261,8 +261,8 @@ static Status read_file(Dialogue *d, const char *path, Error *err) {
 
 static Status save(Dialogue *d, const char *path, Error *err) {
   const WrittenFile output = written_file("/save", path);
-  TRY(assistant_spares(&d->assistant, &output, err));
-  TRY(conversation_save(&d->conversation, d->assistant.model_path, path, err));
+  TRY(assistant_check_output(&d->assistant, &output, err));
+  TRY(conversation_save(&d->conversation, d->assistant.place.path, path, err));
   dialogue_note(d, "%zu message%s saved", d->conversation.count, plural((long long)d->conversation.count));
   return STATUS_OK;
 }
@@ -304,7 +304,7 @@ static Status with_file(Dialogue *d, const ChatLine *line,
     return error_set(err, STATUS_USAGE, "/%s needs a file: /%s FILE", chat_commands[line->word].name,
                      chat_commands[line->word].name);
   char *path;
-  TRY(person_path(line->argument, line->size, &path, err));
+  TRY(user_path(line->argument, line->size, &path, err));
   Status status = check_path(d, chat_commands[line->word].name, path, err);
   if (status == STATUS_OK) status = run(d, path, err);
   free(path);

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "commands/chat/chat_settings.h"
 #include "commands/chat/chat_words.h"
-#include "commands/chat/person_path.h"
+#include "commands/chat/user_path.h"
 
 /* The longest common continuation of all matching words, after the `size` bytes typed so far. */
 typedef struct {
@@ -37,7 +37,7 @@ static Status consider_files(const char *typed, size_t size, Buffer *rest, Error
   size_t slash = size;
   while (slash && typed[slash - 1] != '/') slash--;
   char *directory;
-  TRY(person_path(slash ? typed : ".", slash ? slash : 1, &directory, err));
+  TRY(user_path(slash ? typed : ".", slash ? slash : 1, &directory, err));
   Candidates c = {.typed = typed + slash, .size = size - slash, .rest = rest};
   DIR *list = opendir(directory);
   Status status = STATUS_OK;

@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "commands/chat/chat_complete.h"
 #include "commands/chat/history.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 static const char quotes[] = "\"\"\"";
 enum { N_QUOTES = sizeof quotes - 1 };
@@ -22,7 +22,7 @@ static Status take_entry(void *user, const char *text, size_t size, Error *err) 
   return line_editor_remember(user, text, size, err);
 }
 
-static void tell_history(ChatInput *input, const Error *err) {
+static void note_no_history(ChatInput *input, const Error *err) {
   if (!input->history_fails)
     fprintf(stderr, "auk: no history is kept: %s (--no-history says nothing)\n", err->text);
   input->history_fails = true;
@@ -36,7 +36,7 @@ Status chat_input_open(ChatInput *input, FILE *screen, bool ansi, bool with_hist
   Status status = history_path(&input->history, &why);
   if (status == STATUS_OK && input->history)
     status = history_read(input->history, take_entry, input->editor, &why);
-  if (status) tell_history(input, &why);
+  if (status) note_no_history(input, &why);
   return STATUS_OK;
 }
 
@@ -56,7 +56,7 @@ Status chat_input_remember(ChatInput *input, const char *text, size_t size, Erro
   TRY(buffer_append(&input->last, text, size, err));
   TRY(line_editor_remember(input->editor, text, size, err));
   Error why = {{0}};
-  if (input->history && history_add(input->history, text, size, &why)) tell_history(input, &why);
+  if (input->history && history_add(input->history, text, size, &why)) note_no_history(input, &why);
   return STATUS_OK;
 }
 

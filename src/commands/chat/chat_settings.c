@@ -89,20 +89,18 @@ static bool find_flag(const char *name, size_t size, FlagGroup *group, char spel
 
 static AssistantFlags current(const ChatSettings *settings) {
   const Assistant *a = settings->assistant;
-  AssistantFlags flags = assistant_defaults;
-  flags.sampling = (SamplingFlags){
-      .seed = settings->seed,
-      .temperature = a->sampler.temperature,
-      .top_k = a->sampler.top_k,
-      .top_p = a->sampler.top_p,
-      .min_p = a->sampler.min_p,
-      .repetition_penalty = a->sampler.repetition_penalty,
-      .presence_penalty = a->sampler.presence_penalty,
-      .frequency_penalty = a->sampler.frequency_penalty,
+  return (AssistantFlags){
+      .sampling = {.seed = settings->seed,
+                   .temperature = a->sampler.temperature,
+                   .top_k = a->sampler.top_k,
+                   .top_p = a->sampler.top_p,
+                   .min_p = a->sampler.min_p,
+                   .repetition_penalty = a->sampler.repetition_penalty,
+                   .presence_penalty = a->sampler.presence_penalty,
+                   .frequency_penalty = a->sampler.frequency_penalty},
+      .answer = {.max_tokens = a->max_tokens},
+      .chat = {.think_budget = a->think_budget},
   };
-  flags.answer.max_tokens = a->max_tokens;
-  flags.chat.think_budget = a->think_budget;
-  return flags;
 }
 
 static void apply(ChatSettings *settings, const AssistantFlags *flags) {
@@ -137,7 +135,7 @@ Status chat_settings_seed(ChatSettings *settings, Error *err) {
 }
 
 /* Notes that the setting has no effect at temperature 0. */
-static Status tell_effect(const ChatSettings *settings, const char *names, Buffer *out, Error *err) {
+static Status note_no_effect(const ChatSettings *settings, const char *names, Buffer *out, Error *err) {
   static const size_t choosing[] = {TOP_K, TOP_P, MIN_P, SEED};
   if (settings->assistant->sampler.temperature != 0) return STATUS_OK;
   for (size_t i = 0; i < sizeof choosing / sizeof *choosing; i++) {
@@ -158,7 +156,7 @@ static Status change_flag(ChatSettings *settings, const FlagGroup *group, char *
   TRY(flags_parse(&interface, &flags, 3, argv, NULL, NULL, &helped, err));
   if (group->flags->kind == KIND_SEED) settings->n_seeded = 0;
   apply(settings, &flags);
-  return tell_effect(settings, group->flags->names, out, err);
+  return note_no_effect(settings, group->flags->names, out, err);
 }
 
 /* --- switches */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "commands/nearest.h"
+#include "commands/did_you_mean.h"
 
 const ChatCommand chat_commands[] = {
     [WORD_CLEAR] = {"clear", " new ", NULL, "forgets the conversation; the system message stays", false},
@@ -51,12 +51,12 @@ static ChatWord find_word(const char *text, size_t size) {
 
 /* The command that a single mistyped word probably means, or NULL. */
 static const char *nearest_command(const char *text, size_t size) {
-  Nearest nearest = nearest_begin(text, size);
+  Suggestion nearest = suggestion_begin(text, size);
   for (size_t i = 0; i < size; i++)
     if ((text[i] | 32) < 'a' || (text[i] | 32) > 'z') return NULL;
   if (size == 0) return NULL;
   for (int i = 0; i < WORD_TEXT; i++)
-    nearest_consider(&nearest, chat_commands[i].name, strlen(chat_commands[i].name));
+    suggestion_consider(&nearest, chat_commands[i].name, strlen(chat_commands[i].name));
   return nearest.word;
 }
 

@@ -56,8 +56,8 @@ Status conversation_set_system(Conversation *c, const char *text, size_t size, E
 
 void conversation_drop(Conversation *c, size_t first, size_t n) {
   for (size_t i = first; i < first + n; i++) release_message(&c->messages[i]);
-  size_t behind = c->count - first - n;
-  if (behind) memmove(c->messages + first, c->messages + first + n, behind * sizeof *c->messages);
+  size_t after = c->count - first - n;
+  if (after) memmove(c->messages + first, c->messages + first + n, after * sizeof *c->messages);
   c->count -= n;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 /* --- reading */
 

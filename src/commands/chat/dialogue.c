@@ -230,7 +230,7 @@ static void forget(Dialogue *d, const Forgotten *forgotten) {
   conversation_drop(&d->conversation, conversation_next_turn(&d->conversation, 0), forgotten->n_messages);
   dialogue_note(d, "the oldest %d turn%s forgotten, %zu tokens: the context has %d", n,
                 n == 1 ? " is" : "s are", forgotten->n_tokens, session_context(d->assistant.session));
-  d->told_full = 0;
+  d->reported_percent = 0;
 }
 
 /* --- an answer */
@@ -267,21 +267,21 @@ static void prefilling(void *user, int done, int total) {
   d->in_progress = true;
 }
 
-static void tell_fullness(Dialogue *d) {
+static void note_fullness(Dialogue *d) {
   static const int levels[] = {90, 75};
   int n_ctx = session_context(d->assistant.session), used = session_length(d->assistant.session);
   int full = (int)(100LL * used / n_ctx);
-  if (full < levels[1]) d->told_full = 0;
-  if (d->result.reason == FINISH_CONTEXT) d->told_full = levels[0]; /* already reported */
+  if (full < levels[1]) d->reported_percent = 0;
+  if (d->result.reason == FINISH_CONTEXT) d->reported_percent = levels[0]; /* already reported */
   for (int i = 0; i < 2; i++) {
-    if (full < levels[i] || d->told_full >= levels[i]) continue;
-    d->told_full = levels[i];
+    if (full < levels[i] || d->reported_percent >= levels[i]) continue;
+    d->reported_percent = levels[i];
     dialogue_note(d, "the context is %d%% full: %d of %d tokens", full, used, n_ctx);
     return;
   }
 }
 
-static void tell_end(const Dialogue *d) {
+static void note_end(const Dialogue *d) {
   switch (d->result.reason) {
   case FINISH_CONTEXT:
     dialogue_note(d, "the context of %d tokens is full: the answer ends here",
@@ -296,7 +296,7 @@ static void tell_end(const Dialogue *d) {
   }
 }
 
-static void tell_status(const Dialogue *d) {
+static void note_status(const Dialogue *d) {
   const AnswerResult *r = &d->result;
   if (!d->interactive || d->talk->no_status) return;
   double rate = r->n_generated > 1 && r->decode_ms > 0 ? (r->n_generated - 1) * 1e3 / r->decode_ms : 0;
@@ -353,7 +353,7 @@ static Status keep_answer(Dialogue *d, Error *err) {
 }
 
 /* Reports that no answer is possible any more; the conversation can still be saved. */
-static Status tell_changed_weights(const Dialogue *d, const char *why) {
+static Status note_changed_weights(const Dialogue *d, const char *why) {
   dialogue_say(d, "%s", why);
   dialogue_say(d, "Nothing is answered any more; /save FILE keeps the conversation.");
   return STATUS_OK;
@@ -363,13 +363,13 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   IdList prompt = {0};
   Forgotten forgotten = {0};
   *answered = false;
-  if (d->weights_changed) return tell_changed_weights(d, "Not sent: the model's weights were written to.");
+  if (d->weights_changed) return note_changed_weights(d, "Not sent: the model's weights were written to.");
   bool fits;
   Status status = make_room(d, &prompt, &forgotten, &fits, err);
   if (status == STATUS_OK && fits) status = ids_splice(d->assistant.tokenizer, &d->held, &prompt, err);
   if (status == STATUS_OK && fits) status = generate_answer(d, &prompt, err);
   id_list_release(&prompt);
-  if (d->weights_changed) return tell_changed_weights(d, err->text);
+  if (d->weights_changed) return note_changed_weights(d, err->text);
   if (status || !fits) return status;
   count(d);
   bool interrupted = d->result.reason == FINISH_INTERRUPTED;
@@ -381,9 +381,9 @@ Status dialogue_answer(Dialogue *d, bool *answered, Error *err) {
   *answered = true;
   TRY(keep_answer(d, err));
   forget(d, &forgotten);
-  tell_end(d);
-  tell_status(d);
-  tell_fullness(d);
+  note_end(d);
+  note_status(d);
+  note_fullness(d);
   return STATUS_OK;
 }
 

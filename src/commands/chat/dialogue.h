@@ -34,7 +34,7 @@ typedef struct {
   Buffer text, thinking; /* its texts */
   bool has_result;
   Totals totals;
-  int told_full;        /* highest fullness of the context reported, in percent */
+  int reported_percent; /* highest fullness of the context reported, in percent */
   bool weights_changed; /* the weight files were written to: no more answers */
   bool leaves;
 } Dialogue; /* starts zeroed */

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 static const char *editor_command(void) {
   const char *visual = getenv("VISUAL"), *editor = getenv("EDITOR");

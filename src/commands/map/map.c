@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "base/output.h"
 #include "commands/common.h"
+#include "commands/input_text.h"
 #include "commands/map/map_answer.h"
 #include "commands/map/map_job.h"
-#include "commands/texts.h"
 
 const Flag map_flags[] = {
     FLAG_FILE("--map", "FILE", MapFlags, input,
@@ -88,12 +88,12 @@ static const char *output_path(const MapJob *job) {
 
 /* Results must not overwrite an input. Standard output is only compared with the records: results appended to
  * them would be read as records, without end. */
-static Status spare_inputs(const MapJob *job, const Assistant *a, Error *err) {
+static Status check_output(const MapJob *job, const Assistant *a, Error *err) {
   const WrittenFile output = output_path(job)
                                  ? written_file(job->map->resume ? "--resume" : "-o", output_path(job))
                                  : written_standard_output();
-  if (output_path(job)) TRY(prompt_spares(job->prompt, &output, err));
-  if (output_path(job)) TRY(assistant_spares(a, &output, err));
+  if (output_path(job)) TRY(prompt_check_output(job->prompt, &output, err));
+  if (output_path(job)) TRY(assistant_check_output(a, &output, err));
   return written_file_is_not(&output, "--map", job->map->input, err);
 }
 
@@ -124,7 +124,7 @@ static Status open_map(Map *map, const MapJob *job, Assistant *a, Error *err) {
   m->format = job->reply->json ? RESULTS_JSON : job->map->nul ? RESULTS_NUL : RESULTS_LINES;
   if (choose_is_given(job->choose)) TRY(choices_open(job->choose, &m->choices, err));
   TRY(assistant_open(job->assistant, a, err));
-  TRY(spare_inputs(job, a, err));
+  TRY(check_output(job, a, err));
   if (m->choices.n) choices_prepare(a);
   cache_expect_many(a->cache);
   m->seed = a->sampler.seed;
@@ -200,13 +200,13 @@ static Status start(Map *map, Error *err) {
   return STATUS_OK;
 }
 
-static void say_of_record(Map *map, const char *what) {
+static void note_record(Map *map, const char *what) {
   clear_progress(map);
   print_note("%s:%zu: %s", map->reader.name, map->record.line, what);
 }
 
 /* Reports what the result itself does not show. */
-static void say_what_is_missing(Map *map) {
+static void report_cut(Map *map) {
   const AnswerResult *result = &map->mapping.result;
   char what[128] = "";
   if (result->in_thought)
@@ -217,7 +217,7 @@ static void say_what_is_missing(Map *map) {
              map->mapping.assistant->session_options.n_ctx);
   else if (result->reason == FINISH_REPETITION)
     snprintf(what, sizeof what, "the answer is cut: it goes in circles (-n N lets it)");
-  if (*what) say_of_record(map, what);
+  if (*what) note_record(map, what);
 }
 
 static Status answer_record(Map *map, Error *err) {
@@ -226,12 +226,12 @@ static Status answer_record(Map *map, Error *err) {
   Status status = map_answer(&map->mapping, record, &map->line, err);
   TRY(assistant_check_weights(map->mapping.assistant, err)); /* may explain the failure, too */
   if (status == STATUS_USAGE || status == STATUS_MODEL) {
-    say_of_record(map, err->text);
+    note_record(map, err->text);
     const Error error = *err;
     map->n_errors++;
     status = map_error(&map->mapping, record, &error, &map->line, err);
   } else if (status == STATUS_OK) {
-    say_what_is_missing(map);
+    report_cut(map);
   }
   TRY(status);
   TRY(results_add(&map->results, record->hash, &map->line, err));
@@ -241,12 +241,12 @@ static Status answer_record(Map *map, Error *err) {
 
 /* Reports results that have vanished. OUT.resume may legitimately list one more than OUT has, if a process
  * was killed between the two writes. */
-static void say_what_is_gone(Map *map) {
-  size_t n_told = map->results.told.n_told, n_there = map->results.n_results;
-  if (n_told <= n_there + 1) return;
+static void note_lost_results(Map *map) {
+  size_t n_listed = map->results.resume.n_listed, n_there = map->results.n_results;
+  if (n_listed <= n_there + 1) return;
   clear_progress(map);
   print_note("%s: %zu of the %zu results that were written are gone: they are made again",
-             map->results.options.path, n_told - n_there, n_told);
+             map->results.options.path, n_listed - n_there, n_listed);
 }
 
 /* Looks for an earlier result of the current record (`found` is false at the end of the records) that can
@@ -258,7 +258,7 @@ static Status look_for_result(Map *map, bool found, bool *stays, Error *err) {
   TRY(results_earlier(&map->results, &earlier, &there, err));
   map->resuming = there;
   if (!there) {
-    say_what_is_gone(map);
+    note_lost_results(map);
     return STATUS_OK;
   }
   const char *path = map->results.options.path;

@@ -67,7 +67,7 @@ static Status encode_outline(Mapping *m, const char *filling, IdList *ids, Error
   return STATUS_OK;
 }
 
-static size_t common_beginning(const IdList *a, const IdList *b) {
+static size_t common_prefix(const IdList *a, const IdList *b) {
   size_t n = 0;
   while (n < a->count && n < b->count && a->ids[n] == b->ids[n]) n++;
   return n;
@@ -75,20 +75,20 @@ static size_t common_beginning(const IdList *a, const IdList *b) {
 
 Status map_begin(Mapping *m, Error *err) {
   const MapJob *job = m->job;
-  m->steady = job->assistant->sampling.seed.given && job->prompt->text &&
-              m->assistant->device.backend != &cpu_backend;
-  if (!m->steady) return STATUS_OK;
+  m->reproducible = job->assistant->sampling.seed.given && job->prompt->text &&
+                    m->assistant->device.backend != &cpu_backend;
+  if (!m->reproducible) return STATUS_OK;
   m->ids.count = 0;
-  TRY(encode_outline(m, "a", &m->beginning, err));
+  TRY(encode_outline(m, "a", &m->prefix, err));
   TRY(encode_outline(m, "0", &m->ids, err));
-  m->beginning.count = common_beginning(&m->beginning, &m->ids);
+  m->prefix.count = common_prefix(&m->prefix, &m->ids);
   return STATUS_OK;
 }
 
 /* Makes the session hold exactly the common prefix of this prompt and all prompts. */
-static Status hold_beginning(Mapping *m, Error *err) {
+static Status hold_prefix(Mapping *m, Error *err) {
   Assistant *a = m->assistant;
-  const IdList *all = &m->beginning;
+  const IdList *all = &m->prefix;
   TRY(assistant_check_prompt(a, m->ids.count, session_context(a->session), err));
   bool held = (size_t)session_length(a->session) >= all->count;
   held = held &&
@@ -97,7 +97,7 @@ static Status hold_beginning(Mapping *m, Error *err) {
     session_keep(a->session, 0);
     TRY(session_sync(a->session, all->ids, (int)all->count, assistant_goes_on, a, err));
   }
-  session_keep(a->session, (int)common_beginning(all, &m->ids));
+  session_keep(a->session, (int)common_prefix(all, &m->ids));
   return STATUS_OK;
 }
 
@@ -116,7 +116,7 @@ static Status take_text(void *user, TextKind kind, const char *text, size_t size
   if (kind == TEXT_THOUGHT && code) return STATUS_OK;
   if (!code) return show_text(&m->show, kind, text, size, err);
   TRY(code_block_push(&m->block, text, size, &m->text, err));
-  *stop = m->block.state == BLOCK_BEHIND;
+  *stop = m->block.state == BLOCK_AFTER;
   return STATUS_OK;
 }
 
@@ -151,7 +151,7 @@ static void count(Mapping *m) {
 static Status write_answer(Mapping *m, const Record *record, Error *err) {
   const AnswerSink sink = {.text = take_text, .token = m->job->reply->ids ? take_id : NULL, .user = m};
   begin_answer(m, record->index);
-  if (m->steady) TRY(hold_beginning(m, err));
+  if (m->reproducible) TRY(hold_prefix(m, err));
   TRY(assistant_answer(m->assistant, m->ids.ids, m->ids.count, &sink, &m->result, err));
   if (m->result.reason == FINISH_INTERRUPTED) return error_set(err, STATUS_INTERRUPTED, "interrupted");
   count(m);
@@ -162,9 +162,9 @@ static Status write_answer(Mapping *m, const Record *record, Error *err) {
 }
 
 static Status choose_answer(Mapping *m, Error *err) {
-  if (m->steady) {
+  if (m->reproducible) {
     TRY(assistant_encode(m->assistant, m->prompt.messages, m->prompt.n_messages, &m->ids, err));
-    TRY(hold_beginning(m, err));
+    TRY(hold_prefix(m, err));
   }
   TRY(choices_score(&m->choices, m->assistant, m->prompt.messages, m->prompt.n_messages, err));
   m->result =
@@ -189,7 +189,7 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
   TRY(begin_object(m, record, line, err));
   TRY(buffer_append(line, ", ", 2, err));
   if (m->choices.n) {
-    TRY(choices_json(&m->choices, m->assistant->model_name, line, err));
+    TRY(choices_json(&m->choices, m->assistant->place.name, line, err));
   } else {
     const AnswerText text = {.text = m->text.data,
                              .text_size = m->text.size,
@@ -198,7 +198,7 @@ static Status put_object(Mapping *m, const Record *record, Buffer *line, Error *
                              .prompt_ids = ids ? &m->ids : NULL,
                              .ids = ids ? &m->answer_ids : NULL,
                              .seed = m->assistant->sampler.seed,
-                             .model = m->assistant->model_name};
+                             .model = m->assistant->place.name};
     TRY(answer_json(line, &text, &m->result, err));
   }
   return buffer_append(line, "}\n", 2, err);
@@ -226,7 +226,7 @@ void mapping_release(Mapping *m) {
   map_settings_release(&m->settings);
   prompt_pattern_release(&m->pattern);
   map_prompt_release(&m->prompt);
-  id_list_release(&m->beginning);
+  id_list_release(&m->prefix);
   id_list_release(&m->ids);
   id_list_release(&m->answer_ids);
   buffer_release(&m->text);

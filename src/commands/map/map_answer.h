@@ -13,9 +13,9 @@ typedef struct {
   Choices choices;      /* n is 0 if the model writes the answer */
   MapSettings settings; /* for JSON results and --resume */
   PromptPattern pattern;
-  uint64_t seed; /* seed of the first record */
-  bool steady;   /* see map_begin() */
-  IdList beginning;
+  uint64_t seed;     /* seed of the first record */
+  bool reproducible; /* see map_begin() */
+  IdList prefix;
   ResultsFormat format;
   bool to_terminal; /* results appear on a terminal */
 

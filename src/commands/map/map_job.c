@@ -39,8 +39,8 @@ static Status add_model(MapSettings *s, const Assistant *a, Error *err) {
   ContentHash content = {0};
   bool known;
   TRY(model_content(a->model, &search, &content, &known, err));
-  if (!known) return error_set(err, STATUS_FAILED, "%s has changed since it was opened", a->model_path);
-  return map_settings_add(s, "model", &content, sizeof content, a->model_name, err);
+  if (!known) return error_set(err, STATUS_FAILED, "%s has changed since it was opened", a->place.path);
+  return map_settings_add(s, "model", &content, sizeof content, a->place.name, err);
 }
 
 static Status add_tokenizer(MapSettings *s, const Assistant *a, Error *err) {

@@ -209,14 +209,14 @@ static Status fill_messages(JsonSpan messages, MapPrompt *prompt, Error *err) {
 /* --- prompts */
 
 /* Without -p, a JSON record contains its own prompt. */
-static Status fill_itself(JsonSpan record, bool behind_text, MapPrompt *prompt, Error *err) {
+static Status fill_itself(JsonSpan record, bool after_text, MapPrompt *prompt, Error *err) {
   JsonSpan text, messages;
   if (is_string(record)) return append_value(record, &prompt->text, err);
   TRY(find_member(record, "prompt", 6, &text, err));
   TRY(find_member(record, "messages", 8, &messages, err));
   if (text.text && messages.text)
     return error_set(err, STATUS_USAGE, "the record has both a prompt and messages");
-  if (messages.text && behind_text)
+  if (messages.text && after_text)
     return error_set(err, STATUS_USAGE, "the record has messages, before which -f has no place");
   if (messages.text) return fill_messages(messages, prompt, err);
   if (is_string(text)) return append_value(text, &prompt->text, err);

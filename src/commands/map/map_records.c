@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "commands/texts.h"
+#include "commands/input_text.h"
 
 enum { READ_AHEAD = 1 << 16, WAIT_MS = 250 };
 
@@ -80,7 +80,7 @@ static Status read_ahead(RecordReader *reader, Error *err) {
 }
 
 /* Appends bytes[0..size) up to the limit. */
-static Status keep(RecordReader *reader, const char *bytes, size_t size, bool *cut, Error *err) {
+static Status append_limited(RecordReader *reader, const char *bytes, size_t size, bool *cut, Error *err) {
   size_t room = reader->rules.limit - reader->record.size;
   if (size > room) *cut = true;
   return buffer_append(&reader->record, bytes, size < room ? size : room, err);
@@ -98,7 +98,7 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
     size_t left = reader->size - reader->at;
     const char *end = memchr(from, reader->rules.end, left);
     size_t size = end ? (size_t)(end - from) : left;
-    TRY(keep(reader, from, size, &record->cut, err));
+    TRY(append_limited(reader, from, size, &record->cut, err));
     record->hash = record_hash(record->hash, from, size);
     record->ended = end != NULL;
     *some = true;
@@ -109,7 +109,7 @@ static Status read_record(RecordReader *reader, Record *record, bool *some, Erro
 }
 
 /* Sets the record's text without its CR and byte order mark. */
-static void settle(const RecordReader *reader, Record *record) {
+static void set_text(const RecordReader *reader, Record *record) {
   static const char byte_order_mark[] = "\xef\xbb\xbf";
   record->text = reader->record.data ? reader->record.data : "";
   record->size = reader->record.size;
@@ -134,7 +134,7 @@ Status record_reader_next(RecordReader *reader, Record *record, bool *found, Err
     if (!*found) return STATUS_OK;
     record->index = reader->n_records;
     record->line = ++reader->n_lines;
-    settle(reader, record);
+    set_text(reader, record);
   } while (reader->rules.passes_blank && !record->cut && is_blank(record));
   reader->n_records++;
   return STATUS_OK;

@@ -66,7 +66,7 @@ static Status open_earlier(Results *results, bool has_results, Error *err) {
                              .limit = result_limit,
                              .hash = RECORD_HASH_START};
   const bool retry = options->retry;
-  TRY(map_resume_open(options->path, options->format, options->settings, has_results, retry, &results->told,
+  TRY(map_resume_open(options->path, options->format, options->settings, has_results, retry, &results->resume,
                       err));
   TRY(record_reader_attach(results->descriptor, options->path, rules, &results->earlier, err));
   results->reading = true;
@@ -104,7 +104,7 @@ Status results_open(const ResultsOptions *options, Results *results, Error *err)
   *results = (Results){.is_open = true,
                        .options = *options,
                        .descriptor = -1,
-                       .told = {.descriptor = -1},
+                       .resume = {.descriptor = -1},
                        .rewritten = {.descriptor = -1}};
   return options->path ? open_file(results, err) : STATUS_OK;
 }
@@ -175,7 +175,7 @@ static Status read_earlier(Results *results, EarlierResult *earlier, Error *err)
   if (results->options.format == RESULTS_JSON) return read_earlier_object(results, earlier, err);
   earlier->is_error = line->size >= 2 && memcmp(line->text, "\\!", 2) == 0;
   if (!line->ended) return STATUS_OK;
-  return map_resume_read(&results->told, line->index, line->hash, &earlier->input, err);
+  return map_resume_read(&results->resume, line->index, line->hash, &earlier->input, err);
 }
 
 /* Replaces the file by the rewritten one, which is locked before it becomes visible. */
@@ -201,7 +201,7 @@ static Status end_earlier(Results *results, Error *err) {
   if (ftruncate(results->descriptor, (off_t)results->end) != 0 ||
       lseek(results->descriptor, (off_t)results->end, SEEK_SET) < 0)
     return system_error(path, "cut off what is torn", err);
-  TRY(map_resume_cut(&results->told, results->n_results, err));
+  TRY(map_resume_cut(&results->resume, results->n_results, err));
   results->adds = true;
   return STATUS_OK;
 }
@@ -222,7 +222,7 @@ Status results_earlier(Results *results, EarlierResult *earlier, bool *found, Er
 static Status check_written(const Results *results, Error *err) {
   if (!results->adds) return STATUS_OK;
   TRY(results_check_file(results->descriptor, results->options.path, results->end, err));
-  return map_resume_check(&results->told, results->n_results, err);
+  return map_resume_check(&results->resume, results->n_results, err);
 }
 
 static Status write_all(Results *results, const void *bytes, size_t size, Error *err) {
@@ -251,9 +251,9 @@ Status results_add(Results *results, uint64_t input, const Buffer *result, Error
   TRY(check_written(results, err));
   uint64_t hash = record_hash(RECORD_HASH_START, result->data, result->size - 1);
   if (results->rewritten.path)
-    TRY(map_resume_write_any(&results->told, index, input, err));
+    TRY(map_resume_write_any(&results->resume, index, input, err));
   else
-    TRY(map_resume_write(&results->told, index, input, hash, err));
+    TRY(map_resume_write(&results->resume, index, input, hash, err));
   TRY(write_all(results, result->data, result->size, err));
   results->end += result->size;
   results->n_results++;
@@ -276,7 +276,7 @@ Status results_close(Results *results, Error *err) {
   if (results->reading) record_reader_close(&results->earlier);
   atomic_file_abort(&results->rewritten);
   Status status = results->descriptor >= 0 ? close_file(results, err) : STATUS_OK;
-  map_resume_close(&results->told);
+  map_resume_close(&results->resume);
   *results = (Results){0};
   return status;
 }

@@ -30,7 +30,7 @@ typedef struct {
   bool is_regular;      /* a regular file, not a fifo or a device */
   bool adds;            /* a regular file that ends at the next result */
   uint64_t opened_size; /* its size when it was locked */
-  MapResume told;       /* OUT.resume */
+  MapResume resume;     /* OUT.resume */
   RecordReader earlier; /* reads the existing results */
   Record last;          /* the last one read */
   bool reading;         /* more existing results may follow */

@@ -67,7 +67,7 @@ static void measure(MapResume *r, const char *text, size_t size) {
   const char *end = memmem(text, size, "\n\n", 2);
   if (!end || !begins_with(text, size, first_lines[r->format]) || fstat(r->descriptor, &info) != 0) return;
   r->head = (uint64_t)(end + 2 - text);
-  r->n_told = (size_t)((uint64_t)info.st_size - r->head) / LINE_SIZE;
+  r->n_listed = (size_t)((uint64_t)info.st_size - r->head) / LINE_SIZE;
 }
 
 static Status check_head(MapResume *r, const char *text, size_t size, bool has_results, bool retry,
@@ -137,16 +137,16 @@ static bool read_hash(const char *text, uint64_t *hash) {
 
 Status map_resume_read(const MapResume *r, size_t index, uint64_t result, uint64_t *record, Error *err) {
   char line[LINE_SIZE] = {0};
-  uint64_t told = result;
+  uint64_t hash = result;
   ssize_t n = pread(r->descriptor, line, LINE_SIZE, (off_t)place_of(r, index));
   if (n < 0) return system_error(r, "read", err);
   const char *second = line + HASH_SIZE + 1;
   bool whole = n == LINE_SIZE && line[HASH_SIZE] == ' ' && line[LINE_SIZE - 1] == '\n' &&
                read_hash(line, record) &&
-               (memcmp(second, any_hash, HASH_SIZE) == 0 || read_hash(second, &told));
+               (memcmp(second, any_hash, HASH_SIZE) == 0 || read_hash(second, &hash));
   if (!whole)
     return error_set(err, STATUS_USAGE, "%s tells nothing of result %zu, which is there", r->path, index);
-  if (told == result) return STATUS_OK;
+  if (hash == result) return STATUS_OK;
   return error_set(err, STATUS_USAGE,
                    "%s: result %zu is not what --map wrote there: the file was changed since",
                    r->results_path, index);

@@ -33,7 +33,7 @@ typedef struct {
   bool keeps_head;        /* the existing content is continued */
   bool has_remade;        /* map_resume_write_any() was called */
   bool has_other_context; /* the head has another -c, until a result is made with the current one */
-  size_t n_told;          /* results listed in the file when it was opened */
+  size_t n_listed;        /* results listed in the file when it was opened */
 } MapResume;              /* zeroed but for descriptor -1 */
 
 /* Opens an existing file without changing it. Refuses (STATUS_USAGE) another format, other settings (-c may

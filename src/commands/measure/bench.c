@@ -1,6 +1,6 @@
 /* bench.c - `auk bench`: measures the speed of a model, in the manner of llama.cpp's llama-bench.
  *
- * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_wall.c for the machine's
+ * Called by: main.c.   Calls: session.c; bench_kernels.c for single kernels, bench_roofline.c for the machine's
  *              limits, bench_memory.c for -v, bench_table.c to print.
  * Always true: each run of a test has its own fixed tokens; every timed token is computed anew; an untimed
  *              run of each test comes first. A decoded token is sampled (greedily without flags) and
@@ -19,8 +19,8 @@
 #include "commands/device.h"
 #include "commands/measure/bench_kernels.h"
 #include "commands/measure/bench_memory.h"
+#include "commands/measure/bench_roofline.h"
 #include "commands/measure/bench_table.h"
-#include "commands/measure/bench_wall.h"
 #include "commands/model_flags.h"
 #include "engine/generate.h"
 
@@ -45,7 +45,8 @@ typedef struct {
 
 typedef struct {
   const Options *options;
-  char *model_path, *model_name;
+  ModelPlace place;
+  char model_name[320]; /* in the table */
   Model *model;
   Device device;
   char device_name[DEVICE_NAME_SIZE];
@@ -98,12 +99,12 @@ static int tokens_before(const Test *test) {
 /* Runs a test once, in milliseconds. Decoding is timed from the first token, which the prompt's logits give,
  * to the last: as many steps as tokens, in the same loop as `auk -p`. */
 static Status run_once(Bench *bench, const Test *test, unsigned salt, double *ms, Error *err) {
-  const int behind = tokens_before(test);
+  const int before = tokens_before(test);
   fill_ids(bench, bench->ids + test->depth, test->n, salt);
-  if (behind) TRY(make_session_hold(bench, behind, err));
+  if (before) TRY(make_session_hold(bench, before, err));
   if (!test->decode) {
     double start = clock_ms();
-    TRY(make_session_hold(bench, behind + test->n, err));
+    TRY(make_session_hold(bench, before + test->n, err));
     *ms = clock_ms() - start;
     return STATUS_OK;
   }
@@ -204,13 +205,13 @@ static Status put_test(Bench *bench, const Test *test, Error *err) {
 }
 
 /* Writes the bytes that the test must read, and its time relative to the machine's limit. */
-static Status put_wall(Bench *bench, const Test *test, const Speed *speed, Error *err) {
+static Status put_roofline(Bench *bench, const Test *test, const Speed *speed, Error *err) {
   const Model *model = bench->model;
   const MachineRates *machine = &bench->machine;
   const KvType kv = (KvType)bench->options->device.kv;
-  const TestWall wall = test->decode
-                            ? wall_of_decode(model, kv, machine, tokens_before(test), test->n)
-                            : wall_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
+  const TestRoofline wall =
+      test->decode ? roofline_of_decode(model, kv, machine, tokens_before(test), test->n)
+                   : roofline_of_prefill(model, kv, machine, test->depth, test->n, bench->max_chunk);
   const double ms = test->n * 1e3 / speed->mean, step_bytes = wall.bytes / wall.n_steps;
   Table *table = &bench->table;
   TRY(table_integer(table, wall.n_steps, err));
@@ -239,7 +240,7 @@ static Status put_row(Bench *bench, const Test *test, const Speed *speed, Error 
   TRY(table_text(table, speeds, err));
   TRY(table_number(table, speed->mean, 2, err));
   TRY(table_number(table, speed->deviation, 2, err));
-  TRY(put_wall(bench, test, speed, err));
+  TRY(put_roofline(bench, test, speed, err));
   TRY(table_number(table, bench->load_ms, 1, err));
   TRY(table_number(table, bench->first_token_ms, 1, err));
   TRY(table_integer(table, bench->n_first, err));
@@ -280,7 +281,7 @@ static Status choose_context(Bench *bench, Error *err) {
   int64_t needed = greatest(&o->depths) + (prompt > answer ? prompt : answer);
   if (needed > bench->model->config.max_position)
     return error_set(err, STATUS_USAGE, "the longest test takes %lld positions, %s has %d", (long long)needed,
-                     bench->model_path, bench->model->config.max_position);
+                     bench->place.path, bench->model->config.max_position);
   bench->n_ctx = (int)needed;
   return STATUS_OK;
 }
@@ -317,40 +318,23 @@ static Status time_first_token(Bench *bench, Error *err) {
   bench->first_token_ms = clock_ms() - bench->start_ms;
   if (!bench->options->verbose) return STATUS_OK;
   if (session_length(bench->session) < bench->n_ctx) TRY(session_decode(bench->session, id, err));
-  TRY(session_drain(bench->session, err));
-  return memory_tell(&bench->device, bench->model, bench->session, bench->taken_before, err);
+  TRY(session_settle(bench->session, err));
+  return memory_report(&bench->device, bench->model, bench->session, bench->taken_before, err);
 }
 
 /* --- the model */
 
-/* The name of the folder or file; for a config.json the name of its folder. NULL with err set if memory is
- * short. */
-static char *name_model(const char *path, bool dummy, Error *err) {
-  static const char config[] = "/config.json", mark[] = " (random weights)";
-  size_t end = strlen(path), config_size = sizeof config - 1;
-  if (dummy && end > config_size && strcmp(path + end - config_size, config) == 0) end -= config_size;
-  while (end > 1 && path[end - 1] == '/') end--;
-  size_t first = end;
-  while (first > 0 && path[first - 1] != '/') first--;
-  if (first == end) first = 0; /* the root */
-  char *name = mem_alloc(end - first + sizeof mark, 1, "the name of a model", err);
-  if (!name) return NULL;
-  memcpy(name, path + first, end - first);
-  if (dummy) strcpy(name + (end - first), mark);
-  return name;
-}
-
 static Status open_model(Bench *bench, Error *err) {
   const Options *o = bench->options;
   const ModelOverrides *over = &o->model.overrides;
-  bench->model_name = name_model(bench->model_path, o->dummy_weights, err);
-  if (!bench->model_name) return STATUS_FAILED;
-  if (!o->dummy_weights) return model_flags_open(&o->model, &bench->model, err);
+  snprintf(bench->model_name, sizeof bench->model_name, "%.300s%s", bench->place.name,
+           o->dummy_weights ? " (random weights)" : "");
+  if (!o->dummy_weights) return model_place_open(&bench->place, &o->model, &bench->model, err);
   if (over->rope_theta != 0 || over->norm_eps != 0)
     return error_set(err, STATUS_USAGE,
                      "%s is only for packed files: with --dummy-weights config.json says it",
                      over->rope_theta != 0 ? "--rope-theta" : "--norm-eps");
-  return model_open_dummy(bench->model_path, &bench->model, err);
+  return model_open_dummy(bench->place.path, &bench->model, err);
 }
 
 /* Loads the model. Random weights are made on the device that reads them: a backend without its own memory
@@ -402,22 +386,48 @@ static Status run_kernels(Bench *bench, Error *err) {
 static Status run_bench(Bench *bench, Error *err) {
   const Options *o = bench->options;
   bench->interrupted = interrupt_catch();
-  TRY(model_flags_path(&o->model, &bench->model_path, err));
+  TRY(model_place_find(&o->model, &bench->place, err));
   TRY(device_choose(&o->device, &bench->device, err));
   TRY(open_model(bench, err));
   TRY(device_fit(&bench->device, bench->model, err));
   return o->kernels ? run_kernels(bench, err) : run_tests_of_model(bench, err);
 }
 
-static void release(Bench *bench) {
-  session_close(bench->session);
-  device_release(&bench->device);
-  free(bench->ids);
-  free(bench->rates);
-  free(bench->model_name);
-  free(bench->model_path);
-  table_release(&bench->table);
-  model_close(bench->model);
+/* --kernels takes only counts of rows, all at least one. */
+static Status check_kernel_flags(const Options *o, Error *err) {
+  if (o->answers.count || o->depths.count)
+    return error_set(err, STATUS_USAGE, "--kernels takes counts of rows from -p; %s is for whole models",
+                     o->answers.count ? "-n" : "-d");
+  for (size_t i = 0; i < o->prompts.count; i++)
+    if (o->prompts.items[i] < 1)
+      return error_set(err, STATUS_USAGE, "-p %d: --kernels needs at least one row", o->prompts.items[i]);
+  return STATUS_OK;
+}
+
+static Status check_options(Options *o, Error *err) {
+  TRY(sampling_check(&o->sampling, err));
+  if (o->kernels) return check_kernel_flags(o, err);
+  if (o->prompts.count == 0) TRY(int_list_add(&o->prompts, 512, err));
+  if (o->answers.count == 0) TRY(int_list_add(&o->answers, 128, err));
+  if (o->depths.count == 0) TRY(int_list_add(&o->depths, 0, err));
+  if (greatest(&o->prompts) == 0 && greatest(&o->answers) == 0)
+    return error_set(err, STATUS_USAGE, "-p 0 and -n 0 leave nothing to measure");
+  return STATUS_OK;
+}
+
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
+  Bench bench = {.options = options, .start_ms = process_start_ms()};
+  TRY(check_options(options, err));
+  Status status = run_bench(&bench, err);
+  session_close(bench.session);
+  device_release(&bench.device);
+  free(bench.ids);
+  free(bench.rates);
+  model_place_release(&bench.place);
+  table_release(&bench.table);
+  model_close(bench.model);
+  return status;
 }
 
 /* --- the flags */
@@ -442,17 +452,6 @@ static const char about[] =
     "(the larger of reading and fp16 products; int8 activations can pass 1). Marked is the kernel that\n"
     "runs where none is named, among those for int8 activations the one with --act int8; \"cublas fp16\"\n"
     "is the library over the same shape in fp16.";
-
-/* --kernels takes only counts of rows, all at least one. */
-static Status check_kernel_flags(const Options *o, Error *err) {
-  if (o->answers.count || o->depths.count)
-    return error_set(err, STATUS_USAGE, "--kernels takes counts of rows from -p; %s is for whole models",
-                     o->answers.count ? "-n" : "-d");
-  for (size_t i = 0; i < o->prompts.count; i++)
-    if (o->prompts.items[i] < 1)
-      return error_set(err, STATUS_USAGE, "-p %d: --kernels needs at least one row", o->prompts.items[i]);
-  return STATUS_OK;
-}
 
 static const Flag flags[] = {
     FLAG_INTS("-p, --n-prompt", "N,...", Options, prompts, 0, INT_MAX,
@@ -487,32 +486,8 @@ const Interface bench_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,
     .operands = VALUE_MODEL,
+    .options_size = sizeof(Options),
+    .defaults =
+        &(const Options){.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN},
+    .run = run,
 };
-
-static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  const char *operand = NULL;
-  TRY(flags_parse(&bench_interface, o, argc, argv, &operand, NULL, helped, err));
-  TRY(model_flags_take_operand(&o->model, operand, err));
-  TRY(sampling_check(&o->sampling, err));
-  if (o->kernels) return check_kernel_flags(o, err);
-  if (o->prompts.count == 0) TRY(int_list_add(&o->prompts, 512, err));
-  if (o->answers.count == 0) TRY(int_list_add(&o->answers, 128, err));
-  if (o->depths.count == 0) TRY(int_list_add(&o->depths, 0, err));
-  if (greatest(&o->prompts) == 0 && greatest(&o->answers) == 0)
-    return error_set(err, STATUS_USAGE, "-p 0 and -n 0 leave nothing to measure");
-  return STATUS_OK;
-}
-
-int command_bench(int argc, char **argv) {
-  Options options = {.repetitions = 5, .sampling = SAMPLING_NOT_GIVEN, .device = DEVICE_NOT_GIVEN};
-  Bench bench = {.options = &options, .start_ms = process_start_ms()};
-  Error err = {{0}};
-  bool helped;
-  Status status = parse(&options, argc, argv, &helped, &err);
-  if (status == STATUS_OK && !helped) status = run_bench(&bench, &err);
-  release(&bench);
-  int_list_release(&options.prompts);
-  int_list_release(&options.answers);
-  int_list_release(&options.depths);
-  return command_finish(status, &err);
-}

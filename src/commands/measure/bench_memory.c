@@ -22,8 +22,8 @@ static double resident_bytes(void) {
   return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024 : 0;
 }
 
-Status memory_tell(const Device *device, const Model *model, const Session *session, double taken_before,
-                   Error *err) {
+Status memory_report(const Device *device, const Model *model, const Session *session, double taken_before,
+                     Error *err) {
   const KvType kv = (KvType)device->flags->kv;
   const double weights = (double)model->weight_bytes, mb = 1e6;
   const double cache = kv_cache_bytes(&model->config, kv, session_context(session));

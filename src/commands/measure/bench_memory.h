@@ -11,7 +11,7 @@ Status memory_taken(const Device *device, double *bytes, Error *err);
 /* Prints to standard error the bytes of weights, KV cache and the rest; for a device with its own memory also
  * the bytes in use before loading the weights (its context and other programs). Call it after the session has
  * run every kind of step. */
-Status memory_tell(const Device *device, const Model *model, const Session *session, double taken_before,
-                   Error *err);
+Status memory_report(const Device *device, const Model *model, const Session *session, double taken_before,
+                     Error *err);
 
 #endif

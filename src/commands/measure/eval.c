@@ -12,9 +12,9 @@
 #include "commands/commands.h"
 #include "commands/common.h"
 #include "commands/device.h"
+#include "commands/input_text.h"
 #include "commands/measure/npy.h"
 #include "commands/model_flags.h"
-#include "commands/texts.h"
 #include "commands/written_file.h"
 #include "engine/session.h"
 #include "model/identity.h"
@@ -31,7 +31,7 @@ typedef struct {
 
 typedef struct {
   const Options *options;
-  char *model_path;
+  ModelPlace place;
   Model *model;
   IdList ids;
   Device device;
@@ -50,7 +50,7 @@ typedef struct {
 
 static Status encode_text(Eval *eval, const Buffer *text, Error *err) {
   Tokenizer *tokenizer = NULL;
-  TRY(model_tokenizer_open(eval->model, eval->model_path, &tokenizer, err));
+  TRY(model_tokenizer_open(eval->model, eval->place.path, &tokenizer, err));
   tokenizer_heed(tokenizer, eval->interrupted);
   const EncodeOptions options = {.add_special = true, .parse_special = eval->options->parse_special};
   Status status =
@@ -121,13 +121,13 @@ static Status choose_window(const Eval *eval, int *window, Error *err) {
     return error_set(err, STATUS_USAGE,
                      "%zu tokens in one window, more than the %d positions of %s (--window N "
                      "splits them, --max-tokens N takes fewer)",
-                     n, maximum, eval->model_path);
+                     n, maximum, eval->place.path);
   *window = (int)n;
   return STATUS_OK;
 }
 
 /* Refuses --logits-out if it is one of the input files. */
-static Status spare_inputs(const Eval *eval, Error *err) {
+static Status check_output(const Eval *eval, Error *err) {
   const Options *o = eval->options;
   const WrittenFile output = written_file("--logits-out", o->logits_out);
   TRY(written_file_is_not_model(&output, eval->model, err));
@@ -142,13 +142,13 @@ static Status run_eval(Eval *eval, Error *err) {
   TRY(file_name_check("--logits-out", o->logits_out, err));
   eval->interrupted = interrupt_catch();
   eval->shows_progress = terminal_takes_escapes(STDERR_FILENO);
-  TRY(model_flags_path(&o->model, &eval->model_path, err));
+  TRY(model_place_find(&o->model, &eval->place, err));
   TRY(device_choose(&o->device, &eval->device, err));
-  TRY(model_flags_open_known(&o->model, &eval->model, err));
-  TRY(spare_inputs(eval, err));
+  TRY(model_place_open_known(&eval->place, &o->model, &eval->model, err));
+  TRY(check_output(eval, err));
   TRY(device_fit(&eval->device, eval->model, err));
   if (eval->model->layout == LAYOUT_HF_DIRECTORY)
-    TRY(model_tokenizer_check(eval->model, eval->model_path, err));
+    TRY(model_tokenizer_check(eval->model, eval->place.path, err));
   TRY(read_ids(eval, err));
   int window = 0;
   TRY(choose_window(eval, &window, err));
@@ -173,13 +173,17 @@ static Status run_eval(Eval *eval, Error *err) {
                        mean, exp(mean));
 }
 
-static void release(Eval *eval) {
-  npy_abort(&eval->npy);
-  session_close(eval->session);
-  device_release(&eval->device);
-  id_list_release(&eval->ids);
-  model_close(eval->model);
-  free(eval->model_path);
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
+  Eval eval = {.options = options};
+  Status status = run_eval(&eval, err);
+  npy_abort(&eval.npy);
+  session_close(eval.session);
+  device_release(&eval.device);
+  id_list_release(&eval.ids);
+  model_close(eval.model);
+  model_place_release(&eval.place);
+  return status;
 }
 
 /* --- the flags */
@@ -228,21 +232,7 @@ const Interface eval_interface = {
     .n_rules = sizeof rules / sizeof *rules,
     .max_operands = 1,
     .operands = VALUE_MODEL,
+    .options_size = sizeof(Options),
+    .defaults = &(const Options){.device = DEVICE_NOT_GIVEN},
+    .run = run,
 };
-
-static Status parse(Options *o, int argc, char **argv, bool *helped, Error *err) {
-  const char *operand = NULL;
-  TRY(flags_parse(&eval_interface, o, argc, argv, &operand, NULL, helped, err));
-  return model_flags_take_operand(&o->model, operand, err);
-}
-
-int command_eval(int argc, char **argv) {
-  Options options = {.device = DEVICE_NOT_GIVEN};
-  Eval eval = {.options = &options};
-  Error err = {{0}};
-  bool helped;
-  Status status = parse(&options, argc, argv, &helped, &err);
-  if (status == STATUS_OK && !helped) status = run_eval(&eval, &err);
-  release(&eval);
-  return command_finish(status, &err);
-}

@@ -37,7 +37,7 @@ static Status add_path(Checkpoints *list, const char *path, Error *err) {
 }
 
 /* Whether a directory is new; marks it as seen. */
-static Status see(Checkpoints *list, const struct stat *info, bool *first, Error *err) {
+static Status mark_seen(Checkpoints *list, const struct stat *info, bool *first, Error *err) {
   *first = false;
   for (size_t i = 0; i < list->n_seen; i++)
     if (list->seen[i].device == info->st_dev && list->seen[i].inode == info->st_ino) return STATUS_OK;
@@ -73,7 +73,7 @@ Status checkpoints_add_hub(Checkpoints *list, Error *err) {
     struct stat info;
     bool first;
     if (stat(model->path, &info) != 0) continue;
-    if ((status = see(list, &info, &first, err))) break;
+    if ((status = mark_seen(list, &info, &first, err))) break;
     status = add(list, model->name, model->path, true, err);
     *model = (HubModel){0};
   }
@@ -119,7 +119,7 @@ static Status visit_names(Checkpoints *list, const char *path, const Names *name
 static Status visit_directory(Checkpoints *list, const char *path, const struct stat *info, int depth,
                               Error *err) {
   bool first;
-  TRY(see(list, info, &first, err));
+  TRY(mark_seen(list, info, &first, err));
   if (!first) return STATUS_OK;
   Names names = {0};
   Status status = names_read(path, &names, err);

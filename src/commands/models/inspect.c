@@ -290,7 +290,7 @@ static Status print_report(Buffer *out, const Inspection *inspection, bool tenso
 
 typedef struct {
   ModelFlags model;
-  bool json, tensors, helped;
+  bool json, tensors;
 } Options;
 
 static const Flag flags[] = {
@@ -298,6 +298,26 @@ static const Flag flags[] = {
     FLAG_SWITCH("--tensors", Options, tensors, "also every tensor: dtype, shape, bytes, name, file"),
 };
 static const FlagGroup groups[] = {MODEL_FLAG_GROUP(Options, model), FLAG_GROUP("Report", flags)};
+
+static Status run(void *given, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
+  const Options *options = given;
+  ModelPlace place = {0};
+  Model *model = NULL;
+  Buffer out = {0};
+  Status status = model_place_find(&options->model, &place, err);
+  if (status == STATUS_OK) status = model_place_open(&place, &options->model, &model, err);
+  if (status == STATUS_OK) {
+    Inspection inspection = inspect(model, place.path);
+    status = options->json ? inspect_print_json(&out, &inspection, options->tensors, err)
+                           : print_report(&out, &inspection, options->tensors, err);
+  }
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&out);
+  model_close(model);
+  model_place_release(&place);
+  return status;
+}
 
 const Interface inspect_interface = {
     .usage = "auk inspect MODEL [FLAGS]",
@@ -308,36 +328,6 @@ const Interface inspect_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .max_operands = 1,
     .operands = VALUE_MODEL,
+    .options_size = sizeof(Options),
+    .run = run,
 };
-
-static Status parse(int argc, char **argv, Options *options, Error *err) {
-  const char *operand = NULL;
-  size_t n_operands;
-  TRY(flags_parse(&inspect_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
-  return model_flags_take_operand(&options->model, operand, err);
-}
-
-static Status run(const Options *options, const char *path, Model **model, Buffer *out, Error *err) {
-  TRY(model_flags_open(&options->model, model, err));
-  Inspection inspection = inspect(*model, path);
-  TRY(options->json ? inspect_print_json(out, &inspection, options->tensors, err)
-                    : print_report(out, &inspection, options->tensors, err));
-  return output_write(out->data, out->size, err);
-}
-
-int command_inspect(int argc, char **argv) {
-  Options options = {0};
-  char *path = NULL;
-  Model *model = NULL;
-  Buffer out = {0};
-  Error err = {{0}};
-  Status status = parse(argc, argv, &options, &err);
-  if (status == STATUS_OK && !options.helped) {
-    status = model_flags_path(&options.model, &path, &err);
-    if (status == STATUS_OK) status = run(&options, path, &model, &out, &err);
-  }
-  buffer_release(&out);
-  model_close(model);
-  free(path);
-  return command_finish(status, &err);
-}

@@ -1,4 +1,4 @@
-/* known_names.c - see known_names.h.   Called by: model_flags.c.   Calls: checkpoints.c, hub.c, nearest.c.
+/* known_names.c - see known_names.h.   Called by: model_flags.c.   Calls: checkpoints.c, hub.c, did_you_mean.c.
  * Opens no checkpoint. */
 #include "commands/models/known_names.h"
 
@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "commands/did_you_mean.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"
 #include "commands/models/names.h"
-#include "commands/nearest.h"
 
 /* --- last parts */
 
@@ -79,12 +79,12 @@ Status known_name(const char *text, char **name, Error *err) {
 /* --- suggestions */
 
 /* The name in the list closest to the text, in full or by its last part; NULL: none is close. */
-static const char *nearest_listed(const Checkpoints *list, Nearest *nearest) {
+static const char *nearest_listed(const Checkpoints *list, Suggestion *nearest) {
   const char *found = NULL;
   for (size_t i = 0; i < list->count; i++) {
     const char *name = list->items[i].name, *last = last_part(name), *before = nearest->word;
-    nearest_consider(nearest, name, strlen(name));
-    nearest_consider(nearest, last, strlen(last));
+    suggestion_consider(nearest, name, strlen(name));
+    suggestion_consider(nearest, last, strlen(last));
     if (nearest->word != before) found = name;
   }
   return found;
@@ -97,7 +97,7 @@ static bool is_packed_name(const char *name) {
 
 /* *found: the path, in new memory, of the closest folder or packed file in the folder that the text names;
  * NULL: none is close. */
-static Status nearest_in_folder(const char *text, Nearest *nearest, char **found, Error *err) {
+static Status nearest_in_folder(const char *text, Suggestion *nearest, char **found, Error *err) {
   Names names = {0};
   char *folder = path_directory(text, err);
   Status status = folder ? names_read(folder, &names, err) : STATUS_FAILED;
@@ -107,7 +107,7 @@ static Status nearest_in_folder(const char *text, Nearest *nearest, char **found
     char *path = path_join(last_part(text) == text ? "" : folder, name, err);
     status = path ? STATUS_OK : STATUS_FAILED;
     if (path && (is_packed_name(name) || file_is_directory(path)))
-      nearest_consider(nearest, name, strlen(name));
+      suggestion_consider(nearest, name, strlen(name));
     if (nearest->word == before) {
       free(path);
     } else {
@@ -121,8 +121,8 @@ static Status nearest_in_folder(const char *text, Nearest *nearest, char **found
 }
 
 static Status refuse_nearest(const char *text, const Checkpoints *list, Error *err) {
-  Nearest whole = nearest_begin(text, strlen(text)),
-          last = nearest_begin(last_part(text), strlen(last_part(text)));
+  Suggestion whole = suggestion_begin(text, strlen(text)),
+             last = suggestion_begin(last_part(text), strlen(last_part(text)));
   char *path;
   const char *name = nearest_listed(list, &whole);
   Status status = nearest_in_folder(text, &last, &path, err);

@@ -17,11 +17,10 @@
 #include "commands/model_flags.h"
 #include "commands/models/checkpoints.h"
 #include "commands/models/hub.h"
-#include "commands/models/known_names.h"
 #include "commands/models/names.h"
 
 typedef struct {
-  bool json, names, helped;
+  bool json, names;
 } Options;
 
 /* The facts of a checkpoint; empty text and 0: unknown. */
@@ -299,7 +298,82 @@ static const FlagGroup groups[] = {FLAG_GROUP("List", flags)};
 
 static const FlagRule rules[] = {{"--names", EXCLUDES, "--json", NULL}};
 
-enum { MAX_DIRECTORIES = 64 };
+/* Reports why AUK_MODEL was not found; other failures (memory) end the command. */
+static Status reason_of_default(Status status, const Error *reason, Error *err) {
+  if (status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", reason->text);
+  print_note("AUK_MODEL: %s", reason->text);
+  return STATUS_OK;
+}
+
+/* Marks AUK_MODEL's model as the default, or reports why it was not found, as -m would. */
+static Status mark_default(Checkpoints *list, Error *err) {
+  static const ModelFlags none = {0};
+  const char *name = getenv("AUK_MODEL");
+  ModelPlace place = {0};
+  Error reason;
+  if (!name || !*name) return STATUS_OK;
+  Status status = model_place_find(&none, &place, &reason);
+  if (status == STATUS_OK) status = model_place_check(&place, &reason);
+  status = status == STATUS_OK ? checkpoints_mark_default(list, place.given, place.path, err)
+                               : reason_of_default(status, &reason, err);
+  model_place_release(&place);
+  return status;
+}
+
+static Status find(const char *const *directories, size_t count, Checkpoints *list, Error *err) {
+  if (count == 0)
+    TRY(checkpoints_add_known(list, err));
+  else
+    TRY(checkpoints_add_hub(list, err));
+  for (size_t i = 0; i < count; i++) TRY(checkpoints_add_below(list, directories[i], err));
+  return mark_default(list, err);
+}
+
+/* Reports unreadable directories, which may contain more checkpoints. */
+static void report_unreadable(const Names *paths) {
+  enum { SHOWN = 8 };
+  for (size_t i = 0; i < paths->count && i < SHOWN; i++) print_note("%s", paths->items[i]);
+  if (paths->count > SHOWN) print_note("... and %zu more that cannot be looked into", paths->count - SHOWN);
+}
+
+/* Reports where it looked, and how to fetch a model. */
+static Status report_none(const char *const *directories, size_t count, Error *err) {
+  char *hub;
+  Buffer places = {0};
+  TRY(hub_directory(&hub, err));
+  Status status = hub ? buffer_printf(&places, err, "in the Hugging Face cache %s", hub) : STATUS_OK;
+  if (status == STATUS_OK && count == 0)
+    status = buffer_printf(&places, err, "%sbelow ./" CHECKPOINTS_HERE, hub ? ", " : "");
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    status = buffer_printf(&places, err, "%sbelow %s", places.size ? ", " : "", directories[i]);
+  if (status == STATUS_OK)
+    print_note("no checkpoint found: looked %.*s; fetch one with:  hf download " HUB_EXAMPLE,
+               (int)places.size, places.data);
+  buffer_release(&places);
+  free(hub);
+  return status;
+}
+
+static Status list_all(const Options *options, const char *const *directories, size_t count,
+                       Checkpoints *list, Buffer *out, Error *err) {
+  TRY(find(directories, count, list, err));
+  if (list->cut)
+    fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
+            CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
+  report_unreadable(&list->unreadable);
+  if (options->names) return write_names(list, out, err);
+  if (options->json) return write_json(list, out, err);
+  return list->count ? write_lines(list, out, err) : report_none(directories, count, err);
+}
+
+static Status run(void *options, const char *const *directories, size_t count, Error *err) {
+  Checkpoints list = {0};
+  Buffer out = {0};
+  Status status = list_all(options, directories, count, &list, &out, err);
+  buffer_release(&out);
+  checkpoints_release(&list);
+  return status;
+}
 
 const Interface models_interface = {
     .usage = "auk models [DIR...] [FLAGS]",
@@ -321,93 +395,8 @@ const Interface models_interface = {
     .n_groups = sizeof groups / sizeof *groups,
     .rules = rules,
     .n_rules = sizeof rules / sizeof *rules,
-    .max_operands = MAX_DIRECTORIES,
+    .max_operands = 64,
     .operands = VALUE_DIRECTORY,
+    .options_size = sizeof(Options),
+    .run = run,
 };
-
-/* Reports why AUK_MODEL was not found; other failures (memory) end the command. */
-static Status reason_of_default(Status status, const Error *reason, Error *err) {
-  if (status == STATUS_FAILED) return error_set(err, STATUS_FAILED, "%s", reason->text);
-  print_note("AUK_MODEL: %s", reason->text);
-  return STATUS_OK;
-}
-
-/* Marks AUK_MODEL's model as the default, or reports why it was not found, as -m would. */
-static Status mark_default(Checkpoints *list, Error *err) {
-  static const ModelFlags none = {0};
-  const char *name = getenv("AUK_MODEL");
-  char *whole = NULL, *path = NULL;
-  Error reason;
-  if (!name || !*name) return STATUS_OK;
-  Status status = known_name(name, &whole, &reason);
-  if (status == STATUS_OK) status = model_flags_path(&none, &path, &reason);
-  if (status == STATUS_OK) status = model_flags_check(&none, path, &reason);
-  if (status == STATUS_OK)
-    status = checkpoints_mark_default(list, whole, path, err);
-  else
-    status = reason_of_default(status, &reason, err);
-  free(whole);
-  free(path);
-  return status;
-}
-
-static Status find(const char *const *directories, size_t count, Checkpoints *list, Error *err) {
-  if (count == 0)
-    TRY(checkpoints_add_known(list, err));
-  else
-    TRY(checkpoints_add_hub(list, err));
-  for (size_t i = 0; i < count; i++) TRY(checkpoints_add_below(list, directories[i], err));
-  return mark_default(list, err);
-}
-
-/* Reports unreadable directories, which may contain more checkpoints. */
-static void tell_unreadable(const Names *paths) {
-  enum { SHOWN = 8 };
-  for (size_t i = 0; i < paths->count && i < SHOWN; i++) print_note("%s", paths->items[i]);
-  if (paths->count > SHOWN) print_note("... and %zu more that cannot be looked into", paths->count - SHOWN);
-}
-
-/* Reports where it looked, and how to fetch a model. */
-static Status tell_none(const char *const *directories, size_t count, Error *err) {
-  char *hub;
-  Buffer places = {0};
-  TRY(hub_directory(&hub, err));
-  Status status = hub ? buffer_printf(&places, err, "in the Hugging Face cache %s", hub) : STATUS_OK;
-  if (status == STATUS_OK && count == 0)
-    status = buffer_printf(&places, err, "%sbelow ./" CHECKPOINTS_HERE, hub ? ", " : "");
-  for (size_t i = 0; i < count && status == STATUS_OK; i++)
-    status = buffer_printf(&places, err, "%sbelow %s", places.size ? ", " : "", directories[i]);
-  if (status == STATUS_OK)
-    print_note("no checkpoint found: looked %.*s; fetch one with:  hf download " HUB_EXAMPLE,
-               (int)places.size, places.data);
-  buffer_release(&places);
-  free(hub);
-  return status;
-}
-
-static Status run(const Options *options, const char *const *directories, size_t count, Checkpoints *list,
-                  Buffer *out, Error *err) {
-  TRY(find(directories, count, list, err));
-  if (list->cut)
-    fprintf(stderr, "auk: the search stopped at %d levels or %d directories: there may be more\n",
-            CHECKPOINTS_MAX_DEPTH, CHECKPOINTS_MAX_DIRECTORIES);
-  tell_unreadable(&list->unreadable);
-  if (options->names) return write_names(list, out, err);
-  if (options->json) return write_json(list, out, err);
-  return list->count ? write_lines(list, out, err) : tell_none(directories, count, err);
-}
-
-int command_models(int argc, char **argv) {
-  Options options = {0};
-  const char *directories[MAX_DIRECTORIES];
-  size_t count = 0;
-  Checkpoints list = {0};
-  Buffer out = {0};
-  Error err = {{0}};
-  Status status =
-      flags_parse(&models_interface, &options, argc, argv, directories, &count, &options.helped, &err);
-  if (status == STATUS_OK && !options.helped) status = run(&options, directories, count, &list, &out, &err);
-  buffer_release(&out);
-  checkpoints_release(&list);
-  return command_finish(status, &err);
-}

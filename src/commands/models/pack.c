@@ -17,7 +17,7 @@
 typedef struct {
   ModelFlags model;
   const char *output;
-  bool verbose, helped;
+  bool verbose;
 } Options;
 
 static const Flag flags[] = {
@@ -27,36 +27,8 @@ static const Flag flags[] = {
 };
 static const FlagGroup groups[] = {FLAG_GROUP("Pack", flags)};
 
-const Interface pack_interface = {
-    .usage = "auk pack MODEL -o FILE",
-    .about =
-        "Writes the weights of an AWQ checkpoint as one packed file (ak48), and copies beside it what it "
-        "needs to run:\n"
-        "config.json, generation_config.json, the tokenizer and the chat template. Of these nothing that "
-        "is there\n"
-        "already is replaced: the same files are fine, others refuse the packing. What a packed file cannot "
-        "hold is\n"
-        "refused by name: biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot "
-        "hold exactly.",
-    .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
-    .groups = groups,
-    .n_groups = sizeof groups / sizeof *groups,
-    .max_operands = 1,
-    .operands = VALUE_MODEL,
-};
-
-static Status parse(int argc, char **argv, Options *options, Error *err) {
-  const char *operand = NULL;
-  size_t n_operands;
-  TRY(flags_parse(&pack_interface, options, argc, argv, &operand, &n_operands, &options->helped, err));
-  if (options->helped) return STATUS_OK;
-  TRY(model_flags_take_operand(&options->model, operand, err));
-  if (!options->output) return error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
-  return file_name_check("-o", options->output, err);
-}
-
 /* Reports if the packed file does not work at its place, by opening it as an answer would. */
-static void tell_what_is_lost(const Model *model, const char *output) {
+static void report_problems(const Model *model, const char *output) {
   Model *packed = NULL;
   Error err = {{0}};
   Status status = model_open(output, NULL, &packed, &err);
@@ -74,7 +46,7 @@ static void tell_what_is_lost(const Model *model, const char *output) {
 }
 
 /* For an output without a folder (a pipe or redirection), reports the companions that it needs. */
-static Status tell_what_belongs_beside(const Model *model, const char *output, Error *err) {
+static Status report_companions(const Model *model, const char *output, Error *err) {
   Buffer names = {0};
   char *directory = model_directory(model, err);
   Status status = directory ? companions_list(model, &names, err) : STATUS_FAILED;
@@ -117,18 +89,24 @@ static Status pack(Model *model, const char *output, bool *beside, Error *err) {
   return status;
 }
 
-static Status run(const Options *options, Model **model, Error *err) {
+static Status write_packed(const Options *options, Model **model, Error *err) {
   const char *output = options->output;
+  if (!output) return error_set(err, STATUS_USAGE, "no file to write: give -o FILE");
+  TRY(file_name_check("-o", output, err));
   const WrittenFile written = written_file("-o", output);
+  ModelPlace place = {0};
   bool beside;
   interrupt_catch();
-  TRY(model_flags_open(&options->model, model, err));
+  Status status = model_place_find(&options->model, &place, err);
+  if (status == STATUS_OK) status = model_place_open(&place, &options->model, model, err);
+  model_place_release(&place);
+  TRY(status);
   TRY(written_file_is_not_model(&written, *model, err));
   TRY(pack(*model, output, &beside, err));
   if (beside)
-    tell_what_is_lost(*model, output);
+    report_problems(*model, output);
   else
-    TRY(tell_what_belongs_beside(*model, output, err));
+    TRY(report_companions(*model, output, err));
   if (!options->verbose && !progress_is_terminal()) return STATUS_OK;
   struct stat info;
   if (beside && stat(output, &info) == 0)
@@ -138,12 +116,30 @@ static Status run(const Options *options, Model **model, Error *err) {
   return STATUS_OK;
 }
 
-int command_pack(int argc, char **argv) {
-  Options options = {0};
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  (void)operands, (void)n_operands;
   Model *model = NULL;
-  Error err = {{0}};
-  Status status = parse(argc, argv, &options, &err);
-  if (status == STATUS_OK && !options.helped) status = run(&options, &model, &err);
+  Status status = write_packed(options, &model, err);
   model_close(model);
-  return command_finish(status, &err);
+  return status;
 }
+
+const Interface pack_interface = {
+    .usage = "auk pack MODEL -o FILE",
+    .about =
+        "Writes the weights of an AWQ checkpoint as one packed file (ak48), and copies beside it what it "
+        "needs to run:\n"
+        "config.json, generation_config.json, the tokenizer and the chat template. Of these nothing that "
+        "is there\n"
+        "already is replaced: the same files are fine, others refuse the packing. What a packed file cannot "
+        "hold is\n"
+        "refused by name: biases, dense layers, rope scaling, sliding windows, numbers that fp16 cannot "
+        "hold exactly.",
+    .examples = "auk pack Qwen/Qwen3-8B-AWQ -o qwen3-8b.ak48",
+    .groups = groups,
+    .n_groups = sizeof groups / sizeof *groups,
+    .max_operands = 1,
+    .operands = VALUE_MODEL,
+    .options_size = sizeof(Options),
+    .run = run,
+};

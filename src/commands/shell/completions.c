@@ -48,14 +48,26 @@ Status completions_put_help(Buffer *out, const char *help, const char *escaped, 
 
 /* --- the command */
 
-typedef struct {
-  bool helped;
-} Options;
-
 static const struct {
   const char *name;
   Status (*write)(Buffer *out, Error *err);
 } shells[] = {{"bash", completions_bash}, {"zsh", completions_zsh}, {"fish", completions_fish}};
+
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  (void)options;
+  if (n_operands == 0)
+    return error_set(err, STATUS_USAGE, "for which shell? %s", completions_interface.usage);
+  for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
+    if (strcmp(shells[i].name, operands[0]) != 0) continue;
+    Buffer out = {0};
+    Status status = shells[i].write(&out, err);
+    if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+    buffer_release(&out);
+    return status;
+  }
+  return error_set(err, STATUS_USAGE, "no completions for \"%s\", expected %s", operands[0],
+                   completions_interface.operand_words);
+}
 
 const Interface completions_interface = {
     .usage = "auk completions bash|zsh|fish",
@@ -67,30 +79,5 @@ const Interface completions_interface = {
                 "auk completions fish | source       # in ~/.config/fish/config.fish",
     .max_operands = 1,
     .operand_words = "bash|zsh|fish",
+    .run = run,
 };
-
-static Status write_script(const char *shell, Error *err) {
-  for (size_t i = 0; i < sizeof shells / sizeof *shells; i++) {
-    if (strcmp(shells[i].name, shell) != 0) continue;
-    Buffer out = {0};
-    Status status = shells[i].write(&out, err);
-    if (status == STATUS_OK) status = output_write(out.data, out.size, err);
-    buffer_release(&out);
-    return status;
-  }
-  return error_set(err, STATUS_USAGE, "no completions for \"%s\", expected %s", shell,
-                   completions_interface.operand_words);
-}
-
-int command_completions(int argc, char **argv) {
-  Options options = {0};
-  const char *shell = NULL;
-  size_t n_operands = 0;
-  Error err = {{0}};
-  Status status =
-      flags_parse(&completions_interface, &options, argc, argv, &shell, &n_operands, &options.helped, &err);
-  if (status == STATUS_OK && !options.helped)
-    status = n_operands ? write_script(shell, &err)
-                        : error_set(&err, STATUS_USAGE, "for which shell? %s", completions_interface.usage);
-  return command_finish(status, &err);
-}

@@ -303,25 +303,18 @@ static Status put_page(Buffer *out, Error *err) {
 
 /* --- the command */
 
-typedef struct {
-  bool helped;
-} Options;
+static Status run(void *options, const char *const *operands, size_t n_operands, Error *err) {
+  (void)options, (void)operands, (void)n_operands;
+  Buffer out = {0};
+  Status status = put_page(&out, err);
+  if (status == STATUS_OK) status = output_write(out.data, out.size, err);
+  buffer_release(&out);
+  return status;
+}
 
 const Interface man_interface = {
     .usage = "auk man",
     .about = "Prints the manual page, auk(1), which `make install` puts where man looks for it.",
     .examples = "auk man | man -l -      # to read it",
+    .run = run,
 };
-
-int command_man(int argc, char **argv) {
-  Options options = {0};
-  Buffer out = {0};
-  Error err = {{0}};
-  Status status = flags_parse(&man_interface, &options, argc, argv, NULL, NULL, &options.helped, &err);
-  if (status == STATUS_OK && !options.helped) {
-    status = put_page(&out, &err);
-    if (status == STATUS_OK) status = output_write(out.data, out.size, &err);
-  }
-  buffer_release(&out);
-  return command_finish(status, &err);
-}

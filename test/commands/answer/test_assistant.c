@@ -68,7 +68,7 @@ static void a_checkpoint_that_does_not_sample_is_greedy(void **state) {
 
 static void nothing_is_limited_that_no_flag_limits(void **state) {
   (void)state;
-  const AssistantFlags *flags = &assistant_defaults;
+  const AssistantFlags *flags = &(const AssistantFlags)ASSISTANT_DEFAULTS;
   assert_int_equal(flags->answer.max_tokens, -1);
   assert_int_equal(flags->answer.context, NOT_GIVEN);
   assert_int_equal(flags->chat.think_budget, -1);
@@ -100,9 +100,9 @@ static const Backend backend = {.name = "cpu", .chunk = 64, .memory = memory, .s
 /* The context for a prompt; -1: refused. */
 static int context_of(int asked, size_t n_prompt, Error *err) {
   Model model = {.config = {.max_position = MAXIMUM}};
-  AssistantFlags flags = assistant_defaults;
+  AssistantFlags flags = ASSISTANT_DEFAULTS;
   const Assistant assistant = {
-      .flags = &flags, .model = &model, .model_path = (char *)"m", .device = {.backend = &backend}};
+      .flags = &flags, .model = &model, .place = {.path = (char *)"m"}, .device = {.backend = &backend}};
   int n_ctx;
   flags.answer.context = asked;
   Status status = assistant_context(&assistant, n_prompt, &n_ctx, err);
@@ -211,7 +211,7 @@ static void append_bar(char *text, int cells, int percent) {
 static void a_terminal_is_shown_how_much_is_loaded(void **state) {
   (void)state;
   Backend loading = cpu_backend;
-  AssistantFlags flags = assistant_defaults;
+  AssistantFlags flags = ASSISTANT_DEFAULTS;
   Assistant assistant = {0};
   loading.load = load;
   flags.model.path = "test/data/stories260K-awq";

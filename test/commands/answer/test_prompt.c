@@ -163,7 +163,7 @@ static void what_is_awaited_for_long_is_told(void **state) {
     tell_begin();
     assert_int_equal(prompt_read(&flags, &prompt, NULL), STATUS_OK);
     assert_string_equal(
-        tell_end(), n_ready ? "" : "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
+        note_end(), n_ready ? "" : "auk: waiting for standard input to end (`< /dev/null` goes without)\n");
     assert_int_equal(awaited_ms, 10000);
     prompt_release(&prompt);
   }

@@ -56,7 +56,7 @@ static void the_line_of_usage_counts_only_computed_tokens_in_its_speeds(void **s
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     tell_begin();
     answer_print_usage(cases[i].result);
-    assert_string_equal(tell_end(), cases[i].line);
+    assert_string_equal(note_end(), cases[i].line);
   }
 }
 
@@ -251,12 +251,12 @@ static void assert_holds(size_t form, const char *path, const char *want) {
 static void answer_in_form(size_t index, const Form *form, const char *path) {
   static const int32_t prompt[] = {1, 2, 3};
   ReplyFlags flags = form->flags;
-  AssistantFlags assistant_flags = assistant_defaults;
+  AssistantFlags assistant_flags = ASSISTANT_DEFAULTS;
   const Assistant assistant = {.flags = &assistant_flags,
                                .thinking = {.open = "<t>", .close = "</t>"},
                                .sampler = {.seed = 7},
                                .session_options = {.n_ctx = 30},
-                               .model_name = (char *)"m"};
+                               .place = {.name = (char *)"m"}};
   Reply reply;
   Error err = {{0}};
   flags.path = path;
@@ -271,12 +271,12 @@ static void answer_in_form(size_t index, const Form *form, const char *path) {
     assert_int_equal(sink.text(sink.user, piece->kind == 't' ? TEXT_THOUGHT : TEXT_ANSWER, piece->text,
                                strlen(piece->text), &stop, NULL),
                      STATUS_OK);
-    assert_int_equal(stop, reply.block.state == BLOCK_BEHIND);
+    assert_int_equal(stop, reply.block.state == BLOCK_AFTER);
   }
   assert_holds(index, path, form->before);
   tell_begin();
   Status status = reply_end(&reply, prompt, 3, &form->result, &err);
-  const char *said = tell_end();
+  const char *said = note_end();
   assert_int_equal(status, form->status);
   assert_string_equal(said, form->said ? form->said : "");
   assert_string_equal(err.text, form->error ? form->error : "");

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "commands/chat/chat_complete.h"
-#include "commands/chat/person_path.h"
+#include "commands/chat/user_path.h"
 #include "test/directory.h"
 
 static void assert_rest(const char *line, const char *want) {
@@ -131,15 +131,15 @@ static void a_person_names_a_file_as_in_a_shell(void **state) {
   setenv("HOME", "/at/home", 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *path = NULL;
-    Status status = person_path(cases[i].text, strlen(cases[i].text), &path, NULL);
+    Status status = user_path(cases[i].text, strlen(cases[i].text), &path, NULL);
     assert_int_equal(status, cases[i].path ? STATUS_OK : STATUS_USAGE);
     if (cases[i].path) assert_string_equal(path, cases[i].path);
     free(path);
   }
   char *path = NULL;
-  assert_int_equal(person_path("a\0b", 3, &path, NULL), STATUS_USAGE);
+  assert_int_equal(user_path("a\0b", 3, &path, NULL), STATUS_USAGE);
   unsetenv("HOME");
-  assert_int_equal(person_path("~/a", 3, &path, NULL), STATUS_OK);
+  assert_int_equal(user_path("~/a", 3, &path, NULL), STATUS_OK);
   assert_string_equal(path, "~/a");
   free(path);
 }

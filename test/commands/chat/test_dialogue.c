@@ -32,7 +32,7 @@ static void begin(int n_ctx, int n, const char *template) {
   assert_non_null(file);
   fputs(template, file);
   fclose(file);
-  flags = assistant_defaults;
+  flags = (AssistantFlags)ASSISTANT_DEFAULTS;
   flags.model.path = "test/data/stories260K-awq";
   flags.chat.chat_template = path;
   flags.answer = (AnswerFlags){.max_tokens = n, .context = n_ctx, .ignore_eos = true};
@@ -108,7 +108,7 @@ static const char *message_for(size_t n_tokens) {
 static const char *send(const char *text, Status *status, Error *err) {
   tell_begin();
   *status = dialogue_send(&d, text, strlen(text), err);
-  return tell_end();
+  return note_end();
 }
 
 /* --- room in the context */
@@ -309,12 +309,12 @@ static void a_context_that_fills_again_is_told_of_again(void **state) {
   talk.overflow = OVERFLOW_SLIDE;
   for (int way = 0; way < 2; way++) {
     clear();
-    d.told_full = 90;
+    d.reported_percent = 90;
     if (way == 0) {
       const ChatLine line = chat_parse("/clear", 6);
       tell_begin();
       assert_int_equal(chat_command(&d, &line, NULL), STATUS_OK);
-      assert_string_equal(tell_end(), "auk: the conversation is forgotten\n");
+      assert_string_equal(note_end(), "auk: the conversation is forgotten\n");
     } else {
       add(ROLE_USER, message_for(40));
       add(ROLE_ASSISTANT, "a");
@@ -322,7 +322,7 @@ static void a_context_that_fills_again_is_told_of_again(void **state) {
     const char *text = message_for(way ? 202 : 160), *said = send(text, &status, NULL);
     assert_non_null(strstr(said, "% full"));
     assert_int_equal(strstr(said, "forgotten") != NULL, way);
-    assert_int_equal(d.told_full, 75);
+    assert_int_equal(d.reported_percent, 75);
   }
   end();
 }
@@ -400,7 +400,7 @@ static void totals_are_those_of_all_answers(void **state) {
   char want[200];
   tell_begin();
   assert_int_equal(chat_command(&d, &line, NULL), STATUS_OK);
-  const char *said = tell_end();
+  const char *said = note_end();
   assert_int_equal(d.totals.n_answers, 3);
   assert_true(d.totals.n_prefilled == prefilled && d.totals.n_reused == reused &&
               d.totals.n_generated == generated);
@@ -456,7 +456,7 @@ static void tokens_are_listed_by_message(void **state) {
   const ChatLine line = chat_parse("/tokens", 7);
   tell_begin();
   assert_int_equal(chat_command(&d, &line, NULL), STATUS_OK);
-  assert_string_equal(tell_end(), want);
+  assert_string_equal(note_end(), want);
   end();
 }
 
@@ -496,7 +496,7 @@ static const char *command(const char *text, Status *status, Error *err) {
   assert_true(line.word < WORD_TEXT);
   tell_begin();
   *status = chat_command(&d, &line, err);
-  return tell_end();
+  return note_end();
 }
 
 /* "sua": the roles of the conversation, by their first letters. */

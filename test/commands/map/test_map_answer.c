@@ -23,7 +23,7 @@ static Backend other; /* the CPU's, as one of another device */
 
 static void begin(const char *text, bool another_device, bool seeded) {
   Error err = {{0}};
-  flags = assistant_defaults;
+  flags = (AssistantFlags)ASSISTANT_DEFAULTS;
   flags.model.path = "test/data/stories260K-awq";
   flags.chat.raw = true;
   flags.answer = (AnswerFlags){.max_tokens = 3, .context = 200, .ignore_eos = true};
@@ -78,8 +78,8 @@ static void what_the_records_before_have_computed_is_not_used_on_another_device(
   begin("One day, {} went to", true, true);
   size_t n_beginning = count_beginning("One day, a went to", "One day, 0 went to");
   assert_true(n_beginning > 2);
-  assert_true(mapping.steady);
-  assert_int_equal(mapping.beginning.count, n_beginning);
+  assert_true(mapping.reproducible);
+  assert_int_equal(mapping.prefix.count, n_beginning);
   strcpy(first, answer(0, records[0]));
   for (size_t i = 1; i < 5; i++) {
     answer(i, records[i]);
@@ -89,10 +89,10 @@ static void what_the_records_before_have_computed_is_not_used_on_another_device(
   assert_string_equal(answer(0, records[0]), first);
   end();
   begin("{} went", true, true); /* nothing but what stands before every text */
-  assert_int_equal(mapping.beginning.count, count_beginning("a went", "0 went"));
+  assert_int_equal(mapping.prefix.count, count_beginning("a went", "0 went"));
   answer(0, "Tim");
   answer(1, "Tim");
-  assert_true((size_t)mapping.result.n_reused <= mapping.beginning.count);
+  assert_true((size_t)mapping.result.n_reused <= mapping.prefix.count);
   end();
 }
 
@@ -100,7 +100,7 @@ static void elsewhere_all_is_kept_that_two_records_begin_with(void **state) {
   (void)state;
   for (int way = 0; way < 2; way++) { /* on the CPU; without a seed */
     begin("One day, {} went to", way == 1, way == 0);
-    assert_false(mapping.steady);
+    assert_false(mapping.reproducible);
     answer(0, "Tim and Lily");
     answer(1, "Tim and Lily");
     assert_int_equal(mapping.result.n_reused, mapping.result.n_prompt - 1);

@@ -1,5 +1,5 @@
-/* texts.c - see texts.h.   Called by: every command that takes a text. */
-#include "commands/texts.h"
+/* input_text.c - see input_text.h.   Called by: every command that takes a text. */
+#include "commands/input_text.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* nearest.h - suggests the word that a mistyped one probably meant. */
-#ifndef AUK_COMMANDS_NEAREST_H
-#define AUK_COMMANDS_NEAREST_H
+/* did_you_mean.h - suggests the word that a mistyped one probably meant. */
+#ifndef AUK_COMMANDS_DID_YOU_MEAN_H
+#define AUK_COMMANDS_DID_YOU_MEAN_H
 
 #include <stddef.h>
 
@@ -10,15 +10,15 @@ typedef struct {
   const char *word; /* [word_size] the best candidate so far; NULL: none is close enough */
   size_t word_size;
   int cost;
-} Nearest;
+} Suggestion;
 
-Nearest nearest_begin(const char *text, size_t size);
+Suggestion suggestion_begin(const char *text, size_t size);
 
 /* Considers a candidate. Best is the one that begins with the text (at least three letters, or any number
  * after two dashes), preferably with as many dashes and the fewest further letters. Next best is the one with
  * the fewest edits, at most a third of the letters (rounded); a wrong first letter counts twice, as it is
  * rarely mistyped. Case is ignored. Leading dashes only break ties, but a flag of two dashes never means one
  * of a single letter. */
-void nearest_consider(Nearest *nearest, const char *word, size_t size);
+void suggestion_consider(Suggestion *nearest, const char *word, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* nearest.c - see nearest.h.   Called by: flags.c, chat_words.c, models/known_names.c, main.c. */
-#include "commands/nearest.h"
+/* did_you_mean.c - see did_you_mean.h.   Called by: flags.c, chat_words.c, models/known_names.c, main.c. */
+#include "commands/did_you_mean.h"
 
 #include <stdbool.h>
 
@@ -47,11 +47,11 @@ static size_t leading_dashes(const char *text, size_t size) {
   return n;
 }
 
-Nearest nearest_begin(const char *text, size_t size) {
-  return (Nearest){.text = text, .size = size};
+Suggestion suggestion_begin(const char *text, size_t size) {
+  return (Suggestion){.text = text, .size = size};
 }
 
-void nearest_consider(Nearest *nearest, const char *word, size_t size) {
+void suggestion_consider(Suggestion *nearest, const char *word, size_t size) {
   size_t text_dashes = leading_dashes(nearest->text, nearest->size), dashes = leading_dashes(word, size);
   const char *a = nearest->text + text_dashes, *b = word + dashes;
   size_t n_a = nearest->size - text_dashes, n_b = size - dashes;

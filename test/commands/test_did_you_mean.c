@@ -1,4 +1,4 @@
-/* test_nearest.c - the word that a mistyped one was meant to be, against a plain recursive distance. */
+/* test_did_you_mean.c - the word that a mistyped one was meant to be, against a plain recursive distance. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <ctype.h>
 
-#include "commands/nearest.h"
+#include "commands/did_you_mean.h"
 
 static uint32_t random_below(uint64_t *state, uint32_t n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -44,7 +44,7 @@ static bool begins(const char *text, const char *word) {
   return !text[n];
 }
 
-/* How near a word is by nearest.h, the nearest first; SIZE_MAX: not near. */
+/* How near a word is by did_you_mean.h, the nearest first; SIZE_MAX: not near. */
 static size_t rank(const char *text, const char *word) {
   size_t text_dashes = strspn(text, "-"), dashes = strspn(word, "-");
   const char *a = text + text_dashes, *b = word + dashes;
@@ -72,10 +72,10 @@ static void the_nearest_of_any_words_is_found(void **state) {
     char text[12], words[4][12];
     size_t best = SIZE_MAX, which = 0;
     random_word(&random, text);
-    Nearest nearest = nearest_begin(text, strlen(text));
+    Suggestion nearest = suggestion_begin(text, strlen(text));
     for (size_t i = 0; i < 4; i++) {
       random_word(&random, words[i]);
-      nearest_consider(&nearest, words[i], strlen(words[i]));
+      suggestion_consider(&nearest, words[i], strlen(words[i]));
       size_t own = rank(text, words[i]);
       if (own < best) which = i;
       best = smaller(best, own);
@@ -97,8 +97,8 @@ static void words_of_more_than_forty_letters_are_not_compared(void **state) {
   memset(word, 'a', sizeof word);
   for (size_t n_text = 39; n_text <= 41; n_text++) {
     for (size_t n_word = 39; n_word <= 41; n_word++) {
-      Nearest nearest = nearest_begin(text, n_text);
-      nearest_consider(&nearest, word, n_word);
+      Suggestion nearest = suggestion_begin(text, n_text);
+      suggestion_consider(&nearest, word, n_word);
       assert_int_equal(nearest.word != NULL, n_text <= 40 && n_word <= 40);
     }
   }

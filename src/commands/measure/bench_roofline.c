@@ -1,5 +1,5 @@
-/* bench_wall.c - see bench_wall.h.   Called by: bench.c.   Calls: step_cost.c. */
-#include "commands/measure/bench_wall.h"
+/* bench_roofline.c - see bench_roofline.h.   Called by: bench.c.   Calls: step_cost.c. */
+#include "commands/measure/bench_roofline.h"
 
 #include <math.h>
 
@@ -13,7 +13,7 @@ static double ideal_ms(const MachineRates *rates, const StepCost *cost, int n_ro
   return n_rows > 1 ? fmax(reading, cost->flop / rates->fp16_tflops * 1e-9) : reading;
 }
 
-static void add_step(TestWall *wall, const Model *model, KvType kv, const MachineRates *rates, int n_past,
+static void add_step(TestRoofline *wall, const Model *model, KvType kv, const MachineRates *rates, int n_past,
                      int n_rows, int n_logit_rows) {
   const StepCost cost = step_cost(model, kv, n_past, n_rows, n_logit_rows);
   wall->n_steps++;
@@ -21,9 +21,9 @@ static void add_step(TestWall *wall, const Model *model, KvType kv, const Machin
   wall->ideal_ms += ideal_ms(rates, &cost, n_rows);
 }
 
-TestWall wall_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
-                         int max_chunk) {
-  TestWall wall = {0};
+TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
+                                 int max_chunk) {
+  TestRoofline wall = {0};
   for (int done = 0, size; done < n; done += size) {
     size = n - done < max_chunk ? n - done : max_chunk;
     add_step(&wall, model, kv, rates, n_past + done, size, done + size == n);
@@ -31,8 +31,8 @@ TestWall wall_of_prefill(const Model *model, KvType kv, const MachineRates *rate
   return wall;
 }
 
-TestWall wall_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n) {
-  TestWall wall = {0};
+TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n) {
+  TestRoofline wall = {0};
   for (int i = 0; i < n; i++) add_step(&wall, model, kv, rates, n_past + i, 1, 1);
   return wall;
 }

@@ -1,6 +1,6 @@
-/* texts.h - texts, lines and ids that a user gives in files, on standard input and as arguments. */
-#ifndef AUK_COMMANDS_TEXTS_H
-#define AUK_COMMANDS_TEXTS_H
+/* input_text.h - texts, lines and ids that a user gives in files, on standard input and as arguments. */
+#ifndef AUK_COMMANDS_INPUT_TEXT_H
+#define AUK_COMMANDS_INPUT_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* person_path.h - a file name that a user types in a chat. */
-#ifndef AUK_COMMANDS_CHAT_PERSON_PATH_H
-#define AUK_COMMANDS_CHAT_PERSON_PATH_H
+/* user_path.h - a file name that a user types in a chat. */
+#ifndef AUK_COMMANDS_CHAT_USER_PATH_H
+#define AUK_COMMANDS_CHAT_USER_PATH_H
 
 #include <stdlib.h>
 
@@ -8,6 +8,6 @@
 
 /* The path named by text[0..size), in new memory: "~/" is the home directory, and enclosing quotes (as from a
  * file dropped on a terminal) are removed. STATUS_USAGE if it is empty or contains a NUL. */
-Status person_path(const char *text, size_t size, char **path, Error *err);
+Status user_path(const char *text, size_t size, char **path, Error *err);
 
 #endif

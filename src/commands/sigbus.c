@@ -1,11 +1,11 @@
-/* lost_file.c - see lost_file.h.   Called by: main.c.   Calls: base/status.h.
+/* sigbus.c - see sigbus.h.   Called by: main.c.   Calls: base/status.h.
  *
  * Weights are read through mappings: reading a page past the current end of the file raises SIGBUS instead of
  * failing a read(), and no earlier check of the size can exclude that. The handler finds the file in
  * /proc/self/maps (proc(5)), so no list of mappings is needed.
  * Always true: a fault outside of mapped files, or a signal sent by another process, ends the program as it
  *              would without the handler. */
-#include "commands/lost_file.h"
+#include "commands/sigbus.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -75,7 +75,7 @@ static bool find_mapping(uint64_t address, char line[LONGEST_LINE], const char *
   return found;
 }
 
-static void tell(const char *path, uint64_t byte) {
+static void report(const char *path, uint64_t byte) {
   Error err;
   struct stat now;
   if (stat(path, &now) == 0 && (uint64_t)now.st_size <= byte)
@@ -95,21 +95,22 @@ static void tell(const char *path, uint64_t byte) {
  * memory. */
 static void on_bus_error(int number, siginfo_t *fault, void *context) {
   (void)context;
-  static atomic_flag told = ATOMIC_FLAG_INIT;
+  static atomic_flag reported = ATOMIC_FLAG_INIT;
   char line[LONGEST_LINE];
   const char *path;
   uint64_t byte;
   if (fault->si_code > 0 && find_mapping((uint64_t)(uintptr_t)fault->si_addr, line, &path, &byte) &&
       *path == '/') {
-    while (atomic_flag_test_and_set(&told)) pause(); /* other threads may fault too: only the first reports */
-    tell(path, byte);
+    while (atomic_flag_test_and_set(&reported))
+      pause(); /* other threads may fault too: only the first reports */
+    report(path, byte);
     _exit(STATUS_FAILED);
   }
   signal(number, SIG_DFL); /* a fault repeats by itself */
   if (fault->si_code <= 0) raise(number);
 }
 
-void lost_file_catch(void) {
+void sigbus_catch(void) {
   struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
   sigfillset(&action.sa_mask);
   sigaction(SIGBUS, &action, NULL);

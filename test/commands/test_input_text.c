@@ -1,4 +1,4 @@
-/* test_texts.c - texts, lines and ids as people write them. */
+/* test_input_text.c - texts, lines and ids as people write them. */
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "commands/texts.h"
+#include "commands/input_text.h"
 #include "test/directory.h"
 
 static void ids_stand_between_blanks_commas_and_brackets(void **state) {

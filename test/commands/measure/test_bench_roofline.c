@@ -1,4 +1,4 @@
-/* test_bench_wall.c - the wall of a test is that of its steps: how they are cut, and what bounds each. */
+/* test_bench_roofline.c - the wall of a test is that of its steps: how they are cut, and what bounds each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "commands/measure/bench_wall.h"
+#include "commands/measure/bench_roofline.h"
 #include "engine/step_cost.h"
 #include "model/model.h"
 
@@ -34,7 +34,7 @@ static double bound_ms(const StepCost *cost, const MachineRates *rates, int n_ro
 }
 
 /* Sums of doubles in the same order: what differs is the rounding of products, 1e-15 each. */
-static void assert_wall(TestWall got, int n_steps, double bytes, double ms) {
+static void assert_wall(TestRoofline got, int n_steps, double bytes, double ms) {
   assert_int_equal(got.n_steps, n_steps);
   assert_true(got.bytes == bytes);
   assert_true(fabs(got.ideal_ms / ms - 1) < 1e-12);
@@ -58,7 +58,7 @@ static void a_prefill_is_cut_into_chunks_and_gives_the_last_logits(void **state)
           bytes += cost.bytes;
           ms += bound_ms(&cost, &machines[m], n);
         }
-        assert_wall(wall_of_prefill(model, (KvType)kv, &machines[m], c[0], c[1], c[2]), c[3], bytes, ms);
+        assert_wall(roofline_of_prefill(model, (KvType)kv, &machines[m], c[0], c[1], c[2]), c[3], bytes, ms);
       }
     }
   }
@@ -70,7 +70,7 @@ static void decoding_reads_all_for_each_token(void **state) {
   for (int behind = 1; behind < 300; behind += 99) {
     double bytes = 0;
     for (int i = 0; i < 9; i++) bytes += step_cost(model, KV_F16, behind + i, 1, 1).bytes;
-    assert_wall(wall_of_decode(model, KV_F16, &machine, behind, 9), 9, bytes, bytes / 1e9);
+    assert_wall(roofline_of_decode(model, KV_F16, &machine, behind, 9), 9, bytes, bytes / 1e9);
   }
 }
 
@@ -78,12 +78,12 @@ static void decoding_reads_all_for_each_token(void **state) {
 static void what_was_not_measured_bounds_nothing(void **state) {
   const Model *model = *state;
   const MachineRates reads = {.read_gbps = 10}, nothing = {0}, computes = {.fp16_tflops = 1};
-  assert_true(isnan(wall_of_prefill(model, KV_F16, &reads, 0, 2, 64).ideal_ms));
-  assert_false(isnan(wall_of_prefill(model, KV_F16, &reads, 0, 1, 64).ideal_ms));
-  assert_false(isnan(wall_of_decode(model, KV_F16, &reads, 1, 2).ideal_ms));
-  assert_true(isnan(wall_of_decode(model, KV_F16, &nothing, 1, 2).ideal_ms));
-  assert_true(isnan(wall_of_prefill(model, KV_F16, &computes, 0, 2, 64).ideal_ms));
-  assert_true(wall_of_decode(model, KV_F16, &nothing, 1, 2).bytes > 0);
+  assert_true(isnan(roofline_of_prefill(model, KV_F16, &reads, 0, 2, 64).ideal_ms));
+  assert_false(isnan(roofline_of_prefill(model, KV_F16, &reads, 0, 1, 64).ideal_ms));
+  assert_false(isnan(roofline_of_decode(model, KV_F16, &reads, 1, 2).ideal_ms));
+  assert_true(isnan(roofline_of_decode(model, KV_F16, &nothing, 1, 2).ideal_ms));
+  assert_true(isnan(roofline_of_prefill(model, KV_F16, &computes, 0, 2, 64).ideal_ms));
+  assert_true(roofline_of_decode(model, KV_F16, &nothing, 1, 2).bytes > 0);
 }
 
 int main(void) {

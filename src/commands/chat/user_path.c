@@ -1,11 +1,11 @@
-/* person_path.c - see person_path.h.   Called by: chat_commands.c, chat_complete.c. */
-#include "commands/chat/person_path.h"
+/* user_path.c - see user_path.h.   Called by: chat_commands.c, chat_complete.c. */
+#include "commands/chat/user_path.h"
 
 #include <string.h>
 
 #include "base/buffer.h"
 
-Status person_path(const char *text, size_t size, char **path, Error *err) {
+Status user_path(const char *text, size_t size, char **path, Error *err) {
   Buffer name = {0};
   *path = NULL;
   if (size > 2 && (text[0] == '\'' || text[0] == '"') && text[size - 1] == text[0]) {

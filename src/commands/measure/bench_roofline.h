@@ -1,0 +1,20 @@
+/* bench_roofline.h - compares a test of `auk bench` with the limits of the machine. */
+#ifndef AUK_COMMANDS_MEASURE_BENCH_ROOFLINE_H
+#define AUK_COMMANDS_MEASURE_BENCH_ROOFLINE_H
+
+#include "engine/probe.h"
+
+/* All steps of one run of a test. */
+typedef struct {
+  int n_steps;
+  double bytes;    /* bytes that they must read */
+  double ideal_ms; /* lower bound of their time, the larger of reading and computing; NAN: unknown */
+} TestRoofline;
+
+/* The cost of n tokens after n_past others: prefilled in steps of at most max_chunk, or decoded one by
+ * one. */
+TestRoofline roofline_of_prefill(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n,
+                                 int max_chunk);
+TestRoofline roofline_of_decode(const Model *model, KvType kv, const MachineRates *rates, int n_past, int n);
+
+#endif
